@@ -1,4 +1,4 @@
-"""Sphinx: what is generated, executed and checked in the documentation. `make docs` builds it."""
+"""Sphinx configuration: generated pages, executed pages, and checks of the site. `make docs` builds it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ PUBLIC = {name.name for name in public_api.public_names()}
 
 
 def generate(app: Any) -> None:
-    """The pages that are made from the sources; unchanged ones are not touched."""
+    """Generate pages from the sources; unchanged pages are not rewritten."""
     import config_keys
     import gallery
 
@@ -112,13 +112,13 @@ def _write(folder: Path, pages: dict[str, str]) -> None:
 
 
 def executed_pages() -> list[Path]:
-    """The pages that are notebooks."""
+    """Return the pages that are notebooks."""
     pages = [p for p in sorted(HERE.rglob("*.md")) if "_build" not in p.parts]
     return [p for p in pages if notebooks.is_notebook(p.read_text(encoding="utf-8"))]
 
 
 def _notebooks(folder: Path) -> None:
-    """Every executed page as a notebook to download."""
+    """Write every executed page as a downloadable notebook."""
     folder.mkdir(parents=True, exist_ok=True)
     for page in executed_pages():
         text = notebooks.notebook(page.read_text(encoding="utf-8"))
@@ -126,14 +126,14 @@ def _notebooks(folder: Path) -> None:
 
 
 def offer_notebook(app: Any, docname: str, source: list[str]) -> None:
-    """A link to the notebook at the end of each executed page."""
+    """Add a link to the notebook at the end of each executed page."""
     if notebooks.is_notebook(source[0]):
         name = Path(docname).name
         source[0] += f"\n+++\n\n{{download}}`This page as a notebook </generated/notebooks/{name}.ipynb>`\n"
 
 
 def readable_docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings are prose, see extensions/docstrings.py."""
+    """Convert docstrings from prose to reStructuredText; see extensions/docstrings.py."""
     lines[:] = docstrings.rest(lines, _explained(what, thing))
 
 
@@ -147,12 +147,12 @@ def _explained(what: str, thing: Any) -> set[str]:
 
 
 def skip(app: Any, what: str, name: str, thing: Any, skipped: bool, options: Any) -> bool | None:
-    """Fields of named tuples are explained by the class."""
+    """Skip the fields of named tuples, which the class docstring explains."""
     return True if (getattr(thing, "__doc__", "") or "").startswith("Alias for field number") else None
 
 
 def resolve(app: Any, env: Any, node: Any, contnode: Any) -> Any:
-    """A reference to where something is defined leads to its public name; to what is not public, nowhere."""
+    """Resolve references to definitions to their public names; references to private names become plain text."""
     from docutils import nodes
 
     name = str(node.get("reftarget", "")).split(".")[-1]
@@ -166,7 +166,7 @@ def resolve(app: Any, env: Any, node: Any, contnode: Any) -> Any:
 
 
 def copy_scenes(app: Any, error: Exception | None) -> None:
-    """The scenes that executed pages wrote beside themselves; every frame of a page must lead to one."""
+    """Copy the 3D scenes written by executed pages. Raises RuntimeError if an iframe has no scene."""
     if error is not None or app.builder.name != "html":
         return
     import re
@@ -177,20 +177,22 @@ def copy_scenes(app: Any, error: Exception | None) -> None:
         for scene in re.findall(r'<iframe[^>]*?src="([^":]+\.html)', html, re.S):
             source = page.parent / scene
             if not source.exists():
-                raise RuntimeError(f"{folder / page.stem} shows {scene}, which is gone: run make clean and build again")
+                raise RuntimeError(
+                    f"{folder / page.stem} shows {scene}, which is missing: run make clean and build again"
+                )
             shutil.copyfile(source, Path(app.outdir) / folder / scene)
 
 
 def check_site(app: Any, error: Exception | None) -> None:
-    """No page may need a network, or lead nowhere."""
+    """Raise RuntimeError if a page needs a network or has a broken link."""
     if error is None and app.builder.name == "html":
-        found = list(site_check.complaints(Path(app.outdir)))
+        found = list(site_check.site_errors(Path(app.outdir)))
         if found:
-            raise RuntimeError("\n".join(["the site is not whole:", *found]))
+            raise RuntimeError("\n".join(["the site has errors:", *found]))
 
 
 def copy_mathjax(app: Any, error: Exception | None) -> None:
-    """MathJax with its glyphs as curves: one file."""
+    """Copy MathJax with SVG output, one file."""
     if error is None and app.builder.name == "html":
         [folder] = importlib.util.find_spec("sphinx-mathjax-offline").submodule_search_locations
         script = Path(folder) / "static" / "mathjax" / "tex-svg-full.js"
@@ -198,7 +200,7 @@ def copy_mathjax(app: Any, error: Exception | None) -> None:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    app.add_config_value("gallery_only", "*", "", [str])  # of file names; for a quick look at the rest of the site
+    app.add_config_value("gallery_only", "*", "", [str])  # pattern of file names; shortens builds of other pages
     app.connect("builder-inited", generate)
     app.connect("source-read", offer_notebook)
     app.connect("autodoc-process-docstring", readable_docstring)

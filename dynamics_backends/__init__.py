@@ -1,1 +1,1 @@
-"""Rigid-body dynamics, systems, and the ways to differentiate them."""
+"""Rigid-body dynamics, dynamical systems, and their derivatives by several methods."""

@@ -1,10 +1,10 @@
-"""A map made of two: r(x, u, t, p) = outer(inner(x, u, t, p), p), with the derivatives of both by the chain rule.
+"""Composition of two maps: r(x, u, t, p) = outer(inner(x, u, t, p), p), with derivatives by the chain rule.
 
-The inner map is a costly one that writes out its derivatives, such as the forces of contacts; the outer one is a short function of
-rows, whose derivatives are found by forward differentiation, or by CasADi where it is traced.  So cones, barriers and softened
-constraints of such maps need no derivatives of their own, and an engine may compute the inner map by other means.
+The inner map is costly and has analytic derivatives, such as contact forces.  The outer map is a short function of rows,
+differentiated by forward AD, or by CasADi if it is traced.  Friction cones, barriers and softened constraints of such maps thus
+need no hand-written derivatives, and an engine may compute the inner map differently.
 
-Where the inner map has second derivatives, so has the composed one: with y the inner value and w = (dx, du),
+If the inner map has second derivatives, so has the composed one: with y the inner value and w = (dx, du),
 
     lam' r_ww = (lam' outer_y) inner_ww + inner_w' (lam' outer_yy) inner_w
 """
@@ -30,14 +30,14 @@ Outer = Callable[[Rows, Given], Sequence[Scalar]]
 
 
 def all_given(p: Given) -> Given:
-    """The parameters as they are."""
+    """Return the parameters unchanged."""
     return p
 
 
 class ComposedMap:
-    """inner: a map with ``partials``. outer(y, p): as many scalars as there are names, of rows y = inner(x, u, t, given(p)).
+    """Composition of ``inner``, a map with ``partials``, and ``outer(y, p)`` of rows y = inner(x, u, t, given(p)).
 
-    given: the parameters of the inner map from those of this one.
+    outer returns one scalar for each output name. given: computes the parameters of the inner map from those of this map.
     """
 
     def __init__(
@@ -54,30 +54,30 @@ class ComposedMap:
         return other
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Rows:
-        """Rows (n_out, N)."""
+        """Rows (n_out, N) of the composed value."""
         return sm.stack(list(self.outer(self.inner(x, u, t, self.given(p)), p)))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Partials:
-        """Closed form: the derivatives of the inner map through those of the outer one."""
+        """Closed form: the derivatives of the inner map times those of the outer one."""
         return self._chained(*self._first(x, u, t, p), p)
 
     def _first(self, x: Rows, u: Rows, t: Scalar, p: Given) -> tuple[Partials, list[dict[int, Scalar]]]:
-        """The inner map's value, by rows, and derivatives, and the derivatives of the outer function there."""
+        """Value (rows) and derivatives of the inner map, and the derivatives of the outer function at this value."""
         own = self.inner.partials(x, u, t, self.given(p))
         y = sm.stack(list(own.value)) if isinstance(own.value, list) else own.value
         return own._replace(value=y), _slopes(self.outer, y, p)
 
     def _chained(self, own: Partials, slopes: list[dict[int, Scalar]], p: Given) -> Partials:
-        def chained(of: Any) -> list[Rows]:
-            if not len(of):  # of a map without controls
+        def chained(M: Any) -> list[Rows]:
+            if not len(M):  # a map without controls
                 return []
-            return [sum((s * of[j] for j, s in row.items()), 0.0 * of[0]) for row in slopes]
+            return [sum((s * M[j] for j, s in row.items()), 0.0 * M[0]) for row in slopes]
 
         return Partials(sm.stack(list(self.outer(own.value, p))), chained(own.fx), chained(own.fu))
 
 
 class CurvedComposedMap(ComposedMap):
-    """A composed map whose inner map has second derivatives."""
+    """Composed map whose inner map has second derivatives."""
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Given, lam: Rows) -> tuple[Partials, Contraction]:
         """Closed form, as in the module docstring."""
@@ -90,18 +90,18 @@ class CurvedComposedMap(ComposedMap):
         bends = _bends(self.outer, own.value, p, lam)
         if not bends:
             return self._chained(own, slopes, p), Contraction(xx, ux, uu)
-        in_x, in_u = (_weighted(bends, of) for of in (own.fx, own.fu))
+        in_x, in_u = (_weighted(bends, M) for M in (own.fx, own.fu))
         along = Contraction(_sum(own.fx, in_x, xx), _sum(own.fu, in_x, ux), _sum(own.fu, in_u, uu))
         return self._chained(own, slopes, p), along
 
     def _bent(self, x: Rows, u: Rows, t: Scalar, p: Given, lam: Rows) -> Contraction:
-        """The second derivatives of lam' inner."""
+        """Second derivatives of lam' inner."""
         inner: Any = self.inner
         return inner.bent(x, u, t, p, lam) if isinstance(inner, Bends) else inner.contracted(x, u, t, p, lam)[1]
 
 
 def _weighted(weights: Mapping[int, Mapping[int, Scalar]], rows: Matrix) -> dict[int, Rows]:
-    """W M by rows, those that are zero by structure left out."""
+    """Rows of W M, without structurally zero rows."""
     return (
         {j: sum((c * rows[k] for k, c in own.items()), 0.0 * rows[j]) for j, own in weights.items()}
         if len(rows)
@@ -110,12 +110,12 @@ def _weighted(weights: Mapping[int, Mapping[int, Scalar]], rows: Matrix) -> dict
 
 
 def _sum(left: Matrix, right: Mapping[int, Rows], more: Matrix) -> list[Rows]:
-    """left' right + more by rows."""
+    """Rows of left' right + more."""
     return [row + sum((left[j][a] * along for j, along in right.items()), 0.0 * row) for a, row in enumerate(more)]
 
 
 def _slopes(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
-    """The derivatives of a function of rows y (n, N), by output and row, those that are zero by structure left out."""
+    """Derivatives of a function of rows y (n, N), by output and row, without structural zeros."""
     n = len(y) if isinstance(y, np.ndarray) else y.shape[0]
     if hasattr(y, "is_symbolic"):
         symbol = ca.SX.sym("y", n)
@@ -127,7 +127,7 @@ def _slopes(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
 
 
 def _bends(outer: Outer, y: Rows, p: Given, lam: Rows) -> dict[int, dict[int, Scalar]]:
-    """The second derivatives of lam' outer by rows of y, those that are zero by structure, or everywhere, left out."""
+    """Second derivatives of lam' outer by rows of y, without zeros."""
     n = len(y) if isinstance(y, np.ndarray) else y.shape[0]
     if hasattr(y, "is_symbolic"):
         symbol = ca.SX.sym("y", n)
@@ -140,7 +140,7 @@ def _bends(outer: Outer, y: Rows, p: Given, lam: Rows) -> dict[int, dict[int, Sc
 
 
 def _bends_along(outer: Outer, y: Any, p: Given, lam: Rows, j: int) -> Any:
-    """(N, n) the derivatives of lam' outer_y in row j, by a complex step over dual numbers."""
+    """Derivatives (N, n) of lam' outer_y in row j, by a complex step over dual numbers."""
     step = np.zeros(y.shape, complex)
     step[j] = 1j * STEP
     rows = outer(Dual.seed(y + step, np.eye(len(y))), p)
@@ -151,16 +151,18 @@ def _bends_along(outer: Outer, y: Any, p: Given, lam: Rows, j: int) -> Any:
 def composed(
     map: Any, outer: Outer, given: Callable[[Given], Given] = all_given, names: tuple[str, ...] | None = None
 ) -> ComposedMap:
-    """outer(map(x, u, t, given(p)), p), of a map with partials; names: of the outputs, its own by default.
+    """Compose outer(map(x, u, t, given(p)), p) for a map with partials; names: of the outputs, default those of the map.
 
-    A map that is composed is taken apart.
+    If the map is itself composed, its inner map is composed with both outer functions.
     """
     if isinstance(map, ComposedMap):
-        within = map
+        composition = map
 
         def both(y: Rows, p: Given) -> Sequence[Scalar]:
-            return outer(sm.stack(list(within.outer(y, given(p)))), p)
+            return outer(sm.stack(list(composition.outer(y, given(p)))), p)
 
-        return composed(within.inner, both, lambda p: within.given(given(p)), names or within.output_names)
+        return composed(
+            composition.inner, both, lambda p: composition.given(given(p)), names or composition.output_names
+        )
     curved = map.bends if isinstance(map, Bends) else isinstance(map, HasContraction)
     return (CurvedComposedMap if curved else ComposedMap)(map, outer, names or map.output_names, given)

@@ -1,6 +1,6 @@
-"""Modules that take long to load, loaded when something is first asked of them: most runs find what they made earlier.
+"""Lazy loading of modules that are slow to import, at their first use; most runs never need them.
 
-The names of a package may be loaded so as well: a stub says where each is (:func:`places`).
+The names of a package can be loaded lazily too: a stub lists the module of each name (:func:`places`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Deferred:
-    """Stands for a module in another's globals. prepare: called with the module before anything else is asked of it."""
+    """Placeholder of a module, imported at the first attribute access. prepare: called with the imported module."""
 
     def __init__(self, name: str, prepare: Callable[[Any], None] | None = None) -> None:
         self._name, self._prepare = name, prepare
@@ -32,12 +32,12 @@ class Deferred:
 
 
 def deferred(name: str, prepare: Callable[[Any], None] | None = None) -> Any:
-    """The module of this name, to be bound where ``import`` would stand."""
+    """Placeholder of the module of this name, used in place of an ``import`` statement."""
     return Deferred(name, prepare)
 
 
 def places(stub: Path) -> dict[str, str]:
-    """Name -> module, of the lines ``from module import name as name`` of a stub."""
+    """Module of each name, from the lines ``from module import name as name`` of a stub."""
     import ast
 
     body = ast.parse(stub.read_text(encoding="utf-8")).body
@@ -46,6 +46,6 @@ def places(stub: Path) -> dict[str, str]:
 
 
 def exported(module: str, name: str) -> Any:
-    """What ``from module import name`` gives; a name may be that of a module in a package."""
+    """Object imported by ``from module import name``, which may also be a submodule."""
     found = import_module(module)
     return getattr(found, name) if hasattr(found, name) else import_module(f"{module}.{name}")

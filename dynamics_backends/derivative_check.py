@@ -1,12 +1,12 @@
-"""Derivatives of one map by one backend against complex step: first order entry by entry, second order along directions.
+"""Check of a backend's derivatives of a map by complex step: first order entry by entry, second order along directions.
 
 First order: blocks of partial derivatives, each against Im f(x (+) i h e_k) / h.  Second order: for a random covector lam and a
 random direction d of (x, u), the gradient of lam' f differentiated along d,
 
     H d = Im grad (lam' f)(w + i h d) / h,    the gradient by dual numbers, in one evaluation of the map,
 
-against the product of a backend's Hessian with d.  A wrong entry of H shows in its row for almost every d.  Both references use
-nothing of a backend but the map's source.
+against the product of a backend's Hessian with d.  A wrong entry of H affects its row for almost every d.  Both references use only
+the source of the map.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ REFERENCE = "complex_step"
 EXACT_TOLERANCE = 1e-8
 TOLERANCES = {"central_difference": 1e-5, "forward_difference": 1e-3}
 SECOND_TOLERANCES = {"central_difference": 1e-3}
-"""Tolerances of second derivatives: differences of differences keep half as many digits."""
+"""Tolerances of second derivatives: differences of differences have half as many accurate digits."""
 ROUNDING = {"central_difference": EPS ** (2 / 3), "forward_difference": EPS ** (1 / 2)}
-"""Rounding of values in quotients of differences with the default step, relative to the values (eps / h)."""
+"""Rounding error of difference quotients with the default step, relative to the values (eps / h)."""
 LOST = 10.0
-"""Allowance in units of rounding: small derivatives of large values, as of distances in accelerations, are lost in it."""
+"""Allowance in units of the rounding error, which hides small derivatives of large values, as of accelerations in distances."""
 LEFT_OUT = "left out"
-"""In place of a method, where nothing was compared for the sake of time."""
+"""Method name of a comparison that was skipped to save time."""
 
 
 LEAST = 1e-30
-"""Stands in for the scale of a block that vanishes, so that its error is the absolute one."""
+"""Scale below which a block counts as zero, so that its error is absolute."""
 
 
 def worst_entry(value: Array, exact: Array, least: Array | float = 0.0) -> tuple[float, tuple[int, ...]]:
-    """The largest error relative to the block at its point (N, ...), or to ``least``, and where in the block it is."""
+    """Largest error relative to the block at its point (N, ...), or to ``least``, and its position in the block."""
     axes = tuple(range(1, exact.ndim))
     scale = np.maximum(np.abs(exact).max(axis=axes, keepdims=True), least)
     error = np.abs(value - exact) / np.where(scale > LEAST, scale, 1.0)
@@ -51,7 +51,7 @@ def worst_entry(value: Array, exact: Array, least: Array | float = 0.0) -> tuple
 
 
 class Points(NamedTuple):
-    """x (N, nx), u (N, nu), t (N,), dt (N,), and the knots (N,) of the guess that they lie near."""
+    """Test points x (N, nx), u (N, nu), t (N,), dt (N,), and the knots (N,) of the guess near them."""
 
     x: Array
     u: Array
@@ -60,12 +60,12 @@ class Points(NamedTuple):
     knots: Array
 
     def first(self, count: int) -> Points:
-        """At most ``count`` of them."""
+        """First ``count`` points, or all of them if there are fewer."""
         return Points(*(values[:count] for values in self))
 
 
 class DerivativeCheck(NamedTuple):
-    """The worst entry of one block by one method; error is None, and entry the reason, where nothing was compared."""
+    """Worst entry of one block by one method; error is None, with the reason in ``entry``, if the block was not compared."""
 
     what: str
     block: str
@@ -89,7 +89,7 @@ class DerivativeCheck(NamedTuple):
 
 
 def worst(lines: list[DerivativeCheck]) -> DerivativeCheck | None:
-    """The line that exceeds its tolerance most, or comes nearest to it."""
+    """Line with the largest error relative to its tolerance."""
     return max((line for line in lines if line.error is not None), key=_excess, default=None)
 
 
@@ -109,7 +109,7 @@ def first_order(
     p: Parameters,
     by_method: Mapping[str, Callable[[], Jacobians]],
 ) -> Iterator[DerivativeCheck]:
-    """Lines for the derivatives in x and in u of a map by methods that can differentiate it; at: points that fit the map."""
+    """Compare the derivatives of a map in x and in u by several methods; at: points that fit the map."""
     exact = make_backend(map, REFERENCE, engine="numpy").jacobians(at.x, at.u, at.t, p)
     for method, jacobians in by_method.items():
         tolerance = TOLERANCES.get(method, EXACT_TOLERANCE)
@@ -137,7 +137,7 @@ class Probe(NamedTuple):
 
     @classmethod
     def of(cls, map: Map, count: int, directions: int, rng: np.random.Generator) -> Probe:
-        """Random ones for ``count`` points."""
+        """Draw a random probe for ``count`` points."""
         size = map.manifold.ndx + map.nu
         return cls(rng.standard_normal((count, map.n_out)), rng.standard_normal((directions, size)))
 
@@ -151,9 +151,9 @@ def second_order(
     by_method: Mapping[str, Callable[[], Hessians]],
     parts: Hessians | None = None,
 ) -> Iterator[DerivativeCheck]:
-    """A line for the second derivatives of lam' of a map by each method; lam and the directions are the probe's.
+    """Compare the second derivatives of lam' of a map by several methods; the probe holds lam and the directions.
 
-    parts: a summand of these derivatives, to which errors are relative where the sum is smaller.
+    parts: a summand of these derivatives, to which errors are relative if the sum is smaller.
     """
     exact: Any = None
     names = (*map.manifold.tangent_names, *map.control_names)
@@ -173,12 +173,12 @@ def _second_tolerance(method: str) -> float:
 
 
 def _whole(H: Hessians) -> Array:
-    """The Hessian (N, ndx + nu, ndx + nu) from its blocks."""
+    """Assemble the Hessian (N, ndx + nu, ndx + nu) from its blocks."""
     return np.block([[H.xx, np.swapaxes(H.ux, 1, 2)], [H.ux, H.uu]])
 
 
 def curvature_along(map: Map, b: Batch, lam: Array, d: Array) -> Array:
-    """H d (N, ndx + nu) of lam' f, in the exponential chart of the state; lam (N, n_out), d (ndx + nu,)."""
+    """Product H d (N, ndx + nu) for lam' f, in the exponential chart of the state; lam (N, n_out), d (ndx + nu,)."""
     ndx = map.manifold.ndx
     unit = np.eye(ndx + map.nu)
     steps = np.repeat(1j * STEP * d[:, None], b.size, axis=1)

@@ -6,7 +6,7 @@
 | TRAJOPT_START | "compiled" or "at once", see :mod:`trajopt.stage.start` | "compiled", on the command line "at once" |
 | TRAJOPT_CACHE_DIR | folder of compiled kernels | the user's cache folder |
 | CC | C compiler with its options, as in a shell | the first of cc, gcc, clang, ziglang |
-| TRAJOPT_MARCH | instruction set, as -march takes it, such as x86-64-v3 | the best of this processor |
+| TRAJOPT_MARCH | instruction set, as -march accepts it, such as x86-64-v3 | the best of this processor |
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from dynamics_backends.user_input import InputError, quoted
 THREADS, START, COMPILER, MARCH = "TRAJOPT_THREADS", "TRAJOPT_START", "CC", "TRAJOPT_MARCH"
 CACHE_FOLDER = "TRAJOPT_CACHE_DIR"
 STARTS = ("compiled", "at once")
-MOST_THREADS = 4096
+MAX_THREADS = 4096
 
 
 def threads() -> int:
-    """Return TRAJOPT_THREADS, 0 if it is unset. Raises InputError for anything but a whole number from 0 to MOST_THREADS."""
+    """Return TRAJOPT_THREADS, 0 if it is unset. Raises InputError for anything but a whole number from 0 to MAX_THREADS."""
     text = os.environ.get(THREADS, "").strip()
     if not text:
         return 0
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) <= MOST_THREADS):
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and int(text) <= MAX_THREADS):
         raise InputError(
-            f"the environment variable {THREADS} is {quoted(text)}: set it to a number of threads from 1 to {MOST_THREADS}, "
+            f"the environment variable {THREADS} is {quoted(text)}: set it to a number of threads from 1 to {MAX_THREADS}, "
             "or unset it to use all processors"
         )
     return int(text)
@@ -46,7 +46,7 @@ def start(default: str = "compiled") -> str:
 
 
 def compiler() -> tuple[str, ...]:
-    """Return the words of CC, () if it is unset. Raises InputError for a blank text and for quotes that are not closed."""
+    """Return the words of CC, () if it is unset. Raises InputError for a blank text and for unclosed quotes."""
     text = os.environ.get(COMPILER, "")
     try:
         words = tuple(shlex.split(text))

@@ -1,11 +1,11 @@
-"""Registries: things by name, which a script and installed packages extend.
+"""Registries of named objects, which scripts and installed packages extend.
 
 A script registers by a function (``to.register_backend``), a package by an entry point of its pyproject.toml::
 
     [project.entry-points."trajopt.backends"]
     pinocchio = "my_package.backend:Pinocchio"
 
-Entry points are loaded when their name is first asked for.
+Entry points are loaded at the first use of their name.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PREFIX = "trajopt."
-"""Groups of entry points begin so."""
+"""Prefix of the names of entry point groups."""
 
 
 class ExtensionError(ValueError):
-    """An entry point of an installed package that cannot be loaded, or that names something of another kind."""
+    """An entry point of an installed package cannot be loaded, or refers to an object of another kind."""
 
 
 class Registry(MutableMapping[str, T]):
-    """Things of one kind by name: built-in ones, those of a script, those of entry points, in this order.
+    """Objects of one kind by name: built-in, registered by a script, and from entry points, in this order.
 
-    kind: noun of error messages, such as "backend". group: group of entry points. builtin: the built-in ones. checked: called with
-    a name and the object registered for it; returns the value that the registry stores, or raises TypeError or ValueError.
+    kind: noun of error messages, such as "backend". group: group of entry points. builtin: the built-in objects. checked: called
+    with a name and the object registered for it; returns the value that the registry stores, or raises TypeError or ValueError.
 
-    A look-up raises UnknownName with the nearest names; ExtensionError if an entry point cannot be loaded.
+    A lookup raises UnknownName with the nearest names; ExtensionError if an entry point cannot be loaded.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Registry(MutableMapping[str, T]):
         self._builtin = tuple(self._values)
 
     def register(self, name: str, value: Any) -> None:
-        """Store an object under a name; one that was registered before is replaced.
+        """Store an object under a name; an earlier registered object is replaced.
 
-        Raises ValueError for the name of a built-in one, or for no name, TypeError for an object of another kind.
+        Raises ValueError for the name of a built-in object, or an empty name, TypeError for an object of another kind.
         """
         if not isinstance(name, str) or not name:
             raise ValueError(f"the name of a {self.kind} must be a text that is not empty, got {name!r}")
@@ -85,11 +85,11 @@ class Registry(MutableMapping[str, T]):
 
     @property
     def builtin(self) -> tuple[str, ...]:
-        """The built-in names."""
+        """Built-in names."""
         return self._builtin
 
     def loaded(self) -> dict[str, T]:
-        """The built-in and registered ones, and those of entry points that were asked for."""
+        """Built-in and registered objects, and those of entry points that have been used."""
         return dict(self._values)
 
     def _nothing(self, name: str) -> UnknownName:
@@ -106,7 +106,7 @@ class Registry(MutableMapping[str, T]):
         what = f"the {self.kind} {point.name!r}{package} ({point.value}) cannot be used"
         try:
             value = point.load()
-        except Exception as error:  # whatever the code of another package raises
+        except Exception as error:  # the code of another package may raise any error
             raise ExtensionError(f"{what}: {type(error).__name__}: {error}{_hidden_by(point, error)}") from error
         try:
             return self._checked(point.name, value)
@@ -115,7 +115,7 @@ class Registry(MutableMapping[str, T]):
 
 
 def _hidden_by(point: EntryPoint, error: Exception) -> str:
-    """A hint at the folder that stands first on Python's path for the package of an entry point; "" for other errors."""
+    """Hint at a folder on Python's path that may hide an entry point's package; "" for other errors."""
     package = point.module.partition(".")[0]
     places = getattr(sys.modules.get(package), "__path__", None)
     if not isinstance(error, ModuleNotFoundError) or not places:
@@ -125,7 +125,7 @@ def _hidden_by(point: EntryPoint, error: Exception) -> str:
 
 @cache
 def _entry_points() -> dict[str, dict[str, EntryPoint]]:
-    """Group -> name -> entry point, of installed packages; of two with one name the first on Python's path."""
+    """Entry points of installed packages: group -> name -> entry point; for duplicate names the first on Python's path."""
     from importlib.metadata import distributions  # slow to load
 
     found: dict[str, dict[str, EntryPoint]] = {}

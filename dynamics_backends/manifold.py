@@ -1,22 +1,18 @@
 """State manifolds: integrate, difference and their derivatives.
 
-A state ``x`` (nx numbers) is perturbed by a tangent vector ``dx`` (ndx numbers) on the right, ``x (+) dx = x
-exp(dx)``, in the body frame, as in Pinocchio and Crocoddyl.  A :class:`Manifold` is a product of Lie groups: vector
-spaces, SO(2) (an angle), unit quaternions (x y z w), SE(2) (x, y, angle) and SE(3) (position, quaternion), each with tangent
-order [linear, angular].
+A state ``x`` (nx numbers) is perturbed by a tangent vector ``dx`` (ndx numbers) on the right, ``x (+) dx = x exp(dx)``, in the body
+frame, as in Pinocchio and Crocoddyl.  A :class:`Manifold` is a product of Lie groups: vector spaces, SO(2) (an angle), unit
+quaternions (x y z w), SE(2) (x, y, angle) and SE(3) (position, quaternion), each with tangent order [linear, angular].
 
-An angle of SO(2) or SE(2) is one number, which ``integrate`` lets grow beyond a turn; ``difference`` takes the nearest turn,
-between -pi and pi.
+An angle of SO(2) or SE(2) is one number, which ``integrate`` does not wrap; ``difference`` wraps angles to [-pi, pi].
 
-``integrate`` and ``difference`` are generic in the scalar and work on rows (component first).  The differentials of
-exp,
+``integrate`` and ``difference`` are generic in the scalar and work on rows (component first).  The differentials of exp,
 
     dexp(d)    = sum_k (-ad_d)^k / (k+1)!     right Jacobian: exp(d + e) = exp(d) exp(dexp(d) e + O(e^2))
     dexp^-1(d) = d/(2 tanh) series in ad_d    its inverse
 
-are polynomials of degree four in ad on SE(3) and its subgroups, because ad^5 + 2 theta^2 ad^3 + theta^4 ad = 0 there
-(coefficients: Barfoot, State Estimation for Robotics, 7.86; the inverse by the same interpolation of theta/2
-cot(theta/2)).
+are polynomials of degree four in ad on SE(3) and its subgroups, because ad^5 + 2 theta^2 ad^3 + theta^4 ad = 0 there (coefficients:
+Barfoot, State Estimation for Robotics, 7.86; the inverse by the same interpolation of theta/2 cot(theta/2)).
 """
 
 from __future__ import annotations
@@ -73,7 +69,7 @@ def so3_log(q: Components) -> Components:
     sign = sm.select(q[3], 1.0, -1.0)
     w = sign * q[3]
     n2 = _norm2(q[:3])
-    # theta/2 = atan2(n, w).  Where n is small compared with w: atanc(n^2/w^2)/w; elsewhere by atan2, away from n = 0.
+    # theta/2 = atan2(n, w).  If n is small relative to w: atanc(n^2/w^2)/w; otherwise by atan2, away from n = 0.
     near = 0.25 * w * w - n2
     w_safe = sm.select(near, w, 1.0)
     n2_safe = sm.select(near, 1.0, n2)
@@ -84,29 +80,29 @@ def so3_log(q: Components) -> Components:
 
 
 def _se3_bracket(a: Components, b: Components) -> Components:
-    """[a, b] on se(3), order [linear, angular]."""
+    """Lie bracket [a, b] on se(3), order [linear, angular]."""
     linear = _axpy(_cross(a[3:], b[:3]), (1.0, _cross(a[:3], b[3:])))
     return [*linear, *_cross(a[3:], b[3:])]
 
 
 def _v_times(w: Components, p: Components) -> Components:
-    """V(w) p, the translation of exp: p + (1-cos)/th^2 w x p + (th - sin)/th^3 w x (w x p)."""
+    """Product V(w) p, the translation of exp: p + (1-cos)/th^2 w x p + (th - sin)/th^3 w x (w x p)."""
     t2, wp = _norm2(w), _cross(w, p)
     return _axpy(p, (sm.cosc(t2), wp), (sm.sinc3(t2), _cross(w, wp)))
 
 
 def v_inverse_times(w: Components, p: Components) -> Components:
-    """V(w)^-1 p, the linear part of the logarithm of the translation p and the rotation exp(w)."""
+    """Product V(w)^-1 p, the linear part of the logarithm of the translation p and the rotation exp(w)."""
     wp = _cross(w, p)
     return _axpy(p, (-0.5, wp), (sm.logc(_norm2(w)), _cross(w, wp)))
 
 
 @dataclass(frozen=True)
 class LieGroup:
-    """A group as functions on lists of components.
+    """Lie group, defined by functions on lists of components.
 
-    integrate(q, d) -> q exp(d); difference(q0, q1) -> log(q0^-1 q1); to_se3(d) embeds a tangent in se(3) (six
-    components), from_se3 takes it back; both are None for vector spaces and SO(2), whose bracket is zero.
+    integrate(q, d) -> q exp(d); difference(q0, q1) -> log(q0^-1 q1); to_se3(d) embeds a tangent vector in se(3) (six components),
+    from_se3 is the inverse; both are None for vector spaces and SO(2), whose bracket is zero.
     """
 
     name: str
@@ -127,7 +123,7 @@ class LieGroup:
         return group_named, (self.name, self.nq)
 
     def dexp(self, d: Components, e: Components) -> Components:
-        """dexp(d) e."""
+        """Product dexp(d) e."""
         if self.to_se3 is None or self.from_se3 is None:
             return e
         minus_d = [-x for x in self.to_se3(d)]
@@ -137,7 +133,7 @@ class LieGroup:
         return self.from_se3(_ad_polynomial(weights, minus_d, self.to_se3(e)))
 
     def dexp_inv(self, d: Components, e: Components) -> Components:
-        """dexp(d)^-1 e."""
+        """Product dexp(d)^-1 e."""
         if self.to_se3 is None or self.from_se3 is None:
             return e
         minus_d = [-x for x in self.to_se3(d)]
@@ -146,7 +142,7 @@ class LieGroup:
         return self.from_se3(_ad_polynomial(weights, minus_d, self.to_se3(e)))
 
     def transport(self, d: Components, e: Components) -> Components:
-        """Ad(exp(d))^-1 e: the derivative of q exp(d) in q along e."""
+        """Product Ad(exp(d))^-1 e: the derivative of q exp(d) in q along e."""
         if self.to_se3 is None or self.from_se3 is None:
             return e
         twist, six = self.to_se3(d), self.to_se3(e)
@@ -156,7 +152,7 @@ class LieGroup:
 
 
 def _ad_polynomial(weights: Sequence[Scalar], d: Components, e: Components) -> Components:
-    """e + sum_k weights[k] ad_d^(k+1) e."""
+    """Polynomial e + sum_k weights[k] ad_d^(k+1) e."""
     total = e
     for w in weights:
         e = _se3_bracket(d, e)
@@ -165,7 +161,7 @@ def _ad_polynomial(weights: Sequence[Scalar], d: Components, e: Components) -> C
 
 
 def vector_space(n: int) -> LieGroup:
-    """R^n under addition."""
+    """Vector space R^n under addition."""
     return LieGroup(
         f"R^{n}",
         n,
@@ -177,7 +173,7 @@ def vector_space(n: int) -> LieGroup:
 
 
 def nearest_turn(angle: Scalar) -> Scalar:
-    """An angle less whole turns, between -pi and pi."""
+    """Angle wrapped to [-pi, pi]."""
     return sm.atan2(sm.sin(angle), sm.cos(angle))
 
 
@@ -225,7 +221,7 @@ SE3 = LieGroup(
 
 
 def group_named(name: str, size: int) -> LieGroup:
-    """The group of a name; how groups are unpickled."""
+    """Group of this name, used to unpickle groups."""
     return {"SO(2)": SO2, "SO(3)": SO3, "SE(3)": SE3, "SE(2)": SE2}.get(name) or vector_space(size)
 
 
@@ -260,7 +256,7 @@ SE2 = LieGroup(
 
 
 class Manifold:
-    """A product of Lie groups.
+    """Product of Lie groups.
 
     Attributes: ``nx`` numbers of a state, ``ndx`` of a tangent vector, ``groups`` the factors, ``tangent_names`` one
     name for each tangent component (used in reports), ``is_vector_space``, and ``is_flat``: all factors are vector spaces or SO(2),
@@ -284,14 +280,14 @@ class Manifold:
 
     @classmethod
     def vector(cls, n: int, names: Sequence[str] | None = None) -> Manifold:
-        """R^n."""
+        """Vector space R^n as a manifold."""
         return cls([vector_space(n)], names)
 
     def __repr__(self) -> str:
         return "Manifold(" + " x ".join(g.name for g in self.groups) + ")"
 
     def identity(self) -> Array:
-        """The neutral state (nx,)."""
+        """Neutral state (nx,)."""
         return np.array([value for g in self.groups for value in g.identity])
 
     def _blocks(self) -> list[tuple[LieGroup, slice, slice]]:
@@ -317,12 +313,12 @@ class Manifold:
         return sm.stack([c for g, iq, _ in self._blocks() for c in g.difference(a[iq], b[iq])])
 
     def gap(self, x0: Rows, x1: Rows) -> Rows:
-        """x1 (-) x0 of neighbors on one trajectory, where turns count: x1 - x0 if the manifold is flat; rows (ndx, N)."""
+        """x1 (-) x0 of neighbors on one trajectory without wrapping angles: x1 - x0 on a flat manifold; rows (ndx, N)."""
         return x1 - x0 if self.is_flat else self.difference(x0, x1)
 
     def without_jumps(self, x0: Array, xs: Array) -> Array:
-        """States xs (..., N + 1, nx) with the angles of SO(2) moved to the turn nearest to the state before; x0 (..., nx) is before
-        the first one.
+        """Unwrap the SO(2) angles of states xs (..., N + 1, nx) to the turn nearest to the state before; x0 (..., nx) precedes
+        xs.
         """
         angles = [iq.start for g, iq, _ in self._blocks() if g.name == SO2.name]
         if not angles:
@@ -334,11 +330,11 @@ class Manifold:
         return moved
 
     def dexp(self, dx: Rows, e: Rows) -> Rows:
-        """The right Jacobian of exp at dx applied to e: derivative of x (+) dx in dx; rows (ndx, N)."""
+        """Right Jacobian of exp at dx applied to e: derivative of x (+) dx in dx; rows (ndx, N)."""
         return self._along("dexp", dx, e)
 
     def dexp_inv(self, dx: Rows, e: Rows) -> Rows:
-        """The inverse of :meth:`dexp` applied to e; rows (ndx, N)."""
+        """Inverse of :meth:`dexp` applied to e; rows (ndx, N)."""
         return self._along("dexp_inv", dx, e)
 
     def transport(self, dx: Rows, e: Rows) -> Rows:
@@ -378,7 +374,7 @@ AnyManifold = Manifold | LieGroup | int
 
 
 def as_manifold(given: AnyManifold) -> Manifold:
-    """The manifold that is given, or made of one group or of a dimension. Raises TypeError for anything else.
+    """Convert a group or a dimension to a manifold; a manifold is unchanged. Raises TypeError for other types.
 
     >>> as_manifold(vector_space(2)), as_manifold(3).nx
     (Manifold(R^2), 3)

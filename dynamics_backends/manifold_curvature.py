@@ -1,5 +1,4 @@
-"""Derivatives of the differentials of a manifold's exponential: second derivatives of its operations, contracted with a covector
-lam; batch first, float64, zero on vector spaces.
+"""Second derivatives of a manifold's operations, contracted with a covector lam; batch first, float64, zero on vector spaces.
 
 With T, E the derivatives of x (+) delta in x and delta (E = dexp), and W(delta)[a, b] = d/d delta_a (lam' dexp(delta) e_b),
 
@@ -9,7 +8,8 @@ With T, E the derivatives of x (+) delta in x and delta (E = dexp), and W(delta)
                  sym(dexp^-1(d)' W-(d)),  W- the same as W for dexp^-1
 
 since the second-order terms are brackets (Baker, Campbell, Hausdorff), 1/2 [a, b] = -d/d delta_a dexp(0) b, and the
-antisymmetric parts of what is left cancel theirs.  Slopes of dexp come from dual numbers on the small blocks of the groups.
+antisymmetric parts of the remaining terms cancel theirs.  Derivatives of dexp come from dual numbers on the small blocks of the
+groups.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ Array = np.ndarray
 
 
 class IntegrateCurvature(NamedTuple):
-    """The blocks G_ye, G_ee (N, ndx, ndx)."""
+    """Second derivatives of integrate: the blocks G_ye, G_ee (N, ndx, ndx)."""
 
     ye: Array
     ee: Array
 
 
 def integrate_curvature(manifold: Manifold, delta: Array, lam: Array) -> IntegrateCurvature:
-    """The curvature of x (+) delta about delta (N, ndx), with lam (N, ndx) in the tangent space at its end."""
+    """Second derivatives of x (+) delta about delta (N, ndx), with lam (N, ndx) in the tangent space at x (+) delta."""
     T, E = manifold.d_integrate(delta)
     at_zero = slope(manifold, "dexp", np.zeros_like(delta), lam)
     return IntegrateCurvature(-T.transpose(0, 2, 1) @ at_zero @ E, _symmetric(slope(manifold, "dexp", delta, lam)))
 
 
 def difference_curvature(manifold: Manifold, d: Array, lam: Array) -> Array:
-    """The Hessian (N, ndx, ndx) of e -> lam' ((x (+) e) (-) x0) for d = x (-) x0 (N, ndx), lam in the tangent space at x0."""
+    """Hessian (N, ndx, ndx) of e -> lam' ((x (+) e) (-) x0) for d = x (-) x0 (N, ndx), lam in the tangent space at x0."""
     _, inverse = manifold.d_difference(d)
     return _symmetric(inverse.transpose(0, 2, 1) @ slope(manifold, "dexp_inv", d, lam))
 
 
 def d_dexp_inv(manifold: Manifold, delta: Array, k: Array) -> Array:
-    """The derivative of dexp^-1(delta) k in delta, (N, ndx, ndx), from delta (N, ndx), k (N, ndx); by dual numbers."""
+    """Derivative (N, ndx, ndx) of dexp^-1(delta) k in delta, from delta (N, ndx), k (N, ndx), by dual numbers."""
     n, ndx = delta.shape
     result = np.zeros((n, ndx, ndx))
     for group, block in _lie_blocks(manifold):
@@ -58,7 +58,7 @@ def d_dexp_inv(manifold: Manifold, delta: Array, k: Array) -> Array:
 
 
 def dexp_inv_curvature(manifold: Manifold, delta: Array, k: Array, lam: Array) -> Array:
-    """The Hessian (N, ndx, ndx) in delta of lam' dexp^-1(delta) k; by a complex step over dual numbers."""
+    """Hessian (N, ndx, ndx) in delta of lam' dexp^-1(delta) k, by a complex step over dual numbers."""
     n, ndx = delta.shape
     result = np.zeros((n, ndx, ndx))
     for group, block in _lie_blocks(manifold):
@@ -71,7 +71,7 @@ def dexp_inv_curvature(manifold: Manifold, delta: Array, k: Array, lam: Array) -
 
 
 def slope(manifold: Manifold, which: str, delta: Array, lam: Array) -> Array:
-    """W (N, ndx, ndx): W[a, b] = d/d delta_a (lam' which(delta) e_b); which: "dexp" or "dexp_inv"."""
+    """Derivative W (N, ndx, ndx): W[a, b] = d/d delta_a (lam' which(delta) e_b); which: "dexp" or "dexp_inv"."""
     n, ndx = delta.shape
     result = np.zeros((n, ndx, ndx))
     for group, block in _lie_blocks(manifold):
@@ -83,14 +83,14 @@ def slope(manifold: Manifold, which: str, delta: Array, lam: Array) -> Array:
 
 
 def _weighted(components: list[Dual], lam: Array) -> Array:
-    """sum_c lam_c of the tangents (N m, m) of the components, as (N, m, m)."""
+    """Sum sum_c lam_c of the tangents (N m, m) of the components, as (N, m, m)."""
     n, m = lam.shape
     tangents = np.stack([c.tan for c in components]).reshape(m, n, m, m)
     return np.einsum("nc,cnba->nba", lam, tangents)
 
 
 def _lie_blocks(manifold: Manifold) -> Iterator[tuple[LieGroup, slice]]:
-    """The groups that are no vector spaces, with their places in a tangent vector."""
+    """Groups that are not vector spaces, with their slices of a tangent vector."""
     start = 0
     for group in manifold.groups:
         if group.to_se3 is not None:

@@ -1,4 +1,4 @@
-"""Look-up of names, with a helpful answer to an unknown one; names in tables."""
+"""Lookup of names, with suggestions for unknown ones; names in tables."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from itertools import islice
 
 from dynamics_backends.user_input import shortened
 
-LISTED = 8  # how many available names an error message lists
-LONGEST = 200  # characters of a name that is compared with others
-MOST_COMPARED = 5000  # names that are compared with an unknown one
+MAX_LISTED = 8  # how many available names an error message lists
+MAX_NAME_LENGTH = 200  # characters of a name that is compared with others
+MAX_COMPARED = 5000  # names that are compared with an unknown one
 
 
 class UnknownName(KeyError, ValueError):
-    """A name that the model, or the collection, does not have; the message suggests the nearest ones."""
+    """The model or the collection has no such name; the message suggests the nearest names."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""  # KeyError would print the message's repr
@@ -32,17 +32,17 @@ def unmatched_pattern(kind: str, pattern: str, available: Iterable[str]) -> Unkn
 
 
 def _unknown(message: str, name: str, available: Iterable[str]) -> UnknownName:
-    """The error with this message, the names nearest to `name`, and the first of those available."""
+    """Error with this message, the names nearest to `name`, and the first available names."""
     available = list(dict.fromkeys(available))
     near = nearest_names(name, available) or _with_similar_part(name, available)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    shown = ", ".join(available[:LISTED]) or "none"
-    rest = f", ... ({len(available)} in all)" if len(available) > LISTED else ""
+    shown = ", ".join(available[:MAX_LISTED]) or "none"
+    rest = f", ... ({len(available)} in all)" if len(available) > MAX_LISTED else ""
     return UnknownName(shortened(f"{message}; {hint}Available: {shown}{rest}"))
 
 
 def _with_similar_part(name: str, available: list[str], count: int = 3) -> list[str]:
-    """Names one of whose parts between underscores, dots, slashes or dashes resembles `name`: "fnger" and "left_finger_joint"."""
+    """Names with a part between underscores, dots, slashes or dashes that resembles `name`: "fnger" and "left_finger_joint"."""
     by_part: dict[str, list[str]] = {}
     for known in available:
         for part in re.split(r"[_./-]", known.lower()):
@@ -63,9 +63,9 @@ def nearest_names(name: str, available: Iterable[str], count: int = 3) -> list[s
     A name with a prefix, such as "erd:ur5", resembles what its part after the colon resembles too.
     """
     by_lower: dict[str, str] = {}
-    if len(str(name)) > LONGEST:
+    if len(str(name)) > MAX_NAME_LENGTH:
         return []
-    for known in islice((known for known in available if len(known) <= LONGEST), MOST_COMPARED):
+    for known in islice((known for known in available if len(known) <= MAX_NAME_LENGTH), MAX_COMPARED):
         by_lower.setdefault(known.lower(), known)
         by_lower.setdefault(known.lower().rpartition(":")[2], known)
     near = difflib.get_close_matches(str(name).lower(), by_lower, n=2 * count)

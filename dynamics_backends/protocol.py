@@ -1,12 +1,11 @@
-"""What a system is, and what a derivative backend offers.
+"""Interfaces of systems and derivative backends.
 
-Two independent choices meet here.  A :class:`Map` (of which a :class:`System`, ``xdot = f(x, u, t, p)``, is the chief
-kind) says only what is computed: it is a pure function of *rows* (component first, the batch last), generic in the
-scalar.  A *method* turns any map into a :class:`DynamicsBackend`: values and Jacobians of a whole batch, batch first,
-in float64.
+Systems and derivative methods are independent.  A :class:`Map` (mostly a :class:`System`, ``xdot = f(x, u, t, p)``) defines only
+what is computed: it is a pure function of *rows* (component first, the batch last), generic in the scalar.  A *method* turns any
+map into a :class:`DynamicsBackend`: values and Jacobians of a whole batch, batch first, in float64.
 
-Shapes.  Rows: x (nx, N), u (nu, N), t (N,), p name -> (n, N).  Batch first: x (N, nx), u (N, nu), t (N,) or a number,
-p name -> (N, n) or (n,).  All derivatives are with respect to the tangent of the state, x (+) dx.
+Shapes.  Rows: x (nx, N), u (nu, N), t (N,), p name -> (n, N).  Batch first: x (N, nx), u (N, nu), t (N,) or a number, p name -> (N,
+n) or (n,).  All derivatives are with respect to the tangent of the state, x (+) dx.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from dynamics_backends.scalars.user_function import UserFunction, zero_of
 
 Array = np.ndarray
 Parameters = Mapping[str, Array]
-"""Run-time parameters by name: values that change between solves and never ask for a recompilation."""
+"""Run-time parameters by name: values that may change between solves without recompilation."""
 
 
 class Map(Protocol):
-    """A function of state, control, time and parameters, written once for every scalar.
+    """Function of state, control, time and parameters, written once for every scalar type.
 
-    ``manifold`` is that of x, ``nu`` the number of controls, ``n_out`` the number of outputs, ``output_names`` one
-    name each.
+    ``manifold`` is that of x, ``nu`` the number of controls, ``n_out`` the number of outputs, ``output_names`` one name for each
+    output.
     """
 
     manifold: Manifold
@@ -41,37 +40,37 @@ class Map(Protocol):
     control_names: tuple[str, ...]
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows (n_out, N)."""
+        """Rows (n_out, N) of the map's value."""
         ...
 
 
 @runtime_checkable
 class System(Map, Protocol):
-    """A map whose output is the time derivative of the state in its tangent space: n_out = manifold.ndx."""
+    """Map whose output is the time derivative of the state in its tangent space: n_out = manifold.ndx."""
 
     second_order: bool
-    """The state is (q, v) with qdot = v in the tangent space: what semi-implicit Euler asks for."""
+    """True if the state is (q, v) with qdot = v in the tangent space, as semi-implicit Euler requires."""
 
 
 def is_second_order(map: Map) -> bool:
-    """True if a map is a system that says so of its state."""
+    """True for a system whose state is declared as (q, v)."""
     return isinstance(map, System) and map.second_order
 
 
 @runtime_checkable
 class Wrapper(Protocol):
-    """A map that computes what another one does, by other means."""
+    """Map with the values of another map, computed differently."""
 
     wrapped: Map
 
 
 def unwrapped(map: Any) -> Any:
-    """The map itself, behind what an engine puts around it."""
-    return getattr(map, "wrapped", map)  # a Wrapper's; asked so, it takes a tenth of the time
+    """Original map of a map that an engine may have wrapped."""
+    return getattr(map, "wrapped", map)  # ten times faster than isinstance(map, Wrapper)
 
 
 def innermost(map: Any) -> Any:
-    """The map itself, behind what an engine or a free duration puts around it."""
+    """Original map of a map that an engine or a free duration may have wrapped."""
     own = unwrapped(map)
     while not isinstance(own, FunctionMap) and hasattr(own, "map"):
         own = unwrapped(own.map)
@@ -79,127 +78,126 @@ def innermost(map: Any) -> Any:
 
 
 def is_generic(map: Map) -> bool:
-    """False for a map that has values at float64 alone, so that no method can differentiate it and no engine compile it."""
+    """False for a map with values at float64 only, which no method can differentiate and no engine compile."""
     return getattr(unwrapped(map), "generic", True)
 
 
 @runtime_checkable
 class HasDriver(Protocol):
-    """A map whose costly recursions are left to a driver, which an engine may exchange."""
+    """Map whose costly recursions are evaluated by a driver, which an engine may replace."""
 
     def with_driver(self, driver: Any) -> Map:
-        """This map evaluated by another driver."""
+        """Copy of this map evaluated by another driver."""
         ...
 
 
 @runtime_checkable
 class HasRecursions(Protocol):
-    """A map that an engine compiles as a whole; until it has, a driver may evaluate its costly recursions."""
+    """Map that an engine compiles as a whole; a driver may evaluate its costly recursions until then."""
 
     def until_compiled(self, driver: Any) -> Map:
-        """This map evaluated by such a driver."""
+        """Copy of this map evaluated by a driver."""
         ...
 
 
 @runtime_checkable
 class HasActuators(Protocol):
-    """A robot whose first controls are forces at joints."""
+    """Robot whose first controls are joint forces."""
 
     actuated: tuple[int, ...]
-    """The degree of freedom that each of them drives."""
+    """Driven degree of freedom of each of these controls."""
 
 
 @runtime_checkable
 class HasOutputs(Map, Protocol):
-    """A system that reports more than its motion, such as the forces of its contacts."""
+    """System with outputs besides its motion, such as contact forces."""
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
-        """Rows (n, N) by name."""
+        """Output rows (n, N) by name."""
         ...
 
 
 @runtime_checkable
 class ReportOf(Protocol):
-    """A map whose value is what a system reports beside its motion."""
+    """Map whose value is an output of a system."""
 
     system: HasOutputs
 
 
 @runtime_checkable
 class HasWarnings(Protocol):
-    """A system that knows what is odd about a state to start from, and which of its parts ask for short time steps."""
+    """System that checks initial states and names its stiff parts, which require short time steps."""
 
     stiff: str
-    """What is stiff about it, in the plural: "contacts"."""
+    """Name of the stiff parts in the plural: "contacts"."""
 
     def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
-        """Sentences about the state x (nx,), each with a remedy; p: name -> (n,)."""
+        """Warnings about the state x (nx,), each with a remedy; p: name -> (n,)."""
         ...
 
 
 IMPLICIT_STEP = "implicit step"
-"""The parameter h (1) [s] of what :class:`DampsImplicitly` makes."""
+"""Name of the parameter h (1) [s] of systems made by :class:`DampsImplicitly`."""
 
 
 @runtime_checkable
 class DampsImplicitly(Protocol):
-    """A system xdot = (v, a) with M a = F(q, v, u) - D v, whose damping D can be taken where v has arrived.
+    """System xdot = (v, a) with M a = F(q, v, u) - D v, whose damping D can be implicit in a time step.
 
-    ``implicit`` makes the system with (M + h D) a = F(q, v, u) - D (v + e), so that damping acts on the velocity v + e + h a.  h is
-    its parameter IMPLICIT_STEP, and e (``offsets`` numbers; none unless asked for) stand behind its controls; ``damps`` says
-    whether there is any damping.
+    ``implicit`` returns the system (M + h D) a = F(q, v, u) - D (v + e), in which damping acts on the velocity v + e + h a.  h is
+    its parameter IMPLICIT_STEP, and its last ``offsets`` controls are e (none unless offset is True); ``damps`` is True if there is
+    any damping.
     """
 
     damps: bool
     offsets: int | None
-    """Number of the last controls that are e; None for the system itself."""
+    """Number of the last controls that are e; None for the original system."""
 
     def implicit(self, *, offset: bool) -> Map:
-        """The system above."""
+        """System with implicit damping, as in the class docstring."""
         ...
 
 
 @runtime_checkable
 class HasJointFriction(Protocol):
-    """A robot with dry friction at its joints, smoothed over ``friction_velocity``."""
+    """Robot with dry joint friction, smoothed over ``friction_velocity``."""
 
     coulomb: Array | None
-    """(nv, 1) [N m], None without friction."""
+    """Friction (nv, 1) [N m], None without friction."""
 
 
 @runtime_checkable
 class NeedsScheme(Protocol):
-    """A system whose accelerations are those of whole time steps of one integrator, and mean nothing to others."""
+    """System whose accelerations are means over time steps of one integrator, and invalid for other integrators."""
 
     scheme: str
 
 
 @runtime_checkable
 class MeetsInSteps(Protocol):
-    """A system whose contacts take as long as a time step to meet, so that in shorter steps they are others."""
+    """System whose contact forces depend on the length of the time step."""
 
     def slower(self, time: float, p: Parameters) -> tuple[Map, Parameters]:
-        """The system whose contacts take ``time`` [s] longer, and the parameters of a phase, p now, with which they do."""
+        """Equivalent system for steps shorter by ``time`` [s], and its parameters of a phase, from the current ones p."""
         ...
 
 
 @runtime_checkable
 class InScaledTime(Protocol):
-    """A map in the time of a phase that lasts as long as a number of the state tells, at ``place``, where ``nominal`` seconds are
-    planned."""
+    """Map in the scaled time of a phase: entry ``place`` of the state is the duration, planned as ``nominal`` [s]."""
 
     place: int
     nominal: float
 
 
 def damping_offsets(map: Map) -> int | None:
-    """Number of the last controls of an implicitly damped system that are e; None for every other map."""
+    """Number of the last controls of an implicitly damped system that are e; None for other maps."""
     own = unwrapped(map)
     return own.offsets if isinstance(own, DampsImplicitly) else None
 
 
 Matrix = Sequence[Rows]
-"""A matrix of scalars by its rows: M[i] is the i-th row (m, N), M[i][j] one scalar (N,)."""
+"""Matrix of scalars by its rows: M[i] is the i-th row (m, N), M[i][j] one scalar (N,)."""
 
 
 class Partials(NamedTuple):
@@ -222,24 +220,24 @@ class Contraction(NamedTuple):
 
 
 class MissingCapability(TypeError, ValueError):
-    """A map, or a time step, lacks what was asked of it; the message names the remedy.
+    """A map or a time step lacks a required capability; the message names the remedy.
 
-    Code that has a choice checks beforehand: a protocol (:class:`HasPartials`), or the attribute that is None without it.
+    Code with alternatives checks beforehand: a protocol (:class:`HasPartials`), or the attribute that is None without it.
     """
 
 
 @runtime_checkable
 class HasPartials(Protocol):
-    """A map that writes out its own partial derivatives, generic in the scalar; asked for by the method ``analytic``."""
+    """Map with analytic partial derivatives, generic in the scalar, as the method ``analytic`` requires."""
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """See :class:`Partials`."""
+        """Value and partial derivatives, see :class:`Partials`."""
         ...
 
 
 @runtime_checkable
 class HasContraction(Protocol):
-    """A map that also writes out its second derivatives, contracted with a vector."""
+    """Map that also has analytic second derivatives, contracted with a vector."""
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """First derivatives, and the second derivatives of lam' f for lam (n_out, N)."""
@@ -248,13 +246,13 @@ class HasContraction(Protocol):
 
 @runtime_checkable
 class Bends(Protocol):
-    """A map with partials whose second derivatives come without the first."""
+    """Map with partials that can compute second derivatives without the first."""
 
     bends: bool
     """True if the map has second derivatives."""
 
     def bent(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> Contraction:
-        """The second derivatives of lam' f for lam (n_out, N)."""
+        """Second derivatives of lam' f for lam (n_out, N)."""
         ...
 
 
@@ -281,10 +279,10 @@ class DynamicsBackend(Protocol):
     name: str
     engine: str
     options: Mapping[str, Any]
-    """The method's own, by which it may be made again for another map."""
+    """Options of the method, to create it for another map."""
 
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
-        """The map's value (N, n_out)."""
+        """Value (N, n_out) of the map."""
         ...
 
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
@@ -294,7 +292,7 @@ class DynamicsBackend(Protocol):
 
 @runtime_checkable
 class SecondOrderBackend(Protocol):
-    """A backend that also has second derivatives, contracted with a multiplier."""
+    """Backend that also has second derivatives, contracted with a multiplier."""
 
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
@@ -305,15 +303,15 @@ class SecondOrderBackend(Protocol):
 
 @runtime_checkable
 class HoldsBackend(Protocol):
-    """A backend that gives another one other arguments."""
+    """Backend that calls another backend with other arguments."""
 
     def of_stages(self, stages: Callable[[DynamicsBackend], DynamicsBackend]) -> DynamicsBackend:
-        """A backend like this one around what ``stages`` makes of the other."""
+        """Copy of this backend around the result of ``stages`` for the inner backend."""
         ...
 
 
 class FunctionMap:
-    """A user's own function as a map or a system.
+    """User-defined function as a map or a system.
 
     ``function(x, u, t, p)`` is written for one state, with arithmetic, indexing and functions of NumPy or of
     :mod:`dynamics_backends.scalar`, and returns its results as a list or an array; see
@@ -356,18 +354,18 @@ class FunctionMap:
         result = self.called(x, u, t, p)
         if not isinstance(result, (list, tuple)):
             return result
-        # A plain zero among the components takes the batch from the arguments.
+        # Adding zero gives plain numbers among the components the batch size of the arguments.
         zero = zero_of(x, u, t)
         return sm.stack([r + zero for r in result])
 
     @cached_property
     def called(self) -> UserFunction:
-        """The function as it is called with every kind of number."""
+        """Function that accepts every kind of number."""
         return UserFunction(self.function, self.n_out)
 
 
 class Batch(NamedTuple):
-    """The arguments of a map as rows: x (nx, N), u (nu, N), t (N,), p name -> (n, N)."""
+    """Arguments of a map as rows: x (nx, N), u (nu, N), t (N,), p name -> (n, N)."""
 
     x: Array
     u: Array
@@ -376,9 +374,9 @@ class Batch(NamedTuple):
 
     @classmethod
     def of(cls, map: Map, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Batch:
-        """Rows from batch-first arguments, with their shapes checked.
+        """Create rows from batch-first arguments, with their shapes checked.
 
-        Raises ValueError when a last axis does not fit the map, naming the axis.
+        Raises ValueError with the name of an argument whose last axis does not fit the map.
         """
         x, u = np.asarray(x, float), np.asarray(u, float)
         if x.ndim != 2 or x.shape[1] != map.manifold.nx:
@@ -391,16 +389,16 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """N."""
+        """Batch size N."""
         return self.x.shape[1]
 
     def part(self, elements: slice) -> Batch:
-        """Some of the elements."""
+        """Slice of the batch."""
         p = {name: rows[:, elements] for name, rows in self.p.items()}
         return Batch(self.x[:, elements], self.u[:, elements], self.t[elements], p)
 
     def repeated(self, times: int) -> Batch:
-        """Every element ``times`` times in a row: (nx, N * times), knot by knot."""
+        """Batch with every element repeated ``times`` times: (nx, N * times), knot by knot."""
 
         def repeat(a: Array) -> Array:
             return np.repeat(a, times, axis=-1)

@@ -1,7 +1,7 @@
-"""Backends by name: the two lines of a config file that choose how derivatives are computed, and by what.
+"""Registry of derivative backends by name: the method and the engine that a configuration selects.
 
-A method says how a map is differentiated, an engine what evaluates it: ``numpy``, or ``compiled`` code, which a robot's
-map uses for the recursions inside it and every other map as a whole.
+A method differentiates a map; an engine evaluates it: ``numpy``, or ``compiled`` code. A robot's map uses compiled code for its
+recursions, every other map as a whole.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from dynamics_backends.methods.finite_difference import (
 )
 from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.names import unknown_name
-from dynamics_backends.own_backend import OwnBackend, is_own, own_backend
 from dynamics_backends.protocol import (
     DynamicsBackend,
     HasDriver,
@@ -36,22 +35,23 @@ from dynamics_backends.protocol import (
     unwrapped,
 )
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
+from dynamics_backends.user_backend import UserBackend, is_user_backend, wrap_user_backend
 
 ENGINES = ("compiled", "numpy", "auto")
 _READY = "ready"
-"""What :func:`at_once` evaluates with."""
+"""Internal engine name of :func:`at_once`."""
 DEFAULT_ENGINE = "auto"
-"""Compiled wherever this machine has a C compiler."""
+"""Default engine: compiled if this machine has a C compiler."""
 _LOG = logging.getLogger(__name__)
 
 
 def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """A method that evaluates the map on numbers."""
+    """Backend of a method that evaluates the map on numbers."""
     return method(on_engine(map, engine), **options)
 
 
 def _exact(method: Callable[..., ExactMethod], map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """A numeric method with exact second derivatives, which are compiled where the map is compiled as a whole."""
+    """Backend of a numeric method with exact second derivatives, compiled if the map is compiled as a whole."""
     backend = method(on_engine(map, engine), **options)
     if engine == "compiled" and not isinstance(map, HasDriver):
         from dynamics_backends.compiled.sources.traced_hessian import TracedHessian
@@ -61,7 +61,7 @@ def _exact(method: Callable[..., ExactMethod], map: Map, engine: str, **options:
 
 
 def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """The closed form is the map's own; the engine serves the recursions inside, or a map without them as a whole."""
+    """Backend with the map's analytic derivatives; the engine evaluates its recursions, or a map without recursions as a whole."""
     if engine == "compiled" and isinstance(map, NeedsScheme):
         from dynamics_backends.compiled.sources.stepped_analytic import SteppedAnalytic
 
@@ -84,7 +84,7 @@ def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:
 
 
 def _registered(name: str, factory: Any) -> Callable[..., DynamicsBackend]:
-    """A user's factory as the registry calls it. Raises TypeError for what cannot be called."""
+    """Adapt a user's factory to the registry. Raises TypeError for an object that is not callable."""
     if not callable(factory):
         raise TypeError(f"backend {name!r}: expected a factory of (system, **options), got a {type(factory).__name__}")
     if isinstance(factory, type) and issubclass(factory, Method):
@@ -92,7 +92,7 @@ def _registered(name: str, factory: Any) -> Callable[..., DynamicsBackend]:
 
     def made(map: Map, engine: str, **options: Any) -> DynamicsBackend:
         found = factory(map, **options)
-        return found if isinstance(found, Method) else own_backend(found, map, name, options)
+        return found if isinstance(found, Method) else wrap_user_backend(found, map, name, options)
 
     return made
 
@@ -111,7 +111,7 @@ METHODS: Registry[Callable[..., DynamicsBackend]] = Registry(
     },
     _registered,
 )
-"""Each is called with a map, the name of an engine and the method's own options."""
+"""Backends by name; each is called with a map, the name of an engine and the method's options."""
 
 
 def register_backend(name: str, factory: Callable[..., Any]) -> None:
@@ -123,7 +123,7 @@ def register_backend(name: str, factory: Callable[..., Any]) -> None:
     float64. DDP and exact Hessians need ``hessian_contraction(x, u, t, p, lam)`` too, which returns the tuple of ``jacobians`` and
     the second derivatives (xx, ux, uu) of lam' f for lam (N, n_out): (N, ndx, ndx), (N, nu, ndx), (N, nu, nu). A class of methods
     (:class:`~dynamics_backends.methods.base.Method`) is a factory, too. A package registers its backends by entry points of the
-    group ``trajopt.backends``. A backend that was registered before is replaced.
+    group ``trajopt.backends``. An earlier backend of the same name is replaced.
 
     Raises ValueError for the name of a built-in backend, TypeError for a factory that cannot be called.
     """
@@ -131,16 +131,16 @@ def register_backend(name: str, factory: Callable[..., Any]) -> None:
 
 
 def backend_names() -> tuple[str, ...]:
-    """The names accepted by :func:`make_backend`."""
+    """Names accepted by :func:`make_backend`."""
     return tuple(METHODS)
 
 
 def make_backend(map: Map, method: str = "analytic", *, engine: str | None = None, **options: Any) -> DynamicsBackend:
-    """The backend ``method`` for a map; ``options`` go to the method (for example ``step`` of the finite differences).
+    """Create the backend ``method`` for a map; ``options`` are passed to the method (such as ``step`` of finite differences).
 
-    ``engine``: compiled, numpy, or auto (the default) for the first of them that this machine can run. Raises UnknownName for a
-    name that is not known, with the nearest known one; MissingCapability where the map lacks what the method needs; later, at
-    the first evaluation by compiled code, CompilerError without a C compiler and TraceError for a function that cannot be traced.
+    ``engine``: compiled, numpy, or auto (the default) for the first of them that this machine can run. Raises UnknownName with the
+    nearest known name for an unknown one; MissingCapability if the map lacks a capability that the method needs; later, at the
+    first evaluation by compiled code, CompilerError without a C compiler and TraceError for a function that cannot be traced.
 
     >>> import trajopt as to
     >>> to.make_backend(to.FreeBody(to.chain(3)), "forward_ad").name
@@ -155,33 +155,34 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
         raise unknown_name("engine", engine, ENGINES)
     resolved = engine_in_use(engine)
     backend = make(map, resolved, **options)
-    if isinstance(backend, OwnBackend):
+    if isinstance(backend, UserBackend):
         return backend
     backend.engine, backend.options = resolved, options
     return backend
 
 
 def engine_in_use(engine: str) -> str:
-    """The engine's name, "auto" replaced by the engine that it selects on this machine."""
+    """Name of the engine; "auto" is replaced by the engine that it selects on this machine."""
     return _available() if engine == "auto" else engine
 
 
 def missing_capability(map: Map, method: str) -> str | None:
-    """The reason why a method cannot differentiate a map, None if it can; that a function cannot be traced shows later
-    (TraceError)."""
+    """Reason why a method cannot differentiate a map, or None.
+
+    Functions that cannot be traced raise TraceError later.
+    """
     return without_partials(map) if method == "analytic" and not isinstance(map, HasPartials) else None
 
 
 def as_backend(given: DynamicsBackend | Map) -> DynamicsBackend:
-    """A backend as solvers call it; for a system alone its default: ``analytic`` where it has closed-form derivatives, else
-    ``forward_ad``.
+    """Convert a system or a user-defined backend to a backend for solvers.
 
-    Raises TypeError for anything else.
+    A system gets the method ``analytic`` if it has closed-form derivatives, else ``forward_ad``. Raises TypeError for other types.
     """
-    if isinstance(given, (Method, OwnBackend, HoldsBackend)):
+    if isinstance(given, (Method, UserBackend, HoldsBackend)):
         return given
-    if is_own(given):
-        return own_backend(given)
+    if is_user_backend(given):
+        return wrap_user_backend(given)
     if not (callable(given) and hasattr(given, "manifold") and hasattr(given, "n_out")):
         raise TypeError(
             f"expected a system or a backend of one, got {type(given).__name__}; a robot's model becomes a system by"
@@ -191,26 +192,26 @@ def as_backend(given: DynamicsBackend | Map) -> DynamicsBackend:
 
 
 def source_of(backend: DynamicsBackend) -> Map | None:
-    """The system of a backend that others can differentiate; None where a user's backend was made for none."""
-    return backend.system if isinstance(backend, OwnBackend) else unwrapped(backend.map)
+    """System of a backend that other backends can differentiate; None for a user-defined backend without a system."""
+    return backend.system if isinstance(backend, UserBackend) else unwrapped(backend.map)
 
 
 def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
-    """A backend of another map by the same method with the same options, on the same engine.
+    """Create a backend of another map by the same method with the same options, on the same engine.
 
-    Raises MissingCapability for a backend that has values and derivatives of its own map alone.
+    Raises MissingCapability for a backend with derivatives of one map only.
     """
-    if isinstance(backend, OwnBackend):
+    if isinstance(backend, UserBackend):
         raise MissingCapability(
-            f"the backend {backend.name} has derivatives of its own dynamics alone, not of {type(map).__name__}; choose a built-in "
-            "backend for what changes the dynamics (free durations)"
+            f"the backend {backend.name} cannot differentiate {type(map).__name__}, only the dynamics it was made for; choose a "
+            "built-in backend for features that change the dynamics (free durations)"
         )
     found = make_backend(map, backend.name, engine=backend.engine, **backend.options)
     return at_once(found) if getattr(backend, "ready", False) else found
 
 
 def at_once(backend: DynamicsBackend) -> DynamicsBackend:
-    """A backend of this map by this method without a compiler: NumPy, and the kernels of the library."""
+    """Backend of the same map and method that needs no compiler: NumPy and the prebuilt kernels."""
     found = METHODS[backend.name](unwrapped(backend.map), _READY, **backend.options)
     found.engine, found.options = "numpy", backend.options
     if isinstance(found, Method):
@@ -219,14 +220,14 @@ def at_once(backend: DynamicsBackend) -> DynamicsBackend:
 
 
 def until_compiled(map: Map) -> Map:
-    """The map evaluated without a compiler: by the kernels of the library, where it has a driver."""
+    """Map evaluated without a compiler: by the prebuilt kernels if it supports a driver."""
     if isinstance(map, HasRecursions):
         return map.until_compiled(ready_driver())
     return map.with_driver(ready_driver()) if isinstance(map, HasDriver) else map
 
 
 def steps_at_once(backend: DynamicsBackend, method: Any, substeps: int, *, semi_implicit: bool) -> Any:
-    """The time steps of a backend of :func:`at_once` by loops that are there, without run-time parameters; None where none serve.
+    """Time steps by prebuilt loops for a backend of :func:`at_once`, without run-time parameters; None if unsupported.
 
     See :func:`dynamics_backends.compiled.sources.ready_steps.steps_at_once`.
     """
@@ -238,7 +239,7 @@ def steps_at_once(backend: DynamicsBackend, method: Any, substeps: int, *, semi_
 
 
 def on_engine(map: Map, engine: str) -> Map:
-    """The map evaluated by an engine: for numpy itself, for what serves at once with the loops that are there."""
+    """Map evaluated by an engine: NumPy, compiled code, or the prebuilt loops."""
     if engine == _READY:
         return until_compiled(map)
     if engine != "compiled":
@@ -252,28 +253,30 @@ def on_engine(map: Map, engine: str) -> Map:
 
 @lru_cache
 def shared_driver(tier: str = "auto") -> Any:
-    """The process's compiled driver of this tier: kernels are compiled and loaded once for all backends."""
+    """Shared compiled driver of this tier: kernels are compiled and loaded once per process for all backends."""
     from dynamics_backends.compiled.loops.driver import CompiledDriver
 
     return CompiledDriver(tier)
 
 
 def fastest_driver() -> Driver:
-    """The fastest driver for recursions on batches: kernels of the library, and compiled ones where there is a C compiler."""
+    """Fastest driver for recursions on batches: compiled kernels if there is a C compiler, else the prebuilt ones."""
     return shared_driver() if _available() == "compiled" else ready_driver()
 
 
 @lru_cache(maxsize=1)
 def ready_driver() -> Driver:
-    """The driver for recursions at few configurations: the kernels of the library, else NumPy; nothing is compiled."""
+    """Driver for recursions at few configurations: prebuilt kernels, else NumPy, without compilation."""
     from dynamics_backends.compiled.loops.ready import ReadyLoops
 
     return ReadyLoops()
 
 
 def kinematics_of(model: Any, frame: int) -> Callable[[Any], Any]:
-    """What evaluates the placement and the Jacobian of a frame of a robot at batches of configurations (nq, N), see
-    :mod:`~dynamics_backends.methods.traced_kinematics`."""
+    """Function of the placement and the Jacobian of a robot's frame at configurations (nq, N).
+
+    See :mod:`~dynamics_backends.methods.traced_kinematics`.
+    """
     from dynamics_backends.methods.traced_kinematics import traced_kinematics
 
     return traced_kinematics(model, frame)

@@ -1,24 +1,23 @@
 """Scalar mathematics for code that is written once and evaluated with many kinds of numbers.
 
 A *scalar* here is a Python float, a NumPy array of float64 or complex128 (one entry per element of the batch), a
-:class:`~dynamics_backends.scalars.dual.Dual` over such arrays, a number type of the caller's own, or a CasADi ``SX``
-expression.  Generic code uses the arithmetic operators and the functions of this module and nothing else: no ``abs``,
-``conj``, ``max``, no branch on a value.  Then complex step, forward AD, tracing and plain evaluation all see the same
-source.
+:class:`~dynamics_backends.scalars.dual.Dual` over such arrays, a user-defined number type, or a CasADi ``SX`` expression.  Generic
+code uses only arithmetic operators and the functions of this module: no ``abs``, ``conj``, ``max``, no branch on a value.  Complex
+step, forward AD, tracing and plain evaluation then share one source.
 
 A number type needs no registration.  It is a class over arrays, or over other numbers, with
 
-    val                             the number that it extends; :func:`real` and the drivers follow it down to an array
+    val                             the number that it extends; :func:`real` and the drivers follow it to an array
     shape, len, x[i], x[i] = y      those of its rows
-    + - * /  and  sin ... tanh      with numbers of its own kind and with what it extends
-    zeros(shape), copy()            storage of its kind
+    + - * /  and  sin ... tanh      with numbers of the same type and of the type that it extends
+    zeros(shape), copy()            storage of the same type
     select(mask, a, b), atan2(y, x), stack(components), concatenate(parts)      of the class; see the functions here
 
-*Rows* are a vector of scalars: anything whose leading index counts components, ``x[i]``: an array ``(n, N)``, a dual array,
-an ``SX`` column, or a list of scalars.
+*Rows* are a vector of scalars: anything whose leading index counts components, ``x[i]``: an array ``(n, N)``, a dual array, an
+``SX`` column, or a list of scalars.
 
-The functions of ``theta^2`` at the end are the analytic functions from which exp, log and their differentials on
-SO(3) and SE(3) are built; near zero each is its power series, so that it and all its derivatives are exact there.
+The functions of ``theta^2`` at the end are the analytic functions from which exp, log and their differentials on SO(3) and SE(3)
+are built.  Near zero each is its power series, so that it and all its derivatives are exact there.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from typing import Any
 import numpy as np
 
 Scalar = Any
-"""A number as described in the module docstring."""
+"""Number as described in the module docstring."""
 Rows = Any
-"""A vector of scalars, indexed by component first."""
+"""Vector of scalars, indexed by component first."""
 
 SERIES_BELOW = 1.0
 """Functions of theta^2 switch to their power series below this value (12 terms: truncation under 1e-17)."""
 _TERMS = 12
 _ATAN_SERIES_BELOW = 0.04
-"""Below this t^2, atan(t) / t is its power series (12 terms: truncation under 1e-17)."""
+"""Value of t^2 below which atan(t) / t is evaluated by its power series (12 terms: truncation under 1e-17)."""
 _ATAN = [(-1.0) ** k / (2 * k + 1) for k in range(_TERMS)]
 """Coefficients of atan(t) / t in t^2."""
 
@@ -65,7 +64,7 @@ tanh = _unary("tanh")
 
 
 def real(x: Scalar) -> Scalar:
-    """The number on which decisions are taken: the real part, or the value of a dual number."""
+    """Real number that branches depend on: the real part, or the value of a dual number."""
     while hasattr(x, "val"):
         x = x.val
     return np.real(x) if isinstance(x, (np.ndarray, complex, np.complexfloating)) else x
@@ -97,7 +96,7 @@ def select(decider: Scalar, where_positive: Scalar, otherwise: Scalar) -> Scalar
 
 
 def larger(a: Scalar, b: Scalar) -> Scalar:
-    """The one of two numbers whose real part is the larger; one operation of symbols, where a selection takes five."""
+    """The number with the larger real part; one symbolic operation, where a selection takes five."""
     if hasattr(a, "is_symbolic") or hasattr(b, "is_symbolic"):
         import casadi
 
@@ -106,7 +105,7 @@ def larger(a: Scalar, b: Scalar) -> Scalar:
 
 
 def smaller(a: Scalar, b: Scalar) -> Scalar:
-    """The one of two numbers whose real part is the smaller."""
+    """The number with the smaller real part."""
     if hasattr(a, "is_symbolic") or hasattr(b, "is_symbolic"):
         import casadi
 
@@ -115,7 +114,7 @@ def smaller(a: Scalar, b: Scalar) -> Scalar:
 
 
 def atan2(y: Scalar, x: Scalar) -> Scalar:
-    """The angle of the point (x, y); analytic in both arguments away from the origin, for complex arguments too."""
+    """Angle of the point (x, y); analytic in both arguments away from the origin, for complex arguments too."""
     for v in (y, x):
         if hasattr(v, "is_symbolic"):
             import casadi
@@ -126,14 +125,14 @@ def atan2(y: Scalar, x: Scalar) -> Scalar:
             return type(v).atan2(y, x)
     if not (np.iscomplexobj(y) or np.iscomplexobj(x)):
         return np.arctan2(y, x)
-    # Turn the point back by its real angle: what is left is an arctangent near zero, which is analytic.
+    # Rotate the point back by its real angle: the remaining arctangent is near zero, where it is analytic.
     angle = np.arctan2(np.real(y), np.real(x))
     c, s = np.cos(angle), np.sin(angle)
     return angle + np.arctan((c * y - s * x) / (c * x + s * y))
 
 
 def stack(components: Sequence[Scalar]) -> Rows:
-    """Rows made of a list of scalars; plain numbers among them are broadcast to the batch."""
+    """Rows from a list of scalars; plain numbers are broadcast to the batch."""
     shape = getattr(components[0], "shape", None) if components else None
     if all(type(c) is np.ndarray and c.shape == shape for c in components):
         return np.array(components) if components else np.zeros((0, 1))
@@ -150,7 +149,7 @@ def stack(components: Sequence[Scalar]) -> Rows:
 
 
 def concatenate(parts: Sequence[Rows]) -> Rows:
-    """One vector of rows after the other: arrays (n_i, ...) joined along the first axis, symbols vertically."""
+    """Concatenate rows: arrays (n_i, ...) along the first axis, symbols vertically."""
     for part in parts:
         first = part[0] if isinstance(part, list) else part
         if hasattr(first, "is_symbolic"):
@@ -163,7 +162,7 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
 
 
 def identity_rows(n: int, like: Rows) -> list[Rows]:
-    """The n rows of the unit matrix as rows (n, N), or as columns of plain numbers where ``like`` is symbolic."""
+    """Rows (n, N) of the identity matrix, or columns of plain numbers if ``like`` is symbolic."""
     eye = np.eye(n)
     if hasattr(like, "is_symbolic"):
         import casadi
@@ -175,19 +174,19 @@ def identity_rows(n: int, like: Rows) -> list[Rows]:
 
 
 def copied(x: Rows) -> Rows:
-    """An array of the same kind that may be written to; symbols as they are."""
+    """Writable copy of the same type; symbols are returned unchanged."""
     if hasattr(x, "is_symbolic"):
         return x
     return x.copy() if hasattr(x, "zeros") else np.array(x)
 
 
 def zeros_of(like: Rows, shape: tuple[int, ...]) -> Rows:
-    """Zeros of the same kind of number as ``like``, an array."""
+    """Zeros of the same number type as the array ``like``."""
     return like.zeros(shape) if hasattr(like, "zeros") else np.zeros(shape, dtype=like.dtype)
 
 
 def rows_of(x: Rows) -> list[Scalar]:
-    """The components of ``x`` as a list."""
+    """Components of ``x`` as a list."""
     if isinstance(x, list):
         return x
     return [x[i] for i in range(x.shape[0])]
@@ -234,7 +233,7 @@ _DLOG4 = [float((k - 1) * g) for k, g in enumerate(_GAMMA) if k >= 2][:_TERMS]
 
 
 def _switch(t2: Scalar, series: Sequence[float], closed_form: Callable[[Scalar, Scalar], Scalar]) -> Scalar:
-    """The power series below SERIES_BELOW, else closed_form(theta^2, theta), each finite everywhere."""
+    """Power series below SERIES_BELOW, else closed_form(theta^2, theta), each finite everywhere."""
     if isinstance(t2, float):
         return closed_form(t2, sqrt(t2)) if t2 > SERIES_BELOW else _power_series(series, t2)
     large = t2 - SERIES_BELOW
@@ -278,7 +277,7 @@ def _half_cot(th: Scalar) -> Scalar:
 
 
 def _half_cot_slope(s: Scalar, th: Scalar) -> Scalar:
-    """theta gamma'(theta) for gamma = theta/2 cot(theta/2)."""
+    """Product theta gamma'(theta) for gamma = theta/2 cot(theta/2)."""
     sine = sin(0.5 * th)
     return _half_cot(th) - 0.25 * s / (sine * sine)
 

@@ -1,15 +1,15 @@
-"""A map in the time of a phase: its values times a power of the share s = T / T0 of a duration T in a planned one, T0.
+"""Map in the scaled time of a phase: its values times a power of the ratio s = T / T0 of the duration T and the planned one T0.
 
     c(s) f(x, u, t, p),   c = 1, sqrt(s) or s          state (x, T_1, ..., T_n), of which T is one
 
-What integrates over time is stretched by s, what is squared and then integrated by its root, and what takes no time by one. Below
-the least share that a duration may have, where iterates of a solver may be, the root goes on as its second-order expansion. Two
-more kinds serve time steps of the length s h of systems xdot = f = (v, a):
+Functions that are integrated over time are scaled by s, residuals that are squared and integrated by sqrt(s), and others by one.
+Below the minimum ratio of a duration, where solver iterates may be, the root continues as its second-order expansion. Two more
+kinds serve time steps of the length s h of systems xdot = f = (v, a):
 
     F = s (v + s h a, a)                                Euler's step along F is a semi-implicit one along f
     f(x, u, e, step) with step = s h                    damping that is implicit in the step (:class:`DampsImplicitly`)
 
-With h, where there is one, the parameter IMPLICIT_STEP. All are P(T) f, with P linear in f; so with k the rate d step / dT
+With h the parameter IMPLICIT_STEP, if present. All are P(T) f, with P linear in f; so with k the rate d step / dT
 
     d F / dT = P' f + k P f_step,                 lam' F_xx = (P' lam)' f_xx  (P' here the transpose),   and so on.
 
@@ -17,7 +17,7 @@ Accelerations depend on the step as they do on the offset e of the damped veloci
 
     f_step = f_e a,   lam' f_(z step) = (lam' f_ez) a + (lam' f_e) a_z,   lam' f_(step step) = 2 (lam' f_e) (a_e a)
 
-Closed-form derivatives are those of the map, where it has any.
+Closed-form derivatives are those of the map, if it has any.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ from dynamics_backends.protocol import (
 from dynamics_backends.scalar import Rows, Scalar
 
 Kind = Literal["kept", "root", "rate", "semi-implicit"]
-"""c = 1, sqrt(s), s, or the step of semi-implicit Euler."""
+"""Kind of scaling: c = 1, sqrt(s), s, or the step of semi-implicit Euler."""
 
 
 class Factors(NamedTuple):
-    """P f = (c f_q + d f_v, c f_v), where d is not None; else c f."""
+    """Linear map P f = (c f_q + d f_v, c f_v) if d is not None, else c f."""
 
     c: Scalar
     d: Scalar | None = None
 
     def of(self, f: Sequence[Any]) -> list[Any]:
-        """P f for a list f of scalars or rows."""
+        """Product P f for a list f of scalars or rows."""
         half = len(f) // 2
         if self.d is None:
             return [self.c * row for row in f]
         return [self.c * row + self.d * f[half + i] if i < half else self.c * row for i, row in enumerate(f)]
 
     def transposed(self, lam: Rows, n: int) -> Rows:
-        """P' lam for the first n numbers of lam."""
+        """Product P' lam for the first n numbers of lam."""
         half = n // 2
         if self.d is None:
             return sm.stack([self.c * lam[i] for i in range(n)])
@@ -65,11 +65,11 @@ class Factors(NamedTuple):
 
 
 LEAST_SHARE = 1e-2
-"""Share from which on the root goes on as its expansion, unless durations may be as short."""
+"""Default minimum ratio of a duration, below which the root continues as its expansion."""
 
 
 class Root(NamedTuple):
-    """The square root of a share, and its first and second derivatives."""
+    """Square root of a ratio, and its first and second derivatives."""
 
     value: Scalar
     first: Scalar
@@ -77,7 +77,7 @@ class Root(NamedTuple):
 
     @classmethod
     def of(cls, s: Scalar, least: float = LEAST_SHARE) -> Root:
-        """sqrt(s) from ``least`` on, below it its second-order expansion there, which is finite for any s."""
+        """sqrt(s) from ``least``, below it the second-order expansion there, which is finite for any s."""
         above = s - least
         safe, below = sm.select(above, s, least + 0.0 * s), sm.select(above, 0.0 * s, above)
         root = sm.sqrt(safe)
@@ -86,18 +86,18 @@ class Root(NamedTuple):
 
 
 class StretchedMap:
-    """The map above.
+    """Map in scaled time, as in the module docstring.
 
-    map: of the first numbers of the state. durations: names of the numbers T [s] behind it; place: which of them is T; nominal: T0
-    [s]; least: share below which the root of s goes on as its expansion. states: the manifold of x, of which the map may read the
-    first numbers; default its own. tangent: whether values are tangent vectors of the state, which end in zeros for the durations
-    then. stepped: whether the map is what :class:`WithStep` makes, and offset: whether offsets e are among the controls.
+    map: reads the first numbers of the state. durations: names of the numbers T [s] after them; place: which of them is T; nominal:
+    T0 [s]; least: ratio below which the root of s continues as its expansion. states: the manifold of x, whose first numbers the
+    map reads; default that of the map. tangent: True if values are tangent vectors of the state, which then end in zeros for the
+    durations. stepped: True if the map is a :class:`WithStep`; offset: True if offsets e are among the controls.
     """
 
     second_order = False
 
     def __new__(cls, map: Any = None, *args: Any, **options: Any) -> StretchedMap:
-        """With derivatives of its own, where the map has them."""
+        """Select the subclass with derivatives, if the map has them."""
         if isinstance(map, HasPartials):
             cls = StretchedSecond if isinstance(map, HasContraction) else StretchedFirst
         return object.__new__(cls)
@@ -136,7 +136,7 @@ class StretchedMap:
 
     @property
     def damps(self) -> bool:
-        """True if it is a system with damping that can be implicit."""
+        """True for a system with damping that can be implicit."""
         own = self.map
         return self.kind == "rate" and not self.stepped and isinstance(own, DampsImplicitly) and own.damps
 
@@ -146,18 +146,18 @@ class StretchedMap:
         place = self.place - self.map.manifold.nx
         return StretchedMap(own, self.durations, place, self.nominal, stepped=True, offset=offset)
 
-    # -- arguments, and how they depend on T -----------------------------------------------------------------------------
+    # -- arguments, and their derivatives in T -----------------------------------------------------------------------------
     def _arguments(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Scalar, Any]:
         x_own = x[: self.map.manifold.nx]
         if not self.stepped:
             return x_own, u[: self.map.nu], t, p
         zero = 0.0 * x[self.place]
-        given = [u[i] + zero for i in range(self.nu)]
-        none = [zero] * (self.map.nu - 1 - self.nu)
-        return x_own, sm.stack([*given, *none, self._rate(p) * x[self.place]]), t, p
+        controls = [u[i] + zero for i in range(self.nu)]
+        offsets = [zero] * (self.map.nu - 1 - self.nu)
+        return x_own, sm.stack([*controls, *offsets, self._rate(p) * x[self.place]]), t, p
 
     def _rate(self, p: Mapping[str, Rows]) -> Scalar:
-        """d (s h) / dT, from h, which is zero where no time step is meant."""
+        """Derivative d (s h) / dT; h is zero outside of a time step."""
         return (p[IMPLICIT_STEP][0] if IMPLICIT_STEP in p else 0.0) / self.nominal
 
     def _factors(self, x: Rows, p: Mapping[str, Rows]) -> tuple[Factors, Factors, Factors]:
@@ -180,10 +180,10 @@ class StretchedMap:
 
 
 class StretchedFirst(StretchedMap):
-    """A stretched map whose map has partial derivatives."""
+    """Stretched map of a map with partial derivatives."""
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """P fx, P fu, and the column of T."""
+        """Partial derivatives P fx, P fu, and the column of T."""
         return self._partials(self.map.partials(*self._arguments(x, u, t, p)), x, p)
 
     def _partials(self, own: Partials, x: Rows, p: Mapping[str, Rows]) -> Partials:
@@ -204,7 +204,7 @@ class StretchedFirst(StretchedMap):
         return Partials(self._with_zeros(P.of(value), x), fx, fu)
 
     def _row(self, own: list[Scalar], at_T: Scalar) -> Rows:
-        """A row over the state: numbers in its first columns, and one in that of T."""
+        """Row over the state: numbers in its first columns, and one in the column of T."""
         row = [0.0 * at_T] * self.manifold.ndx
         row[: len(own)] = [v + row[0] for v in own]
         row[self.tangent_place] = at_T
@@ -212,7 +212,7 @@ class StretchedFirst(StretchedMap):
 
 
 class StretchedSecond(StretchedFirst):
-    """A stretched map whose map has second derivatives too."""
+    """Stretched map of a map with second derivatives."""
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """Second derivatives of lam' P(T) f."""
@@ -238,10 +238,10 @@ class StretchedSecond(StretchedFirst):
 
 
 class WithStep:
-    """An implicitly damped system f(x, (u, e)) as a map of x and (u, e, step), the step of its damping among its controls."""
+    """Implicitly damped system f(x, (u, e)) as a map of x and (u, e, step), with the step length as a control."""
 
     def __new__(cls, system: Any = None) -> WithStep:
-        """With derivatives of its own, where the system has them."""
+        """Select the subclass with derivatives, if the system has them."""
         if isinstance(system, HasPartials):
             cls = _WithStepSecond if isinstance(system, HasContraction) else _WithStepFirst
         return object.__new__(cls)
@@ -264,7 +264,7 @@ class _WithStepFirst(WithStep):
         return self._partials(self.system.partials(*self._arguments(x, u, t, p)))
 
     def _partials(self, own: Partials) -> Partials:
-        """With f_step = f_e a."""
+        """Partial derivatives with the column f_step = f_e a."""
         a, at = self._accelerations(own.value), self._offsets
         steps = [_dot([own.fu[i][at + k] for k in range(self.offsets)], a) for i in range(self.n_out)]
         last = self.nu - 1
@@ -273,7 +273,7 @@ class _WithStepFirst(WithStep):
 
     @property
     def _offsets(self) -> int:
-        """Where e begins among the controls."""
+        """Index of the first offset e among the controls."""
         return self.nu - 1 - self.offsets
 
     def _accelerations(self, value: Rows) -> list[Scalar]:
@@ -287,8 +287,8 @@ class _WithStepSecond(_WithStepFirst):
         a = self._accelerations(first.value)
         pull = [_dot([lam[i] for i in range(n)], [first.fu[i][at + k] for i in range(n)]) for k in range(ne)]
 
-        def slopes(of: Matrix, j: int) -> list[Scalar]:
-            return [of[n - ne + k][j] for k in range(ne)]
+        def slopes(M: Matrix, j: int) -> list[Scalar]:
+            return [M[n - ne + k][j] for k in range(ne)]
 
         by_x = [_dot([H.ux[at + k][j] for k in range(ne)], a) + _dot(pull, slopes(first.fx, j)) for j in range(ndx)]
         by_u = [_dot([H.uu[at + k][j] for k in range(ne)], a) + _dot(pull, slopes(first.fu, j)) for j in range(last)]
@@ -300,7 +300,7 @@ class _WithStepSecond(_WithStepFirst):
 
 
 def widened(states: Manifold, durations: Sequence[str]) -> Manifold:
-    """The manifold of states with durations behind them."""
+    """Manifold of states followed by durations."""
     return Manifold((*states.groups, vector_space(len(durations))), (*states.tangent_names, *durations))
 
 

@@ -1,7 +1,7 @@
-"""CasADi, loaded when something is first asked of it, with quicker arithmetic on its symbols.
+"""CasADi, loaded at its first use, with faster arithmetic on its symbols.
 
-An operator of CasADi tries one type of operands after the other before it gets to work, which takes ten times as long as that.
-Most operands here are symbols, or plain numbers beside one: for these the operation is called at once, with the same result.
+An operator of CasADi tries several types of operands, which takes ten times as long as the operation.  Most operands here are
+symbols or plain numbers: for these the operation is called directly, with the same result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OPERATORS = {"add": "OP_ADD", "sub": "OP_SUB", "mul": "OP_MUL", "truediv": "OP_
 
 
 def _quicken(casadi: Any) -> None:
-    """Replace the operators of SX."""
+    """Replace the operators of SX by faster ones."""
     constant = lru_cache(maxsize=4096, typed=True)(casadi.SX)
     for name, code in _OPERATORS.items():
         for swapped in (False, True):
@@ -28,7 +28,7 @@ def _quicken(casadi: Any) -> None:
 def _quick(
     SX: Any, method: str, code: int, swapped: bool, constant: Callable[[float], Any]
 ) -> Callable[[Any, Any], Any]:
-    """An operator that is CasADi's own for anything but symbols and plain numbers."""
+    """Operator that calls the operation directly for symbols and plain numbers, and CasADi's operator otherwise."""
     original, binary = getattr(SX, method), SX.binary
 
     def operator(self: Any, other: Any) -> Any:
@@ -45,4 +45,4 @@ def _quick(
 ca = deferred("casadi", _quicken)
 
 tracing = threading.RLock()
-"""Held while symbols are made or evaluated: CasADi's symbols are not safe in several threads."""
+"""Lock around creation and evaluation of symbols: CasADi's symbols are not thread-safe."""

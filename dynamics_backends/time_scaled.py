@@ -1,10 +1,10 @@
-"""Free durations: a system in the time of its phase, with the durations T of all phases as constant states.
+"""Free durations: a system in the scaled time of its phase, with the durations T of all phases as constant states.
 
     dx/dtau = (T_i / T0) f(x, u, t, p),   dT/dtau = 0          state (x, T_1, ..., T_n), controls u
 
-A problem in tau is one on a fixed grid, of T0 seconds by its own clock, which is also what t counts. Its first stage takes no time
-and sets the durations to its controls (:class:`Durations`), so that they are chosen as controls are, by every solver and within
-bounds (J. T. Betts, Practical Methods for Optimal Control Using Nonlinear Programming, section 4.7).
+A problem in tau has a fixed grid of T0 seconds, and t is the time on this grid. Its first stage takes no time and sets the
+durations to its controls (:class:`Durations`), so that every solver optimizes them as controls and within bounds (J. T. Betts,
+Practical Methods for Optimal Control Using Nonlinear Programming, section 4.7).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def time_scaled(
     *,
     semi_implicit: bool = False,
 ) -> StretchedMap:
-    """The system above of any system, on any manifold, with closed-form derivatives where that has them.
+    """Create the system in scaled time, on any manifold, with closed-form derivatives if the system has them.
 
-    names: of the durations [s], which stand last in the state. phase: which of them is that of this system. nominal: T0 [s].
+    names: of the durations [s], the last numbers of the state. phase: index of this system's duration. nominal: T0 [s].
     semi_implicit: for time steps of semi-implicit Euler, which are steps of the scheme ``euler`` along the result. Joint damping is
-    implicit in time steps, as it is in those of the system. Raises MissingCapability for a system that makes whole time steps of
-    its own, ValueError for a phase without a name or semi-implicit steps of a system whose state is not (q, v).
+    implicit in time steps, as for the original system. Raises MissingCapability for a system of whole time steps (NeedsScheme),
+    ValueError for a phase without a name or semi-implicit steps of a system whose state is not (q, v).
     """
     if isinstance(system, NeedsScheme):
         raise MissingCapability(
@@ -54,11 +54,11 @@ def time_scaled(
 
 
 TimeScaled = time_scaled
-"""The name by which scripts know it."""
+"""Alias of time_scaled for scripts."""
 
 
 class Durations:
-    """The jump of the state (x, T) that sets the durations T to the controls: its change (0, u - T).
+    """State jump (0, u - T) of the state (x, T), which sets the durations T to the controls.
 
     manifold: of a time-scaled system, whose last ``count`` numbers are the durations.
     """
@@ -73,14 +73,14 @@ class Durations:
         return sm.stack([*[zero] * n, *(u[i] - x[at + i] for i in range(self.nu))])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Minus one at T, one at u."""
+        """Constant partial derivatives: -1 at T, 1 at u."""
         n, zero = self.n_out - self.nu, 0.0 * x[0]
         fx = [sm.stack([zero - float(i == j >= n) for j in range(self.n_out)]) for i in range(self.n_out)]
         fu = [sm.stack([zero + float(i == n + j) for j in range(self.nu)]) for i in range(self.n_out)]
         return Partials(self(x, u, t, p), fx, fu)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """No curvature."""
+        """Partial derivatives and zero second derivatives."""
         zero, sizes = 0.0 * x[0], ((self.n_out, self.n_out), (self.nu, self.n_out), (self.nu, self.nu))
         none = ([sm.stack([zero] * columns) for _ in range(rows)] for rows, columns in sizes)
         return self.partials(x, u, t, p), Contraction(*none)

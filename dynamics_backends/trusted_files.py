@@ -1,8 +1,8 @@
-"""Files of caches: read where no other user could have written them, written whole and without following links.
+"""Trusted cache files: read only if no other user could have written them, written atomically and without following links.
 
-A compiled kernel runs as whoever loads it. A folder is trusted where nobody but this user and root can write to it, or exchange a
-folder on its path; a file, where nobody else can write to it. A group that holds this user alone counts as the user. Windows has no
-such modes: all is trusted there.
+A compiled kernel runs with the rights of the user who loads it. A folder is trusted if nobody but this user and root can write to
+it, or replace a folder on its path; a file, if nobody else can write to it. A group with this user as its only member counts as the
+user. Windows has no such modes: all is trusted there.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from pathlib import Path
 
 ROOT = 0
 OWNER_ONLY = 0o700
-"""The mode of a user's cache folder."""
+"""Mode of a user's cache folder."""
 FILE = 0o644
-"""The mode of files in them; their folder restricts who reads them."""
+"""Mode of cache files; their folder restricts who reads them."""
 
 
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 class UntrustedFolder(OSError):
-    """A folder that another user could have written to; the message names it, the problem and the remedy."""
+    """Another user could have written to a folder; the message names the folder, the problem and the remedy."""
 
 
 def problem_of(folder: Path) -> str:
-    """Why code in a folder is not trusted, with the remedy; '' where it is. Raises OSError where there is no such folder."""
+    """Reason why code in a folder is not trusted, with the remedy; '' if it is trusted. Raises OSError for a missing folder."""
     if not hasattr(os, "geteuid"):
         return ""
     found = folder.stat()
@@ -38,17 +38,17 @@ def problem_of(folder: Path) -> str:
 
 
 def trusted_folder(folder: Path) -> Path:
-    """The folder, made for its owner alone where it is not there, as are its parents. Raises OSError, UntrustedFolder."""
+    """Return the folder; a missing folder and its parents are created for their owner alone. Raises OSError, UntrustedFolder."""
     for part in () if folder.is_dir() else (*reversed(folder.parents), folder):
         try:
             part.mkdir(OWNER_ONLY)
         except FileExistsError:
             continue
         except OSError:
-            if not part.is_dir():  # the root of a read-only file system is there, too
+            if not part.is_dir():  # mkdir also fails for an existing root of a read-only file system
                 raise
         else:
-            part.chmod(OWNER_ONLY)  # the process's umask may have taken bits away
+            part.chmod(OWNER_ONLY)  # the process's umask may have removed bits
     problem = problem_of(folder)
     if problem:
         raise UntrustedFolder(problem)
@@ -56,7 +56,7 @@ def trusted_folder(folder: Path) -> Path:
 
 
 def content_of(file: Path) -> bytes | None:
-    """The bytes of a trusted file in a trusted folder; None where there is none."""
+    """Bytes of a trusted file in a trusted folder; None if missing or untrusted."""
     try:
         if problem_of(file.parent):
             return None
@@ -67,7 +67,7 @@ def content_of(file: Path) -> bytes | None:
 
 
 def replace(file: Path, content: bytes) -> None:
-    """Write a file that appears whole, whatever is in its place. Raises OSError."""
+    """Write a file atomically, replacing an existing entry. Raises OSError."""
     descriptor, name = tempfile.mkstemp(prefix=f"{file.name}.", suffix=".tmp", dir=file.parent)
     temporary = Path(name)
     try:
@@ -80,7 +80,7 @@ def replace(file: Path, content: bytes) -> None:
 
 
 def user_folder() -> Path:
-    """The user's cache folder; one in the temporary folder for a user who has none, neither by HOME nor by the list of users."""
+    """Cache folder of the user; a temporary folder for a user without a home directory."""
     import platformdirs
 
     with contextlib.suppress(RuntimeError):
@@ -92,9 +92,9 @@ def user_folder() -> Path:
 
 @lru_cache(maxsize=32)
 def _problem_on_path(folder: Path, *_: int) -> str:
-    """The first problem from the outermost folder on; of a folder behind links, of those that lead to the links first.
+    """First problem from the outermost folder inward; for a folder behind links, first on the path of the links.
 
-    The other arguments are the folder's mode and owners, by which a later change of these is noticed.
+    The other arguments are the folder's mode and owners; a change of these invalidates the cached result.
     """
     last = folder.resolve()
     for part in dict.fromkeys((*reversed(folder.parents), folder, *reversed(last.parents), last)):
@@ -110,14 +110,14 @@ def _is_trusted_file(found: os.stat_result) -> bool:
 
 
 def _problem(found: os.stat_result, *, is_last: bool) -> str:
-    """Who else can write to an entry of the file system; '' for nobody."""
+    """Other users who can write to an entry of the file system; '' for nobody."""
     mode = found.st_mode
     if found.st_uid not in (ROOT, os.geteuid()):
         return f"belongs to {_user(found.st_uid)}"
     if stat.S_ISLNK(mode):
-        return ""  # who may exchange a link depends on its folder
+        return ""  # the rights to replace a link depend on its folder
     if mode & stat.S_ISVTX and not is_last:
-        return ""  # as in /tmp, only owners may exchange what is in it
+        return ""  # as in /tmp, only owners may replace its entries
     writers = ["everybody"] if mode & stat.S_IWOTH else []
     if mode & stat.S_IWGRP and not _is_own_group(found.st_gid):
         writers.insert(0, f"the group {_group(found.st_gid)}")
@@ -125,7 +125,7 @@ def _problem(found: os.stat_result, *, is_last: bool) -> str:
 
 
 def _command(folder: Path) -> str:
-    """The remedy for the folder itself."""
+    """Command that fixes the folder."""
     path = shlex.quote(str(folder))
     if folder.stat().st_uid in (ROOT, os.geteuid()):
         return f" (remedy: chmod go-w {path})"
@@ -134,7 +134,7 @@ def _command(folder: Path) -> str:
 
 @lru_cache(maxsize=16)
 def _is_own_group(gid: int) -> bool:
-    """True for a group whose only member is this user, as many systems make one for each."""
+    """True for a group whose only member is this user, as many systems create for each user."""
     import grp
     import pwd
 

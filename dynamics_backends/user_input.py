@@ -1,7 +1,7 @@
 """Text from users and files: bounded reading, bounded nesting, and messages of bounded length.
 
-Errors about user input derive from :class:`InputError`. It cuts its message by :func:`shortened`, since a file may hold a value
-of megabytes.
+Errors about user input derive from :class:`InputError`, which shortens its message by :func:`shortened`, since a file may contain
+values of megabytes.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 LONGEST_QUOTE = 100
-"""Characters of a quoted value in a message; the middle of a longer value is left out."""
+"""Maximum length of a quoted value in a message [characters]; the middle of a longer value is omitted."""
 LONGEST_MESSAGE = 8000
-"""Characters of a whole message; the middle of a longer message is left out."""
-DEEPEST = 50
-"""Levels of lists and tables in JSON and TOML; the files of this project have fewer than ten."""
+"""Maximum length of a whole message [characters]; the middle of a longer message is omitted."""
+MAX_DEPTH = 50
+"""Maximum nesting of lists and tables in JSON and TOML; the files of this project have fewer than ten levels."""
 LARGEST_TEXT = 16 << 20
-"""Bytes of a text file, 16 MiB: the largest robots take about 1 MiB."""
+"""Maximum size of a text file, 16 MiB: the largest robots take about 1 MiB."""
 LARGEST_INTEGER = 2**63
-"""Whole numbers are below this in absolute value, as TOML guarantees."""
+"""Bound of the absolute value of integers, as TOML guarantees."""
 _CLOSING = {quote: re.compile(rf"{quote}(?!\w)") for quote in "'\""}
 _OPENING = re.compile(r"""(?<!\w)['"]""")
 _LONG_WORD = re.compile(rf"\S{{{3 * LONGEST_QUOTE},}}")
 _LONG_DOTTED_KEY = re.compile(
-    rf"""(?<![\w"'-])(?:(?:[\w-]{{1,100}}|"[^"\n]{{0,100}}"|'[^'\n]{{0,100}}')[ \t]{{0,9}}\.[ \t]{{0,9}}){{{DEEPEST}}}"""
+    rf"""(?<![\w"'-])(?:(?:[\w-]{{1,100}}|"[^"\n]{{0,100}}"|'[^'\n]{{0,100}}')[ \t]{{0,9}}\.[ \t]{{0,9}}){{{MAX_DEPTH}}}"""
 )
 
 
@@ -78,7 +78,7 @@ class _Repr(reprlib.Repr):
 
 
 quoted = _Repr().repr
-"""The repr of a value for a message, of bounded length whatever the value is."""
+"""repr of a value for a message, of bounded length for any value."""
 
 
 def read_bounded(path: Path, largest: int = LARGEST_TEXT) -> bytes:
@@ -98,25 +98,25 @@ def parse_toml(text: str) -> dict[str, Any]:
     long_key = _LONG_DOTTED_KEY.search(text)
     if long_key is not None:  # tomllib takes quadratic time for them
         line = text.count("\n", 0, long_key.start()) + 1
-        raise tomllib.TOMLDecodeError(f"Key with more than {DEEPEST} parts (at line {line}, column 1)")
+        raise tomllib.TOMLDecodeError(f"Key with more than {MAX_DEPTH} parts (at line {line}, column 1)")
     try:
         values = tomllib.loads(text)
         _check_nesting(values)
     except tomllib.TOMLDecodeError:
         raise
     except RecursionError:
-        raise tomllib.TOMLDecodeError(f"Nesting of more than {DEEPEST} levels (at {_deep_place(text)})") from None
+        raise tomllib.TOMLDecodeError(f"Nesting of more than {MAX_DEPTH} levels (at {_deep_place(text)})") from None
     except ValueError as error:
         raise tomllib.TOMLDecodeError(str(error)) from None
     return values
 
 
 def _deep_place(text: str) -> str:
-    """Return where brackets are nested too deep, as tomllib writes it."""
+    """Return the position of too deeply nested brackets, in the format of tomllib."""
     depth = 0
     for found in re.finditer(r"[\[{\]}]", text):
         depth += 1 if found[0] in "[{" else -1
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             return f"line {text.count(chr(10), 0, found.start()) + 1}, column 1"
     return "end of document"
 
@@ -126,7 +126,7 @@ def parse_json(text: str | bytes) -> Any:
     try:
         value = json.loads(text)
     except RecursionError:
-        raise ValueError(f"nesting of more than {DEEPEST} levels") from None
+        raise ValueError(f"nesting of more than {MAX_DEPTH} levels") from None
     _check_nesting(value, integers=False)
     return value
 
@@ -134,7 +134,7 @@ def parse_json(text: str | bytes) -> Any:
 def _check_nesting(value: Any, integers: bool = True) -> None:
     """Raise ValueError for values nested too deep and, if asked, for whole numbers of more than 64 bits."""
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         inner: list[Any] = []
         for one in level:
             if isinstance(one, dict):
@@ -146,4 +146,4 @@ def _check_nesting(value: Any, integers: bool = True) -> None:
         if not inner:
             return
         level = inner
-    raise ValueError(f"Nesting of more than {DEEPEST} levels")
+    raise ValueError(f"Nesting of more than {MAX_DEPTH} levels")

@@ -1,6 +1,6 @@
-"""Command line, configuration, plots, replanning runs, and benchmarks.
+"""Command line, plots, viewer scenes, replanning runs, parameter sweeps, paper reproductions, and benchmarks.
 
-Benchmarks stand in benchmarks/ and its rooms, which are no part of an installed wheel, and are run by name:
+Benchmarks are in benchmarks/ and its subfolders, which an installed wheel does not contain. Run one by its module name:
 `python -m experiments.benchmark_arms`.
 """
 

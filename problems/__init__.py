@@ -1,1 +1,1 @@
-"""Trajectory-optimization problems: they return an OCP and an initial guess."""
+"""Trajectory optimization problems; each module builds an OCP and an initial guess from settings."""

@@ -1,4 +1,4 @@
-"""Settings of the whole suite; they must stand before the first import of numpy and matplotlib."""
+"""Settings of the test suite. They must precede the first import of numpy and matplotlib."""
 
 import os
 import shutil
@@ -10,10 +10,10 @@ os.environ["MPLBACKEND"] = "Agg"
 for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
     os.environ.setdefault(_threads, "1")
 
-os.environ["TRAJOPT_START"] = "compiled"  # which engine serves is no matter of chance
+os.environ["TRAJOPT_START"] = "compiled"  # the engine must not depend on timing
 
 _compiler = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
-if _compiler:  # at -O3, as the documentation's examples are compiled, it takes two thirds of the suite's processor time
+if _compiler:  # at -O3, compilation takes two thirds of the suite's processor time
     os.environ.setdefault("CC", f"{_compiler} -Og")
 
 import pytest  # noqa: E402
@@ -21,7 +21,7 @@ import pytest  # noqa: E402
 from dynamics_backends import registry  # noqa: E402
 
 USERS_ENGINE = registry.DEFAULT_ENGINE
-"""What tests run on, but for those marked ``numpy``."""
+"""Engine of tests without the mark ``numpy``."""
 ON_USERS_ENGINE = tuple(
     f"tests/{folder}"
     for folder in (
@@ -34,13 +34,16 @@ ON_USERS_ENGINE = tuple(
         "experiments",
     )
 )
-"""What a user does runs as a user runs it. The folders below are about formulas in Python, or name the engines that they
-compare: they are marked ``numpy``, and single tests elsewhere that evaluate what cannot be traced."""
+"""Folders whose tests use the engine that users get.
+
+Tests of other folders check formulas in Python, or name the engines that they compare; they are marked ``numpy``.
+Single tests in the folders above that evaluate untraceable functions also have this mark.
+"""
 SHARED_CACHE = "kernels"
 
 
 def pytest_configure(config):
-    """Build the C library for this machine where it is missing or older than its sources; workers find it."""
+    """Build the C library for this machine if it is missing or outdated; workers use it."""
     if hasattr(config, "workerinput"):
         return
     root = Path(__file__).resolve().parents[1]
@@ -55,7 +58,7 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="session", autouse=True)
 def _kernel_cache(tmp_path_factory):
-    """One folder of compiled kernels for the whole run, shared by parallel workers; TRAJOPT_CACHE_DIR names another."""
+    """Share one kernel cache among all workers of a run; TRAJOPT_CACHE_DIR selects another one."""
     if os.environ.get("TRAJOPT_CACHE_DIR"):
         yield
         return

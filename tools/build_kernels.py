@@ -1,7 +1,7 @@
-"""Build the C library of the package, for every instruction set, in place or in another folder.
+"""Build the C library of the package for every instruction set.
 
-dynamics_backends writes the recursions from the algorithms in Python; trajopt gives the kernels of its solvers. Objects are
-cached in build/kernels by the hash of their source, so that a second build compiles what has changed. CC names the compiler
+dynamics_backends generates the C code of the recursions from the Python algorithms; trajopt adds the kernels of its solvers.
+Objects are cached in build/kernels by the hash of their source, so that a build compiles only changed code. CC names the compiler
 (default: cc, gcc or clang).
 
 Usage: python tools/build_kernels.py [--here]
@@ -55,9 +55,9 @@ MODULES = (
     *(aba, crba, kinematics, regressor, rnea, contact_dynamics, fd_derivatives, fd_second_order, fd_tensors),
     *(rnea_derivatives, rnea_second_order, rnea_tensors, rigid_body_quantities),
 )
-"""Modules with programs, all of which are built."""
+"""Modules whose programs are built."""
 WITH_ROTORS = {"aba", "aba_external", "fdsva", "fd_second_order", "contact_start"}
-"""Programs that are also built with rotor inertias as an argument, to which implicit damping adds."""
+"""Programs that are also built with rotor inertias as an argument; implicit damping adds to these."""
 HEADERS = ("loops.h", "steps.h", "library.h", "processor.h")
 OBJECTS = ROOT / "build" / "kernels"
 FLAGS = ("-O3", "-fno-math-errno", "-fPIC", "-fvisibility=hidden", "-std=gnu11", "-w")
@@ -90,7 +90,7 @@ EXPORT const {kind} *{function}(const char *name)
 
 
 def programs() -> Iterator[Program]:
-    """All programs of the modules, once each."""
+    """Yield all programs of the modules, each once."""
     found = {p.name: p for module in MODULES for p in vars(module).values() if isinstance(p, Program)}
     for program in found.values():
         yield program
@@ -99,12 +99,12 @@ def programs() -> Iterator[Program]:
 
 
 def sources() -> dict[str, str]:
-    """The C text of each object of a library, by name."""
+    """Return the C code of each object of a library by name."""
     found = {}
     for program in programs():
         kernel = loop_kernel(program, sorted(JOINTS))
         if any(output.scattered for output in kernel.sparse.values()):
-            continue  # sparse tensors, whose entries are known only for a given robot
+            continue  # the entries of sparse tensors depend on the robot
         name = kernel.name
         loop = f'const loop_t loop_{name} = {{"{name}", {name}_room, {name}_run}};'
         found[f"loop_{name}"] = "\n".join([header("loops.h"), text_of(kernel), loop])
@@ -121,79 +121,81 @@ def sources() -> dict[str, str]:
 
 
 def _table(names: Sequence[str] | dict[str, str], kind: str, key: str) -> str:
-    own = [name for name in names if name.startswith(f"{kind}_")]
-    declared = "\n".join(f"extern const {kind}_t {name};" for name in own)
-    places = ", ".join(f"&{name}" for name in own)
+    temporary = [name for name in names if name.startswith(f"{kind}_")]
+    declared = "\n".join(f"extern const {kind}_t {name};" for name in temporary)
+    places = ", ".join(f"&{name}" for name in temporary)
     return TABLE.format(kind=f"{kind}_t", declared=declared, places=places, function=f"{kind}_named", key=key)
 
 
 def compiler() -> list[str]:
-    """The words of CC, or the first compiler on the path. Exits without one."""
+    """Return the command of CC, or the first compiler on the path. Exits if there is none."""
     words = shlex.split(os.environ.get("CC", ""))
     found = words or [path for path in map(shutil.which, ("cc", "gcc", "clang")) if path][:1]
     if not found:
-        sys.exit("error: building the package takes a C compiler. Remedy: apt install gcc libc6-dev, or name one in CC")
+        sys.exit("error: no C compiler found. Run apt install gcc libc6-dev, or name a compiler in CC")
     return found
 
 
 def files() -> list[str]:
-    """The names of all files that are built."""
+    """Return the names of all built files."""
     return ["_declarations.py", PROCESSOR.name, *(library_file(one).name for one in instruction_sets())]
 
 
 def build(folder: Path = FOLDER, sets: Sequence[str] | None = None) -> list[Path]:
-    """Build the libraries for some instruction sets, default all, into a folder; returns their files. Exits with the compiler's
-    message if it fails."""
+    """Build the libraries for some instruction sets (default: all) into a folder; return the files.
+
+    Exits with the compiler's message if it fails.
+    """
     command, texts = compiler(), sources()
     folder.mkdir(parents=True, exist_ok=True)
-    made = [_declarations(folder)]
+    built = [_declarations(folder)]
     OBJECTS.mkdir(parents=True, exist_ok=True)
-    made.append(folder / PROCESSOR.name)
+    built.append(folder / PROCESSOR.name)
     text = EXPORT + header("processor.h") + PROCESSOR_TEXT
-    _link(command, [_object(command, text, ())], made[-1])
+    _link(command, [_object(command, text, ())], built[-1])
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for instructions in instruction_sets() if sets is None else sets:
             march = (f"-march={instructions}",) if instructions else ()
             objects = list(pool.map(lambda text, march=march: _object(command, text, march), texts.values()))
-            made.append(folder / library_file(instructions).name)
-            _link(command, objects, made[-1])
-    return made
+            built.append(folder / library_file(instructions).name)
+            _link(command, objects, built[-1])
+    return built
 
 
 def _declarations(folder: Path) -> Path:
-    """The module that knows the functions and structs of the headers."""
+    """Write the module that declares the functions and structs of the headers."""
     maker = FFI()
     for name in HEADERS:
         maker.cdef(re.sub(r"^#.*\n", "", header(name), flags=re.M))
     maker.set_source("dynamics_backends.machine._declarations", None)
-    target, own = folder / "_declarations.py", folder / f"_declarations.{os.getpid()}.py"
-    maker.emit_python_code(str(own))
-    own.replace(target)  # whole, beside other builds
+    target, temporary = folder / "_declarations.py", folder / f"_declarations.{os.getpid()}.py"
+    maker.emit_python_code(str(temporary))
+    temporary.replace(target)  # atomic, since other builds may run in parallel
     return target
 
 
 def _object(command: Sequence[str], text: str, more: Sequence[str]) -> Path:
-    """The object of a source, compiled unless it is there."""
+    """Return the object file of a source; compile it if it is not cached."""
     name = hashlib.sha256("\n".join([*command, *FLAGS, *more, _version(command), text]).encode()).hexdigest()[:32]
-    target, own = OBJECTS / f"{name}.o", OBJECTS / f"{name}.{os.getpid()}.o"
-    source = own.with_suffix(".c")
+    target, temporary = OBJECTS / f"{name}.o", OBJECTS / f"{name}.{os.getpid()}.o"
+    source = temporary.with_suffix(".c")
     if not target.exists():
         source.write_text(text)
-        _run([*command, *FLAGS, *more, "-c", str(source), "-o", str(own)])
-        own.replace(target)
+        _run([*command, *FLAGS, *more, "-c", str(source), "-o", str(temporary)])
+        temporary.replace(target)
         source.unlink(missing_ok=True)
     return target
 
 
 def _link(command: Sequence[str], objects: Sequence[Path], target: Path) -> None:
-    """Link objects, unless the library was linked from the same ones; another process may have the old one loaded."""
+    """Link objects unless the library is up to date. The file is replaced, since other processes may have loaded it."""
     stamp, names = OBJECTS / f"{target.name}.objects", "\n".join([str(target), *(o.name for o in objects)])
     if target.exists() and stamp.exists() and stamp.read_text() == names:
         target.touch()
         return
-    own = target.with_suffix(f".{os.getpid()}")
-    _run([*command, "-shared", *map(str, objects), "-o", str(own), "-lm"])
-    own.replace(target)
+    temporary = target.with_suffix(f".{os.getpid()}")
+    _run([*command, "-shared", *map(str, objects), "-o", str(temporary), "-lm"])
+    temporary.replace(target)
     stamp.write_text(names)
 
 
@@ -214,7 +216,7 @@ def _run(command: Sequence[str]) -> None:
 
 
 def best_sets() -> list[str]:
-    """The best instruction set of this machine."""
+    """Return the best instruction set of this machine."""
     import ctypes
 
     build(sets=[])
@@ -224,6 +226,6 @@ def best_sets() -> list[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--here", action="store_true", help="for this machine's best instruction set alone")
+    parser.add_argument("--here", action="store_true", help="only the best instruction set of this machine")
     for file in build(sets=best_sets() if parser.parse_args().here else None):
         print(file)

@@ -1,10 +1,11 @@
-"""Build cyipopt against the IPOPT that the casadi wheel carries, in the environment of this interpreter.
+"""Build cyipopt with the IPOPT of the casadi wheel, in the environment of this interpreter.
 
-cyipopt has no wheel. Its build asks pkg-config for `ipopt`; here a temporary ipopt.pc names casadi's headers
-and library, PyPI's pkgconf answers for pkg-config, and the extension's run path leads to casadi's folder.
-On the way two arrays of its source are given their types (UNTYPED): it copies the entries of Jacobian and Hessian one by
-one, and without the types each as a Python object.
-Does nothing where cyipopt with IPOPT >= 3.14 is importable already.
+cyipopt has no wheel, and its build uses pkg-config to find `ipopt`. This script writes a temporary ipopt.pc with
+casadi's headers and library, uses pkgconf from PyPI as pkg-config, and sets the run path of the extension to casadi's
+folder. It also adds types to two arrays of the source (UNTYPED): without types, cyipopt copies each entry of Jacobian
+and Hessian as a Python object.
+
+The script does nothing if cyipopt with IPOPT >= 3.14 is already installed.
 
 Usage: python tools/install_cyipopt.py [--require]
 """
@@ -24,7 +25,7 @@ from pathlib import Path
 
 REQUIREMENT = "cyipopt>=1.5"
 IPOPT_MINIMUM = (3, 14)
-LINES_SHOWN = 15  # of the output of a failed build
+LINES_SHOWN = 15  # lines of the output of a failed build
 CONSTRAINTS = Path(__file__).resolve().parents[1] / "constraints.txt"
 AGAIN = f"{shlex.quote(sys.executable)} {shlex.quote(sys.argv[0])}"
 
@@ -46,7 +47,7 @@ Libs: -L{casadi} -lipopt
 
 
 class InstallError(Exception):
-    """The installation failed; carries the reason, the remedy and the output to show."""
+    """The installation failed. Holds the reason, the remedy and the output to print."""
 
     def __init__(self, reason: str, remedy: str, output: str = "") -> None:
         super().__init__(reason)
@@ -55,9 +56,9 @@ class InstallError(Exception):
 
 
 def main() -> int:
-    """Install cyipopt where it is missing; return the exit status."""
+    """Install cyipopt if it is missing; return the exit status."""
     parser = argparse.ArgumentParser(description="Build cyipopt against the IPOPT inside the casadi wheel.")
-    parser.add_argument("--require", action="store_true", help="exit with status 1 if cyipopt cannot be had")
+    parser.add_argument("--require", action="store_true", help="exit with status 1 if cyipopt cannot be installed")
     arguments = parser.parse_args()
     try:
         found, _ = probe()
@@ -96,7 +97,7 @@ def install() -> str:
     with tempfile.TemporaryDirectory() as folder:
         environment = build_environment(Path(folder), casadi)
         source = typed_source(Path(folder), environment)
-        # No cache: it may hold a wheel that was linked to another IPOPT. The dependency, numpy, is there.
+        # No cache: it may contain a wheel linked to another IPOPT. No dependencies: numpy is installed.
         pip("install", "--no-cache-dir", "--no-deps", "--force-reinstall", str(source), environment=environment)
     found, reason = probe()
     if not found:
@@ -105,13 +106,13 @@ def install() -> str:
 
 
 def find_casadi() -> Path:
-    """Return the folder of the casadi package, which holds IPOPT. Raises InstallError."""
+    """Return the folder of the casadi package, which contains IPOPT. Raises InstallError."""
     spec = importlib.util.find_spec("casadi")
     if spec is None or spec.origin is None:
-        raise InstallError("casadi, whose IPOPT it uses, is missing", "Run: pip install casadi")
+        raise InstallError("casadi, which provides IPOPT, is missing", "Run: pip install casadi")
     folder = Path(spec.origin).parent
     if not (folder / "include" / "coin-or" / "IpStdCInterface.h").exists():
-        raise InstallError("this build of casadi carries no IPOPT", "Install casadi's wheel: pip install casadi")
+        raise InstallError("this build of casadi has no IPOPT", "Install casadi's wheel: pip install casadi")
     return folder
 
 
@@ -132,7 +133,7 @@ def check_build_tools() -> None:
 
 def build_environment(folder: Path, casadi: Path) -> dict[str, str]:
     """Write ipopt.pc and a pkg-config into the folder; return the environment of a build that uses them."""
-    # Links keep the flags free of spaces, on which cyipopt's setup.py splits them.
+    # Links without spaces: cyipopt's setup.py splits the flags at spaces.
     (folder / "casadi").symlink_to(casadi)
     version = ".".join(map(str, IPOPT_MINIMUM))
     (folder / "ipopt.pc").write_text(IPOPT_PC.format(version=version, casadi=folder / "casadi"))
@@ -149,7 +150,7 @@ def build_environment(folder: Path, casadi: Path) -> dict[str, str]:
 
 
 def typed_source(folder: Path, environment: dict[str, str]) -> Path:
-    """Fetch and unpack the source of cyipopt into the folder, declare the arrays UNTYPED; return the unpacked folder."""
+    """Download and unpack the source of cyipopt, and declare the types of UNTYPED; return the unpacked folder."""
     options = ["--no-cache-dir", "--no-binary", "cyipopt", "--no-deps", "--dest", str(folder)]
     options += ["--constraint", str(CONSTRAINTS)] if CONSTRAINTS.exists() else []
     pip("download", *options, REQUIREMENT, environment=environment)
@@ -168,12 +169,12 @@ def pip(*arguments: str, environment: dict[str, str] | None = None) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", *arguments]
     result = run(command, environment)
     if result.returncode:
-        remedy = f"Mend what the output above names, then run: {AGAIN}"
+        remedy = f"Fix the errors in the output above, then run: {AGAIN}"
         raise InstallError(f"pip {' '.join(arguments)} failed", remedy, result.stdout)
 
 
 def run(command: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command without a terminal, its error output merged into the standard one."""
+    """Run a command without a terminal; its error output is merged into its standard output."""
     return subprocess.run(
         command,
         env=environment,

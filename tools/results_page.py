@@ -1,9 +1,9 @@
-"""Writes docs/benchmarks/results.md from the reports of full runs: ours beside every published figure.
+"""Write docs/benchmarks/results.md from the reports of full runs: published figures and ours.
 
-    python tools/results_page.py FOLDER      the folder of `trajopt experiment NAME --out FOLDER`
+    python tools/results_page.py FOLDER      folder of `trajopt experiment NAME --out FOLDER`
 
-An experiment without a full run there keeps its section of the page; figures that the section lacks are n/a, with the command
-that runs it.
+An experiment without a full run in FOLDER keeps its section of the page. Figures that the section lacks are n/a, with
+the command that runs the experiment.
 """
 
 from __future__ import annotations
@@ -30,29 +30,31 @@ TITLES = {
 }
 HEAD = """# Results
 
-The experiments of the papers, run in full: published figures, and ours beside them or n/a with the reason. Made by
-`python tools/results_page.py` from the reports of `trajopt experiment NAME`, on a virtual machine of two cores that other
-programs shared: times are medians of turns within one run, and published ones are of other processors. Each report says the
-date and the processor. About twenty other processes ran beside those of 2026-11-26: what is measured by the wall clock (iterations
-of SLQ, plans of the arm) took several times as long as on an idle machine; processor times and ratios within a run suffer less.
+Full runs of the paper experiments: published figures and ours, or n/a with the reason. `python tools/results_page.py`
+generates this page from the reports of `trajopt experiment NAME`.
 
-A row is **worse** or **different** where one of its published statements does not hold here; the statement is named in the row.
-Different: the result is another one, not one to our disadvantage. Rows without such a statement are in no verdict.
+The machine is a virtual machine of two cores shared with other programs. Times are medians over rounds of one run;
+published times are from other processors. Each report has its date and processor. About twenty other processes ran
+during the runs of 2026-11-26. Wall-clock times (iterations of SLQ, plans of the arm) were several times as long as on
+an idle machine; processor times and ratios within a run are less affected.
+
+A row is **worse** or **different** if one of its published statements does not hold in our run; the row names the statement.
+Different: the result differs, but is not worse. Rows without a statement are not counted.
 """
 
 
 def page(folder: Path, so_far: str) -> str:
-    """The text of the page."""
-    parts, kept = [HEAD], _sections(so_far)
+    """Return the page; ``so_far`` is its present text."""
+    parts, old_sections = [HEAD], _sections(so_far)
     for paper, named in PAPERS.items():
         parts.append(f"## {TITLES[paper]}\n")
-        parts += [section(name, folder / name, kept.get(name, "")) for name in named]
+        parts += [section(name, folder / name, old_sections.get(name, "")) for name in named]
         parts.append(_without(paper))
     return "\n".join(part for part in parts if part)
 
 
-def section(name: str, folder: Path, kept: str) -> str:
-    """The report of an experiment, its picture left out; of one that was not run in full, its section of the page so far."""
+def section(name: str, folder: Path, old_sections: str) -> str:
+    """Return the report of an experiment without its picture, or its present section if there is no full run."""
     title = STUDIES[name].partition(" (")[0]
     title = f"### {title[0].upper()}{title[1:]}"
     if is_done(folder, quick=False):
@@ -60,32 +62,32 @@ def section(name: str, folder: Path, kept: str) -> str:
         text = "\n".join(line for line in lines if not line.startswith("![")).strip().replace("\n\n\n", "\n\n")
         return f"{title}\n\n`trajopt experiment {name}`\n\n{text}\n"
     why = f"not run in full here: `trajopt experiment {name}`"
-    left = [
+    missing = [
         Comparison(f.what, f.figure, "n/a", (), why)
         for f in FIGURES
-        if f.experiment == name and f"| {f.what}" not in kept
+        if f.experiment == name and f"| {f.what}" not in old_sections
     ]
-    parts = [kept.strip() or title, *([table(left)] if left else [])]
+    parts = [old_sections.strip() or title, *([table(missing)] if missing else [])]
     return "\n\n".join(parts) + "\n"
 
 
 def _sections(text: str) -> dict[str, str]:
-    """The sections of the page by their experiments."""
+    """Split a page into sections by experiment."""
     parts = ("### " + part.split("\n## ")[0] for part in text.split("\n### ")[1:])
     return {name: part for part in parts for name in STUDIES if f"`trajopt experiment {name}`" in part}
 
 
 def _without(paper: str) -> str:
-    """The figures that no experiment is about."""
+    """Return the section of the figures without an experiment."""
     author, _, year = paper.partition("_")
-    own = [f for f in FIGURES if f.experiment is None and f.paper == f"{author.capitalize()} {year}"]
-    if not own:
+    figures = [f for f in FIGURES if f.experiment is None and f.paper == f"{author.capitalize()} {year}"]
+    if not figures:
         return ""
-    return f"### Without an experiment\n\n{table(Comparison(f.what, f.figure, 'n/a', (), f.why) for f in own)}\n"
+    return f"### Without an experiment\n\n{table(Comparison(f.what, f.figure, 'n/a', (), f.why) for f in figures)}\n"
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page to docs/benchmarks/results.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     PAGE.write_text(page(parser.parse_args().folder, PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Write constraints.txt: the newest version of each dependency that the tests have passed with, as an upper bound.
+"""Write constraints.txt: upper bounds of the dependencies' versions that passed the tests.
 
-Run it in the environment that the whole test suite has just passed in. Dependencies that are not installed there keep their line.
+Run the script in an environment in which the whole test suite has passed. Dependencies that are not installed there
+keep their line.
 """
 
 import re
@@ -17,20 +18,20 @@ HEAD = """\
 # Upper bounds, so that an older Python gets the versions made for it. Written by tools/tested_versions.py.
 """
 PINNED = "bench-crocoddyl"
-"""The extra whose versions pyproject.toml names exactly."""
+"""Extra whose versions pyproject.toml pins."""
 
 
 def dependencies() -> list[str]:
-    """The names of all packages that pyproject.toml asks for, normalized, in alphabetical order."""
+    """Return the normalized names of all dependencies of pyproject.toml, sorted."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = [of for name, of in project["optional-dependencies"].items() if name != PINNED]
-    asked = [requirement for group in (project["dependencies"], *extras) for requirement in group]
-    names = {re.split(r"[\[<>=!~; ]", requirement)[0].lower().replace("_", "-") for requirement in asked}
+    extras = [group for name, group in project["optional-dependencies"].items() if name != PINNED]
+    requirements = [requirement for group in (project["dependencies"], *extras) for requirement in group]
+    names = {re.split(r"[\[<>=!~; ]", requirement)[0].lower().replace("_", "-") for requirement in requirements}
     return sorted(names - {project["name"]})
 
 
 def constraints() -> str:
-    """The text of constraints.txt."""
+    """Return the text of constraints.txt."""
     known = dict(line.split("<=") for line in FILE.read_text().splitlines() if "<=" in line) if FILE.exists() else {}
     bounds = {name: _installed(name) or known.get(name) for name in dependencies()}
     return HEAD + "".join(f"{name}<={bound}\n" for name, bound in bounds.items() if bound)
@@ -45,4 +46,4 @@ def _installed(name: str) -> str | None:
 
 if __name__ == "__main__":
     FILE.write_text(constraints(), encoding="utf-8")
-    print(f"{FILE.relative_to(ROOT)} says what is installed in {sys.prefix}")
+    print(f"{FILE.relative_to(ROOT)}: versions installed in {sys.prefix}")

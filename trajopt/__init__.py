@@ -1,25 +1,24 @@
-"""Trajectory optimization for robots: all that a script needs, by one import.
+"""Trajectory optimization for robots: the public API in one import.
 
     import trajopt as to
 
-    robot = to.FreeBody(to.load_urdf("my_robot.urdf"))                                # what the dynamics are
-    dynamics = to.SampledSystem(to.make_backend(robot, "analytic"), "rk4")            # how they are differentiated
+    robot = to.FreeBody(to.load_urdf("my_robot.urdf"))                                # continuous dynamics
+    dynamics = to.SampledSystem(to.make_backend(robot, "analytic"), "rk4")            # derivatives and integrator
     ocp = to.OCP.single_phase(dynamics, x0, horizon, dt, running, terminal)
     solution = to.solve(ocp, solver="fddp", callback=to.ConsoleTable())
 
-Names stand one by one in the stub beside this file (__init__.pyi), so that editors and type checkers see them. Each is loaded
-when it is first asked for: a solve uses a third of them. What is slow to load (SciPy, CasADi, IPOPT) is loaded by the functions
-that need it.
+The stub __init__.pyi lists all names for editors and type checkers. Each name is imported at its first use, since a solve uses a
+third of them. Packages that are slow to import (SciPy, CasADi, IPOPT) are imported by the functions that need them.
 """
 
 from pathlib import Path as _Path
 from typing import Any as _Any
 
 from dynamics_backends.deferred import exported as _exported, places as _places
-from trajopt.view.view import view as view  # the folder of this name would be found first
+from trajopt.view.view import view as view  # otherwise the subpackage of this name would shadow the function
 
 __version__ = "0.2.0"
-"""The version of the distribution; pyproject.toml reads it from here."""
+"""Version of the distribution, read by pyproject.toml."""
 _PLACES = _places(_Path(__file__).with_suffix(".pyi"))
 __all__ = list(_PLACES)
 

@@ -1,4 +1,4 @@
-"""What a script needs, by one import: the names of the package, and where each is defined."""
+"""Public API of the package: each name and the module that defines it."""
 
 from dynamics_backends.derivative_check import DerivativeCheck as DerivativeCheck
 from dynamics_backends.manifold import (

@@ -1,4 +1,4 @@
-"""A method of your own: iLQR whose line search may raise the cost for some steps, on every backend and in batches.
+"""A user-defined method: iLQR with a nonmonotone line search, on every backend and in batches.
 
 L. Grippo, F. Lampariello, S. Lucidi, SIAM J. Numer. Anal. 23, 1986: a step has to improve on the largest of the last few
 merits, here cost + penalty * l1 norm of the gaps.
@@ -12,12 +12,12 @@ import numpy as np
 import trajopt as to
 from trajopt.solvers.methods import GAUSS_NEWTON, Accept, End, FirstGains, Roll, Start, Step
 
-ARMIJO, MOST_DAMPING = 1e-4, 1e10
+ARMIJO, MAX_DAMPING = 1e-4, 1e10
 
 
 @dataclass(frozen=True)
 class Options(to.MethodOptions):
-    """memory: merits that the search looks back at; 1 is the usual, monotone one."""
+    """memory: number of previous merits that the line search compares with; 1 is the monotone line search."""
 
     memory: int = 5
 
@@ -27,7 +27,7 @@ def nonmonotone_ilqr(problem, options):
     yield Start()
     at = yield FirstGains(0.0)
     merits, damping, penalty = deque(maxlen=options.memory), 0.0, 0.0
-    while damping < MOST_DAMPING:
+    while damping < MAX_DAMPING:
         if max(at.gradient / options.gradient_tolerance, at.defect / options.defect_tolerance) <= 1.0:
             return End.OPTIMAL
         step = yield Step(0, GAUSS_NEWTON, GAUSS_NEWTON + 1, damping)  # solve the LQ problem, roll out its full step
@@ -48,12 +48,12 @@ def nonmonotone_ilqr(problem, options):
             damping = max(1e-6, 10.0 * damping)
             continue
         damping = 0.0 if damping < 1e-6 else 0.1 * damping
-        at = yield Accept(0, found, 1 << GAUSS_NEWTON)  # go there, and expand
+        at = yield Accept(0, found, 1 << GAUSS_NEWTON)  # move to the trial point, and expand
     return End.NO_STEP
 
 
 def reach(dynamics, model=None):
-    """Six joints go from one posture to another within a second."""
+    """Move six joints from one posture to another within a second."""
     start, goal = np.array([0.0, -1.2, 1.6, -1.9, -1.57, 0.0]), np.array([0.5, -1.0, 1.2, -1.5, -1.2, 0.4])
     still = np.concatenate([goal, np.zeros(6)])
     terms = [to.control_cost(6, weight=1e-3), to.state_cost(dynamics.manifold, still, 0.1, "way")]
@@ -76,5 +76,5 @@ for name, ocp in problems.items():
 starts = problems["UR5"].x0 + np.random.default_rng(0).normal(0.0, 0.1, (100, 12)) * np.repeat([1.0, 0.0], 6)
 for solver in ("nonmonotone_ilqr", "gnms"):
     many = to.solve_batch(problems["UR5"], {"x0": starts}, solver=solver)
-    told = f"{many.success.sum()} converged, cost {many.cost.sum():.9g}, {many.meta['seconds']:.2f} s"
-    print(f"100 of the UR5, {solver}: {told}")
+    text = f"{many.success.sum()} converged, cost {many.cost.sum():.9g}, {many.meta['seconds']:.2f} s"
+    print(f"100 of the UR5, {solver}: {text}")

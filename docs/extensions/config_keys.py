@@ -1,4 +1,4 @@
-"""The reference of configuration files: a page for each table of a file, from the dataclasses that check it."""
+"""Reference pages of configuration files, one page per table, generated from the dataclasses that check the files."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from trajopt.config.keys import Table, chapters, keys
 HEAD = """# Configuration files
 
 A TOML file has the tables `[problem]`, `[solver]`, `[output]`, `[replan]` for replanning, and `[sweep]` for studies;
-`backend = "NAME"` and `engine = "NAME"` at the top choose the derivatives, or a table `[backend]` with more keys. Every key is
-checked, and a wrong one is answered with the nearest known key. `--set table.key=value` overrides a key. A relative path of a
-robot in a file starts at the file. A file chooses among the terms that its problem has; terms of your own take a script
-([how](../../tutorials/03_cost_terms)). The pages below are made from the classes that check the files.
+`backend = "NAME"` and `engine = "NAME"` at the top choose the derivatives, or a table `[backend]` with more keys. Every
+key is checked; the error message for an unknown key names the nearest known key. `--set table.key=value` overrides a
+key. Relative robot paths start at the folder of the file. A file sets the weights of the terms that its problem has;
+user-defined terms need a script ([tutorial](../../tutorials/03_cost_terms)). The pages below are generated from the
+classes that check the files.
 
 """
 
 
 def pages() -> dict[str, str]:
-    """File name -> Markdown of each page, the index among them."""
+    """Return the Markdown of all pages by file name, with the index."""
     found = chapters()
     toctree = "\n".join(["```{toctree}", ":maxdepth: 1", "", *found, "```", ""])
     return {"index.md": HEAD + toctree} | {f"{file}.md": page(title, tables) for file, (title, tables) in found.items()}
 
 
 def page(title: str, tables: list[Table]) -> str:
-    """One chapter."""
-    parts, first = [f"# {title}\n"], dict[Any, str]()
+    """Return one page of tables."""
+    parts, first_paths = [f"# {title}\n"], dict[Any, str]()
     for table in tables:
         parts.append(f"## `[{table.path}]`\n")
-        if table.kind in first:
-            parts.append(f"The keys are those of `[{first[table.kind]}]`.\n")
+        if table.kind in first_paths:
+            parts.append(f"The keys are those of `[{first_paths[table.kind]}]`.\n")
             continue
-        first[table.kind] = table.path
-        said = paragraphs(table.kind.__doc__ or "")
-        if said and not said[0].startswith(table.kind.__name__ + "("):
-            parts.append(_prose(said[0].split(". ")[0].split("\n\n")[0].rstrip(".") + ".") + "\n")
+        first_paths[table.kind] = table.path
+        description = paragraphs(table.kind.__doc__ or "")
+        if description and not description[0].startswith(table.kind.__name__ + "("):
+            parts.append(_prose(description[0].split(". ")[0].split("\n\n")[0].rstrip(".") + ".") + "\n")
         rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
         rows += [
             f"| `{k.name}` | {_cell(k.type)} | {_code(k.default)} | {_cell(k.meaning)} |" for k in keys(table.kind)
@@ -47,7 +48,7 @@ def page(title: str, tables: list[Table]) -> str:
 
 
 def _prose(text: str) -> str:
-    """Markdown of a docstring's sentence: roles become code, marks mean themselves."""
+    """Convert a docstring sentence to Markdown: roles become code, special characters are escaped."""
     text = re.sub(r":[a-z:]+:`~?([^`]+)`", lambda m: f"`{m[1].split('.')[-1]}`", " ".join(text.split()))
     text = text.replace("``", "`")
     parts = re.split(r"(`[^`]+`)", text)

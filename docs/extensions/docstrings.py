@@ -1,7 +1,7 @@
-"""Docstrings as people write them here, read: entries by name, and reStructuredText.
+"""Conversion of this project's docstrings to reStructuredText.
 
-A docstring is prose in which names are explained as "horizon: number of time steps. dt: their length [s].", formulas stand in
-indented blocks, and ``|x|`` or ``w_i`` mean what they say. Nothing of that is reStructuredText.
+Docstrings are plain prose. Names are explained as "horizon: number of time steps. dt: their length [s].", formulas
+are indented blocks, and ``|x|`` or ``w_i`` have no special meaning.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Collection, Iterable
 
 from trajopt.config.explanations import Entry, entries, paragraphs
 
-_KEPT = re.compile(r"(``.+?``|:[a-z:]+:`[^`]+`|`[^`]+`)", re.S)
+_MARKUP = re.compile(r"(``.+?``|:[a-z:]+:`[^`]+`|`[^`]+`)", re.S)
 _SPECIAL = re.compile(r"([\\*|_`])")
 
 
 def is_formula(block: str) -> bool:
-    """Whether all lines of a block are indented."""
+    """True if all lines of a block are indented."""
     return all(line.startswith("  ") for line in block.splitlines())
 
 
 def is_session(block: str) -> bool:
-    """Whether a block is a session with the interpreter."""
+    """True if a block is an interpreter session."""
     return block.lstrip().startswith(">>>")
 
 
-def escaped(text: str) -> str:
-    """Prose as reStructuredText: roles and code stay, all other marks mean themselves."""
-    parts = _KEPT.split(text)
+def escape(text: str) -> str:
+    """Escape prose for reStructuredText, except for roles and code."""
+    parts = _MARKUP.split(text)
     return "".join(_code(part) if i % 2 else _SPECIAL.sub(r"\\\1", part) for i, part in enumerate(parts))
 
 
@@ -37,7 +37,7 @@ def _code(span: str) -> str:
 
 
 def rest(lines: Iterable[str], names: Collection[str] = ()) -> list[str]:
-    """A docstring as reStructuredText; names are set as a list where they are explained."""
+    """Convert a docstring to reStructuredText; explained names become a list."""
     out: list[str] = []
     for block in paragraphs("\n".join(lines)):
         if is_session(block):
@@ -52,7 +52,7 @@ def rest(lines: Iterable[str], names: Collection[str] = ()) -> list[str]:
 
 
 def _verbatim_lines(block: str) -> list[str]:
-    """A paragraph; lines in it that are indented are a formula of their own."""
+    """Convert a paragraph; indented lines become a formula block."""
     out: list[str] = []
     for line in block.splitlines():
         indented = line.startswith("    ")
@@ -60,19 +60,19 @@ def _verbatim_lines(block: str) -> list[str]:
             out += ["", "::", ""]
         if not indented and out and out[-1].startswith("    "):
             out.append("")
-        out.append(line if indented else escaped(line))
+        out.append(line if indented else escape(line))
     return _joined_code(out)
 
 
 def _joined_code(lines: list[str]) -> list[str]:
-    """Lines whose code spans end on the next line, joined, so that they are escaped as one."""
+    """Join lines whose code spans continue on the next line, so that each span is escaped as a whole."""
     text = "\n".join(lines)
     return re.sub(r"(:[a-z:]+:\\`)([^`]*?)\n\s*([^`]*?\\`)", r"\1\2\3", text).splitlines()
 
 
 def _listed(before: str, found: list[Entry]) -> list[str]:
-    out = [escaped(before), ""] if before else []
+    out = [escape(before), ""] if before else []
     for entry in found:
         keys = ", ".join(f"``{name}``" for name in entry.names)
-        out.append(f"* {keys}" + (f": {escaped(entry.text)}" if entry.text else ""))
+        out.append(f"* {keys}" + (f": {escape(entry.text)}" if entry.text else ""))
     return out

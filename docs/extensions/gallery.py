@@ -1,8 +1,7 @@
-"""The gallery: every bundled configuration solved, with a picture of the robot, its time and iterations.
+"""Gallery page: every bundled configuration with an image of the robot, solve time and iterations.
 
-A configuration is solved by the command that a reader would type, in a process of its own with a limit of time. What was made is
-kept under the digest of the configuration and of the sources that solve and draw it, so that a second build solves nothing, and one
-after a change shows what the changed code does.
+Each configuration is solved by `trajopt solve` in a separate process with a time limit. Results are cached by a digest of the
+configuration and of the sources that solve and draw it, so that a build repeats only changed results.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from trajopt.config.bundled import about
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "problems" / "configs"
 TIME_LIMIT = 120
-"""Seconds of a processor for one configuration, without its compilers; what takes longer is named, not shown."""
+"""Processor time limit of one configuration [s], without compilers; slower configurations are only listed."""
 PATIENCE = 1800.0
-"""Seconds after which one is given up, however busy the machine is."""
+"""Wall-clock time limit of one configuration [s]."""
 WORKERS = 2
 SOURCES = ("dynamics_backends", "trajopt", "problems", "experiments/plots", "experiments/view")
 GROUPS = (
@@ -34,11 +33,11 @@ GROUPS = (
     ("Legged robots", ("quadruped_gait", "scheduled_gait", "receding_gait")),
     ("Pendulums, linkages and people", ()),
 )
-"""(title, names of problems); the last group takes the others."""
+"""(title, names of problems); the last group has all other problems."""
 
 
-class Shown(NamedTuple):
-    """A configuration and what its solve left: ``facts`` of its solution, None where the time was over."""
+class Entry(NamedTuple):
+    """A configuration and its results. facts: data of the solution, None after the time limit."""
 
     name: str
     problem: str
@@ -48,18 +47,18 @@ class Shown(NamedTuple):
 
 
 def configs(pattern: str = "*") -> list[Path]:
-    """The bundled configurations whose names fit a pattern."""
+    """Return the bundled configurations whose names match a pattern."""
     return sorted(CONFIGS.glob(f"{pattern}.toml"))
 
 
 def digest(config: Path) -> str:
-    """What a kept result is known by."""
+    """Return the cache key of a configuration's results."""
     return hashlib.sha256(code() + config.read_bytes()).hexdigest()[:16]
 
 
 @cache
 def code() -> bytes:
-    """A digest of the sources and robots from which results come."""
+    """Return a digest of the sources and robot files."""
     found = hashlib.sha256()
     for path in sorted(path for place in SOURCES for path in (ROOT / place).rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts and CONFIGS not in path.parents:
@@ -67,34 +66,34 @@ def code() -> bytes:
     return found.digest()
 
 
-def make(folder: Path, kept: Path, pattern: str = "*", tell: Callable[[str], None] = print) -> list[Shown]:
-    """Solve what fits the pattern and is not kept; the pictures are copied into ``folder``."""
+def make(folder: Path, cache_folder: Path, pattern: str = "*", log: Callable[[str], None] = print) -> list[Entry]:
+    """Solve the matching configurations that are not cached; copy the images into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
 
-    def one(config: Path) -> Shown:
-        place = kept / f"{config.stem}-{digest(config)}"
+    def entry_of(config: Path) -> Entry:
+        place = cache_folder / f"{config.stem}-{digest(config)}"
         if not (place / "facts.json").exists():
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir(parents=True)
             _solve(config, place)
-            tell(f"gallery: {config.stem}")
-        known = place / "facts.json"
-        facts = json.loads(known.read_text(encoding="utf-8")) if known.exists() else None
+            log(f"gallery: {config.stem}")
+        facts_file = place / "facts.json"
+        facts = json.loads(facts_file.read_text(encoding="utf-8")) if facts_file.exists() else None
         if (place / "poses.png").exists():
             shutil.copyfile(place / "poses.png", folder / f"{config.stem}.png")
         values = tomllib.loads(config.read_text(encoding="utf-8"))
-        return Shown(config.stem, values["problem"]["name"], about(config), "replan" in values, facts)
+        return Entry(config.stem, values["problem"]["name"], about(config), "replan" in values, facts)
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        return list(pool.map(one, configs(pattern)))
+        return list(pool.map(entry_of, configs(pattern)))
 
 
 def _solve(config: Path, place: Path) -> None:
-    """Run the command, draw the picture, write the facts; nothing where it took too long, so that a later build tries again."""
+    """Run the command, draw the image and write the facts; write nothing after the time limit, so that a later build retries."""
     command = [sys.executable, "-m", "experiments.cli.main", "solve", str(config), "--out", str(place), "--wait"]
     limited = ["sh", "-c", f'ulimit -t {TIME_LIMIT}; exec "$@"', "sh", *command]
     try:
-        ended = subprocess.run(
+        process = subprocess.run(
             [*limited, "--set", "output.plots=false", "--verbosity", "0"],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
@@ -105,7 +104,7 @@ def _solve(config: Path, place: Path) -> None:
     except subprocess.TimeoutExpired:
         return
     solution = place / "solution.npz"
-    if ended.returncode < 0 and not solution.exists():
+    if process.returncode < 0 and not solution.exists():
         return
     if not solution.exists():
         raise RuntimeError(f"{config.stem} left no solution; run: trajopt solve problems/configs/{config.name}")
@@ -114,13 +113,13 @@ def _solve(config: Path, place: Path) -> None:
 
 
 def draw(place: str) -> None:
-    """The picture and the facts of the solution in a folder."""
+    """Draw the image and write the facts of the solution in a folder."""
     from experiments.plots.robot_picture import draw_poses
-    from experiments.view.shown import shown
+    from experiments.view.scenes import solutions_scene
     from trajopt import Solution
 
     solution = Solution.load(Path(place) / "solution.npz")
-    draw_poses(Path(place) / "poses.png", shown([solution]))
+    draw_poses(Path(place) / "poses.png", solutions_scene([solution]))
     facts = {
         "status": str(solution.status.code),
         "success": solution.status.success,
@@ -135,9 +134,9 @@ def draw(place: str) -> None:
 
 HEAD = f"""# Gallery
 
-Every configuration of `problems/configs`, solved when this page was built. A time is that of the solve on the machine that built
-the page, without the compilation of kernels, which the next solve finds on disk. What takes a processor more than {TIME_LIMIT} s
-is named at the end. A configuration with a table `[replan]` is shown by its first plan.
+All configurations of `problems/configs`, solved when this page was built. Times are solve times on that machine,
+without the compilation of kernels, which are cached on disk. Configurations that take more than {TIME_LIMIT} s of
+processor time are listed at the end. For configurations with a table `[replan]`, the image shows the first plan.
 
 ```sh
 trajopt solve problems/configs/NAME.toml --out out/NAME
@@ -146,8 +145,8 @@ trajopt solve problems/configs/NAME.toml --out out/NAME
 """
 
 
-def page(found: list[Shown]) -> str:
-    """The page in Markdown; pictures beside it."""
+def page(found: list[Entry]) -> str:
+    """Return the page in Markdown; images are in the same folder."""
     parts = [HEAD]
     named = {problem for _, problems in GROUPS for problem in problems}
     for title, problems in GROUPS:
@@ -155,21 +154,21 @@ def page(found: list[Shown]) -> str:
         if cards:
             parts += [f"## {title}\n", "::::{grid} 1 1 2 2\n:gutter: 3\n", *map(_card, cards), "::::\n"]
     late = [s.name for s in found if s.facts is None]
-    ended = f"`{'`, `'.join(late)}`: more than {TIME_LIMIT} s." if late else "None."
-    return "\n".join([*parts, "## Left out\n", ended, ""])
+    omitted = f"`{'`, `'.join(late)}`: more than {TIME_LIMIT} s." if late else "None."
+    return "\n".join([*parts, "## Omitted\n", omitted, ""])
 
 
-def _card(shown: Shown) -> str:
-    facts = shown.facts or {}
-    command = "replan" if shown.replans else "solve"
+def _card(entry: Entry) -> str:
+    facts = entry.facts or {}
+    command = "replan" if entry.replans else "solve"
     rows = [
-        f":::{{grid-item-card}} {shown.name}",
-        f":img-top: {shown.name}.png",
+        f":::{{grid-item-card}} {entry.name}",
+        f":img-top: {entry.name}.png",
         "",
-        shown.about,
+        entry.about,
         "",
         f"**{facts['status'].replace('_', ' ')}** by `{facts['solver']}` in {facts['iterations']} iterations, "
-        f"{_time(facts['seconds'])}; {facts['knots']} knots. `trajopt {command} problems/configs/{shown.name}.toml`",
+        f"{_time(facts['seconds'])}; {facts['knots']} knots. `trajopt {command} problems/configs/{entry.name}.toml`",
         ":::",
         "",
     ]

@@ -1,4 +1,4 @@
-"""Executed pages as notebooks to download: code cells stay code, all between them is Markdown."""
+"""Conversion of executed pages to downloadable notebooks: code cells, and Markdown between them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _LINK = re.compile(r"\[\]\(([^)]+)\)")
 
 
 def is_notebook(text: str) -> bool:
-    """Whether the text of a page says that it is executed."""
+    """True if a page is marked as executed."""
     return text.startswith(HEADER)
 
 
 def code_cells(text: str) -> list[str]:
-    """The sources of a page's code cells, without their options."""
+    """Return the sources of a page's code cells without their options."""
     return [_without_options(match[1]) for match in _CELL.finditer(text)]
 
 
 def notebook(text: str) -> str:
-    """The page as the JSON text of a notebook."""
+    """Return a page as the JSON text of a notebook."""
     body = text.split("---\n", 2)[2]
     cells: list[dict[str, Any]] = []
     end = 0
@@ -43,8 +43,8 @@ def notebook(text: str) -> str:
     for i, cell in enumerate(cells):
         cell["id"] = f"cell-{i}"
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    whole = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
-    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+    content = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def _without_options(source: str) -> str:

@@ -1,4 +1,4 @@
-"""The pictures of README.md: `make pictures` solves and draws them again.
+"""Images of README.md; `make pictures` solves and draws them again.
 
 python docs/extensions/pictures.py FOLDER
 """
@@ -12,14 +12,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = {"panda_reach": "panda_reach", "anymal_trot": "anymal_trot"}
-"""File -> configuration whose solution it shows."""
+"""File -> configuration."""
 WIDTH = 700  # [pixels]
 COLORS = 128
-"""Colors of a picture's palette: files of some ten kilobytes."""
+"""Number of palette colors; gives files of some ten kilobytes."""
 
 
 def draw(folder: Path) -> list[Path]:
-    """Solve the configurations and write the pictures."""
+    """Solve the configurations and write the images; return their paths."""
     from PIL import Image
 
     from trajopt.view.video import palette

@@ -1,7 +1,6 @@
-"""The reference of the public interface: a page for each theme, all names of ``import trajopt as to`` on one of them.
+"""Reference pages of the public interface: all names of ``import trajopt as to``, grouped by theme.
 
-A name's theme follows from the folder that defines it, so that a new name needs no line here; a folder without a theme makes
-a page of its own.
+The theme of a name follows from the folder that defines it. A folder without a theme gets its own page.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import inspect
 from pathlib import Path
 from typing import Any, NamedTuple
 
-FACE = Path(__file__).resolve().parents[2] / "trajopt" / "__init__.pyi"
+STUB = Path(__file__).resolve().parents[2] / "trajopt" / "__init__.pyi"
 THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("robots", "Robots", tuple(f"dynamics_backends.rigid_body.{name}" for name in ("model", "urdf", "mjcf", "robots"))),
     ("quantities", "Rigid-body quantities", ("dynamics_backends.rigid_body",)),
@@ -37,7 +36,7 @@ THEMES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("replanning", "Replanning", ("trajopt.replanning",)),
     ("numerics", "Time steps, stages and LQ problems", ("trajopt.step", "trajopt.stage", "trajopt.lq")),
 )
-"""(file, title, modules and folders); the longest that fits a module counts."""
+"""(file, title, modules and folders); the longest matching prefix of a module counts."""
 
 
 class Name(NamedTuple):
@@ -48,8 +47,8 @@ class Name(NamedTuple):
 
 
 def public_names() -> list[Name]:
-    """The names of the package's face, in its order."""
-    body = ast.parse(FACE.read_text(encoding="utf-8")).body
+    """Return the public names of the package stub, in order."""
+    body = ast.parse(STUB.read_text(encoding="utf-8")).body
     return [
         Name(alias.asname or alias.name, str(node.module))
         for node in body
@@ -59,12 +58,12 @@ def public_names() -> list[Name]:
 
 
 def theme_of(module: str) -> tuple[str, str]:
-    """File and title of the page for what a module defines."""
-    fitting = [
+    """Return file and title of the page for the names of a module."""
+    matches = [
         (len(prefix), file, title) for file, title, prefixes in THEMES for prefix in prefixes if _within(module, prefix)
     ]
-    if fitting:
-        return max(fitting)[1:]
+    if matches:
+        return max(matches)[1:]
     folder = module.split(".")[1] if "." in module else module
     return folder, folder.replace("_", " ").capitalize()
 
@@ -74,7 +73,7 @@ def _within(module: str, prefix: str) -> bool:
 
 
 def themes() -> dict[str, tuple[str, list[Name]]]:
-    """File -> title and names, in the order of THEMES."""
+    """Return title and names by file, in the order of THEMES."""
     found: dict[str, tuple[str, list[Name]]] = {file: (title, []) for file, title, _ in THEMES}
     for name in public_names():
         file, title = theme_of(name.module)
@@ -83,13 +82,13 @@ def themes() -> dict[str, tuple[str, list[Name]]]:
 
 
 def pages() -> dict[str, str]:
-    """File name -> reStructuredText of each page, the index among them."""
+    """Return the reStructuredText of all pages by file name, with the index."""
     import trajopt
 
     out = {}
     for file, (title, names) in themes().items():
         out[f"{file}.rst"] = page(title, [(n.name, getattr(trajopt, n.name)) for n in names])
-    lines = ["Public interface", "================", "", "All of it is imported by ``import trajopt as to``.", ""]
+    lines = ["Public interface", "================", "", "All names are available after ``import trajopt as to``.", ""]
     lines += [".. toctree::", "   :maxdepth: 1", "", *(f"   {file}" for file in themes()), ""]
     for file, (title, names) in themes().items():
         lines += [f":doc:`{title} <{file}>`", "   " + ", ".join(f":py:obj:`~trajopt.{n.name}`" for n in names), ""]
@@ -97,7 +96,7 @@ def pages() -> dict[str, str]:
 
 
 def page(title: str, objects: list[tuple[str, Any]]) -> str:
-    """One page: every object with its documentation."""
+    """Return one page with the documentation of all its objects."""
     lines = [title, "=" * len(title), "", ".. currentmodule:: trajopt", ""]
     for name, thing in objects:
         directive, options = _directive(thing)
@@ -105,7 +104,7 @@ def page(title: str, objects: list[tuple[str, Any]]) -> str:
         lines += [name, "-" * len(name), "", f".. {directive}:: {target}", *(f"   :{o}:" for o in options), ""]
         lines += [".. currentmodule:: trajopt", ""] if directive == "automodule" else []
         if "module docstring" in (getattr(thing, "__doc__", None) or "") and not inspect.ismodule(thing):
-            lines += ["The module says of it:", "", f".. automodule:: {thing.__module__}", "   :no-index:", ""]
+            lines += ["From the module:", "", f".. automodule:: {thing.__module__}", "   :no-index:", ""]
             lines += [".. currentmodule:: trajopt", ""]
     return "\n".join(lines)
 

@@ -1,6 +1,6 @@
-"""What a built site must be: without need of a network, and without links that lead nowhere.
+"""Checks of the built site: pages need no network, and all links have targets.
 
-Both are looked up in the pages as they are, so that it does not matter what wrote them.
+The checks read the final HTML, independent of the tool that wrote it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "object": "data"}
-"""Elements that load what an attribute names."""
+"""HTML element -> attribute with the address that the element loads."""
 STYLES = {"stylesheet", "preload", "modulepreload", "icon"}
-"""What a <link> loads."""
+"""Values of rel for which a <link> loads its address."""
 
 
 class Page(NamedTuple):
-    """loaded: addresses of what the page needs. links: addresses it leads to. ids: places in it."""
+    """An HTML page. loaded: addresses of its resources; links: addresses of its links; ids: anchors in it."""
 
     loaded: list[str]
     links: list[str]
@@ -42,35 +42,37 @@ class _Reader(HTMLParser):
 
 
 def read(path: Path) -> Page:
-    """What a page needs, where it leads, and what can be led to in it."""
+    """Read resources, links and anchors of a page."""
     reader = _Reader()
     reader.feed(path.read_text(encoding="utf-8"))
     return reader.page
 
 
-def complaints(site: Path) -> Iterator[str]:
-    """Sentences about what is wrong with the pages in a folder."""
-    found = [path for path in sorted(site.rglob("*.html")) if path.relative_to(site).parts[0] != "_static"]  # a theme's
+def site_errors(site: Path) -> Iterator[str]:
+    """Yield a message for each error in the pages of a folder."""
+    found = [
+        path for path in sorted(site.rglob("*.html")) if path.relative_to(site).parts[0] != "_static"
+    ]  # skips pages of the theme
     pages = {path.resolve(): read(path) for path in found}
     for path, page in pages.items():
         here = path.relative_to(site.resolve())
         for address in dict.fromkeys(page.loaded):
             if urlsplit(address).scheme in ("http", "https") or address.startswith("//"):
-                yield f"{here} needs a network for {address}"
+                yield f"{here} loads {address} from the network"
             elif not urlsplit(address).scheme and not _target(path, address).exists():
-                yield f"{here} shows {address}, which is not there"
+                yield f"{here} shows {address}, which does not exist"
         for address in dict.fromkeys(page.links):
             if urlsplit(address).scheme or address.startswith("//"):
                 continue
-            target, place = _target(path, address), unquote(urlsplit(address).fragment)
+            target, anchor = _target(path, address), unquote(urlsplit(address).fragment)
             if not target.exists():
-                yield f"{here} links to {address}, which is not there"
-            elif place and target in pages and place not in pages[target].ids:
-                yield f"{here} links to {address}, which has no such place"
+                yield f"{here} links to {address}, which does not exist"
+            elif anchor and target in pages and anchor not in pages[target].ids:
+                yield f"{here} links to {address}, which has no such anchor"
 
 
 def _target(page: Path, address: str) -> Path:
-    """The file that an address in a page means."""
+    """Return the file of an address in a page."""
     path = unquote(urlsplit(address).path)
     found = (page.parent / path).resolve() if path else page
     return found / "index.html" if found.is_dir() else found

@@ -1,1 +1,1 @@
-"""The C library of the package: recursions and time steps that serve every robot."""
+"""C library of the package: recursions and time steps that serve every robot."""

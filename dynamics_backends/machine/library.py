@@ -1,6 +1,7 @@
-"""The C library of the package, loaded for an instruction set, with the declarations of the headers in the folder include.
+"""C library of the package, loaded for an instruction set, with the declarations of the headers in the folder include.
 
-The best instruction set of this processor is taken; the environment variable TRAJOPT_MARCH names a lesser one (x86-64, x86-64-v3).
+The best instruction set of this processor is used; the environment variable TRAJOPT_MARCH selects a smaller one (x86-64,
+x86-64-v3).
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from dynamics_backends import environment
 from dynamics_backends.machine.instruction_sets import PROCESSOR, instruction_sets, library_file
 from dynamics_backends.user_input import InputError
 
-BETWEEN = {"x86-64-v2": "x86-64"}
-"""Instruction sets that no library is built for, and the one below."""
+FALLBACKS = {"x86-64-v2": "x86-64"}
+"""Instruction sets without a library, and the next smaller one."""
 _REMEDY = "build it by `pip install -e .`, or in a checkout by `make kernels`"
 
 
 class LibraryMissing(ImportError):
-    """The package was not built; the message names the remedy."""
+    """The package's C library was not built; the message names the remedy."""
 
 
 try:
@@ -32,7 +33,7 @@ except ModuleNotFoundError:  # while the library is built
 
 @lru_cache(maxsize=8)
 def _opened(file: Path) -> Any:
-    """A loaded library; it stays loaded, since functions do not keep it."""
+    """Loaded library, cached so that it stays loaded while its functions are in use."""
     if ffi is None:
         raise LibraryMissing(f"the C library of the package was not built: {_REMEDY}")
     if not file.is_file():
@@ -44,9 +45,9 @@ def _opened(file: Path) -> Any:
 
 
 def chosen_instructions() -> str:
-    """The instruction set that TRAJOPT_MARCH names, or the best one of this processor.
+    """Instruction set that TRAJOPT_MARCH names, or the best one of this processor.
 
-    Raises InputError for a set that this processor lacks, LibraryMissing where the package was not built.
+    Raises InputError for a set that this processor lacks, LibraryMissing if the package was not built.
     """
     return _chosen(os.environ.get(environment.MARCH, ""))
 
@@ -57,27 +58,27 @@ def _chosen(name: str) -> str:
     best = _opened(PROCESSOR).best_instruction_set()
     if name in known[best + 1 :]:
         raise InputError(
-            f"the environment variable {environment.MARCH} is {name}, whose instructions this processor lacks: set it to "
+            f"the environment variable {environment.MARCH} is {name}, which this processor does not support: set it to "
             f"{' or '.join(known[: best + 1])}, or unset it"
         )
-    name = BETWEEN.get(name, name)
+    name = FALLBACKS.get(name, name)
     return name if name in known else known[best]
 
 
 def library() -> Any:
-    """The library for the chosen instruction set. Raises LibraryMissing, InputError."""
+    """Library for the selected instruction set. Raises LibraryMissing, InputError."""
     return _opened(library_file(chosen_instructions()))
 
 
 def lanes() -> int:
-    """Doubles in a vector of the library."""
+    """Number of doubles in a vector of the library."""
     return int(library().lanes())
 
 
 def kernels(lanes: int | None = None) -> ctypes.CDLL:
-    """The library for the chosen instruction set, for functions that take addresses of arrays.
+    """Library for the chosen instruction set, for functions that take addresses of arrays.
 
-    lanes: doubles in a vector that other code works with, such as compiled stages; then the library with as many.
+    lanes: SIMD lanes of other compiled code, such as stages; selects the library with the same number of lanes.
     Raises LibraryMissing, InputError.
     """
     return _kernels(chosen_instructions(), lanes)

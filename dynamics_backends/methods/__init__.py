@@ -1,1 +1,1 @@
-"""Derivative methods: how any map is differentiated, never what it is."""
+"""Derivative methods for any map."""

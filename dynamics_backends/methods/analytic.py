@@ -1,4 +1,4 @@
-"""The map's own closed-form derivatives: first order, and second order contracted with a vector where it has it."""
+"""Analytic derivatives defined by the map: first order, and second order contracted with a vector if available."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dynamics_backends.protocol import (
 
 
 class Analytic(Method):
-    """First derivatives that the map supplies itself; raises MissingCapability for a map that does not."""
+    """Analytic first derivatives of a map; raises MissingCapability if the map has none."""
 
     name = "analytic"
 
@@ -34,7 +34,7 @@ class Analytic(Method):
 
     @classmethod
     def of(cls, map: Map) -> Analytic:
-        """The method for a map: one with second derivatives, where the map has them."""
+        """Create the method for a map, with second derivatives if the map has them."""
         return AnalyticSecondOrder(map) if isinstance(map, HasContraction) else Analytic(map)
 
     def _jacobians(self, b: Batch) -> Jacobians:
@@ -47,7 +47,7 @@ class Analytic(Method):
 
 
 class AnalyticSecondOrder(Analytic):
-    """An :class:`Analytic` method of a map that has second derivatives."""
+    """:class:`Analytic` method of a map with second derivatives."""
 
     def __init__(self, map: Map) -> None:
         super().__init__(map)
@@ -71,15 +71,15 @@ class AnalyticSecondOrder(Analytic):
 
 
 def without_partials(map: Map) -> str:
-    """The sentence for a map that has no partial derivatives of its own, with the remedy."""
+    """Error message, with the remedy, for a map without analytic partial derivatives."""
     return (
         f"{type(unwrapped(map)).__name__} has no analytic derivatives; choose backend = 'forward_ad' or 'complex_step', which need "
-        "nothing but its source"
+        "only its source"
     )
 
 
 def batch_first(M: Matrix, rows: int, columns: int, size: int) -> Array:
-    """(N, rows, columns) from rows (columns, N), or (columns, 1) where they are constant."""
+    """Matrices (N, rows, columns) from rows (columns, N), or (columns, 1) for constant rows."""
     out = np.empty((size, rows, columns))
     for i, row in enumerate(M):
         out[:, i] = np.asarray(row).T

@@ -1,7 +1,7 @@
-"""What the derivative methods share: evaluation of the map, and perturbation of a batch in many directions at once.
+"""Base class of derivative methods: evaluation of the map, and perturbation of a batch in many directions.
 
-A direction is one of the ndx + nu tangent directions of (x, u).  The numeric methods evaluate all knots and all
-directions as one batch, knot by knot: element ``i * K + k`` is knot i perturbed in direction k.
+A direction is one of the ndx + nu tangent directions of (x, u).  The numeric methods evaluate all knots and all directions as one
+batch, knot by knot: element ``i * K + k`` is knot i perturbed in direction k.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dynamics_backends.protocol import Array, Batch, Jacobians, Map, Parameters,
 
 
 class Method:
-    """A derivative method applied to a map; subclasses write :meth:`_jacobians` on rows."""
+    """Derivative method applied to a map; subclasses implement :meth:`_jacobians` on rows."""
 
     name = ""
     engine = "numpy"
     ready = False
-    """True if loops that are there already evaluate the map (:func:`~dynamics_backends.registry.at_once`)."""
+    """True if prebuilt loops evaluate the map (:func:`~dynamics_backends.registry.at_once`)."""
     options: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, map: Map) -> None:
@@ -33,11 +33,11 @@ class Method:
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """What derivatives depend on beside the method and the map."""
+        """Settings that the derivatives depend on, besides the method and the map."""
         return ()
 
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
-        """The map's value (N, n_out)."""
+        """Value (N, n_out) of the map."""
         return np.ascontiguousarray(self.map(*Batch.of(self.map, x, u, t, p)).T)
 
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
@@ -55,14 +55,14 @@ class Method:
 
 
 def perturbed(map: Map, b: Batch, steps: Array) -> Batch:
-    """The batch with every knot perturbed in every direction; steps (ndx + nu, N * K) or broadcastable to it."""
+    """Batch with every knot perturbed in every direction; steps (ndx + nu, N * K) or broadcastable to it."""
     ndx = map.manifold.ndx
     many = b.repeated(steps.shape[1] // b.size)
     return many._replace(x=map.manifold.integrate(many.x, steps[:ndx]), u=many.u + steps[ndx:])
 
 
 def one_at_a_time(map: Map, b: Batch, sizes: Array) -> Array:
-    """Steps (K, N * K) that move direction k only, by sizes (K, N)."""
+    """Steps (K, N * K), each of which changes one direction only, from sizes (K, N)."""
     k, n = sizes.shape
     steps = np.zeros((k, n, k), dtype=sizes.dtype)
     steps[np.arange(k), :, np.arange(k)] = sizes

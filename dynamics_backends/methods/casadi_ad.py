@@ -1,14 +1,13 @@
-"""Algorithmic differentiation by CasADi: the Jacobian of f(x (+) dx, u, t, p) in (dx, u) at dx = 0, as an expression
-graph.
+"""Algorithmic differentiation by CasADi: the Jacobian of f(x (+) dx, u, t, p) in (dx, u) at dx = 0, as an expression graph.
 
     forward   ndx + nu sweeps, one for each direction        reverse   n_out sweeps, one for each output
     auto      CasADi's choice by coloring of the sparsity pattern
 
-Second derivatives, contracted with lam, are the Jacobian by that mode of the gradient of lam' f, which is a reverse sweep:
-forward over reverse, reverse over reverse, or by coloring of the symmetric pattern.
+Second derivatives, contracted with lam, are the Jacobian by that mode of the gradient of lam' f, which is a reverse sweep: forward
+over reverse, reverse over reverse, or by coloring of the symmetric pattern.
 
-A graph is made once for each set of parameter sizes, and CasADi's virtual machine runs it, knot by knot; compiled code does so in
-:mod:`dynamics_backends.compiled.sources.casadi_kernel`.
+A graph is generated once for each set of parameter sizes, and CasADi's virtual machine evaluates it knot by knot;
+:mod:`dynamics_backends.compiled.sources.casadi_kernel` compiles it.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, P
 from dynamics_backends.symbols import ca
 
 LARGE_GRAPH = 250_000
-"""Operations of a graph that takes CasADi long to write down, and a compiler half a minute on one core."""
+"""Number of operations above which CasADi takes long to generate a graph, and a compiler half a minute on one core."""
 _LOG = logging.getLogger(__name__)
 Evaluate = Callable[[Sequence[Array]], list[Array]]
-"""Matrices (N, rows, columns) from arguments (N, n)."""
+"""Function that returns matrices (N, rows, columns) from arguments (N, n)."""
 
 MODES: dict[str, Callable[[Any, Any], Any]] = {
     "forward": lambda y, z: ca.jtimes(y, z, ca.SX.eye(z.numel())),
@@ -39,7 +38,7 @@ MODES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class CasadiAD(Method):
-    """CasADi's derivatives of any map, by its virtual machine; ``mode`` forward, reverse or auto.
+    """CasADi's derivatives of any map, evaluated by its virtual machine; ``mode`` forward, reverse or auto.
 
     A map whose function does not work on symbols is differentiated by central differences, which is logged once.
     """
@@ -58,7 +57,7 @@ class CasadiAD(Method):
 
     @property
     def settings(self) -> tuple[str]:
-        """The mode."""
+        """Settings that the derivatives depend on: the mode."""
         return (self.mode,)
 
     def hessian_contraction(
@@ -92,7 +91,7 @@ class CasadiAD(Method):
                 found = self._built_second(symbols) if second else self._built(symbols)
             except TraceError as reason:
                 if not reason.told:
-                    _LOG.warning("central differences serve for casadi_ad: %s", reason)
+                    _LOG.warning("central differences replace casadi_ad: %s", reason)
                 found = CentralDifference(self.map)
             self._evaluators[sizes, second] = found
         return self._evaluators[sizes, second]
@@ -111,7 +110,7 @@ class CasadiAD(Method):
         return self._at_zero(dx, moved, MODES[self.mode](moved, z), hessian)
 
     def _moved(self, symbols: Symbols) -> tuple[Any, Any]:
-        """f(x (+) dx, u, t, p), and dx."""
+        """Expression f(x (+) dx, u, t, p), and dx."""
         manifold = self.map.manifold
         dx = ca.SX.sym("dx", manifold.ndx)
         return symbolic_value(self.map, manifold.integrate(symbols.x, dx), symbols.u, symbols.t, symbols.p), dx
@@ -131,20 +130,20 @@ class CasadiAD(Method):
         return self._made("map_casadi_ad_second", [*symbols, lam], [*symbols.names, "lam"], outputs)
 
     def _announce(self, symbols: Symbols) -> None:
-        """Says beforehand where second derivatives will be a large graph: about the value's, once for each direction."""
+        """Warn in advance about a large graph of second derivatives: about the value's operations, once for each direction."""
         moved, dx = self._moved(symbols)
         value = ca.Function("value", [*symbols, dx], [moved]).n_instructions()
         size = value * (dx.numel() + self.map.nu)
         if size > LARGE_GRAPH:
             _LOG.warning(
-                "second derivatives of %s are about %d operations, which CasADi takes up to minutes to write down; "
+                "second derivatives of %s have about %d operations, which CasADi needs up to minutes to generate; "
                 "backend = 'analytic' has them in closed form",
                 description(self.map),
                 size,
             )
 
     def _made(self, name: str, inputs: list[Any], names: list[str], outputs: Sequence[Any]) -> Evaluate:
-        """Evaluates outputs; ``names`` are those of the inputs."""
+        """Function that evaluates the outputs; ``names`` are those of the inputs."""
         return interpreted(name, inputs, [ca.vec(e.T) for e in outputs], [e.shape for e in outputs])
 
 

@@ -1,7 +1,6 @@
-"""Complex step: df/dx_k = Im f(x (+) i h e_k) / h (Squire & Trapp 1998), exact to rounding since no difference is
-taken.
+"""Complex step: df/dx_k = Im f(x (+) i h e_k) / h (Squire & Trapp 1998), exact to rounding since no difference is formed.
 
-It asks of the map what :mod:`dynamics_backends.scalar` asks: analytic operations only.
+The map must use analytic operations only, as :mod:`dynamics_backends.scalar` requires.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Methods whose derivatives are exact to rounding, and their second derivatives.
+"""Base class of methods whose derivatives are exact to rounding, with second derivatives.
 
-Second derivatives contracted with lam are a complex step of the gradient of lam' f, which dual numbers give: no difference is
-taken, and no digit is lost. One tangent step carries both perturbations, which are those of the exponential chart at x. So the
-Hessian is symmetric on a Lie group too. Compiled code has the same Hessian from the trace of the map.
+Second derivatives contracted with lam are a complex step of the gradient of lam' f by dual numbers: no difference is formed, and no
+digits are lost. One tangent step carries both perturbations, in the exponential chart at x, so the Hessian is symmetric on a Lie
+group too. Compiled code computes the same Hessian from the trace of the map.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, P
 from dynamics_backends.scalars.dual import Dual
 
 STEP = 1e-30
-"""Any step whose square vanishes beside one; truncation is of the order STEP^2."""
+"""Complex step, with a square that vanishes relative to one; the truncation error is of the order STEP^2."""
 ENTRIES = 2**15
-"""Maximum number of Hessian entries of the knots that are differentiated twice at a time; it bounds the memory."""
+"""Maximum number of Hessian entries of the knots that are differentiated twice in one batch; it bounds the memory."""
 
 
 class CompiledHessian(Protocol):
@@ -30,7 +30,7 @@ class CompiledHessian(Protocol):
 
 
 class ExactMethod(Method):
-    """A method with exact first and second derivatives. compiled_hessian: the second derivatives as compiled code, if any."""
+    """Method with exact first and second derivatives. compiled_hessian: compiled second derivatives, or None."""
 
     compiled_hessian: CompiledHessian | None = None
 
@@ -46,7 +46,9 @@ class ExactMethod(Method):
 
 
 def contracted_hessian(map: Map, b: Batch, factors: Array) -> Array:
-    """sum_i factors_i H_i (N, K, K), K = ndx + nu, from factors (N, n_out); H_i that of (dx, du) -> f_i(x (+) dx, u + du)."""
+    """Hessians sum_i factors_i H_i (N, K, K), K = ndx + nu, from factors (N, n_out); H_i is that of (dx, du) -> f_i(x (+) dx, u
+    + du).
+    """
     directions = map.manifold.ndx + map.nu
     size = max(1, ENTRIES // max(1, directions * directions))
     H = np.zeros((b.size, directions, directions))
@@ -67,7 +69,7 @@ def _contracted(map: Map, b: Batch, factors: Array) -> Array:
 
 
 def _seeded_around(map: Map, b: Batch, steps: Array) -> tuple:
-    """Arguments x (+) (steps + eps e_k), u + ..., all directions k at once."""
+    """Dual arguments x (+) (steps + eps e_k), u + ..., with all directions k as tangents."""
     ndx, nu = map.manifold.ndx, map.nu
     unit = np.eye(ndx + nu)
     many = b.repeated(steps.shape[1] // b.size)

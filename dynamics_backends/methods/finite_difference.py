@@ -3,13 +3,12 @@
     forward   (f(x (+) h e_k) - f(x)) / h                 error h/2 f'' + eps |f| / h,    h = eps^(1/2)
     central   (f(x (+) h e_k) - f(x (+) -h e_k)) / (2h)   error h^2/6 f''' + eps |f| / h, h = eps^(1/3)
 
-The step rule (Nocedal & Wright, Numerical Optimization, 8.1) balances both terms for functions of order one: h is
-multiplied by max(1, |x_k|) for components of a vector space and for controls, and left as it is on quaternions and
-base poses, whose perturbations are radians and meters.
+The step rule (Nocedal & Wright, Numerical Optimization, 8.1) balances both terms for functions of order one: h is multiplied by
+max(1, |x_k|) for components of a vector space and for controls, and unscaled for quaternions and base poses, whose perturbations
+are radians and meters.
 
-Second derivatives, contracted with lam, are central differences of the central Jacobians, with h = eps^(1/4) for both:
-rounding is divided by h^2, truncation is of the order h^2.  Their symmetric part is taken, which is the Hessian along the
-exponential chart.
+Second derivatives, contracted with lam, are central differences of the central Jacobians, with h = eps^(1/4) for both: rounding is
+divided by h^2, truncation is of the order h^2.  The result is their symmetric part, the Hessian along the exponential chart.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, P
 
 EPS = float(np.finfo(float).eps)
 LARGEST_STEP = 0.1
-"""Beyond it, a difference is no estimate of a derivative: steps are relative, or in radians and meters."""
+"""Largest valid step (relative, or in radians and meters); larger differences do not approximate derivatives."""
 
 
 class FiniteDifference(Method):
@@ -41,7 +40,7 @@ class FiniteDifference(Method):
 
     @property
     def settings(self) -> tuple[str, float]:
-        """The scheme and the step."""
+        """Settings that the derivatives depend on: the scheme and the step."""
         return self.scheme, self.step
 
     def _jacobians(self, b: Batch) -> Jacobians:
@@ -61,7 +60,7 @@ class FiniteDifference(Method):
         return values.reshape(len(values), b.size, -1)
 
     def _step_sizes(self, b: Batch, step: float) -> Array:
-        """(ndx + nu, N), each a number that survives adding and subtracting the component it perturbs."""
+        """Steps (ndx + nu, N), rounded so that x + h - x = h."""
         scales = []
         offset = 0
         for g in self.map.manifold.groups:
@@ -73,7 +72,7 @@ class FiniteDifference(Method):
 
 
 class CentralDifference(FiniteDifference):
-    """Central differences, with second derivatives."""
+    """Central differences with second derivatives."""
 
     def __init__(self, map: Map, *, step: float | None = None) -> None:
         super().__init__(map, scheme="central", step=step)
@@ -92,7 +91,7 @@ class CentralDifference(FiniteDifference):
         return self._jacobians(b), Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 
     def _gradients(self, many: Batch, size: int, lam: Array) -> Array:
-        """Gradients of lam' f, (N, K, ndx + nu), at K points about each of N knots."""
+        """Gradients (N, K, ndx + nu) of lam' f, at K points about each of N knots."""
         first = self._differences(many, self._step_sizes(many, self.second_step))
         J = np.concatenate([first.fx, first.fu], axis=2)
         return np.einsum("ni,nkij->nkj", lam, J.reshape(size, -1, *J.shape[1:]))

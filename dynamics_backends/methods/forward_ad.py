@@ -11,7 +11,7 @@ from dynamics_backends.scalars.dual import Dual
 
 
 class ForwardAD(ExactMethod):
-    """The plain chain rule over every arithmetic operation ("AD" of Kudruss et al.)."""
+    """Chain rule over every arithmetic operation ("AD" of Kudruss et al.)."""
 
     name = "forward_ad"
 
@@ -31,9 +31,9 @@ class ForwardAD(ExactMethod):
 
 
 class StructuredAD(ForwardAD):
-    """The chain rule over spatial operations ("ED" of Kudruss et al.): poses are perturbed by twists.
+    """Chain rule over spatial operations ("ED" of Kudruss et al.): poses are perturbed by twists.
 
-    Same derivatives as :class:`ForwardAD`; on maps without rigid bodies it is the same method.
+    The derivatives are those of :class:`ForwardAD`; on maps without rigid bodies it is the same method.
     """
 
     name = "structured_ad"

@@ -1,6 +1,6 @@
-"""A map evaluated on symbols: the one place where CasADi meets a map, for its AD as well as for straight-line code.
+"""Evaluation of maps on CasADi symbols, for CasADi's AD and for straight-line code.
 
-Parameters and time are symbols too, so that their values are inputs of whatever is made of the expressions.
+Parameters and time are symbols too, so that their values are inputs of the resulting code.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _REMEDY = (
 
 
 class TraceError(TypeError):
-    """A map's function does what cannot be written down as an expression; says which function, where, and the remedy.
+    """A map's function cannot be written as an expression; the message names the function, the line and the remedy.
 
-    told: whether the log has said so.
+    told: True if the log already contains the message.
     """
 
     def __init__(self, why: str, told: bool = False) -> None:
@@ -46,7 +46,7 @@ class Symbols:
 
     @classmethod
     def of(cls, map: Map, sizes: Mapping[str, int]) -> Symbols:
-        """Symbols for a map with parameters of these sizes."""
+        """Create symbols for a map with parameters of these sizes."""
         p = {name: ca.SX.sym(f"p{i}", n) for i, (name, n) in enumerate(sizes.items())}
         return cls(ca.SX.sym("x", map.manifold.nx), ca.SX.sym("u", map.nu), ca.SX.sym("t"), p)
 
@@ -55,22 +55,21 @@ class Symbols:
 
     @property
     def names(self) -> list[str]:
-        """A name for each, fit for C."""
+        """Valid C name of each symbol."""
         return ["x", "u", "t", *(f"p{i}" for i in range(len(self.p)))]
 
 
 def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> Any:
-    """The map's value as one SX column (n_out).
+    """Value of the map as one SX column (n_out).
 
-    Raises TraceError where the map's function does not work on symbols, ValueError where it returns another number of
-    rows.
+    Raises TraceError if the map's function does not work on symbols, ValueError if it returns another number of rows.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", FutureWarning)  # CasADi's, for numpy functions: dual numbers have none
             rows = map(x, u, t, p)
         value = ca.densify(ca.vertcat(*rows) if isinstance(rows, (list, tuple)) else ca.SX(rows))
-    except LookupError:  # a parameter or component that is not there: the same mistake with any scalar
+    except LookupError:  # a missing parameter or component fails with any scalar
         raise
     except Exception as error:
         own = innermost(map)
@@ -84,18 +83,18 @@ def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> An
 
 
 def description(map: Map) -> str:
-    """The map as a user knows it: the function with its file and line, or the class."""
+    """Description of a map for messages: the function with its file and line, or the class."""
     map = innermost(map)
     return described(map.function) if isinstance(map, FunctionMap) else type(map).__name__
 
 
 def refusal(map: Map, why: str) -> TraceError:
-    """The error for a map that cannot be traced."""
+    """Create the error for a map that cannot be traced."""
     return TraceError(f"{description(map)} cannot be traced with symbols: {why}; {_REMEDY}")
 
 
 def complaint(error: Exception, map: Map) -> str:
-    """What went wrong, and in which line of the user's."""
+    """Message of an error, with the line of user code."""
     where = own_line(error, map.function if isinstance(map, FunctionMap) else map)
     if isinstance(error, FutureWarning):
         return f"a numpy function is called{where}"

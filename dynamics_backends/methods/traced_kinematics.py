@@ -1,5 +1,7 @@
-"""Frame kinematics as one straight-line expression: traced once for a frame of a robot, then about twenty times as fast for small
-batches as the recursion on arrays, with the same numbers."""
+"""Frame kinematics as one straight-line expression, traced once for a frame of a robot.
+
+For small batches it is about twenty times as fast as the recursion on arrays, with the same numbers.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from dynamics_backends.rigid_body.algorithms.kinematics import FrameKinematics, 
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 
-KEPT = 32
-"""Frames whose expressions are kept."""
+CACHE_SIZE = 32
+"""Number of cached frame expressions."""
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=CACHE_SIZE)
 def traced_kinematics(model: Model, frame: int) -> Callable[[Array], FrameKinematics]:
-    """A function of q (nq, N) that returns what :func:`~.kinematics.frame_kinematics` does."""
+    """Function of q (nq, N) with the results of :func:`~.kinematics.frame_kinematics`."""
     import casadi as ca
 
     from dynamics_backends.methods.symbolic_map import Symbols, symbolic_value

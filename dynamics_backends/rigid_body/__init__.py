@@ -1,1 +1,1 @@
-"""Rigid-body models and the recursive algorithms on them: what is moved, never how it is optimized."""
+"""Rigid-body models and the recursive algorithms on them, independent of any optimization."""

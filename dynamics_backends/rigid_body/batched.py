@@ -1,8 +1,7 @@
-"""The rigid-body algorithms for scripts: batch first, (N, n) in and (N, ...) out; a single point (n,) gives a result
-without N.
+"""The rigid-body algorithms for scripts: batch first, (N, n) in and (N, ...) out; for a single point (n,), results have no N.
 
-The algorithms themselves work on rows, component first; see the modules named after them.  Arrays may be float64 or
-complex128. Velocities and forces of a floating base are in its LOCAL frame; spatial vectors are [linear; angular].
+The algorithms themselves work on rows, component first; each has a module of its name. Arrays may be float64 or complex128.
+Velocities and forces of a floating base are in its LOCAL frame; spatial vectors are [linear; angular].
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ FrameWrench = tuple[str, Array, str]
 
 
 class _Call:
-    """Checked arguments as rows, and results turned back."""
+    """Checked arguments as rows, and the conversion of results."""
 
     def __init__(self, model: Model, wrenches: Sequence[FrameWrench] = (), **arguments: Array) -> None:
         if any(isinstance(given, str) or len(given) != 3 for given in wrenches):
-            raise ValueError("wrenches are a list of (frame, wrench, reference)")
+            raise ValueError("wrenches must be a list of (frame, wrench, reference)")
         self.model, self.wrenches = model, [(frame, reference) for frame, _, reference in wrenches]
         sizes = {name: ("nq", model.nq) if name == "q" else ("nv", model.nv) for name in arguments}
         arrays = [_checked(name, value, *sizes[name]) for name, value in arguments.items()]
@@ -52,8 +51,8 @@ class _Call:
         """The wrenches as forces on the bodies."""
         if not self.wrenches:
             return None
-        told = zip(self.wrenches, self._forces, strict=True)
-        listed = [Wrench(self.model.frame_id(frame), w, reference) for (frame, reference), w in told]
+        given = zip(self.wrenches, self._forces, strict=True)
+        listed = [Wrench(self.model.frame_id(frame), w, reference) for (frame, reference), w in given]
         return body_forces(self.model, self.rows["q"], listed)
 
     def out(self, result: Any) -> Array:
@@ -66,9 +65,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _for_numbers(instead: str) -> Callable[[F], F]:
-    """A function of plain numbers, which answers numbers that are differentiated or traced with NoNumber.
+    """Decorate a function of plain numbers, so that entries, dual numbers and symbols raise NoNumber.
 
-    instead: what residuals and dynamics of users call in its place.
+    instead: the replacement that the message suggests for residuals and dynamics.
     """
 
     def decorated(function: F) -> F:
@@ -86,14 +85,14 @@ def _for_numbers(instead: str) -> Callable[[F], F]:
 
 
 def _is_for_residuals(value: Any) -> bool:
-    """True for entries, dual numbers, symbols, and lists that hold some."""
+    """True for entries, dual numbers, symbols, and lists that contain some."""
     if isinstance(value, (Entry, Entries)) or hasattr(value, "is_symbolic") or hasattr(value, "directions"):
         return True
     return isinstance(value, (list, tuple)) and any(isinstance(e, Entry) or hasattr(e, "is_symbolic") for e in value)
 
 
 def _checked(name: str, value: Array, size: str, expected: int) -> Array:
-    """An array of numbers, (expected,) or (N, expected). Raises ValueError for others."""
+    """An array of numbers, (expected,) or (N, expected). Raises ValueError for other shapes."""
     array = np.asarray(value)
     if array.ndim not in (1, 2) or array.shape[-1] != expected:
         raise ValueError(f"{name} has shape {array.shape}; expected ({size} = {expected},) or (N, {expected})")

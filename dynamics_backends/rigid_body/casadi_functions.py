@@ -1,14 +1,14 @@
 """Forward and inverse dynamics as CasADi functions with closed-form Jacobians (Astudillo et al. 2021, sec. 4.3).
 
-A user's MX expression that calls them is differentiated by CasADi's AD everywhere except at the calls, where it finds the
-Jacobian of IDSVA or FDSVA (option ``custom_jacobian``). Second derivatives are AD of the closed form. The functions are
-CasADi's own: ``f.save("fd.casadi")`` stores one with its Jacobian, and ``casadi.Function.load`` reads it without this package.
+CasADi's AD differentiates an MX expression of the user, except for calls of these functions: there it uses the Jacobian of IDSVA
+or FDSVA (option ``custom_jacobian``). Second derivatives are AD of the closed form. The functions are plain CasADi functions:
+``f.save("fd.casadi")`` stores one with its Jacobian, and ``casadi.Function.load`` reads it without this package.
 
-CasADi differentiates in the numbers of q. For a joint with a quaternion these are not tangent coordinates; with the
+CasADi differentiates with respect to the numbers of q. For a joint with a quaternion these are not tangent coordinates. With the
 tangent Jacobian J and the rates w = W(q) dq of a change dq of the numbers
-(:class:`~dynamics_backends.rigid_body.spatial.joints.Joint`) the Jacobian is J W. W does not see a change of the
-quaternion's length. So that function and Jacobian agree for every quaternion but zero, the functions normalize: r =
-q/|q| enters the dynamics, and W(r)/|q| the Jacobian.
+(:class:`~dynamics_backends.rigid_body.spatial.joints.Joint`) the Jacobian is J W. W ignores changes of the quaternion's length.
+The functions therefore normalize: r = q/|q| enters the dynamics, and W(r)/|q| the Jacobian. Function and Jacobian then agree for
+every nonzero quaternion.
 """
 
 from __future__ import annotations
@@ -73,20 +73,20 @@ def _function(
 
 
 def _jacobian(name: str, model: Model, symbols: dict[str, Any], output: str, derivatives: Algorithm) -> Any:
-    """The Function (inputs..., output) -> one block for each input; CasADi looks it up as jac_<function>."""
+    """The Function (inputs..., output) -> one block for each input; CasADi expects the name jac_<function>."""
     import casadi as ca
 
     q, *others = symbols.values()
     r, lengths = _normalized(model, q)
     _, dq, *blocks = derivatives(model, r, *others)
     blocks = [_matrix(dq) @ _rates_of_numbers(model, r, lengths), *map(_matrix, blocks)]
-    nominal = ca.SX.sym(f"out_{output}", model.nv)  # the function's value, which the closed forms do not need
+    nominal = ca.SX.sym(f"out_{output}", model.nv)  # the function's value; the closed forms do not use it
     names = [f"jac_{output}_{n}" for n in symbols]
     return ca.Function(name, [*symbols.values(), nominal], ca.cse(blocks), [*symbols, f"out_{output}"], names)
 
 
 def _matrix(block: Any) -> Any:
-    """[i][j] or a list of rows as one matrix; entries that are plain zeros are structural."""
+    """[i][j] or a list of rows as one matrix; plain zeros become structural zeros."""
     import casadi as ca
 
     rows = [r if hasattr(r, "is_symbolic") else ca.vertcat(*r) for r in block]
@@ -94,13 +94,13 @@ def _matrix(block: Any) -> Any:
 
 
 def _quaternions(model: Model) -> dict[int, int]:
-    """Where in q the quaternion of each body's joint begins."""
+    """The index in q of the first number of each joint's quaternion, by body."""
     starts = {b: _QUATERNION_AT.get(t) for b, t in enumerate(model.joint_types)}
     return {b: int(model.q_index[b]) + start for b, start in starts.items() if start is not None}
 
 
 def _normalized(model: Model, q: Any) -> tuple[Any, dict[int, Any]]:
-    """q with unit quaternions, and by body the lengths they had."""
+    """q with unit quaternions, and the original lengths of the quaternions by body."""
     import casadi as ca
 
     numbers, lengths = q.elements(), {}
@@ -112,7 +112,7 @@ def _normalized(model: Model, q: Any) -> tuple[Any, dict[int, Any]]:
 
 
 def _rates_of_numbers(model: Model, r: Any, lengths: dict[int, Any]) -> Any:
-    """W (nv, nq): the joint rates caused by a change of q, for unit quaternions in r that had these lengths."""
+    """W (nv, nq): the joint rates due to a change of q, for unit quaternions in r with these original lengths."""
     import casadi as ca
 
     blocks = []

@@ -1,10 +1,10 @@
-"""Robots by name or file: the bundled ones, by the prefix "erd:" those of the package example-robot-data, and URDF and MJCF files.
+"""Robots by name or file: bundled robots, robots of the package example-robot-data (prefix "erd:"), URDF and MJCF files.
 
-"erd:NAME" takes a short name (ur5, panda, talos, ...), the name of a URDF file without its ending, or its
+"erd:NAME" takes a short name (ur5, panda, talos, ...), the name of a URDF file without its suffix, or its
 path below the package's folder of robots.
 
-The bundled files lie in problems/robots beside this package, in a source tree as in an installation. They are found by
-that place, not by an import, so that another folder named ``problems`` on Python's path does not hide them.
+The bundled files are in problems/robots beside this package, both in a source tree and in an installation. The module locates them
+by path instead of an import, so that another folder named ``problems`` on Python's path cannot hide them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from dynamics_backends.rigid_body.urdf.srdf import reference_posture
 FOLDER = Path(dynamics_backends.__path__[0]).resolve().parent / "problems" / "robots"
 ERD_PREFIX = "erd:"
 ROBOT_WARNINGS = (URDFWarning, MJCFWarning)
-"""What the files of robots give rise to."""
+"""Categories of the warnings about robot files."""
 FILES = (".urdf", ".xml", ".mjcf", ".xacro")
-_FLOATING = ("hyq",)  # bundled robots that walk: loaded with a floating base by default
-_ERD_SHORT = {  # what the package's own loaders mean by these names; other names are those of the files
+_FLOATING = ("hyq",)  # bundled legged robots: they have a floating base by default
+_ERD_SHORT = {  # the names in the package's loaders; other names are file names
     "anymal": "anymal_b_simple_description/robots/anymal.urdf",
     "anymal_c": "anymal_c_simple_description/urdf/anymal.urdf",
     "g1": "g1_description/urdf/g1_29dof_rev_1_0.urdf",
@@ -54,8 +54,7 @@ def robot_names() -> tuple[str, ...]:
 def robot_path(name: str) -> Path:
     """Return the URDF file of a bundled robot, or of "erd:NAME".
 
-    Raises UnknownName with the nearest names; ModuleNotFoundError if the package of an "erd:" name is
-    missing.
+    Raises UnknownName with the nearest names; ModuleNotFoundError for an "erd:" name if the package is not installed.
     """
     if name.startswith(ERD_PREFIX):
         return _erd_path(name.removeprefix(ERD_PREFIX))
@@ -69,10 +68,10 @@ def robot_path(name: str) -> Path:
 def load_robot(name: str | os.PathLike, **options: Any) -> Model:
     """Return the model of a bundled robot, of "erd:NAME", or of the path of a URDF or MJCF file.
 
-    The options are those of `load_urdf`, or of `load_mjcf` for MJCF, which is told by its first element, <mujoco>. HyQ of the
-    bundled robots has a floating base unless `base` says otherwise, an MJCF the one of its file, all others a fixed one.
+    The options are those of `load_urdf`, or of `load_mjcf` for MJCF files, whose first element is <mujoco>. The default of `base`
+    is floating for the bundled HyQ, the base in the file for an MJCF, and fixed for all others.
 
-    Raises UnknownName, ModuleNotFoundError for a package that a robot needs, FileNotFoundError, URDFError, MJCFError.
+    Raises UnknownName, ModuleNotFoundError for a missing package, FileNotFoundError, URDFError, MJCFError.
     """
     if is_path(name):
         path = Path(name).expanduser()
@@ -92,16 +91,16 @@ def load_robot(name: str | os.PathLike, **options: Any) -> Model:
 
 
 def is_path(robot: str | os.PathLike) -> bool:
-    """True for a path: a name that ends in .urdf, .xml, .mjcf or .xacro, or holds a separator without the prefix "erd:"."""
+    """True for a path: a name that ends in .urdf, .xml, .mjcf or .xacro, or contains a separator without the prefix "erd:"."""
     if not isinstance(robot, str):
         return True
     return robot.endswith(FILES) or ("/" in robot and not robot.startswith(ERD_PREFIX))
 
 
 def named_posture(model: Model, name: str) -> np.ndarray:
-    """The configuration (nq,) of a keyframe of the robot's MJCF, or of a reference posture of the SRDF that belongs to its URDF.
+    """The configuration (nq,) of a keyframe of the robot's MJCF, or of a reference posture of the SRDF of its URDF.
 
-    Raises UnknownName, and what reading the file raises: FileNotFoundError where there is none.
+    Raises UnknownName, FileNotFoundError without a file, and the errors of reading it.
     """
     if model.source and is_mjcf(model.source):
         return mjcf_postures(model.source).posture(model, name)
@@ -109,7 +108,7 @@ def named_posture(model: Model, name: str) -> np.ndarray:
 
 
 def erd_names() -> tuple[str, ...]:
-    """Return the names that follow "erd:", sorted; none if the package is missing."""
+    """Return the valid names after "erd:", sorted; none if the package is not installed."""
     return tuple(sorted(_erd_table(_erd_files())))
 
 
@@ -126,19 +125,19 @@ def _erd_path(name: str) -> Path:
 
 
 def _erd_table(files: dict[str, Path]) -> dict[str, Path]:
-    """Return short name -> file; a file name found in several folders counts only by short name or path."""
+    """Return short name -> file; a file name found in several folders is reachable only by short name or path."""
     stems = [path.stem for path in files.values()]
     table = {path.stem: path for path in files.values() if stems.count(path.stem) == 1}
     return table | {short: files[relative] for short, relative in _ERD_SHORT.items() if relative in files}
 
 
 def _erd_files() -> dict[str, Path]:
-    """Return the path below the robots' folder -> file, of all URDFs the package has installed."""
+    """Return path below the robots' folder -> file, for all URDFs of the installed package."""
     folder = example_robots_folder()
     return {} if folder is None else _urdfs(folder)
 
 
 @cache
 def _urdfs(folder: Path) -> dict[str, Path]:
-    """Return those of a folder; a package that is installed does not change."""
+    """Return the URDFs of a folder; cached, because an installed package does not change."""
     return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.urdf"))}

@@ -1,9 +1,8 @@
-"""Functions that generated code calls, where it would otherwise hold their operations once more for each of many places.
+"""Functions that generated code calls, instead of repeating their operations at each of many places.
 
-Straight-line code that is longer than the caches of a processor waits for its own text; a function that is called is read once.
-Calls are kept only while somebody traces who can write them, and for symbols: for numbers, and everywhere else, the function is
-evaluated where it stands. CasADi differentiates a call by functions of its own, so that calls are for residuals that write out
-their derivatives.
+Straight-line code longer than the processor's caches is limited by reading its instructions; a called function is read once.  Calls
+are preserved only for symbols, while a tracer that can emit them is active; otherwise the function is evaluated in place.  CasADi
+would differentiate a call by separate functions, so calls are for residuals with explicit derivatives.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from dynamics_backends.scalar import Scalar
 from dynamics_backends.symbols import ca
 
 Straight = Callable[..., Sequence[Scalar]]
-"""A function of scalars that gives scalars, defined once in a module; functions called in one trace differ in their names."""
+"""Function of scalars that returns scalars, defined once in a module; functions called in one trace have different names."""
 
-_kept: ContextVar[bool] = ContextVar("calls_kept", default=False)
+_preserved: ContextVar[bool] = ContextVar("calls_kept", default=False)
 
 
 @contextmanager
 def calls_kept() -> Iterator[None]:
-    """Inside, :func:`called` leaves calls in expressions of symbols."""
-    token = _kept.set(True)
+    """Context in which :func:`called` preserves calls in symbolic expressions."""
+    token = _preserved.set(True)
     try:
         yield
     finally:
-        _kept.reset(token)
+        _preserved.reset(token)
 
 
 def called(function: Straight, *arguments: Scalar) -> list[Scalar]:
-    """The results of a function of scalars, as a call where calls are kept."""
-    if not (_kept.get() and any(hasattr(a, "is_symbolic") for a in arguments)):
+    """Evaluate a function of scalars, or emit a call to it if calls are preserved."""
+    if not (_preserved.get() and any(hasattr(a, "is_symbolic") for a in arguments)):
         return list(function(*arguments))
     results = _symbolic(function, len(arguments))(ca.vertcat(*arguments))
     return [results[i] for i in range(results.numel())]
@@ -43,7 +42,7 @@ def called(function: Straight, *arguments: Scalar) -> list[Scalar]:
 
 @lru_cache(maxsize=64)
 def _symbolic(function: Straight, count: int) -> Any:
-    """A function of one vector of symbols, which is never written out where it is called."""
+    """CasADi function of one vector of symbols, which is never inlined."""
     a = ca.SX.sym("a", count)
     values = ca.vertcat(*function(*(a[i] for i in range(count))))
     return ca.Function(function.__name__.strip("_"), [a], [values], {"never_inline": True})

@@ -1,4 +1,4 @@
-"""What is said about a user's function that cannot be traced, or fails: which one, in which of its own lines, and what helps."""
+"""Messages about user functions that fail or cannot be traced: the function, the line in its source, and the remedy."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 OWN = ("dynamics_backends", "trajopt")
-"""Packages whose functions are written for rows of any kind; their lines are none of the user's."""
+"""Packages whose functions accept rows of any number type; their lines are not reported as user code."""
 _ROOT = Path(__file__).parents[2]
 _LIBRARIES = (*(f"{_ROOT / name}/" for name in OWN), f"{Path(np.__file__).parent}/")
 _OTHERS = ("/casadi/", "<frozen ")
 
 
 def described(function: Any) -> str:
-    """The function with its file and line, or the class of what is called."""
+    """Name of a function with its file and line, or the class of a callable object."""
     function = _whole(function)
     code = getattr(function, "__code__", None)
     if code is None:
@@ -27,7 +27,7 @@ def described(function: Any) -> str:
 
 
 def own_line(error: Exception, function: Any) -> str:
-    """Where in the user's code it was raised, " in line 3, `...`", with the file if it is not the function's; "" in the library."""
+    """Line of user code that raised an error, " in line 3, `...`", with the file if it differs; "" for library code."""
     frames = [f for f in extract_tb(error.__traceback__) if not _in_a_library(f.filename)]
     if not frames:
         return ""
@@ -37,9 +37,9 @@ def own_line(error: Exception, function: Any) -> str:
 
 
 def mistake(function: Any, error: Exception, sizes: Mapping[str, int], parameters: Mapping[str, Any]) -> str:
-    """One sentence on an error that a user's function raises however it is called: what, where, and what helps.
+    """Sentence about an error that a user's function always raises: cause, line, and remedy.
 
-    sizes: how many numbers x and u have. parameters: by name.
+    sizes: lengths of x and u. parameters: by name.
     """
     message = (str(error).strip() or "no message").splitlines()[-1].rstrip(".")
     if message.startswith(described(function)):
@@ -64,7 +64,7 @@ def mistake(function: Any, error: Exception, sizes: Mapping[str, int], parameter
 
 
 def writes(error: Exception | None) -> bool:
-    """True for the error of an assignment to an array that cannot be written to."""
+    """True for the error of an assignment to a read-only array."""
     return isinstance(error, ValueError) and "read-only" in str(error)
 
 

@@ -1,8 +1,8 @@
 """Forward-mode dual arrays that carry several directional derivatives in one sweep.
 
-A :class:`Dual` is ``val + sum_k tan[..., k] eps_k`` with ``eps_i eps_j = 0``: a value array ``(..., N)`` (float or
-complex) and its tangents ``(..., N, K)``.  Index expressions act on the leading axes, so generic code that indexes
-rows works unchanged. Complex values give exact second derivatives (complex step over duals).
+A :class:`Dual` is ``val + sum_k tan[..., k] eps_k`` with ``eps_i eps_j = 0``: a value array ``(..., N)`` (float or complex) and its
+tangents ``(..., N, K)``.  Index expressions act on the leading axes, so generic code that indexes rows works unchanged. Complex
+values give exact second derivatives (complex step over duals).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Dual(SpeaksNumPy):
 
     @property
     def directions(self) -> int:
-        """K, the number of tangents."""
+        """Number of tangents K."""
         return self.tan.shape[-1]
 
     def __len__(self) -> int:
@@ -57,12 +57,12 @@ class Dual(SpeaksNumPy):
         self.tan[index] = x.tan if isinstance(x, Dual) else 0.0
 
     def zeros(self, shape: tuple[int, ...]) -> Dual:
-        """Zeros with as many tangents, complex where either part is: a real tangent turns complex with the first product."""
+        """Dual zeros with K tangents, complex if either part is: a real tangent becomes complex with the first product."""
         dtype = np.result_type(self.val, self.tan)
         return Dual(np.zeros(shape, dtype), np.zeros((*shape, self.directions), dtype))
 
     def locked(self) -> Dual:
-        """The same numbers, which cannot be written to."""
+        """Read-only view of the dual array."""
         val, tan = np.asarray(self.val).view(), np.asarray(self.tan).view()
         val.flags.writeable = tan.flags.writeable = False
         return type(self)(val, tan)
@@ -114,7 +114,7 @@ class Dual(SpeaksNumPy):
         return Dual.powered(base, self)
 
     def _constant_power(self, exponent: float) -> Dual:
-        """A power whose exponent is a number."""
+        """Power with a constant real exponent."""
         if exponent == 0.0:
             return self._chain(1.0 + 0.0 * self.val, 0.0 * self.val)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -123,7 +123,7 @@ class Dual(SpeaksNumPy):
 
     @staticmethod
     def powered(base: Any, exponent: Any) -> Dual:
-        """base ** exponent, one of them dual at least; see :func:`~dynamics_backends.scalars.functions.power`."""
+        """Power base ** exponent, at least one of them dual; see :func:`~dynamics_backends.scalars.functions.power`."""
         a, b = _value(base), _value(exponent)
         constant = exponent_is_constant(np.real(a), np.real(b))
         value, tan = power(a, b), 0.0
@@ -139,7 +139,7 @@ class Dual(SpeaksNumPy):
         return Dual(value, np.asarray(tan))
 
     def __rmatmul__(self, A: Any) -> Dual:
-        """A (m, n) times rows (n, N)."""
+        """Product of A (m, n) and rows (n, N)."""
         return Dual(A @ self.val, np.tensordot(A, self.tan, 1))
 
     # -- functions --------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def _value(x: Any) -> Any:
 
 
 def _column(x: Any) -> Any:
-    """``x`` with a trailing axis for the tangents, where it is an array."""
+    """``x`` with a trailing axis for the tangents, if it is an array."""
     return x[..., None] if np.ndim(x) else x
 
 

@@ -1,12 +1,12 @@
-"""Scalars as NumPy sees them: what a user's function is given, so that NumPy's own functions work on every kind of number.
+"""NumPy interface of scalars: user functions receive arrays of entries, so that NumPy functions work on every number type.
 
-An :class:`Entry` is one scalar of any kind (:mod:`dynamics_backends.scalar`), its batch hidden inside; :class:`Entries` are an
-array of them. x (nx, N) becomes Entries of the shape (nx,), as a user thinks of the state at one knot: ``np.sum(x)``,
-``np.linalg.norm(x[:3])``, ``A @ x``, ``x @ P @ x``, ``a, b = x``, ``np.where(x > 0, ...)``, indexing, stacking and reshaping mean
-what they mean for an array of numbers.  By ``__array_ufunc__`` and ``__array_function__`` elementwise functions come to
-:mod:`~dynamics_backends.scalars.functions`; linear algebra and the moving of entries is NumPy's own, on arrays of objects.
+An :class:`Entry` holds one scalar of any kind (:mod:`dynamics_backends.scalar`) with its whole batch; :class:`Entries` is an array
+of entries. x (nx, N) becomes Entries of the shape (nx,), the state at one knot: ``np.sum(x)``, ``np.linalg.norm(x[:3])``, ``A @
+x``, ``x @ P @ x``, ``a, b = x``, ``np.where(x > 0, ...)``, indexing, stacking and reshaping have the same meaning as for an array
+of numbers.  ``__array_ufunc__`` and ``__array_function__`` redirect elementwise functions to
+:mod:`~dynamics_backends.scalars.functions`; NumPy itself does linear algebra and indexing, on arrays of objects.
 
-What a number would have to be known for (``if x[0] > 0``, ``math.sin(x[0])``, ``float(x[0])``, an index) raises :class:`NoNumber`.
+Operations that need a known number (``if x[0] > 0``, ``math.sin(x[0])``, ``float(x[0])``, an index) raise :class:`NoNumber`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array = np.ndarray
 
 
 class NoNumber(TypeError):
-    """A user's function asks for the value of what stands for many values, or calls what has no rule for it."""
+    """A user's function needs the value of an entry, which represents many values, or calls a function without a rule."""
 
 
 def _refuse(what: str) -> Callable[..., NoReturn]:
@@ -36,18 +36,18 @@ def _refuse(what: str) -> Callable[..., NoReturn]:
 
 
 class Entry:
-    """One scalar, ``of``; ``is_truth``: the outcome of a comparison, 1.0 or 0.0."""
+    """One ``scalar``; ``is_truth``: True for the result of a comparison, 1.0 or 0.0."""
 
-    __slots__ = ("is_truth", "of")
+    __slots__ = ("is_truth", "scalar")
     shape: tuple[int, ...] = ()
     ndim, size = 0, 1
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, of: Scalar, is_truth: bool = False) -> None:
-        self.of, self.is_truth = of, is_truth
+    def __init__(self, scalar: Scalar, is_truth: bool = False) -> None:
+        self.scalar, self.is_truth = scalar, is_truth
 
     def __repr__(self) -> str:
-        return f"Entry({type(self.of).__name__})"
+        return f"Entry({type(self.scalar).__name__})"
 
     __bool__ = _refuse(
         "a Python condition (if, while, and, or, not, min, max; use np.where, np.minimum, ...), or NumPy's maximum, minimum, max "
@@ -65,7 +65,7 @@ class Entry:
     def __array_function__(self, function: Any, types: Any, args: tuple, kwargs: dict) -> Any:
         return call(function, args, kwargs)
 
-    # -- what the scalar module asks of a number ------------------------------------------------------------------------
+    # -- interface of the scalar module -----------------------------------------------------------------------------------
     @staticmethod
     def stack(components: Sequence[Any]) -> Entries:
         """See :func:`dynamics_backends.scalar.stack`."""
@@ -104,7 +104,7 @@ class Entry:
 
 
 class Entries(np.ndarray):
-    """An array of objects: entries and plain numbers."""
+    """Array of objects: entries and plain numbers."""
 
     stack, concatenate, select_by, atan2 = Entry.stack, Entry.concatenate, Entry.select_by, Entry.atan2
 
@@ -116,12 +116,12 @@ class Entries(np.ndarray):
 
 
 def entries(values: Any) -> Entries:
-    """Entries from nested sequences of entries and numbers; entries are taken whole."""
+    """Entries from nested sequences of entries and numbers; an entry is one element."""
     return np.array(values, dtype=object).view(Entries)
 
 
 def _on_entries(rule: Callable[..., Scalar], truth: bool = False) -> Callable[..., Any]:
-    """A rule of scalars as one of entries and plain numbers."""
+    """Lift a function of scalars to entries and plain numbers."""
 
     def function(*inputs: Any) -> Entry:
         return Entry(rule(*map(unboxed, inputs)), truth)
@@ -134,9 +134,9 @@ def _of_truths(rule: Callable[..., Scalar]) -> Callable[..., Entry]:
 
 
 def _truth(x: Any) -> Scalar:
-    """A truth as 1.0 or 0.0: a number is true where it is not zero."""
+    """Truth value as 1.0 or 0.0: a number is true if it is not zero."""
     if isinstance(x, Entry):
-        return x.of if x.is_truth else TRUTHS["not_equal"](x.of, 0.0)
+        return x.scalar if x.is_truth else TRUTHS["not_equal"](x.scalar, 0.0)
     return 1.0 if x else 0.0
 
 
@@ -151,7 +151,7 @@ def _is_truth(x: Any) -> bool:
 
 
 HANDLED: dict[Any, Callable[..., Any]] = {}
-"""Functions by NumPy's, for entries: see :mod:`~dynamics_backends.scalars.entry_functions`, which writes them here."""
+"""Implementations of NumPy functions for entries, registered by :mod:`~dynamics_backends.scalars.entry_functions`."""
 RULES: dict[str, Callable[..., Any]] = {
     **{name: _on_entries(rule) for name, rule in FUNCTIONS.items()},
     **{name: _on_entries(rule, True) for name, rule in TRUTHS.items()},
@@ -164,17 +164,17 @@ RULES: dict[str, Callable[..., Any]] = {
 
 
 def apply(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
-    """A universal function on entries; see NEP 13."""
+    """Apply a universal function to entries; see NEP 13."""
     out = options.pop("out", None)
     name = ufunc.__name__
-    if ufunc.signature is not None:  # matmul and its like
+    if ufunc.signature is not None:  # matmul and similar functions
         result = wrapped(ufunc(*map(_objects, inputs), **options))
     elif name not in RULES:
         raise NoNumber(f"np.{name} has no rule for numbers that are differentiated or traced")
     elif method == "__call__":
         where = options.get("where", True)
         if where is not True:
-            raise NoNumber(f"np.{name}(..., where=...) is not offered; use np.where")
+            raise NoNumber(f"np.{name}(..., where=...) is not supported; use np.where")
         result = _each(_rule(ufunc), inputs)
     elif method == "reduce":
         result = _reduced(_rule(ufunc), ufunc, *inputs, **options)
@@ -184,7 +184,7 @@ def apply(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str
     elif name in ("add", "multiply"):
         result = wrapped(getattr(ufunc, method)(*map(_objects, inputs), **options))
     else:
-        raise NoNumber(f"np.{name}.{method} is not offered")
+        raise NoNumber(f"np.{name}.{method} is not supported")
     if out is None:
         return result
     out[0][...] = result
@@ -192,19 +192,19 @@ def apply(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str
 
 
 def _rule(ufunc: np.ufunc) -> Callable[..., Any]:
-    """The rule where there is an entry, NumPy's own where all is numbers."""
+    """Rule for entries; NumPy's function if all inputs are numbers."""
     rule = RULES[ufunc.__name__]
     return lambda *inputs: rule(*inputs) if any(isinstance(x, Entry) for x in inputs) else ufunc(*inputs)
 
 
 def _each(rule: Callable[..., Any], inputs: Sequence[Any]) -> Any:
-    """A rule on every element, with NumPy's broadcasting."""
+    """Apply a rule to every element, with NumPy's broadcasting."""
     if all(isinstance(x, Entry) or is_number(x) for x in inputs):
         return rule(*inputs)
-    given = np.broadcast_arrays(*map(_objects, inputs))
-    result = np.empty(given[0].shape, dtype=object)
+    arrays = np.broadcast_arrays(*map(_objects, inputs))
+    result = np.empty(arrays[0].shape, dtype=object)
     for index in np.ndindex(result.shape):
-        result[index] = rule(*[x[index] for x in given])
+        result[index] = rule(*[x[index] for x in arrays])
     return wrapped(result)
 
 
@@ -232,16 +232,16 @@ def _reduced(
 
 
 def call(function: Any, args: tuple, kwargs: dict) -> Any:
-    """A function of NumPy's on entries; see NEP 18."""
-    own = HANDLED.get(function)
-    if own is not None:
-        return own(*args, **kwargs)
-    given = [_replaced(a) for a in args]
-    return wrapped(function(*given, **{k: _replaced(v) for k, v in kwargs.items()}))
+    """Call a NumPy function on entries; see NEP 18."""
+    implementation = HANDLED.get(function)
+    if implementation is not None:
+        return implementation(*args, **kwargs)
+    plain = [_replaced(a) for a in args]
+    return wrapped(function(*plain, **{k: _replaced(v) for k, v in kwargs.items()}))
 
 
 def _replaced(x: Any, nested: bool = False) -> Any:
-    """Arguments as plain arrays of objects, which NumPy's own functions take; a list of numbers within a list as an array."""
+    """Argument as plain arrays of objects, for NumPy's functions; a list of numbers within a list as an array."""
     if isinstance(x, (Entry, Entries)):
         return _objects(x)
     if type(x) not in (list, tuple):
@@ -252,7 +252,7 @@ def _replaced(x: Any, nested: bool = False) -> Any:
 
 
 def _objects(x: Any) -> Array:
-    """An array of objects; an entry as one without axes."""
+    """Array of objects; an entry as an array without axes."""
     if isinstance(x, np.ndarray):
         return x.view(np.ndarray) if x.dtype == object else x.astype(object)
     if isinstance(x, Entry):
@@ -263,7 +263,7 @@ def _objects(x: Any) -> Array:
 
 
 def wrapped(result: Any) -> Any:
-    """What NumPy's functions return on arrays of objects, as entries."""
+    """Convert results of NumPy functions on arrays of objects to entries."""
     if isinstance(result, np.ndarray) and result.dtype == object:
         return result[()] if result.ndim == 0 else result.view(Entries)
     return type(result)(map(wrapped, result)) if type(result) in (list, tuple) else result
@@ -272,13 +272,13 @@ def wrapped(result: Any) -> Any:
 # -- Python's operators ---------------------------------------------------------------------------------------------------
 
 
-def _operator(name: str, turned: bool = False) -> Callable[[Entry, Any], Any]:
+def _operator(name: str, reflected: bool = False) -> Callable[[Entry, Any], Any]:
     rule = RULES[name]
 
     def method(self: Entry, other: Any) -> Any:
         if not (isinstance(other, Entry) or is_number(other)):
-            return NotImplemented  # an array takes it element by element
-        return rule(other, self) if turned else rule(self, other)
+            return NotImplemented  # an array handles it element by element
+        return rule(other, self) if reflected else rule(self, other)
 
     return method
 
@@ -303,7 +303,7 @@ _COMPARISONS = {
 _UNARY = {"neg": "negative", "pos": "positive", "abs": "absolute", "invert": "logical_not"}
 for _key, _name in _OPERATORS.items():
     setattr(Entry, f"__{_key}__", _operator(_name))
-    setattr(Entry, f"__r{_key}__", _operator(_name, turned=True))
+    setattr(Entry, f"__r{_key}__", _operator(_name, reflected=True))
 for _key, _name in _COMPARISONS.items():
     setattr(Entry, f"__{_key}__", _operator(_name))
 for _key, _name in _UNARY.items():
@@ -315,7 +315,7 @@ for (
         setattr(Entry, _name, RULES[_name])
 
 
-# -- in and out -----------------------------------------------------------------------------------------------------------
+# -- conversion -----------------------------------------------------------------------------------------------------------
 
 
 def count(rows: Rows) -> int:
@@ -334,34 +334,34 @@ def from_rows(rows: Rows) -> Entries:
 
 
 def unboxed(x: Any) -> Scalar:
-    """The scalar of an entry; a number as it is."""
-    return x.of if isinstance(x, Entry) else x
+    """Scalar of an entry; a number unchanged."""
+    return x.scalar if isinstance(x, Entry) else x
 
 
 def to_rows(x: Entry | Entries) -> Any:
-    """The scalar of an entry, the rows of an array of entries; a table of them as a list of rows."""
+    """Scalar of an entry, rows of an array of entries, a list of rows of a table of entries."""
     if isinstance(x, Entry):
-        return x.of
+        return x.scalar
     return sm.stack(list(map(unboxed, x))) if x.ndim == 1 else [to_rows(row) for row in x]
 
 
 def takes_entries(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of rows that takes entries too, and then returns entries; arrays (n,) of numbers are one state, and stay one."""
+    """Decorator: a function of rows also accepts entries, and then returns entries; arrays (n,) of numbers are one state."""
 
     @wraps(function)
     def either(*args: Any, **kwargs: Any) -> Any:
-        if not any(isinstance(a, (Entry, Entries)) or _holds(a) for a in args):
+        if not any(isinstance(a, (Entry, Entries)) or _holds_entries(a) for a in args):
             if any(map(_is_one, args)):
                 return _without_batch(function(*[a[:, None] if _is_one(a) else a for a in args], **kwargs))
             return function(*args, **kwargs)
-        found = function(*map(_taken, args), **kwargs)
-        return from_rows(found) if hasattr(found, "is_symbolic") else _given_back(found)
+        found = function(*map(_as_rows, args), **kwargs)
+        return from_rows(found) if hasattr(found, "is_symbolic") else _as_entries(found)
 
     return either
 
 
 def _is_one(x: Any) -> bool:
-    """True if x is an array (n,) of one knot's numbers."""
+    """True for an array (n,) of the numbers of one knot."""
     return type(x) is np.ndarray and x.ndim == 1 and x.dtype.kind in "fc"
 
 
@@ -373,23 +373,23 @@ def _without_batch(x: Any) -> Any:
     return x[..., 0] if np.ndim(x) else x
 
 
-def _holds(x: Any) -> bool:
+def _holds_entries(x: Any) -> bool:
     return type(x) is list and any(isinstance(e, Entry) for e in x)
 
 
-def _taken(x: Any) -> Any:
-    if _holds(x):
+def _as_rows(x: Any) -> Any:
+    if _holds_entries(x):
         return list(map(unboxed, x))
     return to_rows(x) if isinstance(x, (Entry, Entries)) else x
 
 
-def _given_back(x: Any) -> Any:
+def _as_entries(x: Any) -> Any:
     if isinstance(x, (list, tuple)):
-        parts = [_given_back(e) for e in x]
+        parts = [_as_entries(e) for e in x]
         if isinstance(x, list):
             return entries(parts)
         return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
     shape = getattr(x, "shape", ())
     if hasattr(x, "is_symbolic"):
         return Entry(x) if shape == (1, 1) else from_rows(x)
-    return Entry(x) if len(shape) < 2 else from_rows(x) if len(shape) == 2 else entries([_given_back(e) for e in x])
+    return Entry(x) if len(shape) < 2 else from_rows(x) if len(shape) == 2 else entries([_as_entries(e) for e in x])

@@ -1,8 +1,7 @@
-"""Functions of NumPy that decide on values or leave arrays of objects to LAPACK, written for entries
-(:mod:`~dynamics_backends.scalars.entries`).
+"""NumPy functions for entries that branch on values or call LAPACK (:mod:`~dynamics_backends.scalars.entries`).
 
-Linear systems are solved by elimination with partial pivoting; the pivot is chosen by selection, element by element of the
-batch, so that the same source serves numbers, derivatives and symbols.
+Linear systems are solved by elimination with partial pivoting; selection chooses the pivot for each element of the batch, so that
+the same source serves numbers, derivatives and symbols.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from dynamics_backends.scalars.entries import HANDLED, Entries, NoNumber, _chose
 
 
 def where(condition: Any, *branches: Any) -> Any:
-    """np.where with three arguments; both branches are evaluated."""
+    """Implementation of np.where with three arguments; both branches are evaluated."""
     if len(branches) != 2:
         raise NoNumber("np.where with one argument asks which values are true; give both branches")
     return _each(_chosen, (condition, *branches))
 
 
 def clip(x: Any, a_min: Any = None, a_max: Any = None, **bounds: Any) -> Any:
-    """np.clip."""
+    """Implementation of np.clip."""
     low, high = bounds.get("min", a_min), bounds.get("max", a_max)
     x = x if low is None else np.maximum(x, low)
     return x if high is None else np.minimum(x, high)
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """np.linalg.norm of vectors, and the Frobenius norm of matrices."""
+    """Implementation of np.linalg.norm for vectors, and of the Frobenius norm of matrices."""
     x = _entries(x)
     if axis is None and (x.ndim == 1 or ord in (None, "fro")):
         x, axis = x.ravel(), 0
@@ -46,7 +45,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 
 
 def interp(x: Any, xp: Any, fp: Any) -> Any:
-    """np.interp: straight lines between the points of a table of numbers, constant beyond its ends."""
+    """Implementation of np.interp: linear interpolation in a table of numbers, constant beyond its ends."""
     xp, fp = np.asarray(xp, float), np.asarray(fp)
     slopes = np.diff(fp) / np.diff(xp)
     total = fp[0] + 0.0 * x
@@ -56,7 +55,7 @@ def interp(x: Any, xp: Any, fp: Any) -> Any:
 
 
 def mean(x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False) -> Any:
-    """np.mean."""
+    """Implementation of np.mean."""
     x = _entries(x)
     count = x.size if axis is None else np.prod([x.shape[a] for a in np.atleast_1d(axis)])
     return np.sum(x, axis=axis, keepdims=keepdims) / float(count)
@@ -73,34 +72,34 @@ def _extreme(ufunc: np.ufunc) -> Callable[..., Any]:
 
 
 def solve(A: Any, b: Any) -> Any:
-    """np.linalg.solve for one matrix (n, n) and b (n,) or (n, k)."""
+    """Implementation of np.linalg.solve for one matrix (n, n) and b (n,) or (n, k)."""
     A, b = _square(A), _entries(b)
     X, _ = _eliminated(A, b.reshape(len(A), -1))
     return X.reshape(b.shape)
 
 
 def inv(A: Any) -> Any:
-    """np.linalg.inv."""
+    """Implementation of np.linalg.inv."""
     A = _square(A)
     return _eliminated(A, _entries(np.eye(len(A))))[0]
 
 
 def det(A: Any) -> Any:
-    """np.linalg.det."""
+    """Implementation of np.linalg.det."""
     A = _square(A)
     return _eliminated(A, _entries(np.zeros((len(A), 0))))[1]
 
 
 def _eliminated(A: Entries, B: Entries) -> tuple[Entries, Any]:
-    """A^-1 B, and the determinant."""
+    """Solution A^-1 B, and the determinant of A."""
     n, table, determinant = len(A), np.concatenate([A, B], axis=1).view(np.ndarray), 1.0
     for k in range(n):
-        for i in range(k + 1, n):  # the larger of the two rows comes first
-            turned = np.abs(table[i, k]) > np.abs(table[k, k])
-            upper = [_chosen(turned, table[i, j], table[k, j]) for j in range(k, table.shape[1])]
-            table[i, k:] = [_chosen(turned, table[k, j], table[i, j]) for j in range(k, table.shape[1])]
+        for i in range(k + 1, n):  # swap so that the larger pivot of the two rows is above
+            swapped = np.abs(table[i, k]) > np.abs(table[k, k])
+            upper = [_chosen(swapped, table[i, j], table[k, j]) for j in range(k, table.shape[1])]
+            table[i, k:] = [_chosen(swapped, table[k, j], table[i, j]) for j in range(k, table.shape[1])]
             table[k, k:] = upper
-            determinant = determinant * _chosen(turned, -1.0, 1.0)
+            determinant = determinant * _chosen(swapped, -1.0, 1.0)
         pivot = table[k, k]
         determinant = determinant * pivot
         table[k, k + 1 :] = [e / pivot for e in table[k, k + 1 :]]
@@ -115,7 +114,7 @@ def _eliminated(A: Entries, B: Entries) -> tuple[Entries, Any]:
 def _square(A: Any) -> Entries:
     A = _entries(A)
     if A.ndim != 2 or A.shape[0] != A.shape[1]:
-        raise NoNumber(f"linear algebra is offered for one square matrix; this one has shape {A.shape}")
+        raise NoNumber(f"linear algebra is supported for one square matrix; this one has shape {A.shape}")
     return A
 
 
@@ -124,12 +123,12 @@ def _entries(x: Any) -> Entries:
 
 
 def _tensor_sum(subscripts: str, *operands: Any, **_: Any) -> Any:
-    """np.einsum, without the search for an order."""
+    """Implementation of np.einsum, without optimizing the contraction order."""
     return wrapped(np.einsum(subscripts, *map(_objects, operands), optimize=False))
 
 
 def _blocks(x: Any) -> Any:
-    """np.block."""
+    """Implementation of np.block."""
 
     def boxed(x: Any) -> Any:
         return [boxed(e) for e in x] if isinstance(x, list) else _objects(x)
@@ -138,7 +137,7 @@ def _blocks(x: Any) -> Any:
 
 
 def _array(values: Any, dtype: Any = None, **_: Any) -> Entries:
-    """np.array and np.asarray with ``like=``."""
+    """Implementation of np.array and np.asarray with ``like=``."""
     return entries(values)
 
 

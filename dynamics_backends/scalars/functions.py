@@ -1,8 +1,8 @@
-"""Elementwise functions of NumPy for every kind of scalar (:mod:`dynamics_backends.scalar`), by NumPy's names.
+"""Elementwise NumPy functions for every kind of scalar (:mod:`dynamics_backends.scalar`), by NumPy's names.
 
-What a kind of number has as a method is its own (``sin``, ``exp``, ``arctan``, ...); the rest is put together from arithmetic,
-these and :func:`~dynamics_backends.scalar.select`, so that it is differentiable wherever the function is.  Decisions and whole
-numbers (comparisons, ``floor``, ``sign``) depend on the real part alone and have no slope.  A truth is 1.0 or 0.0.
+A method of the number type is used if it exists (``sin``, ``exp``, ``arctan``, ...); other functions combine arithmetic, these
+methods and :func:`~dynamics_backends.scalar.select`, and are differentiable wherever the function is.  Comparisons and integer
+functions (``floor``, ``sign``) depend on the real part alone and have zero derivatives.  A truth value is 1.0 or 0.0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.scalar import Scalar
 from dynamics_backends.symbols import ca
 
-_SELF_MADE = (
+_METHOD_NAMES = (
     "sin",
     "cos",
     "sqrt",
@@ -34,19 +34,19 @@ _SELF_MADE = (
     "log1p",
 )
 _METHODS = {"tan": "tan_"}
-"""Methods whose usual name is taken by something else: a dual number's tangents."""
+"""Methods whose usual name is in use, as ``tan`` for a dual number's tangents."""
 _ARRAYS = (np.ndarray, np.generic, int, float, complex)
 _NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 
 
-def _own(name: str) -> Callable[[Scalar], Scalar]:
-    """The number's own method, or NumPy's function."""
-    numpy_function, own = getattr(np, name), _METHODS.get(name, name)
+def _method_or_numpy(name: str) -> Callable[[Scalar], Scalar]:
+    """Function that calls the number's method, or NumPy's function for arrays."""
+    numpy_function, method_name = getattr(np, name), _METHODS.get(name, name)
 
     def function(x: Scalar) -> Scalar:
         if isinstance(x, _ARRAYS):
             return numpy_function(x)
-        method = getattr(x, own if hasattr(x, own) else name, None)
+        method = getattr(x, method_name if hasattr(x, method_name) else name, None)
         if method is None:
             raise TypeError(f"numbers of the type {type(x).__name__} have no {name}")
         return method()
@@ -54,11 +54,11 @@ def _own(name: str) -> Callable[[Scalar], Scalar]:
     return function
 
 
-_sqrt, _exp, _log, _expm1, _log1p = (_own(name) for name in ("sqrt", "exp", "log", "expm1", "log1p"))
+_sqrt, _exp, _log, _expm1, _log1p = (_method_or_numpy(name) for name in ("sqrt", "exp", "log", "expm1", "log1p"))
 
 
 def decisive(x: Scalar) -> Scalar:
-    """The number on which decisions are taken: the value of what extends others, the real part of what is complex."""
+    """Real number that branches depend on: the value of dual and Taylor numbers, the real part of complex numbers."""
     while True:
         inner = next((getattr(x, key) for key in ("val", "first") if hasattr(x, key)), None)
         if inner is None and not hasattr(x, "c"):
@@ -76,22 +76,22 @@ def _compared(by: Callable[[Any, Any], Any]) -> Callable[[Scalar, Scalar], Scala
 
 
 def choose(truth: Scalar, a: Scalar, b: Scalar) -> Scalar:
-    """a where the truth is 1, b where it is 0; both are evaluated and must be finite."""
+    """a where the truth value is 1, b where it is 0; both are evaluated and must be finite."""
     return sm.select(truth - 0.5, a, b)
 
 
 LARGEST_WHOLE = 2**31
-"""Constant exponents below it are passed on as whole numbers."""
+"""Constant integer exponents below this value are passed as integers."""
 _SYMBOLIC_POWERS = 4
-"""Powers 0, 1, 2, 3 of zero have derivatives of their own in symbols."""
+"""Number of powers of zero (0, 1, 2, 3) with separate symbolic derivatives."""
 
 
 def power(a: Scalar, b: Scalar) -> Scalar:
-    """a ** b as C's pow: 0 ** 0 = 1, and NaN for a negative a with an exponent that is not whole.
+    """Power a ** b as C's pow: 0 ** 0 = 1, and NaN for a negative a with a fractional exponent.
 
-    Derivatives are b a^(b - 1) in a, and a^b log(a) in b, which is NaN for a negative a. At a = 0 the exponent counts as a
-    constant, where it is 0 or at least 1: the derivative in b is 0 there, and that in a is 1 for b = 1, otherwise 0. All kinds of
-    numbers agree, symbols up to their third derivative.
+    Derivatives are b a^(b - 1) in a, and a^b log(a) in b, which is NaN for a negative a. At a = 0 an exponent of 0 or at least 1
+    counts as constant: the derivative in b is 0, and that in a is 1 for b = 1, otherwise 0. All number types agree, symbols up to
+    their third derivative.
     """
     if is_number(b):
         return _constant_power(a, float(b))
@@ -112,18 +112,18 @@ def _constant_power(a: Scalar, b: float) -> Scalar:
 
 
 def exponent_is_constant(a: Any, b: Any) -> Any:
-    """Mask of real a = 0 with b = 0 or b >= 1: there a ** b is differentiated with respect to a only."""
+    """Mask of real a = 0 with b = 0 or b >= 1, where a ** b is differentiated with respect to a only."""
     return (a == 0.0) & ((b >= 1.0) | (b == 0.0))
 
 
 def along(slope: Any, direction: Any) -> Any:
-    """slope * direction, 0 where the direction is 0, also for a slope that is infinite or NaN."""
+    """slope * direction; 0 for a zero direction, even if the slope is infinite or NaN."""
     with np.errstate(invalid="ignore"):
         return np.where(direction == 0.0, 0.0, slope * direction)
 
 
 def _power_of_arrays(a: Any, b: Any) -> Any:
-    """NumPy's power of floats; complex numbers to first order in the imaginary parts, which a complex step reads."""
+    """NumPy's power of floats; complex numbers to first order in the imaginary parts, as a complex step needs."""
     x, y = np.real(a).astype(float) if np.ndim(a) else float(np.real(a)), np.real(b)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         value = np.power(x, y)
@@ -132,20 +132,20 @@ def _power_of_arrays(a: Any, b: Any) -> Any:
         slope = np.where(np.asarray(y) == 0.0, 0.0, y * np.power(x, y - 1.0))
         constant = exponent_is_constant(np.asarray(x), np.asarray(y))
         rate = np.where(constant, 0.0, value * np.log(np.where(constant, 1.0, x)))
-    found = np.empty(np.shape(value), dtype=complex)
-    found.real, found.imag = value, along(slope, np.imag(a)) + along(rate, np.imag(b))
-    return found
+    result = np.empty(np.shape(value), dtype=complex)
+    result.real, result.imag = value, along(slope, np.imag(a)) + along(rate, np.imag(b))
+    return result
 
 
 def _symbolic_power(a: Any, b: Any) -> Any:
-    """The power of zero by itself, so that CasADi's derivatives of the other branch never meet a logarithm of zero."""
+    """Symbolic power with a separate branch for zero, so that CasADi's derivatives never evaluate log(0)."""
     if not hasattr(a, "is_symbolic") or a.is_constant():
         return a**b
     if hasattr(b, "is_symbolic") and b.is_constant():
         return _constant_power(a, float(b))
     at_zero = ca.logic_and(a == 0.0, ca.logic_or(b >= 1.0, b == 0.0))
-    of_zero = sum(ca.if_else(b == k, a**k, 0.0) for k in range(_SYMBOLIC_POWERS))
-    return ca.if_else(at_zero, of_zero, ca.if_else(at_zero, 1.0, a) ** b)
+    power_of_zero = sum(ca.if_else(b == k, a**k, 0.0) for k in range(_SYMBOLIC_POWERS))
+    return ca.if_else(at_zero, power_of_zero, ca.if_else(at_zero, 1.0, a) ** b)
 
 
 def has_power(rows: Any) -> bool:
@@ -158,39 +158,39 @@ def has_power(rows: Any) -> bool:
 
 
 def absolute(x: Scalar) -> Scalar:
-    """|x|."""
+    """Absolute value |x|."""
     return sm.select(x, x, -x)
 
 
 def maximum(a: Scalar, b: Scalar) -> Scalar:
-    """The larger of two."""
+    """Larger of two numbers."""
     return sm.select(a - b, a, b)
 
 
 def minimum(a: Scalar, b: Scalar) -> Scalar:
-    """The smaller of two."""
+    """Smaller of two numbers."""
     return sm.select(b - a, a, b)
 
 
 def sign(x: Scalar) -> Scalar:
-    """1, 0 or -1."""
+    """Sign of x: 1, 0 or -1."""
     x = decisive(x)
     return 1.0 * (x > 0) - 1.0 * (x < 0)
 
 
 def floor(x: Scalar) -> Scalar:
-    """The next whole number below."""
+    """Largest integer not above x."""
     x = decisive(x)
     return x.floor() if hasattr(x, "floor") else np.floor(x)
 
 
 def trunc(x: Scalar) -> Scalar:
-    """The next whole number toward zero."""
+    """Nearest integer toward zero."""
     return sm.select(decisive(x), floor(x), -floor(-x))
 
 
 def arcsinh(x: Scalar) -> Scalar:
-    """The inverse of sinh: odd, with log1p so that small numbers keep their digits."""
+    """Inverse of sinh: odd, with log1p for accuracy at small numbers."""
     size = absolute(x)
     square = size * size
     inverse = _log1p(size + square / (1.0 + _sqrt(square + 1.0)))
@@ -198,12 +198,12 @@ def arcsinh(x: Scalar) -> Scalar:
 
 
 def arccosh(x: Scalar) -> Scalar:
-    """The inverse of cosh."""
+    """Inverse of cosh."""
     return _log(x + _sqrt((x - 1.0) * (x + 1.0)))
 
 
 def arctanh(x: Scalar) -> Scalar:
-    """The inverse of tanh."""
+    """Inverse of tanh."""
     return 0.5 * (_log1p(x) - _log1p(-x))
 
 
@@ -213,13 +213,13 @@ def logaddexp(a: Scalar, b: Scalar) -> Scalar:
 
 
 def cbrt(x: Scalar) -> Scalar:
-    """The real cube root."""
+    """Real cube root."""
     root = power(absolute(x), 1.0 / 3.0)
     return sm.select(x, root, -root)
 
 
 FUNCTIONS: dict[str, Callable[..., Scalar]] = {
-    **{name: _own(name) for name in _SELF_MADE},
+    **{name: _method_or_numpy(name) for name in _METHOD_NAMES},
     "add": operator.add,
     "subtract": operator.sub,
     "multiply": operator.mul,
@@ -265,7 +265,7 @@ FUNCTIONS: dict[str, Callable[..., Scalar]] = {
     "rad2deg": lambda x: x * (180.0 / np.pi),
     "degrees": lambda x: x * (180.0 / np.pi),
 }
-"""Functions of numbers to numbers, by the names of NumPy's functions."""
+"""Functions of numbers to numbers, by NumPy's names."""
 
 TRUTHS: dict[str, Callable[..., Scalar]] = {
     "greater": _compared(operator.gt),
@@ -275,7 +275,7 @@ TRUTHS: dict[str, Callable[..., Scalar]] = {
     "equal": _compared(operator.eq),
     "not_equal": _compared(operator.ne),
 }
-"""Functions of numbers to truths."""
+"""Functions of numbers to truth values."""
 
 LOGIC: dict[str, Callable[..., Scalar]] = {
     "logical_and": lambda a, b: a * b,
@@ -290,4 +290,4 @@ _BITWISE = {
     "invert": "logical_not",
 }
 LOGIC |= {bitwise: LOGIC[logical] for bitwise, logical in _BITWISE.items()}
-"""Functions of truths to truths."""
+"""Functions of truth values to truth values."""

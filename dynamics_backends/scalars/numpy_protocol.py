@@ -1,6 +1,6 @@
-"""NumPy's universal functions on number types: np.sin(x) is x.sin(), or what :mod:`~dynamics_backends.scalars.functions` has.
+"""NumPy's universal functions on number types: np.sin(x) calls x.sin() or :mod:`~dynamics_backends.scalars.functions`.
 
-An array in front of an operator (array + x, A @ x) hands over to the reflected operator of the number.
+An operator with an array on its left (array + x, A @ x) calls the reflected operator of the number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REFLECTED = {
 
 
 class SpeaksNumPy:
-    """A number type whose arithmetic and functions NumPy's universal functions call."""
+    """Mixin of number types that NumPy's universal functions accept."""
 
     __slots__ = ()
 
@@ -37,4 +37,4 @@ class SpeaksNumPy:
         return FUNCTIONS[name](*inputs) if name in FUNCTIONS else NotImplemented
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} is no array of NumPy's: use dynamics_backends.scalar.stack")
+        raise TypeError(f"a {type(self).__name__} cannot become a NumPy array: use dynamics_backends.scalar.stack")

@@ -1,4 +1,4 @@
-"""Numbers of any kind through a function that takes floats only: its value knot by knot, its derivatives by central differences.
+"""Evaluation of functions of floats at numbers of any kind: values knot by knot, derivatives by central differences.
 
 With J and H the derivatives of f at the real parts z,
 
@@ -44,7 +44,7 @@ def evaluated_at(
 
 
 def on_numbers(value: Callable[..., Array], n_out: int, given: tuple[Rows, Rows, Scalar, Mapping[str, Rows]]) -> Any:
-    """The function ``value`` of float rows, at rows of any kind of number over arrays."""
+    """Evaluate ``value``, a function of float rows, at rows of any number type over arrays."""
     x, u, t, p = given
     scalars = [*_rows(x), *_rows(u), t, *(r for rows in p.values() for r in _rows(rows))]
     size = max((np.shape(_value(s))[0] for s in scalars if np.ndim(_value(s))), default=1)
@@ -68,46 +68,46 @@ def _value(x: Scalar) -> Any:
 
 
 def _chained(f: Callable[[Array], Array], scalars: Sequence[Scalar], size: int) -> Any:
-    """f through the numbers, by the chain rule of the module docstring."""
+    """Apply f to the numbers by the chain rule of the module docstring."""
     val = np.stack([np.broadcast_to(np.asarray(_value(s)), (size,)) for s in scalars])
     z, w = val.real.astype(float), val.imag if np.iscomplexobj(val) else None
     duals = [s for s in scalars if isinstance(s, Dual)]
     if not duals and w is None:
         return f(z)
-    points, of = np.unique(z, axis=1, return_inverse=True)  # which directions share
-    of = of.reshape(-1)
-    value = f(points)[:, of]
+    points, index = np.unique(z, axis=1, return_inverse=True)  # directions of a knot share its point
+    index = index.reshape(-1)
+    value = f(points)[:, index]
     if not duals:
         assert w is not None  # see above
         moved = np.flatnonzero(w.any(axis=1))
-        return value + 1j * np.einsum("oin,in->on", _slopes(f, points, moved)[:, :, of], w[moved])
+        return value + 1j * np.einsum("oin,in->on", _slopes(f, points, moved)[:, :, index], w[moved])
     tan = np.stack([s.tan if isinstance(s, Dual) else np.zeros((size, duals[0].directions)) for s in scalars])
     changing = tan.any(axis=(1, 2)) if w is None else tan.any(axis=(1, 2)) | w.any(axis=1)
     moved = np.flatnonzero(changing)
-    J, a = _slopes(f, points, moved)[:, :, of], tan[moved]
+    J, a = _slopes(f, points, moved)[:, :, index], tan[moved]
     first = np.einsum("oin,ink->onk", J, a.real)
     if w is None:
         return Dual(value, first)
-    bent = _bent(_bends(f, points, moved), of, w[moved])
+    bent = _bent(_bends(f, points, moved), index, w[moved])
     along = np.einsum("oin,ink->onk", J, a.imag) + np.einsum("oin,ink->onk", bent, a.real)
     return Dual(value + 1j * np.einsum("oin,in->on", J, w[moved]), first + 1j * along)
 
 
 def _steps(z: Array, moved: Array, relative: float) -> Array:
-    """Steps (m, N) of the numbers ``moved`` of z (n, N), which survive being added."""
+    """Steps (m, N) of the numbers ``moved`` of z (n, N), rounded so that z + h - z = h."""
     at = z[moved]
     return (at + relative * np.maximum(1.0, np.abs(at))) - at
 
 
 def _slopes(f: Callable[[Array], Array], z: Array, moved: Array) -> Array:
-    """J (n_out, m, N) in the numbers ``moved`` (m,) of z (n, N): (f(z + h e_i) - f(z - h e_i)) / (2 h)."""
+    """Jacobian J (n_out, m, N) in the numbers ``moved`` (m,) of z (n, N): (f(z + h e_i) - f(z - h e_i)) / (2 h)."""
     h = _steps(z, moved, FIRST)
     columns = [(f(_shifted(z, {i: d})) - f(_shifted(z, {i: -d}))) / (2.0 * d) for i, d in zip(moved, h, strict=True)]
     return np.stack(columns, axis=1) if columns else np.zeros((len(f(z)), 0, z.shape[1]))
 
 
 def _bends(f: Callable[[Array], Array], z: Array, moved: Array) -> Array:
-    """H (n_out, m, m, N) in the numbers ``moved`` (m,) of z (n, N), by m^2 + m + 1 values (Abramowitz, Stegun, 25.3.27):
+    """Hessians H (n_out, m, m, N) in the numbers ``moved`` (m,) of z (n, N), by m^2 + m + 1 values (Abramowitz, Stegun, 25.3.27):
 
     (f(+i+j) - f(+i) - f(+j) + 2 f - f(-i) - f(-j) + f(-i-j)) / (2 h_i h_j),      on the diagonal (f(+i) - 2 f + f(-i)) / h_i^2
     """
@@ -130,10 +130,10 @@ def _shifted(z: Array, by: Mapping[int, Array]) -> Array:
     return z
 
 
-def _bent(H: Array, of: Array, w: Array) -> Array:
-    """H w (n_out, m, C) at C columns: the bends (n_out, m, m, N) are those of the points ``of`` (C,); w (m, C)."""
-    found = np.zeros((*H.shape[:2], len(of)))
-    for i, own in enumerate(w):
-        there = np.flatnonzero(own)
-        found[:, :, there] += H[:, i][:, :, of[there]] * own[there]
-    return found
+def _bent(H: Array, index: Array, w: Array) -> Array:
+    """Products H w (n_out, m, C) for C columns w (m, C), column c with the Hessian (n_out, m, m, N) of point ``index[c]``."""
+    products = np.zeros((*H.shape[:2], len(index)))
+    for i, row in enumerate(w):
+        nonzero = np.flatnonzero(row)
+        products[:, :, nonzero] += H[:, i][:, :, index[nonzero]] * row[nonzero]
+    return products

@@ -1,7 +1,7 @@
-"""Taylor polynomials of third order in two variables, over any scalar: derivatives of small functions, such as a ground's height.
+"""Taylor polynomials of third order in two variables, over any scalar: derivatives of small functions, such as terrain height.
 
-Coefficients are ordered 1, x, y, x^2, xy, y^2, x^3, x^2 y, x y^2, y^3; the slope of a polynomial of third order is one
-of second order, with its last four coefficients unknown and left at zero.
+Coefficients are ordered 1, x, y, x^2, xy, y^2, x^3, x^2 y, x y^2, y^3.  The derivative of a polynomial of third order is one of
+second order, with its last four coefficients unknown and set to zero.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dynamics_backends.scalars.functions import FUNCTIONS, is_number
 from dynamics_backends.scalars.numpy_protocol import SpeaksNumPy
 
 LARGEST_PRODUCT = 8
-"""Whole powers up to this one are products."""
+"""Largest integer exponent that is computed by products."""
 _POWERS = [(0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3)]
 _PRODUCTS = [
     [(i, j) for i, a in enumerate(_POWERS) for j, b in enumerate(_POWERS) if (a[0] + b[0], a[1] + b[1]) == power]
@@ -25,28 +25,28 @@ _PRODUCTS = [
 
 
 class Taylor(SpeaksNumPy):
-    """A polynomial by its ten coefficients ``c``; arithmetic and the functions of the scalar module."""
+    """Polynomial with ten coefficients ``c``; supports arithmetic and the functions of the scalar module."""
 
     def __init__(self, coefficients: Sequence[Scalar]) -> None:
         self.c = list(coefficients)
 
     @classmethod
     def variables(cls, x: Scalar, y: Scalar) -> tuple[Taylor, Taylor]:
-        """The two variables at a point."""
+        """Both variables at a point."""
         return cls([x, 1.0, *[0.0] * 8]), cls([y, 0.0, 1.0, *[0.0] * 7])
 
     @classmethod
     def of(cls, value: Any) -> Taylor:
-        """A polynomial as it is; a plain number as a constant one."""
+        """Convert a number to a constant polynomial; a polynomial is unchanged."""
         return value if isinstance(value, Taylor) else cls([value, *[0.0] * 9])
 
     def slope_x(self) -> Taylor:
-        """The derivative in the first variable, a polynomial up to second order."""
+        """Derivative in the first variable, a polynomial of second order."""
         c = self.c
         return Taylor([c[1], 2.0 * c[3], c[4], 3.0 * c[6], 2.0 * c[7], c[8], 0.0, 0.0, 0.0, 0.0])
 
     def slope_y(self) -> Taylor:
-        """The derivative in the second variable, a polynomial up to second order."""
+        """Derivative in the second variable, a polynomial of second order."""
         c = self.c
         return Taylor([c[2], c[4], 2.0 * c[5], c[7], 2.0 * c[8], 3.0 * c[9], 0.0, 0.0, 0.0, 0.0])
 
@@ -88,7 +88,7 @@ class Taylor(SpeaksNumPy):
         return self._chain(r, -r * r, 2.0 * r * r * r, -6.0 * r * r * r * r)
 
     def __pow__(self, exponent: float) -> Taylor:
-        """A constant power: whole ones by multiplication, for any value."""
+        """Constant power; integer powers by multiplication, for any value."""
         if exponent == 0:
             return self * 0.0 + 1.0
         if float(exponent).is_integer() and 0 < exponent <= LARGEST_PRODUCT:
@@ -102,7 +102,7 @@ class Taylor(SpeaksNumPy):
         return (self * math.log(base)).exp()
 
     def _chain(self, value: Scalar, first: Scalar, second: Scalar, third: Scalar) -> Taylor:
-        """f(self) from f and its derivatives at the constant coefficient."""
+        """Compose f(self) from f and its derivatives at the constant coefficient."""
         d = Taylor([0.0, *self.c[1:]])
         square = d * d
         return d * first + square * (0.5 * second) + (square * d) * (third / 6.0) + value
@@ -192,7 +192,7 @@ class Taylor(SpeaksNumPy):
 
 
 def _function(name: str, x: Scalar) -> Scalar:
-    """A function of NumPy's of any scalar; a plain number as it is."""
+    """Apply a NumPy function to any scalar, including plain numbers."""
     return getattr(math, _MATH.get(name, name))(x) if is_number(x) else FUNCTIONS[name](x)
 
 
@@ -200,5 +200,5 @@ _MATH = {"arctan": "atan", "arcsin": "asin", "arccos": "acos"}
 
 
 def inverse_root(t: Taylor) -> Taylor:
-    """t^(-1/2)."""
+    """Inverse square root t^(-1/2)."""
     return 1.0 / t.sqrt()

@@ -1,15 +1,14 @@
-"""A user's function of one knot, called with every kind of number.
+"""User functions of one knot, called with every kind of number.
 
 ``function(x, u, t, p)`` is written for one state, as for CasADi, JAX or autograd; it is called with batches, derivatives and
-symbols.
-There are three ways, of which the first that gives what the function gives at single knots is taken:
+symbols.  The first of three evaluation modes that agrees with the function at single knots is used:
 
     rows      with the numbers themselves, x (nx, N): arithmetic, indexing, the functions of :mod:`dynamics_backends.scalar`
-    entries   with :class:`~dynamics_backends.scalars.entries.Entries` in the shape (nx,): whatever of NumPy has a derivative
+    entries   with :class:`~dynamics_backends.scalars.entries.Entries` in the shape (nx,): NumPy functions with a derivative
     points    knot by knot with arrays of floats (nx,): any code; derivatives by central differences, no symbols
 
-Whether rows mean the same in a batch and alone shows on three knots: ``np.sum(x)`` would add up the batch.  That a function is
-evaluated by points is logged once, and told by ``why``.
+Three knots are evaluated as a batch and one by one, to detect functions such as ``np.sum(x)`` that would add up the batch.
+Evaluation by points is logged once, with the reason in ``why``.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ from dynamics_backends.symbols import ca
 Array = np.ndarray
 Function = Callable[[Any, Any, Any, Mapping[str, Any]], Any]
 KNOTS, SPREAD, AGREES = 3, 1e-2, 1e-9
-"""On how many knots, how far apart, the ways are compared, and how closely they must agree."""
+"""Number of test knots, their spread, and the tolerance of the comparison between modes."""
 _LOG = logging.getLogger(__name__)
 _REMEDY = "use arithmetic and NumPy functions (np.where for if) for exact derivatives and compiled code"
 _UNLIKE = (
     "plain numbers and numbers with derivatives give different results (does it test types, modify its arguments, or store "
     "state between calls?)"
 )
-_ARRAY = "`np.array(..., like=x)` instead of `np.array(...)` keeps what stands in the array traceable"
+_ARRAY = "`np.array(..., like=x)` instead of `np.array(...)` keeps the elements of the array traceable"
 
 
 class NoResult(ValueError):
@@ -49,7 +48,7 @@ class NoResult(ValueError):
 
 
 def locked(rows: Any) -> Any:
-    """Rows that cannot be written to: a view of an array, also of those inside of a dual number; symbols as they are."""
+    """Read-only view of an array or a dual number; symbols unchanged."""
     if isinstance(rows, np.ndarray):
         view = rows.view()
         view.flags.writeable = False
@@ -58,32 +57,32 @@ def locked(rows: Any) -> Any:
 
 
 class UserFunction:
-    """``function`` with ``n_out`` results; ``why`` it is evaluated by points, "" where it is not."""
+    """User ``function`` with ``n_out`` results; ``why``: reason for evaluation by points, "" for the other modes."""
 
     def __init__(self, function: Function, n_out: int) -> None:
         self.function, self.n_out, self.why = function, n_out, ""
-        self._ways: dict[str, str] = {}
-        self._own = _is_own(function)
+        self._modes: dict[str, str] = {}
+        self._is_library = _is_library_function(function)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Any:
-        """Rows (n_out, N) or what the function makes of rows.
+        """Rows (n_out, N), or the function's result for rows.
 
-        Raises NoNumber for symbols where the function needs numbers, ValueError for another number of results, and whatever the
-        function raises in every way, with a note that tells where, and what helps.
+        Raises NoNumber for symbols if the function needs numbers, ValueError for another number of results, and the function's
+        exception if all modes fail, with a note on the line and the remedy.
         """
-        kind = "own" if self._own else _kind((x, u, t, *p.values()))
+        kind = "own" if self._is_library else _kind((x, u, t, *p.values()))
         if kind == "own":
             return self.function(x, u, t, p)
         if kind == "entries":
             return Entry.stack(_components(self.function(x, u, t, p)))
         given = (locked(x), locked(u), locked(t), {name: locked(rows) for name, rows in p.items()})
         try:
-            if "float" not in self._ways:
+            if "float" not in self._modes:
                 self._decide(*_numbers(*given))
-            if kind in self._ways:
-                return self._by(self._ways[kind], given)
+            if kind in self._modes:
+                return self._by(self._modes[kind], given)
             return self._first_that_works(kind, given)
-        except NoNumber:  # which says it all
+        except NoNumber:  # its message is complete
             raise
         except Exception as error:
             if not getattr(error, "__notes__", ()):
@@ -92,53 +91,53 @@ class UserFunction:
 
     def _first_that_works(self, kind: str, given: tuple) -> Any:
         complaints: list[Exception] = []
-        for way in self._candidates(kind):
+        for mode in self._candidates(kind):
             try:
                 with warnings.catch_warnings():
-                    if kind == "symbols":  # CasADi's warning that it does not know a function of NumPy's
+                    if kind == "symbols":  # CasADi warns about NumPy functions that it does not support
                         warnings.simplefilter("error", FutureWarning)
-                    found = self._by(way, given)
-            except KeyError:  # a parameter that is not there, in any way
+                    found = self._by(mode, given)
+            except KeyError:  # a missing parameter fails in every mode
                 raise
             except Exception as error:
                 complaints.append(error)
                 continue
-            if kind == "symbols" and not self._same_on_symbols(way, given):
-                self._ways.clear()
-                self._ways["float"] = "points"
-                self._tell(NoNumber(_UNLIKE))
+            if kind == "symbols" and not self._same_on_symbols(mode, given):
+                self._modes.clear()
+                self._modes["float"] = "points"
+                self._warn(NoNumber(_UNLIKE))
                 raise NoNumber(self.why)
-            self._ways[kind] = way
-            if kind == "symbols" and way == "rows" and has_power(found):
+            self._modes[kind] = mode
+            if kind == "symbols" and mode == "rows" and has_power(found):
                 return self._by_entries_or(found, given)
-            if way == "points" and not self.why:
-                self._tell(complaints[-1])
+            if mode == "points" and not self.why:
+                self._warn(complaints[-1])
             return found
         raise complaints[-1]
 
     def _by_entries_or(self, found: Any, given: tuple) -> Any:
-        """The function by entries, whose powers have derivatives at zero; what rows gave where entries fail."""
+        """Result by entries, whose powers are differentiable at zero; ``found``, the result by rows, if entries fail."""
         try:
             by_entries = self._by_entries(given)
         except Exception:
             return found
-        self._ways["symbols"] = "entries"
+        self._modes["symbols"] = "entries"
         return by_entries
 
     def _candidates(self, kind: str) -> list[str]:
-        best = self._ways.get("float", "rows")
+        best = self._modes.get("float", "rows")
         if kind == "symbols":
             if best == "points":
                 raise NoNumber(self.why)
             return ["entries"] if best == "entries" else ["rows", "entries"]
-        if kind == "complex":  # of which NumPy's abs, maximum and comparisons are no analytic functions
+        if kind == "complex":  # NumPy's abs, maximum and comparisons are not analytic
             return ["points"] if best == "points" else ["entries", *(["rows"] if best == "rows" else []), "points"]
         return {"rows": ["rows", "entries", "points"], "entries": ["entries", "points"], "points": ["points"]}[best]
 
-    def _by(self, way: str, given: tuple) -> Any:
-        if way == "rows":
+    def _by(self, mode: str, given: tuple) -> Any:
+        if mode == "rows":
             return self._returned(self.function(*given))
-        return self._by_entries(given) if way == "entries" else on_numbers(self._at_points, self.n_out, given)
+        return self._by_entries(given) if mode == "entries" else on_numbers(self._at_points, self.n_out, given)
 
     def _by_entries(self, given: tuple) -> Rows:
         x, u, t, p = given
@@ -157,7 +156,7 @@ class UserFunction:
         return evaluated_at(self.function, lambda result: self.counted(_components(self._returned(result))), x, u, t, p)
 
     def _returned(self, result: Any) -> Any:
-        """The result. Raises NoResult for None."""
+        """Return the result. Raises NoResult for None."""
         if result is None:
             raise NoResult(
                 f"{described(self.function)} returns None: end it with `return [...]`, a list of n_out = {self.n_out} numbers"
@@ -165,23 +164,23 @@ class UserFunction:
         return result
 
     def counted(self, results: list[Any]) -> list[Any]:
-        """The results, if there are n_out; raises ValueError for another number."""
+        """Return the results. Raises ValueError unless there are n_out."""
         if len(results) != self.n_out:
             raise ValueError(f"{described(self.function)} returned {len(results)} rows; expected n_out = {self.n_out}")
         return results
 
-    # -- which way ------------------------------------------------------------------------------------------------------
+    # -- choice of the mode -----------------------------------------------------------------------------------------------
     def _decide(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> None:
-        """The way for numbers, from what the function gives at some knots; none where it fails at all of them."""
+        """Choose the mode for floats from the function's values at some knots; no mode if it fails at all of them."""
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             try:
                 if self._same_in_a_batch(x, u, t, p):
-                    self._ways["float"] = "rows"
+                    self._modes["float"] = "rows"
                     return
             except KeyError:
                 raise
-            except Exception:  # which says what rows cannot do, not what is wrong with the function
+            except Exception:  # a limitation of rows, not an error of the function
                 pass
             found, complaint = _attempted(lambda: self._by_entries((x, u, t, p)))
             alone, failure = _attempted(lambda: self._at_points(x, u, t, p))
@@ -189,10 +188,10 @@ class UserFunction:
             if error is not None and (isinstance(error, NoResult) or writes(error)):
                 raise error
         if found is not None and (alone is None or _agree(found, alone)):
-            self._ways["float"] = "entries"
+            self._modes["float"] = "entries"
         elif failure is None:
-            self._ways["float"] = "points"
-            self._tell(complaint or NoNumber(_UNLIKE))
+            self._modes["float"] = "points"
+            self._warn(complaint or NoNumber(_UNLIKE))
 
     def _same_in_a_batch(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> bool:
         def value(part: slice) -> Array:
@@ -204,8 +203,8 @@ class UserFunction:
         alone = [value(slice(i, i + 1)) for i in range(KNOTS)]
         return all(a.shape == (len(together), 1) for a in alone) and _agree(together, np.concatenate(alone, axis=1))
 
-    def _same_on_symbols(self, way: str, given: tuple) -> bool:
-        """True if the function means the same on symbols as on numbers; also where it fails on the numbers tried."""
+    def _same_on_symbols(self, mode: str, given: tuple) -> bool:
+        """True if the function has equal values by symbols and by numbers, or cannot be evaluated at the test numbers."""
         x, u, t, p = numbers = _numbers(*given)
         symbols = [
             ca.SX.sym("x", len(x)),
@@ -216,28 +215,28 @@ class UserFunction:
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                result = self._by(way, (*symbols[:3], dict(zip(p, symbols[3:], strict=True))))
+                result = self._by(mode, (*symbols[:3], dict(zip(p, symbols[3:], strict=True))))
                 rows = ca.vertcat(*result) if isinstance(result, (list, tuple)) else ca.SX(result)
                 function = ca.Function("traced", symbols, [ca.densify(rows)])
                 traced = np.asarray(function.map(KNOTS)(x, u, t[None], *p.values()))
                 return _agree(traced, self._at_points(*numbers))
-        except Exception:  # which says nothing about symbols
+        except Exception:  # no evidence against symbols
             return True
 
-    def _tell(self, complaint: Exception) -> None:
+    def _warn(self, complaint: Exception) -> None:
         what = (str(complaint).strip() or type(complaint).__name__).splitlines()[-1].rstrip(".")
         how = "is evaluated knot by knot in Python with finite differences, which may take minutes"
-        remedy = _ARRAY if "dtype('O')" in what else _REMEDY  # an array of objects, which LAPACK refuses
+        remedy = _ARRAY if "dtype('O')" in what else _REMEDY  # LAPACK rejects arrays of objects
         self.why = f"{described(self.function)} {how}: {what}{own_line(complaint, self.function)}; {remedy}"
         _LOG.warning("%s", self.why)
 
 
 def zero_of(x: Rows, u: Rows, t: Scalar) -> Scalar:
-    """A zero with the batch of the arguments."""
+    """Zero with the batch of the arguments."""
     return 0.0 * next((rows[0] for rows in (x, u) if count(rows)), t)
 
 
-def _is_own(function: Any) -> bool:
+def _is_library_function(function: Any) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     return (getattr(function, "__module__", None) or "").partition(".")[0] in OWN
@@ -258,7 +257,7 @@ def _agree(a: Array, b: Array) -> bool:
 
 
 def _components(result: Any) -> list[Any]:
-    """Whatever a function returns as a list of scalars: nested lists, arrays and scalars, in their order."""
+    """Flatten a function's result to a list of scalars: nested lists, arrays and scalars, in their order."""
     if isinstance(result, (list, tuple)):
         if not any(isinstance(part, (list, tuple, np.ndarray)) for part in result):
             return list(result)
@@ -269,7 +268,7 @@ def _components(result: Any) -> list[Any]:
 
 
 def _kind(rows: Sequence[Any]) -> str:
-    """The kind of numbers in the arguments."""
+    """Number type of the arguments."""
     kinds = {_kind_of(r) for r in rows}
     return next((k for k in ("entries", "symbols", "other", "complex") if k in kinds), "float")
 
@@ -286,7 +285,7 @@ def _kind_of(x: Any) -> str:
 
 
 def _numbers(x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> tuple[Array, Array, Array, dict[str, Array]]:
-    """Some knots near those of the arguments, all different; where these are symbols, some numbers."""
+    """Distinct test knots near those of the arguments; random numbers in place of symbols."""
     rng = np.random.default_rng(0)
 
     def near(rows: Any) -> Array:

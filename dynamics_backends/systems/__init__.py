@@ -1,1 +1,1 @@
-"""Systems: what xdot = f(x, u) is, never how it is differentiated."""
+"""Systems xdot = f(x, u), independent of the derivative method."""

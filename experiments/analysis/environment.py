@@ -1,4 +1,4 @@
-"""Variables of the environment, for a while."""
+"""Temporary environment variables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def with_variable(name: str, value: object) -> Iterator[None]:
-    """With a variable that has this value, and has the one it had, or none, afterwards."""
+    """Set an environment variable inside the context; restore its previous value, or unset it, afterwards."""
     before = os.environ.get(name)
     os.environ[name] = str(value)
     try:

@@ -1,14 +1,14 @@
-"""Numbers of operations, by type, of a robot's dynamics and their derivatives as straight-line code, beside published
-ones.
+"""Operation counts, by type, of a robot's dynamics and their derivatives as straight-line code; comparison with a paper.
 
     trajopt ops ROBOT_OR_FILE [--snap]
 
-A function is traced with all constants of the robot folded and common subexpressions shared; what its outputs do not
-need is not counted.  x + x counts as an addition, 1 / x as an inversion.
+A function is traced with the constants of the robot folded and common subexpressions shared. Operations that the outputs do
+not use are not counted. x + x counts as an addition, 1 / x as an inversion.
 
 Published: A. Astudillo, J. Carpentier, J. Gillis, G. Pipeleers, J. Swevers, Mixed use of analytical derivatives and
 algorithmic differentiation for NMPC of robot manipulators, MECC 2021, supplementary table S1, analytic derivatives.
-It does not say in which variables: derivatives stand here with and without the block in the input.
+The paper does not name the variables of its derivatives. The table therefore has derivatives with and without the block of
+the input (tau or a).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ PUBLISHED: dict[str, dict[str, dict[str, int]]] = {
 
 
 class Count(NamedTuple):
-    """Operations of one function by type, and the published total for this robot, if there is one."""
+    """Operation counts of one function by type, and the published total for this robot or None."""
 
     function: str
     by_type: Mapping[str, int]
@@ -65,11 +65,11 @@ class Count(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Operations of all types."""
+        """Sum over all types."""
         return sum(self.by_type.values())
 
     def cells(self) -> list[str]:
-        """The row under :data:`HEADER`."""
+        """Return the table row; columns: :data:`HEADER`."""
         ratio = "" if self.published is None else f"{self.total / self.published:.2f}"
         published = "" if self.published is None else str(self.published)
         return [self.function, *(str(self.by_type[t] or "") for t in TYPES), str(self.total), published, ratio]
@@ -79,7 +79,7 @@ HEADER = ("function", *TYPES, "total", "published", "ratio")
 
 
 def by_type(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts by CasADi's names of operations as counts by TYPES."""
+    """Convert counts by CasADi's operation names to counts by TYPES."""
     totals = dict.fromkeys(TYPES, 0)
     for name, count in counts.items():
         totals[_TYPE_OF.get(name, "other")] += count
@@ -87,7 +87,7 @@ def by_type(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def operation_counts(model: Model, robot: str = "") -> list[Count]:
-    """The operations of FUNCTIONS for a model; ``robot``: its name in PUBLISHED."""
+    """Count the operations of FUNCTIONS for a model. ``robot``: its name in PUBLISHED."""
     published = {name: sum(counts.values()) for name, counts in PUBLISHED.get(robot, {}).items()}
     return [
         Count(name, by_type(unrolled_trace(program, model, outputs).count()), published.get(key))
@@ -96,9 +96,9 @@ def operation_counts(model: Model, robot: str = "") -> list[Count]:
 
 
 def load(robot: str, snap: bool = False, base: str | None = None) -> Model:
-    """The model of a bundled robot, "erd:NAME", or a URDF or MJCF file. base: "fixed", "floating", None for the robot's own.
+    """Load a bundled robot, "erd:NAME", or a URDF or MJCF file. base: "fixed", "floating", None for the robot's default.
 
-    snap: rotations near a quarter turn are made exact. Raises UnknownName, FileNotFoundError, URDFError, MJCFError.
+    snap: round rotations near a quarter turn to exact ones. Raises UnknownName, FileNotFoundError, URDFError, MJCFError.
     """
     from problems.robots import load_robot
 
@@ -107,7 +107,7 @@ def load(robot: str, snap: bool = False, base: str | None = None) -> Model:
 
 
 def table(counts: Iterable[Count]) -> list[str]:
-    """Lines of text with aligned columns; columns without an entry are left out."""
+    """Format counts as text lines with aligned columns; empty columns are omitted."""
     rows = [list(HEADER), *(count.cells() for count in counts)]
     columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
@@ -120,7 +120,7 @@ def table(counts: Iterable[Count]) -> list[str]:
 
 
 def write_csv(path: Path, counts: Iterable[Count]) -> None:
-    """All columns, one line for each function."""
+    """Write all columns to a CSV file, one line per function."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(HEADER)

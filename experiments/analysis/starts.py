@@ -1,7 +1,7 @@
-"""Where solves of a task start.
+"""Initial guesses of a multi-start solve.
 
-The first start is the task's guess, then come the task's other guesses (an arm has one for each configuration at its goal), then
-smooth random detours from the guess (:mod:`trajopt.guesses.detours`).
+The first guess is the task's own. The task's other guesses follow; an arm has one per joint configuration at its goal. Smooth
+random detours from the first guess complete the list (:mod:`trajopt.guesses.detours`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trajopt.config.task import Task
 
 
 def guesses(task: Task, count: int, seed: int = 0) -> Iterator[Guess]:
-    """A number of guesses of a task."""
+    """Yield ``count`` guesses of a task."""
     rng = np.random.default_rng(seed)
     listed = [task.guess, *task.other_guesses][:count]
     yield from listed

@@ -14,7 +14,7 @@ from dynamics_backends.rigid_body.spatial.spatial import size
 
 
 def operations(program: Program, model: Model) -> int:
-    """For one knot. Raises ValueError for programs with linear algebra, whose templates are not counted."""
+    """Count the operations for one knot. Raises ValueError for programs with linear algebra, whose templates are not counted."""
     counts = loop_kernel(program, model.joint_types).operations
     templates = {p.template for p in program.passes} - {"", "add_to_diagonal"}
     if templates:
@@ -29,7 +29,7 @@ def operations(program: Program, model: Model) -> int:
 
 
 def _calls(kind: str, variant: str, has_rooted: bool, model: Model) -> int:
-    """Number of executions of a pass, in its form for one joint type or in one of FORMS."""
+    """Return how often a pass runs in one variant: a joint type, or one of FORMS."""
     if variant not in FORMS:
         return model.joint_types.count(variant)
     if kind in ("down", "up", "body"):

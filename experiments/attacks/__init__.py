@@ -1,1 +1,1 @@
-"""Attacks on the command line: damaged and hostile files, each of which must end with a sentence and an exit code."""
+"""Fuzz tests of the command line: damaged and hostile input must end with a message and an exit code."""

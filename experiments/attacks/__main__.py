@@ -3,7 +3,7 @@
     python -m experiments.attacks [--configs 1000] [--robots 300] [--solutions 300] [--scenes 50] [--arguments 100]
                                   [--environments 50] [--seed 0] [--bases NAME,...] [--case KIND SEED] [--keep FOLDER]
 
-Cases of a kind have the seeds seed, seed + 1, ...; --case runs one alone and shows its messages. Exit code 1 if a case fails.
+Cases of a kind have the seeds seed, seed + 1, ... --case runs one case and prints its messages. Exit code 1 if a case fails.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a forked process has no threads
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads do not survive a fork
 
 from experiments.attacks.cases import KINDS, SOLUTIONS, Case
 from experiments.attacks.run import Outcome, run_case, scratch, solutions
 
 PROGRESS = 50
-"""Cases after which a line on the error stream reports the progress."""
+"""Number of cases between two progress lines on the error stream."""
 COUNTS = {"config": 1000, "robot": 300, "solution": 300, "scene": 50, "argument": 100, "environment": 50}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what the command line asks for; the exit code."""
+    """Run the cases of the command line and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m experiments.attacks", description="Attack the command line.")
     for kind, count in COUNTS.items():
         parser.add_argument(f"--{kind}s", type=int, default=count, metavar="N", help=f"cases, default {count}")
-    parser.add_argument("--seed", type=int, default=0, help="of the first case of each kind")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first case of each kind")
     parser.add_argument("--case", nargs=2, metavar=("KIND", "SEED"), help="run one case, and show its messages")
     bases = ",".join(SOLUTIONS)
     parser.add_argument("--bases", default=bases, help=f"configurations whose solutions are attacked, default {bases}")
@@ -55,10 +55,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _import_all() -> None:
-    """Import what the commands need, so that it takes no time in the process of each case."""
+    """Import the modules of the commands once; forked cases then start fast."""
     for name in (
         "trajopt.config.build",
-        "experiments.view.shown",
+        "experiments.view.scenes",
         "experiments.plots.plotting",
         "trajopt.view.page",
     ):
@@ -70,7 +70,7 @@ def _case(kind: str, seed: int, valid: Mapping[str, bytes]) -> Case:
 
 
 def _attack(kind: str, seeds: range, valid: Mapping[str, bytes], keep: Path | None) -> int:
-    """Run the cases of a kind, print those that fail and a summary; the number that fail."""
+    """Run the cases of a kind, print the failed ones and a summary; return the number of failures."""
     codes: Counter[int] = Counter()
     failed, slowest, largest = 0, 0.0, 0
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""Mutations of solution files: damaged bytes, metadata and arrays that are changed, headers and sizes that lie."""
+"""Mutations of solution files: damaged bytes, changed metadata and arrays, false headers and sizes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HEADERS: tuple[dict[str, Any], ...] = (
 CLAIMS = (0, 1, 4_000_000_000, 0xFFFFFFFF, 2**31)
 
 
-def attacked(content: bytes, rng: random.Random) -> bytes:
+def mutated_solution(content: bytes, rng: random.Random) -> bytes:
     """Return a solution file after one mutation of a random kind, two in one case of five."""
     arrays = _arrays(content)
     for _ in range(rng.choice((1, 1, 1, 1, 2))):
@@ -48,7 +48,7 @@ def attacked(content: bytes, rng: random.Random) -> bytes:
         if isinstance(result, bytes):
             return result
         arrays = result
-    return _written(arrays)
+    return _npz_bytes(arrays)
 
 
 def _arrays(content: bytes) -> dict[str, Array]:
@@ -56,18 +56,18 @@ def _arrays(content: bytes) -> dict[str, Array]:
         return dict(data)
 
 
-def _written(arrays: dict[str, Array]) -> bytes:
+def _npz_bytes(arrays: dict[str, Array]) -> bytes:
     file = io.BytesIO()
-    np.savez_compressed(file, **arrays)  # type: ignore[arg-type] # of a keyword
+    np.savez_compressed(file, **arrays)  # type: ignore[arg-type] # array named like a keyword
     return file.getvalue()
 
 
 def _bytes(arrays: dict[str, Array], rng: random.Random) -> bytes:
-    return damaged(_written(arrays), rng)
+    return damaged(_npz_bytes(arrays), rng)
 
 
 def _metadata(arrays: dict[str, Array], rng: random.Random) -> dict[str, Array] | bytes:
-    """Remove a value of the metadata, replace it, rename its key, or repeat an entry of a list."""
+    """Remove or replace a metadata value, rename its key, or repeat an entry of a list."""
     try:
         metadata = json.loads(str(arrays["metadata"]))
         metadata["meta"] = dict(metadata["meta"])
@@ -106,22 +106,22 @@ def _change(metadata: dict[str, Any], rng: random.Random) -> None:
 
 
 def _places(value: Any, depth: int) -> list[tuple[Any, Any]]:
-    """The holders and keys of all values down to a depth; of long lists the first entries."""
+    """Return (container, key) of all values down to a depth; only the first four entries of a list."""
     if depth == 0 or not isinstance(value, (dict, list)):
         return []
     keys = list(value) if isinstance(value, dict) else list(range(min(len(value), 4)))
     return [(value, key) for key in keys] + [place for key in keys for place in _places(value[key], depth - 1)]
 
 
-def json_depth(value: Any, most: int = 50) -> int:
-    """Levels of nesting of lists and dictionaries, at most ``most``."""
-    if most == 0 or not isinstance(value, (dict, list)) or not value:
+def json_depth(value: Any, max_depth: int = 50) -> int:
+    """Nesting depth of lists and dictionaries, at most ``max_depth``."""
+    if max_depth == 0 or not isinstance(value, (dict, list)) or not value:
         return 0
-    return 1 + max(json_depth(v, most - 1) for v in (value.values() if isinstance(value, dict) else value))
+    return 1 + max(json_depth(v, max_depth - 1) for v in (value.values() if isinstance(value, dict) else value))
 
 
 def _text(arrays: dict[str, Array], rng: random.Random) -> dict[str, Array]:
-    """Replace the text of the metadata by one that is nested deep, cut off, or no JSON."""
+    """Replace the metadata text by deeply nested, truncated or invalid JSON."""
     text, deep = str(arrays.get("metadata", "")), rng.choice((100, 5000, 100_000))
     at = rng.randrange(len(text) + 1)
     texts = ("[" * deep, "[" * deep + "]" * deep, '{"a":' * deep + "1" + "}" * deep, text[:at], "", "null", "[]", "7")
@@ -130,7 +130,7 @@ def _text(arrays: dict[str, Array], rng: random.Random) -> dict[str, Array]:
 
 
 def _array(arrays: dict[str, Array], rng: random.Random) -> dict[str, Array]:
-    """Change the shape, the type or the values of an array; remove it, exchange it, or add one."""
+    """Change shape, type or values of an array; or remove, exchange or add an array."""
     name, other = (rng.choice(list(arrays)) for _ in range(2))
     value = arrays[name]
     changes: list[Callable[[], Any]] = [
@@ -159,16 +159,16 @@ def _array(arrays: dict[str, Array], rng: random.Random) -> dict[str, Array]:
 
 
 def _header(arrays: dict[str, Array], rng: random.Random) -> bytes:
-    """Let the header of one array claim another shape, type or order."""
+    """Write a false shape, type or order into the header of one array."""
     name = rng.choice(list(arrays))
     members = {key: _npy(value) for key, value in arrays.items()}
     claim = rng.choice(HEADERS)
     members[name] = _npy(arrays[name], claim)
-    if rng.random() < 0.1:  # nested to exhaust the parser of the header
+    if rng.random() < 0.1:  # deep nesting, against the header parser
         n = rng.choice((100, 1000, 9000))
         text = rng.choice(("(" * n + ")" * n, "-" * n + "1", "[" * n)).encode() + b"\n"
         members[name] = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
-    return _zipped(members, rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)))
+    return _zip_bytes(members, rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)))
 
 
 def _npy(value: Array, claim: dict[str, Any] | None = None) -> bytes:
@@ -181,7 +181,7 @@ def _npy(value: Array, claim: dict[str, Any] | None = None) -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + value.tobytes()
 
 
-def _zipped(members: dict[str, bytes], compression: int) -> bytes:
+def _zip_bytes(members: dict[str, bytes], compression: int) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", compression) as archive:
         for name, content in members.items():
@@ -190,18 +190,18 @@ def _zipped(members: dict[str, bytes], compression: int) -> bytes:
 
 
 def _bomb(arrays: dict[str, Array], rng: random.Random) -> bytes:
-    """Let an array of zeros unpack to many times the size of the file; its header agrees."""
+    """Add an array of zeros that unpacks to many times the file size, with a consistent header."""
     members = {key: _npy(value) for key, value in arrays.items()}
     rows = rng.choice((5_000_000, 40_000_000))
     head = repr({"descr": "<f8", "fortran_order": False, "shape": (rows, 1)}).encode() + b"\n"
     content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + bytes(8 * rows)
     members[rng.choice(("xs", "us", "extra", "K"))] = content
-    return _zipped(members, zipfile.ZIP_DEFLATED)
+    return _zip_bytes(members, zipfile.ZIP_DEFLATED)
 
 
 def _directory(arrays: dict[str, Array], rng: random.Random) -> bytes:
-    """Change a field of the zip's directory: sizes, flags, method of compression, place of a member."""
-    data = bytearray(_written(arrays))
+    """Change a field of the zip directory: size, flag, compression method, or offset of a member."""
+    data = bytearray(_npz_bytes(arrays))
     entries, at = [], data.find(b"PK\x01\x02")
     while at >= 0:
         entries.append(at)

@@ -1,4 +1,4 @@
-"""The cases of an attack, each a function of its kind and seed: files, and the command that reads them."""
+"""Fuzz cases: input files and the command that reads them, from a kind and a seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dynamics_backends.rigid_body.robots import FOLDER as ROBOTS
-from experiments.attacks.archives import attacked
+from experiments.attacks.archives import mutated_solution
 from experiments.attacks.mutations import mutated
 from experiments.attacks.robots import MJCF
 from trajopt.config.bundled import bundled_files, bundled_names
@@ -24,7 +24,7 @@ SOLUTIONS: dict[str, tuple[str, ...]] = {
     "irb4600_go_to": (),
     "hyq_stand": ("--set", "problem.horizon=30"),
 }
-"""Configurations whose solutions are attacked, and what is changed so that NumPy solves them in seconds."""
+"""Configurations whose solution files are mutated, with overrides that let NumPy solve them in seconds."""
 URDFS = ("double_pendulum", "cart_pole", "irb4600", "iiwa7", "gen3", "hyq")
 ARM_CONFIG, LEGGED_CONFIG = "irb4600_go_to", "hyq_stand"
 SCENE = """[[body]]
@@ -52,7 +52,7 @@ VARIABLES = {
 
 @dataclass(frozen=True)
 class Case:
-    """A command line, the files that it reads in the working folder, and environment variables. what: of it, for reports."""
+    """A command line, its input files in the working folder, and environment variables. what: short description."""
 
     kind: str
     seed: int
@@ -63,15 +63,15 @@ class Case:
 
 
 def config_case(seed: int) -> Case:
-    """A bundled configuration after mutations: validated, solved for two iterations, replanned, or swept."""
+    """Validate, solve (two iterations), or sweep a mutated bundled configuration; replan configurations are validated."""
     rng = random.Random(f"config {seed}")
-    share = rng.random()
+    draw = rng.random()
     command: Sequence[str]
-    if share < 1 / 8:
+    if draw < 1 / 8:
         name, command = rng.choice(SOLVED), ("solve", "config.toml", *SHORT)
-    elif share < 1 / 6:
+    elif draw < 1 / 6:
         name, command = REPLANNED, ("validate", "config.toml", *NUMPY)
-    elif share < 1 / 5:
+    elif draw < 1 / 5:
         how = "problem.dt=uniform(0.01, 0.02)"
         name, command = (
             rng.choice(SOLVED),
@@ -87,7 +87,7 @@ def _config(name: str) -> str:
 
 
 def robot_case(seed: int) -> Case:
-    """A URDF or MJCF file after mutations: shown, or validated as the robot of a configuration."""
+    """Show a mutated URDF or MJCF file, or validate a configuration with this robot."""
     rng = random.Random(f"robot {seed}")
     if rng.random() < 0.4:
         name = rng.choice(sorted(MJCF))
@@ -102,7 +102,7 @@ def robot_case(seed: int) -> Case:
 
 
 def solution_case(seed: int, solutions: Mapping[str, bytes]) -> Case:
-    """A solution file after mutations: shown, drawn, viewed, taken for a warm start. solutions: valid files by configuration."""
+    """Show, plot, view or warm start from a mutated solution file. solutions: valid files by configuration."""
     rng = random.Random(f"solution {seed}")
     name = rng.choice(sorted(solutions))
     config = str(bundled_files()[name])
@@ -116,18 +116,18 @@ def solution_case(seed: int, solutions: Mapping[str, bytes]) -> Case:
             ("solve", config, "--warm-start", "solution.npz", "--out", "out", *SHORT, *SOLUTIONS[name]),
         )
     )
-    return Case("solution", seed, name, tuple(command), {"solution.npz": attacked(solutions[name], rng)})
+    return Case("solution", seed, name, tuple(command), {"solution.npz": mutated_solution(solutions[name], rng)})
 
 
 def scene_case(seed: int) -> Case:
-    """A scene file after mutations."""
+    """Validate a configuration with a mutated scene file."""
     rng = random.Random(f"scene {seed}")
     command = ("validate", str(bundled_files()["panda_bookshelf"]), "--set", 'problem.scene="scene.toml"', *NUMPY)
     return Case("scene", seed, "scene.toml", command, {"scene.toml": mutated(SCENE, rng)})
 
 
 def argument_case(seed: int) -> Case:
-    """A configuration with hostile values of --set."""
+    """Validate a configuration with hostile values of --set."""
     rng = random.Random(f"argument {seed}")
     name = rng.choice(SOLVED)
     keys = re.findall(r"^(\w+) =", _config(name), re.MULTILINE)
@@ -148,7 +148,7 @@ def argument_case(seed: int) -> Case:
 
 
 def environment_case(seed: int) -> Case:
-    """A command under a hostile environment variable."""
+    """Run a command with a hostile environment variable."""
     rng = random.Random(f"environment {seed}")
     variable = rng.choice(sorted(VARIABLES))
     value = rng.choice(VARIABLES[variable])

@@ -58,7 +58,7 @@ SCRAPS = (
 Mutation = Callable[[str, random.Random], str]
 
 
-def _replaced(pattern: re.Pattern[str], text: str, rng: random.Random, by: Callable[[str], str]) -> str:
+def _replace_match(pattern: re.Pattern[str], text: str, rng: random.Random, by: Callable[[str], str]) -> str:
     """Return the text with one match of a pattern replaced."""
     found = list(pattern.finditer(text))
     if not found:
@@ -68,19 +68,21 @@ def _replaced(pattern: re.Pattern[str], text: str, rng: random.Random, by: Calla
 
 
 def odd_number(text: str, rng: random.Random) -> str:
-    """Replace a number by one that is not valid, not finite or extreme."""
-    return _replaced(NUMBER, text, rng, lambda _: rng.choice(ODD_NUMBERS))
+    """Replace a number by an invalid, non-finite or extreme one."""
+    return _replace_match(NUMBER, text, rng, lambda _: rng.choice(ODD_NUMBERS))
 
 
 def scaled_number(text: str, rng: random.Random) -> str:
-    """Multiply a number."""
-    return _replaced(NUMBER, text, rng, lambda old: repr(float(old) * rng.choice((-1, 0, 1e-9, 1e9, 1e3, 0.5, 1e29))))
+    """Multiply a number by a random factor."""
+    return _replace_match(
+        NUMBER, text, rng, lambda old: repr(float(old) * rng.choice((-1, 0, 1e-9, 1e9, 1e3, 0.5, 1e29)))
+    )
 
 
 def other_name(text: str, rng: random.Random) -> str:
-    """Replace a quoted name by another one of the text, or by a hostile one."""
+    """Replace a quoted name by another name in the text or a hostile one."""
     odd = ('""', '"nowhere"', '"../x"', '"/dev/zero"', '"/"', f'"{"a" * rng.choice(LENGTHS)}"', '"a\\u0000b"')
-    return _replaced(NAME, text, rng, lambda _: rng.choice([*(NAME.findall(text) or ['""']), *odd]))
+    return _replace_match(NAME, text, rng, lambda _: rng.choice([*(NAME.findall(text) or ['""']), *odd]))
 
 
 def lines(text: str, rng: random.Random) -> str:
@@ -100,7 +102,7 @@ def lines(text: str, rng: random.Random) -> str:
 
 
 def cut(text: str, rng: random.Random) -> str:
-    """Cut the text off, or cut a piece out of it."""
+    """Truncate the text, or remove a piece of it."""
     at = rng.randrange(len(text) + 1)
     return text[:at] if rng.random() < 0.5 else text[:at] + text[at + rng.randrange(1, 40) :]
 
@@ -113,25 +115,25 @@ def scrap(text: str, rng: random.Random) -> str:
 
 def key(text: str, rng: random.Random) -> str:
     """Remove the name of an attribute or key, or rename it."""
-    return _replaced(KEY, text, rng, lambda old: rng.choice(("", "other=", old.upper())))
+    return _replace_match(KEY, text, rng, lambda old: rng.choice(("", "other=", old.upper())))
 
 
 def nested(text: str, rng: random.Random) -> str:
-    """Insert brackets, tables or elements nested very deep."""
+    """Insert deeply nested brackets, tables or elements."""
     depth, at = rng.choice(DEPTHS), rng.randrange(len(text) + 1)
     inner = rng.choice(("[" * depth + "]" * depth, "{a=" * depth + "1" + "}" * depth, "[" * depth))
     if "<" in text[:200]:
         inner = rng.choice(("<a>" * depth + "</a>" * depth, "<body>" * depth, "<!--" * depth))
         return text[:at] + inner + text[at:]
     line = rng.choice((f"\nx = {inner}\n", "\n" + ".".join("a" * min(depth, 20_000)) + " = 1\n", f"\n[{'[' * depth}\n"))
-    return rng.choice((_replaced(NUMBER, text, rng, lambda _: inner), text[:at] + line + text[at:], text + line))
+    return rng.choice((_replace_match(NUMBER, text, rng, lambda _: inner), text[:at] + line + text[at:], text + line))
 
 
 def huge(text: str, rng: random.Random) -> str:
     """Insert megabytes: a long word, a long list, or many lines."""
     at, kind = rng.randrange(len(text) + 1), rng.choice(("word", "list", "lines", "blank"))
     if kind == "list":
-        return _replaced(NUMBER, text, rng, lambda _: "[" + "1," * 200_000 + "1]")
+        return _replace_match(NUMBER, text, rng, lambda _: "[" + "1," * 200_000 + "1]")
     inserted = {"word": "x" * LENGTHS[1], "lines": 'k = "v"\n' * 20_000, "blank": " \n" * 1_000_000}[kind]
     return text[:at] + inserted + text[at:]
 

@@ -1,7 +1,7 @@
-"""Runs cases, each in a process of its own with limits of time and memory, and judges how they end.
+"""Run fuzz cases in separate processes with limits of time and memory, and check their results.
 
-A case fails if its command ends with a traceback, by a signal, with an exit code above 3, with an error without a sentence, with a
-message longer than LONGEST, or beyond its limits.
+A case fails on a traceback, a signal, an exit code above 3, exit code 2 without an error message, messages longer than
+MAX_OUTPUT, or an exceeded limit.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from experiments.attacks.cases import SHORT, SOLUTIONS, Case
 from trajopt.config.bundled import bundled_files
 
 SECONDS, MEMORY, FILE = 60, 3 << 30, 1 << 30
-"""Limits of a case: processor time [s], memory beside that of this process [bytes], size of a file [bytes]."""
+"""Limits of a case: processor time [s], memory in addition to this process [bytes], file size [bytes]."""
 WALL = 4 * SECONDS
-"""Limit of the elapsed time of a case [s]."""
-LONGEST = 50_000
-"""Characters that a command may print on the error stream."""
+"""Limit of the wall-clock time of a case [s]."""
+MAX_OUTPUT = 50_000
+"""Maximum number of characters on the error stream."""
 EXIT_CODES = range(4)
 TRACEBACK = 70
 """Exit code of a case that ended with a traceback."""
@@ -36,12 +36,12 @@ _ERROR = re.compile(r"(?<![\w.])[Ee]rror: ")
 _PLACE = re.compile(
     r"['\"<].+?['\">]|\.(urdf|xml|toml|npz)|[a-z_]+\.[a-z_]+|\bline \d+|rror: [\w.]+: |\w+ (is|=) ", re.DOTALL
 )
-"""A file, a line, an element, a key or a name."""
+"""Location in an error message: a file, line, element, key or name."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """code: exit code, or minus the signal. trouble: a sentence on what is wrong, empty if nothing is."""
+    """Result of a case. code: exit code, or minus the signal; trouble: reason of the failure, or ''."""
 
     case: Case
     code: int
@@ -52,7 +52,7 @@ class Outcome:
 
 
 def run_case(case: Case, folder: Path) -> Outcome:
-    """Run a case in an empty folder and judge its end."""
+    """Run a case in an empty folder and check its result."""
     for name, content in case.files.items():
         (folder / name).write_bytes(content)
     errors, output = folder / "stderr.txt", folder / "stdout.txt"
@@ -60,7 +60,7 @@ def run_case(case: Case, folder: Path) -> Outcome:
     process = os.fork()
     if process == 0:  # the child never returns
         _run_here(case, folder, output, errors)
-    code, usage = _waited(process, began + WALL)
+    code, usage = _wait(process, began + WALL)
     seconds = usage.ru_utime + usage.ru_stime
     text = errors.read_text(encoding="utf-8", errors="replace") if errors.exists() else ""
     trouble = _trouble(case, code, text, time.monotonic() - began)
@@ -68,7 +68,7 @@ def run_case(case: Case, folder: Path) -> Outcome:
 
 
 def _run_here(case: Case, folder: Path, output: Path, errors: Path) -> None:
-    """Run the command in this process, which ends with it."""
+    """Run the command in the forked process, then exit."""
     code = TRACEBACK
     try:
         os.setsid()
@@ -104,8 +104,8 @@ def _limit() -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _waited(process: int, until: float) -> tuple[int, resource.struct_rusage]:
-    """Wait for a process, and end its group when its time is over: exit code, or minus the signal; and what it used."""
+def _wait(process: int, until: float) -> tuple[int, resource.struct_rusage]:
+    """Wait for a process; kill its process group at the deadline. Return exit code (or minus the signal) and resource usage."""
     while time.monotonic() < until:
         found, status, usage = os.wait4(process, os.WNOHANG)
         if found:
@@ -117,8 +117,8 @@ def _waited(process: int, until: float) -> tuple[int, resource.struct_rusage]:
     return os.waitstatus_to_exitcode(status), usage
 
 
-def sentence_of(errors: str) -> str:
-    """The messages from the last error on; empty where there is none."""
+def error_message(errors: str) -> str:
+    """Return the output from the last error message on, or ''."""
     starts = [found.start() for found in _ERROR.finditer(errors)]
     return errors[starts[-1] :] if starts else ""
 
@@ -131,25 +131,25 @@ def _trouble(case: Case, code: int, errors: str, elapsed: float) -> str:
         return f"beyond its limits of time or memory, after {elapsed:.0f} s"
     if code not in EXIT_CODES:
         return f"exit code {code}"
-    if len(errors) > LONGEST:
+    if len(errors) > MAX_OUTPUT:
         return f"{len(errors)} characters of messages"
-    sentence = sentence_of(errors)
+    sentence = error_message(errors)
     if code == 2 and not sentence:
-        return "exit code 2 without a sentence"
+        return "exit code 2 without an error message"
     if code == 2 and case.kind in ("config", "robot") and not _PLACE.search(sentence):
-        return f"the error names no place: {sentence[:300]}"
+        return f"the error message has no location: {sentence[:300]}"
     return ""
 
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for one case."""
+    """Create a temporary folder for one case."""
     with tempfile.TemporaryDirectory(prefix="attack_", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
 def solutions(names: Iterable[str] = SOLUTIONS) -> dict[str, bytes]:
-    """Solution files by configuration, each after two iterations. Raises RuntimeError for one that is not written."""
+    """Return the solution file of each configuration after two iterations. Raises RuntimeError if a solve writes none."""
     found = {}
     for name in names:
         with scratch() as folder:

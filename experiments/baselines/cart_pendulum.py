@@ -1,4 +1,4 @@
-"""The cart-pendulum's dynamics and their derivatives by hand, to compare every method with.
+"""Hand-derived dynamics and derivatives of the cart-pendulum, the reference for all methods.
 
 A cart of mass M on a rail along x carries a pendulum: mass m at distance l from its hinge, moment of inertia I about its center,
 angle b from upright about y. From the Lagrangian with kinetic energy
@@ -22,7 +22,7 @@ Array = np.ndarray
 
 
 class Derivatives(NamedTuple):
-    """A function's value (n, N) and its derivatives in q, v and its third argument (n, n, N)."""
+    """Value (n, N) of a function, and its derivatives (n, n, N) in q, v and its third argument."""
 
     value: Array
     dq: Array
@@ -53,15 +53,15 @@ class CartPendulum:
         return np.array([0.0, 0.0, 1.0, 1.0]) if self.free else np.array([0.0, 1.0])
 
     def _sides(self, q: Array) -> tuple[Array, Array]:
-        """l (cos b, sin b) m, each (N,)."""
+        """Return m l cos b and m l sin b, each (N,)."""
         b = self.swing @ q
         return self.m * self.l * np.cos(b), self.m * self.l * np.sin(b)
 
-    def _matrix(self, along: Array, up: Array, own: float, cart: float) -> Array:
-        """Entries: of x with b, of z with b, of b with b; of the rest."""
+    def _matrix(self, along: Array, up: Array, angular: float, cart: float) -> Array:
+        """Assemble a matrix from its entries (x, b), (z, b) and (b, b), and a factor of the constant entries."""
         e = self.swing
         H = np.zeros((self.n, self.n, len(along)))
-        H += own * np.outer(e, e)[..., None]
+        H += angular * np.outer(e, e)[..., None]
         translations = [(0, along)] + ([(1, up)] if self.free else [])
         for i, entry in translations:
             H[i, i] += cart * (self.M + self.m)
@@ -72,12 +72,12 @@ class CartPendulum:
         return H
 
     def mass_matrix(self, q: Array) -> tuple[Array, Array]:
-        """H (n, n, N), and its derivative in b; in q_j that times swing_j."""
+        """Return H (n, n, N) and dH/db; dH/dq_j = swing_j dH/db."""
         c, s = self._sides(q)
         return self._matrix(c, -s, self.m * self.l**2 + self.I, 1.0), self._matrix(-s, -c, 0.0, 0.0)
 
     def bias(self, q: Array, v: Array) -> Derivatives:
-        """Forces at zero acceleration, and their derivatives; dx is empty of entries."""
+        """Return generalized forces at zero acceleration and their derivatives; dx is zero."""
         (c, s), rate = self._sides(q), self.swing @ v
         value, in_b, in_rate = np.zeros((3, self.n, q.shape[1]))
         value[0], in_b[0], in_rate[0] = -s * rate**2, -c * rate**2, -2.0 * s * rate
@@ -89,24 +89,24 @@ class CartPendulum:
         return Derivatives(value, self._spread(in_b), self._spread(in_rate), np.zeros((self.n, self.n, q.shape[1])))
 
     def _spread(self, in_b: Array) -> Array:
-        """A derivative in b (n, N) as one in q (n, n, N)."""
+        """Convert a derivative in b (n, N) to a derivative in q (n, n, N)."""
         return in_b[:, None] * self.swing[:, None]
 
     def inverse_dynamics(self, q: Array, v: Array, a: Array) -> Derivatives:
-        """tau of the accelerations."""
+        """Return generalized forces of given accelerations, with derivatives."""
         (H, H_b), h = self.mass_matrix(q), self.bias(q, v)
         return Derivatives(_times(H, a) + h.value, self._spread(_times(H_b, a)) + h.dq, h.dv, H)
 
     def forward_dynamics(self, q: Array, v: Array, tau: Array) -> Derivatives:
-        """Accelerations of all coordinates."""
-        return self._solved(q, v, tau, np.arange(self.n))
+        """Return accelerations of all coordinates, with derivatives."""
+        return self._solve(q, v, tau, np.arange(self.n))
 
     def constrained_dynamics(self, q: Array, v: Array, tau: Array) -> Derivatives:
-        """Accelerations (4, N) of the free model whose cart the rail keeps from rising and pitching."""
-        return self._solved(q, v, tau, np.array([0, 3]))
+        """Return accelerations (4, N) of the free model, whose cart neither rises nor pitches, with derivatives."""
+        return self._solve(q, v, tau, np.array([0, 3]))
 
-    def _solved(self, q: Array, v: Array, tau: Array, moving: Array) -> Derivatives:
-        """Solve for the coordinates that move; the others do not accelerate."""
+    def _solve(self, q: Array, v: Array, tau: Array, moving: Array) -> Derivatives:
+        """Solve for the accelerations of the moving coordinates; those of the others are zero."""
         zero = np.zeros_like(tau)
         h = self.inverse_dynamics(q, v, zero)
         block = h.dx[np.ix_(moving, moving)]

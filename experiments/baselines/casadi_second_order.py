@@ -1,4 +1,4 @@
-"""Derivatives of dynamics by CasADi's AD: first ones of values, second ones of the closed first ones (Singh 2023, sec. V-B)."""
+"""CasADi's AD of dynamics: first derivatives of values, second derivatives of closed-form first ones (Singh 2023, sec. V-B)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIRST = {"ID": rnea_derivatives, "FD": fd_derivatives}
 
 
 def first_order_function(model: Model, kind: str) -> Any:
-    """casadi.Function x = (q, v, a or tau) -> the derivatives of tau or a in x, dense columns."""
+    """Return casadi.Function x = (q, v, a or tau) -> derivatives of tau or a in x, a dense matrix."""
     n = model.nv
     x = ca.SX.sym("x", 3 * n)
     value = VALUES[kind](model, x[:n], x[n : 2 * n], x[2 * n :])
@@ -26,7 +26,7 @@ def first_order_function(model: Model, kind: str) -> Any:
 
 
 def second_order_function(model: Model, kind: str) -> Any:
-    """casadi.Function x = (q, v, a or tau) -> the derivatives in x of the first derivatives in q and v, dense columns."""
+    """Return casadi.Function x = (q, v, a or tau) -> derivatives in x of the first derivatives in q and v, a dense matrix."""
     n = model.nv
     x = ca.SX.sym("x", 3 * n)
     blocks = FIRST[kind](model, x[:n], x[n : 2 * n], x[2 * n :])[1:3]

@@ -1,8 +1,8 @@
-"""CasADi functions as compiled C code and as calls of its virtual machine, for one point after another.
+"""CasADi functions as compiled C code and in CasADi's virtual machine, evaluated point by point.
 
-One function becomes one block of straight lines, whose compilation takes a time that grows faster than its length: beyond
-OPTIMIZED lines it is compiled at -O1, beyond MOST_LINES not at all.  Libraries are kept with the compiled kernels, and so is
-the news that a compiler ran out of its time.
+A function becomes one block of straight-line code, whose compile time grows faster than its length. Code with more than OPTIMIZED
+lines is compiled at -O1, code with more than MAX_LINES not at all. The kernel cache stores the libraries, and failures by the time
+limit.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from dynamics_backends.trusted_files import FILE, trusted_folder
 
 ca = deferred("casadi")
 Array = np.ndarray
-OPTIMIZED, MOST_LINES = 50_000, 200_000
-QUICKLY = "-O1"
+OPTIMIZED, MAX_LINES = 50_000, 200_000
+LOW_OPTIMIZATION = "-O1"
 
 
 class Generated(NamedTuple):
-    """C code: its lines, the option of its optimization, the bytes of its library, and a call for one point after another.
+    """Compiled C code: lines of code, optimization level, library size [bytes], and a call that evaluates all points.
 
-    size and call are None where it was not compiled; why: then a sentence about that, else what there is to tell, or nothing.
-    output: the numbers of the last point after a call, those of the continuation last.
+    size, call: None if the code was not compiled. why: reason for that, or a remark. output: results of the last point
+    after a call, followed by those of the continuation.
     """
 
     lines: int
@@ -44,12 +44,12 @@ class Generated(NamedTuple):
 
 
 def interpreted_call(f: Any, point: Array) -> Callable[[], Any]:
-    """A call of CasADi's virtual machine for one point."""
+    """Return a call of CasADi's virtual machine for one point."""
     return lambda: f(point)
 
 
 class Continuation(NamedTuple):
-    """C code that a generated function is followed by. source: of ``static void NAME(const double *in, double *out)``."""
+    """C code that runs after a generated function. source: code of ``static void NAME(const double *in, double *out)``."""
 
     source: str
     name: str
@@ -72,11 +72,9 @@ void many(long n, const double *x, double *y, long long *iw, double *w)
 def generated(
     f: Any, points: Array, patience: float, level: str = "-O3", then: Continuation | None = None
 ) -> Generated:
-    """The C code of a function of one column, compiled in ``patience`` seconds of a processor; the call computes all points (N, n).
+    """Compile a CasADi function of one column within ``patience`` seconds of processor time; the call computes all points (N, n).
 
-    then: code that is called with the function's output after it.
-
-    Raises CompilerError where the compiler refuses it.
+    then: code that processes the function's output. Raises CompilerError if the compiler fails.
     """
     generator = ca.CodeGenerator("code.c")
     generator.add(f)
@@ -85,9 +83,9 @@ def generated(
     source = "" if then is None else then.source
     text = generator.dump() + source + _LOOP.format(name=f.name(), then=after, **sizes)
     lines = text.count("\n")
-    if lines > MOST_LINES:
+    if lines > MAX_LINES:
         return Generated(lines, "", None, None, f"not compiled: {lines:,} lines of C")
-    level = QUICKLY if lines > OPTIMIZED else level
+    level = LOW_OPTIMIZATION if lines > OPTIMIZED else level
     library = _library(text, level, patience)
     if library is None:
         return Generated(lines, level, None, None, f"not compiled in {patience:.0f} s")
@@ -97,7 +95,7 @@ def generated(
     points = np.ascontiguousarray(points)
     arrays = [a.ctypes.data_as(ctypes.c_void_p) for a in (points, y, iw, w)]
 
-    def call(kept: Any = (points, y, iw, w)) -> None:
+    def call(arrays_in_use: Any = (points, y, iw, w)) -> None:
         many(ctypes.c_long(len(points)), *arrays)
 
     why = f"{lines:,} lines of C at {level}" if lines > OPTIMIZED else ""
@@ -105,7 +103,7 @@ def generated(
 
 
 def _library(text: str, level: str, patience: float) -> Path | None:
-    """The library of a source, kept or compiled; None where the compiler has run out of its time, now or before."""
+    """Return the cached or newly compiled library of a source, or None if the compiler exceeds the time limit, now or earlier."""
     toolchain = find_toolchain()
     options = (level, "-march=native", "-fPIC", "-shared", "-w")
     key = hashlib.sha256("\n".join([text, *options, toolchain.fingerprint]).encode()).hexdigest()[:32]
@@ -116,23 +114,25 @@ def _library(text: str, level: str, patience: float) -> Path | None:
     if (known_value(late) or 0.0) >= patience:
         return None
     with tempfile.TemporaryDirectory(dir=trusted_folder(folder)) as place:
-        source, made = Path(place) / "code.c", Path(place) / "code.so"
+        source, built = Path(place) / "code.c", Path(place) / "code.so"
         source.write_text(text)
         limited = ["sh", "-c", f'ulimit -t {patience:.0f}; exec "$@"', "sh", *toolchain.command]
-        command = [*limited, *options, str(source), "-o", str(made), "-lm"]
-        ended = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-        if ended.returncode == 0:
-            made.chmod(FILE)
-            made.replace(library)
+        command = [*limited, *options, str(source), "-o", str(built), "-lm"]
+        process = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        if process.returncode == 0:
+            built.chmod(FILE)
+            built.replace(library)
             seal(library)
             return library
-    if ended.returncode > 0 and not any(word in ended.stderr for word in ("CPU time limit", "Killed", "terminated")):
-        raise CompilerError(f"{toolchain.command[0]} failed: {ended.stderr.strip()[:2000]}")
+    if process.returncode > 0 and not any(
+        word in process.stderr for word in ("CPU time limit", "Killed", "terminated")
+    ):
+        raise CompilerError(f"{toolchain.command[0]} failed: {process.stderr.strip()[:2000]}")
     write_value(folder / late, patience)
     return None
 
 
 def matrix(block: Any) -> Any:
-    """[i][j], or rows that are lists or columns, as one matrix."""
+    """Convert rows [i][j], lists or columns, to one CasADi matrix."""
     rows = [r if hasattr(r, "is_symbolic") else ca.vertcat(*r) for r in block]
     return ca.horzcat(*rows).T

@@ -1,4 +1,4 @@
-"""Scalars with two perturbations at once, whose mixed part is an exact second derivative of generic code.
+"""Scalars with two perturbations, whose mixed part is the exact second derivative of generic code.
 
     Bicomplex   z1 + i2 z2 with complex z1, z2 and i2^2 = -1: of f(x + i1 h b + i2 h c) the part of i1 i2 is h^2 d2f[b, c]
                 (Lantoine, Russell, Dargent, Using multicomplex variables for automatic computation of high-order derivatives,
@@ -6,8 +6,8 @@
     HyperDual   d1 + e2 d2 with dual d1, d2 and e2^2 = 0: of f(x + e1 b + e2 c) the part of e1 e2 is d2f[b, c]
                 (Fike & Alonso, The development of hyper-dual numbers, AIAA 2011-886)
 
-Both are a pair over numbers that have a perturbation of their own: arrays of complex128, or
-:class:`~dynamics_backends.scalars.dual.Dual`.  A dual number with K tangents makes a hyper-dual one with K mixed parts.
+Both are pairs of numbers that already have one perturbation: arrays of complex128, or
+:class:`~dynamics_backends.scalars.dual.Dual`. Dual numbers with K tangents give hyper-dual numbers with K mixed parts.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dynamics_backends import scalar as sm
 
 
 class Extended:
-    """first + e second, with e^2 = SQUARE; rows (n, N) where first and second are."""
+    """Number first + e second with e^2 = SQUARE; first and second may be rows (n, N)."""
 
     SQUARE = 0.0
     __slots__ = ("first", "second")
-    __array_ufunc__ = None  # an ndarray on the left hands the operation over
+    __array_ufunc__ = None  # lets an ndarray on the left defer to this class
 
     def __init__(self, first: Any, second: Any) -> None:
         self.first = first
@@ -33,7 +33,7 @@ class Extended:
 
     @property
     def val(self) -> Any:
-        """The number without this perturbation; see :func:`dynamics_backends.scalar.real`."""
+        """Value without this perturbation; see :func:`dynamics_backends.scalar.real`."""
         return self.first
 
     @property
@@ -51,7 +51,7 @@ class Extended:
         self.second[index] = _second(x)
 
     def zeros(self, shape: tuple[int, ...]) -> Self:
-        """Zeros of this kind."""
+        """Return zeros of this type."""
         zero = sm.zeros_of(self.first, shape)
         return type(self)(zero, sm.copied(zero))
 
@@ -123,7 +123,7 @@ def _second(x: Any) -> Any:
 
 
 class Bicomplex(Extended):
-    """A complex number over complex numbers."""
+    """Bicomplex number: a complex number with complex parts."""
 
     SQUARE = -1.0
     __slots__ = ()
@@ -145,7 +145,7 @@ class Bicomplex(Extended):
         return Bicomplex(np.log(self.first) + 0.5 * np.log(1.0 + slope * slope), np.arctan(slope))
 
     def sqrt(self) -> Bicomplex:
-        """The root by 1 + i2 w = (r + i2 w / (2 r))^2 with 2 r^2 = 1 + sqrt(1 + w^2)."""
+        """Square root by 1 + i2 w = (r + i2 w / (2 r))^2 with 2 r^2 = 1 + sqrt(1 + w^2)."""
         w = self.second / self.first
         r = np.sqrt(0.5 * (1.0 + np.sqrt(1.0 + w * w)))
         root = np.sqrt(self.first)
@@ -157,7 +157,7 @@ class Bicomplex(Extended):
 
     @staticmethod
     def atan2(y: Any, x: Any) -> Bicomplex:
-        """The point turned back by its real angle, then an arctangent near zero (:func:`dynamics_backends.scalar.atan2`)."""
+        """Rotate the point by its real angle, then take the arctangent near zero (:func:`dynamics_backends.scalar.atan2`)."""
         angle = np.arctan2(sm.real(y), sm.real(x))
         c, s = np.cos(angle), np.sin(angle)
         w = (y * c - x * s) / (x * c + y * s)
@@ -168,7 +168,7 @@ class Bicomplex(Extended):
 
 
 class HyperDual(Extended):
-    """A dual number over dual numbers."""
+    """Hyper-dual number: a dual number with dual parts."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""Second derivatives of dynamics by every method, and the errors between them (Singh, Russell, Wensing 2023, sec. VI-C).
+"""Second derivatives of dynamics by all methods, and their errors (Singh, Russell, Wensing 2023, sec. VI-C).
 
-Closed forms, the chain rule in hyper-dual numbers, central differences of values (FD-1) and of first derivatives (FD-2), each
-against bicomplex numbers.  Relative errors are over entries that are not zero: above 1e-12 of the largest.
+Methods: closed forms, the chain rule in hyper-dual numbers, central differences of values (FD-1) and of first derivatives (FD-2).
+The reference is bicomplex numbers. Relative errors use entries above 1e-12 of the largest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ METRICS = ("MAE", "RMSAE", "MRE", "RMSRE")
 
 
 def measures(actual: references.SecondDerivatives, expected: references.SecondDerivatives) -> dict[str, float]:
-    """METRICS over all entries of all tensors."""
+    """Compute METRICS over all entries of all tensors."""
     a, b = (np.concatenate([np.ravel(x) for x in tensors]) for tensors in (actual, expected))
     absolute = np.abs(a - b)
     some = np.abs(b) > 1e-12 * np.abs(b).max()
@@ -38,7 +38,7 @@ def measures(actual: references.SecondDerivatives, expected: references.SecondDe
 
 
 def tensors(model: Model) -> Iterator[tuple[str, str, references.SecondDerivatives, references.SecondDerivatives]]:
-    """Function, method, its tensors, and those of bicomplex numbers."""
+    """Yield (function, method, tensors, reference tensors by bicomplex numbers)."""
     q, v, x = (rows.T for rows in samples(model, 1))
     point = q, v, x
     for kind, value, first, closed in (

@@ -1,13 +1,13 @@
-"""Other ways to the second derivatives of dynamics, to compare with the closed forms (Singh, Russell, Wensing, arXiv
-2302.06001, sec. V, VI and app. A).
+"""Alternative methods for second derivatives of dynamics, to check the closed forms.
+
+Source: Singh, Russell, Wensing, arXiv 2302.06001, sec. V, VI and app. A.
 
 A function f(q, v, x) is inverse dynamics with x = a, or forward dynamics with x = tau, by any recursion:
 
     f = partial(rnea, model)        f = partial(aba, model)
 
-Configurations are perturbed along the manifold, q exp(c) exp(b) for d/dq_c (d/dq_b), so that all give the Lie derivatives
-of the closed forms.  At the end stand the paper's recursions for products with M^-1 and M_q (AZA, IDFOZA),
-and its double loop.
+Configurations are perturbed along the manifold, q exp(c) exp(b) for d/dq_c (d/dq_b): all methods give the Lie derivatives of the
+closed forms. The last sections have the paper's recursions for products with M^-1 and M_q (AZA, IDFOZA), and its double loop.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ Array = np.ndarray
 Function = Callable[[Rows, Rows, Rows], Rows]
 """f(q, v, x): rows (nv, N) from rows q (nq, N), v and x (nv, N)."""
 FirstOrder = Callable[[Array, Array, Array], tuple[Any, Any, Any]]
-"""d f/dq, d f/dv, d f/dx, each [i][j] (nv, nv, N), from the same."""
+"""d f/dq, d f/dv, d f/dx, each [i][j] (nv, nv, N), from the same arguments."""
 
-STEP = 1e-30  # of a complex step: any whose square vanishes beside one
-VALUES_STEP = float(np.finfo(float).eps) ** (1 / 4)  # of second differences
-FIRST_STEP = float(np.finfo(float).eps) ** (1 / 3)  # of central differences
+STEP = 1e-30  # complex step; its square is negligible relative to one
+VALUES_STEP = float(np.finfo(float).eps) ** (1 / 4)  # second differences
+FIRST_STEP = float(np.finfo(float).eps) ** (1 / 3)  # central differences
 
 
 class SecondDerivatives(NamedTuple):
-    """Second derivatives of f as [i][b][c], (nv, nv, nv, N): qq = d/dq_c (d f_i/dq_b), vv; qv and qx with the position first, b."""
+    """Second derivatives [i][b][c] of f, (nv, nv, nv, N): qq = d/dq_c (d f_i/dq_b), vv, qv, qx; in qv and qx, b is the position."""
 
     qq: Array
     vv: Array
@@ -65,18 +65,18 @@ Point = tuple[Rows, Rows, Rows]
 
 
 def bicomplex(model: Model, f: Function, q: Array, v: Array, x: Array) -> SecondDerivatives:
-    """Multicomplex step: exact to rounding."""
+    """Bicomplex step; exact to rounding."""
 
     def second(point: Point, b: Array, c: Array) -> Array:
-        at = _moved(model, point, 1j * STEP * c)
-        value = f(*_moved(model, _extended(at, Bicomplex), Bicomplex(0j * b, STEP * b + 0j)))
+        at = _perturbed(model, point, 1j * STEP * c)
+        value = f(*_perturbed(model, _extended(at, Bicomplex), Bicomplex(0j * b, STEP * b + 0j)))
         return value.second.imag / STEP**2
 
     return _by_pairs(model, (q, v, x), second)
 
 
 def hyper_dual(model: Model, f: Function, q: Array, v: Array, x: Array) -> SecondDerivatives:
-    """Hyper-dual numbers, one pair of directions at a time: exact to rounding."""
+    """Hyper-dual numbers with one pair of directions at a time; exact to rounding."""
 
     def second(point: Point, b: Array, c: Array) -> Array:
         return _hyper_dual_value(model, f, point, b, c[..., None])[..., 0]
@@ -85,7 +85,7 @@ def hyper_dual(model: Model, f: Function, q: Array, v: Array, x: Array) -> Secon
 
 
 def chain_rule(model: Model, f: Function, q: Array, v: Array, x: Array) -> SecondDerivatives:
-    """Forward accumulation of all first and second derivatives through every operation, in one sweep."""
+    """Forward accumulation of all first and second derivatives in one sweep of hyper-dual numbers."""
     n, N = v.shape
     unit = np.eye(3 * n)
     point = _repeated((q, v, x), 3 * n)
@@ -104,9 +104,9 @@ def differences_of_values(
     def second(point: Point, b: Array, c: Array) -> Array:
         total = np.zeros((model.nv, b.shape[1]))
         for sign_c in (1.0, -1.0):
-            at = _moved(model, point, sign_c * step * c)
+            at = _perturbed(model, point, sign_c * step * c)
             for sign_b in (1.0, -1.0):
-                total = total + sign_b * sign_c * f(*_moved(model, at, sign_b * step * b))
+                total = total + sign_b * sign_c * f(*_perturbed(model, at, sign_b * step * b))
         return total / (4.0 * step**2)
 
     return _by_pairs(model, (q, v, x), second)
@@ -119,8 +119,8 @@ def differences_of_first_order(
     n = len(v)
     tensors = SecondDerivatives(*np.empty((4, n, n, n, v.shape[1])))
     for c, direction in enumerate(step * np.eye(3 * n)[: 2 * n, :, None]):
-        ahead, behind = (first(*_moved(model, (q, v, x), sign * direction)) for sign in (1.0, -1.0))
-        dq, dv, dx = ((np.asarray(a) - np.asarray(b)) / (2.0 * step) for a, b in zip(ahead, behind, strict=True))
+        plus, minus = (first(*_perturbed(model, (q, v, x), sign * direction)) for sign in (1.0, -1.0))
+        dq, dv, dx = ((np.asarray(a) - np.asarray(b)) / (2.0 * step) for a, b in zip(plus, minus, strict=True))
         if c < n:
             tensors.qq[:, :, c], tensors.qv[:, c], tensors.qx[:, c] = dq, dv, dx
         else:
@@ -128,34 +128,34 @@ def differences_of_first_order(
     return tensors
 
 
-def _moved(model: Model, point: Point, step: Rows) -> Point:
-    """(q, v, x) perturbed by rows (3 nv, N), or (3 nv, 1)."""
+def _perturbed(model: Model, point: Point, step: Rows) -> Point:
+    """Return (q, v, x) perturbed by rows (3 nv, N) or (3 nv, 1)."""
     q, v, x = point
     n = model.nv
     return configuration_manifold(model).integrate(q, step[:n]), v + step[n : 2 * n], x + step[2 * n :]
 
 
 def _repeated(point: Point, times: int) -> Point:
-    """Every knot that many times."""
+    """Repeat every knot."""
     q, v, x = (np.repeat(rows, times, axis=1) for rows in point)
     return q, v, x
 
 
 def _extended(point: Point, kind: type) -> Point:
-    """Numbers without a second perturbation."""
+    """Convert to numbers of a type, with a second perturbation of zero."""
     q, v, x = (kind(rows, 0.0 * rows) for rows in point)
     return q, v, x
 
 
 def _hyper_dual_value(model: Model, f: Function, point: Point, b: Array, c: Array) -> Array:
-    """Second derivatives (nv, N, K) in the directions b (3 nv, N) and c (3 nv, N, K)."""
-    at = _moved(model, point, Dual(0.0 * b, c))
-    still = Dual(0.0 * b, 0.0 * c)
-    return f(*_moved(model, _extended(at, HyperDual), HyperDual(still, still + b))).second.tan
+    """Return second derivatives (nv, N, K) in the directions b (3 nv, N) and c (3 nv, N, K)."""
+    at = _perturbed(model, point, Dual(0.0 * b, c))
+    zero = Dual(0.0 * b, 0.0 * c)
+    return f(*_perturbed(model, _extended(at, HyperDual), HyperDual(zero, zero + b))).second.tan
 
 
 def _by_pairs(model: Model, point: Point, second: Callable[[Point, Array, Array], Array]) -> SecondDerivatives:
-    """``second(point, b, c)``: derivatives (nv, M) in the directions b, c (3 nv, M), for M points at once, c first."""
+    """Evaluate ``second(point, b, c)`` for all pairs of unit directions b, c (3 nv, M); it returns derivatives (nv, M)."""
     n, N = point[1].shape
     tensors = SecondDerivatives(*np.empty((4, n, n, n, N)))
     unit = np.eye(3 * n)
@@ -175,17 +175,17 @@ def _by_pairs(model: Model, point: Point, second: Callable[[Point, Array, Array]
 
 
 def inverse_mass_times(model: Model, q: Array, x: Array) -> Array:
-    """AZA: M(q)^-1 x by the articulated-body algorithm without velocity and gravity; rows (nv, N)."""
+    """AZA: return M(q)^-1 x by the articulated-body algorithm without velocity and gravity; rows (nv, N)."""
     return np.asarray(aba(_weightless(model), q, 0.0 * x, x))
 
 
 def mass_slope_times(model: Model, q: Array, x: Array) -> Array:
-    """IDFOZA: d (M(q) x) / dq, as [i][b], by IDSVA without velocity and gravity; (nv, nv, N)."""
+    """IDFOZA: return d (M(q) x) / dq, [i][b] (nv, nv, N), by IDSVA without velocity and gravity."""
     return np.asarray(rnea_derivatives(_weightless(model), q, 0.0 * x, x).dq)
 
 
 def fd_tensors_by_recursions(model: Model, q: Array, v: Array, tau: Array) -> ForwardDynamicsTensors:
-    """FDSVA-SO with every product by M_q through IDFOZA and by M^-1 through AZA; see fd_tensors."""
+    """FDSVA-SO with products by M_q from IDFOZA and products by M^-1 from AZA; see fd_tensors."""
     n, N = v.shape
     a, F_q, F_v, M_inverse = (np.asarray(r) for r in fd_derivatives(model, q, v, tau))
     qq, vv, qv, _ = rnea_tensors(model, q, v, a)
@@ -217,24 +217,24 @@ _PAIRS = Program("idsva_so_pairs", [p for p in IDSVA_SO.passes if not p.by_entry
 
 
 def rnea_tensors_double_loop(model: Model, q: Array, v: Array, a: Array) -> InverseDynamicsTensors:
-    """IDSVA-SO with loops over d and j only (v1 of the paper): a pair's vectors times the columns of all k at or above j."""
+    """IDSVA-SO with loops over d and j only (v1 of the paper); each pair multiplies the columns of all k at or above j."""
     fields = drivers.rows(_PAIRS, model, {"q": at_base(model, q), "v": v, "a": a})
     index = layout(model).indices("path")
     body = np.asarray(model.dof_body)
     tensors = {name: np.zeros((model.nv,) * 3 + v.shape[1:]) for name in TENSOR_NAMES}
     for pair, (d, j) in enumerate(zip(index["d"], index["j"], strict=True)):
         above = np.asarray(model.ancestors(int(body[j])))
-        own = body[above] == body[j]
-        for upper, k in ((False, above[~own]), (True, above[own])):
+        same_body = body[above] == body[j]
+        for upper, k in ((False, above[~same_body]), (True, above[same_body])):
             step = _ENTRIES[TRIPLES[bool(body[d] == body[j]), upper]]
             at = {"d": np.array([d]), "j": np.array([j]), "k": k, "pair": np.array([pair])}
-            results = step.results(*(_of_triples(fields, name, at) for name in step.inputs)) if len(k) else ()
+            results = step.results(*(_triple_rows(fields, name, at) for name in step.inputs)) if len(k) else ()
             for output, result in zip(step.outputs, results, strict=bool(len(k))):
                 tensors[base_name(output)][tuple(at[letter] for letter in entry(output))] = result
     return InverseDynamicsTensors(*tensors.values())
 
 
-def _of_triples(fields: Mapping[str, Any], name: str, at: Mapping[str, Array]) -> Any:
-    """The rows that a parameter of a pass over triples reads."""
+def _triple_rows(fields: Mapping[str, Any], name: str, at: Mapping[str, Array]) -> Any:
+    """Return the rows of one parameter of a pass over triples."""
     base = base_name(name)
     return take(fields[base], at["pair" if FIELDS[base].axis is Axis.PAIR else name[-1]])

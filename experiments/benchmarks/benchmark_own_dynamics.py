@@ -1,11 +1,12 @@
-"""Problems with dynamics of the user's own, solved by the default call, beside CasADi with IPOPT.
+"""User-defined dynamics solved by the default call, compared with CasADi and IPOPT.
 
     python -m experiments.benchmark_own_dynamics [--only quadrotor,goddard] [--repeats 9] [--batch 40] [--backend NAMES] [--peer]
 
-Milliseconds of processor time, medians. Here: `to.solve(ocp, guess)` with its defaults, all checks included, compiled code in the
-cache; the last column is `to.solve_batch` with its defaults, of problems whose starts differ. CasADi (--peer): the same grid, steps
-of RK4, bounds, costs and guess as a sparse program with exact second derivatives, solved by IPOPT with its defaults; derivatives
-by its machine, and by its C code where that compiles in time. The duration is one variable, a quaternion four.
+Times are medians of processor time [ms]. Ours: `to.solve(ocp, guess)` with default options, including all checks, with
+compiled code in the cache. The last column is `to.solve_batch` with default options, for problems with different
+initial states. CasADi (--peer): the same grid, RK4 steps, bounds, costs and guess as a sparse program with exact second
+derivatives, solved by IPOPT with default options. Derivatives run in CasADi's virtual machine, and as C code if it
+compiles in time. The duration is one variable, a quaternion four.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
-from experiments.benchmarks.generic import sides
-from experiments.benchmarks.own_systems import SYSTEMS, OwnSystem
+from experiments.benchmarks.generic import build_notes
+from experiments.benchmarks.own_systems import SYSTEMS, UserSystem
 from experiments.benchmarks.tables import machine, markdown
 
 COLUMNS = (
@@ -42,11 +43,11 @@ COLUMNS = (
     "batch, ms each",
 )
 PATIENCE = 240.0
-"""[s] for the compilation of CasADi's code."""
+"""Time limit for the compilation of CasADi's code [s]."""
 
 
 class Row(NamedTuple):
-    """A line: numbers of a solve, milliseconds of processor time of one solve, and of one of a batch."""
+    """One table row: results and processor time [ms] of one solve; batch: time per problem of a batch."""
 
     problem: str
     size: str
@@ -59,8 +60,8 @@ class Row(NamedTuple):
     batch: str = ""
 
 
-def own_row(system: OwnSystem, backend: str, repeats: int, count: int) -> Row:
-    """The default call, and the default call of a batch."""
+def default_row(system: UserSystem, backend: str, repeats: int, count: int) -> Row:
+    """Measure the default solve, and the default batch solve."""
     ocp, guess = system.problem(backend)
     solution, ms = _median(lambda: to.solve(ocp, guess), repeats)
     engines, attempts = solution.meta["engines"], solution.meta.get("attempts", ())
@@ -70,7 +71,7 @@ def own_row(system: OwnSystem, backend: str, repeats: int, count: int) -> Row:
     return Row(system.name, size, solver, solution.status.code, *numbers, _batch(system, ocp, guess, count))
 
 
-def _batch(system: OwnSystem, ocp: to.OCP, guess: to.Guess, count: int) -> str:
+def _batch(system: UserSystem, ocp: to.OCP, guess: to.Guess, count: int) -> str:
     if not count:
         return ""
     place, width = system.varied
@@ -80,40 +81,42 @@ def _batch(system: OwnSystem, ocp: to.OCP, guess: to.Guess, count: int) -> str:
     return f"{ms / count:.2f} ({found.success.sum()} of {count}, {found.meta['how']})"
 
 
-def casadi_rows(system: OwnSystem, repeats: int) -> list[Row]:
-    """IPOPT with derivatives by CasADi's machine, and by its compiled code."""
+def casadi_rows(system: UserSystem, repeats: int) -> list[Row]:
+    """Measure IPOPT with derivatives by CasADi's virtual machine, and by its compiled code."""
     import casadi as ca
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of functions of NumPy on symbols
-        nlp, given, duration = casadi_program(ca, system)
+        warnings.simplefilter("ignore", FutureWarning)  # NumPy functions called with symbols
+        nlp, bounds_and_guess, duration = casadi_program(ca, system)
     settings: dict[str, Any] = {"print_time": False, "ipopt": {"print_level": 0, "sb": "yes"}}
     plain = ca.nlpsol("solver", "ipopt", nlp, settings)
-    rows = [_casadi_row(system, "CasADi with IPOPT", plain, given, duration, repeats)]
+    rows = [_casadi_row(system, "CasADi with IPOPT", plain, bounds_and_guess, duration, repeats)]
     with tempfile.TemporaryDirectory() as folder:
         library = _compiled(plain, Path(folder))
         if library is None:
             print(f"{system.name}: CasADi's code does not compile in {PATIENCE:g} s", file=sys.stderr)
             return rows
         solver = ca.nlpsol("solver", "ipopt", str(library), settings)
-        rows.append(_casadi_row(system, "CasADi's C code with IPOPT", solver, given, duration, repeats))
+        rows.append(_casadi_row(system, "CasADi's C code with IPOPT", solver, bounds_and_guess, duration, repeats))
     return rows
 
 
-def _casadi_row(system: OwnSystem, by: str, solver: Any, given: Any, duration: Any, repeats: int) -> Row:
-    found, ms = _median(lambda: solver(**given), repeats)
+def _casadi_row(
+    system: UserSystem, method: str, solver: Any, bounds_and_guess: Any, duration: Any, repeats: int
+) -> Row:
+    found, ms = _median(lambda: solver(**bounds_and_guess), repeats)
     stats, size = solver.stats(), f"{system.states.nx + 1}, {system.nu}, {system.knots}"
     numbers = stats["iter_count"], float(found["f"]), float(duration(found["x"])), ms
-    return Row(system.name, size, by, stats["return_status"], *numbers)
+    return Row(system.name, size, method, stats["return_status"], *numbers)
 
 
-def casadi_program(ca: Any, system: OwnSystem) -> tuple[dict[str, Any], dict[str, Any], Any]:
-    """The program of a system, its bounds and guess by CasADi's names, and the duration as a function of its variables."""
+def casadi_program(ca: Any, system: UserSystem) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """Return the NLP of a system, its bounds and guess by CasADi's names, and the duration as a function of the variables."""
     n, m, N = system.states.nx, system.nu, system.knots
-    step, running = _step(ca, system), _of_functions(ca, system.running, [n, m])
+    step, running = _step(ca, system), _half_square(ca, system.running, [n, m])
     X, U, T = ca.MX.sym("X", n, N + 1), ca.MX.sym("U", m, N), ca.MX.sym("T")
     h = ca.repmat(T / N, 1, N)
-    objective = T / N * ca.sum2(running.map(N)(X[:, :-1], U)) + _of_functions(ca, system.terminal, [n])(X[:, -1])
+    objective = T / N * ca.sum2(running.map(N)(X[:, :-1], U)) + _half_square(ca, system.terminal, [n])(X[:, -1])
     rows = [ca.vec(step.map(N)(X[:, :-1], U, h) - X[:, 1:])]
     if system.durations is not None:
         objective += system.price * T
@@ -124,25 +127,25 @@ def casadi_program(ca: Any, system: OwnSystem) -> tuple[dict[str, Any], dict[str
     lower, upper = _bounds(system)
     xs, us = system.guess
     guess = np.concatenate([xs.ravel(), us.ravel(), [system.duration]])
-    given = {"x0": guess, "lbx": lower, "ubx": upper, "lbg": 0.0, "ubg": 0.0}
-    return {"x": w, "f": objective, "g": ca.vertcat(*rows)}, given, ca.Function("duration", [w], [T])
+    bounds_and_guess = {"x0": guess, "lbx": lower, "ubx": upper, "lbg": 0.0, "ubg": 0.0}
+    return {"x": w, "f": objective, "g": ca.vertcat(*rows)}, bounds_and_guess, ca.Function("duration", [w], [T])
 
 
-def _step(ca: Any, system: OwnSystem) -> Any:
-    """A step of RK4 of length h."""
+def _step(ca: Any, system: UserSystem) -> Any:
+    """Return one RK4 step of length h."""
     x, u, h = ca.SX.sym("x", system.states.nx), ca.SX.sym("u", system.nu), ca.SX.sym("h")
 
     def f(x: Any) -> Any:
         rates = list(system.f(x, u))
-        if system.states.nx > system.states.ndx:  # a quaternion (x, y, z, w) stands first
+        if system.states.nx > system.states.ndx:  # the state starts with a quaternion (x, y, z, w)
             (a, b, c), (q1, q2, q3, q4) = rates[:3], (x[i] for i in range(4))
-            turn = [
+            quaternion_rate = [
                 q4 * a + q2 * c - q3 * b,
                 q4 * b + q3 * a - q1 * c,
                 q4 * c + q1 * b - q2 * a,
                 -q1 * a - q2 * b - q3 * c,
             ]
-            rates = [*(0.5 * rate for rate in turn), *rates[3:]]
+            rates = [*(0.5 * rate for rate in quaternion_rate), *rates[3:]]
         return ca.vertcat(*rates)
 
     k1 = f(x)
@@ -152,17 +155,17 @@ def _step(ca: Any, system: OwnSystem) -> Any:
     return ca.Function("step", [x, u, h], [x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)])
 
 
-def _of_functions(ca: Any, residual: Any, sizes: list[int]) -> Any:
-    """1/2 |r|^2 of a residual, zero without one."""
+def _half_square(ca: Any, residual: Any, sizes: list[int]) -> Any:
+    """Return 1/2 |r|^2 of a residual, or zero if there is none."""
     arguments = [ca.SX.sym(f"a{i}", size) for i, size in enumerate(sizes)]
     r = ca.vertcat(*residual(*arguments)) if residual is not None else ca.SX(1, 1)
     return ca.Function("cost", arguments, [0.5 * ca.sumsqr(r)])
 
 
-def _bounds(system: OwnSystem) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds on states, controls and the duration."""
+def _bounds(system: UserSystem) -> tuple[np.ndarray, np.ndarray]:
+    """Return lower and upper bounds on states, controls and the duration."""
     n, m, N = system.states.nx, system.nu, system.knots
-    sides = []
+    build_notes = []
     for i, sign in enumerate((-1.0, 1.0)):
         along = (system.lower, system.upper)[i]
         states = np.tile(np.full(n, sign * np.inf) if along is None else along, (N + 1, 1))
@@ -171,14 +174,14 @@ def _bounds(system: OwnSystem) -> tuple[np.ndarray, np.ndarray]:
             states[-1] = system.final[i]
         duration = system.duration if system.durations is None else system.durations[i]
         controls = np.full(N * m, (system.u_lower, system.u_upper)[i])
-        sides.append(np.concatenate([states.ravel(), controls, [duration]]))
-    return sides[0], sides[1]
+        build_notes.append(np.concatenate([states.ravel(), controls, [duration]]))
+    return build_notes[0], build_notes[1]
 
 
 def _compiled(solver: Any, folder: Path) -> Path | None:
-    """The functions that a solver calls as a library; None where the compiler takes too long."""
+    """Compile the functions of a solver; return the library, or None after the time limit."""
     here, library = Path.cwd(), folder / "program.so"
-    os.chdir(folder)  # CasADi writes beside the working directory only
+    os.chdir(folder)  # CasADi writes to the working directory only
     try:
         solver.generate_dependencies("program.c")
     finally:
@@ -192,7 +195,7 @@ def _compiled(solver: Any, folder: Path) -> Path | None:
 
 
 def _median(call: Callable[[], Any], repeats: int) -> tuple[Any, float]:
-    """The last result, and the median of milliseconds of processor time, after one call that is not counted."""
+    """Return the last result and the median processor time [ms], after one warm-up call."""
     found, times = call(), []
     for _ in range(repeats):
         began = time.process_time()
@@ -204,17 +207,19 @@ def _median(call: Callable[[], Any], repeats: int) -> tuple[Any, float]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default=",".join(SYSTEMS), help="names, by commas")
-    parser.add_argument("--backend", default="forward_ad", help="derivative methods, by commas")
+    parser.add_argument("--only", default=",".join(SYSTEMS), help="comma-separated names")
+    parser.add_argument("--backend", default="forward_ad", help="comma-separated derivative methods")
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--batch", type=int, default=40, help="problems of a batch; 0 for none")
-    parser.add_argument("--peer", action="store_true", help="also CasADi with IPOPT")
+    parser.add_argument("--batch", type=int, default=40, help="number of problems in a batch; 0: no batch")
+    parser.add_argument("--peer", action="store_true", help="also measure CasADi with IPOPT")
     arguments = parser.parse_args()
-    print(f"{machine()}\n{sides('CasADi', 'IPOPT')}\n")
+    print(f"{machine()}\n{build_notes('CasADi', 'IPOPT')}\n")
     print(markdown(COLUMNS, []), flush=True)
     for name in arguments.only.split(","):
         system = SYSTEMS[name]()
-        rows = [own_row(system, by, arguments.repeats, arguments.batch) for by in arguments.backend.split(",")]
+        rows = [
+            default_row(system, method, arguments.repeats, arguments.batch) for method in arguments.backend.split(",")
+        ]
         for row in [*rows, *(casadi_rows(system, arguments.repeats) if arguments.peer else [])]:
             numbers = f"{row.iterations} | {row.cost:.7g} | {row.duration:.4f} | {row.ms:.1f} | {row.batch}"
             print(f"| {row.problem} | {row.size} | {row.solver} | {row.status} | {numbers} |", flush=True)

@@ -1,9 +1,9 @@
-"""Every figure of docs/benchmarks/speed.md in one run, each by its own benchmark with the peers beside it, one after the other.
+"""Run all benchmarks of docs/benchmarks/speed.md one after the other, with comparisons to other libraries (peers).
 
     python -m experiments.benchmark_speed [--only gaits,dms] [--quick] [--out DIR]
 
-Each report is written to DIR/NAME.txt as it comes, and all of them to DIR/speed.md; a benchmark that fails is told and stops no
-other.  Times are worth what the machine is: nothing else should run.  Peers that are not installed are told by the benchmarks.
+Each report is written to DIR/NAME.txt, and all reports to DIR/speed.md. A failed benchmark is reported and does not
+stop the others. No other program should run during the measurement. The benchmarks report peers that are not installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 
 class Figure(NamedTuple):
-    """Rows of the page: what they are about, the benchmark's arguments, those of a quick run, and whether on one thread."""
+    """One benchmark of the page: title, arguments, arguments of quick runs. one_thread: True if it runs on one thread."""
 
     about: str
     arguments: tuple[str, ...]
@@ -28,35 +28,35 @@ class Figure(NamedTuple):
 
 
 FIGURES = {
-    "compiled": Figure("first derivatives beside Pinocchio and CasADi, compilation", (), ("--quick",)),
-    "second_order": Figure("second-order tensors and contractions beside published times", (), ()),
-    "crocoddyl": Figure("the reach, the trot and the unicycle beside Crocoddyl", (), ("--repeats", "3")),
-    "ddp": Figure("UR5's reach: an iteration of SLQ and of both kinds of DDP", ("--quick",), ("--quick",), False),
+    "compiled": Figure("first derivatives compared with Pinocchio and CasADi, compilation", (), ("--quick",)),
+    "second_order": Figure("second-order tensors and contractions compared with published times", (), ()),
+    "crocoddyl": Figure("reach, trot and unicycle compared with Crocoddyl", (), ("--repeats", "3")),
+    "ddp": Figure("UR5 reach: one iteration of SLQ and of both kinds of DDP", ("--quick",), ("--quick",), False),
     "gaits": Figure(
         "HyQ on soft ground and with rigid contacts", ("--methods", "analytic"), ("--methods", "analytic"), False
     ),
     "dms": Figure(
-        "UR5 around a sphere beside CasADi's code",
+        "UR5 around a sphere, compared with CasADi's code",
         ("--peer", "ur5_obstacle"),
         ("--peer", "--repeats", "3", "ur5_obstacle"),
     ),
     "replanning": Figure(
-        "the IRB 4600 around a wandering sphere",
+        "IRB 4600 around a moving sphere",
         ("--planners", "dms", "--methods", "analytic"),
         ("--planners", "dms", "--methods", "analytic", "--seeds", "2"),
     ),
     "startup": Figure(
-        "from a command to its first solution, with and without a cache", (), ("--only", "ur5_reach"), False
+        "time from a command to its first solution, with and without a cache", (), ("--only", "ur5_reach"), False
     ),
 }
-OWN_FOLDER = ("compiled", "second_order", "ddp", "replanning")
-"""Benchmarks that write more than their report: they get a folder beside it."""
+WITH_FOLDER = ("compiled", "second_order", "ddp", "replanning")
+"""Benchmarks with further output files, which get their own folder."""
 
 
 def command(name: str, out: Path, quick: bool) -> list[str]:
-    """The benchmark as a user would run it."""
+    """Return the command line of a benchmark."""
     figure = FIGURES[name]
-    folder = ["--out", str(out / name)] if name in OWN_FOLDER else []
+    folder = ["--out", str(out / name)] if name in WITH_FOLDER else []
     return [
         sys.executable,
         "-m",
@@ -66,8 +66,8 @@ def command(name: str, out: Path, quick: bool) -> list[str]:
     ]
 
 
-def measured(name: str, out: Path, quick: bool) -> tuple[bool, float]:
-    """True if a benchmark succeeded, and its duration [s]; its report is printed and written to NAME.txt."""
+def run_benchmark(name: str, out: Path, quick: bool) -> tuple[bool, float]:
+    """Run a benchmark; print its report and write it to NAME.txt. Return (True on success, duration [s])."""
     one = {"TRAJOPT_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     environment = os.environ | (one if FIGURES[name].one_thread else {})
     start = time.perf_counter()
@@ -85,8 +85,10 @@ def measured(name: str, out: Path, quick: bool) -> tuple[bool, float]:
 def main() -> None:
     """Run the benchmarks and join their reports."""
     parser = argparse.ArgumentParser(description="All figures of docs/benchmarks/speed.md.")
-    parser.add_argument("--only", default=",".join(FIGURES), help=f"of {', '.join(FIGURES)}; default all")
-    parser.add_argument("--quick", action="store_true", help="fewer turns and seeds: whether all runs, not how fast")
+    parser.add_argument(
+        "--only", default=",".join(FIGURES), help=f"comma-separated names out of {', '.join(FIGURES)}; default: all"
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and seeds: tests that all benchmarks run")
     parser.add_argument("--out", type=Path, default=Path("out/benchmark_speed"), help="folder of the reports")
     options = parser.parse_args()
     names = options.only.split(",")
@@ -96,7 +98,7 @@ def main() -> None:
     parts, failed = [f"{platform.processor() or platform.machine()}, {os.cpu_count()} processors"], []
     for name in names:
         print(f"== {name}: {FIGURES[name].about}", flush=True)
-        good, seconds = measured(name, options.out, options.quick)
+        good, seconds = run_benchmark(name, options.out, options.quick)
         text = (options.out / f"{name}.txt").read_text(encoding="utf-8").strip()
         parts.append(f"# {name}: {FIGURES[name].about}\n\n{text}\n\n{'done' if good else 'FAILED'} in {seconds:.0f} s")
         failed += [] if good else [name]

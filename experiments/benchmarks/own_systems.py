@@ -1,4 +1,4 @@
-"""Five optimal control problems with dynamics that are Python functions, as a user writes them.
+"""Five optimal control problems with user-defined dynamics in Python.
 
 The van der Pol oscillator with a bound on a state; Goddard's rocket and the robot arm of COPS 3.0 (Dolan, More, Munson 2004); the
 fastest swing-up of a double cart-pole; the fastest flight of a quadrotor with its attitude on SO(3).
@@ -20,14 +20,14 @@ INF = np.inf
 
 
 @dataclass(frozen=True)
-class OwnSystem:
-    """A problem as data, from which each side of the benchmark builds its own.
+class UserSystem:
+    """Data of a problem, from which this toolkit and CasADi build their formulations.
 
-    Dynamics dx/dt = f(x, u) in the tangent space of ``states``: ``knots`` steps of RK4, controls constant in a step.
-    Cost: the integral of 1/2 |running(x, u)|^2, plus price times the duration, plus 1/2 |terminal(x)|^2.
-    start (nx,). lower, upper (nx,): bounds on the states after it. final: bounds on the last state, or arrival(x) = 0 there.
-    u_lower, u_upper: of all controls. duration [s]: that of the guess; durations: shortest and longest, None if it is fixed.
-    guess: states (knots + 1, nx), controls (knots, nu). varied: the number of the start that differs in a batch, and by how much.
+    Dynamics dx/dt = f(x, u) in the tangent space of ``states``, with ``knots`` steps of RK4 and constant controls in a step.
+    Cost: integral of 1/2 |running(x, u)|^2, plus price times duration, plus 1/2 |terminal(x)|^2.
+    start (nx,): initial state. lower, upper (nx,): bounds on later states. final: bounds on the last state, or arrival(x) = 0.
+    u_lower, u_upper: bounds on all controls. duration [s]: duration of the guess; durations: bounds on it, None if it is fixed.
+    guess: states (knots + 1, nx), controls (knots, nu). varied: index and range of the initial state that differs in a batch.
     """
 
     name: str
@@ -51,7 +51,7 @@ class OwnSystem:
     price: float = 1.0
 
     def problem(self, backend: str) -> tuple[to.OCP, to.Guess]:
-        """The problem of this toolkit, with derivatives by a backend, and its guess."""
+        """Build the problem for this toolkit, with derivatives by a backend, and its guess."""
         system = to.FunctionMap(lambda x, u, t, p: self.f(x, u), self.states, self.nu)
         terms, terminal, path, last = [], [], [], []
         if self.running is not None:
@@ -91,8 +91,8 @@ def _line(start: Array, end: Array, knots: int) -> Array:
     return np.linspace(start, end, knots + 1)
 
 
-def van_der_pol() -> OwnSystem:
-    """An oscillator is damped within 10 s."""
+def van_der_pol() -> UserSystem:
+    """Damping of a van der Pol oscillator within 10 s."""
 
     def f(x: Any, u: Any) -> list[Any]:
         return [(1.0 - x[1] * x[1]) * x[0] - x[1] + u[0], x[0]]
@@ -103,7 +103,7 @@ def van_der_pol() -> OwnSystem:
 
     start = np.array([0.0, 1.0])
     guess = _line(start, start, 100), np.zeros((100, 1))
-    return OwnSystem(
+    return UserSystem(
         "van der Pol",
         f,
         to.Manifold.vector(2),
@@ -121,8 +121,8 @@ def van_der_pol() -> OwnSystem:
     )
 
 
-def goddard() -> OwnSystem:
-    """A rocket flies as high as its fuel allows: height, speed and mass in scaled units."""
+def goddard() -> UserSystem:
+    """Goddard's rocket: maximum height with limited fuel. State: height, speed and mass in scaled units."""
 
     def f(x: Any, u: Any) -> list[Any]:
         drag = 310.0 * x[1] * x[1] * np.exp(-500.0 * (x[0] - 1.0))
@@ -130,7 +130,7 @@ def goddard() -> OwnSystem:
 
     s = np.linspace(0.0, 1.0, 101)
     guess = np.column_stack([np.ones(101), s * (1.0 - s), 1.0 - 0.4 * s]), np.full((100, 1), 1.75)
-    return OwnSystem(
+    return UserSystem(
         "Goddard's rocket",
         f,
         to.Manifold.vector(3),
@@ -151,15 +151,15 @@ def goddard() -> OwnSystem:
     )
 
 
-def robot_arm() -> OwnSystem:
-    """A telescopic arm turns by 120 degrees in the shortest time."""
+def robot_arm() -> UserSystem:
+    """Robot arm of COPS: a telescopic arm turns by 120 degrees in minimum time."""
 
     def f(x: Any, u: Any) -> list[Any]:
         across = ((5.0 - x[0]) ** 3 + x[0] ** 3) / 3.0
         return [x[3], x[4], x[5], u[0] / 5.0, u[1] / (across * np.sin(x[2]) ** 2), u[2] / across]
 
     start, goal = (np.array([4.5, turn, np.pi / 4.0, 0.0, 0.0, 0.0]) for turn in (0.0, 2.0 * np.pi / 3.0))
-    return OwnSystem(
+    return UserSystem(
         "robot arm",
         f,
         to.Manifold.vector(6),
@@ -178,8 +178,8 @@ def robot_arm() -> OwnSystem:
     )
 
 
-def double_cart_pole() -> OwnSystem:
-    """Two poles on a cart swing up in the shortest time: position, angles from upright, and their rates."""
+def double_cart_pole() -> UserSystem:
+    """Minimum-time swing-up of two poles on a cart. State: position, angles from upright, and their rates."""
     cart, first, second, length, g = 1.0, 0.3, 0.2, 0.5, 9.81
     both = first + second
 
@@ -201,7 +201,7 @@ def double_cart_pole() -> OwnSystem:
         return [x[3], x[4], x[5], (r0 - m01 * dda - m02 * ddb) / total, dda, ddb]
 
     start, goal = np.array([0.0, np.pi, np.pi, 0.0, 0.0, 0.0]), np.zeros(6)
-    return OwnSystem(
+    return UserSystem(
         "double cart-pole",
         f,
         to.Manifold.vector(6),
@@ -219,8 +219,8 @@ def double_cart_pole() -> OwnSystem:
     )
 
 
-def quadrotor() -> OwnSystem:
-    """A quadrotor flies 3.7 m and turns by a right angle in the shortest time: attitude, position, velocity, angular velocity."""
+def quadrotor() -> UserSystem:
+    """Minimum-time flight of a quadrotor over 3.7 m with a turn by 90 degrees. State: attitude, position, velocity, body rates."""
     mass, arm, drag, g, (i1, i2, i3) = 1.0, 0.2, 0.02, 9.81, (0.01, 0.01, 0.02)
     half = np.sqrt(0.5)
 
@@ -240,7 +240,7 @@ def quadrotor() -> OwnSystem:
         return [w1, w2, w3, x[7], x[8], x[9], up[0] * thrust, up[1] * thrust, up[2] * thrust - g, *turn]
 
     def arrival(x: Any) -> list[Any]:
-        """Zero at the attitude (0, 0, half, half), the place (3, 2, 1) and rest."""
+        """Goal residual: zero at attitude (0, 0, half, half), position (3, 2, 1) and rest."""
         attitude = [half * (x[0] + x[1]), half * (x[1] - x[0]), half * (x[2] - x[3])]
         return [*attitude, x[4] - 3.0, x[5] - 2.0, x[6] - 1.0, *(x[7 + i] for i in range(6))]
 
@@ -250,7 +250,7 @@ def quadrotor() -> OwnSystem:
     angles = np.linspace(0.0, np.pi / 4.0, 61)
     xs = _line(start, goal, 60)
     xs[:, 2], xs[:, 3] = np.sin(angles), np.cos(angles)
-    return OwnSystem(
+    return UserSystem(
         "quadrotor",
         f,
         states,
@@ -268,7 +268,7 @@ def quadrotor() -> OwnSystem:
     )
 
 
-SYSTEMS: dict[str, Callable[[], OwnSystem]] = {
+SYSTEMS: dict[str, Callable[[], UserSystem]] = {
     f.__name__: f for f in (van_der_pol, goddard, robot_arm, double_cart_pole, quadrotor)
 }
-"""The systems by name."""
+"""Name -> function that creates a system."""

@@ -1,4 +1,4 @@
-"""Reports of benchmarks: Markdown to read, files of values for plots, and on which machine."""
+"""Reports of benchmarks: Markdown tables, CSV files, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Any
 
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 
-COUNTED = ("converged", "acceptable", "other ends")
-"""The heads of the columns of :func:`counted`."""
+COUNTED = ("converged", "acceptable", "other status")
+"""Column heads of :func:`counted`."""
 
 
 def counted(codes: Iterable[str]) -> list[str]:
-    """Cells of a table: how many solves ended with each code of their checks, those of other ends by name."""
+    """Return the table cells with the number of solves by status code."""
     found = Counter(codes)
     others = ", ".join(f"{count} {code}" for code, count in found.most_common() if code not in COUNTED)
     return [str(found["converged"]), str(found["acceptable"]), others or "none"]
 
 
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table."""
+    """Format a Markdown table."""
     lines = [list(header), *(list(row) for row in rows)]
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def write_csv(path: Path, entries: list[Any]) -> None:
-    """One line for each entry, with the fields' names on top."""
+    """Write named tuples to a CSV file, with a header."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(entries[0]._fields)
@@ -39,7 +39,7 @@ def write_csv(path: Path, entries: list[Any]) -> None:
 
 
 def machine() -> str:
-    """The processor, its cores, and the compiler with the lanes that it has."""
+    """Describe processor, cores, SIMD lanes and compiler."""
     found = find_toolchain()
     return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {found.lanes} lanes, {found.version}"
 

@@ -1,4 +1,4 @@
-"""Wall-clock times for benchmarks: medians of several repetitions, each long enough for the clock."""
+"""Wall-clock times of benchmarks: medians over repetitions of a minimum duration."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-SHORTEST = 0.02  # [s] of one repetition
+MIN_TIME = 0.02  # [s] minimum duration of one repetition
 
 
-def median_time(function: Callable[[], Any], repetitions: int = 5, shortest: float = SHORTEST) -> float:
-    """Seconds of one call: the median over the repetitions, after one call that is not counted."""
+def median_time(function: Callable[[], Any], repetitions: int = 5, min_time: float = MIN_TIME) -> float:
+    """Return the median time of one call [s] over the repetitions, after a warm-up call."""
     function()
-    calls = max(1, round(shortest / max(_seconds(function, 1), 1e-9)))
+    calls = max(1, round(min_time / max(_seconds(function, 1), 1e-9)))
     return statistics.median(_seconds(function, calls) / calls for _ in range(repetitions))
 
 
@@ -27,7 +27,7 @@ def _seconds(function: Callable[[], Any], calls: int) -> float:
 
 
 def import_time(statement: str, repetitions: int = 5) -> float:
-    """Seconds that an import takes in a fresh interpreter, its own start not counted; the median of the repetitions."""
+    """Return the median time of an import in fresh interpreters [s], without their startup."""
     code = f"import time; t = time.perf_counter(); exec({statement!r}); print(time.perf_counter() - t)"
     command = [sys.executable, "-c", code]
     runs = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(repetitions)]

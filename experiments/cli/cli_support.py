@@ -1,4 +1,4 @@
-"""Shared by the commands: options, errors as sentences, warnings on the error stream.
+"""Helpers shared by the commands: options, error messages, warnings on the error stream, exit codes.
 
 Exit codes: 0 success, 1 failure, 2 invalid input; `trajopt solve` also has 3 for an acceptable solution.
 """
@@ -27,25 +27,28 @@ if TYPE_CHECKING:
     from trajopt.config.load import LoadedProblem
 
 FAILED, BAD_INPUT, ACCEPTABLE = 1, 2, 3
-LONG = 3.0
-"""Seconds of problem set-up before a progress line is printed."""
+SLOW = 3.0
+"""Problem set-up longer than this [s] prints a progress line."""
 
 
 def command(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a command: invalid input prints one sentence and exits with 2 (with --debug, the traceback), warnings print as
-    lines, Ctrl-C and SIGTERM exit with 1."""
+    """Decorate a command with error handling.
+
+    Invalid input prints one message and exits with 2; --debug prints the traceback. Warnings print as lines. Ctrl-C and
+    SIGTERM exit with 1.
+    """
 
     @click.option("--debug", is_flag=True, help="Print the traceback of an error.")
     @functools.wraps(function)
     def wrapped(*args: Any, debug: bool, **options: Any) -> Any:
         try:
-            with _warnings_as_lines(), _stopped_as_by_ctrl_c():
+            with _warnings_as_lines(), _sigterm_as_ctrl_c():
                 check_environment()
                 return function(*args, **options)
         except KeyboardInterrupt:
             click.echo(f"interrupted: `trajopt {function.__name__.removesuffix('_config')}` did not finish", err=True)
             raise click.exceptions.Exit(FAILED) from None
-        except BrokenPipeError:  # the reader has gone, as with `| head`: click ends quietly
+        except BrokenPipeError:  # the reader closed the pipe, as `| head` does: click exits without a message
             raise
         except Exception as error:
             if debug or not _is_bad_input(error):
@@ -56,7 +59,7 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def _stopped_as_by_ctrl_c() -> Iterator[None]:
+def _sigterm_as_ctrl_c() -> Iterator[None]:
     """Handle SIGTERM, which batch systems send, like Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():  # signals reach the main thread only
         yield
@@ -77,7 +80,7 @@ def _is_bad_input(error: Exception) -> bool:
 
 @contextmanager
 def content_checked(path: object) -> Iterator[None]:
-    """Report errors of values in the metadata of a solution file, whose sizes and kinds have been checked, as SolutionFileError."""
+    """Raise SolutionFileError for wrong values in the metadata of a solution file."""
     from trajopt import SolutionFileError
 
     try:
@@ -90,7 +93,7 @@ def content_checked(path: object) -> Iterator[None]:
 
 
 def fail(message: str) -> None:
-    """End with exit code 2."""
+    """Print an error message and exit with code 2."""
     click.echo(f"error: {shortened(message)}", err=True)
     raise click.exceptions.Exit(BAD_INPUT)
 
@@ -112,9 +115,9 @@ def _is_new(key: object) -> bool:
     context = click.get_current_context(silent=True)
     if context is None:
         return True
-    told = context.meta.setdefault(__name__, set())
-    new = key not in told
-    told.add(key)
+    printed = context.meta.setdefault(__name__, set())
+    new = key not in printed
+    printed.add(key)
     return new
 
 
@@ -163,7 +166,7 @@ solver_option = click.option("--solver", metavar="NAME", help="Solver; default: 
 
 
 def configured(path: str, overrides: Iterable[str] = (), **named: str | None) -> Config:
-    """Return the configuration with the overrides of the command line; named: urdf, backend, solver, out, verbosity."""
+    """Load a configuration with command-line overrides. named: values of urdf, backend, solver, out, verbosity."""
     from trajopt.config.config import load_config
 
     keys = {"urdf": "problem.robot", "backend": "backend.name", "solver": "solver.name"}
@@ -185,16 +188,16 @@ def problem_of(config: Config) -> LoadedProblem:
     """Build the problem of a configuration and print its warnings."""
     from trajopt.config.load import LoadedProblem
 
-    with told_when_long("setting up the problem (robot, shapes, guess) ..."):
+    with message_if_slow("setting up the problem (robot, shapes, guess) ..."):
         problem = LoadedProblem.of(config)
     warn(problem.task.warnings)
     return problem
 
 
 @contextmanager
-def told_when_long(sentence: str) -> Iterator[None]:
+def message_if_slow(sentence: str) -> Iterator[None]:
     """Print the sentence on the error stream if the block takes longer than :data:`LONG`."""
-    timer = threading.Timer(LONG, click.echo, (sentence,), {"err": True})
+    timer = threading.Timer(SLOW, click.echo, (sentence,), {"err": True})
     timer.daemon = True
     timer.start()
     try:
@@ -204,7 +207,7 @@ def told_when_long(sentence: str) -> Iterator[None]:
 
 
 @contextmanager
-def _told_if_interrupted(sentence: str) -> Iterator[None]:
+def _exit_if_interrupted(sentence: str) -> Iterator[None]:
     """On Ctrl-C, print a sentence and exit with 1."""
     try:
         yield
@@ -213,13 +216,13 @@ def _told_if_interrupted(sentence: str) -> Iterator[None]:
         raise click.exceptions.Exit(FAILED) from None
 
 
-def saved_before(folder: Path) -> AbstractContextManager[None]:
+def after_saving(folder: Path) -> AbstractContextManager[None]:
     """Context for reporting and drawing a saved solution: Ctrl-C prints a sentence and exits with 1."""
-    return _told_if_interrupted(
+    return _exit_if_interrupted(
         f"after the solution was saved in {folder}, before the report and the plots were complete"
     )
 
 
 def nothing_to_save(when: str) -> AbstractContextManager[None]:
     """Context without an iterate to save: Ctrl-C prints ``when`` and exits with 1."""
-    return _told_if_interrupted(f"{when}; nothing to save")
+    return _exit_if_interrupted(f"{when}; nothing to save")

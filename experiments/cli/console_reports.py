@@ -1,4 +1,4 @@
-"""Reports of solutions on the console, progress, and the best of several starts."""
+"""Solution reports on the console, progress bars, and multi-start solves."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import click
 
 from experiments.cli.cli_support import ACCEPTABLE, FAILED, warn
 
-MOST_LISTED = 8
-"""Starts of one optimum that are listed."""
-CUT = "interrupted starts"
-"""In the meta of the best of several starts, how many were interrupted."""
+MAX_LISTED_STARTS = 8
+"""Maximum number of starts listed for one optimum."""
+INTERRUPTED_STARTS = "interrupted starts"
+"""Key in ``Solution.meta`` with the number of interrupted starts."""
 
 if TYPE_CHECKING:
     from trajopt import Solution
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def print_report(solution: Solution) -> None:
-    """Print the report of a solution, its warnings to the error stream."""
+    """Print the report of a solution; warnings go to the error stream."""
     from trajopt.results.report import report_lines
 
     print_lines(report_lines(solution))
 
 
 def print_lines(lines: Sequence[Line]) -> None:
-    """Print lines of a report, its warnings to the error stream."""
+    """Print report lines; warnings go to the error stream."""
     for line in lines:
         if line.warning:
             warn([line.text])
@@ -41,19 +41,19 @@ def print_lines(lines: Sequence[Line]) -> None:
 
 
 def exit_code(status: Status) -> int:
-    """0 converged, 3 acceptable, 1 neither."""
+    """Return the exit code of a solve: 0 converged, 3 acceptable, 1 otherwise."""
     return 0 if status.success else ACCEPTABLE if status.acceptable else FAILED
 
 
-def warn_of_easier(solution: Solution) -> None:
-    """Warn of the easier problems that led to a solution and were not solved."""
+def warn_of_unsolved_relaxations(solution: Solution) -> None:
+    """Print a warning for each relaxed problem of a continuation that was not solved."""
     ends = enumerate(solution.meta.get("easier", ()), 1)
     warn(f"relaxed problem {number} was not solved: {end['status']}" for number, end in ends if not end["success"])
 
 
 @contextmanager
 def progress(total: int, what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on the error stream, while what is yielded is told how many of all are done."""
+    """Show a progress bar on the error stream; yields the function ``(done, total)`` that updates it."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -63,7 +63,7 @@ def progress(total: int, what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def best_of(problem: LoadedProblem, count: int) -> Solution:
-    """The best of the solutions from several starts, all local optima told."""
+    """Solve from ``count`` starts, print all local optima, and return the best solution."""
     from dataclasses import replace
 
     from experiments.analysis.starts import guesses
@@ -73,22 +73,28 @@ def best_of(problem: LoadedProblem, count: int) -> Solution:
     if task.easier:
         warn(["with --starts, relaxed problems are skipped"])
     starts = list(guesses(task, count))
-    with progress(count, "starts") as told:
-        found = multi_start(task.ocp, starts, settings.solver_options, told, settings.solver_name, check=False)
-    codes = Counter(str(s.code) for s in found.found.status).most_common()
+    with progress(count, "starts") as report_progress:
+        result = multi_start(
+            task.ocp, starts, settings.solver_options, report_progress, settings.solver_name, check=False
+        )
+    codes = Counter(str(s.code) for s in result.found.status).most_common()
     ends = ", ".join(f"{number} {code}" for code, number in codes)
-    click.echo(f"{count} starts, {found.found.meta['seconds']:.3f} s ({found.found.meta['how']}): {ends}")
-    distinct = "1 local optimum" if len(found.optima) == 1 else f"{len(found.optima)} distinct local optima"
-    click.echo(f"{distinct}, by {sum(o.times_found for o in found.optima)} of {count} starts")
-    for o in found.optima:
-        listed = ", ".join(str(i + 1) for i in o.starts[:MOST_LISTED])
-        more = ", ..." if o.times_found > MOST_LISTED else ""
-        often = "once" if o.times_found == 1 else f"{o.times_found} times"
-        click.echo(f"  cost {o.solution.cost:.10g}, found {often}, from start {listed}{more}")
+    click.echo(f"{count} starts, {result.found.meta['seconds']:.3f} s ({result.found.meta['how']}): {ends}")
+    distinct = "1 local optimum" if len(result.optima) == 1 else f"{len(result.optima)} distinct local optima"
+    click.echo(f"{distinct}, by {sum(o.times_found for o in result.optima)} of {count} starts")
+    for o in result.optima:
+        listed = ", ".join(str(i + 1) for i in o.starts[:MAX_LISTED_STARTS])
+        more = ", ..." if o.times_found > MAX_LISTED_STARTS else ""
+        frequency = "once" if o.times_found == 1 else f"{o.times_found} times"
+        click.echo(f"  cost {o.solution.cost:.10g}, found {frequency}, from start {listed}{more}")
     if "interrupted" in dict(codes):
-        if not math.isfinite(found.best.cost):
-            raise KeyboardInterrupt  # before any of them ended
+        if not math.isfinite(result.best.cost):
+            raise KeyboardInterrupt  # before the first start finished
         config = settings.resolved(task.resolved).as_dict()
-        facts = {"config": config, "solve_time": found.found.meta["seconds"], CUT: dict(codes)["interrupted"]}
-        return replace(found.best, meta={**found.best.meta, **facts})
-    return problem.solve(starts[found.best_start], report=False)
+        facts = {
+            "config": config,
+            "solve_time": result.found.meta["seconds"],
+            INTERRUPTED_STARTS: dict(codes)["interrupted"],
+        }
+        return replace(result.best, meta={**result.best.meta, **facts})
+    return problem.solve(starts[result.best_start], report=False)

@@ -17,7 +17,7 @@ NONE = "not installed"
 
 
 class Extra(NamedTuple):
-    """An optional package: of which extra, what it is for, and the command that gets it."""
+    """An optional package, its extra, its purpose, and its install command."""
 
     package: str
     extra: str
@@ -47,7 +47,7 @@ _INSTRUCTIONS = {2: "SSE2 or NEON", 4: "AVX2", 8: "AVX-512"}
 
 
 def version(package: str) -> str:
-    """The installed version of a distribution; cyipopt's with its IPOPT."""
+    """Return the installed version of a package; for cyipopt also the version of IPOPT."""
     try:
         found = metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -58,13 +58,13 @@ def version(package: str) -> str:
 def _ipopt_version() -> str:
     try:
         import cyipopt
-    except ImportError as error:  # built against a library that is gone
+    except ImportError as error:  # the IPOPT library it was built against is missing
         return f"(failed to load: {error})"
     return ".".join(map(str, getattr(cyipopt, "IPOPT_VERSION", ("of unknown version",))))
 
 
 def versions() -> Iterator[tuple[str, str]]:
-    """(name, version) of Python and of every package of interest."""
+    """Yield (name, version) of trajopt, Python, the core packages and the optional packages."""
     yield "trajopt", trajopt.__version__
     yield "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     for package in (*CORE, *(extra.package for extra in EXTRAS)):
@@ -72,7 +72,7 @@ def versions() -> Iterator[tuple[str, str]]:
 
 
 def compiler() -> Iterator[tuple[str, str]]:
-    """The compiler that kernels are built with, and what it makes of this machine."""
+    """Yield (name, value) of the C compiler: command, version, flags, SIMD width."""
     from dynamics_backends.compiled.runtime.toolchain import FLAGS, CompilerError, find_toolchain
 
     try:
@@ -87,7 +87,7 @@ def compiler() -> Iterator[tuple[str, str]]:
 
 
 def engine() -> Iterator[tuple[str, str]]:
-    """Threads, the C library, and the kernel cache."""
+    """Yield (name, value) of the compiled engine: threads, C library, kernel cache."""
     from dynamics_backends.compiled.runtime.memory import default_threads
 
     source = (
@@ -101,7 +101,7 @@ def engine() -> Iterator[tuple[str, str]]:
 
 
 def _library() -> str:
-    """The instruction set that the library of the package is loaded for, or why there is none."""
+    """Return the instruction set of the package's C library, or the reason why the library cannot be loaded."""
     try:
         from dynamics_backends.machine.library import chosen_instructions, lanes
 
@@ -111,7 +111,7 @@ def _library() -> str:
 
 
 def missing() -> Iterator[tuple[str, str]]:
-    """(package, how to get it) of the optional packages that are not there."""
+    """Yield (package, install command) of the missing optional packages."""
     for extra in EXTRAS:
         if version(extra.package) == NONE:
             yield extra.package, f"{extra.command}    ({extra.purpose}; extra [{extra.extra}])"
@@ -126,7 +126,7 @@ SECTIONS = {
 
 
 def report() -> list[str]:
-    """The lines of `trajopt doctor`."""
+    """Return the output lines of `trajopt doctor`."""
     lines: list[str] = []
     for title, section in SECTIONS.items():
         entries = list(section())

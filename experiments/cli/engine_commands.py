@@ -1,4 +1,4 @@
-"""The commands about the compiled engine and the installation: ops, doctor, cache, compile, export."""
+"""Commands of the compiled engine and the installation: ops, doctor, cache, compile, export."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ def compile_config(config: str, overrides: tuple[str, ...], urdf: str | None) ->
 
     settings = configured(config, overrides, urdf=urdf)
     try:
-        new = kernel_cache.compile_ahead(settings, shown)
+        new = kernel_cache.precompile(settings, compile_message)
     except CompilerError as error:
         fail(str(error))
     click.echo(
         f"{new} new kernels; {kernel_cache.contents()}"
         if new
-        else f"all kernels are in the cache; {kernel_cache.contents()}"
+        else f"all kernels are already cached; {kernel_cache.contents()}"
     )
 
 
@@ -112,7 +112,7 @@ def export(
 ) -> None:
     """Write C99 code for a controller without Python: dynamics, derivatives, integrator and one SLQ step of CONFIG.
 
-    The example is compiled and run before anything is written, where there is a C compiler.
+    If a C compiler is available, the example is compiled and run before any file is written.
     """
     from dynamics_backends.compiled.runtime.toolchain import has_compiler
     from trajopt import Solution
@@ -132,14 +132,14 @@ def export(
         (folder / file).write_text(text, encoding="utf-8")
     click.echo(f"written to {folder}: " + ", ".join(files))
     if costs is None:
-        click.echo("example: not run, there is no C compiler; its initial trajectory was computed in Python")
+        click.echo("example: not run, no C compiler found; its initial trajectory was computed in Python")
     else:
         click.echo(f"example: {len(costs)} SLQ steps in C, cost {costs[0]:.6g} -> {costs[-1]:.6g}")
 
 
 @contextmanager
-def shown(step: str, *, quiet: bool = False) -> Iterator[None]:
-    """Print a line on the error stream while code compiles; with ``quiet`` only after a second."""
+def compile_message(step: str, *, quiet: bool = False) -> Iterator[None]:
+    """Print a line on the error stream while code compiles; ``quiet``: only after one second."""
     from dynamics_backends.compiled.runtime import progress
 
     if not quiet:
@@ -149,7 +149,7 @@ def shown(step: str, *, quiet: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def shown_beside() -> Iterator[None]:
+def background_compile_messages() -> Iterator[None]:
     """Print a line on the error stream if background compilation takes more than a second."""
     from dynamics_backends.compiled.runtime import progress
 

@@ -41,7 +41,7 @@ def experiment(name: str, quick: bool, out: str, resume: bool) -> None:
 
 
 def _all(out: Path, quick: bool, resume: bool) -> None:
-    """Every experiment; one that cannot run for lack of an extra is told and left out of the page."""
+    """Run every experiment and write one page of reports. Experiments that need a missing extra are skipped with a message."""
     from experiments.papers.registry import STUDIES, study
     from experiments.papers.report import PAGE, conduct, is_done, page
 

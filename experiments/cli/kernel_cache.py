@@ -18,11 +18,11 @@ from experiments.analysis.environment import with_variable
 if TYPE_CHECKING:
     from trajopt.config.config import Config
 
-_OWN_FILE = re.compile(r"[0-9a-f]{32}\.(so|sha256|o|o\.sha256|known|texts|turn)")
+_CACHE_FILE = re.compile(r"[0-9a-f]{32}\.(so|sha256|o|o\.sha256|known|texts|turn)")
 
 
 class Contents(NamedTuple):
-    """The cache's own files in a folder. size: [bytes]; problem: why no kernel can be written there, or ''."""
+    """Cache files in a folder. size: [bytes]; problem: the reason why kernels cannot be written there, or ''."""
 
     folder: Path
     files: list[Path]
@@ -31,7 +31,7 @@ class Contents(NamedTuple):
 
     @property
     def kernels(self) -> int:
-        """The number of libraries."""
+        """Number of compiled libraries."""
         return sum(path.suffix == ".so" for path in self.files)
 
     def __str__(self) -> str:
@@ -40,30 +40,30 @@ class Contents(NamedTuple):
 
 
 def contents() -> Contents:
-    """The kernels in the cache."""
+    """List the files of the kernel cache."""
     folder = cache_folder()
-    own = [path for path in folder.iterdir() if _is_own(path)] if folder.is_dir() else []
+    own = [path for path in folder.iterdir() if _is_cache_file(path)] if folder.is_dir() else []
     return Contents(folder, sorted(own), sum(map(_size, own)), _problem(folder))
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file, none where another process has just removed it."""
+    """Return the size of a file [bytes], 0 if another process has just removed it."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
 
 
-def _is_own(path: Path) -> bool:
-    return _OWN_FILE.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
+def _is_cache_file(path: Path) -> bool:
+    return _CACHE_FILE.fullmatch(path.name) is not None and path.is_file() and not path.is_symlink()
 
 
 def _problem(folder: Path) -> str:
-    """Why no kernel can be written or read, found out by trying; nothing is left behind."""
+    """Return the reason why kernels cannot be written or read in a folder, or ''; tests with a temporary file."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     problem = problem_of(folder) if folder.is_dir() else ""
     if problem:
-        return f"not used, since {problem}; or set TRAJOPT_CACHE_DIR to a folder that others cannot write to"
+        return f"not used: {problem}; or set TRAJOPT_CACHE_DIR to a folder that others cannot write to"
     try:
         with tempfile.TemporaryFile(dir=existing):
             return ""
@@ -72,7 +72,7 @@ def _problem(folder: Path) -> str:
 
 
 def clear() -> Contents:
-    """Remove the cache's own files, and nothing else; returns what was removed."""
+    """Remove the cache files and no others; return the removed files."""
     remove_stale_files(cache_folder())
     before = contents()
     for path in before.files:
@@ -80,13 +80,13 @@ def clear() -> Contents:
     return before
 
 
-def cached_in(folder: Path) -> AbstractContextManager[None]:
-    """With another folder of compiled kernels."""
+def with_cache_folder(folder: Path) -> AbstractContextManager[None]:
+    """Use another folder as kernel cache inside the context."""
     return with_variable("TRAJOPT_CACHE_DIR", folder)
 
 
-def compile_ahead(config: Config, progress: Callable[[str], AbstractContextManager] = nullcontext) -> int:
-    """Build all kernels that `solve` needs for a configuration on the compiled engine; returns how many were new.
+def precompile(config: Config, progress: Callable[[str], AbstractContextManager] = nullcontext) -> int:
+    """Build all kernels that `solve` needs for a configuration; return the number of new kernels.
 
     ``progress`` is entered with the name of each step. Raises CompilerError.
     """

@@ -1,4 +1,4 @@
-"""The command `trajopt keys`: the keys of a configuration file, as in the reference."""
+"""The command `trajopt keys`: the keys of configuration files."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def keys(name: str | None) -> None:
     if name is None:
         _names()
         return
-    told: set[object] = set()
+    printed: set[object] = set()
     for table in tables_of(name):
         click.echo(f"[{table.path}]")
-        if table.kind in told:
+        if table.kind in printed:
             click.echo("  as above\n")
             continue
-        told.add(table.kind)
+        printed.add(table.kind)
         if table.path in ("problem", "solver") and name != "time":
             click.echo(f'name = "{name}"')
         _table(table.kind)
@@ -48,13 +48,13 @@ def _names() -> None:
     from trajopt.config.registry import PROBLEMS
     from trajopt.solvers.registry import SOLVERS
 
-    found: dict[str, Iterable[str]] = {
+    sections: dict[str, Iterable[str]] = {
         "problems": PROBLEMS,
         "solvers": SOLVERS,
         "other tables": OTHERS,
         "bundled configurations (usable by name in every command)": bundled_names(),
     }
-    for what, names in found.items():
+    for what, names in sections.items():
         click.echo(f"{what}:\n{click.wrap_text('  '.join(names), WIDTH, '  ', '  ')}")
     click.echo("`trajopt keys NAME` lists the keys of a problem, a solver or a table")
 

@@ -14,6 +14,7 @@ from experiments.cli.cli_support import (
     ACCEPTABLE,
     BAD_INPUT,
     FAILED,
+    after_saving,
     backend_option,
     command,
     config_argument,
@@ -21,14 +22,13 @@ from experiments.cli.cli_support import (
     nothing_to_save,
     problem_of,
     results_folder,
-    saved_before,
     set_option,
     solver_option,
     urdf_option,
     warn,
 )
-from experiments.cli.console_reports import CUT, best_of, exit_code, print_report
-from experiments.cli.engine_commands import COMMANDS, shown_beside
+from experiments.cli.console_reports import INTERRUPTED_STARTS, best_of, exit_code, print_report
+from experiments.cli.engine_commands import COMMANDS, background_compile_messages
 from experiments.cli.experiment_command import experiment
 from experiments.cli.keys_command import keys
 from experiments.cli.replan_command import replan
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from trajopt.config.task import Task
     from trajopt.view.watch import Watch
 
-WORTH_A_LINE = 1.0
-"""Seconds of compilation from which on the console mentions it."""
+REPORTED_COMPILE_TIME = 1.0
+"""Compilation longer than this [s] prints a line."""
 COMPARISON_FILES = ("comparison.md", "comparison.csv", "comparison.png")
 
 
@@ -98,22 +98,22 @@ def solve(config: str, overrides: tuple[str, ...], wait: bool, **named: Any) -> 
     if settings.replan is not None:
         warn([f"{config} is meant for `trajopt replan`; this solves its problem once, from the start"])
     waits = wait or settings.backend.engine == "compiled"
-    with starting("compiled" if waits else environment.start("at once")), ExitStack() as told:
+    with starting("compiled" if waits else environment.start("at once")), ExitStack() as messages:
         if settings.output.verbosity:
-            told.enter_context(shown_beside())
-        _solve(settings, told, **named)
+            messages.enter_context(background_compile_messages())
+        _solve(settings, messages, **named)
 
 
 def _solve(
     settings: Config,
-    told: ExitStack,
+    messages: ExitStack,
     warm_start: str | None,
     starts: int,
     animate: bool,
     viewed: bool,
     video: str | None,
 ) -> None:
-    """told: what is told until there is a solution."""
+    """Set up and solve the problem; save, report and draw the solution. messages: contexts to close after the solve."""
 
     from trajopt import ConsoleTable, StatusCode
     from trajopt.config import build
@@ -136,27 +136,29 @@ def _solve(
         if starts > 1:
             solution = best_of(problem if guess is None else problem.starting_at(guess), starts)
         else:
-            table: Any = _to_whoever_reads(ConsoleTable(verbosity=settings.output.verbosity))
-            told_to = table if watch is None else _both(table, watch)
-            solution = problem.solve(guess, told_to, report=False)
-    told.close()
+            table: Any = _ignore_closed_pipe(ConsoleTable(verbosity=settings.output.verbosity))
+            callback = table if watch is None else _both(table, watch)
+            solution = problem.solve(guess, callback, report=False)
+    messages.close()
     written = save(solution, task, settings)
-    with saved_before(settings.directory):
+    with after_saving(settings.directory):
         print_report(solution)
         if solution.status.code == StatusCode.INTERRUPTED:
             saved = "the best iterate" if solution.iterations else "only the initial guess"
             click.echo(f"Interrupted: saved {saved}.")
-        elif CUT in solution.meta:
-            click.echo(f"Interrupted: {solution.meta[CUT]} starts unfinished; saved the best finished one.")
+        elif INTERRUPTED_STARTS in solution.meta:
+            click.echo(
+                f"Interrupted: {solution.meta[INTERRUPTED_STARTS]} starts unfinished; saved the best finished one."
+            )
         draw(solution, task, settings, written, animate, drawer)
     if video is not None:
         from experiments.cli.view_command import write_video
-        from experiments.view.shown import of_task
+        from experiments.view.scenes import task_scene
 
-        write_video(Path(video), of_task(solution, task, settings.as_dict()), "visual")
+        write_video(Path(video), task_scene(solution, task, settings.as_dict()), "visual")
     if watch is not None:
         _wait(watch, solution, task, settings)
-    if code := FAILED if CUT in solution.meta else exit_code(solution.status):
+    if code := FAILED if INTERRUPTED_STARTS in solution.meta else exit_code(solution.status):
         raise click.exceptions.Exit(code)
 
 
@@ -164,34 +166,34 @@ def _watch(settings: Config, task: Task, guess: Guess | None) -> Watch:
     from experiments.view.iterates import watch_task
 
     watch = watch_task(task, task.guess if guess is None else guess, settings.as_dict())
-    click.echo(f"the iterates are shown at {watch.viewer.url}")
+    click.echo(f"iterates: {watch.viewer.url}")
     return watch
 
 
 def _both(*callbacks: Callable[[IterationRecord], None]) -> Callable[[IterationRecord], None]:
-    def tell(record: IterationRecord) -> None:
+    def call(record: IterationRecord) -> None:
         for callback in callbacks:
             callback(record)
 
-    return tell
+    return call
 
 
-def _to_whoever_reads(callback: Callable[[IterationRecord], None]) -> Callable[[IterationRecord], None]:
-    """The callback, which may print where nobody reads any more: the solve goes on, and is saved."""
+def _ignore_closed_pipe(callback: Callable[[IterationRecord], None]) -> Callable[[IterationRecord], None]:
+    """Wrap a printing callback: a closed output pipe does not stop the solve."""
 
-    def tell(record: IterationRecord) -> None:
+    def call(record: IterationRecord) -> None:
         with suppress(BrokenPipeError):
             callback(record)
 
-    return tell
+    return call
 
 
 def _wait(watch: Watch, solution: Solution, task: Task, settings: Config) -> None:
-    """Show the solution in the place of the iterates, until Ctrl-C."""
-    from experiments.view.shown import of_task
+    """Show the solution instead of the iterates until Ctrl-C."""
+    from experiments.view.scenes import task_scene
 
-    watch.finish(of_task(solution, task, settings.as_dict()).motions[0])
-    click.echo(f"the solution is at {watch.viewer.url}; Ctrl-C ends the view")
+    watch.finish(task_scene(solution, task, settings.as_dict()).motions[0])
+    click.echo(f"solution: {watch.viewer.url} (stop with Ctrl-C)")
     watch.wait()
 
 
@@ -204,17 +206,17 @@ def _warn_of_findings(problem: LoadedProblem, guess: Guess | None) -> None:
 
 
 def _make_ready(task: Task, settings: Config) -> None:
-    """Compile what a solve needs that waits, and say so where it takes a while; a later solve finds it in the cache."""
+    """Compile the kernels of a solve unless it starts with NumPy; print a line if this takes more than a second."""
     from dynamics_backends.registry import engine_in_use
-    from experiments.cli.engine_commands import shown
+    from experiments.cli.engine_commands import compile_message
     from trajopt.config.build import make_ready
     from trajopt.stage.start import starts_at_once
 
     if starts_at_once() or engine_in_use(settings.backend.engine) != "compiled":
         return
-    with shown("kernels of the problem", quiet=True):
+    with compile_message("kernels of the problem", quiet=True):
         elapsed = make_ready(settings, task)
-    if elapsed > WORTH_A_LINE:
+    if elapsed > REPORTED_COMPILE_TIME:
         click.echo(f"kernels compiled in {elapsed:.1f} s and cached for later runs")
 
 
@@ -234,10 +236,10 @@ def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
     problem = problem_of(configured(config, overrides, urdf=urdf))
     task, ocp = problem.task, problem.ocp
     sizes = f"nx = {ocp.manifold.nx}, ndx = {ocp.manifold.ndx}, nu = {ocp.nu}"
-    lasts = f"{ocp.times_of(task.start.xs)[-1]:.6g} s"
+    duration = f"{ocp.times_of(task.start.xs)[-1]:.6g} s"
     if ocp.in_scaled_time:
-        lasts = f"free duration ({lasts} in the guess)"
-    click.echo(f"{ocp.name}: {ocp.horizon} knots, {lasts}, {sizes}")
+        duration = f"free duration ({duration} in the guess)"
+    click.echo(f"{ocp.name}: {ocp.horizon} knots, {duration}, {sizes}")
     if ocp.model is not None:
         click.echo(ocp.model.describe())
     click.echo("cost terms: " + ", ".join(dict.fromkeys(term.name for term in ocp.terms())))
@@ -278,8 +280,8 @@ def check(config: str, overrides: tuple[str, ...], urdf: str | None, points: int
         lines.append(line)
     compared = [line for line in lines if line.error is not None]
     failed = [line for line in compared if not line.passed]
-    most = worst(lines)
-    click.echo(f"worst: {most}" if most else "nothing to compare")
+    worst_check = worst(lines)
+    click.echo(f"worst: {worst_check}" if worst_check else "nothing to compare")
     if any(line.left_out for line in lines):
         click.echo("--whole also compares the omitted derivatives")
     if failed:
@@ -357,7 +359,7 @@ def compare(
 
 
 def _write_comparison(folder: Path, runs: Sequence[Run], title: str) -> list[Path]:
-    """Print the table and write the files; those with curves only where a run has some."""
+    """Print the comparison table and write table, CSV and plot; return the written paths."""
     from trajopt.comparison.compare import Comparison
 
     comparison = Comparison(tuple(runs), title)
@@ -369,14 +371,14 @@ def _write_comparison(folder: Path, runs: Sequence[Run], title: str) -> list[Pat
 
 
 def _with_progress(items: Any, total: int) -> Iterator[Any]:
-    """The items, counted on the error stream."""
+    """Yield the items with a progress bar on the error stream."""
     from rich.console import Console
     from rich.progress import track
 
     yield from track(items, "solving", total, console=Console(stderr=True), transient=True)
 
 
-# -- the others -----------------------------------------------------------------------------------------------
+# -- other commands --------------------------------------------------------------------------------------------
 
 for engine_command in COMMANDS:
     main.add_command(engine_command)

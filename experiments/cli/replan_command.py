@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 REFRESH = 0.1
 """Seconds between two updates of the progress bar."""
-MOST_FAILED = 0.5
+MAX_FAILED_FRACTION = 0.5
 """Fraction of failed solves above which a run counts as failed."""
-FAR = 0.1
-"""Smallest distance to the goal [m] above which a goal of a failed run may be out of reach."""
+UNREACHED = 0.1
+"""If a failed run never comes closer to its goal than this [m], the report suggests that the goal is out of reach."""
 
 
 @click.command()
@@ -87,7 +87,7 @@ def replan(
 
 
 def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> None:
-    from experiments.cli.console_reports import warn_of_easier
+    from experiments.cli.console_reports import warn_of_unsolved_relaxations
     from experiments.replan.run import CONFIG_FILE, FIRST_PLAN_FILE, INSTEAD_OF, is_plan, setup, simulate
     from trajopt.config.toml_text import to_toml
     from trajopt.replanning.run_log import ACCOUNT_FILE, ARRAYS_FILE
@@ -95,16 +95,16 @@ def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> Non
     folder = results_folder(config.directory, (CONFIG_FILE, FIRST_PLAN_FILE, ARRAYS_FILE, ACCOUNT_FILE))
     start = setup(config)
     warn(start.task.warnings)
-    warn_of_easier(start.first)
-    if not is_plan(start.first):
-        warn([f"the first plan did not converge: {start.first.status}"])
-    if failed := start.first.meta.get(INSTEAD_OF):
+    warn_of_unsolved_relaxations(start.first_plan)
+    if not is_plan(start.first_plan):
+        warn([f"the first plan did not converge: {start.first_plan.status}"])
+    if failed := start.first_plan.meta.get(INSTEAD_OF):
         warn([f"solver {failed['solver']} failed, auto computed the first plan: {failed['status']}"])
     live = _live(start) if viewed else None
     with _progress(config.replan.duration) as on_tick:
         log = simulate(start, on_tick, realtime=realtime, watch=live)
-    log.meta = {"plant": config.replan.plant.kind, "realtime": realtime, "first plan": str(start.first.status)}
-    written = [start.first.save(folder / FIRST_PLAN_FILE), folder / CONFIG_FILE]
+    log.meta = {"plant": config.replan.plant.kind, "realtime": realtime, "first plan": str(start.first_plan.status)}
+    written = [start.first_plan.save(folder / FIRST_PLAN_FILE), folder / CONFIG_FILE]
     written[1].write_text(to_toml(config.as_dict()), encoding="utf-8")
     try:
         _finish(start, log, folder, written)
@@ -116,17 +116,17 @@ def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> Non
 def _live(start: Setup) -> LiveRun:
     from experiments.view.live import LiveRun
 
-    live = LiveRun(start.task, start.first, start.config.as_dict())
+    live = LiveRun(start.task, start.first_plan, start.config.as_dict())
     click.echo(f"viewer: {live.url}")
     return live
 
 
 def _show(start: Setup, log: RunLog, live: LiveRun | None, video: str | None) -> None:
-    """Write the video of the whole run, and show the run in the browser."""
+    """Write a video of the run, and show the run in the browser."""
     from experiments.cli.view_command import show_in_window, write_video
-    from experiments.view.live import of_run
+    from experiments.view.live import run_scene
 
-    scene = of_run(start.task, start.first, log, start.config.as_dict())
+    scene = run_scene(start.task, start.first_plan, log, start.config.as_dict())
     if video is not None:
         write_video(Path(video), scene, "visual")
     if live is not None:
@@ -139,20 +139,20 @@ def _replay(folder: Path, out: str | None) -> None:
     from experiments.replan.run import replay
 
     with _progress(None) as on_tick:
-        found = replay(folder, on_tick)
-    if found.difference == 0.0:
-        click.echo(f"replay identical to {folder}: {len(found.log.times)} ticks, {len(found.log.solves)} solves")
+        repeated = replay(folder, on_tick)
+    if repeated.difference == 0.0:
+        click.echo(f"replay identical to {folder}: {len(repeated.log.times)} ticks, {len(repeated.log.solves)} solves")
     else:
-        click.echo(f"replay differs from {folder}: states by up to {found.difference:.3g}", err=True)
+        click.echo(f"replay differs from {folder}: states by up to {repeated.difference:.3g}", err=True)
     if out is not None:
-        _finish(found.setup, found.log, results_folder(Path(out)), [])
-    if found.difference != 0.0:
+        _finish(repeated.setup, repeated.log, results_folder(Path(out)), [])
+    if repeated.difference != 0.0:
         raise click.exceptions.Exit(FAILED)
 
 
-RECEDES = (
-    "the end of a receding horizon moves on with time, and so does a goal that has a weight there alone: give the goal a running "
-    "weight (problem.weights.goal of an arm), or set replan.horizon = 'shrinking'"
+RECEDING_GOAL = (
+    "goal not reached: a terminal weight moves away with the end of a receding horizon; give the goal a running weight "
+    "(problem.weights.goal of an arm), or set replan.horizon = 'shrinking'"
 )
 
 
@@ -163,26 +163,26 @@ def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> Non
     from trajopt.replanning.run_log import EventKind
 
     numbers = statistics(start, log)
-    for line in told(numbers):
+    for line in statistics_lines(numbers):
         click.echo(line)
     for sentence in [] if start.config.replan.goal.term else start.task.outcome(log.xs[-1]):
         click.echo(sentence)
     if start.config.replan.horizon == "receding" and not start.config.replan.goal.term and start.task.missed(log.xs):
-        click.echo(RECEDES)
+        click.echo(RECEDING_GOAL)
     for sentence in start.task.commands(log.xs, log.times):
         click.echo(sentence)
-    amiss = list(amiss_in(start, log, numbers))
-    warn(amiss)
+    failures = list(run_failures(start, log, numbers))
+    warn(failures)
     written = [*written, *log.save(folder, numbers)]
     if start.config.output.plots:
         written += [*plot_run(start, log, folder), _page(start, log, folder)]
     click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
-    if amiss or log.count(EventKind.PLANT_DIVERGED) or log.count(EventKind.INTERRUPTED):
+    if failures or log.count(EventKind.PLANT_DIVERGED) or log.count(EventKind.INTERRUPTED):
         raise click.exceptions.Exit(FAILED)
 
 
-def amiss_in(start: Setup, log: RunLog, numbers: Mapping[str, Any]) -> Iterator[str]:
-    """Yield falls, and the first failure if most solves failed.
+def run_failures(start: Setup, log: RunLog, numbers: Mapping[str, Any]) -> Iterator[str]:
+    """Yield messages about falls, and about failed solves if more than half failed.
 
     numbers: see :func:`experiments.replan.run.statistics`.
     """
@@ -190,33 +190,33 @@ def amiss_in(start: Setup, log: RunLog, numbers: Mapping[str, Any]) -> Iterator[
 
     yield from start.task.fallen(log.xs, log.times)
     failed = log.count(EventKind.FAILED_SOLVE)
-    if failed > MOST_FAILED * len(log.solves):
+    if failed > MAX_FAILED_FRACTION * len(log.solves):
         first = next(event for event in log.events if event.kind is EventKind.FAILED_SOLVE)
         yield f"{failed} of {len(log.solves)} solves failed, the first at {first.time:.3f} s: {first.message}"
         nearest = numbers.get("distance to the goal [m]", {}).get("least", 0.0)
-        if nearest > FAR:
+        if nearest > UNREACHED:
             yield f"the smallest distance to the goal was {nearest:.3g} m: it may be out of reach; move it closer to the robot"
 
 
 def _page(start: Setup, log: RunLog, folder: Path) -> Path:
-    """The page with the robot as it looks, where its file shows it and the extra view is there; else with a stick figure."""
+    """Write the animation page: the robot's shapes if available (extra [view]), else a stick figure."""
     from experiments.plots.replanning_animation import write_animation
-    from experiments.view.shown import can_be_shown
+    from experiments.view.scenes import has_link_shapes
 
     path = folder / "animation.html"
-    if not can_be_shown(start.task.ocp.model):
+    if not has_link_shapes(start.task.ocp.model):
         return write_animation(path, start, log)
-    from experiments.view.live import of_run
+    from experiments.view.live import run_scene
     from trajopt.view.page import write_page
 
-    scene = of_run(start.task, start.first, log, start.config.as_dict())
+    scene = run_scene(start.task, start.first_plan, log, start.config.as_dict())
     notes = [f"{len(log.events)} events", *(f"{e.time:.3f} s: {e.kind}" for e in log.events)] if log.events else []
     warn(write_page(path, scene.motions, scene.marks, notes=notes)[1])
     return path
 
 
-def told(numbers: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one line per entry."""
+def statistics_lines(numbers: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one output line per statistic."""
     width = max(map(len, numbers), default=0) + 2
     for key, value in numbers.items():
         if isinstance(value, Mapping):
@@ -230,7 +230,7 @@ def _number(value: Any) -> str:
 
 @contextmanager
 def _progress(duration: float | None) -> Iterator[Callable[[float], None]]:
-    """A bar of simulated time on the error stream."""
+    """Progress bar of simulated time on the error stream."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -241,13 +241,13 @@ def _progress(duration: float | None) -> Iterator[Callable[[float], None]]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
-        line, looked = bar.add_task("run", total=duration), 0.0
+        line, refreshed = bar.add_task("run", total=duration), 0.0
 
         def on_tick(t: float) -> None:
-            nonlocal looked
+            nonlocal refreshed
             now = time.perf_counter()
-            if now - looked > REFRESH:
-                looked = now
+            if now - refreshed > REFRESH:
+                refreshed = now
                 bar.update(line, completed=t, refresh=True)
 
         yield on_tick

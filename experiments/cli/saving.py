@@ -1,4 +1,4 @@
-"""Files that a solve writes: solution, settings, plots, HTML page."""
+"""Output files of a solve: solution, settings, plots, HTML page."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 SOLUTION_FILE, CONFIG_FILE, DRAWING_LOG = "solution.npz", "config.toml", "drawing.log"
 NOTEBOOK = "JPY_PARENT_PID"
-"""A variable of a kernel of Jupyter, whose cells give their commands a terminal, and whose next cell shows the pictures."""
+"""Environment variable of a Jupyter kernel. Its cells have a terminal, but the next cell shows the plots."""
 
 
-def is_drawn_aside(settings: Config) -> bool:
-    """True if pictures are drawn in the background: for someone at a terminal."""
+def draws_in_background(settings: Config) -> bool:
+    """True if plots are drawn in a background process: in a terminal, outside notebooks."""
     return settings.output.plots and sys.stdout.isatty() and NOTEBOOK not in os.environ
 
 
 def drawer_for(task: Task, settings: Config) -> Drawer | None:
-    """A process that gets ready to draw while the problem is solved; None where nobody waits for pictures."""
-    if not settings.output.plots or is_drawn_aside(settings):
+    """Start a process that prepares plotting during the solve; None if plots are off or drawn in the background."""
+    if not settings.output.plots or draws_in_background(settings):
         return None
     from experiments.plots.drawer import ready_to_draw
 
@@ -38,7 +38,7 @@ def drawer_for(task: Task, settings: Config) -> Drawer | None:
 
 
 def save(solution: Solution, task: Task, settings: Config) -> list[Path]:
-    """Write a solution and its settings into the folder of the results."""
+    """Write a solution and its settings to the output folder; return the paths."""
     from trajopt.config.toml_text import to_toml
 
     solved, config = settings.directory / SOLUTION_FILE, settings.directory / CONFIG_FILE
@@ -55,8 +55,8 @@ def draw(
     animate: bool = False,
     drawer: Drawer | None = None,
 ) -> None:
-    """Draw a solution that is written, and tell all that is in the folder of the results."""
-    folder, later = settings.directory, is_drawn_aside(settings)
+    """Plot a saved solution, and print all files in the output folder."""
+    folder, later = settings.directory, draws_in_background(settings)
     if settings.output.plots and not later:
         drawn = None if drawer is None else drawer.draw(folder / SOLUTION_FILE, folder)
         written += _drawn_here(solution, folder, task) if drawn is None else drawn
@@ -64,7 +64,7 @@ def draw(
         written.append(animation(solution, folder, task))
     click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
     if later:
-        _draw_aside(folder)
+        _draw_in_background(folder)
 
 
 def _drawn_here(solution: Solution, folder: Path, task: Task) -> list[Path]:
@@ -73,8 +73,8 @@ def _drawn_here(solution: Solution, folder: Path, task: Task) -> list[Path]:
     return plot_solution(solution, folder, task)
 
 
-def _draw_aside(folder: Path) -> None:
-    """Draw a saved solution in a process of its own, for someone who waits for the command line."""
+def _draw_in_background(folder: Path) -> None:
+    """Plot a saved solution in a separate process, so that the command returns at once."""
     with (folder / DRAWING_LOG).open("w") as log:
         command = [
             sys.executable,
@@ -90,15 +90,15 @@ def _draw_aside(folder: Path) -> None:
 
 
 def animation(solution: Solution, folder: Path, task: Task) -> Path:
-    """The page with the robot as it looks, where its file shows it and the extra view is there; else with a stick figure."""
+    """Write the animation page: the robot's shapes if available (extra [view]), else a stick figure."""
     from experiments.plots.animation import FILE, write_animation
-    from experiments.view.shown import can_be_shown, of_task
+    from experiments.view.scenes import has_link_shapes, task_scene
 
-    if not can_be_shown(task.ocp.model):
+    if not has_link_shapes(task.ocp.model):
         return write_animation(folder / FILE, solution, task)
     from trajopt.view.page import write_page
 
-    scene = of_task(solution, task, solution.meta.get("config"))
+    scene = task_scene(solution, task, solution.meta.get("config"))
     path, missing = write_page(folder / FILE, scene.motions, scene.marks)
     warn(missing)
     return path

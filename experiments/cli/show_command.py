@@ -95,13 +95,13 @@ def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None
 def _draw_geometry(model: Model, folder: Path) -> None:
     from experiments.plots.robot_picture import draw_shapes
 
-    name = re.sub(r"[^\w.-]+", "_", f"{model.name}_geometry.png")  # robots are called anything
+    name = re.sub(r"[^\w.-]+", "_", f"{model.name}_geometry.png")  # robot names may contain any characters
     warn(draw_shapes(folder / name, model))
     click.echo(f"written to {folder}: {name}")
 
 
 def _describe_robot(robot: str) -> Model:
-    """Print its bodies and joints, its frames, the notes of its file, and warnings."""
+    """Print the bodies, joints and frames of a robot, the notes of its file, and warnings; return the model."""
     from problems.robots import load_robot
 
     with warnings.catch_warnings(record=True) as caught:
@@ -114,7 +114,7 @@ def _describe_robot(robot: str) -> Model:
 
 
 def _frame_lines(model: Model) -> list[str]:
-    """A table of the frames: place in the world at the neutral configuration, joints under the link that they move."""
+    """Return a table of frames with world poses at the neutral configuration; joints equal to a link's frame are omitted."""
     import numpy as np
 
     from dynamics_backends.rigid_body.algorithms import kinematics
@@ -129,9 +129,7 @@ def _frame_lines(model: Model) -> list[str]:
         body = model.body_names[frame.body] if frame.body >= 0 else "world"
         numbers = [f"{round(float(value), 4) + 0.0:.4f}" for value in (*p, *rpy_angles(R))]
         rows.append([frame.name, frame.kind, body, *numbers])
-    title = (
-        "frames in the world with all joints at 0; a joint that is not listed is the frame of the link that it moves:"
-    )
+    title = "frames in the world with all joints at 0; an unlisted joint has the frame of the link that it moves:"
     return [title, *table_lines(rows)]
 
 

@@ -112,16 +112,16 @@ def _run(config: Config, **options: Any) -> None:
         raise click.exceptions.Exit(FAILED) from None
     config_of_all = replace(config, sweep=replace(config.sweep, n=max(found.n, config.sweep.n)))
     (folder / CONFIG_FILE).write_text(to_toml(config_of_all.as_dict()), encoding="utf-8")
-    there = sum(before)
-    if there == config.sweep.n:
-        click.echo(f"all {there} rows were solved before")
-    elif there:
-        click.echo(f"{there} rows were solved before, {config.sweep.n - there} now")
+    solved_before = sum(before)
+    if solved_before == config.sweep.n:
+        click.echo(f"all {solved_before} rows were already solved")
+    elif solved_before:
+        click.echo(f"{solved_before} rows were already solved, {config.sweep.n - solved_before} now")
     if found.n > config.sweep.n:
         unsolved = found.n - len(found.finished)
         rest = f", {unsolved} of them not solved yet: use --n {found.n}" if unsolved else ""
         click.echo(f"the dataset has {found.n} rows; --n {config.sweep.n} does not remove any{rest}")
-    for line in told(found):
+    for line in summary_lines(found):
         click.echo(line)
     if config.output.plots:
         from experiments.plots.sweep_plots import plot_sweep
@@ -132,7 +132,7 @@ def _run(config: Config, **options: Any) -> None:
         raise click.exceptions.Exit(FAILED)
 
 
-def told(found: Sweep) -> Iterator[str]:
+def summary_lines(found: Sweep) -> Iterator[str]:
     """Yield the number of solved rows, their medians, and the most frequent failure reasons."""
     table = found.scalars()
     solved = table[table["success"]]
@@ -147,7 +147,7 @@ def told(found: Sweep) -> Iterator[str]:
 
 @contextmanager
 def _progress(total: int) -> Iterator[tuple[Callable[[Progress], None], list[int]]]:
-    """Progress bar of rows on the error stream, and a list that receives the number of rows solved before."""
+    """Progress bar on the error stream; yields its callback and a list that receives the number of rows solved earlier."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TextColumn, TimeRemainingColumn
 

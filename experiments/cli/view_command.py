@@ -11,13 +11,13 @@ import click
 from experiments.cli.cli_support import command, content_checked, fail, results_folder, warn
 
 if TYPE_CHECKING:
-    from experiments.view.shown import Shown
+    from experiments.view.scenes import ViewerScene
     from trajopt import Solution
     from trajopt.view.surfaces import Geometry
 
 
 PICTURES = (".png", ".jpg")
-"""Kinds of pictures by the ends of their names."""
+"""File suffixes of pictures."""
 
 
 @click.command()
@@ -31,7 +31,7 @@ PICTURES = (".png", ".jpg")
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 accepts other machines."
 )
-@click.option("--token", help="Ask a browser for this token; 'random' makes one. The printed address has it.")
+@click.option("--token", help="Token required from browsers; 'random' generates one. The printed address contains it.")
 @command
 def view(
     solutions: tuple[str, ...],
@@ -45,7 +45,7 @@ def view(
     token: str | None,
 ) -> None:
     """Show saved SOLUTIONS in 3D; the second and later ones are transparent."""
-    from experiments.view.shown import shown
+    from experiments.view.scenes import solutions_scene
     from trajopt import Solution
 
     if screenshot is not None:
@@ -56,7 +56,7 @@ def view(
         require_video(Path(video))
     loaded: list[Solution] = [Solution.load(path) for path in solutions]
     with content_checked(", ".join(solutions)):
-        scene = shown(loaded, guess)
+        scene = solutions_scene(loaded, guess)
     warn(scene.warnings)
     if screenshot is not None:
         from experiments.plots.robot_picture import draw_poses
@@ -75,14 +75,14 @@ def view(
 
 
 def require_picture(path: Path) -> None:
-    """Exit with code 2 unless a picture of this name can be written."""
+    """Exit with code 2 if the path is not a valid picture file."""
     if path.suffix.lower() not in PICTURES:
         fail(f"--screenshot {path}: the file name must end in {' or '.join(PICTURES)}")
     results_folder(path.parent, (path.name,), "--screenshot")
 
 
 def require_video(path: Path) -> None:
-    """Exit with code 2 unless a video of this name can be written."""
+    """Exit with code 2 if the path is not a valid video file."""
     from trajopt.view.video import require_film
 
     try:
@@ -92,7 +92,7 @@ def require_video(path: Path) -> None:
     results_folder(path.parent, (path.name,), "--video")
 
 
-def write_video(path: Path, scene: Shown, geometry: Geometry) -> None:
+def write_video(path: Path, scene: ViewerScene, geometry: Geometry) -> None:
     """Write a video and print its path."""
     from trajopt.view.video import write_film
 
@@ -101,7 +101,7 @@ def write_video(path: Path, scene: Shown, geometry: Geometry) -> None:
 
 
 def show_in_window(
-    scene: Shown,
+    scene: ViewerScene,
     geometry: Geometry = "visual",
     host: str = "127.0.0.1",
     port: int = 8080,

@@ -1,1 +1,1 @@
-"""The tables and figures of the papers, and what goes beyond them: `trajopt experiment NAME`, one folder for each paper."""
+"""Reproductions of tables and figures of papers, and further experiments: `trajopt experiment NAME`, one folder per paper."""

@@ -1,7 +1,7 @@
-"""Solver, Hessian, integrator and derivatives of an experiment's solves, fixed by the experiment itself.
+"""Solver, Hessian, integrator and derivative method of an experiment.
 
-Configs change their solver over time. An experiment states its own, sets every key of it, and compares them with those
-that ran: a report cannot name another solver than the one that it measured.
+Bundled configurations change their solver over time. An experiment therefore sets its own method and checks that the solve used it:
+a report always names the solver that it measured.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 from trajopt import Solution
 
 JUMP = "jump"
-"""Scheme of stages without duration, such as impacts: they integrate nothing."""
+"""Name of the integrator of stages without duration, such as impacts."""
 
 
-class AnotherMethod(RuntimeError):
-    """A solve ran with another solver, Hessian, integrator or derivative method than the experiment names."""
+class WrongMethod(RuntimeError):
+    """A solve used another solver, Hessian, integrator or derivative method than the experiment names."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """The settings that an experiment names. options: of the solver, beside its Hessian."""
+    """Solver settings of an experiment. options: further solver options."""
 
     solver: str
     hessian: str
@@ -31,7 +31,7 @@ class Method:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def overrides(self) -> list[str]:
-        """Settings for :func:`load_config`; they replace the solver table of the config."""
+        """Return overrides for :func:`load_config` that replace the solver table of the configuration."""
         table = {"name": self.solver, "hessian": self.hessian, **self.options}
         solver = ", ".join(f"{key}={_toml(value)}" for key, value in table.items())
         return [
@@ -41,7 +41,7 @@ class Method:
         ]
 
     def require(self, solution: Solution) -> Solution:
-        """The solution, if this method found it. Raises AnotherMethod."""
+        """Return the solution. Raises WrongMethod if another method computed it."""
         named = {"hessian": self.hessian, "integrator": self.integrator, "derivatives": self.derivatives}
         return require(solution, solver=self.solver, **named)
 
@@ -51,16 +51,16 @@ class Method:
 
 
 def require(solution: Solution, **named: str) -> Solution:
-    """The solution, if what ran is what is named, by the keys of :func:`ran`. Raises AnotherMethod."""
+    """Return the solution. Raises WrongMethod if an entry of :func:`ran` differs from the named one."""
     found = ran(solution)
     if wrong := [key for key in named if found[key] != named[key]]:
         names, others = (", ".join(f"{key} {which[key]}" for key in wrong) for which in (named, found))
-        raise AnotherMethod(f"the experiment names {names}; {others} ran")
+        raise WrongMethod(f"the experiment names {names}; {others} ran")
     return solution
 
 
 def ran(solution: Solution) -> dict[str, str]:
-    """Solver, Hessian, integrator, derivative method and engine of a solution, as its records and metadata hold them."""
+    """Return solver, Hessian, integrator, derivative method and engine of a solution, from its history and metadata."""
     meta = solution.meta
     hessians = dict.fromkeys(r.hessian for r in solution.history)
     return {

@@ -1,7 +1,4 @@
-"""The published figures, each with the experiment that sets ours beside it, or why none does.
-
-``what`` begins the name of the comparison in the experiment's report.  ``why``: for figures without an experiment.
-"""
+"""List of the published figures, each with its experiment, or with the reason why none reproduces it."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from experiments.papers.study import Comparison
 
 
 class Figure(NamedTuple):
-    """One published figure."""
+    """A published figure. what: start of the comparison's name in the report; why: reason for a missing experiment."""
 
     paper: str
     what: str
@@ -62,28 +59,30 @@ def _singh() -> Iterable[Figure]:
         for shape, slope in zip(("chain", "binary tree"), pair, strict=True):
             yield Figure(paper, f"order of {method}, {shape}", f"{slope:.2f}", "second-order-growth")
     for shape in ("chain", "binary tree"):
-        yield Figure(paper, f"ID, {shape}: the others by the closed form", "more than 10 x", "second-order-growth")
-    yield Figure(paper, "FD, chain: chain rule by FD-1", "more than 1 x", "second-order-growth")
+        yield Figure(paper, f"ID, {shape}: other methods / closed form", "more than 10 x", "second-order-growth")
+    yield Figure(paper, "FD, chain: chain rule / FD-1", "more than 1 x", "second-order-growth")
     accuracies = {"ID": "closed form as chain rule < FD-2 < FD-1", "FD": "chain rule < closed form < FD-1"}
     for kind, accuracy in accuracies.items():
         yield Figure(paper, f"worst RMSRE of second-order {kind}", accuracy, "second-order-errors")
-        what = f"mean RMSRE of second-order {kind}, trees by chains"
+        what = f"mean RMSRE of second-order {kind}, trees / chains"
         yield Figure(paper, what, "trees below chains", "second-order-errors")
     for method in ("FD-1", "FD-2"):
         yield Figure(paper, f"best steps of {method}", "one range for nearly all sizes", "difference-steps")
     for term in ("inner", "outer"):
         for avx in ("AVX on", "AVX off"):
             yield Figure(paper, f"{term} term, {avx}", "plotted", "tensor-products")
-        yield Figure(paper, f"{term} term: AVX off by AVX on", "plotted", "tensor-products")
+        yield Figure(paper, f"{term} term: AVX off / AVX on", "plotted", "tensor-products")
     yield Figure(paper, "C code of second-order ID", "AD: millions of lines, 12 MB", "code-size")
     why = "plotted only; its crossovers depend on the machine, and those of chains are compared"
     yield Figure(paper, "inner and outer terms of binary trees (fig. 14)", "plotted", None, why)
-    why = "the text at hand lacks the ratio; the loops over three bodies, the faster ones there, are those of this library"
+    why = (
+        "the available text lacks the ratio; this library has the loops over three bodies, the faster ones in the paper"
+    )
     yield Figure(paper, "loops over three bodies by loops over two", "faster", None, why)
     why = "of an earlier version, other processor; the rows of fig. 10 and 19 hold the later figures"
     yield Figure(paper, "a quadruped, conference version", "51 us; 1.5 to 3 x AD", None, why)
-    why = "C++ on both sides there; from Python in the same run by the experiment peers"
-    yield Figure(paper, "first order beside Pinocchio", "up to 1.4 x", None, why)
+    why = "C++ for both in the paper; the experiment peers compares both from Python in the same run"
+    yield Figure(paper, "first order compared with Pinocchio", "up to 1.4 x", None, why)
 
 
 def _astudillo() -> Iterable[Figure]:
@@ -103,13 +102,13 @@ def _astudillo() -> Iterable[Figure]:
         yield Figure(paper, f"divisions of J_FD analytic, {robot}", numbers, "operation-counts")
     yield Figure(paper, "all functions, ABB Yumi", "2,416 to 99,890", "operation-counts")
     for kind, saved, native in (("FD", "58 %", "2.35 x"), ("ID", "21 %", "1.42 x")):
-        yield Figure(paper, f"J_{kind}: time that closed forms save against AD as C", saved, "jacobian-times")
-        yield Figure(paper, f"J_{kind}: Pinocchio's own by generated code", native, "jacobian-times")
+        yield Figure(paper, f"J_{kind}: time saved by closed forms against AD as C", saved, "jacobian-times")
+        yield Figure(paper, f"J_{kind}: Pinocchio's own code / generated code", native, "jacobian-times")
     times = {("FD", "analytic"): 84.33, ("FD", "AD"): 58.84, ("ID", "analytic"): 56.76, ("ID", "AD"): 38.31}
     for (kind, how), t in times.items():
         yield Figure(paper, f"Hessian of lambda' {kind}, {how}", f"{t} us", "hessian-times")
     for form, ratio in (("OCP-FD", 1.29), ("OCP-ID", 1.09)):
-        what = f"{form}: time with AD by that with closed forms, QPs by qrqp"
+        what = f"{form}: time with AD / time with closed forms, QPs by qrqp"
         yield Figure(paper, what, f"{ratio} x", "contour-times")
     for kind in ("FD", "ID"):
         yield Figure(paper, f"AD of AD below AD of the closed form, {kind}", "both figures", "hessian-times")
@@ -118,26 +117,24 @@ def _astudillo() -> Iterable[Figure]:
 def _giftthaler() -> Iterable[Figure]:
     paper = "Giftthaler 2017"
     for form in ("in loops", "generated"):
-        yield Figure(paper, f"analytic L'L by Auto-Diff codegen, {form}", "1.1 x", "torque-derivative")
-        yield Figure(
-            paper, f"naive analytic inverse by Auto-Diff codegen, {form}", "more than 7 x", "torque-derivative"
-        )
-    yield Figure(paper, "Num-Diff by Auto-Diff codegen", "the slowest of all", "torque-derivative")
+        yield Figure(paper, f"analytic L'L / Auto-Diff codegen, {form}", "1.1 x", "torque-derivative")
+        yield Figure(paper, f"naive analytic inverse / Auto-Diff codegen, {form}", "more than 7 x", "torque-derivative")
+    yield Figure(paper, "Num-Diff / Auto-Diff codegen", "the slowest of all", "torque-derivative")
     yield Figure(paper, "difference of Auto-Diff and analytic", "< 1e-13", "torque-derivative")
     yield Figure(paper, "difference of Num-Diff", "about 1e-6", "torque-derivative")
     for quantity, mode in {"forward dynamics": "forward", "inverse dynamics": "reverse", "feet": "forward"}.items():
-        yield Figure(paper, f"{quantity}: Num-Diff by AD as C", "10 to 40 x", "derivative-modes")
+        yield Figure(paper, f"{quantity}: Num-Diff / AD as C", "10 to 40 x", "derivative-modes")
         yield Figure(paper, f"{quantity}: the faster mode", mode, "derivative-modes")
     for way in ("pseudo-inverse", "elimination"):
-        yield Figure(paper, f"free-base ID, {way}: Num-Diff by AD as C", "n/a (eq. 12 to 15)", "derivative-modes")
+        yield Figure(paper, f"free-base ID, {way}: Num-Diff / AD as C", "n/a (eq. 12 to 15)", "derivative-modes")
     for task in ("trot", "gallop"):
         yield Figure(paper, f"{task}: time of an iteration", "up to 5 x", "slq-gaits")
         yield Figure(paper, f"{task}: iterations of SLQ", "15 to 50", "slq-gaits")
-    yield Figure(paper, "planning, 1 threads: Num-Diff by Auto-Diff", "2 x", "replanning-times")
+    yield Figure(paper, "planning, 1 threads: Num-Diff / Auto-Diff", "2 x", "replanning-times")
     yield Figure(paper, "IPOPT iterations of replanning", "13 to 15", "replanning-times")
     yield Figure(paper, "replanning with generated derivatives, longest", "below 50 ms", "replanning-times")
     yield Figure(paper, "the arm keeps clear of the sphere", "shown on the robot", "avoiding-arm")
-    why = "another robot and processor, horizon of 0.5 s; rates of replanning here: python -m experiments.benchmark_replanning"
+    why = "another robot and processor, horizon of 0.5 s; our replanning rates: python -m experiments.benchmark_replanning"
     yield Figure(paper, "NMPC of a later paper (Neunert 2018)", "up to 190 Hz", None, why)
     why = "the duration of whole solves of SLQ on that machine; times and numbers of iterations are above"
     yield Figure(paper, "SLQ, absolute", "more than a minute saved", None, why)
@@ -146,10 +143,10 @@ def _giftthaler() -> Iterable[Figure]:
 
 
 FIGURES: tuple[Figure, ...] = (*_kudruss(), *_singh(), *_astudillo(), *_giftthaler())
-"""All of them."""
+"""All published figures."""
 
 
 def missing(experiment: str, comparisons: Iterable[Comparison]) -> list[Figure]:
-    """The figures of an experiment that none of its comparisons is about."""
+    """Return the figures of an experiment that its comparisons lack."""
     named = [c.what for c in comparisons]
     return [f for f in FIGURES if f.experiment == experiment and not any(what.startswith(f.what) for what in named)]

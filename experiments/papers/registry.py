@@ -1,4 +1,4 @@
-"""The experiments by name; a module is imported with its experiment."""
+"""Registry of experiments by name; modules are imported on demand."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ PAPERS = {
     "kudruss_2019": {
         "derivative-accuracy": "errors of derivatives on both cart-pendulums (Kudruss 2019, fig. 1)",
         "directions-cost": "cost of derivatives over the number of directions (Kudruss 2019, fig. 2)",
-        "lifting-convergence": "SQP on the lifting problem by exact and by differenced derivatives (Kudruss 2019, fig. 3)",
+        "lifting-convergence": "SQP on the lifting problem with exact and finite-difference derivatives (Kudruss 2019, fig. 3)",
     },
     "singh_2023": {
         "second-order-growth": "time of second derivatives over the number of bodies (Singh 2023, fig. 7, 8, 16-18, table III)",
-        "second-order-robots": "time of second derivatives of robots beside AD (Singh 2023, fig. 10, 19)",
+        "second-order-robots": "time of second derivatives of robots, compared with AD (Singh 2023, fig. 10, 19)",
         "second-order-errors": "errors of second derivatives over the number of bodies (Singh 2023, fig. 11, 12, 20)",
         "difference-steps": "step sizes of differences for second derivatives (Singh 2023, fig. 21-23)",
-        "tensor-products": "products of tensors and matrices beside recursions, AVX on and off (Singh 2023, fig. 14, 15)",
+        "tensor-products": "products of tensors and matrices, compared with recursions, AVX on and off (Singh 2023, fig. 14, 15)",
         "code-size": "size of generated code for second derivatives (Singh 2023, fig. 9)",
     },
     "astudillo_2021": {
@@ -28,26 +28,26 @@ PAPERS = {
         "contour-times": "contour following with AD and with closed derivatives (Astudillo 2021, fig. 2)",
     },
     "giftthaler_2017": {
-        "torque-derivative": "HyQ's derivative in its torques by five methods (Giftthaler 2017, fig. 1)",
-        "derivative-modes": "HyQ's derivatives by differences and by AD, forward and reverse (Giftthaler 2017, fig. 2, eq. 12-15)",
+        "torque-derivative": "derivative of HyQ's accelerations in the torques by five methods (Giftthaler 2017, fig. 1)",
+        "derivative-modes": "HyQ's derivatives by differences, forward and reverse AD (Giftthaler 2017, fig. 2, eq. 12-15)",
         "slq-gaits": "SLQ on HyQ's trot and gallop with numeric and generated derivatives (Giftthaler 2017, fig. 3)",
         "replanning-times": "planning and replanning of an arm by multiple shooting (Giftthaler 2017, fig. 5)",
-        "avoiding-arm": "the arm that avoids a moving sphere in pictures (Giftthaler 2017, fig. 6)",
+        "avoiding-arm": "images of an arm that avoids a moving sphere (Giftthaler 2017, fig. 6)",
     },
     "beyond": {
         "solver-matrix": "iterations and time over derivatives, solvers and engines on six problems",
         "local-convergence": "orders of convergence of DDP, SLQ and SQP near a solution",
-        "second-order-price": "the price of second order: first order and contraction beside first order",
-        "peers": "derivatives and solves beside the peers, one thread each",
+        "second-order-price": "cost of second order: first order with contraction, relative to first order",
+        "peers": "derivatives and solves compared with other libraries, one thread each",
     },
 }
-"""Folder: name: what it shows. The module has the name with underscores, a constant SOURCE, and ``run(quick)``."""
+"""Folder -> name -> description. Each module is named after its experiment and has SOURCE and ``run(quick)``."""
 STUDIES = {name: what for named in PAPERS.values() for name, what in named.items()}
-"""All of them, in this order."""
+"""Name -> description of all experiments, in order."""
 
 
 def study(name: str) -> Study:
-    """The experiment of this name. Raises UnknownName."""
+    """Return the experiment of a name. Raises UnknownName."""
     if name not in STUDIES:
         raise unknown_name("experiment", name, STUDIES)
     folder = next(folder for folder, named in PAPERS.items() if name in named)

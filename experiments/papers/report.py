@@ -1,4 +1,4 @@
-"""The report of an experiment: data.csv, picture.png, report.md; and one page of all of them."""
+"""Report of an experiment: data.csv, picture.png, report.md; and one HTML page of all reports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from experiments.papers.study import Comparison, Outcome, Study
 
 DATA, PICTURE, REPORT, DONE = "data.csv", "picture.png", "report.md", "done.json"
 PAGE = "report.html"
-LEFT_OUT, NOT_COMPUTED = "left out of quick runs", "not computed by this run"
-SHARED = "Other programs shared the cores: compare ratios within this run, not times with those of other machines."
+LEFT_OUT, NOT_COMPUTED = "omitted in quick runs", "not computed in this run"
+SHARED = "Other programs shared the cores: compare ratios within this run, not times with other machines."
 _HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; font-size: 13px; }} td, th {{ border: 1px solid #ccd; padding: 2px 8px; text-align: left; }}
@@ -30,7 +30,7 @@ img {{ max-width: 100%; }} h1 {{ font-size: 1.4rem; border-top: 2px solid #1f5fa
 
 
 def conduct(study: Study, folder: Path, quick: bool) -> Outcome:
-    """Run an experiment and write its files into a folder. A quick run compares nothing: its figures are of short problems."""
+    """Run an experiment and write its files into a folder. Quick runs use short problems and make no comparisons."""
     began = time.perf_counter()
     outcome = study.run(quick)
     seconds = time.perf_counter() - began
@@ -47,7 +47,7 @@ def conduct(study: Study, folder: Path, quick: bool) -> Outcome:
 
 
 def is_done(folder: Path, quick: bool) -> bool:
-    """True if the folder holds the finished report of such a run."""
+    """True if the folder contains a finished report of this kind of run."""
     try:
         return json.loads((folder / DONE).read_text(encoding="utf-8"))["quick"] == quick
     except (OSError, ValueError, KeyError, TypeError):
@@ -55,7 +55,7 @@ def is_done(folder: Path, quick: bool) -> bool:
 
 
 def write_csv(path: Path, outcome: Outcome) -> None:
-    """All rows, with all digits."""
+    """Write all rows with full precision."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(outcome.rows[0]))
         writer.writeheader()
@@ -63,16 +63,16 @@ def write_csv(path: Path, outcome: Outcome) -> None:
 
 
 def markdown(study: Study, outcome: Outcome, quick: bool, seconds: float) -> str:
-    """The report as text, beginning with the verdict."""
+    """Return the report as Markdown; the summary comes first."""
     kind = "quick run: fewer points, not for conclusions" if quick else "full run"
     day = datetime.date.today().isoformat()
     cores, running = os.cpu_count() or 1, load()
-    beside = "" if running is None else f" for {running:.1f} running processes on average"
+    load_text = "" if running is None else f" for {running:.1f} running processes on average"
     python = f"Python {platform.python_version()}"
-    machine = f"{processor()}, {cores} cores{beside}, {python}; {day}, {kind}, {seconds:.0f} s"
+    machine = f"{processor()}, {cores} cores{load_text}, {python}; {day}, {kind}, {seconds:.0f} s"
     parts = [
         f"# {study.title}",
-        verdict(outcome.comparisons, outcome.reference),
+        summary(outcome.comparisons, outcome.reference),
         f"{study.source} ({machine}.)",
         f"![picture]({PICTURE})",
     ]
@@ -83,7 +83,7 @@ def markdown(study: Study, outcome: Outcome, quick: bool, seconds: float) -> str
 
 
 def processor() -> str:
-    """The processor's name, or its architecture where the system does not say it."""
+    """Return the processor's name, or its architecture if the system has no name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -93,18 +93,18 @@ def processor() -> str:
 
 
 def load() -> float | None:
-    """Mean number of processes that could run in the last 15 minutes; None on systems that do not count them."""
+    """Return the mean number of runnable processes in the last 15 minutes, or None if unavailable."""
     try:
         return os.getloadavg()[2]
     except (AttributeError, OSError):
         return None
 
 
-def verdict(comparisons: Sequence[Comparison], reference: str = "published") -> str:
-    """Rows with a claim that fails; else the statement that all hold. Rows without claims do not count."""
+def summary(comparisons: Sequence[Comparison], reference: str = "published") -> str:
+    """List the rows with failed claims, or state that all claims hold. Rows without claims are only counted."""
     compared = [c for c in comparisons if c.claims]
     left = len(comparisons) - len(compared)
-    rest = f" {left} of {len(comparisons)} rows have nothing to compare with." if left else ""
+    rest = f" {left} of {len(comparisons)} rows cannot be compared." if left else ""
     if not comparisons:
         return "Nothing is published to compare with."
     if not compared:
@@ -112,16 +112,16 @@ def verdict(comparisons: Sequence[Comparison], reference: str = "published") -> 
     parts = [
         f"**{head}: {'; '.join(rows)}.**"
         for head, rows in (
-            (f"Worse here than {reference}", [c.what for c in compared if c.worse]),
+            (f"Worse than {reference}", [c.what for c in compared if c.worse]),
             (f"Different from {reference}", [c.what for c in compared if c.different]),
         )
         if rows
     ]
-    return (" ".join(parts) or f"Nothing here is worse than {reference}.") + rest
+    return (" ".join(parts) or f"Nothing is worse than {reference}.") + rest
 
 
 def table(comparisons: Iterable[Comparison], reference: str = "published") -> str:
-    """Figures of the reference and ours; a failed claim is named in the row."""
+    """Return a Markdown table of published figures and ours; rows name their failed claims."""
     rows = [(c.what, c.published, _flag(c) + c.ours, c.why) for c in comparisons]
     return "\n".join(
         [f"| what | {reference} | ours | remark |", "|---|---|---|---|", *("| " + " | ".join(r) + " |" for r in rows)]
@@ -131,11 +131,11 @@ def table(comparisons: Iterable[Comparison], reference: str = "published") -> st
 def _flag(c: Comparison) -> str:
     if not c.failed:
         return ""
-    return f"**{'worse' if c.worse else 'different'}** (not so here: {'; '.join(f.text for f in c.failed)}): "
+    return f"**{'worse' if c.worse else 'different'}** (failed claims: {'; '.join(f.text for f in c.failed)}): "
 
 
 def page(folders: Sequence[Path], title: str) -> str:
-    """One self-contained page of the reports in these folders, pictures included."""
+    """Return one self-contained HTML page of the reports in these folders, with pictures."""
     from markdown_it import MarkdownIt
 
     render = MarkdownIt("commonmark", {"html": False}).enable("table").render

@@ -1,4 +1,4 @@
-"""Results of an experiment: numbers, a picture, and published figures beside ours."""
+"""Result types of experiments: data, plots, and comparisons with published figures."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ GIFTTHALER = "M. Giftthaler et al., Automatic differentiation of rigid body dyna
 
 @dataclass(frozen=True)
 class Claim:
-    """A published statement, and whether it holds here.
+    """A published statement. holds: True if our results confirm it.
 
-    text: the statement, in the words of the report. only_differs: a failure means another result, not a worse one.
+    text: the statement in the report. only_differs: a failure means a different result, not a worse one.
     """
 
     text: str
@@ -29,10 +29,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A row of the report: published figures beside ours.
+    """One row of a report: published figures and ours.
 
-    claims: every published statement about this row; empty where nothing can be compared. why: the reason for a
-    difference, or for a figure that is missing (n/a).
+    claims: published statements about this row; empty if nothing can be compared. why: the reason for a difference or a missing
+    figure (n/a).
     """
 
     what: str
@@ -43,17 +43,17 @@ class Comparison:
 
     @property
     def failed(self) -> list[Claim]:
-        """The claims that do not hold."""
+        """Claims that do not hold."""
         return [c for c in self.claims if not c.holds]
 
     @property
     def worse(self) -> bool:
-        """True where a claim fails to our disadvantage."""
+        """True if a failed claim means a worse result."""
         return any(not c.only_differs for c in self.failed)
 
     @property
     def different(self) -> bool:
-        """True where claims fail, none of them to our disadvantage."""
+        """True if claims fail, but none means a worse result."""
         return bool(self.failed) and not self.worse
 
 
@@ -61,8 +61,8 @@ class Comparison:
 class Outcome:
     """Results of an experiment.
 
-    rows: the lines of data.csv, all with the same keys. draw: writes the picture. remarks: sentences of the report. reference:
-    the source of the figures that ours are compared with.
+    rows: lines of data.csv, all with the same keys. draw: writes the plot. remarks: sentences of the report. reference:
+    source of the figures in the comparison.
     """
 
     rows: Sequence[Mapping[str, Any]]
@@ -74,7 +74,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Study:
-    """An experiment. source: paper and figure. run(quick): quick runs take seconds and show fewer points."""
+    """An experiment. source: paper and figure. run(quick): runs it; quick runs take seconds and have fewer points."""
 
     name: str
     title: str
@@ -83,5 +83,5 @@ class Study:
 
 
 def times(value: float) -> str:
-    """A ratio as text."""
+    """Format a ratio."""
     return f"{value:.2g} x" if value < 100 else f"{value:.0f} x"

@@ -1,8 +1,7 @@
-"""A motion as one web page that moves: a stick figure from the side and from a view that turns, without a network.
+"""Animation of a motion as one self-contained HTML page: a stick figure in a side view and a rotatable view.
 
-A robot is drawn by the origins of its joints: a line from each body's joint to its child's, a plate through the joints of
-a body that carries three or more, and a line to the end of each last link (a foot, the frame of the task, or the farthest
-frame).  Contacts show their forces.
+Lines connect the joint origins of parents and children. A body with three or more child joints is drawn as a plate. Each last
+link ends at a foot, at the task's frame, or at its farthest frame. Arrows show contact forces.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Model
 from experiments.plots.animation_page import PAGE
-from experiments.view.shown import on_the_clock
+from experiments.view.scenes import with_motion_times
 from problems.legged.gaits.gait_analysis import contact_forces, contacts
 from trajopt import Solution
 from trajopt.config.task import Task
 
 FRAME_RATE = 50.0
-"""Pictures per second at most; the page shows those between two knots as they are at the earlier one."""
+"""Maximum frame rate [Hz]; the page holds each knot until the next one."""
 SHORT = 1e-3
 """Lines shorter than this [m] are not drawn."""
 DIGITS = 4
-"""Digits after the point of the coordinates [m] in the page."""
+"""Decimal places of coordinates [m] in the page."""
 FILE = "animation.html"
 
 Place = tuple[int, tuple[float, float, float]]
@@ -37,8 +36,10 @@ Place = tuple[int, tuple[float, float, float]]
 
 
 class Skeleton(NamedTuple):
-    """places: points of bodies. lines: pairs of them. plates: three or more of them each, in order around their middle.
-    ends: name -> point, the tips of the figure."""
+    """Stick figure. places: points on bodies; lines: pairs of point indices; plates: polygons of point indices.
+
+    ends: name -> point index of the tips.
+    """
 
     places: list[Place]
     lines: list[tuple[int, int]]
@@ -47,7 +48,7 @@ class Skeleton(NamedTuple):
 
 
 def skeleton(model: Model, ends: tuple[str, ...] = ()) -> Skeleton:
-    """The stick figure of a model; ends: frames that matter. Raises UnknownName for a frame that it does not have."""
+    """Build the stick figure of a model. ends: frames that must be tips. Raises UnknownName for an unknown frame."""
     places: list[Place] = [(b, (0.0, 0.0, 0.0)) for b in range(model.nb)]
     children = [[c for c in range(model.nb) if model.parent[c] == b] for b in range(model.nb)]
     carried = [b for b in range(model.nb) if len(children[b]) >= 3]
@@ -65,7 +66,7 @@ def skeleton(model: Model, ends: tuple[str, ...] = ()) -> Skeleton:
 def _rooted(
     model: Model, places: list[Place], lines: list[tuple[int, int]]
 ) -> tuple[list[Place], list[tuple[int, int]]]:
-    """With the points of the world from which joints start that can leave it."""
+    """Add a world point and a line for each root joint, except that of a floating base."""
     for b in range(model.nb):
         if model.parent[b] < 0 and not (b == 0 and model.floating_base):
             lines = [*lines, (len(places), b)]
@@ -74,7 +75,7 @@ def _rooted(
 
 
 def _around(model: Model, joints: list[int]) -> list[int]:
-    """Joints of one body in order of their angle about the middle, in the plane that they span best."""
+    """Sort joints of one body by their angle about the mean position, in the best-fitting plane."""
     p = model.placement_p[joints] - model.placement_p[joints].mean(axis=0)
     plane = np.linalg.svd(p)[2][:2]
     angles = np.arctan2(p @ plane[1], p @ plane[0])
@@ -84,7 +85,7 @@ def _around(model: Model, joints: list[int]) -> list[int]:
 def _tips(
     model: Model, children: list[list[int]], ends: tuple[str, ...]
 ) -> list[tuple[str, int, tuple[float, float, float]]]:
-    """The named frames, and of last links without one the farthest frame, else the center of mass."""
+    """Return the tips: the named frames; for other last links the farthest frame, else the center of mass."""
     found = []
     for name in dict.fromkeys(ends):
         frame = model.frames[model.frame_id(name)]
@@ -113,33 +114,33 @@ def positions(model: Model, places: list[Place], q: Array) -> Array:
 
 
 def write_animation(path: Path, solution: Solution, task: Task) -> Path:
-    """The page of a solution. Raises ValueError for a task without a robot."""
+    """Write the animation page of a solution. Raises ValueError for a task without a robot."""
     model = task.ocp.model
     if model is None:
         raise ValueError(f"{task.ocp.name} has no robot to show")
-    scene = scene_of(on_the_clock(solution, task), task)
+    scene = scene_of(with_motion_times(solution, task), task)
     title = escape(f"{task.ocp.name}: {model.name}")
-    # "</" would end the script wherever it stands, also in a name
+    # "</" would end the script, even inside a name
     data = json.dumps(scene, separators=(",", ":")).replace("</", "<\\/")
     path.write_text(PAGE.replace("@TITLE@", title).replace("@SCENE@", data), encoding="utf-8")
     return path
 
 
 def scene_of(solution: Solution, task: Task) -> dict[str, Any]:
-    """What the page draws, as plain values; coordinates in axes whose third points up."""
+    """Return the data of the page as JSON values; coordinates with z up."""
     model, feet = task.ocp.model, task.feet
     assert model is not None
     ends = (*feet, *([] if task.frame is None else [task.frame]))
     figure = skeleton(model, ends)
-    shown = _pictures(solution.times)
+    knots = _frame_knots(solution.times)
     upright = _upright(model.gravity)
-    points = positions(model, figure.places, solution.xs[shown, : model.nq]) @ upright.T
-    forces = _forces(solution, task, figure.ends, shown, upright)
-    touching = _touching(solution, task, shown)
+    points = positions(model, figure.places, solution.xs[knots, : model.nq]) @ upright.T
+    forces = _forces(solution, task, figure.ends, knots, upright)
+    touching = _touching(solution, task, knots)
     trail = 0 if model.floating_base else figure.ends.get(task.frame or "", len(figure.places) - 1)
     return {
-        "times": _rounded(solution.times[shown]),
-        "points": _rounded(points.reshape(len(shown), -1)),
+        "times": _rounded(solution.times[knots]),
+        "points": _rounded(points.reshape(len(knots), -1)),
         "lines": figure.lines,
         "plates": figure.plates,
         "joints": list(range(model.nb)),
@@ -154,25 +155,25 @@ def scene_of(solution: Solution, task: Task) -> dict[str, Any]:
     }
 
 
-def _pictures(times: Array) -> Array:
-    """The knots that are shown: the last before each tick of the frame rate, and both ends."""
+def _frame_knots(times: Array) -> Array:
+    """Return the knots of the animation: the last knot before each frame time, and the first and last knot."""
     ticks = np.arange(times[0], times[-1], 1.0 / FRAME_RATE)
     chosen = np.searchsorted(times, ticks + 1e-9 * times[-1], side="right") - 1
     return np.unique(np.r_[chosen, len(times) - 1])
 
 
 def _upright(gravity: Array) -> Array:
-    """The rotation (3, 3) that turns the axis nearest to up, z or else y, into z."""
+    """Return the rotation (3, 3) that maps the upward axis (y or z) to z."""
     if abs(gravity[1]) > abs(gravity[2]):
         return np.array([[1.0, 0.0, 0.0], [0.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
     return np.eye(3)
 
 
 def _forces(
-    solution: Solution, task: Task, ends: Mapping[str, int], shown: Array, upright: Array
+    solution: Solution, task: Task, ends: Mapping[str, int], knots: Array, upright: Array
 ) -> list[dict[str, Any]]:
-    """Contact forces at points of the figure."""
-    knots = np.minimum(shown, len(solution.us) - 1)
+    """Return the contact forces at the tips of the figure."""
+    knots = np.minimum(knots, len(solution.us) - 1)
     found = contact_forces(task.ocp, solution.xs, solution.us)
     return [
         {"at": ends[name], "values": _rounded((force[knots] @ upright.T).ravel(), 1)}
@@ -181,10 +182,10 @@ def _forces(
     ]
 
 
-def _touching(solution: Solution, task: Task, shown: Array) -> list[list[int]]:
+def _touching(solution: Solution, task: Task, knots: Array) -> list[list[int]]:
     if not task.feet:
         return []
-    knots = np.minimum(shown, len(solution.us) - 1)
+    knots = np.minimum(knots, len(solution.us) - 1)
     return contacts(task.ocp, task.feet, solution.xs, solution.us)[knots].astype(int).tolist()
 
 

@@ -1,4 +1,4 @@
-"""The web page of :mod:`experiments.plots.animation`: @TITLE@ and @SCENE@ are filled in."""
+"""HTML template of :mod:`experiments.plots.animation` with the placeholders @TITLE@ and @SCENE@."""
 
 PAGE = r"""<!DOCTYPE html>
 <html lang="en">
@@ -51,7 +51,7 @@ function axes(azimuth, elevation) {
 }
 const dot = (a, p) => a[0] * p[0] + a[1] * p[1] + a[2] * p[2];
 
-// All points of all pictures lie in this box.
+// Bounding box of all points in all frames.
 const box = { low: [Infinity, Infinity, Infinity], high: [-Infinity, -Infinity, -Infinity] };
 for (const picture of scene.points)
   picture.forEach((c, i) => { box.low[i % 3] = Math.min(box.low[i % 3], c); box.high[i % 3] = Math.max(box.high[i % 3], c); });
@@ -60,7 +60,7 @@ if (scene.goal) scene.goal.forEach((c, i) => { box.low[i] = Math.min(box.low[i],
 const middle = box.low.map((c, i) => 0.5 * (c + box.high[i]));
 const floor = scene.ground ? 0 : box.low[2];
 
-function cell() {  // the side of a square of the grid: 1, 2 or 5 times a power of ten, about a tenth of the scene
+function cell() {  // grid spacing: 1, 2 or 5 times a power of ten, about a tenth of the scene
   const raw = Math.max(box.high[0] - box.low[0], box.high[1] - box.low[1], box.high[2] - box.low[2], 0.1) / 8;
   const power = 10 ** Math.floor(Math.log10(raw));
   return power * [1, 2, 5, 10].find(k => k * power >= raw);
@@ -131,7 +131,7 @@ class View {
     if (scene.goal) this.dot(scene.goal, 5, COLORS.goal);
     if (element("forces").checked) scene.forces.forEach(f => this.force(at(f.at), f.values.slice(3 * k, 3 * k + 3)));
   }
-  force(p, value) {  // the weight of the robot is as long as 0.8 of the scene is high
+  force(p, value) {  // the robot's weight is drawn with 0.8 of the scene's height
     const length = 0.8 * Math.max(box.high[2] - box.low[2], 0.2) / scene.weight;
     if (Math.hypot(...value) < 0.03 * scene.weight) return;
     const tip = p.map((c, i) => c + length * value[i]);
@@ -145,7 +145,7 @@ const slider = element("slider"), play = element("play");
 slider.max = END;
 let time = 0, running = true, before = null;
 
-function picture() {  // the last one that begins by now
+function picture() {  // last frame that has started
   let k = scene.times.findIndex(t => t > time + 1e-9);
   return (k < 0 ? scene.times.length : k) - 1;
 }
@@ -159,7 +159,7 @@ function show() {
 function tick(now) {
   if (running && before !== null) {
     time += Number(element("speed").value) * (now - before) / 1000;
-    if (time > END + 0.6) time = 0;  // rests at the end for a moment
+    if (time > END + 0.6) time = 0;  // pause at the end
     show();
     if (time > END) { slider.value = END; element("clock").textContent = END.toFixed(2) + " / " + END.toFixed(2) + " s"; }
   }

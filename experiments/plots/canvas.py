@@ -1,4 +1,4 @@
-"""The canvas of all pictures: colors, style, and a figure that is written when it is done. matplotlib is imported only to draw."""
+"""Colors, style and figure layout shared by all plots. matplotlib is imported only to draw."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 BLUE, RED, GRAY, GREEN, ORANGE = "#1f5fa8", "#c03a2b", "#8a8f98", "#2a8a4a", "#d98a1f"
 INK, GRID = "#5b6472", "#e3e6ea"
-"""Colors of the frames around panels, and of the lines at round numbers."""
+"""Colors of panel frames and of grid lines."""
 COLORS = (BLUE, ORANGE, GREEN, RED, "#7a4fa3", "#3a9aa8", "#8c6d46", INK)
 LINES = ("-", "--", ":", "-.")
 STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.titlelocation": "left",
-    "axes.titley": 1.0,  # given, so that it is not looked for
+    "axes.titley": 1.0,  # fixed, which skips matplotlib's search for a position
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": INK,
@@ -26,17 +26,17 @@ STYLE: dict[Any, Any] = {
     "grid.linewidth": 0.7,
     "lines.linewidth": 1.6,
     "legend.frameon": False,
-    "legend.handlelength": 2.8,  # shows the dashes of a line with a marker
+    "legend.handlelength": 2.8,  # long enough to show dashes next to a marker
     "figure.dpi": 110,
     "savefig.dpi": 150,
 }
-PACKED = 2
-"""Compression level of pictures: files are a fifth larger than at the usual 6, and written in a third of the time."""
+PNG_COMPRESSION = 2
+"""PNG compression level: files are a fifth larger than at level 6, and written in a third of the time."""
 PANEL_WIDTH, PANEL_HEIGHT = 3.3, 2.0  # [in]
 POINTS = 72.0
-"""In an inch."""
+"""Points per inch."""
 TICK = 14.0
-"""[points] of a tick and what is left free before and behind its name."""
+"""Width of a tick and the space on both sides of its label [points]."""
 
 
 LEFT, RIGHT, TOP, BOTTOM = 0.68, 0.16, 0.62, 0.52  # [in] around the panels, for labels and the title
@@ -61,9 +61,9 @@ def figure(
     bottom: float = BOTTOM,
     **options: Any,
 ):
-    """A grid of axes in the shared style, written to ``path`` at the end; left, right, bottom: room [in] beside the panels.
+    """Create a grid of axes in the shared style, and save it to ``path`` at the end. left, right, bottom: margins [in].
 
-    Where panels stand is known beforehand: to let matplotlib find it takes longer than to draw them.
+    Panel positions are computed here, since matplotlib's automatic layout takes longer than drawing.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -88,11 +88,11 @@ def figure(
             title, x=0.08 / width, y=1.0 - 0.08 / height, ha="left", va="top", fontsize=11, fontweight="bold"
         )
         yield axes
-        drawing.savefig(path, pil_kwargs={"compress_level": PACKED} if path.suffix == ".png" else None)
+        drawing.savefig(path, pil_kwargs={"compress_level": PNG_COMPRESSION} if path.suffix == ".png" else None)
 
 
-def room_for(names: Sequence[str]) -> float:
-    """What names at the ticks of a vertical axis take to its left [in], LEFT where that is more."""
+def margin_for(names: Sequence[str]) -> float:
+    """Return the left margin [in] for tick labels of a vertical axis, at least LEFT."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -102,7 +102,7 @@ def room_for(names: Sequence[str]) -> float:
 
 
 def legend(axes: Any, where: str = "upper right", **options: Any) -> None:
-    """One legend for all panels, of what the first shows: beside the title, or below the panels."""
+    """Draw one legend for all panels, with the labels of the first panel: beside the title or below the panels."""
     handles, labels = axes.flat[0].get_legend_handles_labels()
     options = {"ncols": len(labels), "borderaxespad": 0.2, **options}
     axes.flat[0].figure.legend(handles, labels, loc=where, **options)

@@ -1,6 +1,6 @@
-"""A process that gets ready to draw while a problem is solved: it loads matplotlib, which takes as long as to draw.
+"""Background process that loads matplotlib during a solve, and then plots the solution.
 
-It is a copy of this one, which has the task, and reads the solution from its file.
+Loading matplotlib takes as long as plotting. The process is a fork that has the task; it reads the solution from its file.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from trajopt.config.task import Task
 
 
 class Drawer:
-    """Ready to draw a solution of a task, once; it ends with this process where nothing is asked of it. Linux only."""
+    """Forked process that plots one solution of a task; it exits with its parent. Linux only."""
 
     def __init__(self, task: Task) -> None:
         context = get_context("fork")
         self._pipe, its = context.Pipe()
         self._process = context.Process(target=_serve, args=(task, its, self._pipe), daemon=True)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, none of which draws
+            warnings.simplefilter("ignore", DeprecationWarning)  # about threads at a fork; none of them draws
             self._process.start()
         its.close()
 
     def draw(self, file: Path, folder: Path) -> list[Path] | None:
-        """Draw the saved solution into a folder; None where that failed, and drawing it here tells why."""
+        """Plot a saved solution into a folder; return the files, or None if plotting failed (plotting here shows the error)."""
         try:
             self._pipe.send((file, folder))
             return list(self._pipe.recv())
@@ -40,7 +40,7 @@ class Drawer:
 
 
 def ready_to_draw(task: Task) -> Drawer | None:
-    """None where this system has no copies of processes, or no second processor for one."""
+    """Start a plotting process; return None without fork or a second processor."""
     if not sys.platform.startswith("linux") or (os.cpu_count() or 1) == 1:
         return None
     try:
@@ -50,9 +50,10 @@ def ready_to_draw(task: Task) -> Drawer | None:
 
 
 def _serve(task: Task, pipe: Connection, other: Connection) -> None:
-    """The life of the copy: Ctrl-C is for the solve, whose best iterate is drawn; a failure shows as the end of the pipe.
+    """Main function of the plotting process.
 
-    It ends by SIGTERM, with its parent, without the parent's way to save what is there.
+    It ignores Ctrl-C, which stops only the solve; the best iterate is then plotted. A failure closes the pipe. SIGTERM ends the
+    process without the parent's signal handler.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

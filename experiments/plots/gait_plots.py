@@ -1,4 +1,4 @@
-"""Pictures of robots that walk: path of the base, heights of the feet with the gait diagram, contact forces."""
+"""Plots of walking robots: path of the base, foot heights with gait diagram, contact forces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, figure, legend, room_for
+from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, figure, legend, margin_for
 from experiments.plots.sheet import Curve, Graph, draw_sheet
 from experiments.plots.side_by_side import draw
 from problems.legged.gaits.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
@@ -17,20 +17,20 @@ from trajopt import Solution
 from trajopt.config.task import Task
 
 BAR = 0.62
-"""Height of the bars of a gait diagram, the distance of two feet being 1."""
+"""Height of the bars of a gait diagram, relative to the distance of two rows."""
 MARKS = 8
-"""Pictures of the robot along the base's path, at equal times."""
+"""Number of dots on the base's path, at equal time intervals."""
 THIN, WIDER = 0.9, 1.8
-"""Width of the last foot's curve, and by how much the first one is wider: feet that move together are all seen."""
+"""Line width of the last foot, and increase for the first one: coinciding curves remain visible."""
 
 
 def plot_legs(solution: Solution, folder: Path, task: Task) -> list[Path]:
-    """All pictures of a task with feet."""
+    """Write all plots of a task with feet; return the paths."""
     return draw(leg_pictures(solution, folder, task))
 
 
 def leg_pictures(solution: Solution, folder: Path, task: Task) -> dict[Path, Callable[[], object]]:
-    """What draws them."""
+    """Return the drawing function of each plot file of a task with feet."""
     feet, ocp = task.feet, task.ocp
     positions = foot_positions(ocp, feet, solution.xs)
     touching = contacts(ocp, feet, solution.xs, solution.us)
@@ -47,7 +47,7 @@ def leg_pictures(solution: Solution, folder: Path, task: Task) -> dict[Path, Cal
 
 
 def plot_base(path: Path, solution: Solution, positions: Array, touching: Array, feet: Sequence[str]) -> Path:
-    """The base and the feet from above and from the side; footholds as dots."""
+    """Plot base and feet from above and from the side, with footholds as dots."""
     base = solution.xs[:, :3]
     with figure(path, 2, 1, 8.2, 6.4, "Path of the base and the feet") as axes:
         for axis, (i, j, title) in zip(axes.flat, ((0, 1, "from above"), (0, 2, "from the side")), strict=True):
@@ -76,8 +76,8 @@ def _draw_foot(axis: Any, a: Array, b: Array, touching: Array, color: str, width
 
 
 def plot_gait(path: Path, times: Array, heights: Array, touching: Array, report: GaitReport) -> Path:
-    """Heights (M + 1, F) [m] of the feet, and bars while they are on the ground, with duty factor and phase."""
-    options: dict[str, Any] = {"sharex": True, "height_ratios": (3, 2), "left": room_for(report.feet), "right": 0.85}
+    """Plot foot heights (M + 1, F) [m] and the gait diagram with duty factor and phase."""
+    options: dict[str, Any] = {"sharex": True, "height_ratios": (3, 2), "left": margin_for(report.feet), "right": 0.85}
     with figure(path, 2, 1, 8.2, 5.4, _gait_title(report), **options) as axes:
         above, diagram = axes.flat
         for f, foot in enumerate(report.feet):
@@ -118,13 +118,13 @@ def _draw_diagram(axis: Any, times: Array, touching: Array, report: GaitReport) 
 
 
 def _spans(times: Array, on: Array) -> list[tuple[float, float]]:
-    """(start, length) of the intervals on which a signal held from times[k] on is true."""
+    """Return (start, duration) of the intervals in which a piecewise constant signal is true."""
     change = np.flatnonzero(np.diff(np.r_[False, on, False].astype(int)))
     return [(float(times[a]), float(times[b] - times[a])) for a, b in zip(change[::2], change[1::2], strict=True)]
 
 
 def plot_forces(path: Path, times: Array, forces: dict[str, Array]) -> Path:
-    """The components of each contact's force (N, 3) [N] in world axes."""
+    """Plot the components of each contact force (N, 3) [N] in world axes."""
     columns = min(2, len(forces))
     rows = -(-len(forces) // columns)
     size = (1.25 * PANEL_WIDTH * max(columns, 2), 1.1 * PANEL_HEIGHT * rows + 0.8)

@@ -1,4 +1,4 @@
-"""Performance profiles: the share of problems that each solver solves within a factor of the best solver on that problem.
+"""Performance profiles: fraction of problems that a solver solves within a factor of the best solver on each problem.
 
 E. D. Dolan, J. J. More, Benchmarking optimization software with performance profiles, Math. Program. 91, 2002.
 """
@@ -14,19 +14,19 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from experiments.plots.canvas import COLORS, LINES, PANEL_HEIGHT, PANEL_WIDTH, figure, legend
 
-LEAST = 1e-8
-"""Smaller values are drawn here, on the logarithmic axis."""
+FLOOR = 1e-8
+"""Smaller values are drawn at this value of the logarithmic axis."""
 
 
 class Profile(NamedTuple):
-    """A panel: the label of its axis, and the values of each solver, one a problem, infinite where it failed."""
+    """One panel: axis label, and the values of each solver, one per problem, infinite for failures."""
 
     label: str
     values: Mapping[str, Array]
 
 
 def draw_profiles(rows: Mapping[str, Sequence[Profile]], path: Path) -> None:
-    """Write a picture with a row of panels for each group of problems; all rows have as many panels."""
+    """Write a plot with one row of panels per group of problems; all rows have the same number of panels."""
     columns = max(len(panels) for panels in rows.values())
     width, height = columns * PANEL_WIDTH + 0.8, len(rows) * (PANEL_HEIGHT + 0.66) + 0.6
     with figure(path, len(rows), columns, width, height, "Performance profiles") as axes:
@@ -38,7 +38,7 @@ def draw_profiles(rows: Mapping[str, Sequence[Profile]], path: Path) -> None:
                     share = np.arange(1, len(finite) + 1) / max(len(values), 1)
                     line = LINES[k % len(LINES)]
                     axis.step(
-                        np.maximum(finite, LEAST),
+                        np.maximum(finite, FLOOR),
                         share,
                         line,
                         where="post",
@@ -47,5 +47,5 @@ def draw_profiles(rows: Mapping[str, Sequence[Profile]], path: Path) -> None:
                     )
                 axis.set(xscale="log", xlabel=panel.label, ylim=(0.0, 1.02))
                 axis.xaxis.set_minor_formatter("")
-            axes[i][0].set_ylabel(f"share of {group}")
+            axes[i][0].set_ylabel(f"fraction of {group}")
         legend(axes)

@@ -1,6 +1,6 @@
-"""Pictures of solutions: joints against their limits, the path of the end effector, convergence.
+"""Plots of solutions: states and controls with limits, path of the end effector, convergence.
 
-One panel for each joint keeps limits legible for arms and for humanoids.
+Each joint has its own panel, so that limits remain legible on humanoids.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from experiments.plots.gait_plots import leg_pictures
 from experiments.plots.robot_picture import draw_poses
 from experiments.plots.sheet import Curve, Graph, draw_sheet
 from experiments.plots.side_by_side import draw
-from experiments.view.shown import can_be_pictured, of_task, on_the_clock
+from experiments.view.scenes import can_be_drawn, task_scene, with_motion_times
 from trajopt import OCP, IterationRecord, Solution
 from trajopt.config.task import Task, position_of
 
-NEAR = 0.6  # a limit farther from the curve than this share of its span is written, not drawn
-LEAST_SPAN = 0.05  # of a panel's axis, as a share of the largest span beside it
-FLAT = 1e-6  # [m] a coordinate that changes less is not drawn
+NEAR = 0.6  # a limit farther from the curve than this fraction of its span is printed, not drawn
+MIN_SPAN = 0.05  # smallest span of a panel's axis, as a fraction of the largest span in the plot
+FLAT = 1e-6  # [m] coordinates that change less are not drawn
 TINY = 1e-16  # floor of logarithmic plots
 
 
 class Panel(NamedTuple):
-    """One curve: times (M,), values (M,), its limits (infinite where none), and whether it is held between knots."""
+    """One curve: times (M,), values (M,), limits (infinite if none). held: piecewise constant between knots."""
 
     title: str
     unit: str
@@ -53,13 +53,13 @@ class Panel(NamedTuple):
 
 
 def plot_solution(solution: Solution, folder: Path, task: Task | None = None) -> list[Path]:
-    """All pictures of a solution; without its task, those that need no limits and no robot."""
+    """Write all plots of a solution; without its task, only those that need neither limits nor a robot."""
     folder.mkdir(parents=True, exist_ok=True)
-    solution = on_the_clock(solution, task)
+    solution = with_motion_times(solution, task)
     pictures: dict[Path, Callable[[], object]] = {}
-    if task is not None and can_be_pictured(task.ocp.model):
-        poses, shown = folder / "poses.png", of_task(solution, task, solution.meta.get("config"))
-        pictures[poses] = lambda: draw_poses(poses, shown)
+    if task is not None and can_be_drawn(task.ocp.model):
+        poses, scene = folder / "poses.png", task_scene(solution, task, solution.meta.get("config"))
+        pictures[poses] = lambda: draw_poses(poses, scene)
     for name, (title, panels) in _panels(solution, task).items():
         if panels:
             pictures[folder / f"{name}.png"] = partial(plot_panels, folder / f"{name}.png", title, panels)
@@ -74,7 +74,7 @@ def plot_solution(solution: Solution, folder: Path, task: Task | None = None) ->
 
 
 def _panels(solution: Solution, task: Task | None) -> dict[str, tuple[str, list[Panel]]]:
-    """File name -> title and panels."""
+    """Return title and panels by file name."""
     controls = _control_panels(solution, task)
     if task is None or task.ocp.model is None:
         names = solution.meta.get("state_names") or []
@@ -86,16 +86,18 @@ def _panels(solution: Solution, task: Task | None) -> dict[str, tuple[str, list[
     return {
         "positions": ("Joint positions", positions),
         "velocities": ("Joint velocities", velocities),
-        **_control_pictures(solution, task, controls),
+        **_control_panels_by_file(solution, task, controls),
     }
 
 
-def _control_pictures(solution: Solution, task: Task, controls: list[Panel]) -> dict[str, tuple[str, list[Panel]]]:
-    """The controls; where they are accelerations of the joints, these, and the forces that they take by inverse dynamics."""
+def _control_panels_by_file(
+    solution: Solution, task: Task, controls: list[Panel]
+) -> dict[str, tuple[str, list[Panel]]]:
+    """Return the panels of the controls; for joint accelerations also the joint torques from inverse dynamics."""
     model, names = task.ocp.model, solution.meta.get("control_names") or []
     if names[: model.nv] != [f"a[{name}]" for name in model.dof_names]:
         return {"controls": ("Joint forces and torques", controls)}
-    lasting, nq, nv = _lasting(solution), model.nq, model.nv
+    lasting, nq, nv = _positive_steps(solution), model.nq, model.nv
     x, times = solution.xs[:-1][lasting], np.append(solution.times[:-1][lasting], solution.times[-1])
     forces = inverse_dynamics(model, x[:, :nq], x[:, nq : nq + nv], solution.us[lasting, :nv])
     held, limit = np.vstack([forces, forces[-1:]]), model.effort_limit
@@ -126,7 +128,7 @@ def _state_panels(solution: Solution, model: Any) -> tuple[list[Panel], list[Pan
 def _control_panels(solution: Solution, task: Task | None) -> list[Panel]:
     names = solution.meta.get("control_names") or [f"u[{i}]" for i in range(solution.us.shape[1])]
     lower, upper = _control_limits(solution, task)
-    lasting = _lasting(solution)
+    lasting = _positive_steps(solution)
     held, times = solution.us[lasting], np.append(solution.times[:-1][lasting], solution.times[-1])
     held = np.vstack([held, held[-1:]])
     return [
@@ -135,13 +137,13 @@ def _control_panels(solution: Solution, task: Task | None) -> list[Panel]:
     ]
 
 
-def _lasting(solution: Solution) -> Array:
-    """Mask of the knots (N,) with a duration; the controls of others are no forces."""
+def _positive_steps(solution: Solution) -> Array:
+    """Mask (N,) of time steps with positive duration; controls of zero-length steps are no forces."""
     return np.diff(solution.times) > 0.0
 
 
 def _control_label(name: str, task: Task | None) -> tuple[str, str]:
-    """Title and unit; a control of a robot is named u[joint], or a[joint] where it is an acceleration."""
+    """Return title and unit of a control. A robot's controls are named u[joint] (force) or a[joint] (acceleration)."""
     model, joint = (None if task is None else task.ocp.model), name.removeprefix("u[").removesuffix("]")
     accelerates = joint.startswith("a[")
     joint = joint.removeprefix("a[")
@@ -152,13 +154,13 @@ def _control_label(name: str, task: Task | None) -> tuple[str, str]:
 
 
 def _control_limits(solution: Solution, task: Task | None) -> tuple[Array, Array]:
-    """The bounds of the problem, or the effort limits of the model where it has none, each (nu,)."""
+    """Return lower and upper control limits (nu,): the problem's bounds, else the model's effort limits."""
     nu = solution.us.shape[1]
     if task is None:
         return np.full(nu, -np.inf), np.full(nu, np.inf)
     if task.ocp.control_bounds is not None:
         lower, upper = task.ocp.control_bounds
-        lasting = _lasting(solution)
+        lasting = _positive_steps(solution)
         return lower[lasting].max(axis=0), upper[lasting].min(axis=0)
     return _effort_limits(task.ocp)
 
@@ -171,11 +173,11 @@ def _effort_limits(ocp: OCP) -> tuple[Array, Array]:
 
 
 def plot_panels(path: Path, title: str, panels: Sequence[Panel]) -> Path:
-    """One small panel for each curve, on a common time axis."""
+    """Plot one small panel per curve, over a common time axis."""
     columns = min(len(panels), 2 if len(panels) <= 4 else 3 if len(panels) <= 12 else 5)
     rows = -(-len(panels) // columns)
     size = (PANEL_WIDTH * max(columns, 2), PANEL_HEIGHT * rows + 0.7)
-    least = LEAST_SPAN * max(float(np.ptp(panel.values)) for panel in panels)
+    least = MIN_SPAN * max(float(np.ptp(panel.values)) for panel in panels)
     return draw_sheet(path, title, [_graph(panel, least) for panel in panels], columns, *size)
 
 
@@ -199,9 +201,9 @@ def _violated(panel: Panel) -> bool:
 
 
 def plot_path(path: Path, solution: Solution, task: Task) -> Path:
-    """The path of the task's frame in three projections, and its distance to the goal (or its speed) over time.
+    """Plot the path of the task's frame in three projections, and its distance to the goal (else its speed) over time.
 
-    A planar robot has one projection that says anything.
+    A planar robot has one projection.
     """
     model, frame = task.ocp.model, str(task.frame)
     p = position_of(model, frame, solution.xs[:, : model.nq])
@@ -223,7 +225,7 @@ def _draw_projection(axis: Any, p: Array, i: int, j: int, goal: Array | None) ->
     axis.plot(*p[0, [i, j]], "o", color=BLUE, markerfacecolor="white", markersize=7, label="start")
     if goal is None:
         axis.plot(*p[-1, [i, j]], "s", color=BLUE, markersize=6, label="end")
-    else:  # in the color that it has in three dimensions
+    else:  # same color as in the 3D viewer
         axis.plot(*goal[[i, j]], "x", color=GREEN, markersize=9, markeredgewidth=2, label="goal")
     axis.set_xlabel(f"{'xyz'[i]} [m]")
     axis.set_ylabel(f"{'xyz'[j]} [m]")
@@ -251,9 +253,9 @@ def _draw_progress(axis: Any, times: Array, p: Array, goal: Array | None) -> Non
 def plot_convergence(
     path: Path, history: Sequence[IterationRecord], options: Mapping[str, Any] | None = None, end: str = ""
 ) -> Path:
-    """Distance of the cost from the final one, gradient and defects over the iterations, with the tolerances.
+    """Plot distance to the final cost, gradient and defects over the iterations, with tolerances.
 
-    end: the code of the status, in the title: a small change of the cost ends a solve too, and no curve shows that.
+    end: status code for the title, since no curve shows a termination by small cost changes.
     """
     options = options or {}
     with figure(path, 1, 2, 8.6, 3.6, f"Convergence{f', status {end}' if end else ''}") as axes:
@@ -264,7 +266,7 @@ def plot_convergence(
 
 
 def _draw_excess(axis: Any, history: Sequence[IterationRecord], best: float, **style: Any) -> None:
-    """|cost - best|, where it is more than rounding."""
+    """Plot |cost - best| where it exceeds rounding errors."""
     excess = np.array([abs(r.cost - best) for r in history])
     shown = excess > 1e-15 * max(abs(best), 1.0)
     axis.semilogy(np.array([r.iteration for r in history])[shown], excess[shown], marker="o", **style)
@@ -290,9 +292,9 @@ def _draw_residuals(axis: Any, history: Sequence[IterationRecord], options: Mapp
 
 
 def plot_comparison(path: Path, histories: Mapping[tuple[str, str], Sequence[IterationRecord]], title: str) -> Path:
-    """Solves of one problem by (solver, backend): cost and gradient over the iterations, gradient over the time.
+    """Plot solves of one problem by (solver, backend): cost and gradient over iterations, gradient over time.
 
-    A color is a backend, a kind of line a solver; later curves are thinner, so that coinciding ones all show.
+    Colors stand for backends, line styles for solvers. Later curves are thinner, so that coinciding curves remain visible.
     """
     best = min(history[-1].cost for history in histories.values())
     solvers, backends = (list(dict.fromkeys(key[i] for key in histories)) for i in (0, 1))
@@ -320,7 +322,7 @@ def plot_comparison(path: Path, histories: Mapping[tuple[str, str], Sequence[Ite
 
 
 def _plain_ticks(axis: Any, whole: bool = True) -> None:
-    """Powers of ten as 1e-3, which need no typesetting; whole: numbers of iterations."""
+    """Format powers of ten as 1e-3, without typesetting. whole: integer ticks on the horizontal axis."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
     axis.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:.0e}"))

@@ -1,4 +1,4 @@
-"""A replanning run as one HTML file that needs nothing else: the robot's skeleton and the objects, to be turned and played."""
+"""Animation of a replanning run as one self-contained HTML file: rotatable stick figure and objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trajopt.replanning.run_log import RunLog
 
 
 def write_animation(file: Path, start: Setup, log: RunLog) -> Path:
-    """The file. Raises ValueError for a task without a robot."""
+    """Write the animation of a run. Raises ValueError for a task without a robot."""
     task, model = start.task, start.task.ocp.model
     if model is None:
         raise ValueError(f"{task.ocp.name} has no robot to show")
@@ -33,7 +33,7 @@ def write_animation(file: Path, start: Setup, log: RunLog) -> Path:
         "objects": {name: _short(p[::every]) for name, p in log.objects.items() if p.shape[1] == 3},
         "events": [[round(e.time, DIGITS), str(e.kind)] for e in log.events],
     }
-    text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")  # which would end the script
+    text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")  # "</" would end the script
     file.write_text(PAGE.replace("/*DATA*/", text), encoding="utf-8")
     return file
 

@@ -1,4 +1,4 @@
-"""Pictures of a replanning run: path and distances, states and controls against the plan, solve times against the deadline."""
+"""Plots of a replanning run: path and distances, states and controls, solve times with the deadline."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from trajopt.replanning.run_log import EventKind, RunLog
 
 BINS = 40
 NEGLIGIBLE = 0.01
-"""Preparations that take less than this share of a response are not drawn."""
+"""Preparation times below this fraction of the response times are not drawn."""
 WIDE = 30.0
-"""Values whose extremes differ by more than this factor have a logarithmic axis."""
+"""Ratio of largest to smallest value above which an axis is logarithmic."""
 FAULTS = (EventKind.FAILED_SOLVE, EventKind.LATE_PLAN, EventKind.SKIPPED)
 FLOOR = 1e-6
-"""Smaller values are drawn as this on logarithmic axes."""
+"""Smaller values are drawn at this value of a logarithmic axis."""
 CONTOUR_PANELS = ("distance from the contour [mm]", "path parameter [mm]", "its speed [mm/s]")
-PLOTTED = 4000
-"""Curves are thinned to about so many points."""
+MAX_POINTS = 4000
+"""Curves are thinned to about this number of points."""
 
 
 def plot_run(start: Setup, log: RunLog, folder: Path) -> list[Path]:
-    """All pictures of a run."""
-    every = max(1, len(log.times) // PLOTTED)
+    """Write all plots of a run; return the paths."""
+    every = max(1, len(log.times) // MAX_POINTS)
     model, nq = start.task.ocp.model, start.task.ocp.model.nq
     t, x, u = log.times[::every], log.xs[::every], log.us[::every]
     states = [Panel(name, "", t, x[:, i]) for i, name in enumerate(model.q_names)]
@@ -49,8 +49,8 @@ def plot_run(start: Setup, log: RunLog, folder: Path) -> list[Path]:
 
 
 def plot_tracking(file: Path, start: Setup, log: RunLog, path: Array) -> Path:
-    """The path of the frame and of the objects, from above and from two sides; distances and tracking error over time."""
-    every = max(1, len(path) // PLOTTED)
+    """Plot the paths of frame and objects in three projections; distances and tracking error over time."""
+    every = max(1, len(path) // MAX_POINTS)
     with figure(file, 2, 3, 11.0, 6.4, f"Path of {start.task.frame}") as axes:
         for axis, (i, j) in zip(axes[0], ((0, 1), (0, 2), (1, 2)), strict=True):
             axis.plot(path[::every, i], path[::every, j], color=BLUE, label=str(start.task.frame))
@@ -70,7 +70,7 @@ def plot_tracking(file: Path, start: Setup, log: RunLog, path: Array) -> Path:
 
 
 def _draw_nearest(axis: Any, start: Setup, log: RunLog, name: str, plane: tuple[int, int], color: str) -> None:
-    """The obstacle as a disc where it comes closest."""
+    """Draw the obstacle as a disc at its closest approach."""
     radius = _radius(start)
     if name in log.clearances and radius is not None:
         from matplotlib.patches import Circle
@@ -80,9 +80,9 @@ def _draw_nearest(axis: Any, start: Setup, log: RunLog, name: str, plane: tuple[
 
 
 def plot_contour(file: Path, task: Task, log: RunLog, path: Array) -> Path:
-    """The path of the frame and the tube about its contour, from above and from two sides; its error, s and ds/dt over time."""
+    """Plot the frame's path and the tube around its contour in three projections; error, s and ds/dt over time."""
     assert task.contour is not None
-    every = max(1, len(path) // PLOTTED)
+    every = max(1, len(path) // MAX_POINTS)
     t, path, states = log.times[::every], path[::every], log.xs[::every]
     contour, tube = task.contour.at(states), task.contour.tube
     error = 1e3 * np.linalg.norm(path - contour, axis=1)
@@ -107,7 +107,7 @@ def plot_contour(file: Path, task: Task, log: RunLog, path: Array) -> Path:
 
 
 def _band(curve: Array, width: float) -> Array:
-    """The outline (2 M, 2) of what is within ``width`` of a curve (M, 2); a single point is its own."""
+    """Return the outline (2 M, 2) of a band of half-width ``width`` around a curve (M, 2); a single point is unchanged."""
     if len(curve) < 2:
         return curve
     slope = np.gradient(curve, axis=0)
@@ -143,7 +143,7 @@ def _draw_tracking(axis: Any, start: Setup, log: RunLog, every: int) -> None:
 
 
 def _mark_events(axis: Any, log: RunLog) -> None:
-    """A gray line at each event that is not about a solve."""
+    """Draw a gray line at each event other than failed, late or skipped solves."""
     for event in log.events:
         if event.kind not in FAULTS:
             axis.axvline(event.time, color=GRAY, linewidth=0.6, alpha=0.2)
@@ -154,13 +154,13 @@ def _radius(start: Setup) -> float | None:
 
 
 def _spread(values: list[Array]) -> float:
-    """The ratio of the largest and the smallest of positive numbers."""
+    """Return the ratio of largest to smallest value, at least FLOOR each."""
     everything = np.maximum(np.concatenate(values), FLOOR)
     return float(everything.max() / everything.min())
 
 
 def plot_solve_times(file: Path, log: RunLog, deadline: float) -> Path:
-    """Seconds of each response and preparation over time and as a histogram, with the deadline [ms] of the response."""
+    """Plot response and preparation times over time and as a histogram, with the response deadline [ms]."""
     response = np.array([(s.start, 1e3 * s.seconds) for s in log.solves]).reshape(-1, 2)
     prepared = np.array([(s.start * log.tick, 1e3 * s.prepare) for s in log.spells]).reshape(-1, 2)
     series = [("response", BLUE, response)]

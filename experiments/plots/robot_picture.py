@@ -1,4 +1,4 @@
-"""Pictures of the robot itself: five poses along a motion in one image, or its shapes beside each other."""
+"""3D images of the robot: five poses of a motion, or its shapes side by side."""
 
 from __future__ import annotations
 
@@ -8,44 +8,45 @@ from typing import Any, get_args
 import numpy as np
 
 from dynamics_backends.rigid_body.model.model import Model
-from experiments.view.shown import Shown
+from experiments.view.scenes import ViewerScene
 from trajopt.view.motion import Motion
 from trajopt.view.picture import Moment, Studio
 from trajopt.view.surfaces import Geometry
 
 POSES, BETWEEN = 5, 20
-"""Poses, and steps of the drawn paths between two of them."""
-FAINT = 0.35
-"""The strength of the first pose; that of the last is 1."""
-GHOSTLY = 0.6
-"""The strength of the last pose of other motions."""
-PACKED = 2
-"""Compression level of the file: a fifth larger than at the usual 6, and written in a third of the time."""
+"""Number of poses, and steps of the drawn paths between two poses."""
+FIRST_OPACITY = 0.35
+"""Opacity of the first pose; the last pose has 1."""
+OTHER_OPACITY = 0.6
+"""Opacity of the last pose of other motions."""
+PNG_COMPRESSION = 2
+"""PNG compression level: files are a fifth larger than at level 6, and written in a third of the time."""
 FONT, WIDTH = 20, 600
-"""The height of a title, and the width of each of several pictures beside each other [pixels]."""
+"""Height of a title, and width of each of several images [pixels]."""
 WHITE = (255, 255, 255)
 
 
-def draw_poses(path: Path, shown: Shown, geometry: Geometry = "visual") -> tuple[str, ...]:
-    """Write the picture of the first motion, and of the ends of others; returns sentences about meshes that were not found."""
-    whole = shown.motions[0]
+def draw_poses(path: Path, scene: ViewerScene, geometry: Geometry = "visual") -> tuple[str, ...]:
+    """Draw poses of the first motion and the last poses of others; return warnings about missing meshes."""
+    whole = scene.motions[0]
     motion = whole.at(np.linspace(whole.times[0], whole.times[-1], BETWEEN * (POSES - 1) + 1))
-    ghosts = shown.motions[1:]
-    studio = Studio([motion, *ghosts], shown.marks, geometry)
-    moments = [Moment(0, BETWEEN * i, FAINT + (1.0 - FAINT) * i / (POSES - 1)) for i in range(POSES)]
-    moments += [Moment(i, len(ghost.times) - 1, GHOSTLY) for i, ghost in enumerate(ghosts, 1)]
+    ghosts = scene.motions[1:]
+    studio = Studio([motion, *ghosts], scene.marks, geometry)
+    moments = [Moment(0, BETWEEN * i, FIRST_OPACITY + (1.0 - FIRST_OPACITY) * i / (POSES - 1)) for i in range(POSES)]
+    moments += [Moment(i, len(ghost.times) - 1, OTHER_OPACITY) for i, ghost in enumerate(ghosts, 1)]
     others = f"; {', '.join(ghost.name for ghost in ghosts)} at the end" if ghosts else ""
     title = (
-        f"{motion.title}: poses at {', '.join(f'{t:.2g}' for t in motion.times[::BETWEEN])} s"
-        f"{others}{_explained(shown)}"
+        f"{motion.title}: poses at {', '.join(f'{t:.2g}' for t in motion.times[::BETWEEN])} s{others}{_caption(scene)}"
     )
-    _titled(studio.picture(moments), title).save(path, compress_level=PACKED)
+    _titled(studio.picture(moments), title).save(path, compress_level=PNG_COMPRESSION)
     return studio.missing
 
 
 def draw_shapes(path: Path, model: Model) -> tuple[str, ...]:
-    """Write a picture of a robot by its visual meshes, by what collides, and by the capsules that are fitted to that, beside each
-    other, in its neutral posture or as near to it as its limits let it be; returns sentences about meshes that were not found."""
+    """Draw a robot's visual meshes, collision shapes and fitted capsules side by side; return warnings about missing meshes.
+
+    The posture is the neutral one, clipped to the joint limits.
+    """
     from PIL import Image
 
     q = np.clip(model.neutral(), model.q_lower, model.q_upper)
@@ -56,15 +57,15 @@ def draw_shapes(path: Path, model: Model) -> tuple[str, ...]:
         _titled(studio.picture([Moment(0, 0)]), f"{model.name}: {kind}")
         for kind, studio in zip(kinds, studios, strict=True)
     ]
-    beside = Image.new("RGB", (sum(i.width for i in images), max(i.height for i in images)), WHITE)
+    combined = Image.new("RGB", (sum(i.width for i in images), max(i.height for i in images)), WHITE)
     for n, image in enumerate(images):
-        beside.paste(image, (sum(i.width for i in images[:n]), 0))
-    beside.save(path, compress_level=PACKED)
+        combined.paste(image, (sum(i.width for i in images[:n]), 0))
+    combined.save(path, compress_level=PNG_COMPRESSION)
     return tuple(dict.fromkeys(sentence for studio in studios for sentence in studio.missing))
 
 
 def _titled(picture: Any, title: str) -> Any:
-    """An image of Pillow below a title."""
+    """Return a Pillow image with a title above it."""
     from PIL import Image, ImageDraw, ImageFont
 
     image = Image.new("RGB", (picture.width, picture.height + 2 * FONT), WHITE)
@@ -75,8 +76,8 @@ def _titled(picture: Any, title: str) -> Any:
     return image
 
 
-def _explained(shown: Shown) -> str:
-    """What the lines and the green dot are, behind a title."""
-    tracks, marks = shown.motions[0].tracks, shown.marks
+def _caption(scene: ViewerScene) -> str:
+    """Return the part of the title that explains lines and the green dot."""
+    tracks, marks = scene.motions[0].tracks, scene.marks
     lines = f"; {'lines' if len(tracks) > 1 else 'line'}: {', '.join(tracks)}" if tracks else ""
     return lines + ("; green: goal" if marks.goals or marks.targets else "")

@@ -1,7 +1,6 @@
-"""Many small panels on one canvas, drawn without axes: those of matplotlib take fifty milliseconds each, and a humanoid has forty.
+"""Plots of many small panels, drawn without matplotlib axes, which take 50 ms each; a humanoid has forty panels.
 
-A panel is a frame at a place known beforehand, a grid at round numbers, curves and dashed lines in it, and words around it. All
-lines of a kind are one collection, in pixels.
+A panel is a frame with a grid, curves, dashed limit lines and labels. All lines of one kind are one collection in pixels.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from experiments.plots.canvas import (
     GRID,
     INK,
     LEFT,
-    PACKED,
+    PNG_COMPRESSION,
     RED,
     RIGHT,
     STYLE,
@@ -30,15 +29,15 @@ from experiments.plots.canvas import (
 )
 
 TICKS_X, TICKS_Y = 6, 5
-"""Round numbers along an axis, at most."""
+"""Maximum number of ticks along an axis."""
 SMALL, NORMAL, LARGE = 7.0, 9.0, 11.0
-"""Sizes of words [points]."""
-ROOM = 0.01
-"""Beside the curves, as a share of the time."""
+"""Font sizes [points]."""
+MARGIN = 0.01
+"""Margin before and after the curves, as a fraction of the time span."""
 
 
 class Curve(NamedTuple):
-    """times (M,), values (M,) where they are not held, else held from each time to the next; name: in the legend."""
+    """One curve: times (M,), values (M,). held: piecewise constant between times; name: legend entry."""
 
     times: Array
     values: Array
@@ -49,7 +48,7 @@ class Curve(NamedTuple):
 
 @dataclass
 class Graph:
-    """One panel. low, high: of its values. rules: values of dashed lines. note: at its upper right; red where it is alarming."""
+    """One panel. low, high: axis range; rules: values of dashed lines; note: text at the upper right, red if alarming."""
 
     title: str
     unit: str
@@ -62,7 +61,7 @@ class Graph:
 
 
 class _Place(NamedTuple):
-    """A panel's frame [pixels], and the values at its corners."""
+    """Frame of a panel [pixels], and the axis values at its corners."""
 
     x: float
     y: float
@@ -74,22 +73,22 @@ class _Place(NamedTuple):
     high: float
 
     def at(self, times: Array, values: Array) -> Array:
-        """Points (M, 2) [pixels]."""
+        """Convert times and values (M,) to points (M, 2) [pixels]."""
         x = self.x + self.width * (np.asarray(times) - self.start) / (self.end - self.start)
         y = self.y + self.height * (np.asarray(values) - self.low) / (self.high - self.low)
         return np.column_stack([x, y])
 
     def across(self, value: float) -> Array:
-        """The line (2, 2) [pixels] at a value."""
+        """Return the horizontal line (2, 2) [pixels] at a value."""
         return self.at(np.array([self.start, self.end]), np.full(2, value))
 
     def along(self, time: float) -> Array:
-        """The line (2, 2) [pixels] at a time."""
+        """Return the vertical line (2, 2) [pixels] at a time."""
         return self.at(np.full(2, time), np.array([self.low, self.high]))
 
 
 def draw_sheet(path: Path, title: str, graphs: Sequence[Graph], columns: int, width: float, height: float) -> Path:
-    """Write panels in rows, over the same time; width, height: of the picture [in]."""
+    """Write panels in rows over a common time axis. width, height: of the image [in]."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -103,7 +102,7 @@ def draw_sheet(path: Path, title: str, graphs: Sequence[Graph], columns: int, wi
         for i, (graph, place) in enumerate(zip(graphs, places, strict=True)):
             _label(sheet, graph, place, i + columns >= len(graphs))
         _add_legend(sheet, graphs[0].curves, width, height)
-        canvas.print_png(path, pil_kwargs={"compress_level": PACKED})
+        canvas.print_png(path, pil_kwargs={"compress_level": PNG_COMPRESSION})
     return path
 
 
@@ -113,7 +112,7 @@ def _places(graphs: Sequence[Graph], columns: int, width: float, height: float, 
     h = (height - TOP - BOTTOM - (rows - 1) * BETWEEN_SHARED_ROWS) / rows
     times = np.concatenate([curve.times for graph in graphs for curve in graph.curves])
     start, end = float(times.min()), float(times.max())
-    room = ROOM * (end - start) or 1.0
+    room = MARGIN * (end - start) or 1.0
     found = []
     for i, graph in enumerate(graphs):
         row, column = divmod(i, columns)
@@ -137,7 +136,7 @@ def _draw_lines(sheet: Any, graphs: Sequence[Graph], places: Sequence[_Place]) -
 
 
 def _steps(curve: Curve) -> tuple[Array, Array]:
-    """A curve that is held from each time to the next."""
+    """Return the points of a piecewise constant curve."""
     return np.repeat(curve.times, 2)[1:], np.repeat(curve.values, 2)[:-1]
 
 
@@ -150,26 +149,26 @@ def _add(sheet: Any, lines: Sequence[Array], **style: Any) -> None:
 
 
 def _label(sheet: Any, graph: Graph, place: _Place, lowest: bool) -> None:
-    """The words around a panel; those of the time only below the lowest of a column."""
+    """Write the labels of a panel; time labels only below the lowest panel of a column."""
     dpi = sheet.dpi
     left, bottom, right, top = (v / dpi for v in (place.x, place.y, place.x + place.width, place.y + place.height))
     _write(sheet, left, top + 0.05, graph.title, NORMAL)
     if graph.note:
         _write(sheet, right, top + 0.05, graph.note, SMALL, ha="right", color=RED if graph.alarming else GRAY)
-    for value, text in _named(ticks(place.low, place.high, TICKS_Y)):
+    for value, text in _tick_labels(ticks(place.low, place.high, TICKS_Y)):
         _write(sheet, left - 0.05, place.across(value)[0, 1] / dpi, text, SMALL, ha="right", va="center")
     if graph.unit:
         _write(
             sheet, left - 0.52, 0.5 * (bottom + top), f"[{graph.unit}]", NORMAL, ha="center", va="center", rotation=90
         )
     if lowest:
-        for value, text in _named(ticks(place.start, place.end, TICKS_X)):
+        for value, text in _tick_labels(ticks(place.start, place.end, TICKS_X)):
             _write(sheet, place.along(value)[0, 0] / dpi, bottom - 0.05, text, SMALL, ha="center", va="top")
         _write(sheet, 0.5 * (left + right), bottom - 0.22, "time [s]", NORMAL, ha="center", va="top")
 
 
 def _add_legend(sheet: Any, curves: Sequence[Curve], width: float, height: float) -> None:
-    """The names of curves at the upper right."""
+    """Draw the legend at the upper right."""
     named, right, y = [c for c in curves if c.name], width - RIGHT, height - 0.2
     lines = []
     for curve in reversed(named):
@@ -181,21 +180,21 @@ def _add_legend(sheet: Any, curves: Sequence[Curve], width: float, height: float
 
 
 def _write(sheet: Any, x: float, y: float, text: str, size: float, **style: Any) -> None:
-    """Words at a place [in]."""
+    """Write text at a position [in]."""
     width, height = sheet.get_size_inches()
     sheet.text(x / width, y / height, text, fontsize=size, **style)
 
 
-def ticks(low: float, high: float, most: int) -> Array:
-    """Multiples of 1, 2 or 5 times a power of ten between two values, at most so many and at least two."""
-    raw = (high - low) / most
+def ticks(low: float, high: float, max_count: int) -> Array:
+    """Return ticks between two values: multiples of 1, 2 or 5 times a power of ten, at most ``max_count``, at least two."""
+    raw = (high - low) / max_count
     power = 10.0 ** np.floor(np.log10(raw))
     step = next(k * power for k in (1, 2, 5, 10) if k * power >= raw * (1.0 - 1e-9))
     return step * np.arange(np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9) + 1)
 
 
-def _named(values: Array) -> list[tuple[float, str]]:
-    """Round numbers with as many digits as tell them apart."""
+def _tick_labels(values: Array) -> list[tuple[float, str]]:
+    """Return (value, label) of ticks, with the number of digits that distinguishes them."""
     step = values[1] - values[0] if len(values) > 1 else max(abs(float(values.sum())), 1e-300)
     largest = max(float(np.abs(values).max(initial=0.0)), step)
     digits = int(np.ceil(-np.log10(step) - 1e-9))

@@ -1,1 +1,1 @@
-"""The command `trajopt replan`: a replanning run from a config, its pictures, its animation, its replay."""
+"""Replanning runs from configurations, and their replays."""

@@ -1,4 +1,4 @@
-"""From a config to a replanning run, and from the folder of a run to its replay."""
+"""Replanning runs from a configuration, and replays of saved runs."""
 
 from __future__ import annotations
 
@@ -51,21 +51,24 @@ from trajopt.solvers.options import COST_HESSIANS
 CONFIG_FILE, FIRST_PLAN_FILE = "config.toml", "first_plan.npz"
 INSTEAD_OF = "instead_of"
 SWITCH_INTERVAL = 1e-4
-"""Seconds after which a thread of Python yields to another one in wall-clock runs; the default would be several ticks."""
+"""Thread switch interval [s] in wall-clock runs; Python's default would last several ticks."""
 WARM_UP = 3
-"""Ticks, or leads, run beforehand."""
+"""Length of the warm-up run, in ticks or leads (the longer of the two)."""
 
 
 class Setup(NamedTuple):
-    """A config with what does not depend on how time passes: its task and the plan to begin with."""
+    """A configuration with its task and first plan: everything that does not depend on timing."""
 
     config: Config
     task: Task
-    first: Solution
+    first_plan: Solution
 
 
 def configured_run(config: Config, plant: str | None = None) -> Config:
-    """The config with another plant. Raises ConfigError where it has no table [replan], or numbers that the plant does not have."""
+    """Return the configuration with another plant.
+
+    Raises ConfigError if the table [replan] is missing, or if its values do not suit the plant.
+    """
     if config.replan is None:
         remedy = (
             "add a table [replan], for example with duration = 5.0; the page 'Replanning' of the reference of configuration "
@@ -81,21 +84,21 @@ def configured_run(config: Config, plant: str | None = None) -> Config:
         raise ConfigError(config.source, issues) from error
 
 
-def setup(config: Config, first: Solution | None = None) -> Setup:
-    """The task, and the first plan unless it is given: see :func:`_first_plan`.
+def setup(config: Config, first_plan: Solution | None = None) -> Setup:
+    """Build the task, and compute the first plan unless ``first_plan`` is given.
 
-    Raises ValueError for constraints that its planner does not know.
+    Raises ValueError for constraints that the planner does not support.
     """
     task = build_task(config)
     _require_known(config, task)
-    return Setup(config, task, _first_plan(config, task) if first is None else first)
+    return Setup(config, task, _first_plan(config, task) if first_plan is None else first_plan)
 
 
 def _first_plan(config: Config, task: Task) -> Solution:
-    """The solution by the config's solver, from easier problems if the task has some; where that fails, by auto, if it does not.
+    """Solve with the configured solver, after the relaxed problems of the task; fall back to the solver auto.
 
-    The latter tells in meta["instead_of"] which solver failed, and how. Raises KeyboardInterrupt after Ctrl-C: with a plan that was
-    stopped on its way nothing should move.
+    A solution by the fallback has the failed solver and its status in ``meta["instead_of"]``. Raises KeyboardInterrupt after
+    Ctrl-C, since a robot should not follow an unfinished plan.
     """
     *easier, ocp = (_with_objects(ocp, config.replan) for ocp in (*task.easier, task.ocp))
     last = partial(solve, ocp, options=config.solver_options, solver=config.solver_name)
@@ -108,7 +111,7 @@ def _first_plan(config: Config, task: Task) -> Solution:
 
 
 def is_plan(found: Solution) -> bool:
-    """True for a first plan that a run can begin with; it need not reach the goal within its horizon."""
+    """True if a run can start with this plan; the plan need not reach the goal within its horizon."""
     return found.status.acceptable or found.status.code in (
         StatusCode.VIOLATED_BETWEEN_KNOTS,
         StatusCode.GOAL_MISSED,
@@ -117,7 +120,7 @@ def is_plan(found: Solution) -> bool:
 
 
 def _failed(config: Config, found: Solution) -> bool:
-    """True if a solver other than auto failed, and not by a limit of the config."""
+    """True if a solver other than auto failed for a reason other than a configured limit."""
     if is_plan(found) or config.solver_name == "auto":
         return False
     options, code = config.solver_options, found.status.code
@@ -126,14 +129,14 @@ def _failed(config: Config, found: Solution) -> bool:
 
 
 def _with_objects(ocp: OCP, settings: Settings) -> OCP:
-    """The problem with what moves where it is foreseen to be."""
+    """Return the problem with moving objects at their predicted positions."""
     for item in objects_of(settings):
         ocp = with_values(ocp, item.name, {item.parameter: item.prediction().at(ocp.times)})
     return ocp
 
 
 def _require_known(config: Config, task: Task) -> None:
-    """Refuse constraints that a real-time iteration would pass over."""
+    """Raise ValueError for constraints that a real-time iteration would ignore."""
     names = ", ".join(dict.fromkeys(repr(c.name) for c in task.ocp.constraints()))
     if names and config.replan.mode != "converge" and config.solver_name != "sqp":
         remedy = "choose the solver sqp, or replan.mode = 'converge', or remove them"
@@ -151,17 +154,17 @@ def simulate(
     realtime: bool = False,
     watch: Callable[[Now], None] | None = None,
 ) -> RunLog:
-    """Run in simulated time, by the script of an earlier run, or in wall-clock time. watch: see ReplanningLoop.
+    """Run in simulated time, with the recorded timing ``script`` of an earlier run, or in wall-clock time.
 
-    A few ticks are run beforehand: what is compiled then is not compiled on the way.
+    watch: see ReplanningLoop. A short warm-up run compiles all kernels beforehand.
     """
     log = _run(start, on_tick, script, realtime, watch)
     obstacles = {name: p for name, p in log.objects.items() if name == start.config.replan.obstacle.term}
     return replace(log, clearances=clearances_of(start.task, log.xs, obstacles))
 
 
-def whole(log: RunLog) -> RunLog:
-    """A log of a run that Ctrl-C has not cut: raises KeyboardInterrupt for what nothing is to be made of."""
+def require_uninterrupted(log: RunLog) -> RunLog:
+    """Return the log of a complete run. Raises KeyboardInterrupt if Ctrl-C interrupted the run."""
     if log.count(EventKind.INTERRUPTED):
         raise KeyboardInterrupt
     return log
@@ -178,14 +181,14 @@ def _run(
     robot = getattr(config.problem, "robot", config.problem_name)
     plants = plants_of(start.task, s, backend_factory(config.backend), robot)
     if script is None:
-        whole(_loop(start, plants(), SimulatedWorker(s.tick)).run(WARM_UP * max(s.tick, s.lead)))
+        require_uninterrupted(_loop(start, plants(), SimulatedWorker(s.tick)).run(WARM_UP * max(s.tick, s.lead)))
     if not realtime:
-        worker: Worker = SimulatedWorker(s.tick, _charge(s)) if script is None else ScriptedWorker(script)
-        with _young_objects():
+        worker: Worker = SimulatedWorker(s.tick, _charged_times(s)) if script is None else ScriptedWorker(script)
+        with _freeze_garbage_collector():
             return _loop(start, plants(), worker, on_tick, watch).run(s.duration)
     threaded = ThreadWorker()
     try:
-        with _young_objects(), _quick_switches():
+        with _freeze_garbage_collector(), _short_switch_interval():
             return _loop(start, plants(), threaded, on_tick, watch, realtime=True).run(s.duration)
     finally:
         threaded.close()
@@ -206,7 +209,7 @@ def _loop(
         horizon_of(task, s),
         _planner(start, realtime),
         plant,
-        Plan.of(start.first, 0.0),
+        Plan.of(start.first_plan, 0.0),
         s.timing,
         estimator=sensor_of(ocp, s),
         objects=objects_of(s),
@@ -228,15 +231,15 @@ def _planner(start: Setup, realtime: bool) -> Planner:
     else:
         hessian = getattr(options, "hessian", "gauss_newton")
         hessian = hessian if hessian in COST_HESSIANS else "gauss_newton"
-        curved = INSTEAD_OF in start.first.meta
+        curved = INSTEAD_OF in start.first_plan.meta
         planner = RealTimeSLQ(hessian, s.regularization, search=s.search, curved=curved)
     if s.faults.fail_every:
         planner = Failing(planner, s.faults.fail_every)
     return Slowed(planner, s.faults.slow_factor) if realtime and s.faults.slow_factor > 1.0 else planner
 
 
-def _charge(s: Any) -> Callable[[float, float], tuple[float, float]]:
-    """What is charged for a response and for a preparation."""
+def _charged_times(s: Any) -> Callable[[float, float], tuple[float, float]]:
+    """Return a function from measured to charged times [s] of a response and a preparation."""
     slow = s.faults.slow_factor
     if s.charge is None:
         return lambda respond, prepare: (slow * respond, prepare)
@@ -244,8 +247,8 @@ def _charge(s: Any) -> Callable[[float, float], tuple[float, float]]:
 
 
 @contextmanager
-def _young_objects() -> Iterator[None]:
-    """Garbage is sought among the objects of the run alone; all others would cost some milliseconds each time."""
+def _freeze_garbage_collector() -> Iterator[None]:
+    """Exclude existing objects from garbage collection; collecting them would cost milliseconds per tick."""
     gc.collect()
     gc.freeze()
     try:
@@ -255,7 +258,7 @@ def _young_objects() -> Iterator[None]:
 
 
 @contextmanager
-def _quick_switches() -> Iterator[None]:
+def _short_switch_interval() -> Iterator[None]:
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
@@ -265,7 +268,7 @@ def _quick_switches() -> Iterator[None]:
 
 
 def distances(start: Setup, log: RunLog) -> dict[str, Array]:
-    """The distance (M,) [m] of the task's frame from each object over time."""
+    """Distance (M,) [m] between the task's frame and each object over time."""
     path = path_of(start.task, log.xs)
     if path is None:
         return {}
@@ -274,20 +277,20 @@ def distances(start: Setup, log: RunLog) -> dict[str, Array]:
 
 
 def statistics(start: Setup, log: RunLog) -> dict[str, Any]:
-    """Numbers about a run."""
+    """Return the statistics of a run, by name."""
     numbers, error = log.statistics(distances=distances(start, log)), contour_error(start.task, log.xs)
     if error is None or start.task.contour is None:
         return numbers
-    told = {
+    contour = {
         "rms": np.sqrt(np.mean(error**2)),
         "largest": error.max(),
         "share within": np.mean(error <= start.task.contour.tube),
     }
-    return {**numbers, "distance from the contour [m]": {key: float(value) for key, value in told.items()}}
+    return {**numbers, "distance from the contour [m]": {key: float(value) for key, value in contour.items()}}
 
 
 class Replay(NamedTuple):
-    """A run, the run it repeats, and the largest difference between their true states."""
+    """A repeated run, the saved run, and the largest difference between their true states."""
 
     setup: Setup
     log: RunLog
@@ -296,7 +299,7 @@ class Replay(NamedTuple):
 
 
 def replay(folder: Path, on_tick: Callable[[float], None] | None = None) -> Replay:
-    """Repeat the run whose files are in a folder. Raises ValueError and OSError where they are not."""
+    """Repeat the saved run of a folder. Raises ValueError or OSError if its files are missing or wrong."""
     saved = RunLog.load(folder)
     config = load_config(folder / CONFIG_FILE)
     start = setup(config, Solution.load(folder / FIRST_PLAN_FILE))

@@ -1,4 +1,4 @@
-"""A study of a configuration: keys of the file are varied, each row is what `trajopt solve` would solve."""
+"""Parameter studies of a configuration: each row is one `trajopt solve` with varied keys."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _FILES = ("robot", "scene")
 
 @dataclass(frozen=True)
 class FromConfig:
-    """The problem of a row: the configuration ``values``, read from ``source``, with other values at some keys.
+    """Factory of the rows of a study: the configuration ``values``, read from ``source``, with other values at some keys.
 
-    A solver that is varied brings its own defaults; options are kept where it has them too. Where the robot is varied, numbers of
-    the problem are carried over to it, but for those that are varied too and those at the keys in ``given``.
+    A varied solver starts from its default options; options that both solvers have are copied. If the robot is varied, values
+    of the problem are transferred to the new robot, except for varied keys and the keys in ``given``.
     """
 
     values: Mapping[str, Any]
@@ -35,8 +35,8 @@ class FromConfig:
     given: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, config: Config) -> FromConfig:
-        """What makes the problem of a configuration; paths become absolute, so that workers elsewhere find them."""
+    def from_config(cls, config: Config) -> FromConfig:
+        """Create the factory of a configuration; file paths become absolute, so that workers in other folders find them."""
         tables = {k: v for k, v in config.as_dict().items() if k in ("backend", "problem", "solver")}
         problem = tables["problem"]
         paths = {key: str(Path(problem[key]).expanduser().resolve()) for key in _FILES if _is_file(problem.get(key))}
@@ -44,13 +44,13 @@ class FromConfig:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells this study from others: the settings, and the content of the files that they name."""
+        """Identity of the study: its settings, and the hashes of the files that they name."""
         named = {key: Path(v) for key in _FILES if _is_file(v := self.values["problem"].get(key))}
         hashes = {key: hashlib.sha256(path.read_bytes()).hexdigest() for key, path in named.items() if path.is_file()}
         return {**self.values, **({"files": hashes} if hashes else {})}
 
     def config(self, values: Mapping[str, Any]) -> Config:
-        """The configuration of a row. Raises ConfigError for keys and values that it does not take."""
+        """Return the configuration of a row. Raises ConfigError for invalid keys and values."""
         tables: Any = deepcopy(self.values)
         if "solver.name" in values:
             chosen = with_solver(read_config(tables, self.source), values["solver.name"])
@@ -73,19 +73,19 @@ def _is_file(value: object) -> bool:
 
 
 def with_variations(config: Config, **given: Any) -> Config:
-    """The configuration with other settings of its study; those that are None stay. vary: added to those of the file.
+    """Return the configuration with other settings of its study. None keeps a setting; ``vary`` is merged with the file.
 
-    Raises ConfigError where nothing is varied, or a setting is wrong.
+    Raises ConfigError if no key is varied, or if a setting is invalid.
     """
-    own = config.sweep or SweepSettings()
+    settings = config.sweep or SweepSettings()
     given = {key: value for key, value in given.items() if value is not None}
     try:
-        study = replace(own, **{**given, "vary": {**own.vary, **given.get("vary", {})}})
+        study = replace(settings, **{**given, "vary": {**settings.vary, **given.get("vary", {})}})
     except SettingsError as error:
         raise ConfigError(config.source, [f"sweep.{key}: {text}" for key, text in error.problems.items()]) from error
     if not study.vary:
         remedy = "use --vary KEY=uniform(low, high) or KEY=a,b, or a table [sweep.vary]"
-        raise ConfigError(config.source, [f"sweep.vary: nothing is varied; {remedy}"])
+        raise ConfigError(config.source, [f"sweep.vary: no key is varied; {remedy}"])
     return replace(config, sweep=study)
 
 
@@ -97,11 +97,11 @@ def run(
     shard: int | None = None,
     progress: Report | None = None,
 ) -> Sweep:
-    """The study of a configuration, into its directory; see :func:`trajopt.sweeps.run.sweep` for what is raised."""
+    """Run the study of a configuration into its output folder. Raises as :func:`trajopt.sweeps.run.sweep`."""
     study = config.sweep
     assert study is not None  # see with_variations
     return sweep(
-        FromConfig.of(config),
+        FromConfig.from_config(config),
         study.vary,
         study.n,
         config.directory,

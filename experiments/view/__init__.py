@@ -1,1 +1,1 @@
-"""What of a task is shown beside its robot: goals, obstacles, feet, forces."""
+"""Viewer scenes of tasks: the robot's motion with goals, obstacles, feet and contact forces."""

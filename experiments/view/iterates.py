@@ -1,4 +1,4 @@
-"""The iterates of a solve of a task, in a browser."""
+"""Iterates of a solve in the browser viewer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.view.shown import marks_of, tracks_of
+from experiments.view.scenes import marks_of, tracked_frames
 from trajopt import Guess
 from trajopt.config.task import Task
 from trajopt.view.motion import Motion
@@ -15,7 +15,7 @@ from trajopt.view.watch import Watch
 
 
 def watch_task(task: Task, guess: Guess, settings: Any = None) -> Watch:
-    """A callback that shows iterates with the goals and obstacles of the task; settings: of its problem.
+    """Return a solver callback that shows iterates with goals and obstacles. settings: configuration of the problem.
 
     Raises ValueError for a task without a robot, ModuleNotFoundError without viser.
     """
@@ -26,6 +26,6 @@ def watch_task(task: Task, guess: Guess, settings: Any = None) -> Watch:
     def motion_of(xs: Array) -> Motion:
         times = task.clock(xs)
         q = np.where(np.isfinite(xs), xs, 0.0)[:, : model.nq]
-        return Motion("solve", model, task.ocp.times if times is None else times, q, tracks=tracks_of(task))
+        return Motion("solve", model, task.ocp.times if times is None else times, q, tracks=tracked_frames(task))
 
     return Watch(motion_of(guess.xs), motion_of, marks_of(task, settings))

@@ -1,4 +1,4 @@
-"""A replanning run in a browser: the plant and its plan while it runs, the whole run afterwards."""
+"""Replanning runs in the browser viewer: plant and plan during the run, the complete run afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from dynamics_backends.rigid_body.geometry.scene import Body, Way
 from dynamics_backends.rigid_body.geometry.shapes import Sphere
 from dynamics_backends.rigid_body.model.model import Model
-from experiments.view.shown import Shown, of_task
+from experiments.view.scenes import ViewerScene, task_scene
 from trajopt import Solution
 from trajopt.config.task import Task
 from trajopt.problem.marks import Marks
@@ -22,22 +22,25 @@ from trajopt.view.viewer import GOAL_SIZE, HOST, PORT, extent, look_at, server_f
 from trajopt.view.watch import GHOST
 
 REFRESH = 0.04
-"""Seconds between two pictures at least."""
-UNKNOWN = 0.1
-"""The radius [m] of an obstacle that the settings do not tell."""
+"""Minimum time between two frames [s]."""
+DEFAULT_RADIUS = 0.1
+"""Default radius [m] of an obstacle, if the settings have none."""
 RATE = 100.0
-"""States of a run that are shown per second [Hz]."""
+"""Frame rate of a recorded run [Hz]."""
 
 
 class LiveRun:
-    """What :class:`~trajopt.ReplanningLoop` calls after each tick: the plant, its plan as a ghost at its end with the planned path,
-    and what moves beside them. Raises ValueError for a task without a robot, ModuleNotFoundError without viser."""
+    """Callback of :class:`~trajopt.ReplanningLoop` that shows the plant, the plan, and moving objects after each tick.
+
+    The plan appears as a transparent robot at its last state, with the planned path. Raises ValueError for a task without a
+    robot, ModuleNotFoundError without viser.
+    """
 
     def __init__(self, task: Task, first: Solution, settings: Any = None, host: str = HOST, port: int = PORT) -> None:
         if task.ocp.model is None:
             raise ValueError(f"{task.ocp.name} has no robot to show")
         self._model: Model = task.ocp.model
-        scene = of_task(first, task, settings)
+        scene = task_scene(first, task, settings)
         self._tracks, self._settings = scene.motions[0].tracks, settings
         self.server = server_for(host, port)
         plan = self._plan(first.times, first.xs)
@@ -51,11 +54,11 @@ class LiveRun:
 
     @property
     def url(self) -> str:
-        """The address of the page."""
+        """Address of the viewer page."""
         return f"http://{self.server.get_host()}:{self.server.get_port()}"
 
     def __call__(self, now: Now) -> None:
-        """Show what there is to see after a tick, where the last time is long enough ago."""
+        """Update the viewer after a tick, at most once per REFRESH."""
         clock = time.perf_counter()
         if clock - self._drawn < REFRESH:
             return
@@ -71,7 +74,7 @@ class LiveRun:
                     self._object(name).position = tuple(p.tolist())
 
     def close(self) -> None:
-        """End the server."""
+        """Stop the server."""
         stop(self.server)
 
     def _plant(self, x: Any) -> Motion:
@@ -92,11 +95,11 @@ class LiveRun:
         return self._objects[name]
 
 
-def of_run(task: Task, first: Solution, log: RunLog, settings: Any = None) -> Shown:
-    """What a whole run shows: the plant's motion, and the objects where they were. Raises ValueError for a task without a robot."""
+def run_scene(task: Task, first: Solution, log: RunLog, settings: Any = None) -> ViewerScene:
+    """Scene of a complete run: motion of the plant and the objects. Raises ValueError for a task without a robot."""
     if task.ocp.model is None:
         raise ValueError(f"{task.ocp.name} has no robot to show")
-    start = of_task(first, task, settings)
+    start = task_scene(first, task, settings)
     nq, every = task.ocp.model.nq, max(1, round(1.0 / (RATE * log.tick)))
     times, plan = log.times[::every], start.motions[0]
     motion = Motion("plant", task.ocp.model, times - times[0], log.xs[::every, :nq], tracks=plan.tracks)
@@ -107,21 +110,21 @@ def of_run(task: Task, first: Solution, log: RunLog, settings: Any = None) -> Sh
     targets = [_ball(name, times, p, small) for name, p in places.items() if not is_obstacle(name, settings)]
     goals, spheres = () if targets else start.marks.goals, () if obstacles else start.marks.spheres
     curves = {} if task.contour is None else {"contour": task.contour.at(log.xs[::every])}
-    return Shown([motion], Marks(goals, spheres, (*start.marks.bodies, *obstacles), targets, curves))
+    return ViewerScene([motion], Marks(goals, spheres, (*start.marks.bodies, *obstacles), targets, curves))
 
 
 def is_obstacle(name: str, settings: Any) -> bool:
-    """True if what moves under this name is the obstacle of a run's settings, else it is a goal."""
+    """True if the object of this name is the obstacle of the run; False for a goal."""
     return bool(name == _table(settings, "replan", "obstacle").get("term"))
 
 
 def obstacle_radius(settings: Any) -> float:
-    """The radius [m] of the obstacle in a run's settings."""
-    return float(_table(settings, "problem", "obstacle").get("radius", UNKNOWN))
+    """Radius [m] of the obstacle in a run's settings."""
+    return float(_table(settings, "problem", "obstacle").get("radius", DEFAULT_RADIUS))
 
 
 def _table(settings: Any, *names: str) -> Any:
-    """A table of the settings, the first of a list of them; empty where there is none."""
+    """Return a nested table of the settings, or {}; of a list of tables, the first one."""
     for name in names:
         settings = (settings or {}).get(name)
         settings = settings[0] if isinstance(settings, (list, tuple)) and settings else settings

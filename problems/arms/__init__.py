@@ -1,1 +1,1 @@
-"""Arms: reaching, following contours, lifting."""
+"""Problems of robot arms: reaching, contour following, lifting."""

@@ -1,4 +1,4 @@
-"""The robot of a task: its state at the start and, for a goal in joint space, at the goal; the frame that is to be moved."""
+"""Robot arm of a task: its initial state, its goal state for a joint-space goal, and the frame to move."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from dynamics_backends.rigid_body.robots import named_posture
 from dynamics_backends.systems.bodies.free_body import FreeBody
 
 Configuration = str | tuple[float, ...] | Mapping[str, float]
-"""All of q (nq) [rad, m], some joints by name and the others zero, "zero", or the name of a posture of the robot's SRDF or MJCF."""
+"""All of q (nq) [rad, m]; some joints by name with zero for the others; "zero"; or the name of a posture in the SRDF or MJCF
+file."""
 
 
 class Arm(NamedTuple):
-    """A robot bolted to the ground, at rest at x0 (nx,), and at x_goal (nx,) where the goal is a configuration."""
+    """A fixed-base robot, at rest at x0 (nx,), and at x_goal (nx,) if the goal is a configuration."""
 
     model: Model
     manifold: Manifold
@@ -30,9 +31,9 @@ class Arm(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, q0: Configuration, goal_q: Configuration | None, frame: str | None) -> Arm:
-        """frame: default the last link. The goal of a circular joint is taken at the turn that is nearest to q0.
+        """Create the arm. frame: default: the last link. The goal of a continuous joint is the equivalent angle nearest to q0.
 
-        Raises UnknownName and ValueError for what does not fit the model.
+        Raises UnknownName and ValueError for arguments that do not match the model.
         """
         frame = last_link(model) if frame is None else frame
         model.frame_id(frame)
@@ -44,22 +45,22 @@ class Arm(NamedTuple):
 
     @property
     def q0(self) -> Array:
-        """(nq,) at the start."""
+        """Initial configuration (nq,)."""
         return self.x0[: self.model.nq]
 
     def weight(self, q: Array | float = 0.0, v: Array | float = 0.0) -> Array:
-        """The weight (ndx,) of a state."""
+        """Return weights (ndx,) of a state from joint position and velocity weights."""
         n = self.model.nv
         return np.concatenate([np.broadcast_to(q, (n,)), np.broadcast_to(v, (n,))])
 
 
 def last_link(model: Model) -> str:
-    """The last link of the last body: the tool of a serial arm."""
+    """Return the last link of the last body: the tool of a serial arm."""
     return [f.name for f in model.frames if f.kind == "link" and f.body == model.nb - 1][-1]
 
 
 def at_rest(model: Model, configuration: Configuration, key: str) -> Array:
-    """The state (nx,) of a configuration. key: what it is called in errors."""
+    """Return the state (nx,) at rest in a configuration. key: name of the setting in errors."""
     if configuration == "zero":
         q = model.neutral()
     elif isinstance(configuration, str):
@@ -78,7 +79,7 @@ def at_rest(model: Model, configuration: Configuration, key: str) -> Array:
 
 
 def _posture(model: Model, name: str, key: str) -> Array:
-    """A keyframe of the robot's MJCF, or a reference posture of the SRDF that belongs to its URDF."""
+    """Return a keyframe of the robot's MJCF file, or a group state of its SRDF file."""
     try:
         return named_posture(model, name)
     except FileNotFoundError as error:
@@ -95,6 +96,6 @@ def _by_name(model: Model, values: Mapping[str, float]) -> Array:
 
 
 def holding_forces(model: Model, q: Array) -> Array:
-    """The joint forces that hold q (nq,) or (N, nq) against gravity."""
+    """Return the joint forces that hold q (nq,) or (N, nq) against gravity."""
     still = np.zeros((*np.shape(q)[:-1], model.nv))
     return inverse_dynamics(model, q, still, still)

@@ -1,9 +1,9 @@
-"""Go-to of a fixed-base arm: from rest at q0 to rest at a goal, in a given time, with little effort.
+"""Point-to-point motion of a fixed-base arm: from rest at q0 to rest at a goal, in a fixed time, with little effort.
 
     minimize   sum_k dt/2 ( |v|_wv^2 + |u - u_ref|_wu^2 + |q - q0|_wq^2 + |limits exceeded|_wl^2 + |goal error|_wg^2 )
                + 1/2 |goal error|_Wg^2 + 1/2 |v_N|_Wv^2
-    subject to, where asked for:  goal error = 0 and v_N = 0 in place of the last line,  limits of positions and velocities,
-               points along the links outside of a sphere
+    subject to (optional):  goal error = 0 and v_N = 0 instead of the last line,  position and velocity limits,
+               points along the links outside spheres
 
 The goal is a configuration, or the position (and orientation) of a frame in the world.
 """
@@ -32,17 +32,17 @@ from problems.arms.arm_guess import (
     reach_notes,
 )
 from problems.arms.arm_limits import (
-    friction_left_out,
+    default_limits,
+    friction_notes,
     goal_beyond_limits,
     joint_limits,
-    meant,
-    placeholders,
+    placeholder_warnings,
     require_goal_within_limits,
-    too_weak,
     torque_bounds,
+    weak_joint_warnings,
 )
-from problems.arms.go_to_account import Account
 from problems.arms.goal_orientation import Orientation, goal_orientation, orientation_check, orientation_warnings
+from problems.arms.goal_report import GoalReport
 from problems.arms.obstacle import Obstacle, Point, places
 from problems.arms.obstacle_report import nearness, nearness_of_bodies
 from problems.arms.scenes.scene_robot import scene_robot
@@ -181,27 +181,31 @@ class Settings(Sampling):
 
     @property
     def obstacles(self) -> dict[str, Obstacle]:
-        """The obstacles by the names of their constraints or terms: "obstacle", or "obstacle 1", ... of a list."""
+        """Obstacles by the name of their constraint or term: "obstacle", or "obstacle 1", ... for a list."""
         if self.obstacle is None or isinstance(self.obstacle, Obstacle):
             return {} if self.obstacle is None else {"obstacle": self.obstacle}
         return {f"obstacle {i}": o for i, o in enumerate(self.obstacle, 1)}
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
-    """The task of these settings.
+    """Build the task of these settings.
 
-    Raises UnknownName for a joint or frame that the robot does not have, ValueError for values that do not fit it.
+    Raises UnknownName for an unknown joint or frame, ValueError for values that do not match the robot.
     """
     model = load_fixed_base(
         settings.robot, settings.mimic, settings.locked_joints, settings.package_dirs, settings.turns
     )
     model = with_joint_properties(model, **{key: getattr(settings, key) for key in PROPERTIES})
     arm = Arm.of(model, settings.q0, settings.goal_q, settings.frame)
-    limits = {k: holds for k, holds in meant(arm, settings.joint_limit_margin).items() if getattr(settings, k) is None}
+    limits = {
+        k: holds
+        for k, holds in default_limits(arm, settings.joint_limit_margin).items()
+        if getattr(settings, k) is None
+    }
     s = replace(settings, **limits)
     if s.position_limits is True:
         require_goal_within_limits(arm, s.joint_limit_margin)
-    cover, near, keep = _kept_away(arm, s)
+    cover, near, keep = _clearance_terms(arm, s)
     ocp = to.OCP.single_phase(
         s.sampled(backend(FreeBody(model, friction_velocity=s.friction_velocity))),
         arm.x0,
@@ -228,16 +232,16 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         warnings = tuple(_inside_at_goal(arm, s, arm.x_goal[: model.nq]))
     known = at_goal.solutions[0] if at_goal is not None and at_goal.reached else None
     smoothed = "; set friction_velocity, its smoothing velocity, to include it"
-    friction = friction_left_out(model, smoothed) if s.friction_velocity is None else ()
-    account = Account(
+    friction = friction_notes(model, smoothed) if s.friction_velocity is None else ()
+    report = GoalReport(
         arm,
         s.goal_position,
         rotation,
         at_goal,
         warnings,
-        held=s.terminal == "constraint",
-        lasts=s.horizon * s.dt,
-        limited=s.velocity_limits is not False,
+        is_constraint=s.terminal == "constraint",
+        duration=s.horizon * s.dt,
+        velocity_limited=s.velocity_limits is not False,
     )
     return Task(
         ocp,
@@ -249,12 +253,16 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         warnings=(
             *warnings,
             *goal_beyond_limits(arm),
-            *(() if s.torque_limits is False else (*placeholders(model), *too_weak(arm, goals=known))),
+            *(
+                ()
+                if s.torque_limits is False
+                else (*placeholder_warnings(model), *weak_joint_warnings(arm, goals=known))
+            ),
         ),
         notes=(*reach_notes(arm, at_goal), *friction),
-        outcome=account.outcome,
+        outcome=report.outcome,
         nearness=partial(_nearness, arm, s),
-        missed=account.missed,
+        missed=report.missed,
         scene=None if s.surroundings is None else s.surroundings.scene,
         clearance=_clearance(arm, s, cover),
         resolved=limits,
@@ -263,7 +271,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
 
 def _orientation_warnings(arm: Arm, s: Settings, at_goal: to.IKResult | None) -> tuple[str, ...]:
-    """A sentence about a quaternion that seems to be in another order."""
+    """Return a warning about a quaternion whose components seem to be in another order."""
 
     def reaches(rotation: Array) -> bool:
         assert s.goal_position is not None  # see build
@@ -273,8 +281,8 @@ def _orientation_warnings(arm: Arm, s: Settings, at_goal: to.IKResult | None) ->
     return orientation_warnings(arm, s.goal_rotation, reaches, missed=at_goal is not None and not at_goal.reached)
 
 
-def _kept_away(arm: Arm, s: Settings) -> tuple[RobotCover | None, list[to.CostTerm], list[to.Constraint]]:
-    """The capsules of the links, and the terms and constraints by which they keep away from what is around."""
+def _clearance_terms(arm: Arm, s: Settings) -> tuple[RobotCover | None, list[to.CostTerm], list[to.Constraint]]:
+    """Return the capsules of the links, and the terms and constraints that keep them away from the surroundings."""
     around = s.surroundings
     if around is None:
         return None, [], []
@@ -383,7 +391,7 @@ def _sphere(arm: Arm, o: Obstacle, name: str) -> to.Constraint:
 
 
 def _terminal_constraints(arm: Arm, s: Settings) -> list[to.Constraint]:
-    """The path's at the end too; without those on single joints where the whole state is held."""
+    """Return the path constraints for the last knot, without single-joint limits if the whole state is fixed there."""
     path = _path_constraints(arm, s)
     if s.terminal == "cost":
         return path
@@ -395,7 +403,7 @@ def _terminal_constraints(arm: Arm, s: Settings) -> list[to.Constraint]:
 
 
 def _removed_by(s: Settings) -> dict[str, str]:
-    """The setting that takes each constraint out of the problem."""
+    """Return the setting that removes each constraint from the problem."""
     several = isinstance(s.obstacle, tuple)
     weighed = f"weight = 1e4 in {'each problem.obstacle' if several else 'problem.obstacle'}, which makes it a cost"
     return {
@@ -407,7 +415,7 @@ def _removed_by(s: Settings) -> dict[str, str]:
     }
 
 
-# -- what is told -------------------------------------------------------------------------------------------------
+# -- reports -------------------------------------------------------------------------------------------------------
 
 
 def _goal_point(arm: Arm, s: Settings) -> Array:
@@ -418,7 +426,7 @@ def _goal_point(arm: Arm, s: Settings) -> Array:
 
 
 def _inside_at_goal(arm: Arm, s: Settings, q: Array) -> Iterator[str]:
-    """Obstacles that the links' axes are in at a goal in joint space."""
+    """Yield warnings about obstacles that contain link axes at a joint-space goal."""
     for name, o in s.obstacles.items():
         depth = o.radius - float(np.linalg.norm(places(arm.model, q[None], _points(arm, o)) - o.center, axis=2).min())
         if depth > 0.0:

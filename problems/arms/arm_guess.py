@@ -1,9 +1,9 @@
-"""Where the solve of a reach starts, and whether its goal can be reached.
+"""Initial guesses of point-to-point motions, and warnings about unreachable goals.
 
-The guess "auto" is the minimum-jerk path in joint space from q0 to a configuration at the goal, with the torques of that motion
-(:mod:`trajopt.guesses.minimum_jerk`).  A goal of a frame has several configurations (:mod:`trajopt.guesses.inverse_kinematics`),
-each of which leads to another local minimum: of the :data:`CANDIDATES` nearest to q0, that whose motion costs least is taken, and
-those that are clear of obstacles come first.
+The guess "auto" is the minimum-jerk path in joint space from q0 to a goal configuration, with the torques of this motion
+(:mod:`trajopt.guesses.minimum_jerk`).  A frame goal has several configurations (:mod:`trajopt.guesses.inverse_kinematics`),
+which lead to different local minima. Of the :data:`CANDIDATES` nearest to q0, the one whose motion costs least is used;
+collision-free motions come first.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from trajopt.validation.reach import FrameGoal, reach_warnings
 GuessName = Literal["auto", "constant", "quasi_static", "interpolated", "around"]
 CANDIDATES = 6
 SINGULAR = 0.02
-"""The dexterity below which a goal is told to be close to a singularity."""
+"""Dexterity below which a warning about a singularity is issued."""
 
 
 class Sphere(NamedTuple):
-    """An obstacle and the points of the links that stay out of it."""
+    """An obstacle and the link points that avoid it."""
 
     points: tuple[LinkPoint, ...]
     center: Array
@@ -40,19 +40,19 @@ class Sphere(NamedTuple):
 
     @classmethod
     def of(cls, arm: Arm, o: Obstacle) -> Sphere:
-        """Its margin is part of the radius."""
+        """Create the sphere of an obstacle, with its margin added to the radius."""
         points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)
         return cls(points, np.array(o.center), o.radius + o.margin)
 
     def clearance(self, model: Model, qs: Array) -> Array:
-        """The least distance (M,) [m] of the points from the surface at configurations (M, nq)."""
+        """Return the smallest distance (M,) [m] of the points from the surface at configurations (M, nq)."""
         return np.linalg.norm(places(model, qs, self.points) - self.center, axis=2).min(axis=1) - self.radius
 
 
 def goal_configurations(
     arm: Arm, position: Point, rotation: Array | None, spheres: Sequence[Sphere], limits: bool = True
 ) -> IKResult | None:
-    """Inverse kinematics of a goal, rotation (3, 3); None for robots whose configuration is no vector."""
+    """Return inverse kinematics of a goal, rotation (3, 3); None for robots whose configuration space is no vector space."""
     if arm.model.nq != arm.model.nv or arm.model.frames[arm.model.frame_id(arm.frame)].body < 0:
         return None
 
@@ -68,8 +68,8 @@ def goal_configurations(
 def guesses_of(
     ocp: to.OCP, arm: Arm, kind: GuessName, reached: IKResult | None, spheres: Sequence[Sphere]
 ) -> list[to.Guess]:
-    """The guess of this name, and others of its kind where there are several. reached: the configurations at the goal, where that
-    is one of a frame."""
+    """Return the guess of this kind, followed by alternatives if there are several. reached: configurations at a frame goal, or
+    None."""
 
     def hold(xs: Array) -> Array:
         return holding_forces(arm.model, xs[:, : arm.model.nq])
@@ -87,7 +87,7 @@ def guesses_of(
 
 
 def _goals(arm: Arm, reached: IKResult | None) -> Array | None:
-    """Candidates (M, nq) for the configuration at the end, None where states are no vectors."""
+    """Return candidates (M, nq) for the final configuration; None if states are not vectors or no goal is known."""
     if not arm.manifold.is_flat:
         return None if arm.x_goal is None else arm.x_goal[None, : arm.model.nq]
     if arm.x_goal is not None:
@@ -99,7 +99,7 @@ def _goals(arm: Arm, reached: IKResult | None) -> Array | None:
 
 
 def _by_cost(ocp: to.OCP, arm: Arm, goals: Array, spheres: Sequence[Sphere]) -> list[to.Guess]:
-    """The motions to these goals, the cheapest first, those that touch a sphere last."""
+    """Return motions to these goals, the cheapest first, motions through spheres last."""
     rest = np.zeros(arm.model.nv)
     guesses = [_motion(ocp, arm, minimum_jerk_states(ocp, np.r_[q, rest]), spheres) for q in goals]
     if len(guesses) == 1:
@@ -122,18 +122,18 @@ def _motion(ocp: to.OCP, arm: Arm, xs: Array, spheres: Sequence[Sphere]) -> to.G
 
 
 def _bent(arm: Arm, xs: Array, spheres: Sequence[Sphere]) -> Array:
-    """States whose configurations go around the spheres, one after the other; velocities stay."""
+    """Bend the configurations of states around the spheres, one after the other; velocities are unchanged."""
     xs, nq = np.array(xs), arm.model.nq
     for sphere in spheres:
         xs[:, :nq] = around_sphere(arm.model, xs[:, :nq], sphere.points, sphere.center, sphere.radius)
     return xs
 
 
-# -- what validation tells ------------------------------------------------------------------------------------
+# -- validation -----------------------------------------------------------------------------------------------
 
 
 def goal_warnings(arm: Arm, position: Point, rotation: Array | None, reached: IKResult | None) -> tuple[str, ...]:
-    """Sentences about a goal out of reach, beyond limits, in an obstacle, or close to a singularity."""
+    """Return warnings about a goal out of reach, beyond limits, in an obstacle, or close to a singularity."""
     if reached is None:
         return ()
     if not reached.reached:
@@ -150,13 +150,13 @@ def goal_warnings(arm: Arm, position: Point, rotation: Array | None, reached: IK
     return tuple(warnings)
 
 
-def fastest(arm: Arm, goals: Array) -> float:
-    """The least time [s] from q0 to one of some configurations (M, nq), without a limit but those of velocity."""
+def minimum_time(arm: Arm, goals: Array) -> float:
+    """Return the minimum time [s] from q0 to the nearest of configurations (M, nq), given velocity limits only."""
     return float((np.abs(goals - arm.q0) / arm.model.velocity_limit).max(axis=1).min(initial=np.inf))
 
 
 def reach_notes(arm: Arm, reached: IKResult | None) -> tuple[str, ...]:
-    """What is known of a goal that can be reached."""
+    """Return a note about a reachable goal."""
     if reached is None or not reached.reached:
         return ()
     (solutions,) = reached.solutions

@@ -1,4 +1,4 @@
-"""Which limits of an arm hold in its problems where settings leave that open: those that its model has, and its task respects."""
+"""Default limits of an arm: limits that its model defines and its task respects are enforced."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from dynamics_backends.rigid_body.model.model import Model
 from problems.arms.arm import Arm
 
 
-def meant(arm: Arm, margin: float) -> dict[str, Any]:
-    """What settings of limits that are left out mean, where true or false says it: all of the robot's hold, or none.
+def default_limits(arm: Arm, margin: float) -> dict[str, Any]:
+    """Return the values of omitted limit settings, if they are true (all limits hold) or false (none holds).
 
-    margin: by which limits of positions are narrowed [rad, m].
+    margin: reduction of the position limits [rad, m].
     """
     model, limited = arm.model, np.isfinite(arm.model.q_lower) | np.isfinite(arm.model.q_upper)
     holding = {
         "torque_limits": np.isfinite(model.effort_limit),
-        "position_limits": respected(arm, margin)[limited],
+        "position_limits": within_limits(arm, margin)[limited],
         "velocity_limits": np.isfinite(model.velocity_limit).any(keepdims=True),
     }
     return {key: bool(holds.any()) for key, holds in holding.items() if holds.all() or not holds.any()}
 
 
-def respected(arm: Arm, margin: float) -> Array:
-    """Mask of the coordinates (nq,) that start and, for a goal in joint space, end within their limits."""
+def within_limits(arm: Arm, margin: float) -> Array:
+    """Return a mask (nq,) of the coordinates whose start and joint-space goal, if any, are within their limits."""
     model = arm.model
     lower, upper = model.q_lower + margin, model.q_upper - margin
     kept = np.full(model.nq, True)
@@ -39,7 +39,7 @@ def respected(arm: Arm, margin: float) -> Array:
 
 
 def require_goal_within_limits(arm: Arm, margin: float) -> None:
-    """Raises ValueError for a goal in joint space that is beyond a limit."""
+    """Raise ValueError for a joint-space goal beyond a limit."""
     if arm.x_goal is None:
         return
     model, q = arm.model, arm.x_goal[: arm.model.nq]
@@ -59,7 +59,7 @@ def require_goal_within_limits(arm: Arm, margin: float) -> None:
 
 
 def goal_beyond_limits(arm: Arm) -> tuple[str, ...]:
-    """Sentences about coordinates of a goal in joint space that look like degrees."""
+    """Return warnings about joint-space goals that seem to be in degrees."""
     if arm.x_goal is None:
         return ()
     model, q = arm.model, arm.x_goal[: arm.model.nq]
@@ -71,17 +71,17 @@ def goal_beyond_limits(arm: Arm) -> tuple[str, ...]:
 
 
 def joint_limits(arm: Arm, margin: float, all_of_them: bool) -> to.Constraint:
-    """The limits of positions, all of them or those that are respected."""
+    """Return the position limits as a constraint: all limits, or only those that start and goal respect."""
     if all_of_them:
         return to.joint_limits(arm.model, arm.manifold, margin)
-    model, free, kept = arm.model, np.full(arm.model.nv, np.inf), respected(arm, margin)
+    model, free, kept = arm.model, np.full(arm.model.nv, np.inf), within_limits(arm, margin)
     lower, upper = np.where(kept, model.q_lower + margin, -np.inf), np.where(kept, model.q_upper - margin, np.inf)
     names = (*model.q_names, *model.dof_names)
     return to.state_bounds(arm.manifold, np.r_[lower, -free], np.r_[upper, free], "joint limits", names)
 
 
 def torque_bounds(model: Model, wanted: bool | None) -> dict[str, Any]:
-    """Bounds of the controls, by the names of their arguments. wanted: whether they are; None: those that there are."""
+    """Return control bounds as keyword arguments of an OCP. wanted: require them, omit them, or None: use those available."""
     if wanted is False:
         return {}
     limits = np.array(model.effort_limit) if wanted is None else effort_limits(model)
@@ -89,7 +89,7 @@ def torque_bounds(model: Model, wanted: bool | None) -> dict[str, Any]:
 
 
 def effort_limits(model: Model) -> Array:
-    """The effort limits (nv,) [N, N m]. Raises ValueError where one is missing."""
+    """Return the effort limits (nv,) [N, N m]. Raises ValueError if one is missing."""
     if not np.isfinite(model.effort_limit).all():
         name = model.dof_names[int(np.argmax(~np.isfinite(model.effort_limit)))]
         raise ValueError(f"torque_limits needs effort limits, but the URDF of {model.name} gives none for {name!r}")
@@ -97,14 +97,14 @@ def effort_limits(model: Model) -> Array:
 
 
 PLACEHOLDER, BEYOND = 1e3, 10.0
-"""An effort limit from this one on [N m] that is so many times the torque of the robot's weight at its full length is none that
-anybody measured."""
+"""An effort limit counts as a placeholder if it is at least PLACEHOLDER [N m] and BEYOND times the torque of the robot's weight
+at its full length."""
 ROUNDING = 1e-6
-"""Share of a torque that is taken for rounding."""
+"""Relative tolerance on torques, for rounding."""
 
 
-def placeholders(model: Model) -> tuple[str, ...]:
-    """A sentence about effort limits that were written for want of others: nothing limits the torques of these joints."""
+def placeholder_warnings(model: Model) -> tuple[str, ...]:
+    """Return a warning about effort limits that look like placeholders, which do not limit torques in practice."""
     length = np.linalg.norm(model.placement_p, axis=1).sum() + np.linalg.norm(model.com, axis=1).max()
     weight = model.total_mass * np.linalg.norm(model.gravity)
     turns, limit = np.array([unit == "rad" for unit in model.dof_units]), model.effort_limit
@@ -114,25 +114,28 @@ def placeholders(model: Model) -> tuple[str, ...]:
     names = ", ".join(model.dof_names[i] for i in found)
     return (
         f"the effort limits of {names} ({limit[found].min():g} N m and more) look like placeholders: holding the stretched arm "
-        f"needs {weight * length:.2g} N m; respecting these limits says little",
+        f"needs {weight * length:.2g} N m; torques are practically unlimited",
     )
 
 
-def too_weak(arm: Arm, shares: Array | float = 1.0, goals: Array | None = None) -> tuple[str, ...]:
-    """Sentences about joints whose effort limits, times shares, do not hold the arm at rest at its start or at its goal.
+def weak_joint_warnings(arm: Arm, shares: Array | float = 1.0, goals: Array | None = None) -> tuple[str, ...]:
+    """Return warnings about joints whose scaled effort limits cannot hold the arm at rest at its start or goal.
 
-    goals: configurations (M, nq) at the goal, of which one that can be held is enough; None where they are not known.
+    goals: configurations (M, nq) at the goal, of which one has to be holdable; None if unknown.
     """
     ends = {"start": arm.q0[None]}
     if arm.x_goal is not None:
         goals = arm.x_goal[None, : arm.model.nq]
     if goals is not None and len(goals):
         ends["goal"] = goals
-    told = (_too_weak(arm.model, name, qs, shares * np.asarray(arm.model.effort_limit)) for name, qs in ends.items())
-    return tuple(text for text in told if text)
+    messages = (
+        _weak_joint_warning(arm.model, name, qs, shares * np.asarray(arm.model.effort_limit))
+        for name, qs in ends.items()
+    )
+    return tuple(text for text in messages if text)
 
 
-def _too_weak(model: Model, name: str, qs: Array, limits: Array) -> str:
+def _weak_joint_warning(model: Model, name: str, qs: Array, limits: Array) -> str:
     still = np.zeros((len(qs), model.nv))
     held = np.abs(np.asarray(inverse_dynamics(model, qs, still, still)))
     beyond = held - limits
@@ -147,14 +150,14 @@ def _too_weak(model: Model, name: str, qs: Array, limits: Array) -> str:
     )
 
 
-def friction_left_out(model: Model, remedy: str) -> tuple[str, ...]:
-    """A sentence about dry friction that the robot's file gives its joints, and that the problem does without."""
+def friction_notes(model: Model, remedy: str) -> tuple[str, ...]:
+    """Return a note about dry friction in the robot's file that the problem ignores."""
     names = [name for name, friction in zip(model.dof_names, model.friction, strict=True) if friction]
     return (f"dry friction is ignored for {', '.join(names)}{remedy}",) if names else ()
 
 
-def unlimited(model: Model) -> tuple[str, ...]:
-    """Sentences about joints that a motion in the least time moves as fast as it likes, or as strongly."""
+def missing_limit_warnings(model: Model) -> tuple[str, ...]:
+    """Return warnings about joints without velocity or effort limits in a minimum-time problem."""
     found = {"velocity": model.velocity_limit, "effort": model.effort_limit}
     return tuple(
         f"the robot's file has no {key} limits for {', '.join(np.array(model.dof_names)[~np.isfinite(limits)])}: a "

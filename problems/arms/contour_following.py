@@ -1,17 +1,17 @@
-"""Contour following: the tool of a fixed-base arm follows a path in space, at a speed that is part of the problem.
+"""Contour following: the tool of a fixed-base arm follows a path in space; its speed along the path is optimized.
 
     state      (q, v, s, sdot), the path parameter s [m] with sddot as a control
     minimize   sum_k dt/2 ( w_s (sdot - sdot_ref)^2 + w_e |e|^2 + |q - q0|_wq^2 + |v|_wv^2 + |u - u_hold|_wu^2 + w_a sddot^2 )
                + 1/2 ( |q_N - q0|_Wq^2 + |v_N|_Wv^2 + W_e |e_N|^2 )
     subject to |e| <= rho at every knot,   limits of positions, velocities and torques
 
-e(q, s) is the position of the tool from that of the path. In the form "torque" (OCP-FD) the controls are joint torques and the
-dynamics are forward dynamics; in the form "acceleration" (OCP-ID) the controls are joint accelerations, the dynamics are
-linear, and the torques are those of inverse dynamics, bounded as path constraints. The problem, with N = 16 and rho = 1 cm,
-is that of an NMPC with analytical derivatives (A. Astudillo et al., eq. 7; weights, path and time step are not published
-there), after N. van Duijkeren (thesis, KU Leuven, 2019).
+e(q, s) is the tool position relative to the path point. With form "torque" (OCP-FD), the controls are joint torques and the
+dynamics are forward dynamics. With form "acceleration" (OCP-ID), the controls are joint accelerations, the dynamics are
+linear, and the torques of inverse dynamics are bounded by path constraints. The problem, with N = 16 and rho = 1 cm,
+is that of an NMPC with analytical derivatives (A. Astudillo et al., eq. 7, after N. van Duijkeren, thesis, KU Leuven, 2019);
+weights, path and time step are not published there.
 
-The path starts at the tool's position at q0: a circle of a given radius that rises and falls twice,
+The path starts at the tool's position at q0: a circle of given radius that rises and falls twice,
 (r (cos a - 1), r sin a, h sin 2a) with a = s / r.
 """
 
@@ -40,7 +40,7 @@ from trajopt.problem.residuals import path_offset
 
 @dataclass(frozen=True, kw_only=True)
 class Weights(Checked):
-    """Running weights of the cost, and terminal weights with ``terminal_``.
+    """Running weights of the cost, and terminal weights (prefix ``terminal_``).
 
     speed: weight of the path speed error [m/s]. error: weight of the distance from the path [m]. posture: weight of the
     joint positions [rad]. velocity: weight of the joint velocities [rad/s]. control: weight of the controls, as fractions of
@@ -65,7 +65,7 @@ class Weights(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(Sampling):
-    """A contour and the robot that follows it.
+    """Settings of a contour and the robot that follows it.
 
     robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. package_dirs: folders that contain the packages
     of its meshes (package://), in addition to those of ROS_PACKAGE_PATH. q0: initial configuration, at rest on the path.
@@ -102,9 +102,9 @@ class Settings(Sampling):
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
-    """The task of these settings.
+    """Build the task of these settings.
 
-    Raises UnknownName for a frame that the robot does not have, ValueError for values that do not fit it.
+    Raises UnknownName for an unknown frame, ValueError for values that do not match the robot.
     """
     s = settings
     model = load_fixed_base(s.robot, package_dirs=s.package_dirs)
@@ -132,7 +132,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
 
 class _Contour:
-    """The robot on its path."""
+    """The parts of the problem of a robot that follows a path."""
 
     def __init__(self, model: Model, system: AlongPath, s: Settings) -> None:
         self.model, self.system, self.settings, self.n = model, system, s, model.nv
@@ -153,13 +153,13 @@ class _Contour:
 
     # -- cost -------------------------------------------------------------------------------------------------
     def running(self) -> list[to.CostTerm]:
-        """The terms of a knot."""
+        """Return the running cost terms."""
         s, w = self.settings, self.settings.weights
         motion = self._state(w.posture, w.velocity, "motion", w.speed, s.speed)
         return [self._error(w.error), motion, self._controls()]
 
     def terminal(self) -> list[to.CostTerm]:
-        """The terms of the last knot."""
+        """Return the terminal cost terms."""
         w = self.settings.weights
         return [self._error(w.terminal_error), self._state(w.terminal_posture, w.terminal_velocity, "final motion")]
 
@@ -190,7 +190,7 @@ class _Contour:
 
     # -- constraints ------------------------------------------------------------------------------------------
     def path_constraints(self) -> list[to.Constraint]:
-        """The tube, and the limits of the joints."""
+        """Return the tube constraint and the joint limits."""
         s, model, manifold = self.settings, self.model, self.system.manifold
         found = [to.tube(model, manifold, s.frame, self.point, s.tube, parameters=self.path)]
         free = np.full(self.n, np.inf)
@@ -200,7 +200,7 @@ class _Contour:
         return [*found, to.state_bounds(manifold, lower, upper, "limits of the motion")]
 
     def torques(self) -> list[to.Constraint]:
-        """The limits of the torques, where these are not the controls."""
+        """Return the torque limits as constraints, if torques are not the controls."""
         if self.settings.form == "torque" or not self.settings.torque_limits:
             return []
         limit = np.asarray(self.model.effort_limit)
@@ -219,34 +219,34 @@ class _Contour:
         ]
 
     def control_bounds(self) -> dict[str, Any]:
-        """The limits of the torques, where these are the controls."""
+        """Return the torque limits as control bounds, if torques are the controls."""
         if self.settings.form == "acceleration" or not self.settings.torque_limits:
             return {}
         limit = np.append(self.model.effort_limit, np.inf)
         return {"u_lower": -limit, "u_upper": limit}
 
-    # -- guess and account ------------------------------------------------------------------------------------
+    # -- guess and reports ------------------------------------------------------------------------------------
     def guess(self, ocp: to.OCP) -> to.Guess:
-        """The robot at rest, held."""
+        """Return the guess: the robot at rest, with holding torques."""
         u = np.zeros(self.system.nu)
         if self.settings.form == "torque":
             u[: self.n] = self.holding
         return to.constant_guess(ocp, u)
 
     def points(self, xs: Array) -> Array:
-        """The points (M, 3) [m] of the path at states (M, nx)."""
+        """Return the path points (M, 3) [m] at states (M, nx)."""
         rows = contour_point(2 * self.n, xs.T, xs.T[:0], 0.0, self.path)
         return np.stack(np.broadcast_arrays(*rows), axis=1)
 
     def outcome(self, x: Array) -> list[str]:
-        """Progress of the tool along the path, and its distance from it."""
+        """Report the tool's progress along the path, and its distance from it."""
         at = position_of(self.model, self.settings.frame, x[: self.n])
         error = np.linalg.norm(at - self.points(x[None])[0])
         return [f"{x[-2]:.3g} m along the path at {x[-1]:.3g} m/s, {1e3 * error:.2g} mm from it"]
 
 
 def contour_point(place: int, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
-    """The point of the path at the parameter x[place] [m]; p: its start (3,) and shape (radius, height) [m]."""
+    """Return the path point at the parameter x[place] [m]; p: start (3,) and shape (radius, height) of the path [m]."""
     radius, height = p["shape"][0], p["shape"][1]
     angle = x[place] / radius
     c, s = sm.cos(angle), sm.sin(angle)
@@ -254,6 +254,6 @@ def contour_point(place: int, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]
 
 
 def joint_torques(model: Model, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-    """The torques (nv, N) of the accelerations u at the state x."""
+    """Return the torques (nv, N) for accelerations u at state x."""
     n = model.nv
     return rnea(model, x[:n], x[n : 2 * n], u[:n])

@@ -1,4 +1,4 @@
-"""Orientations of goals in configurations: roll-pitch-yaw, a quaternion, a matrix, or the one at the start."""
+"""Goal orientations in configurations: roll-pitch-yaw, quaternion, matrix, or the initial orientation."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from problems.arms.obstacle import Point
 
 AT_START = "q0"
 Orientation = Literal["q0"] | Point | tuple[float, float, float, float] | tuple[Point, Point, Point]
-"""Roll, pitch, yaw [rad], a unit quaternion x, y, z, w, a rotation matrix by rows, or "q0": as at the start."""
+"""Roll, pitch, yaw [rad]; unit quaternion x, y, z, w; rotation matrix by rows; or "q0": the initial orientation."""
 KEY = "goal_rotation"
 HALF_TURN = 1e-3
-"""Largest |w| of a quaternion that is a half turn."""
+"""Maximum |w| of a quaternion that counts as a half turn."""
 
 
 def orientation_check(value: Orientation | None, by_frame: bool) -> tuple[bool, str]:
-    """The check of a setting goal_rotation; by_frame: whether there is a goal_position beside it."""
+    """Check a setting goal_rotation. by_frame: goal_position is set."""
     if value is not None and not by_frame:
-        return False, "goal_position beside it"
+        return False, "goal_position to be set too"
     if value is None or value == AT_START:
         return True, ""
     try:
@@ -35,7 +35,7 @@ def orientation_check(value: Orientation | None, by_frame: bool) -> tuple[bool, 
 
 
 def goal_orientation(arm: Arm, value: Orientation | None) -> Array | None:
-    """The rotation (3, 3), world from frame, of a goal_rotation; None without one."""
+    """Return the rotation (3, 3), world from frame, of a setting goal_rotation; None without one."""
     if value is None:
         return None
     if value == AT_START:
@@ -46,11 +46,11 @@ def goal_orientation(arm: Arm, value: Orientation | None) -> Array | None:
 def orientation_warnings(
     arm: Arm, value: Orientation | None, reaches: Callable[[Array], bool], missed: bool
 ) -> tuple[str, ...]:
-    """A sentence about a quaternion that seems to be in the order w, x, y, z.
+    """Return a warning about a quaternion that seems to be in the order w, x, y, z.
 
-    It seems so where x, y, z, w is a half turn that is farther from the orientation at q0 than w, x, y, z is, and where the goal is
-    missed and would be reached with w, x, y, z. missed: whether no configuration reaches the goal. reaches: whether one does with
-    a rotation (3, 3).
+    This is assumed if x, y, z, w is a half turn farther from the orientation at q0 than w, x, y, z, or if the goal is missed but
+    would be reached with w, x, y, z. missed: no configuration reaches the goal. reaches: returns True if a configuration reaches
+    the goal with a rotation (3, 3).
     """
     if value is None or isinstance(value, str) or len(value) != 4:
         return ()

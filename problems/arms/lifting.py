@@ -1,14 +1,14 @@
-"""A human bends to a box and lifts it to the waist: two phases of free duration, with another mass in the hands in each.
+"""A human bends to a box and lifts it to the waist: two phases of free duration with different masses in the hands.
 
     minimize   sum_i  T_i int_0^1 1/2 ( |u / u_max|^2_w + w_a |vdot|^2 + w_t ) dtau  +  1/2 |q_N - standing|_W^2
     subject to dx/dtau = T_i f_i(x, u),   T_min <= T_i <= T_max,   |u| <= u_max,   joint limits,
-               the ground's force acts between heel and toe and does not pull,
+               the ground reaction force acts between heel and toe and does not pull,
                hands at the box and at rest between the phases,   hands at the waist and at rest at the end
 
 After M. Kudruss, P. Manns, K. Mombaur 2019 (bending and lifting of an 8-DoF sagittal human, boxes of 0, 5 and 15 kg).  Each
-phase is a grid in its own time tau (:mod:`~dynamics_backends.time_scaled`); a first stage without duration
-chooses T_1 and T_2.  The hands grasp at rest, so that no velocity jumps.  With the ground's force F_z and moment M_y about the
-point below the ankle, the center of pressure x_p = -M_y / F_z lies within the foot and F_z >= 0 where (x_p - heel) F_z >= 0 and
+phase has a grid in its scaled time tau (:mod:`~dynamics_backends.time_scaled`); an instantaneous first stage chooses T_1 and T_2.
+The hands grasp at rest, so no velocity jumps.  With vertical ground force F_z and moment M_y about the
+point below the ankle, the center of pressure x_p = -M_y / F_z lies within the foot and F_z >= 0 if (x_p - heel) F_z >= 0 and
 (toe - x_p) F_z >= 0.
 """
 
@@ -93,10 +93,10 @@ class Settings(Checked):
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
-    """The task of these settings."""
+    """Build the task of these settings."""
     s = settings
     empty = sagittal_human()
-    bending, lifting = (_Half.of(i, load, s) for i, load in enumerate((0.0, s.load)))
+    bending, lifting = (_LiftingPhase.of(i, load, s) for i, load in enumerate((0.0, s.load)))
     manifold = bending.system.manifold
     choice = to.Phase(ImpactStage(backend(Durations(manifold, len(PHASES)))), np.zeros(1))
     grasp = [_at_first(constraint, s.knots) for constraint in _at_rest(empty, manifold, s.pick)]
@@ -106,7 +106,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     lower = -upper
     lower[0, :2], upper[0, :2] = np.transpose([s.bending, s.lifting])
     x0 = np.concatenate([STANDING, np.zeros(empty.nv), middle])
-    upright = np.repeat([s.upright_weight, 0.0], (5, len(x0) - 5))  # of all joints but the arms'
+    upright = np.repeat([s.upright_weight, 0.0], (5, len(x0) - 5))  # all joints except those of the arms
     ocp = to.OCP(
         phases,
         x0,
@@ -121,8 +121,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     return Task(ocp, _guess(ocp, empty, s, middle), HANDS, outcome=outcome, clock=partial(_clock, s))
 
 
-class _Half(NamedTuple):
-    """Bending or lifting: its system, cost and constraints."""
+class _LiftingPhase(NamedTuple):
+    """System, cost and constraints of the bending or the lifting phase."""
 
     system: StretchedMap
     settings: Settings
@@ -130,14 +130,14 @@ class _Half(NamedTuple):
     limits: list[to.Constraint]
 
     @classmethod
-    def of(cls, index: int, load: float, s: Settings) -> _Half:
+    def of(cls, index: int, load: float, s: Settings) -> _LiftingPhase:
         model = sagittal_human(load)
         system = time_scaled(FreeBody(model), [f"duration of {name}" for name in PHASES], index)
         limits = [_on_the_foot(model, load, system, s.foot_margin), _joint_limits(model, system.manifold)]
         return cls(system, s, _running(model, system, s), limits)
 
     def phase(self, backend: BackendFactory, more: Sequence[to.Constraint] = ()) -> to.Phase:
-        """Its knots; more: constraints beside its own."""
+        """Return the phase. more: further constraints."""
         s = self.settings
         dynamics = to.SampledSystem(backend(self.system), s.integrator, s.substeps)
         dt = np.full(s.knots, 1.0 / s.knots)
@@ -160,7 +160,7 @@ def _running(model: Model, system: StretchedMap, s: Settings) -> list[to.CostTer
 
 
 def _in_time(name: str, rate: Callable, system: StretchedMap, model: Model, weight: Array) -> to.CostTerm:
-    """The integral over time of 1/2 |rate|^2, which is T times that over tau."""
+    """Return the cost term for the time integral of 1/2 |rate|^2, which is T times the integral over tau."""
     residual = partial(_times_root_of_duration, system.place, rate)
     names = model.dof_names if len(weight) == model.nv else (name,)
     return to.residual_cost(
@@ -198,7 +198,7 @@ def _joint_limits(model: Model, manifold: Manifold) -> to.Constraint:
 
 
 def _at_rest(model: Model, manifold: Manifold, at: tuple[float, float]) -> list[to.Constraint]:
-    """The hands are there, and nothing moves."""
+    """Return the constraints that the hands are at a place and the human is at rest."""
     bound = np.full(manifold.nx, np.inf)
     bound[model.nq : 2 * model.nv] = 0.0
     reach = partial(_hands, model, model.frame_id(HANDS))
@@ -209,7 +209,7 @@ def _at_rest(model: Model, manifold: Manifold, at: tuple[float, float]) -> list[
 
 
 def _at_first(constraint: to.Constraint, knots: int) -> to.Constraint:
-    """The constraint at the first knot of a phase alone."""
+    """Restrict a constraint to the first knot of a phase."""
     free = np.full((knots, constraint.residual.n_out), np.inf)
     lower, upper = -free, free.copy()
     lower[0], upper[0] = constraint.lower, constraint.upper
@@ -217,15 +217,15 @@ def _at_first(constraint: to.Constraint, knots: int) -> to.Constraint:
 
 
 def _hands(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
-    """Where the hands are in the sagittal plane [m]."""
+    """Return the position of the hands in the sagittal plane [m]."""
     at = kinematics.frame_position(model, x[: model.nq], frame)
     return [at[0], at[2]]
 
 
 def center_of_pressure(model: Model, standing: Model, x: Rows, u: Rows) -> tuple[Scalar, Scalar]:
-    """Where the ground's force acts, forward of the ankle [m], and its vertical part [N], from rows x (nx, N), u (nu, N).
+    """Return center of pressure, forward of the ankle [m], and vertical ground force [N], from rows x (nx, N), u (nu, N).
 
-    model: bolted to the ground; standing: the same with ``ground_wrench``.
+    model: human fixed to the ground; standing: the same with ``ground_wrench``.
     """
     q, v, a = x[: model.nq], x[model.nq : 2 * model.nv], _accelerations(model, x, u)
     still = [0.0 * x[0]] * 3
@@ -234,7 +234,7 @@ def center_of_pressure(model: Model, standing: Model, x: Rows, u: Rows) -> tuple
 
 
 def _on_the_foot(model: Model, load: float, system: StretchedMap, margin: float) -> to.Constraint:
-    """The moments of the ground's force about heel and toe, as shares of weight times length of the foot."""
+    """Return the constraint on the moments of the ground force about heel and toe, relative to weight times foot length."""
     standing = sagittal_human(load, ground_wrench=True)
     scale = standing.total_mass * float(np.linalg.norm(standing.gravity)) * (TOE - HEEL)
     residual = partial(_levers, model, standing, (HEEL + margin, TOE - margin), scale)
@@ -251,18 +251,18 @@ def _levers(
     return [(at - ends[0]) * force / scale, (ends[1] - at) * force / scale]
 
 
-# -- guess and account ---------------------------------------------------------------------------------------------------
+# -- guess and reports ---------------------------------------------------------------------------------------------------
 
 STANDING = np.array([0.05, -0.10, 0.05, 0.0, 0.0, 0.0, -0.2, 0.0])
-"""The posture [rad] at the start, a little off the joints' limits."""
+"""Initial posture [rad], slightly inside the joint limits."""
 CROUCH = np.array([0.45, -1.0, 1.0, 0.4, 0.0, -0.9, -0.1, 0.0])
-"""A posture [rad] near those that reach the floor."""
+"""Posture [rad] close to those that reach the floor."""
 INVERSE_STEPS, INVERSE_DAMPING = 20, 1e-4
-"""Steps, and damping [m^2], of the inverse kinematics behind the guess."""
+"""Number of steps and damping [m^2] of the inverse kinematics for the guess."""
 
 
 def _guess(ocp: to.OCP, model: Model, s: Settings, durations: Array) -> to.Guess:
-    """Smoothly from standing to a posture that reaches the box and on to one at the waist, held against gravity."""
+    """Return a smooth motion from standing to a posture at the box and to one at the waist, with gravity compensation."""
     way = [STANDING, _reaching(model, s.pick, CROUCH), _reaching(model, s.place, STANDING)]
     tau = ocp.times
     first = tau <= 1.0
@@ -278,7 +278,7 @@ def _guess(ocp: to.OCP, model: Model, s: Settings, durations: Array) -> to.Guess
 
 
 def _reaching(model: Model, at: Range, near: Array) -> Array:
-    """A posture (nq,) near another with the hands there, by damped least squares within the joints' limits."""
+    """Return a posture (nq,) close to ``near`` with the hands at a place, by damped least squares within the joint limits."""
     q = near.copy()
     for _ in range(INVERSE_STEPS):
         J = frame_jacobian(model, q, HANDS)[[0, 2]]
@@ -289,7 +289,7 @@ def _reaching(model: Model, at: Range, near: Array) -> Array:
 
 
 def _clock(s: Settings, xs: Array) -> Array:
-    """The time [s] of each state: that of choosing the durations is that of the start."""
+    """Return the time [s] of each state; the stage that chooses the durations is at the start time."""
     tau = np.r_[0.0, np.linspace(0.0, 2.0, 2 * s.knots + 1)]
     bending, lifting = xs[-1, -2:]
     return bending * np.minimum(tau, 1.0) + lifting * np.maximum(tau - 1.0, 0.0)

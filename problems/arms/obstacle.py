@@ -1,14 +1,14 @@
-"""A sphere in the way of an arm, and guesses around it: a path in joint space, bent to one side of the sphere.
+"""Spherical obstacle for an arm, and guesses around it: a joint-space path bent to one side of the sphere.
 
     q(s) = q_straight(s) + a b(s) d,      d = J^+ n
 
-At the knot and the point of the robot that lie deepest inside, n is one of the :data:`DIRECTIONS` normal to the point's motion, J
-the Jacobian of its position and d the least joint motion that moves it along n; b is a bump of height 1 there with horizontal
-tangents, zero at both ends, and a the smallest of the :data:`STEPS` that takes all points out at all knots, within the joint
-limits. Of all n the least a |d| is taken.
+At the knot and link point with the deepest penetration, n is one of :data:`DIRECTIONS` normals to the point's motion, J is
+the Jacobian of its position and d the smallest joint motion that moves it along n. b is a bump of height 1 at this knot with
+horizontal tangents, zero at both ends. a is the smallest of the :data:`STEPS` that clears all points at all knots within the
+joint limits. The n with the smallest a |d| is used.
 
-Near the middle of a sphere all ways out are as good to first order, and which one a solver takes, and so which local minimum it
-finds, is chance; from a path beside it, they agree.
+Near the middle of a sphere, all directions out are equal to first order, so a solver's local minimum would depend on chance;
+from a path beside the sphere, solvers agree.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Point = tuple[float, float, float]
 
 DIRECTIONS = 16
 STEPS = np.arange(1, 101) / 50.0
-"""a |d|, the largest joint displacement [rad or m] that is tried being 2."""
+"""Values of a |d|, up to a joint displacement of 2 [rad or m]."""
 DIFFERENCE = 1e-6
-"""Step [rad or m] of the Jacobian by central differences: a guess needs no more."""
+"""Step [rad or m] of the Jacobian by central differences, which is accurate enough for a guess."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +61,9 @@ class Obstacle(Checked):
 
 
 def around_sphere(model: Model, qs: Array, points: Sequence[LinkPoint], center: Array, radius: float) -> Array:
-    """The path qs (N + 1, nq) of a robot whose q is a vector space, bent around a sphere; itself where it is clear of it.
+    """Bend a path qs (N + 1, nq) of a robot with a vector-space q around a sphere; returns a collision-free path unchanged.
 
-    Where no bend within the joint limits clears the sphere, or the deepest knot is the first or last, it stays as it is.
+    The path is also unchanged if no bend within the joint limits clears the sphere, or if the deepest knot is the first or last.
     """
     distances = np.linalg.norm(places(model, qs, points) - center, axis=2)
     knot, point = (int(i) for i in np.unravel_index(np.argmin(distances), distances.shape))
@@ -85,19 +85,19 @@ def around_sphere(model: Model, qs: Array, points: Sequence[LinkPoint], center: 
 
 
 def places(model: Model, qs: Array, points: Sequence[LinkPoint]) -> Array:
-    """World positions (M, P, 3) [m] of the points at configurations (M, nq)."""
+    """Return world positions (M, P, 3) [m] of link points at configurations (M, nq)."""
     at = point_positions(model, qs.T, [(point.body, point.offset) for point in points])
     return np.stack([np.stack(np.broadcast_arrays(*p, qs[:, 0])[:3], axis=1) for p in at], axis=1)
 
 
 def bump(count: int, top: int) -> Array:
-    """b (count,): zero at both ends, one at the place ``top``, with horizontal tangents at the three."""
+    """Return b (count,): one at the index ``top``, zero at both ends, with horizontal tangents at the three."""
     s = np.arange(count)
     return np.sin(0.5 * np.pi * np.where(s < top, s / top, (count - 1 - s) / (count - 1 - top))) ** 2
 
 
 def normals(motion: Array) -> Array:
-    """Unit vectors (DIRECTIONS, 3) around a direction (3,), in equal angles."""
+    """Return unit vectors (DIRECTIONS, 3) normal to a direction (3,), at equal angles."""
     basis = np.linalg.svd(motion[None])[2][1:]
     angles = 2.0 * np.pi * np.arange(DIRECTIONS) / DIRECTIONS
     return np.cos(angles)[:, None] * basis[0] + np.sin(angles)[:, None] * basis[1]
@@ -106,7 +106,7 @@ def normals(motion: Array) -> Array:
 def _clear(
     model: Model, qs: Array, shape: Array, d: Array, points: Sequence[LinkPoint], center: Array, radius: float
 ) -> Array | None:
-    """The path with the smallest bend along d that is clear, or None."""
+    """Return the path with the smallest bend along d that is collision-free, or None."""
     unit = d / max(float(np.linalg.norm(d)), DIFFERENCE)
     paths = qs + STEPS[:, None, None] * shape[None, :, None] * unit
     at = places(model, paths.reshape(-1, qs.shape[1]), points)

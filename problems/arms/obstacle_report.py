@@ -1,9 +1,9 @@
-"""How near an arm comes to what it is to stay out of: spheres, by points of its links' axes, and bodies around it; and the links as
-thick as they are.
+"""Distances of an arm from its obstacles: spheres, avoided by points on the link axes, and bodies; also with the links' true
+thickness.
 
-The problem keeps points on the lines between joints out of a sphere, at the knots. A link is thicker than that line. Where the
-robot's file has collision shapes, their least distance from the sphere at the knots tells what is left: that of the true shapes
-where the package coal is installed, else that of capsules that cover them.
+The problem keeps points on the lines between joints outside a sphere, at the knots. A link is thicker than this line. If the
+robot's file has collision shapes, their smallest distance from the sphere at the knots is reported: of the true shapes if the
+package coal is installed, else of capsules that cover them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trajopt.problem.residuals import LinkPoint
 
 
 class Nearest(NamedTuple):
-    """distance [m], negative: depth; link and body that come so close, at which knot; what: was measured."""
+    """Smallest distance [m], negative: depth; its link, body and knot; what: description of the measured geometry."""
 
     distance: float
     link: str
@@ -38,13 +38,13 @@ class Nearest(NamedTuple):
 
 
 ROUNDING = 1e-3
-"""Share of a millimeter that is not rounded up to the next."""
+"""Rounding tolerance when a depth is rounded up to millimeters [mm]."""
 
 
 def nearness(
     model: Model, obstacles: Mapping[str, Obstacle], points: Mapping[str, Sequence[LinkPoint]], qs: Array
 ) -> Nearness:
-    """What is to be told of obstacles by their names; points: of the axes that stay out of each; qs: configurations (M, nq)."""
+    """Report the distances from obstacles, given by name. points: checked link points; qs: configurations (M, nq)."""
     sentences, warnings, unknown = [], [], ""
     for name, o in obstacles.items():
         axes = float(np.linalg.norm(places(model, qs, points[name]) - o.center, axis=2).min()) - o.radius
@@ -63,12 +63,12 @@ def nearness(
 
 
 def nearness_of_bodies(model: Model, scene: Scene, weight: float, qs: Array) -> Nearness:
-    """What is to be told of the bodies around an arm at configurations qs (M, nq). weight: of what keeps the links away."""
+    """Report the distances from the bodies around an arm at configurations qs (M, nq). weight: weight of the distance term."""
     nearest = links_from(model, scene, qs)
     pair = f"{nearest.link} and {nearest.body}"
-    told = f"surroundings: smallest distance at the knots: {nearest.what} {_away(nearest.distance)} ({pair})"
+    sentence = f"surroundings: smallest distance at the knots: {nearest.what} {_away(nearest.distance)} ({pair})"
     if nearest.distance >= 0.0:
-        return Nearness((told,))
+        return Nearness((sentence,))
     remedy = (
         "the distances cannot be kept between this start and this goal"
         if np.isinf(weight)
@@ -77,14 +77,14 @@ def nearness_of_bodies(model: Model, scene: Scene, weight: float, qs: Array) -> 
     )
     deep = f"{nearest.link} is {-1e3 * nearest.distance:.3g} mm inside {nearest.body} at knot {nearest.knot} ({nearest.what})"
     return Nearness(
-        (told,), (f"{deep}: {remedy}; or use the problem arm_in_scene, which avoids collisions of the shapes",)
+        (sentence,), (f"{deep}: {remedy}; or use the problem arm_in_scene, which avoids collisions of the shapes",)
     )
 
 
 def links_from(model: Model, scene: Scene, qs: Array, exact: bool | None = None) -> Nearest:
-    """Smallest distances of the links from static bodies. exact: by true shapes, default where coal is installed.
+    """Compute the smallest distance of the links from static bodies. exact: use true shapes; default: if coal is installed.
 
-    Raises ValueError for a robot without collision shapes, ModuleNotFoundError where what reads its meshes is not installed.
+    Raises ValueError for a robot without collision shapes, ModuleNotFoundError if a package that reads its meshes is missing.
     """
     knots = np.arange(float(len(qs)))
     if find_spec("coal") is not None if exact is None else exact:
@@ -108,18 +108,18 @@ def _away(distance: float) -> str:
 
 
 def _body_of(model: Model, link: str) -> int | None:
-    """The body that a link is part of; None for a name that is no frame."""
+    """Return the body that a link belongs to; None for an unknown name."""
     return next((frame.body for frame in model.frames if frame.name == link), None)
 
 
 def _inside(name: str, o: Obstacle, nearest: Nearest, has_points: bool) -> str:
-    """has_points: whether points of this link are kept out, or it has none although points reach to its frame."""
+    """Return the warning about a link in an obstacle. has_points: the obstacle's constraint covers points of this link."""
     distance, link, _, knot, what = nearest
     enough = o.margin + ceil(-1e3 * distance - ROUNDING) / 1e3
     remedy = (
         f"increase margin in its table from {o.margin:g} to at least {enough:g} and solve again"
         if has_points
-        else f'{link} has no such points: set frame = "{link}" in the table of the obstacle'
+        else f'no point of {link} is constrained: set frame = "{link}" in the table of the obstacle'
     )
     return (
         f"{link} is {-1e3 * distance:.3g} mm inside the {name} at knot {knot} ({what}): only points on the link axes are "

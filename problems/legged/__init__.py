@@ -1,1 +1,1 @@
-"""Legged robots: gaits that are found, and gaits that are prescribed."""
+"""Problems of legged robots: gaits found by optimization, and scheduled gaits."""

@@ -1,1 +1,1 @@
-"""Problems whose goals and obstacles move."""
+"""Plants of replanning runs."""

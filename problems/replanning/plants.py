@@ -1,4 +1,4 @@
-"""The plant of a replanning run, as its settings ask for it: our own dynamics or MuJoCo's, heavier, with friction and pushes."""
+"""Plant of a replanning run from its settings: the planner's dynamics or MuJoCo's, with heavier bodies, friction and pushes."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from trajopt.replanning.plants.sampled_plant import BesidePath, Push, SampledPla
 from trajopt.validation.stability import stable_substeps
 
 PlantFactory = Callable[[], Plant]
-"""Makes plants in their initial state, of one and the same dynamics: what is compiled for the first serves all."""
+"""Creates plants in their initial state, all with the same dynamics, so that code is compiled once."""
 
 
 ELSEWHERE = 1.5
-"""Limit on the stiffness of a robot's friction in other configurations, relative to that at its start."""
+"""Bound on the stiffness of joint friction in other configurations, relative to the initial one."""
 
 
 def plants_of(task: Task, settings: Settings, backend: BackendFactory, robot: str) -> PlantFactory:
-    """What makes plants for a task with the dynamics of a robot with driven joints, on the ground or not, beside a path or not.
+    """Return a function that creates plants for a task of a robot with actuated joints, with or without ground contact and path.
 
-    Beside a path with accelerations for controls, the robot is driven with the torques of inverse dynamics at its true state.
-    robot: what the robot was loaded from, as in :func:`problems.robots.loading.load_fixed_base`; MuJoCo loads it again.
-    Raises ValueError for other dynamics, for constraints and joint friction in MuJoCo; UnknownName for a joint; ModuleNotFoundError
-    without mujoco.
+    If the controls are accelerations along a path, the plant computes the torques by inverse dynamics at its true state.
+    robot: source of the robot, as in :func:`problems.robots.loading.load_fixed_base`; MuJoCo loads it again.
+    Raises ValueError for other dynamics, and for constraints and joint friction in MuJoCo; UnknownName for an unknown joint;
+    ModuleNotFoundError without mujoco.
     """
     model, system = task.ocp.model, _system(task.ocp)
     if isinstance(system, AlongPath) and model is not None:
@@ -65,7 +65,7 @@ def _beside_path(
 
 
 def _driving_torques(model: Model, x: Array, acceleration: Array) -> Array:
-    """Inverse dynamics of the robot as the planner knows it."""
+    """Return inverse-dynamics torques of the planner's model."""
     return np.asarray(inverse_dynamics(model, x[: model.nq], x[model.nq :], acceleration))
 
 
@@ -96,7 +96,7 @@ def _robot(
             feet = tuple(point.name for point in system.points)
             ground = MujocoGround(feet=feet, friction=s.contact_friction, slope=s.slope, boxes=s.boxes)
             effort = np.asarray(model.effort_limit)[list(system.actuated)]
-            common["limit"] = np.minimum(limit, np.where(effort > 0, effort, np.inf))  # of the motors
+            common["limit"] = np.minimum(limit, np.where(effort > 0, effort, np.inf))  # effort limits of the motors
         return partial(MujocoPlant, path, model, x0, s.step, mass_factor=s.mass_factor, ground=ground, **common)
     wrong = model.replace(
         mass=s.mass_factor * model.mass, inertia=s.mass_factor * model.inertia, friction=model.friction + s.friction
@@ -106,13 +106,13 @@ def _robot(
     scheme = body.scheme if isinstance(body, SteppedContact) else "rk4"
     substeps = 1
     if s.friction and isinstance(body, FreeBody):
-        at_rest = np.r_[x0[: model.nq], np.zeros(model.nv)]  # where friction is stiffest
+        at_rest = np.r_[x0[: model.nq], np.zeros(model.nv)]  # friction is stiffest at rest
         substeps = stable_substeps(body, scheme, at_rest, ELSEWHERE * s.step)
     return partial(SampledPlant, SampledSystem(backend(body), scheme, substeps), x0, s.step, **common)
 
 
 def _system(ocp: OCP) -> Any:
-    """The continuous dynamics, None where there are none."""
+    """Return the continuous dynamics, or None if there are none."""
     sampling = ocp.phases[0].dynamics.sampling
     return None if sampling is None else unwrapped(sampling.backend.map)
 

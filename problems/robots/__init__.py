@@ -1,4 +1,4 @@
-"""The bundled robots: URDF files, loaded by :mod:`dynamics_backends.rigid_body.robots`, and models made in code."""
+"""Bundled robots: URDF files, loaded by :mod:`dynamics_backends.rigid_body.robots`, and models built in code."""
 
 from dynamics_backends.rigid_body.robots import (
     ERD_PACKAGE as ERD_PACKAGE,

@@ -1,10 +1,10 @@
-"""A human in the sagittal plane, built in code: ankle, knee, hip, lumbar, neck, shoulder, elbow, wrist, both sides as one.
+"""Sagittal-plane human model, built in code: ankle, knee, hip, lumbar, neck, shoulder, elbow, wrist; left and right merged.
 
-Segments: lengths, masses and centers of mass of RBDL's Human36 model (zlib license), limbs counted twice.  Its radii of
-gyration are meters, not shares of the length: they are those of P. de Leva, J. Biomechanics 29, 1996, about the axis
-across the body.  Two rows there look like slips and are replaced: the pelvis weighs 11 kg here, the head's center of mass
-lies 0.1214 m above the neck.  Torque limits are for both sides, of the order of published maximal joint moments;
-damping is that of tissue and muscle, up to some tens of N m s.
+Lengths, masses and centers of mass are those of RBDL's Human36 model (zlib license), with limbs counted twice.  Its radii of
+gyration are in meters, not relative to the length; so they are replaced by those of P. de Leva, J. Biomechanics 29, 1996, about
+the transverse axis.  Two rows there look like errors and are replaced: the pelvis weighs 11 kg, the head's center of mass
+is 0.1214 m above the neck.  Torque limits are for both sides, of the order of published maximal joint moments;
+damping represents tissue and muscle, up to some tens of N m s.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ANKLE_HEIGHT = 0.1037
 HEEL, TOE = -0.06, 0.20
 """Ends of the foot [m], forward of the ankle."""
 BOX = (0.3, 0.3, 0.25)
-"""Edges of the box [m], if there is one."""
+"""Edge lengths of the box [m], if there is one."""
 
 
 class Segment(NamedTuple):
-    """What a joint moves: names, parent link, place of the joint in it (z) [m], mass [kg] of both sides, center of mass (z)
-    [m], radius of gyration [m], limits [rad], largest torque [N m] and passive damping [N m s] of the joint."""
+    """A body and its joint: names, parent link, joint position in the parent (z) [m], mass [kg] of both sides, center of mass (z)
+    [m], radius of gyration [m], joint limits [rad], torque limit [N m] and passive damping [N m s] of the joint."""
 
     name: str
     joint: str
@@ -56,10 +56,11 @@ FOOT_MASS, FOOT_COM = 2.002, (0.1254 - 0.06, 0.0, ANKLE_HEIGHT - 0.0516)
 
 
 def sagittal_human(load: float = 0.0, ground_wrench: bool = False) -> Model:
-    """The human with a box of ``load`` [kg] in the hands; q = 0 stands upright with hanging arms, frame ``hands`` holds the box.
+    """Create the human with a box of ``load`` [kg] in the hands; upright with hanging arms at q = 0; frame ``hands`` holds the
+    box.
 
-    The feet are bolted to the ground.  With ``ground_wrench`` they hang on joints along x and z and about y at the ground below the
-    ankle: inverse dynamics then gives the force and moment of the ground as the forces in these joints.
+    The feet are fixed to the ground.  With ``ground_wrench``, they have joints along x and z and about y, at the ground below the
+    ankle: inverse dynamics then gives the ground force and moment as the forces of these joints.
     Raises ValueError for a negative load.
     """
     if not load >= 0:

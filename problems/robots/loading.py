@@ -1,4 +1,4 @@
-"""Robots of problems, loaded once for all problems of a process."""
+"""Load the robots of problems, with a cache shared by all problems of a process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def load_fixed_base(
     package_dirs: tuple[str, ...] = (),
     turns: str = "nearest",
 ) -> Model:
-    """A robot bolted to the ground: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. locked: joints made rigid.
-    package_dirs: folders that hold the packages of its meshes. turns: of continuous joints, see
-    :func:`~dynamics_backends.rigid_body.urdf.loader.load_urdf`; a robot without such joints is the same with both.
+    """Load a fixed-base robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file. locked: joints made rigid.
+    package_dirs: folders of the mesh packages. turns: treatment of continuous joints, see
+    :func:`~dynamics_backends.rigid_body.urdf.loader.load_urdf`; without such joints it has no effect.
 
     Raises UnknownName, ValueError, ModuleNotFoundError, FileNotFoundError, URDFError, MJCFError.
     """
@@ -30,29 +30,32 @@ def load_fixed_base(
 
 
 def load_floating_base(robot: str, package_dirs: tuple[str, ...] = ()) -> Model:
-    """A robot whose base moves freely: a bundled name, "erd:NAME", or the path of a URDF or MJCF file.
-    package_dirs: folders that hold the packages of its meshes.
+    """Load a floating-base robot: a bundled name, "erd:NAME", or the path of a URDF or MJCF file.
+    package_dirs: folders of the mesh packages.
 
-    An MJCF without gravity gets the standard one, with an MJCFWarning. Raises UnknownName, ModuleNotFoundError, FileNotFoundError,
+    An MJCF file without gravity gets standard gravity, with an MJCFWarning. Raises UnknownName, ModuleNotFoundError,
+    FileNotFoundError,
     URDFError, MJCFError.
     """
     model = _loaded(robot, base="floating", package_dirs=package_dirs)
     if model.gravity.any():
         return model
-    told = f"{model.name} has no gravity in its file, but a legged robot needs it: using {-STANDARD_GRAVITY[2]:g} m/s^2"
-    warnings.warn(told, MJCFWarning, stacklevel=2)
-    return model.replace(gravity=STANDARD_GRAVITY, notes=(told, *model.notes))
+    message = (
+        f"{model.name} has no gravity in its file, but a legged robot needs it: using {-STANDARD_GRAVITY[2]:g} m/s^2"
+    )
+    warnings.warn(message, MJCFWarning, stacklevel=2)
+    return model.replace(gravity=STANDARD_GRAVITY, notes=(message, *model.notes))
 
 
 _RECENT: dict[str, tuple[Model, list[warnings.WarningMessage]]] = {}
 MOST_RECENT = 8
-"""Robots that are kept."""
+"""Maximum number of cached robots."""
 
 
 def _loaded(robot: str, **options: Any) -> Model:
-    """The robot; one that was loaded before is the same object, with the same warnings: what is made for it is made once.
+    """Load a robot. A cached robot is the same object, with the same warnings, so that data derived from it can be cached too.
 
-    An MJCF, which may include other files, is read each time.
+    MJCF files, which may include other files, are read each time.
     """
     path = Path(robot).expanduser() if is_path(robot) else None
     if path is not None and (path.suffix != ".urdf" or not path.is_file()):
@@ -66,7 +69,7 @@ def _loaded(robot: str, **options: Any) -> Model:
         while len(_RECENT) >= MOST_RECENT:
             del _RECENT[next(iter(_RECENT))]
         _RECENT[key] = model, caught
-    model, told = _RECENT[key]
-    for w in told:
+    model, message = _RECENT[key]
+    for w in message:
         warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
     return model

@@ -1,4 +1,4 @@
-"""Small systems of the literature as models, built in code: cart-pendulum, multi-pendulum, four-bar linkage.
+"""Small textbook systems as models built in code: cart-pendulum, multi-pendulum, four-bar linkage.
 
 Cart-pendulum and multi-pendulum: M. Kudruss, P. Manns, K. Mombaur, Efficient derivative evaluation for rigid-body dynamics
 based on recursive algorithms subject to kinematic and loop constraints, 2019, with the numbers of their public fixtures.
@@ -19,13 +19,13 @@ BALL_RADIUS, ARM = 0.1, 0.5
 
 
 def box_inertia(mass: float, size: tuple[float, float, float]) -> np.ndarray:
-    """(3, 3) about the center of a box with these edges (x, y, z) [m]."""
+    """Return the inertia (3, 3) of a box with edges (x, y, z) [m] about its center."""
     x, y, z = (c * c for c in size)
     return np.diag([y + z, x + z, x + y]) * mass / 12.0
 
 
 def cart_pendulum(cart_mass: float = 10.0, free: bool = False) -> Model:
-    """A ball of 1 kg on a massless arm, on a cart; q = (x, angle), upright at zero.
+    """Create a ball of 1 kg on a massless arm, on a cart; q = (x, angle), upright at zero.
 
     free: the cart can also rise and pitch, q = (x, z, pitch, angle); constraints must keep it on its rail.
     """
@@ -44,10 +44,10 @@ def cart_pendulum(cart_mass: float = 10.0, free: bool = False) -> Model:
 
 
 def multi_pendulum(bodies: int = 10, branches: int = 1, spacing: float = 0.0) -> Model:
-    """Bodies of 1 kg and unit inertia on hinges 1 m apart, gravity along -y, upright at zero.
+    """Create a pendulum of bodies with 1 kg and unit inertia on hinges 1 m apart, gravity along -y, upright at zero.
 
-    They form ``branches`` chains of equal length, as far as that goes, ``spacing`` [m] apart along x.
-    Raises ValueError for numbers that make no pendulum.
+    The bodies form ``branches`` chains of nearly equal length, ``spacing`` [m] apart along x.
+    Raises ValueError for fewer bodies than branches.
     """
     if not 1 <= branches <= bodies:
         raise ValueError(f"branches = {branches} with {bodies} bodies; expected at least one body per branch")
@@ -63,10 +63,10 @@ def multi_pendulum(bodies: int = 10, branches: int = 1, spacing: float = 0.0) ->
 
 
 def four_bar(ground: float, crank: float, coupler: float, rocker: float, density: float = 2.0) -> Model:
-    """Three slender rods [m] of ``density`` [kg/m] in the x-z plane on hinges along y; zero angles point up.
+    """Create three slender rods [m] of ``density`` [kg/m] in the x-z plane on hinges along y; zero angles point up.
 
-    The crank turns about the origin and carries the coupler, the rocker about (ground, 0, 0); frames ``coupler_end`` and
-    ``rocker_end`` must be made to coincide.
+    The crank turns about the origin and carries the coupler, the rocker turns about (ground, 0, 0); a constraint has to connect
+    the frames ``coupler_end`` and ``rocker_end``.
     """
     builder = ModelBuilder("four_bar")
 
@@ -91,10 +91,10 @@ def four_bar(ground: float, crank: float, coupler: float, rocker: float, density
 
 
 def four_bar_angles(ground: float, crank: float, coupler: float, rocker: float, angle: float) -> np.ndarray:
-    """q (3,) = crank, coupler relative to it, rocker [rad] of the closed linkage, the coupler's end above the line of hinges
-    from the crank's end to the rocker's.
+    """Return q (3,) = crank, coupler relative to it, rocker [rad] of the closed linkage, with the pin above the line from the
+    crank's end to the rocker's hinge.
 
-    Raises ValueError where the linkage does not close.
+    Raises ValueError if the linkage does not close.
     """
     joint = crank * np.array([np.sin(angle), np.cos(angle)])
     apart = np.array([ground, 0.0]) - joint

@@ -1,1 +1,1 @@
-"""Pendulums, carts, and a four-bar linkage."""
+"""Textbook problems: pendulums, carts, and a four-bar linkage."""

@@ -1,9 +1,9 @@
-"""Cart-pendulum of Kudruss et al. 2019, in minimal coordinates or as a free body that constraints keep on its rail.
+"""Cart-pendulum of Kudruss et al. 2019, in minimal coordinates, or as free bodies with rail constraints.
 
     minimize   sum_k dt/2 ( wu u^2 + |x|_w^2 )  +  1/2 |x_N|_W^2        |u| <= force_limit
 
-u pushes the cart; upright at rest is x = 0.  Constrained, the cart can also rise and pitch, and q_z = q_pitch = 0 are two
-holonomic constraints: the same motion, and the forces of the rail with it.
+u pushes the cart; x = 0 is the upright rest.  With constraints, the cart can also rise and pitch, and q_z = q_pitch = 0 are
+holonomic constraints: the motion is the same, and the rail forces are computed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Settings(Sampling):
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
-    """The task of these settings."""
+    """Build the task of these settings."""
     s = settings
     model = cart_pendulum(s.cart_mass, s.constrained)
     system = _system(s)
@@ -64,7 +64,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     x0[[0, model.nv - 1]] = s.q0
     upright = np.zeros(2 * model.nv)
     both = np.arange(2 * model.nv) % model.nv
-    chosen = np.isin(both, (0, model.nv - 1)).astype(float)  # the constraints see to the others
+    chosen = np.isin(both, (0, model.nv - 1)).astype(float)  # constraints determine the others
     running = [to.control_cost(1, weight=s.control_weight, names=system.control_names)]
     if s.state_weight:
         running.append(to.state_cost(system.manifold, upright, s.state_weight * chosen))

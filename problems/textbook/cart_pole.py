@@ -1,4 +1,4 @@
-"""Swing-up of a pole on a cart: one force, on the cart; the pole hangs at angle pi and stands upright at 0.
+"""Swing-up of a pole on a cart with one actuated joint, the cart; the pole hangs at angle pi and is upright at 0.
 
 minimize   sum_k dt/2 ( wu u^2 + |x|_w^2 )  +  1/2 |x_N|_W^2        |u| <= force_limit
 """
@@ -46,7 +46,7 @@ class Settings(Sampling):
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
-    """The task of these settings."""
+    """Build the task of these settings."""
     s = settings
     model = load_robot("cart_pole")
     system = FreeBody(model, actuated=[FORCE_JOINT])

@@ -1,4 +1,4 @@
-"""Swing-up of a double pendulum with weak motors: it hangs at (0, 0) and stands upright at (pi, 0).
+"""Swing-up of a double pendulum with weak motors, from hanging at (0, 0) to upright at (pi, 0).
 
 minimize   sum_k dt/2 wu |u|^2  +  1/2 |x_N - x_goal|_W^2        |u_i| <= torque_limits_i
 """
@@ -47,7 +47,7 @@ class Settings(Sampling):
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
-    """The task of these settings."""
+    """Build the task of these settings."""
     s = settings
     model = load_robot("double_pendulum")
     system = FreeBody(model)

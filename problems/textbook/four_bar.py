@@ -1,9 +1,9 @@
-"""A four-bar linkage, a closed loop: a motor at the crank turns it by a given angle, from rest to rest.
+"""Four-bar linkage, a closed loop: a motor turns the crank by a given angle, from rest to rest.
 
     minimize   sum_k dt/2 wu u^2  +  1/2 |crank_N - goal|_W^2  +  1/2 |rates_N|_Wv^2
 
-The coupler's end is held on the rocker's by a constraint (PointLoop): three coordinates, one degree of freedom.  Its force
-is that in the pin.
+A constraint (PointLoop) connects the coupler's end to the rocker's: three coordinates, one degree of freedom.  Its force
+is the force in the pin.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Settings(Sampling):
 
     @property
     def links(self) -> tuple[float, float, float, float]:
-        """[m]"""
+        """Lengths of the links [m]."""
         return self.ground, self.crank, self.coupler, self.rocker
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
-    """The task of these settings. Raises ValueError where the linkage does not close on its way."""
+    """Build the task of these settings. Raises ValueError if the linkage does not close during the motion."""
     s = settings
     model = four_bar(*s.links)
     q0 = four_bar_angles(*s.links, s.crank_angle)
@@ -84,7 +84,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
 
 def _turning(ocp: to.OCP, s: Settings) -> to.Guess:
-    """The closed linkage as its crank turns evenly from rest to rest, without torque."""
+    """Return the guess: the closed linkage while its crank turns smoothly from rest to rest, with zero torque."""
     share = ocp.times / ocp.times[-1]
     angles = s.crank_angle + s.turn * share**2 * (3.0 - 2.0 * share)
     q = np.unwrap([four_bar_angles(*s.links, angle) for angle in angles], axis=0)
@@ -94,7 +94,7 @@ def _turning(ocp: to.OCP, s: Settings) -> to.Guess:
 
 
 def loop_error(model: Model, q: Array) -> Array:
-    """Distance [m] of the coupler's end from the rocker's, at q (nq,) or (N, nq)."""
+    """Return the distance [m] between coupler end and rocker end, at q (nq,) or (N, nq)."""
     return np.asarray(
         np.linalg.norm(position_of(model, "coupler_end", q) - position_of(model, "rocker_end", q), axis=-1)
     )

@@ -1,4 +1,4 @@
-"""A pendulum of many links, each hinge driven, swings from hanging to standing: a chain, or branches from the ground.
+"""Pendulum of many links with actuated hinges, which swings up from hanging: one chain, or several.
 
     minimize   sum_k dt/2 ( wu |u|^2 + wv |v|^2 )  +  1/2 |x_N - upright|_W^2
 
@@ -20,10 +20,7 @@ from problems.robots.textbook import multi_pendulum
 from trajopt.config.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative
 
 MOST_BODIES = 1000
-"""Links of a pendulum; the derivatives of longer ones take minutes."""
-
-MOST_BODIES = 1000
-"""Links of a pendulum; the derivatives of longer ones take minutes."""
+"""Maximum number of links; the derivatives of longer pendulums take minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +50,7 @@ class Settings(Sampling):
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
-    """The task of these settings."""
+    """Build the task of these settings."""
     s = settings
     model = multi_pendulum(s.bodies, s.branches, s.spacing)
     system = FreeBody(model)

@@ -11,7 +11,7 @@ GOAL = np.array([0.4, 0.3, 0.0, 0.0])
 
 
 def shifted(ocp, n=9, size=0.3, seed=0):
-    """Starting states about that of a problem, and guesses about those that stay there."""
+    """Return random initial states around that of a problem, and constant guesses."""
     rng = np.random.default_rng(seed)
     nx, ndx = ocp.manifold.nx, ocp.manifold.ndx
     x0 = ocp.manifold.integrate(np.tile(ocp.x0, (n, 1)).T, size * rng.standard_normal((n, ndx)).T).T
@@ -21,7 +21,7 @@ def shifted(ocp, n=9, size=0.3, seed=0):
 
 
 def varied(ocp, n=N, seed=3, size=0.1):
-    """Starts of a system with four states and two controls, and guesses away from them."""
+    """Return initial states of a system with four states and two controls, and perturbed guesses."""
     rng = np.random.default_rng(seed)
     x0 = size * rng.standard_normal((n, 4))
     guess = Guess(np.repeat(x0[:, None], ocp.horizon + 1, axis=1), size * rng.standard_normal((n, ocp.horizon, 2)))
@@ -29,7 +29,7 @@ def varied(ocp, n=N, seed=3, size=0.1):
 
 
 def swing(*, constrained, horizon=16, engine=None):
-    """A double pendulum goes from one posture to another; its joints below a speed and out of a corner, if constrained."""
+    """Double pendulum that moves between two postures; with constraints, a speed limit and a forbidden corner."""
     body = to.FreeBody(to.load_robot("double_pendulum"))
     dynamics = to.SampledSystem(to.make_backend(body, "analytic", engine=engine), "semi_implicit_euler")
     terms = [to.control_cost(2, weight=1e-2), to.state_cost(body.manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
@@ -52,7 +52,7 @@ def swing(*, constrained, horizon=16, engine=None):
 
 
 def varied_constraints(ocp, n=N):
-    """Values of the swing with constraints (starts, sides, parameters of constraints, goals, limits), and guesses."""
+    """Return values of the constrained swing (initial states, sides, parameters, goals, limits), and guesses."""
     values, guess = varied(ocp, n)
     rng = np.random.default_rng(5)
     goals = GOAL + 0.1 * rng.standard_normal((n, 4))

@@ -33,19 +33,18 @@ LENGTHS, MASSES = 0.4, 0.05
 
 
 def hyq() -> Model:
-    """The quadruped of the repository, floating."""
+    """HyQ with a floating base."""
     return load_robot("hyq")
 
 
 STANCE = np.array([-0.2, 0.723, -1.458] * 2 + [-0.2, -0.723, 1.458] * 2)
-"""HyQ's joints as it stands."""
+"""HyQ's joint positions in stance."""
 
 
 def standing_states(model: Model, frames, seed: int, N: int) -> np.ndarray:
     """States (N, nx) with random velocities and the frames within about a centimeter of the ground.
 
-    HyQ stands; other robots are in random configurations, and lifted so that the frames' mean height is zero if their base
-    floats.
+    HyQ is in stance. Other robots have random configurations; floating bases are lifted until the frames' mean height is zero.
     """
     rng = np.random.default_rng(seed)
     q, v = model.random_configuration(rng, N), rng.standard_normal((N, model.nv))
@@ -59,7 +58,7 @@ def standing_states(model: Model, frames, seed: int, N: int) -> np.ndarray:
 
 
 def arguments(map, frames, seed: int = 0, N: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x (N, nx), u (N, nu) and weights (N, n_out)."""
+    """Draw x (N, nx), u (N, nu) and weights (N, n_out)."""
     rng = np.random.default_rng(seed + 1)
     x = standing_states(map.model, frames, seed, N)
     return x, rng.standard_normal((N, map.nu)), rng.standard_normal((N, map.n_out))
@@ -113,7 +112,7 @@ def contraction_error(map, x, u, lam, p=None, engine="numpy") -> float:
 
 @cache
 def hop(engine="numpy"):
-    """A base with one leg stands on its foot, flies, lands and stands: 13 knots, the fifth an impact without duration."""
+    """Hop of a base with one leg: stance, flight, landing, stance; 13 knots, the fifth an impact without duration."""
     model = tree("floating2", 2)
     joints = model.dof_names[6:]
     contacts = [PointContact(FOOT, offset=(0.1, 0.2, -0.1), gains=(0.0, 20.0))]
@@ -139,7 +138,7 @@ def hop(engine="numpy"):
 
 
 def soft_hop(engine="numpy", substeps=2):
-    """The leg above soft ground, 12 knots."""
+    """Leg above soft ground, 12 knots."""
     model = tree("floating2", 2)
     system = SoftContact(model, [FOOT])
     dynamics = SampledSystem(make_backend(system, "analytic", engine=engine), "semi_implicit_euler", substeps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal, localcontext
 
 DIGITS = 160
-H = Decimal("1e-40")  # of central differences: truncation 1e-80, rounding 1e-160 / 1e-40
+H = Decimal("1e-40")  # central differences: truncation 1e-80, rounding 1e-160 / 1e-40
 
 
 def _series(x: Decimal, first: Decimal, n: int) -> Decimal:
@@ -69,7 +69,7 @@ def curvature(name: str, t2: float) -> float:
 
 
 def _positive(t2: float) -> Decimal:
-    """Zero is replaced by a number that changes no digit of a double."""
+    """Replace zero by a number that is negligible in double precision."""
     return max(Decimal(t2), Decimal("1e-18"))
 
 

@@ -1,5 +1,4 @@
-"""Rigid-body dynamics with dense 6 x 6 matrices (Featherstone, RBDA 5.3), one configuration at a time: the tests'
-oracle.
+"""Reference rigid-body dynamics with dense 6 x 6 matrices (Featherstone, RBDA 5.3), one configuration at a time.
 
 It shares no code with the library. Spatial vectors are (angular; linear); numbers may be complex, so that every
 function can be differentiated by complex step along `moved`.
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-STEP = 1e-30  # of the complex step
+STEP = 1e-30  # complex step
 
 
 def skew(a) -> np.ndarray:
@@ -30,7 +29,7 @@ def force_cross(v) -> np.ndarray:
 
 
 def motion_transform(R, p) -> np.ndarray:
-    """Takes motions of a child frame posed at (R, p) to its parent."""
+    """Return the transform of motions from a child frame at (R, p) to its parent."""
     return np.block([[R, np.zeros((3, 3))], [skew(p) @ R, R]])
 
 

@@ -1,4 +1,4 @@
-"""Problems with constraints that DMS and the interior point solve: a mass from rest to rest, a cart-pole on a short track."""
+"""Constrained problems for DMS and the interior point: a mass from rest to rest, a cart-pole on a short track."""
 
 import numpy as np
 import textbook_systems as textbook
@@ -12,7 +12,7 @@ def sampled(system, substeps=1):
 
 
 def mass(distance=1.0, limit=None, horizon=10, **fields):
-    """A mass from rest to rest in one second with least effort."""
+    """Minimum-effort motion of a mass from rest to rest in one second."""
     dynamics = sampled(textbook.double_integrator())
     goal = bounded(state_cost(dynamics.manifold, [distance, 0.0]), name="goal")
     bounds = {} if limit is None else {"u_lower": [-limit], "u_upper": [limit]}

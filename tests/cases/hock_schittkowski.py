@@ -1,4 +1,4 @@
-"""Textbook nonlinear programs with known solutions, and derivatives of their own: second-order Taylor numbers.
+"""Textbook nonlinear programs with known solutions; derivatives by second-order Taylor numbers.
 
 W. Hock, K. Schittkowski, Test Examples for Nonlinear Programming Codes, 1981 (by number); J. Nocedal, S. Wright, Numerical
 Optimization, 2006 (by page or equation).  Inequalities are c(x) >= 0 in both.
@@ -94,13 +94,13 @@ class Problem:
     upper: Sequence[float] | float = inf
     x: Sequence[float] | None = None
     digits: float = 1e-8
-    """To how many digits the literature gives the optimum."""
+    """Number of digits of the published optimum."""
     others: Sequence[float] = field(default_factory=tuple)
     """Values at other local minimizers."""
 
 
 class TextbookNLP:
-    """A problem as the solver sees it; every entry of its matrices is stored."""
+    """Textbook problem in the solver's interface, with dense matrices."""
 
     def __init__(self, problem: Problem):
         x = Taylor.variables(np.array(problem.start, dtype=float))

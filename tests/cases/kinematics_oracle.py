@@ -1,4 +1,4 @@
-"""Forward kinematics of one configuration, for the tests: it shares no algorithm with the library."""
+"""Reference forward kinematics of one configuration; it shares no algorithm with the library."""
 
 from __future__ import annotations
 

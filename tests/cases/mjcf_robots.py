@@ -1,4 +1,4 @@
-"""MJCF texts that between them have every joint, place and resistance which a model takes over."""
+"""MJCF robots that cover all supported joints, placements, and joint forces."""
 
 WALKER = """
 <mujoco model="walker">

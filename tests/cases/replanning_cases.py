@@ -1,4 +1,4 @@
-"""A small problem to replan: a mass on a line that goes to a goal, and a plant that refuses what is not finite."""
+"""Small replanning problem: a mass on a line that moves to a goal, and a plant that rejects non-finite controls."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ def numbered_plan(ocp, start=0.0):
 
 
 class WatchedPlant(SampledPlant):
-    """Keeps the controls it was given."""
+    """Plant that records its controls."""
 
     def __init__(self, x0=(0.0, 0.0), **options):
         super().__init__(mass(), np.array(x0), 0.002, **options)
@@ -71,12 +71,12 @@ class WatchedPlant(SampledPlant):
 
 
 def goal_object(truth=lambda t: [1.0], **sensor):
-    """The goal as something that moves."""
+    """Moving goal."""
     return MovingObject("goal", "goal", truth, Sensor(LINE, PERIOD, **sensor))
 
 
 def loop(planner=None, plant=None, *, horizon=None, charge=0.0, timing=None, ocp=None, **options):
-    """A run of the problem in simulated time; charge [s] of each response."""
+    """Run the problem in simulated time. charge: computation time of each response [s]."""
     ocp = ocp or problem()
     first = Plan.of(to.solve(ocp), 0.0)
     timing = timing or Timing(tick=TICK, period=PERIOD)
@@ -86,7 +86,7 @@ def loop(planner=None, plant=None, *, horizon=None, charge=0.0, timing=None, ocp
 
 
 def spin(turn, knots, dt):
-    """A body that turns by ``turn`` about its third axis, and a little about the others, comes to rest."""
+    """Body that rotates by ``turn`` about its third axis, and slightly about the others, and comes to rest."""
     system = spinning_body()
     dynamics = to.SampledSystem(make_backend(system, "forward_ad"), "rk4")
     goal = system.manifold.identity()
@@ -96,7 +96,7 @@ def spin(turn, knots, dt):
 
 
 def off_the_optimum(planner, ocp, times):
-    """How far a plan from a state beside the problem's is from the optimum there, after so many iterations."""
+    """Return the largest state difference between a plan after some iterations and the optimum, for a perturbed initial state."""
     manifold, found = ocp.manifold, to.solve(ocp)
     beside = manifold.integrate(ocp.x0[:, None], 0.02 * np.ones((6, 1)))[:, 0]
     for _ in range(times):

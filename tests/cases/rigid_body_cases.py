@@ -23,7 +23,7 @@ FOREIGN = {
     "anymal": "floating",
     "talos": "floating",
 }
-TREES = tuple(f"{base}{seed}" for seed in range(3) for base in ("fixed", "floating"))  # of all joint types
+TREES = tuple(f"{base}{seed}" for seed in range(3) for base in ("fixed", "floating"))  # all joint types
 
 
 @cache

@@ -39,7 +39,7 @@ def pendulum_swing_up(horizon=60, backend="forward_ad", limit=None):
 
 
 def cart_pole(goal, horizon, control_weight):
-    """From rest with the pole hanging to rest at a goal."""
+    """Swing-up of a cart-pole from rest to rest at a goal."""
     system = textbook.cart_pole()
     return OCP.single_phase(
         sampled(system),
@@ -79,7 +79,7 @@ def polished(ocp, name, guess=None, solver="slq", **options):
 
 
 def check_optimum(ocp, solution):
-    """The dynamics hold, and the gradient, by central differences of the rolled-out cost, vanishes off the bounds."""
+    """Check feasibility, and that the gradient of the rolled-out cost (central differences) vanishes off the bounds."""
     evaluator = StageEvaluator(ocp)
     x_next = evaluator.expand(solution.xs, solution.us).x_next
     assert np.abs(ocp.manifold.difference(solution.xs[1:].T, x_next.T)).max() < 1e-9
@@ -109,7 +109,7 @@ PROBLEMS = {
 
 
 def rolled_out(ocp, us):
-    """States and controls without gaps."""
+    """Return a dynamically feasible guess."""
     N, ndx = ocp.horizon, ocp.manifold.ndx
     still = Direction(np.zeros((N + 1, ndx)), np.zeros_like(us), np.zeros((N, ocp.nu, ndx)), np.zeros((N, ndx)))
     xs = np.tile(ocp.x0, (N + 1, 1))
@@ -118,7 +118,7 @@ def rolled_out(ocp, us):
 
 
 def order_of_one_iteration(ocp, solution, solver, **options):
-    """The slope of log |gradient| after one iteration against that before it, for starts ever nearer to a solution."""
+    """Return the slope of log |gradient| after an iteration over log |gradient| before it, for starts ever closer to a solution."""
     direction = np.random.default_rng(0).standard_normal(solution.us.shape)
     direction *= max(1.0, np.abs(solution.us).max()) / np.abs(direction).max()
     before, after = [], []
@@ -143,7 +143,7 @@ def check_same(actual, expected, rel=1e-6):
     assert actual.status.code is expected.status.code
     assert actual.iterations == expected.iterations
     for a, e in zip(actual.history, expected.history, strict=True):
-        floor = 1e-9 * max(1.0, abs(e.cost))  # of differences of costs, and of gradients at their end
+        floor = 1e-9 * max(1.0, abs(e.cost))  # tolerances of cost differences, and of final gradients
         for name in NUMBERS:
             least = 1e4 * floor if name == "stop" else floor  # a gradient of 1e-12, by its tolerance of 1e-7
             assert getattr(a, name) == pytest.approx(getattr(e, name), rel=rel, abs=least), (a.iteration, name)

@@ -1,4 +1,4 @@
-"""solve as tests of the shooting loop mean it: by SLQ unless another solver is named."""
+"""``solve`` with SLQ as default solver, for tests of the shooting loop."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Problems on which the compiled stage and its twin in NumPy are compared."""
+"""Problems for the comparison of compiled and NumPy stages."""
 
 from functools import partial
 
@@ -59,7 +59,7 @@ def _wave(x, u, t, p):
 def problem(robot="double pendulum", scheme="three rk4", horizon=13, dt=0.02, shift=0.3, bounded=False, frames=True):
     """A problem with terms of many kinds, whose weights and references change from knot to knot.
 
-    Its backend is on the numpy engine, so that the twin is NumPy throughout.
+    Its backend uses the NumPy engine, so that the reference is NumPy throughout.
     """
     load, frame = ROBOTS[robot]
     model = load()

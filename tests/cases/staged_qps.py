@@ -1,4 +1,4 @@
-"""Random QPs of optimal control, by their stages."""
+"""Random QPs with the stage structure of optimal control."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from trajopt.solvers.qp.qp import QP
 def staged_qp(seed, N=6, n=3, m=2, limit=0.5, hold=False, shift=0.1):
     """Bounds on controls, one inequality a stage but the last, x_0 fixed; shift: of the smallest eigenvalues of H.
 
-    hold: whether the first control is fixed too.
+    hold: True fixes the first control.
     """
     rng, width = np.random.default_rng(seed), n + m
     places = StagePlaces(

@@ -1,4 +1,4 @@
-"""Problems for studies: small enough that a row takes milliseconds; workers import this module."""
+"""Small problems for studies; a row takes milliseconds. Workers import this module."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def swinging(q: float, engine: str = "numpy") -> to.OCP:
 
 
 def refusing(goal: float, **others: object) -> to.OCP:
-    """Problems as above, but for goals on the left, which are an error."""
+    """Factory of the problems above that raises an error for goals on the left."""
     if goal < 0:
         raise ValueError(f"{goal} is on the left")
     return cart(goal, **others)  # type: ignore[arg-type]
 
 
 def lasting(goal: float, knots: int) -> to.OCP:
-    """Problems of several lengths; a negative one is an error."""
+    """Factory of problems of several lengths that raises an error for a negative length."""
     if knots < 0:
         raise ValueError("no knots")
     return cart(goal, knots=knots)
@@ -51,19 +51,19 @@ def far_off(xs: np.ndarray, times: np.ndarray) -> list[str]:
 
 
 def judged(goal: float) -> to.OCP:
-    """A row that is a success where its motion ends on the right."""
+    """Row that succeeds if its motion ends on the right."""
     return replace(cart(goal), goals=[to.Goal("on the right", far_off)])
 
 
 def deadly(goal: int) -> to.OCP:
-    """A row whose process dies, as by an error in C; 3 is the goal that kills."""
+    """Row whose process crashes at the goal 3, like an error in C code."""
     if goal == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return cart(float(goal))
 
 
 def limited(angle, speed):
-    """A double pendulum goes to a posture, its joints below a speed."""
+    """Double pendulum that moves to a posture with a speed limit."""
     ocp = swing(constrained=True, engine="compiled")
     slow = ocp.phases[0].constraints[0].updated(upper=[speed, speed])
     phase = replace(ocp.phases[0], constraints=(slow, *ocp.phases[0].constraints[1:]))

@@ -1,4 +1,4 @@
-"""Small systems with known properties, written for every scalar, and their twins for scipy."""
+"""Small systems with known properties, for all scalar types, and their equivalents for scipy."""
 
 import numpy as np
 

@@ -7,7 +7,7 @@ import trajopt as to
 
 
 def tumble(scheme="rk4"):
-    """A free base in the air is turned by its joints, of which one has a place to be and all have speed limits."""
+    """Free-floating base that turns by joint motions, with speed limits and a goal of one joint."""
     body = to.FreeBody(tree("floating90", 3))
     manifold, rng = body.manifold, np.random.default_rng(0)
     x0 = np.concatenate([body.model.random_configuration(rng, 1)[0], np.zeros(body.model.nv)])

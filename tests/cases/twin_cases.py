@@ -1,4 +1,4 @@
-"""What the compiled stage and its twin in NumPy must agree on."""
+"""Comparison of compiled stages with their NumPy counterparts."""
 
 import numpy as np
 import pytest

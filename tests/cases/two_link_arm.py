@@ -1,4 +1,4 @@
-"""An arm of two links of 0.5 m in a plane, with boxes for collision shapes, as the text of a URDF file."""
+"""URDF of a planar arm with two links of 0.5 m and boxes as collision shapes."""
 
 LINK = """<link name="{name}"><inertial><origin xyz="0.25 0 0"/><mass value="2"/>
 <inertia ixx="0.05" iyy="0.05" izz="0.05" ixy="0" ixz="0" iyz="0"/></inertial>

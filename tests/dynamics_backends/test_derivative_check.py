@@ -10,7 +10,7 @@ from dynamics_backends.derivative_check import Points, first_order
 
 
 def lines(slope, claimed):
-    """What is told of sin(3 + slope u) and of central differences of sin(3 + claimed u)."""
+    """The report for sin(3 + slope u) and central differences of sin(3 + claimed u)."""
     map = to.FunctionMap(lambda x, u, t, p: [np.sin(3.0 + slope * u[0])], 1, 1)
     other = to.FunctionMap(lambda x, u, t, p: [np.sin(3.0 + claimed * u[0])], 1, 1)
     at = Points(np.zeros((4, 1)), np.linspace(-1.0, 1.0, 4)[:, None], np.zeros(4), np.full(4, 0.1), np.arange(4))

@@ -132,7 +132,7 @@ def test_forward_dynamics_against_pinocchio(name, method):
 
 @pytest.mark.parametrize("name", TREES)
 def test_inverse_dynamics_against_the_dense_oracle(name):
-    """All joint types, whose tangents the oracle moves along by itself."""
+    """All joint types; the oracle moves along their tangents independently."""
     model = tree(name)
     q, v, a = (x[0] for x in state(model, 3, 1))
     dq, dv, M = rb.inverse_dynamics_derivatives(model, q, v, a)

@@ -93,7 +93,7 @@ def test_a_registry_without_anything_says_how_to_install():
 
 
 def test_the_entry_points_of_the_project_load():
-    """Those that pyproject.toml names, whatever is installed."""
+    """The extensions in pyproject.toml, independent of the installation."""
     import tomllib
     from pathlib import Path
 

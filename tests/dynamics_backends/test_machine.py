@@ -44,7 +44,7 @@ def test_an_instruction_set_that_the_processor_lacks_is_an_error(monkeypatch):
     monkeypatch.setattr(library, "instruction_sets", lambda: ("x86-64", "x86-64-v3", "x86-64-v4", "x86-64-v9"))
     monkeypatch.setenv("TRAJOPT_MARCH", "x86-64-v9")
     library._chosen.cache_clear()
-    with pytest.raises(InputError, match="TRAJOPT_MARCH is x86-64-v9.* lacks.*unset it"):
+    with pytest.raises(InputError, match="TRAJOPT_MARCH is x86-64-v9.* does not support.*unset it"):
         library.chosen_instructions()
     library._chosen.cache_clear()
 

@@ -303,7 +303,7 @@ def power_derivatives(name):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", POWERS)
 def test_powers_agree_at_zero_and_below(name, method, engine):
-    """0 ** 0 = 1, and at zero the exponent counts as a constant; differences are left out where they would leave the domain."""
+    """0 ** 0 = 1, and at zero the exponent counts as a constant; the test omits differences that would leave the domain."""
     backend = make_backend(FunctionMap(POWERS[name], 1, 1, 1), method, engine=engine)
     p, expected = {"exponents": np.array([0.0, 2.0])}, power_derivatives(name)
     j = backend.jacobians(BASES, EXPONENTS, 0.0, p)
@@ -379,7 +379,7 @@ def test_a_function_that_returns_nothing_is_told_to_return(engine):
 
 
 def test_functions_of_arrays_name_what_residuals_call(caplog):
-    """They are evaluated knot by knot; the log says what is traced instead."""
+    """They are evaluated knot by knot; the log names the traced alternative."""
     model = chain(2)
     functions = {
         "to.kinematics.frame_position": lambda x, u, t, p: [batched.frame_placement(model, x[:2], "body1")[1][0]],
@@ -432,7 +432,7 @@ def test_number_types_by_themselves():
         np.testing.assert_allclose(f(dual).tan[..., 0], slope(x))
     np.testing.assert_allclose((np.array([2.0, 3.0]) * dual).tan[..., 0], [[2.0, 3.0]])
     np.testing.assert_allclose((np.array([[2.0], [3.0]]) @ dual).tan[..., 0], [[2.0, 2.0], [3.0, 3.0]])
-    with pytest.raises(TypeError, match="no array of NumPy's"):
+    with pytest.raises(TypeError, match="cannot become a NumPy array"):
         np.asarray(dual)
     a, b = Taylor.variables(0.3, 0.6)
     product = (

@@ -1,4 +1,4 @@
-"""Quick arithmetic on CasADi's symbols gives what CasADi's own operators give; traces share what is computed twice."""
+"""Fast arithmetic on CasADi's symbols agrees with CasADi's operators; traces share common subexpressions."""
 
 from __future__ import annotations
 

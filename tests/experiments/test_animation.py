@@ -1,4 +1,4 @@
-"""The animation of a motion, and the pictures of robots that walk."""
+"""Animations of motions, and plots of walking robots."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def arm():
 
 
 class Tags(HTMLParser):
-    """Which elements stand open, and what is loaded from elsewhere."""
+    """Parser that records unclosed elements and external resources."""
 
     def __init__(self):
         super().__init__()
@@ -169,7 +169,7 @@ def test_pictures_of_legs(standing, tmp_path):
 
 
 def test_names_of_feet_have_room(tmp_path):
-    """Nothing is drawn at the left edge of a gait diagram, however long names are."""
+    """The left edge of a gait diagram is empty, even with long names."""
     from PIL import Image
 
     feet = ("LEFT_FRONT_FOOT_CONTACT", "F")

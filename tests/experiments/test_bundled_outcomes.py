@@ -1,4 +1,4 @@
-"""Bundled configs end as their headers say: converged, unless a header names another exit code and status."""
+"""Bundled configurations converge, unless their header names another exit code and status."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ QUICK = {
     "iiwa7_reach",
     "irb4600_go_to",
 }
-"""Some seconds each, compilers included."""
+"""Configurations that take some seconds each, with compilation."""
 LONG = {"hyq_gallop", "hyq_gallop_published", "hyq_jump", "hyq_trot", "hyq_trot_published", "lifting"}
-"""Most of a minute or more each: not solved here."""
+"""Configurations that take a minute or more; not solved here."""
 
 
 def header(config: Path) -> str:
-    """The comment above the first key, in one line."""
+    """Return the comment above the first key as one line."""
     lines = config.read_text(encoding="utf-8").splitlines()
     end = next(i for i, line in enumerate(lines) if not line.startswith("#"))
     return " ".join(line.lstrip("# ") for line in lines[:end])
 
 
 def said_of(config: Path) -> tuple[int, StatusCode]:
-    """Exit code and status that a header names."""
+    """Return exit code and status of a header."""
     said = SAID.search(header(config))
     return (int(said[1]), StatusCode(said[2])) if said else CONVERGED
 
 
 def solved_here():
-    """A case of pytest for each config but the long ones."""
+    """Yield a pytest case for each configuration except the long ones."""
     return [
         pytest.param(config, id=config.stem, marks=() if config.stem in QUICK else pytest.mark.slow)
         for config in CONFIGS

@@ -1,4 +1,4 @@
-"""The command line: what it writes, what it says, and its exit codes."""
+"""Command line: output files, messages and exit codes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(*arguments):
 
 
 def refused(*arguments) -> str:
-    """The error stream of a run that must end with exit code 2 and no traceback."""
+    """Return the error stream of a run that must have exit code 2 and no traceback."""
     result = run(*arguments)
     assert result.exit_code == BAD_INPUT, result.output
     assert "Traceback" not in result.output
@@ -138,7 +138,7 @@ def test_a_goal_out_of_reach_is_solved_as_well_as_possible(config, out):
 
 
 def test_a_goal_that_is_missed_though_within_reach_is_told(config, out):
-    """By a price of the torques that is too high, and by too little time for the limits of the joints' speeds."""
+    """Reasons: too high a weight of torques, or too short a duration for the velocity limits."""
     dear = ("--set", "problem.weights.control=100.0")
     result = run("solve", config, "--out", out, "--verbosity", "0", "--set", "output.plots=false", *dear)
     assert result.exit_code == FAILED and "goal_missed: A goal is missed: tip ends" in result.stdout
@@ -314,7 +314,7 @@ def test_a_motion_through_its_obstacle_is_no_success(config, out, monkeypatch):
 
 
 def test_a_plan_that_diverges_on_accurate_dynamics_does_not_hold(config, out, monkeypatch):
-    """One run that stays near the plan, with the controls alone or with the gains, is enough."""
+    """One replay close to the plan, open loop or with gains, is sufficient."""
     from trajopt.solvers import registry
     from trajopt.validation.replay import Deviation, Replay
 
@@ -418,7 +418,7 @@ def test_bundled_files_are_found_by_their_names_from_any_folder(tmp_path, monkey
     said = refused("validate", "problems/configs/double_pendulum_swing_up.toml")
     assert "did you mean double_pendulum_swing_up, a bundled configuration?" in said
     assert "`trajopt keys` lists the bundled configurations" in refused("validate", "qqqqqqqq")
-    Path("double_pendulum_swing_up").write_text("nonsense")  # a file that is there comes first
+    Path("double_pendulum_swing_up").write_text("nonsense")  # an existing file has priority
     assert "not valid TOML" in refused("validate", "double_pendulum_swing_up")
 
 
@@ -440,7 +440,7 @@ def test_debug_shows_the_traceback(config):
     assert isinstance(result.exception, KeyError)
 
 
-# -- the other commands -------------------------------------------------------------------------------------------
+# -- other commands -------------------------------------------------------------------------------------------
 
 
 def test_validate(config):
@@ -526,7 +526,7 @@ def test_compare(config, out):
 
 
 def test_compare_hessians(config, out):
-    """Each solver with those that it has; options of one solver do not stand in the way of another."""
+    """Each solver uses the Hessians that it supports; options of one solver do not affect another."""
     arguments = (
         "--solvers",
         "slq,sqp",
@@ -555,7 +555,7 @@ def test_compare_hessians(config, out):
 
 
 def test_compare_says_that_a_backend_has_no_second_derivatives(config, out):
-    """SQP with ``auto`` takes another Hessian then, DDP cannot run, and ``exact`` takes second derivatives from the source."""
+    """SQP with ``auto`` then uses another Hessian, DDP cannot run, and ``exact`` uses second derivatives of the system."""
     result = run("compare", config, "--solvers", "sqp,ddp", "--backends", "analytic,forward_difference", "--out", out)
     assert result.exit_code == FAILED, result.output
     rows = compared(out)
@@ -679,7 +679,7 @@ def test_show_takes_the_names_of_robots():
 
 
 def test_show_prints_limits_and_the_frames_of_a_robot():
-    """A joint whose frame is that of its link is not listed."""
+    """Joints with the frame of their link are not listed."""
     lines = run("show", "erd:ur5").output.splitlines()
     titles = next(line.split() for line in lines if line.startswith("body"))
     elbow = next(line.split() for line in lines if " elbow_joint " in line)
@@ -705,7 +705,7 @@ def test_validate_lists_the_constraints():
 
 
 def test_show_draws_the_shapes_of_a_robot(tmp_path):
-    """By its meshes, by what collides, and by capsules, beside each other."""
+    """Visual meshes, collision shapes and capsules, side by side."""
     from PIL import Image
 
     result = run("show", "irb4600", "--geometry", "--plot", tmp_path)
@@ -750,7 +750,7 @@ def test_a_long_set_up_is_told(config, monkeypatch):
 
     told, make = threading.Event(), load.build_task
     echo = cli_support.click.echo
-    monkeypatch.setattr(cli_support, "LONG", 0.0)
+    monkeypatch.setattr(cli_support, "SLOW", 0.0)
     monkeypatch.setattr(cli_support.click, "echo", lambda *text, **o: (echo(*text, **o), told.set()))
     monkeypatch.setattr(load, "build_task", lambda settings: told.wait(10.0) and make(settings))
     assert "setting up the problem" in run("validate", config).stderr
@@ -768,10 +768,10 @@ def test_show_and_draw_again(config, out):
 
 def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, out, monkeypatch):
     in_background, at_once = [], []
-    monkeypatch.setattr(saving, "_draw_aside", in_background.append)
+    monkeypatch.setattr(saving, "_draw_in_background", in_background.append)
     monkeypatch.setattr(
         "experiments.plots.drawer.ready_to_draw", lambda task: None
-    )  # which takes plot_solution by its name
+    )  # it looks plot_solution up by name
     monkeypatch.setattr("experiments.plots.plotting.plot_solution", lambda *_: at_once.append(1) or [])
     monkeypatch.setattr(saving, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.delenv(saving.NOTEBOOK, raising=False)
@@ -783,7 +783,7 @@ def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, ou
 
 
 def test_pictures_are_drawn_by_a_process_that_is_ready(config, out, monkeypatch):
-    """It draws what this one would draw, and where it fails this one does."""
+    """The process draws the same plots; if it fails, the parent process draws them."""
     here = []
     draw = saving._drawn_here
     monkeypatch.setattr(saving, "_drawn_here", lambda *given: here.append(1) or draw(*given))
@@ -799,7 +799,7 @@ def test_pictures_are_drawn_by_a_process_that_is_ready(config, out, monkeypatch)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone")
 def test_a_process_that_was_ready_to_draw_ends_without_a_word(config, out):
-    """It takes over neither the handler by which SIGTERM saves nor the end of a command that is refused."""
+    """The process inherits neither the SIGTERM handler that saves nor the exit of a rejected command."""
     refused = ["--warm-start", str(out.parent / "nothing.npz")]
     for more, code in (([], SOLVED), (refused, 2)):
         command = [

@@ -1,4 +1,4 @@
-"""Contour following as NMPC: the plant beside its path, in torques and in accelerations, and what is told of a run."""
+"""Contour following by NMPC: the plant follows its path with torques and with accelerations; report of a run."""
 
 from __future__ import annotations
 

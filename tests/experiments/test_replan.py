@@ -1,4 +1,4 @@
-"""`trajopt replan`: what it writes and says, its replay, its settings, and the scenarios that come with it."""
+"""`trajopt replan`: files, messages, replay, settings, and bundled scenarios."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import trajopt as to
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from experiments.cli.main import main
-from experiments.cli.replan_command import amiss_in
+from experiments.cli.replan_command import run_failures
 from experiments.replan.run import configured_run, distances, setup, simulate, statistics
 from problems.replanning.plants import plants_of
 from problems.robots import erd_names
@@ -109,7 +109,7 @@ def test_a_run_is_told_written_drawn_and_replayed(config, tmp_path):
 
 
 def _ending_with(code):
-    """solve() whose solutions by the options of a config end with a code."""
+    """Return a solve() whose solutions with the configuration's options have a given status code."""
 
     def solve(ocp, guess, *, solver="auto", options=None):
         found = to.solve(ocp, guess, solver=solver, options=options)
@@ -123,7 +123,7 @@ def _ending_with(code):
     [
         (StatusCode.LINE_SEARCH_FAILED, "slq", 200, True),
         (StatusCode.MAX_ITERATIONS, "slq", 200, True),
-        (StatusCode.MAX_ITERATIONS, "slq", 30, False),  # which the config asks for
+        (StatusCode.MAX_ITERATIONS, "slq", 30, False),  # requested by the configuration
         (StatusCode.TIME_LIMIT, "slq", 200, False),
         (StatusCode.LINE_SEARCH_FAILED, "auto", 200, False),
     ],
@@ -133,7 +133,7 @@ def test_where_the_solver_finds_no_first_plan_auto_does(monkeypatch, config, cod
     chosen = f"solver={{name='{solver}', max_iterations={iterations}}}"
     start = setup(load_config(config, [chosen]))
     told = {"solver": solver, "status": f"{code}: By a test."} if instead else None
-    assert start.first.status.success is instead and start.first.meta.get("instead_of") == told
+    assert start.first_plan.status.success is instead and start.first_plan.meta.get("instead_of") == told
 
 
 def test_nothing_moves_by_a_first_plan_that_ctrl_c_has_cut(monkeypatch, config, tmp_path):
@@ -146,7 +146,7 @@ def test_nothing_moves_by_a_first_plan_that_ctrl_c_has_cut(monkeypatch, config, 
 
 @pytest.mark.parametrize("looked_at", [0, 2, 5])
 def test_ctrl_c_in_the_ticks_before_a_run_ends_it_too(monkeypatch, config, tmp_path, looked_at):
-    """And in the first one of the run itself, before there is anything to keep."""
+    """Also in the first solve of the run, before anything is saved."""
     from trajopt.replanning.plants.sampled_plant import SampledPlant
 
     state, seen = SampledPlant.state, []
@@ -164,7 +164,7 @@ def test_ctrl_c_in_the_ticks_before_a_run_ends_it_too(monkeypatch, config, tmp_p
 
 
 def test_a_first_plan_by_auto_is_told_and_replayed(monkeypatch, config, tmp_path):
-    """Its file tells the replay, too, that steps of Gauss and Newton have failed."""
+    """The saved first plan also contains the note that the Gauss-Newton solve failed."""
     monkeypatch.setattr("experiments.replan.run.solve", _ending_with(StatusCode.LINE_SEARCH_FAILED))
     out, curved = tmp_path / "out", []
     planner = RealTimeSLQ.__init__
@@ -196,7 +196,7 @@ def test_a_wall_clock_run_is_replayed(config, tmp_path):
 
 
 def test_plants_agree(config):
-    """Without wrong masses, MuJoCo moves as the own plant does."""
+    """With exact masses, MuJoCo moves like the built-in plant."""
     pytest.importorskip("mujoco")
     settings = load_config(config, ["replan.plant.mass_factor=1.0", "replan.plant.step=0.005", "replan.duration=0.2"])
     logs = [simulate(setup(configured_run(settings, kind))) for kind in ("own", "mujoco")]
@@ -239,7 +239,7 @@ def test_scenarios_can_be_built(name):
 
 
 def test_the_dry_friction_of_a_light_wrist_is_integrated_in_steps_as_short_as_it_needs(tmp_path):
-    """Held by friction it creeps with the velocity w atanh(tau / c) of the smoothed law; steps of 1 ms alone make it swing."""
+    """Held by friction, it creeps with w atanh(tau / c) of the smoothed law; steps of 1 ms alone make it oscillate."""
     path, c, w, tau = tmp_path / "wrist.urdf", 0.5, 0.05, 0.1
     inertia = '<inertia ixx="1e-4" iyy="1e-4" izz="1e-4" ixy="0" ixz="0" iyz="0"/>'
     path.write_text(
@@ -259,7 +259,7 @@ def test_the_dry_friction_of_a_light_wrist_is_integrated_in_steps_as_short_as_it
 
 @pytest.mark.parametrize("method", ["casadi_ad", "complex_step"])
 def test_derivatives_are_a_setting(config, method):
-    """The plans do not depend on the method by which their derivatives are found."""
+    """Plans do not depend on the derivative method."""
     overrides = ["replan.faults.fail_every=0", "replan.duration=0.2", "solver='slq'"]
     logs = [simulate(setup(load_config(config, [*overrides, f"backend='{name}'"]))) for name in ("analytic", method)]
     np.testing.assert_allclose(logs[0].us, logs[1].us, rtol=1e-7, atol=1e-8)
@@ -300,7 +300,7 @@ def test_the_pole_is_balanced_under_pushes():
 
 
 def test_clearance_of_the_links_is_in_the_log(config, tmp_path):
-    """The distance of the nearest point of the links from the sphere's center, by planar geometry."""
+    """Return the smallest distance between the links and the sphere's center, by planar geometry."""
     path = tmp_path / "sphere.toml"
     obstacle = (
         "[problem.obstacle]\ncenter = [1.0, 0.0, -0.5]\nradius = 0.1\nmargin = 0.05\nweight = 1e3\nspacing = 0.5\n"
@@ -334,7 +334,7 @@ def test_a_config_without_the_table_is_refused(config, tmp_path):
 
 @pytest.mark.parametrize("horizon, told", [("receding", True), ("shrinking", False)])
 def test_a_goal_that_recedes_with_its_horizon_is_told_with_the_remedy(config, tmp_path, horizon, told):
-    """With a weight at the end alone, the motion is put off from plan to plan; one that ends reaches its goal."""
+    """With a terminal weight alone, each plan postpones the motion; a shrinking horizon reaches the goal."""
     path = tmp_path / "still.toml"
     path.write_text(CONFIG.split("[replan.goal]")[0].replace("goal = 100.0", "terminal_goal = 1e4"))
     values = (
@@ -387,7 +387,7 @@ def test_constraints_that_the_planner_passes_over_are_named_before_the_first_pla
         (
             "plant",
             {"contact_friction": 0.4},
-            "replan.plant.contact_friction: expected a finite number of at least 0; leave",
+            "replan.plant.contact_friction: expected a finite number of at least 0; remove",
         ),
         (
             "plant",
@@ -424,7 +424,7 @@ def test_times_that_ticks_round_are_listed():
     notes = read_config({"problem": {"name": "cart_pole"}, "replan": table}).notes
     assert notes == (
         "replan.duration = 0.0123 s is rounded to 2 ticks: 0.01 s",
-        "replan.period = 0.012 s is no multiple of the tick, 0.005 s: solves begin from the next tick on",
+        "replan.period = 0.012 s is not a multiple of the tick, 0.005 s: solves begin at the next tick",
     )
     assert read_config({"problem": {"name": "cart_pole"}, "replan": {}}).notes == ()
 
@@ -447,18 +447,18 @@ def test_an_unknown_pushed_joint_is_named(config):
 
 
 def test_falls_and_plans_that_fail_are_amiss():
-    """Each is told, the failures with the reason of the first."""
+    """Each failure is reported; failed solves have the message of the first one."""
     kinds = [EventKind.LATE_PLAN, *3 * [EventKind.FAILED_SOLVE]]
     events = [SimpleNamespace(kind=kind, time=0.1 * i, message=f"reason {i}") for i, kind in enumerate(kinds)]
     log = SimpleNamespace(xs=None, times=None, events=events, solves=[0] * 5, count=[e.kind for e in events].count)
     start = SimpleNamespace(task=SimpleNamespace(fallen=lambda xs, times: ["it falls"]))
     failed = "3 of 5 solves failed, the first at 0.100 s: reason 1"
-    assert list(amiss_in(start, log, {})) == ["it falls", failed]
-    assert list(amiss_in(start, log, {"distance to the goal [m]": {"least": 0.05}})) == ["it falls", failed]
-    *_, told = amiss_in(start, log, {"distance to the goal [m]": {"least": 0.75}})
+    assert list(run_failures(start, log, {})) == ["it falls", failed]
+    assert list(run_failures(start, log, {"distance to the goal [m]": {"least": 0.05}})) == ["it falls", failed]
+    *_, told = run_failures(start, log, {"distance to the goal [m]": {"least": 0.75}})
     assert "the smallest distance to the goal was 0.75 m" in told
     log.solves = [0] * 6
-    assert list(amiss_in(start, log, {"distance to the goal [m]": {"least": 0.75}})) == ["it falls"]
+    assert list(run_failures(start, log, {"distance to the goal [m]": {"least": 0.75}})) == ["it falls"]
 
 
 def test_the_log_of_a_run_is_read_back(config, tmp_path):

@@ -1,4 +1,4 @@
-"""The pictures of robots, by what is handed to those who draw."""
+"""Images of robots, checked by the arguments of the drawing functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from problems.robots import load_robot
 
 
 def test_shapes_are_drawn_within_the_limits_of_joints(tmp_path, monkeypatch):
-    """The knees of HyQ cannot be stretched out, as its neutral posture has them."""
+    """HyQ's neutral posture, with straight knees, violates its joint limits."""
     drawn = []
 
     class Studio:

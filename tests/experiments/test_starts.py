@@ -1,4 +1,4 @@
-"""Solves from several starts: the ends of detours stay, optima are told apart, and the command tells them."""
+"""Multi-start solves: detours keep the end states, optima are distinguished, and the command reports them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_distinct_optima_are_told_apart_and_failures_left_out():
 
 
 def test_multi_start_finds_both_ways_around():
-    """A point that passes an obstacle on its line does so on either side, equally cheap; each side is found by its own starts."""
+    """A point passes an obstacle on either side with equal cost; different starts find both sides."""
     cart = to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2, second_order=True)
     step = to.SampledSystem(to.make_backend(cart, "forward_ad", engine="numpy"), "semi_implicit_euler")
     bump = to.residual_cost(

@@ -1,4 +1,4 @@
-"""Experiments: quick runs of all of them, the methods that they name, their reports, and the derivatives by hand."""
+"""Experiments: quick runs, methods, reports, and hand-derived derivatives."""
 
 import csv
 import json
@@ -24,7 +24,7 @@ from experiments.papers.giftthaler_2017 import (
     torque_derivative,
 )
 from experiments.papers.kudruss_2019 import lifting_convergence
-from experiments.papers.method import AnotherMethod, Method, ran
+from experiments.papers.method import Method, WrongMethod, ran
 from experiments.papers.singh_2023 import second_order_errors, second_order_growth, tensor_products
 from experiments.papers.study import Claim, Comparison, Outcome, Study
 from problems.robots import load_robot
@@ -50,7 +50,7 @@ def _study(outcome, name="name"):
 
 @pytest.fixture(scope="module")
 def quick_outcome():
-    """The outcome of an experiment's quick run; each experiment runs once."""
+    """Run an experiment in quick mode, once per session; return its outcome."""
     found = {}
 
     def outcome(name):
@@ -83,7 +83,7 @@ NAMED = {
     "replanning-times": lambda row: replanning_times.METHODS[row["method"]],
     "avoiding-arm": lambda row: avoiding_arm.METHOD,
 }
-"""Experiment -> the method that it names for a row."""
+"""Experiment -> function from a row to its method."""
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -112,13 +112,13 @@ def test_the_solver_is_that_of_the_title(name, expected, quick_outcome):
 
 
 def test_a_method_that_the_config_changes_is_an_error(monkeypatch):
-    """An experiment whose solver would silently become another one fails."""
+    """An experiment fails if its solve used another solver."""
 
     def another(ocp, start, options, callback, solver, check):
         return solve(ocp, start, {"max_iterations": 1}, callback, "ipm", check=check)
 
     monkeypatch.setattr("trajopt.config.build.solve", another)
-    with pytest.raises(AnotherMethod, match=r"names solver sqp.*; solver ipm"):
+    with pytest.raises(WrongMethod, match=r"names solver sqp.*; solver ipm"):
         lifting_convergence.converged(0.0, lifting_convergence.method("FD", 1e-6), quick=True)
 
 
@@ -132,7 +132,7 @@ def test_a_method_sets_the_whole_solver_table():
 
 
 def test_a_plan_by_another_solver_names_both():
-    """The first plan of a replanning run comes from auto where the solver of the config fails."""
+    """The solver auto computes the first plan if the configured solver fails."""
     found = replace(_solution(), meta={**_solution().meta, "instead_of": {"solver": "dms"}})
     assert "instead of" in ran(found)["solver"]
 
@@ -162,8 +162,8 @@ def test_a_report_begins_with_what_is_worse():
     def second_line(worse):
         return report.markdown(_study(_outcome(worse)), _outcome(worse), True, 1.0).splitlines()[2]
 
-    assert second_line(True) == "**Worse here than published: time.**"
-    assert second_line(False) == "Nothing here is worse than published."
+    assert second_line(True) == "**Worse than published: time.**"
+    assert second_line(False) == "Nothing is worse than published."
 
 
 def test_the_flag_of_a_row_follows_from_all_its_claims():
@@ -172,15 +172,15 @@ def test_the_flag_of_a_row_follows_from_all_its_claims():
     assert Comparison("row", "1", "2", [good, bad]).worse and Comparison("row", "1", "2", [other, bad]).worse
     row = Comparison("row", "1", "2", [good, other])
     assert row.different and not row.worse
-    assert "**different** (not so here: forward): 2" in report.table([row])
-    assert report.verdict([row]) == "**Different from published: row.**"
+    assert "**different** (failed claims: forward): 2" in report.table([row])
+    assert report.summary([row]) == "**Different from published: row.**"
 
 
 def test_a_report_names_its_reference():
     """Theory and peers are not published figures."""
     outcome = replace(_outcome(True), reference="theory")
     text = report.markdown(_study(outcome), outcome, False, 1.0)
-    assert "**Worse here than theory: time.**" in text and "| what | theory | ours | remark |" in text
+    assert "**Worse than theory: time.**" in text and "| what | theory | ours | remark |" in text
 
 
 def test_a_quick_run_is_no_verdict(tmp_path):
@@ -195,20 +195,18 @@ def test_a_quick_run_is_no_verdict(tmp_path):
 
 @pytest.mark.parametrize(("running", "shared"), [(0.5, False), (1e6, True), (None, False)])
 def test_a_report_from_a_shared_machine_says_so(running, shared, monkeypatch):
-    """A load above the number of cores: times compare with no other machine's."""
+    """At a load above the number of cores, the report warns about comparing times with other machines."""
     monkeypatch.setattr(report, "load", lambda: running)
     text = report.markdown(_study(_outcome(False)), _outcome(False), False, 1.0)
     assert (report.SHARED in text) == shared and ("running processes" in text) == (running is not None)
 
 
 def test_rows_without_claims_are_no_verdict():
-    """Nothing is said to be no worse because it was left out."""
+    """Omitted figures do not count as no worse."""
     absent = Comparison("row", "1", "n/a", (), report.LEFT_OUT)
-    assert report.verdict([absent]) == "No published figure was compared in this run."
+    assert report.summary([absent]) == "No published figure was compared in this run."
     held = Comparison("other", "1", "1", [Claim("1", True)])
-    assert report.verdict([held, absent]) == (
-        "Nothing here is worse than published. 1 of 2 rows have nothing to compare with."
-    )
+    assert report.summary([held, absent]) == ("Nothing is worse than published. 1 of 2 rows cannot be compared.")
 
 
 def test_all_goes_on_where_it_was_and_its_page_stands_alone(tmp_path, monkeypatch):
@@ -249,7 +247,7 @@ def test_the_documentation_lists_all_experiments():
 
 @pytest.mark.parametrize("free", [False, True])
 def test_derivatives_by_hand_are_those_of_the_energy(free):
-    """H and the bias follow from the kinetic and potential energy by complex steps and differences: Lagrange's equations."""
+    """H and the bias follow from Lagrange's equations by complex steps and differences of the energies."""
     hand, rng = CartPendulum(free=free), np.random.default_rng(3)
     n = hand.n
     q, v, a = rng.uniform(-2.0, 2.0, (3, n))
@@ -298,14 +296,14 @@ def test_constrained_dynamics_by_hand_keep_the_cart_on_its_rail():
         np.testing.assert_allclose(found.dq[:, i], (moved[0] - moved[1]) / (2.0 * step), atol=1e-5)
 
 
-# -- what experiments compute ------------------------------------------------------------------------------------
+# -- results of experiments ------------------------------------------------------------------------------------
 
 
 def test_inverses_in_loops_are_those_of_the_mass_matrix():
-    """L'L over the tree and dense L L', as C loops."""
+    """Branch-sparse L'L and dense L L' as C loops."""
     model, rng = load_robot("hyq"), np.random.default_rng(6)
     B = np.eye(model.nv)
-    for i in range(model.nv):  # a matrix as branch-sparse as that of the robot: L'L of such a factor
+    for i in range(model.nv):  # a matrix with the branch sparsity of the robot: L'L of such a factor
         j = model.dof_parent[i]
         while j >= 0:
             B[i, j], j = rng.uniform(-1.0, 1.0), model.dof_parent[j]
@@ -333,7 +331,7 @@ def test_the_pseudo_inverse_formula_is_inverse_dynamics_with_a_free_base():
 
 
 def test_a_compiled_call_is_timed_after_its_first_run():
-    """The first one touches the memory; a call in NumPy that takes long is the exception."""
+    """The first run touches the memory; long NumPy calls are timed in their first run."""
     calls = []
     second_order_growth._seconds(lambda: calls.append("numpy"), 3, -1.0)
     second_order_growth._seconds(lambda: calls.append("compiled"), 3, np.inf)
@@ -341,7 +339,7 @@ def test_a_compiled_call_is_timed_after_its_first_run():
 
 
 def test_errors_are_compared_over_the_bodies_of_all_methods():
-    """A large error at a size that only one method computes is in no order; forward dynamics has an order of its own."""
+    """Sizes that only one method computes are ignored; forward dynamics has a separate ranking."""
     errors = {"closed form": 1e-13, "chain rule": 1e-14, "FD-1": 1e-3, "FD-2": 1e-7}
     rows = [
         {"function": kind, "shape": shape, "bodies": n, "method": m, "RMSRE": e if n == 2 else 1.0}
@@ -355,11 +353,11 @@ def test_errors_are_compared_over_the_bodies_of_all_methods():
         row = lines[f"worst RMSRE of second-order {kind}"]
         assert not row.failed and "closed form 1.0e-13" in row.ours and "2 to 2 bodies" in row.why
     assert lines["worst RMSRE of second-order FD"].published == "chain rule < closed form < FD-1"
-    assert lines["mean RMSRE of second-order ID, trees by chains"].different  # as large, not smaller
+    assert lines["mean RMSRE of second-order ID, trees / chains"].different  # as large, not smaller
 
 
 def test_a_solve_that_stops_short_of_its_tolerance_is_named():
-    """Success by the tolerance of all solves is not that of the experiment; a last short step begins no phase of full steps."""
+    """Success at the default tolerance is not success at the experiment's; a final shortened step ends the full-step phase."""
     steps = [SimpleNamespace(iteration=k, step_length=alpha, stop=2.0) for k, alpha in enumerate((1.0, 0.5, 0.0))]
     solution = SimpleNamespace(history=steps, status=Status(StatusCode.CONVERGED, ""), cost=1.0)
     short = lifting_convergence.Run(solution, [3.0, 2.0, 0.0])
@@ -381,8 +379,8 @@ def test_qps_that_reach_an_active_set_solver_are_counted():
 def test_the_crossover_is_the_least_size_from_which_on_the_recursion_is_faster():
     times = {"DTM": (1.0, 1.0, 5.0, 9.0), "IDFOZA": (0.5, 2.0, 4.0, 8.0)}
     rows = [
-        {"bodies": n, "term": "inner", "way": way, "AVX": "AVX on", "microseconds": t}
-        for way, column in times.items()
+        {"bodies": n, "term": "inner", "method": method, "AVX": "AVX on", "microseconds": t}
+        for method, column in times.items()
         for n, t in zip((2, 4, 8, 16), column, strict=True)
     ]
     assert tensor_products.crossover(rows, "inner", "AVX on") == 8
@@ -402,7 +400,7 @@ def _lines_of(page):
 
 @pytest.mark.parametrize("figure", published.FIGURES, ids=lambda f: f"{f.paper}: {f.what}")
 def test_every_published_figure_has_ours_beside_it_or_a_reason(figure):
-    """On the page of kept results; n/a needs a remark that says why."""
+    """Each published figure is on the results page; n/a needs a reason."""
     assert figure.experiment in (*registry.STUDIES, None) and (figure.experiment or figure.why)
     found = [row for row in _lines_of(RESULTS.read_text(encoding="utf-8")) if row[0].startswith(figure.what)]
     assert found and all(row[1] and row[2] and (row[2] != "n/a" or row[3]) for row in found)
@@ -427,8 +425,8 @@ def test_a_figure_that_an_experiment_lacks_is_named():
     ("after", "order"), [(lambda e: 3.0 * e**2, 2.0), (lambda e: 1e-12, np.inf), (lambda e: np.nan, np.nan)]
 )
 def test_a_step_that_fails_has_no_order(after, order, monkeypatch):
-    """It is told apart from one that reaches rounding, which is better than any order."""
-    monkeypatch.setattr(local_convergence, "errors_of", lambda *of: [of[4], after(of[4])])
+    """A failed step differs from a step that reaches rounding level, which is better than any order."""
+    monkeypatch.setattr(local_convergence, "iteration_errors", lambda *of: [of[4], after(of[4])])
     assert local_convergence.fitted_order(None, None, "ddp", {}, 1e-2) == pytest.approx(order, nan_ok=True)
 
 
@@ -436,5 +434,5 @@ def test_a_solve_that_ends_elsewhere_is_no_comparison_of_the_same_optimum():
     same, other = (peer_solves._row("reach", "peer", 2.0, 6.0, apart) for apart in (1e-9, 1e-3))
     assert same["what"] == "whole solve" and "another optimum" in other["what"]
     told = peers._comparison(same)
-    assert (told.published, told.ours, told.worse) == ("6 ms", "2 ms", False) and "by ours 3;" in told.why
+    assert (told.published, told.ours, told.worse) == ("6 ms", "2 ms", False) and "peer / ours 3;" in told.why
     assert peers._comparison(peer_solves._row("reach", "peer", 6.0, 2.0, 0.0)).worse

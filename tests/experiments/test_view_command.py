@@ -1,4 +1,4 @@
-"""What is shown of tasks and runs in three dimensions, and the panels of small pictures."""
+"""Viewer scenes of tasks and runs, and panels of small plots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dynamics_backends.rigid_body.geometry.shapes import Sphere
 from experiments.plots.canvas import BLUE
 from experiments.plots.plotting import _panels
 from experiments.plots.sheet import Curve, Graph, draw_sheet, ticks
-from experiments.view.shown import can_be_pictured, of_task
+from experiments.view.scenes import can_be_drawn, task_scene
 from trajopt.config.task import Task
 from trajopt.replanning.loop import Now
 from trajopt.replanning.run_log import RunLog
@@ -24,7 +24,7 @@ from trajopt.replanning.run_log import RunLog
 
 @pytest.fixture(scope="module")
 def task():
-    """An arm of three links without shapes, on its way to a goal past a ball."""
+    """Arm of three links without shapes that moves to a goal past a ball."""
     model = tree("fixed5", 3)
     robot = to.FreeBody(model)
     dynamics = to.SampledSystem(to.make_backend(robot, "analytic", engine="numpy"), "semi_implicit_euler")
@@ -43,22 +43,22 @@ def solution(task):
 
 
 def test_goal_scene_and_guess_of_a_task_are_shown(task, solution):
-    shown = of_task(solution, task, guess=task.guess)
+    shown = task_scene(solution, task, guess=task.guess)
     assert [motion.name for motion in shown.motions] == ["solution", "guess"]
     assert shown.motions[0].opacity == 1.0 > shown.motions[1].opacity
     assert shown.marks.bodies == task.scene.bodies
     np.testing.assert_array_equal(shown.marks.goals, [task.goal])
-    assert can_be_pictured(task.ocp.model) and not can_be_pictured(None)
+    assert can_be_drawn(task.ocp.model) and not can_be_drawn(None)
 
 
 def test_a_solve_is_watched(task):
-    """The iterates come in order, the last one is the solution; a slider chooses among them."""
+    """Iterates are shown in order, ending with the solution; a slider selects them."""
     pytest.importorskip("viser")
     from experiments.view.iterates import watch_task
 
     with watch_task(task, task.guess) as watch:
         solution = to.solve(task.ocp, solver="slq", callback=watch)
-        last = of_task(solution, task).motions[0]
+        last = task_scene(solution, task).motions[0]
         watch.finish(last)
         assert len(watch.iterates) == len(solution.history) + 1
         np.testing.assert_array_equal(watch.iterates[0].q, np.zeros_like(last.q))
@@ -99,7 +99,7 @@ def test_of_many_iterates_some_are_kept(task, monkeypatch):
 
 def test_a_run_is_shown_while_it_runs_and_afterwards(task, solution):
     pytest.importorskip("viser")
-    from experiments.view.live import LiveRun, of_run
+    from experiments.view.live import LiveRun, run_scene
 
     n = task.ocp.model.nq
     live = LiveRun(task, solution, port=18400)
@@ -115,7 +115,7 @@ def test_a_run_is_shown_while_it_runs_and_afterwards(task, solution):
     times = 0.01 * np.arange(31)
     xs, moving = np.linspace(0, 1, 31)[:, None] * np.ones(2 * n), np.linspace([0, 0, 0], [0.3, 0, 0], 31)
     log = RunLog(0.01, times, xs, xs, xs, xs[:, :n], times, {"goal": moving}, [], [], [])
-    shown = of_run(task, solution, log)
+    shown = run_scene(task, solution, log)
     [goal] = shown.marks.targets
     np.testing.assert_allclose(
         goal.places(np.array([0.0, 0.15, 0.3])), [[0, 0, 0], [0.15, 0, 0], [0.3, 0, 0]], atol=1e-12
@@ -123,7 +123,7 @@ def test_a_run_is_shown_while_it_runs_and_afterwards(task, solution):
     np.testing.assert_array_equal(shown.motions[0].q, xs[:, :n])
     assert shown.marks.goals == ()  # it moves
     settings = {"problem": {"obstacle": {"radius": 0.3}}, "replan": {"obstacle": {"term": "goal"}}}
-    avoided = of_run(task, solution, log, settings)  # the same, were it an obstacle
+    avoided = run_scene(task, solution, log, settings)  # the same, were it an obstacle
     assert avoided.marks.bodies[-1].shape.radius == 0.3 and not avoided.marks.targets
     np.testing.assert_array_equal(avoided.marks.goals, [task.goal])
 
@@ -132,7 +132,7 @@ def test_a_run_is_shown_while_it_runs_and_afterwards(task, solution):
 
 
 def test_accelerations_are_drawn_as_such_and_the_torques_that_they_take():
-    """A robot that floats: its quaternion has no unit. The torques give the accelerations back, by forward dynamics."""
+    """Floating robot: quaternion entries have no unit, and the plotted torques reproduce the accelerations."""
     model = tree("floating90", 2)
     n, rng, times = model.nv, np.random.default_rng(0), np.linspace(0.0, 1.0, 4)
     q = np.tile(model.neutral(), (4, 1))
@@ -160,7 +160,7 @@ def test_ticks_are_round_and_within(low, high):
 
 
 def test_a_panel_shows_its_curve_where_it_belongs(tmp_path):
-    """The left one of two panels side by side rises, the right is held and falls; found by the colors of their pixels."""
+    """The left of two panels rises, the right one is piecewise constant and falls; checked by pixel colors."""
     from matplotlib.image import imread
 
     times = np.linspace(0.0, 1.0, 11)
@@ -203,7 +203,7 @@ def test_the_command_writes_a_picture_and_a_film(solution, tmp_path):
     wrong = CliRunner().invoke(main, ["view", str(saved), "--screenshot", str(tmp_path / "a.xyz")])
     assert wrong.exit_code == 2 and "the file name must end in .png or .jpg" in wrong.stderr
     wrong = CliRunner().invoke(main, ["replan", "nowhere.toml", "--video", str(tmp_path / "a.avi")])
-    assert wrong.exit_code == 2 and "is not a video file" in wrong.stderr  # before anything else is looked at
+    assert wrong.exit_code == 2 and "is not a video file" in wrong.stderr  # before any other check
 
 
 def test_the_window_takes_a_token_and_warns_of_a_host(solution, tmp_path, monkeypatch):
@@ -223,15 +223,15 @@ def test_the_window_takes_a_token_and_warns_of_a_host(solution, tmp_path, monkey
     assert told.exit_code == 0 and "/?token=" in told.stdout, told.output
     assert "warning: host 0.0.0.0: anyone who knows the token" in told.stderr
     told = CliRunner().invoke(main, ["view", saved, "--token", "a b"])
-    assert told.exit_code == 2 and "a token takes letters" in told.stderr
+    assert told.exit_code == 2 and "a token consists of letters" in told.stderr
 
 
 def test_a_solution_of_a_script_shows_its_goals_and_obstacles(solution, tmp_path):
-    """Without settings from which a problem could be built again, and without a warning."""
-    from experiments.view.shown import shown
+    """A solution without problem settings is shown without a warning."""
+    from experiments.view.scenes import solutions_scene
 
     ball = Body("ball", Sphere(0.1))
     own = replace(solution, marks=to.Marks(goals=[np.ones(3)], bodies=[ball]))
-    found = shown([to.Solution.load(own.save(tmp_path / "own.npz"))])
+    found = solutions_scene([to.Solution.load(own.save(tmp_path / "own.npz"))])
     assert found.warnings == () and [body.name for body in found.marks.bodies] == ["ball"]
     np.testing.assert_array_equal(found.marks.goals, [np.ones(3)])

@@ -1,4 +1,4 @@
-"""Robots of tasks: one that was loaded before is the same object until its file changes, with the same warnings."""
+"""Cache of loaded robots: the same object with the same warnings, until the file changes."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Cart-pendulum, multi-pendulum, four-bar linkage and lifting: robots built in code, and the problems made of them."""
+"""Cart-pendulum, multi-pendulum, four-bar linkage and lifting: models built in code, and their problems."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NUMPY = partial(make_backend, engine="numpy")
 
 
 def downhill(task, iterations=3, **options) -> float:
-    """The share of the merit that is left after a few iterations."""
+    """Return the remaining fraction of the merit after a few iterations."""
     solution = to.solve(task.ocp, task.guess, {"max_iterations": iterations, **options})
     assert np.isfinite(solution.cost)
     return solution.history[-1].merit / solution.history[0].merit
@@ -39,7 +39,7 @@ def downhill(task, iterations=3, **options) -> float:
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_config_is_read_back_as_it_is_written(path):
-    """What a run leaves beside its results gives the same settings, and nothing of the file is lost on the way."""
+    """The configuration saved with results gives the same settings, and contains everything from the file."""
     config, given = load_config(path), tomllib.loads(path.read_text(encoding="utf-8"))
     again = read_config(tomllib.loads(to_toml(config.as_dict())), config.source)
     assert again == config
@@ -175,7 +175,7 @@ def test_bending_forward_is_positive():
 
 
 def test_the_center_of_pressure_is_that_of_feet_held_by_a_constraint():
-    """A third way to the ground's wrench: free feet held by a frame constraint."""
+    """A third way to compute the ground wrench: free feet with a frame constraint."""
     bolted, standing = sagittal_human(5.0), sagittal_human(5.0, ground_wrench=True)
     rng = np.random.default_rng(5)
     q, v, u = 0.3 * rng.standard_normal((3, 8))
@@ -201,7 +201,7 @@ def test_accelerations_and_pressure_know_the_damping():
 
 
 def short_lifting(**values):
-    """A few coarse knots, at heights that a slight bow reaches."""
+    """Return a lifting problem with few coarse knots, at heights reached by a slight bow."""
     few = {
         "knots": 3,
         "substeps": 8,
@@ -243,7 +243,7 @@ def test_the_ground_carries_the_standing_human_between_heel_and_toe():
     model, x = ocp.model, np.tile(ocp.x0, (2, 1)).T
     hold = inverse_dynamics(model, ocp.x0[:8], np.zeros(8), np.zeros(8))
     levers = np.asarray(ground.residual(x, np.tile(hold, (2, 1)).T, np.zeros(2), {}))
-    assert np.allclose(levers.sum(axis=0), 1.0)  # of weight times length of the foot
+    assert np.allclose(levers.sum(axis=0), 1.0)  # relative to weight times foot length
     assert (levers > 0.1).all()
 
 

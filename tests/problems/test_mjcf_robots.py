@@ -1,4 +1,4 @@
-"""Problems, scenes, pictures and plants of robots that come from MJCF files."""
+"""Problems, scenes, pictures and plants of robots from MJCF files."""
 
 from __future__ import annotations
 

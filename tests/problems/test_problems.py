@@ -1,4 +1,4 @@
-"""The problems: what they build, what they refuse, and that they are solved."""
+"""Problems: construction, errors, and solves."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def solved(name, *overrides):
     return task, solve_task(config, task)
 
 
-SLOW_TO_BUILD = ("panda_bookshelf", "panda_person")  # they search for a path
+SLOW_TO_BUILD = ("panda_bookshelf", "panda_person")  # building these searches for a path
 
 
 @needs_erd
 @pytest.mark.parametrize("name", sorted({path.stem for path in CONFIGS.glob("*.toml")} - {*SLOW_TO_BUILD}))
 def test_the_problem_of_every_config_can_be_pickled_with_its_goals(name):
-    """A copy says the same about a motion, and has the same costs."""
+    """A pickled copy reports the same about a motion, and has the same costs."""
     task = build_task(load_config(CONFIGS / f"{name}.toml", ["backend.engine=numpy"]))
     copy, guess = pickle.loads(pickle.dumps(task.ocp)), task.start
     assert [goal.name for goal in copy.goals] == [goal.name for goal in task.goals]

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md shows runs."""
+"""The examples of CONTRIBUTING.md run."""
 
 import re
 from pathlib import Path

@@ -1,7 +1,6 @@
-"""The documentation as text: every page can be found, every public name and every key of a configuration is in it, what it shows
-parses.
+"""Documentation sources: links, public names, configuration keys, and syntax of examples.
 
-What it says is executed by `make docs`; nothing here needs the packages of the documentation.
+`make docs` executes the pages; these tests need no documentation packages.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def title(page: Path) -> str:
 
 
 def toctree_entries(page: Path) -> set[Path]:
-    """The pages that a page's tables of contents name."""
+    """Return the pages in the tables of contents of a page."""
     found = set()
     for block in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
         for line in block.splitlines():
@@ -96,7 +95,7 @@ def test_executed_pages_are_notebooks_of_valid_code(page):
 
 
 def shown_commands() -> list[tuple[str, list[str]]]:
-    """(page, words) of the command lines of this project in shell blocks and in executed cells."""
+    """Yield (page, words) of all trajopt command lines in shell blocks and executed cells."""
     found = []
     for page in (*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
         text = page.read_text(encoding="utf-8")
@@ -111,7 +110,7 @@ def shown_commands() -> list[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize(("page", "words"), shown_commands(), ids=lambda value: value if isinstance(value, str) else "")
 def test_commands_that_are_shown_are_understood(page, words):
-    """Their names and options are known; configurations are there, and take the keys that are set."""
+    """Commands and options exist; configurations exist and accept the overridden keys."""
     import click
 
     from experiments.cli.main import main
@@ -167,13 +166,13 @@ def test_every_key_of_a_configuration_is_in_the_reference():
 
 
 def test_keys_are_explained():
-    """By the docstrings of their classes; those that are not are counted, so that they become fewer."""
+    """Keys are explained by class docstrings; unexplained keys are counted, and their number may only decrease."""
     rows = [key for _, tables in keys.chapters().values() for t in tables for key in keys.keys(t.kind)]
     assert sum(not row.meaning for row in rows) <= 0.05 * len(rows)
 
 
 def test_all_columns_of_the_table_are_told():
-    """With the verbosity from which on the table has them."""
+    """The page has the verbosity from which the table shows a column."""
     text = report_columns.page()
     heads = [to.ConsoleTable(verbosity=v).legend() for v in (1, 2, 3)]
     assert "| `iter` |" in text and text.count("| 1 |") == len(heads[0].splitlines())
@@ -225,11 +224,11 @@ def test_a_site_that_is_not_whole_is_complained_about(tmp_path):
         '<a href="../a.html#top">a</a><a href="../c.html">c</a><a href="https://example.org">elsewhere</a>'
     )
     (tmp_path / "there.png").write_bytes(b"")
-    assert set(site_check.complaints(tmp_path)) == {
-        "a.html links to #none, which has no such place",
-        "sub/b.html shows gone.png, which is not there",
-        "sub/b.html needs a network for https://cdn.test/x.js",
-        "sub/b.html links to ../c.html, which is not there",
+    assert set(site_check.site_errors(tmp_path)) == {
+        "a.html links to #none, which has no such anchor",
+        "sub/b.html shows gone.png, which does not exist",
+        "sub/b.html loads https://cdn.test/x.js from the network",
+        "sub/b.html links to ../c.html, which does not exist",
     }
 
 
@@ -239,7 +238,7 @@ def test_a_site_that_is_not_whole_is_complained_about(tmp_path):
 def test_the_gallery_has_all_configurations(tmp_path):
     facts = {"status": "converged", "success": True, "iterations": 3, "seconds": 0.01, "solver": "slq", "knots": 5}
     shown = [
-        gallery.Shown(c.stem, tomllib.loads(c.read_text())["problem"]["name"], about(c), False, facts)
+        gallery.Entry(c.stem, tomllib.loads(c.read_text())["problem"]["name"], about(c), False, facts)
         for c in gallery.configs()
     ]
     shown[0] = shown[0]._replace(facts=None)
@@ -249,14 +248,14 @@ def test_the_gallery_has_all_configurations(tmp_path):
     assert all(s.about for s in shown)
 
 
-def test_what_is_kept_is_known_by_the_configuration(tmp_path):
+def test_the_cache_key_depends_on_the_configuration(tmp_path):
     one, other = tmp_path / "a.toml", tmp_path / "b.toml"
     one.write_text("x = 1")
     other.write_text("x = 2")
     assert gallery.digest(one) != gallery.digest(other) and len(gallery.digest(one)) == 16
 
 
-def test_what_is_kept_is_known_by_the_code(tmp_path, monkeypatch):
+def test_the_cache_key_depends_on_the_code(tmp_path, monkeypatch):
     (tmp_path / "trajopt").mkdir()
     source, config = tmp_path / "trajopt" / "a.py", tmp_path / "a.toml"
     config.write_text("x = 1")

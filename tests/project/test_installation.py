@@ -1,6 +1,6 @@
-"""What a wheel holds, and that folders of a user's own beside a script do no harm to it.
+"""Contents of a wheel, and protection against user folders with the same names.
 
-A wheel is the packages and the data that pyproject.toml names; here they are copied to where one would unpack it.
+The tests copy the packages and data files of pyproject.toml to a folder, like an installed wheel.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def installed(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def beside(tmp_path) -> Path:
-    """A user's folder with packages named as ours, which refuse to be imported."""
+    """User folder with packages of the same names, which raise errors on import."""
     for name in SHADOWS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the wrong package is imported')\n")
@@ -113,7 +113,7 @@ def test_a_script_beside_folders_with_our_names(installed, beside):
 
 
 def test_the_command_in_such_a_folder(installed, beside):
-    """As pip writes it: a script in a folder of its own, whose first line of the path is that folder."""
+    """Write a script as pip does: sys.path starts with the script's folder."""
     module, function = PROJECT["project"]["scripts"]["trajopt"].split(":")
     command = installed.parent / f"{installed.name}-bin" / "trajopt"
     command.parent.mkdir(exist_ok=True)
@@ -131,7 +131,7 @@ def test_what_is_slow_to_load_is_loaded_late(installed, tmp_path):
 
 
 def test_every_module_of_trajopt_can_be_imported_first(installed, tmp_path):
-    """No circle through the package's own __init__."""
+    """No import cycle through the package's __init__."""
     code = (
         "import importlib, sys\n"
         "for name in sys.argv[1:]:\n"
@@ -146,7 +146,7 @@ def test_every_module_of_trajopt_can_be_imported_first(installed, tmp_path):
 
 
 def test_the_face_imports_names_one_by_one():
-    """What editors and type checkers take for exports: ``from module import name as name``, and the version."""
+    """Return the names that editors and type checkers treat as exports: ``import name as name``, and the version."""
     body = ast.parse((ROOT / "trajopt/__init__.pyi").read_text(encoding="utf-8")).body
     assert isinstance(body[0], ast.Expr) and all(isinstance(node, ast.ImportFrom) for node in body[1:-1])
     assert ast.unparse(body[-1]) == "__version__: str"
@@ -156,7 +156,7 @@ def test_the_face_imports_names_one_by_one():
 
 
 def test_names_are_loaded_when_they_are_asked_for(installed, tmp_path):
-    """All of the stub are there, and one alone brings what it needs, not what others do."""
+    """All names of the stub exist, and importing one name loads only its dependencies."""
     body = ast.parse((ROOT / "trajopt/__init__.pyi").read_text(encoding="utf-8")).body
     expected = {alias.name: node.module for node in body if isinstance(node, ast.ImportFrom) for alias in node.names}
     code = (

@@ -1,10 +1,9 @@
-"""Imports point one way: dynamics_backends <- trajopt <- problems <- experiments, between the folders of each too.
+"""Direction of imports: dynamics_backends <- trajopt <- problems <- experiments, and between their folders.
 
-In every folder the modules and folders beside each other import one another in one direction: no circle at any level.
+In every folder, the imports between its modules and subfolders have no cycles.
 
-The sources are parsed, not imported. An import counts wherever it stands: also in a function, under
-TYPE_CHECKING, or as importlib.import_module("name"). The exception is casadi, forbidden only where loading
-the module loads it.
+The sources are parsed, not imported. All imports count, also in functions, under TYPE_CHECKING, or as
+importlib.import_module("name"). The exception is casadi, which must not be loaded when a module is imported.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ TRAJOPT_MAY_IMPORT = tuple(
         "compiled.interface",
     )
 )
-FACE = "trajopt/__init__.py"  # re-exports all that a script needs, of dynamics_backends too
+FACE = "trajopt/__init__.py"  # re-exports the public names, including those of dynamics_backends
 RIGID_BODY_MUST_NOT_IMPORT = tuple(f"dynamics_backends.{module}" for module in ("systems", "methods", "registry"))
 PLOTTING_PACKAGES = ("matplotlib", "mpl_toolkits", "pylab")
 MAY_LOAD_CASADI = (
@@ -148,7 +147,7 @@ def module_of(file: str) -> str:
 
 
 def arrows(sources: Mapping[str, str]) -> set[tuple[str, str]]:
-    """Who imports whom among modules given as file -> source; what a package's __init__ takes from within is no arrow."""
+    """Return the import graph of modules given as file -> source; imports of a package's __init__ from within are ignored."""
     modules = {module_of(file): file for file in sources}
 
     def target(name: str) -> str | None:
@@ -164,7 +163,7 @@ def arrows(sources: Mapping[str, str]) -> set[tuple[str, str]]:
 
 
 def circles(sources: Mapping[str, str]) -> list[str]:
-    """One message for each folder in which the modules and folders beside each other import one another in a circle."""
+    """Return one message per folder whose modules and subfolders import each other in a cycle."""
     beside: dict[str, dict[str, set[str]]] = {}
     for pair in arrows(sources):
         parts = [name.split(".") for name in pair]

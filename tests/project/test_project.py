@@ -1,4 +1,4 @@
-"""The project as a whole: what its import loads, and which documents are there."""
+"""The whole project: modules loaded by its import, and required documents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES = sorted(path.relative_to(ROOT).as_posix() for package in PACKAGES for pat
 
 
 def is_public(file: str) -> bool:
-    """True if no part of the path is private; `__init__.py` speaks for its package."""
+    """True if no part of the path is private; `__init__.py` stands for its package."""
     return not any(part.startswith("_") and part != "__init__.py" for part in Path(file).parts)
 
 
@@ -49,7 +49,7 @@ def test_every_public_module_has_a_docstring(file: str) -> None:
 
 @pytest.mark.skipif("ur5" not in erd_names(), reason="the script loads a robot of example-robot-data")
 def test_the_script_of_the_readme_runs(tmp_path) -> None:
-    """Its one import is all that it needs."""
+    """A single import is sufficient."""
     (script,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     imported = [line for line in script.splitlines() if line.startswith(("import ", "from "))]
     assert imported == ["import numpy as np", "import trajopt as to"]

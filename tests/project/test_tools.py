@@ -13,7 +13,7 @@ from experiments.cli import doctor, kernel_cache
 from experiments.cli.engine_commands import cache, compile_config, doctor as doctor_command, ops
 
 ROOT = Path(__file__).resolve().parents[2]
-COUNTS = {  # of this project, exact: a change is a change of the algorithms or of the tracing
+COUNTS = {  # exact counts of this project; they change with the algorithms or the tracing
     "iiwa7": (2322, 7337, 7553, 1115, 5181, 5442),
     "gen3": (2760, 8040, 8256, 1335, 5654, 6008),
 }
@@ -34,7 +34,7 @@ def test_the_published_table_adds_up():
 
 @pytest.mark.parametrize("robot", COUNTS)
 def test_no_function_takes_more_operations_than_published(robot):
-    """With the robots' data as they are, unsnapped."""
+    """Counts without snapped rotations."""
     counts = operation_counts(load(robot), robot)
     assert [c.function for c in counts] == list(FUNCTIONS)
     for count, limit in zip(counts, COUNTS[robot], strict=True):
@@ -114,7 +114,7 @@ def test_doctor_names_the_ipopt_of_cyipopt(monkeypatch):
 
 
 def test_the_commands_of_doctor_are_those_of_the_project_file():
-    """Each extra's package with the version that pyproject.toml asks for."""
+    """Yield the packages of each extra with the version required by pyproject.toml."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for extra in doctor.EXTRAS:
         [wanted] = [r.split(";")[0].strip() for r in extras[extra.extra] if r.startswith(extra.package)]
@@ -132,7 +132,7 @@ FOREIGN = ("notes.txt", "libm.so", f"{KEY}.c", f"{KEY}0.so", f"{KEY.upper()}.so"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A cache with one kernel among files that are not the cache's."""
+    """Cache folder with one kernel among unrelated files."""
     place = tmp_path / "kernels"
     place.mkdir()
     for name in (f"{KEY}.so", f"{KEY}.sha256", *FOREIGN):
@@ -184,7 +184,7 @@ def test_compile_builds_ahead_what_solve_needs(tmp_path, monkeypatch):
     assert "compiling: backward passes" in first.stderr
     assert kernel_cache.contents().kernels >= 1
     again = run(compile_config, CONFIG)
-    assert "all kernels are in the cache" in again.output
+    assert "all kernels are already cached" in again.output
 
 
 def test_compile_without_a_compiler(monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ QUOTED = {"tests/problems/arms/test_arm_constraints.py": "centre"}  # user input
 
 
 def british(text: str) -> list[str]:
-    """Words that are spelled otherwise in American English, parts of identifiers too."""
+    """Return the words with British spelling, including parts of identifiers."""
     words = re.findall(r"[A-Z]?[a-z]+", text)
     return [word for word in words if BRITISH.search(word.lower())]
 

@@ -26,7 +26,7 @@ from trajopt import OCP, Guess, SampledSystem, control_cost, residual_cost, solv
 from trajopt.config.build import build_task
 from trajopt.export.controller import ExportError, controller_files
 from trajopt.export.example_run import run_example
-from trajopt.export.example_start import example_start, rolled_out
+from trajopt.export.example_start import closed_loop_rollout, example_start
 from trajopt.lq.lq import solve_riccati
 from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
@@ -391,7 +391,7 @@ def test_the_command_needs_no_compiler(tmp_path, monkeypatch):
     config = CONFIGS.format("double_pendulum_swing_up")
     result = CliRunner().invoke(export, [config, "--out", str(tmp_path), "--name", "pendulum"])
     assert result.exit_code == 0, result.output
-    assert "example: not run, there is no C compiler" in result.output
+    assert "example: not run, no C compiler found" in result.output
     assert {p.name for p in tmp_path.iterdir()} == {"pendulum.h", "pendulum.c", "main.c", "Makefile"}
 
 
@@ -450,7 +450,7 @@ HELD = Guess(np.full((151, 1), 2.0), np.full((150, 1), -8.0))
 
 def test_an_example_that_diverges_starts_with_gains(tmp_path):
     ocp = unstable()
-    assert rolled_out(ocp, HELD.xs, HELD.us, np.zeros((150, 1, 1))) is None
+    assert closed_loop_rollout(ocp, HELD.xs, HELD.us, np.zeros((150, 1, 1))) is None
     start = example_start(ocp, HELD)
     assert start.K.any() and start.cost < 1e-3
     np.testing.assert_allclose(start.xs[-1], 2.0, atol=1e-3)

@@ -1,1 +1,1 @@
-"""Robots among obstacles: which pairs are near, how far apart their true shapes are, and what is free."""
+"""Collisions of robots: broad phase, distances of true shapes, collision-free configurations."""

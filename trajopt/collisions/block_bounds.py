@@ -1,4 +1,4 @@
-"""Lower bounds of the distances of many pairs in blocks of times: by balls around shapes, and by boxes around near ones."""
+"""Lower bounds on the distances of many pairs in blocks of times: from bounding balls, and from boxes for close pairs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from trajopt.collisions.mesh_motion import Ball, Part, Places
 from trajopt.collisions.motion_kernels import MotionKernels, bounds_struct, motion_kernels
 
 CLOSE = 0.1
-"""[m] What is nearer by balls is told apart by boxes."""
+"""Pairs whose balls are closer than this get a bound from boxes [m]."""
 
 
 class BlockBounds:
-    """parts: of the robot. bodies: coal's geometries of those of the scene. pairs (P, 2): numbers of a part and of a body, or, from
-    the number of bodies on, of another part."""
+    """Distance bounds for pairs. parts: shapes of the robot. bodies: coal geometries of the scene's bodies. pairs (P, 2): index
+    of a part, and index of a body or, plus the number of bodies, of another part."""
 
     def __init__(self, parts: Sequence[Part], scene: Scene, bodies: Sequence[Any], pairs: Array) -> None:
         self.parts, self.scene, self.count = parts, scene, len(bodies)
@@ -37,7 +37,7 @@ class BlockBounds:
         self._low, self._high = (np.array([box[side] for box in boxes], dtype=float).reshape(-1, 3) for side in (0, 1))
 
     def bounds(self, at: Places, block: int) -> Array:
-        """Lower bounds (blocks, P) of the distances [m] in blocks of so many times."""
+        """Return lower bounds (blocks, P) [m] on the distances in blocks of ``block`` times."""
         M = len(at.poses[-1][0])
         first = np.arange(0, M, block)
         middle = (first + np.minimum(first + block, M) - 1) // 2
@@ -52,8 +52,8 @@ class BlockBounds:
         return self._compiled(kernels, centers, R, places, moved)
 
     def _moved(self, at: Places, block: int, middle: Array) -> Array:
-        """How far (B + C, blocks) any point of a body, and of what a body of the model carries, is at most from where it is in the
-        middle of a block."""
+        """Return bounds (B + C, blocks) [m] on the motion of any point, relative to the middle of a block: of each body of the
+        scene, and of the shapes that each body of the model carries."""
         moved = np.zeros((self.count + len(self._balls), len(middle)))
         if self.scene.moves:
             blocks = np.minimum(np.arange(len(middle) * block), len(at.poses[-1][0]) - 1).reshape(-1, block)

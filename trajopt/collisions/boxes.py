@@ -1,4 +1,4 @@
-"""Boxes around shapes, and bounds of distances by them."""
+"""Bounding boxes of shapes, and lower bounds on distances from boxes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from dynamics_backends.protocol import Array
 
 HUGE = 1e300
-"""Coal's corners of boxes without an end lie beyond."""
+"""Bound above which coal's box corners count as infinite."""
 
 
 def lengths(v: Array) -> Array:
-    """The lengths (...) of vectors (..., 3)."""
+    """Return the lengths (...) of vectors (..., 3)."""
     return np.asarray(np.sqrt(np.einsum("...i,...i", v, v)))
 
 
 def box_around(geometry: Any) -> tuple[Array, Array]:
-    """The corners (3,) of a box in its frame that holds a geometry of coal, infinite where that is."""
+    """Return the corners (3,) of the axis-aligned box of a coal geometry in its frame; infinite for unbounded shapes."""
     geometry.computeLocalAABB()
     corners = np.asarray(geometry.aabb_local.min_), np.asarray(geometry.aabb_local.max_)
     low, high = (np.where(np.abs(corner) < HUGE, corner, np.copysign(np.inf, corner)) for corner in corners)
@@ -26,8 +26,8 @@ def box_around(geometry: Any) -> tuple[Array, Array]:
 
 
 def boxes_apart(center: Array, R: Array, half: Array, low: Array, high: Array) -> Array:
-    """Lower bounds (n,) of the distances of boxes at centers (n, 3), turned by R (n, 3, 3), with half edges (n, 3), from boxes with
-    corners low and high (n, 3), each held in a box along the axes of the other."""
+    """Return lower bounds (n,) on the distances between oriented boxes (centers (n, 3), rotations (n, 3, 3), half edges (n, 3)) and
+    axis-aligned boxes (corners low, high (n, 3)), from separating axes of both."""
     sizes = np.abs(R)
     reach = (sizes @ half[..., None])[..., 0]
     found = outside(np.maximum(low - center - reach, center - reach - high))
@@ -39,6 +39,6 @@ def boxes_apart(center: Array, R: Array, half: Array, low: Array, high: Array) -
 
 
 def outside(gaps: Array) -> Array:
-    """The distance of boxes along the same axes by their gaps (..., 3); of those that overlap the least overlap, less than zero."""
+    """Return the distance of aligned boxes from their gaps (..., 3); if they overlap, the smallest overlap, negative."""
     most = gaps.max(axis=-1)
     return np.where(most > 0.0, lengths(np.maximum(gaps, 0.0)), most)

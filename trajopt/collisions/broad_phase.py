@@ -1,14 +1,14 @@
-"""The broad phase: which capsule and which body a slot of a residual is about, at each knot.
+"""Broad phase: select the capsule and the body for each slot of a clearance residual, at each knot.
 
 The residual is :class:`~dynamics_backends.rigid_body.geometry.clearance.Clearances`.
-For configurations along a path the pairs that are nearest, among those within reach, get the slots of their link; slots that are
-left over have no bound. A body that is far enough gets a single slot, against one coarse capsule around all that the link carries:
-so a motion that leaves the path behind does not go through it. A pair enters as
+At each configuration of a path, the nearest pairs within reach get the slots of their link. Empty slots have no bound. A body
+that is far away gets a single slot, with the coarse capsule around all that the link carries. This slot keeps a motion that
+leaves the path from passing through the body. A pair enters as
 
     D >= radius of the capsule + radius of the core + margin - relief
 
-relief (at least 0) is how much farther apart the true shapes are than capsule and core, where that is known: capsules stand out of
-the links that they cover, and without relief an arm could not start with a finger beside a can.
+relief (at least 0) is the distance of the true shapes minus that of capsule and core, where it is known. Capsules are larger than
+the links that they cover. Without relief, an arm could not start with a finger beside a can.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import geometry_of, pose
 
 
-class Chosen(NamedTuple):
-    """pairs (M, NUMBERS * slots), lower (M, slots) bounds of the residual [m], -inf for empty slots; near: what fills others."""
+class SelectedPairs(NamedTuple):
+    """Selected pairs. pairs (M, NUMBERS * slots), lower (M, slots): bounds [m], -inf if empty; near: filled slots."""
 
     pairs: Array
     lower: Array
-    near: Near
+    near: FilledSlots
 
 
-class Near(NamedTuple):
-    """Filled slots, arrays of one length. knot: index of the configuration; piece, core: which capsule and which other core, coarse
-    capsules after the others; gap: between their surfaces [m]."""
+class FilledSlots(NamedTuple):
+    """Filled slots, arrays of one length. knot: configuration; piece: capsule, with coarse capsules after the others; core: index
+    of the core; gap: distance between their surfaces [m]."""
 
     knot: Array
     slot: Array
@@ -50,13 +50,13 @@ class Near(NamedTuple):
 
 
 Relief = Callable[[int, int, int, float], float]
-"""Distance of the true shapes of a piece and a core beyond their gap [m]: relief(knot, piece, core, gap)."""
+"""Distance of the true shapes minus the gap of piece and core [m]: relief(knot, piece, core, gap)."""
 
 
 class _Others(NamedTuple):
-    """Cores that capsules keep away from: their carriers (O,), WORLD for what the robot does not move; R (M, O, 3, 3),
-    p (M, O, 3) in the world, and in the internal frame of the carrier; size (O, 3), radius (O,), the kind of each
-    (O,), a place in KINDS, whether it is a capsule of the robot itself (O,), and the body of whose hull it is a face (O,) or -1."""
+    """Cores that capsules avoid. carriers (O,): bodies of the robot, WORLD for the scene; R (M, O, 3, 3), p (M, O, 3): poses in the
+    world; own_R, own_p: poses in the carrier; size (O, 3), radius (O,) [m]; kind (O,): index into KINDS; own (O,): True for
+    capsules of the robot; hull (O,): body whose hull has the core as a face, or -1."""
 
     carriers: Array
     R: Array
@@ -72,9 +72,9 @@ class _Others(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CollisionPairs:
-    """Robot, scene, and pairs of bodies of the robot that may touch each other, the one nearer to the ground first.
+    """Robot, scene, and pairs of robot bodies that may collide, the body nearer to the ground first.
 
-    disabled: pairs of its links that do not count. reach: pairs farther apart than this [m] get no slot.
+    disabled: ignored pairs of links. reach: pairs farther apart than this [m] get no slot.
     """
 
     robot: RobotCover
@@ -85,18 +85,18 @@ class CollisionPairs:
 
     @cached_property
     def cores(self) -> tuple[tuple[int, Core], ...]:
-        """The scene's cores: index of the body, and core."""
+        """Cores of the scene: index of the body, and core."""
         return tuple((i, core) for i, body in enumerate(self.scene.bodies) for core in body.cores())
 
     @cached_property
     def links(self) -> tuple[int, ...]:
-        """The bodies of the robot that move."""
+        """Movable bodies of the robot that carry shapes."""
         return tuple(b for b in self.robot.carried if b >= 0)
 
     def slots(self) -> tuple[Slot, ...]:
-        """What may be near: for each moving body one slot for a box, two more from the third joint on, many more at the end of a
-        chain, where motions leave their guess most; one for a cylinder, a few more at the end, FACES times as many for faces of
-        hulls; none of kinds that the scene lacks. One for each pair of the robot's own."""
+        """Return the slots of the residual: for each movable body one slot for a box, two more from the third joint on, and 17
+        more at the end of a chain, where motions deviate most from their guess; one for a cylinder, six more at the end, and
+        FACES times as many for hull faces; none for kinds absent from the scene. Each self-collision pair gets one slot."""
         kinds = {core.kind for _, core in self.cores} | {"box" for near, _ in self.own if near == WORLD}
         model, found = self.robot.model, []
         for b in self.links:
@@ -108,30 +108,30 @@ class CollisionPairs:
         return (*found, *(Slot(far, near, "box") for near, far in self.own if near != WORLD))
 
     @cached_property
-    def own_pieces(self) -> tuple[int, ...]:
-        """The capsules that stand behind the scene's cores: those of the nearer bodies of the robot's own pairs."""
+    def self_pieces(self) -> tuple[int, ...]:
+        """Capsules appended to the scene's cores: those of the first bodies of the self-collision pairs."""
         bases = sorted({near for near, _ in self.own})
         return tuple(int(i) for base in bases for i in np.flatnonzero(self.robot.bodies == base))
 
     @cached_property
     def true_bodies(self) -> tuple[Any, ...]:
-        """coal's geometries of the bodies of the scene."""
+        """coal geometries of the bodies of the scene."""
         return tuple(geometry_of(body.shape) for body in self.scene.bodies)
 
     @cached_property
     def resting(self) -> tuple[Any, ...]:
-        """Where coal finds the bodies of the scene, None for those that move."""
+        """coal poses of the bodies of the scene, None for moving bodies."""
         return tuple(None if body.way is not None else pose(body.R, body.p) for body in self.scene.bodies)
 
     def gaps(self, qs: Array, times: Array, reach: float | None = None) -> Array:
-        """Gaps (M, P, O) [m] between capsules and cores, those of the scene first, at configurations (M, nq); beyond the reach, by
-        default the own one, lower bounds of them; of a segment inside of a hull one face tells the depth."""
+        """Return gaps (M, P, O) [m] between capsules and cores, scene cores first, at configurations (M, nq). Gaps beyond ``reach``
+        (default: self.reach) are lower bounds. For a segment inside a hull, one face of the hull has the depth."""
         poses = body_poses(self.robot.model, qs)
         others = self._others(poses, times)
         return self._gaps(*self.robot.ends(poses), others, self.reach if reach is None else reach)
 
     def coarse_gaps(self, qs: Array, times: Array) -> Array:
-        """Gaps (M, C, O) [m] of coarse capsules, of the moving bodies in their order, from the cores of the scene."""
+        """Return gaps (M, C, O) [m] between the coarse capsules of the movable bodies and the cores of the scene."""
         return self._coarse_gaps(body_poses(self.robot.model, qs), times)
 
     def _coarse_gaps(self, poses: Poses, times: Array) -> Array:
@@ -142,7 +142,7 @@ class CollisionPairs:
 
     @staticmethod
     def is_far(coarse: Array) -> Array:
-        """Where coarse capsules stand for the others, by their gaps."""
+        """True where a coarse capsule replaces the other capsules, given coarse gaps [m]."""
         return np.asarray(coarse > FAR)
 
     def chosen(
@@ -153,17 +153,17 @@ class CollisionPairs:
         margin: float | Array = 0.0,
         relief: Relief | None = None,
         also: Sequence[Array] = (),
-    ) -> Chosen:
-        """The pairs of configurations (M, nq) at times (M,) [s]; margin: a number or (M,) [m].
+    ) -> SelectedPairs:
+        """Assign pairs to slots at configurations (M, nq) and times (M,) [s]. margin: a number or (M,) [m].
 
-        also: other configurations (M, nq) at which pairs may be near, such as those of motions that went through something.
+        also: further configurations (M, nq) that determine which pairs are near, such as motions that collided.
         """
         M = len(qs)
         margin = np.broadcast_to(np.asarray(margin, float), (M,))
         poses = body_poses(self.robot.model, qs)
         others = self._others(poses, times)
         fine, robot = self._gaps(*self.robot.ends(poses), others, self.reach), self.robot
-        coarse = np.full((M, len(robot.coarse.radii), fine.shape[2]), -np.inf)  # of the robot's own bodies: never far
+        coarse = np.full((M, len(robot.coarse.radii), fine.shape[2]), -np.inf)  # for self-collision pairs: never far
         coarse[:, :, : len(self.cores)] = self._coarse_gaps(poses, times)
         nearest = fine
         for more in also:
@@ -179,10 +179,10 @@ class CollisionPairs:
         turned = others.own_R[k, o].reshape(-1, 9)
         numbers = [A[i], B[i], turned, others.own_p[k, o], others.size[o]]
         pairs[k, slot] = np.concatenate(numbers, axis=1)
-        return Chosen(pairs.reshape(M, -1), lower, Near(k, slot, i, o, found))
+        return SelectedPairs(pairs.reshape(M, -1), lower, FilledSlots(k, slot, i, o, found))
 
     def _filled(self, slots: Sequence[Slot], nearest: Array, coarse: Array, others: _Others) -> tuple[Array, ...]:
-        """Knots, slots, capsules and cores of the pairs that get a slot, by what is to be taken for their gaps (M, P, O)."""
+        """Return knots, slots, capsules and cores of the pairs that get a slot, given the gaps (M, P, O) used for selection."""
         P, found = nearest.shape[1], []
         for (link, base, kind), own in _grouped(slots).items():
             pieces = np.flatnonzero(self.robot.bodies == link)
@@ -195,13 +195,13 @@ class CollisionPairs:
         none = np.zeros(0, int)
         return tuple(np.concatenate([none, *parts]) for parts in zip((none,) * 4, *found, strict=True))
 
-    def least(self, qs: Array, times: Array) -> Array:
-        """The least gap (M,) [m] between capsules and cores of all pairs."""
+    def smallest_gaps(self, qs: Array, times: Array) -> Array:
+        """Return the smallest gap (M,) [m] between capsules and cores, over all pairs."""
         gaps = self.gaps(qs, times)
         return gaps.reshape(len(qs), -1).min(axis=1)
 
     def _scene_at(self, times: Array) -> _Others:
-        """The cores of the scene."""
+        """Return the cores of the scene at the times (M,) [s]."""
         M, scene, count = len(times), self._of_scene, len(self.cores)
         R = np.broadcast_to(scene.R, (M, count, 3, 3))
         p = np.broadcast_to(scene.p, (M, count, 3))
@@ -211,7 +211,7 @@ class CollisionPairs:
         return scene._replace(R=R, p=p, own_R=R, own_p=p)
 
     def _others(self, poses: Poses, times: Array) -> _Others:
-        """The cores of the scene, and the capsules of bodies of the robot that others may touch."""
+        """Return the cores of the scene, and the robot's capsules that may be hit by its other links."""
         M, scene = len(times), self._scene_at(times)
         if not self.own:
             return scene
@@ -226,7 +226,7 @@ class CollisionPairs:
 
     @cached_property
     def _of_scene(self) -> _Others:
-        """The cores of the scene where it begins."""
+        """Cores of the scene at its initial time."""
         bodies, count = self.scene.bodies, len(self.cores)
         R = np.array([bodies[i].R @ core.R for i, core in self.cores]).reshape(count, 3, 3)
         p = np.array([bodies[i].p + bodies[i].R @ core.p for i, core in self.cores]).reshape(count, 3)
@@ -238,34 +238,34 @@ class CollisionPairs:
 
     @cached_property
     def _of_robot(self) -> _Others:
-        """The capsules of the robot's bodies that others may touch, in the frames of their carriers."""
-        return _capsules_of(self.robot, self.own_pieces)
+        """Robot capsules that may be hit by other links, in the frames of their carriers."""
+        return _capsules_of(self.robot, self.self_pieces)
 
     def _gaps(self, A: Array, B: Array, others: _Others, reach: float) -> Array:
-        """Gaps (M, P, O) [m]; those beyond the reach are a lower bound of themselves, pairs that do not count infinite."""
+        """Return gaps (M, P, O) [m]; lower bounds beyond the reach, and infinite for ignored pairs."""
         cores = Cores(others.R, others.p, others.size, others.radius, others.kind, others.hull)
         return capsule_gaps(A, B, self.robot.radii, cores, self._counts, reach)
 
     @cached_property
     def _counts(self) -> Array:
-        """Mask of the pairs (P, O) that count: all with the scene, and pairs of the robot that may touch."""
+        """Mask (P, O) of the pairs to check: all pairs with the scene, and self-collision pairs."""
         carriers = np.concatenate([self._of_scene.carriers, self._of_robot.carriers])
         own = np.arange(len(carriers)) >= len(self.cores)
         counts = (self.robot.bodies >= 0)[:, None] & ~own
         for near, far in self.own:
             counts = counts | ((self.robot.bodies == far)[:, None] & own & (carriers == near))
         if self.disabled:
-            links, others = self.robot.links, [self.robot.links[i] for i in self.own_pieces]
+            links, others = self.robot.links, [self.robot.links[i] for i in self.self_pieces]
             counts[:, len(self.cores) :] &= [[frozenset((a, b)) not in self.disabled for b in others] for a in links]
         return counts
 
 
 FACES = 2
-"""A hull is kept away from by this many of its faces for each slot that a cylinder would get."""
+"""Number of hull faces that get a slot, for each slot that a cylinder would get."""
 RELIEVED = 0.03
-"""[m] The true shapes of pairs farther apart than this do not matter."""
+"""Gap above which the true shapes of a pair are ignored [m]."""
 _FAR = np.concatenate([np.zeros(6), np.eye(3).ravel(), [0.0, 0.0, 1e3], np.zeros(3)])
-"""An empty slot: far away."""
+"""Data of an empty slot: a box far away."""
 
 
 def _grouped(slots: Sequence[Slot]) -> dict[Slot, list[int]]:
@@ -277,7 +277,7 @@ def _grouped(slots: Sequence[Slot]) -> dict[Slot, list[int]]:
 
 @lru_cache(maxsize=64)
 def _capsules_of(robot: RobotCover, own: tuple[int, ...]) -> _Others:
-    """Capsules of a robot as cores in the frames of their carriers, kept for the next scene."""
+    """Return capsules of a robot as cores in the frames of their carriers; cached."""
     frames, pieces = [_of_segment(robot.a[i], robot.b[i]) for i in own], list(own)
     R, p = (np.array([frame[i] for frame in frames]).reshape(-1, *shape) for i, shape in ((0, (3, 3)), (1, (3,))))
     size = np.array([(0.0, 0.0, half) for _, _, half in frames]).reshape(-1, 3)
@@ -286,7 +286,7 @@ def _capsules_of(robot: RobotCover, own: tuple[int, ...]) -> _Others:
 
 
 def _of_segment(a: Array, b: Array) -> tuple[Array, Array, float]:
-    """A frame whose z axis is along a segment, its middle, and half its length."""
+    """Return a frame with its z axis along a segment, the midpoint, and half the length."""
     along = b - a
     length = float(np.linalg.norm(along))
     z = np.array([0.0, 0.0, 1.0]) if length == 0.0 else along / length

@@ -1,7 +1,7 @@
-"""Choice of the pairs of a link and bodies that get the slots of the link: compiled, or in NumPy without a compiler.
+"""Assign pairs of capsules and bodies to the slots of a link; compiled, or in NumPy without a compiler.
 
-Each body gets a slot first: a link's second capsule near a body counts as farther. Where a body is far from the coarse capsule
-around all that the link carries, that one alone counts.
+Each body gets a slot before any body gets two: further capsules of the link near the same body count as farther. If a body is
+far from the link's coarse capsule, only the pair with the coarse capsule counts.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dynamics_backends.compiled.interface.libraries import (
 from dynamics_backends.protocol import Array
 
 SPREAD, FARTHER = 0.015, 0.5
-"""A link's second capsule near a body counts as farther by this [m], and by this share of the nearest one's gap, its third by twice
-as much: each body gets a slot first."""
+"""Penalty on the gap of a link's n-th nearest capsule to a body: n - 1 times SPREAD [m] plus FARTHER times the smallest gap. So
+each body gets a slot first."""
 FAR = 0.05
-"""[m] Bodies whose gap from the coarse capsule of a link is larger are far from it."""
+"""Gap from the coarse capsule of a link beyond which a body is far from the link [m]."""
 
 _struct = struct_of(
     "choice_t",
@@ -37,8 +37,8 @@ _struct = struct_of(
 
 
 class Choice(NamedTuple):
-    """Configurations (K,), slots (K,) of the link, and what fills them: places (K,) in ``piece``, whose number is that of the
-    coarse capsule, and in ``core``."""
+    """Assigned slots, arrays (K,). knot: configuration. slot: slot of the link. piece: position in ``piece``; its length denotes
+    the coarse capsule. core: position in ``core``."""
 
     knot: Array
     slot: Array
@@ -49,10 +49,10 @@ class Choice(NamedTuple):
 def chosen_pairs(
     gaps: Array, coarse: Array | None, link: int, piece: Array, core: Array, slots: int, reach: float
 ) -> Choice:
-    """The pairs that get the slots of a link, by gaps (M, P, O) [m] of its capsules ``piece`` from cores ``core``.
+    """Assign pairs to the slots of a link by gaps (M, P, O) [m] between its capsules ``piece`` and the cores ``core``.
 
-    coarse: gaps (M, C, O) of coarse capsules, of which that of the link has the number ``link``; None where there is none. Pairs
-    beyond ``reach`` [m] get no slot.
+    coarse: gaps (M, C, O) of the coarse capsules, or None; ``link`` is the index of the link's coarse capsule. Pairs with gaps
+    above ``reach`` [m] get no slot.
     """
     kernel = _kernel()
     found = (_compiled(kernel) if kernel else _in_numpy)(gaps, coarse, link, piece, core, slots, reach)
@@ -99,7 +99,7 @@ def _compiled(kernel: Any) -> Callable[..., Array]:
 def _in_numpy(
     gaps: Array, coarse: Array | None, link: int, piece: Array, core: Array, slots: int, reach: float
 ) -> Array:
-    """Places (M, slots) in pieces, the coarse one last, and cores; -1 for none."""
+    """Flat indices (M, slots) of the assigned pairs, with the coarse capsule after the other pieces; -1 for empty slots."""
     block = gaps[:, piece][:, :, core]
     if coarse is not None:
         far = coarse[:, link, core] > FAR
@@ -114,7 +114,7 @@ def _in_numpy(
 
 
 def _nearest(gaps: Array, count: int, reach: float) -> Array:
-    """Flat indices of the gaps (M, P, O) that get the ``count`` slots of a link."""
+    """Return flat indices (M, count) of the pairs with the smallest penalized gaps (M, P, O)."""
     M = len(gaps)
     if count == 1:
         return np.asarray(gaps.reshape(M, -1).argmin(axis=1)[:, None])

@@ -1,7 +1,7 @@
-"""What is free: capsules first, and the true shapes where capsules overlap.
+"""Collision test of configurations: capsules first, then true shapes for overlapping capsules.
 
-A capsule that is clear of a core leaves no doubt, as it covers what it stands for. Where it is not, and the package coal is there,
-the convex hull of the piece is held against the true body; without coal the capsules decide.
+A capsule covers its link, so a pair of capsule and core without overlap is collision-free. For an overlapping pair, the package
+coal compares the convex hull of the piece with the true body; without coal, the capsules decide.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from trajopt.collisions.true_shapes import hulls_of, pose, require_coal
 
 
 class FreeSpace:
-    """pairs: robot and scene. margin: [m] that capsules or true shapes keep. exact: whether true shapes are asked, default where
-    coal is installed."""
+    """Collision test. pairs: robot and scene. margin: minimum distance [m]. exact: use true shapes; default: if coal is
+    installed."""
 
     def __init__(self, pairs: CollisionPairs, margin: float = 0.0, exact: bool | None = None) -> None:
         self.pairs, self.margin = pairs, margin
         self.exact = find_spec("coal") is not None if exact is None else exact
 
     def touches(self, qs: Array, times: Array | None = None) -> bool:
-        """True if anything comes nearer than the margin at one of the configurations (M, nq)."""
+        """True if a pair is closer than the margin at any of the configurations (M, nq)."""
         qs = np.atleast_2d(qs)
         times = np.zeros(len(qs)) if times is None else times
         gaps = self.pairs.gaps(qs, times, self.margin)
@@ -40,8 +40,8 @@ class FreeSpace:
         return any(true.distance(*(int(n) for n in close[c])) < self.margin for c in deepest)
 
     def line_touches(self, a: Array, b: Array, step: float) -> bool:
-        """True if anything touches on the straight line from a, which is left out, to b, in steps of at most ``step`` in a
-        coordinate; the end and a few configurations across the line come first."""
+        """True if the straight line from a (excluded) to b collides, sampled with steps of at most ``step`` per coordinate. The
+        end and a few samples along the line are tested first."""
         count = max(int(np.ceil(np.abs(b - a).max() / step)), 1)
         shares = np.arange(count, 0, -1) / count
         first = np.zeros(count, dtype=bool)
@@ -50,7 +50,7 @@ class FreeSpace:
 
 
 class TruePieces:
-    """The true distance of what a capsule covers from what a core stands for, at configurations (M, nq) and times (M,)."""
+    """Distances of the true shapes behind capsules and cores, at configurations (M, nq) and times (M,) [s]."""
 
     def __init__(self, pairs: CollisionPairs, qs: Array, times: Array) -> None:
         self._coal, self.pairs = require_coal(), pairs
@@ -60,28 +60,28 @@ class TruePieces:
         self._request, self._result = self._coal.DistanceRequest(), self._coal.DistanceResult()
 
     def distance(self, knot: int, piece: int, core: int) -> float:
-        """[m], negative: depth."""
+        """Return the distance of the true shapes of a piece and a core [m]; negative: depth."""
         pairs, a = self.pairs, self._at(self._carriers[piece], knot)
         count = len(pairs.cores)
         if core < count:
             number = pairs.cores[core][0]
             other, pose = pairs.true_bodies[number], pairs.resting[number] or self._body(number, knot)
         else:
-            second = pairs.own_pieces[core - count]
+            second = pairs.self_pieces[core - count]
             other, pose = self._hulls[second], self._at(self._carriers[second], knot)
         self._result.clear()
         return float(self._coal.distance(self._hulls[piece], a, other, pose, self._request, self._result))
 
     def relief(self, knot: int, piece: int, core: int, gap: float) -> float:
-        """Distance of the true shapes beyond that of the capsules [m], at least 0."""
+        """Return the distance of the true shapes minus that of the capsules [m], at least 0."""
         robot, count = self.pairs.robot, len(self.pairs.cores)
         most = float(robot.excess[piece])
         if core >= count:
-            most += float(robot.excess[self.pairs.own_pieces[core - count]])
+            most += float(robot.excess[self.pairs.self_pieces[core - count]])
         return min(max(self.distance(knot, piece, core) - gap, 0.0), most)
 
     def _at(self, body: int, knot: int) -> Any:
-        """Where a body of the robot is, kept for the next that asks."""
+        """Return the coal pose of a body of the robot; cached."""
         if (body, knot) not in self._placed:
             R, p = self._poses[body]
             self._placed[body, knot] = pose(R[knot], p[knot])

@@ -1,8 +1,8 @@
-"""Gaps between many capsules and many cores at many configurations: compiled, or in NumPy where there is no compiler.
+"""Gaps between many capsules and many cores at many configurations: compiled, or in NumPy without a compiler.
 
-Both evaluate :mod:`dynamics_backends.rigid_body.geometry.distances`. A pair that a ball around the capsule shows to be beyond the
-reach is told by that lower bound. A face by itself does not tell which side of it is inside: where a segment is behind
-all faces of a hull, the one over which its way out is shortest gets the depth, beyond the reach too.
+Both evaluate :mod:`dynamics_backends.rigid_body.geometry.distances`. A pair whose bounding-ball gap exceeds the reach gets this
+lower bound. A single face of a hull does not show which side is inside. For a segment behind all faces of a hull, the face with
+the shortest way out gets the depth, even beyond the reach.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from dynamics_backends.rigid_body.geometry.distances import box_distance, cylind
 from dynamics_backends.rigid_body.geometry.triangle_distance import triangle_distance
 
 KINDS = {"box": box_distance, "cylinder": cylinder_distance, "triangle": triangle_distance}
-"""The distance from each kind of core."""
+"""Distance function of each kind of core."""
 
 
 class Cores(NamedTuple):
-    """O cores at M configurations: R (M, O, 3, 3), p (M, O, 3) [m] in the world; size (O, 3), radius (O,) [m]; kind (O,):
-    places in :data:`KINDS`; hull (O,): a number for all faces of one hull, beside each other, -1 for what is no face."""
+    """O cores at M configurations. R (M, O, 3, 3), p (M, O, 3) [m]: poses in the world; size (O, 3), radius (O,) [m]; kind (O,):
+    index into :data:`KINDS`; hull (O,): index of the hull of a face, adjacent for one hull; -1 for cores that are no faces."""
 
     R: Array
     p: Array
@@ -43,16 +43,16 @@ class Cores(NamedTuple):
 
 
 def capsule_gaps(A: Array, B: Array, radii: Array, cores: Cores, counts: Array, reach: float) -> Array:
-    """Gaps (M, P, O) [m] between capsules from A to B (M, P, 3) with radii (P,) and cores; infinite for pairs that do not count
-    (P, O)."""
+    """Return gaps (M, P, O) [m] between capsules from A to B (M, P, 3) with radii (P,) and cores; infinite for pairs outside the
+    mask ``counts`` (P, O)."""
     thick = radii[:, None] + cores.radius
     gaps = _gaps(A, B, thick, cores, counts, reach)
-    _tell_depths(gaps, A, B, thick, cores, counts)
+    _set_depths(gaps, A, B, thick, cores, counts)
     return gaps
 
 
 def _gaps(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, reach: float) -> Array:
-    """Gaps (M, P, O) [m] from each core by itself; thick (P, O): sums of the radii [m]."""
+    """Return gaps (M, P, O) [m] from each core separately; thick (P, O): sums of the radii [m]."""
     try:
         kernel = _kernel()
     except CompilerError:
@@ -72,7 +72,7 @@ def _gaps(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, reach: 
 
 
 class _Gaps(ctypes.Structure):
-    """gaps_t of kernels/gaps.h."""
+    """The struct gaps_t of kernels/gaps.h."""
 
     _fields_ = [
         *((name, ctypes.c_long) for name in ("M", "P", "O")),
@@ -105,8 +105,8 @@ def _source() -> str:
     return "\n".join([templates(), *parts, f"#define WORK {room}", _text()])
 
 
-def _tell_depths(gaps: Array, A: Array, B: Array, thick: Array, cores: Cores, counts: Array) -> None:
-    """Sets the gaps of segments inside of hulls: the largest over the faces of the lower end's height over the plane."""
+def _set_depths(gaps: Array, A: Array, B: Array, thick: Array, cores: Cores, counts: Array) -> None:
+    """Set the gaps of segments inside hulls: the largest, over the faces, of the lower endpoint's height above the plane."""
     faces = np.flatnonzero(cores.hull >= 0)
     if not len(faces):
         return

@@ -1,9 +1,8 @@
-"""Collisions by another hand: true shapes of links and bodies in the package coal, without capsules and without derivatives.
+"""Independent collision check by the package coal: true shapes of links and bodies, without capsules and derivatives.
 
-Along a motion the least distance is found without asking for every distance at every time. Between two times no point of a link
-moves farther than a ball around it and its turn tell: the distance of boxes around shapes in the middle of a block of times, less
-this way, is a lower bound within the block. From there a search looks at few pairs at few times
-(:mod:`trajopt.collisions.mesh_search`).
+The smallest distance along a motion is found without computing every distance at every time. For each block of times, the
+distance of bounding boxes in the middle of the block, minus a bound on the motion within the block, is a lower bound. From these
+bounds, a search evaluates few pairs at few times (:mod:`trajopt.collisions.mesh_search`).
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.collisions.block_bounds import BlockBounds
 from trajopt.collisions.mesh_motion import GROUND, Places, parts_of
-from trajopt.collisions.mesh_search import Looks, least_distance, touching
+from trajopt.collisions.mesh_search import DistanceFunction, least_distance, touching
 from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import geometry_of, hull_around, is_convex, pose, require_coal
 
 RATE = 1000.0
-"""Checks in a second of motion [1/s]."""
+"""Collision checks per second of motion [1/s]."""
 BLOCK = 25
-"""Times that share a bound."""
+"""Number of times in a block with one bound."""
 ROUNDING = 1e-5
-"""[m] Distances of convex shapes, and their planes but for those of cylinders, are known to a part of this."""
+"""Accuracy of distances between convex shapes and of their separating planes, except for cylinders [m]."""
 
 
 class LeastDistance(NamedTuple):
-    """distance [m], negative: depth; link and body (or other link) that come so close, and when [s]."""
+    """Smallest distance of a motion. distance [m], negative: depth; link and body (or second link); time [s]."""
 
     distance: float
     link: str
@@ -45,8 +44,8 @@ class LeastDistance(NamedTuple):
 
 
 class MeshCheck:
-    """shapes: of the robot's links. own: pairs of bodies of the robot that may touch each other (-1: the ground). disabled: pairs
-    of links that need no look.
+    """Collision check. shapes: shapes of the links. own: pairs of robot bodies to check (-1: the ground). disabled: pairs of links
+    that are ignored.
 
     Raises ModuleNotFoundError without coal.
     """
@@ -66,14 +65,14 @@ class MeshCheck:
         self.hulls = [hull_around(body.shape) for body in scene.bodies]
         count = len(self.bodies)
         movable = [i for i, part in enumerate(self.parts) if part.body >= 0]
-        own_pairs = [
+        self_pairs = [
             (i, count + j)
             for near, far in own
             for i, a in enumerate(self.parts)
             for j, b in enumerate(self.parts)
             if a.body == far and b.body == near and frozenset((a.link, b.link)) not in disabled
         ]
-        self.pairs = np.array([*((i, o) for i in movable for o in range(count)), *own_pairs], dtype=int).reshape(-1, 2)
+        self.pairs = np.array([*((i, o) for i in movable for o in range(count)), *self_pairs], dtype=int).reshape(-1, 2)
         self._blocks = BlockBounds(self.parts, scene, self.bodies, self.pairs)
         self._round = [isinstance(g, self.coal.Cylinder) for g in (*self.bodies, *(p.geometry for p in self.parts))]
         self._request, self._result = self.coal.DistanceRequest(), self.coal.DistanceResult()
@@ -81,47 +80,47 @@ class MeshCheck:
 
     # -- one configuration ----------------------------------------------------------------------------------------------
     def nearest(self, q: Array, time: float = 0.0) -> LeastDistance:
-        """The least distance at a configuration (nq,)."""
+        """Return the smallest distance at a configuration (nq,)."""
         return self.along(np.asarray(q, float)[None], np.array([time]))
 
     # -- a motion -------------------------------------------------------------------------------------------------------
     def along(self, qs: Array, times: Array) -> LeastDistance:
-        """The least distance along configurations (M, nq) at times (M,) [s]; nothing to check: infinite.
+        """Return the smallest distance along configurations (M, nq) at times (M,) [s]; infinite without pairs.
 
         Raises ValueError for configurations that are not finite.
         """
         return self.below(qs, times, -np.inf)[0]
 
-    def below(self, qs: Array, times: Array, asked: float) -> tuple[LeastDistance, Array]:
-        """The least distance along a motion, and (M,) that of each time where it is below ``asked`` [m], infinite elsewhere.
+    def below(self, qs: Array, times: Array, threshold: float) -> tuple[LeastDistance, Array]:
+        """Return the smallest distance along a motion, and distances (M,) at each time, infinite above ``threshold`` [m].
 
         Raises ValueError for configurations that are not finite.
         """
         if not len(self.pairs) or not len(qs):
             return LeastDistance(np.inf, "", "", 0.0), np.full(len(qs), np.inf)
         finite = np.isfinite(qs).all(axis=1)
-        if not finite.all():  # bounds by numbers that are none would pass the rest of the motion too
+        if not finite.all():  # NaN bounds would accept the rest of the motion
             raise ValueError(f"the configuration at {times[finite.argmin()]:.3f} s is not finite")
         at = self._places(qs, times)
-        found = least_distance(self._bounds(at), BLOCK, len(qs), self._looks(at), asked)
+        found = least_distance(self._bounds(at), BLOCK, len(qs), self._distance_function(at), threshold)
         i, o = self.pairs[found.pair]
         least = LeastDistance(found.distance, self.parts[i].link, self.name(o), float(times[found.time]))
         return least, found.near
 
     def is_clear(self, qs: Array) -> bool:
-        """True if nothing touches at configurations (M, nq) along a path, where the scene begins, and all is finite."""
+        """True if all configurations (M, nq) along a path are finite and collision-free, with the scene at its initial time."""
         if not len(self.pairs) or not len(qs):
             return True
         if not np.isfinite(qs).all():
             return False
         at = self._places(qs, np.zeros(len(qs)))
-        return not touching(self._bounds(at), BLOCK, len(qs), self._looks(at))
+        return not touching(self._bounds(at), BLOCK, len(qs), self._distance_function(at))
 
-    def _looks(self, at: Places) -> Looks:
-        """A look at a pair at a time, see :mod:`trajopt.collisions.mesh_search`."""
+    def _distance_function(self, at: Places) -> DistanceFunction:
+        """Return a function that evaluates a pair at a time, see :mod:`trajopt.collisions.mesh_search`."""
         pairs, count = self.pairs.tolist(), len(self.bodies)
 
-        def look(pair: int, k: int, around: slice, known: float, lower: Array) -> float:
+        def distance_of(pair: int, k: int, around: slice, known: float, lower: Array) -> float:
             i, o = pairs[pair]
             found, normal = self.distance(i, o, k, at, known)
             base = self.parts[o - count].body if o >= count else GROUND
@@ -130,10 +129,10 @@ class MeshCheck:
             at.raise_bounds(lower, found - ROUNDING, k, around, (self.parts[i], i), normal, base, other)
             return found
 
-        return look
+        return distance_of
 
     def places(self, qs: Array) -> Places:
-        """Poses at configurations (M, nq), for :meth:`distance`."""
+        """Return the poses of robot and scene at configurations (M, nq), for :meth:`distance`."""
         return self._places(qs, np.zeros(len(qs)))
 
     def _places(self, qs: Array, times: Array) -> Places:
@@ -141,19 +140,19 @@ class MeshCheck:
         return Places(body_poses(self.model, qs), bodies)
 
     def _bounds(self, at: Places) -> Array:
-        """Lower bounds (blocks, pairs) of the distances in blocks."""
+        """Return lower bounds (blocks, pairs) on the distances in blocks."""
         return self._blocks.bounds(at, BLOCK)
 
     def name(self, o: int) -> str:
-        """The name of a body, or of the link of a part."""
+        """Return the name of a body of the scene, or of the link of a part."""
         count = len(self.bodies)
         return self.scene.bodies[o].name if o < count else self.parts[o - count].link
 
     def distance(self, i: int, o: int, k: int, at: Places, known: float = np.inf) -> tuple[float, Array | None]:
-        """Between a part and a body, or another part, at a time, and the normal of a plane between, where these are convex.
+        """Return the distance [m] of part i from body or part o at time index k, and the normal of a separating plane if known.
 
-        Where that is more than ``known``, the distance of convex hulls may be told in its place, which is between the two. Planes
-        between cylinders and others are off by up to a millimeter: none is told.
+        Above ``known``, the distance of the convex hulls may be returned; it is between ``known`` and the exact distance.
+        The normal is None for cylinders, whose separating planes are off by up to a millimeter.
         """
         part, a, count = self.parts[i], at.placed(self.parts[i], i, k), len(self.bodies)
         if o >= count:
@@ -172,7 +171,7 @@ class MeshCheck:
         return apart, self._normal(part.geometry, other, apart) if plane else None
 
     def _normal(self, one: Any, two: Any, apart: float) -> Array | None:
-        """The normal (3,) of the last distance, where it is that of a plane between the two."""
+        """Return the normal (3,) of the last computed distance, if both shapes are convex and apart."""
         return np.array(self._result.normal) if apart > 0.0 and is_convex(one) and is_convex(two) else None
 
     def _apart(self, one: Any, a: Any, other: Any, b: Any) -> float:

@@ -1,4 +1,4 @@
-"""Shapes of links and of bodies along a motion: where they are, and how far they have moved at most."""
+"""Poses of link shapes and scene bodies along a motion, and bounds on their displacement."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from trajopt.collisions.motion_kernels import motion_kernels
 from trajopt.collisions.true_shapes import geometry_of, hull_around, pose
 
 GROUND = -1
-"""The body of a model that does not move."""
+"""Index of the fixed body of a model."""
 
 
 class Part(NamedTuple):
-    """A shape of a link: its name, the body of the model that carries it, its pose there, coal's geometry, and the hull of that
-    where it is a mesh that is not convex; center (in the frame of that body) and radius of a ball that holds it, and half the
-    edges (3,) of a box about the same center, along its own axes."""
+    """Shape of a link. link: its name. body: carrying body of the model. R, p: pose in that body. geometry: coal geometry. hull:
+    convex hull of a non-convex mesh, else None. center, radius: bounding ball, in the frame of the body. half (3,): half edges of
+    a box around the same center, along the axes of the shape."""
 
     link: str
     body: int
@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, model: Model, placed: PlacedShape) -> Part:
-        """The part of a placed shape."""
+        """Convert a placed shape to a part."""
         frame = model.frames[model.frame_id(placed.link)]
         R, p = frame.R @ placed.R, frame.R @ placed.p + frame.p
         geometry = geometry_of(placed.shape)
@@ -49,25 +49,25 @@ class Part(NamedTuple):
 
 
 MOST = 4
-"""Robots with what they carry whose parts are kept for each model, the latest ones: shapes may be read anew for every scene."""
+"""Maximum number of cached part lists per model, the latest ones; scenes may read the same shapes anew."""
 _parts: WeakKeyDictionary[Model, dict[tuple[int, ...], tuple[tuple[PlacedShape, ...], list[Part]]]] = (
     WeakKeyDictionary()
 )
 
 
 def parts_of(model: Model, shapes: Iterable[PlacedShape]) -> list[Part]:
-    """The parts of placed shapes, kept for the next that asks about the same ones."""
+    """Return the parts of placed shapes; cached by the identity of the shapes."""
     shapes = tuple(shapes)
     known, key = _parts.setdefault(model, {}), tuple(map(id, shapes))
     found = known.pop(key, None) or (shapes, [Part.of(model, placed) for placed in shapes])
     known[key] = found
     for oldest in list(known)[:-MOST]:
-        known.pop(oldest, None)  # another thread may have been faster
+        known.pop(oldest, None)  # another thread may have removed it
     return found[1]
 
 
 class Ball(NamedTuple):
-    """Center (3,), in the frame of a body of the model, and radius [m] of a ball that holds all that it carries."""
+    """Bounding ball of all shapes of a body: body index, center (3,) in its frame, and radius [m]."""
 
     body: int
     center: Array
@@ -75,22 +75,22 @@ class Ball(NamedTuple):
 
     @classmethod
     def around(cls, parts: Sequence[Part]) -> Ball:
-        """A ball around parts that one body carries."""
+        """Return a ball around the parts of one body."""
         center = np.mean([part.center for part in parts], axis=0)
         return cls(parts[0].body, center, max(float(lengths(part.center - center)) + part.radius for part in parts))
 
 
 @dataclass(eq=False)
 class Places:
-    """Along a motion of M times: poses of the model's bodies, places (B, M, 3) of bodies of the scene."""
+    """Poses of the model's bodies at M times, and places (B, M, 3) [m] of the scene's bodies."""
 
     poses: Mapping[int, tuple[Array, Array]]
     bodies: Array
     _placed: dict[tuple[int, int], Any] = field(default_factory=dict)
-    _kept_boxes: dict[tuple[int, int], Array] = field(default_factory=dict)
+    _box_cache: dict[tuple[int, int], Array] = field(default_factory=dict)
 
     def placed(self, part: Part, number: int, k: int) -> Any:
-        """Where coal finds a part at a time, kept for the next that asks."""
+        """Return the coal pose of a part at a time index; cached."""
         if (number, k) not in self._placed:
             R, p = self.poses[part.body]
             self._placed[number, k] = pose(R[k] @ part.R, R[k] @ part.p + p[k])
@@ -107,13 +107,14 @@ class Places:
         base: int = GROUND,
         other: Array | None = None,
     ) -> None:
-        """Raise lower bounds (M,) [m] of the distance of a part, with its number, at times around k; at k it is at least ``apart``.
+        """Raise lower bounds (M,) [m] on the distance of a part from a second shape around time k, where it is at least ``apart``.
 
-        normal: (3,) of a plane between the two that touches both, if known. base: the body of the model that carries the second
-        one, or the ground. other: places (M, 3) of that, where it moves by itself.
+        part: the part and its index. normal (3,): normal of a separating plane that touches both shapes, if known. base: body of
+        the model that carries the second shape, or the ground. other: places (M, 3) [m] of the second shape if it moves by
+        itself.
         """
         boxes = self._boxes(*part, base)
-        if normal is not None and base != GROUND:  # known at k, it turns with that body
+        if normal is not None and base != GROUND:  # the plane turns with that body from time k
             normal = normal @ self.poses[base][0][k]
         kernels = motion_kernels()
         if kernels is not None:
@@ -129,10 +130,10 @@ class Places:
         np.maximum(lower[around], apart - nearer, out=lower[around])
 
     def _boxes(self, part: Part, number: int, base: int) -> Array:
-        """The center and the half edges (M, 4, 3) of a part's box as a body of the model sees it, kept for the next that asks."""
-        if (number, base) not in self._kept_boxes:
-            self._kept_boxes[number, base] = self._box_motion(part, base)
-        return self._kept_boxes[number, base]
+        """Return center and half edges (M, 4, 3) of a part's box in the frame of a body of the model; cached."""
+        if (number, base) not in self._box_cache:
+            self._box_cache[number, base] = self._box_motion(part, base)
+        return self._box_cache[number, base]
 
     def _box_motion(self, part: Part, base: int) -> Array:
         (R, p), (R_base, p_base) = self.poses[part.body], self.poses[base]
@@ -149,7 +150,8 @@ class Places:
         return boxes if base == GROUND else boxes @ R_base
 
     def moved(self, ball: Ball, block: int, middle: Array) -> Array:
-        """How far (B,) any point of a ball is at most from where it is at middle (B,), in blocks of so many times."""
+        """Return bounds (B,) [m] on the displacement of any point of a ball from time ``middle``, in blocks of ``block``
+        times."""
         R, p = self.poses[ball.body]
         kernels = motion_kernels()
         if kernels is not None:
@@ -166,4 +168,4 @@ class Places:
 
 
 HALF_TURN = np.sqrt(0.5)
-"""A point at a distance of 1 from the center moves by this share of the Frobenius norm of the change of a rotation at most."""
+"""Bound on the displacement of a point on the unit ball, per Frobenius norm of the change of a rotation."""

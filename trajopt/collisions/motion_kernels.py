@@ -1,4 +1,4 @@
-"""Compiled bounds of distances along a motion; where there is no compiler, NumPy evaluates the same."""
+"""Compiled lower bounds on distances along a motion; without a compiler, NumPy code computes the same."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ bounds_struct = struct_of(
     "blocks:l pairs:l parts:l count:l close:d firsts seconds rows_first rows_second centers turns radii halves places turned "
     "low high moved bounds",
 )
-"""bounds_t of kernels/motion.h."""
+"""The struct bounds_t of kernels/motion.h."""
 
 
 class MotionKernels(NamedTuple):
-    """The functions of kernels/motion.h."""
+    """Functions of kernels/motion.h."""
 
     box_motion: Callable[..., Any]
     raise_bounds: Callable[..., Any]
@@ -28,7 +28,7 @@ class MotionKernels(NamedTuple):
 
 @lru_cache(maxsize=1)
 def motion_kernels() -> MotionKernels | None:
-    """The compiled functions; None where there is no compiler."""
+    """Return the compiled functions, or None without a compiler."""
     try:
         found = library(_source, "bounds along a motion", _text())
     except CompilerError:

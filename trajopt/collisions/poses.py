@@ -1,4 +1,4 @@
-"""Where the bodies of a robot are at many configurations."""
+"""Poses of the bodies of a robot at many configurations."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from dynamics_backends.scalar import Rows
 
 
 def body_poses(model: Model, qs: Array) -> Poses:
-    """Where the bodies of a model are at configurations (M, nq). Raises ValueError for those of another size."""
+    """Return the poses of all bodies at configurations (M, nq), by body. Raises ValueError for a wrong size."""
     qs = np.atleast_2d(qs)
     M, nb = len(qs), model.nb
-    if qs.shape != (M, model.nq):  # compiled loops would read beyond the end
+    if qs.shape != (M, model.nq):  # compiled loops would read out of bounds
         raise ValueError(f"configurations of {model.name} are (M, {model.nq}), not {qs.shape}")
     still = np.broadcast_to(np.eye(3), (M, 3, 3)), np.zeros((M, 3))
     if not nb:
@@ -30,6 +30,6 @@ def body_poses(model: Model, qs: Array) -> Poses:
 
 
 def _fill(vectors: Array, components: tuple[Rows, Rows, Rows]) -> None:
-    """Set vectors (nb, M, 3) to components (nb, M) each, or what stands for them."""
+    """Fill vectors (nb, M, 3) with their components, each (nb, M) or broadcastable."""
     for i, values in enumerate(components):
         vectors[..., i] = values

@@ -1,6 +1,6 @@
-"""Self-collision of a robot along a motion: capsules around its links first, the true shapes where capsules overlap.
+"""Self-collision check of a robot along a motion: capsules first, then true shapes for overlapping capsules.
 
-Left out are pairs of neighbors on the tree, and pairs that overlap in almost every posture, as modeled housings do.
+Ignored: neighbors in the kinematic tree, and pairs that overlap in almost every posture, such as modeled housings.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.mesh_check import MeshCheck
 
 SAMPLES = 40
-"""Random postures, the first the neutral one, in which pairs that always overlap are found."""
+"""Number of random postures, including the neutral one, used to find pairs that always overlap."""
 ALWAYS = 0.9
-"""A pair that overlaps in this fraction of them always does."""
+"""A pair that overlaps in this fraction of the postures counts as always overlapping."""
 CAPSULE = 1.0
-"""Largest distance by which a capsule may exceed a shape [m], one for each shape."""
+"""Maximum distance between a capsule and its shape [m]; so large that each shape gets one capsule."""
 SEED = 0
 TOUCH = 1e-3
-"""Depth [m] up to which links touch: files model housings and closed fingers so."""
+"""Penetration depth up to which touching links are accepted [m]; many files model housings and closed fingers so."""
 
 NOT_CHECKED = "self-collision was not checked (Solution.report does)"
-"""In place of :attr:`SelfCollisionCheck.note` right after a solve in a script: the check reads the meshes of the robot."""
+"""Replacement for :attr:`SelfCollisionCheck.note` after a solve in a script: the check would have to read meshes."""
 REMEDY = "the problem arm_in_scene keeps the links of an arm apart (to.self_collision in a script)"
 
 Pair = tuple[int, int]
-"""Two bodies, the one with the smaller number, -1 for the ground, first."""
+"""Two bodies, the smaller index first; -1 is the ground."""
 
 
 class SelfCollision(NamedTuple):
-    """The deepest overlap of two links: their names, at which knot, the depth [m], and at how many knots they overlap."""
+    """Deepest overlap of two links: their names, the knot, the depth [m], and the number of knots with overlap."""
 
     links: tuple[str, str]
     knot: int
@@ -49,28 +49,28 @@ class SelfCollision(NamedTuple):
     knots: int
 
     def sentence(self, time: float) -> str:
-        """The overlap in words. time: of the knot [s]."""
+        """Describe the overlap. time: time of the knot [s]."""
         where = f"at t = {time:.3g} s, knot {self.knot}" + (f", and at {self.knots - 1} more" * (self.knots > 1))
-        remedy = REMEDY if self.knot else "the given start has it already: begin elsewhere"
+        remedy = REMEDY if self.knot else "the initial state already overlaps: change it"
         return f"self-collision: {' and '.join(self.links)} overlap by {1e3 * self.depth:.3g} mm {where}; {remedy}"
 
 
 class SelfCollisionCheck(NamedTuple):
-    """collisions: one for each pair of bodies that overlap. unchecked: why the motion could not be checked, else empty."""
+    """Result of a check. collisions: one for each pair of overlapping bodies. unchecked: reason if the check failed, else ""."""
 
     collisions: tuple[SelfCollision, ...] = ()
     unchecked: str = ""
 
     @property
     def note(self) -> str:
-        """No self-collision, or why it was not checked; empty where there are collisions."""
+        """Sentence that no self-collision exists or why it was not checked; empty if there are collisions."""
         if self.unchecked:
             return f"self-collision was not checked: {self.unchecked}"
         return "" if self.collisions else "no self-collision at the knots"
 
 
 def check_self_collision(model: Model, qs: Array) -> SelfCollisionCheck:
-    """Check configurations qs (M, nq). A robot without a file, shapes or the packages that read them is left unchecked."""
+    """Check configurations qs (M, nq). The result is unchecked without a robot file, shapes, or the packages that read them."""
     qs = np.ascontiguousarray(qs, float)
     key = (*_identity(model), hash(qs.tobytes()))
     if key not in _CHECKED:
@@ -83,7 +83,7 @@ _CHECKED: dict[tuple[str, str, int, int], SelfCollisionCheck] = {}
 
 
 def _identity(model: Model) -> tuple[str, str, int]:
-    """Digest, file and time of its last change: the digest does not depend on shapes."""
+    """Digest, file and modification time of a robot; the digest does not cover shapes."""
     file = Path(model.source) if model.source else None
     return model.digest, model.source, file.stat().st_mtime_ns if file is not None and file.is_file() else 0
 
@@ -111,7 +111,7 @@ def _checked(model: Model, qs: Array) -> SelfCollisionCheck:
 
 
 def _by_capsules(model: Model, robot: RobotCover, near: dict[Pair, Array]) -> SelfCollisionCheck:
-    """The check without coal: capsules that are clear leave no doubt, others do."""
+    """Check without coal: capsules without overlap prove clearance, other pairs remain unchecked."""
     always = _always(model, robot, None)
     names = [" and ".join(_name(robot, body) for body in pair) for pair in near if pair not in always]
     if not names:
@@ -121,7 +121,7 @@ def _by_capsules(model: Model, robot: RobotCover, near: dict[Pair, Array]) -> Se
 
 
 def _shapes(model: Model) -> tuple[PlacedShape, ...]:
-    """The collision shapes in the robot's file, read again if that has changed. Raises ValueError where there are none."""
+    """Read the collision shapes of the robot's file; cached until the file changes. Raises ValueError if it has none."""
     if not model.source:
         raise ValueError(f"{model.name} was made without a file, and has no collision shapes")
     shapes = _read(*_identity(model)[1:])
@@ -144,7 +144,7 @@ _RECENT: dict[tuple[str, str, int], RobotCover] = {}
 
 
 def _cover(model: Model, shapes: tuple[PlacedShape, ...]) -> RobotCover:
-    """One capsule around each shape; the same object for the same robot."""
+    """Return a cover with one capsule per shape; the same object for the same robot."""
     key = _identity(model)
     if key not in _RECENT:
         _RECENT.clear()
@@ -153,7 +153,7 @@ def _cover(model: Model, shapes: tuple[PlacedShape, ...]) -> RobotCover:
 
 
 def _pairs(model: Model, robot: RobotCover) -> tuple[Pair, ...]:
-    """Pairs of bodies with shapes that are no neighbors on the tree."""
+    """Return the pairs of bodies with shapes that are not neighbors in the kinematic tree."""
     bodies = robot.carried
     return tuple(
         (a, b)
@@ -164,15 +164,15 @@ def _pairs(model: Model, robot: RobotCover) -> tuple[Pair, ...]:
 
 
 def _joined(model: Model, a: int, b: int) -> bool:
-    """False for the ground and a body whose base floats: contact with the ground is no self-collision."""
+    """False for the ground and a body of a floating-base robot: ground contact is no self-collision."""
     return a >= 0 or not model.floating_base
 
 
 def _overlaps(robot: RobotCover, pairs: tuple[Pair, ...], qs: Array) -> dict[Pair, Array]:
-    """Pair -> the configurations in which capsules around its bodies overlap, the deepest first."""
+    """Return the configurations in which the capsules of each pair overlap, the deepest first."""
     checked = CollisionPairs(robot, Scene(), pairs)
     gaps = checked.gaps(qs, np.zeros(len(qs)), 0.0)
-    bases = robot.bodies[list(checked.own_pieces)]
+    bases = robot.bodies[list(checked.self_pieces)]
     found = {}
     for a, b in pairs:
         least = gaps[:, robot.bodies == b][:, :, bases == a].reshape(len(qs), -1).min(axis=1)
@@ -185,7 +185,7 @@ _ALWAYS: dict[tuple[str, str, int], frozenset[Pair]] = {}
 
 
 def _always(model: Model, robot: RobotCover, check: MeshCheck | None) -> frozenset[Pair]:
-    """Pairs that overlap in almost every posture: by true shapes, or without a check of them by capsules."""
+    """Return the pairs that overlap in almost every posture, by true shapes if ``check`` is given, else by capsules."""
     key = _identity(model)
     if key not in _ALWAYS:
         rng = np.random.default_rng(SEED)
@@ -202,7 +202,7 @@ _EXACT: dict[tuple[str, str, int], MeshCheck] = {}
 
 
 def _exact(model: Model, shapes: tuple[PlacedShape, ...]) -> MeshCheck:
-    """The true shapes of a robot, the last one's."""
+    """Return the mesh check of a robot; the latest one is cached."""
     key = _identity(model)
     if key not in _EXACT:
         _EXACT.clear()
@@ -211,7 +211,7 @@ def _exact(model: Model, shapes: tuple[PlacedShape, ...]) -> MeshCheck:
 
 
 def _touching(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> dict[int, tuple[float, str, str]]:
-    """Knot -> (depth [m], link, link) of the true shapes of two bodies, where they overlap."""
+    """Return depth [m] and links where the true shapes of two bodies overlap, by knot."""
     places = check.places(qs[knots])
     parts = [[i for i, part in enumerate(check.parts) if part.body == body] for body in pair]
     found: dict[int, tuple[float, str, str]] = {}

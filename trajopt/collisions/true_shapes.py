@@ -1,4 +1,4 @@
-"""Shapes in the hands of the package coal: meshes that are convex, as collision meshes mostly are, as such, others as triangles."""
+"""Conversion of shapes to geometries of the package coal: convex meshes as convex hulls, other meshes as triangles."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder,
 
 
 @lru_cache(maxsize=1024)
-def _kept(shape: Any) -> Any:
-    return _made(shape)
+def _cached_geometry(shape: Any) -> Any:
+    return _create_geometry(shape)
 
 
 def geometry_of(shape: Shape) -> Any:
-    """coal's geometry of a shape, kept for the next that asks."""
+    """Return the coal geometry of a shape; cached."""
     key: Any = shape
-    return _kept(key)
+    return _cached_geometry(key)
 
 
-def _made(shape: Shape) -> Any:
-    """coal's geometry of a shape."""
+def _create_geometry(shape: Shape) -> Any:
+    """Create the coal geometry of a shape."""
     coal = require_coal()
     match shape:
         case Sphere():
@@ -43,7 +43,7 @@ def _made(shape: Shape) -> Any:
 
 
 def mesh_geometry(vertices: Array, faces: Array) -> Any:
-    """coal's geometry of a mesh: its convex hull where all of it is on that and coal can make it, else its triangles."""
+    """Create the coal geometry of a mesh: its convex hull if the mesh is convex and coal accepts it, else its triangles."""
     coal = require_coal()
     mesh = coal.BVHModelOBBRSS()
     mesh.beginModel(len(faces), len(vertices))
@@ -57,8 +57,8 @@ def mesh_geometry(vertices: Array, faces: Array) -> Any:
 
 
 def hull_around(shape: Shape) -> Any:
-    """The convex hull of a mesh that is not convex, from which distances take a few microseconds; None for any other shape, for
-    flat meshes, and where coal cannot make it."""
+    """Return the convex hull of a non-convex mesh, for fast distance bounds; None for other shapes, for flat meshes, and if coal
+    cannot build it."""
     mesh = geometry_of(shape)
     if not isinstance(mesh, require_coal().BVHModelOBBRSS):
         return None
@@ -66,7 +66,7 @@ def hull_around(shape: Shape) -> Any:
 
 
 def _hull(mesh: Any) -> Any:
-    """The convex hull of a mesh with a volume; None where coal refuses it: a vertex of its hulls has at most 255 neighbors."""
+    """Build the convex hull of a mesh with a volume; None if coal rejects it (at most 255 neighbors per vertex)."""
     if mesh.convex is None:
         try:
             mesh.buildConvexHull(True, "Qt")
@@ -76,23 +76,23 @@ def _hull(mesh: Any) -> Any:
 
 
 def is_convex(geometry: Any) -> bool:
-    """True if a geometry of coal is known to be convex."""
+    """True if a coal geometry is known to be convex."""
     return not isinstance(geometry, require_coal().BVHModelOBBRSS)
 
 
 def _is_solid(points: Array) -> bool:
-    """True if points (n, 3) have a hull with a volume: coal's builder of hulls needs one."""
+    """True if the hull of points (n, 3) has a volume, as coal requires."""
     away = points - points.mean(axis=0)
     return bool(np.linalg.matrix_rank(away, tol=1e-6 * float(np.abs(away).max(initial=0.0)) * len(away) ** 0.5) == 3)
 
 
 def pose(R: Array, p: Array) -> Any:
-    """coal's transformation of a rotation (3, 3) and a place (3,)."""
+    """Return the coal transformation of a rotation (3, 3) and a translation (3,)."""
     return require_coal().Transform3s(np.ascontiguousarray(R), np.ascontiguousarray(p))
 
 
 def hull_geometry(points: Array) -> Any:
-    """coal's geometry of the convex hull of points (n, 3)."""
+    """Create the coal geometry of the convex hull of points (n, 3)."""
     from scipy.spatial import ConvexHull
 
     return mesh_geometry(points, ConvexHull(points).simplices)
@@ -100,12 +100,12 @@ def hull_geometry(points: Array) -> Any:
 
 @lru_cache(maxsize=64)
 def hulls_of(robot: RobotCover) -> tuple[Any, ...]:
-    """coal's geometries of the convex hulls of what the capsules of a robot cover, kept for the next that asks."""
+    """Return the coal geometries of the convex hulls of the pieces of a robot cover; cached."""
     return tuple(hull_geometry(points) for points in robot.corners)
 
 
 def require_coal() -> Any:
-    """The module coal. Raises ModuleNotFoundError, which says how to get it."""
+    """Import coal. Raises ModuleNotFoundError with the command that installs it."""
     try:
         import coal
     except ModuleNotFoundError as error:

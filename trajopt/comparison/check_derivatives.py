@@ -1,11 +1,11 @@
-"""Derivative check of a whole problem: its backends against complex step, on dynamics, time steps, cost terms and constraints.
+"""Derivative check of a problem against complex step: dynamics, time steps, cost terms and constraints.
 
 First order: fx, fu of the dynamics, A, B of the time step, rx, ru of the residuals.  Second order, as DDP and exact Hessians
 use them: lam' f, lam' x_next, the Hessian of each cost term and lam' g of each constraint, see
 :mod:`~dynamics_backends.derivative_check`.  An error is the largest entry of the difference over the largest entry of the block,
 at the worst of some random points near the guess.
 
-On large robots not everything is compared with everything (:class:`Extent`); each comparison left out is a line that says so.
+On large robots, part of the comparisons is skipped (:class:`Extent`); a line reports each skipped part.
 """
 
 from __future__ import annotations
@@ -51,29 +51,27 @@ from trajopt.step.other_backend import with_backend
 from trajopt.step.sensitivities import SampledSystem
 
 SPREAD = 0.1
-"""Standard deviation of the random points from the guess [rad, m, ...]; of controls relative to their size."""
+"""Standard deviation of the random points around the guess [rad, m, ...]; for controls, relative to their size."""
 REACH = 10.0
-"""A time step from a random point moves no coordinate by more, relative to max(1, |x|): where a stiff contact throws the robot
-beyond that, rounding leaves derivatives of the step no digits to compare."""
+"""Maximum displacement of a coordinate in a time step from a random point, relative to max(1, |x|). With a stiff contact, larger
+steps leave no correct digits to compare."""
 HALVINGS = 12
 """Maximum number of halvings of the step from the guess to a random point."""
 LARGE = 20
-"""Directions ndx + nu from which on a problem is checked in part: quadrupeds have 48, arms of seven joints 21, of six 18."""
+"""Size ndx + nu from which a problem is checked in part: 48 for quadrupeds, 21 for arms of seven joints, 18 for six."""
 FEW = 2
-"""Points of the first order on a large robot."""
+"""Number of points for first derivatives on a large robot."""
 DIRECTIONS = 2
-"""Along which second derivatives are compared."""
+"""Number of directions along which second derivatives are compared."""
 TIME_STEP, WEIGHT = "step length", "weight of the term"
-"""Parameters of the maps whose derivatives are the references of time steps and of cost terms."""
+"""Parameters of the maps that serve as references of time steps and cost terms."""
 
 
 class Extent(NamedTuple):
-    """How much is compared. own: the problem's method. methods: by which first derivatives are found; second: by which second
-    derivatives are. points: of the second order. substeps: of a time step, at most; None for all. part: whether of dynamics of
-    the same kind (they differ in their contacts) only the first are checked, their time step by the problem's method alone, and
-    all but first derivatives of the dynamics by that method in NumPy, since a kernel for each, which no solve calls, takes longer
-    to compile than all else.
-    """
+    """Extent of a derivative check. own: method of the problem. methods: methods of first derivatives to check. second: methods
+    of second derivatives. points: number of points for second derivatives. substeps: maximum number of substeps of a time step,
+    or None. part: check a large problem in part: one dynamics per kind (contact modes), time steps with ``own`` only, and all but
+    the first derivatives of the dynamics in NumPy. Kernels that no solve calls would take most of the time to compile."""
 
     own: str
     methods: tuple[str, ...]
@@ -84,7 +82,7 @@ class Extent(NamedTuple):
 
     @classmethod
     def of(cls, ocp: OCP, own: str, whole: bool = False) -> Extent:
-        """By the size of a problem; whole: everything, however long it takes."""
+        """Return the extent for the size of a problem. whole: check everything, however long it takes."""
         small = ocp.manifold.ndx + ocp.nu < LARGE
         if small or whole:
             methods = tuple(dict.fromkeys((*METHODS.builtin, own)))
@@ -102,13 +100,12 @@ def check_derivatives(
     seed: int = 0,
     whole: bool = False,
 ) -> Iterator[DerivativeCheck]:
-    """Compare the derivatives of a problem with complex step: of dynamics, time steps, cost terms and constraints, first and second
-    order; results as they are found.
+    """Compare derivatives of dynamics, time steps, cost terms and constraints with complex step, in first and second order.
 
-    guess: near which the random points lie, default x0 and zero controls. method, engine: of the problem's derivatives, default
-    those of the backend of its first phase; other methods are compared too, where the problem is small. points: for first
-    derivatives of each part. whole: leave nothing out on a large robot.
-    Raises TypeError for what is no problem, ValueError for one without a time step that has a backend, where no method is given.
+    guess: center of the random points; default: x0 and zero controls. method, engine: derivatives to check; default: those of the
+    backend of the first phase. Small problems are checked with all other methods too. points: number of points for first
+    derivatives. whole: skip nothing on a large robot. Yields each result as soon as it is computed. Raises TypeError if ``ocp``
+    is not an OCP, ValueError if ``method`` is missing and no time step has a backend.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -138,7 +135,7 @@ def check_derivatives(
 def random_points(
     ocp: OCP, guess: Guess, knots: slice, dynamics: object, count: int, rng: np.random.Generator
 ) -> Points:
-    """Points near the guess at some knots of a phase with these dynamics."""
+    """Draw points near the guess at knots of a phase with these dynamics."""
     manifold = ocp.manifold
     chosen = rng.integers(knots.start, knots.stop, count)
     xs, us = np.asarray(guess.xs)[chosen], np.asarray(guess.us)[chosen]
@@ -155,7 +152,7 @@ def random_points(
 
 
 def _out_of_reach(dynamics: object, at: Points, p: Parameters) -> Array:
-    """Mask of the points (N,) that a time step moves too far."""
+    """Return a mask (N,) of the points that a time step moves too far."""
     if not isinstance(dynamics, (SampledSystem, ImpactStage)):
         return np.zeros(len(at.x), bool)
     with np.errstate(all="ignore"):
@@ -164,7 +161,7 @@ def _out_of_reach(dynamics: object, at: Points, p: Parameters) -> Array:
 
 
 def _phase_parameters(ocp: OCP, knots: Array) -> dict[str, Array]:
-    """The dynamics' parameters at knots of one phase."""
+    """Return the dynamics parameters at knots of one phase."""
     for phase, where in zip(ocp.phases, ocp.phase_slices, strict=True):
         if where.start <= knots[0] < where.stop:
             return {k: _at(v, knots - where.start) for k, v in phase.parameters.items()}
@@ -184,20 +181,20 @@ class _Check(NamedTuple):
     rng: np.random.Generator
 
     def points_of(self, phase: int) -> Points:
-        """Random points of a phase."""
+        """Draw random points of a phase."""
         ocp = self.ocp
         return random_points(
             ocp, self.guess, ocp.phase_slices[phase], ocp.phases[phase].dynamics, self.points, self.rng
         )
 
     def label(self, phase: int) -> str:
-        """The end of a name, where there are several phases."""
+        """Return the suffix of names that identifies the phase, or "" for a single phase."""
         return "" if len(self.ocp.phases) == 1 else f" of phase {phase}"
 
     # -- dynamics and time steps -----------------------------------------------------------------------------------
 
     def dynamics(self) -> Iterator[DerivativeCheck]:
-        """The dynamics of each phase; those that phases share once."""
+        """Check the dynamics of each phase; shared dynamics are checked once."""
         seen: set[int] = set()
         kinds: set[object] = set()
         for i, phase in enumerate(self.ocp.phases):
@@ -207,15 +204,15 @@ class _Check(NamedTuple):
             seen.add(id(found))
             kind = type(found.backend.map)
             if self.extent.part and kind in kinds:
-                told = f"same {kind.__name__} as above, with other contacts"
-                yield DerivativeCheck(f"{_noun(found)}{self.label(i)}", "", LEFT_OUT, None, told)
+                note = f"same {kind.__name__} as above, with other contacts"
+                yield DerivativeCheck(f"{_noun(found)}{self.label(i)}", "", LEFT_OUT, None, note)
                 continue
             kinds.add(kind)
             at = self.points_of(i)
             at = at._replace(u=at.u[:, : found.nu])
             p = _phase_parameters(self.ocp, at.knots)
             yield from self._system(found, at, p, self.label(i))
-            if self.extent.own in METHODS.builtin:  # steps of other backends have no implicit damping
+            if self.extent.own in METHODS.builtin:  # other backends do not treat damping implicitly
                 yield from self._step(found, at, p, self.label(i))
 
     def _system(
@@ -223,8 +220,8 @@ class _Check(NamedTuple):
     ) -> Iterator[DerivativeCheck]:
         system, what = source_of(dynamics.backend), f"{_noun(dynamics)}{label}"
         if system is None:
-            told = f"they are known to their backend {dynamics.backend.name} alone"
-            yield DerivativeCheck(what, "", LEFT_OUT, None, told)
+            note = f"only their backend {dynamics.backend.name} can evaluate them"
+            yield DerivativeCheck(what, "", LEFT_OUT, None, note)
             return
 
         def jacobians(method: str) -> Jacobians:
@@ -236,10 +233,10 @@ class _Check(NamedTuple):
         missing = [m for m in METHODS.builtin if m not in (*self.extent.methods, REFERENCE)]
         if missing:
             in_c = "" if self.engine == "numpy" else f", in C all except first derivatives of {self.extent.own}"
-            told = (
+            note = (
                 f"{', '.join(missing)}, all except {FEW} points, all except {self.extent.own} for the time step{in_c}"
             )
-            yield DerivativeCheck(what, "", LEFT_OUT, None, told)
+            yield DerivativeCheck(what, "", LEFT_OUT, None, note)
         backends = self._second_order(system)
         if self.extent.own not in backends:
             yield DerivativeCheck(
@@ -252,7 +249,7 @@ class _Check(NamedTuple):
         yield from self._contractions(what, system, at, p, backends)
 
     def _able(self, what: str, map: Map, methods: Sequence[str]) -> Generator[DerivativeCheck, None, list[str]]:
-        """Return the methods that can differentiate a map, after a line with the reason for each that cannot."""
+        """Return the methods that can differentiate a map; yield a line with the reason for each other method."""
         lacking = {m: reason for m in methods if (reason := missing_capability(map, m)) is not None}
         yield from (DerivativeCheck(what, "", m, None, reason) for m, reason in lacking.items())
         return [m for m in methods if m not in lacking]
@@ -262,10 +259,10 @@ class _Check(NamedTuple):
     ) -> Iterator[DerivativeCheck]:
         what, system = f"time step{label}", dynamics.backend.map
         if isinstance(dynamics, SampledSystem) and self.extent.substeps and dynamics.substeps > self.extent.substeps:
-            told = f"{dynamics.substeps - self.extent.substeps} of its {dynamics.substeps} substeps"
+            note = f"{dynamics.substeps - self.extent.substeps} of its {dynamics.substeps} substeps"
             at = at._replace(dt=at.dt * self.extent.substeps / dynamics.substeps)
             dynamics = SampledSystem(dynamics.backend, dynamics.scheme, self.extent.substeps)
-            yield DerivativeCheck(what, "", LEFT_OUT, None, told)
+            yield DerivativeCheck(what, "", LEFT_OUT, None, note)
         step, few = _step_map(dynamics), at.first(self.extent.points)
         values = {**p, "x_next": dynamics.step(at.x, at.u, at.t, at.dt, p), TIME_STEP: at.dt[:, None]}
         own = {k: _first(v, len(few.x)) for k, v in values.items()}
@@ -292,7 +289,7 @@ class _Check(NamedTuple):
     # -- cost terms and constraints --------------------------------------------------------------------------------
 
     def residuals(self) -> Iterator[DerivativeCheck]:
-        """Every residual of a cost term or a constraint, at the first phase that has it."""
+        """Check every residual of a cost term or a constraint, in the first phase that has it."""
         ocp, seen = self.ocp, set()
         if self.extent.part and self.engine != "numpy":
             yield DerivativeCheck("terms and constraints", "", LEFT_OUT, None, "residuals in C (compared in NumPy)")
@@ -334,7 +331,7 @@ class _Check(NamedTuple):
             )
 
     def _cost_hessian(self, what: str, term: CostTerm, at: Points, local: Array) -> Iterator[DerivativeCheck]:
-        """The exact Hessian of 1/2 sum_i w_i r_i^2, or of sum_i w_i f_i, as solvers expand it."""
+        """Check the exact Hessian of 1/2 sum_i w_i r_i^2, or of sum_i w_i f_i, as solvers compute it."""
         residual, count, knots = term.residual, len(at.x), local[: len(at.x)]
         p = {k: _at(v, knots) for k, v in term.parameters.items()}
         weight = np.broadcast_to(_at(term.weight, knots), (count, residual.n_out))
@@ -358,7 +355,7 @@ class _Check(NamedTuple):
         by_method = {"exact Hessian": partial(expanded, "exact")}
         yield from second_order(what, cost, at, q, probe, by_method, expanded("gauss_newton"))
 
-    # -- what both have in common ----------------------------------------------------------------------------------
+    # -- shared by dynamics and residuals ---------------------------------------------------------------------------
 
     def _contractions(
         self, what: str, map: Map, at: Points, p: Parameters, backends: Mapping[str, Any]
@@ -374,11 +371,11 @@ class _Check(NamedTuple):
         yield from second_order(what, map, few, own, probe, second)
 
     def _second_order(self, map: Map) -> Mapping[str, SecondOrderBackend]:
-        """The backends that have second derivatives of a map."""
+        """Return the backends with second derivatives of a map, by method."""
         found = {}
         engine = "numpy" if self.extent.part else self.engine
         for method in self.extent.second:
-            if missing_capability(map, method) is not None:  # the lines of first derivatives give the reason
+            if missing_capability(map, method) is not None:  # reported with the first derivatives
                 continue
             backend = make_backend(map, method, engine=engine)
             if isinstance(backend, SecondOrderBackend):
@@ -399,7 +396,7 @@ def _noun(dynamics: SampledSystem | ImpactStage) -> str:
 
 
 def _step_map(dynamics: SampledSystem | ImpactStage) -> Map:
-    """x_next (-) the parameter ``x_next``: its derivatives there are those of the time step."""
+    """Return the map x_next (-) p["x_next"]; its derivatives at zero are those of the time step."""
     system, manifold = dynamics.backend.map, dynamics.manifold
 
     def difference(x, u, t, p):
@@ -416,6 +413,6 @@ def _step_map(dynamics: SampledSystem | ImpactStage) -> Map:
 
 
 def _weighted_sum(residual: Map, squared: bool, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-    """1/2 sum_i w_i r_i^2, or sum_i w_i f_i, the weights a parameter."""
+    """Return 1/2 sum_i w_i r_i^2, or sum_i w_i f_i, with the weights as a parameter."""
     r, w = residual(x, u, t, {k: v for k, v in p.items() if k != WEIGHT}), p[WEIGHT]
     return stack([sum(w[i] * (0.5 * r[i] * r[i] if squared else r[i]) for i in range(residual.n_out))])

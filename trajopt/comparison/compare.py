@@ -1,8 +1,8 @@
-"""One problem solved by several backends, solvers and Hessians: a table, a CSV file, and a plot of their convergence.
+"""Compare backends, solvers and Hessians on one problem: a table, a CSV file, and a convergence plot.
 
-A row shows what ran, not what was asked for: the Hessian, the integrator, the engine.  Rows are comparable where they solve the
-same model: the same problem (time steps and cost agree along the guess), the same integrator and the same Hessian as the first
-finished row; a row of another model says so, with the reason.  A combination that cannot run is a row with its reason.
+A row reports the Hessian, integrator and engine that ran, which may differ from those requested. A row is comparable with the
+first finished row if both solve the same model: the same time steps and cost along the guess, integrator and Hessian. Otherwise
+its notes give the difference. A combination that cannot run is a row with the reason.
 """
 
 from __future__ import annotations
@@ -57,17 +57,18 @@ COLUMNS = (
 NOTES = "notes"
 """The last column of the CSV file; sentences under the Markdown table."""
 IMPOSSIBLE, DEFECT = "not possible", "error"
-"""In the place of a status: the combination cannot run, and an exception that nobody foresaw."""
+"""Statuses of rows without a solution: the combination cannot run; an unexpected exception."""
 CANNOT_RUN = (ValueError, OSError, ImportError, CompilerError, TraceError)
-"""Exceptions that say why a combination cannot run."""
+"""Exceptions that mean that a combination cannot run."""
 SAME = 1e-6
-"""Largest difference of states and costs, relative to max(1, their size), that rounding makes between engines and methods."""
+"""Tolerance on differences of states and costs between engines and methods, relative to max(1, size); covers rounding."""
 PLOTS: Registry[Any] = Registry("plot", "plots")
-"""Plots by name, which lie above this package; "comparison" is called with a path, histories by (solver, backend), and a title."""
+"""Registered plots, from packages above this one. "comparison": function of a path, histories by (solver, backend), and a
+title."""
 
 
-class Posed(Protocol):
-    """A problem with the guess that a solve starts from."""
+class PosedProblem(Protocol):
+    """A problem with its initial guess."""
 
     @property
     def ocp(self) -> OCP: ...
@@ -77,8 +78,8 @@ class Posed(Protocol):
 
 @dataclass(frozen=True)
 class Variant:
-    """A combination to run. problem: name of the problem. backend, engine, solver: names. options: of the solver. hessian: the one
-    asked for, "" for the solver's own. reason: why it cannot run, or ""."""
+    """A combination to run. problem: name of the problem. backend, engine, solver: names. options: options of the solver.
+    hessian: requested Hessian, "" for the solver's default. reason: why the combination cannot run, or ""."""
 
     problem: str
     backend: str
@@ -89,21 +90,21 @@ class Variant:
     reason: str = ""
 
     @abstractmethod
-    def posed(self) -> Posed:
-        """The problem by this backend. Raises what its construction raises."""
+    def posed(self) -> PosedProblem:
+        """Return the problem with this backend. Raises the errors of its construction."""
 
     @abstractmethod
-    def solved(self, posed: Posed) -> Solution:
-        """The solution, with all that a solve needs compiled beforehand, so that times are those of solving."""
+    def solved(self, posed: PosedProblem) -> Solution:
+        """Return the solution. Code is compiled before the timed solve."""
 
     @abstractmethod
     def reference(self) -> OCP:
-        """The problem by the derivatives of :data:`REFERENCE`, in NumPy."""
+        """Return the problem with the derivatives of :data:`REFERENCE`, in NumPy."""
 
 
 @dataclass(frozen=True)
 class OCPVariant(Variant):
-    """A combination for a problem of a script; backend_choice: None for the problem's own backends."""
+    """A combination for an OCP built in a script. backend_choice: None for the backends of the OCP."""
 
     ocp: OCP = field(kw_only=True)
     guess: Guess = field(kw_only=True)
@@ -115,7 +116,7 @@ class OCPVariant(Variant):
             return self
         return replace(self, ocp=with_backend(self.ocp, self.backend_choice), backend_choice=None)
 
-    def solved(self, posed: Posed) -> Solution:
+    def solved(self, posed: PosedProblem) -> Solution:
         """See :class:`Variant`."""
         make_ready(posed.ocp, posed.guess, self.options)
         return solve(posed.ocp, posed.guess, self.options, solver=self.solver)
@@ -126,11 +127,11 @@ class OCPVariant(Variant):
 
 
 @dataclass(frozen=True)
-class Facts:
-    """The engine, scheme and solver that one combination ran with.
+class Components:
+    """Engine, integrator and solver that a combination ran with.
 
-    engine: "compiled", "numpy", or "compiled in part". integrator: the scheme, its substeps and the hold of the controls.
-    hessian: see :class:`~trajopt.results.solution.Solution`. solver: with the methods that ``auto`` has called.
+    engine: "compiled", "numpy", or "compiled in part". integrator: scheme, substeps and control hold.
+    hessian: see :class:`~trajopt.results.solution.Solution`. solver: name, with the methods that ``auto`` ran.
     derivative_error: see :mod:`trajopt.comparison.derivative_error`.
     """
 
@@ -143,13 +144,13 @@ class Facts:
 
 @dataclass(frozen=True)
 class Run:
-    """One row. number: from 1 on. solution, facts: None where the combination did not run. comparable: "no" where ``notes`` say how
-    the model differs from that of the first finished row. error: an exception that nobody foresaw."""
+    """One row. number: starts at 1. solution, facts: None if the combination did not run. comparable: "no" if the model differs
+    from that of the first finished row; ``notes`` give the difference. error: an unexpected exception."""
 
     number: int
     variant: Variant
     solution: Solution | None = None
-    facts: Facts | None = None
+    facts: Components | None = None
     comparable: str = ""
     notes: tuple[str, ...] = ()
     error: Exception | None = field(default=None, compare=False)
@@ -161,7 +162,8 @@ class Run:
         return f"{row['solver']} {row['hessian']}".strip(), row["backend"]
 
     def row(self) -> dict[str, Any]:
-        """The values of :data:`COLUMNS`; times in seconds; gradient of the Lagrangian and violation at the end."""
+        """Return the values of :data:`COLUMNS`; times in seconds; gradient of the Lagrangian and violation of the last
+        iterate."""
         variant, s, facts = self.variant, self.solution, self.facts
         row: dict[str, Any] = dict.fromkeys(COLUMNS, float("nan"))
         row |= {"row": self.number, "problem": variant.problem, "backend": variant.backend}
@@ -188,7 +190,7 @@ def variants_of(
     hessians: Sequence[str],
     options: Mapping[str, Mapping[str, Any]],
 ) -> list[Variant]:
-    """Every solver with every Hessian and every backend, for a problem of a script. Raises as :func:`compare`."""
+    """Combine every solver with every Hessian and every backend for an OCP. Raises as :func:`compare`."""
     samplings = [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
     own = " + ".join(dict.fromkeys(s.backend.name for s in samplings)) or type(ocp.phases[0].dynamics).__name__
     engine = samplings[0].backend.engine if samplings else "numpy"
@@ -216,7 +218,7 @@ def variants_of(
 
 
 def require_hessians(hessians: Sequence[str], given: Iterable[tuple[str, Any, str, str]]) -> None:
-    """Raises UnknownName for a Hessian that no solver has; given: solver, options, Hessian, and why they do not fit or ""."""
+    """Raise UnknownName for a Hessian that no solver has. given: solver, options, Hessian, and the reason against it or ""."""
     rows = list(given)
     for hessian in hessians:
         if all(reason for _, _, asked, reason in rows if asked == hessian):
@@ -225,20 +227,20 @@ def require_hessians(hessians: Sequence[str], given: Iterable[tuple[str, Any, st
 
 
 def has_hessian(kind: Any, hessian: str) -> bool:
-    """True if a class of options takes a Hessian."""
+    """True if an options class accepts a Hessian."""
     return "hessian" in {f.name for f in fields(kind)} and accepts(kind, "hessian", hessian)
 
 
 def run_all(given: Sequence[Variant]) -> Iterator[Run]:
-    """One row for each combination, one after the other.
+    """Run the combinations one after the other and yield a row for each.
 
-    Ctrl-C ends them, without the run that was interrupted; an exception in one is a row, and the others follow.
+    Ctrl-C ends the comparison without the interrupted row. An exception in one combination becomes its row.
     """
     comparison = _Comparison()
     for number, variant in enumerate(given, 1):
         try:
             run = comparison.run(number, variant)
-        except KeyboardInterrupt:  # while building
+        except KeyboardInterrupt:  # while building the problem
             return
         if run.solution is not None and run.solution.status.code == StatusCode.INTERRUPTED:
             return
@@ -246,14 +248,15 @@ def run_all(given: Sequence[Variant]) -> Iterator[Run]:
 
 
 class _Comparison:
-    """first: the number, problem and facts of the first finished row. exact: the problem by the reference's derivatives."""
+    """State of a comparison. first: number, problem and facts of the first finished row. exact: problem with reference
+    derivatives."""
 
     def __init__(self) -> None:
-        self.first: tuple[int, Posed, Facts] | None = None
+        self.first: tuple[int, PosedProblem, Components] | None = None
         self.exact: OCP | None = None
 
     def run(self, number: int, variant: Variant) -> Run:
-        """The row of a combination."""
+        """Run a combination and return its row."""
         if variant.reason:
             return Run(number, variant, notes=(variant.reason,))
         try:
@@ -266,7 +269,7 @@ class _Comparison:
                 return Run(number, variant, solution)
             facts = self._facts(variant, posed, solution)
             differences = list(self._differences(posed, facts))
-        except Exception as error:  # a defect, which is raised once the finished rows are written
+        except Exception as error:  # unexpected; raised after the finished rows are written
             return Run(number, variant, notes=(f"{type(error).__name__}: {error}",), error=error)
         self.first = self.first or (number, posed, facts)
         notes = [f"not comparable with row {self.first[0]}: {'; '.join(differences)}"] if differences else []
@@ -274,7 +277,7 @@ class _Comparison:
         notes += _remarks(variant, posed.ocp, solution, facts)
         return Run(number, variant, solution, facts, comparable, tuple(notes))
 
-    def _facts(self, variant: Variant, posed: Posed, solution: Solution) -> Facts:
+    def _facts(self, variant: Variant, posed: PosedProblem, solution: Solution) -> Components:
         ocp = posed.ocp
         stages = getattr(numerics_for(ocp).evaluator, "stages", [])
         steps = [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
@@ -284,13 +287,13 @@ class _Comparison:
         methods = [attempt["solver"] for attempt in solution.meta.get("attempts", ())]
         solver = f"{variant.solver} ({', '.join(methods)})" if methods else variant.solver
         hessian = str(solution.meta.get("hessian", ""))
-        return Facts(
+        return Components(
             engine, integrator_of(ocp, variant.options), solver, hessian, self._error(variant, posed, solution)
         )
 
-    def _error(self, variant: Variant, posed: Posed, solution: Solution) -> float:
-        """At the solution, or at the guess where that is not finite or has another horizon than the problem (as solutions of
-        refined problems may); NaN where the reference cannot run."""
+    def _error(self, variant: Variant, posed: PosedProblem, solution: Solution) -> float:
+        """Return the derivative error at the solution, or at the guess if the solution is not finite or has another horizon (as
+        in refined problems); NaN if the reference cannot run."""
         if self.exact is None:
             try:
                 self.exact = variant.reference()
@@ -300,8 +303,8 @@ class _Comparison:
         xs, us = (solution.xs, solution.us) if finite and len(solution.us) == posed.ocp.horizon else posed.guess
         return derivative_error(numerics_for(posed.ocp).evaluator, self.exact, np.asarray(xs), np.asarray(us))
 
-    def _differences(self, posed: Posed, facts: Facts) -> Iterator[str]:
-        """The differences from the model of the first finished row."""
+    def _differences(self, posed: PosedProblem, facts: Components) -> Iterator[str]:
+        """Yield the differences from the model of the first finished row."""
         if self.first is None:
             return
         _, first, of_first = self.first
@@ -313,13 +316,13 @@ class _Comparison:
 
 
 def _reason(error: Exception) -> str:
-    """The error's message in one line."""
+    """Return the message of an error in one line."""
     findings = [f.message for f in error.findings] if isinstance(error, InvalidProblem) else [str(error)]
     return "; ".join(" ".join(message.split()) for message in findings)
 
 
 def integrator_of(ocp: OCP, options: Any) -> str:
-    """The schemes of a problem's time steps, with their substeps where they have several, and the hold of the controls."""
+    """Return the schemes of a problem's phases, with their substeps if several, and the control hold."""
     names: dict[str, None] = {}
     for phase in ocp.phases:
         sampling, substeps = phase.dynamics.sampling, getattr(phase.dynamics, "substeps", 1)
@@ -329,8 +332,8 @@ def integrator_of(ocp: OCP, options: Any) -> str:
     return " + ".join(names) + ("" if held else ", first-order hold")
 
 
-def _other_problem(first: Posed, other: OCP) -> Iterator[str]:
-    """Differences of a problem from the first one: in its sizes, or in time steps and cost along the first one's guess."""
+def _other_problem(first: PosedProblem, other: OCP) -> Iterator[str]:
+    """Yield the differences between two problems: their sizes, or time steps and cost along the guess of the first."""
     one = first.ocp
     sizes = [(o.horizon, o.manifold.nx, o.manifold.ndx, o.nu, len(o.phases)) for o in (one, other)]
     if sizes[0] != sizes[1]:
@@ -349,14 +352,14 @@ def _other_problem(first: Posed, other: OCP) -> Iterator[str]:
 
 
 def _difference(here: Any, there: Any) -> float:
-    """The largest difference relative to max(1, size); infinity where only one side is finite, 0 where none is."""
+    """Return the largest difference relative to max(1, size); infinite if only one side is finite, 0 if neither is."""
     size = np.abs(np.subtract(here, there)) / np.maximum(1.0, np.abs(there))
     neither = ~(np.isfinite(here) | np.isfinite(there))
     return float(np.where(np.isfinite(size), size, np.where(neither, 0.0, np.inf)).max(initial=0.0))
 
 
-def _remarks(variant: Variant, ocp: OCP, solution: Solution, facts: Facts) -> Iterator[str]:
-    """Sentences on a Hessian that is not the one asked for, or not the backend's, and on what was not compiled."""
+def _remarks(variant: Variant, ocp: OCP, solution: Solution, facts: Components) -> Iterator[str]:
+    """Yield notes about a Hessian that differs from the requested one or the backend's, and about uncompiled parts."""
     asked, lacking = getattr(variant.options, "hessian", "auto"), missing_curvature(ocp)
     if lacking is not None and facts.hessian == "exact":
         yield f"second derivatives come from the source of the dynamics, not from the backend: {lacking}"
@@ -366,7 +369,7 @@ def _remarks(variant: Variant, ocp: OCP, solution: Solution, facts: Facts) -> It
 
 
 def markdown(runs: Sequence[Run]) -> str:
-    """A Markdown table, and under it the notes on its rows."""
+    """Format rows as a Markdown table, followed by their notes."""
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(map(_cell, run.row().values())) + " |" for run in runs]
     rows: dict[str, list[int]] = {}
@@ -385,7 +388,7 @@ def _cell(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Finished rows of a comparison; printed as a Markdown table. title: of its plot."""
+    """Finished rows of a comparison; printed as a Markdown table. title: title of the plot."""
 
     runs: tuple[Run, ...]
     title: str = ""
@@ -398,16 +401,16 @@ class Comparison:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The values of each row by the names of its columns, with its notes; times in seconds."""
+        """Column values of each row by column name, with its notes; times in seconds."""
         return [run.row() | {NOTES: "; ".join(run.notes)} for run in self.runs]
 
     @property
     def solutions(self) -> list[Solution | None]:
-        """The solution of each row; None where the combination did not run."""
+        """Solution of each row; None if the combination did not run."""
         return [run.solution for run in self.runs]
 
     def write_csv(self, path: str | Path) -> Path:
-        """Write the rows with all digits."""
+        """Write the rows as CSV with full precision."""
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, (*COLUMNS, NOTES))
             writer.writeheader()
@@ -415,13 +418,13 @@ class Comparison:
         return Path(path)
 
     def plot(self, path: str | Path) -> Path | None:
-        """Draw cost and gradient over iterations and time; None where no row has iterations to draw."""
+        """Plot cost and gradient over iterations and time. Returns None if no row has iterations."""
         histories = {r.key: r.solution.history for r in self.runs if r.solution is not None and r.solution.history}
         return PLOTS["comparison"](Path(path), histories, self.title) if histories else None
 
 
 class Comparable(Protocol):
-    """A problem that knows the combinations to compare, such as :class:`trajopt.LoadedProblem`."""
+    """A problem that supplies its variants, such as :class:`trajopt.LoadedProblem`."""
 
     @property
     def name(self) -> str: ...
@@ -447,15 +450,15 @@ def compare(
 ) -> Comparison:
     """Solve a problem by every combination of backends, solvers and Hessians, one after the other.
 
-    problem: an OCP, or a problem of :func:`trajopt.load_problem`, which keeps the options of its file. guess: states (N + 1, nx)
-    and controls (N, nu); default: that of the problem, for an OCP x0 at every knot. backends: names, or mappings with "name",
-    "engine" and options; default: the problem's own. solvers: names; default: that of the problem, for an OCP "auto". hessians: for
-    solvers that have the option; default: those of the solvers. options: further options by solver, such as
+    problem: an OCP, or a problem of :func:`trajopt.load_problem`, whose solver options are used. guess: states (N + 1, nx) and
+    controls (N, nu); default: that of the problem; for an OCP, x0 at every knot. backends: names, or mappings with "name",
+    "engine" and options; default: those of the problem. solvers: names; default: that of the problem; for an OCP, "auto".
+    hessians: for solvers with this option; default: those of the solvers. options: further options by solver, such as
     ``{"dms": {"max_iterations": 50}}``.
 
-    Returns the rows, printed as the table of ``trajopt compare``: what ran, whether it solves the same problem as the first row,
-    status, iterations, cost, errors of the derivatives, times. A combination that cannot run, or raises, is a row with the reason.
-    After Ctrl-C the finished rows are returned. Raises UnknownName for a backend, a solver, or a Hessian that none of them has.
+    Returns the rows, printed as the table of ``trajopt compare``: components, comparability with the first row, status,
+    iterations, cost, derivative error and times. A combination that cannot run, or raises, is a row with the reason.
+    After Ctrl-C the finished rows are returned. Raises UnknownName for an unknown backend or solver, or a Hessian of no solver.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)

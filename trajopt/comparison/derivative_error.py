@@ -1,6 +1,6 @@
-"""Error of a problem's first derivatives along a trajectory: of its time steps, as solvers get them, against complex step.
+"""Error of a problem's first derivatives along a trajectory: linearized time steps, compared with complex step.
 
-The reference differentiates the source of the dynamics by complex step in NumPy; it shares nothing with a backend but that source.
+The reference applies complex step in NumPy to the source of the dynamics, which is all that it shares with a backend.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numpy_stages import NumpyStages
 
 KNOTS = 4
-"""Knots of each phase at which derivatives are compared, evenly spaced: a reference at all knots of a humanoid takes minutes."""
+"""Number of evenly spaced knots per phase to compare; the reference at all knots of a humanoid takes minutes."""
 
 
 def derivative_error(evaluator: StageEvaluator, reference: OCP, xs: Array, us: Array) -> float:
-    """The largest error of A = dx_next/dx and B = dx_next/du along xs (N + 1, nx), us (N, nu), at :data:`KNOTS` of each phase.
+    """Return the largest error of A = dx_next/dx and B = dx_next/du along xs (N + 1, nx), us (N, nu), at KNOTS knots per phase.
 
-    evaluator: of the problem with its own backend and engine. reference: the same problem by :data:`REFERENCE` in NumPy. An error
-    is relative to the largest entry of its block at its knot.
+    evaluator: linearizes the problem with its backend and engine. reference: the problem with derivatives of :data:`REFERENCE` in
+    NumPy. Errors are relative to the largest entry of the matrix at the same knot.
     """
     with np.errstate(all="ignore"):
         lq, worst = evaluator.expand(xs, us).lq, 0.0

@@ -1,1 +1,1 @@
-"""Configuration files: their schema, and the problem that they describe."""
+"""Configuration files: schema, loading, and the problems that they describe."""

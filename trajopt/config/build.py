@@ -1,4 +1,4 @@
-"""From settings to a task and its solution."""
+"""Build the task of a configuration and solve it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dynamics_backends.protocol import DynamicsBackend, Map
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
 from trajopt.config.config import Backend, Config, read_config
-from trajopt.config.free_time import freed
+from trajopt.config.free_time import with_free_durations
 from trajopt.config.registry import PROBLEMS
 from trajopt.config.task import Refined, Task
 from trajopt.guesses.guesses import resampled_guess
@@ -33,22 +33,22 @@ from trajopt.validation.validation import InvalidProblem, errors_of
 
 
 def backend_factory(settings: Backend) -> Callable[[Map], DynamicsBackend]:
-    """What turns a system into the backend of these settings."""
+    """Return a function that creates the backend of a system with these settings."""
     given: dict[str, Any] = {"step": settings.step, "mode": settings.mode}
     options = {key: value for key, value in given.items() if value is not None} | dict(settings.options)
     return lambda system: make_backend(system, settings.name, engine=settings.engine, **options)
 
 
 def build_task(config: Config) -> Task:
-    """The task of a configuration; what is untidy or left out of its robot's file joins the task's warnings, others pass.
+    """Build the task of a configuration. Warnings about its robot file join the task's warnings; other warnings are re-issued.
 
-    Raises what the problem raises: UnknownName, ValueError, URDFError, MJCFError, FileNotFoundError, ModuleNotFoundError.
+    Raises the errors of the problem: UnknownName, ValueError, URDFError, MJCFError, FileNotFoundError, ModuleNotFoundError.
     """
     with warnings.catch_warnings(record=True) as caught:
         for category in ROBOT_WARNINGS:
             warnings.simplefilter("always", category)
         task = PROBLEMS[config.problem_name].build(config.problem, backend_factory(config.backend))
-        task = freed(task, config.time).with_checks(config.check.replay_tolerance)
+        task = with_free_durations(task, config.time).with_checks(config.check.replay_tolerance)
     untidy = [str(w.message) for w in caught if issubclass(w.category, ROBOT_WARNINGS)]
     for w in caught:
         if not issubclass(w.category, ROBOT_WARNINGS):
@@ -64,15 +64,15 @@ def solve_task(
     *,
     check: bool = True,
 ) -> Solution:
-    """The solution of a task, with the settings in its metadata, resolved.
+    """Solve a task and return its solution, with the resolved settings in its metadata.
 
-    guess: default the task's, from which easier problems lead here (:func:`over_easier`). check: see :func:`trajopt.solve`; of a
-    problem that is solved again, what is returned alone is looked at.
+    guess: default: the guess of the task, improved by its relaxed problems (:func:`over_easier`). check: see
+    :func:`trajopt.solve`; with refinement, only the returned solution is checked.
     """
 
     def last(start: Guess) -> Solution:
         if task.refined is not None:
-            return refined(config, task, start, callback, check=check)
+            return solve_with_refinement(config, task, start, callback, check=check)
         return solve(task.ocp, start, config.solver_options, callback, config.solver_name, check=check)
 
     if guess is None:
@@ -86,7 +86,7 @@ def solve_task(
 
 
 def limits_of(config: Config, task: Task, solution: Solution) -> dict[str, Any]:
-    """The limits that a solution exceeds, of contacts and self-collision too, with the keys of the problem that would keep them."""
+    """Limits that a solution exceeds, including contacts and self-collision, with the problem settings that enforce them."""
     ocp = task.ocp if task.latest is None else task.latest()
     settings = [f.name for f in fields(PROBLEMS[config.problem_name].Settings)]
     broken = [
@@ -98,7 +98,7 @@ def limits_of(config: Config, task: Task, solution: Solution) -> dict[str, Any]:
 
 
 def uncut(solution: Solution) -> Solution:
-    """A solution that was not stopped by Ctrl-C: raises KeyboardInterrupt for what nothing is to be made of."""
+    """Return a solution that was not interrupted. Raises KeyboardInterrupt for one that Ctrl-C stopped."""
     if solution.status.code is StatusCode.INTERRUPTED:
         raise KeyboardInterrupt
     return solution
@@ -113,10 +113,10 @@ def over_easier(
     *,
     check: bool = True,
 ) -> Solution:
-    """What ``last`` finds from where easier problems lead, each solved from the solution of the one before, the first from a guess.
+    """Solve relaxed problems one after the other, then the actual problem by ``last``; each starts from the solution before it.
 
-    How these ended is meta["easier"]: of each its iterations, its status and whether that is a success. After Ctrl-C in one of them
-    its solution is returned, with a status that names it.
+    meta["easier"] lists iterations, status and success of each relaxed problem. If Ctrl-C stops a relaxed problem, its solution
+    is returned, with a status that names it.
     """
     ends: list[dict[str, Any]] = []
     before: list[Solution] = []
@@ -142,7 +142,7 @@ def over_easier(
 
 
 def with_time_before(solution: Solution, before: Sequence[Solution]) -> Solution:
-    """The solution with the seconds of the solves that led to it: in meta["solve_time"], and by phase in meta["times_before"]."""
+    """Add the time of earlier solves to a solution: to meta["solve_time"], and by phase to meta["times_before"]."""
     if not before:
         return solution
     spent, known = [s.time_total for s in before], solution.meta.get("times_before", {})
@@ -151,21 +151,21 @@ def with_time_before(solution: Solution, before: Sequence[Solution]) -> Solution
     return replace(solution, meta={**solution.meta, "solve_time": seconds, "times_before": phases})
 
 
-def refined(
+def solve_with_refinement(
     config: Config, task: Task, start: Guess, callback: Callback | None = None, *, check: bool = True
 ) -> Solution:
-    """The solution of a problem that is solved again until it stands; one that does not stand is no success."""
+    """Solve a problem, with refinement rounds, until a solution is accepted; a solution that is not accepted is no success."""
     assert task.refined is not None  # see Task
     errors = errors_of(task.ocp, start) if check else []
     if errors:
         raise InvalidProblem(errors)
-    options = patient(config.solver_options, task.patience)
+    options = with_iteration_limit(config.solver_options, task.patience)
     limit = getattr(options, "time_limit", None)
     solved = partial(solve_with_margins, callback=callback, solver=config.solver_name)
     problems, looks = dict[int, OCP | None](), list[Refined]()
 
     def answer(again: Again) -> Solution:
-        closer = sharper(near(options), used) if again.sharp else near(options)
+        closer = with_smaller_tolerance(near(options), used) if again.sharp else near(options)
         solution, margined = solved(again.ocp, WarmStart(again.guess, multipliers=again.multipliers), closer)
         problems[id(solution)] = margined
         return solution
@@ -207,13 +207,13 @@ def refined(
 
 
 SHARPER, SHARPEST = 0.01, 1e-8
-"""By this factor a sharper tolerance is smaller, as long as it is larger than this one."""
+"""A sharper tolerance is SHARPER times the tolerance, but not below SHARPEST."""
 
 
-def sharper(options: Any, used: Any = None) -> Any:
-    """The options of a solve that ends nearer to an optimum, and so nearer to its bounds.
+def with_smaller_tolerance(options: Any, used: Any = None) -> Any:
+    """Return options with smaller tolerances, so that the solution is closer to the optimum and to its bounds.
 
-    used: those of the method that ``auto`` chose, which tell what a tolerance is that it leaves to its methods (None).
+    used: options of the method that ``auto`` chose; they give the tolerances that ``options`` leaves open (None).
     """
     known = {f.name for f in fields(options)}.intersection(("gradient_tolerance", "barrier"))
     own = {key: getattr(used if getattr(options, key) is None else options, key, None) for key in known}
@@ -221,8 +221,8 @@ def sharper(options: Any, used: Any = None) -> Any:
     return replace(options, **{key: max(SHARPER * value, min(SHARPEST, value)) for key, value in given.items()})
 
 
-def patient(options: Any, patience: int | None) -> Any:
-    """The options of a solve that ends after so many iterations, unless they have a limit of their own."""
+def with_iteration_limit(options: Any, patience: int | None) -> Any:
+    """Return options with an iteration limit of ``patience``, unless they set a limit other than the default."""
     most = getattr(options, "max_iterations", None)
     if patience is None or most is None or most != type(options)().max_iterations:
         return options
@@ -230,14 +230,14 @@ def patient(options: Any, patience: int | None) -> Any:
 
 
 def make_ready(config: Config, task: Task) -> float:
-    """Compile and load all that a solve of a task will call; see :func:`trajopt.solvers.prepare.make_ready`."""
+    """Compile and load the code that a solve of a task calls; see :func:`trajopt.solvers.prepare.make_ready`."""
     return prepare.make_ready(task.ocp, task.guess, config.solver_options)
 
 
 def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:
-    """A saved solution as a guess, on the task's time grid, and warnings about it.
+    """Return a saved solution as a guess, resampled to the task's time grid, and warnings about it.
 
-    Raises SolutionFileError, ValueError for other sizes.
+    Raises SolutionFileError; ValueError if the sizes differ.
     """
     saved = Solution.load(path)
     guess = resampled_guess(task.ocp, saved)
@@ -250,13 +250,13 @@ def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:
 
 
 def same_robot(task: Task, solution: Solution) -> bool:
-    """True if a solution was found with the robot of a task, as far as both name it."""
+    """True if a solution belongs to the robot of a task, or if one of them does not identify its robot."""
     saved = (solution.meta.get("model") or {}).get("digest")
     return task.ocp.model is None or saved in (None, task.ocp.model.digest)
 
 
 def task_of_solution(solution: Solution) -> tuple[Task | None, tuple[str, ...]]:
-    """The task of a saved solution, built again from the settings in its metadata, or None; and warnings about it."""
+    """Rebuild the task of a saved solution from the settings in its metadata, or None; also return warnings."""
     if "config" not in solution.meta:
         return None, (NO_SETTINGS,)
     try:
@@ -276,4 +276,4 @@ def task_of_solution(solution: Solution) -> tuple[Task | None, tuple[str, ...]]:
 NO_SETTINGS = "the solution contains no settings"
 OTHER_ROBOT = "the robot model has changed since the solution was saved"
 SETTINGS_OF_SOLUTION = "the settings in the solution"
-"""Source of a configuration, for messages."""
+"""Name of a saved solution's settings in messages."""

@@ -1,4 +1,4 @@
-"""Configuration files that packages bring along, found by name from any folder."""
+"""Configuration files bundled with packages, found by name from any folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SUFFIX = ".toml"
 
 
 def bundled_files() -> dict[str, Path]:
-    """Name -> file of the bundled configurations, sorted; of two with one name that of the folder registered first."""
+    """Return the bundled configuration files by name, sorted. Of two with one name, the folder registered first wins."""
     found: dict[str, Path] = {}
     for folder in CONFIG_FOLDERS.values():
         for file in folder.glob(f"*{SUFFIX}"):
@@ -20,12 +20,12 @@ def bundled_files() -> dict[str, Path]:
 
 
 def bundled_names() -> list[str]:
-    """The names of the bundled files, without their suffix."""
+    """Return the names of the bundled files, without suffix."""
     return list(bundled_files())
 
 
 def about(file: Path) -> str:
-    """The comment that heads a configuration file, in one line."""
+    """Return the header comment of a configuration file as one line."""
     words: list[str] = []
     for line in file.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -35,7 +35,7 @@ def about(file: Path) -> str:
 
 
 def config_file(path: Path) -> Path:
-    """The file of a path, or where there is none the bundled file that a bare name stands for.
+    """Return a path if it is a file, else the bundled file of that name.
 
     Raises FileNotFoundError with what resembles the name.
     """

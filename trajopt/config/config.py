@@ -1,14 +1,14 @@
-"""Configuration files: TOML in, checked settings out, every mistake named at once.
+"""Read and check configuration files (TOML). All mistakes are reported in one error.
 
     backend = "analytic"        # or a table: [backend] name, engine, step, mode
     engine = "auto"
-    [problem]                   # name, and the settings of problems/<name>.py; time = "free", see trajopt/config/free_time.py; its
-                                # numbers are for the robot that it names
+    [problem]                   # name, and the settings of problems/<name>.py, for the robot that the file names;
+                                # time = "free", see trajopt/config/free_time.py
     [solver]                    # name, and the fields of its options
     [output]                    # directory, plots, verbosity
     [check]                     # replay_tolerance
-    [replan]                    # how `trajopt replan` runs, see trajopt/config/scenario.py
-    [sweep]                     # what `trajopt sweep` varies
+    [replan]                    # settings of `trajopt replan`, see trajopt/config/scenario.py
+    [sweep]                     # settings of `trajopt sweep`
 
 The known keys are the fields of dataclasses; their types are checked by pydantic models made from these.
 """
@@ -38,24 +38,24 @@ from trajopt.sweeps.variation import LISTS, Variation
 
 MOST_ISSUES = 30
 LARGEST_CONFIG = 4 << 20
-"""Bytes of a configuration file, 4 MiB."""
+"""Maximum size of a configuration file, 4 MiB [bytes]."""
 DEFAULT_SOLVER = "auto"
 DEFAULT_ENGINE = "auto"
 _STEP = f"a positive step of at most {LARGEST_STEP}, with finite differences only"
 TABLES = ("problem", "backend", "engine", "solver", "output", "check", "replan", "sweep")
 REMOVED = {
-    "sized_for": "the numbers of a file are for the robot that it names, and are scaled where --set problem.robot=NAME or --urdf "
-    "names another one; leave it out"
+    "sized_for": "a file's numbers belong to the robot that it names, and are scaled if --set problem.robot=NAME or --urdf "
+    "selects another robot; remove this key"
 }
-"""Keys of problems in earlier versions, with the remedy."""
+"""Keys of problems removed since earlier versions, with the remedy."""
 NAMED = ("backend", "solver")
-"""Tables that may be given as their name alone."""
+"""Tables that may be written as a name alone."""
 ROW = ("problem", "solver", "backend")
-"""Tables of which rows of a study are made: no other key varies anything."""
+"""Tables that a study can vary."""
 
 
 class ConfigError(InputError):
-    """``issues`` holds one sentence for each mistake; the message shows MOST_ISSUES of them."""
+    """A configuration has mistakes. ``issues`` holds one sentence per mistake; the message shows up to MOST_ISSUES."""
 
     def __init__(self, source: str, issues: Sequence[str]) -> None:
         self.issues = list(issues)
@@ -67,9 +67,9 @@ class ConfigError(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class Backend(Checked):
-    """Derivatives. name: derivative method, or a registered backend. engine: "compiled", "numpy", or "auto", the first that works.
-    step: step of finite differences. mode: AD mode of casadi_ad. Defaults of step and mode: those of the method. options: arguments
-    of a registered backend."""
+    """Derivatives. name: derivative method, or a registered backend. engine: "compiled", "numpy", or "auto", the first that is
+    available. step: finite-difference step. mode: AD mode of casadi_ad. Default of step and mode: the method's default. options:
+    arguments of a registered backend."""
 
     name: str = "analytic"
     engine: str = DEFAULT_ENGINE
@@ -106,7 +106,7 @@ class Output(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Check(Checked):
-    """Checks of a solution. replay_tolerance: how far the motion may deviate from the plan when it is replayed on finer dynamics
+    """Checks of a solution. replay_tolerance: maximum deviation from the plan in its replay on finer dynamics
     [rad, m]; default: 0.05 rad and 0.02 m with a fixed base, 0.1 rad and 0.05 m with a floating one."""
 
     replay_tolerance: float | None = None
@@ -147,7 +147,7 @@ class SweepSettings(Checked):
 
 
 def _not_of_a_row(key: str) -> str:
-    """What is wrong with a key that changes no row, empty for others."""
+    """Return the error of a key that a study cannot vary, or "" for a valid key."""
     table = key.partition(".")[0]
     if table in ROW:
         return ""
@@ -155,11 +155,11 @@ def _not_of_a_row(key: str) -> str:
         return "vary backend.engine instead"
     if table not in TABLES:
         return _unknown(table, ROW)
-    return f"varies nothing: rows are made of {', '.join(ROW[:-1])} and {ROW[-1]}; vary one of their keys"
+    return f"does not change the rows of a study: vary keys of {', '.join(ROW[:-1])} or {ROW[-1]}"
 
 
 def _unknown_choice(key: str, variation: Variation) -> str:
-    """What is wrong with names to choose from of which one is not known, empty for others."""
+    """Return the error of a variation that includes an unknown name, or "" for a valid one."""
     from trajopt.solvers.registry import SOLVERS
 
     names: dict[str, Iterable[str]] = {
@@ -173,14 +173,14 @@ def _unknown_choice(key: str, variation: Variation) -> str:
     if key not in names:
         return ""
     if variation.kind not in LISTS:
-        return f"{variation} samples numbers, not names: list the names"
+        return f"{variation} samples numbers, not names: give a list of names"
     known = list(names[key])
     wrong = [name for name in variation.arguments if name not in known]
     return f"expected {_one_of(wrong[0], known)}, got {wrong[0]!r}" if wrong else ""
 
 
 def _flat(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested tables by their dotted keys."""
+    """Yield the values of nested tables by dotted key."""
     for key, value in tables.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{path}{key}.")
@@ -192,8 +192,8 @@ def _flat(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 class Config:
     """Checked settings. problem_name, solver_name: keys of the registries. source: the file, for messages.
 
-    replan, sweep: None where the config has no such table. given: keys of the problem whose values the command line gave. notes:
-    sentences about numbers that were carried over to another robot, that follow from others, or that are rounded.
+    replan, sweep: None if the config has no such table. given: problem keys set on the command line. notes: sentences about
+    numbers that were scaled to another robot, derived from other settings, or rounded.
     """
 
     source: str
@@ -212,11 +212,11 @@ class Config:
 
     @property
     def directory(self) -> Path:
-        """Where results go."""
+        """Output folder."""
         return Path(self.output.directory or Path("out") / Path(self.source).stem)
 
     def with_backend(self, name: str) -> Config:
-        """These settings with another derivative method. Raises ConfigError for an unknown one."""
+        """Return these settings with another derivative method. Raises ConfigError for an unknown one."""
         if name not in METHODS:
             raise ConfigError(self.source, [f"backend: expected {_one_of(name, METHODS)}, got {name!r}"])
         step = self.backend.step if name.endswith("_difference") else None
@@ -225,19 +225,19 @@ class Config:
         return replace(self, backend=replace(self.backend, name=name, step=step, mode=mode, options=options))
 
     def with_engine(self, name: str) -> Config:
-        """These settings on another engine."""
+        """Return these settings with another engine."""
         return replace(self, backend=replace(self.backend, engine=name))
 
     def resolved(self, settings: Mapping[str, Any]) -> Config:
-        """These settings with what those of the problem that were left out came to (:attr:`trajopt.config.task.Task.resolved`)."""
+        """Return these settings with resolved values for omitted problem settings (:attr:`trajopt.config.task.Task.resolved`)."""
         return replace(self, problem=replace(self.problem, **settings))
 
     def _time(self) -> dict[str, Any]:
-        """The keys of free durations, where they are asked for."""
+        """Return the keys of free durations if they are enabled."""
         return asdict(self.time) if self.time.time == "free" else {}
 
     def as_dict(self) -> dict[str, Any]:
-        """All settings, defaults included, as plain values."""
+        """Return all settings, including defaults, as plain values."""
         return _plain(
             {
                 "backend": asdict(self.backend),
@@ -254,24 +254,24 @@ class Config:
 def load_config(
     path: str | Path,
     changes: Iterable[str] | Mapping[str, Any] = (),
-    told: Callable[[str], None] = lambda sentence: None,
+    report: Callable[[str], None] = lambda sentence: None,
 ) -> Config:
-    """Read a file, or the bundled one of a bare name; the name of a problem alone stands for its defaults.
+    """Read a configuration file, a bundled file by name, or the defaults of a problem by its name.
 
-    changes: values of other keys, as texts such as "problem.dt=0.02" (TOML) or as values by dotted key; None removes a key. Where
-    they name another solver than the file does, that takes over the file's options that it has. Where they name another robot,
-    numbers of the file are carried over to it, and those of the changes are taken as they are; see :func:`read_config`.
-    told: called with a sentence about each setting of the file that is left out.
+    changes: values by dotted key, or texts such as "problem.dt=0.02" (TOML); None removes a key. If the solver changes, options
+    of the file's solver are carried over where the new solver has them. If the robot changes, numbers of the file are scaled to the
+    new robot; numbers in ``changes`` are not. See :func:`read_config`.
+    report: called with a sentence about each setting of the file that is ignored.
 
-    Raises ConfigError with all mistakes, OSError, and where the robot is another one, what loading both raises.
+    Raises ConfigError with all mistakes, OSError, and loading errors of both robots if the robot changes.
     """
     changes = changes if isinstance(changes, Mapping) else dict(map(parsed_override, changes))
     source, values = read_file(Path(path))
-    return changed_config(values, source, changes, told)
+    return changed_config(values, source, changes, report)
 
 
 def read_file(path: Path) -> tuple[str, dict[str, Any]]:
-    """The name for messages and the values of a file, or of the problem that a bare name stands for."""
+    """Return the source name for messages and the values of a file, or of the defaults of a named problem."""
     try:
         path = config_file(path)
     except FileNotFoundError:
@@ -292,29 +292,29 @@ def changed_config(
     values: dict[str, Any],
     source: str,
     changes: Mapping[str, Any],
-    told: Callable[[str], None] = lambda sentence: None,
+    report: Callable[[str], None] = lambda sentence: None,
 ) -> Config:
-    """The configuration of plain values with changes; see :func:`load_config`. ``values`` are changed too."""
-    _change_solver(values, changes, told)
+    """Apply changes to plain values, in place, and check the result; see :func:`load_config`."""
+    _change_solver(values, changes, report)
     written = deepcopy(values.get("problem"))
-    given = override_problem(values, changes, told)
-    if changes.keys() & {"engine", "backend.engine"}:  # in a file either may be
+    given = override_problem(values, changes, report)
+    if changes.keys() & {"engine", "backend.engine"}:  # a file may use either form
         values.pop("engine", None)
         if isinstance(values.get("backend"), dict):
             values["backend"].pop("engine", None)
     for key, value in changes.items():
         set_value(values, key, value)
-    _place_files(values, Path.absolute)  # so that what is saved finds them from any folder
+    _place_files(values, Path.absolute)  # absolute paths, valid from any working directory
     return read_config(values, source, written=written, given=given)
 
 
 def override_problem(
-    values: dict[str, Any], overrides: Mapping[str, Any], told: Callable[[str], None] = lambda sentence: None
+    values: dict[str, Any], overrides: Mapping[str, Any], report: Callable[[str], None] = lambda sentence: None
 ) -> frozenset[str]:
-    """The keys of the problem that overrides (values by dotted key) give, such as "running.attitude".
+    """Return the problem keys that overrides (values by dotted key) set, such as "running.attitude".
 
-    Of two ways to say one thing, such as a distance and a velocity, what the file says by the other way is removed from ``values``;
-    told: called with a sentence about it.
+    For alternative settings, such as a distance and a velocity, an override removes the file's alternative from ``values``.
+    report: called with a sentence about each removed setting.
     """
     head = "problem."
     given = frozenset(key.removeprefix(head) for key, _ in _flat(overrides) if key.startswith(head))
@@ -326,12 +326,12 @@ def override_problem(
             if given.intersection(keys) and not given.intersection(others):
                 for key in set(others).intersection(table):
                     del table[key]
-                    told(f"problem.{key} of the file is left out: problem.{min(given.intersection(keys))} is given")
+                    report(f"problem.{key} of the file is left out: problem.{min(given.intersection(keys))} is given")
     return given
 
 
-def _change_solver(values: dict[str, Any], changes: Mapping[str, Any], told: Callable[[str], None]) -> None:
-    """The options of the file's solver that the one named by changes takes over; what is no known name is left as it is."""
+def _change_solver(values: dict[str, Any], changes: Mapping[str, Any], report: Callable[[str], None]) -> None:
+    """Carry options of the file's solver over to a solver named in changes. An unknown name is left for later checks."""
     from trajopt.solvers.registry import SOLVERS
 
     wanted, table = deepcopy(values), values.get("solver", {})
@@ -348,11 +348,11 @@ def _change_solver(values: dict[str, Any], changes: Mapping[str, Any], told: Cal
     kept, left = carried_over({key: value for key, value in table.items() if key != "name"}, old, new)
     values["solver"] = {"name": new, **kept}
     if left:
-        told(f"ignored options of {old} that {new} does not have: {', '.join(left)}")
+        report(f"ignored options of {old} that {new} does not have: {', '.join(left)}")
 
 
 def _place_files(values: dict[str, Any], place: Callable[[Path], Path]) -> None:
-    """Replace the paths in a problem (a robot's or a scene's file, folders of packages) by what ``place`` makes of them."""
+    """Replace the paths in a problem (robot file, scene file, package folders) by ``place(path)``, in place."""
     problem = values.get("problem")
     if not isinstance(problem, dict):
         return
@@ -366,7 +366,7 @@ def _place_files(values: dict[str, Any], place: Callable[[Path], Path]) -> None:
 
 
 def _not_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
-    """Line, reason and remedy."""
+    """Return the message for invalid TOML: line, reason and remedy."""
     reason, _, place = str(error).partition(" (at ")
     found = re.match(r"line (\d+)", place)
     line = int(found[1]) if found else max(1, len(text.splitlines()))
@@ -375,9 +375,9 @@ def _not_toml(text: str, error: tomllib.TOMLDecodeError) -> str:
 
 
 def parsed_override(override: str) -> tuple[str, Any]:
-    """The dotted key and the value of "a.b=value", in TOML; a text that is no TOML value is taken as it stands.
+    """Parse "a.b=value" into a dotted key and a TOML value; text that is not valid TOML becomes a string.
 
-    Raises ConfigError for another form.
+    Raises ConfigError if the text is not of the form key=value.
     """
     key, equals, text = override.partition("=")
     *tables, last = (part.strip() for part in key.split("."))
@@ -391,7 +391,7 @@ def parsed_override(override: str) -> tuple[str, Any]:
 
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set the value at a dotted key; None removes it. Raises ConfigError where a part of it is no table."""
+    """Set the value at a dotted key; None removes it. Raises ConfigError if a parent of the key is not a table."""
     *tables, last = key.split(".")
     at = values
     for table in tables:
@@ -415,13 +415,13 @@ def read_config(
     written: Mapping[str, Any] | None = None,
     given: frozenset[str] = frozenset(),
 ) -> Config:
-    """Check plain values.
+    """Check plain values and return the configuration.
 
-    written: the table of the problem as it was written, for the robot that it names. Where ``values`` name another robot, numbers
-    that depend on its size are carried over, except those at the keys in ``given``, which were chosen for the other robot. Without
-    ``written`` all numbers are taken as they are.
+    written: the problem table before changes, with the robot that its numbers belong to. If ``values`` name another robot,
+    size-dependent numbers are scaled to it, except those at the keys in ``given``, which were chosen for the new robot. Without
+    ``written`` no number is scaled.
 
-    Raises ConfigError with all mistakes, and where numbers are carried over, what loading both robots raises.
+    Raises ConfigError with all mistakes, and loading errors of both robots if numbers are scaled.
     """
     issues = [_unknown(key, TABLES) for key in values if key not in TABLES]
     problem_name, problem, time = _problem(values.get("problem"), issues)
@@ -434,9 +434,9 @@ def read_config(
     notes: tuple[str, ...] = ()
     if not issues and isinstance(written, Mapping):
         problem, notes = _carried_over(problem, written, given, issues)
-    if not issues and hasattr(problem, "lasting"):
-        problem, lasting = problem.lasting(None if replan is None else replan.duration)
-        notes = (*notes, *lasting)
+    if not issues and hasattr(problem, "with_run_duration"):
+        problem, run_notes = problem.with_run_duration(None if replan is None else replan.duration)
+        notes = (*notes, *run_notes)
     if issues:
         raise ConfigError(source, issues)
     if replan is not None:
@@ -451,7 +451,7 @@ def read_config(
 def _carried_over(
     problem: Any, written: Mapping[str, Any], given: frozenset[str], issues: list[str]
 ) -> tuple[Any, tuple[str, ...]]:
-    """The settings of a problem for the robot that they name, and sentences about what was carried over to it."""
+    """Return the problem settings scaled to the robot that they name, and sentences about the scaled numbers."""
     if not hasattr(problem, "carried_over"):
         return problem, ()
     kind = problem.robot_settings()
@@ -459,7 +459,7 @@ def _carried_over(
     reference = read_table(kind, robot, "problem", issues)
     if reference is None or reference.robot == problem.robot:
         return problem, ()
-    with warnings.catch_warnings():  # of the robot's file; building the task repeats them
+    with warnings.catch_warnings():  # building the task repeats the warnings of the robot's file
         for category in ROBOT_WARNINGS:
             warnings.simplefilter("ignore", category)
         try:
@@ -476,7 +476,7 @@ def _replan(table: Any, issues: list[str]) -> Any:
 
 
 def _backend_table(values: Mapping[str, Any], issues: list[str]) -> Any:
-    """The table [backend] from both of its forms."""
+    """Return the table [backend] from either form: a name, or a table."""
     backend = values.get("backend", {})
     table = {"name": backend} if isinstance(backend, str) else backend
     if "engine" not in values or not isinstance(table, Mapping):
@@ -504,7 +504,7 @@ def _problem(table: Any, issues: list[str]) -> tuple[str, Any, TimeSettings]:
     except UnknownName as error:
         issues.append(f"problem.name: {error}")
         return "", None, none
-    issues.extend(f"problem.{key}: no key any more: {REMOVED[key]}" for key in rest if key in REMOVED)
+    issues.extend(f"problem.{key}: removed: {REMOVED[key]}" for key in rest if key in REMOVED)
     rest = {k: v for k, v in rest.items() if k not in REMOVED}
     own = {f.name for f in fields(Settings)}
     timed = {key: rest.pop(key) for key in TIME_KEYS if key in rest and key not in own}
@@ -545,7 +545,7 @@ def _one_of(name: object, known: Iterable[str]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Without None, tuples as lists."""
+    """Convert to plain values: drop None, turn tuples into lists."""
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items() if v is not None}
     return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value

@@ -1,4 +1,4 @@
-"""Docstrings as they explain names: "horizon: number of time steps. dt: their length [s]."."""
+"""Parse the explanations of names in docstrings: "horizon: number of time steps. dt: their length [s]."."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """What a docstring says of some names: "horizon, dt: the time grid." """
+    """Explanation of one or more names in a docstring, for example "horizon, dt: the time grid."."""
 
     names: tuple[str, ...]
     text: str
 
 
 def paragraphs(text: str) -> list[str]:
-    """The blocks of a docstring that blank lines separate, without its common indentation."""
+    """Split a docstring at blank lines into paragraphs, without common indentation."""
     return [block.strip("\n") for block in re.split(r"\n\s*\n", inspect.cleandoc(text)) if block.strip()]
 
 
 def entries(paragraph: str, names: Collection[str]) -> tuple[str, list[Entry]]:
-    """What stands before the first explained name, and the explanations of names among ``names``."""
+    """Split a paragraph into the prose before the first explained name, and the explanations of ``names``."""
     prose = " ".join(line.strip() for line in paragraph.splitlines())
     if not names:
         return prose, []
@@ -40,7 +40,7 @@ def entries(paragraph: str, names: Collection[str]) -> tuple[str, list[Entry]]:
 
 
 def meaning_of(kind: type, name: str, names: Collection[str]) -> str:
-    """What the docstrings of a class and of its bases say of a name; "" where none does."""
+    """Return the explanation of a name in the docstrings of a class and its bases, or ""."""
     for owner in kind.__mro__:
         for block in paragraphs(owner.__dict__.get("__doc__") or ""):
             for entry in entries(block, names)[1]:

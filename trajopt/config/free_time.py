@@ -1,6 +1,6 @@
-"""Any problem with free durations: the keys ``time``, ``durations`` and ``time_weight`` of the table [problem].
+"""Free durations for any problem: the keys ``time``, ``durations`` and ``time_weight`` of the table [problem].
 
-The task becomes that of :func:`trajopt.free_time`; what it tells about its motion it tells of the problem that it was.
+The problem becomes that of :func:`trajopt.free_time`; the reports of the task still refer to the original problem.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ class TimeSettings(Checked):
 TIME_KEYS = tuple(f.name for f in fields(TimeSettings))
 
 
-def freed(task: Task, settings: TimeSettings) -> Task:
-    """The task with free durations, if the settings say so.
+def with_free_durations(task: Task, settings: TimeSettings) -> Task:
+    """Return the task with free durations if the settings enable them, else the task unchanged.
 
-    Raises ValueError for what free_time refuses, for a task that is solved again until it stands, and for a price of the time of
-    one that has its own.
+    Raises ValueError for settings that free_time rejects, for a task with refinement, and for a time weight if the task has its
+    own keys for durations.
     """
     if settings.time == "fixed":
         return task
-    if task.clock is not no_clock and settings.durations is None:  # free as it is
+    if task.clock is not no_clock and settings.durations is None:  # the task already has free durations
         if settings.time_weight == TimeSettings.time_weight:
             return task
-        own = f"use problem.{task.time_key}" if task.time_key else "use those"
+        own = f"use problem.{task.time_key}" if task.time_key else "use these keys"
         raise ValueError(f"problem.time_weight: this problem has its own keys for durations; {own}")
     if task.clock is not no_clock or task.refined is not None or task.following is not None:
         raise ValueError(
-            "problem.time: this problem has its own keys for durations; use those, and remove problem.durations"
+            "problem.time: this problem has its own keys for durations; use these keys, and remove problem.durations"
         )
     try:
         free = free_time(task.ocp, settings.durations, settings.time_weight)
@@ -84,16 +84,16 @@ def freed(task: Task, settings: TimeSettings) -> Task:
 
 
 def _contact_limits(free: FreeTime, task: Task, nx: int, nu: int, xs: Array, us: Array) -> list[LimitViolation]:
-    """Those of the given problem, at the knots and times [s] of the one with free durations."""
+    """Return the contact violations of the original problem, at the knots and times [s] of the problem with free durations."""
     times, found = free.times(xs), task.contact_limits(xs[1:, :nx], us[1:, :nu])
     return [b._replace(knot=b.knot + 1, time=float(times[b.knot + 1])) for b in found]
 
 
 def _outcome(free: FreeTime, outcome: Callable[[Array], list[str]], nx: int, x: Array) -> list[str]:
-    return [_told(free, x[nx:]), *outcome(x[:nx])]
+    return [_durations_text(free, x[nx:]), *outcome(x[:nx])]
 
 
-def _told(free: FreeTime, durations: Array) -> str:
-    """Duration of each phase, beside the planned one; :mod:`trajopt.validation.durations` reports those at their bounds."""
+def _durations_text(free: FreeTime, durations: Array) -> str:
+    """Return the duration of each phase with its planned duration; :mod:`trajopt.validation.durations` reports active bounds."""
     rows = zip(free.names, durations, free.nominal, strict=True)
     return ", ".join(f"{name} {T:.3f} s (planned {T0:.3f})" for name, T, T0 in rows)

@@ -1,6 +1,6 @@
-"""The keys of a configuration file by its tables, from the dataclasses that check it: type, default, meaning.
+"""List the keys of each configuration table: type, default and meaning.
 
-The meaning of a key is what the docstring of its dataclass says of it, its type the one that the schema checks.
+Types and defaults come from the dataclasses that check the tables, meanings from their docstrings.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _default(f: Field) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a configuration file has it; "see below" for a table."""
+    """Format a value as in a configuration file; "see below" for a table."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -63,7 +63,7 @@ def shown(value: Any) -> str:
 
 
 def within(table: Table) -> Iterator[Table]:
-    """The table and those inside it; what is inside a kind that was there before is left out."""
+    """Yield the table and its nested tables. Nested tables of a repeated dataclass are listed once."""
     seen: set[Any] = set()
     waiting = [table]
     while waiting:
@@ -78,7 +78,7 @@ def within(table: Table) -> Iterator[Table]:
 
 
 def chapters() -> dict[str, tuple[str, list[Table]]]:
-    """File -> title and tables."""
+    """Return the title and the tables of each documentation file, by file name."""
     from trajopt.config.scenario import Settings as Replan
     from trajopt.solvers.registry import SOLVERS
 
@@ -102,11 +102,11 @@ def chapters() -> dict[str, tuple[str, list[Table]]]:
 
 
 OTHERS = ("backend", "output", "check", "time", "replan", "sweep")
-"""Names of tables beside those of problems and solvers."""
+"""Names of tables other than those of problems and solvers."""
 
 
 def tables_of(name: str) -> list[Table]:
-    """The tables of a problem, of a solver, or of one of :data:`OTHERS`. Raises UnknownName, with the nearest names."""
+    """Return the tables of a problem, of a solver, or of an entry of :data:`OTHERS`. Raises UnknownName, with similar names."""
     from trajopt.config.scenario import Settings as Replan
     from trajopt.solvers.registry import SOLVERS
 

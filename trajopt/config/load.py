@@ -1,4 +1,4 @@
-"""A problem by the name of a bundled task, from a file or from a saved solution, with what a solve needs."""
+"""Load a problem with its solver settings: by name, from a configuration file, or from a saved solution."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from trajopt.step.other_backend import BackendChoice
 
 @dataclass(frozen=True)
 class LoadedProblem:
-    """An optimal control problem with its guess, its solver, and the settings that it was made from.
+    """An optimal control problem with its guess, its solver and its settings.
 
-    config: all settings. task: the problem with the facts that reports and pictures of it use, such as ``task.feet``.
+    config: all settings. task: the problem with the data that reports and plots use, such as ``task.feet``.
     """
 
     config: Config
@@ -45,10 +45,10 @@ class LoadedProblem:
 
     @classmethod
     def of(cls, config: Config) -> LoadedProblem:
-        """The problem of a configuration.
+        """Build the problem of a configuration.
 
-        Raises UnknownName, ValueError, URDFError, MJCFError, FileNotFoundError, ModuleNotFoundError for settings that fit no robot
-        or no backend.
+        Raises UnknownName, ValueError, URDFError, MJCFError, FileNotFoundError, ModuleNotFoundError for settings that do not match
+        the robot or the backend.
         """
         return cls(config, build_task(config))
 
@@ -97,7 +97,7 @@ class LoadedProblem:
         return config_variants(self.config, backends, solvers, hessians, options, guess)
 
     def starting_at(self, guess: Guess) -> LoadedProblem:
-        """The same problem with another guess, without the relaxed problems that are solved before it."""
+        """Return the problem with another guess and without its relaxed problems."""
         return replace(self, task=replace(self.task, initial=guess, easier=()))
 
     def solve(
@@ -108,14 +108,14 @@ class LoadedProblem:
         report: bool = True,
         check: bool = True,
     ) -> Solution:
-        """Solve the problem as the command ``trajopt solve`` does, with continuation and refinement where the task has them.
+        """Solve the problem as ``trajopt solve`` does, including continuation and refinement if the task has them.
 
         guess: states (N + 1, nx) and controls (N, nu); default: that of the task. callback: called with an
-        :class:`~trajopt.IterationRecord` after each iteration. report: print the table of iterations that ``output.verbosity``
-        asks for and the report of the solution, warnings on the error stream. check: see :func:`trajopt.solve`.
+        :class:`~trajopt.IterationRecord` after each iteration. report: print the iteration table (see ``output.verbosity``) and the
+        solution report, with warnings on stderr. check: see :func:`trajopt.solve`.
 
-        Returns the solution with the settings in meta["config"], so that :func:`load_problem` rebuilds its problem. Raises
-        InvalidProblem as :func:`trajopt.solve` does; a solve that does not converge is no exception.
+        Returns the solution with the settings in meta["config"], from which :func:`load_problem` rebuilds the problem. Raises
+        InvalidProblem as :func:`trajopt.solve` does. A solve that does not converge raises no exception.
         """
         callbacks = [] if callback is None else [callback]
         if report and self.config.output.verbosity:
@@ -138,14 +138,14 @@ class LoadedProblem:
 def load_problem(name: str | Path | Solution, **changes: Any) -> LoadedProblem:
     """Load a problem: a bundled task or problem by name, a configuration file, or the problem of a saved solution.
 
-    name: one of :func:`tasks`, the path of a TOML file, or a solution that ``trajopt solve`` or :meth:`LoadedProblem.solve`
-    found. changes: other settings of the problem by name, and other tables of the configuration: ``solver="ipm"``,
+    name: one of :func:`tasks`, the path of a TOML file, or a solution of ``trajopt solve`` or :meth:`LoadedProblem.solve`.
+    changes: settings of the problem by name, and tables of the configuration: ``solver="ipm"``,
     ``backend="complex_step"``, ``engine="numpy"``, or with options ``solver={"name": "ipm", "max_iterations": 50}``. A mapping
-    changes the keys that it names; None restores a default. Units are those of ``help(to.tasks()[name])``.
+    changes only the keys that it contains; None restores a default. Units are those of ``help(to.tasks()[name])``.
 
-    Raises TypeError for a name of another kind; FileNotFoundError for an unknown one, with similar names; ConfigError with all
-    mistakes in the settings; what the robot's file and the problem raise: UnknownName, ValueError, URDFError, MJCFError,
-    ModuleNotFoundError. Warns of settings that are likely to be mistakes.
+    Raises TypeError for a name of another type; FileNotFoundError for an unknown name, with similar names; ConfigError with all
+    mistakes in the settings; UnknownName, ValueError, URDFError, MJCFError or ModuleNotFoundError for an invalid robot file or
+    problem. Warns about settings that are likely to be mistakes.
 
     >>> import trajopt as to
     >>> problem = to.load_problem("cart_pole_swing_up", horizon=75, solver="slq")
@@ -165,7 +165,7 @@ def load_problem(name: str | Path | Solution, **changes: Any) -> LoadedProblem:
 
 
 def _of_solution(solution: Solution, changes: Mapping[str, Any]) -> LoadedProblem:
-    """The problem of a saved solution. Raises ValueError for a solution without settings."""
+    """Rebuild the problem of a saved solution. Raises ValueError for a solution without settings."""
     if "config" not in solution.meta:
         raise ValueError(f"{NO_SETTINGS}; solve with `trajopt solve` or LoadedProblem.solve")
     config = changed_config(deepcopy(solution.meta["config"]), SETTINGS_OF_SOLUTION, changes, _warn)
@@ -176,7 +176,7 @@ def _of_solution(solution: Solution, changes: Mapping[str, Any]) -> LoadedProble
 
 
 def _warn(sentence: str) -> None:
-    """Warn at the line of the script that loads the problem."""
+    """Issue a warning attributed to the calling script's line."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("trajopt."):
         level, frame = level + 1, frame.f_back
@@ -184,7 +184,7 @@ def _warn(sentence: str) -> None:
 
 
 def _by_key(changes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The values of changes by their dotted keys; what is no table of a configuration is a setting of the problem."""
+    """Yield changes by dotted key. A name that is not a configuration table is a setting of the problem."""
     for name, value in changes.items():
         yield from _flat(name if name.partition(".")[0] in TABLES else f"problem.{name}", _plain(value))
 
@@ -200,7 +200,7 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as a TOML file has it: arrays and tuples as lists, dataclasses as tables, paths as texts."""
+    """Convert a value to TOML types: arrays and tuples to lists, dataclasses to tables, paths to strings."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):

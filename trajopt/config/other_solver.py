@@ -1,4 +1,4 @@
-"""Another solver in the place of a configuration's: which of the options stay."""
+"""Carry solver options over to another solver."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from trajopt.solvers.registry import SOLVERS
 
 
 def carried_over(options: Mapping[str, Any], old: str, new: str) -> tuple[dict[str, Any], list[str]]:
-    """The options of one solver that another one takes over, and the names of those that it cannot have.
+    """Split the options of one solver into those that another solver takes over, and the names of the rest.
 
-    Taken over are those that differ from their defaults, where the other has them too and accepts them, but for those that one of
-    the names stands for. What the old one does not have itself is left to it: that is a mistake.
+    An option is taken over if it differs from its default and the new solver accepts it. Options that either solver name fixes
+    are dropped. Options unknown to the old solver are passed on, so that the new solver reports them as mistakes.
     """
     (_, Old, own), (_, New, preset) = SOLVERS[old], SOLVERS[new]
     known, defaults = {f.name for f in fields(New)}, Old()

@@ -1,4 +1,4 @@
-"""Problems by name, and the folders of configuration files; packages register both by entry points."""
+"""Registries of problems and of folders of configuration files; packages extend both by entry points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trajopt.config.task import Task
 
 
 class Problem(NamedTuple):
-    """Settings is a frozen dataclass; build(settings, backend) returns a Task. summary: first paragraph of its documentation."""
+    """A registered problem. Settings: frozen dataclass. build(settings, backend): returns a Task. summary: docstring's start."""
 
     Settings: Any
     build: Callable[..., Task]
@@ -20,7 +20,7 @@ class Problem(NamedTuple):
 
 
 def _problem(name: str, given: Any) -> Problem:
-    """The problem of a module, or of anything else with Settings and build. Raises TypeError for other things."""
+    """Return the problem of a module, class or object with Settings and build. Raises TypeError if they are missing."""
     kind, build = getattr(given, "Settings", None), getattr(given, "build", None)
     if not (isinstance(kind, type) and is_dataclass(kind) and callable(build)):
         raise TypeError(
@@ -30,7 +30,7 @@ def _problem(name: str, given: Any) -> Problem:
 
 
 def _folder(name: str, given: Any) -> Path:
-    """The folder of a package. Raises TypeError for what is none."""
+    """Return the folder of a package. Raises TypeError if the argument is not a package."""
     places = list(getattr(given, "__path__", ()))
     if not places:
         raise TypeError(f"expected a package whose folder contains configuration files, got {given!r}")
@@ -38,9 +38,9 @@ def _folder(name: str, given: Any) -> Path:
 
 
 PROBLEMS: Registry[Problem] = Registry("problem", "problems", checked=_problem)
-"""The problems; an entry point names a module with ``Settings`` and ``build``."""
+"""Registered problems; an entry point names a module with ``Settings`` and ``build``."""
 CONFIG_FOLDERS: Registry[Path] = Registry("folder of configurations", "configs", checked=_folder)
-"""The folders of configuration files; an entry point names a package whose folder contains them."""
+"""Registered folders of configuration files; an entry point names the package that contains them."""
 
 
 def register_problem(name: str, problem: Any) -> None:

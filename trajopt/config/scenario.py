@@ -1,6 +1,6 @@
-"""Settings of the table [replan]: replanning runs of any task, with plant, sensor, moving objects and faults.
+"""Settings of the table [replan]: plant, sensor, moving objects and faults of a replanning run of any task.
 
-The solver is configured elsewhere.
+The solver is configured in [solver].
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from trajopt.step.sensitivities import MOST_SUBSTEPS
 
 Window = tuple[float, float]
 CONTACT_FRICTION = 0.7
-"""Coefficient of friction of MuJoCo's ground, where none is given."""
+"""Default friction coefficient of the ground in MuJoCo."""
 QUICKEST = 1e4
-"""Largest speed of a wandering point, in half sizes of its box per second."""
+"""Maximum speed of a wandering point, in half sizes of its box per second."""
 MOST_TICKS = 10_000_000
-"""Ticks of a run; the log of more does not fit into the memory of most machines."""
+"""Maximum number of ticks of a run; longer logs exceed the memory of most machines."""
 
 
 def _windows(value: tuple[Window, ...]) -> tuple[bool, str]:
@@ -64,7 +64,7 @@ class PlantSettings(Checked):
         return {
             "slope": (
                 abs(self.slope) < 0.5 * np.pi and (mujoco or not self.slope),
-                "an angle below a right one, and 0 with kind = 'own', which has no ground of its own",
+                "an angle below a right one, and 0 with kind = 'own', which models no ground",
             ),
             "boxes": (
                 all(min(b[2:]) > 0 for b in self.boxes) and (mujoco or not self.boxes),
@@ -79,7 +79,7 @@ class PlantSettings(Checked):
             "friction_velocity": positive(self.friction_velocity),
             "contact_friction": (
                 0 <= self.contact_friction < np.inf and (mujoco or self.contact_friction == CONTACT_FRICTION),
-                "a finite number of at least 0; leave it out with kind = 'own', whose ground is that of the plan",
+                "a finite number of at least 0; remove it with kind = 'own', which uses the ground of the plan",
             ),
             "pushes": (
                 all(len(p) == width and p[1] > 0 for p in self.pushes),
@@ -173,7 +173,7 @@ class MotionSettings(Checked):
         }
 
     def motion(self, seed: int) -> Callable[[float], Array]:
-        """The position (n,) as a function of t [s]; random places are those of the seed."""
+        """Return the position (n,) as a function of t [s]. The seed determines random positions."""
         if not self.wander:
             return self.at
         wandering, center = (
@@ -183,14 +183,14 @@ class MotionSettings(Checked):
         return lambda t: self.at(t) + wandering(t) - center
 
     def at(self, t: float) -> Array:
-        """The position (n,) at t [s], without wandering."""
+        """Return the position (n,) at t [s], without wandering."""
         angle = 2.0 * np.pi * np.array(self.frequency) * t + np.array(self.phase)
         jumped = sum((np.array(jump[1:]) for jump in self.jumps if jump[0] <= t), np.zeros(len(self.center)))
         return np.array(self.center) + np.array(self.amplitude) * np.sin(angle) + jumped
 
 
 def _moves(motion: MotionSettings) -> tuple[bool, str]:
-    """The check of a motion, which needs the name of what it moves."""
+    """Check that a motion other than the default names the term that it moves."""
     return bool(
         motion.term
     ) or motion == MotionSettings(), "its term, the name of the cost terms or constraints that it moves"
@@ -271,7 +271,7 @@ class Settings(Checked):
 
     @property
     def timing(self) -> Timing:
-        """The times of the loop."""
+        """Timing of the control loop."""
         return Timing(
             tick=self.tick,
             period=self.period,
@@ -283,7 +283,7 @@ class Settings(Checked):
 
 
 def rounding(settings: Settings) -> list[str]:
-    """Sentences about times that the ticks of a run round."""
+    """Return sentences about times that are rounded to whole ticks."""
     tick, found = settings.tick, []
     ticks = settings.duration / tick
     if abs(ticks - round(ticks)) * tick > SAME_TIME:
@@ -294,18 +294,18 @@ def rounding(settings: Settings) -> list[str]:
         ticks = getattr(settings, key) / tick
         if abs(ticks - round(ticks)) * tick > SAME_TIME:
             found.append(
-                f"replan.{key} = {getattr(settings, key):g} s is no multiple of the tick, {tick:g} s: {what} from the next tick on"
+                f"replan.{key} = {getattr(settings, key):g} s is not a multiple of the tick, {tick:g} s: {what} at the next tick"
             )
     return found
 
 
 def planned(task: Task, settings: Settings) -> OCP:
-    """The problem that plans are made with."""
+    """Return the problem used for planning, without control bounds if the settings disable them."""
     return task.ocp if settings.bounds else replace(task.ocp, u_lower=None, u_upper=None)
 
 
 def horizon_of(task: Task, settings: Settings) -> Horizon:
-    """Problem to solve at a given time."""
+    """Return the horizon of a replanning run, which yields the problem to solve at each time."""
     ocp = planned(task, settings)
     if settings.horizon == "regridded":
         return ResampledHorizon(ocp, settings.least)
@@ -315,7 +315,7 @@ def horizon_of(task: Task, settings: Settings) -> Horizon:
 
 
 def objects_of(settings: Settings) -> list[MovingObject]:
-    """What moves."""
+    """Return the moving objects of a run: the goal and the obstacle, if they move."""
     moving = [motion for motion in (settings.goal, settings.obstacle) if motion.term]
     return [_object(motion, settings.seed + 1 + i) for i, motion in enumerate(moving)]
 
@@ -326,10 +326,12 @@ def _object(m: MotionSettings, seed: int) -> MovingObject:
 
 
 def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
-    """Measurement of the state."""
+    """Return the sensor that measures the state."""
     s, ndx = settings.sensor, ocp.manifold.ndx
     n = ndx // 2 if ocp.model is None else ocp.model.nv
-    noise = np.repeat([s.position_noise, s.velocity_noise, 0.0], [n, n, ndx - 2 * n])  # a path parameter is known
+    noise = np.repeat(
+        [s.position_noise, s.velocity_noise, 0.0], [n, n, ndx - 2 * n]
+    )  # path parameters are known exactly
     return Sensor(
         ocp.manifold,
         s.period,
@@ -342,19 +344,19 @@ def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
 
 
 def path_of(task: Task, xs: Array) -> Array | None:
-    """The path (M, 3) [m] of the task's frame; None where it has none."""
+    """Return the path (M, 3) [m] of the task's frame, or None if the task has no frame."""
     model = task.ocp.model
     return None if model is None or task.frame is None else position_of(model, task.frame, xs[:, : model.nq])
 
 
 def contour_error(task: Task, xs: Array) -> Array | None:
-    """The distance (M,) [m] of the task's frame from the point of its contour at states (M, nx); None where it has none."""
+    """Return the distance (M,) [m] of the task's frame from its contour at states (M, nx), or None without a contour."""
     path = path_of(task, xs)
     return None if path is None or task.contour is None else np.linalg.norm(path - task.contour.at(xs), axis=1)
 
 
 def clearances_of(task: Task, xs: Array, objects: Mapping[str, Array]) -> dict[str, Array]:
-    """By name: how far (M,) [m] the robot, or the nearest of the task's points, is from each object (M, 3) at states (M, nx)."""
+    """Return the distance (M,) [m] of the robot, or of its nearest link point, from each object (M, 3), by name."""
     model = task.ocp.model
     if task.clearance is not None:
         return {name: task.clearance(xs, p) for name, p in objects.items() if p.shape[1] == 3}

@@ -23,9 +23,9 @@ _PLURALS = {int: "integers", float: "numbers", str: "strings"}
 
 
 def read_table(kind: Any, table: Any, path: str, issues: list[str], extra_known: tuple[str, ...] = ()) -> Any:
-    """A dataclass ``kind`` from a table; None after a mistake, which is added to ``issues``.
+    """Read a table into the dataclass ``kind``. Returns None after a mistake, which is appended to ``issues``.
 
-    extra_known: keys of the table that are read elsewhere, suggested for misspelled ones too.
+    extra_known: keys of the table that other code reads; also suggested for misspelled keys.
     """
     if not isinstance(table, Mapping):
         issues.append(f"{path}: expected a table, got {quoted(table)}")
@@ -38,7 +38,7 @@ def read_table(kind: Any, table: Any, path: str, issues: list[str], extra_known:
 
 
 def _construct(kind: Any, table: Mapping[str, Any], path: str, issues: list[str]) -> Any:
-    """The dataclass, tables within it first; its own checks of the values are reported under the table's path."""
+    """Construct the dataclass, nested tables first. Errors of its own checks are reported under the table's path."""
     before = len(issues)
     hints = {k: table_kind(t) for k, t in get_type_hints(kind).items() if k in table}
     nested = {k: t for k, t in hints.items() if t is not None}
@@ -55,7 +55,7 @@ def _construct(kind: Any, table: Mapping[str, Any], path: str, issues: list[str]
 
 
 def _within(kind: Any, value: Any, path: str, issues: list[str]) -> Any:
-    """The dataclass of a table, or those of a list of tables."""
+    """Construct the dataclass of a nested table, or a tuple of dataclasses for a list of tables."""
     if isinstance(value, tuple):
         return tuple(_construct(kind, v, f"{path}[{i}]", issues) for i, v in enumerate(value))
     return _construct(kind, value, path, issues)
@@ -63,7 +63,7 @@ def _within(kind: Any, value: Any, path: str, issues: list[str]) -> Any:
 
 def _type_issues(kind: Any, table: Mapping[str, Any], path: str, extra_known: tuple[str, ...]) -> list[str]:
     if fits(kind, table):
-        return []  # pydantic, which tells what is wrong, takes longer to load than many a problem to solve
+        return []  # skip pydantic: importing it takes longer than many solves
     from pydantic import ValidationError
 
     try:
@@ -72,13 +72,13 @@ def _type_issues(kind: Any, table: Mapping[str, Any], path: str, extra_known: tu
         found = [_issue(kind, table, path, e["loc"], e["type"], extra_known) for e in error.errors()]
         heads = {issue.partition(":")[0] for issue in found}
         within = {head for head in heads if any(other.startswith((f"{head}.", f"{head}[")) for other in heads)}
-        # a union reports one mistake once for each of its members; the place nearest to it tells most
+        # a union reports a mistake once per member; keep the innermost location only
         return list(dict.fromkeys(issue for issue in found if issue.partition(":")[0] not in within))
     return []
 
 
 def fits(hint: Any, value: Any) -> bool:
-    """True if a value is certainly of a type, in the strict sense of :func:`schema_of`; where in doubt, not."""
+    """True if a value certainly has a type, strictly as in :func:`schema_of`; False in doubt."""
     origin, arguments = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         hints: Mapping[str, Any] = get_type_hints(hint)
@@ -122,12 +122,12 @@ def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known
 
 
 def _is_member(part: Any, inner: Any) -> bool:
-    """True if a part of a location names the member of a union."""
+    """True if a part of an error location names a member of a union."""
     return inner is not None and isinstance(part, str) and (part == inner.__name__ or part.startswith("tuple["))
 
 
 def table_kind(hint: Any) -> Any:
-    """The dataclass that a value of this type is read into: if it is one, or one or nothing, or a list of some."""
+    """Return the dataclass in a type hint (plain, optional, or in a tuple), or None."""
     if get_origin(hint) in (Union, types.UnionType):
         found = [a for a in get_args(hint) if is_dataclass(a)]
         return found[0] if found else None
@@ -148,7 +148,7 @@ def _shown(value: Any) -> str:
 
 @cache
 def schema_of(kind: Any) -> type[BaseModel]:
-    """The pydantic model of a dataclass: strict types, no other keys."""
+    """Return the pydantic model of a dataclass, with strict types and no extra keys."""
     from pydantic import ConfigDict, create_model
 
     hints = get_type_hints(kind)
@@ -171,7 +171,7 @@ def _default(f: Any) -> Any:
 
 
 def describe(hint: Any) -> str:
-    """A type in words."""
+    """Describe a type in words, singular."""
     origin, arguments = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         return "a table"
@@ -190,7 +190,7 @@ def describe(hint: Any) -> str:
 
 
 def _several(hint: Any) -> str:
-    """Values of a type in words."""
+    """Describe the values of a type in words, plural."""
     lists = get_origin(hint) is tuple
     return f"lists of {_several(get_args(hint)[0])}" if lists else _PLURALS.get(hint, "values")
 

@@ -1,4 +1,4 @@
-"""What every problem module offers: settings, checked at construction, and a function from settings to a task.
+"""Interface of a problem module: checked settings, and a function that builds a task from them.
 
 A problem module has a frozen dataclass ``Settings`` and ``build(settings, backend) -> Task``.  ``backend`` turns a
 system into a `DynamicsBackend`; the module knows neither its name nor the solver.
@@ -35,51 +35,51 @@ from trajopt.validation.limit_violations import LimitViolation
 BackendFactory = Callable[[Map], DynamicsBackend]
 Integrator = Literal["semi_implicit_euler", "euler", "rk4"]
 MOST_KNOTS = 100_000
-"""A trajectory of more does not fit into the memory of most machines."""
+"""Maximum number of knots; longer trajectories exceed the memory of most machines."""
 Checks = dict[str, tuple[bool, str]]
-"""key -> (whether its value is acceptable, what is expected)."""
+"""Checks of settings: key -> (True if the value is acceptable, description of acceptable values)."""
 
 
 def at_any_time(ocp: OCP, t: float) -> OCP:
-    """The problem itself."""
+    """Return the problem unchanged, for tasks whose references do not depend on time."""
     return ocp
 
 
 def no_clock(xs: Array) -> None:
-    """The times of the problem are those of the motion."""
+    """Return None: the problem has no free durations, so its knots have fixed times."""
 
 
 def no_contacts(xs: Array, us: Array) -> list[LimitViolation]:
-    """Nothing touches the ground by rigid contacts."""
+    """Return no violations, for tasks without rigid contacts."""
     return []
 
 
 class Nearness(NamedTuple):
-    """How near a motion comes to what it is to stay out of, in sentences. warnings: of what it is inside of, unasked."""
+    """Sentences about the distance from obstacles. warnings: sentences about unintended penetration of a keep-out region."""
 
     sentences: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def nothing_near(xs: Array) -> Nearness:
-    """There is nothing to stay out of."""
+    """Return an empty report, for tasks without obstacles."""
     return Nearness()
 
 
 def no_fall(xs: Array, times: Array) -> Sequence[str]:
-    """No sentence about a fall, for what stands on no legs."""
+    """Return no sentences, for robots that cannot fall."""
     return ()
 
 
 def nothing_missed(xs: Array) -> Sequence[str]:
-    """What was asked for is there."""
+    """Return no sentences: the motion has no goal that it could miss."""
     return ()
 
 
 def missing(
     manifold: Manifold, reference: Array, coordinates: Sequence[str] | None = None
 ) -> Callable[[Array], Sequence[str]]:
-    """The ``missed`` of a task that ends at a state (nx,); see :func:`trajopt.problem.goals.state_goal`."""
+    """Return the ``missed`` of a task with a goal state (nx,); see :func:`trajopt.problem.goals.state_goal`."""
     return partial(_state_missed, state_goal(manifold, reference, coordinates))
 
 
@@ -88,26 +88,26 @@ def _state_missed(goal: Goal, xs: Array) -> Sequence[str]:
 
 
 def no_commands(xs: Array, times: Array) -> Sequence[str]:
-    """No sentence, where no speed and no distance is commanded."""
+    """Return no sentences, for tasks without commanded speeds or distances."""
     return ()
 
 
 def no_outcome(x: Array) -> list[str]:
-    """Say nothing about the final state."""
+    """Return no sentences about the final state."""
     return []
 
 
 class Contour(NamedTuple):
-    """A path to follow. at: its points (M, 3) [m] at states (x, s, ds/dt) (M, nx). tube: how far from it the frame may be [m]."""
+    """A path to follow. at: points (M, 3) [m] at states (x, s, ds/dt) (M, nx). tube: maximum distance of the frame [m]."""
 
     at: Callable[[Array], Array]
     tube: float
 
 
 class Refined(NamedTuple):
-    """What a look at a solution found. good: whether it stands. report: a sentence. ocp, guess: what to solve next, and where from,
-    or None. solution: an earlier one that stands in its place, or None. multipliers: to start the next with. sharp: whether the
-    next is to be solved to a smaller tolerance."""
+    """Result of checking a solution. good: the solution is accepted. report: a sentence. ocp, guess: next problem and guess, or
+    None. solution: an earlier, better solution to return, or None. multipliers: warm start of the next solve. sharp: solve the
+    next problem to a smaller tolerance."""
 
     good: bool
     report: str
@@ -119,7 +119,7 @@ class Refined(NamedTuple):
 
     @property
     def again(self) -> Again | None:
-        """The solve that follows; None where there is none."""
+        """The next solve, or None if no solve follows."""
         if self.ocp is None or self.guess is None:
             return None
         return Again(self.ocp, self.guess, self.multipliers, self.sharp)
@@ -127,31 +127,31 @@ class Refined(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """An optimal control problem with its initial guess and the facts that reports and pictures of it use.
+    """An optimal control problem with its initial guess and the data that reports and plots use.
 
-    initial: the guess, or a function that finds it where that takes a while, such as a simulation.
-    frame: the one whose path is drawn. goal: its goal (3,) in the world [m]. feet: frames that touch the ground.
-    points: those of the links whose distance from obstacles is reported. contour: the path that the frame follows.
-    moved: takes a problem's references to those from a time [s] on; default: they stay. following: of a problem, a new horizon of a
-    run that follows what is measured; or None.
+    initial: the guess, or a function that computes it if that takes long, as a simulation does.
+    frame: frame whose path is drawn. goal: goal (3,) of the frame in the world [m]. feet: frames that touch the ground.
+    points: link points whose distance from obstacles is reported. contour: path that the frame follows.
+    moved: shifts the references of a problem to those from a time [s] on; default: constant references. following: creates
+    the horizon of a replanning run that adapts to measurements; or None.
     warnings: settings that are likely to be mistakes. notes: further sentences for ``trajopt validate``.
-    contact_limits: sentences about contact forces that no ground can give, in states (N + 1, nx) under controls (N, nu).
+    contact_limits: contact forces that the ground cannot provide, at states (N + 1, nx) with controls (N, nu).
     outcome: sentences about a final state (nx,), for example how far from its goal it is.
     commands: sentences about commanded and achieved speeds and distances, from states (M, nx) at times (M,) [s].
     nearness: sentences about the smallest distance of states (N + 1, nx) from obstacles.
-    missed: sentences about what states (N + 1, nx) do not reach, with the reason and the remedy; none where the goal is met.
+    missed: sentences about goals that states (N + 1, nx) miss, with reason and remedy; none if all goals are met.
     fallen: the same about falls, in states (M, nx) at times (M,) [s]. These three become the ``goals`` of the problem.
-    clock: of problems with free durations, the times (N + 1,) [s] of states (N + 1, nx), for pictures; else None.
-    time_key: the setting that weighs such durations, of problems that have one of their own for it.
-    scene: what stands around the robot, for pictures.
-    easier: problems of the same sizes to be solved before this one, each from the solution of the last, the first from the guess.
-    other_guesses: that may lead to other local optima.
-    refined: looks at a solution, of problems that are solved again where their constraints have overlooked something; or None.
-    patience: iterations after which such a solve ends, to begin anew; None: those of the solver's options.
-    latest: of such problems, that of the solution that is returned, until then the one that was solved last.
-    resolved: what settings that were left out came to, by their keys, for what is saved of them.
-    clearance: how far (M,) [m] the robot is from what moves, at states (M, nx) and places (M, 3); or None.
-    removed_by: for messages, the setting that takes a constraint, by its name, or "phases" out of the problem.
+    clock: knot times (N + 1,) [s] of states (N + 1, nx) of problems with free durations, for plots; else None.
+    time_key: setting that weighs free durations, for problems with a setting for it.
+    scene: surroundings of the robot, for plots.
+    easier: relaxed problems of the same sizes, solved first. Each starts from the solution before it, the first from the guess.
+    other_guesses: guesses that may lead to other local optima.
+    refined: checks a solution of a problem that is solved again when its constraints missed a violation; or None.
+    patience: maximum iterations of such a solve before the next one starts; None: the limit of the solver's options.
+    latest: returns the problem of the returned solution; before that, the problem that was solved last.
+    resolved: values that omitted settings were resolved to, by key; saved with a solution.
+    clearance: distance (M,) [m] of the robot from a moving object, at states (M, nx) and object positions (M, 3); or None.
+    removed_by: for messages: the setting that removes a constraint, by constraint name; the key "phases" removes phases.
     """
 
     ocp: OCP
@@ -185,7 +185,7 @@ class Task:
 
     @property
     def goals(self) -> tuple[Goal, ...]:
-        """The goals of the task, as its problem has them: to reach the end, to stay clear of obstacles, not to fall."""
+        """Goals of the task: reach the end, keep clear of obstacles, do not fall."""
         nearness = OfMotion(self.nearness)
         return (
             Goal("end", partial(_end_missed, self.missed), partial(_end_report, self.outcome, self.commands)),
@@ -194,17 +194,17 @@ class Task:
         )
 
     def with_checks(self, replay_tolerance: float | None = None) -> Task:
-        """The task with its goals, and a replay tolerance, in the problem: they count in the status of solutions."""
+        """Return the task with its goals and a replay tolerance in the problem, where they count in the status of solutions."""
         return replace(self, ocp=replace(self.ocp, goals=self.goals, replay_tolerance=replay_tolerance))
 
     @cached_property
     def guess(self) -> Guess:
-        """Where solvers start."""
+        """Initial guess of the solver."""
         return self.initial() if callable(self.initial) else self.initial
 
     @property
     def start(self) -> Guess:
-        """The guess where it is at hand; else x0 at all knots, which takes no simulation."""
+        """The guess if it is already computed; else x0 at all knots, which needs no simulation."""
         return constant_guess(self.ocp) if callable(self.initial) else self.initial
 
 
@@ -233,18 +233,18 @@ def _near(nearness: Callable[[Array], Nearness], xs: Array, times: Array) -> Seq
 
 
 def _all_numbers(value: Any, is_valid: Callable[[float], bool]) -> bool:
-    """True if each float in a setting, or in the settings that it is made of, is valid."""
+    """True if each float in a setting or in its nested settings is valid."""
     if isinstance(value, (Mapping, tuple, list)):
         return all(_all_numbers(v, is_valid) for v in (value.values() if isinstance(value, Mapping) else value))
     return not isinstance(value, float) or is_valid(value)
 
 
 POSTURES = ("q0", "goal_q", "joints")
-"""Settings whose NaN is told with its joint, once the robot is there."""
+"""Settings whose NaN entries are reported later, with the joint's name, once the robot is loaded."""
 
 
 class SettingsError(ValueError):
-    """Values out of range; ``problems`` maps each key to what is wrong with it."""
+    """Settings have values out of range; ``problems`` maps each key to its error."""
 
     def __init__(self, problems: Mapping[str, str]) -> None:
         self.problems = dict(problems)
@@ -252,17 +252,17 @@ class SettingsError(ValueError):
 
 
 class Checked:
-    """A base of dataclasses that checks all values at construction: SettingsError names every bad one.
+    """Base of dataclasses that check all values at construction: SettingsError lists every bad value.
 
     Numbers are finite, except those of the keys in :meth:`unbounded`.
     """
 
     def unbounded(self) -> tuple[str, ...]:
-        """The keys whose numbers may be infinite."""
+        """Return the keys whose numbers may be infinite."""
         return ()
 
     def checks(self) -> Checks:
-        """What is required of each value."""
+        """Return the check of each value, by key."""
         return {}
 
     def __post_init__(self) -> None:
@@ -278,7 +278,7 @@ class Checked:
             raise SettingsError({k: f"expected {e}{self._found(k, e)}" for k, e in failed.items()})
 
     def _found(self, key: str, expected: str) -> str:
-        """The value at fault; nothing for a table, and where other settings are named: then it is their combination."""
+        """Return the faulty value for the message; empty for a table, and if the message names other settings."""
         if is_dataclass(getattr(self, key)):
             return ""
         others = {f.name for f in fields(self) if f.name != key}  # type: ignore[arg-type]
@@ -307,36 +307,36 @@ class Sampling(Checked):
         }
 
     def sampled(self, backend: DynamicsBackend) -> SampledSystem:
-        """The system of a backend on this time grid."""
+        """Return the system of a backend, sampled on this time grid."""
         return SampledSystem(backend, self.integrator, self.substeps)
 
 
 def substeps_check(substeps: int, steps: float) -> tuple[bool, str]:
-    """The check of the steps of an integrator in each of a number of time steps, of which there are at most MOST_KNOTS."""
+    """Check the number of integrator substeps, given the number of time steps (at most MOST_KNOTS)."""
     most = int(min(MOST_SUBSTEPS, MOST_STEPS / min(max(1.0, steps), MOST_KNOTS)))
     return 1 <= substeps <= most, f"at least 1 and, with so many time steps, at most {most}"
 
 
 def not_negative(value: float | tuple[float, ...]) -> tuple[bool, str]:
-    """The check of a weight or of a list of weights."""
+    """Check that a weight, or each of a list of weights, is finite and not negative."""
     array = np.asarray(value, dtype=float)
     return bool(np.isfinite(array).all() and (array >= 0).all()), "finite numbers of at least 0"
 
 
 def positive(value: float) -> tuple[bool, str]:
-    """The check of a number above 0."""
+    """Check that a number is positive."""
     return value > 0, "a positive number"
 
 
 def one_of_two(settings: Any, key: str, *others: str) -> tuple[bool, str]:
-    """The check of a number, or None, that is given in place of other settings."""
+    """Check that a number is None, or finite with all alternative settings ``others`` left out."""
     value, beside = getattr(settings, key), [other for other in others if getattr(settings, other) is not None]
-    expected = f"a finite number and no {' or '.join(others)} beside it: leave one of them out"
+    expected = f"a finite number, and {' or '.join(others)} unset: set only one of them"
     return value is None or (bool(np.isfinite(value)) and not beside), expected
 
 
 def per_dof(value: float | tuple[float, ...], size: int, key: str) -> Array:
-    """A number for each of ``size`` degrees of freedom. Raises ValueError for a list of another length."""
+    """Expand one number, or a list, to an entry for each of ``size`` joints. Raises ValueError for a list of another length."""
     array = np.asarray(value, dtype=float)
     if array.ndim and array.shape != (size,):
         raise ValueError(f"{key} has {array.size} entries; give one number, or one for each of {size} joints")

@@ -21,10 +21,10 @@ TaskFunction = Callable[..., LoadedProblem]
 
 
 class Tasks(Mapping[str, TaskFunction]):
-    """The tasks by name, as functions; printed as a table of names and sentences.
+    """Functions that load the tasks, by name; printed as a table of names and summaries.
 
-    A function takes the settings of its problem by name, see :func:`load_problem`. Its signature shows the defaults, its
-    documentation the meaning and the unit of each.
+    Each function takes the problem's settings as keywords, see :func:`load_problem`. Its signature shows the defaults, its
+    docstring the meaning and the unit of each.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Tasks(Mapping[str, TaskFunction]):
 
 
 def tasks() -> Tasks:
-    """The bundled tasks, and the problems with their defaults, of this and of other installed packages, as functions by name.
+    """Return the bundled tasks and problems, also of other installed packages, as functions by name.
 
     ``to.tasks()["ur5_reach"](dt=0.02)`` is ``to.load_problem("ur5_reach", dt=0.02)``, ``help(to.tasks()["ur5_reach"])`` explains
     every argument with its unit and default, and ``print(to.tasks())`` lists all.
@@ -62,7 +62,7 @@ def tasks() -> Tasks:
 
 
 def _summary(name: str, file: Path | None) -> str:
-    """The comment that heads a file, or the first paragraph of a problem's documentation; its first sentence."""
+    """Return the first sentence of a file's header comment, or of a problem's documentation."""
     text = about(file) if file is not None else " ".join(PROBLEMS[name].summary.split())
     return re.split(r"(?<!et al)\.\s|[.:]$", text, maxsplit=1)[0] + "."
 
@@ -91,7 +91,7 @@ _END = (
 
 
 def _parameters(kind: Any, values: Mapping[str, Any]) -> Iterator[inspect.Parameter]:
-    """The settings of a problem and of free durations, with the values of a file as defaults."""
+    """Yield the settings of a problem and of free durations as parameters, with a file's values as defaults."""
     for table in (kind, TimeSettings):
         hints = get_type_hints(table)
         for f in fields(table):
@@ -103,7 +103,7 @@ def _parameters(kind: Any, values: Mapping[str, Any]) -> Iterator[inspect.Parame
 
 
 def _lines(kind: Any, values: Mapping[str, Any]) -> Iterator[str]:
-    """One entry a setting: its key, type, default and meaning; those of inner tables follow, by dotted key."""
+    """Yield lines for each setting: key, type, default and meaning; then those of nested tables, by dotted key."""
     own = {f.name for f in fields(kind)}
     for path, inner in [*within(Table("", kind)), Table("", TimeSettings)]:
         table: Any = values

@@ -1,4 +1,4 @@
-"""Plain values as a TOML text; the standard library only reads TOML."""
+"""Write plain values as TOML; the standard library can only read TOML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """Plain values as a TOML text: tables, texts, numbers, booleans, lists."""
+    """Format plain values (tables, strings, numbers, booleans, lists) as TOML."""
     return "\n".join(_toml_lines(values, ())).strip() + "\n"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamics_backends.names import UnknownName
-from trajopt.comparison.compare import Posed, Variant, has_hessian, require_hessians
+from trajopt.comparison.compare import PosedProblem, Variant, has_hessian, require_hessians
 from trajopt.comparison.derivative_error import REFERENCE
 from trajopt.config.build import build_task, make_ready, solve_task
 from trajopt.config.config import Config, ConfigError, read_config
@@ -23,14 +23,14 @@ from trajopt.step.other_backend import BackendChoice
 
 @dataclass(frozen=True)
 class ConfigVariant(Variant):
-    """A combination for the problem of a configuration; guess: None for that of its task."""
+    """A variant of the problem of a configuration. guess: initial guess; None: the guess of its task."""
 
     config: Config = field(kw_only=True)
     guess: Guess | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, config: Config, hessian: str = "", reason: str = "", guess: Guess | None = None) -> ConfigVariant:
-        """The combination that a configuration asks for."""
+        """Return the variant that a configuration describes."""
         backend, name = config.backend, Path(config.source).stem
         names = name, backend.name, backend.engine, config.solver_name, config.solver_options, hessian, reason
         return cls(*names, config=config, guess=guess)
@@ -40,7 +40,7 @@ class ConfigVariant(Variant):
         task = build_task(self.config)
         return task if self.guess is None else replace(task, initial=self.guess, easier=())
 
-    def solved(self, posed: Posed) -> Solution:
+    def solved(self, posed: PosedProblem) -> Solution:
         """See :class:`~trajopt.comparison.compare.Variant`."""
         assert isinstance(posed, Task)
         make_ready(self.config, posed)
@@ -52,8 +52,8 @@ class ConfigVariant(Variant):
 
 
 def with_solver(config: Config, name: str) -> Config:
-    """The configuration with another solver. Options that differ from their defaults are kept where it has them too and
-    accepts them, but for those that one of the names stands for.
+    """Return the configuration with another solver. Options that differ from their defaults are carried over if the new solver
+    accepts them, except those that either solver name fixes.
 
     Raises ConfigError for an unknown solver.
     """
@@ -63,20 +63,20 @@ def with_solver(config: Config, name: str) -> Config:
 
 
 def with_hessian(config: Config, hessian: str) -> Config | None:
-    """The configuration with another Hessian; None for a solver that does not have it."""
+    """Return the configuration with another Hessian, or None if its solver does not support it."""
     if not has_hessian(type(config.solver_options), hessian):
         return None
     return with_options(config, config.solver_name, {**asdict(config.solver_options), "hessian": hessian})
 
 
 def with_options(config: Config, solver: str, options: Mapping[str, Any]) -> Config:
-    """The configuration with a solver and its options. Raises ConfigError for wrong ones."""
+    """Return the configuration with a solver and its options. Raises ConfigError for invalid options."""
     given = {key: value for key, value in options.items() if value is not None}
     return read_config(config.as_dict() | {"solver": {**given, "name": solver}}, config.source)
 
 
 def of_backend(config: Config, choice: BackendChoice) -> Config:
-    """The configuration with another backend. Raises ConfigError for an unknown one."""
+    """Return the configuration with another backend. Raises ConfigError for an unknown backend."""
     if isinstance(choice, str):
         return read_config(config.with_backend(choice).as_dict(), config.source)
     known = {"name", "engine", "step", "mode"}
@@ -95,7 +95,7 @@ def config_variants(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     guess: Guess | None = None,
 ) -> list[ConfigVariant]:
-    """Every solver with every Hessian and every backend; empty lists stand for those of the configuration.
+    """Combine every solver with every Hessian and every backend; an empty list means the one of the configuration.
 
     Raises ConfigError for an unknown name, and for a Hessian that none of the solvers has.
     """
@@ -117,7 +117,7 @@ def config_variants(
 
 
 def first_task(given: Sequence[ConfigVariant]) -> Task:
-    """The task of the first combination whose problem can be built. Raises what the first one raises where none can."""
+    """Return the task of the first variant whose problem can be built. Raises the first error if none can be built."""
     from trajopt.comparison.compare import CANNOT_RUN
 
     first: Exception | None = None

@@ -1,1 +1,1 @@
-"""C99 for a controller without Python."""
+"""Export of controllers to C99 without Python."""

@@ -1,7 +1,7 @@
-"""C99 for a controller without Python: dynamics, derivatives, time step and one step of SLQ of a problem.
+"""Export of a controller to C99 without Python: dynamics, derivatives, time step and one SLQ step of a problem.
 
-The texts are those of the compiled engine (kernels of trajopt/lq and trajopt/stage, straight-line dynamics and cost terms)
-behind a prelude of one lane, and the folder templates around them.  The result needs libm only and allocates nothing.
+The code is that of the compiled engine (kernels of trajopt/lq and trajopt/stage, straight-line dynamics and cost terms),
+with a scalar prelude and the files of the folder templates. The result needs libm only and allocates no memory.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from trajopt.stage.source.term_source import TermShape, theta_of
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _NUMBERS_A_LINE = 6
 _PLACEHOLDERS = ("prefix_", "PREFIX_")
-"""Prefix of identifiers in the templates that is replaced by the name of the export."""
+"""Prefixes of identifiers in the templates that the name of the export replaces."""
 
 
 class ExportError(ValueError):
-    """A problem that cannot be exported; ``reasons`` holds a sentence for each part in the way, with what removes it."""
+    """A problem cannot be exported; ``reasons`` holds a sentence with the remedy for each obstacle."""
 
     def __init__(self, name: str, reasons: Sequence[str]) -> None:
         self.reasons = tuple(reasons)
@@ -46,12 +46,12 @@ def controller_files(
     hessian: str = "gauss_newton",
     removed_by: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The files NAME.h, NAME.c, main.c and Makefile, by name.
+    """Return the texts of NAME.h, NAME.c, main.c and Makefile, by file name.
 
-    guess: where the example starts, default x0 with zero controls; see :func:`~trajopt.export.example_start.example_start`.
-    removed_by: for messages, the setting that takes a constraint, by its name, or "phases" out of the problem; default: the
-    arguments of :class:`~trajopt.OCP`. Raises ExportError for a problem that cannot be exported, ValueError for a name that is no
-    C identifier or is taken, and for a guess from which the trajectory diverges.
+    guess: start of the example; default: x0 with zero controls; see :func:`~trajopt.export.example_start.example_start`.
+    removed_by: for messages: the setting that removes a constraint, by constraint name, or "phases"; default: the arguments of
+    :class:`~trajopt.OCP`. Raises ExportError for a problem that cannot be exported, ValueError for a name that is no valid C
+    identifier or collides with another one, and for a guess whose rollout diverges.
     """
     if not _NAME.fullmatch(name) or name.lower() == "main":
         raise ValueError(
@@ -77,7 +77,7 @@ def controller_files(
 
 
 def _refuse_taken(name: str, text: str) -> None:
-    """Raise ValueError where a name in place of the placeholders makes an identifier that the text has already."""
+    """Raise ValueError if the name makes an identifier that the text already contains."""
     identifiers = set(re.findall(r"\w+", text))
     open_ones = {identifier for identifier in identifiers if identifier.startswith(_PLACEHOLDERS)}
     taken = sorted({_prefixed(identifier, name) for identifier in open_ones} & (identifiers - open_ones))
@@ -86,7 +86,7 @@ def _refuse_taken(name: str, text: str) -> None:
 
 
 def _exportable(ocp: OCP, removed_by: Mapping[str, str] | None) -> Sampling:
-    """The dynamics of a problem that can be exported; raises ExportError with every reason for any other."""
+    """Return the sampled dynamics of an exportable problem. Raises ExportError with all reasons otherwise."""
     reasons = [*_structure_reasons(ocp, removed_by), *_constraint_reasons(ocp, removed_by)]
     samplings = [phase.dynamics.sampling for phase in ocp.phases]
     single = ocp.phases if len(ocp.phases) == 1 else ()
@@ -102,12 +102,12 @@ def _exportable(ocp: OCP, removed_by: Mapping[str, str] | None) -> Sampling:
     if reasons:
         raise ExportError(ocp.name, list(dict.fromkeys(reasons)))
     (sampling,) = samplings
-    assert sampling is not None  # else there is a reason
+    assert sampling is not None  # otherwise reasons is not empty
     return sampling
 
 
 def _structure_reasons(ocp: OCP, removed_by: Mapping[str, str] | None) -> Iterable[str]:
-    """Several phases, and parameters of dynamics."""
+    """Yield the reasons against several phases and against dynamics parameters."""
     if len(ocp.phases) != 1:
         setting = _setting("phases", removed_by, "give it one phase (to.OCP.single_phase)")
         yield f"it has {len(ocp.phases)} phases, and an export has one: {setting}"
@@ -118,7 +118,7 @@ def _structure_reasons(ocp: OCP, removed_by: Mapping[str, str] | None) -> Iterab
 
 
 def _constraint_reasons(ocp: OCP, removed_by: Mapping[str, str] | None) -> Iterable[str]:
-    """Constraints, with where they are given; the bounds on controls are no such."""
+    """Yield the reasons against constraints, with the arguments that set them; control bounds can be exported."""
     places: dict[str, list[str]] = {}
     running = [c for phase in ocp.phases for c in phase.constraints]
     for argument, constraints in (("constraints", running), ("terminal_constraints", ocp.terminal_constraints)):
@@ -132,14 +132,14 @@ def _constraint_reasons(ocp: OCP, removed_by: Mapping[str, str] | None) -> Itera
 
 
 def _setting(part: str, removed_by: Mapping[str, str] | None, in_script: str) -> str:
-    """The setting that removes a part; in a script the argument."""
+    """Return the setting that removes a part, or in a script the argument."""
     if removed_by is None:
         return in_script
     return f"set {removed_by[part]}" if part in removed_by else "no setting of this problem removes it"
 
 
 def _prefixed(text: str, name: str) -> str:
-    """The placeholders ``prefix`` and ``PREFIX`` replaced where they begin or are a word."""
+    """Replace the placeholders ``prefix`` and ``PREFIX`` in identifiers."""
     text = re.sub(r"\b(lib)?prefix(?=_|\b)", lambda m: (m[1] or "") + name, text)
     return re.sub(r"\bPREFIX(?=_)", name.upper(), text)
 
@@ -174,7 +174,7 @@ def _sizes(ocp: OCP, stage: StageSource) -> str:
 
 
 def _components(terms: Sequence[CostTerm]) -> str:
-    """The index ranges of weights and parameters in theta, one a line."""
+    """Return the index ranges of weights and parameters in theta, one per line."""
     lines, at = [], 0
     for term in terms:
         for what, value in (("weight", term.weight), *term.parameters.items()):
@@ -186,11 +186,11 @@ def _components(terms: Sequence[CostTerm]) -> str:
 
 _LONGEST_NAME = 80
 _UNSAFE = frozenset("*\\?")
-"""Characters that end a comment, continue a line, or begin a trigraph."""
+"""Characters that may end a comment, continue a line, or begin a trigraph."""
 
 
 def _in_comment(name: str) -> str:
-    """A user's name for a comment of C: one line, at most _LONGEST_NAME characters, those unsafe there as <U+HEX>."""
+    """Make a user's name safe for a C comment: one line, at most _LONGEST_NAME characters, unsafe characters as <U+HEX>."""
     short = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "..."
     return "".join(c if c.isprintable() and c not in _UNSAFE else f"<U+{ord(c):04X}>" for c in short)
 
@@ -210,7 +210,7 @@ def _source(ocp: OCP, sampled: Sampling, stage: StageSource) -> str:
 
 
 def _defaults(ocp: OCP) -> str:
-    """The arrays of the exported problem."""
+    """Return the default arrays of the exported problem as C definitions."""
     arrays = {
         "t": ocp.t,
         "dt": ocp.dt,
@@ -236,17 +236,17 @@ def _example(start: ExampleStart) -> str:
 
 
 def _template(name: str) -> str:
-    """A text of the folder templates."""
+    """Read a template file."""
     return (files("trajopt.export") / "templates" / name).read_text()
 
 
 def _filled(text: str, fills: dict[str, Any]) -> str:
-    """The places @KEY@ of a text filled."""
+    """Replace the placeholders @KEY@ in a text."""
     return re.sub(r"@([A-Z_]+)@", lambda m: fills[m[1]], text)
 
 
 def _braced(values: Array) -> str:
-    """A C initializer; an empty array becomes one zero."""
+    """Format a C initializer; an empty array becomes one zero."""
     numbers: Iterable[float] = np.ravel(values).tolist() or [0.0]
     texts = [constant(x) for x in numbers]
     rows = [", ".join(texts[i : i + _NUMBERS_A_LINE]) for i in range(0, len(texts), _NUMBERS_A_LINE)]

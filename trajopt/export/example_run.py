@@ -1,4 +1,4 @@
-"""Build and run an exported example, to check its trajectory before the export is called done."""
+"""Build and run an exported example, to check it before the export is reported as successful."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from dynamics_backends.compiled.interface.libraries import CompilerError, find_toolchain
 
 FLAGS = ("-std=c99", "-O1", "-w")
-"""For a short sum of compilation and run: HyQ on soft ground takes 7 s and 17 s, by -O0 5 s and 75 s."""
+"""Flags that minimize compilation plus run time: HyQ on soft ground takes 7 s + 17 s; with -O0, 5 s + 75 s."""
 
 
 def run_example(files: Mapping[str, str]) -> list[float] | None:
-    """The cost after each SLQ step of the example among exported files; None where there is no C compiler.
+    """Return the cost after each SLQ step of an exported example, or None without a C compiler.
 
-    files: text by name, of :func:`~trajopt.export.controller.controller_files`. Raises ValueError if the example diverges,
-    CompilerError if it does not compile.
+    files: texts by file name, from :func:`~trajopt.export.controller.controller_files`. Raises ValueError if the example
+    diverges, CompilerError if it does not compile.
     """
     try:
         command = find_toolchain().command
@@ -33,8 +33,8 @@ def run_example(files: Mapping[str, str]) -> list[float] | None:
         done = _call([str(Path(folder) / "example")], folder)
     costs = [float(line.split()[2]) for line in done.stdout.splitlines() if line.split()[1:2] == ["cost"]]
     if done.returncode or not costs:
-        reason = done.stderr.strip() or f"it ended with exit code {done.returncode}"
-        raise ValueError(f"the exported example failed, nothing was written: {reason}")
+        reason = done.stderr.strip() or f"exit code {done.returncode}"
+        raise ValueError(f"nothing was written: the exported example failed: {reason}")
     return costs
 
 

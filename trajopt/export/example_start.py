@@ -1,4 +1,4 @@
-"""Initial trajectory of an exported example: feasible, with the feedback gains that hold it where it is unstable without."""
+"""Initial trajectory of an exported example: a feasible rollout, with stabilizing gains if the open-loop rollout is unstable."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.feedback import tracking_gains
 
 LARGEST_COST = 1e300
-"""A rollout of a larger cost has diverged, as in ``prefix_slq_step``."""
+"""Cost above which a rollout counts as diverged, as in ``prefix_slq_step``."""
 WORSE = 10.0
-"""An open-loop rollout that costs this many times as much as the guess is compared with a closed-loop rollout."""
+"""An open-loop rollout whose cost exceeds this multiple of the guess's cost is compared with closed-loop rollouts."""
 REMEDY = "solve it first and start the example at the solution"
 
 
 class ExampleStart(NamedTuple):
-    """A trajectory that obeys the dynamics: xs (N + 1, nx), us (N, nu), gains K (N, nu, ndx), and its cost."""
+    """A trajectory that satisfies the dynamics: xs (N + 1, nx), us (N, nu), gains K (N, nu, ndx), and its cost."""
 
     xs: Array
     us: Array
@@ -30,10 +30,10 @@ class ExampleStart(NamedTuple):
 
 
 def example_start(ocp: OCP, guess: Guess | Solution | None = None) -> ExampleStart:
-    """Roll out a guess from x0: with its controls held, or with gains where that diverges or costs much more.
+    """Roll out a guess from x0: open loop, or with feedback gains if that diverges or costs much more than the guess.
 
-    guess: default x0 at all knots with zero controls. The gains are those of a solution, else those of the linear-quadratic
-    regulator along the guess. Raises ValueError for a guess of other shapes, and where every rollout diverges.
+    guess: default: x0 at all knots with zero controls. The gains are those of a solution, or else of the linear-quadratic
+    regulator along the guess. Raises ValueError for a guess of wrong shape, and if all rollouts diverge.
     """
     N, n, m = ocp.horizon, ocp.manifold.ndx, ocp.nu
     if guess is None:
@@ -43,7 +43,7 @@ def example_start(ocp: OCP, guess: Guess | Solution | None = None) -> ExampleSta
         enough = WORSE * ocp.cost(xs, us)
     found = []
     for K in _gains(ocp, guess, np.zeros((N, m, n))):
-        start = rolled_out(ocp, xs, us, K)
+        start = closed_loop_rollout(ocp, xs, us, K)
         if start is not None:
             found.append(start)
             if start.cost <= enough:
@@ -57,7 +57,7 @@ def example_start(ocp: OCP, guess: Guess | Solution | None = None) -> ExampleSta
 
 
 def _gains(ocp: OCP, guess: Guess | Solution, zero: Array) -> Iterator[Array]:
-    """Gains to try: those of a solution, none, and those of the regulator along the guess."""
+    """Yield gains to try: those of a solution, zero, and those of the regulator along the guess."""
     if isinstance(guess, Solution) and np.shape(guess.K) == zero.shape and np.isfinite(guess.K).all():
         yield np.array(guess.K, dtype=float)
     yield zero
@@ -66,8 +66,8 @@ def _gains(ocp: OCP, guess: Guess | Solution, zero: Array) -> Iterator[Array]:
         yield K
 
 
-def rolled_out(ocp: OCP, xs: Array, us: Array, K: Array) -> ExampleStart | None:
-    """The trajectory from x0 under us + K (x (-) xs), clamped to the control bounds; None if it diverges."""
+def closed_loop_rollout(ocp: OCP, xs: Array, us: Array, K: Array) -> ExampleStart | None:
+    """Roll out us + K (x (-) xs) from x0, clamped to the control bounds; None if the rollout diverges."""
     dynamics, bounds, times = ocp.phases[0].dynamics, ocp.control_bounds, ocp.t
     states, controls = np.empty_like(xs), np.empty_like(us)
     states[0] = ocp.x0

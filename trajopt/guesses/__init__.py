@@ -1,1 +1,1 @@
-"""Trajectories to start from."""
+"""Initial guesses and warm starts."""

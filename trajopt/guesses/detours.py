@@ -1,8 +1,8 @@
-"""Other guesses between the same ends: smooth random detours,
+"""Random variations of a guess with the same end states: smooth detours
 
     x_k (+) sin^2(pi t_k / T) delta,    delta normal in the first half of the tangent, zero in the second
 
-so that the ends stay; the velocities of a state (q, v) move with it.
+For a state (q, v), velocities change consistently with the positions.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 
 DETOUR = 0.5
-"""Standard deviation [rad, m]."""
+"""Default standard deviation of a detour [rad, m]."""
 
 
 def detour(ocp: OCP, guess: Guess, rng: np.random.Generator, size: float = DETOUR) -> Guess:
-    """A guess with its states moved aside between the ends, and the same controls; size: standard deviation [rad, m].
+    """Guess with a random detour of the states between the ends, and the same controls; size: standard deviation [rad, m].
 
     >>> import numpy as np, trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)

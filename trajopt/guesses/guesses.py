@@ -1,6 +1,6 @@
-"""Initial guesses: where a solver starts.
+"""Initial guesses of a solve.
 
-The states of a guess need not satisfy the dynamics.  Its first state is replaced by x0.
+The states of a guess need not satisfy the dynamics. Its first state is replaced by x0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trajopt.stage.start import starts_at_once
 
 
 def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
-    """x0 at every knot, with the controls u: a number, (nu,) or (N, nu). Raises ValueError for controls of another shape.
+    """Guess with x0 at every knot, and controls u: a number, (nu,) or (N, nu). Raises ValueError for controls of another shape.
 
     >>> import trajopt as to
     >>> system = to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1)
@@ -32,55 +32,57 @@ def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
 
 
 def quasi_static_guess(ocp: OCP, controls: Callable[[Array], Array], xs: Array | None = None) -> Guess:
-    """The controls that hold each state: ``controls(xs[:-1])`` maps (N, nx) to (N, nu); xs (N + 1, nx), default x0.
+    """Guess with controls that hold each state: ``controls(xs[:-1])`` maps (N, nx) to (N, nu); xs (N + 1, nx), default x0.
 
     Raises ValueError for states or controls of another shape.
     """
     knots = ocp.horizon + 1, ocp.manifold.nx
-    xs = np.tile(ocp.x0, (ocp.horizon + 1, 1)) if xs is None else _of_shape("xs", xs, "(N + 1, nx)", knots)
+    xs = np.tile(ocp.x0, (ocp.horizon + 1, 1)) if xs is None else _broadcast("xs", xs, "(N + 1, nx)", knots)
     return Guess(xs, _controls(ocp, controls(xs[:-1])))
 
 
 def interpolated_guess(ocp: OCP, x_goal: Array, u: Array | float = 0.0) -> Guess:
-    """States on the geodesic from x0 to x_goal (nx,), in proportion to time; controls u as in :func:`constant_guess`.
+    """Guess with states on the geodesic from x0 to x_goal (nx,), linear in time; controls u as in :func:`constant_guess`.
 
     Raises ValueError for a goal or controls of another shape.
     """
     share = ocp.times[:, None] / ocp.times[-1]
-    goal = _of_shape("x_goal", x_goal, "(nx,)", (ocp.manifold.nx,))
+    goal = _broadcast("x_goal", x_goal, "(nx,)", (ocp.manifold.nx,))
     return Guess(_geodesic(ocp, ocp.x0[None], goal[None], share), _controls(ocp, u))
 
 
 def feedback_guess(ocp: OCP, K: Array, u: Array | float = 0.0) -> Guess:
-    """The motion under u + K (x (-) x0), within the bounds on u; K (nu, ndx), or (N, nu, ndx), controls u as above.
+    """Guess by a rollout of u + K (x (-) x0), within the bounds on u; K (nu, ndx) or (N, nu, ndx), u as in :func:`constant_guess`.
 
     Raises ValueError for gains or controls of another shape.
     """
     still = constant_guess(ocp, u)
     N, ndx, nu = ocp.horizon, ocp.manifold.ndx, ocp.nu
-    gains = _of_shape("K", K, "(nu, ndx) or (N, nu, ndx)", (N, nu, ndx))
+    gains = _broadcast("K", K, "(nu, ndx) or (N, nu, ndx)", (N, nu, ndx))
     policy = Direction(np.zeros((N + 1, ndx)), np.zeros((N, nu)), gains, np.zeros((N, ndx)))
-    motion = numerics_for(_moved_alike(ocp)).evaluator.rollout(*still, policy, np.zeros(1), Shooting())
+    motion = numerics_for(_rollout_problem(ocp)).evaluator.rollout(*still, policy, np.zeros(1), Shooting())
     return Guess(motion.xs[0], motion.us[0])
 
 
 def regulator(ocp: OCP, u: Array | float = 0.0) -> Array:
-    """Gains K (nu, ndx) of the linear-quadratic regulator of the problem's own cost that holds x0 with the controls u.
+    """Gains K (nu, ndx) of the linear-quadratic regulator about x0 and the controls u, for the cost of the problem.
 
-    They are those of the first knot, which far from the end are stationary. u as in :func:`constant_guess`.
-    Raises ValueError for controls of another shape, and where the cost about x0 is not convex in the controls.
+    The gains are those of the first knot, which are stationary for a long horizon. u as in :func:`constant_guess`.
+    Raises ValueError for controls of another shape, and if the cost about x0 is not convex in the controls.
     """
     policy = solve_riccati(numerics_for(ocp).evaluator.expand(*constant_guess(ocp, u)).lq)
     if policy.failed_at is not None:
         raise ValueError(
-            f"the cost about x0 is not convex in the controls at knot {policy.failed_at}: give them a weight"
+            f"the cost about x0 is not convex in the controls at knot {policy.failed_at}: add a control cost"
         )
     return policy.K[0]
 
 
-def _moved_alike(ocp: OCP) -> OCP:
-    """A problem with the same motions: where solves start at once the one without cost and constraints, whose code is there sooner,
-    and stays the same when these are edited."""
+def _rollout_problem(ocp: OCP) -> OCP:
+    """Problem for rollouts: for solves that start at once, without cost and constraints.
+
+    Its code is compiled sooner, and does not change when cost terms are edited.
+    """
     if not starts_at_once():
         return ocp
     phases = tuple(replace(phase, terms=(), constraints=()) for phase in ocp.phases)
@@ -88,13 +90,13 @@ def _moved_alike(ocp: OCP) -> OCP:
 
 
 def resampled_guess(ocp: OCP, solution, shift: float = 0.0) -> Guess:
-    """A solution on the time grid of ``ocp``, begun ``shift`` seconds later.
+    """Resample a solution on the time grid of ``ocp``, starting ``shift`` seconds later.
 
-    States are interpolated on geodesics, controls are held; both stay constant beyond the end. A stage without duration takes what
-    such a stage of the solution has at its time.
-    ``solution`` is anything with times (M + 1,), xs (M + 1, nx), us (M, nu). Where states of ``ocp`` have the durations of phases,
-    its knots are at the times that these give them in the solution.
-    Raises ValueError if its sizes are not those of the problem, or the shift is no number.
+    States are interpolated on geodesics, controls are piecewise constant; both are constant after the end. A stage without duration
+    gets the values of such a stage of the solution at the same time.
+    ``solution``: any object with times (M + 1,), xs (M + 1, nx), us (M, nu). If phase durations are states of ``ocp``, the times of
+    its knots follow from the durations in the solution.
+    Raises ValueError if the sizes differ from those of the problem, or the shift is not finite.
     """
     if not np.isfinite(shift):
         raise ValueError(f"shift = {shift}; expected a number of seconds")
@@ -106,15 +108,15 @@ def resampled_guess(ocp: OCP, solution, shift: float = 0.0) -> Guess:
 
 
 def times_in(ocp: OCP, xs: Array) -> Array:
-    """The times (N + 1,) [s] of the knots of ``ocp`` in a motion with states xs (M + 1, nx) on a time grid of its own.
+    """Times (N + 1,) [s] of the knots of ``ocp`` in a motion with states xs (M + 1, nx) on another time grid.
 
-    Durations that are states are those of each knot where the motion has as many, else those at its end.
+    Durations that are states are read at each knot if M = N, else at the end of the motion.
     """
     return ocp.times_of(xs if len(xs) == ocp.horizon + 1 else np.broadcast_to(xs[-1], (ocp.horizon + 1, xs.shape[1])))
 
 
 def resampled_at(ocp: OCP, t: Array, grid: Array, xs: Array, us: Array) -> Guess:
-    """A motion xs (M + 1, nx), us (M, nu) with knots at grid (M + 1,), at times t (N + 1,) of the knots of ``ocp``.
+    """Resample a motion xs (M + 1, nx), us (M, nu) on grid (M + 1,) at times t (N + 1,) of the knots of ``ocp``.
 
     See :func:`resampled_guess`.
     """
@@ -127,10 +129,10 @@ def resampled_at(ocp: OCP, t: Array, grid: Array, xs: Array, us: Array) -> Guess
 
 
 def reached_knots(ocp: OCP, t: Array, grid: Array) -> Array:
-    """The knots (N + 1,) of a time grid (M + 1,) that are reached at times t (N + 1,) of those of ``ocp``.
+    """Indices (N + 1,) of the last knots of a time grid (M + 1,) at or before times t (N + 1,) of the knots of ``ocp``.
 
-    Of knots at one time the last; stages without duration, which begin where the time is the same at the next knot, take those
-    at their time in order, so that what the state was before a jump stays before it.
+    Among knots of equal time, the last one is used. Stages without duration use the knots of their time in order, so that the state
+    before a jump remains before it.
     """
     same = _SAME_TIME * grid[-1]
     reached = np.searchsorted(grid, np.clip(t, grid[0], grid[-1]) + same, side="right") - 1
@@ -140,11 +142,11 @@ def reached_knots(ocp: OCP, t: Array, grid: Array) -> Array:
 
 
 _SAME_TIME = 1e-9
-"""Times closer than this, relative to the horizon, are one knot."""
+"""Tolerance for equal times, relative to the horizon."""
 
 
 def _geodesic(ocp: OCP, start: Array, goal: Array, share: Array) -> Array:
-    """x (+) share * (goal (-) x), for states (M, nx) or (1, nx) and share (M, 1)."""
+    """Points start (+) share (goal (-) start) on geodesics, for states (M, nx) or (1, nx) and share (M, 1)."""
     toward = ocp.manifold.difference(start.T, goal.T).T
     n = len(share)
     start, steps = np.broadcast_to(start, (n, start.shape[1])), np.broadcast_to(share * toward, (n, toward.shape[1]))
@@ -152,11 +154,11 @@ def _geodesic(ocp: OCP, start: Array, goal: Array, share: Array) -> Array:
 
 
 def _controls(ocp: OCP, u: Array | float) -> Array:
-    return _of_shape("u", u, "a number, (nu,) or (N, nu)", (ocp.horizon, ocp.nu))
+    return _broadcast("u", u, "a number, (nu,) or (N, nu)", (ocp.horizon, ocp.nu))
 
 
-def _of_shape(name: str, value: Array | float, expected: str, shape: tuple[int, ...]) -> Array:
-    """A copy in this shape, whose first axes may be left out. Raises ValueError, which says what was expected."""
+def _broadcast(name: str, value: Array | float, expected: str, shape: tuple[int, ...]) -> Array:
+    """Copy of a value broadcast to this shape. Raises ValueError with the expected shape."""
     array = np.asarray(value, dtype=float)
     try:
         return np.array(np.broadcast_to(array, shape))

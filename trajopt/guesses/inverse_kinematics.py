@@ -1,21 +1,20 @@
-"""Inverse kinematics of a frame: configurations within the joint limits that place it at a goal.
+"""Inverse kinematics of a frame: configurations within the joint limits that place the frame at a goal.
 
     find q:   e(q) = W (p* - p(q), w(q)) = 0,   q_lower <= q <= q_upper,   the solution nearest to q0
 
-p is the frame's position, w the rotation vector from its orientation to the goal's, in world axes; about a free axis of the
-frame, only the least rotation that aligns that axis counts.  W makes positions comparable with angles: it divides them by the
-reach, how far the frame gets from the first joint.  Many starts are improved side by side, q0 and random ones, each by
+p is the position of the frame, w the rotation vector from its orientation to that of the goal, in world axes. With a free axis, w
+is the smallest rotation that aligns this axis. W scales positions by the reach, the largest distance of the frame from the first
+joint, to make them comparable with angles. A batch of starts, q0 and random configurations, is improved in parallel by steps
 
-    dq = J' (J J' + lambda 1)^-1 e  +  g (1 - J^+ J) (q0 - q),       lambda = |e|^2 / 2 + LEAST_DAMPING
+    dq = J' (J J' + lambda 1)^-1 e  +  g (1 - J^+ J) (q0 - q),       lambda = |e|^2 / 2 + MIN_DAMPING
 
-without the joints that lie at a limit and would pass it: the damping by the squared residual (Sugihara 2011, IEEE Trans. Robotics
-27(5), eq. 29) makes steps those of Gauss-Newton near a solution, and short where there is none; it grows where a step does not
-lessen the error.  The second part, which does not
-move the frame to first order, draws redundant joints to q0.  Joints that turn without end, or by more than a turn, are brought to
-within half a turn of q0 where their limits allow.
+that exclude joints at a limit that would pass it. The damping by the squared residual (Sugihara 2011, IEEE Trans. Robotics 27(5),
+eq. 29) gives Gauss-Newton steps near a solution, and short steps if there is none. It grows after a step that does not reduce the
+error. The second term, which does not move the frame to first order, pulls redundant joints toward q0. Joints with a range of more
+than a turn are finally wrapped to within half a turn of q0, if their limits allow.
 
-The manipulability of a configuration is the product of the singular values of the scaled Jacobian of what the goal holds, sqrt(det
-J J') for robots with enough joints (Yoshikawa 1985), the dexterity the ratio of the least and the largest; both vanish at a
+The manipulability of a configuration is the product of the singular values of the scaled Jacobian of the goal, sqrt(det J J') for
+robots with enough joints (Yoshikawa 1985). The dexterity is the ratio of the smallest and the largest one. Both vanish at a
 singularity.
 """
 
@@ -33,47 +32,44 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.rotations import rotation_matrix
 
 STARTS = 16
-"""q0 and random ones."""
-MORE = 4
-"""So many times as many starts, where those have not reached every goal."""
+"""Default number of starts, q0 and random ones."""
+MORE_STARTS = 4
+"""Factor on the number of starts in a second search, if the first one missed a goal."""
 ITERATIONS = 50
 PATIENCE = 5
-"""Iterations after the first start has converged, for others that may lie nearer to q0."""
+"""Iterations after the first start has converged, for others that may be nearer to q0."""
 TOLERANCE = 1e-6
-"""On |e|, lengths in units of the reach: improved until then."""
+"""Convergence tolerance on |e|, with lengths in units of the reach."""
 NEAR = 5e-5
-"""The error, as a share of the reach, that counts as reached: where the arm is stretched out, starts end a little beside the
-goal.
-"""
-LEAST_DAMPING = 1e-10
+"""Error relative to the reach below which a goal counts as reached; with a stretched arm, starts end slightly off the goal."""
+MIN_DAMPING = 1e-10
 MORE_DAMPING = 1e-7
-"""The least added where a step fails, four times as much at each further failure: close to a singularity curvature matters."""
-DRAW = 0.3
-"""g."""
-DRAWN, POLISH = 25, 3
-"""Steps with the draw to q0 at most, and steps without it at the end at least."""
-ALMOST = 1e3
-"""So many times the tolerance is as near as the draw lets a start come."""
-LONGEST = 0.5
-"""The largest entry of a step [rad, or reach]."""
-SAME = 1e-2
-"""Solutions whose joints all agree to this [rad or m] are one."""
+"""Damping added after a failed step, multiplied by four after each further failure; near a singularity curvature matters."""
+GAIN = 0.3
+"""Gain g toward q0."""
+GAIN_STEPS, FINAL_STEPS = 25, 3
+"""Maximum number of steps with the gain toward q0, and minimum number of final steps without it."""
+COARSE_TOLERANCE = 1e3
+"""Factor on the tolerance while the gain toward q0 is active, because that gain limits the accuracy."""
+MAX_STEP = 0.5
+"""Largest entry of a step [rad, or reach]."""
+SAME_SOLUTION = 1e-2
+"""Solutions whose joints all agree to this [rad or m] count as equal."""
 OPPOSITE = 1e-8
-"""Axes whose sine is less than this are parallel or opposite: their normal is rounding."""
+"""Axes with a smaller sine of their angle are parallel or opposite, and their normal is rounding error."""
 TURN = 2.0 * np.pi
 
 Clearance = Callable[[Array], Array]
-"""The least distance (M,) [m] from obstacles at configurations (M, nq), negative inside."""
+"""Function from configurations (M, nq) to the smallest distance (M,) [m] from obstacles, negative inside."""
 
 
 class IKResult(NamedTuple):
-    """Result of inverse kinematics for each of N goals; without N for a single goal.
+    """Result of inverse kinematics for each of N goals; without the axis N for a single goal.
 
-    q: (N, nq), the solution nearest to q0, clear ones first; where there is none, the configuration nearest to the goal.
-    reached: (N,) whether it is a solution, to within NEAR. position_error (N,) [m], rotation_error (N,) [rad]: how far it is from
-    the goal.
-    manipulability, dexterity: (N,), see the module. clear: (N,) whether it is clear of obstacles.
-    solutions: for each goal its distinct solutions (M, nq), the nearest first.
+    q: (N, nq), the solution nearest to q0, collision-free ones first; without a solution, the configuration nearest to the goal.
+    reached: (N,) True if q is a solution, to within NEAR. position_error (N,) [m], rotation_error (N,) [rad]: errors of q.
+    manipulability, dexterity: (N,), see the module docstring. clear: (N,) True if q is free of obstacles. solutions: for each goal
+    its distinct solutions (M, nq), the nearest first.
     """
 
     q: Array
@@ -87,7 +83,7 @@ class IKResult(NamedTuple):
 
 
 class _Goal(NamedTuple):
-    """A batch of goals, one for each row of a search. position (M, 3), rotation (M, 3, 3), either None; axis (3,) or None."""
+    """Batch of goals, one for each row of a search. position (M, 3), rotation (M, 3, 3), either None; axis (3,) or None."""
 
     position: Array | None
     rotation: Array | None
@@ -99,7 +95,7 @@ class _Goal(NamedTuple):
 
 
 class _Errors(NamedTuple):
-    """e (M, m), its Jacobian J (M, m, nv), |p* - p| (M,) [m], the angle (M,) [rad]."""
+    """Error e (M, m), its Jacobian J (M, m, nv), distance |p* - p| (M,) [m], and angle |w| (M,) [rad]."""
 
     e: Array
     J: Array
@@ -120,15 +116,13 @@ def inverse_kinematics(
     starts: int = STARTS,
     seed: int = 0,
 ) -> IKResult:
-    """Configurations at which a frame is at a goal: one, or a batch of N.
+    """Find configurations that place a frame at a goal, or at each of N goals.
 
-    position: (3,) or (N, 3) [m] in the world, rotation: world from frame, in a form of :func:`~trajopt.rotation_matrix`, (3, 3) or
-    (N, 3, 3); either alone, or both.
-    free_axis: (3,) in the frame, about which rotation does not matter. q0: (nq,) or (N, nq), what to stay near to, default the
-    neutral configuration. clearance: ranks solutions that touch an obstacle behind those that do not. limits: whether joints
-    keep theirs.
-    Raises UnknownName for a frame that the model does not have; ValueError for another shape, no goal, a rotation that is none, a
-    frame that nothing moves, or a model with quaternions.
+    position: (3,) or (N, 3) [m] in the world. rotation: world from frame, in a form of :func:`~trajopt.rotation_matrix`, (3, 3) or
+    (N, 3, 3). Either may be omitted. free_axis: (3,) in the frame, axis of a free rotation. q0: (nq,) or (N, nq), reference
+    configuration, default the neutral one. clearance: ranks solutions in collision after the others. limits: enforce joint limits.
+    Raises UnknownName for a frame that the model does not have, ValueError for another shape, no goal, an invalid rotation, a frame
+    that no joint moves, or a model with quaternions.
 
     >>> import numpy as np, trajopt as to
     >>> arm = to.load_robot("iiwa7")
@@ -147,19 +141,19 @@ def inverse_kinematics(
         raise ValueError(f"starts = {starts}: expected at least 1 (q0)")
     goal, single = _goals(position, rotation, free_axis)
     n = len(goal.position if goal.position is not None else goal.rotation)  # type: ignore[arg-type]
-    near = _nearby(model, q0, n)
+    reference = _reference_configurations(model, q0, n)
     rng = np.random.default_rng(seed)
-    for count in (starts, MORE * starts):
-        search = _Search(model, frame_id, goal.repeated(count), np.repeat(near, count, axis=0), limits)
-        q, errors = search.run(search.first(count, rng), count)
-        found = _selected(search, q, errors, n, clearance, single)
-        if np.all(found.reached):
+    for count in (starts, MORE_STARTS * starts):
+        search = _Search(model, frame_id, goal.repeated(count), np.repeat(reference, count, axis=0), limits)
+        q, errors = search.run(search.start_configurations(count, rng), count)
+        result = _selected(search, q, errors, n, clearance, single)
+        if np.all(result.reached):
             break
-    return found
+    return result
 
 
 def _goals(position: Array | None, rotation: Array | None, axis: Array | None) -> tuple[_Goal, bool]:
-    """The goals as batches, and whether there is a single one."""
+    """Goals as batches, and True if a single goal was given."""
     if position is None and rotation is None:
         raise ValueError("inverse kinematics needs a goal: position, rotation, or both")
     p = None if position is None else np.asarray(position, dtype=float)
@@ -178,12 +172,12 @@ def _goals(position: Array | None, rotation: Array | None, axis: Array | None) -
     P = None if p is None else np.broadcast_to(p, (n, 3))
     Q = None if R is None else np.broadcast_to(R, (n, 3, 3))
     if axis is not None and (R is None or np.shape(axis) != (3,) or not np.isfinite(axis).all() or not np.any(axis)):
-        raise ValueError(f"free_axis = {axis}; expected a direction (3,) in the frame, beside a rotation")
+        raise ValueError(f"free_axis = {axis}; expected a direction (3,) in the frame, together with a rotation")
     return _Goal(P, Q, None if axis is None else np.asarray(axis, dtype=float) / np.linalg.norm(axis)), single
 
 
-def _nearby(model: Model, q0: Array | None, n: int) -> Array:
-    """q0 of each goal (n, nq)."""
+def _reference_configurations(model: Model, q0: Array | None, n: int) -> Array:
+    """Reference configurations q0 of the goals (n, nq)."""
     q = model.neutral() if q0 is None else np.asarray(q0, dtype=float)
     if q.shape not in ((model.nq,), (n, model.nq)) or not np.isfinite(q).all():
         raise ValueError(f"q0 has shape {q.shape}; expected finite numbers, ({model.nq},) or (N = {n}, {model.nq})")
@@ -191,64 +185,67 @@ def _nearby(model: Model, q0: Array | None, n: int) -> Array:
 
 
 class _Search:
-    """Starts for all goals, improved side by side; all arrays have one row for each pair of goal and start."""
+    """Parallel search from several starts for all goals; arrays have one row for each pair of goal and start."""
 
-    def __init__(self, model: Model, frame: int, goal: _Goal, near: Array, limits: bool) -> None:
-        self.model, self.goal, self.near = model, goal, near
+    def __init__(self, model: Model, frame: int, goal: _Goal, reference: Array, limits: bool) -> None:
+        self.model, self.goal, self.reference = model, goal, reference
         unlimited = np.full(model.nq, np.inf)
         self.lower, self.upper = (model.q_lower, model.q_upper) if limits else (-unlimited, unlimited)
         self.lower, self.upper = np.minimum(self.lower, self.upper), np.maximum(self.lower, self.upper)
         self.reach, self.kinematics = reach_of(model, frame), kinematics_of(model, frame)
-        self.damping = np.zeros(len(near))
+        self.damping = np.zeros(len(reference))
         self.on_path = np.zeros(model.nv, dtype=bool)
         self.on_path[model.ancestors(model.frames[frame].body)] = True
 
-    def first(self, starts: int, rng: np.random.Generator) -> Array:
-        """q0, then random configurations: within the limits, near q0 where there are none; joints off the path stay."""
-        near = np.clip(self.near, self.lower, self.upper)
+    def start_configurations(self, starts: int, rng: np.random.Generator) -> Array:
+        """Start configurations: q0 first, then random ones within the limits, or near q0 without limits.
+
+        Joints that do not move the frame keep q0.
+        """
+        reference = np.clip(self.reference, self.lower, self.upper)
         span = np.where([kind == "prismatic" for kind in self.model.joint_types], self.reach, np.pi)
-        lower = np.where(np.isfinite(self.lower), self.lower, near - span)
-        upper = np.where(np.isfinite(self.upper), self.upper, near + span)
-        q = np.where(self.on_path, rng.uniform(lower, upper), near)
-        q[::starts] = near[::starts]
+        lower = np.where(np.isfinite(self.lower), self.lower, reference - span)
+        upper = np.where(np.isfinite(self.upper), self.upper, reference + span)
+        q = np.where(self.on_path, rng.uniform(lower, upper), reference)
+        q[::starts] = reference[::starts]
         return q
 
     def run(self, q: Array, starts: int) -> tuple[Array, _Errors]:
-        """The starts after the last iteration, with their errors."""
+        """Improve the starts; returns their final configurations and errors."""
         left, drawn = ITERATIONS, self.on_path.sum() > self.rows
         errors = self.errors(q)
         while left > 0:
-            draws = drawn and left > max(POLISH, ITERATIONS - DRAWN)
-            ahead = self.step(q, errors, DRAW if draws else 0.0)
-            q, errors = self.accepted(q, errors, ahead, draws)
-            good = np.linalg.norm(errors.e, axis=1) <= TOLERANCE * (ALMOST if draws else 1.0)
+            draws = drawn and left > max(FINAL_STEPS, ITERATIONS - GAIN_STEPS)
+            candidates = self.step(q, errors, GAIN if draws else 0.0)
+            q, errors = self.accepted(q, errors, candidates, draws)
+            good = np.linalg.norm(errors.e, axis=1) <= TOLERANCE * (COARSE_TOLERANCE if draws else 1.0)
             left -= 1
             if good.reshape(-1, starts).any(axis=1).all():
                 left = min(left, PATIENCE)
         q = self.unwound(q)
         return q, self.errors(q)
 
-    def accepted(self, q: Array, errors: _Errors, ahead: Array, draws: bool) -> tuple[Array, _Errors]:
-        """Each start ahead, or, where that does not lessen its error, as it was and with more damping; drawn ones always ahead."""
-        found = self.errors(ahead)
+    def accepted(self, q: Array, errors: _Errors, candidates: Array, draws: bool) -> tuple[Array, _Errors]:
+        """Accept the steps that do not increase the error, and raise the damping of the others; with ``draws``, accept all."""
+        result = self.errors(candidates)
         if draws:
-            return ahead, found
-        less = np.sum(found.e**2, axis=1) <= np.sum(errors.e**2, axis=1)
+            return candidates, result
+        less = np.sum(result.e**2, axis=1) <= np.sum(errors.e**2, axis=1)
         self.damping = np.where(
             less, np.where(self.damping > MORE_DAMPING, 0.25 * self.damping, 0.0), 4.0 * self.damping
         )
         self.damping = np.where(less, self.damping, np.maximum(self.damping, MORE_DAMPING))
-        kept = (np.where(less.reshape(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(found, errors, strict=True))
-        return np.where(less[:, None], ahead, q), _Errors(*kept)
+        kept = (np.where(less.reshape(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(result, errors, strict=True))
+        return np.where(less[:, None], candidates, q), _Errors(*kept)
 
     @property
     def rows(self) -> int:
-        """m, how many numbers the goal holds."""
+        """Number m of error components."""
         turns = 0 if self.goal.rotation is None else 3 if self.goal.axis is None else 2
         return turns + (0 if self.goal.position is None else 3)
 
     def errors(self, q: Array) -> _Errors:
-        """e and its Jacobian."""
+        """Error e and its Jacobian at configurations q."""
         at = self.kinematics(q.T)
         J = np.moveaxis(np.reshape(at.jacobian, (6, self.model.nv, -1)), -1, 0)
         e, rows = [], []
@@ -259,16 +256,16 @@ class _Search:
             e, rows = [offset / self.reach], [J[:, :3] / self.reach]
         if self.goal.rotation is not None:
             R: Array = np.moveaxis(np.array(at.rotation), -1, 0)
-            turn, spin = self.turn(R, self.goal.rotation), J[:, 3:]
-            angle = np.linalg.norm(turn, axis=1)
-            if self.goal.axis is not None:  # rotation about the axis is no motion toward or from the goal
+            rotation_vector, spin = self.rotation_vector(R, self.goal.rotation), J[:, 3:]
+            angle = np.linalg.norm(rotation_vector, axis=1)
+            if self.goal.axis is not None:  # rotation about the free axis does not change the error
                 along = R @ self.goal.axis
                 spin = spin - along[:, :, None] * np.einsum("ni,nij->nj", along, spin)[:, None]
-            e, rows = [*e, turn], [*rows, spin]
+            e, rows = [*e, rotation_vector], [*rows, spin]
         return _Errors(np.concatenate(e, axis=1), np.concatenate(rows, axis=1), distance, angle)
 
-    def turn(self, R: Array, goal: Array) -> Array:
-        """w (M, 3) from orientations R to those of the goal, in world axes."""
+    def rotation_vector(self, R: Array, goal: Array) -> Array:
+        """Rotation vectors w (M, 3) from orientations R to those of the goal, in world axes."""
         axis = self.goal.axis
         if axis is None:
             relative = np.einsum("nij,nkj->ikn", goal, R)
@@ -276,20 +273,20 @@ class _Search:
         a, b = R @ axis, goal @ axis
         normal = np.cross(a, b)
         sine, cosine = np.linalg.norm(normal, axis=1), np.sum(a * b, axis=1)
-        across = np.cross(a, np.eye(3)[np.abs(a).argmin(axis=1)])  # of opposite axes: about any direction across them
+        across = np.cross(a, np.eye(3)[np.abs(a).argmin(axis=1)])  # opposite axes: any perpendicular axis
         across /= np.linalg.norm(across, axis=1, keepdims=True)
         about = np.where((sine > OPPOSITE)[:, None], normal / np.maximum(sine, OPPOSITE)[:, None], across)
         return about * np.arctan2(sine, cosine)[:, None]
 
     def step(self, q: Array, errors: _Errors, draw: float) -> Array:
-        """q after a step within the limits."""
+        """Configurations after a step within the limits. draw: gain toward q0."""
         free = np.broadcast_to(self.on_path, q.shape).copy()
-        toward = draw * (np.clip(self.near, self.lower, self.upper) - q)
+        toward = draw * (np.clip(self.reference, self.lower, self.upper) - q)
         dq = np.zeros_like(q)
-        for _ in range(2):  # joints that would pass their limits are left out in the second round
+        for _ in range(2):  # the second pass excludes joints that would pass their limits
             J = errors.J * free[:, None, :]
             JJ = J @ np.swapaxes(J, 1, 2)
-            damping = 0.5 * np.sum(errors.e**2, axis=1) + LEAST_DAMPING + self.damping
+            damping = 0.5 * np.sum(errors.e**2, axis=1) + MIN_DAMPING + self.damping
             JJ[:, range(JJ.shape[1]), range(JJ.shape[1])] += damping[:, None]
             residual = errors.e - (J @ (toward * free)[:, :, None])[:, :, 0]
             dq = np.swapaxes(J, 1, 2) @ np.linalg.solve(JJ, residual[:, :, None])
@@ -298,19 +295,19 @@ class _Search:
             if not (passes & free).any():
                 break
             free &= ~passes
-        longest = np.where([kind == "prismatic" for kind in self.model.joint_types], LONGEST * self.reach, LONGEST)
+        longest = np.where([kind == "prismatic" for kind in self.model.joint_types], MAX_STEP * self.reach, MAX_STEP)
         dq = dq * np.minimum(1.0, 1.0 / np.maximum(np.abs(dq / longest).max(axis=1, keepdims=True), 1e-12))
         return np.clip(q + dq, self.lower, self.upper)
 
     def unwound(self, q: Array) -> Array:
-        """Equal postures with revolute joints within half a turn of q0, where that is within the limits."""
+        """Wrap revolute joints to within half a turn of q0, if their limits allow."""
         turns = np.array([kind == "revolute" for kind in self.model.joint_types])
-        moved = q - TURN * np.round((q - self.near) / TURN)
+        moved = q - TURN * np.round((q - self.reference) / TURN)
         return np.where(turns & (moved >= self.lower) & (moved <= self.upper), moved, q)
 
 
 def reach_of(model: Model, frame: int) -> float:
-    """Largest distance of a frame from the first joint on its path [m], sliding joints at their least; at least 1 mm."""
+    """Largest distance of a frame from the first joint of its chain [m], with prismatic joints at zero; at least 1 mm."""
     f = model.frames[frame]
     lengths, body = [float(np.linalg.norm(f.p))], f.body
     while model.parent[body] >= 0:
@@ -322,11 +319,11 @@ def reach_of(model: Model, frame: int) -> float:
 def _selected(
     search: _Search, q: Array, errors: _Errors, n: int, clearance: Clearance | None, single: bool
 ) -> IKResult:
-    """The best of each goal's starts."""
+    """Select the best start of each goal, and its distinct solutions."""
     norms = np.linalg.norm(errors.e, axis=1).reshape(n, -1)
     good = norms <= NEAR
     clear = np.ones(len(q), dtype=bool) if clearance is None else clearance(q) >= 0
-    far = np.linalg.norm(q - search.near, axis=1).reshape(n, -1)
+    far = np.linalg.norm(q - search.reference, axis=1).reshape(n, -1)
     order = np.lexsort((np.where(good, far, norms), ~(good & clear.reshape(n, -1)), ~good), axis=1)
     chosen = order[:, 0] + np.arange(n) * norms.shape[1]
     singular = np.linalg.svd(errors.J[chosen][:, :, search.on_path], compute_uv=False)[:, : search.rows]
@@ -349,6 +346,6 @@ def _selected(
 def _distinct(q: Array) -> Array:
     kept: list[Array] = []
     for candidate in q:
-        if all(np.abs(candidate - k).max() > SAME for k in kept):
+        if all(np.abs(candidate - k).max() > SAME_SOLUTION for k in kept):
             kept.append(candidate)
     return np.array(kept).reshape(-1, q.shape[1])

@@ -1,11 +1,11 @@
-"""A guess for robots that go from rest to rest: the minimum-jerk path to a goal, with the torques of that motion.
+"""Guess for a robot that moves from rest to rest: the minimum-jerk path to a goal, with the torques of that motion.
 
     q(t) = q0 (+) s(t / T) (q_goal (-) q0),    s(r) = 10 r^3 - 15 r^4 + 6 r^5
     u_k  = M(q_k) (a_k - a(q_k, v_k, u = 0)),  a_k = (v_(k+1) - v_k) / dt_k
 
-clipped to the bounds on controls: s has the least integral of squared jerk between two points of rest (Flash & Hogan 1985).  The
-torques are the inverse dynamics of the system as it is, with gravity, damping, friction, springs and rotor inertias, for its
-forward dynamics are affine in the forces of its joints.
+clipped to the bounds on controls. s minimizes the integral of squared jerk between two states of rest (Flash & Hogan 1985). The
+torques follow from the forward dynamics, which are affine in the joint forces, so they include gravity, damping, friction, springs
+and rotor inertias.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 
 Acceleration = Callable[[Array, Array], Array]
-"""Joint accelerations (M, nv) at states (M, nx) under controls (M, nu)."""
+"""Function from states (M, nx) and controls (M, nu) to joint accelerations (M, nv)."""
 Inertia = Callable[[Array], Array]
-"""The mass matrix (M, nv, nv) at states (M, nx)."""
+"""Function from states (M, nx) to mass matrices (M, nv, nv)."""
 
 
 def minimum_jerk_states(ocp: OCP, x_goal: Array) -> Array:
-    """States (N + 1, nx) of the path from x0 to a state at rest, of a problem whose state is (q, v) and q a vector.
+    """States (N + 1, nx) of the minimum-jerk path from x0 to the positions of x_goal, at rest at both ends.
 
-    Raises ValueError for other states.
+    Raises ValueError if the state is not (q, v) with a vector q.
     """
     manifold = ocp.manifold
     if not manifold.is_flat or manifold.nx % 2:
@@ -41,7 +41,7 @@ def minimum_jerk_states(ocp: OCP, x_goal: Array) -> Array:
 
 
 def tracking_torques(ocp: OCP, xs: Array, acceleration: Acceleration, inertia: Inertia) -> Array:
-    """Controls (N, nu) under which a fully driven robot moves along states (N + 1, nx), as far as their bounds allow."""
+    """Controls (N, nu), clipped to their bounds, that move a fully actuated robot along states (N + 1, nx)."""
     n = xs.shape[1] // 2
     wanted = np.diff(xs[:, n:], axis=0) / ocp.dt[:, None]
     free = acceleration(xs[:-1], np.zeros((ocp.horizon, ocp.nu)))
@@ -52,6 +52,6 @@ def tracking_torques(ocp: OCP, xs: Array, acceleration: Acceleration, inertia: I
 def minimum_jerk_guess(
     ocp: OCP, x_goal: Array, acceleration: Acceleration, inertia: Inertia, xs: Array | None = None
 ) -> Guess:
-    """The motion of the module's docstring to x_goal (nx,), or along other states xs (N + 1, nx)."""
+    """Minimum-jerk guess to x_goal (nx,), or along given states xs (N + 1, nx), see the module docstring."""
     path = minimum_jerk_states(ocp, x_goal) if xs is None else np.asarray(xs, dtype=float)
     return Guess(path, tracking_torques(ocp, path, acceleration, inertia))

@@ -1,8 +1,8 @@
-"""Paths of configurations past obstacles: RRT-Connect of the package ompl, then short-cuts.
+"""Collision-free paths of configurations: RRT-Connect of the package ompl, then short-cuts.
 
 J. J. Kuffner, S. M. LaValle, RRT-Connect: an efficient approach to single-query path planning, ICRA 2000: two trees, from start and
-goal, grow toward each other in straight lines. A short-cut replaces what lies between two points of the path by the straight line
-between them, where that is free.
+goal, grow toward each other in straight lines. A short-cut replaces the path between two of its points by a straight line if that
+is collision-free.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import numpy as np
 from dynamics_backends.protocol import Array
 
 STEP = 0.04
-"""The largest change of a coordinate between configurations that are checked [rad, m]."""
+"""Largest change of a coordinate between checked configurations [rad, m]."""
 RANGE = 1.0
-"""The longest motion that is added to a tree, in the Euclidean norm [rad, m]."""
+"""Longest edge of a tree, in the Euclidean norm [rad, m]."""
 SHORT_CUTS = 100
-"""Pairs of points that are tried."""
+"""Number of random short-cuts tried."""
 
-Touches = Callable[[Array], bool]
-"""True if a configuration (nq,) is in collision."""
-LineTouches = Callable[[Array, Array, float], bool]
-"""True if a configuration behind one (nq,) up to another is, in steps of at most so much in a coordinate."""
+InCollision = Callable[[Array], bool]
+"""Function that returns True if a configuration (nq,) is in collision."""
+LineInCollision = Callable[[Array, Array, float], bool]
+"""Function that returns True if the line between two configurations (nq,) is in collision, checked in steps of this size."""
 
 
 def rrt_connect(
-    touches: Touches,
-    line_touches: LineTouches,
+    touches: InCollision,
+    line_touches: LineInCollision,
     start: Array,
     goal: Array,
     lower: Array,
@@ -39,11 +39,11 @@ def rrt_connect(
     seed: int = 0,
     time_limit: float = 10.0,
 ) -> Array | None:
-    """Corners (K, nq) of a free path from start to goal within bounds, or None where none was found in ``time_limit`` [s], of the
-    processor's time in this thread, so that what runs beside it takes nothing of it; None at once where start or goal touches
-    something, for whose end ompl would wait asleep.
+    """Corners (K, nq) of a collision-free path from start to goal within bounds, or None if none was found.
 
-    Coordinates without a bound are searched half a turn beyond start and goal. Raises ModuleNotFoundError without ompl.
+    time_limit: processor time of this thread [s], so that other load does not shorten the search. Returns None immediately if start
+    or goal is in collision, because ompl would wait without using processor time. Coordinates without a bound are searched half a
+    turn beyond start and goal. Raises ModuleNotFoundError without ompl.
     """
     base, geometric, util = _ompl()
     if touches(start) or touches(goal):
@@ -61,14 +61,14 @@ def rrt_connect(
     space.setBounds(bounds)
     setup = geometric.SimpleSetup(space)
 
-    def of(state: Any) -> Array:
+    def configuration(state: Any) -> Array:
         return np.array([state[i] for i in range(n)])
 
     class Lines(base.MotionValidator):  # type: ignore[name-defined]
         def checkMotion(self, a: Any, b: Any, last: Any = None) -> bool:
-            return not line_touches(of(a), of(b), STEP)
+            return not line_touches(configuration(a), configuration(b), STEP)
 
-    setup.setStateValidityChecker(lambda state: not touches(of(state)))
+    setup.setStateValidityChecker(lambda state: not touches(configuration(state)))
     information = setup.getSpaceInformation()
     information.setMotionValidator(Lines(information))
     ends = [space.allocState() for _ in range(2)]
@@ -83,11 +83,11 @@ def rrt_connect(
     setup.solve(base.PlannerTerminationCondition(lambda: time.thread_time() > end))
     if not setup.haveExactSolutionPath():
         return None
-    return np.array([of(state) for state in setup.getSolutionPath().getStates()])
+    return np.array([configuration(state) for state in setup.getSolutionPath().getStates()])
 
 
-def short_cut(path: Array, line_touches: LineTouches, *, seed: int = 0, attempts: int = SHORT_CUTS) -> Array:
-    """Corners of a path with the same ends, at most as long."""
+def short_cut(path: Array, line_touches: LineInCollision, *, seed: int = 0, attempts: int = SHORT_CUTS) -> Array:
+    """Shorten a path with the same ends by random short-cuts; returns its corners."""
     rng = np.random.default_rng(seed)
     path = np.asarray(path, float)
     if not line_touches(path[0], path[-1], STEP):

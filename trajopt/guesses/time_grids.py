@@ -1,12 +1,12 @@
-"""Problems on finer and on coarser time grids, and solutions carried to them.
+"""Problems on finer and coarser time grids, and solutions resampled to them.
 
-On a finer grid each time step is cut into equal ones; on a coarser one several steps make one, with as many substeps, so that time
-steps stay as accurate.  Durations, phases and stages without duration stay.  Of values by knot,
+A finer grid splits each time step into equal ones. A coarser grid merges several steps into one with as many substeps, so that the
+integration stays as accurate. Durations, phases and stages without duration are unchanged. Values by knot are converted as follows:
 
-    weights, bounds on controls, constraints that read controls       are held over the old time step
-    parameters, references                                            are interpolated (states on geodesics); where the weights of
-                                                                      their term differ by knot, and at jumps, they are held
-    bounds of other constraints                                       hold at the old knots, between them the looser of the two
+    weights, bounds on controls, constraints that read controls       constant over the old time step
+    parameters, references                                            interpolated (states on geodesics); constant over the old time
+                                                                      step at jumps, and if the weights of the term differ by knot
+    bounds of other constraints                                       unchanged at the old knots, between them the looser of the two
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from trajopt.step.sensitivities import SampledSystem
 
 
 class _Grid(NamedTuple):
-    """New time steps of a phase: the old step (M,) in which each begins, after which share (M,) of it, and its length (M,) [s]."""
+    """New time steps of a phase: index of the old step at the start (M,), fraction of it passed (M,), and length (M,) [s]."""
 
     at: Array
     share: Array
     dt: Array
 
-    def held(self, rows: Array) -> Array:
-        """Rows (M, n) of the old steps' rows (K, n)."""
+    def repeated(self, rows: Array) -> Array:
+        """Rows (M, n), constant over the old steps with rows (K, n)."""
         return rows[self.at]
 
     def between(self, rows: Array) -> Array:
-        """Rows (M, n) interpolated between the old knots' rows (K, n)."""
+        """Rows (M, n), interpolated between rows (K, n) of the old knots."""
         return rows[self.at] + self.share[:, None] * (_after(rows)[self.at] - rows[self.at])
 
-    def looser(self, rows: Array, least: Any) -> Array:
-        """Bounds (M, n) from those of the old knots; least: np.minimum or np.maximum."""
-        return np.where(self.share[:, None] > 0.0, least(rows, _after(rows))[self.at], rows[self.at])
+    def looser(self, rows: Array, combine: Any) -> Array:
+        """Bounds (M, n) from those of the old knots; combine: np.minimum for lower, np.maximum for upper bounds."""
+        return np.where(self.share[:, None] > 0.0, combine(rows, _after(rows))[self.at], rows[self.at])
 
 
 def _after(rows: Array) -> Array:
@@ -54,13 +54,13 @@ def _after(rows: Array) -> Array:
 
 
 def refine(solution: Solution, factor: int = 2, ocp: OCP | None = None) -> tuple[OCP, Guess]:
-    """The problem of a solution on a finer grid, and the solution as a guess for it.
+    """Problem of a solution on a finer time grid, and the solution as its guess.
 
-    Each time step is cut into ``factor`` equal ones: states (factor N + 1, nx) are interpolated on the manifold, controls
-    (factor N, nu) are held, or interpolated where the solution's are; durations stay. See the module for values by knot.
-    ocp: the problem that was solved; default the one that the solution has, which one from a file or a batch has not.
-    Raises ValueError for a factor below 2, a solution without a problem, one of another size; MissingCapability for dynamics whose
-    time steps have a given length.
+    Each time step is split into ``factor`` equal ones. States (factor N + 1, nx) are interpolated on the manifold, controls
+    (factor N, nu) are piecewise constant, or interpolated if those of the solution are. Durations are unchanged. See the module
+    docstring for values by knot. ocp: the solved problem, default that of the solution; required for solutions from a file or a
+    batch. Raises ValueError for a factor below 2, a solution without a problem or of another size, MissingCapability for dynamics
+    with time steps of fixed length.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
@@ -75,14 +75,14 @@ def refine(solution: Solution, factor: int = 2, ocp: OCP | None = None) -> tuple
         raise ValueError(f"factor = {factor!r}; expected an integer of at least 2")
     ocp = solution.problem if ocp is None else ocp
     if ocp is None:
-        raise ValueError("the solution does not have its problem, as those of files and batches: give it as ocp = ...")
+        raise ValueError("solutions from files and batches do not contain their problem: pass it as ocp = ...")
     fitting(ocp, solution.xs, solution.us)
     finer = regridded(ocp, lambda phase: _finer(phase.dt, int(factor)))
     return finer, on_grid_of(finer, ocp, solution)
 
 
 def coarser(ocp: OCP, factor: int) -> OCP:
-    """The problem with ``factor`` time steps in one, as far as phases have so many. Raises MissingCapability as :func:`refine`."""
+    """Problem with ``factor`` time steps of each phase merged into one. Raises MissingCapability like :func:`refine`."""
 
     def grid(phase: Phase) -> _Grid:
         starts = np.arange(0, phase.knots, factor)
@@ -97,7 +97,7 @@ def _finer(dt: Array, factor: int) -> _Grid:
 
 
 def on_grid_of(ocp: OCP, other: OCP, motion: Any) -> Guess:
-    """A motion xs, us for another problem on the time grid of this one; motion: a solution, whose controls may be interpolated."""
+    """Resample a motion xs, us of ``other``, for example a solution, to the time grid of ``ocp``."""
     xs, us = np.asarray(motion.xs), np.asarray(motion.us)
     guess = resampled_at(ocp, ocp.times, other.times, xs, us)
     last = getattr(motion, "meta", {}).get(LAST_CONTROL)
@@ -108,7 +108,7 @@ def on_grid_of(ocp: OCP, other: OCP, motion: Any) -> Guess:
 
 
 def can_be_regridded(ocp: OCP) -> bool:
-    """True if the time steps of a problem can have other lengths."""
+    """True if the time steps of a problem can be split or merged."""
     return all(_is_divisible(phase) for phase in ocp.phases)
 
 
@@ -120,13 +120,13 @@ def _is_divisible(phase: Phase) -> bool:
 
 
 def regridded(ocp: OCP, grid_of: Any, substeps: int = 1) -> OCP:
-    """The problem with other time steps; grid_of: of a phase that takes time; substeps: by how many times more a step has."""
+    """Problem with other time steps. grid_of: new grid of a phase with duration. substeps: factor on the substeps of each step."""
     grids, phases = [], []
     for phase in ocp.phases:
         if not _is_divisible(phase):
             raise MissingCapability(
-                f"{type(phase.dynamics).__name__} defines its own time steps, which cannot be cut or joined; pass xdot = f(x, u) "
-                "to SampledSystem"
+                f"{type(phase.dynamics).__name__} defines its own time steps, which cannot be split or merged; pass "
+                "xdot = f(x, u) to SampledSystem"
             )
         every = np.arange(phase.knots)
         grids.append(grid_of(phase) if phase.dynamics.takes_time else _Grid(every, np.zeros(phase.knots), phase.dt))
@@ -140,7 +140,7 @@ def regridded(ocp: OCP, grid_of: Any, substeps: int = 1) -> OCP:
                 d,
                 grid.dt,
                 tuple(_term(term, grid) for term in phase.terms),
-                {key: grid.held(v) if v.ndim == 2 else v for key, v in phase.parameters.items()},
+                {key: grid.repeated(v) if v.ndim == 2 else v for key, v in phase.parameters.items()},
                 tuple(_constraint(c, grid, first=first) for c in phase.constraints),
             )
         )
@@ -153,15 +153,17 @@ def regridded(ocp: OCP, grid_of: Any, substeps: int = 1) -> OCP:
 
 
 def _term(term: CostTerm, grid: _Grid) -> CostTerm:
-    """A running term on the new grid."""
+    """Running term on the new grid."""
     weight, values = term.weight, term.parameters
     if weight.ndim == 2:
-        return replace(term, weight=grid.held(weight), parameters=_quadrature(term, _held(values, grid), grid.dt))
+        return replace(
+            term, weight=grid.repeated(weight), parameters=_quadrature(term, _repeated(values, grid), grid.dt)
+        )
     return replace(term, parameters=_quadrature(term, _between(term.residual, values, grid), grid.dt))
 
 
 def _quadrature(term: CostTerm, values: dict[str, Array], dt: Array) -> dict[str, Array]:
-    """The values with the factors of trapezoidal quadrature on time steps dt (M,), where the term has some."""
+    """Parameters with the factors of trapezoidal quadrature recomputed for time steps dt (M,), if the term has some."""
     if QUADRATURE in values:
         factors = trapezoidal_factors(dt)[:, None]
         values[QUADRATURE] = np.sqrt(factors) if term.squared else factors
@@ -175,37 +177,37 @@ def _at_end(term: CostTerm, dt: Array) -> CostTerm:
     return replace(term, parameters={**term.parameters, QUADRATURE: np.sqrt(half) if term.squared else half})
 
 
-def _held(values: Mapping[str, Array], grid: _Grid) -> dict[str, Array]:
-    return {key: grid.held(v) if v.ndim == 2 else v for key, v in values.items()}
+def _repeated(values: Mapping[str, Array], grid: _Grid) -> dict[str, Array]:
+    return {key: grid.repeated(v) if v.ndim == 2 else v for key, v in values.items()}
 
 
 def _between(residual: Any, values: Mapping[str, Array], grid: _Grid) -> dict[str, Array]:
-    """Parameters by knot interpolated; references of states on the geodesics of their manifold."""
-    found = {}
+    """Interpolate parameters by knot; state references on geodesics of their manifold."""
+    result = {}
     for key, rows in values.items():
         function = getattr(residual, "function", None)
         state = isinstance(function, partial) and function.func is residuals.state_difference and key == "reference"
         if rows.ndim < 2:
-            found[key] = rows
+            result[key] = rows
         elif state:
             manifold = function.args[0]  # type: ignore[union-attr]
             here, there = rows[grid.at].T, _after(rows)[grid.at].T
-            found[key] = manifold.integrate(here, grid.share * manifold.difference(here, there)).T
+            result[key] = manifold.integrate(here, grid.share * manifold.difference(here, there)).T
         else:
-            found[key] = grid.between(rows)
-    return found
+            result[key] = grid.between(rows)
+    return result
 
 
 def _constraint(c: Constraint, grid: _Grid, *, first: bool) -> Constraint:
-    """A constraint on the new grid; first: of the first phase that takes time, whose first knot has a given state."""
+    """Constraint on the new grid. first: it belongs to the first phase with duration, whose first state is fixed."""
     if c.residual.nu:
-        low, high = (grid.held(b) if b.ndim == 2 else b for b in (c.lower, c.upper))
-        return replace(c, lower=low, upper=high, parameters=_held(c.parameters, grid))
+        low, high = (grid.repeated(b) if b.ndim == 2 else b for b in (c.lower, c.upper))
+        return replace(c, lower=low, upper=high, parameters=_repeated(c.parameters, grid))
     bounds = []
-    for rows, least in ((c.lower, np.minimum), (c.upper, np.maximum)):
+    for rows, combine in ((c.lower, np.minimum), (c.upper, np.maximum)):
         if rows.ndim == 2:
-            new = grid.looser(rows, least)
-            if first and len(rows) > 1 and (rows[1:] == rows[1]).all():  # those of the given state alone differ
+            new = grid.looser(rows, combine)
+            if first and len(rows) > 1 and (rows[1:] == rows[1]).all():  # only the bounds at the fixed state differ
                 new = np.where((grid.at == 0)[:, None] & (grid.share > 0.0)[:, None], rows[1], new)
             rows = new
         bounds.append(rows)

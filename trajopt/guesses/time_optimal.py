@@ -1,10 +1,10 @@
-"""A path of configurations in as little time as limits let it take: TOPP-RA, of the package toppra.
+"""Time-optimal motion along a path of configurations: TOPP-RA of the package toppra.
 
     q(s) given,   minimize T   subject to   |q' ds/dt| <= v_max,   |q' d2s/dt2 + q'' (ds/dt)^2| <= a_max,   |tau| <= tau_max
 
-Of all motions along a path, from rest to rest, the fastest one is found by two sweeps over a grid of s: backwards, the speeds from
-which the end can be reached; forwards, the largest of these. H. Pham, Q.-C. Pham, A new approach to time-optimal path
-parameterization based on reachability analysis, IEEE Transactions on Robotics 34, 2018.
+The fastest motion along a path from rest to rest follows from two sweeps over a grid of s. The backward sweep computes the speeds
+from which the end can be reached, the forward sweep selects the largest of these. H. Pham, Q.-C. Pham, A new approach to
+time-optimal path parameterization based on reachability analysis, IEEE Transactions on Robotics 34, 2018.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.timed_path import shortest_times
 
 GRID = 400
-"""Intervals of a path between which limits hold."""
+"""Default number of grid intervals of a path; limits hold at the grid points."""
 UNBOUNDED = 1e4
-"""[rad/s, rad/s^2, m/s, m/s^2] What stands for a limit that is infinite."""
+"""Finite substitute for an infinite limit [rad/s, rad/s^2, m/s, m/s^2]."""
 
 Torques = Callable[[Array, Array, Array], Array]
-"""Joint forces (M, n) at configurations, velocities and accelerations (M, n)."""
+"""Function from configurations, velocities and accelerations (M, n) to joint forces (M, n)."""
 
 
 class PathLimits(NamedTuple):
-    """velocity, acceleration, torque (n,): limits, infinite where there is none. torques: by inverse dynamics."""
+    """Limits of velocity, acceleration and torque (n,), infinite for none. torques: inverse dynamics."""
 
     velocity: Array
     acceleration: Array
@@ -38,14 +38,14 @@ class PathLimits(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """Configurations q (M, n) of a motion from rest to rest, and when it passes them, times (M,) [s]."""
+    """Configurations q (M, n) of a motion from rest to rest, and their times (M,) [s]."""
 
     q: Array
     times: Array
 
     @property
     def duration(self) -> float:
-        """[s]."""
+        """Duration of the motion [s]."""
         return float(self.times[-1])
 
 
@@ -55,7 +55,7 @@ def has_toppra() -> bool:
 
 
 def time_optimal(points: Array, along: Array, limits: PathLimits, grid: int = GRID) -> Timing | None:
-    """The fastest motion through points (K, n) at path parameters along (K,), along a spline; None where TOPP-RA finds none.
+    """Fastest motion along the spline through points (K, n) at path parameters along (K,); None if TOPP-RA finds none.
 
     Raises ModuleNotFoundError without toppra.
     """
@@ -66,8 +66,8 @@ def time_optimal(points: Array, along: Array, limits: PathLimits, grid: int = GR
     if np.isfinite(limits.torque).any():
         asked.append(_torque_constraint(constraint, limits))
     s = np.linspace(along[0], along[-1], grid + 1)
-    found = algorithm.TOPPRA(asked, path, gridpoints=s, solver_wrapper="seidel")
-    _, speed, _ = found.compute_parameterization(0.0, 0.0)
+    result = algorithm.TOPPRA(asked, path, gridpoints=s, solver_wrapper="seidel")
+    _, speed, _ = result.compute_parameterization(0.0, 0.0)
     if speed is None or not np.isfinite(speed).all():
         return None
     mean = 0.5 * (speed[1:] + speed[:-1])
@@ -77,7 +77,7 @@ def time_optimal(points: Array, along: Array, limits: PathLimits, grid: int = GR
 
 
 def on_spline(points: Array, along: Array, count: int) -> Array:
-    """Configurations (count, n) of the spline through points (K, n) that :func:`time_optimal` follows."""
+    """Configurations (count, n) on the spline of :func:`time_optimal` through points (K, n)."""
     return np.asarray(_toppra()[0].SplineInterpolator(along, points)(np.linspace(along[0], along[-1], count)))
 
 
@@ -87,7 +87,7 @@ def _both(limit: Array) -> Array:
 
 
 def _torque_constraint(constraint: Any, limits: PathLimits) -> Any:
-    """a(s) d2s/dt2 + b(s) (ds/dt)^2 + c(s) within limits, from inverse dynamics at all places of the grid at once."""
+    """Torque limits on a(s) d2s/dt2 + b(s) (ds/dt)^2 + c(s), from inverse dynamics at all grid points in one batch."""
 
     class TorqueConstraint(constraint.LinearConstraint):
         def __init__(self) -> None:
@@ -107,13 +107,15 @@ def _torque_constraint(constraint: Any, limits: PathLimits) -> Any:
 
 
 def floor_of(corners: Array, velocity: Array, acceleration: Array) -> float:
-    """A time [s] below which no motion from rest to rest passes corners (K, n), one after the other, within limits (n,)."""
+    """Lower bound [s] on the duration of motions from rest to rest through corners (K, n) in order, within limits (n,)."""
     corners = np.asarray(corners, float)
-    return max(_floor_of_turns(corners, velocity, acceleration), _floor_of_pieces(corners, velocity, acceleration))
+    return max(
+        _bound_by_coordinates(corners, velocity, acceleration), _bound_by_pieces(corners, velocity, acceleration)
+    )
 
 
-def _floor_of_turns(corners: Array, velocity: Array, acceleration: Array) -> float:
-    """A coordinate stops where it turns back, and takes at least as long as its limits let it from one such place to the next."""
+def _bound_by_coordinates(corners: Array, velocity: Array, acceleration: Array) -> float:
+    """Lower bound by single coordinates: each stops where it reverses, and its limits bound the time between two reversals."""
     least = 0.0
     for i, q in enumerate(corners.T):
         way = np.diff(q)
@@ -127,12 +129,12 @@ def _floor_of_turns(corners: Array, velocity: Array, acceleration: Array) -> flo
     return least
 
 
-def _floor_of_pieces(corners: Array, velocity: Array, acceleration: Array) -> float:
-    """From one corner to the next, each of the coordinates takes its time; the first and the last piece have an end at rest."""
+def _bound_by_pieces(corners: Array, velocity: Array, acceleration: Array) -> float:
+    """Lower bound by pieces between corners: the slowest coordinate bounds each; the first and last pieces have an end at rest."""
     way = np.abs(np.diff(corners, axis=0))
     with np.errstate(divide="ignore", invalid="ignore"):
         times = np.where(way > 0.0, way / velocity, 0.0)
-        for end in (0, -1):  # from rest to a speed that is free, by half the square root that it takes to stop again
+        for end in (0, -1):  # from rest to a free speed, which takes less time than from rest to rest
             rise = np.minimum(velocity / acceleration, np.sqrt(2.0 * way[end] / acceleration))
             rise = np.where(np.isfinite(acceleration), rise, 0.0)
             cruise = np.where(way[end] > 0.0, (way[end] - 0.5 * acceleration * rise**2) / velocity, 0.0)

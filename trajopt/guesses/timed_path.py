@@ -1,16 +1,16 @@
-"""A path of configurations as a motion from rest to rest, nearly as fast as limits of velocity and acceleration let it be.
+"""Motion from rest to rest along a path of configurations, nearly time-optimal within limits of velocity and acceleration.
 
-The corners of the path are rounded by a running mean, in coordinates as shares of the limits of velocity, so that its length r has
-the unit of time. With y = (dr/dt)^2 the limits are
+A running mean rounds the corners of the path. Coordinates are scaled by the velocity limits, so the path length r has the unit of
+time. With y = (dr/dt)^2 the limits are
 
     |q'| sqrt(y) <= v_max,     |q''| y <= CURVED a_max,     |dy/dr| <= 2 min_i (a_max - |q''| y_max)_i / |q'_i|
 
-and the largest y within them follows from one sweep forwards and one backwards (J. E. Bobrow, S. Dubowsky, J. S. Gibson,
+and the largest feasible y follows from one forward and one backward sweep (J. E. Bobrow, S. Dubowsky, J. S. Gibson,
 Time-optimal control of robotic manipulators along specified paths, IJRR 4, 1985, with bounds that do not depend on y).
 
-A motion of N steps with constant accelerations cannot pass all points of another one without oscillations: the one that is nearest
-to its positions and velocities by least squares, with the same ends, is a linear map of these. Where a step begins as the slowest
-coordinate ends to speed up, and another one as that begins to brake, the steps can be as fast as its limits allow.
+A motion of N steps with constant accelerations cannot pass through all points of another motion without oscillations. The
+least-squares fit to its positions and velocities, with the same ends, is a linear map of these. If steps begin exactly when the
+slowest coordinate stops accelerating and when it starts braking, the motion can be as fast as its limits allow.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import numpy as np
 from dynamics_backends.protocol import Array
 
 POINTS = 240
-"""Intervals of a path between which limits hold."""
+"""Number of grid intervals of a path; limits hold at the grid points."""
 ROUNDED = 0.12
-"""Length [s] of the running mean: how much of a path is rounded at a corner."""
+"""Length [s] of the running mean that rounds corners."""
 CURVED = 0.7
-"""The share of the accelerations that the curvature of the path may take."""
+"""Fraction of the acceleration limits available for the curvature of the path."""
 
 
 class Motion(NamedTuple):
-    """q, v (N + 1, n): configurations and velocities at N + 1 times, a (N, n): constant accelerations between; duration [s]."""
+    """Configurations q and velocities v (N + 1, n) at N + 1 times, constant accelerations a (N, n) between; duration [s]."""
 
     q: Array
     v: Array
@@ -42,10 +42,10 @@ class Motion(NamedTuple):
 def timed_motion(
     path: Array, velocity: Array, acceleration: Array, steps: int | Array, shortest: float = 0.0
 ) -> Motion:
-    """A motion near corners (K, n) of a path, with the same ends, at rest there.
+    """Motion from rest to rest near the corners (K, n) of a path, with the same ends.
 
-    velocity, acceleration (n,): limits, infinite where there is none. steps: how many equal ones, or their shares (N,) of the
-    duration. shortest [s]: its duration at least.
+    velocity, acceleration (n,): limits, infinite for none. steps: number of equal time steps, or their fractions (N,) of the
+    duration. shortest: minimum duration [s].
     """
     q, r = rounded(np.asarray(path, float), velocity)
     t = passing_times(q, r, velocity, acceleration)
@@ -55,7 +55,7 @@ def timed_motion(
 
 
 def rounded(path: Array, velocity: Array) -> tuple[Array, Array]:
-    """Points (M, n) of the path with rounded corners, and the lengths r (M,) [s] up to them."""
+    """Round the corners of a path; returns points (M, n) and their path lengths r (M,) [s]."""
     scale = np.where(np.isfinite(velocity), velocity, 1.0)
     lengths = np.linalg.norm(np.diff(path / scale, axis=0), axis=1)
     path = path[np.r_[True, lengths > 0.0]]
@@ -70,7 +70,7 @@ def rounded(path: Array, velocity: Array) -> tuple[Array, Array]:
 
 
 def _mean(q: Array, half: int) -> Array:
-    """The running mean over 2 half + 1 points; odd continuations keep the ends where they are."""
+    """Running mean over 2 half + 1 points; odd reflection keeps the end points fixed."""
     if half == 0:
         return q
     sums = np.cumsum(np.pad(q, ((half + 1, half), (0, 0)), mode="reflect", reflect_type="odd"), axis=0)
@@ -78,7 +78,7 @@ def _mean(q: Array, half: int) -> Array:
 
 
 def passing_times(q: Array, r: Array, velocity: Array, acceleration: Array) -> Array:
-    """When (M,) [s] a motion from rest to rest passes points q (M, n) at lengths r (M,)."""
+    """Times (M,) [s] at which a motion from rest to rest passes points q (M, n) at path lengths r (M,)."""
     step = r[1] - r[0]
     if step == 0.0:
         return np.zeros(len(r))
@@ -97,7 +97,7 @@ def passing_times(q: Array, r: Array, velocity: Array, acceleration: Array) -> A
 
 
 def held_accelerations(q: Array, t: Array, steps: int | Array) -> Motion:
-    """The motion of constant accelerations near points q (M, n) at times t (M,), t[0] = 0; steps: see :func:`timed_motion`."""
+    """Motion with piecewise constant accelerations near points q (M, n) at times t (M,), t[0] = 0; see :func:`timed_motion`."""
     shares = np.full(steps, 1.0 / steps) if isinstance(steps, int) else np.asarray(steps, float)
     T, N = float(t[-1]), len(shares)
     times = T * np.append(0.0, np.cumsum(shares))
@@ -115,31 +115,33 @@ def held_accelerations(q: Array, t: Array, steps: int | Array) -> Motion:
 
 @lru_cache(maxsize=8)
 def _nearest(shares: tuple[float, ...]) -> Array:
-    """Accelerations for a duration of one (N, 2 N) of positions and velocities, by N, after each step."""
+    """Matrix (N, 2 N) of the least-squares fit: from positions and velocities / N after each step to accelerations, duration 1."""
     h, N = np.array(shares), len(shares)
     end = np.cumsum(h)
     before = np.tri(N, dtype=bool)
     places, speeds = np.where(before, h * (end[:, None] - end + 0.5 * h), 0.0), np.where(before, h, 0.0) / N
     M, ends = np.concatenate([places, speeds]), np.stack([places[-1], speeds[-1]])
     system = np.block([[M.T @ M, ends.T], [ends, np.zeros((2, 2))]])
-    given = np.zeros((2, 2 * N))
-    given[0, N - 1] = given[1, -1] = 1.0
-    return np.asarray(np.linalg.solve(system, np.concatenate([M.T, given]))[:N])
+    right_hand_sides = np.zeros((2, 2 * N))
+    right_hand_sides[0, N - 1] = right_hand_sides[1, -1] = 1.0
+    return np.asarray(np.linalg.solve(system, np.concatenate([M.T, right_hand_sides]))[:N])
 
 
-def shortest_times(way: Array, velocity: Array, acceleration: Array) -> tuple[Array, Array]:
-    """Minimum duration (n,) [s] of each coordinate from rest to rest, and its time of acceleration; way (n,)."""
-    way = np.abs(way)
+def shortest_times(distance: Array, velocity: Array, acceleration: Array) -> tuple[Array, Array]:
+    """Minimum duration (n,) [s] from rest to rest of each coordinate over ``distance`` (n,), and its acceleration time."""
+    distance = np.abs(distance)
     with np.errstate(invalid="ignore", divide="ignore"):
-        peak = np.minimum(velocity, np.sqrt(way * acceleration))
+        peak = np.minimum(velocity, np.sqrt(distance * acceleration))
         rise = np.where(np.isfinite(acceleration), peak / acceleration, 0.0)
-        return np.where(way > 0.0, way / peak + rise, 0.0), np.where(way > 0.0, rise, 0.0)
+        return np.where(distance > 0.0, distance / peak + rise, 0.0), np.where(distance > 0.0, rise, 0.0)
 
 
-def steps_of_slowest(way: Array, velocity: Array, acceleration: Array, steps: int) -> Array:
-    """The shares (N,) of steps, nearly equal ones, of which one begins where the slowest coordinate ends to speed up, and one where
-    it begins to brake; way (n,): from one rest to the other."""
-    times, rises = shortest_times(way, velocity, acceleration)
+def steps_of_slowest(distance: Array, velocity: Array, acceleration: Array, steps: int) -> Array:
+    """Fractions (N,) of nearly equal steps that begin when the slowest coordinate stops accelerating and when it starts braking.
+
+    distance (n,): distance from rest to rest.
+    """
+    times, rises = shortest_times(distance, velocity, acceleration)
     slowest = int(np.nanargmax(times))
     rise = float(rises[slowest] / times[slowest]) if times[slowest] > 0.0 else 0.0
     count = min(max(round(rise * steps), 1), (steps - 1) // 2)
@@ -150,4 +152,4 @@ def steps_of_slowest(way: Array, velocity: Array, acceleration: Array, steps: in
 
 
 SHORT = 0.25
-"""A coordinate that moves at its limit for less than this share of a step has no steps of its own for that."""
+"""Minimum time at the velocity limit, as a fraction of a step, for steps aligned with the slowest coordinate."""

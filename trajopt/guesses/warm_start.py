@@ -1,4 +1,4 @@
-"""What an earlier solution of a similar problem tells a solver."""
+"""Warm start of a solver from the solution of a similar problem."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from trajopt.stage.solver_cache import SolverCache as SolverCache
 class WarmStart:
     """Starting point of a solver; each solver uses the fields that it supports.
 
-    guess: states and controls. K: gains (N, nu, ndx) of feedback about them, for replanning.
-    multipliers: of the dynamics, constraints and bounds, as those of a :class:`~trajopt.results.solution.Solution`, one row for
-    each knot; for dms, ipm, sqp and the augmented Lagrangian of the shooting solvers.
-    barrier: the first barrier parameter of dms and ipm; small where the guess is near the solution. penalty: the augmented
-    Lagrangian's first one. None for those of the options.
-    kept: workspaces of earlier solves, which later ones use again; None: those of this thread
-    (:mod:`trajopt.stage.solver_cache`).
+    guess: states and controls. K: feedback gains (N, nu, ndx) about them, for replanning.
+    multipliers: of dynamics, constraints and bounds, as in a :class:`~trajopt.results.solution.Solution`, one row for each knot;
+    for dms, ipm, sqp and the augmented Lagrangian of the shooting solvers. barrier: initial barrier parameter of dms and ipm, small
+    for a guess near the solution. penalty: initial penalty of the augmented Lagrangian. None: the values of the options. kept:
+    cached workspaces of earlier solves; None: those of this thread (:mod:`trajopt.stage.solver_cache`).
     """
 
     guess: Guess

@@ -1,13 +1,14 @@
-"""The LQ problem with bounds on the controls, solved by sweeps about its own trajectories.
+"""LQ problem with bounds on the controls, solved by repeated Riccati sweeps about its own trajectories.
 
-A bounded sweep (:func:`~trajopt.lq.lq.solve_riccati`) chooses the clamped controls at dx = 0.  That is right about a trajectory
-that stays where it is, and wrong where large gaps move it.  So the gaps are closed first, by the best of a few policies projected
-on the bounds as they are rolled out; then the problem is re-centered on the trajectory found, where it has no gaps,
+A bounded sweep (:func:`~trajopt.lq.lq.solve_riccati`) chooses the clamped controls at dx = 0. The choice is correct for a
+trajectory without gaps, and wrong if large gaps move the trajectory. So the gaps are closed first: a few policies are rolled out
+with controls clipped to the bounds, and the cheapest trajectory is used. Then the problem is re-centered on this trajectory, where
+it has no gaps,
 
     q <- q + Q dx + S'du,   r <- r + S dx + R du,   d <- 0,   bounds <- bounds - du,
 
-and bounded sweeps reduce its cost, until its projected gradient is small.  It is convex, so every shortened step that keeps
-the bounds and lowers the cost is progress (projected Newton, Bertsekas 1982).
+and bounded sweeps reduce its cost until its projected gradient is small. The problem is convex, so every shortened step that stays
+within the bounds and lowers the cost is progress (projected Newton, Bertsekas 1982).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 
 MAX_SWEEPS = 8
 ENOUGH = 1e-2
-"""Sweeps end where the projected gradient is below this share of that at du = 0."""
+"""Tolerance on the projected gradient, relative to its size at du = 0."""
 STEP_LENGTHS = 0.5 ** np.arange(8)
 
 
@@ -39,12 +40,10 @@ def solve_bounded_lq(
     regularize: str = "control",
     lq_solver: LQSolver | None = None,
 ) -> BoundedSolution:
-    """The solution within bounds on du, each (N, m), to the accuracy above; mu as in :func:`~trajopt.lq.lq.solve_riccati`.
+    """Solve an LQ problem within bounds on du, each (N, m), to the tolerance above; mu as in :func:`~trajopt.lq.lq.solve_riccati`.
 
-    ``lq_solver`` does the sweeps, by default in NumPy.
-
-    Regularization on the control is part of the problem, mu/2 |du|^2; on the state it damps one sweep.
-    ``policy.failed_at`` reports a failure to factorize.
+    ``lq_solver`` runs the sweeps, by default in NumPy. Regularization on "control" is part of the problem, mu/2 |du|^2; on "state"
+    it damps one sweep. ``policy.failed_at`` reports a failed factorization.
     """
     if regularize == "control":
         lq, mu = lq._replace(R=lq.R + mu * np.eye(lq.R.shape[1])), 0.0
@@ -56,13 +55,13 @@ def solve_bounded_lq(
     step = _start(sweeper, lq, policy, bounds, mu, regularize)
     sweeps = MAX_SWEEPS if mu == 0.0 else int(not step.du.any())  # each would undo the damping of V'xx
     for _ in range(sweeps):
-        local, room = recentered(lq, step), (bounds[0] - step.du, bounds[1] - step.du)
-        if _residual(sweeper, local, room) <= enough:
+        local, remaining = recentered(lq, step), (bounds[0] - step.du, bounds[1] - step.du)
+        if _residual(sweeper, local, remaining) <= enough:
             break
-        about = sweeper.solve_riccati(local, mu, regularize, room)
+        about = sweeper.solve_riccati(local, mu, regularize, remaining)
         if about.failed_at is not None:  # with curvature, other clamped controls may leave Quu indefinite
             break
-        policy, move = about, _descent(sweeper, local, about, room)
+        policy, move = about, _descent(sweeper, local, about, remaining)
         if not move.du.any():
             break
         step = LQStep(step.dx + move.dx, np.clip(step.du + move.du, *bounds))
@@ -70,26 +69,26 @@ def solve_bounded_lq(
 
 
 def _start(sweeper: LQSolver, lq: LQProblem, policy: Policy, bounds: Bounds, mu: float, regularize: str) -> LQStep:
-    """A trajectory that closes the gaps: the cheapest among those of the policy, its feedback alone, and the free policy."""
+    """Cheapest of three trajectories that close the gaps: of the policy, of its feedback alone, and of the unbounded policy."""
     policies = [policy, policy._replace(k=np.zeros_like(policy.k))]
     if lq.d.any() or lq.dx0.any():
         free = sweeper.solve_riccati(lq, mu, regularize)
         policies += [] if free.failed_at is not None else [free]
-    return min((sweeper.forward(lq, p, bounds) for p in policies), key=lambda found: _gain(*found[1]))[0]
+    return min((sweeper.forward(lq, p, bounds) for p in policies), key=lambda result: _gain(*result[1]))[0]
 
 
 def _gain(D1: float, D2: float) -> float:
-    """The change of the cost along the whole step."""
+    """Change of the cost along the full step."""
     return D1 + 0.5 * D2
 
 
 def _residual(sweeper: LQSolver, lq: LQProblem, bounds: Bounds) -> float:
-    """The largest entry of the gradient at du = 0, projected on the bounds."""
+    """Largest entry of the gradient at du = 0, projected on the bounds."""
     return float(np.abs(np.clip(sweeper.adjoint(lq)[1], -bounds[1], -bounds[0])).max(initial=0.0))
 
 
 def recentered(lq: LQProblem, step: LQStep) -> LQProblem:
-    """An LQ problem in the deviations from a trajectory that satisfies its dynamics."""
+    """LQ problem in the deviations from ``step``, a trajectory that satisfies its dynamics."""
     dx, du = step
     q = lq.q + (lq.Q @ dx[:, :, None])[:, :, 0]
     q[:-1] += (du[:, None, :] @ lq.S)[:, 0]
@@ -97,10 +96,10 @@ def recentered(lq: LQProblem, step: LQStep) -> LQProblem:
     return lq._replace(q=q, r=r, d=np.zeros_like(lq.d), dx0=np.zeros_like(lq.dx0))
 
 
-def _descent(sweeper: LQSolver, lq: LQProblem, policy: Policy, room: Bounds) -> LQStep:
-    """The longest step with k shortened that lowers the cost; none if rounding allows none."""
+def _descent(sweeper: LQSolver, lq: LQProblem, policy: Policy, remaining: Bounds) -> LQStep:
+    """Longest step with a shortened k that lowers the cost; a zero step if rounding allows none."""
     for alpha in STEP_LENGTHS:
-        move, change = sweeper.forward(lq, policy._replace(k=alpha * policy.k), room)
+        move, change = sweeper.forward(lq, policy._replace(k=alpha * policy.k), remaining)
         if _gain(*change) < 0.0:
             return move
     return LQStep(np.zeros_like(lq.q), np.zeros_like(lq.r))

@@ -2,9 +2,9 @@
 
     minimize 1/2 x' H x + g' x   subject to   lower <= x <= upper,     H symmetric, positive definite on the free variables
 
-Clamped are the variables at a bound whose gradient points outwards; the others take a Newton step, projected on the
-box, with an Armijo search.  (Y. Tassa, N. Mansard, E. Todorov, Control-Limited Differential Dynamic Programming, ICRA
-2014, section III-B; D. Bertsekas, Projected Newton methods, SIAM J. Control Optim. 20, 1982.)
+Variables at a bound whose gradient points outwards are clamped. The others take a Newton step, projected on the box, with an Armijo
+line search. (Y. Tassa, N. Mansard, E. Todorov, Control-Limited Differential Dynamic Programming, ICRA 2014, section III-B;
+D. Bertsekas, Projected Newton methods, SIAM J. Control Optim. 20, 1982.)
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from trajopt.lq.lapack import cholesky, cholesky_solve
 
 MAX_ITERATIONS = 100
 ARMIJO = 0.1
-"""Share of the decrease foretold by the gradient that a step must bring; gamma of eq. 16 of Tassa 2014."""
+"""Minimum decrease of a step relative to the decrease predicted by the gradient; gamma of eq. 16 of Tassa 2014."""
 SHORTEN = 0.6
-"""Factor on the length of a step that does not; stepDec of the code published with Tassa 2014."""
+"""Factor on the length of a rejected step; stepDec of the code published with Tassa 2014."""
 SHORTEST = 1e-10
-"""Length at which rounding allows no decrease."""
+"""Step length below which rounding allows no decrease."""
 GRADIENT_TOLERANCE = 1e-14
-"""On the gradient of the free variables, relative to the size of its terms: rounding level."""
+"""Tolerance on the gradient of the free variables, relative to the size of its terms: rounding level."""
 
 
 class BoxQPResult(NamedTuple):
-    """x (n,), free (n,) bool, factor: lower Cholesky factor of H[free, free], failed: it could not be factorized."""
+    """Minimizer x (n,), free variables (n,) bool, lower Cholesky factor of H[free, free]; failed: H[free, free] is not definite."""
 
     x: Array
     free: Array
@@ -37,7 +37,7 @@ class BoxQPResult(NamedTuple):
 
 
 def solve_box_qp(H: Array, g: Array, lower: Array, upper: Array, start: Array | None = None) -> BoxQPResult:
-    """The minimizer, from H (n, n), g (n,), bounds (n,) (infinite where absent), start (n,) (default 0, projected)."""
+    """Solve the QP with H (n, n), g (n,), bounds (n,) (infinite if absent), from start (n,) (default 0), projected on the box."""
     x = np.clip(np.zeros_like(g) if start is None else start, lower, upper)
     for _ in range(MAX_ITERATIONS):
         gradient = g + H @ x
@@ -60,7 +60,7 @@ def _factorized(H: Array) -> tuple[Array, int]:
 
 
 def _projected_step(H, g, lower, upper, x, gradient, free, factor) -> Array:
-    """The projected Newton step, shortened until it decreases the objective; x itself if rounding allows no decrease."""
+    """Projected Newton step from x, shortened until it decreases the objective; returns x itself if rounding allows no decrease."""
     direction = np.zeros_like(x)
     if free.any():
         direction[free] = -cholesky_solve(factor, gradient[free])

@@ -1,6 +1,6 @@
-"""The LQ problem of :mod:`trajopt.lq.lq` solved by kernels of the C library.
+"""Compiled solver of the LQ problem of :mod:`trajopt.lq.lq`, by kernels of the C library.
 
-Functions and numbers are those of that module.
+Functions and results equal those of that module.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _CONSTANTS = {
     "FLOOR": definite_shift.FLOOR,
     "MARGIN": definite_shift.MARGIN,
 }
-"""Constants that the C text takes from Python."""
+"""Python constants that are macros of the C source."""
 _PRODUCTS = ("lq_types.h", "numbers.h", "small_matrices.h")
 _RICCATI = ("box_qp.h", "definite_shift.h", "riccati.h")
 
 
 def source() -> str:
-    """The C text of the kernels for one problem."""
+    """C source of the kernels for one problem."""
     return _text(*_PRODUCTS, *_RICCATI)
 
 
 def source_abreast() -> str:
-    """The C text of the kernels with a problem in each lane: of riccati.h, directions.h and attempts.h."""
+    """C source of the kernels with one problem in each lane: riccati.h, directions.h and attempts.h."""
     kernels = ("box_qp.h", "riccati.h", "directions.h", "attempts.h")
     return "\n".join([prelude(), template("lanes/rows.h"), "#define ABREAST", _text(*_PRODUCTS, *kernels)])
 
@@ -49,19 +49,19 @@ def _text(*names: str) -> str:
     return "\n".join([*constants, *((folder / name).read_text() for name in names)])
 
 
-# The structs of kernels/riccati.h, packed: a ctypes.Structure takes longer to fill than a small sweep's knot to compute.
+# Packed structs of kernels/riccati.h: filling a ctypes.Structure takes longer than a knot of a small sweep.
 _PROBLEM = Struct("8P l 2i")
-"""lq_problem: the addresses of A .. r, N, n and m."""
+"""Struct lq_problem: addresses of A .. r, N, n and m."""
 _BOUNDS = Struct("2P")
-"""lq_bounds: the addresses of lower and upper."""
+"""Struct lq_bounds: addresses of lower and upper."""
 _POLICY = Struct("4P")
-"""lq_policy: the addresses of K, k, Vx and Vxx."""
+"""Struct lq_policy: addresses of K, k, Vx and Vxx."""
 _CHANGES = Struct("i i 4P")
-"""lq_changes: modify, parts, and the addresses of curvature, Q, S and R."""
+"""Struct lq_changes: modify, parts, and addresses of curvature, Q, S and R."""
 
 
 class CurvaturePart(ctypes.Structure):
-    """lq_curvature of kernels/riccati.h: second derivatives of the knots first .. last."""
+    """Struct lq_curvature of kernels/riccati.h: second derivatives of the knots first .. last."""
 
     _fields_ = [
         ("first", ctypes.c_long),
@@ -72,14 +72,14 @@ class CurvaturePart(ctypes.Structure):
 
 
 class KnotCurvatures(NamedTuple):
-    """Second derivatives of every knot, for a sweep in C: an array of CurvaturePart, and what must live as long as it."""
+    """Second derivatives of every knot for a C sweep: an array of CurvaturePart, and the objects that it points to."""
 
     parts: Any
     kept: Any
 
 
 class CompiledLQ:
-    """An :class:`~trajopt.lq.lq_solver.LQSolver` for problems with n = ndx states and m = nu controls."""
+    """Compiled :class:`~trajopt.lq.lq_solver.LQSolver` for n = ndx states and m = nu controls."""
 
     def __init__(self, ndx: int, nu: int) -> None:
         self.n, self.m = ndx, nu
@@ -105,11 +105,10 @@ class CompiledLQ:
         curvature: KnotCurvatures | None = None,
         modify: bool = True,
     ) -> tuple[LQProblem, Policy]:
-        """See :func:`trajopt.solvers.shooting.ddp_model.convex_lq`: the problem with a positive definite Quu, and its policy,
-        by one sweep.
+        """Make Quu positive definite and solve, in one sweep; returns the modified problem and its policy.
 
-        curvature: of the dynamics, added on the way, from
-        :meth:`~trajopt.stage.evaluation.StageEvaluator.knot_curvatures`.
+        See :func:`trajopt.solvers.shooting.ddp_model.convex_lq`. curvature: second derivatives of the dynamics, added during the
+        sweep, from :meth:`~trajopt.stage.evaluation.StageEvaluator.knot_curvatures`. modify: False leaves Quu unchanged.
         """
         lq = lq._replace(Q=lq.Q.copy(), S=lq.S.copy(), R=lq.R.copy())
         data = _contiguous(lq)
@@ -140,10 +139,10 @@ class CompiledLQ:
     def stationarity(self, lq: LQProblem, K: Array | None = None) -> Stationarity:
         """See :func:`trajopt.lq.lq.stationarity`."""
         N, data = lq.horizon, _contiguous(lq)
-        found = Stationarity(np.empty((N + 1, self.n)), np.empty((N, self.m)), np.empty(self.m))
+        result = Stationarity(np.empty((N + 1, self.n)), np.empty((N, self.m)), np.empty(self.m))
         K = None if K is None else np.ascontiguousarray(K)
-        self._stationarity(_problem(data), None if K is None else address(K), *map(address, found))
-        return found
+        self._stationarity(_problem(data), None if K is None else address(K), *map(address, result))
+        return result
 
     def is_finite(self, lq: LQProblem) -> bool:
         """See :func:`trajopt.lq.lq.is_finite`."""
@@ -164,17 +163,17 @@ class CompiledLQ:
 
 @lru_cache(maxsize=64)
 def compiled_lq(ndx: int, nu: int) -> CompiledLQ:
-    """The solver of problems of a size, which knows nothing of any of them."""
+    """Shared solver for these sizes, which has no state."""
     return CompiledLQ(ndx, nu)
 
 
 def _problem(data: list[Array]) -> bytes:
-    """An lq_problem of the blocks A .. r, to be kept by the caller during a call in C."""
+    """Pack the blocks A .. r as lq_problem; the caller keeps the blocks alive during the C call."""
     return _PROBLEM.pack(*map(address, data), *data[1].shape)
 
 
 def _limits(bounds: Bounds | None) -> tuple[list[Array], bytes | None]:
-    """Bounds in C order, to be kept during a call in C, and an lq_bounds of them; None where there are none."""
+    """Bounds in C order, which the caller keeps alive during the C call, and their lq_bounds; None without bounds."""
     if bounds is None:
         return [], None
     limits = [np.ascontiguousarray(b, float) for b in bounds]
@@ -182,5 +181,5 @@ def _limits(bounds: Bounds | None) -> tuple[list[Array], bytes | None]:
 
 
 def _contiguous(lq: LQProblem) -> list[Array]:
-    """The blocks A .. r in C order; the caller keeps them for as long as their addresses are used."""
+    """Blocks A .. r in C order; the caller keeps them alive while their addresses are used."""
     return [np.ascontiguousarray(block) for block in lq[:8]]

@@ -1,8 +1,8 @@
-"""The least change of a symmetric matrix's eigenvalues that makes it positive definite.
+"""Shift that makes a symmetric matrix positive definite by reflecting its negative eigenvalues.
 
     H = X diag(s) X',    shift = X diag(max(|s|, FLOOR max|s|) - s) X'
 
-Eigenvalues are reflected rather than clamped: a direction of negative curvature keeps the size of its curvature.
+Reflection, unlike clamping, keeps the magnitude of the curvature in a direction of negative curvature.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dynamics_backends.protocol import Array
 FLOOR = 1e-6
 """Smallest modified eigenvalue, relative to the largest absolute one."""
 MARGIN = 1e-4
-"""Share of the floor that an eigenvalue may lie above zero and still be raised."""
+"""Eigenvalues below MARGIN times the floor count as not positive."""
 
 
 def definite_shift(H: Array) -> Array | None:
-    """What makes a symmetric H (m, m) positive definite, (m, m); None if it is."""
+    """Shift (m, m) such that H + shift is positive definite, for symmetric H (m, m); None if H already is."""
     values, vectors = np.linalg.eigh(0.5 * (H + H.T))
     floor = FLOOR * np.abs(values).max(initial=0.0)
     if values.min(initial=np.inf) > MARGIN * floor:

@@ -1,22 +1,22 @@
-"""The linear-quadratic problem with equations at its knots, by a Riccati recursion in C (kernels/equality_riccati.h).
+"""Linear-quadratic problem with equality constraints at its knots, solved by a Riccati recursion in C (kernels/equality_riccati.h).
 
     minimize    sum_k [1/2 dx'Q dx + du'S dx + 1/2 du'R du + q'dx + r'du]_k + 1/2 dx_N'Q_N dx_N + q_N'dx_N
     subject to  dx_0 given,  dx_(k+1) = A_k dx_k + B_k du_k + d_k,     C_k dx_k + D_k du_k + e_k = 0
 
 L. Vanroye, A. Sathya, J. De Schutter, W. Decré, FATROP: a fast constrained optimal control problem solver for robot trajectory
-optimization and control, IROS 2023.  The value function of a knot is quadratic on the states that meet H dx + h = 0, all that later
-knots ask for.  One step back puts the dynamics into these equations, joins those of the knot, and turns both by Gauss-Jordan with
-full pivoting:
+optimization and control, IROS 2023. The value function of a knot is quadratic on the states with H dx + h = 0, the equations that
+later knots impose on the state. One backward step substitutes the dynamics into these equations, appends the equations of the knot,
+and eliminates both by Gauss-Jordan with full pivoting:
 
     T [H B  H A; D  C] = [E  X; 0  H'; 0  0]
 
-E holds a unit matrix on the controls that have a pivot, and zeros as the rows of the others, which makes it square: with free
-controls w, du = -X dx - t + (1 - E) w.  Quu is asked to be positive definite on these alone, which is to ask for a positive
-definite reduced Hessian: Cholesky's factor is that of (1 - E)'Quu (1 - E), and of one on the controls that have a pivot.  H' goes
-to the knot before; rows of zeros depend on others, and say by their right-hand sides whether they contradict them.  Multipliers
-come back through T' on the way forth.
+E is square: the identity on the controls with a pivot, and zero rows for the other controls. With free controls w,
+du = -X dx - t + (1 - E) w. Quu must be positive definite on the free controls only, that is, the reduced Hessian must be positive
+definite. The Cholesky factor is that of (1 - E)'Quu (1 - E), with ones on the diagonal for the controls with a pivot. H' is passed
+to the previous knot. Zero rows are linearly dependent equations; a nonzero right-hand side means that they contradict the others.
+Multipliers are recovered through T' in the forward sweep.
 
-``soft`` dynamics give way, A dx + B du + d - dx_next = s lambda: the next value function is seen through P (1 + s P)^-1.
+``soft`` dynamics may be violated, A dx + B du + d - dx_next = s lambda: P of the next knot is replaced by P (1 + s P)^-1.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dynamics_backends.compiled.interface.libraries import (
 )
 from dynamics_backends.protocol import Array
 
-_LINE = 8  # doubles of a line of the cache
+_LINE = 8  # doubles of a cache line
 _Matrices = struct_of("elq_matrices", "A B Q S R C D row N:l n:i m:i shift:d soft:d")
 _Vectors = struct_of("elq_vectors", "d q r e")
 _Factors = struct_of("elq_factors", "P K ux uu G counts turned F most:l")
@@ -48,7 +48,7 @@ _Step = struct_of("elq_step", "dx du lambda y room")
 
 
 def allotted(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Array], list[int]]:
-    """Zeroed arrays of these shapes in one block of memory, each on a boundary of 64 bytes, and their addresses."""
+    """Zero arrays of these shapes in one block of memory, each aligned to 64 bytes, and their addresses."""
     sizes = [math.prod(shape) for shape in shapes]
     starts = [0, *itertools.accumulate(-(-size // _LINE) * _LINE for size in sizes)]
     block = aligned(starts[-1])
@@ -58,30 +58,30 @@ def allotted(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Array], list[int]]
 
 
 def source() -> str:
-    """The C text of the recursion for one problem."""
+    """C source of the recursion for one problem."""
     return kernel_text("numbers.h", "small_matrices.h", "equality_knot.h", "equality_riccati.h")
 
 
 def source_abreast() -> str:
-    """The C text of the factorization with a problem in each lane: equality_abreast.h."""
+    """C source of the backward sweep with one problem in each lane: equality_abreast.h."""
     kernels = ("numbers.h", "small_matrices.h", "equality_knot.h", "equality_abreast.h")
     return "\n".join([prelude(), template("lanes/rows.h"), "#define ABREAST", kernel_text(*kernels)])
 
 
 def kernel_text(*names: str) -> str:
-    """The C text of kernels of this folder, behind the types."""
+    """C source of the types and of kernels in this folder."""
     folder = files("trajopt.lq") / "kernels"
     return "\n".join((folder / name).read_text() for name in ("lq_types.h", "equality_types.h", *names))
 
 
 class EqualityLQ:
-    """Memory for a problem of N steps, n = ndx states, m = nu controls, with at most ``own`` equations at a knot.
+    """Solver and memory for a problem of N steps, n = ndx states, m = nu controls, with at most ``own`` equations at a knot.
 
-    What the caller fills: A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m), row (N + 2) offsets of the equations
-    by knot, C (rows, n), D (rows, m); d (N, n), q (N + 1, n), r (N, m), e (rows). A and B may be read from elsewhere
-    (:meth:`read_dynamics`). What :meth:`solve` leaves: dx (N + 1, n), du (N, m), multipliers lam (N, n) of the dynamics and
-    y (rows). ``factors``: arrays of elq_knot (equality_types.h) by their names. ``parts``: addresses of elq_matrices, elq_vectors,
-    elq_factors and elq_step; ``addresses``: of Q, S, R, q, r, d, C, D, e and row.
+    Inputs, filled by the caller: A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m), row (N + 2) offsets of the
+    equations by knot, C (rows, n), D (rows, m); d (N, n), q (N + 1, n), r (N, m), e (rows). A and B may be external arrays
+    (:meth:`read_dynamics`). Results of :meth:`solve`: dx (N + 1, n), du (N, m), multipliers lam (N, n) of the dynamics and y
+    (rows). ``factors``: arrays of the struct elq_knot (equality_types.h) by name. ``parts``: addresses of elq_matrices,
+    elq_vectors, elq_factors and elq_step; ``addresses``: of Q, S, R, q, r, d, C, D, e and row.
     """
 
     def __init__(self, ndx: int, nu: int, horizon: int, rows: int, own: int) -> None:
@@ -105,7 +105,7 @@ class EqualityLQ:
             ]
         )
         self.A, self.B, self.Q, self.S, self.R, self.C, self.D, *rest = arrays
-        self.d, self.q, self.r, self.e, self.dx, self.du, self.lam, self.y, self._room, *rest = rest
+        self.d, self.q, self.r, self.e, self.dx, self.du, self.lam, self.y, self._workspace, *rest = rest
         self.factors = dict(zip(("P", "K", "ux", "uu", "G"), rest, strict=False))
         self._turned = rest[-1]
         self.row = np.zeros(N + 2, np.dtype(ctypes.c_long))
@@ -120,19 +120,19 @@ class EqualityLQ:
 
     @property
     def gains(self) -> Array:
-        """K (N, m, n) of the last factorization."""
+        """Gains K (N, m, n) of the last factorization."""
         return self.factors["K"][: self.N]
 
     def read_dynamics(self, A: Array, B: Array) -> None:
-        """Read A and B from these arrays from now on, which the caller keeps."""
+        """Use these arrays as A and B from now on; the caller keeps them alive."""
         self.A, self.B = A, B
         self._matrices.A, self._matrices.B = address(A), address(B)
 
     def factor(self, shift: float = 0.0, soft: float = 0.0) -> int | None:
-        """Factor the matrices, ``shift`` added to the diagonals of Q and R.
+        """Factor the matrices, with ``shift`` added to the diagonals of Q and R.
 
-        soft: of the dynamics; with it there must be no equations. Returns the knot where the reduced Hessian is not positive
-        definite, or None.
+        soft: softness s of the dynamics, 0 for exact; problems with equations need 0. Returns the knot where the reduced Hessian is
+        not positive definite, or None.
         """
         if soft > 0.0:
             self.soften()
@@ -141,11 +141,11 @@ class EqualityLQ:
         return None if failed < 0 else int(failed)
 
     def soften(self) -> None:
-        """Memory for dynamics that give way."""
+        """Allocate memory for soft dynamics."""
         if self._soft is None:
             self._soft = np.zeros((self.N, self.n, self.n))
             self._factors.F = address(self._soft)
 
     def solve(self) -> float:
-        """Solve for the vectors with the last factors, from the state dx[0]; the largest contradiction of dependent equations."""
+        """Solve for the vectors with the last factors from dx[0]; returns the largest violation of dependent equations."""
         return float(self._solve(*self.parts))

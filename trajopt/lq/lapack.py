@@ -1,4 +1,4 @@
-"""LAPACK's Cholesky factorization, loaded late and alone: scipy.linalg takes longer to import than all of this package."""
+"""LAPACK's Cholesky factorization, imported lazily: importing scipy.linalg takes longer than importing this package."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from dynamics_backends.protocol import Array
 
 @lru_cache(maxsize=1)
 def lapack() -> Any:
-    """SciPy's module; asked for ahead of a solve, so that loading it takes no time of the solve.
+    """SciPy's LAPACK module; call it before a solve to keep its import out of the solve time.
 
-    Of scipy.linalg only the extension that holds LAPACK is loaded, under a name of its own; all of it where that is not found.
+    Loads only the extension module of scipy.linalg with LAPACK, or scipy.linalg itself if the extension is not found.
     """
     package = find_spec("scipy.linalg")
-    found = PathFinder.find_spec("_flapack", package.submodule_search_locations) if package is not None else None
-    if found is None or found.loader is None:
+    result = PathFinder.find_spec("_flapack", package.submodule_search_locations) if package is not None else None
+    if result is None or result.loader is None:
         from scipy.linalg import lapack as whole
 
         return whole
-    module = module_from_spec(found)
-    found.loader.exec_module(module)
+    module = module_from_spec(result)
+    result.loader.exec_module(module)
     return module
 
 
 def cholesky(M: Array) -> tuple[Array, int]:
-    """The factor L (n, n) of M = L L' from the lower half of M, zero above the diagonal; 0, or the order of the first minor
-    that is not positive.
+    """Cholesky factor L (n, n) of M = L L' from the lower half of M, zero above the diagonal, and LAPACK's info.
+
+    info is 0, or the order of the first minor that is not positive.
     """
     return lapack().dpotrf(M, lower=1, clean=1)
 
 
 def cholesky_solve(L: Array, b: Array) -> Array:
-    """M^-1 b for b (n,) or (n, k)."""
+    """Solve M y = b for b (n,) or (n, k), with M = L L'."""
     return lapack().dpotrs(L, b, lower=1)[0]

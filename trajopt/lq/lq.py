@@ -1,21 +1,21 @@
-"""The linear-quadratic problem with defects, and its solution by the Riccati recursion.
+"""Linear-quadratic (LQ) problem with defects, and its solution by the Riccati recursion.
 
     minimize    sum_k [1/2 dx'Q dx + du'S dx + 1/2 du'R du + q'dx + r'du]_k + 1/2 dx_N'Q_N dx_N + q_N'dx_N
     subject to  dx_0 given,  dx_(k+1) = A_k dx_k + B_k du_k + d_k
-    and, where bounds are given,  lower_k <= du_k <= upper_k
+    and, with bounds,  lower_k <= du_k <= upper_k
 
-The defects d_k are the gaps of a multiple-shooting trajectory.  With V'(dx) = 1/2 dx'V'xx dx + V'x dx of the next knot,
-and V'x taken behind the gap, V'x + V'xx d:
+The defects d_k are the gaps of a multiple-shooting trajectory. V'(dx) = 1/2 dx'V'xx dx + V'x dx is the value function of the next
+knot, with V'x evaluated after the gap, V'x + V'xx d:
 
     Qx  = q + A'V'x          Qxx = Q + A'V'xx A
     Qu  = r + B'V'x          Qux = S + B'V'xx A          Quu = R + B'V'xx B
     k = -Quu^-1 Qu,  K = -Quu^-1 Qux
 
-Regularization adds mu I to Quu ("control") or to V'xx in Quu and Qux ("state"), for k and K only; the value function
-is that of the policy so found.  (Y. Tassa, T. Erez, E. Todorov, Synthesis and stabilization of complex behaviors
-through online trajectory optimization, IROS 2012, eq. 10-11; with gaps: M. Giftthaler et al., A family of iterative
-Gauss-Newton shooting methods for nonlinear optimal control, IROS 2018, eq. 14-17.)  With bounds, k solves the box QP
-at dx = 0 and the rows of K of the clamped controls are zero (Tassa 2014, section III-C).
+Regularization adds mu I to Quu ("control") or to V'xx in Quu and Qux ("state"), for k and K only. The value function is that of the
+resulting policy. (Y. Tassa, T. Erez, E. Todorov, Synthesis and stabilization of complex behaviors through online trajectory
+optimization, IROS 2012, eq. 10-11; with gaps: M. Giftthaler et al., A family of iterative Gauss-Newton shooting methods for
+nonlinear optimal control, IROS 2018, eq. 14-17.) With bounds, k solves the box QP at dx = 0, and rows of K of clamped controls are
+zero (Tassa 2014, section III-C).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Bounds = tuple[Array, Array]
 
 
 class LQProblem(NamedTuple):
-    """The data above, n = ndx, m = nu.
+    """Data of an LQ problem, n = ndx, m = nu.
 
     A (N, n, n), B (N, n, m), d (N, n), Q (N + 1, n, n), q (N + 1, n), S (N, m, n), R (N, m, m), r (N, m), dx0 (n,).
     """
@@ -50,15 +50,15 @@ class LQProblem(NamedTuple):
 
     @property
     def horizon(self) -> int:
-        """N."""
+        """Number of time steps N."""
         return len(self.A)
 
 
 class Policy(NamedTuple):
-    """du = k + K dx with its value function.
+    """Policy du = k + K dx with its value function.
 
-    K (N, m, n), k (N, m), Vx (N + 1, n), Vxx (N + 1, n, n); failed_at: the knot at which Quu was not positive definite
-    (the policy then holds only behind it), or None.
+    K (N, m, n), k (N, m), Vx (N + 1, n), Vxx (N + 1, n, n). failed_at: knot where Quu was not positive definite, or None; the
+    policy is then valid only after that knot.
     """
 
     K: Array
@@ -69,7 +69,7 @@ class Policy(NamedTuple):
 
 
 def solve_riccati(lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None) -> Policy:
-    """The backward sweep; mu: regularization on "control" or "state"; bounds on du. A failure is reported as data."""
+    """Backward sweep. mu: regularization on "control" or "state"; bounds on du. ``failed_at`` of the policy reports a failure."""
     N, (n, m) = lq.horizon, lq.B.shape[1:]
     K, k = np.zeros((N, m, n)), np.zeros((N, m))
     Vx, Vxx = np.empty((N + 1, n)), np.empty((N + 1, n, n))
@@ -86,7 +86,7 @@ def solve_riccati(lq: LQProblem, mu: float = 0.0, regularize: str = "control", b
 
 
 class QFunction(NamedTuple):
-    """The quadratic function of (dx, du) at a knot: Qx (n,), Qu (m,), Qxx (n, n), Qux (m, n), Quu (m, m)."""
+    """Quadratic Q-function of (dx, du) at a knot: Qx (n,), Qu (m,), Qxx (n, n), Qux (m, n), Quu (m, m)."""
 
     x: Array
     u: Array
@@ -96,7 +96,7 @@ class QFunction(NamedTuple):
 
 
 def q_function(lq: LQProblem, i: int, Vx: Array, Vxx: Array) -> QFunction:
-    """At knot i, from the value function of knot i + 1."""
+    """Q-function at knot i from the value function of knot i + 1."""
     A, B = lq.A[i], lq.B[i]
     ahead = Vx + Vxx @ lq.d[i]
     VA, VB = Vxx @ A, Vxx @ B
@@ -115,14 +115,14 @@ def damped(q: QFunction, A: Array, B: Array, mu: float, regularize: str) -> tupl
 
 
 def value_of(q: QFunction, k: Array, K: Array) -> tuple[Array, Array]:
-    """V'x (n,), V'xx (n, n) of the policy du = k + K dx."""
+    """Value function of the policy du = k + K dx: Vx (n,), Vxx (n, n)."""
     KQux = K.T @ q.ux
     V = q.xx + K.T @ q.uu @ K + KQux + KQux.T
     return q.x + K.T @ (q.uu @ k + q.u) + q.ux.T @ k, 0.5 * (V + V.T)
 
 
 def gains_of(Quu: Array, Qux: Array, Qu: Array, limits: tuple[Array, Array] | None) -> tuple[Array, Array] | None:
-    """k (m,) and K (m, n), or None where Quu is not positive definite on the free controls."""
+    """Gains k (m,) and K (m, n), or None if Quu is not positive definite on the free controls."""
     if limits is not None:
         return _box_gains(Quu, Qux, Qu, *limits)
     factor, info = cholesky(Quu)
@@ -143,14 +143,14 @@ def _box_gains(Quu: Array, Qux: Array, Qu: Array, lower: Array, upper: Array) ->
 
 
 class LQStep(NamedTuple):
-    """A trajectory of the LQ problem: dx (N + 1, n), du (N, m)."""
+    """Trajectory of the LQ problem: dx (N + 1, n), du (N, m)."""
 
     dx: Array
     du: Array
 
 
 def forward(lq: LQProblem, policy: Policy, bounds: Bounds | None = None) -> LQStep:
-    """The linear roll-out of a policy, du projected on the bounds."""
+    """Linear rollout of a policy, with du clipped to the bounds."""
     dx, du = np.empty_like(lq.q), np.empty_like(lq.r)
     dx[0] = lq.dx0
     for i in range(lq.horizon):
@@ -162,7 +162,7 @@ def forward(lq: LQProblem, policy: Policy, bounds: Bounds | None = None) -> LQSt
 
 
 def cost_change(lq: LQProblem, step: LQStep) -> tuple[float, float]:
-    """(D1, D2): the cost along alpha (dx, du) changes by alpha D1 + alpha^2/2 D2."""
+    """Coefficients (D1, D2) of the cost change alpha D1 + alpha^2/2 D2 along alpha (dx, du)."""
     dx, du = step
     linear = np.sum(lq.q * dx) + np.sum(lq.r * du)
     Qdx = (lq.Q @ dx[:, :, None])[:, :, 0]
@@ -172,7 +172,7 @@ def cost_change(lq: LQProblem, step: LQStep) -> tuple[float, float]:
 
 
 def costates(lq: LQProblem, step: LQStep | None = None) -> Array:
-    """lambda (N + 1, n) that make the Lagrangian stationary in dx_1 .. dx_N at ``step`` (default 0): the adjoint sweep.
+    """Costates lambda (N + 1, n), which make the Lagrangian stationary in dx_1 .. dx_N at ``step`` (default 0): the adjoint sweep.
 
     lambda_k = q + Q dx + S'du + A'lambda_(k+1) is the gradient of the cost-to-go in the state at knot k.
     """
@@ -187,17 +187,17 @@ def costates(lq: LQProblem, step: LQStep | None = None) -> Array:
 
 
 def reduced_gradient(lq: LQProblem, lam: Array | None = None) -> Array:
-    """d cost / d u_k through the linearized dynamics, (N, m): r + B' lambda_(k+1); lam: the costates, if known."""
+    """Gradient of the cost in u_k through the linearized dynamics, (N, m): r + B' lambda_(k+1); lam: the costates, if known."""
     lam = costates(lq) if lam is None else lam
     return lq.r + (lam[1:, None, :] @ lq.B)[:, 0]
 
 
 HALF_OF_DIGITS = 2.0**-26
-"""The square root of the distance of 1 from the next number."""
+"""Square root of the machine epsilon."""
 
 
 class Stationarity(NamedTuple):
-    """Costates (N + 1, n), the gradient g (N, m) of the Lagrangian in the controls, and the sizes s (m,) of its terms."""
+    """Costates (N + 1, n), gradient g (N, m) of the Lagrangian in the controls, and sizes s (m,) of its terms."""
 
     costates: Array
     gradient: Array
@@ -205,11 +205,12 @@ class Stationarity(NamedTuple):
 
 
 def stationarity(lq: LQProblem, K: Array | None = None) -> Stationarity:
-    """Costates of the motion du = K dx, K (N, m, n), None: du = 0, by one sweep:
+    """Costates and gradient under the feedback du = K dx, K (N, m, n), None for du = 0, by one sweep:
 
     lambda_k = q + A'lambda_(k+1) + K'g_k,   g_k = r + B'lambda_(k+1),   s_i = max_k (|r_i| + sum_j |B_ji| |lambda_j|).
 
-    A size is at least HALF_OF_DIGITS of the largest: all terms of a control that hardly matters may be rounding errors of others.
+    Sizes are at least HALF_OF_DIGITS times the largest one, because all terms of a control with little effect may be rounding
+    errors.
     """
     if K is None:
         lam = costates(lq)
@@ -224,19 +225,19 @@ def stationarity(lq: LQProblem, K: Array | None = None) -> Stationarity:
 
 
 def is_finite(lq: LQProblem) -> bool:
-    """True if all numbers of a problem are finite."""
+    """True if all entries of a problem are finite."""
     return all(bool(np.isfinite(block).all()) for block in lq)
 
 
 class KKTResidual(NamedTuple):
-    """Stationarity in du (N, m), and dynamics (N, n); stationarity in dx holds by the choice of the multipliers."""
+    """Residuals of stationarity in du (N, m) and of the dynamics (N, n); stationarity in dx defines the multipliers."""
 
     control: Array
     dynamics: Array
 
 
 def kkt_residual(lq: LQProblem, step: LQStep) -> KKTResidual:
-    """Distance of a trajectory from the solution of the problem without bounds."""
+    """KKT residual of a trajectory of the problem without bounds."""
     dx, du = step
     lam = costates(lq, step)
     control = lq.r + (lq.S @ dx[:-1, :, None] + lq.R @ du[:, :, None])[:, :, 0] + (lam[1:, None, :] @ lq.B)[:, 0]

@@ -1,4 +1,4 @@
-"""What a shooting solver asks of an LQ problem, so that another engine may answer."""
+"""Interface of LQ solvers for shooting methods, and its implementation in NumPy."""
 
 from __future__ import annotations
 
@@ -11,25 +11,22 @@ from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity
 
 
 class LQSolver(Protocol):
-    """The sweeps over the knots of an LQ problem."""
+    """Sweeps over the knots of an LQ problem."""
 
     def solve_riccati(
         self, lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None
     ) -> Policy:
-        """The backward sweep; see :func:`trajopt.lq.lq.solve_riccati`."""
+        """Backward sweep; see :func:`trajopt.lq.lq.solve_riccati`."""
         ...
 
     def forward(
         self, lq: LQProblem, policy: Policy, bounds: Bounds | None = None
     ) -> tuple[LQStep, tuple[float, float]]:
-        """The linear roll-out of a policy within bounds on du, and (D1, D2).
-
-        Along it the cost changes by alpha D1 + alpha^2/2 D2.
-        """
+        """Linear rollout of a policy within bounds on du, and (D1, D2) of its cost change alpha D1 + alpha^2/2 D2."""
         ...
 
     def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:
-        """The costates (N + 1, n) at du = 0, and the reduced gradient (N, m)."""
+        """Costates (N + 1, n) at du = 0, and the reduced gradient (N, m)."""
         ...
 
     def stationarity(self, lq: LQProblem, K: Array | None = None) -> Stationarity:
@@ -37,12 +34,12 @@ class LQSolver(Protocol):
         ...
 
     def is_finite(self, lq: LQProblem) -> bool:
-        """True if all numbers of a problem are finite."""
+        """True if all entries of a problem are finite."""
         ...
 
 
 class NumpyLQ:
-    """The functions of :mod:`trajopt.lq.lq`."""
+    """LQ solver that calls the functions of :mod:`trajopt.lq.lq`."""
 
     def __init__(self) -> None:
         lapack()

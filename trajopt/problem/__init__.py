@@ -1,1 +1,1 @@
-"""What is optimized: problem, phases, cost terms, constraints, and their expansion."""
+"""Optimal control problem: phases, cost terms, constraints, and their second-order expansion."""

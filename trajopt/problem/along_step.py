@@ -1,10 +1,10 @@
-"""A residual of positions, velocities and accelerations, taken a while into a time step of constant acceleration.
+"""Residual of positions, velocities and accelerations at a point within a time step of constant acceleration.
 
     r(q_s, v_s, a),     q_s = q + s v + s^2 a / 2,     v_s = v + s a,     s = ahead, or ahead T
 
-The state is (q, v), or (q, v, T) with a free duration T (:mod:`dynamics_backends.time_scaled`), the controls are the
-accelerations a. ahead is a parameter, in seconds, or as a share of T. What holds between knots is asked for so, on the very motion
-that the step makes; at s = 0 it is a residual of the knot.
+The state is (q, v), or (q, v, T) with a free duration T (:mod:`dynamics_backends.time_scaled`). The controls are the accelerations
+a. ahead is a parameter, in seconds, or as a fraction of T. A constraint between knots is imposed in this way on the exact motion of
+the step; at s = 0 it is a residual of the knot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Square = Sequence[Sequence[Scalar]]
 
 
 class First(NamedTuple):
-    """Value, and derivatives in q, v, a as [row][column]; None where they vanish."""
+    """Value, and derivatives in q, v, a as [row][column]; None for zero."""
 
     value: Rows
     q: Square
@@ -32,7 +32,7 @@ class First(NamedTuple):
 
 
 class Second(NamedTuple):
-    """Second derivatives of lam' r: qq, qv (row q), vv, qa (row q); None where they vanish."""
+    """Second derivatives of lam' r: qq, qv (row q), vv, qa (row q); None for zero."""
 
     qq: Square
     qv: Square | None = None
@@ -47,7 +47,7 @@ class OfPositions:
         self.residual, self.n_out, self.output_names = residual, residual.n_out, residual.output_names
 
     def value(self, q: Rows, v: Rows, a: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """g."""
+        """Clearances at q."""
         return self.residual(q, [], t, p)
 
     def first(self, q: Rows, v: Rows, a: Rows, t: Scalar, p: Mapping[str, Rows]) -> First:
@@ -62,7 +62,11 @@ class OfPositions:
 
 
 class AlongStep:
-    """The residual above. manifold: of the system; inner: with value, first and second; duration: the place of T, or None."""
+    """Residual at the fraction ``ahead`` of a step, see the module docstring.
+
+    inner: residual of (q, v, a) with methods value, first and second. manifold: state manifold of the system. duration: index of T
+    in the state, or None.
+    """
 
     def __init__(
         self, inner: Any, manifold: Manifold, control_names: Sequence[str], duration: int | None = None
@@ -76,12 +80,12 @@ class AlongStep:
         return self.inner.value(q, v, a, t, p)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """The chain rule."""
+        """Value and derivatives in x and u by the chain rule."""
         q, v, a, s = self._moved(x, u, p)
         return self._first(self.inner.first(q, v, a, t, p), x, u, p, s)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """The chain rule, with the curvature of q_s and v_s in (v, a, T)."""
+        """Derivatives and contracted second derivatives by the chain rule, with the curvature of q_s and v_s in (v, a, T)."""
         q, v, a, s = self._moved(x, u, p)
         first, second = self.inner.second(q, v, a, t, p, lam)
         return self._first(first, x, u, p, s), self._second(first, second, x, u, p, s, lam)
@@ -94,7 +98,7 @@ class AlongStep:
         return q, v, sm.stack([u[i] + 0.0 * x[0] for i in range(n)]), s
 
     def _slopes(self, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> tuple[list[Scalar], list[Scalar]]:
-        """d q_s / dT and d v_s / dT."""
+        """Derivatives d q_s / dT and d v_s / dT."""
         n, share = self.nu, p[AHEAD][0]
         return [share * (x[n + i] + s * u[i]) for i in range(n)], [share * u[i] for i in range(n)]
 
@@ -117,7 +121,7 @@ class AlongStep:
         self, first: First, d: Second, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar, lam: Rows
     ) -> Contraction:
         n, zero = self.nu, 0.0 * x[0]
-        # how q_s, v_s and a depend on q, v and a
+        # derivatives of q_s, v_s and a in q, v and a
         parts = {"q": (1.0, None, None), "v": (s, 1.0, None), "a": (0.5 * s * s, s, 1.0)}
 
         def block(of: str, by: str) -> list[list[Scalar]]:
@@ -145,7 +149,7 @@ class AlongStep:
         return Contraction([sm.stack(r) for r in xx], [sm.stack(r) for r in ux], [sm.stack(r) for r in uu])
 
     def _duration_second(self, first: First, d: Second, x, u, p, s, lam, xx, ux) -> None:
-        """Row and column of T."""
+        """Write the row and the column of T in xx and ux."""
         n, T, share, half = self.nu, self.duration, p[AHEAD][0], 0.5 * s * s
         by_q, by_v = self._slopes(x, u, p, s)
         gq = [_sum(lam[r] * first.q[r][j] for r in range(self.n_out)) for j in range(n)]
@@ -171,7 +175,7 @@ class AlongStep:
 
 
 def _times(a: Any, b: Any) -> Any:
-    """The product of two factors, None for zero."""
+    """Product of two factors; None means zero."""
     if a is None or b is None:
         return None
     return b if isinstance(a, float) else a if isinstance(b, float) else a * b

@@ -1,4 +1,4 @@
-"""A table of the constraints of a problem: name, kind, knots and size of each."""
+"""Table of the constraints of a problem: name, kind, knots and size."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ CONTROL_BOUNDS = "control bounds"
 
 
 def constraint_table(ocp: OCP) -> list[str]:
-    """The lines of the table, its titles first; none for a problem without constraints.
+    """Lines of the table, titles first; empty for a problem without constraints.
 
-    Constraints of one name, kind and size are one line. knots: those at which it holds, 0 to N; a constraint that reads no controls
-    does not hold at knot 0, where x0 is given. size: its rows at each knot, for bounds the bounded numbers.
+    Constraints with the same name, kind and size share a line. knots: knots 0 to N where the constraint is imposed; one without
+    controls is not imposed at knot 0, where x0 is fixed. size: rows at each knot, or number of bounded entries.
     """
-    found: dict[tuple[str, str, int], set[int]] = {}
+    result: dict[tuple[str, str, int], set[int]] = {}
     bounds = ocp.control_bounds
     if bounds is not None:
         bounded = np.isfinite(bounds[0]) | np.isfinite(bounds[1])
         if bounded.any():
             at = set(np.flatnonzero(bounded.any(axis=1)).tolist())
-            found[CONTROL_BOUNDS, "bounds", int(bounded.any(axis=0).sum())] = at
+            result[CONTROL_BOUNDS, "bounds", int(bounded.any(axis=0).sum())] = at
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         for c in phase.constraints:
             first = max(knots.start, 0 if c.residual.nu else 1)
-            found.setdefault(_key(c), set()).update(range(first, knots.stop))
+            result.setdefault(_key(c), set()).update(range(first, knots.stop))
     for c in ocp.terminal_constraints:
-        found.setdefault(_key(c), set()).add(ocp.horizon)
-    if not found:
+        result.setdefault(_key(c), set()).add(ocp.horizon)
+    if not result:
         return []
-    rows = [(name, kind, _ranges(sorted(knots)), str(size)) for (name, kind, size), knots in found.items()]
+    rows = [(name, kind, _ranges(sorted(knots)), str(size)) for (name, kind, size), knots in result.items()]
     return table_lines([TITLES, *rows])
 
 
@@ -45,7 +45,7 @@ def _key(c: Constraint) -> tuple[str, str, int]:
 
 
 def _ranges(knots: Iterable[int]) -> str:
-    """Knots as ranges: "1 to 9, 20"."""
+    """Text of knots as ranges, such as "1 to 9, 20"."""
     ranges: list[list[int]] = []
     for k in knots:
         if ranges and k == ranges[-1][1] + 1:

@@ -1,11 +1,11 @@
 """Constraints: residuals between bounds.
 
     running     lower <= g(x_k, u_k, t_k, p) <= upper    at every knot of a phase
-    terminal    lower <= g(x_N, t_N, p) <= upper         equalities where the bounds agree
+    terminal    lower <= g(x_N, t_N, p) <= upper         equal bounds make an equality
 
 A residual is the same kind of map as in :mod:`trajopt.problem.terms`, and every cost term can be turned into a constraint
 (:func:`bounded`). Bounds and parameters are run-time values, constant or one per knot. A running constraint that reads no
-controls is not imposed on x0, which is given. Bounds on controls (torque limits among them) are those of the OCP.
+controls is not imposed on x0, which is fixed. Bounds on controls, such as torque limits, are fields of the OCP.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from trajopt.problem.terms import (
 )
 
 UNBOUNDED = 1e20
-"""Stands for an infinite bound where a number has to be finite; IPOPT takes bounds beyond 1e19 for none (nlp_upper_bound_inf)."""
+"""Finite substitute for an infinite bound; IPOPT treats bounds beyond 1e19 as infinite (nlp_upper_bound_inf)."""
 
 
 class Composition(NamedTuple):
-    """A residual psi(r(x, u, t, p), p) by its parts, psi convex, or concave: what the Hessian of SCQP is made of.
+    """Parts of a residual psi(r(x, u, t, p), p) with psi convex or concave, for the Hessian of SCQP.
 
-    inner: r. outer: psi, a map of the state r in R^k without controls, twice differentiable. convex: whether psi is; if not it is
-    concave.
+    inner: r. outer: psi, a twice differentiable map of the state r in R^k without controls. convex: True if psi is convex, False if
+    it is concave.
     """
 
     inner: Map
@@ -49,15 +49,14 @@ class Composition(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Constraint:
-    """A residual with its bounds and parameters.
+    """A residual with bounds and parameters.
 
-    name: for reports. residual: map with nr outputs. lower, upper: a number, (nr,) or (N, nr), infinite where there is no
-    bound. parameters: run-time values by name, each (n,), or (N, n) with one row per knot of the phase.
-    composition: of the same residual, if it is a convex or concave function of a nonlinear one. between_knots: whether a violation
-    between the knots is one of the problem (:mod:`trajopt.validation.between_knots`); False where the problem looks at the motion
-    between them by other means.
+    name: for reports. residual: map with nr outputs. lower, upper: a number, (nr,) or (N, nr), infinite for no bound. parameters:
+    run-time values by name, each (n,), or (N, n) with one row per knot of the phase. composition: parts of the residual, if it is a
+    convex or concave function of another residual. between_knots: False if the problem checks the motion between knots by other
+    means; True to report violations between knots (:mod:`trajopt.validation.between_knots`).
 
-    Raises ValueError for bounds that do not fit the residual.
+    Raises ValueError for bounds whose shape does not fit the residual.
     """
 
     name: str
@@ -85,7 +84,7 @@ class Constraint:
 
     @property
     def kind(self) -> str:
-        """The kind of its rows: "equality", "inequality", or both."""
+        """Kind of its rows: "equality", "inequality", or "equality and inequality"."""
         lower, upper = np.broadcast_arrays(self.lower, self.upper)
         equal = (lower == upper).reshape(-1, lower.shape[-1])
         if equal.all():
@@ -93,10 +92,9 @@ class Constraint:
         return "equality and inequality" if equal.any() else "inequality"
 
     def updated(self, *, lower: Values | None = None, upper: Values | None = None, **parameters: Values) -> Constraint:
-        """This constraint with other bounds or other values of some parameters.
+        """Copy of this constraint with new bounds or new values of parameters.
 
-        A number stands for all entries of a parameter. Raises ValueError for a parameter that the constraint does not have, or
-        of another size.
+        A number sets all entries of a parameter. Raises ValueError for an unknown parameter or a wrong size.
         """
         low, high = (
             old if new is None else np.asarray(new, dtype=float)
@@ -112,7 +110,7 @@ class Constraint:
 
     @property
     def component_names(self) -> tuple[str, ...]:
-        """One name for each component, for messages."""
+        """Name of each component, for messages."""
         return tuple(f"{self.name}: {name}" for name in self.residual.output_names)
 
 
@@ -129,47 +127,45 @@ def residual_constraint(
     output_names: tuple[str, ...] | None = None,
     control_names: tuple[str, ...] | None = None,
 ) -> Constraint:
-    """A user's own residual between bounds, written as :func:`trajopt.problem.terms.residual_cost` says.
+    """Constraint with a user-defined residual; see :func:`trajopt.problem.terms.residual_cost` for ``function``.
 
     Raises ValueError for a bound that is NaN, and for a parameter that is not finite.
     """
     residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names, control_names=control_names)
     values = finite_parameters(f"constraint {name!r}", parameters or {})
-    return _without_nan(Constraint(name, residual, np.asarray(lower), np.asarray(upper), values))
+    return _check_nan(Constraint(name, residual, np.asarray(lower), np.asarray(upper), values))
 
 
 def bounded(term: CostTerm, lower: Values = 0.0, upper: Values = 0.0, name: str | None = None) -> Constraint:
-    """The residual of a cost term between bounds, by default zero.
+    """Constraint that keeps the residual of a cost term between bounds, by default zero.
 
-    Thus ``bounded(frame_placement_cost(...))`` holds a pose, ``bounded(state_cost(manifold, x_goal))`` a state.
+    For example, ``bounded(frame_placement_cost(...))`` fixes a pose, and ``bounded(state_cost(manifold, x_goal))`` a state.
 
     >>> import trajopt as to
     >>> to.bounded(to.state_cost(to.Manifold.vector(2), [1.0, 0.0]), name="goal").upper
     array([0., 0.])
     """
     made = Constraint(name or term.name, term.residual, np.asarray(lower), np.asarray(upper), term.parameters)
-    return _without_nan(made)
+    return _check_nan(made)
 
 
-def _without_nan(constraint: Constraint) -> Constraint:
-    """The constraint. Raises ValueError where one of its bounds is NaN."""
+def _check_nan(constraint: Constraint) -> Constraint:
+    """Return the constraint. Raises ValueError if one of its bounds is NaN."""
     for key, bound in (("lower", constraint.lower), ("upper", constraint.upper)):
         if np.isnan(bound).any():
             component = constraint.residual.output_names[int(np.argwhere(np.isnan(bound))[0][-1])]
-            raise ValueError(
-                f"constraint {constraint.name!r}: {key} is NaN for {component}; infinity stands for no bound"
-            )
+            raise ValueError(f"constraint {constraint.name!r}: {key} is NaN for {component}; use infinity for no bound")
     return constraint
 
 
 def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: str | None = None) -> CostTerm:
-    """A constraint relaxed by slacks that cost 1/2 weight s^2 each, as a cost term without them.
+    """Soft constraint: cost term for slacks that cost 1/2 weight s^2 each, with the slacks eliminated.
 
         min_(s >= 0) 1/2 w s^2  subject to  g + s >= lower   =   1/2 w max(0, lower - g)^2,     likewise at the upper bound
 
-    It is never infeasible, which is what replanning around things that move asks for. width: over which the corner of max(0, e) is
-    rounded, (e + sqrt(e^2 + width^2)) / 2, so that second derivatives are continuous; in the units of g, a run-time value.
-    weight: a number, (nr,) or (N, nr). Raises ValueError for a width that is not positive.
+    A soft constraint is never infeasible, as replanning around moving obstacles requires. width: rounding of the corner of max(0,
+    e), (e + sqrt(e^2 + width^2)) / 2, for continuous second derivatives; in units of g, a run-time value. weight: a number, (nr,)
+    or (N, nr). Raises ValueError for a width that is not positive.
     """
     low, high = constraint.lower, constraint.upper
     present = [np.isfinite(b).reshape(-1, b.shape[-1]).any(axis=0) for b in (low, high)]
@@ -177,9 +173,9 @@ def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: 
     own = constraint.residual
     residual: Map
     if isinstance(own, HasPartials):
-        residual = composed(own, partial(residuals.outside, finite))
+        residual = composed(own, partial(residuals.rounded_excess, finite))
     else:
-        function = partial(residuals.beyond, own, finite)
+        function = partial(residuals.rounded_excess_of, own, finite)
         residual = FunctionMap(function, own.manifold, own.nu, own.n_out, output_names=own.output_names)
     bounds = {"lower": np.maximum(low, -UNBOUNDED), "upper": np.minimum(high, UNBOUNDED)}
     bounds["width"] = _positive(width, "width", constraint.name)
@@ -189,22 +185,21 @@ def softened(constraint: Constraint, weight: Values, width: float = 0.01, name: 
 def state_bounds(
     manifold: AnyManifold, lower: Values, upper: Values, name: str = "state bounds", names: Sequence[str] | None = None
 ) -> Constraint:
-    """lower <= x <= upper on the numbers of the state that have a finite bound.
+    """Bounds lower <= x <= upper on the entries of the state that have a finite bound.
 
-    lower, upper: (nx,), (N, nx), or one number for all. names: of all numbers of the state. On a vector space they are bounds on
-    variables to the solvers that have such.
-    Raises ValueError where nothing is bounded, a bound is NaN, or has another shape.
+    lower, upper: (nx,), (N, nx), or one number for all. names: names of all entries of the state. On a vector space, solvers with
+    bounds on variables treat them as such. Raises ValueError if nothing is bounded, or a bound is NaN or of another shape.
     """
     manifold = as_manifold(manifold)
-    given = [np.asarray(b, dtype=float) for b in (lower, upper)]
-    for key, bound in zip(("lower", "upper"), given, strict=True):
+    limits = [np.asarray(b, dtype=float) for b in (lower, upper)]
+    for key, bound in zip(("lower", "upper"), limits, strict=True):
         if bound.ndim > 2 or bound.shape[-1:] not in ((), (1,), (manifold.nx,)):
             n = manifold.nx
             raise ValueError(f"constraint {name!r}: {key} has shape {bound.shape}; expected (nx = {n},) or (N, {n})")
-    low, high = np.broadcast_arrays(*given, np.empty(manifold.nx))[:2]
+    low, high = np.broadcast_arrays(*limits, np.empty(manifold.nx))[:2]
     if np.isnan(low).any() or np.isnan(high).any():
         bad = int(np.argmax(np.atleast_2d(np.isnan(low) | np.isnan(high)).any(axis=0)))
-        raise ValueError(f"constraint {name!r}: a bound of number {bad} of the state is NaN; use infinity for none")
+        raise ValueError(f"constraint {name!r}: a bound of entry {bad} of the state is NaN; use infinity for no bound")
     chosen = tuple(int(i) for i in np.flatnonzero(np.atleast_2d(np.isfinite(low) | np.isfinite(high)).any(axis=0)))
     if not chosen:
         raise ValueError(f"constraint {name!r}: no bound is finite; remove the constraint")
@@ -221,7 +216,7 @@ def state_bounds(
 
 
 def chosen_coordinates(constraint: Constraint) -> tuple[int, ...] | None:
-    """Indices of the state that a constraint of :func:`state_bounds` bounds; None for any other constraint."""
+    """Indices of the bounded state entries of a :func:`state_bounds` constraint; None for any other constraint."""
     function = constraint.residual.function if isinstance(constraint.residual, FunctionMap) else None
     if isinstance(function, partial) and function.func is residuals.coordinates:
         return function.args[0]
@@ -232,9 +227,9 @@ def chosen_coordinates(constraint: Constraint) -> tuple[int, ...] | None:
 
 
 def joint_limits(model, manifold: Manifold, margin: float = 0.0, name: str = "joint limits") -> Constraint:
-    """The position limits of the model, narrowed by a margin [rad or m].
+    """Position limits of the model, tightened by a margin [rad or m].
 
-    Raises ValueError if the model has no finite limit or the margin leaves no room.
+    Raises ValueError if the model has no finite limit or the margin leaves no feasible range.
     """
     lower, upper = model.q_lower + margin, model.q_upper - margin
     if np.any(lower > upper):
@@ -246,18 +241,17 @@ def joint_limits(model, manifold: Manifold, margin: float = 0.0, name: str = "jo
 
 
 def velocity_limits(model, manifold: Manifold, share: float = 1.0, name: str = "velocity limits") -> Constraint:
-    """The velocity limits of the model times ``share``. Raises ValueError if the model has none."""
+    """Velocity limits of the model, multiplied by ``share``. Raises ValueError if the model has none."""
     free, limit = np.full(model.nq, np.inf), share * model.velocity_limit
     names = (*model.q_names, *(f"v[{name}]" for name in model.dof_names))
     return state_bounds(manifold, np.r_[-free, -limit], np.r_[free, limit], name, names)
 
 
 def link_points(model, frame: str, spacing: float) -> tuple[LinkPoint, ...]:
-    """Points along the links that lead to a frame, at most ``spacing`` [m] apart: on the straight lines between
-    consecutive joints, and from the last joint to the frame.
+    """Points along the links that lead to a frame, at most ``spacing`` [m] apart.
 
-    The first joint's own point, which cannot move, is left out. Raises UnknownName if the model has no such frame,
-    ValueError for a spacing that is not positive.
+    The points lie on straight lines between consecutive joints, and from the last joint to the frame. The fixed point of the first
+    joint is omitted. Raises UnknownName if the model has no such frame, ValueError for a spacing that is not positive.
     """
     if not spacing > 0:
         raise ValueError(f"spacing = {spacing!r}; expected a positive length [m]")
@@ -289,9 +283,9 @@ def sphere_obstacle(
     radius: float | Array,
     name: str = "obstacle",
 ) -> Constraint:
-    """Every point stays outside of a sphere; center (3,) or (N, 3) [m] and radius [m], (1,) or (N, 1), are parameters.
+    """Constraint that keeps points outside of a sphere; center (3,) or (N, 3) [m] and radius [m], (1,) or (N, 1), are parameters.
 
-    g = (distance^2 - radius^2) / (2 radius) >= 0: near the surface the distance from it [m].
+    g = (distance^2 - radius^2) / (2 radius) >= 0, which near the surface is the distance from it [m].
     Raises ValueError without points, for a radius that is not positive or a center of another shape.
     """
     if not points:
@@ -315,7 +309,7 @@ def self_collision(
     distance: float | Array,
     name: str = "self-collision",
 ) -> Constraint:
-    """The points of each pair keep a distance [m] from each other: a number, or one for each pair."""
+    """Constraint that keeps the points of each pair at least ``distance`` [m] apart: a number, or one for each pair."""
     if not pairs:
         raise ValueError(f"constraint {name!r} has no pairs of points; see link_points")
     distances = np.broadcast_to(_positive(distance, "distance", name), (len(pairs),))
@@ -342,23 +336,23 @@ def tube(
     nu: int = 0,
     parameters: Mapping[str, Values] | None = None,
 ) -> Constraint:
-    """A frame stays within ``radius`` [m] of a path: of one point (3,) for each knot, (N, 3), or of a function.
+    """Constraint that keeps a frame within ``radius`` [m] of a path.
 
-    path: points, the parameter ``path``; or ``path(x, u, t, p)``, three scalars, for example of a path parameter that is
-    part of the state.
+    path: one point (3,) or one per knot (N, 3) [m], stored as the parameter ``path``; or a function ``path(x, u, t, p)`` of three
+    scalars, for example of a path parameter that is part of the state. Raises ValueError for a radius that is not positive.
     """
     title = name or f"tube of {frame}"
     values = dict(parameters or {}) | {"radius": _positive(radius, "radius", title)}
     if not callable(path):
         values |= {"path": last_axis(path, 3, "path", title)}
-    along = FunctionMap(path, manifold, nu, 3) if callable(path) else residuals.given_point
+    along = FunctionMap(path, manifold, nu, 3) if callable(path) else residuals.path_parameter
     where = (model, model.frame_id(frame), along)
     function = partial(residuals.tube_clearance, *where)
     inner = FunctionMap(partial(residuals.path_offset, *where), manifold, nu, 3)
-    found = residual_constraint(
+    result = residual_constraint(
         title, function, manifold, 1, 0.0, np.inf, nu=nu, parameters=values, output_names=(frame,)
     )
-    return replace(found, composition=Composition(inner, FunctionMap(residuals.depth_in_ball, 3, 0, 1), convex=False))
+    return replace(result, composition=Composition(inner, FunctionMap(residuals.depth_in_ball, 3, 0, 1), convex=False))
 
 
 def _positive(value: float | Array, what: str, where: str) -> Array:

@@ -6,9 +6,11 @@ With l = s/2 sum_i w_i r_i^2, where s is dt for a running term and 1 for a termi
     Gauss-Newton    s J' W J
     exact           s (J' W J + sum_i w_i r_i H_i),   H_i the Hessian of (dx, du) -> r_i(x (+) dx, u + du) at 0
 
-and of an objective l = s sum_i w_i f_i, which is no square, the gradient s J' w and always the exact Hessian s sum_i w_i H_i.
+An objective l = s sum_i w_i f_i, which is not a sum of squares, has the gradient s J' w and always the exact Hessian s sum_i w_i
+H_i.
 
-J comes from dual numbers; the H_i, contracted with w r, from a complex step over dual numbers: unless the residual writes them out.
+J is computed with dual numbers; the H_i, contracted with w r, with a complex step over dual numbers. Residuals with analytic
+derivatives use these instead.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from trajopt.problem.terms import CostTerm
 
 
 class StageExpansion(NamedTuple):
-    """value (N,), gradients lx (N, n), lu (N, m), Hessians lxx (N, n, n), lux (N, m, n), luu (N, m, m).
+    """Expansion of a term: value (N,), gradients lx (N, n), lu (N, m), Hessians lxx (N, n, n), lux (N, m, n), luu (N, m, m).
 
     n is ndx of the residual's manifold (0 if it does not read the state), m its number of controls.
     """
@@ -38,7 +40,7 @@ class StageExpansion(NamedTuple):
 
 
 def term_value(term: CostTerm, x: Array, u: Array, t: Array, scale: Array, weight: Array, p: Parameters) -> Array:
-    """s/2 sum_i w_i r_i^2, or s sum_i w_i f_i, (N,); weight: (nr,) or (N, nr), p: name -> (n,) or (N, n)."""
+    """Value s/2 sum_i w_i r_i^2, or s sum_i w_i f_i, (N,); weight: (nr,) or (N, nr); p: parameters by name, (n,) or (N, n)."""
     r = term.residual(*residual_batch(term.residual, x, u, t, p)).T
     return scale * (weight * (0.5 * r * r if term.squared else r)).sum(axis=1)
 
@@ -46,7 +48,7 @@ def term_value(term: CostTerm, x: Array, u: Array, t: Array, scale: Array, weigh
 def quadratize(
     term: CostTerm, x: Array, u: Array, t: Array | float, scale: Array | float = 1.0, hessian: str = "gauss_newton"
 ) -> StageExpansion:
-    """The expansion of a term at x (N, nx), u (N, >= nu), t; scale: dt of a running term, 1 of a terminal one."""
+    """Expansion of a term at x (N, nx), u (N, >= nu), t. scale: dt for a running term, 1 for a terminal one."""
     b = residual_batch(term.residual, x, u, t, term.parameters)
     r, fx, fu = residual_jacobians(term.residual, b)
     scale = np.broadcast_to(np.asarray(scale, float), (b.size,))
@@ -65,7 +67,7 @@ def quadratize(
 
 
 def phase_cost(terms: Sequence[CostTerm], x: Array, u: Array, t: Array, scale: Array) -> Array:
-    """The costs (L, K) at the knots of L trajectories x (L, K, nx), u (L, K, nu)."""
+    """Costs (L, K) at the knots of L trajectories x (L, K, nx), u (L, K, nu)."""
     count = len(x)
     total = np.zeros(x.shape[:2])
     for term in terms:
@@ -76,7 +78,7 @@ def phase_cost(terms: Sequence[CostTerm], x: Array, u: Array, t: Array, scale: A
 
 
 def _tiled(term: CostTerm, count: int) -> tuple[Array, Mapping[str, Array]]:
-    """Weight and parameters for ``count`` trajectories in a row."""
+    """Weight and parameters, repeated for ``count`` concatenated trajectories."""
 
     def tile(v: Array) -> Array:
         return np.tile(v, (count, 1)) if v.ndim == 2 else v
@@ -85,23 +87,26 @@ def _tiled(term: CostTerm, count: int) -> tuple[Array, Mapping[str, Array]]:
 
 
 def _flat(a: Array) -> Array:
-    """(L, S, n) as (L * S, n)."""
+    """Reshape (L, S, n) to (L * S, n)."""
     return a.reshape(a.shape[0] * a.shape[1], a.shape[2])
 
 
 def residual_batch(residual: Map, x: Array, u: Array, t: Array | float, p: Parameters) -> Batch:
-    """Rows of what a residual reads of states (N, nx) and controls (N, >= nu)."""
+    """Batch with the entries of states (N, nx) and controls (N, >= nu) that a residual reads."""
     return Batch.of(residual, x[:, : residual.manifold.nx], u[:, : residual.nu], t, p)
 
 
 def residual_jacobians(residual: Map, b: Batch) -> Jacobians:
-    """Value (N, nr) and derivatives of a residual, its own where it writes them out."""
+    """Value (N, nr) and derivatives of a residual, analytic ones if it has them."""
     method = "analytic" if isinstance(residual, HasPartials) else "forward_ad"
     return make_backend(residual, method, engine="numpy").jacobians(*_batch_first(b))
 
 
 def contracted_hessian(map: Map, b: Batch, factors: Array) -> Array:
-    """sum_i factors_i H_i (N, K, K), K = ndx + nu, from factors (N, n_out); H_i that of (dx, du) -> f_i(x (+) dx, u + du)."""
+    """Contraction sum_i factors_i H_i (N, K, K), K = ndx + nu, with H_i the Hessian of (dx, du) -> f_i(x (+) dx, u + du).
+
+    factors: (N, n_out).
+    """
     own = isinstance(map, HasPartials) and isinstance(map, HasContraction)
     backend: Any = make_backend(map, "analytic" if own else "forward_ad", engine="numpy")
     _, (xx, ux, uu) = backend.hessian_contraction(*_batch_first(b), factors)

@@ -1,6 +1,6 @@
-"""Goals: requirements on a motion that its costs pull toward but do not enforce, checked after a solve.
+"""Goals: requirements on a motion that costs encourage but do not enforce, checked after a solve.
 
-A goal by cost counts as met where the motion ends within ``FAR`` of the way to it, or nearer than ``NEAR`` or ``NEAR_ANGLE``.
+A goal by cost is met if the final error is below ``FAR`` times the initial distance, or below ``NEAR`` or ``NEAR_ANGLE``.
 A goal that is a constraint needs no such check: it is part of feasibility.
 """
 
@@ -17,23 +17,23 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 
 FAR = 0.02
-"""Share of the way from the start to a goal."""
+"""Tolerance relative to the distance from the start to a goal."""
 NEAR, NEAR_ANGLE = 5e-3, 0.02
-"""[m] of positions and of joints that slide, [rad] of orientations and of joints that turn."""
+"""Absolute tolerances: [m] for positions and prismatic joints, [rad] for orientations and revolute joints."""
 
 Sentences = Callable[[Array, Array], Sequence[str]]
-"""Sentences about states (N + 1, nx) at times (N + 1,) [s]."""
+"""Function from states (N + 1, nx) at times (N + 1,) [s] to sentences for reports."""
 
 
 class OfMotion:
-    """A function of states (N + 1, nx), called once for each array: several sentences are about the same result."""
+    """Function of states (N + 1, nx) that caches its latest result, because several sentences use the same result."""
 
     def __init__(self, function: Callable[[Array], Any]) -> None:
         self.function = function
         self._latest: tuple[Array, Any] | None = None
 
     def __call__(self, xs: Array) -> Any:
-        """The result for these states."""
+        """Result for these states."""
         if self._latest is None or self._latest[0] is not xs:
             self._latest = xs, self.function(xs)
         return self._latest[1]
@@ -43,7 +43,7 @@ class OfMotion:
 
 
 def no_sentences(xs: Array, times: Array) -> Sequence[str]:
-    """Empty."""
+    """Return no sentences."""
     return ()
 
 
@@ -51,8 +51,8 @@ def no_sentences(xs: Array, times: Array) -> Sequence[str]:
 class Goal:
     """A requirement on a motion.
 
-    name: for reports. missed: one sentence for each way in which the motion fails, with amount and remedy; none where it meets
-    the goal. report: sentences about the motion for its report, whether the goal is met or not.
+    name: for reports. missed: one sentence for each violated requirement, with amount and remedy; none if the goal is met. report:
+    sentences about the motion for its report, met or not.
     """
 
     name: str
@@ -63,16 +63,17 @@ class Goal:
 def state_goal(
     manifold: Manifold, reference: Array, coordinates: Sequence[str] | None = None, name: str = "final state"
 ) -> Goal:
-    """The motion ends at a state: reference (nx,), for the tangent directions named (default those of positions, or all).
+    """Goal that the motion ends at a state: reference (nx,).
 
-    Units are those of the state; the tolerance is FAR of the way of the largest of these directions, and at least NEAR_ANGLE.
-    Raises ValueError for a name that the manifold does not have.
+    coordinates: names of the tangent directions to check, default those of positions, or all. Units are those of the state. The
+    tolerance is FAR times the largest initial distance of these directions, and at least NEAR_ANGLE. Raises ValueError for a name
+    that the manifold does not have.
     """
     names = manifold.tangent_names
     chosen = tuple(coordinates) if coordinates is not None else tuple(n for n in names if n.startswith("q[")) or names
     unknown = [c for c in chosen if c not in names]
     if unknown:
-        raise ValueError(f"goal {name!r}: no direction {unknown[0]!r} of the state; there are: {', '.join(names)}")
+        raise ValueError(f"goal {name!r}: the state has no direction {unknown[0]!r}; known: {', '.join(names)}")
     places = np.array([names.index(c) for c in chosen])
     return Goal(name, partial(_state_missed, manifold, np.asarray(reference, dtype=float), places))
 

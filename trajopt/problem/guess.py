@@ -1,4 +1,4 @@
-"""States and controls over the knots of a problem."""
+"""Guesses: states and controls at the knots of a problem."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dynamics_backends.protocol import Array
 
 
 class Guess(NamedTuple):
-    """xs (N + 1, nx), us (N, nu)."""
+    """Initial guess of a solve: states xs (N + 1, nx), controls us (N, nu)."""
 
     xs: Array
     us: Array
@@ -20,7 +20,7 @@ class Guess(NamedTuple):
 
 
 class Motion(Protocol):
-    """States (N + 1, nx) and controls (N, nu), as a solution and a guess have them."""
+    """Protocol of solutions and guesses: states xs (N + 1, nx) and controls us (N, nu)."""
 
     @property
     def xs(self) -> Array: ...
@@ -29,12 +29,12 @@ class Motion(Protocol):
     def us(self) -> Array: ...
 
 
-def as_guess(given: Motion | tuple[Array, Array]) -> Guess:
-    """A guess from what has states and controls, such as a solution, or from both. Raises TypeError for anything else."""
-    if isinstance(given, Guess):
-        return given
-    if isinstance(given, tuple) and len(given) == 2:
-        return Guess(*given)
-    if hasattr(given, "xs") and hasattr(given, "us"):
-        return Guess(given.xs, given.us)
-    raise TypeError(f"the guess is a {type(given).__name__}; expected a solution, or trajopt.Guess(xs, us)")
+def as_guess(motion: Motion | tuple[Array, Array]) -> Guess:
+    """Convert a solution, any object with xs and us, or a pair (xs, us) to a Guess. Raises TypeError for anything else."""
+    if isinstance(motion, Guess):
+        return motion
+    if isinstance(motion, tuple) and len(motion) == 2:
+        return Guess(*motion)
+    if hasattr(motion, "xs") and hasattr(motion, "us"):
+        return Guess(motion.xs, motion.us)
+    raise TypeError(f"the guess is a {type(motion).__name__}; expected a solution, or trajopt.Guess(xs, us)")

@@ -1,13 +1,13 @@
-"""A stage in which the state jumps, x_next = x (+) jump(x, u): an impact, without duration, or a discrete map x_next = F(x, u).
+"""Stage with a jump of the state, x_next = x (+) jump(x, u): an impact, without duration, or a discrete map x_next = F(x, u).
 
-The jump is a map whose output is a tangent vector of the state, such as an impact's (0, v+ - v); what moves must lie in a
-vector space: velocities, but not the placement of a floating base.  There (+) adds, and
+The jump is a map whose output is a tangent vector of the state, such as (0, v+ - v) of an impact. It may change only entries in a
+vector space, such as velocities, not the placement of a floating base. There (+) is addition, and
 
     A = 1 + d jump / d x,   B = d jump / d u,   lam' x_next has the second derivatives of lam' jump.
 
-A phase of an impact has one knot with dt = 0.  The controls of an impact are none; others choose what the state jumps to
-(:class:`~dynamics_backends.time_scaled.Durations`).  Compiled code takes a jump as Euler's step of length one
-with the jump in place of xdot.
+The phase of an impact has one knot with dt = 0, and an impact has no controls. Other jumps may have controls that set the new state
+(:class:`~dynamics_backends.time_scaled.Durations`). Compiled code treats a jump as an Euler step of length one with the jump in
+place of xdot.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from dynamics_backends.scalar import Rows, Scalar, rows_of
 from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
 
 JUMP = "jump"
-"""The scheme of such a stage."""
+"""Scheme name of stages with a jump."""
 UserFunction = Callable[[Rows, Rows, Scalar, Mapping[str, Rows]], "Rows | list[Scalar]"]
 
 
 class ImpactStage:
-    """A jump under a backend: a :class:`~trajopt.problem.ocp.DiscreteMap`.
+    """Jump of the state with a backend: a :class:`~trajopt.problem.ocp.DiscreteMap`.
 
-    backend: of the jump, or the jump alone, with its default backend. takes_time: whether dt counts, as for
-    :func:`discrete_dynamics`; an impact takes none. Raises ValueError for a map whose output is no tangent vector of the state.
+    backend: backend of the jump, or the jump itself, which then gets its default backend. takes_time: True if the stage has a
+    duration dt, as for :func:`discrete_dynamics`; False for an impact. Raises ValueError for a map whose output is not a tangent
+    vector of the state.
     """
 
     def __init__(self, backend: DynamicsBackend | Map, *, takes_time: bool = False) -> None:
@@ -60,37 +61,37 @@ class ImpactStage:
         return f"ImpactStage({self.backend!r}{', takes_time=True' if self.takes_time else ''})"
 
     def under(self, backend: DynamicsBackend) -> ImpactStage:
-        """The same stage under another backend."""
+        """Copy of the stage with another backend."""
         return ImpactStage(backend, takes_time=self.takes_time)
 
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
-        """x_next (N, nx); dt is not read, and of u the first nu numbers."""
-        b = Batch.of(self.backend.map, x, self._own(u), t, p)
-        jump = self.backend.f(x, self._own(u), t, p).T
+        """Return x_next (N, nx); reads the first nu columns of u, and not dt."""
+        b = Batch.of(self.backend.map, x, self._first_controls(u), t, p)
+        jump = self.backend.f(x, self._first_controls(u), t, p).T
         return np.ascontiguousarray(self.manifold.integrate(b.x, jump).T)
 
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
     ) -> LinearizedStep:
-        """x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
+        """Return x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
         x = np.asarray(x, float)
-        j = self.backend.jacobians(x, self._own(u), t, p)
+        j = self.backend.jacobians(x, self._first_controls(u), t, p)
         x_next = np.ascontiguousarray(self.manifold.integrate(x.T, j.value.T).T)
         return LinearizedStep(x_next, np.eye(self.manifold.ndx) + j.fx, j.fu)
 
     @property
     def contract(self) -> StepContraction | None:
-        """Second derivatives of lam' x_next for lam (N, ndx); None where the backend has none."""
+        """Second derivatives of lam' x_next for lam (N, ndx); None if the backend has none."""
         backend = self.backend
         if not isinstance(backend, SecondOrderBackend):
             return None
 
         def contracted(x: Array, u: Array, t: Any, dt: Any, p: Parameters | None, lam: Array) -> Hessians:
-            return backend.hessian_contraction(x, self._own(u), t, p, lam)[1]
+            return backend.hessian_contraction(x, self._first_controls(u), t, p, lam)[1]
 
         return contracted
 
-    def _own(self, u: Array) -> Array:
+    def _first_controls(self, u: Array) -> Array:
         return np.asarray(u, float)[:, : self.nu]
 
 
@@ -102,12 +103,12 @@ def discrete_dynamics(
     *,
     control_names: tuple[str, ...] | None = None,
 ) -> ImpactStage:
-    """Dynamics x_next = F(x, u, t, p) in discrete time, for the phases of a problem in place of a sampled system.
+    """Discrete-time dynamics x_next = F(x, u, t, p), for the phases of a problem in place of a sampled system.
 
-    function: F, written for one state as :class:`~trajopt.FunctionMap` says, with nx results; all solvers and backends serve. dt
-    weighs running costs and gives t its steps; F itself reads no dt: give it as a parameter where it matters. Such steps cannot be
-    cut, so that solutions are not replayed on finer ones.
-    Raises UnknownName for a backend, TypeError for an nx that is no number.
+    function: F, written for one state as in :class:`~trajopt.FunctionMap`, with nx results; all solvers and backends support it. dt
+    weights running costs and advances t, but F does not read it; pass it as a parameter if needed. Such steps cannot be subdivided,
+    so solutions are not replayed with finer steps. Raises UnknownName for an unknown backend, TypeError for an nx that is not an
+    integer.
 
     >>> import trajopt as to
     >>> step = to.discrete_dynamics(lambda x, u, t, p: [x[0] + 0.1 * x[1], x[1] + 0.1 * u[0]], 2, 1)
@@ -116,19 +117,19 @@ def discrete_dynamics(
     True
     """
     if not isinstance(nx, (int, np.integer)):
-        raise TypeError(f"nx is a {type(nx).__name__}; discrete dynamics have states of nx numbers, in no group")
+        raise TypeError(f"nx is a {type(nx).__name__}; expected an integer, since discrete dynamics have vector states")
     next_state = FunctionMap(function, int(nx), nu)
     jump = FunctionMap(partial(displacement, next_state), nx, nu, control_names=control_names)
     return ImpactStage(make_backend(jump, backend), takes_time=True)
 
 
 def displacement(next_state: FunctionMap, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
-    """F(x, u, t, p) - x. Raises ValueError for another number of results."""
+    """Jump F(x, u, t, p) - x. Raises ValueError for a wrong number of results."""
     moved = next_state.called.counted(rows_of(next_state(x, u, t, p)))
     return [moved[i] - x[i] for i in range(next_state.manifold.nx)]
 
 
 def next_state_of(map: Map) -> FunctionMap | None:
-    """The user's function F of discrete dynamics, of their jump; None for other maps."""
+    """User-defined function F of discrete dynamics, from their jump; None for other maps."""
     function = getattr(map, "function", None)
     return function.args[0] if isinstance(function, partial) and function.func is displacement else None

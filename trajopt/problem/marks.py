@@ -1,4 +1,4 @@
-"""Goals, obstacles and shapes of a problem, to be shown beside its robot or in place of one."""
+"""Goals, obstacles and shapes of a problem that viewers draw with its robot, or without a robot model."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from dynamics_backends.rigid_body.geometry.shapes import Capsule, Cylinder, Half
 from trajopt.problem import residuals
 
 LEVEL = 0.999
-"""The cosine of the slope below which a half-space is a floor."""
+"""Minimum cosine of the slope of a half-space that counts as a floor."""
 TARGET_RADIUS = 0.02
-"""Radius [m] of the ball that shows a moving goal."""
+"""Radius [m] of the ball drawn for a moving goal."""
 Draw = Callable[[Array], Sequence[Body]]
-"""From one state (nx,) to the bodies there: in every state the same names and shapes, in any pose."""
+"""Function from a state (nx,) to bodies, with the same names and shapes in every state and any pose."""
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A system of a user as shapes that move: bodies, of which the pose is replaced by R (M, k, 3, 3), p (M, k, 3) [m] at each
-    of M states."""
+    """Moving shapes of a user-defined system: k bodies with poses R (M, k, 3, 3), p (M, k, 3) [m] at M states.
+
+    These poses replace those of the bodies.
+    """
 
     bodies: tuple[Body, ...]
     R: Array
@@ -35,10 +37,10 @@ class Drawn:
 
     @classmethod
     def of(cls, draw: Draw, xs: Array) -> Drawn:
-        """The bodies that a function draws at states xs (M, nx).
+        """Evaluate a draw function at states xs (M, nx).
 
-        Raises TypeError for a function that returns anything but bodies, ValueError where it draws none, or where their names or
-        shapes change between states.
+        Raises TypeError if the function returns anything but bodies, ValueError if it returns none, or if names or shapes change
+        between states.
         """
         frames = [_checked(draw(np.array(x))) for x in np.asarray(xs, float)]
         first = frames[0]
@@ -60,12 +62,12 @@ class Drawn:
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """Goals and obstacles beside a robot, and the shapes of a system without a robot model.
+    """Annotations of a problem for viewers: goals, obstacles, and the shapes of a system without a robot model.
 
-    goals: points (3,) [m]. spheres: (center (3,), radius) [m]. bodies: obstacles of any shape, as ``Body(name, Box(size), R, p)``;
-    they may move, along a :class:`~trajopt.Way`. targets: goals that move, likewise. curves: lines through points (M, 3) [m], by
-    name, such as a path that a tool follows. draw: from a state (nx,) to the bodies of the system there; a loaded solution has
-    their poses in its place.
+    goals: points (3,) [m]. spheres: (center (3,), radius) [m]. bodies: obstacles of any shape, such as ``Body(name, Box(size), R,
+    p)``, which may move along a :class:`~trajopt.Way`. targets: moving goals, as bodies. curves: polylines through points (M, 3)
+    [m] by name, such as the path of a tool. draw: function from a state (nx,) to the bodies of the system, or, in a loaded
+    solution, their poses.
     """
 
     goals: Sequence[Array] = ()
@@ -77,42 +79,42 @@ class Marks:
 
     @property
     def floor(self) -> Body | None:
-        """The body that is a level floor: the grid of the ground is drawn in its place."""
+        """Body that is a level floor, drawn as the grid of the ground; None without one."""
         return next((body for body in self.bodies if _is_floor(body)), None)
 
     @property
     def solids(self) -> tuple[Body, ...]:
-        """The other bodies, which are drawn as they are."""
+        """Bodies other than the floor, drawn as solids."""
         return tuple(body for body in self.bodies if not _is_floor(body))
 
     def corners(self) -> Array:
-        """Points (k, 3) [m] between which goals, curves, spheres and bodies lie, wherever these move; half-spaces have none."""
-        found = [np.zeros((0, 3)), *(np.reshape(goal, (1, 3)) for goal in self.goals), *self.curves.values()]
-        found += [Sphere(r).triangles()[0] + c for c, r in self.spheres]
+        """Points (k, 3) [m] whose convex hull contains goals, curves, spheres and bodies in all positions, without half-spaces."""
+        result = [np.zeros((0, 3)), *(np.reshape(goal, (1, 3)) for goal in self.goals), *self.curves.values()]
+        result += [Sphere(r).triangles()[0] + c for c, r in self.spheres]
         for body in (*self.solids, *self.targets):
             if not isinstance(body.shape, HalfSpace):
                 offsets = np.zeros((1, 3)) if body.way is None else np.asarray(body.way.offsets)
                 ends = np.array(list(product(*zip(offsets.min(axis=0), offsets.max(axis=0), strict=True))))
-                found += [body.shape.triangles()[0] @ body.R.T + (body.p + end) for end in np.unique(ends, axis=0)]
-        return np.concatenate(found)
+                result += [body.shape.triangles()[0] @ body.R.T + (body.p + end) for end in np.unique(ends, axis=0)]
+        return np.concatenate(result)
 
     def drawn(self, xs: Array) -> Drawn | None:
-        """The shapes of the system at states xs (M, nx); None without ``draw``. Raises as :meth:`Drawn.of`."""
+        """Shapes of the system at states xs (M, nx); None without ``draw``. Raises the errors of :meth:`Drawn.of`."""
         if self.draw is None or isinstance(self.draw, Drawn):
             return self.draw
         return Drawn.of(self.draw, xs)
 
 
 def rod(name: str, start: Array, end: Array, radius: float) -> Body:
-    """A capsule between two points (3,) [m], for ``draw``; radius [m]. Raises ValueError for points that coincide.
+    """Capsule between two points (3,) [m], for ``draw``; radius [m]. Raises ValueError for coincident points.
 
-    Lengths are rounded to 1e-9 m, so that the shape of a rod that turns stays the same.
+    Lengths are rounded to 1e-9 m, so that a rotating rod keeps the same shape.
     """
     start, end = np.asarray(start, float), np.asarray(end, float)
     along = end - start
     length = float(np.linalg.norm(along))
     if not length > 0.0:
-        raise ValueError(f"rod {name!r}: both of its ends are at {start.tolist()}; give two points")
+        raise ValueError(f"rod {name!r}: both ends are at {start.tolist()}; give two distinct points")
     z = along / length
     x = np.cross(np.eye(3)[int(np.argmin(np.abs(z)))], z)
     x /= np.linalg.norm(x)
@@ -129,15 +131,15 @@ _GOALS = {
     residuals.frame_axis: "position",
     residuals.center_of_mass: "goal",
 }
-"""Residual -> the parameter that holds its goal."""
+"""Residual function -> parameter of its goal."""
 
 
 def problem_marks(ocp: Any) -> Marks:
-    """The marks of a problem, and the goals and spheres of its cost terms and constraints where the marks have none.
+    """Marks of a problem, completed by goals and spheres of its cost terms and constraints if the marks have none.
 
-    ocp: an :class:`~trajopt.OCP`. Goals that differ by knot move, along the times of the knots.
+    ocp: an :class:`~trajopt.OCP`. Goals given by knot become moving targets over the times of the knots.
     """
-    given = Marks() if ocp.marks is None else ocp.marks
+    marks = Marks() if ocp.marks is None else ocp.marks
     goals, targets, spheres, moving = [], [], [], []
     for part, times in _parts(ocp):
         function, p = _function(part.residual), part.parameters
@@ -153,29 +155,29 @@ def problem_marks(ocp: Any) -> Marks:
                 spheres.append((at, radius))
             elif at.shape[0] == len(times):
                 moving.append(_moving(part.name, radius, at, times))
-    has_goals, has_obstacles = bool(given.goals or given.targets), bool(given.spheres or given.bodies)
+    has_goals, has_obstacles = bool(marks.goals or marks.targets), bool(marks.spheres or marks.bodies)
     return replace(
-        given,
-        goals=given.goals if has_goals else _unique(goals),
-        targets=given.targets if has_goals else _named(targets),
-        spheres=given.spheres if has_obstacles else _unique_spheres(spheres),
-        bodies=given.bodies if has_obstacles else _named(moving),
+        marks,
+        goals=marks.goals if has_goals else _unique(goals),
+        targets=marks.targets if has_goals else _named(targets),
+        spheres=marks.spheres if has_obstacles else _unique_spheres(spheres),
+        bodies=marks.bodies if has_obstacles else _named(moving),
     )
 
 
 def _parts(ocp: Any) -> Iterator[tuple[Any, Array]]:
-    """Cost terms and constraints, each with the times [s] of its knots."""
+    """Yield cost terms and constraints, each with the times [s] of its knots."""
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         yield from ((part, ocp.times[knots]) for part in (*phase.terms, *phase.constraints))
     yield from ((part, ocp.times[-1:]) for part in (*ocp.terminal, *ocp.terminal_constraints))
 
 
 def _function(residual: Any) -> Any:
-    """The function of :mod:`trajopt.problem.residuals` that a residual is made of; inside a softened constraint too."""
+    """Function of :mod:`trajopt.problem.residuals` of a residual, also within a softened constraint; None for other residuals."""
     function = residual.function if isinstance(residual, FunctionMap) else None
     if not isinstance(function, partial):
         return None
-    return _function(function.args[0]) if function.func is residuals.beyond else function.func
+    return _function(function.args[0]) if function.func is residuals.rounded_excess_of else function.func
 
 
 def _moving(name: str, radius: float, p: Array, times: Array) -> Body:
@@ -196,7 +198,7 @@ def _unique_spheres(spheres: list[tuple[Array, float]]) -> list[tuple[Array, flo
 
 
 def _named(bodies: list[Body]) -> list[Body]:
-    """The last body of each name."""
+    """Bodies with unique names; the last body of a name is used."""
     return list({body.name: body for body in bodies}.values())
 
 
@@ -204,7 +206,7 @@ def _named(bodies: list[Body]) -> list[Body]:
 
 
 def marks_to_data(marks: Marks, xs: Array) -> dict[str, Any]:
-    """Marks as numbers, texts and lists; of ``draw`` the poses at states xs (M, nx). Raises as :meth:`Drawn.of`."""
+    """Convert marks to numbers, texts and lists; stores poses of ``draw`` at states xs (M, nx). Raises like :meth:`Drawn.of`."""
     drawn = marks.drawn(xs)
     return {
         "goals": [np.asarray(goal, float).tolist() for goal in marks.goals],
@@ -219,7 +221,7 @@ def marks_to_data(marks: Marks, xs: Array) -> dict[str, Any]:
 
 
 def marks_from_data(data: Mapping[str, Any]) -> Marks:
-    """The inverse of :func:`marks_to_data`. Raises ValueError, KeyError or TypeError for other values."""
+    """Inverse of :func:`marks_to_data`. Raises ValueError, KeyError or TypeError for invalid data."""
     drawn = data["drawn"]
     if drawn is not None:
         bodies = tuple(body_from_data(body) for body in drawn["bodies"])
@@ -255,16 +257,16 @@ def _checked(bodies: Any) -> tuple[Body, ...]:
 
 
 def _without_spin(R: Array) -> Array:
-    """Rotations (M, 3, 3) with the same z axes, each the next by the least turn: what is round about z shows no other."""
-    found = R.copy()
+    """Rotations (M, 3, 3) with the same z axes and no spin about them, for shapes that are symmetric about z."""
+    result = R.copy()
     for k in range(1, len(R)):
-        a, b = found[k - 1, :, 2], R[k, :, 2]
+        a, b = result[k - 1, :, 2], R[k, :, 2]
         cosine = float(a @ b)
         if cosine > -1.0 + 1e-9:
             x, y, z = np.cross(a, b)
             across = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-            found[k] = (np.eye(3) + across + across @ across / (1.0 + cosine)) @ found[k - 1]
-    return found
+            result[k] = (np.eye(3) + across + across @ across / (1.0 + cosine)) @ result[k - 1]
+    return result
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -1,12 +1,12 @@
-"""The optimal control problem: phases of discrete dynamics, cost terms, bounds, constraints.
+"""Optimal control problem: phases of discrete dynamics, cost terms, bounds, constraints.
 
     minimize    sum_k dt_k sum_terms 1/2 |r(x_k, u_k, t_k, p)|_w^2  +  sum_terminal 1/2 |r(x_N, t_N, p)|_w^2
     subject to  x_0 given,  x_(k+1) = F_k(x_k, u_k, t_k, dt_k, p),  u_lower <= u_k <= u_upper,
                 lower <= g(x_k, u_k, t_k, p) <= upper  for the constraints of a phase,  likewise for terminal ones at x_N
 
-An objective term is w'f in place of 1/2 |r|_w^2.  A stage without duration, such as an impact, weighs its terms with 1 in place of
-dt_k, trapezoidal quadrature terms of the state with (dt_(k-1) + dt_k) / 2 (:mod:`trajopt.problem.terms`).
-All phases share the state manifold and nu; a map with fewer controls reads the first ones and ignores the rest.
+Objective terms are w'f in place of 1/2 |r|_w^2. A stage without duration, such as an impact, weights its terms with 1 in place of
+dt_k. Trapezoidal quadrature weights terms of the state with (dt_(k-1) + dt_k) / 2 (:mod:`trajopt.problem.terms`).
+All phases share the state manifold and nu; a map with fewer controls reads the first ones and ignores the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trajopt.problem.terms import CostTerm, Values, trapezoidal
 
 
 class LinearizedStep(NamedTuple):
-    """x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu), from the tangent space at x to the one at x_next."""
+    """Step x_next (N, nx) with sensitivities A (N, ndx, ndx), B (N, ndx, nu), from the tangent space at x to that at x_next."""
 
     x_next: Array
     A: Array
@@ -37,9 +37,9 @@ class LinearizedStep(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """What a time step is made of: the continuous dynamics (or a jump) under a backend, its scheme, and steps of it per dt.
+    """Parts of a time step: backend of the continuous dynamics (or of a jump), integration scheme, and substeps per dt.
 
-    stages: the backend that steps call, where that is another one (with implicit damping); see ``called``.
+    stages: backend with implicit damping that steps call in place of ``backend``, if any; see ``called``.
     """
 
     backend: DynamicsBackend
@@ -49,25 +49,25 @@ class Sampling(NamedTuple):
 
     @property
     def called(self) -> DynamicsBackend:
-        """The backend that steps call."""
+        """Backend that steps call."""
         return self.stages or self.backend
 
 
 MOST_STEPS = 10_000_000
-"""The most time steps of a phase: derivatives of its dynamics at so many fill the memory of most machines."""
+"""Maximum number of time steps of a phase; derivatives at more knots exceed the memory of most machines."""
 
 StepContraction = Callable[[Array, Array, "Array | float", "Array | float", "Parameters | None", Array], Hessians]
-"""From x, u, t, dt, p and lam (N, ndx) in the tangent space at x_next: the second derivatives at 0 of
+"""Function of x, u, t, dt, p and lam (N, ndx) in the tangent space at x_next. It returns the second derivatives at 0 of
 lam' (F(x (+) dx, u + du) (-) F(x, u)), as blocks xx (N, ndx, ndx), ux (N, nu, ndx), uu (N, nu, nu)."""
 
 
 class DiscreteMap(Protocol):
-    """Discrete dynamics x_next = F(x, u, t, dt, p) of a batch of knots; batch first, float64.
+    """Discrete dynamics x_next = F(x, u, t, dt, p) of a batch of knots; batch axis first, float64.
 
-    x (N, nx), u (N, nu), t and dt a number or (N,) [s], p name -> (n,) or (N, n).
+    x (N, nx), u (N, nu), t and dt: a number or (N,) [s], p: parameters by name, (n,) or (N, n).
 
-    takes_time: whether dt counts; an impact takes none. sampling: what the step is made of, for engines that write it as code and
-    for reports; None for a map of one's own. contract: its second derivatives; None where it has none.
+    takes_time: True if the step has a duration dt, False for an impact. sampling: parts of the step, for compiled engines and
+    reports; None for a user-defined map. contract: second derivatives; None if there are none.
     """
 
     manifold: Manifold
@@ -80,22 +80,22 @@ class DiscreteMap(Protocol):
     def contract(self) -> StepContraction | None: ...
 
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
-        """x_next (N, nx)."""
+        """Return x_next (N, nx)."""
         ...
 
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
     ) -> LinearizedStep:
-        """x_next with its sensitivities A and B."""
+        """Return x_next with its sensitivities A and B."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """Knots that share dynamics and running cost terms.
+    """Consecutive knots that share dynamics, running cost terms and constraints.
 
     dt: (N,) time steps [s]. terms: running cost. parameters: of the dynamics, each (n,) or (N, n). constraints: on every knot.
-    Raises ValueError for more than MOST_STEPS time steps, or steps of the integrator within them.
+    Raises ValueError for more than MOST_STEPS time steps or substeps.
     """
 
     dynamics: DiscreteMap
@@ -123,22 +123,22 @@ class Phase:
 
     @property
     def knots(self) -> int:
-        """N, the number of knots of the phase."""
+        """Number of knots N of the phase."""
         return len(self.dt)
 
     @property
     def weights(self) -> Array:
-        """(N,) what the cost of each knot is multiplied by: dt, and 1 at a stage without duration, as at the end."""
+        """Weights (N,) of the cost at each knot: dt, or 1 at a stage without duration."""
         return self.dt if self.dynamics.takes_time else np.ones(self.knots)
 
 
 QUADRATURES = ("rectangle", "trapezoidal")
-"""Rules by which running costs are integrated over time."""
+"""Quadrature rules for running costs."""
 
 
-def _terms(where: str, given: Any) -> tuple[CostTerm, ...]:
-    """Cost terms. Raises TypeError for a constraint among them, and for one alone."""
-    terms = _several(where, given)
+def _terms(where: str, parts: Any) -> tuple[CostTerm, ...]:
+    """Cost terms as a tuple. Raises TypeError for a constraint among them, and for a single term in place of a list."""
+    terms = _several(where, parts)
     for term in terms:
         if isinstance(term, Constraint):
             raise TypeError(
@@ -147,35 +147,34 @@ def _terms(where: str, given: Any) -> tuple[CostTerm, ...]:
     return terms
 
 
-def _constraints(where: str, given: Any) -> tuple[Constraint, ...]:
-    """Constraints. Raises TypeError for a cost term among them, and for one alone."""
-    constraints = _several(where, given)
+def _constraints(where: str, parts: Any) -> tuple[Constraint, ...]:
+    """Constraints as a tuple. Raises TypeError for a cost term among them, and for a single constraint in place of a list."""
+    constraints = _several(where, parts)
     for c in constraints:
         if isinstance(c, CostTerm):
             raise TypeError(f"{where}: {c.name!r} is a cost; use trajopt.bounded(...) to make it a constraint")
     return constraints
 
 
-def _several(where: str, given: Any) -> tuple[Any, ...]:
-    if isinstance(given, (CostTerm, Constraint)):
-        raise TypeError(f"{where}: {given.name!r} is a single object; pass a list")
-    return tuple(given)
+def _several(where: str, parts: Any) -> tuple[Any, ...]:
+    if isinstance(parts, (CostTerm, Constraint)):
+        raise TypeError(f"{where}: {parts.name!r} is a single object; pass a list")
+    return tuple(parts)
 
 
 @dataclass(frozen=True, eq=False)
 class OCP:
     """An immutable optimal control problem; see the module docstring.
 
-    x0: (nx,). u_lower, u_upper: None, a number for all controls, (nu,) or (N, nu), infinite where unbounded.
-    model: the robot behind the state (q, v), if there is one; used to check and to report, never to solve.
-    marks: goals, obstacles and shapes to be shown (:class:`~trajopt.Marks`), never to solve; goals and spheres of cost terms and
-    constraints are shown where it has none.
-    start: t at the first knot [s], for residuals and dynamics that read it.
-    goals: requirements checked after a solve; default, those of the frames that terminal costs pull (see
-    :mod:`trajopt.validation.reach`). replay_tolerance: how far the motion may deviate from the plan in its replay
-    [rad, m, or share of a component's range]; default by kind of robot, see :mod:`trajopt.validation.replay`.
+    x0: (nx,). u_lower, u_upper: None, a number for all controls, (nu,) or (N, nu), infinite for no bound.
+    model: robot model of the state (q, v), if any; used for checks and reports, never to solve.
+    marks: goals, obstacles and shapes for viewers (:class:`~trajopt.Marks`), never used to solve. Without goals or spheres in
+    marks, viewers show those of cost terms and constraints. start: t at the first knot [s], for residuals and dynamics that read
+    it. goals: requirements checked after a solve; default: the goals of frames in terminal costs (see
+    :mod:`trajopt.validation.reach`). replay_tolerance: allowed deviation of the replay from the plan [rad, m, or fraction of a
+    component's range]; default by kind of robot, see :mod:`trajopt.validation.replay`.
 
-    Raises ValueError for a problem without phases, and a tolerance that is not positive.
+    Raises ValueError for a problem without phases, and for a tolerance that is not positive.
     """
 
     phases: tuple[Phase, ...]
@@ -230,11 +229,11 @@ class OCP:
         quadrature: str = "rectangle",
         **fields: Any,
     ) -> OCP:
-        """A problem with one phase of ``horizon`` knots; dt: a number or (horizon,) [s]; ``fields`` as in :class:`OCP`.
+        """Problem with one phase of ``horizon`` knots; dt: a number or (horizon,) [s]; ``fields`` as in :class:`OCP`.
 
-        quadrature: of the running costs, "rectangle", the value at the beginning of each time step, or "trapezoidal", for terms
-        that read the state alone: of second order in dt (:func:`~trajopt.problem.terms.trapezoidal`).
-        Raises ValueError for another quadrature, and for time steps of another number.
+        quadrature: rule for the running costs, "rectangle", with the value at the beginning of each time step, or "trapezoidal", of
+        second order in dt, for terms that read only the state (:func:`~trajopt.problem.terms.trapezoidal`).
+        Raises ValueError for another quadrature, and for a dt of another length.
 
         >>> import trajopt as to
         >>> robot = to.FreeBody(to.chain(2))
@@ -260,38 +259,38 @@ class OCP:
 
     @property
     def manifold(self) -> Manifold:
-        """The state manifold."""
+        """State manifold."""
         return self.phases[0].dynamics.manifold
 
     @cached_property
     def nu(self) -> int:
-        """The largest number of controls of any phase."""
+        """Number of controls, the largest of all phases."""
         return max(phase.dynamics.nu for phase in self.phases)
 
     @property
     def horizon(self) -> int:
-        """N, the number of time steps."""
+        """Number of time steps N."""
         return sum(phase.knots for phase in self.phases)
 
     @property
     def dt(self) -> Array:
-        """(N,) time steps [s]."""
+        """Time steps (N,) [s]."""
         return np.concatenate([phase.dt for phase in self.phases])
 
     @property
     def times(self) -> Array:
-        """(N + 1,) times of the knots [s], from 0 at the first one."""
+        """Times (N + 1,) of the knots [s], 0 at the first knot."""
         times = np.zeros(self.horizon + 1)
         np.cumsum(self.dt, out=times[1:])
         return times
 
     @property
     def t(self) -> Array:
-        """(N + 1,) what residuals and dynamics read as t at the knots [s]: the times, from ``start`` on."""
+        """Time t (N + 1,) [s] that residuals and dynamics read at the knots: ``start`` plus the times."""
         return self.start + self.times
 
     def times_of(self, xs: Array) -> Array:
-        """(N + 1,) times [s] at which states xs (N + 1, nx) are reached; scaled if phase durations are states."""
+        """Times (N + 1,) [s] of states xs (N + 1, nx), with the durations in xs if phase durations are states."""
         steps = [
             phase.dt * _stretch(phase, xs[knots]) for phase, knots in zip(self.phases, self.phase_slices, strict=True)
         ]
@@ -304,24 +303,24 @@ class OCP:
 
     @cached_property
     def phase_slices(self) -> tuple[slice, ...]:
-        """The knots of each phase."""
+        """Slice of knots of each phase."""
         ends = np.cumsum([0, *(phase.knots for phase in self.phases)])
         return tuple(slice(int(a), int(b)) for a, b in pairwise(ends))
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """One name per tangent component of the state."""
+        """Name of each tangent component of the state."""
         return self.manifold.tangent_names
 
     @property
     def control_names(self) -> tuple[str, ...]:
-        """One name per control, from the phase that has most; of several, one that takes time: other stages choose no forces."""
+        """Name of each control, from a phase with the most controls, preferably one with duration, whose controls are forces."""
         most = max(self.phases, key=lambda phase: (phase.dynamics.nu, phase.dynamics.takes_time))
         return most.dynamics.control_names
 
     @cached_property
     def control_bounds(self) -> tuple[Array, Array] | None:
-        """Lower and upper bounds, each (N, nu), or None where no control is bounded."""
+        """Lower and upper bounds on controls, each (N, nu), or None without bounds."""
         if self.u_lower is None and self.u_upper is None:
             return None
         shape = (self.horizon, self.nu)
@@ -330,9 +329,9 @@ class OCP:
         return np.broadcast_to(lower, shape), np.broadcast_to(upper, shape)
 
     def cost(self, xs: Array, us: Array) -> Any:
-        """The cost of a trajectory xs (N + 1, nx), us (N, nu): a number; of several, (L, N + 1, nx), (L, N, nu): (L,).
+        """Cost of a trajectory xs (N + 1, nx), us (N, nu), a number, or of L trajectories (L, N + 1, nx), (L, N, nu), (L,).
 
-        Dynamics and constraints take no part. Raises ValueError for arrays of other shapes.
+        Dynamics and constraints are ignored. Raises ValueError for arrays of other shapes.
         """
         xs, us = fitting(self, xs, us, several=True)
         one = xs.ndim == 2
@@ -347,31 +346,30 @@ class OCP:
         return [*(term for phase in self.phases for term in phase.terms), *self.terminal]
 
     def unconstrained(self) -> OCP:
-        """This problem without its constraints; the bounds on controls stay."""
+        """Copy of this problem without constraints, but with the bounds on controls."""
         if not self.constraints():
             return self
         phases = tuple(replace(phase, constraints=()) for phase in self.phases)
         return replace(self, phases=phases, terminal_constraints=())
 
     def constraints(self) -> list[Constraint]:
-        """All constraints but the bounds on controls, running ones first."""
+        """All constraints except the bounds on controls, running ones first."""
         return [*(c for phase in self.phases for c in phase.constraints), *self.terminal_constraints]
 
     def parts_named(self, name: str) -> list[CostTerm | Constraint]:
-        """The cost terms and constraints of a name. Raises ValueError where there are none."""
+        """Cost terms and constraints with this name. Raises ValueError if there are none."""
         parts: list[CostTerm | Constraint] = [*self.terms(), *self.constraints()]
         named = [part for part in parts if part.name == name]
         if not named:
             kinds = "cost term or constraint" if self.constraints() else "cost term"
-            raise ValueError(f"no {kinds} is named {name!r}; there are: {', '.join(part.name for part in parts)}")
+            raise ValueError(f"no {kinds} is named {name!r}; known: {', '.join(part.name for part in parts)}")
         return named
 
     def updated(self, name: str, **changes: Values) -> OCP:
-        """This problem with other values in every cost term and constraint of this name.
+        """Copy of this problem with new values in every cost term and constraint with this name.
 
-        changes: ``weight`` of a term, ``lower`` and ``upper`` of a constraint, and parameters by name; of values by knot, (N, n),
-        the last row holds at the end.
-        Raises ValueError if nothing has this name, or has no such value.
+        changes: ``weight`` of a term, ``lower`` and ``upper`` of a constraint, and parameters by name. Terminal terms and
+        constraints use the last row of values by knot, (N, n). Raises ValueError for an unknown name or value.
         """
         self.parts_named(name)
 
@@ -387,9 +385,10 @@ class OCP:
 
 
 def fitting(ocp: OCP, xs: Array, us: Array, several: bool = False) -> tuple[Array, Array]:
-    """A trajectory xs (N + 1, nx), us (N, nu) of a problem as numbers by rows; several: or some, (L, N + 1, nx) and (L, N, nu).
+    """Check the shapes of a trajectory xs (N + 1, nx), us (N, nu), and return it as contiguous arrays of floats.
 
-    Raises ValueError for arrays of other shapes, beyond whose ends compiled code would read and write.
+    several: accept L trajectories (L, N + 1, nx), (L, N, nu) too. Raises ValueError for other shapes, with which compiled code
+    would access memory out of bounds.
     """
     xs, us, N = np.ascontiguousarray(xs, dtype=float), np.ascontiguousarray(us, dtype=float), ocp.horizon
     fit = xs.shape[-2:] == (N + 1, ocp.manifold.nx) and us.shape == (*xs.shape[:-2], N, ocp.nu)
@@ -402,12 +401,12 @@ def fitting(ocp: OCP, xs: Array, us: Array, several: bool = False) -> tuple[Arra
 
 
 def _system(phase: Phase) -> Any:
-    """The continuous dynamics of a phase, or its jump; None of one that has neither."""
+    """Continuous dynamics or jump of a phase; None for a user-defined map."""
     sampling = phase.dynamics.sampling
     return None if sampling is None else unwrapped(sampling.backend.map)
 
 
 def _stretch(phase: Phase, xs: Array) -> Array | float:
-    """Factors (K,) on the time steps of a phase in states (K, nx)."""
+    """Factors (K,) on the time steps of a phase from states (K, nx); 1 for a fixed duration."""
     system = _system(phase)
     return xs[:, system.place] / system.nominal if isinstance(system, InScaledTime) else 1.0

@@ -1,8 +1,8 @@
-"""A quadratic barrier for any bounds: 1/2 w |g - P(g)|^2, with P the projection on [lower, upper].
+"""Quadratic barrier for bounds: 1/2 w |g - P(g)|^2, with P the projection on [lower, upper].
 
-It costs nothing within the bounds and is once differentiable at them (Crocoddyl's ActivationModelQuadraticBarrier); where second
-derivatives matter there, :func:`~trajopt.problem.constraints.softened` rounds the corner. A residual that writes out its own
-derivatives keeps them.
+The cost is zero within the bounds and once differentiable at them (Crocoddyl's ActivationModelQuadraticBarrier). For continuous
+second derivatives, use :func:`~trajopt.problem.constraints.softened`, which rounds the corner. Analytic derivatives of a residual
+are used.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from trajopt.problem.terms import CostTerm, Values
 
 
 def quadratic_barrier(constraint: Constraint, weight: Values = 1.0, name: str | None = None) -> CostTerm:
-    """The bounds of a constraint as a cost; weight: a number, (nr,) or (N, nr)."""
+    """Cost term for the bounds of a constraint; weight: a number, (nr,) or (N, nr)."""
     low, high = constraint.lower, constraint.upper
     present = [np.isfinite(b).reshape(-1, b.shape[-1]).any(axis=0).tolist() for b in (low, high)]
     finite = tuple(zip(*present, strict=True))
     bounds = {"lower": np.maximum(low, -UNBOUNDED), "upper": np.minimum(high, UNBOUNDED)}
     own = constraint.residual
-    residual: Map = composed(own, partial(_outside, finite)) if isinstance(own, HasPartials) else _Excess(own, finite)
+    residual: Map = (
+        composed(own, partial(_excess_rows, finite)) if isinstance(own, HasPartials) else _Excess(own, finite)
+    )
     return CostTerm(name or constraint.name, residual, np.asarray(weight), {**constraint.parameters, **bounds})
 
 
 class _Excess:
-    """g - P(g) of a map g; finite: which of (lower, upper) each output has."""
+    """Map g - P(g) of a map g. finite: flags (lower, upper) of the finite bounds of each output."""
 
     def __init__(self, g: Map, finite: Sequence[tuple[bool, bool]]) -> None:
         self.g, self.finite = g, finite
@@ -41,9 +43,9 @@ class _Excess:
         self.output_names, self.control_names = g.output_names, g.control_names
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        return sm.stack(_outside(self.finite, self.g(x, u, t, p), p))
+        return sm.stack(_excess_rows(self.finite, self.g(x, u, t, p), p))
 
 
-def _outside(finite: Sequence[tuple[bool, bool]], g: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
-    """g - P(g) by component."""
+def _excess_rows(finite: Sequence[tuple[bool, bool]], g: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
+    """Components of g - P(g)."""
     return limit_excess(range(len(finite)), finite, g, None, None, p)

@@ -1,7 +1,7 @@
-"""The residuals of the terms in :mod:`trajopt.problem.terms` and :mod:`trajopt.problem.constraints`, as functions of rows; what
-comes before x is bound by the term.
+"""Residuals of :mod:`trajopt.problem.terms` and :mod:`trajopt.problem.constraints`, as functions of rows.
 
-They are plain functions, so that a problem made of them can be pickled and sent to another process.
+Terms bind the arguments before x with ``functools.partial``. The residuals are module-level functions, so problems made of them can
+be pickled and sent to another process.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dynamics_backends.scalar import Rows, Scalar
 
 Parameters = Mapping[str, Rows]
 Path = Callable[[Rows, Rows, Scalar, Parameters], Sequence[Scalar]]
-"""A point (3) in the world [m] as a function of state, control, time and parameters."""
+"""Function from state, control, time and parameters to a point (3) in the world [m]."""
 
 
 class LinkPoint(NamedTuple):
-    """A point of a body: its index, coordinates (3) [m] in the body's internal frame, and a name for reports."""
+    """Point of a body: index of the body, coordinates (3) [m] in the body's internal frame, and a name for reports."""
 
     body: int
     offset: tuple[float, float, float]
@@ -30,35 +30,35 @@ class LinkPoint(NamedTuple):
 
 
 def state_difference(manifold: Manifold, x: Rows, u: Rows, t: Scalar, p: Parameters) -> Rows:
-    """x (-) reference."""
+    """State difference x (-) reference."""
     return manifold.difference(p["reference"], x)
 
 
 def control_difference(x: Rows, u: Rows, t: Scalar, p: Parameters) -> Rows:
-    """u - reference."""
+    """Control difference u - reference."""
     return u - p["reference"]
 
 
 def linear(state: int, control: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """a'x + b'u, of the first so many numbers of each."""
+    """Linear function a'x + b'u of the first ``state`` entries of x and the first ``control`` entries of u."""
     along = [p["state"][i] * x[i] for i in range(state)]
     return [sum([*along, *(p["control"][i] * u[i] for i in range(control))])]
 
 
 def scaled(residual: Map, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """A residual times the parameter ``quadrature``."""
+    """Residual multiplied by the parameter ``quadrature``."""
     rows = residual(x, u, t, {key: value for key, value in p.items() if key != "quadrature"})
     return [p["quadrature"][0] * rows[i] for i in range(residual.n_out)]
 
 
 def frame_position(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Position of a frame less the goal."""
+    """Position of a frame minus the goal."""
     position = kinematics.frame_position(model, x[: model.nq], frame)
     return [position[i] - p["goal"][i] for i in range(3)]
 
 
 def frame_placement(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """(R_goal' (position - p_goal), log(R_goal' R))."""
+    """Placement error (R_goal' (position - p_goal), log(R_goal' R))."""
     q, goal = x[: model.nq], p["rotation"]
     at, R = kinematics.frame_position(model, q, frame), kinematics.frame_rotation(model, q, frame)
     offset = [at[i] - p["position"][i] for i in range(3)]
@@ -71,7 +71,7 @@ def frame_placement(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Pa
 def frame_axis(
     model: Model, frame: int, axis: Sequence[float], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """(position - p_goal, s_1'R axis, s_2'R axis), s_1 and s_2 across the direction that the axis is to have."""
+    """Error (position - p_goal, s_1'R axis, s_2'R axis), with s_1 and s_2 perpendicular to the goal direction of the axis."""
     q, across = x[: model.nq], p["across"]
     at, R = kinematics.frame_position(model, q, frame), kinematics.frame_rotation(model, q, frame)
     turned = [_dot([R[i][j] for j in range(3)], list(axis)) for i in range(3)]
@@ -82,7 +82,7 @@ def frame_axis(
 
 
 def frame_log(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """log6 of the frame's placement seen from the goal: [linear, angular]."""
+    """Placement error log6(M_goal^-1 M): [linear, angular]."""
     six = frame_placement(model, frame, x, u, t, p)
     return [*v_inverse_times(six[3:], six[:3]), *six[3:]]
 
@@ -90,14 +90,14 @@ def frame_log(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Paramete
 def frame_velocity(
     model: Model, frame: int, expressed_in: str, x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Velocity of a frame less the reference."""
+    """Velocity of a frame minus the reference."""
     q, v = x[: model.nq], x[model.nq : model.nq + model.nv]
     velocity = kinematics.frame_velocity(model, q, v, frame, expressed_in)
     return [velocity[i] - p["reference"][i] for i in range(6)]
 
 
 def center_of_mass(model: Model, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Center of mass less the goal."""
+    """Center of mass minus the goal."""
     center = kinematics.center_of_mass(model, x[: model.nq])
     return [center[i] - p["goal"][i] for i in range(3)]
 
@@ -105,7 +105,7 @@ def center_of_mass(model: Model, x: Rows, u: Rows, t: Scalar, p: Parameters) -> 
 def limit_excess(
     limited: Sequence[int], finite: Sequence[tuple[bool, bool]], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Violation of the limits of the coordinates ``limited``; finite: which of (lower, upper) each has."""
+    """Violation of limits by the coordinates ``limited``. finite: flags (lower, upper) of the finite limits of each."""
     return [_excess(x[i], p["lower"][j], p["upper"][j], *finite[j]) for j, i in enumerate(limited)]
 
 
@@ -114,7 +114,7 @@ def _excess(q: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper:
     return over + sm.select(lower - q, q - lower, 0.0 * q) if has_lower else over
 
 
-def beyond(
+def rounded_excess_of(
     function: Callable[..., Sequence[Scalar]],
     finite: Sequence[tuple[bool, bool]],
     x: Rows,
@@ -122,15 +122,15 @@ def beyond(
     t: Scalar,
     p: Parameters,
 ) -> list[Scalar]:
-    """Violation of bounds by the values of a function; finite: which of (lower, upper) each has.
+    """Violation of bounds by the values of a function, with max(0, e) rounded to (e + sqrt(e^2 + width^2)) / 2.
 
-    max(0, e) is rounded to (e + sqrt(e^2 + width^2)) / 2.
+    finite: flags (lower, upper) of the finite bounds of each value.
     """
-    return outside(finite, function(x, u, t, p), p)
+    return rounded_excess(finite, function(x, u, t, p), p)
 
 
-def outside(finite: Sequence[tuple[bool, bool]], values: Sequence[Scalar], p: Parameters) -> list[Scalar]:
-    """Violation of bounds by values; see :func:`beyond`."""
+def rounded_excess(finite: Sequence[tuple[bool, bool]], values: Sequence[Scalar], p: Parameters) -> list[Scalar]:
+    """Rounded violation of bounds by values; see :func:`rounded_excess_of`."""
     width = p["width"][0]
     return [
         sum(
@@ -142,7 +142,7 @@ def outside(finite: Sequence[tuple[bool, bool]], values: Sequence[Scalar], p: Pa
 
 
 def _both(value: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper: bool) -> list[Scalar]:
-    """lower - value and value - upper, those there are."""
+    """Signed violations lower - value and value - upper of the finite bounds."""
     return ([lower - value] if has_lower else []) + ([value - upper] if has_upper else [])
 
 
@@ -151,14 +151,14 @@ def _rounded(excess: Scalar, width: Scalar) -> Scalar:
 
 
 def coordinates(chosen: Sequence[int], x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Some numbers of the state."""
+    """Entries ``chosen`` of the state."""
     return [x[i] for i in chosen]
 
 
 def sphere_clearance(
     model: Model, points: Sequence[LinkPoint], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """(distance^2 - radius^2) / (2 radius) for each point: near a sphere's surface, the distance from it."""
+    """Clearance (distance^2 - radius^2) / (2 radius) of each point; near the sphere's surface, the distance from it."""
     at = kinematics.point_positions(model, x[: model.nq], [(point.body, point.offset) for point in points])
     return [_clearance([a[i] - p["center"][i] for i in range(3)], p["radius"][0]) for a in at]
 
@@ -166,7 +166,7 @@ def sphere_clearance(
 def pair_clearance(
     model: Model, pairs: Sequence[tuple[LinkPoint, LinkPoint]], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """(d^2 - distance^2) / (2 distance) for the points of each pair, d apart: they keep ``distance`` from each other."""
+    """Clearance (d^2 - distance^2) / (2 distance) of each pair of points at distance d; positive if d > ``distance``."""
     places = list(dict.fromkeys(point for pair in pairs for point in pair))
     at = kinematics.point_positions(model, x[: model.nq], [(point.body, point.offset) for point in places])
     where = dict(zip(places, at, strict=True))
@@ -176,28 +176,28 @@ def pair_clearance(
 
 
 def tube_clearance(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """(radius^2 - distance^2) / (2 radius) of a frame from a path: positive inside the tube."""
+    """Depth (radius^2 - d^2) / (2 radius) of a frame at distance d from a path; positive inside the tube."""
     return depth_in_ball(path_offset(model, frame, path, x, u, t, p), u, t, p)
 
 
 def path_offset(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """The position of a frame from that of a path."""
+    """Position of a frame minus the point of a path."""
     position, center = kinematics.frame_position(model, x[: model.nq], frame), path(x, u, t, p)
     return [position[i] - center[i] for i in range(3)]
 
 
 def depth_in_ball(x: Rows | list[Scalar], u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """(radius^2 - |x|^2) / (2 radius) of an offset x: a concave function, positive inside."""
+    """Depth (radius^2 - |x|^2) / (2 radius) of an offset x in a ball; a concave function, positive inside."""
     return [-_clearance([x[i] for i in range(3)], p["radius"][0])]
 
 
-def given_point(x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """The path whose points are a parameter."""
+def path_parameter(x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
+    """Path given by the parameter ``path``."""
     return [p["path"][i] for i in range(3)]
 
 
 def _clearance(offset: list[Scalar], radius: Scalar) -> Scalar:
-    """Smooth at the center too, of slope one at the surface."""
+    """Clearance (|offset|^2 - radius^2) / (2 radius), smooth at the center, with slope one at the surface."""
     return 0.5 * (_dot(offset, offset) / radius - radius)
 
 

@@ -1,14 +1,14 @@
 """Cost terms: weighted squares of residuals, and weighted sums of functions.
 
-    running    sum_k dt_k 1/2 sum_i w_i r_i(x_k, u_k, t_k, p)^2        the integral of 1/2 |r|_w^2 by the rectangle rule
+    running    sum_k dt_k 1/2 sum_i w_i r_i(x_k, u_k, t_k, p)^2        integral of 1/2 |r|_w^2 by the rectangle rule
     terminal               1/2 sum_i w_i r_i(x_N, t_N, p)^2
     objective  sum_k dt_k sum_i w_i f_i(x_k, u_k, t_k, p)              Lagrange term; at the end, without dt, a Mayer term
 
-At a stage without duration, such as an impact, a running term counts as a terminal one does, without dt_k.
+At a stage without duration, such as an impact, running terms have the weight 1 in place of dt_k.
 
-A residual is a :class:`~dynamics_backends.protocol.Map`, generic in the scalar.  References, goals and weights are
-run-time values, constant or one per knot.  A residual on the empty manifold (:data:`NO_STATE`) does not read the
-state, one with nu = 0 does not read the controls, so that its derivatives cost nothing there.
+A residual is a :class:`~dynamics_backends.protocol.Map`, generic in the scalar type. References, goals and weights are run-time
+values, constant or one per knot. A residual on the empty manifold (:data:`NO_STATE`) does not read the state, and one with nu = 0
+does not read the controls; derivatives in these are not computed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dynamics_backends.scalar import Rows, Scalar
 from trajopt.problem import residuals
 
 NO_STATE = Manifold([])
-"""The manifold of residuals that do not read the state."""
+"""Manifold of residuals that do not read the state."""
 _LINEAR, _ANGULAR = ("x", "y", "z"), ("rx", "ry", "rz")
 Residual = Callable[[Rows, Rows, Scalar, Mapping[str, Rows]], "Rows | list[Scalar]"]
 Values = Array | float | Sequence[Any]
@@ -36,13 +36,13 @@ Values = Array | float | Sequence[Any]
 
 @dataclass(frozen=True, eq=False)
 class CostTerm:
-    """A residual with its weight and parameters.
+    """A residual with weight and parameters.
 
     name: for reports. residual: map with nr outputs.
-    weight: (nr,) or (N, nr), at least zero; a number is taken for all components.
+    weight: (nr,) or (N, nr), at least zero; a number sets all components.
     parameters: run-time values by name, each (n,), or (N, n) with one row per knot of the phase.
-    squared: False for a term that is the weighted sum of the outputs. Gauss-Newton has no Hessian for it: it has the exact one
-    under every setting.
+    squared: False for a term that is the weighted sum of the outputs. Its Hessian is always exact, because Gauss-Newton has none
+    for it.
 
     Raises ValueError for a negative or non-finite weight, or one that does not fit the residual.
     """
@@ -73,10 +73,9 @@ class CostTerm:
         return f"CostTerm({self.name!r}: {self.residual.n_out} {kind}, weight {weight})"
 
     def updated(self, *, weight: Values | None = None, **parameters: Values) -> CostTerm:
-        """This term with another weight or other values of some parameters.
+        """Copy of this term with a new weight or new values of parameters.
 
-        A number stands for all entries of a parameter. Raises ValueError for a parameter that the term does not have, or of
-        another size.
+        A number sets all entries of a parameter. Raises ValueError for an unknown parameter or a wrong size.
         """
         new_weight = self.weight if weight is None else np.asarray(weight, dtype=float)
         changed = changed_parameters(f"term {self.name!r}", self.parameters, parameters)
@@ -95,10 +94,10 @@ def residual_cost(
     output_names: tuple[str, ...] | None = None,
     control_names: tuple[str, ...] | None = None,
 ) -> CostTerm:
-    """A user's own residual, written as one function ``function(x, u, t, p)`` of rows.
+    """Cost term with a user-defined residual, a function ``function(x, u, t, p)`` of rows.
 
-    It returns rows or a list of ``n_out`` scalars and uses arithmetic, indexing and :mod:`dynamics_backends.scalar`.
-    nu: the number of controls that it reads, the problem's; with nu = 0 (needed for a terminal term) ``u`` is empty.
+    The function returns rows or a list of ``n_out`` scalars and uses arithmetic, indexing and :mod:`dynamics_backends.scalar`.
+    nu: number of controls that it reads, that of the problem; with nu = 0 (required for a terminal term) ``u`` is empty.
     Raises ValueError for a parameter (a goal, a reference) that is not finite.
 
     >>> import numpy as np, trajopt as to
@@ -124,12 +123,12 @@ def objective_term(
     nu: int = 0,
     parameters: Mapping[str, Values] | None = None,
 ) -> CostTerm:
-    """A user's own objective, minimized as it is: l = weight f, weight >= 0, f = function(x, u, t, p) as in :func:`residual_cost`.
+    """Cost term with a user-defined objective: l = weight f, weight >= 0, f = function(x, u, t, p) as in :func:`residual_cost`.
 
-    As a running cost it is integrated over time (Lagrange term), as a terminal cost it is added once (Mayer term). The function
-    returns one scalar, or a list of one; it need not be a square: its Hessian, which may be indefinite, is exact for all solvers.
-    Where the function is 1/2 r'r, a residual's Gauss-Newton Hessian (:func:`residual_cost`) is the better one far from the optimum.
-    nu: the number of controls that it reads, the problem's. Raises ValueError for parameters that are not finite.
+    A running term is integrated over time (Lagrange term), a terminal term is added once (Mayer term). The function returns one
+    scalar, or a list of one, and need not be a square. All solvers use its exact Hessian, which may be indefinite. For a function
+    1/2 r'r, prefer :func:`residual_cost`: the Gauss-Newton Hessian works better far from the optimum. nu: number of controls that
+    it reads, that of the problem. Raises ValueError for parameters that are not finite.
 
     >>> import numpy as np, trajopt as to
     >>> far = to.objective_term("minus the distance", lambda x, u, t, p: [-x[0]], to.vector_space(2))
@@ -149,11 +148,11 @@ def linear_cost(
     weight: Values = 1.0,
     name: str = "linear",
 ) -> CostTerm:
-    """l = weight (a'x + b'u): prices of states and of controls, such as those of slacks or of fuel.
+    """Linear cost l = weight (a'x + b'u), for example of slacks or of fuel.
 
-    state: a, (nx,) or (N, nx), in the numbers of the state. control: b, (nu,) or (N, nu). Both can be changed between solves, as
-    the parameters ``state`` and ``control``. A price has no curvature: the problem needs bounds, or a curved cost beside it.
-    Raises ValueError for neither, for a number, and for a state of another size.
+    state: a, (nx,) or (N, nx), one entry per entry of the state. control: b, (nu,) or (N, nu). Both can be changed between solves,
+    as the parameters ``state`` and ``control``. A linear cost has no curvature, so the problem needs bounds or another, curved
+    cost. Raises ValueError if neither is given, for a scalar, and for a state of another size.
 
     >>> import numpy as np, trajopt as to
     >>> price = to.linear_cost(to.vector_space(2), control=[2.0])
@@ -162,51 +161,53 @@ def linear_cost(
     """
     whole = as_manifold(manifold)
     slopes = {"state": state, "control": control}
-    given = {key: np.asarray(value, float) for key, value in slopes.items() if value is not None}
-    if not given:
+    coefficients = {key: np.asarray(value, float) for key, value in slopes.items() if value is not None}
+    if not coefficients:
         raise ValueError(f"term {name!r}: give the slope in the state, in the control, or both")
-    for key, value in given.items():
+    for key, value in coefficients.items():
         if not value.ndim:
             raise ValueError(
                 f"term {name!r}: {key} is a number; give one slope for each entry, such as {key} = [{value:g}]"
             )
-    nx, nu = (given[key].shape[-1] if key in given else 0 for key in slopes)
+    nx, nu = (coefficients[key].shape[-1] if key in coefficients else 0 for key in slopes)
     if nx not in (0, whole.nx):
         raise ValueError(f"term {name!r}: state has {nx} entries; expected (nx = {whole.nx},) or (N, {whole.nx})")
     residual = FunctionMap(partial(residuals.linear, nx, nu), whole if nx else NO_STATE, nu, 1, output_names=(name,))
-    return CostTerm(name, residual, np.asarray(weight), finite_parameters(f"term {name!r}", given), squared=False)
+    return CostTerm(
+        name, residual, np.asarray(weight), finite_parameters(f"term {name!r}", coefficients), squared=False
+    )
 
 
 QUADRATURE = "quadrature"
-"""Parameter of running terms by the trapezoidal rule: the factor of each knot."""
+"""Parameter of running terms with the trapezoidal rule: the factor of each knot."""
 
 
 def trapezoidal(running: Sequence[CostTerm], dt: Array) -> tuple[list[CostTerm], list[CostTerm]]:
-    """Running terms whose sum over the time steps dt (N,) [s] is the trapezoidal rule, and its terms at the end.
+    """Convert running terms to the trapezoidal rule on time steps dt (N,) [s]; returns running terms and additional terminal terms.
 
-    Knot k has the weight (dt_(k-1) + dt_k) / 2 in place of dt_k, the last one dt_(N-1) / 2; for terms that read controls, which are
-    held over each step, the rectangle rule stays. References and weights given by knot keep their last row at the end.
+    Knot k gets the weight (dt_(k-1) + dt_k) / 2 in place of dt_k, the last one dt_(N-1) / 2. Terms that read controls, which are
+    constant over each step, keep the rectangle rule. Terminal terms use the last row of references and weights given by knot.
     """
     factors = trapezoidal_factors(dt)
-    found, end = [], []
+    result, end = [], []
     for term in running:
         if term.residual.nu:
-            found.append(term)
+            result.append(term)
             continue
-        found.append(_weighed(term, factors[:, None]))
+        result.append(_scaled_term(term, factors[:, None]))
         last = {key: v[-1] if v.ndim == 2 else v for key, v in term.parameters.items()}
         weight = term.weight[-1] if term.weight.ndim == 2 else term.weight
-        end.append(_weighed(replace(term, weight=weight, parameters=last), np.array([0.5 * dt[-1]])))
-    return found, end
+        end.append(_scaled_term(replace(term, weight=weight, parameters=last), np.array([0.5 * dt[-1]])))
+    return result, end
 
 
 def trapezoidal_factors(dt: Array) -> Array:
-    """(N,) by which the weights of the rectangle rule on time steps dt (N,) [s] are multiplied."""
+    """Factors (N,) from weights of the rectangle rule to weights of the trapezoidal rule, on time steps dt (N,) [s]."""
     return 0.5 * (1.0 + np.concatenate([[0.0], dt[:-1]]) / dt)
 
 
-def _weighed(term: CostTerm, factor: Array) -> CostTerm:
-    """A term on the state times a factor, (1,) or (N, 1), which is a parameter of its own: weights stay those of the user."""
+def _scaled_term(term: CostTerm, factor: Array) -> CostTerm:
+    """Multiply a term on the state by a factor, (1,) or (N, 1), stored as a parameter so that the user's weights are unchanged."""
     inner = term.residual
     function = partial(residuals.scaled, inner)
     residual = FunctionMap(function, inner.manifold, 0, inner.n_out, output_names=inner.output_names)
@@ -215,9 +216,9 @@ def _weighed(term: CostTerm, factor: Array) -> CostTerm:
 
 
 def state_cost(manifold: AnyManifold, reference: Values, weight: Values = 1.0, name: str = "state") -> CostTerm:
-    """r = x (-) reference in the tangent space at the reference, (ndx,).
+    """Cost of r = x (-) reference in the tangent space at the reference, (ndx,).
 
-    reference: (nx,) or (N, nx). Raises ValueError if it does not fit or holds a quaternion that is not of unit length.
+    reference: (nx,) or (N, nx). Raises ValueError for another shape, and for a quaternion that is not of unit length.
     """
     manifold, reference = as_manifold(manifold), np.asarray(reference, dtype=float)
     if reference.shape[-1:] != (manifold.nx,):
@@ -245,7 +246,7 @@ def control_cost(
     name: str = "control",
     names: tuple[str, ...] | None = None,
 ) -> CostTerm:
-    """r = u - reference, (nu,); reference: a number, (nu,) or (N, nu); names: of the controls, for reports."""
+    """Cost of r = u - reference, (nu,). reference: a number, (nu,) or (N, nu). names: names of the controls, for reports."""
     reference = np.asarray(reference, dtype=float)
     reference = np.full(nu, reference) if reference.ndim == 0 else reference
     if reference.shape[-1:] != (nu,):
@@ -270,7 +271,7 @@ def control_cost(
 def frame_position_cost(
     model, manifold: Manifold, frame: str, goal: Values, weight: Values = 1.0, name: str | None = None
 ) -> CostTerm:
-    """r = position of the frame - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3).
+    """Cost of r = position of the frame - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3).
 
     Raises UnknownName if the model has no such frame.
     """
@@ -295,15 +296,14 @@ def frame_placement_cost(
     *,
     log6: bool = False,
 ) -> CostTerm:
-    """r = (R_goal' (p - p_goal), log(R_goal' R)), coordinates of the goal frame, (6,) [m, rad].
+    """Cost of r = (R_goal' (p - p_goal), log(R_goal' R)), coordinates of the goal frame, (6,) [m, rad].
 
     position: (3,) or (N, 3), WORLD. rotation: world from goal frame, a matrix (3, 3), a quaternion x, y, z, w (4,) or roll, pitch,
-    yaw (3,) [rad], each with N in front for one per knot, see :func:`~trajopt.rotation_matrix`; as at a configuration q0 it is
-    ``to.frame_placement(model, q0, frame)[0]``. It is stored as the parameter ``rotation`` (9,), row by row. The residual is smooth
-    while the angle to the goal stays below pi.
-    log6: r = log(M_goal^-1 M) on SE(3) instead, whose linear part is that of the screw motion from the goal to the frame
-    (Crocoddyl's ResidualModelFramePlacement). Raises UnknownName if the model has no such frame, ValueError for an invalid rotation
-    or a position that is not finite.
+    yaw (3,) [rad], each with a leading axis N for one per knot, see :func:`~trajopt.rotation_matrix`. The rotation at a
+    configuration q0 is ``to.frame_placement(model, q0, frame)[0]``. It is stored as the parameter ``rotation`` (9,), row by row.
+    The residual is smooth while the angle to the goal is below pi. log6: use r = log(M_goal^-1 M) on SE(3), whose linear part is
+    that of the screw motion from the goal to the frame (Crocoddyl's ResidualModelFramePlacement). Raises UnknownName if the model
+    has no such frame, ValueError for an invalid rotation or a position that is not finite.
     """
 
     frame_id = model.frame_id(frame)
@@ -329,11 +329,12 @@ def frame_axis_cost(
     weight: Values = 1.0,
     name: str | None = None,
 ) -> CostTerm:
-    """r = (p - p_goal, R axis across R_goal axis), (5,) [m, 1]: a placement, but for the rotation about an axis of the frame.
+    """Cost of a placement with free rotation about an axis of the frame, (5,) [m, 1].
 
-    position: (3,) or (N, 3), WORLD. rotation: world from goal frame, as in :func:`frame_placement_cost`, the same at all knots.
-    axis: (3,) in the frame; one that points the opposite way at the goal has the residual zero too. Raises UnknownName if the model
-    has no such frame, ValueError for an axis without direction, and for an invalid rotation.
+    r = p - p_goal and the two components of R axis perpendicular to R_goal axis. position: (3,) or (N, 3), WORLD. rotation: world
+    from goal frame, as in :func:`frame_placement_cost`, the same at all knots. axis: (3,) in the frame; the opposite direction at
+    the goal has a zero residual too. Raises UnknownName if the model has no such frame, ValueError for an axis without direction,
+    and for an invalid rotation.
     """
     R = rotation_matrix(rotation, f"the rotation of the goal of {frame!r}")
     direction = np.asarray(axis, dtype=float)
@@ -361,7 +362,7 @@ def frame_velocity_cost(
     expressed_in: str = "LOCAL_WORLD_ALIGNED",
     name: str | None = None,
 ) -> CostTerm:
-    """r = velocity of the frame - reference, [linear, angular] (6,) [m/s, rad/s].
+    """Cost of r = velocity of the frame - reference, [linear, angular] (6,) [m/s, rad/s].
 
     expressed_in: "LOCAL", "WORLD" or "LOCAL_WORLD_ALIGNED".
     """
@@ -380,7 +381,7 @@ def frame_velocity_cost(
 def center_of_mass_cost(
     model, manifold: Manifold, goal: Values, weight: Values = 1.0, name: str = "center of mass"
 ) -> CostTerm:
-    """r = center of mass - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3)."""
+    """Cost of r = center of mass - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3)."""
 
     goal = last_axis(goal, 3, "goal", name)
     names = tuple(f"com.{axis}" for axis in _LINEAR)
@@ -391,10 +392,10 @@ def center_of_mass_cost(
 def joint_limit_cost(
     model, manifold: Manifold, weight: Values = 1.0, margin: float = 0.0, name: str = "joint limits"
 ) -> CostTerm:
-    """Soft position limits: r_i = q_i - upper_i above, q_i - lower_i below, 0 within; a cost once differentiable.
+    """Soft position limits: r_i = q_i - upper_i above, q_i - lower_i below, 0 within; once differentiable.
 
-    One residual for each coordinate with a finite limit. margin: [rad or m] by which the limits are narrowed.
-    Raises ValueError if the model has no finite limit or the margin leaves no room.
+    One residual for each coordinate with a finite limit. margin: tightening of the limits [rad or m].
+    Raises ValueError if the model has no finite limit or the margin leaves no feasible range.
     """
     lower, upper = model.q_lower + margin, model.q_upper - margin
     limited = [int(i) for i in np.flatnonzero(np.isfinite(lower) | np.isfinite(upper))]
@@ -419,7 +420,7 @@ def arrays_of(values: Mapping[str, Values]) -> dict[str, Array]:
 
 
 def finite_parameters(where: str, parameters: Mapping[str, Values]) -> dict[str, Array]:
-    """Parameters as arrays (n,) or (N, n). Raises ValueError for NaN or infinity, naming ``where``."""
+    """Parameters as arrays (n,) or (N, n). Raises ValueError for NaN or infinity; ``where`` begins the message."""
     values = {key: np.atleast_1d(value) for key, value in arrays_of(parameters).items()}
     for key, value in values.items():
         wrong = ~np.isfinite(value)
@@ -430,13 +431,13 @@ def finite_parameters(where: str, parameters: Mapping[str, Values]) -> dict[str,
     return values
 
 
-def changed_parameters(where: str, known: Mapping[str, Array], given: Mapping[str, Values]) -> dict[str, Array]:
-    """Parameters with other values for some of them, each (n,) or (N, n) as before, or a number for all entries.
+def changed_parameters(where: str, known: Mapping[str, Array], changes: Mapping[str, Values]) -> dict[str, Array]:
+    """Copy of the parameters ``known`` with the new values ``changes``, each (n,) or (N, n), or a number for all entries.
 
-    Raises ValueError for one that is not known, or of another n, naming ``where``.
+    Raises ValueError for an unknown parameter or another n; ``where`` begins the message.
     """
     changed = dict(known)
-    for key, value in arrays_of(given).items():
+    for key, value in arrays_of(changes).items():
         if key not in known:
             raise ValueError(f"{where} has no parameter {key!r}; it has: {', '.join(known) or 'none'}")
         size = known[key].shape[-1]
@@ -451,7 +452,7 @@ def _finite(bounds: Array) -> Array:
 
 
 def last_axis(value: Values, size: int, what: str, where: str) -> Array:
-    """The value as an array (size,) or (N, size). Raises ValueError for another shape, naming ``what`` and ``where``."""
+    """Value as an array (size,) or (N, size). Raises ValueError for another shape; the message names ``what`` of ``where``."""
     value = np.asarray(value, dtype=float)
     if value.ndim not in (1, 2) or value.shape[-1] != size:
         raise ValueError(f"{what} of {where!r} has shape {value.shape}; expected ({size},) or (N, {size})")
@@ -459,7 +460,7 @@ def last_axis(value: Values, size: int, what: str, where: str) -> Array:
 
 
 def velocities_hint(manifold: Manifold, shape: tuple[int, ...]) -> str:
-    """What helps where a state (q, v) is given as q alone: "" for other shapes."""
+    """Hint for a state (q, v) whose velocities are missing; "" for other shapes."""
     nv = manifold.ndx // 2
     if manifold.ndx % 2 or shape != (manifold.nx - nv,):
         return ""
@@ -474,12 +475,12 @@ _QUATERNION_OFFSET = {"SO(3)": 0, "SE(3)": 3}
 
 
 def quaternion_error(manifold: Manifold, x: Array) -> float:
-    """The largest | |quaternion| - 1 | among states x (..., nx); 0 where there are none, NaN for NaN states."""
+    """Largest | |quaternion| - 1 | of the states x (..., nx); 0 without quaternions, NaN for NaN states."""
     return float(quaternion_errors(manifold, x).max(initial=0.0))
 
 
 def quaternion_errors(manifold: Manifold, x: Array) -> Array:
-    """(...) the largest | |quaternion| - 1 | of each of the states x (..., nx)."""
+    """Largest | |quaternion| - 1 | (...) of each of the states x (..., nx)."""
     worst, start = np.zeros(x.shape[:-1]), 0
     for group in manifold.groups:
         offset = _QUATERNION_OFFSET.get(group.name)

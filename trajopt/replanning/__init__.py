@@ -1,1 +1,1 @@
-"""Replanning while a plant moves: loop, horizons, planners, plants, faults, log."""
+"""Replanning while a plant moves: loop, horizons, planners, plants, simulated faults, log."""

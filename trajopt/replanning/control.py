@@ -1,4 +1,4 @@
-"""The control of a plant by plans that are made in turn: what a replanning loop and :class:`~trajopt.replanning.mpc.MPC` share."""
+"""Control of a plant by successive plans, shared by the replanning loop and :class:`~trajopt.replanning.mpc.MPC`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from trajopt.replanning.run_log import Account, EventKind
 
 
 class Control:
-    """The controls of the plan in force, from the observed state; a control that is not finite is replaced by the last one.
+    """Controls of the current plan from the observed state; a control that is not finite is replaced by the last one.
 
-    x0: (nx,) the state at t = 0. account: where events are noted.
+    x0: (nx,) the state at t = 0. account: receives events.
     """
 
     def __init__(self, planning: Planning, x0: Array, account: Account) -> None:
@@ -22,14 +22,14 @@ class Control:
         self._u = np.zeros(planning.model.problem.nu)
 
     def at(self, k: int, t: float) -> tuple[Array, Array]:
-        """The observed state (nx,) and the control (nu,) at tick k, t [s], which is held from then on."""
+        """Observed state (nx,) and control (nu,) at tick k and time t [s]; the control is applied until the next tick."""
         x = self.observer.state(t, self.planning.reference(t))
         self.planning.tick(k, t, x)
         u = self.planning.control(t, x)
         if np.isfinite(u).all():
             self._u = u
         else:
-            told = "a control of the plan is not finite; holding the last control"
-            self._account.event(t, EventKind.BAD_CONTROL, told)
+            message = "a control of the plan is not finite; holding the last control"
+            self._account.event(t, EventKind.BAD_CONTROL, message)
         self.observer.applied(t, self._u)
         return x, self._u

@@ -1,8 +1,8 @@
-"""Replanning while a plant moves: the loop that owns time, and knows neither the solver nor the plant.
+"""Replanning loop: advances time, independent of solver and plant.
 
-At each tick of the control the state is estimated (:mod:`~trajopt.replanning.senses`), the plan in force, which is replaced in turn
-(:mod:`~trajopt.replanning.planning`), is followed with its feedback, and the plant moves on.  Everything out of the ordinary is an
-event in the log; no NaN reaches the plant.
+At each control tick, the loop estimates the state (:mod:`~trajopt.replanning.perception`), applies the current plan with its
+feedback (:mod:`~trajopt.replanning.planning` replaces the plan periodically), and steps the plant. The log records faults as
+events; no NaN reaches the plant.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.replanning.control import Control
 from trajopt.replanning.measurements import Estimator, MovingObject, Sensor
+from trajopt.replanning.perception import Perception
 from trajopt.replanning.plan import Horizon, Plan
 from trajopt.replanning.planning import Planner, Planning
 from trajopt.replanning.run_log import Account, EventKind, RunLog, Tick
-from trajopt.replanning.senses import Senses
 from trajopt.replanning.setpoints import Setpoint, setpoint
 from trajopt.replanning.timing import Timing
 from trajopt.replanning.workers import Clock, SimulatedClock, SimulatedWorker, Worker
 
-BEYOND = 1e6
-"""A number of a state above this, in SI units, is that of a simulation that has diverged."""
+MAX_STATE = 1e6
+"""Largest entry of a plant state, in SI units; beyond it the simulation counts as diverged."""
 
 
 class Plant(Protocol):
     """Controlled plant."""
 
     def state(self) -> Array:
-        """The true state (nx,), in the conventions of the problem."""
+        """True state (nx,), in the conventions of the problem."""
         ...
 
     def step(self, u: Array, dt: float) -> None:
-        """Move on by dt [s] under the held control u (nu,)."""
+        """Advance by dt [s] under the constant control u (nu,)."""
         ...
 
 
 class Now(NamedTuple):
-    """What a run is like after a tick. t: [s]. x: the true state (nx,). objects: where they are, by name."""
+    """Snapshot of a run after a tick: time t [s], true state x (nx,), current plan, true object positions by name."""
 
     t: float
     x: Array
@@ -49,12 +49,12 @@ class Now(NamedTuple):
 
 
 class ReplanningLoop:
-    """One run. first: the plan to begin with. estimator: of the state, default exact. objects: what moves in the world.
+    """One run of replanning.
 
-    worker, clock: who solves, and how time passes; default simulated time with the measured seconds of each solve charged.
-    on_tick: called with the time [s] after each tick; its KeyboardInterrupt ends the run. until: called with the time
-    [s] and the true state (nx,) after each tick; a sentence that it returns ends the run and becomes an event, "" continues.
-    watch: called after each tick too, with what there is to see.
+    first: initial plan. estimator: of the state, default exact. objects: moving objects of the world. worker: runs the solves.
+    clock: simulated or wall time; by default time is simulated and each solve takes its measured duration. on_tick: called with the
+    time [s] after each tick; a KeyboardInterrupt that it raises ends the run. until: called with the time [s] and the true state
+    (nx,) after each tick; a non-empty result ends the run and becomes an event. watch: called with a snapshot after each tick.
     """
 
     def __init__(
@@ -80,17 +80,17 @@ class ReplanningLoop:
         self._planning = Planning(horizon, planner, self._worker, timing, first, self._objects, self._account)
         self._control = Control(self._planning, plant.state(), self._account)
         estimator = estimator or Sensor(self._planning.manifold)
-        self._senses = Senses(estimator, self._control.observer, self._objects, timing.tick, self._account)
+        self._perception = Perception(estimator, self._control.observer, self._objects, timing.tick, self._account)
 
     @property
     def plan(self) -> Plan:
-        """The plan in force."""
+        """Current plan."""
         return self._planning.plan
 
     def run(self, duration: float) -> RunLog:
-        """Run for ``duration`` seconds, or until the plant's state is beyond all measure, or as ``until`` says, or Ctrl-C.
+        """Run for ``duration`` seconds, or until the plant diverges, ``until`` ends the run, or Ctrl-C; returns the log.
 
-        Raises KeyboardInterrupt where that comes before the first tick has passed; later on an event tells of it.
+        Raises KeyboardInterrupt only before the end of the first tick; later it becomes an event.
         """
         try:
             for k in range(round(duration / self._tick)):
@@ -114,18 +114,18 @@ class ReplanningLoop:
         return self._account.log(self._tick, names, self._worker.spells(), self._planning.manifold)
 
     def setpoint(self, t: float, feet: Sequence[str] = ()) -> Setpoint:
-        """Setpoint of the current plan at t [s], for a controller; feet: frames whose positions are returned."""
+        """Setpoint of the current plan at t [s], for a controller. feet: frames whose positions and velocities are returned."""
         assert self.plan.problem is not None  # every plan of a loop has one
         return setpoint(self.plan.problem, self.plan, t, feet)
 
     def _move(self, k: int, t: float, lag: float) -> Tick | None:
-        """One period of the control; None where the plant has no state any more."""
+        """One control tick; None if the plant has diverged."""
         truth = np.array(self._plant.state(), dtype=float)
-        if not (np.abs(truth) <= BEYOND).all():
-            beyond = f"beyond {BEYOND:g}" if np.isfinite(truth).all() else "not finite"
+        if not (np.abs(truth) <= MAX_STATE).all():
+            beyond = f"beyond {MAX_STATE:g}" if np.isfinite(truth).all() else "not finite"
             self._account.event(t, EventKind.PLANT_DIVERGED, f"the plant state is {beyond}")
             return None
-        self._senses.measure(t, truth)
+        self._perception.measure(t, truth)
         x, u = self._control.at(k, t)
         self._plant.step(u, self._tick)
-        return Tick(t, truth, x, self._planning.reference(t), u, lag, self._senses.truths(t))
+        return Tick(t, truth, x, self._planning.reference(t), u, lag, self._perception.truths(t))

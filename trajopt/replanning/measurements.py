@@ -1,4 +1,4 @@
-"""What the loop knows: measured states and objects, with noise, rate and delay, and what follows from them for later times."""
+"""Measurements of states and objects with noise, rate and delay, and their prediction to later times."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from dynamics_backends.protocol import Array
 from trajopt.replanning.timing import SAME_TIME
 
 Window = tuple[float, float]
-"""From and to, in seconds."""
+"""Start and end of a time window [s]."""
 
 
 class Measurement(NamedTuple):
-    """A value (n,) and the time [s] at which it was true."""
+    """Measured value (n,) and the time [s] that it refers to."""
 
     time: float
     value: Array
 
 
 class Estimator(Protocol):
-    """What tells about a state; patience: a longer time without news [s] is out of order."""
+    """State estimator. patience: longest regular time [s] without a measurement."""
 
     patience: float
 
     def measure(self, t: float, truth: Array) -> Measurement | None:
-        """What becomes known at t [s], or None; called at every tick, in order, with the true state (nx,)."""
+        """Return the measurement that arrives at t [s], or None; called at every tick, in order, with the true state (nx,)."""
         ...
 
 
 class Sensor:
-    """A state on a manifold, sampled every ``period`` [s], known ``delay`` [s] later.
+    """Sensor that samples a state on a manifold every ``period`` [s] and reports it ``delay`` [s] later.
 
-    noise: standard deviation, a number or (ndx,), in the tangent space. dropped, corrupted: windows of time without
-    measurements, and with NaN in their place. The noise is that of the seed.
+    noise: standard deviation, a number or (ndx,), in the tangent space. dropped, corrupted: time windows without measurements, and
+    with NaN measurements. seed: of the noise.
     """
 
     def __init__(
@@ -84,9 +84,10 @@ def _inside(windows: Sequence[Window], t: float) -> bool:
 
 
 class Track(NamedTuple):
-    """An object that moves on: position (n,) and velocity (n,) at a time [s], which it forgets after ``memory`` [s].
+    """Motion estimate of an object: position (n,) and velocity (n,) at a time [s].
 
-    The velocity decays as exp(-t / memory), the mean of a velocity that changes at random; it stays without an end to memory.
+    The predicted velocity decays as exp(-t / memory), the mean of a randomly changing velocity; it is constant for infinite memory
+    [s].
     """
 
     time: float
@@ -100,10 +101,10 @@ class Track(NamedTuple):
         lasting = ahead if np.isinf(self.memory) else -self.memory * np.expm1(-ahead / self.memory)
         return self.position + lasting * self.velocity
 
-    def followed(self, measured: Measurement, max_speed: float = np.inf, smoothing: float = 0.0) -> Track:
-        """The track after a measurement; one that asks for more than ``max_speed`` is a jump, to where the object then rests.
+    def updated(self, measured: Measurement, max_speed: float = np.inf, smoothing: float = 0.0) -> Track:
+        """Updated track after a measurement; a motion faster than ``max_speed`` counts as a jump, after which the object rests.
 
-        smoothing: time constant [s] of the mean over measured velocities, against their noise.
+        smoothing: time constant [s] of the running mean of measured velocities.
         """
         elapsed = measured.time - self.time
         if elapsed <= SAME_TIME:
@@ -116,7 +117,7 @@ class Track(NamedTuple):
 
 
 class Prediction(Protocol):
-    """Where something that moves will be."""
+    """Prediction of a moving quantity."""
 
     def at(self, times: Array) -> Array:
         """Values (M, n) at times (M,) [s]."""
@@ -125,11 +126,11 @@ class Prediction(Protocol):
 
 @dataclass
 class MovingObject:
-    """Something in the world that the problem is about: a goal, an obstacle.
+    """Moving object that the problem depends on: a goal or an obstacle.
 
-    name: of the cost terms and constraints that read it, parameter: by which. truth: position (n,) at a time [s].
-    sensor: how it is measured. max_speed [m/s]: faster motions are taken for jumps. smoothing [s]: of the velocity.
-    predict_motion: by that velocity, else it is taken to rest. memory [s]: of the prediction, see :class:`Track`.
+    name: of the cost terms and constraints that read it. parameter: their parameter for its position. truth: true position (n,) at
+    a time [s]. sensor: measures it. max_speed [m/s]: faster motions count as jumps. smoothing [s]: of the velocity. predict_motion:
+    extrapolate with the velocity; False: predict rest. memory [s]: of the prediction, see :class:`Track`.
     """
 
     name: str
@@ -147,46 +148,46 @@ class MovingObject:
         self.track = Track(0.0, start, np.zeros_like(start), self.memory)
 
     def observe(self, t: float) -> bool:
-        """Take in what becomes known at t; False for a measurement that is not finite."""
+        """Update the track with a measurement that arrives at t; returns False if it is not finite."""
         measured = self.sensor.measure(t, np.asarray(self.truth(t), dtype=float))
         if measured is None:
             return True
         if not np.isfinite(measured.value).all():
             return False
-        self.track = self.track.followed(measured, self.max_speed, self.smoothing)
+        self.track = self.track.updated(measured, self.max_speed, self.smoothing)
         return True
 
     def prediction(self) -> Prediction:
-        """Snapshot of the present estimate."""
+        """Snapshot of the current estimate."""
         return self.track if self.predict_motion else self.track._replace(velocity=np.zeros_like(self.track.velocity))
 
 
 class Observer:
-    """The state now, from the newest measurement and the controls since then.
+    """State observer that predicts from the newest measurement with the controls applied since then.
 
-    x0: (nx,) at t = 0. step: x_next (nx,) = step(x, u, t, dt) of the model that plans are made with.
+    x0: (nx,) at t = 0. step: x_next (nx,) = step(x, u, t, dt) of the planning model.
     """
 
     def __init__(self, x0: Array, step: Callable[[Array, Array, float, float], Array]) -> None:
         self._step = step
         self._controls: list[tuple[float, Array]] = []
-        self._at = 0  # the control in force at self._time
+        self._at = 0  # index of the control applied at self._time
         self._time, self._state = 0.0, np.array(x0, dtype=float)
 
     def correct(self, measured: Measurement) -> None:
-        """Take in a finite measurement, which may be of an earlier time."""
+        """Restart the prediction from a finite measurement, which may be delayed."""
         starts = [t for t, _ in self._controls]
         del self._controls[
             : max(bisect_right(starts, measured.time + SAME_TIME) - 1, 0)
-        ]  # those that were in force before
+        ]  # controls that ended before the measurement
         self._time, self._state, self._at = measured.time, np.array(measured.value, dtype=float), 0
 
     def applied(self, t: float, u: Array) -> None:
-        """Note the control (nu,) that is held from t [s] on until the next one."""
+        """Record the control (nu,) applied from t [s] until the next one."""
         self._controls.append((t, u))
 
     def state(self, t: float, fallback: Array) -> Array:
-        """The state (nx,) at t [s], which rests before the first control; ``fallback`` where the model cannot tell it."""
+        """Predicted state (nx,) at t [s], constant before the first control; ``fallback`` if the prediction is not finite."""
         while self._at < len(self._controls):
             begun, u = self._controls[self._at]
             last = self._at + 1 == len(self._controls)

@@ -1,11 +1,11 @@
-"""Model-predictive control in a loop of one's own: at each step a plan from the measured state, and its control.
+"""Model-predictive control for user-defined control loops: each step plans from the measured state and returns a control.
 
     mpc = to.MPC(ocp, period=0.01)
     while running:
         mpc.set("goal", where_the_goal_is)
         u = mpc.step(x, t)
 
-Time, plant and measurements are the caller's; :class:`~trajopt.replanning.loop.ReplanningLoop` has them too.
+The caller provides time, plant and measurements; :class:`~trajopt.replanning.loop.ReplanningLoop` includes them.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.registry import solve, solver_names
 
 REAL_TIME = "real_time"
-"""One iteration a step."""
+"""Solver name for one iteration per step."""
 RECENT = 100_000
-"""Steps that the statistics are of."""
+"""Number of latest steps in the statistics."""
 
 
 class MPC:
-    """Controls a plant by plans from its measured states.
+    """Model-predictive controller of a plant.
 
-    ocp: the problem at each time, whose first knot is now; its x0 is where the first plan starts.
-    solver: "real_time", one iteration a step (:class:`RealTimeSLQ`; :class:`RealTimeSQP` for constraints other than bounds on
-    controls); the name of a solver, which goes as far as its options allow; or a :class:`~trajopt.Planner`. options: of the solver.
-    horizon: the problem at a time [s], in place of ``ocp`` at all times: :class:`~trajopt.ShrinkingHorizon` or
+    ocp: the problem at each time, with its first knot at the current time; the first plan starts from its x0.
+    solver: "real_time", one iteration per step (:class:`RealTimeSLQ`, or :class:`RealTimeSQP` for constraints other than bounds on
+    controls); the name of a solver, which runs until its options stop it; or a :class:`~trajopt.Planner`. options: of the solver.
+    horizon: function from a time [s] to the problem, in place of a constant ``ocp``: :class:`~trajopt.ShrinkingHorizon` or
     :class:`~trajopt.RecedingHorizon`.
     period [s]: between plans. tick [s]: between steps, default the period.
-    delay [s]: from a measurement until the control of that step acts; the state is predicted until then.
-    deadline [s]: a plan that takes longer is dropped, and the one before is followed with its feedback. Failed plans are, too.
-    worker: runs the planner, default in each step; a :class:`~trajopt.ThreadWorker` plans beside the steps, for one period later.
-    first: the plan to begin with, default the solution from x0.
+    delay [s]: from a measurement until its control acts; the state is predicted over this time.
+    deadline [s]: plans that take longer are dropped like failed ones, and the last plan is tracked with its feedback.
+    worker: runs the planner, by default within each step; a :class:`~trajopt.ThreadWorker` plans in parallel, for one period later.
+    first: initial plan, default the solution from x0.
 
-    The constructor solves once and compiles what is missing, so that steps do not. Raises ValueError where that solve finds no
-    plan, UnknownName for a solver or an option, and as :func:`trajopt.solve` for a problem that cannot be solved.
+    The constructor solves once and compiles missing code, so that steps do not. Raises ValueError if that solve finds no plan,
+    UnknownName for an unknown solver or option, and the errors of :func:`trajopt.solve` for an invalid problem.
 
     >>> import trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -93,26 +93,28 @@ class MPC:
         self._planner, self._account = planner_of(ocp, solver, options), Account(RECENT)
         self._values: dict[str, dict[str, Array]] = {}
         self._valued: tuple[OCP, OCP] | None = None
-        self._first = first if isinstance(first, Plan) else Plan.of(first or self._first_solution(solver, options), 0.0)
-        self._planner.prepare(ocp, warm_start(self._first, ocp, self._first.start))
+        self._first_plan = (
+            first if isinstance(first, Plan) else Plan.of(first or self._first_solution(solver, options), 0.0)
+        )
+        self._planner.prepare(ocp, warm_start(self._first_plan, ocp, self._first_plan.start))
         self._planner.respond(ocp.x0)
-        self._origin: float | None = None  # the time of the first step
+        self._origin: float | None = None  # time of the first step
         self._latest = -np.inf
 
     def _first_solution(self, solver: str | Planner, options: Any) -> Solution:
         named = isinstance(solver, str) and solver != REAL_TIME
-        found = solve(self._ocp, solver=solver, options=options) if named else solve(self._ocp)  # type: ignore[arg-type]
-        fault = fault_of(found)
+        result = solve(self._ocp, solver=solver, options=options) if named else solve(self._ocp)  # type: ignore[arg-type]
+        fault = fault_of(result)
         if fault is not None:
             raise ValueError(f"no first plan from x0: {fault}; give one as first, or change the problem")
-        return found
+        return result
 
     # -- steps --------------------------------------------------------------------------------------------------------
     def step(self, x: Array | None, t: float | None = None) -> Array:
-        """The control (nu,) for the state x (nx,) measured at t [s], to be held until that of the next step.
+        """Control (nu,) for the state x (nx,) measured at t [s], to be applied until the next step.
 
-        x: None, or with NaN, where there is no measurement: the model predicts the state. t: default one tick after the last step.
-        Raises ValueError for a state of another shape, and for a time before that of the last step.
+        x: None or NaN without a measurement; the model then predicts the state. t: default one tick after the last step.
+        Raises ValueError for a state of another shape, and for a time before the last step.
         """
         t = self._time(t)
         if x is not None and np.shape(x) != (self._ocp.manifold.nx,):
@@ -121,8 +123,8 @@ class MPC:
         if x is None:
             self._account.event(now, EventKind.NO_MEASUREMENT, "no measured state; using the model prediction")
         elif not np.isfinite(x).all():
-            told = "a measured state is not finite; using the model prediction"
-            self._account.event(now, EventKind.BAD_MEASUREMENT, told)
+            message = "a measured state is not finite; using the model prediction"
+            self._account.event(now, EventKind.BAD_MEASUREMENT, message)
         else:
             self._control.observer.correct(Measurement(now - self._delay, np.asarray(x, dtype=float)))
         return self._control.at(round(now / self._timing.tick), now)[1].copy()
@@ -136,22 +138,22 @@ class MPC:
         return self._latest
 
     def _started(self, x: Array | None, t: float) -> float:
-        """The time of the first step, from which on times are counted."""
+        """Time of the first step, the origin of internal times; initializes the control at the first call."""
         if self._origin is None:
             self._origin = t
-            first = replace(self._first, start=self._delay)
-            given = (self._problem, self._planner, self._worker, self._timing, first, (), self._account)
+            first = replace(self._first_plan, start=self._delay)
+            arguments = (self._problem, self._planner, self._worker, self._timing, first, (), self._account)
             start = self._ocp.x0 if x is None or not np.isfinite(x).all() else x
-            self._control = Control(Planning(*given), start, self._account)
+            self._control = Control(Planning(*arguments), start, self._account)
         return self._origin
 
     # -- values -------------------------------------------------------------------------------------------------------
     def set(self, name: str, values: Values | None = None, **changes: Values) -> None:
-        """Give the cost terms and constraints of a name other values, from the next step on.
+        """Change values of the cost terms and constraints with this name, from the next step on.
 
-        values: of the only parameter that they have, such as a goal. changes: parameters by name, ``weight`` of a term, ``lower``
-        and ``upper`` of a constraint. Each is one row (n,), or rows (N, n) of the knots, or (N + 1, n) with that of the last knot.
-        Raises ValueError for a name, a parameter or a shape that the problem does not have.
+        values: of their only parameter, such as a goal. changes: parameters by name, ``weight`` of a term, ``lower`` and ``upper``
+        of a constraint. Each is one row (n,), or rows (N, n) by knot, or (N + 1, n) with the final knot. Raises ValueError for an
+        unknown name or parameter, or a wrong shape.
 
             mpc.set("goal", [0.4, 0.1, 0.5])
             mpc.set("velocity", weight=0.2)
@@ -163,17 +165,17 @@ class MPC:
         for key, value in numbers.items():
             if not (np.isfinite(value).all() or (key in ("lower", "upper") and not np.isnan(value).any())):
                 raise ValueError(f"{name!r}: {key} is not finite")
-        valued = with_values(self._with_values(problem), name, numbers)  # raises for what does not fit
+        valued = with_values(self._with_values(problem), name, numbers)  # raises for invalid values
         self._values.setdefault(name, {}).update(numbers)
         self._valued = problem, valued
 
     def _problem(self, t: float) -> OCP | None:
-        """The problem at t [s] after the first step, with the values that were set."""
+        """Problem at t [s] after the first step, with the values set by the user."""
         problem = self._horizon(t + (self._origin or 0.0))
         return None if problem is None else self._with_values(problem)
 
     def _with_values(self, problem: OCP) -> OCP:
-        """A problem with the values that were set; that of the last call again where it is the same."""
+        """Problem with the values set by the user; caches the latest one."""
         if self._valued is None or self._valued[0] is not problem:
             valued = problem
             for name, numbers in self._values.items():
@@ -184,20 +186,20 @@ class MPC:
     # -- results ------------------------------------------------------------------------------------------------------
     @property
     def plan(self) -> Plan:
-        """The plan in force; its start is in the caller's time."""
+        """Current plan, with its start in the time of the caller."""
         if self._origin is None:
-            return self._first
+            return self._first_plan
         plan = self._control.planning.plan
         return replace(plan, start=plan.start + self._origin)
 
     def statistics(self) -> Mapping[str, Any]:
-        """Numbers about the latest RECENT steps: solves, those that failed or were late, milliseconds and iterations, events."""
+        """Statistics of the latest RECENT steps: counts of solves, failed and late ones, milliseconds, iterations, events."""
         account = self._account
         return statistics_of(account.solves, self._worker.spells(), account.events)
 
 
 def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:
-    """The planner of a name, see :class:`MPC`; one that is given as it is."""
+    """Planner for a solver name, see :class:`MPC`; a planner is returned unchanged. Raises TypeError, UnknownName."""
     if not isinstance(solver, str):
         if not (hasattr(solver, "prepare") and hasattr(solver, "respond")):
             raise TypeError(
@@ -213,9 +215,9 @@ def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:
 
 
 def _only_parameter(ocp: OCP, name: str) -> str:
-    """The parameter of the terms and constraints of a name. Raises ValueError where they have several, or none."""
+    """Name of the only parameter of the terms and constraints with this name. Raises ValueError for several or none."""
     names = {key for part in ocp.parts_named(name) for key in part.parameters}
     if len(names) != 1:
-        known = f"has the parameters {', '.join(sorted(names))}: give them by name" if names else "has no parameter"
+        known = f"has the parameters {', '.join(sorted(names))}: pass them by name" if names else "has no parameter"
         raise ValueError(f"{name!r} {known}")
     return names.pop()

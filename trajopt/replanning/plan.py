@@ -1,11 +1,11 @@
-"""Plans in absolute time, the problems they solve, and where the next solve starts from.
+"""Plans in absolute time, horizons (the problem at a time), and warm starts from plans.
 
-A plan holds from its start on.  Between knots its states lie on geodesics, its controls and gains are held, and it is executed
-with feedback about them,
+A plan is valid from its start on. Between knots, states are interpolated on geodesics, and controls and gains are constant. A plan
+is executed with feedback about its states,
 
     u(t) = us_k + K_k (x (-) x_ref(t)),     t_k <= t - start < t_(k+1),
 
-so that a plan made on any time grid can be followed at any rate.  Behind its end it stays at its last state.
+so that a plan on any time grid can be tracked at any rate. After its end, the reference is the last state.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from trajopt.replanning.timing import SAME_TIME
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 
-LEAST_STEP = 0.5
-"""A first knot shorter than this share of its time step is joined to the next one: its gains would be huge."""
+MIN_STEP = 0.5
+"""A first knot shorter than this fraction of its time step is merged with the next one, because its gains would be huge."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A trajectory with its feedback from the time ``start`` [s] on; the arrays are those of a Solution, times from 0.
+    """Trajectory with feedback gains from the time ``start`` [s] on; arrays as in a Solution, with times from 0.
 
-    problem: that was solved, where it is known.
+    problem: the solved problem, if known.
     """
 
     start: float
@@ -45,43 +45,43 @@ class Plan:
     multipliers: Mapping[str, Array] = field(default_factory=dict)
     problem: OCP | None = None
     _between: dict[Any, Array] = field(default_factory=dict, init=False, repr=False)
-    """The geodesics between knots (ndx, N), by manifold."""
+    """Cached tangent vectors between knots (ndx, N), by manifold."""
     _last: dict[tuple[float, Any], Array] = field(default_factory=dict, init=False, repr=False)
-    """The state on them that was asked for last, by time and manifold."""
+    """Latest reference state, by time and manifold."""
 
     @classmethod
     def of(cls, solution: Solution, start: float, problem: OCP | None = None) -> Plan:
-        """A solution, of a problem, whose first knot is at ``start``."""
+        """Plan from a solution of a problem, with its first knot at ``start`` [s]."""
         return cls(start, solution.times, solution.xs, solution.us, solution.K, solution.multipliers, problem)
 
     @property
     def end(self) -> float:
-        """The time [s] of the last knot."""
+        """Time [s] of the last knot."""
         return self.start + float(self.times[-1])
 
     @cached_property
-    def _held(self) -> tuple[int, int]:
-        """The first and the last knot whose stage has a duration: only their controls are held; all knots where none has one."""
+    def _controlled_knots(self) -> tuple[int, int]:
+        """First and last knot whose stage has a duration, since controls of impacts are not applied; all knots if none has one."""
         held = np.flatnonzero(np.diff(self.times) > 0.0)
         return (int(held[0]), int(held[-1])) if len(held) else (0, len(self.us) - 1)
 
     def knots(self, times: Array) -> Array:
-        """The knots (M,) whose controls are held at times (M,) [s]; none is an impact, whose stage has no duration."""
+        """Knots (M,) whose controls are applied at times (M,) [s]; impacts, whose stages have no duration, are excluded."""
         at = np.searchsorted(self.times, np.asarray(times) - self.start + SAME_TIME, side="right") - 1
-        return np.clip(at, *self._held)
+        return np.clip(at, *self._controlled_knots)
 
     def knot(self, t: float) -> int:
-        """The knot whose control is held at t; see :meth:`knots`."""
-        first, last = self._held
+        """Knot whose control is applied at t; see :meth:`knots`."""
+        first, last = self._controlled_knots
         return min(max(self._stage(t), first), last)
 
     def _stage(self, t: float) -> int:
-        """The stage under way at t, behind the end the last one, be it an impact."""
+        """Stage at t, including impacts; after the end, the last one."""
         at = int(self.times.searchsorted(t - self.start + SAME_TIME, side="right")) - 1
         return min(max(at, 0), len(self.us) - 1)
 
     def reference(self, t: float, manifold: Any) -> Array:
-        """x_ref (nx,) on the geodesic between the knots around t."""
+        """Reference state (nx,) on the geodesic between the knots around t."""
         known = self._last.get((t, manifold))
         if known is not None:
             return known
@@ -90,19 +90,19 @@ class Plan:
         k = self._stage(t)
         dt = float(self.times[k + 1] - self.times[k])
         share = min(max(float(t - self.start - self.times[k]) / dt, 0.0), 1.0) if dt > 0.0 else 1.0
-        found = np.asarray(manifold.integrate(self.xs[k], share * self._between[manifold][:, k]))
+        result = np.asarray(manifold.integrate(self.xs[k], share * self._between[manifold][:, k]))
         self._last.clear()
-        self._last[t, manifold] = found
-        return found
+        self._last[t, manifold] = result
+        return result
 
     def control(self, t: float, x: Array, manifold: Any) -> Array:
-        """u (nu,) in the state x (nx,)."""
+        """Control (nu,) with feedback at t in the state x (nx,)."""
         k = self.knot(t)
         deviation = np.asarray(manifold.difference(self.reference(t, manifold), x))
         return self.us[k] + self.K[k] @ deviation
 
     def bounds(self, t: float) -> tuple[Array, Array] | None:
-        """The least and the largest u (nu,) that its problem allows at t; None where no control is bounded, or it is not known."""
+        """Bounds on controls, each (nu,), of its problem at t; None without bounds, or if the problem is unknown."""
         if self.problem is None or self.problem.control_bounds is None:
             return None
         lower, upper = self.problem.control_bounds
@@ -121,11 +121,11 @@ ACCEPTED = (
     StatusCode.MAX_ITERATIONS,
     StatusCode.TIME_LIMIT,
 )
-"""Codes of trajectories that a loop follows: feedback and the next plan correct what time steps and short horizons miss."""
+"""Status codes of plans that a loop executes; feedback and the next plan correct errors of time steps and short horizons."""
 
 
 def fault_of(solution: Solution) -> str | None:
-    """Why a solution must not be followed, or None."""
+    """Reason why a solution must not be executed, or None."""
     for name in ("xs", "us", "K"):
         if not np.isfinite(getattr(solution, name)).all():
             return f"{name} of the solution is not finite"
@@ -133,7 +133,7 @@ def fault_of(solution: Solution) -> str | None:
 
 
 def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:
-    """The plan on the time grid of a problem whose first knot is at ``start``."""
+    """Warm start from a plan, resampled on the time grid of a problem whose first knot is at ``start`` [s]."""
     guess = resampled_guess(ocp, plan, start - plan.start)
     t = times_in(ocp, plan.xs) + (start - plan.start)
     at = np.minimum(reached_knots(ocp, t, plan.times)[:-1], len(plan.us) - 1)
@@ -141,7 +141,7 @@ def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:
 
 
 def _at_knots(value: Array, at: Array, plan: Plan) -> Array:
-    """Rows of each knot, of each knot and the last one, or of the last one alone."""
+    """Resample multipliers with rows for N knots, for N + 1 knots, or for the last knot alone, which are unchanged."""
     if len(value) == len(plan.us):
         return value[at]
     return value[[*at, -1]] if len(value) == len(plan.xs) else value
@@ -151,26 +151,26 @@ class Horizon(Protocol):
     """Problem to solve at a given time."""
 
     def __call__(self, t: float) -> OCP | None:
-        """The problem whose first knot is at t [s]; None where none is left to solve."""
+        """Problem whose first knot is at t [s]; None after the end."""
         ...
 
 
 @runtime_checkable
 class Following(Protocol):
-    """A horizon whose problems depend on what is measured: it is told at each tick."""
+    """Horizon whose problems depend on the estimated state, which it receives at each tick."""
 
     def __call__(self, t: float) -> OCP | None:
         """See :class:`Horizon`."""
         ...
 
     def observe(self, t: float, x: Array) -> None:
-        """Take in the estimated state x (nx,) at t [s]."""
+        """Receive the estimated state x (nx,) at t [s]."""
         ...
 
 
 @dataclass(frozen=True)
 class RecedingHorizon:
-    """One problem at all times, whose own time begins at 0 in each; ``moved`` gives it references of its own from t [s] on."""
+    """Horizon with the same problem at all times, whose time starts at 0; ``moved`` updates its references for a start at t [s]."""
 
     ocp: OCP
     moved: Callable[[OCP, float], OCP] | None = None
@@ -181,7 +181,7 @@ class RecedingHorizon:
 
 @dataclass(frozen=True)
 class ShrinkingHorizon:
-    """Remaining part of a problem that begins at 0; None if less than ``least`` knots or ``least_time`` [s] are left."""
+    """Remaining part of a problem that begins at time 0; None if fewer than ``least`` knots or ``least_time`` [s] remain."""
 
     ocp: OCP
     least: int = 2
@@ -194,9 +194,9 @@ class ShrinkingHorizon:
 
 @dataclass(frozen=True)
 class ResampledHorizon:
-    """Remaining part of a single-phase problem that begins at 0, on a constant number of knots; None below ``least`` [s].
+    """Remaining part of a single-phase problem that begins at time 0, on a constant number of knots; None below ``least`` [s].
 
-    Its size never changes; its knots come closer to each other. Raises ValueError for a problem of several phases.
+    The number of knots is constant, and the time steps shrink. Raises ValueError for a problem with several phases.
     """
 
     ocp: OCP
@@ -204,7 +204,7 @@ class ResampledHorizon:
 
     def __post_init__(self) -> None:
         if len(self.ocp.phases) > 1:
-            raise ValueError("a problem with several phases cannot be regridded; use a shrinking horizon")
+            raise ValueError("a problem with several phases cannot be resampled; use a ShrinkingHorizon")
 
     def __call__(self, t: float) -> OCP | None:
         ocp, N = self.ocp, self.ocp.horizon
@@ -216,34 +216,34 @@ class ResampledHorizon:
         dt = np.full(N, left / N)
         at = np.searchsorted(ocp.times, t + dt * np.arange(N) + SAME_TIME, side="right") - 1
         (phase,) = ocp.phases
-        terms, constraints = (tuple(_at_rows(part, at) for part in kind) for kind in (phase.terms, phase.constraints))
-        parameters = {key: _taken(value, at) for key, value in phase.parameters.items()}
+        terms, constraints = (tuple(_part_at(part, at) for part in kind) for kind in (phase.terms, phase.constraints))
+        parameters = {key: _rows_at(value, at) for key, value in phase.parameters.items()}
         cut = replace(phase, dt=dt, terms=terms, parameters=parameters, constraints=constraints)
-        bounds = {key: _taken(getattr(ocp, key), at) for key in ("u_lower", "u_upper")}
+        bounds = {key: _rows_at(getattr(ocp, key), at) for key in ("u_lower", "u_upper")}
         return replace(ocp, phases=(cut,), start=ocp.start + t, **bounds)
 
 
 def remaining(ocp: OCP, elapsed: float) -> OCP | None:
-    """The problem without its first ``elapsed`` seconds; None where nothing is left.
+    """Problem without its first ``elapsed`` seconds; None if nothing remains.
 
-    The knot under way is cut, or joined to the next one of its phase where little of it is left. The time t that residuals and
-    dynamics read goes on.
+    The current time step is shortened, or merged with the next one of its phase if little of it remains. The time t that residuals
+    and dynamics read continues.
     """
     if elapsed <= 0.0:
         return ocp
     phases, start = [], 0.0
     for phase in ocp.phases:
-        cut = _cut(phase, elapsed - start)
+        cut = _remaining_phase(phase, elapsed - start)
         phases += [cut] if cut is not None else []
         start += float(phase.dt.sum())
     if not phases:
         return None
     dropped = ocp.horizon - sum(phase.knots for phase in phases)
-    bounds = {key: _taken(getattr(ocp, key), np.arange(dropped, ocp.horizon)) for key in ("u_lower", "u_upper")}
+    bounds = {key: _rows_at(getattr(ocp, key), np.arange(dropped, ocp.horizon)) for key in ("u_lower", "u_upper")}
     return replace(ocp, phases=tuple(phases), start=ocp.start + elapsed, **bounds)
 
 
-def _cut(phase: Phase, elapsed: float) -> Phase | None:
+def _remaining_phase(phase: Phase, elapsed: float) -> Phase | None:
     if elapsed <= 0.0:
         return phase
     ends = np.cumsum(phase.dt)
@@ -252,33 +252,33 @@ def _cut(phase: Phase, elapsed: float) -> Phase | None:
         return None
     dt = phase.dt[first:].copy()
     dt[0] = ends[first] - elapsed
-    if dt[0] < LEAST_STEP * phase.dt[first] and len(dt) > 1:
+    if dt[0] < MIN_STEP * phase.dt[first] and len(dt) > 1:
         dt[1] += dt[0]
         dt, first = dt[1:], first + 1
     at = np.arange(first, phase.knots)
-    terms, constraints = (tuple(_at_rows(part, at) for part in kind) for kind in (phase.terms, phase.constraints))
-    parameters = {key: _taken(value, at) for key, value in phase.parameters.items()}
+    terms, constraints = (tuple(_part_at(part, at) for part in kind) for kind in (phase.terms, phase.constraints))
+    parameters = {key: _rows_at(value, at) for key, value in phase.parameters.items()}
     return replace(phase, dt=dt, terms=terms, parameters=parameters, constraints=constraints)
 
 
-def _at_rows(part: Any, at: Array) -> Any:
-    """A cost term or constraint with the rows of some knots."""
+def _part_at(part: Any, at: Array) -> Any:
+    """Cost term or constraint restricted to the rows of some knots."""
     keys = ("weight",) if isinstance(part, CostTerm) else ("lower", "upper")
-    own = {key: _taken(getattr(part, key), at) for key in keys}
-    return replace(part, parameters={k: _taken(v, at) for k, v in part.parameters.items()}, **own)
+    own = {key: _rows_at(getattr(part, key), at) for key in keys}
+    return replace(part, parameters={k: _rows_at(v, at) for k, v in part.parameters.items()}, **own)
 
 
-def _taken(value: Any, at: Array) -> Any:
+def _rows_at(value: Any, at: Array) -> Any:
     return value[at] if np.ndim(value) == 2 else value
 
 
 def with_values(ocp: OCP, name: str, values: Mapping[str, Array]) -> OCP:
-    """The problem with other values in each cost term and constraint of a name, see :meth:`~trajopt.problem.ocp.OCP.updated`.
+    """Problem with new values in each cost term and constraint with this name, see :meth:`~trajopt.problem.ocp.OCP.updated`.
 
-    Each value is one row (n,) for all knots, or rows (N, n) or (N + 1, n), of which terminal parts take the last one.
-    Raises ValueError if nothing has this name, or such a value, or one of another shape.
+    Each value is one row (n,) for all knots, or rows (N, n) or (N + 1, n); terminal terms and constraints use the last row.
+    Raises ValueError for an unknown name or value, or a wrong shape.
     """
-    ocp.parts_named(name)  # raises where there are none
+    ocp.parts_named(name)  # raises for an unknown name
     for key, value in values.items():
         if value.ndim > 2 or (value.ndim == 2 and len(value) not in (ocp.horizon, ocp.horizon + 1)):
             rows = f"(n,), (N = {ocp.horizon}, n) or (N + 1, n)"

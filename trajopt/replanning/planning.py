@@ -1,15 +1,16 @@
-"""Plans that are made in turn while one of them is followed.
+"""Periodic replanning while the current plan is executed.
 
-At each replanning period a solve is started, if the planner is free,
+At each replanning period, if the planner is idle, a solve starts with
 
-    from    the state predicted to the time at which its plan shall hold, ``lead`` seconds later (after a solve that took longer:
-            as long as that one), under the plan in force
-    of      the horizon's problem at that time, with objects where they are predicted to be at each knot
-    with    the last plan, shifted, as its guess
+    initial state   predicted under the current plan to the start of the new plan, ``lead`` seconds later (or the duration of the
+    last
+                    solve, if that was longer)
+    problem         of the horizon at that start, with the predicted positions of objects at each knot
+    guess           the last plan, shifted in time
 
-and its plan is followed from that time on, or from when it is known.  Where the lead is longer than a period, several plans wait
-for their time; a new one replaces those that would begin no earlier.  A solve that fails or is late changes nothing: the last plan
-is tracked on.
+The new plan is executed from its start on, or as soon as it is available. With a lead longer than a period, several plans are
+pending; a new plan replaces those that do not begin earlier. After a failed solve, the last plan stays current; late plans may be
+dropped.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from trajopt.results.solution import Solution
 
 
 class Planner(Protocol):
-    """Solver interface of a replanning loop; both steps belong to one solve and are called alternately."""
+    """Solver interface of a replanning loop; ``prepare`` and ``respond`` alternate, one pair for each solve."""
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """Make ready for the problem, whose x0 is a prediction."""
+        """Prepare the solve of a problem whose x0 is a prediction."""
         ...
 
     def respond(self, x0: Array) -> Solution:
-        """The solution from the state x0 (nx,)."""
+        """Return the solution from the state x0 (nx,)."""
         ...
 
 
 class _Job(NamedTuple):
-    """What the planner is at. tick: when it was started. valid: from when its plan shall hold [s]. problem: of which it is one."""
+    """Running solve. tick: its start. valid: start of its plan [s]. problem: the problem that it solves."""
 
     tick: int
     valid: float
@@ -53,10 +54,10 @@ class _Job(NamedTuple):
 
 
 class Planning:
-    """The plan in force, and what makes the next one.
+    """Current and pending plans, and the solves that replace them.
 
-    first: the plan to begin with. objects: what moves in the world. account: where events and solves are noted.
-    Raises ValueError for a horizon that has no problem where the first plan starts.
+    first: initial plan. objects: moving objects of the world. account: receives events and solves.
+    Raises ValueError for a horizon without a problem at the start of the first plan.
     """
 
     def __init__(
@@ -71,55 +72,57 @@ class Planning:
     ) -> None:
         problem = horizon(first.start)
         if problem is None:
-            raise ValueError("the horizon has no problem at the start of the first plan; start it there")
+            raise ValueError(
+                "the horizon has no problem at the start of the first plan; start the plan within the horizon"
+            )
         self._horizon, self._planner, self._worker, self._timing = horizon, planner, worker, timing
         self._objects, self._account = objects, account
         self.model, self.manifold = Model(problem), problem.manifold
         self._plans = [replace(first, problem=first.problem or problem)]
-        """The plan in force, and those that wait for their time, by their starts."""
-        self._due: float | None = 0.0  # when the next solve starts, None where the horizon has ended
+        """Current plan and pending plans, sorted by start."""
+        self._due: float | None = 0.0  # start of the next solve, None after the end of the horizon
         self._lead = timing.lead
         self._job: _Job | None = None
         self._prepared_for: float | None = None
 
     @property
     def plan(self) -> Plan:
-        """The plan in force."""
+        """Current plan."""
         return self._plans[0]
 
     def reference(self, t: float) -> Array:
-        """The state (nx,) where the plan that holds at t [s] is then."""
+        """Reference state (nx,) at t [s] of the plan that is valid then."""
         return self._plan_at(t).reference(t, self.manifold)
 
     def control(self, t: float, x: Array) -> Array:
-        """The control (nu,) of the plan that holds at t [s], within the bounds of the problem that it solves."""
+        """Control (nu,) at t [s] of the plan that is valid then, clipped to the bounds of its problem."""
         plan = self._plan_at(t)
         u, bounds = plan.control(t, x, self.manifold), plan.bounds(t)
         return u if bounds is None else np.clip(u, *bounds)
 
     def tick(self, k: int, t: float, x: Array) -> None:
-        """Take what the planner has found, and set it to work where it is time, from the state x (nx,) at tick k."""
+        """Collect a finished plan, and start the next solve if it is due, from the state x (nx,) at tick k."""
         if isinstance(self._horizon, Following):
             self._horizon.observe(t, x)
-        self._take(k, t)
+        self._collect(k, t)
         if self._due is not None and t >= self._due - SAME_TIME:
             self._due += self._timing.period
             if self._worker.idle(k):
-                self._start(k, t, x)
-                self._take(k, t)
+                self._start_solve(k, t, x)
+                self._collect(k, t)
             else:
                 self._account.event(t, EventKind.SKIPPED, "the planner is still running")
         self._plans = self._plans[self._plans.index(self._plan_at(t)) :]
 
     def _plan_at(self, t: float) -> Plan:
-        """The plan that holds at t [s], as far as plans are known."""
+        """Plan that is valid at t [s], among the plans known now."""
         return next((plan for plan in reversed(self._plans) if plan.start <= t + SAME_TIME), self.plan)
 
-    def _follow(self, new: Plan) -> None:
-        """From its start on; plans that begin no earlier were made from older states."""
+    def _add_plan(self, new: Plan) -> None:
+        """Add a plan; drops plans that do not begin earlier, because they are based on older states."""
         self._plans = [*(plan for plan in self._plans if plan.start < new.start - SAME_TIME), new]
 
-    def _start(self, k: int, t: float, x: Array) -> None:
+    def _start_solve(self, k: int, t: float, x: Array) -> None:
         ready = self._prepared_for is not None and t - SAME_TIME <= self._prepared_for < t + self._lead + SAME_TIME
         valid = self._prepared_for if ready and self._prepared_for is not None else t + self._lead
         problem = self._horizon(valid)
@@ -128,10 +131,10 @@ class Planning:
             self._account.event(t, EventKind.HORIZON_ENDED, "no time left to plan; tracking the last plan")
             return
         self.model.problem = problem
-        x0, last = self._ahead(x, t, valid), self._plan_at(valid)
+        x0, last = self._predict(x, t, valid), self._plan_at(valid)
         x0 = self.manifold.without_jumps(last.reference(valid, self.manifold), x0[None])[
             0
-        ]  # measured angles may be wrapped
+        ]  # undo wrapping of measured angles
         known = [item.prediction() for item in self._objects]
         self._prepared_for, self._job = None, _Job(k, valid, problem)
 
@@ -144,14 +147,14 @@ class Planning:
             after = valid + self._timing.period
             following = self._horizon(after) if self._timing.prepare_ahead else None
             if following is not None:
-                found = solution is not None and fault_of(solution) is None
-                self._prepare(following, after, Plan.of(solution, valid) if found and solution else last, known)
+                usable = solution is not None and fault_of(solution) is None
+                self._prepare(following, after, Plan.of(solution, valid) if usable and solution else last, known)
                 self._prepared_for = after
 
         self._worker.start(respond, prepare, k)
 
-    def _ahead(self, x: Array, t: float, until: float) -> Array:
-        """The state at ``until`` under the plans that hold until then."""
+    def _predict(self, x: Array, t: float, until: float) -> Array:
+        """State predicted from x at t to ``until`` under the plans."""
         while until - t > SAME_TIME:
             h = min(self._timing.tick, until - t)
             x = self.model.step(x, self.control(t, x), t, h)
@@ -164,13 +167,13 @@ class Planning:
         warm = warm_start(last, problem, start)
         self._planner.prepare(replace(problem, x0=warm.guess.xs[0]), warm)
 
-    def _take(self, k: int, t: float) -> None:
-        """The planner's answer, if it is known."""
+    def _collect(self, k: int, t: float) -> None:
+        """Collect the answer of the planner, if there is one, and record the solve."""
         answer = self._worker.poll(k)
         if answer is None or self._job is None:
             return
         job, self._job = self._job, None
-        fault, timing = _fault(answer), self._timing
+        fault, timing = _answer_fault(answer), self._timing
         solution = answer.value if fault is None else None
         if fault is not None:
             self._account.event(t, EventKind.FAILED_SOLVE, f"{fault}; tracking the last plan")
@@ -180,12 +183,12 @@ class Planning:
         if late:
             self._account.event(t, EventKind.LATE_PLAN, f"a plan took {took:.4g} s")
         if solution is not None and not (late and timing.drop_late):
-            self._follow(Plan.of(solution, job.valid, job.problem))
+            self._add_plan(Plan.of(solution, job.valid, job.problem))
         numbers = (0, False, np.nan) if solution is None else (solution.iterations, True, solution.cost)
         self._account.solves.append(Solve(job.tick * timing.tick, job.valid, t, answer.seconds, *numbers))
 
 
-def _fault(answer: Answer) -> str | None:
+def _answer_fault(answer: Answer) -> str | None:
     if answer.error is not None:
         return f"{type(answer.error).__name__}: {answer.error}"
     return fault_of(answer.value)

@@ -1,6 +1,6 @@
-"""The account of a replanning run: what happened at each tick and in each solve, its events and its statistics; and its file.
+"""Log of a replanning run: ticks, solves, events, statistics, and their files.
 
-A folder holds ``run.npz``, the arrays, and ``run.json``, the events, the settings and the statistics.
+A folder contains ``run.npz`` with the arrays, and ``run.json`` with events, settings and statistics.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class EventKind(StrEnum):
 
 
 class Event(NamedTuple):
-    """time [s], kind, and a sentence."""
+    """Event of a run: time [s], kind, and message."""
 
     time: float
     kind: EventKind
@@ -52,9 +52,9 @@ class Event(NamedTuple):
 
 
 class Solve(NamedTuple):
-    """start: when its state was measured; valid: from when its plan is meant to hold; known: when it was there, all [s].
+    """Record of a solve. start: time of its state; valid: intended start of its plan; known: time when the plan was available [s].
 
-    seconds: of the response. iterations; success: whether the plan was fit to be followed. cost.
+    seconds: duration of the response. success: True if the plan could be executed.
     """
 
     start: float
@@ -67,7 +67,7 @@ class Solve(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """What holds at a tick: see :class:`RunLog`. objects: where they are, in their order."""
+    """Values at a tick, see :class:`RunLog`. objects: true positions, in the order of the objects."""
 
     time: float
     x: Array
@@ -80,11 +80,12 @@ class Tick(NamedTuple):
 
 @dataclass(eq=False)
 class RunLog:
-    """times (M,) [s] of the ticks; xs (M, nx) true states, estimates (M, nx), references (M, nx) of the plan in force, us (M, nu).
+    """Log of a run with M ticks.
 
-    objects: by name, true positions (M, n). lags (M,): by how much each tick came too late [s]. spells: see
-    :class:`~trajopt.replanning.workers.Spell`. meta: JSON-like. clearances: by name of an object, the distance (M,) [m] of what
-    keeps clear of it. manifold: of the states, for differences of these.
+    times (M,) [s]; xs (M, nx) true states; estimates (M, nx); references (M, nx) of the current plan; us (M, nu).
+    objects: true positions (M, n) by name. lags (M,): delay of each tick [s]. spells: see
+    :class:`~trajopt.replanning.workers.Spell`. meta: JSON-like. clearances: distance (M,) [m] from an object, by its name.
+    manifold: of the states.
     """
 
     tick: float
@@ -109,9 +110,9 @@ class RunLog:
     def statistics(
         self, manifold: Manifold | None = None, distances: Mapping[str, Array] | None = None
     ) -> dict[str, Any]:
-        """Numbers about the run; distances: name -> (M,), whose minimum and last value are reported.
+        """Statistics of the run. distances: arrays (M,) by name, reported by minimum, last value, median and rms.
 
-        manifold: of the states, by default the log's own, or a vector space in a log that does not know it.
+        manifold: of the states, default that of the log, or a vector space if the log has none.
         """
         manifold = manifold or self.manifold or Manifold.vector(self.xs.shape[1])
         planning = statistics_of(self.solves, self.spells, self.events)
@@ -125,15 +126,15 @@ class RunLog:
             "lag of ticks [ms]": _percentiles(self.lags * 1e3),
             "events": planning["events"],
         }
-        told = {f"clearance from the {name} [m]": values for name, values in self.clearances.items()}
-        for name, values in (told | dict(distances or {})).items():
+        clearances = {f"clearance from the {name} [m]": values for name, values in self.clearances.items()}
+        for name, values in (clearances | dict(distances or {})).items():
             numbers[name] = {"least": float(values.min()), "last": float(values[-1])}
         for name, values in (distances or {}).items():
             numbers[name] |= {"median": float(np.median(values)), "rms": float(np.sqrt(np.mean(values**2)))}
         return numbers
 
     def save(self, folder: str | os.PathLike[str], statistics: Mapping[str, Any] | None = None) -> list[Path]:
-        """Write the two files to a folder, made where there is none. Raises OSError where they cannot be written."""
+        """Write the two files to a folder, which is created if needed; returns their paths. Raises OSError."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {key: getattr(self, key) for key in _ARRAYS}
@@ -153,7 +154,7 @@ class RunLog:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> RunLog:
-        """Read what :meth:`save` has written. Raises OSError, and ValueError for files of another kind or damaged ones."""
+        """Read a log written by :meth:`save`. Raises OSError, and ValueError for other or damaged files."""
         folder = Path(folder)
         try:
             account = parse_json((folder / ACCOUNT_FILE).read_text(encoding="utf-8"))
@@ -170,7 +171,7 @@ class RunLog:
     def _assemble(cls, account: Mapping[str, Any], arrays: Mapping[str, Array]) -> RunLog:
         _check_shapes(arrays)
         if not isinstance(account["meta"], dict) or not 0.0 < float(account["tick"]) < np.inf:
-            raise ValueError("its meta are no table, or its tick is no duration")
+            raise ValueError("its meta is not a table, or its tick is not a duration")
         solves = [Solve(a, b, c, d, int(e), bool(f), g) for a, b, c, d, e, f, g in arrays["solves"].tolist()]
         spells = [Spell(*(int(v) for v in row[:3]), *row[3:]) for row in arrays["spells"].tolist()]
         objects, clearances = (
@@ -192,7 +193,7 @@ class RunLog:
 
 
 def _check_shapes(arrays: Mapping[str, Array]) -> None:
-    """Raise ValueError for arrays of a run that are no numbers, or of different numbers of ticks."""
+    """Check that the arrays of a run are numeric and have the same number of ticks. Raises ValueError."""
     ticks = arrays["times"].shape
     for name, values in arrays.items():
         axes = {"times": 1, "lags": 1, "xs": 2, "estimates": 2, "references": 2, "us": 2}.get(name)
@@ -208,7 +209,7 @@ def _check_shapes(arrays: Mapping[str, Array]) -> None:
 
 
 class Account:
-    """Record of a run in progress. recent: number of latest ticks, solves and events to keep; default all."""
+    """Record of a running run. recent: number of latest ticks, solves and events to store, default all."""
 
     def __init__(self, recent: int | None = None) -> None:
         self.ticks: deque[Tick] = deque(maxlen=recent)
@@ -216,11 +217,11 @@ class Account:
         self.events: deque[Event] = deque(maxlen=recent)
 
     def event(self, t: float, kind: EventKind, message: str) -> None:
-        """Note what happened at t [s]."""
+        """Record an event at t [s]."""
         self.events.append(Event(t, kind, message))
 
     def log(self, tick: float, names: Sequence[str], spells: Sequence[Spell], manifold: Manifold) -> RunLog:
-        """The run; names: of the objects. Raises ValueError for one without ticks."""
+        """Log of the run so far. names: names of the objects. Raises ValueError for a run without ticks."""
         if not self.ticks:
             raise ValueError("the run has no ticks; give a duration of at least one tick")
         *columns, objects = zip(*self.ticks, strict=True)

@@ -1,24 +1,23 @@
-"""A plan as a robot's controller needs it: what to do at any time, at the controller's rate.
+"""Setpoints of a plan for a robot's controller, at any time and rate.
 
-At time t, between the knots k and k + 1 of a plan,
+At time t, between the knots k and k + 1 of a plan, a setpoint contains
 
-    x, xdot   the state on the geodesic between the knots, and its rate there
-    u, K      feed-forward and gains of knot k, held: the controller applies  u + K (y (-) x)  in the state y that it measures
-    forces    of the contacts at (x, u), in world axes; of contacts of long steps the mean ones of the step, from knot k on
-    feet      where frames are in the world, and how fast they move
+    x, xdot   the state on the geodesic between the knots, and its rate
+    u, K      feed-forward and gains of knot k; the controller applies  u + K (y (-) x)  in its measured state y
+    forces    contact forces at (x, u), in world axes; for contacts of long steps the mean forces of the step from knot k on
+    feet      positions and velocities of frames in the world
 
-A plan whose states tell how long its phases last (`problem.time = "free"`, arms in scenes) is told in the seconds that these take.
-Where controls are accelerations a of the joints, these are constant between knots, as where the motion is checked for collisions,
+If the states of a plan contain phase durations (`problem.time = "free"`, arms in scenes), times follow from these durations.
+If the controls are accelerations a of the joints, these are constant between knots, as in the collision checks,
 
     q = q_k + s v_k + s^2 a / 2,     v = v_k + s a,     s = t - t_k
 
-(what a time step of another kind adds to them grows in proportion to s), u is what inverse dynamics asks for at (q, v, a), and
-K its gains,
+plus a correction proportional to s for other kinds of time steps. u then is the inverse dynamics at (q, v, a), with gains
 
     u = tau(q, v, a),     K = (d tau/dq, d tau/dv, 0) + M K_a
 
-so that controllers of any kind are served: joint servos by positions, velocities and torques, whole-body controllers by forces and
-feet besides.  `setpoints` streams a solution or a plan; in a replanning loop ask `setpoint` for the plan in force at each tick.
+Joint servos use positions, velocities and torques; whole-body controllers also use forces and feet. `setpoints` streams a solution
+or a plan. In a replanning loop, call `setpoint` with the current plan at each tick.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ from trajopt.replanning.timing import SAME_TIME
 from trajopt.results.solution import Solution
 
 FORCE, WRENCH = 3, 6
-"""Rows of a contact at a point, and of one of a surface."""
+"""Number of force components of a point contact, and of a surface contact."""
 
 
 class Setpoint(NamedTuple):
     """Setpoint of a controller at one time.
 
-    t [s]; x (nx,), at whose end durations stand where phases last as long as is best; rate (ndx,): its derivative, joint velocities
-    and accelerations; u (nu,) feed-forward, never accelerations of a robot's joints but their forces; K (nu, ndx) gains; forces
-    by contact: (3,) [N], or (6,) with the moment [N m], in world axes, zero where it does not touch; feet, foot_velocities by
-    frame: (3,) [m], [m/s] in the world; last: whether the plan ends here.
+    t [s]; x (nx,), followed by phase durations if these are free; rate (ndx,): its derivative, joint velocities and accelerations;
+    u (nu,) feed-forward, with joint forces in place of joint accelerations; K (nu, ndx) gains; forces by contact: (3,) [N], or (6,)
+    with the moment [N m], in world axes, zero without contact; feet, foot_velocities by frame: (3,) [m], [m/s] in the world; last:
+    True at the end of the plan.
     """
 
     t: float
@@ -63,7 +62,7 @@ class Setpoint(NamedTuple):
     last: bool
 
     def control(self, y: Array, manifold: Any) -> Array:
-        """u (nu,) in the measured state y (nx,): feed-forward and feedback. y may end before what no robot measures, durations."""
+        """Control (nu,), feed-forward and feedback, in the measured state y (nx,), which may omit phase durations at its end."""
         whole = np.append(y, self.x[len(y) :])
         return self.u + self.K @ np.asarray(manifold.difference(self.x[:, None], whole[:, None]))[:, 0]
 
@@ -71,9 +70,9 @@ class Setpoint(NamedTuple):
 def setpoints(
     ocp: OCP, plan: Solution | Plan, rate: float, feet: Sequence[str] = (), *, start: float = 0.0
 ) -> Iterator[Setpoint]:
-    """The setpoints of a solution, which begins at ``start`` [s], or of a plan, every 1/rate seconds, and at its end.
+    """Stream the setpoints of a solution that begins at ``start`` [s], or of a plan, every 1/rate seconds and at its end.
 
-    ocp: that was solved. rate [Hz]: of the controller. feet: frames to be followed. Raises ValueError for a rate that is not
+    ocp: the solved problem. rate [Hz]: of the controller. feet: frames to report. Raises ValueError for a rate that is not
     positive, UnknownName for a foot that the robot does not have.
 
     >>> import trajopt as to
@@ -91,21 +90,21 @@ def setpoints(
     times = plan.start + np.arange(count + 1) / rate
     if times[-1] < plan.end - SAME_TIME:
         times = np.append(times, plan.end)
-    return _told(ocp, plan, times, feet)
+    return _setpoint_stream(ocp, plan, times, feet)
 
 
 def setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str] = ()) -> Setpoint:
-    """Setpoint of a plan at time t [s]; after its end, the last state. ocp: whose solution it is."""
-    return next(_told(ocp, in_seconds(ocp, plan), np.array([t]), feet))
+    """Setpoint of a plan at time t [s]; after its end, the last state. ocp: the problem that the plan solves."""
+    return next(_setpoint_stream(ocp, in_seconds(ocp, plan), np.array([t]), feet))
 
 
 def in_seconds(ocp: OCP, plan: Plan) -> Plan:
-    """The plan with the times at which its states are reached, which durations in them may tell (`OCP.times_of`)."""
+    """Plan with times computed from the phase durations in its states (`OCP.times_of`), if these are free."""
     return replace(plan, times=ocp.times_of(plan.xs)) if ocp.in_scaled_time else plan
 
 
-def _told(ocp: OCP, plan: Plan, times: Array, feet: Sequence[str]) -> Iterator[Setpoint]:
-    """The setpoints at times (M,) [s], whose states, forces and feet are found at once: a stream waits for none of them."""
+def _setpoint_stream(ocp: OCP, plan: Plan, times: Array, feet: Sequence[str]) -> Iterator[Setpoint]:
+    """Iterate over the setpoints at times (M,) [s]; states, forces and feet are computed in one batch before the first one."""
     ks, manifold = plan.knots(times), ocp.manifold
     xs = _references(plan, ks, times, manifold)
     rates = {k: _rate(plan, k, manifold) for k in set(ks.tolist())}
@@ -121,26 +120,26 @@ def _told(ocp: OCP, plan: Plan, times: Array, feet: Sequence[str]) -> Iterator[S
             rate = np.r_[xs[i, n : 2 * n], u[:n], rate[2 * n :]]
             u, K = _driving_forces(ocp.model, xs[i], u, K)
         rate = np.zeros(manifold.ndx) if t > plan.end + SAME_TIME else rate
-        pushes, places, speeds = ({name: rows[i] for name, rows in found.items()} for found in (forces, at, moving))
+        pushes, places, speeds = ({name: rows[i] for name, rows in result.items()} for result in (forces, at, moving))
         return Setpoint(t, xs[i], rate, u, K, pushes, places, speeds, t >= plan.end - SAME_TIME)
 
     return (setpoint(i, t, k) for i, (t, k) in enumerate(zip(times.tolist(), ks.tolist(), strict=True)))
 
 
 def _references(plan: Plan, ks: Array, times: Array, manifold: Any) -> Array:
-    """The states (M, nx) at times behind knots ks, on geodesics to the next ones, and the last one behind the end."""
+    """States (M, nx) at times after knots ks, on geodesics to the next knots; after the end, the last state."""
     dt = plan.times[ks + 1] - plan.times[ks]
     share = np.where(dt > 0.0, (times - plan.start - plan.times[ks]) / np.where(dt > 0.0, dt, 1.0), 1.0)
     one, other = plan.xs[ks].T, plan.xs[ks + 1].T
     moved = manifold.integrate(one, np.clip(share, 0.0, 1.0) * np.asarray(manifold.difference(one, other)))
-    found = np.ascontiguousarray(np.asarray(moved).T)
-    if not plan.times[-1] > plan.times[-2]:  # no knot whose control is held leads to the last state
-        found[times >= plan.end - SAME_TIME] = plan.xs[-1]
-    return found
+    result = np.ascontiguousarray(np.asarray(moved).T)
+    if not plan.times[-1] > plan.times[-2]:  # the plan ends with a jump, so no interval ends at the last state
+        result[times >= plan.end - SAME_TIME] = plan.xs[-1]
+    return result
 
 
 def _accelerates(ocp: OCP, k: int) -> bool:
-    """True if the controls behind knot k begin with the accelerations of the robot's joints, as their names tell."""
+    """True if, by their names, the first controls at knot k are accelerations of the robot's joints."""
     if ocp.model is None:
         return False
     (phase,) = (p for p, knots in zip(ocp.phases, ocp.phase_slices, strict=True) if knots.start <= k < knots.stop)
@@ -149,7 +148,7 @@ def _accelerates(ocp: OCP, k: int) -> bool:
 
 
 def _accelerated(model: Model, plan: Plan, k: int, times: Array, xs: Array) -> Array:
-    """States xs (M, nx) behind knot k whose first numbers (q, v) move with the constant accelerations us[k, :n]."""
+    """States xs (M, nx) after knot k with (q, v) replaced by the motion with constant accelerations us[k, :n]."""
     n, h = model.nv, plan.times[k + 1] - plan.times[k]
     q, v, a = plan.xs[k, :n], plan.xs[k, n : 2 * n], plan.us[k, :n]
 
@@ -163,7 +162,7 @@ def _accelerated(model: Model, plan: Plan, k: int, times: Array, xs: Array) -> A
 
 
 def _driving_forces(model: Model, x: Array, u: Array, K: Array) -> tuple[Array, Array]:
-    """u, whose first numbers are accelerations of the joints in a state x that begins with (q, v), and K, with forces for these."""
+    """Convert u and K from joint accelerations to joint forces, in a state x that begins with (q, v)."""
     n = model.nv
     q, v, a = x[:n], x[n : 2 * n], u[:n]
     (by_q, by_v, M), gains = inverse_dynamics_derivatives(model, q, v, a), K.copy()
@@ -173,7 +172,7 @@ def _driving_forces(model: Model, x: Array, u: Array, K: Array) -> tuple[Array, 
 
 
 def _rate(plan: Plan, k: int, manifold: Any) -> Array:
-    """The rate (ndx,) along the geodesic from knot k on; that of the knot before where the state jumps."""
+    """Rate (ndx,) along the geodesic from knot k; at a jump of the state, that of the previous knot."""
     dt = plan.times[k + 1] - plan.times[k]
     if dt <= SAME_TIME:
         return _rate(plan, k - 1, manifold) if k else np.zeros(manifold.ndx)
@@ -181,7 +180,7 @@ def _rate(plan: Plan, k: int, manifold: Any) -> Array:
 
 
 def _forces(ocp: OCP, plan: Plan, ks: Array, xs: Array) -> dict[str, Array]:
-    """What contacts exert at states xs (M, nx) behind knots ks (M,), rows by name; zero where a phase does not have them."""
+    """Contact forces at states xs (M, nx) after knots ks (M,), rows by name; zero in phases without the contact."""
     forces: dict[str, Array] = {}
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         sampling = phase.dynamics.sampling
@@ -192,26 +191,26 @@ def _forces(ocp: OCP, plan: Plan, ks: Array, xs: Array) -> dict[str, Array]:
         if here.size or system not in _SIZES:
             at = ks[here] if here.size else np.array([knots.start])
             values = _at(phase, at - knots.start)
-            found = _outputs(ocp, plan, system, values, at, xs[here] if here.size else plan.xs[at])
-            _SIZES[system] = {name: len(rows) for name, rows in found.items()}
+            result = _outputs(ocp, plan, system, values, at, xs[here] if here.size else plan.xs[at])
+            _SIZES[system] = {name: len(rows) for name, rows in result.items()}
         for name, size in _SIZES[system].items():
             forces.setdefault(name, np.zeros((len(ks), size)))
             if here.size:
-                forces[name][here] = found[name].T
+                forces[name][here] = result[name].T
     return forces
 
 
 _SIZES: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
-"""Rows of the forces of systems by their names."""
+"""Number of force components by system and contact name."""
 
 
 def _at(phase: Phase, rows: Array) -> dict[str, Array]:
-    """The parameters of a phase at some of its knots."""
+    """Parameters of a phase at some of its knots."""
     return {key: value[rows] if value.ndim == 2 else value for key, value in phase.parameters.items()}
 
 
 def _outputs(ocp: OCP, plan: Plan, system: Any, p: dict[str, Array], ks: Array, xs: Array) -> dict[str, Array]:
-    """The forces (3 or 6, M) of a system at states xs (M, nx) behind knots ks; those of whole steps are their knots'."""
+    """Contact forces (3 or 6, M) of a system at states xs (M, nx) after knots ks; forces of whole steps are those of the knots."""
     if isinstance(system, NeedsScheme):
         xs, p = plan.xs[ks], {**p, IMPLICIT_STEP: ocp.dt[ks][:, None]}
     outputs = system.outputs(*Batch.of(system, xs, plan.us[ks, : system.nu], ocp.t[ks], p))
@@ -219,7 +218,7 @@ def _outputs(ocp: OCP, plan: Plan, system: Any, p: dict[str, Array], ks: Array, 
 
 
 def _feet(model: Model | None, feet: Sequence[str], xs: Array) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Positions and velocities (M, 3) of frames in the world."""
+    """Positions and velocities (M, 3) of frames in the world, by frame."""
     if not feet:
         return {}, {}
     if model is None:

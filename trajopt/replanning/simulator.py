@@ -1,4 +1,4 @@
-"""Motions of a discrete map, outside of any solve: of plants, and of the model between measurements and plans."""
+"""Simulation of a discrete map outside of a solve, for plants and for predictions of the planning model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Parameters = Mapping[str, Array]
 
 
 class _Ready(NamedTuple):
-    """The evaluator of a problem of some steps, and the parameters of its dynamics."""
+    """Cached problem of a number of steps, its evaluator, and the parameters of its dynamics."""
 
     ocp: OCP
     evaluator: Evaluator
@@ -28,28 +28,28 @@ class _Ready(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _shared(dynamics: DiscreteMap) -> dict[tuple[int, float], _Ready]:
-    """What is ready for a map, by the number of steps and their length: to make one takes much longer than to use it."""
+    """Cache of evaluators of a map by number and length of steps, because creation takes much longer than use."""
     return {}
 
 
 class Simulator:
-    """Motions of a discrete map that does not depend on time, by the engine of its backend. parameters: of the map, each (n,).
+    """Simulator of a time-invariant discrete map, on the engine of its backend. parameters: of the map, each (n,).
 
-    A whole stage of a solver serves, so that compiled dynamics are called once for several steps.
+    It uses solver stages, so that compiled dynamics are called once for several steps.
     """
 
     def __init__(self, dynamics: DiscreteMap, parameters: Parameters | None = None) -> None:
         self.dynamics, self._parameters, self._ready = dynamics, parameters or {}, _shared(dynamics)  # type: ignore[arg-type]
 
     def advance(self, x: Array, us: Array, h: float, parameters: Parameters | None = None) -> Array:
-        """The state (nx,) after one step of length h [s] under each of the controls us (n, nu).
+        """State (nx,) after n steps of length h [s] from x under the controls us (n, nu).
 
-        parameters: of the map now, default those that it was made with.
+        parameters: of the map, default those of the constructor.
         """
         n, m, ndx = len(us), self.dynamics.nu, self.dynamics.manifold.ndx
         evaluator = self._evaluator(x, n, h, self._parameters if parameters is None else parameters)
         still = Direction(np.zeros((n + 1, ndx)), np.zeros((n, m)), np.zeros((n, m, ndx)), np.zeros((n, ndx)))
-        with np.errstate(all="ignore"):  # what is not finite is found by the caller
+        with np.errstate(all="ignore"):  # the caller checks for finite values
             motion = evaluator.rollout(np.tile(x, (n + 1, 1)), us, still, np.zeros(1), Shooting())
         return motion.xs[0, -1]
 
@@ -60,25 +60,25 @@ class Simulator:
         if known is None:
             nothing = [control_cost(self.dynamics.nu, weight=0.0)]
             ocp = OCP.single_phase(self.dynamics, x, n, h, nothing, parameters=parameters)
-        else:  # what has the same structure is found again at once
+        else:  # the workspace of the same structure is cached
             ocp = replace(known.ocp, phases=(replace(known.ocp.phases[0], parameters=parameters),))
         self._ready[n, h] = _Ready(ocp, numerics_for(ocp).evaluator, parameters)
         return self._ready[n, h].evaluator
 
 
 _DIGITS = 9
-"""Time steps [s] are rounded to so many digits: sums of ticks that differ by rounding are one."""
+"""Number of digits to which time steps [s] are rounded, so that rounding errors of tick sums do not create new evaluators."""
 
 
 class Model:
-    """The model that plans are made with: that of the first phase of the newest problem."""
+    """Planning model: the dynamics of the first phase of the newest problem."""
 
     def __init__(self, problem: OCP) -> None:
         self.problem = problem
         self._simulator = Simulator(problem.phases[0].dynamics)
 
     def step(self, x: Array, u: Array, t: float, dt: float) -> Array:
-        """The state (nx,) dt [s] after x, under the control u (nu,)."""
+        """State (nx,) dt [s] after x under the control u (nu,)."""
         phase = self.problem.phases[0]
         if self._simulator.dynamics is not phase.dynamics:
             self._simulator = Simulator(phase.dynamics)

@@ -1,4 +1,4 @@
-"""When what happens in a replanning run; times are in seconds."""
+"""Periods and deadlines of a replanning run, in seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 SAME_TIME = 1e-9
-"""Times closer than this are one, and so are sums of steps that differ by rounding."""
+"""Tolerance for equal times [s], which absorbs rounding errors of step sums."""
 
 
 def steps_of(duration: float, step: float) -> int:
@@ -16,11 +16,12 @@ def steps_of(duration: float, step: float) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """All in seconds. tick: period of the control. period: between the starts of solves. lead: from a start until its plan holds.
+    """Timing of a replanning run, in seconds.
 
-    deadline: of a solve, from its start; default the lead, or the period where there is none. drop_late: a plan that misses it is
-    not followed; else it is, from when it is known. prepare_ahead: the next solve is prepared before its measurement.
-    Raises ValueError for numbers that are not positive.
+    tick: control period. period: time between the starts of solves. lead: time from the start of a solve to the start of its plan.
+    deadline: of a solve, from its start; default the lead, or the period if the lead is 0. drop_late: drop plans that miss the
+    deadline; otherwise they are executed as soon as they are available. prepare_ahead: prepare the next solve before its
+    measurement. Raises ValueError for values that are not positive.
     """
 
     tick: float = 0.001
@@ -43,5 +44,5 @@ class Timing:
 
     @property
     def limit(self) -> float:
-        """The deadline, with its default."""
+        """Deadline of a solve, with its default [s]."""
         return self.deadline or self.lead or self.period

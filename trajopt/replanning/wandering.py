@@ -1,7 +1,7 @@
-"""A point that wanders: from one random place of a box to the next, on straight lines, at rest at each.
+"""Random motion of a point: on straight lines between random positions in a box, at rest at each position.
 
-On a line of length d it has gone the share 3 s^2 - 2 s^3 at the share s = t / T of its time T = 3 d / (2 v), so that its speed
-never exceeds v.
+On a line of length d with duration T = 3 d / (2 v), the traveled fraction is 3 s^2 - 2 s^3 with s = t / T, so the speed never
+exceeds v.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dynamics_backends.protocol import Array
 
 
 class Wandering:
-    """center (n,) and half sizes (n,) of the box [m], speed v [m/s]; the places are those of the seed.
+    """Random motion in a box with center (n,) and half sizes (n,) [m], at a maximum speed [m/s]; seed: of the positions.
 
     Raises ValueError for a box without extent or a speed that is not positive.
     """
@@ -25,7 +25,7 @@ class Wandering:
         self._places, self._times = [self._place()], [0.0]
 
     def __call__(self, t: float) -> Array:
-        """The position (n,) at t >= 0 [s]."""
+        """Position (n,) at t >= 0 [s]."""
         while self._times[-1] <= t:
             place = self._place()
             self._times.append(self._times[-1] + 1.5 * float(np.linalg.norm(place - self._places[-1])) / self._speed)

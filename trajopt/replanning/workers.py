@@ -1,13 +1,13 @@
-"""Who runs a planner, and when its answers become known: time is counted in ticks of the plant's control.
+"""Workers that run a planner, and clocks; time is counted in control ticks.
 
-| worker | runs a job | its answer is known |
+| worker | runs a job | answer available |
 |---|---|---|
-| SimulatedWorker | at once | after the time charged for it: deterministic |
-| ThreadWorker | in a thread of its own | when it is done |
-| ImmediateWorker | at once | at once, unless that took longer than a deadline |
-| ScriptedWorker | at once | at the tick at which it was known in an earlier run: a replay |
+| SimulatedWorker | immediately | after the charged time: deterministic |
+| ThreadWorker | in a separate thread | when the response is done |
+| ImmediateWorker | immediately | immediately, unless the response took longer than a deadline |
+| ScriptedWorker | immediately | at the tick of an earlier run: a replay |
 
-A job has two parts: the response, which is awaited, and the preparation of the next one, during which the worker is busy.
+A job has two parts: the response, and the preparation of the next one, during which the worker is busy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trajopt.replanning.timing import SAME_TIME
 
 
 class Answer(NamedTuple):
-    """A response, or the error it ended in; seconds: how long it took; tick: when it became known."""
+    """Result of a response, or its error. seconds: duration of the response. tick: tick at which the answer was available."""
 
     value: Any
     error: Exception | None
@@ -34,7 +34,7 @@ class Answer(NamedTuple):
 
 
 class Spell(NamedTuple):
-    """A job in ticks: when it started, when its answer was known, and from when on the worker is free; seconds of both parts."""
+    """Time span of a job in ticks: its start, its answer, and the end, when the worker is free; seconds of both parts."""
 
     start: int
     known: int
@@ -47,11 +47,11 @@ class Worker(Protocol):
     """Runs one job at a time."""
 
     def start(self, respond: Callable[[], Any], prepare: Callable[[Any], None], tick: int) -> None:
-        """Begin a job. ``prepare`` is called with the response, or with None after an error; its own errors are dropped."""
+        """Start a job. ``prepare`` is called with the response, or with None after an error; errors of ``prepare`` are ignored."""
         ...
 
     def poll(self, tick: int) -> Answer | None:
-        """The answer, once, as soon as it is known."""
+        """Return the answer once it is available, then None."""
         ...
 
     def idle(self, tick: int) -> bool:
@@ -59,16 +59,16 @@ class Worker(Protocol):
         ...
 
     def spells(self) -> list[Spell]:
-        """All jobs so far."""
+        """Time spans of all jobs so far."""
         ...
 
 
 EXPECTED_ERRORS = (ArithmeticError, ValueError, RuntimeError)
-"""What a solver may end in; anything else is a defect, and stops the loop."""
+"""Errors that a solver may raise; other errors are bugs and stop the loop."""
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, Exception | None, float]:
-    """The result or the error, and the seconds it took."""
+    """Call a function; returns its result or expected error, and the seconds."""
     began, value, error = time.perf_counter(), None, None
     try:
         value = work()
@@ -78,9 +78,10 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, Exception | None, float]:
 
 
 class SimulatedWorker:
-    """Runs a job at once and charges time for it.
+    """Worker that runs jobs immediately and charges time for them.
 
-    tick: its length [s]. charge: seconds for the response and for the preparation from those measured; default those measured.
+    tick: length of a tick [s]. charge: function from the measured to the charged seconds of response and preparation; default: the
+    measured ones.
     """
 
     def __init__(self, tick: float, charge: Callable[[float, float], tuple[float, float]] | None = None) -> None:
@@ -118,9 +119,10 @@ class SimulatedWorker:
 
 
 class ImmediateWorker(SimulatedWorker):
-    """Runs a job at once. Its answer is available at once or, if the response took longer than the deadline [s], after that time.
+    """Worker that runs jobs immediately.
 
-    recent: number of latest jobs that :meth:`spells` returns.
+    The answer is available immediately or, if the response took longer than the deadline [s], after the time that it took. recent:
+    number of latest jobs that :meth:`spells` returns.
     """
 
     def __init__(self, tick: float, deadline: float | None, recent: int) -> None:
@@ -130,7 +132,7 @@ class ImmediateWorker(SimulatedWorker):
 
 
 class ScriptedWorker(SimulatedWorker):
-    """Repeats an earlier run: the ticks of its jobs are given."""
+    """Worker that repeats an earlier run with the recorded ticks of its jobs."""
 
     def __init__(self, script: Sequence[Spell]) -> None:
         super().__init__(1.0)
@@ -145,7 +147,7 @@ class ScriptedWorker(SimulatedWorker):
 
 
 class ThreadWorker:
-    """Runs jobs in one thread of its own, beside the plant."""
+    """Worker that runs jobs in a separate thread, in parallel with the plant."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="planner")
@@ -167,7 +169,7 @@ class ThreadWorker:
         self._job = self._pool.submit(work)
 
     def poll(self, tick: int) -> Answer | None:
-        """See :class:`Worker`. Raises what a job raised that no solver should."""
+        """See :class:`Worker`. Raises unexpected errors of a job."""
         if self._job is not None and self._job.done():
             self._job.result()
         if self._response is None or not self._response.done():
@@ -192,20 +194,20 @@ class ThreadWorker:
         return list(self._spells)
 
     def close(self) -> None:
-        """End the thread after the job it is at."""
+        """End the thread after its current job."""
         self._pool.shutdown(wait=True)
 
 
 class Clock(Protocol):
-    """Time as the loop meets it."""
+    """Clock of the loop."""
 
     def wait_until(self, t: float) -> float:
-        """Return at t [s] since the first call, or at once where it has passed; by how much it has [s]."""
+        """Wait until t [s] after the first call; returns the delay [s] if that time has already passed, else 0."""
         ...
 
 
 class SimulatedClock:
-    """Time passes as fast as the loop runs."""
+    """Clock of simulated time, which never waits."""
 
     def wait_until(self, t: float) -> float:
         """See :class:`Clock`."""
@@ -213,7 +215,7 @@ class SimulatedClock:
 
 
 class WallClock:
-    """The time of the real world."""
+    """Clock of real time."""
 
     def __init__(
         self, now: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep

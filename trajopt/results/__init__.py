@@ -1,1 +1,1 @@
-"""What a solve returns and reports: status, records, solution files, the console table."""
+"""Results of a solve: status, iteration records, solution files, reports, the console table."""

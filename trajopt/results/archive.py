@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and archives of arrays by name (``.npz``) in which nothing is pickled."""
+"""Atomic file writes, and archives of named arrays (``.npz``) without pickled objects."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.user_input import InputError, quoted
 
 _BEGINNING = b"PK\x03\x04"
-"""First bytes of a zip file, and so of an archive of arrays."""
+"""First bytes of a zip file, which an archive of arrays is."""
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 SMALL = 256 << 20
-"""[bytes] Archives of at most this size when unpacked, 256 MiB, are read whatever the size of their file."""
+"""Unpacked size [bytes] up to which archives are read regardless of their file size, 256 MiB."""
 LARGEST_RATIO = 200
-"""Larger archives are at most this many times the size of their file: trajectories shrink to a half, a zip bomb to a thousandth."""
+"""Maximum ratio of unpacked size to file size of larger archives; trajectories have about 2, zip bombs about 1000."""
 MOST_ARRAYS = 10_000
 _CHUNK = 1 << 24
 
 
 class ForeignFile(InputError):
-    """A file that is no archive of arrays."""
+    """Error for a file that is not an archive of arrays."""
 
 
 class DamagedArchive(InputError):
-    """An archive of which a part is missing or changed."""
+    """Error for an archive with missing or modified parts."""
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file beside the target, then rename it: a reader never sees half of it. Raises OSError about the target."""
+    """Write a temporary file, then rename it to the target, so that readers never see a partial file. Raises OSError."""
     try:
         _write_beside(path, write)
     except OSError as error:
@@ -45,15 +45,15 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def write_archive(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays of numbers and texts. Raises OSError where that fails, ValueError for arrays of other objects."""
+    """Write arrays of numbers and texts. Raises OSError if writing fails, ValueError for arrays of other objects."""
     strange = [name for name, values in arrays.items() if values.dtype.hasobject]
     if strange:
         raise ValueError(f"arrays {strange} hold objects; give numbers or texts")
-    write_whole(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type] # of a keyword
+    write_whole(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type] # keyword of savez
 
 
 class Header(NamedTuple):
-    """Header of an array in an archive. order: of its axes in memory. begin: place of its content [bytes]."""
+    """Header of an array in an archive. order: memory order of its axes. begin: offset of its content [bytes]."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -62,18 +62,18 @@ class Header(NamedTuple):
 
 
 def read_archive(path: Path, check: Callable[[Mapping[str, Header]], None] = lambda headers: None) -> dict[str, Array]:
-    """All arrays of a file.
+    """Read all arrays of a file.
 
-    Headers are read first, and no memory is allocated before sizes agree with them. An archive is refused if it unpacks to more
-    than SMALL bytes and more than LARGEST_RATIO times its own size.
+    Headers are read first, and memory is allocated only after their sizes have been checked. An archive is rejected if it unpacks
+    to more than SMALL bytes and more than LARGEST_RATIO times its own size.
 
-    check: called with all headers by name; what it raises is passed on.
+    check: called with all headers by name; its exceptions are passed on.
 
     Raises OSError, :class:`ForeignFile` and :class:`DamagedArchive`.
     """
     with path.open("rb") as file:
-        if file.read(len(_BEGINNING)) != _BEGINNING:  # to numpy, anything else may be a pickle
-            raise ForeignFile(f"{path} is no archive of arrays")
+        if file.read(len(_BEGINNING)) != _BEGINNING:  # numpy would treat other files as pickles
+            raise ForeignFile(f"{path} is not an archive of arrays")
         with _damage_reported(path):
             archive = zipfile.ZipFile(file)
         with archive:
@@ -87,7 +87,7 @@ def read_archive(path: Path, check: Callable[[Mapping[str, Header]], None] = lam
 
 @contextmanager
 def _damage_reported(path: Path) -> Iterator[None]:
-    """Report what reading a zip file raises, which is of a dozen kinds where bytes are changed, as DamagedArchive."""
+    """Convert the many exception types that reading a modified zip file may raise to DamagedArchive."""
     try:
         yield
     except (ForeignFile, DamagedArchive):
@@ -95,35 +95,35 @@ def _damage_reported(path: Path) -> Iterator[None]:
     except MemoryError as error:
         raise DamagedArchive(f"{path} does not fit into memory") from error
     except OSError as error:
-        if error.errno not in (None, errno.EINVAL):  # of the disk; EINVAL: places before the beginning of the file
+        if error.errno not in (None, errno.EINVAL):  # disk errors; EINVAL: offsets before the beginning of the file
             raise
-        raise DamagedArchive(f"{path} is not whole ({error})") from error
+        raise DamagedArchive(f"{path} is incomplete or damaged ({error})") from error
     except Exception as error:
-        raise DamagedArchive(f"{path} is not whole ({error})") from error
+        raise DamagedArchive(f"{path} is incomplete or damaged ({error})") from error
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """The members of an archive by the name of their array. Raises ForeignFile, and DamagedArchive for sizes beyond the limits."""
+    """Members of an archive by array name. Raises ForeignFile, and DamagedArchive for sizes beyond the limits."""
     members = archive.infolist()
-    found = {member.filename.removesuffix(".npy"): member for member in members}
+    members_by_name = {member.filename.removesuffix(".npy"): member for member in members}
     if not all(member.filename.endswith(".npy") for member in members):
-        raise ForeignFile(f"{path} is no archive of arrays")
-    if len(members) > MOST_ARRAYS or len(found) < len(members):
-        raise DamagedArchive(f"{path} has {len(members)} arrays of {len(found)} names")
+        raise ForeignFile(f"{path} is not an archive of arrays")
+    if len(members) > MOST_ARRAYS or len(members_by_name) < len(members):
+        raise DamagedArchive(f"{path} has {len(members)} arrays with {len(members_by_name)} names")
     if any(member.compress_type not in _COMPRESSIONS or member.flag_bits & 1 for member in members):
         raise DamagedArchive(f"{path} is encrypted, or compressed by an unknown method")
     unpacked, packed = sum(member.file_size for member in members), path.stat().st_size
     if unpacked > max(SMALL, LARGEST_RATIO * packed):
         raise DamagedArchive(f"{path} of {packed} bytes claims to unpack to {unpacked}")
-    return found
+    return members_by_name
 
 
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Header:
-    """The header of an array. Raises DamagedArchive where the size that it claims is not that of the member."""
+    """Header of an array. Raises DamagedArchive if its size differs from that of the member."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         if version not in _READ_HEADER:
-            raise DamagedArchive(f"{quoted(member.filename)} is of the unknown format {version}")
+            raise DamagedArchive(f"{quoted(member.filename)} has the unknown format {version}")
         shape, in_columns, dtype = _READ_HEADER[version](file)
         header = Header(tuple(map(int, shape)), dtype, "F" if in_columns else "C", file.tell())
     if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
@@ -139,7 +139,7 @@ _READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.form
 
 
 def _values(archive: zipfile.ZipFile, member: zipfile.ZipInfo, header: Header) -> Array:
-    """An array, read in chunks: memory is taken up by what is there, not by what is claimed."""
+    """Array of a member, read in chunks, so that memory use depends on the actual content, not on the claimed size."""
     with archive.open(member) as file:
         file.read(header.begin)
         content = bytearray()
@@ -164,7 +164,7 @@ def _write_beside(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def _about(path: Path, error: OSError) -> OSError:
-    """The error as one about the target, not about the temporary file."""
+    """Copy of an error that names the target instead of the temporary file."""
     if error.errno is None:
         return OSError(f"{path}: {error}")
     return OSError(error.errno, error.strerror, str(path))

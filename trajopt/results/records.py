@@ -1,4 +1,4 @@
-"""What a solver tells about each iteration."""
+"""Records of iterations, and the journal that times their phases."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ NUMBERS = (
     "step_length",
     "kkt",
 )
-"""The numeric columns of an :class:`IterationRecord`, in the order of the table."""
+"""Numeric columns of an :class:`IterationRecord`, in the order of the table."""
 PHASES = ("derivatives", "backward", "rollout")
-"""The parts of an iteration that are timed, the same in every solver:
+"""Timed phases of an iteration, equal for all solvers:
 
-derivatives: expansions of dynamics, cost and constraints, first and second order, also those at trial points of a search.
-backward: linear algebra: Riccati sweeps, KKT systems, QPs, optimality measures; for ``dms`` all that IPOPT does itself.
+derivatives: first- and second-order expansions of dynamics, cost and constraints, also at trial points of a search.
+backward: linear algebra: Riccati sweeps, KKT systems, QPs, optimality measures; for ``dms`` all time within IPOPT itself.
 rollout: values at trial points, by simulation or knot by knot.
 """
 OTHER = "other"
-"""The rest of a solve: setting up, multiplier updates between inner solves, feedback gains, callbacks, Python between phases."""
+"""Remaining time of a solve: setup, multiplier updates between inner solves, feedback gains, callbacks, Python between phases."""
 
 
 @dataclass(frozen=True)
 class IterationRecord:
-    """One iteration: the iterate it started from, and the step it took.
+    """One iteration: the iterate at its start, and its step.
 
     cost, merit (cost + penalty * l1 norm of the defects), gradient (infinity norm of the projected reduced gradient),
     defect (largest entry of any gap), constraint_violation (of the bounds on the controls): of the iterate at the
     start. stop: max(gradient / its tolerance, defect / its tolerance); at most 1 means converged. regularization: mu
     used. step_norm: largest entry of the change (dx, du). expected_decrease, actual_decrease: of the merit.
-    step_length: alpha, 0 for a rejected step. hessian: the second derivatives in the quadratic model of the step: the value of
-    that option, "newton" or "true" where DDP added the curvature of the dynamics with these costates, or "mixed".
-    times: seconds by phase. kkt: the scaled measure of optimality (:mod:`trajopt.solvers.shooting.optimality`, of programs
-    :mod:`trajopt.solvers.nlp.scaled_kkt`), NaN where the solver has none. iterate: for callbacks, a function without arguments that
-    returns copies of the states (N + 1, nx) and controls (N, nu) of the iterate, and raises RuntimeError once the callback has
-    returned; None in the history of a solution.
+    step_length: alpha, 0 for a rejected step. hessian: second derivatives in the quadratic model of the step: the value of
+    that option, "newton" or "true" if DDP added the curvature of the dynamics with these costates, or "mixed".
+    times: seconds by phase. kkt: scaled KKT error (:mod:`trajopt.solvers.shooting.optimality`, for nonlinear programs
+    :mod:`trajopt.solvers.nlp.scaled_kkt`), NaN if the solver has none. iterate: for callbacks, a function without arguments that
+    returns copies of the states (N + 1, nx) and controls (N, nu) of the iterate; it raises RuntimeError after the callback has
+    returned. None in the history of a solution.
     """
 
     iteration: int
@@ -76,11 +76,11 @@ class IterationRecord:
 
 Trajectory = Callable[[], tuple[Array, Array]]
 Callback = Callable[[IterationRecord], None]
-"""Called after each iteration; may raise KeyboardInterrupt to stop the solver."""
+"""Function called after each iteration; it may raise KeyboardInterrupt to stop the solver."""
 
 
 class Journal:
-    """The history of a solve in the making: it times phases, keeps the records and passes them on."""
+    """History of a running solve: times the phases, stores the records and calls the callback."""
 
     def __init__(self, callback: Callback | None = None) -> None:
         self.records: list[IterationRecord] = []
@@ -91,7 +91,7 @@ class Journal:
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Add the time spent within to a phase of the record in the making; a phase inside of another one suspends it."""
+        """Add the time of the block to a phase of the current record; a nested phase suspends the outer one."""
         outer = self._switch(phase)
         try:
             yield
@@ -99,7 +99,7 @@ class Journal:
             self._switch(outer)
 
     def _switch(self, phase: str | None) -> str | None:
-        """Charge the time since the last switch to the phase that ends; returns that phase."""
+        """End the current phase, add its time since the last switch, and begin another phase; returns the ended phase."""
         now, ended = time.perf_counter(), self._phase
         if ended is not None:
             self._clock[ended] = self._clock.get(ended, 0.0) + now - self._since
@@ -107,7 +107,7 @@ class Journal:
         return ended
 
     def history(self) -> tuple[IterationRecord, ...]:
-        """The records; phases that were timed after the last one count as part of it."""
+        """Return the records; time of phases after the last record is added to it."""
         if self.records:
             times = self.records[-1].times
             for phase, seconds in self._clock.items():
@@ -116,7 +116,7 @@ class Journal:
         return tuple(self.records)
 
     def spent(self, *seconds: float) -> None:
-        """Add seconds to the phases in their order, of what was timed elsewhere."""
+        """Add seconds that were measured elsewhere to the phases, in their order."""
         if not self._clock:
             self._clock = dict(zip(PHASES, seconds, strict=True))
             return
@@ -124,14 +124,14 @@ class Journal:
             self._clock[phase] = self._clock.get(phase, 0.0) + more
 
     def refused(self) -> None:
-        """The one record of a solve whose start is not finite."""
+        """Add the only record of a solve whose start is not finite."""
         unknown = dict.fromkeys(("cost", "merit", "stop", "gradient", "defect"), float("nan"))
         self.add(None, iteration=0, **unknown)
 
     def add(self, trajectory: Trajectory | None = None, **numbers: Any) -> None:
-        """Close a record: the fields of an :class:`IterationRecord` without its times.
+        """Add a record and call the callback. numbers: fields of an :class:`IterationRecord` without its times.
 
-        trajectory: finds states and controls of the iterate, while the callback runs.
+        trajectory: returns states and controls of the iterate; called only while the callback runs.
         """
         record = _record(numbers, self._clock)
         self._clock = {}
@@ -141,15 +141,15 @@ class Journal:
         if trajectory is None:
             self._callback(record)
             return
-        lent = [trajectory]
+        available = [trajectory]
         try:
-            self._callback(_with_iterate(record, partial(_copied, lent)))
+            self._callback(_with_iterate(record, partial(_copied, available)))
         finally:
-            lent.clear()
+            available.clear()
 
 
 def _record(numbers: dict[str, Any], times: dict[str, float]) -> IterationRecord:
-    """What the constructor makes, in a fifth of the time: a small problem's iteration takes no longer than the constructor."""
+    """Make a record in a fifth of the time of the constructor, which is as slow as an iteration of a small problem."""
     record = object.__new__(IterationRecord)
     record.__dict__.update(_DEFAULTS, **numbers, times=times)
     assert len(record.__dict__) == _FIELDS, sorted(record.__dict__)
@@ -157,21 +157,21 @@ def _record(numbers: dict[str, Any], times: dict[str, float]) -> IterationRecord
 
 
 def _with_iterate(record: IterationRecord, iterate: Callable[[], tuple[Array, Array]]) -> IterationRecord:
-    """The record with its iterate, in a fifth of the time of dataclasses.replace."""
-    found = object.__new__(IterationRecord)
-    found.__dict__.update(record.__dict__, iterate=iterate)
-    return found
+    """Copy of a record with its iterate, in a fifth of the time of dataclasses.replace."""
+    result = object.__new__(IterationRecord)
+    result.__dict__.update(record.__dict__, iterate=iterate)
+    return result
 
 
 _FIELDS = len(fields(IterationRecord))
 _DEFAULTS = {own.name: own.default for own in fields(IterationRecord) if own.default is not MISSING}
 
 
-def _copied(lent: list[Trajectory]) -> tuple[Array, Array]:
-    """Copies of the states and controls, while they are lent: the solver writes the next iterate into the same memory."""
-    if not lent:
+def _copied(available: list[Trajectory]) -> tuple[Array, Array]:
+    """Copy the states and controls, while the callback runs; the solver overwrites their memory with the next iterate."""
+    if not available:
         raise RuntimeError(
-            "this iterate is gone: call record.iterate() while the callback runs, and keep what it returns"
+            "the iterate is no longer available: call record.iterate() while the callback runs, and store its result"
         )
-    xs, us = lent[0]()
+    xs, us = available[0]()
     return np.array(xs), np.array(us)

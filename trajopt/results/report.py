@@ -1,4 +1,4 @@
-"""A plain-text table of the iterations."""
+"""Plain-text reports of a solution, and the console table of iterations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS = (
     ("defect", "defect", 9, ".1e", "largest defect at a shooting node"),
     ("constr", "constraint_violation", 9, ".1e", "largest violation of bounds and constraints"),
     ("expected", "expected_decrease", 10, ".2e", "decrease of the merit that the LQ model predicts"),
-    ("actual", "actual_decrease", 10, ".2e", "decrease of the merit that the roll-out found"),
+    ("actual", "actual_decrease", 10, ".2e", "decrease of the merit in the rollout"),
     ("alpha", "step_length", 9, ".2e", "step length"),
     (
         "hessian",
@@ -45,7 +45,7 @@ _LONG = ("hessian",)
 
 
 class Reported(Protocol):
-    """The parts of a :class:`~trajopt.results.solution.Solution` that reports are made of."""
+    """Attributes of a :class:`~trajopt.results.solution.Solution` that reports use."""
 
     @property
     def status(self) -> Status: ...
@@ -60,20 +60,20 @@ class Reported(Protocol):
 
 
 def account(solution: Reported) -> str:
-    """Cost and iterations; without a cost where there is none."""
+    """Text with cost and iterations; without the cost if it is not finite."""
     cost = f"cost {solution.cost:.10g}, " if math.isfinite(solution.cost) else ""
     return f"{cost}{solution.iterations} iterations"
 
 
 class Line(NamedTuple):
-    """A sentence of a report; warning: whether it is one."""
+    """Sentence of a report. warning: True for a warning."""
 
     text: str
     warning: bool = False
 
 
 def report_lines(solution: Reported) -> list[Line]:
-    """The report of a solution: status, cost and time, then its checks, warnings last."""
+    """Report of a solution: status, cost and time, then its checks, warnings last."""
     meta = solution.meta
     times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
     total = f", {meta['solve_time']:.3f} s ({times})" if "solve_time" in meta else ""
@@ -86,9 +86,7 @@ def report_lines(solution: Reported) -> list[Line]:
         lines += [Line(f"relaxed problem {number} was not solved: {e['status']}", warning=True) for number, e in failed]
     if "monotone_since" in meta:
         since = meta["monotone_since"]
-        lines.append(
-            Line(f"ipm: the adaptive barrier made no progress; the strategy is monotone from iteration {since} on")
-        )
+        lines.append(Line(f"ipm: adaptive barrier made no progress; monotone strategy from iteration {since} on"))
     attempts = meta.get("attempts", ())
     most = max((attempt.get("knots", 0) for attempt in attempts), default=0)
     for number, attempt in enumerate(attempts, 1):
@@ -101,7 +99,7 @@ def report_lines(solution: Reported) -> list[Line]:
 
 
 def check_lines(solution: Reported) -> list[Line]:
-    """The part of a report on the motion: what the checks after the solve found, as ``meta`` holds it."""
+    """Part of a report on the motion: results of the checks after the solve, from ``meta``."""
     meta = solution.meta
     if not math.isfinite(solution.cost):
         return []
@@ -110,23 +108,23 @@ def check_lines(solution: Reported) -> list[Line]:
     if "check" in meta:
         lines.append(Line(f"{meta['check']}; solves: {meta['rounds']}"))
     between = meta.get("between_knots", {})
-    if between and solution.status.code is not StatusCode.VIOLATED_BETWEEN_KNOTS:  # whose status has the sentence
+    if between and solution.status.code is not StatusCode.VIOLATED_BETWEEN_KNOTS:  # that status has the sentence
         most = f" within their tolerance: {between['sentence']}" if between["sentence"] else ""
         lines.append(Line(f"between the knots: all inequalities hold{most}"))
     if "limits" in meta:
         lines += _limits(meta["limits"], meta.get("self_collision", ""), solution.status.acceptable)
-    missed = () if solution.status.code is StatusCode.GOAL_MISSED else goals.get("missed", ())  # the status has them
+    missed = () if solution.status.code is StatusCode.GOAL_MISSED else goals.get("missed", ())  # the status lists them
     warnings = [*missed, *meta.get("findings", ()), *meta.get("not_compiled", ())]
     return lines + [Line(s, warning=True) for s in dict.fromkeys(warnings)]
 
 
 def report(solution: Reported) -> str:
-    """The lines of :func:`report_lines` as one text."""
+    """Lines of :func:`report_lines` as one text."""
     return "\n".join(f"warning: {line.text}" if line.warning else line.text for line in report_lines(solution))
 
 
 def _limits(limits: Sequence[Mapping[str, Any]], self_collision: str, usable: bool) -> list[Line]:
-    """Every limit that is exceeded; those that the problem does not enforce are warnings."""
+    """Lines on exceeded limits; limits that the problem does not enforce are warnings."""
     if not limits:
         iterate = "" if usable else " (by an iterate that is not a solution)"
         return [Line(f"all limits are kept{iterate}{f'; {self_collision}' if self_collision else ''}")]
@@ -135,12 +133,12 @@ def _limits(limits: Sequence[Mapping[str, Any]], self_collision: str, usable: bo
 
 
 LEFT_OUT = "left_out"
-"""In meta["replay"], beside no replays, the reason why there are none."""
+"""Key of meta["replay"] with the reason why there was no replay."""
 _RUNS = {"open": "with its controls held", "gains": "with its feedback gains"}
 
 
 def replayed(solution: Reported) -> list[str]:
-    """Sentences about the replay on finely integrated dynamics: the deviation of each run from the plan."""
+    """Sentences on the replay with finer dynamics: the deviation of each run from the plan."""
     runs = solution.meta.get("replay", {})
     if reason := runs.get(LEFT_OUT):
         return [f"not replayed on finer dynamics: {reason}"]
@@ -161,15 +159,15 @@ def replayed(solution: Reported) -> list[str]:
 
 
 def _level(key: str) -> int:
-    """The verbosity from which on a column is shown."""
+    """Minimum verbosity at which a column is shown."""
     return 1 if key in _SHORT else 3 if key in _LONG else 2
 
 
 class ConsoleTable:
-    """A callback that prints one line per iteration.
+    """Callback that prints one line per iteration.
 
-    stream: where to, default standard output. verbosity: 0 nothing, 1 the main columns, 2 all numbers, 3 also the
-    Hessian and the time of each phase. Use :meth:`finish` to print how the solve ended.
+    stream: output stream, default standard output. verbosity: 0 nothing, 1 the main columns, 2 all numbers, 3 also the
+    Hessian and the time of each phase. Call :meth:`finish` to print the final status. Raises ValueError for another verbosity.
     """
 
     def __init__(self, stream: TextIO | None = None, verbosity: int = 2) -> None:
@@ -193,7 +191,7 @@ class ConsoleTable:
         self._rows += 1
 
     def finish(self, solution: Reported) -> None:
-        """Print which test stopped the solve, the final cost, and the time by phase."""
+        """Print the status of the solve, the final cost, and the time by phase."""
         if self.verbosity == 0:
             return
         times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())

@@ -1,7 +1,7 @@
-"""The result of a solve, and its file.
+"""Solution of a solve, and its file.
 
-A file is one ``.npz``: arrays by name, and ``metadata``, a JSON text with status, conventions, options and versions.
-Nothing in it is pickled.
+A file is an ``.npz`` archive: arrays by name, and ``metadata``, a JSON text with status, conventions, options and versions.
+It contains no pickled objects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from trajopt.results.status import Status
 FORMAT = "trajopt.solution"
 FORMAT_VERSION = 2
 LAST_CONTROL = "last_control"
-"""In ``meta`` of a solution whose controls are interpolated (first-order hold): the control (nu,) at the last knot."""
+"""Key of ``meta`` with the control (nu,) at the last knot, for interpolated controls (first-order hold)."""
 CONVENTIONS = {
     "state": "x = (q, v); q = base position in the world, quaternion x y z w, joints",
     "velocity": "v = linear, angular, joint rates; base velocity in the LOCAL frame of the base",
@@ -48,24 +48,22 @@ CONVENTIONS = {
 
 
 class SolutionFileError(InputError):
-    """A file that is not a solution, or not a whole one."""
+    """Error for a file that is not a solution file, or is incomplete or damaged."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Solution:
-    """A trajectory with its feedback policy and the account of how it was found.
+    """Trajectory with its feedback policy, status and iteration history.
 
-    xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s]: when the
-    states are reached, by the durations in them where phases last as long as is best.
-    iterations: steps taken. history: one record per iteration. meta: JSON-like; options, solver, backend, digest; "hessian": the
-    second derivatives in the quadratic models of the steps, by the same names for all solvers: "exact", of the Lagrangian;
-    "exact cost", of the cost alone; "mixed", Gauss and Newton's of the cost with the exact curvature of the time steps;
-    "gauss_newton", "scqp", "limited_memory"; of ipm "barrier_strategy" at the end, and "monotone_since", the iteration at which an
-    adaptive barrier became monotone for lack of progress.
-    multipliers: by name, where the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint.
-    model: the robot of the problem, if there is one; to be shown, never solved with.
-    marks: goals, obstacles and shapes of the problem, to be shown likewise.
-    problem: the :class:`~trajopt.OCP` that was solved; None of a solution from a file, a batch or another process.
+    xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s] of the
+    states, computed from the durations in the states if phase durations are free. iterations: steps taken. history: one record per
+    iteration. meta: JSON-like; options, solver, backend, digest; "hessian": second derivatives in the quadratic models of the
+    steps, with the same names for all solvers: "exact" (of the Lagrangian), "exact cost" (of the cost alone), "mixed" (Gauss-Newton
+    for the cost with the exact curvature of the time steps), "gauss_newton", "scqp", "limited_memory"; for ipm "barrier_strategy"
+    at the end, and "monotone_since", the iteration at which an adaptive barrier became monotone for lack of progress. multipliers:
+    by name, if the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint. model: robot of the problem, if any, for
+    viewers. marks: goals, obstacles and shapes of the problem, for viewers. problem: the solved :class:`~trajopt.OCP`; None for a
+    solution from a file, a batch or another process.
     """
 
     xs: Array
@@ -84,13 +82,15 @@ class Solution:
     problem: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the problem, whose functions may not be picklable."""
+        """State without the problem, whose functions may not be picklable."""
         return {**vars(self), "problem": None}
 
     @property
     def time_total(self) -> dict[str, float]:
-        """Seconds by phase (:data:`trajopt.results.records.PHASES`), those of meta["times_before"] included; with "other", they add
-        up to meta["solve_time"], where that is known."""
+        """Seconds by phase (:data:`trajopt.results.records.PHASES`), including those of meta["times_before"].
+
+        If meta["solve_time"] is known, "other" contains the remaining time.
+        """
         before = self.meta.get("times_before", {})
         spent = {phase: before.get(phase, 0.0) + sum(r.times.get(phase, 0.0) for r in self.history) for phase in PHASES}
         if "solve_time" in self.meta:
@@ -103,24 +103,24 @@ class Solution:
         return float(self.times[-1])
 
     def report(self) -> str:
-        """The text that ``trajopt solve`` prints: status, cost and time, goals, replay, limits, and warnings.
+        """Text that ``trajopt solve`` prints: status, cost and time, goals, replay, limits, and warnings.
 
-        After a solve with ``check=False`` it has the first lines alone. Self-collision is checked now, if it was not yet; the
-        first check of a robot reads its meshes, which may take seconds.
+        After a solve with ``check=False`` it has only the first lines. Self-collision is checked now if it was not checked before;
+        the first check of a robot reads its meshes, which may take seconds.
         """
         from trajopt.results.report import report
 
         return report(self.with_self_collision())
 
     def with_self_collision(self) -> Solution:
-        """The solution with the check of self-collision at its knots in its metadata, where a solve in a script left it out."""
+        """Copy with the result of the self-collision check at its knots in ``meta``, if the solve skipped that check."""
         from trajopt.collisions.self_collision import NOT_CHECKED, check_self_collision
 
         if self.meta.get("self_collision") != NOT_CHECKED or self.model is None:
             return self
         check = check_self_collision(self.model, self.xs[:, : self.model.nq])
-        found = [{"sentence": c.sentence(float(self.times[c.knot])), "enforced": False} for c in check.collisions]
-        meta = {**self.meta, "self_collision": check.note, "limits": [*self.meta.get("limits", ()), *found]}
+        collisions = [{"sentence": c.sentence(float(self.times[c.knot])), "enforced": False} for c in check.collisions]
+        meta = {**self.meta, "self_collision": check.note, "limits": [*self.meta.get("limits", ()), *collisions]}
         return replace(self, meta=meta)
 
     def __repr__(self) -> str:
@@ -128,7 +128,7 @@ class Solution:
         return f"Solution({self.status.code}: cost {self.cost:.8g}, {self.iterations} iterations, {horizon})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: a table, and the curves of states, controls and convergence."""
+        """HTML for notebooks: a table, and plots of states, controls and convergence."""
         from trajopt.results.summary import Panel, as_html
 
         meta, nq = self.meta, self.xs.shape[1] if self.model is None else self.model.nq
@@ -150,9 +150,9 @@ class Solution:
         return as_html({k: v for k, v in rows.items() if v != ""}, str(self.status), self.status.success, panels)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the file; it appears complete or not at all.
+        """Write the solution file atomically.
 
-        Raises OSError where it cannot be written, TypeError where ``meta`` holds what JSON and NumPy do not know.
+        Raises OSError if it cannot be written, TypeError if ``meta`` contains values that JSON and NumPy cannot represent.
         """
         path = Path(path)
         history = np.array([[getattr(r, n) for n in NUMBERS] for r in self.history], dtype=float)
@@ -181,15 +181,13 @@ class Solution:
         }
 
     def _marks_data(self) -> dict[str, Any] | None:
-        """The marks for a file; without shapes, and with a warning, where ``draw`` fails."""
+        """Marks for a file; without shapes, and with a warning, if ``draw`` fails."""
         if self.marks is None:
             return None
         try:
             return marks_to_data(self.marks, self.xs)
-        except Exception as error:  # of a user's function: the numbers of the solve are worth more
-            warnings.warn(
-                f"the file has no shapes to show: draw failed ({type(error).__name__}: {error})", stacklevel=3
-            )
+        except Exception as error:  # a failing user function must not prevent saving
+            warnings.warn(f"the file contains no shapes: draw failed ({type(error).__name__}: {error})", stacklevel=3)
             return marks_to_data(replace(self.marks, draw=None), self.xs)
 
     @classmethod
@@ -199,35 +197,37 @@ class Solution:
         Raises OSError, and :class:`SolutionFileError` for a file that is damaged, incomplete or of another kind.
         """
         try:
-            found = read_archive(Path(path), check_headers)
-            metadata = parse_json(str(found["metadata"]))
+            arrays = read_archive(Path(path), check_headers)
+            metadata = parse_json(str(arrays["metadata"]))
             if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-                raise SolutionFileError(f"{path} is no solution file: its metadata do not say {FORMAT!r}")
+                raise SolutionFileError(f"{path} is not a solution file: its metadata lack the format {FORMAT!r}")
             version: Any = metadata.get("format_version")
             if not is_count(version):
-                raise ValueError(f"the version of its format is {quoted(version)}")
+                raise ValueError(f"its format version is {quoted(version)}")
             if version > FORMAT_VERSION:
                 newer = f"format {version}; this version reads up to {FORMAT_VERSION}"
                 raise SolutionFileError(f"{path} was written by a newer version ({newer}): update trajopt")
             if version == 1:
                 metadata["hessian"] = metadata.get("curvature")
             check_metadata(metadata)
-            return cls._assemble(found, metadata)
+            return cls._assemble(arrays, metadata)
         except SolutionFileError:
             raise
         except ForeignFile as error:
             raise SolutionFileError(
-                f"{path} is not a trajopt solution file; give the solution.npz that a solve has written (a run of `trajopt replan` "
-                "has animation.html beside it, and --video or --view show one)"
+                f"{path} is not a trajopt solution file; give the solution.npz of a solve (runs of `trajopt replan` have an "
+                "animation.html; see --video and --view)"
             ) from error
         except ValueError as error:
-            raise SolutionFileError(f"{path} is not a whole solution file ({error}); solve and save again") from error
+            raise SolutionFileError(
+                f"{path} is an incomplete or damaged solution file ({error}); solve and save again"
+            ) from error
 
     @classmethod
-    def _assemble(cls, found: Mapping[str, Array], metadata: dict[str, Any]) -> Solution:
-        """The solution of checked metadata. Raises ValueError where arrays and metadata do not agree."""
-        numbers = {key: np.asarray(value, float) for key, value in found.items() if value.dtype.kind in "fiu"}
-        clock = metadata["meta"].pop("clock", ())  # of versions whose times were those of the grid
+    def _assemble(cls, arrays: Mapping[str, Array], metadata: dict[str, Any]) -> Solution:
+        """Solution from arrays and checked metadata. Raises ValueError if these are inconsistent."""
+        numbers = {key: np.asarray(value, float) for key, value in arrays.items() if value.dtype.kind in "fiu"}
+        clock = metadata["meta"].pop("clock", ())  # in files of versions whose times were those of the grid
         if len(clock) == len(numbers["times"]):
             numbers["times"] = np.array(clock)
         check_times(numbers["times"])
@@ -250,7 +250,7 @@ class Solution:
 
 
 def _model_of(metadata: Mapping[str, Any]) -> Model | None:
-    """The robot of checked metadata. Raises ValueError for one that cannot be built."""
+    """Robot model from checked metadata; None without one. Raises ValueError if it cannot be built."""
     if not metadata.get("robot"):
         return None
     try:
@@ -260,7 +260,7 @@ def _model_of(metadata: Mapping[str, Any]) -> Model | None:
 
 
 def _marks_of(metadata: Mapping[str, Any]) -> Marks | None:
-    """The goals and obstacles of checked metadata. Raises ValueError for some that cannot be built."""
+    """Goals and obstacles from checked metadata; None without any. Raises ValueError if they cannot be built."""
     if not metadata.get("marks"):
         return None
     try:
@@ -270,7 +270,7 @@ def _marks_of(metadata: Mapping[str, Any]) -> Marks | None:
 
 
 def _history(values: Array, metadata: Mapping[str, Any]) -> tuple[IterationRecord, ...]:
-    """The records of checked metadata; values: (iterations, columns). Raises ValueError for other columns or numbers of rows."""
+    """Records from checked metadata; values: (iterations, columns). Raises ValueError for other columns or row counts."""
     columns, hessians, times = metadata["history_columns"], metadata["hessian"], metadata["phase_times"]
     if not _NEEDED <= set(columns) <= set(NUMBERS) or len(set(columns)) < len(columns):
         raise ValueError(f"the columns of its history are {quoted(columns)}")
@@ -278,7 +278,7 @@ def _history(values: Array, metadata: Mapping[str, Any]) -> tuple[IterationRecor
         shape = f"{values.shape} for {len(times)} and {len(hessians)} records of {len(columns)} columns"
         raise ValueError(f"its history has shape {shape}")
     if not np.isfinite(values[:, columns.index("iteration")]).all():
-        raise ValueError("a number of its iterations is not finite")
+        raise ValueError("an iteration number of its history is not finite")
     history = []
     for row, hessian, seconds in zip(values.tolist(), hessians, times, strict=True):
         numbers = dict(zip(columns, row, strict=True))
@@ -288,15 +288,15 @@ def _history(values: Array, metadata: Mapping[str, Any]) -> tuple[IterationRecor
 
 
 _NEEDED = {f.name for f in fields(IterationRecord) if f.name in NUMBERS and f.default is MISSING}
-"""Columns of a history that no record lacks."""
+"""Columns that every history must have."""
 
 
 def _plain(value: Any) -> Any:
-    """Numbers and arrays of NumPy as JSON has them. Raises TypeError for what it has not."""
+    """Convert NumPy numbers and arrays for JSON. Raises TypeError for other types."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     raise TypeError(
-        f"meta holds a {type(value).__name__}, which a solution file cannot: give numbers, text, lists or dictionaries"
+        f"meta contains a {type(value).__name__}, which a solution file cannot store; use numbers, text, lists or dictionaries"
     )
 
 

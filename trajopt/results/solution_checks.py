@@ -1,6 +1,6 @@
-"""Checks of the arrays and metadata of a solution file: sizes that agree, and values of the right kind.
+"""Checks of the arrays and metadata of a solution file: consistent sizes, and values of the right type.
 
-Each check raises ValueError with a sentence that names the array or key.
+Each check raises ValueError with a message that names the array or key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ARRAYS = ("xs", "us", "K", "k", "times")
 
 
 def check_headers(headers: Mapping[str, Header]) -> None:
-    """Check the shapes and types of all arrays, before their content is read."""
+    """Check the shapes and types of all arrays before their content is read. Raises ValueError."""
     missing = [name for name in (*ARRAYS, "cost", "history", "metadata") if name not in headers]
     if missing:
         raise ValueError(f"it has no array {missing[0]!r}")
@@ -32,7 +32,7 @@ def check_headers(headers: Mapping[str, Header]) -> None:
         if of_numbers and header.dtype.kind not in "fiu":
             raise ValueError(f"the array {quoted(name)} is of type {header.dtype}, not of numbers")
     if headers["metadata"].dtype.kind != "U" or shapes["metadata"]:
-        raise ValueError("its metadata are not one text")
+        raise ValueError("its metadata are not a single text")
     if len(shapes["us"]) != 2 or shapes["us"][0] < 1:
         raise ValueError(f"us has shape {shapes['us']}; expected (N, nu), N at least 1")
     N, nu = shapes["us"]
@@ -50,9 +50,9 @@ def check_headers(headers: Mapping[str, Header]) -> None:
 
 
 def check_times(times: Array) -> None:
-    """Check that the times (N + 1,) [s] of knots are finite and do not decrease."""
+    """Check that the times (N + 1,) [s] of knots are finite and do not decrease. Raises ValueError."""
     if not np.isfinite(times).all() or (np.diff(times) < 0.0).any():
-        raise ValueError("its times are not finite, or decrease")
+        raise ValueError("its times decrease or are not finite")
 
 
 Check = Callable[[Any], bool]
@@ -64,7 +64,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_count(value: Any) -> bool:
-    """True for a whole number of at least 0."""
+    """True for an integer of at least 0 and below 2^53."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
@@ -74,17 +74,17 @@ def is_text(value: Any) -> bool:
 
 
 def is_table(value: Any) -> bool:
-    """True for a dictionary, as JSON objects are read."""
+    """True for a dictionary, the Python type of JSON objects."""
     return isinstance(value, dict)
 
 
 def list_of(check: Check) -> Check:
-    """Return the check of a list whose entries all pass."""
+    """Return a check for lists whose entries all pass ``check``."""
     return lambda value: isinstance(value, list) and all(map(check, value))
 
 
 def optional(check: Check) -> Check:
-    """Return the check of None, or of a value that passes."""
+    """Return a check that accepts None and values that pass ``check``."""
     return lambda value: value is None or check(value)
 
 
@@ -113,11 +113,11 @@ _META: dict[str, tuple[Check, str]] = {
     "clock": _NUMBERS,
     "model": (optional(is_table), "a table, or null"),
 }
-"""Keys of ``meta`` that reports and views read; other keys hold what their writer wants."""
+"""Keys of ``meta`` that reports and viewers read, with their checks; other keys are free."""
 
 
 def check_metadata(metadata: Mapping[str, Any]) -> None:
-    """Check that no key is missing and that each has a value of the right kind."""
+    """Check that all required keys are present and have values of the right type. Raises ValueError."""
     for key, (check, expected) in _REQUIRED.items():
         if key != "robot" and key not in metadata:
             raise ValueError(f"its metadata have no {key!r}")
@@ -143,7 +143,7 @@ _KINDS: dict[Any, Check] = {
 
 
 def status_from(values: Mapping[str, Any]) -> Status:
-    """The status of a file. Raises ValueError for a missing field, an unknown one, and a value of another kind."""
+    """Status from the metadata of a file. Raises ValueError for a missing or unknown field, and for a value of the wrong type."""
     hints, known = get_type_hints(Status), {field.name for field in fields(Status)}
     values = {key: value for key, value in values.items() if key != "asked"}  # a field of version 0.1
     for key, value in values.items():

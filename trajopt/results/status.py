@@ -1,4 +1,4 @@
-"""Status of a solution: a code for programs and a sentence for people."""
+"""Status of a solution: a code for programs and a sentence for users."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class StatusCode(StrEnum):
-    """Result of a solve. The first two are results of the checks in :mod:`trajopt.solvers.success`, the others name what failed."""
+    """Result of a solve. The first two are passed checks of :mod:`trajopt.solvers.success`, the others are kinds of failure."""
 
     CONVERGED = "converged"
     """Feasible, optimal, confirmed by the replay, and the goals are met; without checks, feasible and optimal."""
@@ -19,7 +19,7 @@ class StatusCode(StrEnum):
     VIOLATED_BETWEEN_KNOTS = "violated_between_knots"
     """Feasible at the knots, but an inequality is violated between them by more than the tolerance."""
     DOES_NOT_HOLD = "does_not_hold"
-    """Replayed on finely integrated dynamics, the motion leaves the plan by more than the replay tolerance, or misses a goal."""
+    """The motion, replayed with finer time steps, deviates from the plan by more than the replay tolerance, or misses a goal."""
     GOAL_MISSED = "goal_missed"
     """The trajectory is feasible, but it misses a goal, falls, or touches an obstacle."""
     COST_CONVERGED = "cost_converged"
@@ -37,24 +37,23 @@ class StatusCode(StrEnum):
     INFEASIBLE = "infeasible"
     """No point satisfies the constraints: they contradict each other."""
     LOCALLY_INFEASIBLE = "locally_infeasible"
-    """No point near satisfies the constraints: a stationary point of the violation, far above the tolerance; elsewhere there may be
-    one."""
+    """Stationary point of the violation, far above its tolerance: no nearby point is feasible, but distant ones may be."""
     STALLED = "stalled"
-    """The violation hardly falls, and nothing proves that no point near satisfies the constraints."""
+    """The violation hardly decreases, but the point is not proved to be locally infeasible."""
     UNBOUNDED = "unbounded"
-    """The objective falls without end."""
+    """The objective decreases without bound."""
     INTERRUPTED = "interrupted"
     """Stopped by the user (Ctrl-C)."""
     ERROR = "error"
-    """The solve raised an error, its process died, or the problem is not valid; only within a batch."""
+    """The solve raised an error, its process died, or the problem is invalid; only in a batch."""
 
 
 STOPPED = (StatusCode.INTERRUPTED, StatusCode.TIME_LIMIT)
-"""Codes after which no other solver is tried."""
+"""Status codes after which ``auto`` tries no other solver."""
 SOLVED = 1e-6
-"""A solver that stops at the limit of double precision has converged below this scaled KKT error."""
+"""Scaled KKT error below which a stop at the limit of double precision counts as converged."""
 STATIONARY = 1e-4
-"""Tolerance on the scaled KKT error of a solution; a solver that stops because the cost hardly falls has converged below it."""
+"""Tolerance on the scaled KKT error; below it, a stop because the cost hardly decreases counts as converged."""
 _ENOUGH = {
     StatusCode.CONVERGED: float("inf"),
     StatusCode.COST_CONVERGED: STATIONARY,
@@ -66,9 +65,9 @@ _ENOUGH = {
 class Status:
     """Status of a solution.
 
-    message: one sentence with the numbers that decided. knot, component: where, if it happened in one place.
-    advice: what to try, empty on success. kkt: the scaled KKT error (:mod:`trajopt.solvers.shooting.optimality`) at the end, where
-    the solver has one.
+    message: one sentence with the decisive numbers. knot, component: location of the failure, if it has one.
+    advice: what to try, empty on success. kkt: final scaled KKT error (:mod:`trajopt.solvers.shooting.optimality`), if the solver
+    has one.
     """
 
     code: StatusCode
@@ -80,25 +79,25 @@ class Status:
 
     @property
     def success(self) -> bool:
-        """True if converged; for a solver's own status, before checks, also if it stopped close enough to an optimum.
+        """True if converged; for the status of a solver before checks, also if it stopped close enough to an optimum.
 
-        A small change of the cost counts below the scaled KKT error STATIONARY, the limit of double precision below SOLVED.
+        COST_CONVERGED counts with a scaled KKT error of at most STATIONARY, PRECISION_LIMIT with at most SOLVED.
         """
         return self.code is StatusCode.CONVERGED or (self.kkt is not None and self.kkt <= _ENOUGH.get(self.code, -1.0))
 
     @property
     def acceptable(self) -> bool:
-        """True if the motion can be used: converged, or feasible and confirmed with its goals met, but not optimal."""
+        """True if the motion can be used: converged, or ACCEPTABLE (feasible, replayed, goals met, but not optimal)."""
         return self.success or self.code is StatusCode.ACCEPTABLE
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}" + (f" {self.advice}" if self.advice else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain values, for JSON."""
+        """Fields as plain values for JSON."""
         return asdict(self) | {"code": str(self.code)}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Status:
-        """The inverse of :meth:`to_dict`."""
+        """Inverse of :meth:`to_dict`."""
         return cls(**(fields | {"code": StatusCode(fields["code"])}))

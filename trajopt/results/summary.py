@@ -1,6 +1,6 @@
-"""A solution in a notebook: a table, and its states, controls and convergence as curves.
+"""HTML summary of a solution for notebooks: a table, and plots of states, controls and convergence.
 
-The picture is SVG, written here so that a notebook shows it without a plotting package.
+The plots are SVG written by this module, so that notebooks need no plotting package.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import numpy as np
 from dynamics_backends.protocol import Array
 
 WIDTH, HEIGHT = 290.0, 170.0
-"""A panel's size, in pixels."""
+"""Size of a panel in pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 8.0, 22.0, 22.0
-"""Its margins."""
+"""Margins of a panel in pixels."""
 POINTS = 120
-"""A curve is drawn through so many points at most."""
+"""Maximum number of points of a curve."""
 NAMED = 7
-"""Panels of more curves name none."""
+"""Maximum number of curves of a panel with a legend."""
 COLORS = ("#1f5fa8", "#d98a1f", "#2a8a4a", "#c03a2b", "#7a4fa3", "#3a9aa8", "#666666")
 LEAST = 1e-16
-"""The floor of logarithmic panels."""
+"""Smallest value in logarithmic panels."""
 
 
 class Panel(NamedTuple):
-    """Curves (M, n) over an axis (M,); logarithmic: of their absolute values to the base 10."""
+    """Curves (M, n) over an axis (M,). logarithmic: plot the decimal logarithm of absolute values."""
 
     title: str
     axis: Array
@@ -37,7 +37,7 @@ class Panel(NamedTuple):
 
 
 def as_html(rows: Mapping[str, object], sentence: str, success: bool, panels: Sequence[Panel]) -> str:
-    """A table of ``rows`` under a sentence, and the panels beside each other."""
+    """HTML with a sentence, a table of ``rows``, and the panels side by side."""
     color = COLORS[2] if success else COLORS[3]
     cells = "".join(
         f"<tr><td style='text-align:left'><b>{html.escape(key)}</b></td>"
@@ -50,7 +50,7 @@ def as_html(rows: Mapping[str, object], sentence: str, success: bool, panels: Se
 
 
 def svg(panel: Panel) -> str:
-    """One panel with its axes' ends written beside it."""
+    """SVG of a panel, with the ends of its axes labeled."""
     axis, curves = _thinned(panel)
     low, high = _range(curves)
     begin, end = float(axis[0]), max(float(axis[-1]), float(axis[0]) + 1e-12)

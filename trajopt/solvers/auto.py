@@ -179,7 +179,7 @@ def _is_bound(c: Constraint) -> bool:
 
 
 def start_of_next(found: Solution, guess: Guess) -> Guess:
-    """Where an attempt stopped, or the guess."""
+    """Initial guess of the next attempt: the last iterate of this one if usable, else the guess."""
     return Guess(found.xs, found.us) if leaves_a_start(found) else guess
 
 

@@ -1,4 +1,4 @@
-"""What a solve will call, compiled and loaded without solving: evaluators and sweeps of shooting, programs of direct methods."""
+"""Compile and load the code of a solve without solving: evaluators of shooting methods, programs of direct methods."""
 
 from __future__ import annotations
 

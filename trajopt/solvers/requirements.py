@@ -1,4 +1,4 @@
-"""What solvers need of the derivatives of a problem, checked before a solve."""
+"""Derivatives that solvers require of a problem, checked before a solve."""
 
 from __future__ import annotations
 

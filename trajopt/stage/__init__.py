@@ -1,1 +1,1 @@
-"""The evaluation of stages that every solver uses, in NumPy and compiled."""
+"""Evaluation of stages for all solvers, in NumPy and in compiled code."""

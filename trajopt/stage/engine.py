@@ -15,7 +15,7 @@ from trajopt.lq.compiled_lq import compiled_lq
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
-from trajopt.stage.not_compiled import tell
+from trajopt.stage.not_compiled import report_not_compiled
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import Stages
 from trajopt.stage.start import starts_at_once
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from trajopt.stage.compiled.choice import CompiledChoice
 
 Engine = Literal["auto", "numpy", "compiled", "loaded"]
-"""auto: by the backend of each phase. compiled: whatever the backends say; what cannot be compiled is an error. loaded: compiled
-code that this process has loaded already, else NumPy; nothing is compiled or awaited."""
+"""auto: the engine of each phase's backend. compiled: compiled code for all phases, an error if that is impossible. loaded:
+compiled code that this process has loaded already, else NumPy, without compiling or waiting."""
 
 
 class Wanted(NamedTuple):
-    """What a solver asks of the stages of a problem.
+    """Operations that a solver needs of the stages of a problem.
 
-    hessian: of the cost, "gauss_newton" or "exact". rollout, second: whether there are roll-outs, and second derivatives of cost
-    and constraints. path, final: the constraints that are evaluated, by phase and at the end.
+    hessian: Hessian of the cost, "gauss_newton" or "exact". rollout: the solver calls rollouts. second: it calls second derivatives
+    of cost and constraints. path, final: constraints to evaluate, for each phase and at the final knot.
     """
 
     hessian: str = "gauss_newton"
@@ -43,39 +43,39 @@ class Wanted(NamedTuple):
 
 
 def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]:
-    """The stages of each phase, and the final knot."""
+    """Return the stages of each phase and of the final knot, on the engine chosen."""
     path = wanted.path or [()] * len(ocp.phases)
     *plain, end = _plain(ocp, wanted)
-    found: list[Stages] = [*plain, end]
+    result: list[Stages] = [*plain, end]
     if engine == "numpy":
-        return found
+        return result
     compiled = [_compiled(ocp, i, wanted._replace(path=path), plain[i], end, engine) for i in range(len(ocp.phases))]
     if engine == "loaded":
         pairs = [None if choice is None else choice.loaded() for choice in compiled]
         for i, pair in enumerate(pairs):
             if pair is not None:
-                found[i], found[-1] = pair
-        return found
+                result[i], result[-1] = pair
+        return result
     if not any(compiled):
-        return found
+        return result
     from trajopt.stage.compiled import builds
 
-    asked = [choice for choice in compiled if choice is not None]
+    choices = [choice for choice in compiled if choice is not None]
     at_once = starts_at_once() and engine == "auto"
     if not at_once:
-        builds.make_here([builds.search(c.backend, c.shapes[0]) for c in asked])
+        builds.make_here([builds.search(c.backend, c.shapes[0]) for c in choices])
     for i, choice in enumerate(compiled):
-        pair = None if choice is None else choice.at_once() if at_once else choice.waited_for()
+        pair = None if choice is None else choice.stages_without_waiting() if at_once else choice.wait_for_stages()
         if pair is not None:
-            found[i], found[-1] = pair
+            result[i], result[-1] = pair
     if at_once:
-        asked = _most_served_first(asked)
-        builds.request([c.search for c in asked], [c.bare for c in asked if c.bare.shape != c.search.shape])
-    return found
+        choices = _sorted_by_knots(choices)
+        builds.request([c.search for c in choices], [c.bare for c in choices if c.bare.shape != c.search.shape])
+    return result
 
 
-def _most_served_first(choices: Sequence[CompiledChoice]) -> list[CompiledChoice]:
-    """The phases by how many knots their library serves, so that what takes NumPy longest is compiled first."""
+def _sorted_by_knots(choices: Sequence[CompiledChoice]) -> list[CompiledChoice]:
+    """Sort phases by the number of knots that use their library, so that the slowest ones in NumPy are compiled first."""
     knots: Counter[Any] = Counter()
     for choice in choices:
         knots[choice.search] += choice.knots
@@ -83,7 +83,7 @@ def _most_served_first(choices: Sequence[CompiledChoice]) -> list[CompiledChoice
 
 
 def may_follow(stages: Sequence[Stages]) -> bool:
-    """True if stages can go on with another problem: where all of each are compiled."""
+    """True if the stages can take the values of another problem, which needs all of them fully compiled."""
     if not all(s.compiled for s in stages):
         return False
     from trajopt.stage.compiled.compiled_end import CompiledEnd
@@ -93,49 +93,50 @@ def may_follow(stages: Sequence[Stages]) -> bool:
     return all(type(s) is CompiledStages for s in phases) and type(end) is CompiledEnd
 
 
-def follow(stages: Sequence[Stages], before: OCP, ocp: OCP, wanted: Wanted) -> bool:
-    """Give the stages of a problem the values of another one of the same structure; False where it has another.
+def follow(stages: Sequence[Stages], previous: OCP, ocp: OCP, wanted: Wanted) -> bool:
+    """Load the values of ``ocp`` into the stages of ``previous``; return False if the two differ in structure.
 
-    stages: that :func:`may_follow`. wanted: of the other one, what was asked of the first but for values.
+    stages: stages for which :func:`may_follow` is True. wanted: the operations that they were made for, with the constraints of
+    ``ocp``.
     """
-    if ocp.manifold is not before.manifold or ocp.nu != before.nu or len(ocp.phases) != len(before.phases):
+    if ocp.manifold is not previous.manifold or ocp.nu != previous.nu or len(ocp.phases) != len(previous.phases):
         return False
     phases: list[Any] = list(stages[:-1])
     end: Any = stages[-1]
-    *plain, last = _again(phases, end, ocp) if ocp is before else _plain(ocp, wanted)
-    given = list(zip(phases, plain, ocp.phases, strict=True))
-    if not all(own.fits(new, phase) for own, new, phase in given) or not end.fits(last):
+    *plain, last = _current_plain(phases, end, ocp) if ocp is previous else _plain(ocp, wanted)
+    triples = list(zip(phases, plain, ocp.phases, strict=True))
+    if not all(old.matches(new, phase) for old, new, phase in triples) or not end.matches(last):
         return False
-    for own, new, phase in given:
-        own.take(new, phase)
-    end.take(last)
+    for old, new, phase in triples:
+        old.load_values(new, phase)
+    end.load_values(last)
     return True
 
 
-def _again(phases: Sequence[Any], end: Any, ocp: OCP) -> list[NumpyStages]:
-    """The NumPy stages of the same problem, whose arrays may have been given other values since."""
-    found, t = [s.plain for s in (*phases, end)], ocp.t
-    for plain, knots in zip(found, (*ocp.phase_slices, slice(-1, None)), strict=True):
+def _current_plain(phases: Sequence[Any], end: Any, ocp: OCP) -> list[NumpyStages]:
+    """NumPy stages of the same problem, with its current knot times; arrays of the problem are shared."""
+    result, t = [s.plain for s in (*phases, end)], ocp.t
+    for plain, knots in zip(result, (*ocp.phase_slices, slice(-1, None)), strict=True):
         plain.t = t[knots]
-    return found
+    return result
 
 
 def _plain(ocp: OCP, wanted: Wanted) -> list[NumpyStages]:
-    """The phases and the final knot in NumPy."""
+    """NumPy stages of the phases and of the final knot."""
     manifold, nu, hessian, t = ocp.manifold, ocp.nu, wanted.hessian, ocp.t
     path = wanted.path or [()] * len(ocp.phases)
-    found = []
+    result = []
     for phase, knots, rows in zip(ocp.phases, ocp.phase_slices, path, strict=True):
-        given = (phase.dynamics, phase.terms, rows, t[knots], phase.dt, nu, phase.parameters)
-        found.append(NumpyStages(manifold, *given, start=knots.start, hessian=hessian, scale=phase.weights))
+        arguments = (phase.dynamics, phase.terms, rows, t[knots], phase.dt, nu, phase.parameters)
+        result.append(NumpyStages(manifold, *arguments, start=knots.start, hessian=hessian, scale=phase.weights))
     final = (None, ocp.terminal, wanted.final, t[-1:], np.ones(1), 0)
-    return [*found, NumpyStages(manifold, *final, start=ocp.horizon, hessian=hessian)]
+    return [*result, NumpyStages(manifold, *final, start=ocp.horizon, hessian=hessian)]
 
 
 def _compiled(
     ocp: OCP, i: int, wanted: Wanted, plain: NumpyStages, end: NumpyStages, engine: Engine
 ) -> CompiledChoice | None:
-    """Choice of compiled code for the stages of a phase; None if it is not to be compiled, or cannot be."""
+    """Choice of compiled code for a phase; None if its backend is on NumPy or has no source."""
     sampling = ocp.phases[i].dynamics.sampling
     if sampling is None or (engine != "compiled" and sampling.backend.engine != "compiled"):
         return None
@@ -147,7 +148,9 @@ def _compiled(
         if engine == "compiled":
             raise ValueError(f"phase {i} cannot be compiled with the derivative method {sampling.backend.name}")
         if engine == "auto":
-            tell(ocp, i, MissingCapability(f"the derivative method {sampling.backend.name} is not compiled"))
+            report_not_compiled(
+                ocp, i, MissingCapability(f"the derivative method {sampling.backend.name} is not compiled")
+            )
         return None
     curved = wanted.second and has_contraction(sampling.called)
     kinds = [ROLLED] if wanted.rollout else [CURVED, ALONE] if curved else [ALONE]
@@ -155,22 +158,22 @@ def _compiled(
 
 
 def is_compiled(ocp: OCP) -> bool:
-    """True if a phase is on the compiled engine; then linear algebra is, too."""
+    """True if the backend of a phase is on the compiled engine; linear algebra is then compiled too."""
     samplings = (phase.dynamics.sampling for phase in ocp.phases)
     return any(s is not None and s.backend.engine == "compiled" for s in samplings)
 
 
 def lq_solver_for(ocp: OCP, carried: bool = False) -> LQSolver:
-    """The solver of LQ problems of a problem's size; carried: with the controls of the step before as part of the state.
+    """LQ solver for the sizes of a problem. carried: the state also holds the controls of the previous step.
 
-    It is compiled for users' backends too: their engine is NumPy for want of a source, not by choice.
+    Problems with user-defined backends get a compiled LQ solver too: these backends use NumPy only because they have no C source.
     """
-    if not is_compiled(ocp) and not (has_own_backend(ocp) and engine_in_use(registry.DEFAULT_ENGINE) == "compiled"):
+    if not is_compiled(ocp) and not (has_user_backend(ocp) and engine_in_use(registry.DEFAULT_ENGINE) == "compiled"):
         return NumpyLQ()
     return compiled_lq(ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu)
 
 
-def has_own_backend(ocp: OCP) -> bool:
-    """True if a phase has a user's backend."""
+def has_user_backend(ocp: OCP) -> bool:
+    """True if the backend of a phase is user-defined."""
     samplings = (phase.dynamics.sampling for phase in ocp.phases)
     return any(s is not None and not is_generic(s.backend.map) for s in samplings)

@@ -1,8 +1,8 @@
-"""The coarse operations that the shooting solvers need of a problem, put together from the stages of its phases.
+"""Operations of a whole problem for the shooting solvers, composed from the stages of its phases.
 
 expand     LQ approximation about a trajectory, with its defects
-rollout    trajectories of a policy, for several step lengths at once
-curvature  second derivatives of the dynamics, contracted with multipliers: what DDP asks for beside them
+rollout    trajectories of a policy, for several step lengths
+curvature  second derivatives of the dynamics, contracted with multipliers, for DDP
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Candidates", "Direction", "Evaluator", "Expansion", "Shooting", "Sta
 
 
 class Expansion(NamedTuple):
-    """The LQ problem about (xs, us), the cost there, and x_next (N, nx), the steps of the dynamics from xs[:-1]."""
+    """LQ problem about (xs, us), the cost of (xs, us), and x_next (N, nx), the dynamics stepped from xs[:-1]."""
 
     lq: LQProblem
     cost: float
@@ -47,31 +47,32 @@ class Evaluator(Protocol):
     manifold: Manifold
 
     def expand(self, xs: Array, us: Array) -> Expansion:
-        """The LQ problem about xs (N + 1, nx), us (N, nu)."""
+        """LQ problem about xs (N + 1, nx), us (N, nu)."""
         ...
 
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
         """Trajectories along a direction for the step lengths alphas (L,).
 
-        They have u = us + alpha du + K (x (-) (xs (+) alpha dx)), within the bounds on u. To first order they are (xs (+) alpha dx,
-        us + alpha du) for every kind of shooting. With linear gaps the parts between nodes are rolled out side by side, from
-        xs (+) alpha dx; with nonlinear gaps they follow each other.
+        Controls are u = us + alpha du + K (x (-) (xs (+) alpha dx)), clipped to the bounds on u. To first order, trajectories equal
+        (xs (+) alpha dx, us + alpha du) for every kind of shooting. With linear gaps, segments between nodes are rolled out in
+        parallel from xs (+) alpha dx. With nonlinear gaps, they are rolled out in sequence.
         """
         ...
 
     def curvature(self, xs: Array, us: Array, multipliers: Array, first: int = 0) -> Hessians:
         """Second derivatives of lam_k' (F_k(x_k (+) dx, u_k + du) (-) x_(k+1)) for the M knots k = first, first + 1, ...
 
-        xs (M + 1, nx), us (M, nu), multipliers lam (M, ndx) in the tangent spaces at the nodes xs[1:], as A, B and d of the
-        LQ problem are: xx (M, ndx, ndx), ux (M, nu, ndx), uu (M, nu, nu). The gap map (-) is part of what is differentiated.
+        Arguments: xs (M + 1, nx), us (M, nu), multipliers lam (M, ndx) in the tangent spaces at the nodes xs[1:], like A, B and d
+        of the LQ problem. Returns xx (M, ndx, ndx), ux (M, nu, ndx), uu (M, nu, nu). The gap map (-) is differentiated too.
         """
         ...
 
 
 class StageEvaluator:
-    """The evaluator of an OCP. hessian: of the cost, "gauss_newton" or "exact"; engine: see :mod:`trajopt.stage.engine`.
+    """Evaluator of an OCP.
 
-    Phases of either engine may stand beside each other.
+    hessian: Hessian of the cost, "gauss_newton" or "exact". engine: see :mod:`trajopt.stage.engine`. Compiled and NumPy phases may
+    be mixed.
     """
 
     def __init__(self, ocp: OCP, hessian: str = "gauss_newton", engine: Engine = "numpy") -> None:
@@ -84,31 +85,31 @@ class StageEvaluator:
 
     @cached_property
     def may_follow(self) -> bool:
-        """True if another problem of the same structure can reuse this evaluator: if everything is compiled."""
+        """True if another problem of the same structure can reuse this evaluator, which needs compiled stages throughout."""
         return may_follow(self.stages)
 
     def follow(self, ocp: OCP) -> bool:
-        """Go on with another problem, of the same structure; False where it is not, or where not all is compiled."""
+        """Load the values of another problem; return False if its structure differs or a stage is not compiled."""
         if not self.may_follow or not follow(self.stages, self.ocp, ocp, self._wanted):
             return False
         self.ocp = ocp
         return True
 
     def finer(self, pieces: Sequence[int]) -> StageEvaluator:
-        """The same problem with each substep of its phases in so many pieces, for roll-outs; it shares memory with this one."""
-        found = copy(self)
+        """Evaluator for rollouts with each substep of phase i split into pieces[i]; it shares memory with this one."""
+        result = copy(self)
         phases = [own if n == 1 else own.finer(n) for own, n in zip(self.stages, pieces, strict=False)]
-        found.stages = [*phases, self.stages[-1]]
-        return found
+        result.stages = [*phases, self.stages[-1]]
+        return result
 
     def within_steps(self, xs: Array, us: Array, share: float) -> Array:
-        """The states (N, nx) after this share of each time step, from xs (N + 1, nx) under us (N, nu)."""
-        found = np.empty((len(us), self.manifold.nx))
+        """States (N, nx) after the fraction ``share`` of each time step, from xs (N + 1, nx) under us (N, nu)."""
+        result = np.empty((len(us), self.manifold.nx))
         for stages, k in zip(self.stages, self.slices, strict=False):
-            found[k] = (
+            result[k] = (
                 stages.shortened(share).first(xs[k], us[k], xs[k.start + 1 : k.stop + 1], quadratic=False).values.x_next
             )
-        return found
+        return result
 
     @property
     def compiled(self) -> bool:
@@ -117,7 +118,7 @@ class StageEvaluator:
 
     @property
     def alone(self) -> bool:
-        """True if everything is compiled and one thread suffices for an expansion."""
+        """True if all stages are compiled and an expansion is fastest on one thread."""
         if not self.may_follow:
             return False
         stages: list[Any] = self.stages[:-1]
@@ -140,7 +141,7 @@ class StageEvaluator:
             out = StageDerivatives(values, A[k], B[k], q[k], r[k], Q[k], S[k], R[k], gx[k], gu[k])
             stages.first(xs[k], u, xs[k.start + 1 : k.stop + 1], out=out, pool=pool)
         pool.run()
-        for knots, controls in self._unread:  # what nothing reads stays where it is
+        for knots, controls in self._unread:  # controls that nothing reads keep their values
             R[knots, controls, controls] = 1.0
         dx0 = self.manifold.gap(xs[:1].T, self.ocp.x0[:, None])[:, 0]
         return Expansion(LQProblem(A, B, d, Q, q, S, R, r, dx0), float(cost.sum()), x_next)
@@ -165,7 +166,7 @@ class StageEvaluator:
         return out
 
     def knot_curvatures(self, xs: Array, us: Array) -> Any | None:
-        """Second derivatives knot by knot about xs (N + 1, nx), us (N, nu), for a sweep in C; None where a phase is not
+        """Second derivatives about xs (N + 1, nx), us (N, nu), evaluated knot by knot by a C sweep; None unless all phases are
         compiled.
         """
         parts: list[Any] = []
@@ -183,7 +184,7 @@ class StageEvaluator:
         return KnotCurvatures((CurvaturePart * len(parts))(*[part for part, _ in parts]), parts)
 
     def cost(self, xs: Array, us: Array) -> Array:
-        """The costs (L,) of trajectories xs (L, N + 1, nx), us (L, N, nu), in NumPy: :meth:`~trajopt.problem.ocp.OCP.cost`."""
+        """Costs (L,) of trajectories xs (L, N + 1, nx), us (L, N, nu), in NumPy: :meth:`~trajopt.problem.ocp.OCP.cost`."""
         return np.asarray(self.ocp.cost(xs, us))
 
 

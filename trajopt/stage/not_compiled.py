@@ -1,7 +1,7 @@
-"""Parts of a problem that NumPy evaluates although compiled code was asked for: reported before a solve, in the log, in a solution.
+"""Reports of problem parts that NumPy evaluates because they cannot be compiled.
 
-A solve is then up to a hundred times slower. Each part comes with the reason and a remedy, after a solve also with the fraction of
-its time that NumPy took.
+Such a solve may be a hundred times slower. Reports appear before a solve, in the log and in the solution. Each names the part, the
+reason and a remedy; after a solve also the fraction of the solve time spent in NumPy.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _LOG = logging.getLogger(__name__)
 _REMEDIES = {
     "TooLong": "simplify it, split it into several phases, or add analytic partials to its residual (HasPartials)"
 }
-"""By the type of a reason; others name the remedy themselves."""
+"""Remedies by the exception type of the reason; other reasons name their remedy."""
 WHOLE, SECOND = "the whole", "the Hessian"
-"""Parts of a phase."""
+"""Names of the parts of a phase in reports."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class NotCompiled(NamedTuple):
-    """part: of the problem. why: it is not compiled. remedy: what helps, "" where the reason tells it."""
+    """A problem part that runs in NumPy, the reason why, and a remedy ("" if the reason contains it)."""
 
     part: str
     why: str
@@ -42,7 +42,7 @@ class NotCompiled(NamedTuple):
         return self.sentence()
 
     def sentence(self, share: str = "") -> str:
-        """The part, the reason and the remedy. share: how much of a solve it took."""
+        """One sentence with the part, the reason and the remedy. share: text on the fraction of solve time."""
         end = f"; {self.remedy}" if self.remedy else ""
         took = f" ({share})" if share else ""
         return f"{self.part} runs in NumPy{took}, which may be a hundred times slower: {self.why}{end}"
@@ -50,26 +50,26 @@ class NotCompiled(NamedTuple):
 
 @dataclass
 class NumpyWork:
-    """Work of NumPy in a solve that asked for compiled code. parts: of the problem. seconds: spent in all stages of NumPy."""
+    """NumPy evaluations in a solve on the compiled engine: the problem parts concerned, and seconds spent in all NumPy stages."""
 
     parts: list[NotCompiled] = field(default_factory=list)
     seconds: float = 0.0
     running: bool = False
 
     def sentences(self, solve_time: float) -> list[str]:
-        """One for each part, with the fraction of the solve time that NumPy took for all of them."""
+        """One sentence for each part, with the fraction of the solve time spent in NumPy for all parts."""
         percent = 100.0 * min(self.seconds / solve_time, 1.0) if solve_time > 0 else 0.0
         share = f"{percent:.0f} %" if percent >= 1.0 else "less than 1 %"
         together = "together " if len(self.parts) > 1 else ""
         return [part.sentence(f"{together}{share} of the solve time") for part in self.parts]
 
     def engines(self, asked: Sequence[str]) -> list[str]:
-        """The engines at work; asked: that of each phase."""
+        """Names of the engines used in the solve. asked: the engine that each phase requested."""
         whole = sum(part.part.startswith(WHOLE) for part in self.parts)
-        found = dict.fromkeys(asked) | ({"numpy": None} if self.parts else {})
+        result = dict.fromkeys(asked) | ({"numpy": None} if self.parts else {})
         if whole == len([engine for engine in asked if engine == "compiled"]):
-            found.pop("compiled", None)
-        return list(found)
+            result.pop("compiled", None)
+        return list(result)
 
 
 _work: ContextVar[NumpyWork | None] = ContextVar("numpy_work", default=None)
@@ -77,17 +77,17 @@ _work: ContextVar[NumpyWork | None] = ContextVar("numpy_work", default=None)
 
 @contextmanager
 def gathered() -> Iterator[NumpyWork]:
-    """The work of NumPy inside."""
-    found = NumpyWork()
-    token = _work.set(found)
+    """Collect the NumPy work of solves inside the block."""
+    result = NumpyWork()
+    token = _work.set(result)
     try:
-        yield found
+        yield result
     finally:
         _work.reset(token)
 
 
 def timed(evaluation: Callable[P, R]) -> Callable[P, R]:
-    """An evaluation in NumPy whose seconds count as the work of NumPy."""
+    """Decorator that adds the seconds of a NumPy evaluation to the collected :class:`NumpyWork`."""
 
     @wraps(evaluation)
     def evaluate(*arguments: P.args, **options: P.kwargs) -> R:
@@ -105,22 +105,22 @@ def timed(evaluation: Callable[P, R]) -> Callable[P, R]:
 
 
 def by_differences(backend: DynamicsBackend) -> MissingCapability:
-    """The reason why second derivatives of a backend's map are not compiled."""
+    """Reason for a backend whose second derivatives are finite differences, and therefore not compiled."""
     return MissingCapability(
         f"the derivative method {backend.name} takes it by differences; choose backend = 'forward_ad' for an exact and compiled one"
     )
 
 
-def tell(ocp: OCP, phase: int, reason: Exception, what: str = "") -> None:
-    """Report that a phase, or ``what`` of it, is not compiled: once for each solve, and for each text outside of solves."""
+def report_not_compiled(ocp: OCP, phase: int, reason: Exception, what: str = "") -> None:
+    """Report that a phase, or its part ``what``, is not compiled: once per solve, or once per text outside of solves."""
     from dynamics_backends.compiled.interface.sources import TraceError
 
-    told, work = explanation(ocp, phase, reason, what), _work.get()
+    report, work = explanation(ocp, phase, reason, what), _work.get()
     if work is None:
-        _log_once(str(told))
-    elif told not in work.parts:
-        work.parts.append(told)
-        _LOG.log(logging.INFO if isinstance(reason, TraceError) and reason.told else logging.WARNING, "%s", told)
+        _log_once(str(report))
+    elif report not in work.parts:
+        work.parts.append(report)
+        _LOG.log(logging.INFO if isinstance(reason, TraceError) and reason.told else logging.WARNING, "%s", report)
 
 
 @lru_cache(maxsize=64)
@@ -129,13 +129,13 @@ def _log_once(text: str) -> None:
 
 
 def explanation(ocp: OCP, phase: int, reason: Exception, what: str = "") -> NotCompiled:
-    """A phase, or ``what`` of it, why it is not compiled, and what helps."""
+    """Explain why a phase, or its part ``what``, is not compiled, and name a remedy."""
     part = f"{what or WHOLE} of phase {phase} of {ocp.name!r}"
     return NotCompiled(part, explained(ocp, phase, reason), _REMEDIES.get(type(reason).__name__, ""))
 
 
 def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
-    """True if derivatives in so many variables may be too long to compile."""
+    """True if the code of the derivatives in this number of variables may be too long to compile."""
     from dynamics_backends.compiled.interface.sources import TooLong, require_short
 
     try:
@@ -146,7 +146,7 @@ def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
 
 
 def explained(ocp: OCP, phase: int, reason: Exception) -> str:
-    """The reason, with the longest of the terms or constraints that it is about."""
+    """Text of the reason, followed by the longest term or constraint of the group that it names."""
     text = str(reason).rstrip(".")
     end, parts = text.startswith(("the terminal", "the final")), ocp.phases[phase]
     groups: dict[str, Sequence[CostTerm | Constraint]] = {
@@ -161,12 +161,12 @@ def explained(ocp: OCP, phase: int, reason: Exception) -> str:
 
 
 def works_on_symbols(part: CostTerm | Constraint) -> bool:
-    """True if a residual can be traced."""
+    """True if the residual of a term or constraint can be traced with symbols."""
     return _operations(part) is not None
 
 
 def operations(part: CostTerm | Constraint) -> int:
-    """Operations of a residual's value, as symbols; 0 where it does not work on them."""
+    """Number of scalar operations in a residual's value; 0 if it cannot be traced."""
     return _operations(part) or 0
 
 
@@ -177,7 +177,7 @@ def _operations(part: CostTerm | Constraint) -> int | None:
 
 @lru_cache(maxsize=64)
 def _count(residual: Any, sizes: tuple[tuple[str, int], ...]) -> int | None:
-    """Operations, of a residual that phases may share; None where it cannot be traced."""
+    """Number of scalar operations of a residual, cached because phases may share it; None if it cannot be traced."""
     import casadi as ca
 
     from dynamics_backends.compiled.interface.sources import Symbols, TraceError, symbolic_value

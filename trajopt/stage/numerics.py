@@ -1,4 +1,4 @@
-"""What runs below a shooting solver: the evaluator of a problem, and the solver of its LQ problems."""
+"""Evaluator and LQ solver that a shooting method runs on."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from trajopt.stage.solver_cache import SolverCache
 
 
 class Numerics(NamedTuple):
-    """An evaluator and an LQ solver."""
+    """Evaluator of a problem and solver of its LQ problems."""
 
     evaluator: StageEvaluator
     lq_solver: LQSolver
 
 
 def numerics_for(ocp: OCP, hessian: str = "gauss_newton") -> Numerics:
-    """The evaluator and the LQ solver of the engines that a problem's backends are on."""
+    """Evaluator and LQ solver on the engines of a problem's backends."""
     return Numerics(StageEvaluator(ocp, hessian, "auto"), lq_solver_for(ocp))
 
 
-def kept_numerics(kept: SolverCache | None, ocp: OCP, hessian: str = "gauss_newton") -> Numerics:
-    """An evaluator of a problem that is kept for the next one, and the LQ solver."""
-    return Numerics(kept_evaluator(kept, ocp, hessian), lq_solver_for(ocp))
+def kept_numerics(cache: SolverCache | None, ocp: OCP, hessian: str = "gauss_newton") -> Numerics:
+    """Cached evaluator, loaded with the values of a problem, and the LQ solver."""
+    return Numerics(kept_evaluator(cache, ocp, hessian), lq_solver_for(ocp))
 
 
-def kept_evaluator(kept: SolverCache | None, ocp: OCP, hessian: str = "gauss_newton") -> StageEvaluator:
-    """The one that is kept, with the values of a problem; else a new one, which is kept where it can go on with another."""
-    known: StageEvaluator | None = None if kept is None else kept.prepared.pop(hessian, None)
+def kept_evaluator(cache: SolverCache | None, ocp: OCP, hessian: str = "gauss_newton") -> StageEvaluator:
+    """Return the cached evaluator loaded with the values of a problem, or a new one, cached if other problems can reuse it."""
+    known: StageEvaluator | None = None if cache is None else cache.prepared.pop(hessian, None)
     if known is None or not known.follow(ocp):
         known = StageEvaluator(ocp, hessian, "auto")
-    if kept is not None and known.may_follow:
-        kept.prepared[hessian] = known
+    if cache is not None and known.may_follow:
+        cache.prepared[hessian] = known
     return known

@@ -1,4 +1,4 @@
-"""The knots of a phase in NumPy, term by term: see :mod:`trajopt.stage.stages`."""
+"""Stages of a phase in NumPy, term by term: see :mod:`trajopt.stage.stages`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from trajopt.step.contraction import contraction_of
 class NumpyStages:
     """See :class:`~trajopt.stage.stages.Stages`.
 
-    dynamics: None for the final knot. t (K,) and dt (K,) [s]. nu: length of u. start: the first knot in the horizon.
-    hessian: of the cost, "gauss_newton" or "exact". scale (K,): of the cost, default dt.
+    dynamics: None for the final knot. t (K,) and dt (K,) [s]. nu: length of u. start: index of the first knot in the horizon.
+    hessian: Hessian of the cost, "gauss_newton" or "exact". scale (K,): weights of the cost, default dt.
     """
 
     compiled: ClassVar[bool] = False
@@ -92,7 +92,7 @@ class NumpyStages:
         return np.ascontiguousarray(self.manifold.gap(nodes.T, x_next.T).T)
 
     def _step_into(self, dynamics: DiscreteMap, x: Array, u: Array, nodes: Array, out: StageDerivatives) -> None:
-        """The step, with A and B carried to the tangent spaces at the nodes."""
+        """Write x_next, d, and A and B transported to the tangent spaces at the nodes."""
         m = dynamics.nu
         x_next, A, B = dynamics.linearize(x, u[:, :m], self.t, self.dt, self.parameters)
         d = self._gap(nodes, x_next)
@@ -142,15 +142,15 @@ class NumpyStages:
             self._add_constraints(H, x, u, y)
         if lam is not None and self.dynamics is not None:
             _add(H, n, self._step_hessian(self.dynamics, x, u, nodes, lam))
-        found = Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
+        result = Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
         if out is None:
-            return found
-        for block, part in zip(out, found, strict=True):
+            return result
+        for block, part in zip(out, result, strict=True):
             block[:] = part
         return out
 
     def _from(self, first: int, count: int) -> NumpyStages:
-        """Some of the knots, for the step's second derivatives alone."""
+        """Stages of ``count`` knots from ``first`` on, without costs and constraints."""
         knots = slice(first, first + count)
         p = {key: v[knots] if v.ndim == 2 else v for key, v in self.parameters.items()}
         return replace(self, terms=(), constraints=(), t=self.t[knots], dt=self.dt[knots], parameters=p, scale=None)
@@ -165,21 +165,21 @@ class NumpyStages:
                 _add(H, n, Hessians(full[:, :k, :k], full[:, k:, :k], full[:, k:, k:]))
 
     def _step_hessian(self, dynamics: DiscreteMap, x: Array, u: Array, nodes: Array, lam: Array) -> Hessians:
-        """The Hessian of lam' (x_next (-) node): of the step, and of the gap map seen through it."""
-        given = (x, u[:, : dynamics.nu], self.t, self.dt, self.parameters)
+        """Hessian of lam' (x_next (-) node): of the step, and of the gap map chained with it."""
+        arguments = (x, u[:, : dynamics.nu], self.t, self.dt, self.parameters)
         contract = contraction_of(dynamics, from_source=True)
         if self.manifold.is_flat:
-            return contract(*given, lam)
-        x_next, A, B = dynamics.linearize(*given)
+            return contract(*arguments, lam)
+        x_next, A, B = dynamics.linearize(*arguments)
         d = self._gap(nodes, x_next)
         _, carry = self.manifold.d_difference(d)
-        H = contract(*given, (lam[:, None] @ carry)[:, 0])
+        H = contract(*arguments, (lam[:, None] @ carry)[:, 0])
         if not d.any():
             return H
         gap, At, Bt = difference_curvature(self.manifold, d, lam), A.transpose(0, 2, 1), B.transpose(0, 2, 1)
         return Hessians(H.xx + At @ gap @ A, H.ux + Bt @ gap @ A, H.uu + Bt @ gap @ B)
 
-    # -- roll-out -------------------------------------------------------------------------------------------------------
+    # -- rollout --------------------------------------------------------------------------------------------------------
     def finer(self, pieces: int) -> NumpyStages:
         """See :class:`~trajopt.stage.stages.Stages`."""
         dynamics: Any = copy(self.dynamics)
@@ -192,9 +192,9 @@ class NumpyStages:
 
     @timed
     def rollout(self, trials: Trials, pause: Callable[[float], None] | None = None) -> Array:
-        """See :class:`~trajopt.stage.stages.Stages`; parts between nodes with linear gaps are stepped at the same time.
+        """See :class:`~trajopt.stage.stages.Stages`; segments between nodes with linear gaps are stepped in one batch.
 
-        pause: called with the share that is done, now and then; it may raise, and the roll-out be begun again.
+        pause: called after each step with the completed fraction; it may raise to abort the rollout.
         """
         if self.dynamics is None:
             return phase_cost(self.terms, trials.X[:, -1:], trials.U[:, :1, :0], self.t, self._scale)[:, 0]
@@ -211,7 +211,7 @@ class NumpyStages:
 
 
 class _Run:
-    """A roll-out over the knots of a phase."""
+    """State of a rollout over the knots of a phase."""
 
     def __init__(self, stages: NumpyStages, dynamics: DiscreteMap, trials: Trials) -> None:
         self.stages, self.dynamics, self.trials, self.manifold = stages, dynamics, trials, stages.manifold
@@ -235,7 +235,7 @@ class _Run:
         return np.ascontiguousarray(self.manifold.integrate(x.T, steps.T).T).reshape(shape)
 
     def advance(self, knots: Array) -> None:
-        """One step from each of some knots, with one step length after the other."""
+        """Take one step from each of these knots, for all step lengths."""
         trials, alphas = self.trials, self.trials.alphas
         x, u = trials.X[:, knots], self._controls(knots)
         trials.U[:, knots] = u
@@ -253,7 +253,7 @@ class _Run:
             trials.D[:, ends] = self._difference(self.ahead[:, ends + 1 - self.first], x_next[:, at_node])
 
     def _controls(self, knots: Array) -> Array:
-        """(L, S, nu) at S knots."""
+        """Controls (L, S, nu) at S knots."""
         trials, K = self.trials, self.trials.direction.K
         off_path = self._difference(self.ahead[:, knots - self.first], trials.X[:, knots])
         u = trials.us[knots] + trials.alphas[:, None, None] * self._du[:, knots]
@@ -265,7 +265,7 @@ class _Run:
         return d.reshape(*x0.shape[:2], -1)
 
     def _step(self, knots: Array, x: Array, u: Array) -> Array:
-        """x_next (L, S, nx) of S knots."""
+        """Next states (L, S, nx) of S knots."""
         s, count, local = self.stages, len(x), knots - self.first
         p = {k: np.tile(v[local], (count, 1)) if v.ndim == 2 else v for k, v in s.parameters.items()}
         t, dt = np.tile(s.t[local], count), np.tile(s.dt[local], count)
@@ -273,12 +273,12 @@ class _Run:
 
 
 def _flat(a: Array) -> Array:
-    """(L, S, n) as (L * S, n)."""
+    """Reshape (L, S, n) to (L * S, n)."""
     return a.reshape(a.shape[0] * a.shape[1], a.shape[2])
 
 
 def _add(H: Array, n: int, part: Hessians) -> None:
-    """Add blocks of the leading states and controls to H (N, n + m, n + m)."""
+    """Add the blocks of ``part``, for its leading states and controls, to H (N, n + m, n + m)."""
     k, m = part.xx.shape[1], part.uu.shape[1]
     H[:, :k, :k] += part.xx
     H[:, n : n + m, :k] += part.ux

@@ -13,7 +13,7 @@ from typing import Any
 
 from trajopt.problem.ocp import OCP
 
-MOST, LARGEST = 4, 1_000_000
+MAX_STRUCTURES, MAX_ENTRIES = 4, 1_000_000
 """Maximum number of structures cached by a thread, and of entries in a block of derivatives of all of them together; the least
 recently solved one is dropped first."""
 
@@ -22,7 +22,7 @@ class SolverCache:
     """Workspaces of solvers for problems of one structure: memory, compiled code, plans of calls.
 
     The next solve of the structure reuses them with its own values, or replaces those that do not match. They serve one solve at a
-    time, in the thread that filled them; other threads start empty, and so do pickled and copied instances.
+    time, in the thread that filled them. Other threads, pickled and copied instances start empty.
     """
 
     def __init__(self) -> None:
@@ -33,48 +33,48 @@ class SolverCache:
         return SolverCache, ()
 
 
-class _OfThread(threading.local):
-    """By structure, the latest last; each problem lives as long as what its structure refers to."""
+class _ThreadCache(threading.local):
+    """Caches of a thread by structure, the latest last; each keeps its problem alive, because keys are object ids."""
 
     def __init__(self) -> None:
         self.by_structure: dict[Hashable, tuple[OCP, SolverCache, int]] = {}
 
 
-_kept = _OfThread()
+_thread_cache = _ThreadCache()
 
 
 @contextmanager
-def borrowed(ocp: OCP, given: SolverCache | None = None) -> Iterator[SolverCache | None]:
-    """Lend the cached workspaces of a problem's structure: ``given``, else those of the thread; None if the problem is too large.
+def borrowed(ocp: OCP, cache: SolverCache | None = None) -> Iterator[SolverCache | None]:
+    """Lend the cached workspaces of a problem's structure: ``cache``, else those of the thread; None if the problem is too large.
 
     Inside the block other solves get empty caches. An error in the block drops the workspaces.
     """
-    if given is not None:
+    if cache is not None:
         own, thread = SolverCache(), threading.get_ident()
-        own.prepared, given.prepared = (given.prepared if given.thread == thread else {}), {}
+        own.prepared, cache.prepared = (cache.prepared if cache.thread == thread else {}), {}
         yield own
-        given.prepared, given.thread = own.prepared, thread
+        cache.prepared, cache.thread = own.prepared, thread
         return
     numbers = size(ocp)
-    if numbers > LARGEST:
+    if numbers > MAX_ENTRIES:
         yield None
         return
-    structure, known = structure_of(ocp), _kept.by_structure
+    structure, known = structure_of(ocp), _thread_cache.by_structure
     kept = known.pop(structure, (ocp, SolverCache()))[1]
     yield kept
     if kept.prepared:
         known[structure] = ocp, kept, numbers
-        while len(known) > MOST or sum(own for *_, own in known.values()) > LARGEST:
+        while len(known) > MAX_STRUCTURES or sum(own for *_, own in known.values()) > MAX_ENTRIES:
             del known[next(iter(known))]
 
 
 def size(ocp: OCP) -> int:
-    """Numbers in a block of derivatives."""
+    """Number of entries in a block of derivatives: N (ndx + nu)^2."""
     return int(ocp.horizon * (ocp.manifold.ndx + ocp.nu) ** 2)
 
 
 def structure_of(ocp: OCP) -> Hashable:
-    """What tells structures apart, as long as the problem lives: time steps, residuals, and how many knots."""
+    """Key of a problem's structure: ids of dynamics and residuals, and knot counts; valid while the problem is alive."""
     groups = [(phase.dynamics, phase.knots, phase.terms, phase.constraints) for phase in ocp.phases]
     ends = ocp.terminal, ocp.terminal_constraints
     phases = ((id(dynamics), knots, *map(_residuals, parts)) for dynamics, knots, *parts in groups)

@@ -1,14 +1,14 @@
-"""What happens at the knots of a phase, all of them as one batch: time steps, costs, constraints, and closed-loop roll-outs.
+"""Evaluation of the knots of a phase as one batch: time steps, costs, constraints, and closed-loop rollouts.
 
     values    x_next, d = x_next (-) node, l, g
-    first     the same with d d, dl, dg, and the Hessian of l
-    second    the Hessian of sigma l + lam'(x_next (-) node) + y'g
-    rollout   trajectories of a policy, for several step lengths at once
+    first     values with the derivatives of d, l and g, and the Hessian of l
+    second    Hessian of sigma l + lam'(x_next (-) node) + y'g
+    rollout   trajectories of a policy, for several step lengths
 
-Every solver sees a problem through these four, and two engines offer them: :mod:`trajopt.stage.numpy_stages` and
-:mod:`trajopt.stage.compiled.compiled_stages`. Derivatives are those in (dx, du) of x (+) dx, u + du, in the tangent space at x; the
-step is seen from that at a node: the next state of a trajectory with gaps, or the origin of a chart. The final knot has no time
-step and no controls; there n is 0 for d and m is 0 for u, and roll-outs end.
+Solvers use a problem only through these four operations. Two engines implement them: :mod:`trajopt.stage.numpy_stages` and
+:mod:`trajopt.stage.compiled.compiled_stages`. Derivatives are in (dx, du) of x (+) dx, u + du, in the tangent space at x. The
+defect d is in the tangent space at a node: the next state of a trajectory with gaps, or the origin of a chart. The final knot has
+no time step and no controls: d has n = 0 columns, u has m = 0, and rollouts end there.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class StageDerivatives(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """A step to be tried: dx (N + 1, ndx), du (N, nu), gains K (N, nu, ndx), gaps d (N, ndx) that it closes.
+    """Search direction: dx (N + 1, ndx), du (N, nu), gains K (N, nu, ndx), gaps d (N, ndx) that a full step closes.
 
-    bend: (ddx, ddu) of a parabola, along which dx + alpha/2 ddx and du + alpha/2 ddu stand in their places; None: a straight line.
+    bend: (ddx, ddu) of a parabolic path, which replaces dx by dx + alpha/2 ddx and du by du + alpha/2 ddu; None: a straight line.
     """
 
     dx: Array
@@ -61,7 +61,7 @@ class Direction(NamedTuple):
     bend: tuple[Array, Array] | None = None
 
     def chord(self, alphas: Array) -> tuple[Array, Array]:
-        """dx (L or 1, N + 1, ndx), du (L or 1, N, nu) to the points of the step lengths alphas (L,)."""
+        """Secants dx (L or 1, N + 1, ndx), du (L or 1, N, nu) to the points at step lengths alphas (L,)."""
         if self.bend is None:
             return self.dx[None], self.du[None]
         halves = 0.5 * alphas[:, None, None]
@@ -79,28 +79,28 @@ class Candidates(NamedTuple):
 
 @dataclass(frozen=True)
 class Shooting:
-    """nodes: knots in 1 .. N where the state is a variable of its own, rising. gaps: how they close, "linear" or "nonlinear"."""
+    """Shooting nodes, increasing knots in 1 .. N whose state is a variable, and the closing of gaps, "linear" or "nonlinear"."""
 
     nodes: tuple[int, ...] = ()
     gaps: str = "linear"
 
     @classmethod
     def every(cls, shooting: int | str, horizon: int, gaps: str) -> Shooting:
-        """Nodes from the option: "single", "all" or every K knots."""
+        """Shooting with the nodes of an option: "single", "all" or one every K knots."""
         named = {"single": horizon + 1, "all": 1}
         spacing = named[shooting] if isinstance(shooting, str) else shooting
         return cls(tuple(range(spacing, horizon + 1, spacing)), gaps)
 
     def parts(self, first: int, last: int) -> tuple[list[int], list[int]]:
-        """First knots and ends of the parts of a phase that are rolled out side by side: those between nodes with linear gaps."""
+        """First and end knots of the segments first .. last that are rolled out in parallel, between nodes with linear gaps."""
         inner = [node for node in self.nodes if first < node < last and self.gaps == "linear"]
         return [first, *inner], [*inner, last]
 
 
 class Trials(NamedTuple):
-    """A roll-out: u = us + alpha du + K (x (-) (xs (+) alpha dx)) within bounds on u, for alphas (L,).
+    """Arguments of a rollout: u = us + alpha du + K (x (-) (xs (+) alpha dx)) within bounds on u, for alphas (L,).
 
-    xs (N + 1, nx), us (N, nu), bounds: two of (N, nu) or None. X, U, D: where its trajectories go, xs, us and defects of
+    xs (N + 1, nx), us (N, nu), bounds: lower and upper (N, nu), or None. X, U, D: output arrays, xs, us and defects of
     :class:`Candidates`.
     """
 
@@ -118,14 +118,14 @@ class Trials(NamedTuple):
 class Stages(Protocol):
     """K consecutive knots that share dynamics, cost terms and constraints; x (K, nx), u (K, m), nodes (K, nx).
 
-    compiled: whether by compiled code, now.
+    compiled: True if compiled code evaluates them at present.
     """
 
     @property
     def compiled(self) -> bool: ...
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """Values."""
+        """Next states, defects, costs and constraints."""
         ...
 
     def first(
@@ -140,8 +140,8 @@ class Stages(Protocol):
     ) -> StageDerivatives:
         """Values and first derivatives.
 
-        quadratic: whether Q, S and R are asked for. out: contiguous arrays to write to. pool: where the work may be put, to be done
-        before the arrays are read.
+        quadratic: compute Q, S and R too. out: contiguous output arrays. pool: if given, the work may be added to it, and the
+        arrays are valid after its run.
         """
         ...
 
@@ -156,40 +156,41 @@ class Stages(Protocol):
         first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """The Hessian for lam (K, n) in the tangent spaces at the nodes, y (K, ng); None leaves a part out.
+        """Hessian of sigma l + lam'(x_next (-) node) + y'g.
 
-        first: of fewer knots, from this one on; for lam alone. out: contiguous arrays to write to. Raises TypeError for a time step
-        without second derivatives.
+        lam (K, n): in the tangent spaces at the nodes; y (K, ng); None omits a part. first: index of the first knot when x has
+        fewer than K rows, for lam alone. out: contiguous output arrays. Raises TypeError for a time step without second
+        derivatives.
         """
         ...
 
     def rollout(self, trials: Trials) -> Array:
-        """Continue trajectories over these knots; returns their costs there (L,)."""
+        """Continue trajectories over these knots; returns the costs of these knots (L,)."""
         ...
 
     def finer(self, pieces: int) -> Stages:
-        """The same knots with each substep of their dynamics, a SampledSystem, in so many pieces, for roll-outs."""
+        """Copy with each substep of the dynamics, a SampledSystem, split into ``pieces``, for rollouts."""
         ...
 
     def shortened(self, share: float) -> Stages:
-        """The same knots with time steps of this share of theirs, for values and first derivatives."""
+        """Copy with time steps multiplied by ``share``, for values and first derivatives."""
         ...
 
 
 @runtime_checkable
 class SweptStages(Protocol):
-    """Stages whose second derivatives a sweep in C asks for, knot by knot."""
+    """Stages whose second derivatives a C sweep can evaluate knot by knot."""
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[Any, Any] | None:
-        """What it calls (:class:`~trajopt.lq.compiled_lq.CurvaturePart`), and what must live as long.
+        """Return the :class:`~trajopt.lq.compiled_lq.CurvaturePart` for the sweep and the objects that it points to.
 
-        None where they are not compiled.
+        None if second derivatives are not compiled.
         """
         ...
 
 
 def room_for(K: int, sizes: tuple[int, int, int, int, int], quadratic: bool = True) -> StageDerivatives:
-    """Empty arrays for K knots with sizes nx, n, n of d, m, ng."""
+    """Uninitialized arrays for K knots; sizes: nx, ndx, length of d, nu, number of constraints."""
     nx, n, nd, m, ng = sizes
     values = StageValues(np.empty((K, nx if nd else 0)), np.empty((K, nd)), np.empty(K), np.empty((K, ng)))
     shapes = [(nd, n), (nd, m), (n,), (m,), (n, n), (m, n), (m, m), (ng, n), (ng, m)]

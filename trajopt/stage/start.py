@@ -1,7 +1,7 @@
 """Start of a solve whose compiled code is not in the cache yet.
 
-"compiled"     it is waited for
-"at once"      what is there serves, NumPy where there is nothing, while another process compiles
+"compiled"     the solve waits for the compiler
+"at once"      the solve starts with the code in the cache, or NumPy, while a background process compiles
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _served: ContextVar[dict[str, None] | None] = ContextVar("served", default=None)
 
 @contextmanager
 def starting(start: str | None) -> Iterator[None]:
-    """Set the start of solves inside the block; None keeps it. Raises ValueError for an unknown start."""
+    """Set the start of solves inside the block; None leaves it unchanged. Raises ValueError for an unknown start."""
     if start not in (None, *STARTS):
         raise ValueError(f"start = {start!r}; expected one of {', '.join(map(repr, STARTS))}")
     token = _start.set(start or _start.get())
@@ -32,23 +32,23 @@ def starting(start: str | None) -> Iterator[None]:
 
 
 def starts_at_once() -> bool:
-    """True if a solve begins before its libraries are there: as :func:`starting` says, else TRAJOPT_START, else not."""
+    """True if solves start before their code is compiled: from :func:`starting`, else TRAJOPT_START, else False."""
     return (_start.get() or environment.start()) == "at once"
 
 
 @contextmanager
 def served() -> Iterator[dict[str, None]]:
-    """The engines that serve solves inside which start at once, in the order in which they came: keys of what is yielded."""
-    found: dict[str, None] = {}
-    token = _served.set(found)
+    """Yield a dict whose keys become the engines used by solves that start at once inside the block, in order of first use."""
+    result: dict[str, None] = {}
+    token = _served.set(result)
     try:
-        yield found
+        yield result
     finally:
         _served.reset(token)
 
 
-def note_serving(engine: str) -> None:
-    """Take note of an engine that serves."""
-    found = _served.get()
-    if found is not None:
-        found[engine] = None
+def record_engine(engine: str) -> None:
+    """Record an engine that evaluates stages, for :func:`served`."""
+    result = _served.get()
+    if result is not None:
+        result[engine] = None

@@ -1,1 +1,1 @@
-"""From xdot = f(x, u) to a time step: integrators, sensitivities, and the curvature of a step."""
+"""Time steps of xdot = f(x, u): integrators, sensitivities, and second derivatives of a step."""

@@ -1,4 +1,4 @@
-"""Who finds the second derivatives of a time step: the step itself, or forward differentiation of its source."""
+"""Choice of the second derivatives of a time step: its own, or forward differentiation of its dynamics."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ def has_curvature(ocp: OCP) -> bool:
 def missing_curvature(ocp: OCP, *, from_source: bool = False) -> str | None:
     """The reason why a time step of a problem has no second derivatives, with the remedy; None if all have them.
 
-    from_source: those that the source of the dynamics gives count too, see :func:`contraction_of`.
+    from_source: accept forward differentiation of the dynamics too, see :func:`contraction_of`.
     """
     without = (phase.dynamics for phase in ocp.phases if phase.dynamics.contract is None)
     return next((_reason(d) for d in without if not (from_source and has_source(d))), None)
 
 
 def has_source(dynamics: DiscreteMap) -> bool:
-    """True if the dynamics can be differentiated by every method, whatever the backend has."""
+    """True if the dynamics can be differentiated by every method, regardless of their backend."""
     return dynamics.sampling is not None and is_generic(dynamics.sampling.backend.map)
 
 
 def contraction_of(dynamics: DiscreteMap, *, from_source: bool = False) -> StepContraction:
-    """The second derivatives of a time step, contracted with a multiplier of x_next.
+    """Second derivatives of a time step, contracted with a multiplier of x_next.
 
-    from_source: where its backend has none, a complex step over dual numbers takes them from the source of the dynamics; as exact,
-    and slower. Raises MissingCapability where there are none, naming the remedy.
+    from_source: for a backend without second derivatives, use a complex step over dual numbers, which is exact and slower. Raises
+    MissingCapability, with the remedy, if the step has no second derivatives.
     """
     own, sampling = dynamics.contract, dynamics.sampling
     if own is not None:
         return own
     if from_source and sampling is not None and has_source(dynamics):
         backend = make_backend(sampling.backend.map, "forward_ad", engine="numpy")
-        found = _sampled(sampling._replace(backend=backend)).contract
-        assert found is not None
-        return found
+        result = _sampled(sampling._replace(backend=backend)).contract
+        assert result is not None
+        return result
     raise MissingCapability(_reason(dynamics))
 
 
 def _reason(dynamics: DiscreteMap) -> str:
-    """The sentence for a time step whose ``contract`` is None."""
+    """Sentence that explains why the ``contract`` of a time step is None."""
     sampling = dynamics.sampling
     if sampling is None:
         return (
@@ -67,5 +67,5 @@ def _reason(dynamics: DiscreteMap) -> str:
 
 
 def _sampled(sampling: Sampling) -> SampledSystem | ImpactStage:
-    """A time step of these parts."""
+    """Time step made of these parts."""
     return ImpactStage(sampling.backend) if sampling.scheme == JUMP else SampledSystem(*sampling[:3])

@@ -1,10 +1,10 @@
-"""Controls that change linearly over a time step, u(t) = u_k + s (u_(k+1) - u_k) with s = (t - t_k) / dt_k.
+"""First-order hold: controls change linearly over a time step, u(t) = u_k + s (u_(k+1) - u_k) with s = (t - t_k) / dt_k.
 
-A time step under this hold has the controls (u_k, u_(k+1)):
+A time step with this hold has the controls (u_k, u_(k+1)):
 
     d f/d u_k = (1 - s) f_u      d f/d u_(k+1) = s f_u
 
-Inside, f reads the line (u_k, u_(k+1), t_k, dt_k) as its controls; derivatives in the last two are left out.
+Internally, f reads the line (u_k, u_(k+1), t_k, dt_k) as its controls; derivatives in t_k and dt_k are omitted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from trajopt.step.sensitivities import SampledSystem
 
 
 class HeldStep:
-    """A sampled system under a first-order hold: a :class:`~trajopt.problem.ocp.DiscreteMap` of the controls at both ends."""
+    """Sampled system with a first-order hold: a :class:`~trajopt.problem.ocp.DiscreteMap` of the controls at both ends."""
 
     takes_time = True
     sampling: Sampling | None = None
@@ -46,19 +46,19 @@ class HeldStep:
         self.control_names = self.inner.control_names[: self.nu]
 
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
-        """x_next (N, nx)."""
+        """Return x_next (N, nx)."""
         return self.inner.step(x, _line(u, t, dt), t, dt, p)
 
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
     ) -> LinearizedStep:
-        """x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
+        """Return x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
         x_next, A, B = self.inner.linearize(x, _line(u, t, dt), t, dt, p)
         return LinearizedStep(x_next, A, B[:, :, : self.nu])
 
     @property
     def contract(self) -> StepContraction:
-        """Second derivatives; from the source of the system where its backend has none."""
+        """Second derivatives of the step, by forward differentiation if the backend has none."""
         contraction, m = contraction_of(self.inner, from_source=True), self.nu
 
         def contracted(x: Array, u: Array, t: Any, dt: Any, p: Parameters | None, lam: Array) -> Hessians:
@@ -69,23 +69,23 @@ class HeldStep:
 
 
 class _HeldMap:
-    """A map of the line (u_k, u_(k+1), t_k, dt_k), with the offsets of an implicitly damped system behind."""
+    """Map with controls (u_k, u_(k+1), t_k, dt_k), followed by the offsets of an implicitly damped system."""
 
     def __init__(self, map: Map) -> None:
         self.held = map
         self.offsets = damping_offsets(map)
-        self._own = map.nu - (self.offsets or 0)
-        names = map.control_names[: self._own]
-        self.manifold, self.nu, self.n_out = map.manifold, self._own + map.nu + 2, map.n_out
+        self._nu_inner = map.nu - (self.offsets or 0)
+        names = map.control_names[: self._nu_inner]
+        self.manifold, self.nu, self.n_out = map.manifold, self._nu_inner + map.nu + 2, map.n_out
         self.output_names = map.output_names
         following = (f"next {name}" for name in names)
         ends = ("start of the step", "length of the step")
-        self.control_names = (*names, *following, *ends, *map.control_names[self._own :])
+        self.control_names = (*names, *following, *ends, *map.control_names[self._nu_inner :])
         self.second_order = is_second_order(map)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows (n_out, N)."""
-        m = self._own
+        """Evaluate the held map at time t; returns rows (n_out, N)."""
+        m = self._nu_inner
         s = (t - u[2 * m]) / u[2 * m + 1]
         behind = (u[i] for i in range(2 * m + 2, self.nu))
         return self.held(x, sm.stack([*(u[i] + s * (u[m + i] - u[i]) for i in range(m)), *behind]), t, p)
@@ -102,7 +102,7 @@ class _HeldMap:
 
 
 class _HeldBackend:
-    """The derivatives of a held map from those of a backend of the map that it holds; zero in t_k and dt_k."""
+    """Backend of a held map, with derivatives by the chain rule from the backend of the inner map; zero in t_k and dt_k."""
 
     def __init__(self, backend: DynamicsBackend) -> None:
         self.inner = backend
@@ -111,63 +111,63 @@ class _HeldBackend:
 
     @classmethod
     def of(cls, backend: DynamicsBackend) -> _HeldBackend:
-        """With second derivatives, where the backend has them."""
+        """Held backend, with second derivatives if the inner backend has them."""
         return _HeldSecondOrder(backend) if isinstance(backend, SecondOrderBackend) else cls(backend)
 
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
-        """The map's value (N, n_out)."""
-        return self.inner.f(x, self._now(u, t)[0], t, p)
+        """Value of the map (N, n_out)."""
+        return self.inner.f(x, self._controls_at(u, t)[0], t, p)
 
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
-        """Value and partial derivatives."""
-        now, s = self._now(u, t)
-        return _both(self.inner.jacobians(x, now, t, p), s, self._m)
+        """Value and partial derivatives of the map."""
+        now, s = self._controls_at(u, t)
+        return _held_jacobians(self.inner.jacobians(x, now, t, p), s, self._m)
 
     def of_stages(self, stages: Callable[[DynamicsBackend], DynamicsBackend]) -> _HeldBackend:
-        """The held backend over the stages of the inner one."""
+        """Held backend of ``stages(inner)``, the inner backend as integrator stages evaluate it."""
         inner = stages(self.inner)
         return self if inner is self.inner else _HeldBackend.of(inner)
 
     @property
     def _m(self) -> int:
-        """Number of controls of the map, without offsets."""
+        """Number of controls of the inner map, without offsets."""
         return self.inner.map.nu - (damping_offsets(self.map) or 0)
 
-    def _now(self, u: Array, t: Array | float) -> tuple[Array, Array]:
-        """The controls (N, nu) at t with offsets behind, and s (N, 1)."""
+    def _controls_at(self, u: Array, t: Array | float) -> tuple[Array, Array]:
+        """Controls (N, nu) at t, followed by offsets, and s (N, 1)."""
         m = self._m
         s = ((np.asarray(t) - u[:, 2 * m]) / u[:, 2 * m + 1]).reshape(-1, 1)
         return np.concatenate([u[:, :m] + s * (u[:, m : 2 * m] - u[:, :m]), u[:, 2 * m + 2 :]], axis=1), s
 
 
 class _HeldSecondOrder(_HeldBackend):
-    """A held backend that has second derivatives too."""
+    """Held backend with second derivatives."""
 
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
         """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
-        now, s = self._now(u, t)
+        now, s = self._controls_at(u, t)
         first, (xx, ux, uu) = self.inner.hessian_contraction(x, now, t, p, lam)  # type: ignore[attr-defined]
-        Z = _now_by_line(s, self._m, now.shape[1])
+        Z = _controls_by_line(s, self._m, now.shape[1])
         Zt = Z.transpose(0, 2, 1)
-        return _both(first, s, self._m), Hessians(xx, Zt @ ux, Zt @ uu @ Z)
+        return _held_jacobians(first, s, self._m), Hessians(xx, Zt @ ux, Zt @ uu @ Z)
 
 
-def _now_by_line(s: Array, m: int, size: int) -> Array:
-    """The derivative (N, size, size + m + 2) of the controls at t and offsets in the line and these."""
+def _controls_by_line(s: Array, m: int, size: int) -> Array:
+    """Derivative (N, size, size + m + 2) of the controls at t and offsets in the controls of the held map."""
     Z = np.zeros((len(s), size, size + m + 2))
     Z[:, range(m), range(m)], Z[:, range(m), range(m, 2 * m)] = 1.0 - s, s
     Z[:, range(m, size), range(2 * m + 2, size + m + 2)] = 1.0
     return Z
 
 
-def _both(first: Jacobians, s: Array, m: int) -> Jacobians:
-    return Jacobians(first.value, first.fx, first.fu @ _now_by_line(s, m, first.fu.shape[2]))
+def _held_jacobians(first: Jacobians, s: Array, m: int) -> Jacobians:
+    return Jacobians(first.value, first.fx, first.fu @ _controls_by_line(s, m, first.fu.shape[2]))
 
 
 def _line(u: Array, t: Array | float, dt: Array | float) -> Array:
-    """(u_k, u_(k+1), t_k, dt_k)."""
+    """Controls (u_k, u_(k+1), t_k, dt_k) of the held map."""
     u = np.asarray(u, float)
     ends = (np.broadcast_to(np.asarray(v, float), (len(u),))[:, None] for v in (t, dt))
     return np.concatenate([u, *ends], axis=1)

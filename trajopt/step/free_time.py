@@ -1,11 +1,11 @@
-"""Problems whose phases last as long as is best, made of problems on a fixed grid.
+"""Free durations: problems with the phase durations as variables, made from problems on a fixed time grid.
 
     minimize    sum_i  sum_k  (T_i / T0_i) dt_k l(x_k, u_k, t_k, p)  +  price_i T_i   +   terminal cost
-    subject to  dx/dtau = (T_i / T0_i) f_i(x, u, t, p),   shortest_i <= T_i <= longest_i,   and all that held before
+    subject to  dx/dtau = (T_i / T0_i) f_i(x, u, t, p),   shortest_i <= T_i <= longest_i,   and all constraints of the fixed problem
 
-T0_i is the time that phase i had. Its grid stays, and so does its clock t: what depends on it is stretched with the phase. The
-durations stand behind the state, and a stage without duration, the first, chooses them (:mod:`dynamics_backends.time_scaled`).
-Jumps of the state, such as impacts, stay as they are.
+T0_i is the duration of phase i on the fixed grid. The grid and its time t are unchanged, so functions of t are stretched with the
+phase. The durations are appended to the state, and an additional first stage without duration sets them as controls
+(:mod:`dynamics_backends.time_scaled`). Jumps of the state, such as impacts, are unchanged.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from trajopt.problem.terms import CostTerm, residual_cost
 from trajopt.step.integrators import SEMI_IMPLICIT_EULER
 from trajopt.step.sensitivities import SampledSystem
 
-SHARE = 3.0
-"""By this factor a phase may be shorter or longer where no durations are given."""
+DURATION_FACTOR = 3.0
+"""Default range of a duration: the nominal duration divided and multiplied by this factor."""
 
 
 @dataclass(frozen=True, eq=False)
 class FreeTime:
-    """A problem on a fixed grid, and what its phases may last.
+    """A problem on a fixed grid, and the bounds and prices of its phase durations.
 
-    given: the problem. durations (n, 2): shortest and longest [s] of each phase that takes time; equal for one that is to last so
-    long. prices (n,): what a second of each costs.
+    given: the problem. durations (n, 2): shortest and longest duration [s] of each phase that takes time; equal for a fixed
+    duration. prices (n,): cost of a second of each phase.
     """
 
     given: OCP
@@ -48,7 +48,7 @@ class FreeTime:
 
     @property
     def nominal(self) -> Array:
-        """(n,) the times [s] that the phases had."""
+        """Durations (n,) [s] of the phases on the fixed grid."""
         return np.array([phase.dt.sum() for phase in self.given.phases if phase.dynamics.takes_time])
 
     @cached_property
@@ -70,12 +70,12 @@ class FreeTime:
         choice = Phase(ImpactStage(same_method(backend, Durations(manifold, n))), np.zeros(1))
         none = (np.full((ocp.horizon, ocp.nu), -np.inf), np.full((ocp.horizon, ocp.nu), np.inf))
         lower, upper = ocp.control_bounds or none
-        lower, upper = (_wide(b, n, none) for b, none in ((lower, -np.inf), (upper, np.inf)))
+        lower, upper = (_pad_controls(b, n, none) for b, none in ((lower, -np.inf), (upper, np.inf)))
         lower, upper = (
             np.vstack([np.r_[limit, b[0, n:]], b]) for b, limit in zip((lower, upper), self.durations.T, strict=True)
         )
         x0 = np.r_[ocp.x0, np.clip(self.nominal, *self.durations.T)]
-        terminal = tuple(replace(term, residual=self._kept(term.residual)) for term in ocp.terminal)
+        terminal = tuple(replace(term, residual=self._widened_residual(term.residual)) for term in ocp.terminal)
         final = tuple(map(self._constraint, ocp.terminal_constraints))
         return replace(
             ocp,
@@ -88,13 +88,13 @@ class FreeTime:
         )
 
     def _phase(self, phase: Phase, place: int, first: bool) -> Phase:
-        """A phase with the durations behind its state; place: which of them is its own."""
+        """Phase with the durations appended to its state. place: index of its own duration. first: the phase has knot 0."""
         dynamics = self._dynamics(phase, place)
         constraints = tuple(map(self._constraint, phase.constraints))
         if first:
-            constraints = tuple(_not_at_the_start(c, phase.knots) for c in constraints)
+            constraints = tuple(_without_first_knot(c, phase.knots) for c in constraints)
         if not phase.dynamics.takes_time:
-            kept = tuple(replace(term, residual=self._kept(term.residual)) for term in phase.terms)
+            kept = tuple(replace(term, residual=self._widened_residual(term.residual)) for term in phase.terms)
             return replace(phase, dynamics=dynamics, terms=kept, constraints=constraints)
         nominal, own = float(self.nominal[place]), self.given.manifold
         terms = [
@@ -106,7 +106,7 @@ class FreeTime:
                     place,
                     nominal,
                     kind="root",
-                    least=self._least(place),
+                    least=self._min_share(place),
                     states=own,
                     tangent=False,
                 ),
@@ -115,23 +115,23 @@ class FreeTime:
         ]
         return replace(phase, dynamics=dynamics, terms=(*terms, *self._price(place)), constraints=constraints)
 
-    def _least(self, place: int) -> float:
-        """A share of the planned time that is shorter than the duration of a phase may be."""
+    def _min_share(self, place: int) -> float:
+        """Lower limit of T / T0 for the residuals of a phase, below the fraction that its duration may have."""
         return min(LEAST_SHARE, 0.5 * float(self.durations[place, 0] / self.nominal[place]))
 
-    def _kept(self, residual: Map) -> Map:
-        """A residual of the state as one of that with durations behind it."""
+    def _widened_residual(self, residual: Map) -> Map:
+        """Residual as a function of the state with durations appended."""
         if not residual.manifold.nx:
             return residual
         return StretchedMap(residual, self.names, kind="kept", states=self.given.manifold, tangent=False)
 
     def _constraint(self, c: Constraint) -> Constraint:
-        """A constraint of the problem without free time; bounds on numbers of the state remain such."""
+        """Constraint as a function of the state with durations appended; state bounds remain state bounds."""
         chosen, nx = chosen_coordinates(c), self.given.manifold.nx
         if chosen is None:
             parts = c.composition
-            composition = None if parts is None else parts._replace(inner=self._kept(parts.inner))
-            return replace(c, residual=self._kept(c.residual), composition=composition)
+            composition = None if parts is None else parts._replace(inner=self._widened_residual(parts.inner))
+            return replace(c, residual=self._widened_residual(c.residual), composition=composition)
         one = np.full(nx + len(self.names), np.inf)
         one[list(chosen)] = 1.0
         names = [""] * len(one)
@@ -146,7 +146,7 @@ class FreeTime:
         if not price:
             return []
         at, nominal = self.given.manifold.nx + place, float(self.nominal[place])
-        root = partial(_root_of_share, at, nominal, self._least(place))
+        root = partial(_root_of_share, at, nominal, self._min_share(place))
         name = "time" if len(self.names) == 1 else f"time of phase {place + 1}"
         return [residual_cost(name, root, manifold, 1, 2.0 * price, output_names=("time",))]
 
@@ -163,9 +163,9 @@ class FreeTime:
     def with_durations(
         self, motion: Motion | tuple[Array, Array], durations: Array | Sequence[float] | None = None
     ) -> Guess:
-        """A guess for ``ocp``, xs (N + 2, nx + n) and us (N + 1, nu), from a guess for, or a solution of, the given problem.
+        """Guess for ``ocp``, xs (N + 2, nx + n) and us (N + 1, nu), from a guess or a solution of the given problem.
 
-        durations: (n,) [s], default those that the phases had.
+        durations: (n,) [s], default the nominal ones.
         """
         xs, us = as_guess(motion)
         T = self.ocp.x0[self.given.manifold.nx :] if durations is None else np.asarray(durations, dtype=float)
@@ -173,16 +173,17 @@ class FreeTime:
         first = np.zeros((1, self.ocp.nu))
         first[0, : len(T)] = T
         start = np.r_[states[0, : self.given.manifold.nx], self.ocp.x0[self.given.manifold.nx :]]
-        return Guess(np.vstack([start, states]), np.vstack([first, _wide(np.asarray(us, dtype=float), len(T), 0.0)]))
+        return Guess(
+            np.vstack([start, states]), np.vstack([first, _pad_controls(np.asarray(us, dtype=float), len(T), 0.0)])
+        )
 
     def without(self, motion: Motion | tuple[Array, Array]) -> tuple[Guess, Array]:
-        """A solution of ``ocp`` as states (N + 1, nx) and controls (N, nu) of the given problem; and the durations (n,) [s] of its
-        phases."""
+        """Split a solution of ``ocp`` into states (N + 1, nx) and controls (N, nu) of the given problem, and durations (n,) [s]."""
         (xs, us), nx = as_guess(motion), self.given.manifold.nx
         return Guess(xs[1:, :nx], us[1:, : self.given.nu]), xs[-1, nx:]
 
     def times(self, xs: Array) -> Array:
-        """(N + 2,) the times [s] of the states (N + 2, nx + n)."""
+        """Times (N + 2,) [s] of the states (N + 2, nx + n)."""
         T, steps, timed = xs[-1, self.given.manifold.nx :], [0.0], 0
         for phase in self.given.phases:
             if phase.dynamics.takes_time:
@@ -194,13 +195,13 @@ class FreeTime:
 
 
 def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float | Sequence[float] = 1.0) -> FreeTime:
-    """A problem with free durations from one on a fixed grid, with the same dynamics, integrators and solvers.
+    """Make the phase durations of a problem on a fixed grid free, with the same dynamics, integrators and solvers.
 
-    Solve ``ocp`` of the result from the guess ``with_durations(guess)``; ``without(solution)`` gives the motion on the given grid
+    Solve ``ocp`` of the result from the guess ``with_durations(guess)``; ``without(solution)`` returns the motion on the given grid
     and its durations.
-    durations: shortest and longest [s], of all phases that take time, (2,), or of each, (n, 2); default a third to three times what
-    they last. price: what a second costs, of all or of each. Raises MissingCapability for dynamics whose steps have a given length,
-    ValueError for durations that do not fit.
+    durations: shortest and longest duration [s], (2,) for all phases that take time, or (n, 2) for each; default a third to three
+    times the given duration. price: cost of a second, for all phases or for each. Raises MissingCapability for dynamics with steps
+    of fixed length, ValueError for durations or prices of invalid shape or value.
 
     >>> import trajopt as to
     >>> robot = to.FreeBody(to.chain(2))
@@ -213,18 +214,22 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
     Guess(xs (52, 5), us (51, 2))
     """
     for phase in ocp.phases:
-        _require_known(phase)
+        _require_sampled(phase)
     if any(_is_half_step(term) for term in ocp.terminal):
         raise MissingCapability(
-            "trapezoidal quadrature needs time steps of given lengths; use quadrature = 'rectangle' with a free duration"
+            "trapezoidal quadrature needs time steps of fixed length; use quadrature = 'rectangle' with a free duration"
         )
     planned = np.array([phase.dt.sum() for phase in ocp.phases if phase.dynamics.takes_time])
     if not len(planned):
         raise ValueError("no phase of the problem has a duration")
-    given = planned[:, None] * [1.0 / SHARE, SHARE] if durations is None else np.asarray(durations, dtype=float)
-    if given.shape not in ((2,), (len(planned), 2)) or not (given > 0).all() or (np.diff(given) < 0).any():
+    ranges = (
+        planned[:, None] * [1.0 / DURATION_FACTOR, DURATION_FACTOR]
+        if durations is None
+        else np.asarray(durations, dtype=float)
+    )
+    if ranges.shape not in ((2,), (len(planned), 2)) or not (ranges > 0).all() or (np.diff(ranges) < 0).any():
         raise ValueError(
-            f"durations = {given.tolist()}; expected a shortest and a longest one above 0 [s], or such a pair for each of "
+            f"durations = {ranges.tolist()}; expected a shortest and a longest one above 0 [s], or such a pair for each of "
             f"{len(planned)} phases"
         )
     prices = np.asarray(price, dtype=float)
@@ -232,36 +237,36 @@ def free_time(ocp: OCP, durations: Sequence | Array | None = None, price: float 
         raise ValueError(
             f"price = {prices.tolist()}; expected a number of at least 0, or one for each of {len(planned)} phases"
         )
-    return FreeTime(ocp, np.broadcast_to(given, (len(planned), 2)), np.broadcast_to(prices, planned.shape))
+    return FreeTime(ocp, np.broadcast_to(ranges, (len(planned), 2)), np.broadcast_to(prices, planned.shape))
 
 
 def _is_half_step(term: CostTerm) -> bool:
-    """True if a term is the half step at the end of a running cost under trapezoidal quadrature."""
+    """True if a term is the last half step of a running cost with trapezoidal quadrature."""
     function = getattr(term.residual, "function", None)
     return isinstance(function, partial) and function.func is scaled
 
 
-def _require_known(phase: Phase) -> None:
-    """Raises MissingCapability for dynamics that are neither a system under an integrator nor an impact."""
+def _require_sampled(phase: Phase) -> None:
+    """Raise MissingCapability for dynamics that are neither a system with an integrator nor an impact."""
     if isinstance(phase.dynamics, ImpactStage) and phase.dynamics.takes_time:
         raise MissingCapability(
-            "discrete dynamics have steps of their own, whose length has no derivative; for a free duration pass xdot = f(x, u) to "
+            "the time steps of discrete dynamics have no derivative in their length; for a free duration pass xdot = f(x, u) to "
             "SampledSystem"
         )
     if phase.dynamics.sampling is None or not isinstance(phase.dynamics, (SampledSystem, ImpactStage)):
         raise MissingCapability(
-            f"{type(phase.dynamics).__name__} defines its own time steps, whose length has no derivative; for a free duration pass "
-            "the system to SampledSystem, or scale it with time_scaled"
+            f"the time steps of {type(phase.dynamics).__name__} have no derivative in their length; for a free duration pass the "
+            "system to SampledSystem, or scale it with time_scaled"
         )
 
 
 def _sampling(phase: Phase):
-    assert phase.dynamics.sampling is not None  # see _require_known
+    assert phase.dynamics.sampling is not None  # see _require_sampled
     return phase.dynamics.sampling
 
 
-def _not_at_the_start(c: Constraint, knots: int) -> Constraint:
-    """A constraint that reads no controls holds from the second knot on: the first state is given."""
+def _without_first_knot(c: Constraint, knots: int) -> Constraint:
+    """Remove a constraint without controls from the first knot of the phase, whose state is fixed."""
     if c.residual.nu:
         return c
     lower, upper = (bound.copy() for bound in c.bounds(knots))
@@ -269,12 +274,12 @@ def _not_at_the_start(c: Constraint, knots: int) -> Constraint:
     return replace(c, lower=lower, upper=upper)
 
 
-def _wide(rows: Array, least: int, filled: float) -> Array:
-    """Rows of controls (N, nu) with as many columns as there are durations at least, further ones filled."""
-    return np.hstack([rows, np.full((len(rows), max(least - rows.shape[1], 0)), filled)])
+def _pad_controls(rows: Array, minimum: int, filled: float) -> Array:
+    """Pad rows of controls (N, nu) with ``filled`` to at least ``minimum`` columns, the number of durations."""
+    return np.hstack([rows, np.full((len(rows), max(minimum - rows.shape[1], 0)), filled)])
 
 
 def _root_of_share(
-    at: int, nominal: float, least: float, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]
+    at: int, nominal: float, minimum: float, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]
 ) -> list[Scalar]:
-    return [Root.of(x[at] / nominal, least).value]
+    return [Root.of(x[at] / nominal, minimum).value]

@@ -1,4 +1,4 @@
-"""One time step of xdot = f(x, u, t, p), written once for every scalar.
+"""Integrators: one time step of xdot = f(x, u, t, p), generic in the scalar type.
 
 Every scheme forms an increment delta in the tangent space at x, and x_next = x (+) delta.
 
@@ -10,13 +10,13 @@ Every scheme forms an increment delta in the tangent space at x, and x_next = x 
                           kt_i    = dexp^-1(delta_i) k_i
                           delta   = h sum_i b_i kt_i
 
-Without dexp^-1 the increments of different stages would be added in different tangent spaces, and the order would
-drop to 2. (H. Munthe-Kaas, High order Runge-Kutta methods on manifolds, Appl. Numer. Math. 29, 1999, Algorithm 2;
+Without dexp^-1, increments of stages in different tangent spaces would be added, and the order would drop to 2.
+(H. Munthe-Kaas, High order Runge-Kutta methods on manifolds, Appl. Numer. Math. 29, 1999, Algorithm 2;
 Hairer, Lubich, Wanner, Geometric Numerical Integration, IV.8.)
 
-Damping D of the joints is implicit in every scheme where the system is a :class:`~dynamics_backends.protocol.DampsImplicitly`,
-since explicit steps would be unstable for a rate of M^-1 D above 2 / h, and robots have rates of thousands.  A second tableau
-ai says at which velocity damping acts, in the manner of semi-implicit Runge-Kutta methods (S. Boscarino, F. Filbet, G. Russo,
+Joint damping D is implicit in every scheme if the system is a :class:`~dynamics_backends.protocol.DampsImplicitly`. Explicit steps
+would be unstable for rates of M^-1 D above 2 / h, and robots have rates of thousands per second. A second tableau ai defines the
+velocity at which damping acts, as in semi-implicit Runge-Kutta methods (S. Boscarino, F. Filbet, G. Russo,
 High order semi-implicit schemes for time dependent partial differential equations, J. Sci. Comput. 68, 2016):
 
     w_i = v + h sum_(j <= i) ai_ij a_j,    M a_i = F(x_i) - D w_i,    that is, with e_i = h sum_(j < i) (ai_ij - a_ij) a_j
@@ -37,15 +37,15 @@ from dynamics_backends.protocol import IMPLICIT_STEP, DampsImplicitly, Map, damp
 from dynamics_backends.scalar import Rows, Scalar
 
 Field = Callable[[Rows, Scalar, float, "Rows | None"], Rows]
-"""xdot = f(x, t, share, e), with control and parameters held; share h is the implicit step, and the velocities of e (ndx, N)
-are the offset of the damped velocity (None: zero)."""
+"""Dynamics xdot = f(x, t, share, e) with fixed control and parameters. share h is the implicit step; the velocity rows of e (ndx,
+N) are the offset of the damped velocity (None: zero)."""
 
 
 @dataclass(frozen=True)
 class Tableau:
-    """Coefficients of an explicit Runge-Kutta method: a (strictly lower triangular, by rows), b, c; its order.
+    """Coefficients of an explicit Runge-Kutta method: a (strictly lower triangular, by rows), b, c, and its order.
 
-    implicit: ai above (lower triangular with its diagonal, by rows).
+    implicit: ai of the module docstring (lower triangular with its diagonal, by rows).
     """
 
     a: tuple[tuple[float, ...], ...]
@@ -55,7 +55,7 @@ class Tableau:
     implicit: tuple[tuple[float, ...], ...]
 
     def lag(self, i: int) -> tuple[float, ...]:
-        """ai_ij - a_ij for j < i."""
+        """Coefficients ai_ij - a_ij of the offset at stage i, for j < i."""
         return tuple(own - a for own, a in zip(self.implicit[i][:-1], self.a[i] or (0.0,) * i, strict=True))
 
 
@@ -66,13 +66,13 @@ IMPLICIT_RK4 = (
     (0.1967940111107163, 0.23233146417445472, 0.08),
     (0.1916593739555339, 0.47032081574967655, 0.37102336468816555, 0.12699644560662415),
 )
-"""The tableau of damping beside that of RK4; with ci = ai 1 and products by component
+"""Tableau of damping for RK4. With ci = ai 1 and componentwise products, it satisfies
 
     order 3     b ci = 1/2,   b (ci c) = 1/3,   b ai ci = b ai c = b a ci = 1/6      (forces are linear in w: b ci^2 is free)
-    L-stable    b ai^-1 1 = 1, and b a ai^-1 1 = 1: positions too follow the quasi-static velocity at once
+    L-stable    b ai^-1 1 = 1, and b a ai^-1 1 = 1: positions, too, follow the quasi-static velocity immediately
 
-The first three numbers of the diagonal are free; these keep the terms of order 4 small (a norm of 0.03) and the stages near the
-quasi-static velocity.  An undamped system is integrated by RK4 itself, of order 4."""
+The first three entries of the diagonal are free parameters. The chosen values keep the error terms of order 4 small (norm 0.03) and
+the stages near the quasi-static velocity. Undamped systems are integrated by RK4 itself, of order 4."""
 RK4 = Tableau(  # W. Kutta 1901; Hairer, Norsett, Wanner, Solving ODEs I, II.1, Table 1.2
     a=((), (0.5,), (0.0, 0.5), (0.0, 0.0, 1.0)),
     b=(1 / 6, 1 / 3, 1 / 3, 1 / 6),
@@ -86,7 +86,7 @@ SCHEMES = ("euler", SEMI_IMPLICIT_EULER, "rk4")
 
 
 def weighted_sum(weights: tuple[float, ...], terms: list[Any]) -> Any:
-    """sum_j weights[j] terms[j] over the non-zero weights; None if there is none."""
+    """Sum of weights[j] terms[j] over the nonzero weights; None if all weights are zero."""
     total = None
     for w, term in zip(weights, terms, strict=False):
         if w:
@@ -95,7 +95,7 @@ def weighted_sum(weights: tuple[float, ...], terms: list[Any]) -> Any:
 
 
 def runge_kutta_increment(f: Field, manifold: Manifold, tableau: Tableau, x: Rows, t: Scalar, h: Scalar) -> Rows:
-    """The increment delta, rows (ndx, N), of a Runge-Kutta(-Munthe-Kaas) step."""
+    """Increment delta, rows (ndx, N), of a Runge-Kutta(-Munthe-Kaas) step."""
     slopes: list[Rows] = []
     for i, (row, c) in enumerate(zip(tableau.a, tableau.c, strict=True)):
         combined, lag, share = weighted_sum(row, slopes), weighted_sum(tableau.lag(i), slopes), tableau.implicit[i][i]
@@ -109,13 +109,13 @@ def runge_kutta_increment(f: Field, manifold: Manifold, tableau: Tableau, x: Row
 
 
 def semi_implicit_increment(xdot: Rows, h: Scalar) -> Rows:
-    """The increment h (v + h a, a), rows (ndx, N), from xdot = (v, a)."""
+    """Increment h (v + h a, a), rows (ndx, N), from xdot = (v, a)."""
     nv = xdot.shape[0] // 2
     return sm.stack([h * (xdot[i] + h * xdot[nv + i]) for i in range(nv)] + [h * xdot[nv + i] for i in range(nv)])
 
 
 def stage_map(system: Map, scheme: str) -> Map:
-    """The system as the stages of a scheme evaluate it: with implicit damping where it has any."""
+    """System as the stages of a scheme evaluate it: with implicit damping if it has damping."""
     own = unwrapped(system)
     if damping_offsets(own) is not None or not isinstance(own, DampsImplicitly) or not own.damps:
         return system
@@ -125,7 +125,7 @@ def stage_map(system: Map, scheme: str) -> Map:
 def step_rows(
     system: Map, scheme: str, substeps: int, x: Rows, u: Rows, t: Scalar, dt: Scalar, p: Mapping[str, Rows]
 ) -> Rows:
-    """x_next, rows (nx, N), after ``substeps`` equal steps over dt; generic in the scalar."""
+    """State x_next, rows (nx, N), after ``substeps`` equal steps over dt; generic in the scalar type."""
     h, system = dt / substeps, stage_map(system, scheme)
     for i in range(substeps):
         x = system.manifold.integrate(x, _increment_rows(system, scheme, x, u, t + i * h, h, p))
@@ -133,7 +133,7 @@ def step_rows(
 
 
 def _increment_rows(stage: Map, scheme: str, x: Rows, u: Rows, t: Scalar, h: Scalar, p: Mapping[str, Rows]) -> Rows:
-    """The increment of one step of length h, rows (ndx, N), of a system as its stages evaluate it."""
+    """Increment of one step of length h, rows (ndx, N). stage: system as the stages evaluate it, see :func:`stage_map`."""
     offsets = damping_offsets(stage)
 
     def f(at: Rows, time: Scalar, share: float, e: Rows | None) -> Rows:
@@ -147,7 +147,7 @@ def _increment_rows(stage: Map, scheme: str, x: Rows, u: Rows, t: Scalar, h: Sca
 
 
 def _with_offset(u: Rows, e: Rows | None, offsets: int, zero: Scalar) -> Rows:
-    """The controls (u, e), e the velocities of e (ndx, N), which stand behind as many positions; zero where that is None."""
+    """Append the ``offsets`` velocity rows of e (ndx, N), which follow as many position rows, to the controls; zeros for None."""
     if not offsets:
         return u
     behind = [zero] * offsets if e is None else [e[offsets + i] for i in range(offsets)]

@@ -1,7 +1,7 @@
-"""Time steps in CasADi's virtual machine: for long sequential rollouts where nothing is compiled.
+"""Time steps in CasADi's virtual machine, for long sequential rollouts without a compiler.
 
-One substep x (+) h f(x, u, t, p) is traced once, with h as an input, and repeated by ``mapaccum``. The numbers are
-those of NumPy's rows, to rounding. A single knot costs about a hundredth: rows take milliseconds a substep, whatever the batch.
+One substep x (+) h f(x, u, t, p) is traced once, with h as an input, and repeated by ``mapaccum``. Results equal those of NumPy to
+rounding. A single knot takes about a hundredth of the time in NumPy, which needs milliseconds per substep for any batch size.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from trajopt.step.sensitivities import SampledSystem
 
 _LOG = logging.getLogger(__name__)
 _DURATION = "duration of the substep"
-"""Parameter of a traced substep beside those of the system; no system has a parameter of this name."""
+"""Additional parameter of a traced substep; no system has a parameter of this name."""
 _substeps: WeakKeyDictionary[Any, dict[tuple[str, tuple[tuple[str, int], ...]], Any]] = WeakKeyDictionary()
-"""Traced substeps by backend, scheme and sizes of the parameters; None where the system cannot be traced."""
+"""Traced substeps by backend, scheme and sizes of the parameters; None for a system that cannot be traced."""
 
 
 class InterpretedStep(SampledSystem):
-    """The steps of a sampled system by CasADi's virtual machine; by the sampled system where it cannot be traced.
+    """Sampled system whose steps run in CasADi's virtual machine, or in NumPy if it cannot be traced.
 
     Derivatives are those of the sampled system in NumPy.
     """
@@ -51,7 +51,7 @@ class InterpretedStep(SampledSystem):
         self._repeated = lru_cache(maxsize=8)(_repeated)
 
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
-        """x_next (N, nx) from x (N, nx), u (N, nu); t, dt a number or (N,) [s]."""
+        """Return x_next (N, nx) from x (N, nx), u (N, nu); t, dt: a number or (N,) [s]."""
         parameters = {name: np.asarray(value, float) for name, value in (p or {}).items()}
         substep = _traced(self, tuple((name, value.shape[-1]) for name, value in parameters.items()))
         if substep is None:
@@ -67,7 +67,7 @@ class InterpretedStep(SampledSystem):
 
 
 def interpreted(ocp: OCP) -> OCP:
-    """The dynamics of a problem without its costs and constraints, evaluated without a compiler: for rollouts.
+    """Problem for rollouts: the dynamics without costs and constraints, evaluated without a compiler.
 
     >>> import numpy as np, trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
@@ -89,7 +89,7 @@ def _interpreted(dynamics: DiscreteMap) -> DiscreteMap:
 
 
 def _traced(dynamics: SampledSystem, sizes: tuple[tuple[str, int], ...]) -> Any | None:
-    """One substep as a function of CasADi, of x, u, t, the parameters and its duration [s]; None where it cannot be traced."""
+    """CasADi function of one substep, of x, u, t, the parameters and its duration [s]; None if the system cannot be traced."""
     known, key = _substeps.setdefault(dynamics.stages, {}), (dynamics.scheme, sizes)
     if key not in known:
         known[key] = _trace(dynamics, dict(sizes))
@@ -116,7 +116,7 @@ def _trace(dynamics: SampledSystem, sizes: Mapping[str, int]) -> Any | None:
 
 
 def _trace_stepped(dynamics: SampledSystem, sizes: Mapping[str, int]) -> Any | None:
-    """The substep of a robot whose contacts are solved by iterations; None where its ground or law cannot be traced."""
+    """CasADi function of a substep with contacts solved iteratively; None if the ground or contact law cannot be traced."""
     system, manifold = unwrapped(dynamics.stages.map), dynamics.manifold
     with tracing:
         symbols = Symbols.of(system, {**sizes, IMPLICIT_STEP: 1})
@@ -126,14 +126,14 @@ def _trace_stepped(dynamics: SampledSystem, sizes: Mapping[str, int]) -> Any | N
         inputs = [ca.MX.sym(f"i{i}", s.numel()) for i, s in enumerate(symbols)]
         try:
             rate = stepped_function(system, symbols)(*inputs)
-        except LookupError:  # a missing parameter is the same mistake in NumPy
+        except LookupError:  # a missing parameter would fail in NumPy too
             raise
         except Exception as reason:  # a user-defined ground or law that does not work on symbols
-            _LOG.info("NumPy takes the steps: %s", reason)
+            _LOG.info("time steps run in NumPy: %s", reason)
             return None
         return ca.Function("substep", inputs, [advance(inputs[0], rate, inputs[-1])])
 
 
 def _repeated(substep: Any, steps: int, n: int) -> Callable[..., Any]:
-    """The states after each of some substeps from n states, side by side."""
+    """CasADi function for the states after each of ``steps`` substeps, from n start states in columns."""
     return substep.mapaccum(steps).map(n)

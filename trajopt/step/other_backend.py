@@ -1,4 +1,4 @@
-"""A problem with the same dynamics by another backend."""
+"""Replacement of the dynamics backend of a problem."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from trajopt.problem.ocp import OCP, Phase
 from trajopt.step.sensitivities import SampledSystem
 
 BackendChoice = str | Mapping[str, Any]
-"""A name, or a mapping with "name", "engine" and options of the backend."""
+"""Name of a backend, or a mapping with "name", "engine" and options of the backend."""
 
 
 def with_backend(ocp: OCP, backend: BackendChoice) -> OCP:
-    """The problem with the backend of every phase replaced, on the engine that it has unless the choice names one.
+    """Problem with the backend of every phase replaced, on the same engine unless the choice names one.
 
-    Raises UnknownName for a backend, ValueError for time steps that are no sampled system and for dynamics that their backend alone
-    can evaluate, MissingCapability where the dynamics lack what the backend needs.
+    Raises UnknownName for an unknown backend, ValueError for time steps that are not a sampled system and for dynamics that only
+    their own backend can evaluate, MissingCapability if the dynamics lack a method that the backend needs.
     """
     choice = {"name": backend} if isinstance(backend, str) else dict(backend)
     if "name" not in choice:
@@ -34,24 +34,26 @@ def _phase(phase: Phase, i: int, choice: Mapping[str, Any]) -> Phase:
     dynamics: Any = phase.dynamics
     if dynamics.sampling is None:
         raise ValueError(
-            f"the time steps of phase {i} ({type(dynamics).__name__}) are no sampled system, so that no other backend can take them"
+            f"the time steps of phase {i} ({type(dynamics).__name__}) are not a SampledSystem, so their backend cannot be replaced"
         )
-    backend = _made(dynamics.sampling.backend, i, choice)
+    backend = _other_backend(dynamics.sampling.backend, i, choice)
     if isinstance(dynamics, ImpactStage):
         return replace(phase, dynamics=dynamics.under(backend))
     return replace(phase, dynamics=SampledSystem(backend, dynamics.scheme, dynamics.substeps))
 
 
-def _made(own: DynamicsBackend, i: int, choice: Mapping[str, Any]) -> DynamicsBackend:
-    """Another backend of the system of a backend."""
-    name, engine = choice["name"], choice.get("engine", own.engine)
+def _other_backend(backend: DynamicsBackend, i: int, choice: Mapping[str, Any]) -> DynamicsBackend:
+    """Backend ``choice`` for the system of another backend."""
+    name, engine = choice["name"], choice.get("engine", backend.engine)
     options = {key: value for key, value in choice.items() if key not in ("name", "engine")}
-    if name == own.name and not options and engine == own.engine:
-        return own
-    system = source_of(own)
+    if name == backend.name and not options and engine == backend.engine:
+        return backend
+    system = source_of(backend)
     if system is None:
         raise ValueError(
-            f"the dynamics of phase {i} are known to their backend {own.name} alone; register it, and make it of a system "
+            f"only the backend {backend.name} can evaluate the dynamics of phase {i}; register it, and make it from a system "
             "(trajopt.register_backend)"
         )
-    return make_backend(system, name, engine=engine if is_generic(own.map) or "engine" in choice else None, **options)
+    return make_backend(
+        system, name, engine=engine if is_generic(backend.map) or "engine" in choice else None, **options
+    )

@@ -1,19 +1,19 @@
-"""The stages of a time step with their first derivatives: what sensitivities and curvature are made of.
+"""Stages of a time step with their first derivatives, for sensitivities and second derivatives of the step.
 
 For a step x_next = x (+) delta(x, u), with w = (dx, u) and T, E the derivatives of (+) in its two arguments,
 
     A = T(delta) + E(delta) delta_x          B = E(delta) delta_u
 
-and through the stages of RKMK, with D_i = d delta_i / d w,
+and for the stages of RKMK, with D_i = d delta_i / d w,
 
     d x_i  = T(delta_i) [I 0] + E(delta_i) D_i                        the stage's sensitivity S_i
     d k_i  = f_x S_i + [0 f_u]
     d kt_i = dexp^-1(delta_i) d k_i + (d/d delta dexp^-1(delta) k_i) D_i
 
-Where damping is implicit, f also reads the offset e_i = h sum_j (ai_ij - a_ij) a_j of the damped velocity, with d e_i / d w from
-the d k_j, and d k_i = f_x S_i + [0 f_u] + f_e d e_i (:mod:`trajopt.step.integrators`).
+With implicit damping, f also reads the offset e_i = h sum_j (ai_ij - a_ij) a_j of the damped velocity. d e_i / d w follows from the
+d k_j, and d k_i = f_x S_i + [0 f_u] + f_e d e_i (:mod:`trajopt.step.integrators`).
 
-The derivatives of f come from a backend; nothing here depends on how it finds them.
+A backend provides the derivatives of f by any method.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, Tableau, 
 
 
 class Stage(NamedTuple):
-    """One call of f, at x (N, nx), t (N,), u (N, nu + offsets) and p: its value k (N, ndx), and fx (N, ndx, ndx).
+    """Evaluation of f at x (N, nx), t (N,), u (N, nu + offsets) and p: value k (N, ndx), derivative fx (N, ndx, ndx).
 
-    delta (N, ndx) leads from the start of the step to x, delta_w (N, ndx, ndx + nu) is its derivative, moved (as large) that of
-    x, k_w that of k; delta, delta_w, moved are None for the stage at the start. fe (N, ndx, offsets) and offset_w
-    (N, offsets, ndx + nu): derivatives of f in the offset, and of that; None where there is none, or at the start.
+    delta (N, ndx): increment from the start of the step to x. delta_w, moved, k_w (N, ndx, ndx + nu): derivatives of delta, x and k
+    in w. delta, delta_w and moved are None for the stage at the start. fe (N, ndx, offsets): derivative of f in the offset.
+    offset_w (N, offsets, ndx + nu): derivative of the offset in w. Both are None without an offset, and at the start.
     """
 
     x: Array
@@ -52,7 +52,7 @@ class Stage(NamedTuple):
 
 
 class Substep(NamedTuple):
-    """One step of length h (N,) to x_next (N, nx): delta (N, ndx), its derivative delta_w, that of x_next, moved; its stages."""
+    """Step of length h (N,) to x_next (N, nx): increment delta (N, ndx), its derivative delta_w, that of x_next (moved), stages."""
 
     h: Array
     x_next: Array
@@ -63,7 +63,7 @@ class Substep(NamedTuple):
 
 
 class Field(NamedTuple):
-    """What the stages of a step share: the backend of the stage map, u (N, nu), p, and the step h (N,)."""
+    """Data shared by the stages of a step: backend of the stage map, u (N, nu), p, and the step length h (N,)."""
 
     backend: DynamicsBackend
     u: Array
@@ -72,18 +72,18 @@ class Field(NamedTuple):
 
     @property
     def offsets(self) -> int | None:
-        """Number of controls of the map that are offsets of the damped velocity; None if no damping is implicit."""
+        """Number of controls of the map that are offsets of the damped velocity; None without implicit damping."""
         return damping_offsets(self.backend.map)
 
     def arguments(self, share: float, e: Array | None) -> tuple[Array, Parameters]:
-        """u and p at a stage with the implicit step ``share`` h and the offset e (N, offsets), None for zero."""
+        """Arguments u and p of f at a stage with the implicit step ``share`` h and the offset e (N, offsets), None for zero."""
         if self.offsets is None:
             return self.u, self.p
         behind = np.zeros((len(self.u), self.offsets)) if e is None else e
         return np.concatenate([self.u, behind], axis=1), {**self.p, IMPLICIT_STEP: share * self.h[:, None]}
 
     def at_start(self, x: Array, t: Array, share: float) -> Stage:
-        """The stage at the start of a step."""
+        """Stage at the start of a step."""
         u, p = self.arguments(share, None)
         k, fx, fu = self.backend.jacobians(x, u, t, p)
         return Stage(x, t, u, p, k, np.concatenate([fx, fu[:, :, : self.u.shape[1]]], axis=2), fx)
@@ -91,7 +91,7 @@ class Field(NamedTuple):
     def at(
         self, x: Array, t: Array, moves: tuple[Array, Array], lags: tuple[Array, Array] | None, share: float
     ) -> Stage:
-        """A later stage of a step from x, from its delta and offset (None for zero), each with its derivative."""
+        """Later stage of a step from x. moves: its delta; lags: its offset (None for zero); each with its derivative in w."""
         (delta, delta_w), manifold, m = moves, self.backend.map.manifold, self.u.shape[1]
         at = manifold.integrate(x.T, delta.T).T
         u, p = self.arguments(share, None if lags is None else lags[0])
@@ -107,7 +107,7 @@ class Field(NamedTuple):
 def substeps_of(
     backend: DynamicsBackend, scheme: str, count: int, x: Array, u: Array, t: Array, dt: Array, p: Parameters
 ) -> Iterator[Substep]:
-    """``count`` equal steps over dt (N,) from x (N, nx), u (N, nu), t (N,); backend: of the stage map."""
+    """Yield ``count`` equal steps over dt (N,) from x (N, nx), u (N, nu), t (N,). backend: backend of the stage map."""
     manifold, h = backend.map.manifold, dt / count
     field = Field(backend, u, p, h)
     for i in range(count):
@@ -120,7 +120,7 @@ def substeps_of(
 
 
 Increment = tuple[Array, Array, tuple[Stage, ...]]
-"""delta, delta_w, and the stages."""
+"""Increment delta, its derivative delta_w, and the stages."""
 
 
 def _semi_implicit_step(field: Field, x: Array, t: Array) -> Increment:
@@ -129,7 +129,7 @@ def _semi_implicit_step(field: Field, x: Array, t: Array) -> Increment:
 
 
 def _semi_implicit(f: Array, h: Array) -> Array:
-    """h (v + h a, a) along axis 1, from f = (v, a)."""
+    """Increment h (v + h a, a) along axis 1, from f = (v, a)."""
     nv = f.shape[1] // 2
     v, a = f[:, :nv], f[:, nv:]
     return np.concatenate([h * (v + h * a), h * a], axis=1)
@@ -160,7 +160,7 @@ def _runge_kutta(field: Field, tableau: Tableau, x: Array, t: Array) -> Incremen
 
 
 def moved_by(manifold: Manifold, delta: Array, delta_w: Array) -> Array:
-    """d (x (+) delta) / d w (N, ndx, ndx + nu), from delta (N, ndx) and its derivative delta_w (N, ndx, ndx + nu)."""
+    """Derivative of x (+) delta in w, (N, ndx, ndx + nu), from delta (N, ndx) and its derivative delta_w (N, ndx, ndx + nu)."""
     if manifold.is_flat:
         moved = delta_w.copy()
         diagonal = np.arange(manifold.ndx)
@@ -173,7 +173,7 @@ def moved_by(manifold: Manifold, delta: Array, delta_w: Array) -> Array:
 
 
 def chained(step_w: Array, before: Array | None) -> Array:
-    """d x_next / d w of a substep after others: step_x before + [0 step_u]."""
+    """Chain rule over substeps: d x_next / d w = step_x before + [0 step_u]; before: earlier substeps, or None."""
     if before is None:
         return step_w
     ndx = step_w.shape[1]
@@ -183,7 +183,7 @@ def chained(step_w: Array, before: Array | None) -> Array:
 
 
 def _pulled_back(manifold: Manifold, stage: Stage) -> tuple[Array, Array]:
-    """kt = dexp^-1(delta) k (N, ndx) and its derivative (N, ndx, ndx + nu)."""
+    """Slope kt = dexp^-1(delta) k (N, ndx) of a stage, and its derivative in w (N, ndx, ndx + nu)."""
     if manifold.is_flat or stage.delta is None or stage.delta_w is None:
         return stage.k, stage.k_w
     _, inverse = manifold.d_difference(stage.delta)  # the derivative of log is dexp^-1

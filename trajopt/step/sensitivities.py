@@ -1,7 +1,7 @@
 """Sampled dynamics: a time step with its sensitivities A = d x_next / d x, B = d x_next / d u, in the tangent spaces.
 
 See :mod:`trajopt.step.runge_kutta_stages` for the formulas of a step, :mod:`trajopt.step.step_curvature` for its second
-derivatives. Substeps are chained.  The derivatives of f come from a backend; nothing here depends on how it finds them.
+derivatives. Substeps are chained. A backend provides the derivatives of f by any method.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from trajopt.step.runge_kutta_stages import Substep, chained, substeps_of
 from trajopt.step.step_curvature import step_hessian
 
 MOST_SUBSTEPS = 10_000
-"""Steps of a scheme in one time step."""
+"""Maximum number of substeps in one time step."""
 
 
 class SampledSystem:
-    """A system under a backend, sampled by a scheme: a :class:`~trajopt.problem.ocp.DiscreteMap`.
+    """System with a backend, discretized by an integration scheme: a :class:`~trajopt.problem.ocp.DiscreteMap`.
 
-    backend: of the system, or the system alone, which then has its default backend: ``analytic`` where it has closed-form
+    backend: backend of the system, or the system, which then gets its default backend: ``analytic`` if it has closed-form
     derivatives, else ``forward_ad``. scheme: one of :data:`~trajopt.step.integrators.SCHEMES`. substeps: steps of the scheme per
-    dt, the control held.
+    dt, with constant control.
     ``stages`` is the backend that steps call: the given one, or one with implicit damping by the same method.
-    Raises UnknownName for a scheme, ValueError for one that does not fit the system, TypeError for what is no system.
+    Raises UnknownName for an unknown scheme, ValueError for a scheme that does not fit the system, TypeError for an object that is
+    not a system.
     """
 
     takes_time = True
@@ -66,7 +67,7 @@ class SampledSystem:
         return f"{type(self).__name__}({self.backend!r}, {self.scheme!r}{more})"
 
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
-        """x_next (N, nx) from x (N, nx), u (N, nu); t, dt a number or (N,) [s]."""
+        """Return x_next (N, nx) from x (N, nx), u (N, nu); t, dt: a number or (N,) [s]."""
         b = Batch.of(self.system, x, u, t, p)
         h = np.broadcast_to(np.asarray(dt, float), b.t.shape)
         by_loops = None if b.p else self._by_loops
@@ -76,7 +77,7 @@ class SampledSystem:
 
     @property
     def _by_loops(self) -> Any:
-        """The same steps without run-time parameters by loops that are there already; None where there are none."""
+        """Steps in precompiled loops, for systems without run-time parameters; None if there are none."""
         semi_implicit = self.scheme == SEMI_IMPLICIT_EULER
         method = EULER if semi_implicit else RUNGE_KUTTA[self.scheme]
         return steps_at_once(self.stages, method, self.substeps, semi_implicit=semi_implicit)
@@ -84,7 +85,7 @@ class SampledSystem:
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
     ) -> LinearizedStep:
-        """x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
+        """Return x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
         ndx, by_loops = self.manifold.ndx, None if p else self._by_loops
         if by_loops is not None:
             x_next, total = by_loops.first(x, u, np.broadcast_to(np.asarray(dt, float), (len(x),)))
@@ -97,7 +98,7 @@ class SampledSystem:
 
     @property
     def contract(self) -> StepContraction | None:
-        """Second derivatives by those of f (:mod:`trajopt.step.step_curvature`); None where the backend has none."""
+        """Second derivatives from those of f (:mod:`trajopt.step.step_curvature`); None if the backend has none."""
         backend = self.stages
         if not isinstance(backend, SecondOrderBackend):
             return None
@@ -118,7 +119,7 @@ class SampledSystem:
 
 
 def stage_backend(backend: DynamicsBackend, scheme: str) -> DynamicsBackend:
-    """A backend of the system as the stages of a scheme evaluate it, by the same method; the given one without implicit damping."""
+    """Backend of the stage map of a scheme, by the same method; the given backend if the system has no implicit damping."""
     if isinstance(backend, HoldsBackend):
         return backend.of_stages(lambda inner: stage_backend(inner, scheme))
     map = stage_map(backend.map, scheme)
@@ -126,7 +127,7 @@ def stage_backend(backend: DynamicsBackend, scheme: str) -> DynamicsBackend:
 
 
 def _overridden(kind: type) -> bool:
-    """True if a subclass takes or differentiates steps in its own way, which no engine can write as code."""
+    """True if a subclass overrides ``step`` or ``linearize``, so that its steps cannot be compiled."""
     return any(getattr(kind, name) is not getattr(SampledSystem, name) for name in ("step", "linearize"))
 
 

@@ -1,14 +1,14 @@
-"""Second derivatives of a time step, contracted with a covector, from those of f.
+"""Second derivatives of a time step, contracted with a covector, from the second derivatives of f.
 
-For lam' (Phi(x (+) dx, u + du) (-) Phi(x, u)) and its Hessian in w = (dx, du), an adjoint sweep passes back through the
-stages, and every operation on the way adds its own curvature, seen through the sensitivity of its arguments:
+The Hessian of lam' (Phi(x (+) dx, u + du) (-) Phi(x, u)) in w = (dx, du) is computed by an adjoint sweep backward through the
+stages. Every operation adds its curvature, chained with the sensitivity of its arguments:
 
     f at a stage          S_i' (kb_i . f_ww) S_i             S_i = d (x_i, u, e_i) / d w,  kb_i the adjoint of k_i = f(x_i, u, e_i)
-    x_i = x (+) delta_i   through d delta_i / d w            :func:`~dynamics_backends.manifold_curvature.integrate_curvature`
-    dexp^-1(delta_i) k_i  through d (delta_i, k_i) / d w     only on Lie groups, as the one before
+    x_i = x (+) delta_i   with d delta_i / d w               :func:`~dynamics_backends.manifold_curvature.integrate_curvature`
+    dexp^-1(delta_i) k_i  with d (delta_i, k_i) / d w        these two only on Lie groups
 
-All intermediate perturbations are coordinates of the exponential chart about the point in question, in which the chain rule
-is the one of vector spaces; the result is symmetric.
+Intermediate perturbations are coordinates of the exponential chart about the respective point. In these coordinates the chain rule
+is that of vector spaces, and the result is symmetric.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def step_hessian(
     substeps: Sequence[Substep],
     lam: Array,
 ) -> Hessians:
-    """The Hessian's blocks, from the substeps of a step and lam (N, ndx) in the tangent space at its end."""
+    """Blocks of the Hessian, from the substeps of a step and lam (N, ndx) in the tangent space at its end."""
     total: Array | None = None
     before: list[Array | None] = []  # d x / d w at the start of each substep
     for s in substeps:
@@ -39,15 +39,15 @@ def step_hessian(
         total = chained(s.moved, total)
     n, H = manifold.ndx, np.zeros(1)
     for s, S in zip(reversed(substeps), reversed(before), strict=True):
-        H = H + seen_through(_substep_hessian(backend, manifold, scheme, s, lam), S)
+        H = H + chain_hessian(_substep_hessian(backend, manifold, scheme, s, lam), S)
         lam = _adjoint(s.moved[:, :, :n], lam)
     return Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 
 
-def seen_through(H: Array, S: Array | None, E: Array | None = None) -> Array:
-    """Z' H Z for Z = [S; 0 I; E], (N, ndx + nu, ndx + nu): H in (x, u, e) as one in w, where S = d x / d w and E = d e / d w.
+def chain_hessian(H: Array, S: Array | None, E: Array | None = None) -> Array:
+    """Transform a Hessian in (x, u, e) to w: Z' H Z (N, ndx + nu, ndx + nu), Z = [S; 0 I; E], S = d x / d w, E = d e / d w.
 
-    None stands for S = [I 0], and for an E of zeros or of no rows.
+    S: None for [I 0]. E: None for zeros or without offsets.
     """
     if S is None:
         return H
@@ -61,13 +61,13 @@ def seen_through(H: Array, S: Array | None, E: Array | None = None) -> Array:
 
 
 def _adjoint(J: Array, lam: Array) -> Array:
-    """J' lam (N, n)."""
+    """Product J' lam (N, n)."""
     return (lam[:, None] @ J)[:, 0]
 
 
 def _substep_hessian(backend: SecondOrderBackend, manifold: Manifold, scheme: str, s: Substep, lam: Array) -> Array:
     H = _integrate_hessian(manifold, s.delta, s.delta_w, lam)
-    at_delta, h = _through_delta(manifold, s.delta, lam), s.h[:, None]
+    at_delta, h = _delta_adjoint(manifold, s.delta, lam), s.h[:, None]
     if scheme == SEMI_IMPLICIT_EULER:
         nv = at_delta.shape[1] // 2
         q, v = h * at_delta[:, :nv], h * at_delta[:, nv:]
@@ -89,12 +89,15 @@ def _substep_hessian(backend: SecondOrderBackend, manifold: Manifold, scheme: st
 def _stage_hessian(
     backend: SecondOrderBackend, manifold: Manifold, stage: Stage, adjoint: Array
 ) -> tuple[Array, Array, Array | None]:
-    """What a stage adds to the Hessian, and the adjoints of its delta and of its offset, if any, from that of kt."""
+    """Contribution of a stage to the Hessian, and the adjoints of its delta and of its offset (None without one).
+
+    adjoint: adjoint of the slope kt of the stage.
+    """
     if stage.delta is None or stage.delta_w is None:
         return _f_hessian(backend, stage, adjoint), np.zeros_like(adjoint), None
     at_k = adjoint if manifold.is_flat else _adjoint(manifold.d_difference(stage.delta)[1], adjoint)
     at_x = _adjoint(stage.fx, at_k)
-    at_delta = _through_delta(manifold, stage.delta, at_x)
+    at_delta = _delta_adjoint(manifold, stage.delta, at_x)
     H = _f_hessian(backend, stage, at_k) + _integrate_hessian(manifold, stage.delta, stage.delta_w, at_x)
     if not manifold.is_flat:
         at_delta = at_delta + _adjoint(d_dexp_inv(manifold, stage.delta, stage.k), adjoint)
@@ -103,23 +106,23 @@ def _stage_hessian(
 
 
 def _f_hessian(backend: SecondOrderBackend, stage: Stage, lam: Array) -> Array:
-    """The Hessian of lam' f at a stage, (N, ndx + nu, ndx + nu)."""
+    """Hessian of lam' f at a stage, (N, ndx + nu, ndx + nu)."""
     _, (xx, ux, uu) = backend.hessian_contraction(stage.x, stage.u, stage.t, stage.p, lam)
     above = np.concatenate([xx, ux.transpose(0, 2, 1)], axis=2)
     H = np.concatenate([above, np.concatenate([ux, uu], axis=2)], axis=1)
     if stage.moved is None:
         size = stage.k_w.shape[2]
         return H[:, :size, :size]
-    return seen_through(H, stage.moved, stage.offset_w)
+    return chain_hessian(H, stage.moved, stage.offset_w)
 
 
-def _through_delta(manifold: Manifold, delta: Array, lam: Array) -> Array:
-    """The adjoint of delta from that of x (+) delta."""
+def _delta_adjoint(manifold: Manifold, delta: Array, lam: Array) -> Array:
+    """Adjoint of delta from the adjoint of x (+) delta."""
     return lam if manifold.is_flat else _adjoint(manifold.d_integrate(delta)[1], lam)
 
 
 def _integrate_hessian(manifold: Manifold, delta: Array, delta_w: Array, lam: Array) -> Array:
-    """The Hessian of x (+) delta, both moving with w."""
+    """Hessian of lam' (x (+) delta) in w, where x and delta depend on w."""
     if manifold.is_flat:
         return np.zeros((1, 1, 1))
     ye, ee = integrate_curvature(manifold, delta, lam)
@@ -131,7 +134,7 @@ def _integrate_hessian(manifold: Manifold, delta: Array, delta_w: Array, lam: Ar
 
 
 def _dexp_inv_hessian(manifold: Manifold, stage: Stage, lam: Array) -> Array:
-    """The Hessian of dexp^-1(delta) k, both moving with w."""
+    """Hessian of lam' dexp^-1(delta) k in w, where delta and k depend on w."""
     assert stage.delta is not None and stage.delta_w is not None
     D = stage.delta_w.transpose(0, 2, 1)
     cross = D @ slope(manifold, "dexp_inv", stage.delta, lam) @ stage.k_w

@@ -1,1 +1,1 @@
-"""Studies: thousands of problems that differ in drawn values, solved side by side and kept in one dataset."""
+"""Studies: thousands of problems with drawn values, solved in parallel and stored in one dataset."""

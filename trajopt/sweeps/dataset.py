@@ -1,21 +1,21 @@
-"""The results of a study on disk: a group of zarr arrays (format 3), one entry of the first axis a row.
+"""Results of a study on disk: a group of zarr arrays (format 3), one row per entry of the first axis.
 
 | array | shape | |
 |---|---|---|
 | vary/KEY | (n,) or (n, k) | the varied values; lists of texts, and tables, as JSON |
-| status, reason | (n,) | how the solve ended, in a word and in a sentence; "error" and "died" without a solve |
+| status, reason | (n,) | reason why the solve ended, as a word and as a sentence; "error" and "died" without a solve |
 | success, iterations, knots, session | (n,) | |
-| cost, kkt, violation, solve_time | (n,) | as in a solution; violation: of constraints, bounds and dynamics |
-| duration | (n,) | of the motion [s], which differs from the last of ``times`` where it was chosen |
+| cost, kkt, violation, solve_time | (n,) | as in a solution; violation: maximum over constraints, bounds and dynamics |
+| duration | (n,) | of the motion [s]; differs from the last of ``times`` if the duration is free |
 | times, xs | (n, N + 1), (n, N + 1, nx) | NaN behind the last knot of a shorter row |
-| us, K | (n, N, nu), (n, N, nu, ndx) | likewise; K if asked for |
-| mark | (n, arrays) | 0 for a row that is not there yet, else for each array a hash of the study, the row and its content |
+| us, K | (n, N, nu), (n, N, nu, ndx) | likewise; K only with ``gains`` |
+| mark | (n, arrays) | 0 for a row that is not stored yet, else a hash of the study, the row and its content for each array |
 
-Rows are written shard by shard: a file of each array for each ``shard`` rows, none where all of them are empty. Each file appears
-whole or not at all, and is on the disk before the next one; the marks come last, and a row is where its number says: so a process
-that is killed, a power cut and a full disk leave the rows that are marked, and what is done again lands in the same place. What
-lies in shards without a mark is removed when the study goes on. The attributes of the group hold what the rows are functions of
-(``study``), the names of the arrays in the order of the marks, and for each session the versions of what computed.
+Rows are written shard by shard: each array has a file for each ``shard`` rows, unless all of them are empty. A file is written
+completely or not at all, and is on disk before the next one. The marks are written last. After a crash, a power cut or a full
+disk, the marked rows are intact. Unmarked files are removed when the study resumes, and their rows are solved again.
+The group attributes store the definition of the study (``study``), the array names in the order of the marks, and the package
+versions of each session.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trajopt.sweeps.durable import durable_store, settle
 from trajopt.sweeps.extra import require
 from trajopt.sweeps.marks import digest
 from trajopt.sweeps.rows import SCALARS, Result
-from trajopt.sweeps.stored import FOLDER, FORMAT, FORMAT_VERSION, MARK, ForeignDataset, Stored, finished
+from trajopt.sweeps.stored import FOLDER, FORMAT, FORMAT_VERSION, MARK, ForeignDataset, Stored, finished_rows
 from trajopt.sweeps.variation import LISTS, Variation, Variations
 
 LOCK, VARY, SESSION = "sweep.lock", "vary/", "session"
@@ -49,15 +49,15 @@ _AXES = {"times": ("knot",), "xs": ("knot", "state"), "us": ("knot", "control"),
 
 
 def shard_size(n: int) -> int:
-    """Rows of a shard: enough for a batch, few enough that a stop costs little."""
+    """Return the number of rows of a shard: enough for a batch, few enough that an interruption costs little."""
     return int(np.clip(n // 64, 8, 256))
 
 
 class Dataset:
-    """The dataset of a study, to be written by one process at a time.
+    """Dataset of a study, written by one process at a time.
 
-    Raises :class:`ForeignDataset` where the folder holds another study, or rows that are not what this one wrote there; OSError
-    where it cannot be written, or is being written.
+    Raises :class:`ForeignDataset` if the folder contains another study or damaged rows; OSError if the folder cannot be written,
+    or if another process is writing to it.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Dataset:
         if not (path / "zarr.json").exists():
             return self._begin(head)
         stored = Stored(self.folder, writable=True)
-        if not len(finished(stored.marks())):  # it ended before its first row: nothing is lost
+        if not len(finished_rows(stored.marks())):  # no finished row: start again
             return self._begin(head)
         there = stored.group.attrs["study"]
         if stored.group.attrs["digest"] != head["digest"]:
@@ -113,23 +113,23 @@ class Dataset:
         return Stored(self.folder, writable=True)
 
     def _arrays(self) -> list[tuple[str, Any]]:
-        """All arrays, by name."""
+        """Return all existing arrays with their names."""
         return [(name, self._group[name]) for name in (*self._stored.arrays, MARK) if name in self._group]
 
     def _tidy(self) -> None:
-        """Remove what a process that was killed left: files that have no name yet, and shards without a mark."""
+        """Remove files that a killed process left behind: temporary files, and shards without a mark."""
         for rest in self._stored.path.rglob(".*.tmp"):
             rest.unlink(missing_ok=True)
-        marked = set(np.unique(finished(self._stored.marks()) // self.shard).astype(str))
+        marked_shards = set(np.unique(finished_rows(self._stored.marks()) // self.shard).astype(str))
         for folder in (self._stored.path / name / "c" for name, _ in self._arrays()):
-            left = [rest for rest in folder.iterdir() if rest.name not in marked] if folder.is_dir() else []
+            left = [rest for rest in folder.iterdir() if rest.name not in marked_shards] if folder.is_dir() else []
             for rest in left:
                 shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
             if left:
                 settle(folder)
 
     def _begun(self) -> int:
-        """The number of this session, noted with its versions."""
+        """Return the number of this session, and record its package versions."""
         sessions = self._group.attrs["sessions"]
         made_by = versions() | {"zarr": require("zarr").__version__}
         if not sessions or sessions[-1] != made_by:
@@ -138,18 +138,18 @@ class Dataset:
         return len(sessions) - 1
 
     def missing(self, n: int) -> Iterator[range]:
-        """The rows below n that are not there, each range within a shard."""
+        """Yield the missing rows below n, as ranges within a shard."""
         there = np.zeros(n, dtype=bool)
-        there[[row for row in finished(self._stored.marks()) if row < n]] = True
+        there[[row for row in finished_rows(self._stored.marks()) if row < n]] = True
         for first in range(0, n, self.shard):
             rows = np.flatnonzero(~there[first : first + self.shard]) + first
             if len(rows):
                 yield range(int(rows[0]), int(rows[-1]) + 1)
 
     def write(self, results: Sequence[Result]) -> None:
-        """Keep results, consecutive rows of one shard.
+        """Store results of consecutive rows of one shard.
 
-        Raises OSError, after which the rows that were finished before are there, and none of these.
+        Raises OSError if writing fails; then none of these rows is stored, and earlier rows are intact.
         """
         try:
             self._write_all(results)
@@ -161,17 +161,17 @@ class Dataset:
         rows = [r.row for r in results]
         at = slice(rows[0], rows[-1] + 1)
         assert rows == list(range(at.start, at.stop))
-        marked = self._stored.marked
-        marks = np.zeros((len(rows), len(marked.column)), dtype=np.uint64)
-        for name, column in marked.column.items():
+        hashes = self._stored.hashes
+        marks = np.zeros((len(rows), len(hashes.column)), dtype=np.uint64)
+        for name, column in hashes.column.items():
             values = self._values(name, results)
             if values is not None:
                 self._write(name, at, values)
-            marks[:, column] = marked.of(name, rows, values)
+            marks[:, column] = hashes.hash_rows(name, rows, values)
         self._write(MARK, at, marks)
 
     def _values(self, name: str, results: Sequence[Result]) -> Array | None:
-        """What an array holds of results; None where it holds nothing of any row."""
+        """Return the entries of an array for these results, or None if all are empty."""
         if name.startswith(VARY):
             key = name.removeprefix(VARY)
             drawn = [self.variations.values(r.row)[key] for r in results]
@@ -184,7 +184,7 @@ class Dataset:
         return _padded([r.arrays.get(name) for r in results], wide)
 
     def _write(self, name: str, rows: slice, values: Array) -> None:
-        """Values of some rows; the array is made when it is first needed, and grows with the longest row."""
+        """Write the entries of some rows. The array is created on first use and grows with the longest row."""
         array = self._group[name] if name in self._group else self._created(name, values)
         if array.shape[1:] != values.shape[1:]:
             array.resize((array.shape[0], *values.shape[1:]))
@@ -193,7 +193,7 @@ class Dataset:
     def _created(self, name: str, values: Array) -> Any:
         kind, inner = values.dtype.kind, tuple(max(1, size) for size in values.shape[1:])
         whole = {"chunks": (self.shard, *inner)}
-        single = {"chunks": (1, *inner), "shards": (self.shard, *inner)}  # a trajectory can be read alone
+        single = {"chunks": (1, *inner), "shards": (self.shard, *inner)}  # each trajectory can be read separately
         return self._group.create_array(
             name,
             shape=(self.rows, *values.shape[1:]),
@@ -204,7 +204,7 @@ class Dataset:
         )
 
     def close(self) -> None:
-        """Let others write."""
+        """Release the lock, so that another process can write."""
         self._lock.release()
 
     def __enter__(self) -> Dataset:
@@ -215,15 +215,15 @@ class Dataset:
 
 
 def _names(study: Mapping[str, Any]) -> list[str]:
-    """The arrays of a study but for its marks."""
+    """Return the names of all arrays of a study, except the marks."""
     gains = ("K",) if study["gains"] else ()
     return [*(f"{VARY}{key}" for key in study["vary"]), *SCALARS, SESSION, "times", "xs", "us", *gains]
 
 
 def column(values: Sequence[Any], variation: Variation) -> Array:
-    """Values of a key as an array: of numbers, truths, or lists of numbers of one length; all else as texts.
+    """Convert the values of a key to an array of numbers, booleans, equally long lists of numbers, or else of texts.
 
-    Its type follows from the variation, so that it is the same for all rows.
+    The type depends on the variation alone, so all rows have the same type.
     """
     if variation.kind not in LISTS:
         return np.array(values, dtype=int if variation.kind == "integers" else float)
@@ -237,7 +237,7 @@ def column(values: Sequence[Any], variation: Variation) -> Array:
 
 
 def _padded(arrays: Sequence[Array | None], wide: tuple[int, ...] | None) -> Array | None:
-    """Arrays side by side in the shape of the largest, at least as wide as said, with NaN behind the ends of others."""
+    """Stack arrays of different shapes, padded with NaN to the largest shape (at least ``wide``)."""
     shapes = [a.shape for a in arrays if a is not None] + ([] if wide is None else [wide])
     if not shapes:
         return None
@@ -249,7 +249,7 @@ def _padded(arrays: Sequence[Array | None], wide: tuple[int, ...] | None) -> Arr
 
 
 def _differences(a: Any, b: Any, path: str = "") -> Iterator[str]:
-    """The paths at which two plain values differ."""
+    """Yield the paths at which two plain values differ."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         for key in dict.fromkeys([*a, *b]):
             yield from _differences(a.get(key), b.get(key), f"{path}.{key}" if path else key)

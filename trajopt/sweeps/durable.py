@@ -1,4 +1,4 @@
-"""Files that outlive a power cut: each is on the disk before it has its name, and its name before anything else is written."""
+"""Durable file writes: a file is on disk before its name appears, and its name before the next write. They survive power cuts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trajopt.sweeps.extra import require
 
 
 def durable_store(path: Path) -> Any:
-    """A store of zarr in a folder, for one process that writes. What the file system makes of fsync is left to it."""
+    """Return a zarr store in a folder, for a single writing process. Its durability is that of the file system's fsync."""
     LocalStore: Any = require("zarr").storage.LocalStore
 
     class DurableStore(LocalStore):
@@ -31,8 +31,8 @@ def durable_store(path: Path) -> Any:
 
 
 def settle(folder: Path) -> None:
-    """Put on the disk which files a folder has."""
-    with suppress(OSError):  # where the system has no fsync of folders
+    """Flush the entries of a folder to disk."""
+    with suppress(OSError):  # some systems cannot fsync folders
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -41,7 +41,7 @@ def settle(folder: Path) -> None:
 
 
 def _make(folder: Path) -> None:
-    """Make a folder, with those above it, to stay."""
+    """Create a folder and its parents durably."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(exist_ok=True)

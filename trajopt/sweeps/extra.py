@@ -1,4 +1,4 @@
-"""Packages of the extra ``sweep``, loaded when they are needed."""
+"""Import of optional packages of the extra ``sweep``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def require(package: str) -> Any:
-    """The package. Raises ModuleNotFoundError, which says how to get it."""
+    """Import a package. Raises ModuleNotFoundError with the command that installs it."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:

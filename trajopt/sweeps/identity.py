@@ -1,7 +1,7 @@
-"""What a function that makes problems is known by, so that two studies are never taken for one.
+"""Identity of a function that makes problems, so that two different studies are never confused.
 
-It is known by its attribute ``identity``, else by its name, its source and the values it carries: those of a closure, the defaults
-of its arguments, the arguments of a ``functools.partial``, and the state of a callable object. Global variables are not looked at.
+The identity is the attribute ``identity``, or else name, source and carried values: closure variables, argument defaults,
+arguments of a ``functools.partial``, and the state of a callable object. Global variables are ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 
 
 def identity(make: Callable[..., Any]) -> Any:
-    """The identity of a function, as plain values. Raises ValueError for one that carries something of unknown content."""
+    """Return the identity of a function as plain values. Raises ValueError if it carries a value of unknown content."""
     given = getattr(make, "identity", None)
     if given is not None:
         return given
@@ -40,7 +40,7 @@ def identity(make: Callable[..., Any]) -> Any:
 
 
 def _carried(make: Any) -> Iterator[Any]:
-    """The values beside its source that a function depends on."""
+    """Yield the values, other than its source, that a function depends on."""
     if isinstance(make, MethodType):
         yield make.__self__
         make = make.__func__
@@ -54,18 +54,18 @@ def _carried(make: Any) -> Iterator[Any]:
 
 
 def _source(kind: Any) -> str | None:
-    """A hash of the source, else of the compiled code; None where there is neither.
+    """Return a hash of the source, or of the compiled code without source; None if neither exists.
 
-    Of lambdas both count: their source is that of the line, in which others may stand.
+    For lambdas, both are hashed: the source line may contain several lambdas.
     """
     code = getattr(kind, "__code__", None)
-    told = ""
+    source = ""
     if code is not None or (isinstance(kind, type) and hasattr(sys.modules.get(kind.__module__), "__file__")):
         with suppress(OSError):
-            told = inspect.getsource(kind)
-    if code is not None and (not told or kind.__name__ == "<lambda>"):
-        told += repr(_code(code))
-    return hashlib.sha256(told.encode()).hexdigest() if told else None
+            source = inspect.getsource(kind)
+    if code is not None and (not source or kind.__name__ == "<lambda>"):
+        source += repr(_code(code))
+    return hashlib.sha256(source.encode()).hexdigest() if source else None
 
 
 def _code(code: CodeType) -> Any:
@@ -86,7 +86,7 @@ def _hash(make: Any, carried: Any) -> str:
 
 
 def _content(value: Any, above: list[int]) -> Iterator[bytes]:
-    """The content of a value in parts, the same in each process. above: the objects that hold it."""
+    """Yield the content of a value in parts that are equal in every process. above: ids of the objects that contain it."""
     kind = type(value)
     yield f"{kind.__module__}.{kind.__qualname__}".encode()
     if value is None or isinstance(value, (bool, int, float, complex, str, bytes, PurePath)):
@@ -99,7 +99,7 @@ def _content(value: Any, above: list[int]) -> Iterator[bytes]:
     elif isinstance(value, ctypes.CDLL):
         yield str(value._name).encode()
     elif id(value) in above:
-        yield str(above.index(id(value))).encode()  # a value that holds itself
+        yield str(above.index(id(value))).encode()  # a value that contains itself
     else:
         for part in _parts(value):
             if isinstance(part, bytes):
@@ -109,7 +109,7 @@ def _content(value: Any, above: list[int]) -> Iterator[bytes]:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """What a value consists of."""
+    """Yield the parts of a value."""
     given = getattr(value, "identity", None)
     if given is not None and not callable(given):
         yield given
@@ -136,7 +136,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def _state(value: Any) -> Any:
-    """The state of an object: its fields, its attributes but those that are computed from others, or as it is pickled."""
+    """Return the state of an object: its fields, its attributes without cached properties, or its pickle."""
     if is_dataclass(value):
         return {f.name: getattr(value, f.name) for f in fields(value)}
     if hasattr(value, "__dict__"):

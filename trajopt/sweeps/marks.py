@@ -1,7 +1,7 @@
-"""What rows of a dataset are known by: a number for each array, a hash of the study, the row and what the array holds of it.
+"""Row hashes of a dataset: one number per array, a hash of the study, the row number and the row's content.
 
-So a row tells by itself whether it was written for this study and this place, and whether all of it is there. How wide an array
-has become since then does not count: the NaN behind the end of a row are none of its content.
+The hashes show whether a row was written completely, for this study and this row number. Array widths may grow later: trailing
+NaN of a row are not hashed.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from dynamics_backends.protocol import Array
 
 
 def digest(study: Mapping[str, Any]) -> str:
-    """A hash of what the rows of a study are functions of, the same before and after it was written as JSON."""
+    """Return a hash of the definition of a study, equal before and after a JSON round trip."""
     plain = json.loads(json.dumps(study))
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-class Marks:
-    """The marks of a study with a digest. arrays: their names, in the order of a row's marks."""
+class RowHashes:
+    """Hashes of rows, keyed by the digest of a study. arrays: array names, in the order of a row's hashes."""
 
     def __init__(self, digest: str, arrays: Sequence[str]) -> None:
         self.column = {name: k for k, name in enumerate(arrays)}
         self._keys = {name: hashlib.blake2b(f"{digest} {name}".encode(), digest_size=32).digest() for name in arrays}
 
-    def of(self, name: str, rows: Sequence[int] | Array, values: Array | None) -> Array:
-        """The marks of rows (m,) with these values of an array, None where there is no such array; none is zero."""
+    def hash_rows(self, name: str, rows: Sequence[int] | Array, values: Array | None) -> Array:
+        """Return the hashes of rows (m,) with these values of an array; None: the array does not exist. A hash is never zero."""
         contents: Iterable[bytes] = [b""] * len(rows) if values is None else _contents(values)
         key = self._keys[name]
         hashed = (
@@ -41,18 +41,18 @@ class Marks:
 
 
 def _contents(values: Array) -> Iterator[bytes]:
-    """What is there of each row, in bytes."""
+    """Yield the content of each row as bytes."""
     if values.dtype.kind == "T":
         yield from (str(text).encode() for text in values)
         return
     if values.dtype.kind == "f":
-        values = np.where(np.isnan(values), np.nan, values)  # all NaN alike
+        values = np.where(np.isnan(values), np.nan, values)  # one bit pattern for NaN
     values = values.astype(values.dtype.newbyteorder("<"), copy=False)
     yield from (row.tobytes() if values.ndim == 1 else _trimmed(row) for row in values)
 
 
 def _trimmed(values: Array) -> bytes:
-    """The shape and the entries up to the last that is not NaN; nothing where all are."""
+    """Return shape and entries up to the last non-NaN entry; empty if all are NaN."""
     there = ~np.isnan(values)
     if not there.any():
         return b""

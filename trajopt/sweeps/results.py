@@ -1,4 +1,4 @@
-"""Reading a study: scalars as a table of pandas, trajectories as arrays of NumPy or item by item for torch."""
+"""Read a study: scalars as a pandas table, trajectories as NumPy arrays or as a torch dataset."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.sweeps.extra import require
 from trajopt.sweeps.rows import COLUMNS, SCALARS
-from trajopt.sweeps.stored import Stored, finished
+from trajopt.sweeps.stored import Stored, finished_rows
 
 
 class Trajectories(NamedTuple):
-    """rows (m,), times (m, N + 1), xs (m, N + 1, nx), us (m, N, nu); NaN behind the last knot of a shorter one."""
+    """Trajectories: rows (m,), times (m, N + 1), xs (m, N + 1, nx), us (m, N, nu); NaN after the last knot of a shorter one."""
 
     rows: Array
     times: Array
@@ -28,11 +28,11 @@ class Trajectories(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweep:
-    """The study in a folder, finished or not; rows that are not there yet are left out.
+    """A study in a folder, finished or not; missing rows are omitted.
 
-    What is read is checked against the marks of its rows: values that the study did not write there are an error, which says where.
+    Every value read is checked against the marks of its row; a mismatch raises an error that names the place.
 
-    folder: of the study. Raises FileNotFoundError, ForeignDataset where it holds something else.
+    folder: folder of the study. Raises FileNotFoundError; ForeignDataset if it contains something else.
     """
 
     folder: Path
@@ -47,7 +47,7 @@ class Sweep:
 
     @property
     def group(self) -> Any:
-        """The zarr group, read-only; what is read from it is not checked."""
+        """The zarr group, read-only; values read from it are not checked."""
         return self._stored.group
 
     @property
@@ -57,7 +57,7 @@ class Sweep:
 
     @property
     def sessions(self) -> Sequence[Mapping[str, str]]:
-        """The versions of what computed, by session."""
+        """Package versions of each session."""
         return self.group.attrs["sessions"]
 
     @property
@@ -67,37 +67,39 @@ class Sweep:
 
     @property
     def finished(self) -> Array:
-        """The rows that are there (m,)."""
-        return finished(self._stored.marks())
+        """Numbers of the finished rows (m,)."""
+        return finished_rows(self._stored.marks())
 
     @property
     def keys(self) -> list[str]:
-        """The keys that are varied."""
+        """The varied keys."""
         return list(self.study["vary"])
 
     def values(self, key: str) -> Array:
-        """The values of a varied key in the finished rows, (m,) or (m, k)."""
+        """Return the values of a varied key in the finished rows, (m,) or (m, k)."""
         marks = self._stored.marks()
-        return self._stored.values(f"vary/{key}", finished(marks), marks)
+        return self._stored.values(f"vary/{key}", finished_rows(marks), marks)
 
     def scalars(self) -> Any:
-        """A pandas.DataFrame: a line for each finished row, the varied values, then those of
+        """Return a pandas.DataFrame with a line per finished row: the varied values, then
         :data:`~trajopt.sweeps.rows.SCALARS` and the session.
 
-        A key whose values are lists has a column for each entry: key[0], key[1], ...; one that is called as a result is vary/key.
+        A key with list values has a column per entry: key[0], key[1], ... A key named like a result is called vary/key.
         """
         pandas = require("pandas")
         marks = self._stored.marks()
-        rows, names = finished(marks), (*SCALARS, "session")
+        rows, names = finished_rows(marks), (*SCALARS, "session")
         columns: dict[str, Any] = {}
         for key in self.keys if len(rows) else ():
             columns |= by_entry(_column(key), self._stored.values(f"vary/{key}", rows, marks))
         found = {name: self._stored.values(name, rows, marks) if len(rows) else [] for name in names}
-        columns |= {name: values for name, values in found.items() if values is not None}  # an older one has fewer
+        columns |= {
+            name: values for name, values in found.items() if values is not None
+        }  # datasets of older versions lack some
         return pandas.DataFrame(columns, index=pandas.Index(rows, name="row"))
 
     def trajectories(self, rows: Sequence[int] | None = None, success: bool = True) -> Trajectories:
-        """The trajectories of rows, default all finished ones; success: only of those that were solved."""
+        """Return the trajectories of rows; default: all finished rows. success: only rows with success."""
         marks = self._stored.marks()
         chosen = self._chosen(rows, success, marks)
         found = [self._stored.values(name, chosen, marks) for name in ("times", "xs", "us")]
@@ -106,11 +108,11 @@ class Sweep:
         return Trajectories(chosen, *found)
 
     def items(self, rows: Sequence[int] | None = None, success: bool = True) -> Items:
-        """Rows, read lazily: a dataset for torch.utils.data.DataLoader."""
+        """Return rows that are read lazily: a dataset for torch.utils.data.DataLoader."""
         return Items(self.folder, tuple(map(int, self._chosen(rows, success, self._stored.marks()))))
 
     def _chosen(self, rows: Sequence[int] | None, success: bool, marks: Array) -> Array:
-        there = finished(marks)
+        there = finished_rows(marks)
         if rows is not None:
             missing = np.setdiff1d(rows, there)
             if len(missing):
@@ -121,10 +123,10 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Items:
-    """Rows of a study by number, as torch asks for them: ``len``, and items that are mappings of NumPy arrays.
+    """Rows of a study as a torch map-style dataset: ``len``, and items that are mappings of NumPy arrays.
 
-    An item has row, times (N + 1,), xs (N + 1, nx), us (N, nu), cost, and by key the varied values that are numbers.
-    It can be pickled, so that the workers of a DataLoader read for themselves.
+    An item contains row, times (N + 1,), xs (N + 1, nx), us (N, nu), cost, and the numeric varied values by key.
+    Instances can be pickled, so that the workers of a DataLoader open the files themselves.
     """
 
     folder: Path | str | os.PathLike[str]
@@ -166,7 +168,7 @@ def _column(key: str) -> str:
 
 
 def by_entry(key: str, values: Array) -> dict[str, Array]:
-    """The columns of a varied key: its values, or one column for each entry of lists."""
+    """Split the values of a varied key into columns: one, or one for each list entry."""
     if values.ndim == 1:
         return {key: values}
     flat = values.reshape(len(values), -1)

@@ -1,7 +1,7 @@
-"""Solving some rows of a study: what a worker does.
+"""Solve rows of a study, in a worker.
 
-A row never stops another one: a problem that cannot be built, an error within a solve, a solve that does not converge are results
-with a reason.
+A failed row does not stop the others: a problem that cannot be built, an error in a solve and a solve that does not converge
+are results with a reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trajopt.sweeps.variation import Variations
 from trajopt.validation.validation import InvalidProblem, errors_of
 
 ERROR, DIED = "error", "died"
-"""Statuses beside those of solvers: the row raised an error; the process that solved it died."""
+"""Statuses in addition to those of solvers: the row raised an error; its worker process died."""
 SCALARS: dict[str, type] = {
     "status": str,
     "success": bool,
@@ -40,19 +40,19 @@ SCALARS: dict[str, type] = {
     "duration": float,
     "knots": int,
 }
-"""What is kept of each row beside its values and arrays."""
+"""Scalars stored for each row, with their types."""
 COLUMNS = (*SCALARS, "session", "row", "times", "xs", "us")
-"""What the results of a row are called: varied values of these names are told as vary/NAME."""
+"""Names of the results of a row; varied keys with these names are stored as vary/NAME."""
 
 
 MOST_KINDS, LOOKED_AT = 64, 1000
-"""So many kinds of rows are made ready beforehand, and so many rows are looked at to find them."""
+"""Maximum number of kinds of rows that are compiled beforehand, and of rows searched for kinds."""
 
 
 class SweepProblem(NamedTuple):
-    """Problem of one row: an OCP, a guess (default x0, no control), a solver and its options (default those of the study).
+    """Problem of a row: an OCP, a guess (default: x0, zero control), a solver and its options (default: those of the study).
 
-    solve: finds the solution in place of these, for problems that are solved in several steps.
+    solve: returns the solution, for problems that need several solves; it replaces guess, solver and options.
     """
 
     ocp: OCP
@@ -63,12 +63,12 @@ class SweepProblem(NamedTuple):
 
 
 Make = Callable[..., "OCP | tuple[OCP, Guess] | SweepProblem"]
-"""From the values of a row, as keyword arguments, to its problem."""
+"""Function of a row's values, as keyword arguments, that returns its problem."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """What the rows of a study are functions of. gains: whether feedback is kept too."""
+    """Definition of a study. gains: also store feedback gains."""
 
     make: Make
     variations: Variations
@@ -77,7 +77,7 @@ class Study:
     gains: bool = False
 
     def problem(self, row: int) -> SweepProblem:
-        """The problem of a row. Raises what the function that makes it raises, TypeError where it returns no problem."""
+        """Return the problem of a row. Raises the errors of ``make``; TypeError if it does not return a problem."""
         problem = _as_problem(self.make(**self.variations.values(row)))
         if problem.solver is None and problem.options is None:
             problem = problem._replace(solver=self.solver, options=self.options)
@@ -93,18 +93,18 @@ def _as_problem(made: Any) -> SweepProblem:
         case (OCP() as ocp, guess):
             return SweepProblem(ocp, guess)
     raise TypeError(
-        f"the function of a row returned {_told(made)}: return an OCP, an OCP and a guess, or a SweepProblem "
+        f"the function of a row returned {_type_name(made)}: return an OCP, an OCP and a guess, or a SweepProblem "
         "with an OCP"
     )
 
 
-def _told(made: Any) -> str:
+def _type_name(made: Any) -> str:
     kinds = [type(part).__name__ for part in made] if isinstance(made, tuple) else []
     return f"a {type(made).__name__}" + (f" ({', '.join(kinds)})" if kinds else "")
 
 
 class Result(NamedTuple):
-    """A row that is finished: numbers and texts by name, and arrays by name, whose first axes may differ between rows."""
+    """Result of a finished row: scalars by name, and arrays by name, whose first axes may differ between rows."""
 
     row: int
     scalars: dict[str, Any]
@@ -112,24 +112,24 @@ class Result(NamedTuple):
 
 
 def solve_rows(study: Study, rows: Sequence[int]) -> list[Result]:
-    """The results of rows, in their order: those of one structure together where that is faster, each alone where not."""
+    """Solve rows and return their results in order. Rows of one structure are solved as a batch if that is faster."""
     found: dict[int, Result] = {}
     alike: dict[Any, list[tuple[int, SweepProblem]]] = {}
     for row in rows:
         with _failing(found, row):
-            problem = valid(study.problem(row))
+            problem = check_problem(study.problem(row))
             alike.setdefault(_kind(problem), []).append((row, problem))
     for members in alike.values():
-        for row, problem, solution in together(members, study.gains):
+        for row, problem, solution in solve_together(members, study.gains):
             with _failing(found, row):
-                own = solved(problem) if solution is None else solution
+                own = solve_row(problem) if solution is None else solution
                 found[row] = result(row, with_goals(problem.ocp, own), study.gains)
     return [found[row] for row in rows]
 
 
 @contextmanager
 def _failing(found: dict[int, Result], row: int) -> Iterator[None]:
-    """An error inside is the result of a row."""
+    """Turn an exception into a failed result of a row."""
     began = time.perf_counter()
     try:
         yield
@@ -137,18 +137,18 @@ def _failing(found: dict[int, Result], row: int) -> Iterator[None]:
         found[row] = failed(row, ERROR, f"{type(error).__name__}: {error}", time.perf_counter() - began)
 
 
-def valid(problem: SweepProblem) -> SweepProblem:
-    """The problem. Raises InvalidProblem; warnings are not looked for: one problem of a study tells them."""
+def check_problem(problem: SweepProblem) -> SweepProblem:
+    """Return the problem, checked for errors only. Raises InvalidProblem. Warnings are reported once per study, not here."""
     errors = errors_of(problem.ocp, problem.guess)
     if errors:
         raise InvalidProblem(errors)
     return problem
 
 
-def goes_together(problem: SweepProblem) -> bool:
-    """True if :func:`~trajopt.solvers.batch.solve_batch.solve_batch` solves such problems together.
+def can_batch(problem: SweepProblem) -> bool:
+    """True if :func:`~trajopt.solvers.batch.solve_batch.solve_batch` solves such problems as a batch.
 
-    A limit of time is that of each row: with one, rows are solved alone.
+    A time limit applies to each row, so rows with a time limit are solved one by one.
     """
     options = chosen_options(problem.solver, problem.options)[1]
     if problem.solve is not None or options.time_limit is not None:
@@ -158,22 +158,22 @@ def goes_together(problem: SweepProblem) -> bool:
 
 
 def _kind(problem: SweepProblem) -> Any:
-    """What problems of a batch share, as far as it is told at once."""
+    """Return a key that problems of a batch share, as far as it can be computed cheaply."""
     ocp = problem.ocp
     shape = ocp.horizon, ocp.manifold.nx, ocp.nu, len(ocp.phases), len(ocp.constraints())
     return problem.solver, repr(problem.options), problem.solve is not None, shape
 
 
-def together(
+def solve_together(
     members: Sequence[tuple[int, SweepProblem]], gains: bool
 ) -> Iterator[tuple[int, SweepProblem, Solution | None]]:
-    """Rows of a kind with their problems and solutions as one batch; without solutions where there is no such batch."""
+    """Yield rows of a kind with their problems and solutions, solved as a batch; solutions are None if no batch is possible."""
     solver, options = members[0][1].solver, members[0][1].options
     guesses = [constant_guess(p.ocp) if p.guess is None else p.guess for _, p in members]
     solutions: Sequence[Solution | None] = [None] * len(members)
-    # problems of another structure, or with an error that is that of one row, are each solved alone
+    # problems of another structure, or a batch with an invalid row: solve each row alone
     with suppress(Exception):
-        if goes_together(members[0][1]):
+        if can_batch(members[0][1]):
             name, chosen = chosen_options(solver, options)
             ocps = [p.ocp for _, p in members]
             batch = solve_batch(ocps, None, guesses, chosen, solver=name, gains=gains, threads=1, check=False)
@@ -185,17 +185,17 @@ def together(
         yield row, problem, solution
 
 
-def solved(problem: SweepProblem) -> Solution:
-    """The solution of a problem, alone."""
+def solve_row(problem: SweepProblem) -> Solution:
+    """Solve the problem of one row."""
     if problem.solve is not None:
         return problem.solve()
     return solve(problem.ocp, problem.guess, problem.options, solver=problem.solver, check=False)
 
 
 def result(row: int, solution: Solution, gains: bool) -> Result:
-    """The result of a row.
+    """Return the result of a row from its solution.
 
-    Raises KeyboardInterrupt for one that was interrupted: its row is not finished.
+    Raises KeyboardInterrupt if the solve was interrupted; the row then counts as missing.
     """
     status = solution.status
     if status.code is StatusCode.INTERRUPTED:
@@ -218,15 +218,15 @@ def result(row: int, solution: Solution, gains: bool) -> Result:
 
 
 def failed(row: int, status: str, reason: str, seconds: float = np.nan) -> Result:
-    """A row without a solution."""
+    """Return the result of a row without a solution."""
     empty = {name: np.nan if kind is float else kind() for name, kind in SCALARS.items()}
     return Result(row, {**empty, "status": status, "reason": reason, "solve_time": seconds})
 
 
 def kinds(study: Study, n: int) -> list[list[int]]:
-    """The first rows of each combination of texts and truths that are chosen from: what may need code of its own.
+    """Return the first rows of each combination of drawn strings and booleans, which may require different compiled code.
 
-    Numbers change no code. Of many combinations the first ones are given.
+    Numbers do not change the code. At most MOST_KINDS combinations are returned.
     """
     found: dict[tuple[Any, ...], list[int]] = {}
     for row in range(min(n, LOOKED_AT)):

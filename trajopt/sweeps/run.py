@@ -1,9 +1,9 @@
-"""A study: n rows, solved where workers are free, written shard by shard as they come.
+"""Run a study: n rows, solved by a pool of workers and written shard by shard as results arrive.
 
-    row i  ->  values (seed, i)  ->  problem  ->  solution, or why there is none
+    row i  ->  values (seed, i)  ->  problem  ->  solution, or the reason for its absence
 
-Rows go to workers in jobs, each within a shard. A worker that dies takes jobs along: they are run again, and those whose workers
-die again are run alone at the end, then in halves, until the row is found whose worker dies each time; that is its result.
+Workers get jobs, each with rows of one shard. If a worker dies, its jobs run a second time. Jobs whose worker dies again run
+alone at the end, and are halved until the row that kills its worker is found; that row is reported as "died".
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from trajopt.sweeps.rows import (
     Make,
     Result,
     Study,
+    check_problem,
     failed,
     kinds,
     solve_rows,
-    together,
-    valid,
+    solve_together,
 )
 from trajopt.sweeps.variation import Variation, Variations
 from trajopt.sweeps.workers import Pool, pool_of
 
 TRIES = 8
-"""Rows of a kind that are tried until one can be made ready."""
+"""Rows of a kind that are tried until one can be prepared."""
 DEATH = "each process that solved this row died: out of memory, or an error in compiled code"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a study is. done: rows that are there, before: those of them that were there at the start; failed: of the others,
-    those without success; seconds: since the start."""
+    """Progress of a study. done: finished rows; before: rows finished before the start; failed: rows without success since the
+    start; seconds: time since the start."""
 
     done: int
     total: int
@@ -51,12 +51,12 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Rows a second."""
+        """Rows solved per second."""
         return (self.done - self.before) / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def left(self) -> float:
-        """Seconds to go, infinite where there is no rate yet."""
+        """Estimated remaining time [s]; infinite before the first result."""
         return (self.total - self.done) / self.rate if self.rate > 0 else float("inf")
 
     def __str__(self) -> str:
@@ -82,22 +82,22 @@ def sweep(
     shard: int | None = None,
     progress: Report | None = None,
 ) -> Sweep:
-    """Solve n problems that differ in drawn values; the results are in the folder ``out``, as a dataset.
+    """Solve n problems that differ in drawn values, and store the results as a dataset in the folder ``out``.
 
-    make: from a row's values, as keyword arguments, to its problem: an OCP, an OCP and a guess, or a
-    :class:`~trajopt.sweeps.rows.SweepProblem`. vary: by key how its value is drawn, as a text ("uniform([0, 0], [1, 2])"), a
-    list to choose from, or a :class:`~trajopt.sweeps.variation.Variation`. Row i depends on (seed, i) alone. solver, options: as
-    in ``solve``, where the problem brings none.
-    workers: processes on this machine, default one for each processor, 0 for none but this one; or scheduler: the address of a Dask
-    scheduler, or a Client. Each has one thread. gains: keep feedback gains too. shard: rows that are written at once; a study
-    that goes on keeps its own.
+    make: function of a row's values, as keyword arguments, that returns its problem: an OCP, an OCP and a guess, or a
+    :class:`~trajopt.sweeps.rows.SweepProblem`. vary: distribution of each key, as a text ("uniform([0, 0], [1, 2])"), a
+    list of choices, or a :class:`~trajopt.sweeps.variation.Variation`. Row i depends on (seed, i) alone. solver, options: as
+    in ``solve``, for problems that set none.
+    workers: number of processes on this machine; default: one for each processor; 0: solve in this process. scheduler: address of
+    a Dask scheduler, or a Client, in place of ``workers``. Each worker has one thread. gains: also store feedback gains. shard:
+    rows per written file; a resumed study keeps its shard size.
     progress: called with a :class:`Progress` at the start and after each shard.
 
-    A study that was stopped goes on where it was; with a larger n it grows. Failures are rows with a status and a reason.
+    A stopped study resumes with the missing rows; a larger n adds rows. Failed rows have a status and a reason.
 
-    Raises :class:`~trajopt.sweeps.dataset.ForeignDataset` where the folder holds another study, ModuleNotFoundError without the
-    extra sweep, OSError where results cannot be written: then the rows finished before are kept. Raises what ``make`` raises
-    where it does so for the first rows of every kind.
+    Raises :class:`~trajopt.sweeps.dataset.ForeignDataset` if the folder contains another study, ModuleNotFoundError without the
+    extra sweep, and OSError if results cannot be written; rows written before are intact. Raises the first error of ``make`` if
+    it fails for the first rows of every kind.
     """
     if n < 1:
         raise ValueError(f"n = {n}; expected at least 1 row")
@@ -124,19 +124,19 @@ def _run(pool: Pool, study: Study, jobs: list[range], dataset: Dataset, n: int, 
     before = done = n - sum(map(len, jobs))
     report = progress or (lambda _: None)
     report(Progress(done, n, before, fails, 0.0))
-    for results in finished(pool, study, jobs):
+    for results in run_jobs(pool, study, jobs):
         dataset.write(results)
         done += len(results)
         fails += sum(not r.scalars["success"] for r in results)
         report(Progress(done, n, before, fails, time.perf_counter() - began))
 
 
-def finished(pool: Pool, study: Study, jobs: Sequence[range]) -> Iterator[list[Result]]:
-    """The results of each job, or of its parts, as they come."""
+def run_jobs(pool: Pool, study: Study, jobs: Sequence[range]) -> Iterator[list[Result]]:
+    """Yield the results of each job, or of parts of a job, as they arrive."""
     waiting, suspects, again = deque(jobs), deque[range](), set[range]()
     running: dict[Future, range] = {}
     while waiting or running:
-        while waiting and len(running) < pool.most:
+        while waiting and len(running) < pool.max_jobs:
             rows = waiting.popleft()
             running[_submitted(pool, study, rows)] = rows
         done = wait(running, return_when=FIRST_COMPLETED).done
@@ -161,7 +161,7 @@ def finished(pool: Pool, study: Study, jobs: Sequence[range]) -> Iterator[list[R
 
 
 def _submitted(pool: Pool, study: Study, rows: range) -> Future:
-    """Rows on their way; a pool whose workers died since it was asked last begins anew, what they had is told by its future."""
+    """Submit a job. If the pool's workers died in the meantime, the pool restarts; lost jobs are reported by their futures."""
     while True:
         try:
             return pool.submit(solve_rows, study, rows)
@@ -171,9 +171,9 @@ def _submitted(pool: Pool, study: Study, rows: range) -> Future:
 
 
 def prepare_kinds(study: Study, n: int) -> None:
-    """Compile what rows will call, before workers begin: a row of each kind is made ready.
+    """Compile the code that rows call before workers start, for one row of each kind.
 
-    A kind of which no row can be made ready is left to its rows. Raises the first error where that is so for all.
+    A kind whose rows all fail here is skipped. Raises the first error if all kinds fail.
     """
     errors: list[Exception] = []
     ready = [any(_is_ready(study, row, errors) for row in rows[:TRIES]) for rows in kinds(study, n)]
@@ -191,7 +191,7 @@ def _is_ready(study: Study, row: int, errors: list[Exception]) -> bool:
         problem = study.problem(row)
         ocp, guess, solver, options, *_ = problem
         with starting("compiled"):
-            if any(solution is None for *_, solution in together([(row, valid(problem))], study.gains)):
+            if any(solution is None for *_, solution in solve_together([(row, check_problem(problem))], study.gains)):
                 prepare(ocp, constant_guess(ocp) if guess is None else guess, chosen_options(solver, options)[1])
     except Exception as error:
         errors.append(error)
@@ -200,7 +200,7 @@ def _is_ready(study: Study, row: int, errors: list[Exception]) -> bool:
 
 
 def described(study: Study) -> dict[str, Any]:
-    """What the rows are functions of, as plain values."""
+    """Return the definition of a study as plain values."""
     options = asdict(study.options) if is_dataclass(study.options) else study.options  # type: ignore[arg-type]
     found = {
         "problem": identity(study.make),

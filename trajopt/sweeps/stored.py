@@ -1,4 +1,4 @@
-"""The dataset of a study as it lies in its folder: what is read of it is what the study wrote there, or an error."""
+"""Checked access to the dataset of a study: every value read is the value that the study wrote, or an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.user_input import InputError, quoted
 from trajopt.sweeps.durable import durable_store
 from trajopt.sweeps.extra import require
-from trajopt.sweeps.marks import Marks, digest
+from trajopt.sweeps.marks import RowHashes, digest
 
 FOLDER = "sweep.zarr"
 FORMAT, FORMAT_VERSION = "trajopt.sweep", 2
@@ -22,17 +22,17 @@ MARK = "mark"
 
 
 SMALL, LARGEST_RATIO = 1 << 30, 1000
-"""Arrays of at most SMALL bytes are read; larger ones claim at most LARGEST_RATIO times what their files hold."""
+"""Size limits: arrays of at most SMALL bytes are accepted; larger ones may claim at most LARGEST_RATIO times their file size."""
 
 
 class ForeignDataset(InputError):
-    """The folder holds another study, or rows that are not what the study wrote there."""
+    """The folder contains another study, or rows that the study did not write."""
 
 
 class Stored:
-    """The dataset in the folder of a study, to be read; writable: to be written too.
+    """Dataset in the folder of a study, open for reading. writable: open it for writing too.
 
-    Raises FileNotFoundError, :class:`ForeignDataset` for something else.
+    Raises FileNotFoundError without a dataset; :class:`ForeignDataset` for anything but the dataset of a study.
     """
 
     def __init__(self, folder: Path, writable: bool = False) -> None:
@@ -56,8 +56,8 @@ class Stored:
             self._check_arrays(attributes.get("arrays", ()))
         self.shard: int = attributes["shard"]
         self.arrays: Sequence[str] = attributes.get("arrays", ())
-        """The names of arrays that have marks; none in those of the first version of the format, which is read unchecked."""
-        self.marked = Marks(attributes["digest"], self.arrays)
+        """Names of the arrays with marks; empty for format version 1, which is read without checks."""
+        self.hashes = RowHashes(attributes["digest"], self.arrays)
 
     @property
     def n(self) -> int:
@@ -65,29 +65,29 @@ class Stored:
         return int(self.group[MARK].shape[0]) if MARK in self.group else 0
 
     def marks(self) -> Array:
-        """The marks of all rows (n, arrays); zeros for those that are not there yet."""
+        """Return the marks of all rows (n, arrays); zeros for rows that are not stored yet."""
         if not self.n:
             return np.zeros((0, 1), dtype=np.uint64)
         return self._read(MARK, np.arange(self.n)).reshape(self.n, -1)
 
     def values(self, name: str, rows: Array, marks: Array) -> Any:
-        """The values of an array in rows that are there, None where it holds nothing of any row; marks: those of all rows.
+        """Return the values of an array in finished rows, or None if the array does not exist. marks: marks of all rows.
 
-        Raises :class:`ForeignDataset` where they are not what the study wrote.
+        Raises :class:`ForeignDataset` if the values differ from those that the study wrote.
         """
         with self._readable(f"{name}/zarr.json"):
             there = name in self.group
         found = self._read(name, rows) if there else None
         if name in self.arrays:
-            wrong = np.flatnonzero(self.marked.of(name, rows, found) != marks[rows, self.marked.column[name]])
+            wrong = np.flatnonzero(self.hashes.hash_rows(name, rows, found) != marks[rows, self.hashes.column[name]])
             if len(wrong):
                 raise self._amiss(name, int(rows[wrong[0]]), "does not match what this study wrote")
         return found
 
     def check(self) -> None:
-        """Read all rows that are there. Raises :class:`ForeignDataset` where one is not what the study wrote."""
+        """Read all finished rows. Raises :class:`ForeignDataset` if a row differs from what the study wrote."""
         marks = self.marks()
-        there = finished(marks)
+        there = finished_rows(marks)
         for rows in np.split(there, np.flatnonzero(np.diff(there // self.shard)) + 1):
             for name in self.arrays:
                 self.values(name, rows, marks)
@@ -100,7 +100,7 @@ class Stored:
             return array[rows[0] : rows[-1] + 1] if (np.diff(rows) == 1).all() else array.oindex[rows]
         except OSError:
             raise
-        except Exception as error:  # each codec has its own
+        except Exception as error:  # each codec raises its own exceptions
             for first in np.unique(rows // self.shard) * self.shard:
                 try:
                     array[first : first + self.shard]
@@ -109,7 +109,7 @@ class Stored:
             raise
 
     def _check_arrays(self, names: Sequence[str]) -> None:
-        """Raise ForeignDataset for arrays of fewer rows than there are marks, and for those that claim far more than is stored."""
+        """Raise ForeignDataset for arrays with fewer rows than marks, or with a shape far larger than their files."""
         for name in (MARK, *names):
             with self._readable(f"{name}/zarr.json"):
                 if name in self.group:
@@ -127,7 +127,7 @@ class Stored:
 
     @contextmanager
     def _readable(self, file: str) -> Iterator[None]:
-        """Around what reads a description of arrays."""
+        """Convert errors in array metadata to ForeignDataset."""
         try:
             yield
         except ForeignDataset:
@@ -141,8 +141,9 @@ class Stored:
         number = row // self.shard
         first, last = number * self.shard, min((number + 1) * self.shard, self.n) - 1
         return ForeignDataset(
-            f"{name} of rows {first} to {last} in {self.path} {how}: {name}/c/{number} there is damaged, gone, or of another study "
-            f"or place. Restore it, or delete {self.path / MARK}/c/{number} and run the study again to solve these rows"
+            f"{name} of rows {first} to {last} in {self.path} {how}: {name}/c/{number} there is damaged, missing, or "
+            f"belongs to another study or row. Restore it, or delete {self.path / MARK}/c/{number} and run the study "
+            "again to solve these rows"
         )
 
 
@@ -161,6 +162,6 @@ def _check_attributes(attributes: Mapping[str, Any]) -> None:
             raise ValueError(f"{key!r} is {quoted(attributes.get(key))}; expected {expected}")
 
 
-def finished(marks: Array) -> Array:
-    """The rows that are there, by the marks of all rows."""
+def finished_rows(marks: Array) -> Array:
+    """Return the numbers of the finished rows, from the marks of all rows."""
     return np.flatnonzero(marks[:, 0])

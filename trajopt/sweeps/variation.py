@@ -1,6 +1,6 @@
-"""Variations of a study: the values that differ, and their distributions.
+"""Variations of a study: the varied keys and their distributions.
 
-The value of a key in row i is a function of (seed, key, i) alone: each draw has a generator of its own,
+The value of a key in row i depends on (seed, key, i) alone: each draw has its own generator,
 
     rng = default_rng([seed, crc32(key), d]),    d = i // K,
 
@@ -43,12 +43,12 @@ _RANGES: dict[str, _Draw] = {
     "integers": lambda rng, low, high: rng.integers(np.asarray(low), np.asarray(high), endpoint=True),
 }
 LISTS = ("choices", "each")
-"""Kinds whose arguments are the values themselves."""
+"""Kinds whose arguments are the possible values."""
 
 
 @dataclass(frozen=True)
 class Variation:
-    """Sampling of one value: the kind, see the module's table, and its arguments, plain values.
+    """Distribution of one value: its kind, see the table of this module, and its arguments as plain values.
 
     >>> Variation.parse("uniform([0, 1], [1, 2])")
     Variation(kind='uniform', arguments=([0, 1], [1, 2]))
@@ -100,13 +100,13 @@ class Variation:
 
     @classmethod
     def of(cls, given: Variation | str | Sequence[Any]) -> Variation:
-        """A variation as it is, from its text, or choices from a list."""
+        """Convert to a variation: a text is parsed, a list becomes choices."""
         if isinstance(given, str):
             return cls.parse(given)
         return given if isinstance(given, Variation) else cls("choices", tuple(given))
 
     def drawn(self, rng: np.random.Generator) -> Any:
-        """A value, plain: a number, a text, a list of them."""
+        """Draw a value: a number, a string or a list of them."""
         if self.kind in LISTS:
             return self.arguments[int(rng.integers(len(self.arguments)))]
         ends = (int_ends if self.kind == "integers" else float_ends)(self.arguments)
@@ -117,17 +117,17 @@ class Variation:
 
 
 def float_ends(arguments: tuple[Any, ...]) -> list[Any]:
-    """The arguments of a range as arrays of numbers."""
+    """Convert the arguments of a range to float arrays."""
     return [np.asarray(a, dtype=float) for a in arguments]
 
 
 def int_ends(arguments: tuple[Any, ...]) -> list[Any]:
-    """The arguments of a range as arrays of whole numbers."""
+    """Convert the arguments of a range to integer arrays."""
     return [np.asarray(a).astype(np.int64) for a in arguments]
 
 
 class Variations:
-    """The variations of a study, by key, and the seed they are drawn with. Raises ValueError for a seed below 0."""
+    """Variations of a study, by key, with their random seed. Raises ValueError for a negative seed."""
 
     def __init__(self, vary: Mapping[str, Variation | str | Sequence[Any]], seed: int = 0) -> None:
         if seed < 0:
@@ -138,7 +138,7 @@ class Variations:
         self.combinations = prod(map(len, self.crossed.values()))
 
     def values(self, row: int) -> dict[str, Any]:
-        """The value of each key in a row."""
+        """Return the value of each key in a row."""
         draw, number = divmod(row, self.combinations)
         values = {}
         for key, variation in self.by_key.items():
@@ -150,19 +150,19 @@ class Variations:
         return values
 
     def described(self) -> dict[str, str]:
-        """The variations as texts."""
+        """Return the variations as texts, by key."""
         return {key: str(variation) for key, variation in self.by_key.items()}
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's arrays and numbers as Python's, tuples as lists."""
+    """Convert NumPy arrays and numbers to Python values, and tuples to lists."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value.tolist()
     return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def _split(text: str) -> list[str]:
-    """The parts of a text between commas that stand outside of brackets and quotes."""
+    """Split a text at the commas outside brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for character in text:
         if quote:
@@ -178,7 +178,7 @@ def _split(text: str) -> list[str]:
 
 
 def _value(text: str) -> Any:
-    """A value in TOML; a text that is none is taken as it stands."""
+    """Parse a TOML value; text that is not TOML is returned as a string."""
     try:
         return parse_toml(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -1,7 +1,7 @@
-"""Who computes: processes of this machine (loky), a cluster (Dask distributed), or this process.
+"""Worker pools of a study: processes of this machine (loky), a Dask cluster, or this process.
 
-Each worker is a process with one thread, so that the machine is used by rows side by side. A pool has futures as those of
-concurrent.futures; a worker that dies ends futures with an error for which ``died`` is true.
+Each worker is a process with one thread, so rows run in parallel. Pools return futures of concurrent.futures. If a worker dies,
+its futures raise an error for which ``died`` is true.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from trajopt.solvers.batch.processes import ONE_THREAD
 from trajopt.sweeps.extra import require
 
 AHEAD = 2
-"""Jobs under way for each worker, so that none waits for the next one."""
+"""Jobs queued per worker, so that no worker waits for its next job."""
 
 
 class Pool(Protocol):
-    """Workers: how many jobs may be under way, and a job for one of them."""
+    """Pool of workers. max_jobs: maximum number of unfinished jobs."""
 
     @property
-    def most(self) -> int: ...
+    def max_jobs(self) -> int: ...
 
     def submit(self, job: Callable[..., Any], *arguments: Any) -> Future: ...
 
     def died(self, error: BaseException | None) -> bool:
-        """True if a job ended because its worker, or another one, was killed; the pool is whole again afterwards."""
+        """True if a job failed because a worker was killed; the pool is usable again afterwards."""
         ...
 
     def close(self) -> None:
-        """End the workers, or let go of them, whatever they do."""
+        """Stop the workers, or disconnect from them, even while they work."""
         ...
 
 
-class Here:
-    """This process: nothing runs side by side, and an error within C ends the study."""
+class InProcess:
+    """Run jobs in this process, one after the other. A crash in C code ends the study."""
 
-    most = 1
+    max_jobs = 1
 
     def submit(self, job: Callable[..., Any], *arguments: Any) -> Future:
         future: Future = Future()
@@ -56,12 +56,12 @@ class Here:
 
 
 class Processes:
-    """Processes of this machine; default as many as there are processors for this one."""
+    """Worker processes on this machine; default: one for each processor available to this process."""
 
     def __init__(self, count: int | None = None) -> None:
         self._loky = require("loky")
         self._count = count or self._loky.cpu_count()
-        self.most = AHEAD * self._count
+        self.max_jobs = AHEAD * self._count
         self._executor = self._started()
 
     def _started(self) -> Any:
@@ -83,7 +83,7 @@ class Processes:
 
 
 def _begin(parent: int) -> None:
-    """What a process does first: leave Ctrl-C to its parent, and see to it that it ends with it."""
+    """Initialize a worker process: ignore Ctrl-C, which the parent handles, and exit when the parent exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
@@ -95,7 +95,7 @@ def _begin(parent: int) -> None:
 
 
 class Cluster:
-    """Workers of Dask distributed, known by their scheduler: an address such as "tcp://host:8786", or a Client.
+    """Workers of Dask distributed. scheduler: an address such as "tcp://host:8786", or a Client.
 
     Raises OSError where nobody answers, ValueError for workers of several threads.
     """
@@ -125,7 +125,7 @@ class Cluster:
         return self._client.scheduler_info(n_workers=-1)["workers"]
 
     @property
-    def most(self) -> int:
+    def max_jobs(self) -> int:
         return AHEAD * max(1, len(self._workers()))
 
     def submit(self, job: Callable[..., Any], *arguments: Any) -> Future:
@@ -142,7 +142,7 @@ class Cluster:
 
 
 def _plugin(distributed: Any) -> Any:
-    """What workers do when they join: one thread for each."""
+    """Return a Dask plugin that limits each worker to one thread."""
 
     class OneThread(distributed.WorkerPlugin):
         name = "trajopt-one-thread"
@@ -154,11 +154,11 @@ def _plugin(distributed: Any) -> Any:
 
 
 def pool_of(workers: int | None, scheduler: Any) -> Pool:
-    """The pool that is asked for; 0 workers: this process. Raises ValueError where both are given."""
+    """Return the pool for these options; 0 workers: this process. Raises ValueError if both options are set."""
     if scheduler is None:
-        return Here() if workers == 0 else Processes(workers)
+        return InProcess() if workers == 0 else Processes(workers)
     if workers is not None:
         raise ValueError(
-            f"workers = {workers} beside a scheduler: the cluster defines the number of workers; remove one of the two options"
+            f"workers = {workers} and a scheduler: the cluster defines the number of workers; remove one of the two options"
         )
     return Cluster(scheduler)

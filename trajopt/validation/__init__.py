@@ -1,1 +1,1 @@
-"""What can be said about a problem before it is solved."""
+"""Validation of problems and solutions."""

@@ -1,10 +1,9 @@
-"""Violations of inequalities between the knots, where solvers impose nothing.
+"""Violations of inequality constraints between the knots, where solvers do not enforce them.
 
-The motion within time step k is that of the plan: from x_k, under the control u_k held, for the shares SHARES of the step.  There
-the inequalities of the phase are evaluated, with parameters interpolated between those of the knots and the looser one of their
-bounds.  For constraints on the state, what either end of the step exceeds a bound by is not counted: x0 is given, and behind the
-last knot of a phase other constraints hold.  Equations are left out: they hold at the knots, and between them as far as time steps
-are accurate.
+Within time step k, the motion starts at x_k with held control u_k and is evaluated after the fractions SHARES of the step.
+There the inequalities of the phase are checked, with interpolated parameters and the looser bound of the two knots.  For state
+constraints, violations at either end of the step are subtracted: x0 is given, and after the last knot of a phase other
+constraints apply.  Equality constraints are not checked: between knots they hold up to the accuracy of the time steps.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from trajopt.stage.evaluation import StageEvaluator
 from trajopt.step.sensitivities import SampledSystem
 
 SHARES = (0.25, 0.5, 0.75)
-"""Shares of a time step after which constraints are evaluated."""
+"""Fractions of a time step after which constraints are evaluated."""
 TOLERANCE, OF_BOUND = 1e-3, 5e-3
-"""Tolerances on violations between knots: in the unit of a row, relative to the largest of its values beyond 1; or relative to its
+"""Tolerances on violations between knots: TOLERANCE relative to max(1, largest value of a row), or OF_BOUND relative to the
 bound, whichever is larger."""
 
 
 class BetweenKnots(NamedTuple):
     """Violations between the knots.
 
-    excess: by phase and constraint, (K, nr) by how much each row is violated within each time step, at most. ratio: the largest
-    violation divided by its tolerance; amount and name: of its row; time [s]: where; knot: before it.
+    excess: by phase and constraint, largest violation (K, nr) of each row within each time step. ratio: largest violation divided
+    by its tolerance; amount, name: of that row; time [s], knot: its time and the knot before it.
     """
 
     excess: tuple[tuple[Array, ...], ...]
@@ -43,7 +42,7 @@ class BetweenKnots(NamedTuple):
     time: float = 0.0
 
     def sentence(self) -> str:
-        """The worst violation; "" where there is none."""
+        """Describe the worst violation; "" if there is none."""
         if not self.ratio:
             return ""
         return (
@@ -58,7 +57,7 @@ def may_be_violated(ocp: OCP) -> bool:
 
 
 def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> BetweenKnots:
-    """The violations between the knots of a finite plan xs (N + 1, nx), us (N, nu)."""
+    """Compute the violations between the knots of a finite plan xs (N + 1, nx), us (N, nu)."""
     excess = [[np.zeros((phase.knots, c.residual.n_out)) for c in phase.constraints] for phase in ocp.phases]
     states = [evaluator.within_steps(xs, us, share) for share in SHARES]
     times, found = np.asarray(ocp.times_of(xs)), BetweenKnots(())
@@ -84,7 +83,7 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
 
 
 class _Inequality:
-    """The inequalities of a constraint within the time steps dt (K,) [s] from t (K,), under controls us (K, nu)."""
+    """Inequalities of a constraint within time steps dt (K,) [s] from t (K,), with controls us (K, nu)."""
 
     def __init__(self, c: Constraint, us: Array, t: Array, dt: Array) -> None:
         self.c, self.us, self.t, self.dt = c, us, t, dt
@@ -95,7 +94,7 @@ class _Inequality:
         self.limits = np.maximum(*bounds)
 
     def excess(self, x: Array, share: float) -> tuple[Array, Array]:
-        """By how much (K, nr) states x (K, nx) after a share of the steps violate them, 0 for equations; and the values."""
+        """Return violations (K, nr) by states x (K, nx) after a fraction of the steps, 0 for equations; and the values."""
         c = self.c
         p = {key: v + share * (_next(v) - v) if v.ndim == 2 else v for key, v in c.parameters.items()}
         with np.errstate(all="ignore"):
@@ -106,9 +105,9 @@ class _Inequality:
 
 
 def tightened(ocp: OCP, found: BetweenKnots, share: float) -> OCP:
-    """The problem with its inequalities tighter by this share of their violations between knots, at the knots beside them.
+    """Return the problem with tighter inequalities next to violations between knots, by ``share`` times the violation.
 
-    Those at the first knot stay, where x0 may leave no choice, and equations; two bounds keep their middle between them.
+    Constraints at the first knot, where x0 is given, and equations are unchanged; two-sided bounds keep an interior.
     """
     phases = []
     for phase, knots, violated in zip(ocp.phases, ocp.phase_slices, found.excess, strict=True):

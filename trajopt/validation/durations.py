@@ -1,4 +1,4 @@
-"""Free durations that end at a bound: the motion may be as long as it is because no other duration was allowed."""
+"""Warnings about free durations at a bound, which may limit the motion."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dynamics_backends.time_scaled import Durations
 from trajopt.problem.ocp import OCP
 
 AT_BOUND = 1e-3
-"""A duration is at a bound that it is as near to as this fraction of the bound."""
+"""Relative distance from a bound below which a duration counts as being at it."""
 
 
 def durations_at_bounds(ocp: OCP, xs: Array) -> list[str]:
-    """Sentences about free durations in states xs (N + 1, nx) that are at their bounds; none about durations that are fixed."""
+    """Return warnings about free durations at their bounds in states xs (N + 1, nx); fixed durations are ignored."""
     sampling = ocp.phases[0].dynamics.sampling
     chooses = sampling is not None and isinstance(unwrapped(sampling.backend.map), Durations)
     if not chooses or ocp.control_bounds is None or not np.isfinite(xs[-1]).all():
@@ -25,7 +25,7 @@ def durations_at_bounds(ocp: OCP, xs: Array) -> list[str]:
         for which, remedy, bound in zip(("shortest", "longest"), ("lower", "raise"), bounds, strict=True):
             if bounds[0] < bounds[1] and abs(T - bound) <= AT_BOUND * bound:
                 found.append(
-                    f"the {name} ends at {T:.4g} s, the {which} that is allowed: the motion may be bounded by it; {remedy} this "
-                    f"bound where the durations are given (free_time, problem.durations)"
+                    f"the {name} is {T:.4g} s, the {which} allowed duration: it may limit the motion; {remedy} this "
+                    f"bound (free_time, problem.durations)"
                 )
     return found

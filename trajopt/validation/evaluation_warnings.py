@@ -1,4 +1,4 @@
-"""Errors in user functions, and warnings about how a problem will be evaluated: by plain numbers, in parts too long to compile."""
+"""Errors in user functions, and warnings about slow evaluation: uncompiled functions, and parts too long to compile."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from trajopt.step.contraction import missing_curvature
 
 
 def function_warnings(ocp: OCP) -> Iterator[str]:
-    """User functions that are evaluated knot by knot, with their derivatives by differences: as their first call has shown, which
-    :func:`function_mistakes` makes."""
-    told = [f"{what}: {map.called.why}" for what, map, _ in _functions(ocp) if map.called.why]
-    yield from dict.fromkeys(told)
+    """Yield warnings about user functions that are evaluated knot by knot with finite differences. :func:`function_mistakes`
+    detects them, by calling each function."""
+    messages = [f"{what}: {map.called.why}" for what, map, _ in _functions(ocp) if map.called.why]
+    yield from dict.fromkeys(messages)
 
 
 def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
-    """User functions that fail at the first knot of a guess, by default x0 and zero controls: in which line, and what helps."""
+    """Yield errors of user functions at the first knot of a guess (default: x0, zero controls), with the line and a remedy."""
     x = ocp.x0 if guess is None else np.asarray(guess.xs[0], float)
     u = np.zeros(ocp.nu) if guess is None else np.asarray(guess.us[0], float)
-    told = [(what, _failure(map, x, u, p)) for what, map, p in _functions(ocp)]
-    told += [(what, _backend_failure(backend, x, u, p)) for what, backend, p in _own_backends(ocp)]
-    yield from dict.fromkeys(f"{what}: {why}" for what, why in told if why)
+    messages = [(what, _failure(map, x, u, p)) for what, map, p in _functions(ocp)]
+    messages += [(what, _backend_failure(backend, x, u, p)) for what, backend, p in _user_backends(ocp)]
+    yield from dict.fromkeys(f"{what}: {why}" for what, why in messages if why)
 
 
 def hessian_warnings(ocp: OCP) -> Iterator[str]:
-    """Time steps without second derivatives, and phases whose second derivatives are found by differences in NumPy."""
+    """Yield warnings about time steps without second derivatives, and about second derivatives by differences in NumPy."""
     from dynamics_backends.compiled.interface.sources import has_contraction
     from trajopt.stage.not_compiled import SECOND, by_differences, explanation
 
@@ -56,21 +56,21 @@ def hessian_warnings(ocp: OCP) -> Iterator[str]:
 
 
 def length_warnings(ocp: OCP) -> Iterator[str]:
-    """Phases whose cost terms or constraints are too long to be compiled, with the one that is the longest.
+    """Yield warnings about phases whose cost terms or constraints are too long to compile, with the longest one.
 
-    They are traced only where the value's operations times the variables are beyond the limit, which derivatives may reach.
+    A group is traced only if its number of operations times its number of variables exceeds the limit on derivative code.
     """
     from dynamics_backends.compiled.interface.sources import TooLong, TraceError
     from trajopt.stage.not_compiled import explanation
 
-    refusals: dict[Any, TooLong | None] = {}  # by structure, of which a gait has few
+    refusals: dict[Any, TooLong | None] = {}  # by structure; the phases of a gait share a few structures
 
     def refusal(trace: Callable[[], Any]) -> TooLong | None:
         try:
             trace()
         except TooLong as reason:
             return reason
-        except TraceError:  # told by its function
+        except TraceError:  # reported elsewhere
             pass
         return None
 
@@ -86,7 +86,7 @@ def length_warnings(ocp: OCP) -> Iterator[str]:
 
 
 def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Callable[[], Any]]]:
-    """What traces the groups of terms and of constraints of a phase that may be too long, and what tells their structures apart."""
+    """Yield, for groups of terms and constraints that may be too long, a structure key and a function that traces the group."""
     from dynamics_backends.compiled.interface.sources import forces_beside
     from trajopt.stage.not_compiled import may_be_long
     from trajopt.stage.source.constraint_source import constraint_source
@@ -94,7 +94,7 @@ def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Cal
 
     manifold, nu = ocp.manifold, ocp.nu
     sampling = phase.dynamics.sampling
-    assert sampling is not None  # of the caller
+    assert sampling is not None  # checked by the caller
     sizes = {name: np.shape(value)[-1] for name, value in phase.parameters.items()}
     moving = unwrapped(sampling.backend.map) if forces_beside(sampling.backend, sizes) else None
     terms: dict[str, tuple[CostTerm, ...]] = {"running": phase.terms, **({"terminal": ocp.terminal} if last else {})}
@@ -116,14 +116,14 @@ def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Cal
 
 
 def _functions(ocp: OCP) -> Iterator[tuple[str, FunctionMap, Parameters]]:
-    """Users' own functions, with what they are to the problem."""
+    """Yield user functions with their role in the problem and their parameters."""
     for what, map, p in _maps(ocp):
         if isinstance(own := innermost(map), FunctionMap):
             yield what, own, p
 
 
-def _own_backends(ocp: OCP) -> Iterator[tuple[str, DynamicsBackend, Parameters]]:
-    """Users' own backends, with what they are to the problem."""
+def _user_backends(ocp: OCP) -> Iterator[tuple[str, DynamicsBackend, Parameters]]:
+    """Yield user-defined backends with their role in the problem and their parameters."""
     for i, phase in enumerate(ocp.phases):
         sampling = phase.dynamics.sampling
         if sampling is not None and not is_generic(sampling.called.map):
@@ -131,13 +131,13 @@ def _own_backends(ocp: OCP) -> Iterator[tuple[str, DynamicsBackend, Parameters]]
 
 
 def _backend_failure(backend: DynamicsBackend, x: Array, u: Array, p: Parameters) -> str:
-    """Why a user's backend fails on two knots, or returns arrays of other shapes; "" where it does not."""
+    """Return the error of a user-defined backend at two knots, including wrong shapes, or ""."""
     given = np.tile(x, (2, 1)), np.tile(u[: backend.map.nu], (2, 1)), 0.0, p
     try:
         with np.errstate(all="ignore"):
             backend.f(*given)
             backend.jacobians(*given)
-    except Exception as error:  # whatever a user's code raises
+    except Exception as error:  # user code may raise anything
         own = isinstance(error, ValueError) and backend.name in str(error)
         return str(error) if own else f"backend {backend.name} raises {type(error).__name__}: {error}"
     return ""
@@ -158,7 +158,7 @@ def _first(part: Phase | Any) -> Parameters:
 
 
 def _failure(map: FunctionMap, x: Array, u: Array, p: Parameters) -> str:
-    """Why the function fails, "" where it does not; a first call also shows whether it is evaluated knot by knot."""
+    """Return the error of a function, or "". The first call also determines if the function is evaluated knot by knot."""
     rows = {name: np.asarray(v, float)[:, None] for name, v in p.items()}
     try:
         with np.errstate(all="ignore"):

@@ -1,5 +1,4 @@
-"""The cost terms and constraints whose values or derivatives are not finite along a trajectory: which, from which knot on, and what
-helps."""
+"""Cost terms and constraints with non-finite values or derivatives along a trajectory: name, first knot and remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ _OF_SLOPE = (
 
 
 class NotFinite(NamedTuple):
-    """part: "term 'speed'". knot, time [s]: the first one. of_value: whether the value is not finite, else a derivative alone."""
+    """First non-finite knot of a part, such as "term 'speed'". of_value: the value is not finite; else only a derivative."""
 
     part: str
     knot: int
@@ -33,26 +32,26 @@ class NotFinite(NamedTuple):
     of_value: bool
 
     def sentence(self) -> str:
-        """What is not finite, and where."""
+        """Describe the non-finite value or derivative and its knot."""
         what = "value" if self.of_value else "derivative"
         return f"the {what} of {self.part} is NaN or infinite, first at knot {self.knot}, t = {self.time:.3g} s"
 
     @property
     def remedy(self) -> str:
-        """What helps."""
+        """Advice for making the part finite."""
         return _OF_VALUE if self.of_value else _OF_SLOPE
 
 
 def finiteness_warnings(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
-    """What is not finite along a guess; by default the solvers': x0 at every knot and zero controls."""
+    """Yield warnings about non-finite parts along a guess; default: x0 at every knot and zero controls, as for solvers."""
     xs, us = constant_guess(ocp) if guess is None else guess
     where = "x0 and zero controls" if guess is None else "the guess"
     yield from (f"at {where} {found.sentence()}; {found.remedy}" for found in not_finite(ocp, xs, us))
 
 
 def not_finite(ocp: OCP, xs: Array, us: Array) -> list[NotFinite]:
-    """All terms and constraints that are not finite along xs (N + 1, nx), us (N, nu), in the order of their first knots; none where
-    the trajectory itself is not finite."""
+    """Return all terms and constraints that are not finite along xs (N + 1, nx), us (N, nu), in the order of their first knots;
+    empty if the trajectory itself is not finite."""
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return []
     found: dict[str, NotFinite] = {}
@@ -63,19 +62,19 @@ def not_finite(ocp: OCP, xs: Array, us: Array) -> list[NotFinite]:
 
 
 def explained(status: Status, ocp: OCP, xs: Array, us: Array) -> Status:
-    """The status of a solve that ended at (xs, us): of one whose numbers are not finite, with the term or constraint to blame,
-    unless it is told already."""
+    """Add the first non-finite term or constraint at (xs, us) to the status of a solve that stopped at non-finite numbers, unless
+    the status already names it."""
     flaws = not_finite(ocp, xs, us) if status.code is StatusCode.NON_FINITE else []
     if not flaws:
         return status
     first = flaws[0]
-    told = f"{_capital(first.sentence())}."
-    if told in status.message:
+    sentence_text = f"{_capital(first.sentence())}."
+    if sentence_text in status.message:
         return status
-    message = f"{status.message} {told}"
+    message = f"{status.message} {sentence_text}"
     advice = f"{_capital(first.remedy)}."
     located = status.knot is not None or "at knot" in (status.component or "")
-    if located:  # by the solver: in the sum of all terms, or in a constraint
+    if located:  # the solver located it in the sum of all terms, or in a constraint
         return replace(status, message=message, advice=advice)
     return replace(status, message=message, knot=first.knot, component=first.part, advice=advice)
 
@@ -97,7 +96,7 @@ def _flaw(part: CostTerm | Constraint, first: int, x: Array, u: Array, t: Array)
     p: Parameters = part.parameters
     try:
         j = residual_jacobians(part.residual, residual_batch(part.residual, x, u, t, p))
-    except Exception:  # a function that fails tells so where it is called
+    except Exception:  # errors of user functions are reported elsewhere
         return
     kind = "term" if isinstance(part, CostTerm) else "constraint"
     whole = np.isfinite(j.value).all(axis=1)

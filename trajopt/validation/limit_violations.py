@@ -1,9 +1,9 @@
-"""Limits that a trajectory violates, also those that are not constraints of the problem: by what, when, and by how much.
+"""Limits that a trajectory violates, including limits that are not constraints of the problem.
 
-Checked are the constraints of the problem and its bounds on controls, which a solve enforces, also those on the state at the last
-knot, where a solve does not; and the limits known of the robot: those of its joints in position and velocity, and of the forces
-of joints that a control drives, as far as no constraint or bound of the problem holds the same number within the same or closer
-limits. Links that overlap are among them, at the knots, where the robot's file gives them collision shapes.
+Checked are the constraints and control bounds of the problem, and running state constraints at the last knot, where no solve
+enforces them. Further, the robot's limits on joint positions, velocities and driving forces are checked, unless an equal or
+tighter constraint or bound of the problem covers them. Self-collision is checked at the knots if the robot's file has collision
+shapes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, fitting
 
 NOTICED = 1e-5
-"""A limit is broken by more than this: share of a bound on a number, or in the unit of a constraint."""
+"""Tolerance on limits: relative for bounds above 1, else absolute, in the unit of the limit."""
 KEYS = {
     "position": "position_limits = true",
     "velocity": "velocity_limits = true",
@@ -28,22 +28,22 @@ KEYS = {
     "pull": 'cone = "constraint"',
     "center of pressure": 'cone = "constraint"',
 }
-"""The settings that make a problem keep a limit of the robot."""
+"""Settings that add a limit of the robot to a problem, by kind of limit."""
 LIMITS = ("position", "velocity", "torque")
 ENFORCED = ("control", "constraint")
 SELF_COLLISION = "self-collision"
 BOTH = " and "
-"""Between the names of two links."""
+"""Separator between the names of two links."""
 
 
 class LimitViolation(NamedTuple):
-    """The worst of one limit.
+    """Worst violation of one limit.
 
     kind: "position", "velocity", "torque", "control", "constraint", "self-collision", or a contact's "friction cone", "pull" or
-    "center of pressure". name: of the joint, control, component or links. knot, time [s]: where it is worst; excess: by how much
-    there, in ``unit``; limit: what it exceeds, NaN where it is no single number. enforced: whether the problem was to keep it.
-    knots: how many break it. given: whether the given start is beyond it already. end: whether it is held on the way, and broken
-    at the last knot, where nothing holds it.
+    "center of pressure". name: joint, control, constraint component or links. knot, time [s]: the worst knot; excess: amount of
+    the violation there, in ``unit``; limit: the violated bound, NaN if it is not a single number. enforced: the problem contains
+    the limit. knots: number of knots with a violation. given: the initial state already violates the limit. end: the limit is
+    enforced before the last knot only, and violated there.
     """
 
     kind: str
@@ -59,9 +59,9 @@ class LimitViolation(NamedTuple):
     end: bool = False
 
     def sentence(self, settings: Collection[str] | None = None) -> str:
-        """Sentence about the violation; for a limit that the problem does not contain, with the setting that enforces it.
+        """Describe the violation; for a limit that the problem does not contain, also name the setting that enforces it.
 
-        settings: the names of those that the problem has; None for all.
+        settings: names of the problem's settings; None: all.
         """
         what = (
             f"the {self.kind} limit of {self.name}" if self.kind in (*KEYS, "control") else f"{self.kind} {self.name}"
@@ -84,15 +84,14 @@ class LimitViolation(NamedTuple):
         return f"{what} is exceeded by {amount}{beyond} {where}{', although it is enforced' if self.enforced else ''}{remedy}"
 
     def as_meta(self, settings: Collection[str] | None = None) -> dict[str, Any]:
-        """The sentence, and whether the problem was to keep the limit, as plain values."""
+        """Return the sentence and ``enforced`` as plain values."""
         return {"sentence": self.sentence(settings), "enforced": self.enforced}
 
 
 def limit_violations(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = True) -> list[LimitViolation]:
-    """All limits that a trajectory xs (N + 1, nx), us (N, nu) breaks, the enforced ones first; empty for values that are not
-    finite.
+    """Return all limits that a trajectory xs (N + 1, nx), us (N, nu) violates, enforced ones first; empty for non-finite values.
 
-    self_collision: whether links are checked against each other, which reads the meshes of a robot when it is first done.
+    self_collision: also check self-collision; the first check of a robot reads its meshes.
     Raises ValueError for arrays of other shapes.
     """
     xs, us = fitting(ocp, xs, us)
@@ -105,23 +104,23 @@ def limit_violations(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = T
 
 
 def self_collision_note(ocp: OCP, xs: Array) -> str:
-    """A sentence for the verdict on limits of states xs (N + 1, nx): no self-collision, or why it was not checked.
+    """Return a sentence that no self-collision exists in states xs (N + 1, nx), or why it was not checked.
 
-    Empty where :func:`limit_violations` has one, and without a robot.
+    Empty if :func:`limit_violations` reports self-collision, and without a robot.
     """
     check = _self_collision_check(ocp, xs)
     return "" if check is None else check.note
 
 
 def _self_collision_check(ocp: OCP, xs: Array) -> SelfCollisionCheck | None:
-    """The check of a robot with two bodies or more; None for others, and for states that are not finite."""
+    """Check a robot with at least two bodies; None for other problems, and for non-finite states."""
     if not has_links(ocp) or not np.isfinite(xs).all():
         return None
     return check_self_collision(ocp.model, xs[:, : ocp.model.nq])
 
 
 def has_links(ocp: OCP) -> bool:
-    """True if the problem has a robot of two bodies or more."""
+    """True if the problem has a robot with at least two bodies."""
     return ocp.model is not None and ocp.model.nb >= 2 and ocp.manifold.nx >= ocp.model.nq
 
 
@@ -144,8 +143,8 @@ def _worst(
     first: int = 0,
     given: Array | None = None,
 ) -> Iterator[LimitViolation]:
-    """One for each column of excess (K, n) that is positive somewhere. limits (K, n) or (n,); units: n, or none; given (n,): by how
-    much the start is beyond each."""
+    """Yield the worst violation of each column of excess (K, n). limits (K, n) or (n,); units: n, or none; given (n,): excess of
+    the initial state."""
     limits = np.broadcast_to(limits, excess.shape)
     noticed = NOTICED * np.maximum(1.0, np.where(np.isfinite(limits), np.abs(limits), 1.0))
     for i in np.flatnonzero((excess > noticed).any(axis=0)).tolist():
@@ -167,7 +166,7 @@ def _worst(
 def worst_of(
     kind: str, names: Sequence[str], excess: Array, times: Array, unit: str, first: int = 0
 ) -> Iterator[LimitViolation]:
-    """One for each column of excess (K, n) that is positive somewhere; times (K,), the first row's knot ``first``."""
+    """Yield the worst violation of each column of excess (K, n); times (K,); first: knot of the first row."""
     yield from _worst(kind, names, excess, np.full(excess.shape[1:], np.nan), times, [unit] * len(names), first)
 
 
@@ -181,7 +180,7 @@ def _controls(ocp: OCP, us: Array) -> Iterator[LimitViolation]:
 
 
 def constraint_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation]:
-    """The constraints that a trajectory violates; those on the state alone do not hold at x0, which is given."""
+    """Yield the constraints that a trajectory violates; constraints on the state alone are not checked at the given x0."""
     t = ocp.t
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         for c in phase.constraints:
@@ -193,7 +192,7 @@ def constraint_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViola
 
 
 def _at_the_end(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
-    """Constraints on the state that hold on the way alone, at the last knot."""
+    """Yield violations of running state constraints at the last knot, where they are not enforced."""
     held = {c.name for c in ocp.terminal_constraints}
     last = ocp.phases[-1]
     for c in last.constraints:
@@ -218,7 +217,7 @@ def _violated(
 
 
 def _of_robot(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation]:
-    """Positions and velocities of the joints, and torques, where nothing of the problem holds them."""
+    """Yield violations of joint position, velocity and torque limits that the problem does not enforce."""
     model = ocp.model
     if model is None or xs.shape[1] < model.nq + model.nv:
         return
@@ -227,7 +226,7 @@ def _of_robot(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation]:
     x = xs[:, : model.nq + model.nv]
     excess = np.where(_held(ocp, lower, upper), -np.inf, np.maximum(x - upper, lower - x))
     given = excess[0].copy()
-    excess[0, : model.nq] = -np.inf  # what is given is no choice of the motion
+    excess[0, : model.nq] = -np.inf  # the motion cannot change x0
     limits: Array = np.where(x > upper, upper, lower)
     q, v = slice(0, model.nq), slice(model.nq, model.nq + model.nv)
     rates = [f"{unit}/s" for unit in model.dof_units]
@@ -237,7 +236,7 @@ def _of_robot(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation]:
 
 
 def _torques(ocp: OCP, us: Array) -> Iterator[LimitViolation]:
-    """Broken limits of the joints that controls drive with forces."""
+    """Yield violations of the effort limits of joints driven by controls."""
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         sampling = phase.dynamics.sampling
         system = None if sampling is None else unwrapped(sampling.backend.map)
@@ -254,12 +253,12 @@ def _torques(ocp: OCP, us: Array) -> Iterator[LimitViolation]:
 
 
 def _force(unit: str) -> str:
-    """The unit of what drives a joint of this one."""
+    """Return the unit of a joint's effort from the unit of its position."""
     return "N" if unit == "m" else "N m"
 
 
 def _held(ocp: OCP, lower: Array, upper: Array) -> Array:
-    """Mask of the entries of the state (nq + nv,) that a running constraint bounds as closely as this."""
+    """Return a mask (nq + nv,) of the state entries that running constraints bound at least as tightly."""
     held = np.ones((len(ocp.phases), len(lower)), dtype=bool)
     for i, phase in enumerate(ocp.phases):
         own = np.zeros(len(lower), dtype=bool)

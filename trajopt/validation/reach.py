@@ -1,4 +1,4 @@
-"""Goals of frames: those that terminal costs ask for, how far a motion ends from them, and whether they can be reached at all."""
+"""Goals of frames set by terminal costs: final errors of a motion, and reachability by inverse kinematics."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
 
 AWAY = 1e-3
-"""A goal is out of reach by more than this [m, rad]."""
+"""Error above which a goal counts as out of reach [m, rad]."""
 MILLIMETERS = 20.0
-"""A coordinate beyond this [m] that is out of reach may be meant in millimeters."""
+"""Coordinate [m] above which an unreachable goal may be in millimeters."""
 
 
 class FrameGoal(NamedTuple):
-    """A frame's goal in the world: position (3,) [m], rotation (3, 3) or None where the orientation is free."""
+    """Goal of a frame in the world: position (3,) [m]; rotation (3, 3), or None if the orientation is free."""
 
     frame: str
     position: Array
@@ -33,7 +33,7 @@ class FrameGoal(NamedTuple):
 
 
 def frame_goals(ocp: OCP) -> list[FrameGoal]:
-    """The goals of frames that terminal costs of positive weight ask for, by the terms of :mod:`trajopt.problem.terms`."""
+    """Return the frame goals of terminal costs with positive weight that use terms of :mod:`trajopt.problem.terms`."""
     if ocp.model is None:
         return []
     found = (_goal_of(ocp.model, term) for term in ocp.terminal if term.squared and term.weight.any())
@@ -56,7 +56,7 @@ def _goal_of(model: Any, term: CostTerm) -> FrameGoal | None:
 
 
 def goals_of(ocp: OCP) -> tuple[Goal, ...]:
-    """The goals of a problem, else those of the frames that its terminal costs pull."""
+    """Return the goals of a problem, or else frame goals derived from its terminal costs."""
     if ocp.goals:
         return ocp.goals
     checks = [FrameCheck(ocp.model, goal) for goal in frame_goals(ocp)]
@@ -64,7 +64,7 @@ def goals_of(ocp: OCP) -> tuple[Goal, ...]:
 
 
 def frame_errors(model: Any, goal: FrameGoal, q: Array) -> list[tuple[float, float]]:
-    """Distance [m] and angle [rad] of a frame from its goal at each q (M, nq); the angle is 0 where the orientation is free."""
+    """Return distance [m] and angle [rad] of a frame from its goal at each q (M, nq); angle 0 if the orientation is free."""
     rotation, position = frame_placement(model, np.ascontiguousarray(q.T), goal.frame, ready_driver())
     distance = np.linalg.norm(np.transpose(position) - goal.position, axis=1)
     wanted = goal.rotation
@@ -73,18 +73,18 @@ def frame_errors(model: Any, goal: FrameGoal, q: Array) -> list[tuple[float, flo
 
 
 class FrameCheck:
-    """Sentences about motions xs (N + 1, nx) at times (N + 1,) [s] and a goal of a frame."""
+    """Reports about a frame goal for motions xs (N + 1, nx) at times (N + 1,) [s]."""
 
     def __init__(self, model: Any, goal: FrameGoal) -> None:
         self.model, self.goal = model, goal
         self._errors = OfMotion(lambda xs: frame_errors(model, goal, xs[[0, -1], : model.nq]))
 
     def report(self, xs: Array, times: Array) -> list[str]:
-        """Final error of a motion, in millimeters and degrees."""
+        """Return a sentence with the final error of a motion."""
         return [f"{self.goal.frame} ends {_far(self._errors(xs)[1], self.goal)} from its goal"]
 
     def missed(self, xs: Array, times: Array) -> list[str]:
-        """Final error of a motion that misses the goal, with the reason; empty where it meets it."""
+        """Return a sentence with the final error and its reason if a motion misses the goal; else nothing."""
         start, end = self._errors(xs)
         if not any(too_far(start, end)):
             return []
@@ -93,7 +93,7 @@ class FrameCheck:
 
 
 def too_far(start: tuple[float, float], end: tuple[float, float]) -> tuple[bool, bool]:
-    """True if the distance [m] and the angle [rad] at the end of a motion miss a goal, given those at its start."""
+    """True if distance [m] and angle [rad] at the end of a motion miss a goal, given those at its start."""
     return end[0] > max(FAR * start[0], NEAR), end[1] > max(FAR * start[1], NEAR_ANGLE)
 
 
@@ -104,15 +104,15 @@ def _far(errors: tuple[float, float], goal: FrameGoal) -> str:
 
 
 def length_text(distance: float) -> str:
-    """A distance [m] in millimeters, one of a meter and more in meters."""
+    """Format a distance [m] in millimeters, or in meters from 1 m on."""
     return f"{1e3 * distance:.3g} mm" if distance < 1.0 else f"{distance:.3g} m"
 
 
 def reach_warnings(model: Any, goal: FrameGoal, q0: Array, found: IKResult | None = None) -> Iterator[str]:
-    """Why a frame cannot reach a goal: beyond its reach, its joint limits, or the orientation asked for; none where it can.
+    """Yield the reason why a frame cannot reach a goal: distance, joint limits or orientation; nothing if it can.
 
-    q0: (nq,), where the search starts. found: the result of inverse kinematics for the goal, where it is known. Robots with a
-    floating base, and frames that no joint moves, have no warnings.
+    q0: (nq,), start of the search. found: result of inverse kinematics for the goal, if known. Floating-base robots and frames
+    that no joint moves get no warnings.
     """
     if model.nq != model.nv or model.frames[model.frame_id(goal.frame)].body < 0:
         return

@@ -1,26 +1,25 @@
-"""Replay of a plan on finely integrated dynamics: its controls held over each time step.
+"""Replay of a plan: rollout of its controls with finer time steps, to check the plan's accuracy.
 
     open      u = us_k
     gains     u = us_k + K_k (x - xs_k), clipped to the bounds, x measured at the beginning of each time step
 
-A plan is only as true as its time steps.  The replay takes the plan's own scheme with more substeps; for a scheme of order p
-the runs with n and r n substeps are extrapolated, x_rn (+) (x_rn (-) x_n) / (r^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I,
-II.4). The first run is compared with the plan, which is the run by one piece of each substep. Where the correction is not small
-beside the tolerance, substeps are halved until it is, or until it is small beside what the deviation exceeds the tolerance by,
-and at most as often as FINEST says. The run with gains is left out where the one without holds.
+The replay uses the plan's integration scheme with more substeps. For a scheme of order p, the runs with n and r n substeps are
+extrapolated, x_rn (+) (x_rn (-) x_n) / (r^p - 1) (Hairer, Norsett, Wanner, Solving ODEs I, II.4). The first run is compared
+with the plan, which is the run with uncut substeps. Substeps are halved until the correction is small relative to the tolerance,
+or relative to the excess of the deviation over the tolerance, at most as often as FINEST allows. The run with gains is skipped
+if the run without gains holds.
 
-The deviation is the largest difference of a position from the plan at any knot, relative to the tolerance
+The deviation is the largest difference from the plan in a position at any knot, relative to the tolerance
 
     fixed base       0.05 rad, 0.02 m          of each joint
     floating base    0.1 rad, 0.05 m           of the base and of each joint
-    own systems      0.05                      of the range of each component along the plan, at least of 1
+    other systems    0.05                      of the range of each component along the plan, at least of 1
 
-or to ``OCP.replay_tolerance`` in place of these numbers.  Velocities are left out: where contacts close they jump, and a small
-shift in time makes a large difference.
+or to ``OCP.replay_tolerance`` if set.  Velocities are ignored: they jump when contacts close, so a small shift in time causes a
+large difference.
 
-Contacts by whole time steps meet the ground over the length h of a step beside their own time; in finer steps alone they would
-be those of another, less damped ground.  So their own time grows by h: the replay shows whether bodies move as planned on the
-plan's ground.
+Stepped contacts meet the ground over the step length h in addition to their own time constant; finer steps alone would simulate
+a less damped ground.  So the replay increases the time constant by h, to test the motion on the plan's ground.
 """
 
 from __future__ import annotations
@@ -41,26 +40,26 @@ from trajopt.step.interpreted_step import interpreted
 from trajopt.step.sensitivities import SampledSystem
 
 FINEST = {1: 64, 4: 2}
-"""By the order of a scheme, into how many pieces each time step is cut at most, where its substeps are longer."""
+"""Maximum number of pieces of a substep, by the order of the scheme, for a single substep per time step."""
 COARSEST = 8
-"""Pieces of a time step that the first run has, where so many are fewer."""
+"""Number of pieces in the first run, at most."""
 SETTLED = 0.05
-"""Pieces are halved until the correction of the last run changes positions by less than this share of the tolerance."""
+"""Halving stops if the correction of the last run changes positions by less than this fraction of the tolerance."""
 FAR = 10.0
-"""They are not halved any more where the deviation exceeds the tolerance by so many times what the last halving has changed."""
+"""Halving also stops if the excess over the tolerance is this many times the change by the last halving."""
 
 TOLERANCES = {"fixed": {"rad": 0.05, "m": 0.02}, "floating": {"rad": 0.1, "m": 0.05}}
-"""Default tolerance on the deviation of positions, by kind of robot and unit."""
+"""Default tolerances on position deviations, by kind of robot and unit."""
 RANGE_SHARE = 0.05
-"""Default tolerance for systems without a robot, as a share of the range of each component."""
+"""Default tolerance for systems without a robot, as a fraction of the range of each component."""
 
 
 class Deviation(NamedTuple):
-    """A run of the replay, and how far it leaves the plan.
+    """A run of the replay and its deviation from the plan.
 
-    how: "with its controls held" or "with its feedback gains". xs (N + 1, nx) at times (N + 1,) [s]. ratio: the largest deviation
-    of a position divided by its tolerance, infinite where the run is not finite. amount, limit: that deviation and its tolerance,
-    in ``unit``; name: of the direction of the state; knot: where.
+    how: "with its controls held" or "with its feedback gains". xs (N + 1, nx) at times (N + 1,) [s]. ratio: largest deviation of
+    a position divided by its tolerance, infinite if the run is not finite. amount, limit: this deviation and its tolerance, in
+    ``unit``. name: tangent direction with the largest deviation. knot: its knot.
     """
 
     how: str
@@ -74,7 +73,7 @@ class Deviation(NamedTuple):
     knot: int
 
     def sentence(self) -> str:
-        """Deviation of the run from the plan."""
+        """Describe the deviation from the plan."""
         if not np.isfinite(self.ratio):
             return f"replayed {self.how}, the motion diverges"
         amount, limit = (f"{v:.2g} {self.unit}".strip() for v in (self.amount, self.limit))
@@ -83,16 +82,16 @@ class Deviation(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """The runs of a replay: with controls held, and, where that one does not hold and the plan has some, with feedback gains.
+    """Runs of a replay: with held controls and, if that run fails and the plan has gains, with feedback gains.
 
-    slower [s]: how much the time constant of contacts has grown, see the module.
+    slower [s]: increase of the contacts' time constant, see the module docstring.
     """
 
     runs: tuple[Deviation, ...]
     slower: float = 0.0
 
     def as_meta(self, ocp: OCP) -> dict[str, Any]:
-        """Plain values by name, "open" and "gains": the final state ``x``, None where it is not finite, and the deviation."""
+        """Return plain values by run, "open" and "gains": the deviation and the final state ``x`` (None if not finite)."""
         found: dict[str, Any] = {"slower": self.slower} if self.slower else {}
         for key, run in zip(("open", "gains"), self.runs, strict=False):
             numbers = {k: getattr(run, k) for k in ("ratio", "amount", "limit", "unit", "name", "knot")}
@@ -102,7 +101,7 @@ class Replay(NamedTuple):
 
 
 def within_tolerance(run: Deviation) -> bool:
-    """True if a run stays within the tolerance."""
+    """True if a run stays within its tolerance."""
     return run.ratio <= 1.0
 
 
@@ -114,10 +113,10 @@ def replay(
     evaluator: Callable[[OCP], StageEvaluator],
     holds: Callable[[Deviation], bool] = within_tolerance,
 ) -> Replay | None:
-    """Replay a plan xs (N + 1, nx), us (N, nu), K (N, nu, ndx); evaluator: makes the evaluator of a problem.
+    """Replay a plan xs (N + 1, nx), us (N, nu), K (N, nu, ndx). evaluator: creates the stage evaluator of a problem.
 
-    holds: whether a run suffices: then the next one, with gains, is left out.
-    None where no time step can be cut finer, as those of users' own discrete maps.
+    holds: returns True if a run suffices, so that the run with gains is skipped.
+    Returns None if no time step can be refined, as for user-defined discrete maps.
     """
     if not can_be_cut(ocp):
         return None
@@ -134,7 +133,7 @@ def replay(
 
 
 def _until(holds: Callable[[Deviation], bool], runs: Iterator[Deviation]) -> tuple[Deviation, ...]:
-    """The runs up to the first one that holds."""
+    """Return the runs up to the first one that holds."""
     found: list[Deviation] = []
     for run in runs:
         found.append(run)
@@ -144,7 +143,7 @@ def _until(holds: Callable[[Deviation], bool], runs: Iterator[Deviation]) -> tup
 
 
 def _halvings(ocp: OCP) -> list[list[int]]:
-    """Pieces of the substeps of each phase, from the coarsest run to the finest one; 1 where they cannot be cut."""
+    """Return the pieces per substep of each phase, from the coarsest to the finest run; 1 if a phase cannot be refined."""
     cuts = [[_pieces(phase.dynamics) or 1 for phase in ocp.phases]]
     while max(cuts[-1]) > COARSEST or len(cuts) < 2:
         cuts.append([max(1, n // 2) for n in cuts[-1]])
@@ -154,9 +153,9 @@ def _halvings(ocp: OCP) -> list[list[int]]:
 def _accurate(
     ocp: OCP, how: str, plan: Array, rolled: Callable[[int], Array], halvings: list[list[int]], as_planned: bool
 ) -> Deviation:
-    """The run of a control law, by finer and finer cuts until two agree, or both are beyond the tolerance by far.
+    """Run a control law with finer and finer substeps until two runs agree, or both exceed the tolerance by far.
 
-    rolled: the states by the cut of an index. as_planned: whether the plan (N + 1, nx) is itself a run, by uncut time steps.
+    rolled: states of the run with a refinement index. as_planned: the plan (N + 1, nx) itself is a run with uncut substeps.
     """
     order = max(_order(phase.dynamics) for phase in ocp.phases)
     limits, _ = tolerances(ocp, plan)
@@ -182,16 +181,16 @@ def _accurate(
 HELD, WITH_GAINS = "with its controls held", "with its feedback gains"
 INTERPOLATED = "with its controls interpolated"
 PIECES = 16
-"""Pieces of a time step whose controls are interpolated."""
+"""Number of pieces of a time step with interpolated controls."""
 
 
 def replay_first_order_hold(
     ocp: OCP, xs: Array, us: Array, K: Array, holds: Callable[[Deviation], bool] = within_tolerance
 ) -> Replay | None:
-    """Replay a plan whose controls us (N + 1, nu) are interpolated between the knots; see :func:`replay`.
+    """Replay a plan with a first-order hold of its controls us (N + 1, nu); see :func:`replay`.
 
-    Each time step is cut into pieces with the control at their middle, an error of second order in their length. With gains,
-    K_k (x - xs_k) is added over the whole time step k. Steps are evaluated without a compiler.
+    Each time step is cut into pieces with the control at their midpoint, which is accurate to second order. With gains,
+    K_k (x - xs_k) is added over the whole time step k. Steps are evaluated in NumPy.
     """
     if not all(isinstance(phase.dynamics, SampledSystem) for phase in ocp.phases):
         return None
@@ -203,7 +202,7 @@ def replay_first_order_hold(
 
 
 def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> Array:
-    """The states (N + 1, 2, nx) of two runs from x0, without and with gains."""
+    """Return the states (N + 1, 2, nx) of two rollouts from x0: without and with gains."""
     x = np.repeat(ocp.x0[None], 2, axis=0)
     found, shares, t = [x], (np.arange(pieces) + 0.5) / pieces, ocp.t
     with np.errstate(all="ignore"):
@@ -221,7 +220,7 @@ def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> 
 
 
 def deviation(ocp: OCP, how: str, xs: Array, run: Array) -> Deviation:
-    """Deviation of a run (N + 1, nx) from a plan xs (N + 1, nx)."""
+    """Compute the deviation of a run (N + 1, nx) from a plan xs (N + 1, nx)."""
     limits, units = tolerances(ocp, xs)
     times, names = np.asarray(ocp.times_of(xs)), ocp.manifold.tangent_names
     finite = np.isfinite(run).all(axis=1)
@@ -235,7 +234,7 @@ def deviation(ocp: OCP, how: str, xs: Array, run: Array) -> Deviation:
 
 
 def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:
-    """Tolerances and units of the first directions of the state: the positions of a robot, all directions of another system."""
+    """Return tolerances and units of the tangent directions that are compared: a robot's positions, or all of another system."""
     given, model = ocp.replay_tolerance, ocp.model
     if model is not None and ocp.manifold.ndx >= 2 * model.nv:
         kind = TOLERANCES["floating" if model.floating_base else "fixed"]
@@ -248,12 +247,12 @@ def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:
 
 
 def can_be_cut(ocp: OCP) -> bool:
-    """True if time steps of the problem can be cut finer."""
+    """True if any phase's time steps can be refined."""
     return any(_pieces(phase.dynamics) is not None for phase in ocp.phases)
 
 
 def _pieces(dynamics: Any) -> int | None:
-    """Into how many pieces each substep is cut; None where it cannot be."""
+    """Return the number of pieces of each substep in the finest run, or None if the step cannot be refined."""
     if not isinstance(dynamics, SampledSystem):
         return None
     finest = FINEST[1 if _order(dynamics) == 1 else 4]
@@ -266,14 +265,14 @@ def _order(dynamics: Any) -> int:
 
 
 def _slower(phase: Phase) -> float:
-    """The length [s] of a step of contacts that meet in steps, 0 where there are none; the mean of unequal ones."""
+    """Return the mean length [s] of the integration steps of stepped contacts, or 0 without such contacts."""
     d = phase.dynamics
     meets = isinstance(d, SampledSystem) and d.sampling is not None and isinstance(d.system, MeetsInSteps)
     return float(phase.dt.mean()) / d.substeps if meets else 0.0  # type: ignore[attr-defined]
 
 
 def _with_slower(ocp: OCP, slower: list[float]) -> OCP:
-    """The problem with contacts that take so much longer [s], by phase."""
+    """Return the problem with contacts slowed down by a time [s] per phase."""
     phases = []
     for phase, time in zip(ocp.phases, slower, strict=True):
         d: Any = phase.dynamics
@@ -286,7 +285,7 @@ def _with_slower(ocp: OCP, slower: list[float]) -> OCP:
 
 
 def _rolled_out(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:
-    """The states (N + 1, nx) of the rollout from x0 under these gains."""
+    """Return the states (N + 1, nx) of the rollout from x0 with these gains."""
     n = K.shape[2]
     still = Direction(np.zeros((len(xs), n)), np.zeros_like(us), K, np.zeros((len(us), n)))
     with np.errstate(all="ignore"):
@@ -294,8 +293,8 @@ def _rolled_out(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:
 
 
 def _extrapolated(ocp: OCP, coarse: Array, fine: Array, ratio: int) -> tuple[Array, Array]:
-    """Richardson extrapolation of two rollouts (N + 1, nx), the finer one from the first knot on that is not finite; and the
-    corrections (M, ndx) of the M knots before it. ratio: of the errors of the two, to the first order.
+    """Richardson extrapolation of two rollouts (N + 1, nx), up to the first non-finite knot, from where the finer one is used.
+    Also returns the corrections (M, ndx) at the M knots before it. ratio: error of the coarse run over that of the fine one.
     """
     finite = np.isfinite(coarse).all(axis=1) & np.isfinite(fine).all(axis=1)
     count = len(finite) if finite.all() else int(np.argmin(finite))

@@ -1,12 +1,12 @@
-"""Time steps too long for the stiffest motions of a system: what explicit integration answers with growth.
+"""Stability check of time steps: warn if steps are too long for the stiffest modes of the dynamics.
 
-A step of length h multiplies the modes of the linearization xdot = F x + L v by the eigenvalues of a matrix R(h), where L = -M^-1 D
-is the damping that schemes take implicitly (:mod:`trajopt.step.integrators`) and F everything else:
+A step of length h multiplies the modes of the linearization xdot = F x + L v by the eigenvalues of a matrix R(h). L = -M^-1 D
+is the damping that schemes treat implicitly (:mod:`trajopt.step.integrators`), F everything else:
 
     k_i = F (1 + h sum_(j < i) a_ij k_j) + L (v-rows of 1 + h sum_(j <= i) ai_ij k_j),     R = 1 + h sum_i b_i k_i
 
-with v+ = v + h a, q+ = q + h v+ for semi-implicit Euler.  Steps are stable where no mode that decays, or swings, is made to
-grow.  (Hairer, Wanner, Solving ODEs II, IV.2.)
+with v+ = v + h a, q+ = q + h v+ for semi-implicit Euler.  Steps are stable if no decaying or oscillating mode grows.
+(Hairer, Wanner, Solving ODEs II, IV.2.)
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, stage_map
 from trajopt.step.sensitivities import MOST_SUBSTEPS
 
 ROOM = 4.0
-"""Margin: time steps that are stable at x0 even if this many times as long are assumed to be stable at other starts."""
+"""Safety factor: if steps this many times as long are stable at x0, other states are assumed to be stable too."""
 STIFF = 0.3
-"""|h lambda| from which on a mode is the step's concern: slower ones grow by accuracy, not by stability."""
+"""Value of |h lambda| above which a mode is checked; slower modes are limited by accuracy, not by stability."""
 GROWTH = 1e-6
-"""Growth in a step that is taken for rounding."""
+"""Growth per step that counts as rounding."""
 
 
 class Linearization(NamedTuple):
-    """xdot = F x + L v about a state: F (ndx, ndx), and L (ndx, nv) of damping that is taken implicitly, or None."""
+    """Linearization xdot = F x + L v at a state: F (ndx, ndx); L (ndx, nv): damping treated implicitly, or None."""
 
     F: Array
     L: Array | None = None
 
     @property
     def whole(self) -> Array:
-        """The matrix (ndx, ndx) of both."""
+        """The sum of both as one matrix (ndx, ndx)."""
         if self.L is None:
             return self.F
         nv = self.L.shape[1]
@@ -59,28 +59,28 @@ class Linearization(NamedTuple):
 
 
 def stability_warnings(ocp: Any, stable: set[Any] | None = None) -> Iterator[str]:
-    """Sentences about the phases of a problem whose time steps are too long for their systems at x0.
+    """Yield warnings about phases whose time steps are too long for their dynamics at x0.
 
-    stable: keys of phases of the last problem with these systems that are stable with a wide margin, which are not linearized
-    again; replaced by those of this problem.
+    stable: keys of phases of the previous problem that are stable with a wide margin; these are not linearized again. The set is
+    replaced by the keys of this problem.
     """
     stable = set() if stable is None else stable
-    told: set[str] = set()
+    reported: set[str] = set()
     found: set[Any] = set()
     for phase in ocp.phases:
         key = (id(phase.dynamics), float(phase.dt.max()), *((k, v.tobytes()) for k, v in phase.parameters.items()))
         text = None if key in stable else _doubt(phase, ocp.x0)
         if text is None:
             found.add(key)
-        elif text and text not in told:
-            told.add(text)
+        elif text and text not in reported:
+            reported.add(text)
             yield text
     stable.clear()
     stable.update(found)
 
 
 def _doubt(phase: Any, x0: Array) -> str | None:
-    """A sentence, "" without one, None where steps ROOM times as long would be stable or nothing is known."""
+    """Return a warning, "" without one, or None if steps ROOM times as long would be stable or no derivatives are known."""
     sampling = phase.dynamics.sampling
     if sampling is None or sampling.scheme == JUMP:
         return None
@@ -116,13 +116,13 @@ def _doubt(phase: Any, x0: Array) -> str | None:
 
 
 def stable_substeps(system: HasPartials, scheme: str, x0: Array, step: float) -> int:
-    """In how many equal substeps of a step [s] a scheme makes no mode grow, about x0 (nx,) with zero controls."""
+    """Return the number of equal substeps of a step [s] for which a scheme is stable at x0 (nx,) with zero controls."""
     at = _linearization(system, "analytic", x0, {})
     return ceil(step / largest_stable_step(at, scheme, step)) if np.isfinite(at.whole).all() else 1
 
 
 def _linearization(system: Any, method: str, x0: Array, p: Any) -> Linearization:
-    """The linearization about x0 with zero controls."""
+    """Linearize a system at x0 with zero controls."""
     stage = stage_map(system, "rk4")
     if stage is system:
         return Linearization(_jacobians(system, method, x0, p).fx[0])
@@ -134,18 +134,18 @@ def _linearization(system: Any, method: str, x0: Array, p: Any) -> Linearization
 
 
 def _given(backend: DynamicsBackend, x0: Array, p: Any) -> Linearization:
-    """The linearization by a backend that alone can differentiate its system."""
+    """Linearize by a backend that is the only one that can differentiate its system."""
     with np.errstate(all="ignore"):
         return Linearization(backend.jacobians(x0[None], np.zeros((1, backend.map.nu)), 0.0, p).fx[0])
 
 
 def _jacobians(map: Any, method: str, x0: Array, p: Any) -> Any:
-    with np.errstate(all="ignore"):  # what is not finite at x0 is told by the solve
+    with np.errstate(all="ignore"):  # solvers report non-finite values at x0
         return at_once(make_backend(map, method, engine="numpy")).jacobians(x0[None], np.zeros((1, map.nu)), 0.0, p)
 
 
 def _stiffest(A: Array, system: Any) -> tuple[float, str]:
-    """The largest rate [1/s], and the tangent direction that moves most in its mode (of velocities, where there are)."""
+    """Return the largest rate [1/s], and the tangent direction with the largest share in its mode (a velocity, if possible)."""
     rates, modes = np.linalg.eig(A)
     worst = int(np.argmax(np.abs(rates)))
     mode, names = np.abs(modes[:, worst]), system.manifold.tangent_names
@@ -154,7 +154,7 @@ def _stiffest(A: Array, system: Any) -> tuple[float, str]:
 
 
 def largest_stable_step(at: Linearization, scheme: str, longest: float) -> float:
-    """The largest step [s], up to ``longest``, at which a scheme makes no mode grow that should not."""
+    """Return the largest stable step [s] of a scheme, up to ``longest``."""
     if not _rings(at, scheme, longest):
         return longest
     low, high = 0.0, longest
@@ -165,7 +165,7 @@ def largest_stable_step(at: Linearization, scheme: str, longest: float) -> float
 
 
 def _rings(at: Linearization, scheme: str, h: float) -> bool:
-    """True if a stiff mode grows that should not; growth beyond the range of floating-point numbers counts."""
+    """True if a stiff mode grows although it should not; overflow counts as growth."""
     with np.errstate(over="ignore"):
         allowed = np.exp(h * max(0.0, float(np.linalg.eigvals(at.whole).real.max())))
     try:
@@ -181,7 +181,7 @@ def _rings(at: Linearization, scheme: str, h: float) -> bool:
 
 
 def _rings_explicitly(rates: Array, order: int, h: float) -> bool:
-    """True if an explicit scheme rings, mode by mode: R is the Taylor polynomial of exp up to the order."""
+    """True if a mode is unstable for an explicit scheme: R is the Taylor polynomial of exp up to the order."""
     z = h * rates[rates.real <= GROWTH * np.abs(rates)]
     z = z[np.abs(z) > STIFF]
     R = np.sum([z**k / factorial(k) for k in range(order + 1)], axis=0) if z.size else z
@@ -189,7 +189,7 @@ def _rings_explicitly(rates: Array, order: int, h: float) -> bool:
 
 
 def amplification(at: Linearization, scheme: str, h: float) -> Array:
-    """R(h) (ndx, ndx) of the module's docstring."""
+    """Return R(h) (ndx, ndx), see the module docstring."""
     n = len(at.F)
     L = np.zeros((n, 0)) if at.L is None else at.L
     nv, one = L.shape[1], np.eye(n)

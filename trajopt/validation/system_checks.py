@@ -1,4 +1,4 @@
-"""Warnings that only the system of a problem can raise about its start."""
+"""Warnings of a system about the initial state of a problem."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dynamics_backends.protocol import HasWarnings, unwrapped
 
 
 def system_warnings(ocp: Any) -> Iterator[str]:
-    """Sentences about the start of a problem whose first system has warnings of its own."""
+    """Yield the warnings of a problem's first system about its initial state, if it issues any."""
     phase = ocp.phases[0]
     sampling = phase.dynamics.sampling
     system: Any = None if sampling is None else unwrapped(sampling.backend.map)

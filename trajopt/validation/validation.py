@@ -1,4 +1,4 @@
-"""What is wrong with a problem, found before it is solved."""
+"""Validation of a problem before it is solved: errors and warnings."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from trajopt.validation.system_checks import system_warnings
 
 ERROR, WARNING = "error", "warning"
 DECLARED = ("takes_time", "sampling", "contract")
-"""What a time step says of itself, beside its sizes."""
+"""Attributes that a time step must have in addition to its sizes."""
 MOST_DECADES = 12.0
-"""Weights farther apart than this draw a warning: double precision has 16 decimal digits."""
+"""Span of weights [decades] above which a warning is issued; double precision has 16 decimal digits."""
 START_TOLERANCE = 1e-6
-"""By how much x0 may violate a constraint without a word."""
+"""Violation of a constraint by x0 up to which no warning is issued."""
 
 
 class Finding(NamedTuple):
-    """severity: "error" (it cannot be solved) or "warning". message: a sentence with the remedy."""
+    """A remark about a problem. severity: "error" (it cannot be solved) or "warning". message: a sentence with the remedy."""
 
     severity: str
     message: str
 
 
 class InvalidProblem(ValueError):
-    """Raised by the solvers; ``findings`` holds every error of :func:`validate`."""
+    """The problem has errors; ``findings`` lists the errors found by :func:`validate`."""
 
     def __init__(self, findings: list[Finding]) -> None:
         self.findings = findings
@@ -50,7 +50,7 @@ class InvalidProblem(ValueError):
 
 
 def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
-    """All findings about a problem and, where given, an initial guess; empty if there is nothing to say."""
+    """Return all findings about a problem and, if given, its guess; empty if there are none."""
     findings = _findings(ocp, guess)
     if any(f.severity == ERROR for f in findings):
         return findings
@@ -59,13 +59,13 @@ def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
 
 
 def _out_of_reach(ocp: OCP) -> Iterator[str]:
-    """Goals of frames by terminal costs that the robot cannot reach from x0."""
+    """Yield warnings about frame goals of terminal costs that the robot cannot reach from x0."""
     for goal in frame_goals(ocp):
         yield from reach_warnings(ocp.model, goal, ocp.x0[: ocp.model.nq])
 
 
 @dataclass
-class _Known:
+class _CheckCache:
     """Results of earlier checks of a structure that hold for other values too.
 
     called: user functions have been called without an error. stable: keys of phases whose time steps have a wide stability margin.
@@ -75,9 +75,9 @@ class _Known:
     stable: set[Any] = field(default_factory=set)
 
 
-def _findings(ocp: OCP, guess: Guess | None, known: _Known | None = None) -> list[Finding]:
-    """Those that cost little enough to be looked for before each solve; known: about the structure, grows by what is found."""
-    known = known or _Known()
+def _findings(ocp: OCP, guess: Guess | None, known: _CheckCache | None = None) -> list[Finding]:
+    """Run the checks that are cheap enough for each solve. known: results for the structure, updated by the checks."""
+    known = known or _CheckCache()
     errors = errors_of(ocp, guess)
     if not errors and not known.called:
         errors = [Finding(ERROR, m) for m in function_mistakes(ocp, guess)]
@@ -86,7 +86,7 @@ def _findings(ocp: OCP, guess: Guess | None, known: _Known | None = None) -> lis
 
 
 def errors_of(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
-    """The errors alone: nothing is evaluated to find them."""
+    """Return the errors that can be found without evaluating functions."""
     errors = structure_errors(ocp)
     if not errors:  # shapes are known to agree from here on
         errors = [*_values(ocp), *_guess_errors(ocp, guess)]
@@ -94,14 +94,14 @@ def errors_of(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
 
 
 def structure_errors(ocp: OCP) -> list[str]:
-    """What is wrong with shapes and sizes."""
+    """Return the errors of shapes and sizes."""
     return [*_structure(ocp)]
 
 
 def require_valid(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
-    """The warnings of :func:`validate`; raises :class:`InvalidProblem` if there are errors."""
+    """Return the warnings of :func:`validate`. Raises :class:`InvalidProblem` if the problem has errors."""
     with borrowed(ocp) as own:
-        findings = _findings(ocp, guess, None if own is None else own.prepared.setdefault("validated", _Known()))
+        findings = _findings(ocp, guess, None if own is None else own.prepared.setdefault("validated", _CheckCache()))
     errors = [f for f in findings if f.severity == ERROR]
     if errors:
         raise InvalidProblem(errors)
@@ -109,7 +109,7 @@ def require_valid(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
 
 
 def refuse_constraints(ocp: OCP, who: str) -> None:
-    """For what cannot honor constraints: raises :class:`InvalidProblem` that names them, and who can."""
+    """Raise :class:`InvalidProblem` if a problem has constraints, for the solver ``who`` that does not support them."""
     names = list(dict.fromkeys(c.name for c in ocp.constraints()))
     if names:
         remedy = "solve it with trajopt.solve, or remove them"
@@ -196,7 +196,7 @@ def _values(ocp: OCP) -> Iterator[str]:
 
 
 def _time_errors(ocp: OCP) -> Iterator[str]:
-    """The start is finite, steps are positive; a phase whose dynamics take no time (an impact) has one knot with dt = 0."""
+    """Check that the start is finite and steps are positive; an instantaneous phase (an impact) has one knot with dt = 0."""
     first = 0
     if not np.isfinite(ocp.start):
         yield f"start = {ocp.start}; expected a finite number of seconds"
@@ -220,7 +220,7 @@ def wrong_steps(phase: Phase, dt: Array) -> Array:
 
 
 def contradictions(lower: Array, upper: Array, bound: str = "bound") -> list[tuple[Array, str]]:
-    """Where bounds (...) are satisfied by no value, and how that is told; bound: what they are called."""
+    """Return masks of bounds (...) that no value satisfies, each with a description. bound: name of the bounds."""
     return [
         (np.isnan(lower) | np.isnan(upper), f"a {bound} is NaN"),
         (lower > upper, f"the lower {bound} is above the upper one"),
@@ -229,7 +229,7 @@ def contradictions(lower: Array, upper: Array, bound: str = "bound") -> list[tup
 
 
 def _contradictions(c: Constraint) -> Iterator[str]:
-    """Sentences about bounds that no value satisfies."""
+    """Yield errors of constraints whose bounds no value satisfies."""
     lower, upper = np.broadcast_arrays(np.atleast_2d(c.lower), np.atleast_2d(c.upper))
     for bad, problem in contradictions(lower, upper):
         if bad.any():
@@ -271,7 +271,7 @@ def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
 # -- warnings -----------------------------------------------------------------------------------------------------------
 
 
-def _state_warnings(ocp: OCP, has_errors: bool, known: _Known) -> Iterator[str]:
+def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[str]:
     if not any(term.weight.any() for term in ocp.terms()):
         yield "no cost term has a positive weight; any trajectory is optimal"
     yield from _spread_weights(ocp)
@@ -291,7 +291,7 @@ def _state_warnings(ocp: OCP, has_errors: bool, known: _Known) -> Iterator[str]:
 
 
 def _spread_weights(ocp: OCP) -> Iterator[str]:
-    """Weights so far apart that the small ones are lost in the rounding of the large ones."""
+    """Yield a warning if weights span so many decades that rounding hides the small ones."""
     ranges = [(w.min(), w.max(), term.name) for term in ocp.terms() if (w := term.weight[term.weight > 0.0]).size]
     if not ranges:
         return
@@ -305,7 +305,7 @@ def _spread_weights(ocp: OCP) -> Iterator[str]:
 
 
 def _violated_at_start(ocp: OCP) -> Iterator[str]:
-    """Constraints on the state alone that x0 violates: they bind from the next knot on."""
+    """Yield warnings about state constraints that x0 violates; they are enforced from the next knot on."""
     phase = ocp.phases[0]
     for c in phase.constraints:
         if c.residual.nu:
@@ -318,6 +318,6 @@ def _violated_at_start(ocp: OCP) -> Iterator[str]:
         if excess.max() > START_TOLERANCE:
             i = int(np.argmax(excess))
             yield (
-                f"x0 violates {c.component_names[i]} by {excess[i]:.3g}; as x0 is given, the constraint holds from the next "
-                "knot on only: begin within it, or leave it out, unless one step leads back"
+                f"x0 violates {c.component_names[i]} by {excess[i]:.3g}; the constraint is enforced from the next "
+                "knot on: choose x0 within it, or remove the constraint, unless one step leads back"
             )

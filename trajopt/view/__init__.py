@@ -1,1 +1,1 @@
-"""Robots and their motions in three dimensions: live in a browser, as a page of its own, as a picture."""
+"""3D views of robots and motions: in a browser, as an HTML page, as an image or a video."""

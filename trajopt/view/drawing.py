@@ -1,5 +1,5 @@
-"""Robots and marks as nodes of a viser scene. A body is one frame with its surfaces below it: a pose moves it, its triangles
-are sent once.
+"""Robots and marks as nodes of a viser scene. A body is a frame with its surfaces as children, so triangles are sent once and
+a pose moves the body.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORCE_COLOR, GOAL_COLOR, SPHERE_COLOR = (192, 58, 43), (42, 138, 74), (217, 138,
 
 
 class DrawnRobot:
-    """A motion in a scene; ``show`` moves it to one of the motion's times, ``place`` all of it aside."""
+    """A motion in a scene. ``show`` sets the poses of a time index, ``place`` displaces the whole robot."""
 
     def __init__(self, scene: Any, motion: AnyMotion, geometry: Geometry = "visual") -> None:
         self.motion, self._scene = motion, scene
@@ -49,7 +49,7 @@ class DrawnRobot:
         )
 
     def set_motion(self, motion: AnyMotion) -> None:
-        """Another motion of the same robot in its place: the iterate of a solve, the plan of a replanning loop."""
+        """Replace the motion by another one of the same robot, such as an iterate or a plan of a replanning loop."""
         self.motion = motion
         self._poses: Poses = motion.poses()
         self._arrows = motion.force_arrows()
@@ -57,15 +57,15 @@ class DrawnRobot:
             draw_path(self._scene, f"/{motion.name}/path of {name}", path, PATH_COLORS[i % len(PATH_COLORS)])
 
     def set_visible(self, visible: bool) -> None:
-        """Show it with its path and its forces, or hide it."""
+        """Show or hide the robot with its paths and forces."""
         self._root.visible = visible
 
     def place(self, offset: Array) -> None:
-        """Displace it by an offset (3,) [m]."""
+        """Displace the robot by an offset (3,) [m]."""
         self._root.position = tuple(map(float, offset))
 
     def show(self, i: int) -> None:
-        """Poses and forces of the i-th time."""
+        """Show poses and forces of the i-th time."""
         quaternions = _quaternions(self._poses.R[i])
         for body, node in self._bodies.items():
             if body >= 0:
@@ -79,15 +79,15 @@ class DrawnRobot:
 
 
 def draw_path(scene: Any, name: str, path: Array, color: tuple[int, int, int]) -> None:
-    """A line through points (M, 3) [m]."""
+    """Draw a line through points (M, 3) [m]."""
     if len(path) > 1:
         segments = np.stack([path[:-1], path[1:]], axis=1).astype(np.float32)
         scene.add_line_segments(name, points=segments, colors=color, thickness=2.0, thickness_units="screen")
 
 
 class DrawnMarks:
-    """Goals as balls of a size [m], spheres and the bodies of a scene as they are, and curves; ``show`` moves bodies and targets,
-    ``place`` all of them aside. name: unique among those of one scene."""
+    """Marks in a scene: goals as balls with radius ``size`` [m], spheres, bodies and curves. ``show`` moves bodies and targets,
+    ``place`` displaces all. name: unique name in the scene."""
 
     def __init__(self, scene: Any, marks: Marks, size: float, name: str = "around") -> None:
         self._root = scene.add_frame(f"/{name}", show_axes=False)
@@ -105,21 +105,21 @@ class DrawnMarks:
             draw_path(scene, f"/{name}/curves/{title}", curve, GOAL_COLOR)
 
     def set_visible(self, visible: bool) -> None:
-        """Show or hide all of them."""
+        """Show or hide all marks."""
         self._root.visible = visible
 
     def place(self, offset: Array) -> None:
-        """Displace them by an offset (3,) [m]."""
+        """Displace all marks by an offset (3,) [m]."""
         self._root.position = tuple(map(float, offset))
 
     def show(self, t: float) -> None:
-        """Where bodies are at a time [s]."""
+        """Show moving bodies at a time [s]."""
         for body, node in self._moving:
             node.position = tuple(body.places(np.array(t)).tolist())
 
 
 def draw_ground(scene: Any, marks: Marks) -> None:
-    """The ground as a grid, at the height of the floor where there is one."""
+    """Draw the ground as a grid, at the height of the floor if there is one."""
     height = 0.0 if marks.floor is None else float(marks.floor.p[2])
     scene.add_grid("/ground", width=8.0, height=8.0, cell_size=0.25, section_size=1.0, position=(0.0, 0.0, height))
 
@@ -148,7 +148,7 @@ def _bytes(color: Iterable[float]) -> tuple[int, int, int]:
 
 
 def _quaternions(R: Array) -> Array:
-    """(n, 4), w first, of rotations (n, 3, 3)."""
+    """Convert rotations (n, 3, 3) to quaternions (n, 4), w first."""
     from scipy.spatial.transform import Rotation
 
     return np.asarray(Rotation.from_matrix(R).as_quat())[:, [3, 0, 1, 2]]

@@ -1,7 +1,7 @@
-"""Access control of the viewer's server: the Host and Origin headers of a request, and an optional token.
+"""Access control for the viewer's server: checks the Host and Origin headers of requests, and an optional token.
 
-Pages of other sites can send requests to a server on this machine: by a name of theirs that leads here (DNS rebinding), or by a
-WebSocket. Their Host or Origin header gives them away. A token keeps out whoever does not know it.
+Pages of other sites can reach a server on this machine by DNS rebinding or by WebSocket; their Host or Origin header reveals
+them. A token keeps out clients that do not know it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ COOKIE = "trajopt_token"
 """Name of the cookie, before its port, that carries the token after the first request."""
 QUERY = "token"
 Check = Callable[[Any, Any], Any]
-"""From a connection and a request of websockets to a response, or None to go on."""
+"""Function of a websockets connection and request that returns a response, or None to accept the request."""
 
 
 def is_loopback(host: str) -> bool:
-    """True for a name or address that this machine alone reaches."""
+    """True for a name or address that only this machine can reach."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -33,9 +33,9 @@ def is_loopback(host: str) -> bool:
 
 
 def is_allowed(name: str | None, host: str) -> bool:
-    """True if a Host header's name may stand for a server on ``host``.
+    """True if a Host header's name is valid for a server on ``host``.
 
-    A loopback server has loopback names. Any other has addresses, which no rebinding needs, its own name and this machine's.
+    A loopback server accepts loopback names. Others also accept addresses (rebinding needs names) and the machine's names.
     """
     if name is None:
         return False
@@ -51,7 +51,7 @@ def is_allowed(name: str | None, host: str) -> bool:
 
 
 def refusal(headers: Any, path: str, host: str, token: str | None) -> str | None:
-    """The reason why a request is refused, or None. headers: of websockets; host: on which the server listens."""
+    """Return the reason to refuse a request, or None. headers: of websockets; host: address that the server listens on."""
     if token is not None:
         given = _given_token(headers, path)
         if given is None or not hmac.compare_digest(given.encode(), token.encode()):
@@ -67,7 +67,7 @@ def refusal(headers: Any, path: str, host: str, token: str | None) -> str | None
 
 
 def _given_token(headers: Any, path: str) -> str | None:
-    """The token in the address of a request, else in its cookie."""
+    """Return the token in a request's address, or else in its cookie."""
     asked = parse_qs(urlsplit(path).query).get(QUERY)
     if asked:
         return asked[0]
@@ -80,7 +80,7 @@ def _given_token(headers: Any, path: str) -> str | None:
 
 
 def _cookie_name(headers: Any) -> str:
-    """The name of the cookie of a port: browsers send cookies to all ports of a host."""
+    """Return the cookie name of a port: browsers send cookies to all ports of a host."""
     hosts = headers.get_all("Host")
     port = hosts[0].rpartition(":")[2] if hosts else ""
     return f"{COOKIE}_{port if port.isdigit() else 80}"
@@ -95,9 +95,9 @@ def _name(address: str) -> str | None:
 
 @contextlib.contextmanager
 def guarded(host: str, token: str | None) -> Iterator[None]:
-    """Within, a viser server that starts checks each request before it answers.
+    """Context in which a started viser server checks each request.
 
-    Raises RuntimeError if the server started without the check: a version of viser that serves in another way.
+    Raises RuntimeError if the server started without the check, which means an unsupported version of viser.
     """
     from websockets.asyncio import server as websockets_server
 

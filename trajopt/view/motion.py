@@ -1,4 +1,4 @@
-"""Motions to show: of a robot, or of the shapes of a system without a robot model."""
+"""Motions for the viewer: of a robot, or of the shapes of a system without a robot model."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from trajopt.problem.marks import Drawn, Marks
 from trajopt.view.surfaces import GRAY, Appearance, Geometry, Surface, appearance
 
 ARROW = 0.6
-"""Length [m] of an arrow as strong as the robot's weight."""
+"""Length of a force arrow [m] for a force equal to the robot's weight."""
 ROUND = 2.0
-"""How far a picture reaches around the robots for what stands beside them, in extents of the robots: a wide table is cut there."""
+"""Maximum margin around the robots for objects beside them, in extents of the robots; larger objects are cropped."""
 
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """A robot that moves. times (M,) [s], q (M, nq). name: unique among those shown together.
+    """Motion of a robot. times (M,) [s], q (M, nq). name: unique among the motions shown together.
 
-    forces: by name of a frame, world forces (M, 3) [N] that act there. tracks: frames whose paths are drawn.
-    opacity: below 1 for ghosts. Raises ValueError for shapes that do not fit.
+    forces: by frame name, world forces (M, 3) [N] at the frame. tracks: frames whose paths are drawn.
+    opacity: below 1 for ghosts. Raises ValueError for wrong shapes.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Motion:
 
     @property
     def title(self) -> str:
-        """The name of the robot."""
+        """Name of the robot."""
         return self.model.name
 
     @property
     def gravity(self) -> Array:
-        """(3,) [m/s^2] in the world."""
+        """Gravity (3,) [m/s^2] in the world."""
         return self.model.gravity
 
     @property
@@ -61,19 +61,19 @@ class Motion:
 
     @property
     def shape_key(self) -> int:
-        """Equal for motions of one look."""
+        """Key that is equal for motions with the same surfaces."""
         return id(self.model)
 
     def appearance(self, geometry: Geometry) -> Appearance:
-        """The surfaces of the robot."""
+        """Return the surfaces of the robot."""
         return appearance(self.model, geometry)
 
     def poses(self) -> Poses:
-        """The poses of the bodies at each time."""
+        """Return the poses of the bodies at each time."""
         return body_poses(self.model, self.q)
 
     def points(self) -> Array:
-        """Positions (k, 3) [m] of all joints and frames at all times."""
+        """Return positions (k, 3) [m] of all joints and frames at all times."""
         poses = self.poses()
         found = [poses.p.reshape(-1, 3)]
         for frame in self.model.frames:
@@ -82,7 +82,7 @@ class Motion:
         return np.concatenate(found)
 
     def paths(self) -> dict[str, Array]:
-        """Name -> positions (M, 3) [m]: of the center of mass of a floating base, and of the tracked frames."""
+        """Return positions (M, 3) [m] by name: of the center of mass of a floating base, and of the tracked frames."""
         q = np.ascontiguousarray(self.q.T)
         found: dict[str, Array] = {}
         if self.model.floating_base:
@@ -90,7 +90,7 @@ class Motion:
         return found | _positions(self, self.tracks)
 
     def force_arrows(self) -> dict[str, tuple[Array, Array]]:
-        """Name of a frame -> where its force acts (M, 3) [m], and its arrow (M, 3) [m]."""
+        """Return, by frame name, the points of attack (M, 3) [m] of the forces and their arrows (M, 3) [m]."""
         at = _positions(self, tuple(self.forces))
         weight = max(self.model.total_mass * float(np.linalg.norm(self.model.gravity)), 1e-9)
         held = {
@@ -99,7 +99,7 @@ class Motion:
         return {name: (p, held[name] * (ARROW / weight)) for name, p in at.items()}
 
     def at(self, times: Array) -> Motion:
-        """The motion at other times (T,) [s]: joints as they are between knots on the geodesic, forces held."""
+        """Resample to times (T,) [s]: joints along the geodesic between knots, forces held."""
         index = np.clip(np.searchsorted(self.times, times, side="right") - 1, 0, max(len(self.times) - 2, 0))
         after = np.minimum(index + 1, len(self.times) - 1)
         span = np.maximum(self.times[after] - self.times[index], 1e-12)
@@ -113,10 +113,11 @@ class Motion:
 
 @dataclass(frozen=True, eq=False)
 class ShapeMotion:
-    """Shapes that move: a system without a robot model. times (M,) [s], drawn: at each of them. name: unique among those shown
-    together. title: of the problem. tracks: bodies whose paths are drawn. opacity: below 1 for ghosts.
+    """Motion of shapes, for a system without a robot model. times (M,) [s]; drawn: bodies with a pose at each time. name: unique
+    among the motions shown together. title: name of the problem. tracks: bodies whose paths are drawn. opacity: below 1 for
+    ghosts.
 
-    Raises ValueError where there is not one pose for each time, or a pose is not finite.
+    Raises ValueError if the number of poses differs from that of times, or a pose is not finite.
     """
 
     name: str
@@ -141,20 +142,20 @@ class ShapeMotion:
 
     @property
     def shape_key(self) -> int:
-        """Equal for motions of one look."""
+        """Key that is equal for motions with the same surfaces."""
         return id(self.drawn.bodies)
 
     def appearance(self, geometry: Geometry) -> Appearance:
-        """The surfaces of the shapes, whatever the geometry."""
+        """Return the surfaces of the shapes; geometry has no effect."""
         surfaces = [Surface(i, *body.shape.triangles(), GRAY) for i, body in enumerate(self.drawn.bodies)]
         return Appearance(tuple(surfaces), ())
 
     def poses(self) -> Poses:
-        """The poses of the shapes at each time."""
+        """Return the poses of the shapes at each time."""
         return Poses(self.drawn.R, self.drawn.p)
 
     def points(self) -> Array:
-        """Positions (k, 3) [m] of the corners of all shapes at all times."""
+        """Return bounding-box corners (k, 3) [m] of all shapes at all times."""
         found = []
         for i, body in enumerate(self.drawn.bodies):
             vertices = body.shape.triangles().vertices
@@ -163,21 +164,23 @@ class ShapeMotion:
         return np.concatenate(found)
 
     def paths(self) -> dict[str, Array]:
-        """Name -> positions (M, 3) [m] of the tracked bodies."""
+        """Return positions (M, 3) [m] of the tracked bodies, by name."""
         return {name: self.drawn.p[:, self.body_names.index(name)] for name in self.tracks}
 
     def force_arrows(self) -> dict[str, tuple[Array, Array]]:
-        """None."""
+        """Return no arrows."""
         return {}
 
     def at(self, times: Array) -> ShapeMotion:
-        """The motion at other times (T,) [s]: positions on straight lines between knots, rotations about one axis."""
+        """Resample to times (T,) [s]: positions linearly between knots, rotations about a fixed axis."""
         from scipy.spatial.transform import Rotation, Slerp
 
         R, p = self.drawn.R, self.drawn.p
         if len(self.times) > 1:
             t = np.clip(times, self.times[0], self.times[-1])
-            keys, first = np.unique(self.times, return_index=True)  # a stage without duration has the next one's time
+            keys, first = np.unique(
+                self.times, return_index=True
+            )  # an instantaneous stage shares its time with the next one
             turned = [Slerp(keys, Rotation.from_matrix(R[first, i]))(t).as_matrix() for i in range(R.shape[1])]
             moved = [
                 np.stack([np.interp(t, keys, p[first, i, j]) for j in range(3)], axis=1) for i in range(p.shape[1])
@@ -195,14 +198,14 @@ def _configurations(model: Model) -> Manifold:
 
 
 class Poses(NamedTuple):
-    """World from body: R (M, nb, 3, 3), p (M, nb, 3) [m]."""
+    """Poses of bodies in the world: R (M, nb, 3, 3), p (M, nb, 3) [m]."""
 
     R: Array
     p: Array
 
 
 def body_poses(model: Model, q: Array) -> Poses:
-    """The poses of all bodies at configurations q (M, nq), by one recursion."""
+    """Compute the poses of all bodies at configurations q (M, nq) in one recursion."""
     corners = [(0.0, 0.0, 0.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
     points = [(body, corner) for body in range(model.nb) for corner in corners]
     found = np.stack([p.T for p in point_positions(model, np.ascontiguousarray(q.T), points)], axis=1)
@@ -212,7 +215,7 @@ def body_poses(model: Model, q: Array) -> Poses:
 
 
 def _positions(motion: Motion, names: Sequence[str]) -> dict[str, Array]:
-    """Name -> positions (M, 3) [m] of those frames that can move."""
+    """Return positions (M, 3) [m] of the movable frames, by name."""
     model = motion.model
     frames = [(name, model.frames[model.frame_id(name)]) for name in names]
     moving = [(name, frame) for name, frame in frames if frame.body >= 0]
@@ -226,7 +229,7 @@ AnyMotion = Motion | ShapeMotion
 
 
 def with_marks(low: Array, high: Array, marks: Marks, margin: float, axes: Array | None = None) -> tuple[Array, Array]:
-    """Bounds (n), (n) [m] along axes (n, 3), the world's by default, widened for marks by a margin [m] at most."""
+    """Widen bounds (n), (n) [m] along axes (n, 3) (default: world axes) to include marks, by at most ``margin`` [m]."""
     at = marks.corners() @ (np.eye(3) if axes is None else axes).T
     at = np.clip(np.vstack([low, high, at]), low - margin, high + margin)
     return at.min(axis=0), at.max(axis=0)

@@ -1,4 +1,4 @@
-"""A motion as one HTML file with its scene in it: opens without a server or a network, plays, turns and zooms."""
+"""Write a motion with its scene as one HTML file that plays, rotates and zooms without a server or network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trajopt.view.viewer import GOAL_SIZE, extent, frames, look_at, server_for, 
 
 ANY_PORT = 18080
 MOST = 1200
-"""Pictures of a page: a long motion has fewer of them a second, so that the file stays small."""
+"""Maximum number of frames of a page; longer motions have a lower frame rate, to limit the file size."""
 NOTES = """<details style="position: fixed; top: 8px; right: 8px; z-index: 9; max-height: 60vh; overflow: auto; padding: 4px 10px;
 background: rgba(255, 255, 255, 0.85); font: 13px system-ui, sans-serif"><summary>{summary}</summary>{lines}</details>"""
 
@@ -29,10 +29,10 @@ def write_page(
     geometry: Geometry = "visual",
     notes: Sequence[str] = (),
 ) -> tuple[Path, tuple[str, ...]]:
-    """The page of motions that begin together; the path, and sentences about meshes that were not found.
+    """Write the page of simultaneous motions. Returns the path, and sentences about missing meshes.
 
-    notes: a heading and lines that unfold under it in a corner.
-    Raises ModuleNotFoundError without viser, ValueError for no motion, OSError where it cannot be written.
+    notes: a heading, and lines that unfold below it in a corner.
+    Raises ModuleNotFoundError without viser, ValueError without motions, OSError if the file cannot be written.
     """
     if not motions:
         raise ValueError("no motion to show")
@@ -64,7 +64,7 @@ def _frames(motions: Sequence[AnyMotion]) -> Array:
 
 
 def _titled(page: str, title: str, notes: Sequence[str]) -> str:
-    """The page under its own title, with notes before its end."""
+    """Return the page with another title, and with notes at its end."""
     page = page.replace("<title>Viser</title>", f"<title>{html.escape(title)}</title>", 1)
     if not notes:
         return page

@@ -1,6 +1,6 @@
-"""Motions as pictures, drawn without a window: a robot in several poses, or one moment of a motion after the other.
+"""Images of motions, drawn without a window: several poses of a robot, or single moments of a motion.
 
-What is solid hides what is behind it (:mod:`~trajopt.view.raster`); obstacles are seen through; paths are lines over all.
+Opaque solids hide what is behind them (:mod:`~trajopt.view.raster`); obstacles are transparent; paths are drawn on top.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.shapes import Shape, Sphere
 from trajopt.problem.marks import Marks
 from trajopt.view.motion import ROUND, AnyMotion, Poses, with_marks
-from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered, volume
+from trajopt.view.raster import Camera, Layer, Solid, blend, corner_normals, is_closed, render, volume
 from trajopt.view.surfaces import Geometry, Surface
 
 VIEW = np.array([1.0, -1.5, 0.7])
-"""From what is looked at to the camera."""
+"""Direction from the scene to the camera."""
 FINER = 1.5
-"""Pictures are drawn so much larger than they are, against steps at edges."""
+"""Supersampling factor against jagged edges."""
 MARGIN = 0.05
-"""Around what is shown, as a share of the picture."""
+"""Empty margin as a fraction of the image."""
 FLATTEST, STEEPEST = 0.4, 1.0
-"""Heights of a picture, in widths."""
+"""Minimum and maximum height of an image, in widths."""
 BRIGHTER = 0.2
-"""Blend of colors toward white: many robots are black."""
+"""Blend of robot colors toward white, since many robots are black."""
 SEEN_THROUGH = 0.45
-"""The opacity of obstacles."""
+"""Opacity of obstacles."""
 LATER = 0.004
-"""Poses that coincide are told apart by so much [m] of nearness: the later one is seen."""
+"""Offset toward the camera [m] per pose, so that later poses cover coinciding earlier ones."""
 SAMPLES = 6
-"""Moments of a motion that the camera makes room for."""
+"""Number of moments of a motion that determine the camera's field of view."""
 BELOW = 0.05
-"""A robot that reaches farther below the ground, as a share of what is shown, has none."""
+"""Depth of a robot below the ground, as a fraction of the scene size, from which on no ground is drawn."""
 DOT = 6
-"""The radius [pixels] of a goal's dot."""
+"""Radius of a goal's dot [pixels]."""
 CELLS = 8.0
-"""Squares of the ground's grid across what is shown, or more."""
+"""Minimum number of grid cells of the ground across the scene."""
 GRID, PATH = (222, 226, 231), (138, 143, 152)
 GOAL, FORCE, OBSTACLE = (42, 138, 74), (192, 58, 43), (0.85, 0.54, 0.12)
 
 
 class Moment(NamedTuple):
-    """A motion at one of its times: the index of both. strength: 1 as it is, 0 white."""
+    """A motion at one time, by their indices. strength: color strength, from 0 (white) to 1 (full color)."""
 
     motion: int
     time: int
@@ -54,7 +54,7 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A surface of a robot with the normals at its corners."""
+    """A surface of a robot with its corner normals."""
 
     surface: Surface
     normals: Array
@@ -62,7 +62,7 @@ class _Part:
 
     @classmethod
     def of(cls, surface: Surface) -> _Part:
-        """A surface, its triangles counterclockwise from outside where it is closed."""
+        """Prepare a surface; the triangles of a closed surface become counterclockwise from outside."""
         closed = is_closed(surface.faces)
         if closed and volume(surface.vertices, surface.faces) < 0.0:
             surface = surface._replace(faces=surface.faces[:, ::-1])
@@ -70,10 +70,10 @@ class _Part:
 
 
 class Studio:
-    """Motions in front of a camera that keeps all of them in the picture.
+    """Renders motions with a fixed camera that shows all of them.
 
-    width [pixels]: of the pictures; their height follows from what is shown. Raises ValueError for no motion, and for
-    robots of which nothing can be drawn.
+    width [pixels]: width of the images; the height follows from the scene. Raises ValueError without motions, and for robots
+    without drawable geometry.
     """
 
     def __init__(
@@ -101,16 +101,18 @@ class Studio:
         if axes[1, 2] > 0.1:
             ground = self.marks.floor
             level = 0.0 if ground is None else float(ground.p[2])
-            lowest = level if ground is not None else min(robots[0][5], 0.0)  # a shelf in the ground takes none away
+            lowest = (
+                level if ground is not None else min(robots[0][5], 0.0)
+            )  # objects below the ground do not remove it
             self._floor = _floor(np.array([*low[3:5], lowest]), high[3:], level)
 
     def picture(self, moments: Sequence[Moment], forces: bool = False) -> Any:
-        """An image of Pillow. forces: shown as arrows."""
-        layer = rendered(list(self._robots(moments)), self.camera)
+        """Render moments to a Pillow image. forces: draw forces as arrows."""
+        layer = render(list(self._robots(moments)), self.camera)
         times = [float(self.motions[m.motion].times[m.time]) for m in moments]
         around = list(self._obstacles(max(times, default=0.0)))
         if around:
-            layer = over(layer, rendered(around, self.camera), SEEN_THROUGH)
+            layer = blend(layer, render(around, self.camera), SEEN_THROUGH)
         return self._finished(layer, moments, forces, max(times, default=0.0))
 
     def _robots(self, moments: Sequence[Moment]) -> Iterator[Solid]:
@@ -119,7 +121,7 @@ class Studio:
             poses, toward = self._poses[k], LATER * order * self.camera.axes[2]
             for part in self._parts[k]:
                 body = part.surface.body
-                if body < 0 and k in rest:  # what does not move is drawn once
+                if body < 0 and k in rest:  # draw fixed parts once
                     continue
                 R, p = _pose(poses, i, body)
                 color = 1.0 - (1.0 if body < 0 else strength) * (1.0 - BRIGHTER) * (
@@ -136,7 +138,7 @@ class Studio:
             yield _placed(body.shape, OBSTACLE, body.R, body.places(np.array(t)))
 
     def _bounds(self, axes: Array) -> tuple[Array, Array]:
-        """The least and the greatest coordinates (n) [m] of the robots along axes (n, 3)."""
+        """Return the minimum and maximum coordinates (n) [m] of the robots along axes (n, 3)."""
         found = []
         for motion, parts, poses in zip(self.motions, self._parts, self._poses, strict=True):
             for i in np.unique(np.linspace(0, len(motion.times) - 1, SAMPLES).round().astype(int)):
@@ -147,7 +149,7 @@ class Studio:
         return np.min(found, axis=0), np.max(found, axis=0)
 
     def _finished(self, layer: Layer, moments: Sequence[Moment], forces: bool, t: float) -> Any:
-        """The layer at a time [s] with the ground behind it and lines over it, in its size."""
+        """Compose a layer at a time [s] with the ground behind it and lines over it, and scale it to the final size."""
         from PIL import Image, ImageDraw
 
         empty = np.isneginf(layer.nearness) & (layer.color.min(axis=2) >= 1.0)
@@ -173,17 +175,17 @@ class Studio:
         return image.resize(size, Image.Resampling.LANCZOS)
 
     def _lines(self, draw: Any, segments: Array, color: tuple[int, int, int], width: int) -> None:
-        """Segments (n, 2, 3) [m]; width [pixels]."""
+        """Draw segments (n, 2, 3) [m]; width [pixels]."""
         for start, end in self.camera.seen(segments)[..., :2]:
             draw.line([tuple(start), tuple(end)], fill=color, width=round(FINER * width))
 
 
 def camera_axes(gravity: Array) -> Array:
-    """Rows (3, 3): the picture's right, its up, and the direction to the camera; up is against gravity."""
+    """Return the camera's right, up and backward axes as rows (3, 3); up is opposite to gravity."""
     length = float(np.linalg.norm(gravity))
     up = np.array([0.0, 0.0, 1.0]) if length == 0.0 or abs(gravity[2]) > 0.5 * length else -gravity / length
     to_camera = VIEW / np.linalg.norm(VIEW)
-    if abs(up[2]) < 0.5:  # a planar robot that hangs along another axis
+    if abs(up[2]) < 0.5:  # a planar robot with gravity along another axis
         to_camera = np.array([0.3, 0.2, 1.0]) / np.linalg.norm([0.3, 0.2, 1.0])
     right = np.cross(up, to_camera)
     right /= np.linalg.norm(right)
@@ -191,7 +193,7 @@ def camera_axes(gravity: Array) -> Array:
 
 
 def _fitted(axes: Array, low: Array, high: Array, width: int) -> Camera:
-    """The camera that sees a box (3), (3) along its axes."""
+    """Return the camera for a box with corners low, high (3) along the camera axes."""
     span = np.maximum(high - low, 0.05)
     aspect = float(np.clip(span[1] / span[0], FLATTEST, STEEPEST))
     height = round(aspect * width / FINER) * FINER
@@ -200,7 +202,7 @@ def _fitted(axes: Array, low: Array, high: Array, width: int) -> Camera:
 
 
 def _floor(low: Array, high: Array, level: float) -> Array:
-    """Segments (n, 2, 3) [m] of a grid at a level under what stands between two corners (3); none where that reaches below."""
+    """Return segments (n, 2, 3) [m] of a ground grid below a box with corners low, high; none if the box reaches far below it."""
     size = float(np.linalg.norm(high - low))
     if low[2] < level - BELOW * size:
         return np.zeros((0, 2, 3))
@@ -214,7 +216,7 @@ def _floor(low: Array, high: Array, level: float) -> Array:
 
 
 def round_length(length: float) -> float:
-    """The largest of ..., 0.1, 0.2, 0.5, 1, 2, 5, 10, ... that is not above a length."""
+    """Return the largest of ..., 0.1, 0.2, 0.5, 1, 2, 5, 10, ... that does not exceed a length."""
     power = 10.0 ** np.floor(np.log10(length))
     return float(max(k * power for k in (1, 2, 5) if k * power <= length * (1.0 + 1e-12)))
 

@@ -1,7 +1,7 @@
-"""Pictures of triangles without a window: a z-buffer in NumPy, shaded where something is seen.
+"""Software renderer for triangles: a z-buffer in NumPy with shading of the visible pixels.
 
-Triangles are cut into rows of pixels, rows into pixels, all at once; of the pixels that fall on one place the nearest stays.
-Normals are interpolated on what stays, so that simplified surfaces look round where they are round and keep their edges.
+Triangles are split into pixel rows and rows into pixels, in vectorized form; the nearest triangle wins each pixel. Normals are
+interpolated for visible pixels, so simplified surfaces look smooth but keep their edges.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ import numpy as np
 from dynamics_backends.protocol import Array
 
 CHUNK = 8_000
-"""Triangles that are cut at a time: they, their rows and pixels stay in the processor's cache."""
+"""Number of triangles processed at a time, so that their rows and pixels fit in the processor's cache."""
 POINTS = 30_000
-"""Pixels that are shaded at a time."""
+"""Number of pixels shaded at a time."""
 CREASE = np.cos(np.deg2rad(40.0))
-"""The cosine of the angle between two triangles from which on their edge stays an edge."""
+"""Cosine of the dihedral angle above which an edge between two triangles stays sharp."""
 HALF_CREASE = np.cos(np.deg2rad(20.0))
-"""Faces that are all so near to their mean meet at less than the crease."""
+"""If all faces of a vertex are within this angle of their mean normal (cosine), they meet at less than the crease angle."""
 LAMP = np.array([-0.35, 0.55, 0.75]) / np.linalg.norm([-0.35, 0.55, 0.75])
-"""Toward the lamp: to the left and above of the camera, in the picture's axes."""
+"""Direction to the lamp in camera axes: left of and above the camera."""
 AMBIENT, DIFFUSE, GLOSS = 0.42, 0.58, 0.12
-"""Shares of light from all sides, from the lamp, and mirrored."""
+"""Coefficients of ambient, diffuse and specular light."""
 SHINE = 24
-"""The exponent of the mirrored light (B. T. Phong, Communications of the ACM 18, 1975)."""
+"""Exponent of specular light (B. T. Phong, Communications of the ACM 18, 1975)."""
 DEPTHS, INDEX = 2**30, 2**32 - 1
-"""Steps of the depth, and what is left of a number for the index of a triangle."""
+"""Number of depth levels, and mask of the bits that store the triangle index."""
 
 
 class Solid(NamedTuple):
-    """Triangles: vertices (v, 3) [m] in the world, faces (n, 3), normals (n, 3, 3) at their corners, colors (n, 3) in 0 .. 1.
+    """Triangles: vertices (v, 3) [m] in the world, faces (n, 3), corner normals (n, 3, 3), colors (n, 3) in 0 .. 1.
 
-    closed (n,): whether they are part of a closed surface, whose inner side nobody sees, and are counterclockwise from outside.
-    turn (3, 3): of the normals, to the world's axes.
+    closed (n,): the triangle belongs to a closed surface, and is counterclockwise from outside.
+    turn (3, 3): rotation of the normals to world axes.
     """
 
     vertices: Array
@@ -48,8 +48,8 @@ class Solid(NamedTuple):
 
 
 class Camera(NamedTuple):
-    """A camera at infinity. axes: rows right, up, and to the camera, (3, 3). center (2) [m]: what the middle of the picture shows,
-    in right and up. scale [pixels/m]. width, height [pixels]."""
+    """An orthographic camera. axes (3, 3): rows right, up, and to the camera. center (2) [m]: right and up coordinates of the
+    image center. scale [pixels/m]. width, height [pixels]."""
 
     axes: Array
     center: Array
@@ -58,7 +58,7 @@ class Camera(NamedTuple):
     height: int
 
     def seen(self, points: Array) -> Array:
-        """Column, row [pixels] and nearness [pixels] of points (..., 3) [m]."""
+        """Project points (..., 3) [m] to column, row and nearness [pixels]."""
         at = points @ self.axes.T
         x = (at[..., 0] - self.center[0]) * self.scale + 0.5 * self.width
         y = 0.5 * self.height - (at[..., 1] - self.center[1]) * self.scale
@@ -66,14 +66,14 @@ class Camera(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """What is nearest in each pixel: color (height, width, 3) in 0 .. 1, nearness (height, width), -inf where there is nothing."""
+    """A rendered image: color (height, width, 3) in 0 .. 1, nearness (height, width), -inf for empty pixels."""
 
     color: Array
     nearness: Array
 
 
 def corner_normals(vertices: Array, faces: Array) -> Array:
-    """Normals (n, 3, 3) at the corners of faces (n, 3): means over the faces around a vertex that meet at less than the crease."""
+    """Return corner normals (n, 3, 3) of faces (n, 3): means over the adjacent faces that meet at less than the crease angle."""
     p = vertices[faces]
     area = np.cross(p[:, 1] - p[:, 0], p[:, 2] - p[:, 0])
     unit = area / np.maximum(np.linalg.norm(area, axis=1, keepdims=True), 1e-300)
@@ -88,13 +88,13 @@ def corner_normals(vertices: Array, faces: Array) -> Array:
 
 
 def _by_sides(corner_vertex: Array, area: Array, unit: Array, corners: Array) -> Array:
-    """Normals (m, 3) at corners (m,) where vertices have edges: of each pair of faces around one it is asked how they meet."""
+    """Return normals (m, 3) at corners (m,) of vertices with sharp edges, from a test of each pair of adjacent faces."""
     at = corner_vertex[corners]
     order = np.argsort(at, kind="stable")
-    owner = corners[order] // 3  # faces in the order of their vertices
+    owner = corners[order] // 3  # faces sorted by vertex
     count = np.bincount(at)
     start = np.cumsum(count) - count
-    around = count[at]  # for each corner the faces around its vertex
+    around = count[at]  # number of faces around the vertex of each corner
     one = np.repeat(np.arange(len(at)), around)
     within = np.arange(len(one)) - np.repeat(np.cumsum(around) - around, around)
     other = owner[start[at[one]] + within]
@@ -105,7 +105,7 @@ def _by_sides(corner_vertex: Array, area: Array, unit: Array, corners: Array) ->
 
 
 def is_closed(faces: Array) -> bool:
-    """True if each edge of faces (n, 3) is one of two triangles, that run through it in opposite directions."""
+    """True if each edge of faces (n, 3) belongs to exactly two triangles, which traverse it in opposite directions."""
     start, end = faces.ravel(), np.roll(faces, -1, axis=1).ravel()
     count = int(faces.max(initial=0)) + 1
     there, back = np.sort(start * count + end), np.sort(end * count + start)
@@ -113,13 +113,13 @@ def is_closed(faces: Array) -> bool:
 
 
 def volume(vertices: Array, faces: Array) -> float:
-    """What a closed surface holds [m^3]; negative where its triangles are clockwise from outside."""
+    """Return the volume of a closed surface [m^3]; negative if its triangles are clockwise from outside."""
     a, b, c = (vertices[faces[:, i]] for i in range(3))
     return float(np.einsum("ij,ij->", a, np.cross(b, c))) / 6.0
 
 
-def rendered(solids: Sequence[Solid], camera: Camera) -> Layer:
-    """The picture of one or more solids; where they are equally near, the last is seen."""
+def render(solids: Sequence[Solid], camera: Camera) -> Layer:
+    """Render solids to a layer; if two are equally near, the last one is visible."""
     best = np.full(camera.width * camera.height, -1, dtype=np.int64)
     seen = [camera.seen(solid.vertices).T.copy() for solid in solids]
     faces = [solid.faces.T.copy() for solid in solids]
@@ -136,14 +136,14 @@ def rendered(solids: Sequence[Solid], camera: Camera) -> Layer:
     lit = [solid.normals[k] @ (solid.turn.T @ camera.axes.T) for solid, k in zip(solids, of_each, strict=True)]
     corners = np.concatenate([p[:, f[:, k]] for p, f, k in zip(seen, faces, of_each, strict=True)], axis=2)
     own_color = np.concatenate([solid.colors[k] for solid, k in zip(solids, of_each, strict=True)])
-    which = (np.cumsum(used) - 1)[hit]  # among the triangles that are seen somewhere
+    which = (np.cumsum(used) - 1)[hit]  # index among the visible triangles
     return _shaded(camera, at, which, corners, np.concatenate(lit), own_color)
 
 
 def _shaded(camera: Camera, at: Array, which: Array, corners: Array, normals: Array, colors: Array) -> Layer:
-    """The picture whose places (m,) show the triangles (m,).
+    """Shade the visible triangles (m,) at pixels (m,).
 
-    corners (3, 3, n): of the triangles, in the picture; normals (n, 3, 3): there, in its axes; colors (n, 3).
+    corners (3, 3, n): corners in image coordinates; normals (n, 3, 3): corner normals in camera axes; colors (n, 3).
     """
     color = np.ones((camera.height * camera.width, 3), dtype=np.float32)
     nearness = np.full(camera.height * camera.width, -np.inf, dtype=np.float32)
@@ -160,7 +160,7 @@ def _shaded(camera: Camera, at: Array, which: Array, corners: Array, normals: Ar
 
 
 def brightness(normals: Array) -> tuple[Array, Array]:
-    """What surfaces give back, and what they mirror, by their normals (..., 3) in the picture's axes."""
+    """Return diffuse and specular brightness for normals (..., 3) in camera axes."""
     normals = normals * np.where(normals[..., 2:] < 0.0, -1.0, 1.0)  # files do not agree about which side is outside
     half = LAMP + np.array([0.0, 0.0, 1.0])
     mirrored = np.maximum(normals @ (half / np.linalg.norm(half)), 0.0) ** SHINE
@@ -168,7 +168,7 @@ def brightness(normals: Array) -> tuple[Array, Array]:
 
 
 def _planes(corners: Array) -> Array:
-    """For triangles (3, 3, n) what their :func:`_shares` need, (n, 6): the first corner, and the sides by the area."""
+    """Return the data (n, 6) for :func:`_shares` of triangles (3, 3, n): first corner, and sides divided by the doubled area."""
     (x0, x1, x2), (y0, y1, y2) = corners[:2]
     double = (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0)
     sides = ((x1 - x0) / double, (y1 - y0) / double, (x2 - x0) / double, (y2 - y0) / double)
@@ -176,7 +176,7 @@ def _planes(corners: Array) -> Array:
 
 
 def _shares(planes: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """How much the second and the third corner of triangles (6, m) count at points x, y (m,) [pixels] in them."""
+    """Return the barycentric weights of the second and third corner of triangles (6, m) at points x, y (m,) [pixels]."""
     left, up, bx, by, cx, cy = planes
     second = np.clip((x - left) * cy - (y - up) * cx, 0.0, 1.0).astype(np.float32)
     third = np.clip((y - up) * bx - (x - left) * by, 0.0, 1.0).astype(np.float32)
@@ -184,18 +184,18 @@ def _shares(planes: Array, x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def _spread(values: Array) -> Array:
-    """Values (3, n) at the corners of triangles as the first, and what the others have more, (n, 3)."""
+    """Return corner values (3, n) of triangles as first value and differences to it (n, 3)."""
     a, b, c = values.astype(np.float32)
     return np.stack([a, b - a, c - a], axis=1)
 
 
 def _mixed(spread: Array, shares: tuple[Array, Array]) -> Array:
-    """Values (m,) of such (3, m) at points where the corners count so much."""
+    """Interpolate corner values, given as by :func:`_spread` (3, m), with barycentric weights."""
     return spread[0] + shares[0] * spread[1] + shares[1] * spread[2]
 
 
-def over(below: Layer, above: Layer, opacity: float) -> Layer:
-    """A layer that is seen through, before or behind another."""
+def blend(below: Layer, above: Layer, opacity: float) -> Layer:
+    """Blend a transparent layer over another one where it is nearer."""
     nearer = above.nearness > below.nearness
     share = (opacity * nearer)[..., None]
     return Layer((1.0 - share) * below.color + share * above.color, below.nearness)
@@ -204,10 +204,10 @@ def over(below: Layer, above: Layer, opacity: float) -> Layer:
 def _nearest(
     best: Array, own: int, seen: Array, faces: Array, closed: Array, depths: tuple[float, float], width: int
 ) -> None:
-    """Put triangles where they are nearer than what is there.
+    """Draw triangles into a z-buffer.
 
-    best (height * width,): for each pixel the nearness, in steps, times 2^32, plus the index of the triangle; -1 where nothing is.
-    own: the index of the first. seen: vertices (3, v) in the picture. faces (3, n), closed (n,). depths: the range of all.
+    best (height * width,): nearness level of each pixel times 2^32, plus the triangle index; -1 if empty.
+    own: index of the first triangle. seen: projected vertices (3, v). faces (3, n), closed (n,). depths: nearness range of all.
     """
     low, step = depths[0], (DEPTHS - 1) / max(depths[1] - depths[0], 1e-6)
     for first in range(0, faces.shape[1], CHUNK):
@@ -222,7 +222,7 @@ def _nearest(
 
 
 def _crossing(x: Array, y: Array) -> Array:
-    """Mask of the triangles with corners x, y (3, n) that cover the middle of a row and of a column."""
+    """Return a mask of the triangles with corners x, y (3, n) that cover the center of some row and of some column."""
     sides = [
         np.ceil(np.maximum(np.maximum(c[0], c[1]), c[2]) - 0.5)
         > np.ceil(np.minimum(np.minimum(c[0], c[1]), c[2]) - 0.5)
@@ -232,7 +232,7 @@ def _crossing(x: Array, y: Array) -> Array:
 
 
 def _pixels(x: Array, y: Array, z: Array, width: int, height: int) -> tuple[Array, Array, Array]:
-    """Triangle, place in the picture and nearness of all pixels whose centers lie in triangles with corners x, y, z (3, n)."""
+    """Return triangle, pixel index and nearness of all pixels with centers in triangles with corners x, y, z (3, n)."""
     (x0, y0, z0), (x1, y1, z1), (x2, y2, z2) = _downward(*np.stack([x, y, z], axis=1))
     double = (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -250,14 +250,14 @@ def _pixels(x: Array, y: Array, z: Array, width: int, height: int) -> tuple[Arra
     left = np.clip(np.ceil(np.minimum(edge, other) - 0.5), 0, width).astype(np.int64)
     length = np.clip(np.ceil(np.maximum(edge, other) - 0.5), 0, width).astype(np.int64) - left
     span, column = _counted(length, left)
-    start = (z0 + (0.5 - x0) * zx + (0.5 - y0) * zy)[triangle] + row * zy[triangle]  # of the plane in column 0
+    start = (z0 + (0.5 - x0) * zx + (0.5 - y0) * zy)[triangle] + row * zy[triangle]  # nearness in column 0
     depth = start[span] + column * zx[triangle][span]
     return triangle[span], (row * width)[span] + column, depth
 
 
 def _downward(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
-    """Corners (3, n) of triangles, from the upper to the lower one."""
-    for _ in range(2):  # bubbles
+    """Sort the corners (3, n) of triangles from top to bottom."""
+    for _ in range(2):  # bubble sort
         swap = b[1] < a[1]
         a, b = np.where(swap, b, a), np.where(swap, a, b)
         swap = c[1] < b[1]
@@ -266,7 +266,7 @@ def _downward(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
 
 
 def _counted(counts: Array, first: Array) -> tuple[Array, Array]:
-    """(i, first[i] + j) for all i and all j < counts[i]."""
+    """Return (i, first[i] + j) for all i and all j < counts[i]."""
     index = np.repeat(np.arange(len(counts)), counts)
     before = np.cumsum(counts) - counts
     return index, np.arange(len(index)) + (first - before)[index]

@@ -1,7 +1,7 @@
-"""What of a robot is drawn: the surfaces of its bodies, from its file, or from its tree where the file shows nothing.
+"""Surfaces of a robot for drawing, from its file or, without shapes, from its kinematic tree.
 
-Visual shapes come first, collision shapes where a link has none; a body without either is a rod along each line from its joint
-to those of its children, as thick as ROD of its length.
+Links are drawn with their visual shapes, or else with their collision shapes. A body with neither is drawn as rods from its joint
+to the joints of its children, with radius ROD times their length.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Geometry = Literal["visual", "collision", "capsules"]
 Color = tuple[float, float, float, float]
 GRAY: Color = (0.72, 0.74, 0.78, 1.0)
 ROD = 0.08
-"""The radius of a rod, in lengths."""
+"""Radius of a rod, relative to its length."""
 SHORT = 1e-3
-"""Rods shorter than this [m] are not drawn."""
+"""Minimum length of a rod that is drawn [m]."""
 TRIANGLES = 100_000
-"""A robot is drawn by about as many triangles."""
+"""Approximate number of triangles of a drawn robot."""
 
 
 class Surface(NamedTuple):
@@ -38,16 +38,16 @@ class Surface(NamedTuple):
 
 
 class Appearance(NamedTuple):
-    """The surfaces of a robot, and sentences about meshes that were not found."""
+    """Surfaces of a robot, and sentences about missing meshes."""
 
     surfaces: tuple[Surface, ...]
     missing: tuple[str, ...]
 
 
 def appearance(model: Model, geometry: Geometry = "visual", triangles: int = TRIANGLES) -> Appearance:
-    """How a robot looks: its visual shapes, its collision shapes, or the least capsules around each of the latter.
+    """Return the surfaces of a robot: visual shapes, collision shapes, or capsules fitted to the collision shapes.
 
-    Raises ValueError for another geometry, URDFError or MJCFError for a file with wrong shapes.
+    Raises ValueError for an unknown geometry, URDFError or MJCFError for a file with invalid shapes.
     """
     if geometry not in ("visual", "collision", "capsules"):
         raise ValueError(f"geometry = {geometry!r}; known: 'visual', 'collision', 'capsules'")
@@ -58,7 +58,7 @@ def appearance(model: Model, geometry: Geometry = "visual", triangles: int = TRI
 
 
 def _from_file(model: Model, geometry: Geometry, triangles: int) -> tuple[list[PlacedShape], tuple[str, ...]]:
-    """The shapes that the model's file gives to its links; none for a robot without a file."""
+    """Read the link shapes of the model's file; none without a file."""
     if not model.source:
         return [], ()
     names = {frame.name for frame in model.frames if frame.kind == "link"}
@@ -80,7 +80,7 @@ def _on_body(model: Model, shape: PlacedShape) -> Surface:
 
 
 def rods(model: Model, drawn: set[int]) -> list[tuple[int, FittedCapsule]]:
-    """The rods of the bodies that are not drawn yet: (body, capsule in its internal frame)."""
+    """Return the rods of bodies without surfaces: (body, capsule in its internal frame)."""
     found = []
     for body in range(model.nb):
         if body in drawn:

@@ -1,4 +1,4 @@
-"""Motions as films, drawn without a window: GIF by Pillow, MP4 by ffmpeg as the package imageio-ffmpeg brings it."""
+"""Write motions as videos without a window: GIF by Pillow, MP4 by ffmpeg from the package imageio-ffmpeg."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from trajopt.view.picture import FORCE, GOAL, PATH, Moment, Studio
 from trajopt.view.surfaces import Geometry
 
 FRAME_RATE = 25.0
-"""Pictures per second [Hz]; GIF knows hundredths of a second."""
+"""Frames per second [Hz]; GIF stores hundredths of a second."""
 WIDTH = 640  # [pixels]
 REST = 0.8
-"""Seconds that the last picture of a GIF stays."""
+"""Duration of the last frame of a GIF [s]."""
 COLORS = 96
-"""Colors of a GIF's palette, one for all pictures: those of the marks, and what serves SAMPLES pictures along the motion best."""
+"""Size of a GIF's palette: colors of the marks, and a palette optimized for SAMPLES frames along the motion."""
 SAMPLES = 4
 MARKED = (GOAL, FORCE, PATH, (255, 255, 255))
 KINDS = (".gif", ".mp4")
@@ -33,9 +33,9 @@ def write_film(
     geometry: Geometry = "visual",
     width: int = WIDTH,
 ) -> tuple[Path, tuple[str, ...]]:
-    """The film of motions that begin together; the path, and sentences about meshes that were not found.
+    """Write the video of simultaneous motions. Returns the path, and sentences about missing meshes.
 
-    Raises ValueError for no motion and for another ending than .gif and .mp4, ModuleNotFoundError where MP4 lacks its package.
+    Raises ValueError without motions and for a suffix other than .gif and .mp4, ModuleNotFoundError if MP4 lacks its package.
     """
     require_film(path)
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
@@ -52,9 +52,9 @@ def write_film(
 
 
 def require_film(path: Path) -> None:
-    """See to it that a film of this name can be written.
+    """Check that a video with this name can be written.
 
-    Raises ValueError for another ending than .gif and .mp4, ModuleNotFoundError where MP4 lacks its package.
+    Raises ValueError for a suffix other than .gif and .mp4, ModuleNotFoundError if MP4 lacks its package.
     """
     kind = path.suffix.lower()
     if kind not in KINDS:
@@ -74,7 +74,8 @@ def _write_gif(path: Path, picture: Callable[[int], Any], count: int, period: fl
 
 
 def palette(pictures: Sequence[Any], count: int) -> Any:
-    """An image whose palette of so many colors serves all pictures; those of small marks, which few pixels vote for, are in it."""
+    """Return an image with a palette of ``count`` colors for all pictures. It includes the marks' colors, which cover few
+    pixels."""
     from PIL import Image
 
     whole = Image.new("RGB", (pictures[0].width, sum(p.height for p in pictures)))
@@ -90,7 +91,7 @@ def _write_mp4(path: Path, picture: Callable[[int], Any], count: int, period: fl
     import imageio_ffmpeg
 
     first = picture(0)
-    even = (first.width - first.width % 2, first.height - first.height % 2)  # as the codec wants it
+    even = (first.width - first.width % 2, first.height - first.height % 2)  # the codec requires even sizes
     writer = imageio_ffmpeg.write_frames(str(path), even, fps=1.0 / period, macro_block_size=2)
     writer.send(None)
     for i in range(count):

@@ -1,11 +1,11 @@
-"""Solutions in three dimensions, by one call each: in a browser, or as a page.
+"""Show solutions in 3D with one call each: in a browser, as an HTML page, or as a video.
 
-view(solution)                      a window; view([a, b]) shows several as ghosts of the first
-write_animation(path, solution)     one HTML file
-write_video(path, solution)         a film, .gif or .mp4
+view(solution)                      a browser window; view([a, b]) shows the second as a ghost
+write_animation(path, solution)     an HTML file
+write_video(path, solution)         a video, .gif or .mp4
 watch(ocp)                          a callback of solve that shows the iterates
 
-A solution carries the robot of its problem, goals, obstacles, and the shapes of a system without a robot model
+A solution stores the robot of its problem, goals, obstacles, and the shapes of a system without a robot model
 (``OCP(..., marks=Marks(draw=...))``).
 """
 
@@ -47,13 +47,12 @@ def view(
     port: int = PORT,
     token: str | None = None,
 ) -> Viewer:
-    """Show a solution, or several over each other, in a browser; ``viewer.url`` is the address, ``viewer.close()`` closes it.
+    """Show one or several solutions in a browser. ``viewer.url`` is the address, ``viewer.close()`` stops the server.
 
-    ocp, model: the problem or the robot, instead of what the solution carries. guess: shown as a ghost. marks: goals [m], obstacles
-    and shapes, instead of those that the solution carries. tracks: frames, or bodies of ``Marks.draw``, whose paths are drawn.
-    forces: drawn as arrows; frame -> (N + 1, 3) [N] in world axes, at the knots of the first solution. token: that
-    a browser must give, default none. Raises ValueError where there is neither a robot nor shapes,
-    ModuleNotFoundError without viser.
+    ocp, model: problem or robot that replaces the one stored in the solution. guess: shown as a ghost. marks: goals [m],
+    obstacles and shapes that replace those of the solution. tracks: frames, or bodies of ``Marks.draw``, whose paths are drawn.
+    forces: drawn as arrows; frame -> (N + 1, 3) [N] in world axes, at the knots of the first solution. token: required from
+    browsers; default: none. Raises ValueError without a robot and shapes, ModuleNotFoundError without viser.
     """
     around = marks_of(solution, ocp, marks)
     shown = motions(solution, ocp, model, guess, tracks, forces, around)
@@ -72,7 +71,7 @@ def write_animation(
     forces: Mapping[str, Array] | None = None,
     geometry: Geometry = "visual",
 ) -> Path:
-    """Write what :func:`view` shows as one HTML file that needs neither server nor network. Raises as it does."""
+    """Write the motions of :func:`view` as one HTML file that works without server and network. Raises as :func:`view`."""
     around = marks_of(solution, ocp, marks)
     return write_page(Path(path), motions(solution, ocp, model, guess, tracks, forces, around), around, geometry)[0]
 
@@ -88,10 +87,10 @@ def write_video(
     forces: Mapping[str, Array] | None = None,
     geometry: Geometry = "visual",
 ) -> Path:
-    """Write what :func:`view` shows as a film, .gif or .mp4, drawn without a window.
+    """Write the motions of :func:`view` as a video, .gif or .mp4, drawn without a window.
 
-    Raises ValueError for another ending or where there is neither a robot nor shapes, ModuleNotFoundError where MP4 lacks its
-    package (extra view).
+    Raises ValueError for another suffix, and without a robot and shapes; ModuleNotFoundError if MP4 lacks its package
+    (extra view).
     """
     around = marks_of(solution, ocp, marks)
     return write_film(Path(path), motions(solution, ocp, model, None, tracks, forces, around), around, geometry)[0]
@@ -107,11 +106,11 @@ def watch(
     host: str = HOST,
     port: int = PORT,
 ) -> Watch:
-    """Show a solve in a browser while it converges: give what is returned as ``callback`` to ``solve``.
+    """Return a callback that shows a solve in a browser: pass it to ``solve`` as ``callback``.
 
-    guess: where the solve starts, shown as a ghost; default x0 at all knots. marks: goals [m], obstacles and shapes, instead of
-    those of the problem. tracks: frames or bodies whose paths are drawn. Raises ValueError where there is neither a robot nor
-    shapes, ModuleNotFoundError without viser.
+    guess: start of the solve, shown as a ghost; default: x0 at all knots. marks: goals [m], obstacles and shapes that replace
+    those of the problem. tracks: frames or bodies whose paths are drawn. Raises ValueError without a robot and shapes,
+    ModuleNotFoundError without viser.
     """
     around = marks_of((), ocp, marks)
     show = _shower((), ocp, None, tracks, around)
@@ -124,9 +123,9 @@ def watch(
 
 
 def marks_of(solution: Solution | Sequence[Solution], ocp: OCP | None, marks: Marks | None) -> Marks:
-    """The marks that are given, else those of the problem, else those that the first solution carries.
+    """Return ``marks``, or else the marks of the problem, or else those of the first solution.
 
-    Given marks without shapes keep the shapes of the problem.
+    If ``marks`` has no shapes, the shapes of the problem are added.
     """
     first = solution if isinstance(solution, Solution) else next(iter(solution), None)
     known = problem_marks(ocp) if ocp is not None else first.marks if first is not None else None
@@ -144,9 +143,9 @@ def motions(
     forces: Mapping[str, Array] | None = None,
     marks: Marks | None = None,
 ) -> list[AnyMotion]:
-    """The motions of solutions, and of the guess: all but the first are ghosts.
+    """Return the motions of solutions and of the guess; all but the first are ghosts.
 
-    marks: whose shapes move, where there is no robot. Raises ValueError where there is neither a robot nor shapes.
+    marks: moving shapes for systems without a robot. Raises ValueError without a robot and shapes.
     """
     solutions = [solution] if isinstance(solution, Solution) else list(solution)
     around = marks_of(solutions, ocp, marks)
@@ -154,7 +153,7 @@ def motions(
     found: list[AnyMotion] = []
     for i, one in enumerate(solutions):
         name = "solution" if len(solutions) == 1 else f"solution {i + 1}"
-        if isinstance(around.draw, Drawn) and one.marks is not None:  # of files: each has its own poses
+        if isinstance(around.draw, Drawn) and one.marks is not None:  # solutions from files store their own poses
             show = _shower([one], ocp, model, tracks, one.marks)
         motion = show(name, one.times, one.xs)
         if isinstance(motion, Motion):
@@ -169,9 +168,9 @@ def motions(
 def _shower(
     solutions: Sequence[Solution], ocp: OCP | None, model: Model | None, tracks: Sequence[str], marks: Marks
 ) -> Callable[[str, Array, Array], AnyMotion]:
-    """From a name, times and states to their motion: of the robot, else of shapes.
+    """Return a function from name, times and states to a motion of the robot, or else of shapes.
 
-    Raises ValueError where there is neither.
+    Raises ValueError without a robot and shapes.
     """
     robot: Any = model or (ocp.model if ocp is not None else None) or (solutions[0].model if solutions else None)
     title = ocp.name if ocp is not None else str(solutions[0].meta.get("problem", "")) if solutions else ""

@@ -1,4 +1,4 @@
-"""A browser window on motions: time slider, speed, layers; several robots side by side or as ghosts; a solve while it converges."""
+"""Browser viewer of motions with time slider, speed and layers; shows several robots, and a solve while it runs."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from trajopt.view.motion import ROUND, AnyMotion, with_marks
 from trajopt.view.surfaces import Geometry
 
 FRAME_RATE = 40.0
-"""Pictures per second [Hz]."""
+"""Frames per second [Hz]."""
 GOAL_SIZE = 0.02
-"""The radius of a goal's ball, as a share of the scene's extent."""
+"""Radius of a goal's ball, as a fraction of the scene's extent."""
 NEAR = 0.55
-"""The distance of the camera, in extents of the scene, about."""
+"""Approximate distance of the camera, in extents of the scene."""
 LEAST = 0.3
-"""The size [m] of a scene at least."""
+"""Minimum size of a scene [m]."""
 TO_THE_CAMERA = np.array([1.0, -1.2, 0.7])
 TO_THE_RIGHT = np.array([1.2, 1.0, 0.0]) / np.hypot(1.2, 1.0)
-"""As the camera sees it."""
+"""Horizontal direction to the right of the camera."""
 APART = 0.1
-"""Between robots side by side, in extents of the robots."""
+"""Distance between robots side by side, in extents of the robots."""
 WIDE = 0.45
-"""How much farther off the camera stands for the length of a row: a picture is wider than high."""
+"""Extra camera distance per length of a row of robots; images are wider than high."""
 HOST, PORT = "127.0.0.1", 8080
 
 
 def server_for(host: str = HOST, port: int = PORT, token: str | None = None) -> Any:
-    """A viser server that checks its requests; the next free port where this one is taken.
+    """Start a viser server that checks its requests; uses the next free port if the port is taken.
 
-    Warns where other machines can reach it. token: that a browser must give: letters, digits, - and _. Raises ModuleNotFoundError
-    without viser, ValueError for another token.
+    Warns if other machines can reach the server. token: required from browsers; letters, digits, - and _. Raises
+    ModuleNotFoundError without viser, ValueError for an invalid token.
     """
     if token is not None and not re.fullmatch(r"[\w-]+", token, re.ASCII):
-        raise ValueError("a token takes letters, digits, - and _")
+        raise ValueError("a token consists of letters, digits, - and _")
     try:
         import viser
     except ModuleNotFoundError as error:
@@ -58,21 +58,21 @@ def server_for(host: str = HOST, port: int = PORT, token: str | None = None) -> 
             f"{'' if token is not None else 'give a token, or '}keep 127.0.0.1 and forward the port (ssh -L)",
             stacklevel=3,
         )
-    with _silent(), guarded(host, token):  # about its banner
+    with _silent(), guarded(host, token):  # suppress its banner
         server = viser.ViserServer(host=host, port=port, verbose=False)
     server.scene.set_up_direction("+z")
     return server
 
 
 def stop(server: Any) -> None:
-    """End a server without its message."""
+    """Stop a server without printing its message."""
     with _silent():
         server.stop()
 
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Nothing is printed, nor shown below the cell of a notebook, where rich goes around the output stream."""
+    """Suppress output, including that of rich in notebooks, which bypasses the output stream."""
     from rich import get_console
 
     console = get_console()
@@ -85,16 +85,16 @@ def _silent() -> Iterator[None]:
 
 
 def frames(motions: Sequence[AnyMotion]) -> Array:
-    """The times (T,) [s] of the pictures of motions that begin together."""
+    """Return the frame times (T,) [s] of simultaneous motions."""
     end = max(float(motion.times[-1]) for motion in motions)
     return np.linspace(0.0, end, max(round(end * FRAME_RATE), 1) + 1)
 
 
 class Viewer:
-    """Motions in a browser, at ``url``. ``show`` draws a time [s], ``close`` ends it, ``wait`` returns when Ctrl-C is pressed.
+    """Motions in a browser, at ``url``. ``show`` sets the time [s], ``close`` stops the server, ``wait`` blocks until Ctrl-C.
 
-    motions: shown together from the time 0 on. geometry: "visual", "collision" or "capsules". token: see :func:`server_for`.
-    Raises ModuleNotFoundError without viser, ValueError for no motion.
+    motions: shown together, starting at time 0. geometry: "visual", "collision" or "capsules". token: see :func:`server_for`.
+    Raises ModuleNotFoundError without viser, ValueError without motions.
     """
 
     def __init__(
@@ -123,18 +123,18 @@ class Viewer:
 
     @property
     def url(self) -> str:
-        """The address of the page, with its token."""
+        """Address of the page, with its token."""
         return (
             f"http://{self.server.get_host()}:{self.server.get_port()}{f'/?token={self._token}' if self._token else ''}"
         )
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Sentences about meshes that were not found."""
+        """Sentences about missing meshes."""
         return tuple(dict.fromkeys(sentence for robot in self.robots.values() for sentence in robot.missing))
 
     def show(self, t: float) -> None:
-        """The scene at a time [s]."""
+        """Show the scene at a time [s]."""
         i = int(np.argmin(np.abs(self.times - t)))
         with self._lock, self.server.atomic():
             for around in self._around:
@@ -143,13 +143,13 @@ class Viewer:
                 robot.show(i)
 
     def replace(self, name: str, motion: AnyMotion) -> None:
-        """Show another motion in the place of one; both of the same robot."""
+        """Replace a motion by another one of the same robot."""
         with self._lock:
             self.robots[name].set_motion(replace(motion.at(self.times), name=name))
         self.show(float(self._slider.value))
 
     def add_choice(self, title: str, name: str, motions: Sequence[AnyMotion]) -> None:
-        """A slider that chooses which of some motions stands in the place of one; the last at first."""
+        """Add a slider that selects one of several motions to replace a motion; initially the last one."""
         if len(motions) < 2:
             return
         last = len(motions) - 1
@@ -157,7 +157,7 @@ class Viewer:
         slider.on_update(lambda _: self.replace(name, motions[int(slider.value)]))
 
     def arrange(self, beside: bool) -> None:
-        """Show the robots side by side as the camera sees them, each among marks of its own, or all in the same place."""
+        """Show the robots side by side, each with a copy of the marks, or all in the same place."""
         motions = [robot.motion for robot in self.robots.values()]
         low, high = with_marks(*bounds(motions), self.marks, ROUND * extent(motions))
         width = float(np.linalg.norm((high - low)[:2])) + APART * extent(motions)
@@ -177,14 +177,14 @@ class Viewer:
             client.camera.position, client.camera.look_at = position, center
 
     def wait(self) -> None:
-        """Block until Ctrl-C or until it is closed."""
+        """Block until Ctrl-C or until the viewer is closed."""
         try:
             self._closed.wait()
         except KeyboardInterrupt:
             self.close()
 
     def close(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self._closed.set()
         stop(self.server)
 
@@ -195,7 +195,7 @@ class Viewer:
         self.close()
 
     def _repr_html_(self) -> str:
-        """The page inside a notebook."""
+        """Return an iframe that shows the page in a notebook."""
         return f'<iframe src="{self.url}" width="100%" height="480" frameborder="0"></iframe>'
 
     def _add_controls(self) -> None:
@@ -221,7 +221,7 @@ class Viewer:
         box.on_update(changed)
 
     def _play(self) -> None:
-        """Move the slider while "play" is chosen."""
+        """Advance the time slider while "play" is selected."""
         while not self._closed.wait(1.0 / FRAME_RATE):
             if self._playing.value:
                 after = float(self._slider.value) + float(self._speed.value) / FRAME_RATE
@@ -229,26 +229,26 @@ class Viewer:
 
 
 def bounds(motions: Sequence[AnyMotion]) -> tuple[Array, Array]:
-    """The least and greatest coordinates (3) [m] of what the motions show, at all times."""
+    """Return the minimum and maximum coordinates (3) [m] of the motions over all times."""
     found = np.concatenate([motion.points() for motion in motions])
     return found.min(axis=0), found.max(axis=0)
 
 
 def extent(motions: Sequence[AnyMotion]) -> float:
-    """The size of what is shown [m]."""
+    """Return the size of the motions [m]."""
     low, high = bounds(motions)
     return max(float(np.linalg.norm(high - low)), LEAST)
 
 
 def look_at(server: Any, motions: Sequence[AnyMotion], marks: Marks) -> None:
-    """The camera in front of the motions and of what stands around them, from the side and above."""
+    """Place the initial camera so that it shows the motions and marks from the side and above."""
     camera = server.initial_camera
     camera.position, camera.look_at = _camera(*with_marks(*bounds(motions), marks, ROUND * extent(motions)))
     camera.up = (0.0, 0.0, 1.0)
 
 
 def _camera(low: Array, high: Array, row: Array | None = None) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Where the camera stands, and where it looks; row (3,) [m]: to the last of some boxes (low, high) beside each other."""
+    """Return camera position and target for a box (low, high). row (3,) [m]: offset of the last of several boxes in a row."""
     row = np.zeros(3) if row is None else row
     center = 0.5 * (low + high + row)
     size = max(float(np.linalg.norm(high - low)), LEAST) + WIDE * float(np.linalg.norm(row))

@@ -1,4 +1,4 @@
-"""A solve while it converges: each iterate in a browser, and afterwards all of them by a slider."""
+"""Show a solve in a browser: each iterate while it runs, and afterwards a slider over the iterates."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from trajopt.view.surfaces import Geometry
 from trajopt.view.viewer import HOST, PORT, Viewer
 
 REFRESH = 0.1
-"""Seconds between two pictures of a solve at least: it is not to wait for them."""
+"""Minimum time between two updates of the view [s], so that the solve is not slowed down."""
 MOST = 200
-"""Iterates that are kept; of more, every other one is left out, and so on."""
+"""Maximum number of stored iterates; beyond it, every other one is dropped."""
 ITERATE = "iterate"
 GHOST = 0.25
-"""The opacity of the guess."""
+"""Opacity of the guess."""
 
 
 class Watch:
-    """A callback of a solver that shows its iterates; ``wait`` returns when Ctrl-C is pressed, ``close`` ends it.
+    """Solver callback that shows the iterates; ``wait`` blocks until Ctrl-C, ``close`` stops the server.
 
-    first: the motion of the guess, shown as a ghost. motion_of: from states (N + 1, nx) to the motion that they are. Raises
+    first: motion of the guess, shown as a ghost. motion_of: converts states (N + 1, nx) to a motion. Raises
     ModuleNotFoundError without viser.
     """
 
@@ -65,12 +65,12 @@ class Watch:
             self.iterates, self._every = self.iterates[::2], 2 * self._every
 
     def wait(self) -> None:
-        """Block until Ctrl-C, with the last iterate shown and a slider for those before it."""
+        """Block until Ctrl-C, showing the last iterate and a slider over the earlier ones."""
         self.finish(self._last)
         self.viewer.wait()
 
     def close(self) -> None:
-        """End the server."""
+        """Stop the server."""
         self.viewer.close()
 
     def __enter__(self) -> Watch:
@@ -80,7 +80,7 @@ class Watch:
         self.close()
 
     def finish(self, last: AnyMotion | None) -> None:
-        """Show how it ended, with a slider for what was before; nothing where that is shown already."""
+        """Show the last iterate with a slider over the earlier ones; None: do nothing."""
         self._last = None
         if last is None:
             return

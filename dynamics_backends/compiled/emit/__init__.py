@@ -1,1 +1,1 @@
-"""Expressions traced from Python, and written as C statements on vectors of lanes."""
+"""Expressions traced from Python and emitted as C statements on vectors of lanes."""

@@ -1,8 +1,8 @@
-"""Emission of C from a trace.  A value is a vector V over lanes, or a double where it is the same in every lane.
+"""Emission of C from a trace.  A value is a vector V over lanes, or a double if it is equal in all lanes.
 
-Two forms: one static function (:func:`step_function`), or straight-line code cut into functions of at most CHUNK
-statements that hand values on through a buffer (:func:`chunked_function`), so that compile time grows linearly with
-the number of statements; what it calls stands before it.
+The code has one of two forms: one static function (:func:`step_function`), or straight-line code cut into functions of at most
+CHUNK statements (:func:`chunked_function`). These pass values through a buffer, so that compile time grows linearly with the number
+of statements. Called functions precede their callers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dynamics_backends.compiled.emit.trace import RESULT, Operand, Operation, Trace, by_inverses, by_selection
 
 CHUNK = 500
-"""Statements in one C function of straight-line code."""
+"""Maximum number of statements in one C function of straight-line code."""
 
 _INFIX = {"ADD": "{0} + {1}", "SUB": "{0} - {1}", "MUL": "{0} * {1}", "DIV": "{0} / {1}", "NEG": "-{0}"}
 _INFIX |= {"SQ": "{0} * {0}", "TWICE": "{0} + {0}", "INV": "1.0 / {0}"}
@@ -24,7 +24,7 @@ _CALLS |= {"EXPM1", "LOG1P", "SELECT_LT"}
 
 @dataclass(frozen=True)
 class Argument:
-    """A pointer argument of an emitted function: ``vector`` lanes or plain doubles."""
+    """Pointer argument of an emitted function: ``vector`` lanes or plain doubles."""
 
     name: str
     size: int
@@ -34,7 +34,7 @@ class Argument:
 def step_function(
     name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str], *, inline: bool = False
 ) -> str:
-    """A static C function ``name(inputs..., outputs...)`` for one trace."""
+    """Static C function ``name(inputs..., outputs...)`` for one trace."""
     return _function("ALWAYS_INLINE" if inline else "NOINLINE", name, t, inputs, outputs)
 
 
@@ -49,7 +49,7 @@ def _function(attribute: str, name: str, t: Trace, inputs: Sequence[Argument], o
 
 
 def _called(name: str, t: Trace) -> str:
-    """The functions that a trace calls, as NAME_CALLED(a, r)."""
+    """C source of the functions that a trace calls, as NAME_CALLED(a, r)."""
     sizes = {op.name: len(op.operands) for op in t.operations if op.name in t.called}
     texts = (
         _function("STRAIGHT", f"{name}_{key}", by_selection(by_inverses(t.called[key])), [Argument("a", n)], ["r"])
@@ -59,9 +59,9 @@ def _called(name: str, t: Trace) -> str:
 
 
 class _Body:
-    """Operands and statements as C text; remembers which values are vectors.
+    """Writer of operands and statements as C text; records which values are vectors.
 
-    called: by names, what operations call; name: before these names in C.
+    called: functions that operations call, by name; name: prefix of these names in C.
     """
 
     def __init__(self, inputs: Sequence[Argument], name: str = "", called: Mapping[str, Trace] | None = None) -> None:
@@ -82,7 +82,7 @@ class _Body:
         return self.operand(x) if self.vectorial(x) else f"splat({self.operand(x)})"
 
     def expression(self, op: Operation) -> tuple[str, bool]:
-        """The right-hand side and whether it is a vector."""
+        """Right-hand side of an operation, and True if it is a vector."""
         if op.name == RESULT:
             call, component = op.operands
             return f"r{call}[{component:.0f}]", True
@@ -101,15 +101,15 @@ class _Body:
         return f"const {'V' if vector else 'double'} s{op.index} = {text};"
 
     def _call(self, op: Operation) -> str:
-        """The arguments a and the results r of a call, of what may stand in another unit."""
+        """C statements of a call: arguments a, results r, and a declaration, since the function may be in another unit."""
         i, function, results = op.index, f"{self.name}_{op.name}", len(self.called[op.name].outputs[0])
         self.is_vector[i] = True
-        given = f"const V a{i}[] = {{{', '.join(map(self.vector, op.operands))}}}; V r{i}[{results}];"
-        return f"{given}\nvoid {function}(const V* restrict, V* restrict);\n{function}(a{i}, r{i});"
+        arguments = f"const V a{i}[] = {{{', '.join(map(self.vector, op.operands))}}}; V r{i}[{results}];"
+        return f"{arguments}\nvoid {function}(const V* restrict, V* restrict);\n{function}(a{i}, r{i});"
 
 
 def constant(x: float) -> str:
-    """A double as a C literal that reads back exactly."""
+    """C literal of a double that reads back exactly."""
     if x != x or x in (float("inf"), float("-inf")):
         return {"inf": "HUGE_VAL", "-inf": "(-HUGE_VAL)"}.get(repr(x), "NAN")
     return repr(x) if x >= 0 and not repr(x).startswith("-") else f"({x!r})"
@@ -118,9 +118,9 @@ def constant(x: float) -> str:
 def chunked_function(
     name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str], *, into_zeros: bool = False
 ) -> tuple[str, int]:
-    """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the size of the buffer w in vectors.
+    """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the length of the buffer w in vectors.
 
-    into_zeros: the outputs are zero before, so that structural zeros need not be stored.
+    into_zeros: the outputs are zero before the call, so that structural zeros need not be stored.
     """
     chunks = _Chunks.of(t)
     mostly_zero = [o for o, operands in zip(outputs, t.outputs, strict=True) if _mostly_zero(operands)]
@@ -130,13 +130,13 @@ def chunked_function(
     arguments += [f"V* restrict {o}" for o in outputs] + ["V* restrict w"]
     head, body = ", ".join(arguments), _Body(inputs, name, t.called)
     source = [_called(name, t)]
-    for c, own in enumerate(stores):
-        text = "\n".join(_chunk_lines(chunks, c, own, body))
+    for c, local in enumerate(stores):
+        text = "\n".join(_chunk_lines(chunks, c, local, body))
         source.append(f"STRAIGHT void {name}_{c}({head})\n{{\n{text}\n}}\n")
     lengths = dict(zip(outputs, map(len, t.outputs), strict=True))
     zeros = [] if into_zeros else [f"memset({o}, 0, sizeof(V) * {lengths[o]});" for o in mostly_zero]
     names = ", ".join([*(a.name for a in inputs), *outputs, "w"])
-    parts = [f"{name}_{c}" for c in range(len(stores))]  # which may stand in another unit
+    parts = [f"{name}_{c}" for c in range(len(stores))]  # each may be in another unit
     calls = "\n".join([*(f"void {part}({head});" for part in parts), *zeros, *(f"{part}({names});" for part in parts)])
     source.append(f"JOINED void {name}({head})\n{{\n{calls}\n}}\n")
     return "\n".join(source), chunks.room
@@ -144,10 +144,10 @@ def chunked_function(
 
 @dataclass(frozen=True)
 class _Chunks:
-    """The operations of a trace cut into functions of at most CHUNK, and what is left of the results of a call.
+    """Operations of a trace cut into functions of at most CHUNK, and the buffer for values that several functions use.
 
-    home: the function of each operation, by its index.  slots: the place in the buffer of each value that is used beyond its
-    own function.  room: places in the buffer.
+    home: function of each operation, by its index.  slots: buffer position of each value used outside its home function.  room:
+    length of the buffer.
     """
 
     operations: list[list[Operation]]
@@ -158,12 +158,12 @@ class _Chunks:
     @classmethod
     def of(cls, t: Trace) -> _Chunks:
         operations = _cut(t.operations)
-        home = {op.index: c for c, own in enumerate(operations) for op in own}
+        home = {op.index: c for c, local in enumerate(operations) for op in local}
         return cls(operations, home, *_buffer_slots(operations, home))
 
 
 def _cut(operations: list[Operation]) -> list[list[Operation]]:
-    """At least one part; none begins with a result."""
+    """Cut operations into at least one part; no part begins with the result of a call."""
     parts: list[list[Operation]] = []
     first = 0
     while first < len(operations) or not parts:
@@ -176,13 +176,13 @@ def _cut(operations: list[Operation]) -> list[list[Operation]]:
 
 
 Store = tuple[str, int, Operand]
-"""Entry i of an output, and what it is."""
+"""Output, index of the entry, and its operand."""
 
 
 def _stores(
     chunks: _Chunks, outputs: Sequence[str], values: Sequence[Sequence[Operand]], cleared: Sequence[str]
 ) -> list[list[Store]]:
-    """The entries of the outputs that each function writes; those of cleared outputs that are zero by structure, none does."""
+    """Output entries that each function writes; structural zeros of cleared outputs are not written."""
     stores: list[list[Store]] = [[] for _ in chunks.operations]
     for output, operands in zip(outputs, values, strict=True):
         for i, x in enumerate(operands):
@@ -192,11 +192,11 @@ def _stores(
 
 
 def _chunk_lines(chunks: _Chunks, c: int, stores: Sequence[Store], body: _Body) -> list[str]:
-    """The statements of one function: values of earlier ones are loaded before their first use, those for later ones stored."""
+    """Statements of one function: values of earlier functions are loaded before first use, values for later ones stored."""
     lines: list[str] = []
     loaded: set[int] = set()
-    own, slots = chunks.operations[c], chunks.slots
-    for op in own:
+    local, slots = chunks.operations[c], chunks.slots
+    for op in local:
         for x in op.operands:
             if isinstance(x, int) and chunks.home[x] != c and x not in loaded:
                 lines.append(f"const V s{x} = w[{slots[x]}];")
@@ -205,7 +205,7 @@ def _chunk_lines(chunks: _Chunks, c: int, stores: Sequence[Store], body: _Body) 
         if op.index in slots:
             lines.append(f"w[{slots[op.index]}] = {body.vector(op.index)};")
     lines += [f"{o}[{i}] = {body.vector(x)};" for o, i, x in stores]
-    for op in own:  # beyond its own function a value is read from the buffer, as a vector
+    for op in local:  # other functions read the value from the buffer, as a vector
         body.is_vector[op.index] = op.index in slots or body.is_vector[op.index]
     return lines
 
@@ -215,12 +215,14 @@ def _is_zero(x: Operand) -> bool:
 
 
 def _mostly_zero(operands: Sequence[Operand]) -> bool:
-    """True if an output is cleared as a whole, before what is not zero by structure is stored."""
+    """True if an output is cleared as a whole before its structurally nonzero entries are stored."""
     return 2 * sum(map(_is_zero, operands)) > len(operands)
 
 
 def _buffer_slots(chunks: Sequence[Sequence[Operation]], home: dict[int, int]) -> tuple[dict[int, int], int]:
-    """A place in the buffer for each value used outside its own chunk; places are reused after the last use."""
+    """Buffer position of each value used outside its home function, and the buffer length; positions are reused after the last
+    use.
+    """
     last: dict[int, int] = {}
     for c, operations in enumerate(chunks):
         for op in operations:

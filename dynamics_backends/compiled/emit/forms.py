@@ -1,9 +1,9 @@
-"""Forms of a pass for rows of which more is known than of others: the same step, traced with less left open.
+"""Specialized forms of a pass: the same step, traced with known values for some of its symbols.
 
-    rooted      the joint of k, in passes over DoFs that of the DoF, hangs from the world, and what is above it is at rest
+    rooted      the joint of k (in passes over DoFs the joint of the DoF) is attached to the world, which is at rest
     diagonal    k is d
 
-What vanishes at a root is found by tracing the passes over DoFs in that form.
+Tracing the passes over DoFs in the rooted form shows which numbers vanish at a root.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dynamics_backends.rigid_body.passes.passes import Pass, base_name
 
 FORMS = ("", "rooted", "diagonal")
 _AT_ROOT = {"dof": ("", "_p"), "pair": ("_k",), "own_pair": ("_k", "_d", "_p")}
-"""Endings of the parameters that are then of a joint at a root, or of the world, by the kind of pass."""
+"""Suffixes of the parameters that belong to a root joint or to the world in the rooted form, by the kind of pass."""
 
 
 @dataclass
 class Forms:
-    """Knows which numbers of a DoF's fields vanish at a root; passes are noted in the order of the program."""
+    """Record of the numbers of a DoF's fields that vanish at a root; passes are recorded in program order."""
 
     vanishing: dict[str, list[bool]] = field(default_factory=dict)
 
     def known(self, p: Pass, names: Sequence[str], flat: Sequence[list[Any]], form: str) -> Sequence[list[Any]]:
-        """The symbols of a pass's arguments, with zeros for those that vanish in a form, and one for those that are equal."""
+        """Symbols of a pass's arguments in a form: zeros for vanishing symbols, one symbol for equal ones."""
         if form == "diagonal":
             of_d = {base_name(n): values for n, values in zip(names, flat, strict=True) if n.endswith("_d")}
             return [of_d.get(base_name(n), v) if n.endswith("_k") else v for n, v in zip(names, flat, strict=True)]
@@ -47,7 +47,7 @@ class Forms:
         return [0.0 if zero else x for zero, x in zip(zeros, values, strict=True)]
 
     def note(self, p: Pass, outputs: Iterable[str], rooted: Trace) -> None:
-        """Take note of a pass over DoFs, traced in the form for joints at a root."""
+        """Record the vanishing outputs of a pass over DoFs, traced in the rooted form."""
         for output, operands in zip(outputs, rooted.outputs, strict=True):
             self.vanishing[output] = [isinstance(x, float) and x == 0.0 for x in operands]
 

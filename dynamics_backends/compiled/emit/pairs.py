@@ -1,9 +1,8 @@
-"""Scalars that are a pair of symbols: complex numbers and dual numbers with one tangent, for tracing.
+"""Scalars that are a pair of symbols, for tracing: complex numbers, and dual numbers with one tangent.
 
-A step function traced with pairs becomes real arithmetic on (re, im) or (value, tangent); lanes then run over knots
-and directions.  Pairs of columns are rows; every function of :mod:`~dynamics_backends.scalar` works on them.
-Formulas of the complex functions keep the digits of an imaginary part of any size, 1e-30 as well as 1: none of them
-is the difference of nearly equal numbers.
+A step function traced with pairs becomes real arithmetic on (re, im) or (value, tangent); lanes then run over knots and directions.
+Pairs of columns are rows; every function of :mod:`~dynamics_backends.scalar` accepts them.  The complex functions are accurate for
+imaginary parts of any size, 1e-30 as well as 1: no formula subtracts nearly equal numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dynamics_backends.symbols import ca
 
 
 class Pair:
-    """first + e second, with e^2 = SQUARE: -1 for complex numbers, 0 for dual numbers."""
+    """Number first + e second, with e^2 = SQUARE: -1 for complex numbers, 0 for dual numbers."""
 
     SQUARE = 0.0
     __slots__ = ("first", "second")
@@ -80,7 +79,7 @@ class Pair:
     __rmul__ = __mul__
 
     def inverse(self) -> Any:
-        """1 / self."""
+        """Reciprocal 1 / self."""
         norm = 1.0 / (self.first * self.first - self.SQUARE * (self.second * self.second))
         return type(self)(self.first * norm, -self.second * norm)
 
@@ -91,7 +90,9 @@ class Pair:
         return self.inverse() * other
 
     def __pow__(self, exponent: Any) -> Any:
-        """A whole constant exponent multiplies, so that negative numbers have powers; others ask for a positive real part."""
+        """Power; integer constant exponents multiply, so that negative bases are valid; other exponents need a positive real
+        part.
+        """
         e = self.of(exponent)
         whole = _whole_number(e)
         return self.power(e) if whole is None else _multiplied(self, whole)
@@ -100,10 +101,10 @@ class Pair:
         return self.of(base) ** self
 
     def power(self, exponent: Any) -> Any:
-        """self ** exponent for a pair of any kind; each algebra has its own."""
+        """Power self ** exponent for any pair exponent; subclasses implement it."""
         ...
 
-    # -- decisions, on the first number -----------------------------------------------------------------------------
+    # -- branches, decided by the first number ------------------------------------------------------------------------
     @classmethod
     def select_by(cls, decider: Any, where_positive: Any, otherwise: Any) -> Self:
         """See :func:`dynamics_backends.scalar.select`."""
@@ -119,7 +120,7 @@ def _whole_number(e: Pair) -> int | None:
 
 
 def _multiplied(x: Any, exponent: int) -> Any:
-    """x ** exponent by repeated squaring."""
+    """Integer power x ** exponent by repeated squaring."""
     if exponent < 0:
         return _multiplied(x, -exponent).inverse()
     if exponent == 0:
@@ -129,7 +130,7 @@ def _multiplied(x: Any, exponent: int) -> Any:
 
 
 def _first_order_power(a: Pair, exponent: Pair) -> tuple[Any, Any]:
-    """The value of a ** exponent, and its change along the second numbers; 0 along a number that does not change."""
+    """Value of a ** exponent and its first-order change in the second numbers; a zero second number contributes 0."""
     e = exponent.first
     value = a.first**e
     change = ca.if_else(a.second == 0, 0.0, e * a.first ** (e - 1.0) * a.second)
@@ -139,7 +140,7 @@ def _first_order_power(a: Pair, exponent: Pair) -> tuple[Any, Any]:
 
 
 class DualPair(Pair):
-    """(value, tangent)."""
+    """Dual number (value, tangent)."""
 
     __slots__ = ()
 
@@ -191,7 +192,7 @@ class DualPair(Pair):
 
 
 class ComplexPair(Pair):
-    """(real part, imaginary part)."""
+    """Complex number (real part, imaginary part)."""
 
     SQUARE = -1.0
     __slots__ = ()
@@ -213,7 +214,7 @@ class ComplexPair(Pair):
         return ComplexPair(ca.cosh(self.first) * c, ca.sinh(self.first) * s)
 
     def tanh(self) -> ComplexPair:
-        """(T + i s) / (1 + i T s) with T = tanh re, s = tan im."""
+        """Hyperbolic tangent (T + i s) / (1 + i T s) with T = tanh re, s = tan im."""
         t, s, cosh = ca.tanh(self.first), ca.tan(self.second), ca.cosh(self.first)
         norm = 1.0 + t * t * s * s
         return ComplexPair(t * (1.0 + s * s) / norm, s / (cosh * cosh) / norm)
@@ -223,30 +224,30 @@ class ComplexPair(Pair):
         return ComplexPair(e * ca.cos(self.second), e * ca.sin(self.second))
 
     def expm1(self) -> ComplexPair:
-        """exp(re) cos(im) - 1 = expm1(re) cos(im) - 2 sin(im / 2)^2."""
+        """exp(z) - 1, its real part exp(re) cos(im) - 1 = expm1(re) cos(im) - 2 sin(im / 2)^2."""
         half, c = ca.sin(0.5 * self.second), ca.cos(self.second)
         return ComplexPair(ca.expm1(self.first) * c - 2.0 * half * half, ca.exp(self.first) * ca.sin(self.second))
 
     def log1p(self) -> ComplexPair:
-        """log|1 + z| = log1p(2 re + |z|^2) / 2."""
+        """log(1 + z), its real part log|1 + z| = log1p(2 re + |z|^2) / 2."""
         a, b = self.first, self.second
         return ComplexPair(0.5 * ca.log1p(2.0 * a + a * a + b * b), ca.atan2(b, 1.0 + a))
 
     def modulus(self) -> Any:
-        """|self|, a real expression."""
+        """Modulus |self|, a real expression."""
         return ca.sqrt(self.first * self.first + self.second * self.second)
 
     def log(self) -> ComplexPair:
         return ComplexPair(ca.log(self.modulus()), ca.atan2(self.second, self.first))
 
     def power(self, exponent: ComplexPair) -> ComplexPair:
-        """exp(exponent log self) for a positive real part, else to first order in the imaginary parts."""
+        """Power exp(exponent log self) for a positive real part, else to first order in the imaginary parts."""
         usual, (value, second) = (exponent * self.log()).exp(), _first_order_power(self, exponent)
         positive = self.first > 0
         return ComplexPair(ca.if_else(positive, usual.first, value), ca.if_else(positive, usual.second, second))
 
     def sqrt(self) -> ComplexPair:
-        """The root with real part >= 0."""
+        """Square root with real part >= 0."""
         a, b = self.first, self.second
         root = ca.sqrt(0.5 * (self.modulus() + ca.fabs(a)))
         rest = ca.if_else(root > 0, 0.5 * b / ca.if_else(root > 0, root, 1.0), 0.0)
@@ -255,7 +256,7 @@ class ComplexPair(Pair):
 
     @staticmethod
     def atan2(y: Any, x: Any) -> ComplexPair:
-        """The point turned back by its real angle, then an arctangent near zero (:func:`dynamics_backends.scalar.atan2`)."""
+        """Rotate the point back by its real angle, then take an arctangent near zero (:func:`dynamics_backends.scalar.atan2`)."""
         y, x = ComplexPair.of(y), ComplexPair.of(x)
         angle = ca.atan2(y.first, x.first)
         c, s = ca.cos(angle), ca.sin(angle)
@@ -263,14 +264,14 @@ class ComplexPair(Pair):
 
 
 def _arctangent(w: ComplexPair) -> ComplexPair:
-    """atan(a + i b) = atan2(2 a, 1 - a^2 - b^2) / 2 + i artanh(2 b / (1 + a^2 + b^2)) / 2."""
+    """Arctangent atan(a + i b) = atan2(2 a, 1 - a^2 - b^2) / 2 + i artanh(2 b / (1 + a^2 + b^2)) / 2."""
     a, b = w.first, w.second
     square = a * a + b * b
     return ComplexPair(0.5 * ca.atan2(2.0 * a, 1.0 - square), 0.5 * _artanh(2.0 * b / (1.0 + square)))
 
 
 def _artanh(s: Any) -> Any:
-    """The inverse hyperbolic tangent, near zero by its series artanh(s) / s = atanc(-s^2)."""
+    """Inverse hyperbolic tangent, near zero by its series artanh(s) / s = atanc(-s^2)."""
     large = s * s - 0.04
     near, far = ca.if_else(large > 0, 0.0, s), ca.if_else(large > 0, s, 0.0)
     return ca.if_else(large > 0, 0.5 * ca.log((1.0 + far) / (1.0 - far)), near * sm.atanc(-near * near))
@@ -283,7 +284,7 @@ ALGEBRAS: dict[str, type[Pair] | None] = {"real": None, "complex": ComplexPair, 
 
 
 def _decision(name: str) -> Callable[..., Any]:
-    """CasADi's operation of this name on the first numbers, constant wherever it is differentiable."""
+    """CasADi operation of this name on the first numbers, for operations with a zero derivative almost everywhere."""
     return lambda *operands: type(operands[0])(getattr(ca, name)(*[x.first for x in operands]))
 
 
@@ -324,4 +325,4 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "SIGN": _decision("sign"),
     "FLOOR": _decision("floor"),
 }
-"""What each operation of a :class:`~dynamics_backends.compiled.emit.trace.Trace` is on pairs."""
+"""Each operation of a :class:`~dynamics_backends.compiled.emit.trace.Trace`, defined on pairs."""

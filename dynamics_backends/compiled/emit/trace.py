@@ -1,8 +1,8 @@
 """Tracing: a Python function of scalars becomes a list of operations in static single assignment.
 
-The function is evaluated on CasADi SX symbols; CasADi folds constants.  Nothing here knows robots.  A call that is kept
-(:mod:`dynamics_backends.scalars.called`) is an operation CALL, whose name is that of what is called, and one RESULT of it and the
-number of the component for each that the function gives.
+The function is evaluated on CasADi SX symbols; CasADi folds constants.  This module does not depend on robots.  A preserved call
+(:mod:`dynamics_backends.scalars.called`) is one operation named after the called function, and one RESULT operation, with the call
+and a component number, for each component.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from dynamics_backends.symbols import ca
 
 @lru_cache(maxsize=1)
 def _names() -> dict[int, str]:
-    """CasADi's operations by number."""
+    """Names of CasADi's operations by number."""
     return {getattr(ca, name): name[3:] for name in dir(ca) if name.startswith("OP_")}
 
 
 RESULT = "RESULT"
-"""The name of the operation (call, component)."""
+"""Name of the operation (call, component)."""
 
 Operand = int | float | tuple[int, int]
-"""An earlier operation, a constant, or element (i, j): component j of input i."""
+"""Index of an earlier operation, a constant, or (i, j): component j of input i."""
 
 
 @dataclass(slots=True)
 class Operation:
-    """``index``-th value = name(operands)."""
+    """Value number ``index`` = name(operands)."""
 
     index: int
     name: str
@@ -39,9 +39,9 @@ class Operation:
 
 @dataclass(frozen=True)
 class Trace:
-    """Operations in order, and for each output the operand that each of its components is; structural zeros are 0.0.
+    """Operations in order, and the operand of each component of each output; structural zeros are 0.0.
 
-    called: the functions of one vector and one output that operations of their names call.
+    called: traces of called functions of one vector and one output, by the name of their operation.
     """
 
     operations: list[Operation]
@@ -64,13 +64,13 @@ def trace(function: Callable[..., Sequence[Sequence[Any]]], input_sizes: Sequenc
 
 
 def trace_expressions(symbols: Sequence[Any], expressions: Sequence[Any]) -> Trace:
-    """Trace SX expressions of SX column symbols; an operation that was done before, on the same operands, is its first result."""
+    """Trace SX expressions of SX column symbols; repeated operations on the same operands are merged."""
     dense = [ca.densify(e) for e in expressions]
     return _traced(ca.Function("traced", list(symbols), dense, {"live_variables": False}))
 
 
 def _traced(f: Any) -> Trace:
-    """The operations of a function of CasADi's."""
+    """Trace of a CasADi function."""
     names, operation, read, written = _names(), f.instruction_id, f.instruction_input, f.instruction_output
     current: dict[int, Operand] = {}
     done: dict[tuple[Any, ...], int] = {}
@@ -80,7 +80,7 @@ def _traced(f: Any) -> Trace:
     nodes: Any = None
 
     def result_of(name: str, operands: tuple[Operand, ...]) -> int:
-        # operation 2 is not the number 2.0, nor 0.0 the number -0.0, though Python finds them equal
+        # Python compares operation 2 equal to the number 2.0, and 0.0 equal to -0.0; the keys must differ
         key = (name, *[x.hex() if type(x) is float else x for x in operands])
         at = done.setdefault(key, len(operations))
         if at == len(operations):
@@ -108,9 +108,9 @@ def _traced(f: Any) -> Trace:
 
 
 def by_inverses(t: Trace) -> Trace:
-    """The trace with products with the inverse of a divisor that stands under several numbers, in place of divisions.
+    """Replace divisions by a shared divisor with products with its inverse.
 
-    CasADi writes x / y for x (1 / y), though a division takes as long as twenty products.
+    CasADi writes x / y for x (1 / y), but a division takes as long as twenty products.
     """
     divisors = [op.operands[1] for op in t.operations if op.name == "DIV"]
     shared = {x for x in divisors if isinstance(x, int) and divisors.count(x) > 1}
@@ -139,14 +139,14 @@ def by_inverses(t: Trace) -> Trace:
 
 
 def by_selection(t: Trace) -> Trace:
-    """The trace with SELECT_LT(x, y, a, b), which is a where x < y, else b, for each choice between two numbers by a comparison.
+    """Replace each choice between two numbers by a comparison with SELECT_LT(x, y, a, b): a if x < y, else b.
 
-    CasADi writes it as the sum of a and b, each masked by a flag, which is a number of its own.  What nobody reads any more stays.
+    CasADi writes the choice as the sum of a and b, each masked by a flag.  Operations without remaining readers stay.
     """
     before = t.operations
 
     def parts(x: Operand, name: str) -> tuple[Operand, ...]:
-        """The operands of an operation of that name; none of another."""
+        """Operands of an operation with that name; () for another operation."""
         return before[x].operands if isinstance(x, int) and before[x].name == name else ()
 
     def chosen(op: Operation) -> Operation:

@@ -1,1 +1,1 @@
-"""What the compiled engine offers to those who write kernels of their own: C to stand in them, and libraries made of it."""
+"""Interface of the compiled engine for hand-written kernels: C sources to include, and libraries compiled from them."""

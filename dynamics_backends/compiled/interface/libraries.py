@@ -1,4 +1,4 @@
-"""From C source to functions that are called: compilation, the cache, addresses of arrays, workspaces and threads."""
+"""Functions to compile and call C source: compilation, the cache, addresses of arrays, workspaces and threads."""
 
 from dynamics_backends.compiled.loops.kernel import prelude as prelude, template as template, templates as templates
 from dynamics_backends.compiled.runtime.background_process import (

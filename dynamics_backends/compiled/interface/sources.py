@@ -1,4 +1,4 @@
-"""C source to be built into larger kernels: of dynamics, of manifolds, and of any map or expression that is traced."""
+"""C sources to include in larger kernels: dynamics, manifolds, and any traced map or expression."""
 
 from dynamics_backends.compiled.emit.emit import (
     Argument as Argument,

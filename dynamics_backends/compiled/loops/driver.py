@@ -1,10 +1,9 @@
-"""The third driver: programs of passes as compiled kernels.
+"""Driver that evaluates programs of passes by compiled kernels.
 
-It takes the arguments that the other drivers take, as rows (n, N), and returns a program's outputs as rows.  Three
-kinds of numbers: float64; complex128, whose kernel carries (re, im) through every step; dual arrays, whose kernel
-carries (value, tangent) and runs over knots x directions.  The loop tier serves at once.  For a small robot
-straight-line code is built in the background once many knots have been evaluated, and takes over when it is ready;
-results change by rounding only.
+It takes the arguments of the other drivers, as rows (n, N), and returns a program's outputs as rows.  It supports three kinds of
+numbers: float64; complex128, whose kernel carries (re, im) through every step; dual arrays, whose kernel carries (value, tangent)
+and runs over knots x directions.  The loop kernel is used first.  For a small robot straight-line code is compiled in the
+background after many evaluated knots, and replaces the loops when it is ready; results change by rounding only.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ from dynamics_backends.rigid_body.spatial.spatial import Struct, leaves
 from dynamics_backends.scalars.dual import Dual
 
 UNROLL_AFTER = 20_000
-"""Knots after which straight-line code for the robot is worth building."""
+"""Number of evaluated knots after which straight-line code for the robot is compiled."""
 UNROLL_UP_TO_DOFS = 20
-"""Beyond this size the loops are about as fast."""
+"""Maximum number of DoFs for straight-line code; for larger robots the loops are about as fast."""
 _LOG = logging.getLogger(__name__)
 TIERS = ("auto", "loops", "unrolled")
 
 
 @dataclass
 class _Slot:
-    """A program's kernel for one model, how many knots it has served, and whether a better one is on its way."""
+    """Kernel of a program for one model, the number of knots evaluated, and whether a faster kernel is being compiled."""
 
     kernel: CompiledKernel
     knots: int = 0
@@ -56,7 +55,7 @@ class _Slot:
 
 
 class CompiledDriver:
-    """Evaluates programs by kernels, made when first asked for; ``tier`` fixes the form of the code."""
+    """Evaluates programs by kernels, which are compiled at first use; ``tier`` fixes the form of the code."""
 
     def __init__(self, tier: str = "auto") -> None:
         if tier not in TIERS:
@@ -68,7 +67,7 @@ class CompiledDriver:
         return CompiledDriver, (self.tier,)  # kernels belong to a process
 
     def __structure__(self) -> tuple[()]:
-        return ()  # what a map computes does not depend on what evaluates it
+        return ()  # the results of a map do not depend on the driver
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
         values = [arguments[name] for name in program.arguments]
@@ -83,7 +82,7 @@ class CompiledDriver:
         return named(program, model, plain)
 
     def _dual(self, program: Program, model: Model, values: list[Any]) -> dict[str, Any]:
-        """Every knot once for each direction, with one tangent."""
+        """Evaluate dual arrays: every knot once for each direction, with one tangent."""
         duals = [leaf for v in values for leaf in leaves(v) if isinstance(leaf, Dual)]
         k, n = duals[0].directions, duals[0].shape[-1]
         arrays = []
@@ -116,7 +115,7 @@ class CompiledDriver:
         return slot.kernel
 
     def _upgrade(self, slot: _Slot, program: Program, model: Model) -> None:
-        """Runs in a thread of its own: a compilation that fails leaves the loops in place."""
+        """Compile straight-line code in a thread; if the compilation fails, the loops stay in use."""
         try:
             slot.kernel = self._built(program, model, "real", True)
         except (CompilerError, OSError) as error:

@@ -1,6 +1,6 @@
-"""Fields as kernels take and return them: arrays (N, n), the batch first, where other drivers have rows.
+"""Conversion of fields between kernels and other drivers: arrays (N, n), batch first, instead of rows (n, N).
 
-A field of structs is one array (N, rows * size) there; the factor of a mass matrix is L by rows, then D^-1
+A field of structs is one array (N, rows * size) in a kernel; the factor of a mass matrix is L by rows, then D^-1
 (linear_algebra/ltl.h).
 """
 
@@ -18,11 +18,11 @@ from dynamics_backends.rigid_body.spatial.spatial import Struct, build, leaves, 
 from dynamics_backends.scalars.dual import Dual
 
 _ORDER = {Axis.DOF: 1, Axis.MATRIX: 2, Axis.TENSOR: 3}
-"""Indices of a result that is made of numbers by DoF."""
+"""Number of DoF indices of a result with numeric entries."""
 
 
 def shapes_of(program: Program, model: Model) -> list[tuple[int, ...]]:
-    """The shapes of a program's results at a knot."""
+    """Shapes of a program's results at one knot."""
     return [_shape(o, model) for o in program.outputs]
 
 
@@ -35,14 +35,14 @@ def _shape(name: str, model: Model) -> tuple[int, ...]:
 
 
 def is_by_dof(program: Program) -> bool:
-    """True if all results are numbers by DoF, none of them structs or factors."""
+    """True if all results are numbers indexed by DoFs, none of them structs or factors."""
     return all(FIELDS[o].kind is None and FIELDS[o].axis in _ORDER for o in program.outputs)
 
 
 def algebra_of(program: Program, values: Sequence[Any]) -> str | None:
-    """The numbers of the arguments; None where no kernel serves them: symbols, mixtures.
+    """Number type of the arguments; None if no kernel supports it: symbols, mixtures.
 
-    The C templates of linear algebra are real ones.
+    The C templates of linear algebra are real.
     """
     parts = [leaf for v in values for leaf in leaves(v)]
     if not all(isinstance(leaf, (np.ndarray, Dual)) for leaf in parts):
@@ -56,7 +56,7 @@ def algebra_of(program: Program, values: Sequence[Any]) -> str | None:
 
 
 def value_of(leaf: Any) -> np.ndarray:
-    """The value of a dual array, or the array itself."""
+    """Value part of a dual array, or the array itself."""
     return leaf.val if isinstance(leaf, Dual) else leaf
 
 
@@ -64,20 +64,20 @@ def value_of(leaf: Any) -> np.ndarray:
 
 
 def arrays_of(values: Sequence[Any], dtype: type = float) -> list[np.ndarray]:
-    """Arguments as a kernel takes them: (N, n), the batch first."""
+    """Arguments in the layout of kernels: (N, n), batch first."""
     return [np.ascontiguousarray(a, dtype=dtype).view(float) for a in _same_length([batch_first(v) for v in values])]
 
 
 def _same_length(arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Batches of one repeated for those of more."""
+    """Broadcast batches of length one to the longest batch."""
     n = max(len(a) for a in arrays)
     return [a if len(a) == n else np.broadcast_to(a, (n, *a.shape[1:])) for a in arrays]
 
 
 def batch_first(value: Any) -> np.ndarray:
-    """Rows (n, N) as (N, n); a field of structs (leaves (nb, N)) as (N, nb * size); a trailing axis stays.
+    """Convert rows (n, N) to (N, n); a field of structs (leaves (nb, N)) to (N, nb * size); a trailing axis stays.
 
-    Rows (n,) are those of every knot.
+    Rows (n,) give a batch of one knot.
     """
     if not isinstance(value, Struct):
         return np.ascontiguousarray(np.swapaxes(value[:, None] if value.ndim == 1 else value, 0, 1))
@@ -90,12 +90,12 @@ def batch_first(value: Any) -> np.ndarray:
 
 
 def named(program: Program, model: Model, results: Sequence[np.ndarray]) -> dict[str, Any]:
-    """Results (N, ...) as fields by name."""
+    """Results (N, ...) of a kernel as fields, keyed by name."""
     return {o: field_of(o, model, np.moveaxis(r, 0, -1)) for o, r in zip(program.outputs, results, strict=True)}
 
 
 def field_of(name: str, model: Model, rows: Any) -> Any:
-    """A field from an array (..., N), or a dual one: a struct's components stand in the last axis before N."""
+    """Field from a plain or dual array (..., N); the components of a struct are in the last axis before N."""
     f = FIELDS[name]
     if f.axis is Axis.WHOLE:
         return _factor(model, rows)
@@ -107,7 +107,7 @@ def field_of(name: str, model: Model, rows: Any) -> Any:
 
 
 def _factor(model: Model, rows: np.ndarray) -> ltl.Factor:
-    """The factor of a mass matrix from its numbers (nv (nv + 1), N)."""
+    """Factor of a mass matrix from its numbers (nv (nv + 1), N)."""
     n, rows = model.nv, np.ascontiguousarray(rows)
     ancestors = ltl.ancestor_lists(model.dof_parent.tolist())
     L = [{i: rows[k * n + i] for i in above} for k, above in enumerate(ancestors)]

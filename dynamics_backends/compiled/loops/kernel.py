@@ -1,7 +1,6 @@
 """Kernels: block functions wrapped in a loop over the batch, compiled, and called with arrays (N, n).
 
-Public arrays are packed into lane blocks and unpacked in C.  A call releases the GIL; large batches are split over
-threads.
+C code packs public arrays into lane blocks and unpacks them.  A call releases the GIL; large batches are split over threads.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from dynamics_backends.rigid_body.model.model import Model
 
 @lru_cache(maxsize=1)
 def templates() -> str:
-    """The C text in front of every kernel."""
+    """C text that precedes every kernel: vectors, their functions and linear algebra."""
     return "\n".join([prelude(), *map(template, ("linear_algebra/ltl.h", "linear_algebra/tensors.h"))])
 
 
 @lru_cache(maxsize=1)
 def prelude() -> str:
-    """The C text of vectors over lanes and of their functions."""
+    """C text of vectors over lanes and of their functions."""
     return "\n".join(template(f"lanes/{name}.h") for name in ("vectors", "vector_math", "prelude"))
 
 
 def template(name: str) -> str:
-    """A C text of the folder templates, by its path there, to stand behind the headers that it includes."""
+    """C text of a file in the folder templates, by its path; headers that it includes must precede it."""
     return _without_includes((files("dynamics_backends.compiled") / "templates" / name).read_text())
 
 
 def header(name: str) -> str:
-    """A header of the package's C library, by its name in the folder include."""
+    """Header of the package's C library, by its name in the folder include."""
     return _without_includes((files("dynamics_backends.machine") / "include" / name).read_text())
 
 
@@ -75,7 +74,7 @@ for (long n = first; n < last; n += LANES) {{
 
 
 def entry(kernel: LoopKernel) -> str:
-    """The exported functions of a block function: room (workspace in vectors) and run (knots first..last)."""
+    """Exported C functions of a block function: room (workspace in vectors) and run (knots first..last)."""
     sizes = [*kernel.input_sizes, *kernel.output_sizes]
     names = [f"x{i}" for i in range(len(kernel.inputs))] + [f"y{i}" for i in range(len(kernel.outputs))]
     pointers = "\n".join(f"V* {n} = room; room += {s};" for n, s in zip(names, sizes, strict=True))
@@ -93,7 +92,7 @@ def entry(kernel: LoopKernel) -> str:
 
 
 def _unpacking(kernel: LoopKernel, i: int) -> str:
-    """The call that turns the i-th output to rows; the tables of sparse ones follow the model's."""
+    """C call that unpacks the i-th output into rows; tables of sparse outputs follow the model's tables."""
     output, size = kernel.outputs[i], kernel.output_sizes[i]
     if output not in kernel.sparse:
         return f"    unpack(y{i}, {size}, count, out[{i}] + n * ({size}));"
@@ -107,12 +106,12 @@ def _unpacking(kernel: LoopKernel, i: int) -> str:
 
 
 def text_of(kernel: LoopKernel) -> str:
-    """The text of the kernel's library."""
+    """C source of a kernel's library."""
     return "\n".join([templates(), kernel.source, entry(kernel)])
 
 
 class HoldsKernels:
-    """A base of what keeps compiled kernels, by what they serve; its copies in other processes make them anew."""
+    """Base class for objects with compiled kernels; a pickled copy drops them and compiles its own."""
 
     _kernels: dict[Any, Any]
 
@@ -124,9 +123,9 @@ NO_TABLES: tuple[list[np.ndarray], list[np.ndarray]] = ([np.zeros(3, dtype=np.in
 
 
 class Entry(NamedTuple):
-    """The functions of a kernel. run: of the addresses of tables ti, td, arrays in, out, knots first, last, and the workspace.
+    """Functions of a kernel. run: takes addresses of tables ti, td and arrays in, out, knots first, last, and the workspace.
 
-    room: vectors of workspace for a robot, from the address of its first table. lanes: doubles in a vector.
+    room: workspace of a robot in vectors, from the address of its first table. lanes: doubles in a vector.
     """
 
     run: Callable[..., None]
@@ -135,16 +134,16 @@ class Entry(NamedTuple):
 
     @classmethod
     def compiled(cls, kernel: LoopKernel) -> Entry:
-        """Those of a kernel's text, from the cache or from the compiler."""
+        """Functions of a kernel's source, from the cache or compiled."""
         library = load(text_of(kernel))
         run = bound(library, f"{kernel.name}_run", "pppp ll p")
         return cls(run, bound(library, f"{kernel.name}_room", "p", ctypes.c_long), find_toolchain().lanes)
 
 
 class CompiledKernel:
-    """A loaded kernel bound to one model's tables; straight-line code reads none and needs no model.
+    """Loaded kernel with the tables of one model; straight-line code reads no tables and needs no model.
 
-    entry: its functions, default those of the kernel's text.
+    entry: functions of the kernel, default those of its source.
     """
 
     def __init__(
@@ -166,9 +165,9 @@ class CompiledKernel:
         self._last_out: tuple[list[ref[np.ndarray]], int, ctypes.Array] = ([], -1, pointers([]))
 
     def buffers(self, n: int) -> list[np.ndarray]:
-        """Arrays for the outputs of a batch of n: a caller that repeats keeps them, fresh memory costs more than many a kernel.
+        """Output arrays for a batch of n knots, which repeated calls can reuse: fresh memory may cost more than the kernel.
 
-        Structural zeros of matrices and tensors are written here, and never again; each knot's begin on a whole block of lanes.
+        Structural zeros of matrices and tensors are written here only; the entries of each knot begin at a multiple of the lanes.
         """
         return [
             self._padded(n, *shape) if sparse else aligned(n * math.prod(shape)).reshape(n, *shape)
@@ -183,9 +182,9 @@ class CompiledKernel:
     def __call__(
         self, *inputs: np.ndarray, out: list[np.ndarray] | None = None, threads: int | None = None
     ) -> list[np.ndarray]:
-        """Outputs (N, ...) from inputs (N, n), float64 and C-contiguous (converted where they are not).
+        """Outputs (N, ...) from inputs (N, n), float64 and C-contiguous (other inputs are converted).
 
-        out: arrays from :meth:`buffers` to write to; raises ValueError for others, laid out otherwise.
+        out: arrays from :meth:`buffers` to write to; raises ValueError for arrays of another layout.
         """
         arrays = [np.ascontiguousarray(x, dtype=float) for x in inputs]
         n = len(arrays[0])
@@ -200,7 +199,7 @@ class CompiledKernel:
         return results
 
     def _pointers_to(self, out: Sequence[np.ndarray], n: int) -> ctypes.Array:
-        """Addresses of the arrays that take the results of n knots, remembered for a caller that repeats."""
+        """Addresses of the output arrays of n knots, cached for repeated calls with the same arrays."""
         known, knots, pout = self._last_out
         if knots == n and len(known) == len(out) and all(r() is a for r, a in zip(known, out, strict=True)):
             return pout
@@ -218,7 +217,7 @@ class CompiledKernel:
         return pout
 
     def _results(self, n: int) -> list[np.ndarray]:
-        """Fresh arrays, of which only those with structural zeros begin as zeros."""
+        """New output arrays; those with structural zeros are zeroed."""
         return [
             self._padded(n, *shape) if sparse else np.empty((n, *shape))
             for shape, sparse in zip(self.shapes, self._sparse, strict=True)

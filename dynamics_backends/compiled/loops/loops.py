@@ -1,14 +1,14 @@
-"""The loop tier: a program of passes as C loops over the tables of a model, one kernel for all robots.
+"""Loop kernels: a program of passes as C loops over the tables of a model, one kernel for all robots.
 
-Each step function is traced once for each joint type it may meet and emitted as a static C function; the loops around
-it read the tree from integer tables and the inertias from double tables at run time.  Consecutive downward, body and
-DoF passes share one sweep from the root; passes over paths share a loop with the triples that read their rows, which
-are kept for one path at a time.  A row -1 in front of each field that a ``x_p`` reads holds the ground's
-values, so that there is no branch at the root.  An argument or a result with such a row, and an argument that a pass
-updates, has a place of its own in the workspace, and is copied from, or to, the caller's.
+Each step function is traced once for each joint type and emitted as a static C function.  The loops around it read the tree from
+integer tables and the inertias from double tables at run time.  Consecutive downward, body and DoF passes share one sweep from the
+root.  Passes over paths share a loop with the triples that read their rows, and rows are stored for one path at a time.  Each field
+that a ``x_p`` reads has a row -1 with the ground's values, so that the loop has no branch at the root.  Arguments and results with
+such a row, and arguments that a pass updates, have storage in the workspace and are copied from, or to, the caller's arrays.
 
-Matrices are cleared for every block where their DoFs lie on no common path.  Tensors that are outputs are compact, see
-:mod:`~dynamics_backends.compiled.loops.sparsity`; of others the structural zeros are never written: a workspace begins as zeros.
+Matrix entries whose DoFs lie on no common path are cleared for every block.  Output tensors are compact, see
+:mod:`~dynamics_backends.compiled.loops.sparsity`.  Structural zeros of other tensors are never written, since a workspace begins as
+zeros.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from dynamics_backends.rigid_body.spatial.joints import JOINTS, Joint
 from dynamics_backends.rigid_body.spatial.spatial import build, leaves, size
 
 USUAL_JOINTS = ("revolute", "prismatic", "floating")
-"""Loop kernels serve these joint types always, others where a model has them: one kernel per algorithm for almost all robots."""
+"""Joint types that every loop kernel supports, so that one kernel per algorithm serves almost all robots."""
 _FORWARD = ("down", "body", "dof")
 _PATHS = ("path", *TRIPLES.values())
 _SHARING = (_FORWARD, _PATHS, ("pair",), ("own_pair",))
-"""Kinds of passes that go through the tree together where they are neighbors."""
+"""Kinds of passes that share one loop over the tree if they are neighbors."""
 _COUNT = {Axis.BODY: "nb", Axis.DOF: "nv", Axis.Q: "nq", Axis.PAIR: "1", Axis.WHOLE: "nv * (nv + 1)"}
 _COUNT |= {Axis.MATRIX: "nv * nv", Axis.TENSOR: "nv * nv * nv"}
 
 
 @dataclass
 class LoopKernel:
-    """C source of a block function ``name(ti, td, inputs..., outputs..., w)`` and what a caller must know of it.
+    """C source of a block function ``name(ti, td, inputs..., outputs..., w)`` and the sizes that a caller needs.
 
-    sizes: C expressions in nb, nv, nq, and the table head, for the number of vectors of each input, output and of the
-    workspace. sparse: outputs of which only the entries are written that are not zero by structure. operations: of the step
-    functions, by number of the pass and joint type or form.
+    sizes: C expressions in nb, nv, nq, and the table head, for the number of vectors of each input, output and of the workspace.
+    sparse: outputs of which only structurally nonzero entries are written. operations: operation counts of the step functions, by
+    number of the pass and joint type or form.
     """
 
     name: str
@@ -123,11 +123,11 @@ class _Writer:
         return sparse
 
     def _is_live(self, output: str) -> bool:
-        """True if anything reads an output; what nothing reads is neither computed nor stored."""
+        """True if a pass or the caller reads an output; other outputs are neither computed nor stored."""
         return base_name(output) in self.live
 
     def _is_read_as_a_whole(self, f: str) -> bool:
-        """True if anything reads entries of a matrix that are zero by structure."""
+        """True if a pass or the caller reads structurally zero entries of a matrix."""
         readers = [p for p in self.program.passes if f in p.inputs]
         return f in self.outputs or not all(f in ON_PATHS.get(p.template, ()) for p in readers)
 
@@ -147,11 +147,11 @@ class _Writer:
         return f"{self._leaves(f)} * {rows}"
 
     def _leaves(self, f: str) -> int:
-        """Vectors in one row of a field."""
+        """Number of vectors in one row of a field."""
         return size(FIELDS[f].kind) * (1 if f in self.tables else self.width)
 
     def _has_room(self, f: str) -> bool:
-        """True if a field that is written has a place in the workspace."""
+        """True if a written field has storage in the workspace."""
         return f in self.copied or (f not in self.outputs and f not in self.in_place)
 
     def _storage(self) -> list[str]:
@@ -172,8 +172,8 @@ class _Writer:
                 lines.append(self._copy(f, f"{f}_in", f))
         return lines
 
-    def _copy(self, to: str, of: str, f: str) -> str:
-        return f"memcpy({to}, {of}, sizeof(V) * {self._size(f)});"
+    def _copy(self, target: str, source: str, f: str) -> str:
+        return f"memcpy({target}, {source}, sizeof(V) * {self._size(f)});"
 
     def _ground(self, f: str) -> str:
         """Values of row -1: identity pose, zero velocity, gravity as an acceleration."""
@@ -189,7 +189,7 @@ class _Writer:
 
     # -- loops ------------------------------------------------------------------------------------------------------
     def _groups(self) -> list[list[tuple[int, Pass]]]:
-        """Passes with their numbers; neighbors that can share one loop come together."""
+        """Numbered passes, in groups of neighbors that share one loop."""
         groups: list[list[tuple[int, Pass]]] = []
         for item in enumerate(self.program.passes):
             if groups and any({item[1].kind, groups[-1][-1][1].kind} <= set(kinds) for kinds in _SHARING):
@@ -251,15 +251,15 @@ class _Writer:
         for number, p in group:
             calls[p.kind] += self._call(number, p)
 
-        def over(letter: str, of: str, above: bool, *body: str) -> list[str]:
-            """All DoFs of the joints above that of another one, or all of its own joint."""
+        def over(letter: str, dof: str, above: bool, *body: str) -> list[str]:
+            """Loop over all DoFs of the joints above that of DoF ``dof``, or over all of its joint."""
             i = f"i_{letter}"
-            table, at, row = ("above_start", of, f"above[{i}]") if above else ("v_index", f"dof_body[{of}]", i)
+            table, at, row = ("above_start", dof, f"above[{i}]") if above else ("v_index", f"dof_body[{dof}]", i)
             head = f"for (int {i} = {table}[{at}]; {i} < {table}[{at} + 1]; {i}++) {{ const int {letter} = {row};"
             return [head, *body, "}"]
 
         lines = ["for (int d = 0; d < nv; d++) {", "const int b = dof_body[d], p = parent[b]; (void)p;"]
-        for lower in (False, True):  # whether j is of the joint of d
+        for lower in (False, True):  # True: j belongs to the joint of d
             inner = [x for upper in (False, True) for x in over("k", "j", not upper, calls[TRIPLES[lower, upper]])]
             lines += over("j", "d", not lower, calls["path"], *inner)
         return [*lines, "}"]
@@ -307,7 +307,7 @@ class _Writer:
         return f"{function}({', '.join(pointers)});{moves}"
 
     def _joined(self, p: Pass, t: Trace) -> tuple[Trace, dict[str, int]]:
-        """A trace whose outputs are the different numbers of each compact tensor, and how many vectors these are."""
+        """Trace whose outputs are the distinct numbers of each compact tensor, and their count."""
         joined: dict[str, list[tuple[Operand, ...]]] = {}
         self.slots[p.kind] = {}
         for o, operands in zip(p.outputs, t.outputs, strict=True):
@@ -340,7 +340,7 @@ class _Writer:
         self.functions.append(step_function(function, t, inputs, outputs, inline=p.by_entry))
 
     def _scalars(self, name: str, values: list) -> list:
-        """The symbols of an argument as scalars of the algebra."""
+        """Symbols of an argument as scalars of the algebra."""
         if self.pair is None:
             return values
         if base_name(name) in self.tables:

@@ -1,6 +1,6 @@
-"""Recursions by the kernels that are built with the package: a driver that never waits for a compiler.
+"""Driver for the kernels that are built with the package; it needs no compiler.
 
-One kernel of a program serves all robots; programs and numbers without a kernel run on rows of NumPy.
+One kernel of a program serves all robots; programs and number types without a kernel run on NumPy rows.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.rigid_body.passes.passes import Program
 
-_TABLES, _GIVEN, _MADE, _HEAD, _ROOM = map(
+_TABLES, _INPUTS, _OUTPUTS, _HEAD, _ROOM = map(
     ffi.typeof, ("const int *const *", "const double *const *", "double *const *", "const int *", "void *")
 )
 
 
 @lru_cache(maxsize=64)
 def _entry(name: str, instructions: str) -> Entry | None:
-    """The functions of a program; None for one that is not in the library."""
+    """Functions of a program in the package's library; None if the program is not in it."""
     loop = machine.library().loop_named(name.encode())
     if loop == ffi.NULL:
         return None
     cast, function, room = ffi.cast, loop.run, loop.room
 
-    def run(ti: int, td: int, given: int, made: int, first: int, last: int, memory: int) -> None:
-        arrays = cast(_TABLES, ti), cast(_GIVEN, td), cast(_GIVEN, given), cast(_MADE, made)
+    def run(ti: int, td: int, inputs: int, outputs: int, first: int, last: int, memory: int) -> None:
+        arrays = cast(_TABLES, ti), cast(_INPUTS, td), cast(_INPUTS, inputs), cast(_OUTPUTS, outputs)
         function(*arrays, first, last, cast(_ROOM, memory))
 
     return Entry(run, lambda head: room(cast(_HEAD, head)), machine.lanes())
 
 
 def ready_kernel(program: Program, model: Model) -> CompiledKernel | None:
-    """The kernel of a program for a model; None for a program that is not in the library."""
+    """Kernel of a program for a model; None if the program is not in the package's library."""
     entry = _entry(program.name, machine.chosen_instructions())
     if entry is None:
         return None
@@ -50,7 +50,7 @@ def ready_kernel(program: Program, model: Model) -> CompiledKernel | None:
 
 
 class ReadyLoops:
-    """A driver: kernels of the library for float64, rows otherwise."""
+    """Driver that uses the package's kernels for float64, and NumPy rows otherwise."""
 
     def __init__(self) -> None:
         self._kernels: WeakKeyDictionary[Model, dict[str, CompiledKernel | None]] = WeakKeyDictionary()
@@ -59,7 +59,7 @@ class ReadyLoops:
         return ReadyLoops, ()  # kernels belong to a process
 
     def __structure__(self) -> tuple[()]:
-        return ()  # what a map computes does not depend on what evaluates it
+        return ()  # the results of a map do not depend on the driver
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
         values = [arguments[name] for name in program.arguments]

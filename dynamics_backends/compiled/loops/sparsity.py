@@ -1,7 +1,7 @@
-"""Sparsity of results: the entries that are zero by structure, and the places of the others in a kernel's output.
+"""Sparsity of results: structurally zero entries, and the positions of the other entries in a kernel's output.
 
-Zeros are written once, when an array is made; a kernel writes the rest.  A tensor over the triples of a tree is compact
-in the workspace: the different numbers of each triple stand behind each other in the order of the loops, behind one zero.
+Zeros are written once, when an array is allocated; a kernel writes the other entries.  A tensor over the triples of a tree is
+compact in the workspace: one zero, then the distinct numbers of each triple in the order of the loops.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Pr
 
 Array = np.ndarray
 _ORDER = {Axis.MATRIX: 2, Axis.TENSOR: 3}
-"""Indices of an entry."""
+"""Number of indices of an entry."""
 _UPPER = {kind for (_, upper), kind in TRIPLES.items() if upper}
-"""Kinds of triples whose k is of the joint of j."""
+"""Kinds of triples whose k belongs to the joint of j."""
 Slots = Mapping[str, Mapping[str, int]]
-"""The place of an output's number among those of one triple, by kind of pass and by output, ``tau_qq[d,j,k]``."""
+"""Position of an output's number among those of one triple, by kind of pass and output, ``tau_qq[d,j,k]``."""
 
 
 @dataclass(frozen=True)
 class Sparse:
-    """An output with structural zeros.
+    """Output with structural zeros.
 
-    positions: of a model, where the entries are in the kernel's array, -1 for those that vanish.  scattered: the array is
-    compact; otherwise positions are the entries' own numbers.  entries: their number, a C expression in nv; width: numbers
-    in an entry.
+    positions: of a model, positions of the entries in the kernel's array, -1 for structural zeros.  scattered: True if the array is
+    compact; otherwise positions are entry numbers.  entries: number of entries, a C expression in nv; width: numbers in an entry.
     """
 
     entries: str
@@ -41,18 +40,18 @@ class Sparse:
     width: int = 1
 
     def table(self, model: Model, lanes: int) -> Array:
-        """How many blocks of ``lanes`` consecutive numbers do not vanish, and which; scattered: each with its positions."""
+        """Count and indices of nonzero blocks of ``lanes`` consecutive numbers; if scattered, with the positions of each block."""
         positions = self.positions(model)[:, None] * self.width + np.arange(self.width)
         where = np.maximum(positions, -1).reshape(-1)
         blocks = np.concatenate([where, np.full(-len(where) % lanes, -1)]).reshape(-1, lanes)
-        kept = np.flatnonzero((blocks >= 0).any(axis=1))
-        sources = np.maximum(blocks[kept], 0)  # the zero comes first
-        rows = np.column_stack([kept, sources]) if self.scattered else kept
-        return np.array([len(kept), *rows.reshape(-1)], dtype=np.int32)
+        nonzero = np.flatnonzero((blocks >= 0).any(axis=1))
+        sources = np.maximum(blocks[nonzero], 0)  # position 0 holds the zero
+        rows = np.column_stack([nonzero, sources]) if self.scattered else nonzero
+        return np.array([len(nonzero), *rows.reshape(-1)], dtype=np.int32)
 
 
 def sparse_outputs(program: Program, width: int = 1) -> dict[str, Sparse]:
-    """The outputs that are matrices or tensors, each entry in its own place."""
+    """Sparsity of the program's output matrices and tensors, each entry at its own position."""
     by_entry = {base_name(o) for p in program.passes if p.by_entry for o in p.outputs}
     sparse = {}
     for o in program.outputs:
@@ -73,7 +72,7 @@ def _in_place(mask: Callable[[Model, int], Array], order: int) -> Callable[[Mode
 
 
 def on_one_path(model: Model, order: int) -> Array:
-    """(nv,) * order: entries whose DoFs lie on one path."""
+    """Mask (nv,) * order: entries whose DoFs lie on one path."""
     kinds, letters = (("pair", "own_pair"), "dk") if order == 2 else (TRIPLES.values(), "djk")
     mask = np.zeros((model.nv,) * order, dtype=bool)
     for kind in kinds:
@@ -90,32 +89,32 @@ def _in_one_tree(model: Model, order: int) -> Array:
 
 
 def _effective(model: Model) -> Array:
-    """The DoFs on whose position dynamics depends: all but the translations of a floating base."""
+    """Mask of the DoFs on whose position the dynamics depend: all but the translations of a floating base."""
     return np.arange(model.nv) >= (3 if model.floating_base else 0)
 
 
 def below_others(model: Model) -> Array:
-    """The DoFs of joints that do not hang from the world: positions on which M depends."""
+    """Mask of the DoFs whose joint has a parent body: positions on which M depends."""
     return np.asarray(model.parent)[model.dof_body] >= 0
 
 
 def _felt(model: Model) -> Array:
-    """The DoFs whose rates are felt elsewhere: all but the translations of a base that moves everything as one."""
+    """Mask of the DoFs whose velocities affect other DoFs: all but the translations of a floating base."""
     return np.arange(model.nv) >= free_dofs(model) // 2
 
 
 def _curved_in_q(model: Model, order: int) -> Array:
-    """Turned with a floating base, everything accelerates as before but for gravity, in the base's axes."""
+    """Mask of second derivatives in q: a rotation of a floating base changes only gravity in base axes."""
     base = np.arange(model.nv) < free_dofs(model)
     effective = _effective(model)
     return _in_one_tree(model, order) & effective & effective[:, None] & np.equal.outer(base, base)
 
 
 def _curved_in_v(model: Model, order: int) -> Array:
-    """A floating base that moves on in translation is felt in its own axes alone, which turn with it."""
+    """Mask of second derivatives in v: the translation of a floating base acts only in the rotating base axes."""
     base, felt = np.arange(model.nv) < free_dofs(model), _felt(model)
-    kept = np.where(felt[:, None], True, base & felt)
-    return on_one_path(model, order) & kept & kept.T
+    nonzero = np.where(felt[:, None], True, base & felt)
+    return on_one_path(model, order) & nonzero & nonzero.T
 
 
 MASKS: dict[str, Callable[[Model, int], Array]] = {
@@ -125,22 +124,22 @@ MASKS: dict[str, Callable[[Model, int], Array]] = {
     "L_qtau": lambda model, order: _in_one_tree(model, order) & below_others(model)[:, None],
     "L_vv": _curved_in_v,
 }
-"""Entries that may differ from zero, (nv, ...), of outputs that are no full blocks of trees."""
+"""Masks (nv, ...) of possibly nonzero entries, for outputs that are not full blocks of trees."""
 
 
 # -- compact tensors ------------------------------------------------------------------------------------------------------
 
 COUNTS = tuple(TRIPLES.values())
-"""Kinds of triples, whose numbers stand in the table ``head`` behind nb, nv, nq."""
+"""Kinds of triples; their numbers follow nb, nv, nq in the table ``head``."""
 
 
 def triple_counts(model: Model) -> list[int]:
-    """Number of triples of each of COUNTS in a model."""
+    """Number of triples of each kind in COUNTS."""
     return [len(layout(model).indices(kind)["d"]) for kind in COUNTS]
 
 
 def compact_size(field: str, slots: Slots) -> str:
-    """Places that a compact tensor takes, a C expression in the table ``head``."""
+    """Length of a compact tensor, a C expression in the table ``head``."""
     parts = [f"{_slots_of(field, slots[kind])} * head[{3 + i}]" for i, kind in enumerate(COUNTS) if kind in slots]
     return " + ".join(["1", *parts])
 
@@ -150,7 +149,7 @@ def _slots_of(field: str, slots: Mapping[str, int]) -> int:
 
 
 def compact_positions(field: str, slots: Slots) -> Callable[[Model], Array]:
-    """Where a model's entries are in a compact tensor."""
+    """Function that returns the positions of a model's entries in a compact tensor."""
 
     def positions(model: Model) -> Array:
         found = np.full((model.nv,) * 3, -1)

@@ -1,4 +1,4 @@
-"""The tables of a model that loop kernels read at run time: its tree in integers, its constants in doubles."""
+"""Tables of a model that loop kernels read at run time: the tree in integers, constants in doubles."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ INT_TABLES = (
     "q_index",
     "v_index",
     "dof_body",
-    "above",  # of each DoF those of the joints above its own, from the root on
+    "above",  # for each DoF the DoFs of the joints above, starting at the root
     "above_start",
-    "above_rooted",  # where those end whose joint hangs from the world
+    "above_rooted",  # end of the DoFs in ``above`` whose joint is attached to the world
     "up",
     "end",
     "gaps",
@@ -32,7 +32,7 @@ INT_TABLES = (
 
 
 def int_tables(model: Model) -> list[np.ndarray]:
-    """The integer tables in the order of INT_TABLES."""
+    """Integer tables in the order of INT_TABLES."""
     bodies = np.asarray(model.dof_body)
     above = [[k for k in model.ancestors(int(b)) if bodies[k] != b] for b in bodies]
     start = np.cumsum([0, *[len(a) for a in above]])
@@ -56,14 +56,14 @@ def int_tables(model: Model) -> list[np.ndarray]:
 
 
 def double_tables(model: Model) -> list[np.ndarray]:
-    """The double tables in the order of DOUBLE_TABLES, then gravity as an upward acceleration."""
+    """Double tables in the order of DOUBLE_TABLES, then gravity as an upward acceleration."""
     tables = layout(model).tables
     columns = [np.concatenate([np.asarray(leaf) for leaf in leaves(tables[n])], axis=1) for n in DOUBLE_TABLES]
     return [np.ascontiguousarray(c, dtype=float) for c in (*columns, -np.asarray(model.gravity))]
 
 
 def _ends(model: Model) -> np.ndarray:
-    """One past the last DoF of each one's subtree."""
+    """For each DoF, one past the last DoF of its subtree."""
     end = np.arange(1, model.nv + 1)
     for d in reversed(range(model.nv)):
         up = int(model.dof_parent[d])
@@ -73,7 +73,9 @@ def _ends(model: Model) -> np.ndarray:
 
 
 def _gaps(model: Model) -> list[int]:
-    """Where a matrix (nv, nv) vanishes as its row and column lie on no common path: how many runs, of each begin and length."""
+    """Runs of zeros in a matrix (nv, nv), where row and column lie on no common path: their number, then begin and length of
+    each.
+    """
     runs, at = [], 0
     for related, entries in groupby(on_one_path(model, 2).ravel()):
         length = len(list(entries))
@@ -84,10 +86,10 @@ def _gaps(model: Model) -> list[int]:
 
 
 def _stretches(model: Model) -> list[int]:
-    """Unbranched stretches of the tree, without joints that hang from the world: DoFs with the same others on their path.
+    """Unbranched stretches of the tree, without joints at the world: consecutive DoFs with the same set of DoFs on their path.
 
-    How many DoFs move everything as one; how many stretches; of each the first DoF, one past the last, the number of DoFs on
-    its path, and these.
+    Table: number of DoFs of a free base; number of stretches; for each the first DoF, one past the last, the number of DoFs on its
+    path, and these DoFs.
     """
     paths, below = on_one_path(model, 2), below_others(model)
     stretches: list[list[int]] = []

@@ -1,7 +1,6 @@
-"""The second tier: straight-line code for one robot, with its constants folded and only its own structure computed.
+"""Straight-line code for one robot: constants are folded and only the operations of its structure remain.
 
-The unrolling driver runs the same program of passes on CasADi symbols; what it writes out is cut into functions
-(emit.CHUNK).
+The unrolling driver runs the same program of passes on CasADi symbols; the emitted code is cut into functions (emit.CHUNK).
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from dynamics_backends.symbols import ca
 
 
 def unrolled_trace(program: Program, model: Model, outputs: Sequence[str] | None = None) -> Trace:
-    """The operations of a program for one model; ``outputs``: only what these fields need, default the program's."""
+    """Trace of a program for one model; ``outputs``: fields to compute, default the program's outputs."""
     symbols = {name: ca.SX.sym(name, _size(name, model)) for name in program.arguments}
     fields = unroll(program, model, {n: _rows(n, s) for n, s in symbols.items()})
     return trace_expressions(list(symbols.values()), [_column(fields[o]) for o in outputs or program.outputs])
 
 
 def unrolled_kernel(program: Program, model: Model) -> LoopKernel:
-    """Emit a program for this model."""
+    """Emit straight-line code of a program for this model."""
     sizes = [_size(name, model) for name in program.arguments]
     trace = unrolled_trace(program, model)
     source = straight_kernel(program.name, trace, program.arguments, program.outputs, sizes, into_zeros=True)
@@ -42,7 +41,7 @@ def _size(name: str, model: Model) -> int:
 
 
 def _rows(name: str, symbols: Any) -> list[Any]:
-    """The symbols of an argument as its rows, scalars or structs."""
+    """Symbols of an argument as rows, scalars or structs."""
     scalars = iter([symbols[i] for i in range(symbols.numel())])
     return [build(FIELDS[name].kind, scalars) for _ in range(symbols.numel() // size(FIELDS[name].kind))]
 
@@ -56,9 +55,9 @@ def straight_kernel(
     *,
     into_zeros: bool = False,
 ) -> LoopKernel:
-    """A block function of straight-line code from a trace; the tables it is handed are not read.
+    """Block function of straight-line code from a trace; it does not read the tables.
 
-    into_zeros: the arrays for its outputs begin as zeros and are written by nobody else, as those of a kernel's own workspace.
+    into_zeros: output arrays begin as zeros and only this function writes them, as in a kernel's workspace.
     """
     arguments = [Argument(f"i_{n}", s) for n, s in zip(inputs, sizes, strict=True)]
     source, room = chunked_function(f"{name}_code", t, arguments, [f"o_{o}" for o in outputs], into_zeros=into_zeros)
@@ -75,7 +74,7 @@ def straight_kernel(
 
 
 def _column(field: Any) -> Any:
-    """A field as one column of expressions, matrices by rows."""
+    """Field as one column of expressions, matrices by rows."""
     if isinstance(field, list) and field and not hasattr(field[0], "is_symbolic") and not isinstance(field[0], float):
         return ca.vertcat(*[_column(r) for r in field])
     return ca.vertcat(*[ca.SX(x) for x in field]) if isinstance(field, list) else field

@@ -1,4 +1,4 @@
-"""Passes of linear algebra in the loop tier: calls of the C templates (linear_algebra/ltl.h, tensors.h) on whole fields."""
+"""Linear algebra passes of loop kernels: calls of the C templates (linear_algebra/ltl.h, tensors.h) on whole fields."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ CALLS = {
         "ltl_solve((branches_t){nv, up, end}, factor, dtau_dv, da_dv, nv, -1.0, 1);"
     ),
 }
-"""By the name of a pass's template; WIDTH: vectors in an entry, ROWS: in a row of the rotor inertias."""
+"""C call by the name of a pass's template; WIDTH: vectors in an entry, ROWS: in a row of the rotor inertias."""
 IN_PLACE = {"fd_contraction": {"G_qq": "L_qq", "G_qv": "L_qv", "G_vv": "L_vv"}}
-"""Fields that become outputs where they are."""
+"""Fields that a template overwrites with an output, by template: field -> output."""
 
 
 ON_PATHS = {"add_to_diagonal": ("M",), "ltl_factor": ("M",), "fd_contraction": ("G_qa",)}
-"""Matrices of which a template reads no entry whose row and column lie on no common path."""
+"""Matrices that a template reads only at entries whose row and column lie on a common path."""

@@ -1,1 +1,1 @@
-"""The compiler, the cache of libraries, and the memory and threads that kernels run in."""
+"""C compiler, cache of compiled libraries, and the memory and threads that kernels use."""

@@ -1,9 +1,9 @@
 """Background process that outlives this one; its only results are files and an error message.
 
-The process is a copy of this one (fork), so that functions written in a script or a notebook are there too.  It is a grandchild in
-a session of its own, with no open file of this one: nobody waits for it, no Ctrl-C reaches it, and a pipe that this process wrote
-to ends with it.  While it works, a turn (:mod:`~dynamics_backends.compiled.runtime.file_locks`) in the cache says so, and how far
-it is.
+The process is a fork of this one, so that functions defined in a script or a notebook exist in it.  It is a grandchild in a new
+session without open files of this process: no parent waits for it, Ctrl-C does not reach it, and pipes of this process are closed
+in it.  While it works it holds a lock file in the cache (:mod:`~dynamics_backends.compiled.runtime.file_locks`) and writes its
+progress there.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from dynamics_backends.compiled.runtime.cache import (
     cache_folder,
     remove_fallback,
 )
-from dynamics_backends.compiled.runtime.file_locks import turn
+from dynamics_backends.compiled.runtime.file_locks import file_lock
 from dynamics_backends.trusted_files import trusted_folder
 
-NICER = 10
-"""By how much the process steps back behind this one."""
-_MOST = 4000
-"""Bytes of a complaint."""
+NICENESS = 10
+"""Increase of the niceness of the background process."""
+_MAX_MESSAGE = 4000
+"""Maximum length of an error message [bytes]."""
 
 
 class BackgroundProcess:
-    """The work, as seen from here."""
+    """Handle of a background process: its exit and its error message."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe: int | None = pipe
@@ -46,7 +46,7 @@ class BackgroundProcess:
         """True once the process has exited, successfully or not."""
         while self._pipe is not None:
             try:
-                said = os.read(self._pipe, _MOST)
+                said = os.read(self._pipe, _MAX_MESSAGE)
             except BlockingIOError:
                 return False
             self._said += said
@@ -57,19 +57,21 @@ class BackgroundProcess:
 
     @property
     def complaint(self) -> str:
-        """Why the work failed, as far as is known; '' where it did not."""
+        """Error message of the work, as far as it has been read; '' without an error."""
         return self._said.decode(errors="replace").strip()
 
 
 def in_background(work: Callable[[], object]) -> BackgroundProcess | None:
-    """Begin some work in another process; None where this system has none of the kind, or the cache cannot keep what it makes."""
-    if not sys.platform.startswith("linux") or not _can_be_kept():
+    """Run a function in a background process; None if the system has no fork or the cache folder is not writable."""
+    if not sys.platform.startswith("linux") or not _cache_is_writable():
         return None
     reading, writing = os.pipe()
     note = cache_folder() / f"{uuid4().hex}.turn"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which are idle or gone there
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # fork with threads: they are idle, and absent from the copy
             child = os.fork()
     except OSError:
         os.close(reading)
@@ -84,8 +86,8 @@ def in_background(work: Callable[[], object]) -> BackgroundProcess | None:
     return BackgroundProcess(reading)
 
 
-def _can_be_kept() -> bool:
-    """True where another process can leave a library where this one finds it."""
+def _cache_is_writable() -> bool:
+    """True if a background process can write libraries to the cache that this process trusts."""
     try:
         folder = trusted_folder(cache_folder())
     except OSError:
@@ -94,7 +96,7 @@ def _can_be_kept() -> bool:
 
 
 def _in_child(work: Callable[[], object], pipe: int, note: Path) -> NoReturn:
-    """The life of the child, whose own child does the work."""
+    """Body of the child process: it starts the grandchild, which does the work, and exits."""
     try:
         os.setsid()
         if os.fork() == 0:
@@ -106,27 +108,29 @@ def _in_child(work: Callable[[], object], pipe: int, note: Path) -> NoReturn:
 def _work(work: Callable[[], object], pipe: int, note: Path) -> NoReturn:
     try:
         _forget_parent(pipe)
-        with turn(note), progress.noted(note), warnings.catch_warnings():
-            warnings.simplefilter("error", CacheWarning)  # kernels elsewhere are lost with this process
+        with file_lock(note), progress.noted(note), warnings.catch_warnings():
+            warnings.simplefilter(
+                "error", CacheWarning
+            )  # kernels in a temporary folder would be lost when this process exits
             work()
     except BaseException as error:
         kind = "" if isinstance(error, CacheWarning | CompilerError) else f"{type(error).__name__}: "
         with contextlib.suppress(OSError):
-            os.write(pipe, f"{kind}{error}".encode()[:_MOST])
+            os.write(pipe, f"{kind}{error}".encode()[:_MAX_MESSAGE])
     finally:
         remove_fallback()
         os._exit(0)
 
 
 def _forget_parent(pipe: int) -> None:
-    """No files, locks and threads of the process that this one is a copy of."""
+    """Drop open files, locks and thread pools that the fork copied from the parent process."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
     os.closerange(3, pipe)
     os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
     with contextlib.suppress(OSError):
-        os.nice(NICER)
+        os.nice(NICENESS)
     progress.restart()
     file_locks._here.clear()
     memory._pool.cache_clear()

@@ -1,9 +1,9 @@
-"""Compiled libraries on disk, by the hash of source, flags, compiler and processor.
+"""Cache of compiled libraries on disk, keyed by the hash of source, flags, compiler and processor.
 
-Those that serve many robots may have been built with the installation, in a folder that is searched after the cache.
-One file name per hash, written under a temporary name and renamed, with its own checksum beside it: concurrent
-processes, a killed compiler, a truncated or foreign file cost a recompilation at most.  Where the folder cannot be
-written, or others can write to it, a temporary one serves this process, with a warning.
+Libraries that serve many robots may have been built with the installation, in a folder that is searched after the cache.  A library
+is written under a temporary name, renamed, and stored with its checksum.  Concurrent processes, a killed compiler, a truncated or a
+foreign file therefore cost one recompilation at most.  If the folder is not writable, or writable by other users, this process uses
+a temporary folder and warns.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ _warning = threading.Lock()
 
 
 class CacheWarning(UserWarning):
-    """The kernel cache cannot be used as it should."""
+    """Warning that the kernel cache is unusable and a temporary folder replaces it."""
 
 
 @lru_cache(maxsize=1)
 def _fallback_folder() -> Path:
-    """A folder for this process, removed at its end."""
+    """Temporary folder of this process, removed at exit."""
     atexit.register(remove_fallback)
     return Path(tempfile.mkdtemp(prefix="trajopt_kernels_"))
 
 
 def remove_fallback() -> None:
-    """Remove the temporary folder of this process, where there is one."""
+    """Remove the temporary folder of this process, if it has one."""
     if _fallback_folder.cache_info().currsize:
         shutil.rmtree(_fallback_folder(), ignore_errors=True)
         _fallback_folder.cache_clear()
 
 
 def load(source: str, toolchain: Toolchain | None = None) -> ctypes.CDLL:
-    """The library compiled from this source, from the cache or from the compiler.
+    """Load the library of a C source from the cache, or compile it.
 
-    Raises CompilerError where it has to be compiled and cannot be.
+    Raises CompilerError if the library has to be compiled and the compilation fails.
     """
     toolchain = toolchain or find_toolchain()
     key = key_of(source, toolchain)
@@ -79,7 +79,7 @@ def load(source: str, toolchain: Toolchain | None = None) -> ctypes.CDLL:
 
 
 def _warn_once(message: str) -> None:
-    """Warn, unless this or another thread has done so with the same words."""
+    """Warn, unless this process has issued the same message before."""
     with _warning:
         if message not in _warned:
             _warned.add(message)
@@ -91,14 +91,14 @@ def _words(error: OSError) -> str:
 
 
 def key_of(source: str, toolchain: Toolchain | None = None) -> str:
-    """The name of a source's library: the hash of all that it is made of."""
+    """Name of a source's library: the hash of source, definitions, flags, compiler and processor."""
     toolchain = toolchain or find_toolchain()
     text = toolchain.definitions + source + toolchain.fingerprint
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def existing(key: str) -> ctypes.CDLL | None:
-    """The library of this name, if it is in the cache, whole and trusted."""
+    """Library of this name from the cache, if intact and trusted; else None."""
     library = cache_folder() / f"{key}.so"
     if intact(library):
         with contextlib.suppress(OSError):

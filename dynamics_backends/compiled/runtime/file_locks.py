@@ -1,7 +1,7 @@
-"""File locks among the threads and processes that share a cache: each library is compiled once.
+"""File locks between the threads and processes that share a cache: each library is compiled once.
 
-A turn that cannot be had (a folder that cannot be written, a file system without locks) is taken at once: then work is done
-twice.  Locks are held by open files, so that a killed process leaves none.
+If a lock is unavailable (a read-only folder, a file system without locks) the caller proceeds without it, and work may be done
+twice.  Open files hold the locks, so that a killed process leaves none.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _all = threading.Lock()
 
 
 @contextmanager
-def turn(file: Path) -> Iterator[None]:
-    """While nobody else is in a turn of the same name; the file is there as long as somebody is, or was killed."""
+def file_lock(file: Path) -> Iterator[None]:
+    """Hold the lock of a file exclusively, among threads and processes; the file exists while the lock is held."""
     with _all:
         mine = _here.setdefault(str(file), threading.Lock())
     with mine, _locked(file):
@@ -43,6 +43,6 @@ def _locked(file: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
-        with contextlib.suppress(OSError):  # who waits for it holds the removed file, and finds the work done
+        with contextlib.suppress(OSError):  # a waiting process locks the removed file, and finds the work done
             file.unlink()
         os.close(handle)

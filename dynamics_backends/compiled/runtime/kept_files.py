@@ -1,8 +1,8 @@
-"""Files that other processes may read, write or lose at any moment: each appears whole, and with its checksum.
+"""Files of the cache that other processes may read, write or remove at any time, each with a checksum.
 
-A file is written under a temporary name and renamed; its checksum is beside it (libraries, objects) or in front of its content
-(values).  What is truncated, foreign, half written, or could have been written by another user counts as missing
-(:mod:`~dynamics_backends.trusted_files`).
+A file is written under a temporary name and renamed.  The checksum of a library or an object is a second file; the checksum of a
+JSON value precedes its content.  Truncated, foreign, half-written files and files that another user could have written count as
+missing (:mod:`~dynamics_backends.trusted_files`).
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from dynamics_backends.trusted_files import content_of, replace, user_folder
 
 
 def cache_folder() -> Path:
-    """The folder of compiled kernels: TRAJOPT_CACHE_DIR, or one in the user's cache folder."""
+    """Folder of compiled kernels: TRAJOPT_CACHE_DIR, or a folder in the user's cache."""
     return environment.folder(environment.CACHE_FOLDER) or user_folder() / "kernels"
 
 
 def intact(file: Path) -> bool:
-    """True for a trusted file with its checksum beside it: a truncated library must never reach the dynamic loader."""
+    """True for a trusted file that matches its stored checksum: a truncated library must never reach the dynamic loader."""
     content = content_of(file)
     return content is not None and content_of(checksum_of(file)) == _digest(content).encode()
 
 
 def seal(file: Path) -> None:
-    """Write the checksum of a file that has been moved to its place. Raises OSError."""
+    """Write the checksum of a file that has its final name. Raises OSError."""
     replace(checksum_of(file), _digest(file.read_bytes()).encode())
 
 
 def checksum_of(file: Path) -> Path:
-    """Where the checksum of a library or an object is."""
+    """Path of the checksum file of a library or an object."""
     return file.with_suffix(".sha256" if file.suffix == ".so" else file.suffix + ".sha256")
 
 
 def write_value(file: Path, value: Any) -> None:
-    """Write a value of JSON, with the name of its file. Raises OSError."""
+    """Write a JSON value together with the name of its file. Raises OSError."""
     packed = zlib.compress(json.dumps([file.name, value]).encode(), level=1)
     replace(file, _digest(packed).encode() + packed)
 
 
 def read_value(file: Path) -> Any:
-    """The value in a trusted file; None where there is none that is whole, and written for this name."""
+    """JSON value of a trusted file; None if the file is missing, damaged, or was written under another name."""
     content = content_of(file)
     if content is None:
         return None
@@ -60,7 +60,7 @@ def read_value(file: Path) -> Any:
 
 
 def known_value(name: str) -> Any:
-    """The value kept under a name in the cache."""
+    """Value stored under a name in the cache; None if there is none."""
     return read_value(cache_folder() / name)
 
 

@@ -1,4 +1,4 @@
-"""Memory and threads for compiled code: aligned rooms, addresses, ranges of knots."""
+"""Memory and threads for compiled code: aligned workspaces, addresses, ranges of knots."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from dynamics_backends import environment
 Array = np.ndarray
 ALIGNMENT = 64
 KNOTS_PER_THREAD = 64
-"""Batches below twice this size run on the calling thread, whatever a knot takes."""
+"""Batches below twice this size run on the calling thread, for any time per knot."""
 SECONDS_PER_THREAD = 2e-3
-"""[s] Work that takes less than twice this long does too: another thread begins late, on a busy machine by milliseconds."""
+"""[s] Work shorter than twice this time runs on the calling thread: starting a thread can take milliseconds on a busy machine."""
 
 
 def aligned(doubles: int) -> Array:
-    """Zeroed memory on a boundary of 64 bytes, as vectors need."""
+    """Zeroed array of doubles aligned to 64 bytes, as SIMD vectors need."""
     raw = np.zeros(doubles + ALIGNMENT // 8)
     return raw[(-raw.ctypes.data % ALIGNMENT) // 8 :][:doubles]
 
@@ -34,7 +34,7 @@ _C_TYPES = {"p": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "d": ct
 
 
 def bound(library: ctypes.CDLL, name: str, arguments: str, returns: type | None = None) -> Callable[..., Any]:
-    """A function of a library with its argument types: p pointer (an address), l long, i int, d double."""
+    """Function of a library with its argument types set: p pointer (an address), l long, i int, d double."""
     function = getattr(library, name)
     function.argtypes = [_C_TYPES[c] for c in arguments.replace(" ", "")]
     function.restype = returns
@@ -42,14 +42,14 @@ def bound(library: ctypes.CDLL, name: str, arguments: str, returns: type | None 
 
 
 def struct_of(name: str, fields: str) -> type[ctypes.Structure]:
-    """A struct of kernels: pointers, and longs, ints and doubles as marked (N:l n:i shift:d)."""
+    """ctypes struct of a kernel; a field is a pointer, or a long, int or double if marked (N:l n:i shift:d)."""
     kinds = {"": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "d": ctypes.c_double}
     pairs = [field.partition(":") for field in fields.split()]
     return type(name, (ctypes.Structure,), {"_fields_": [(key, kinds[kind]) for key, _, kind in pairs]})
 
 
 def address(array: Array) -> int:
-    """Where an array's data is."""
+    """Address of an array's data."""
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # faster than the array's own attributes
     except (TypeError, ValueError):  # read-only, strided or empty
@@ -57,12 +57,12 @@ def address(array: Array) -> int:
 
 
 def code_of(function: Any) -> int | None:
-    """The address of a function of a library."""
+    """Address of a function of a library."""
     return ctypes.cast(function, ctypes.c_void_p).value
 
 
 def pointers(arrays: Sequence[Array]) -> ctypes.Array:
-    """A C array of the addresses."""
+    """C array of the addresses of arrays."""
     return (ctypes.c_void_p * max(len(arrays), 1))(*[address(a) for a in arrays])
 
 
@@ -73,7 +73,7 @@ def default_threads() -> int:
 
 @lru_cache(maxsize=1)
 def processors() -> int:
-    """The number of processors that this process may run on: the system is asked once, which takes longer than a small kernel."""
+    """Number of processors that this process may use, cached because the system call takes longer than a small kernel."""
     allowed = getattr(os, "sched_getaffinity", None)
     return (len(allowed(0)) if allowed else os.cpu_count()) or 1
 
@@ -83,12 +83,12 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="trajopt")
 
 
-if hasattr(os, "register_at_fork"):  # a copy of the process has no threads: it makes its own
+if hasattr(os, "register_at_fork"):  # a forked process has no threads: it makes a new pool
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def ranges(knots: int, lanes: int, threads: int, least: int = KNOTS_PER_THREAD) -> list[tuple[int, int]]:
-    """Ranges (first, last) of knots for the threads, whole lane blocks each, of at least ``least`` knots."""
+    """Split knots into ranges (first, last) for the threads: whole lane blocks, at least ``least`` knots each."""
     blocks = -(-knots // lanes)
     count = max(1, min(threads, knots // least, blocks))
     cuts = [min(knots, lanes * (blocks * i // count)) for i in range(count + 1)]
@@ -96,7 +96,7 @@ def ranges(knots: int, lanes: int, threads: int, least: int = KNOTS_PER_THREAD) 
 
 
 class Rooms:
-    """Workspaces of one size: the i-th for the i-th range of knots, of each calling thread its own."""
+    """Workspaces of one size: the i-th serves the i-th range of knots, and each calling thread has separate ones."""
 
     def __init__(self, doubles: int) -> None:
         self.doubles = doubles
@@ -118,10 +118,10 @@ def over_threads(
     *,
     least: int = KNOTS_PER_THREAD,
 ) -> None:
-    """Call work(first, last, room) for ranges of knots that together are all, on threads where that pays.
+    """Call work(first, last, room) for ranges of knots that cover all knots, on several threads where that is faster.
 
-    threads: so many, at ``least`` knots each; by default at most :func:`default_threads`, of which each gets SECONDS_PER_THREAD of
-    work: the calling thread does the first knots, and its processor time tells.
+    threads: number of threads, each with at least ``least`` knots; default at most :func:`default_threads`, each with
+    SECONDS_PER_THREAD of work.  The calling thread then evaluates the first knots, and its processor time predicts the rest.
     """
     done, count = 0, threads or default_threads()
     if threads is None and min(count, knots // least, -(-knots // lanes)) > 1:
@@ -144,7 +144,7 @@ def over_threads(
 
 
 def _settle(futures: Sequence[Future]) -> None:
-    """Wait for all, whatever interrupts: arrays must not be freed while compiled code still writes to them."""
+    """Wait for all futures despite interrupts: arrays must not be freed while compiled code still writes to them."""
     interrupt: KeyboardInterrupt | None = None
     while any(not future.done() for future in futures):
         try:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 WORTH_A_LINE, AGAIN_AFTER, NOTED_AFTER = 1.0, 5.0, 0.3  # [s]
 LOGGED_AGAIN = 30.0  # [s]
-FORGOTTEN = 5.0
-"""[s] after which a note is that of a process that was killed."""
+STALE_AFTER = 5.0
+"""[s] Age after which a progress file is attributed to a killed process."""
 _LOG = logging.getLogger(__name__)
 _lock = threading.Lock()
 _under_way: dict[int, int] = {}
@@ -24,13 +24,13 @@ _finished = 0
 _listening = 0
 _logged = -LOGGED_AGAIN
 _busy_since = _idle_since = -LOGGED_AGAIN
-"""When the first of the libraries that follow each other was begun, and when the last one was ready [s]."""
+"""Begin of the first of consecutive compilations, and end of the last one [s]."""
 _beside: list[Path] = []
 
 
 @contextmanager
 def counted(units: int) -> Iterator[Callable[[], None]]:
-    """While a library of so many units is compiled; what is yielded is called after each unit."""
+    """Register the compilation of a library with this many units; yields a function to call after each unit."""
     global _busy_since, _idle_since
     key, now = threading.get_ident(), time.monotonic()
     with _lock:
@@ -54,7 +54,7 @@ def counted(units: int) -> Iterator[Callable[[], None]]:
 
 
 def _log(began: float) -> Callable[[], None]:
-    """A function that logs a line where nobody is told, and none was logged a short time ago."""
+    """Return a function that logs a progress line, unless a listener is active or a line was logged recently."""
 
     def log() -> None:
         global _logged
@@ -76,7 +76,7 @@ def _line(began: float) -> str:
 
 @contextmanager
 def told(say: Callable[[str], None]) -> Iterator[None]:
-    """Say what is compiled, for as long as that takes."""
+    """Pass progress lines of this process to ``say`` while the context is active."""
     began = time.monotonic()
     with _listened(), _repeated(lambda: say(_line(began)), WORTH_A_LINE, AGAIN_AFTER):
         yield
@@ -84,7 +84,7 @@ def told(say: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def _listened() -> Iterator[None]:
-    """While this lasts nothing is logged."""
+    """Suppress logging while the context is active."""
     global _listening
     with _lock:
         _listening += 1
@@ -100,11 +100,11 @@ def _how_far(finished: int, left: int) -> str:
     return f"{what}; cached for later runs"
 
 
-# -- in another process -------------------------------------------------------------------------------------------
+# -- background processes -----------------------------------------------------------------------------------------
 
 
 def restart() -> None:
-    """Forget what the process was at that this one is a copy of."""
+    """Reset the progress that a forked process inherits from its parent."""
     global _lock, _finished, _listening
     _lock, _finished, _listening = threading.Lock(), 0, 0
     _under_way.clear()
@@ -112,13 +112,13 @@ def restart() -> None:
 
 
 def follow(note: Path) -> None:
-    """Another process writes there how far it is (:func:`noted`)."""
+    """Register the progress file of a background process (:func:`noted`)."""
     _beside.append(note)
 
 
 @contextmanager
 def noted(note: Path) -> Iterator[None]:
-    """Write how far this process is, again and again."""
+    """Write the progress of this process to a file periodically while the context is active."""
 
     def write() -> None:
         with _lock:
@@ -132,7 +132,7 @@ def noted(note: Path) -> Iterator[None]:
 
 @contextmanager
 def told_beside(say: Callable[[str], None]) -> Iterator[None]:
-    """Say what other processes compile for this one, while they do."""
+    """Pass progress lines of background processes to ``say`` while the context is active."""
     began = time.monotonic()
 
     def look() -> None:
@@ -147,9 +147,9 @@ def told_beside(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def _read(note: Path) -> tuple[int, int] | None:
-    """Pieces done, and to go; None where nobody is at work any more."""
+    """Units finished and units left, from a progress file; None if its process has ended."""
     try:
-        if time.time() - note.stat().st_mtime > FORGOTTEN:
+        if time.time() - note.stat().st_mtime > STALE_AFTER:
             return None
         finished, left = (int(number) for number in note.read_text().split())
     except (OSError, ValueError):
@@ -159,7 +159,7 @@ def _read(note: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def _repeated(call: Callable[[], None], first: float, again: float) -> Iterator[None]:
-    """Call something on a thread of its own after some time, and after each such time again [s]."""
+    """Call a function on a separate thread after ``first`` seconds, then every ``again`` seconds."""
     over = threading.Event()
 
     def watch() -> None:

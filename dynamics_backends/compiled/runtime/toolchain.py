@@ -1,9 +1,9 @@
-"""The C compiler: which one, with which flags, for which machine; and compilation to a shared library.
+"""Toolchain: C compiler, flags and target processor, and compilation to a shared library.
 
-A compiler is looked for in this order: the environment variable CC, then cc, gcc, clang on the PATH, then the PyPI
-package ``ziglang``.  Flags in CC are added to FLAGS: CC="gcc -Og" compiles in a third of the time code that is slower.  Code is
-compiled for this processor (-march=native); the environment variable TRAJOPT_MARCH names another instruction set, such as
-x86-64, that of wheels on PyPI.
+The compiler is the first that works of: the environment variable CC, then cc, gcc, clang on the PATH, then the PyPI package
+``ziglang``.  Flags in CC are added to FLAGS: CC="gcc -Og" compiles in a third of the time, to slower code.  Code is compiled for
+this processor (-march=native); the environment variable TRAJOPT_MARCH names another instruction set, such as x86-64, that of wheels
+on PyPI.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from dynamics_backends import environment
-from dynamics_backends.compiled.runtime.file_locks import turn
+from dynamics_backends.compiled.runtime.file_locks import file_lock
 from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, known_value, seal, write_value
 from dynamics_backends.compiled.runtime.progress import counted
 from dynamics_backends.compiled.runtime.stale_files import COMPILING, remove_stale_files
@@ -42,7 +42,7 @@ NATIVE, MARCH = "native", environment.MARCH
 FLAGS = ("-O3", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
 """No -ffast-math: it would change what NaN and infinity do."""
 QUICK = "-Og"
-"""What stands behind FLAGS in a first compilation: in half the time of -O1, which leaves straight-line code as long."""
+"""Flag after FLAGS in a first, quick compilation: half the time of -O1, which generates straight-line code of the same length."""
 
 _LANES = (("__AVX512F__", 8), ("__AVX2__", 4), ("", 2))
 """Doubles in a vector, by the first macro that a compiler defines."""
@@ -57,18 +57,18 @@ _OUT_OF_SPACE = {
 _REMEDY = "set CC to another compiler; engine = 'numpy' needs none"
 REMEDY_OF_CC = "correct or unset CC"
 _processors = threading.BoundedSemaphore(os.cpu_count() or 1)
-"""Libraries that are compiled side by side share the processors."""
+"""Limits concurrent compilations to the number of processors."""
 
 
 class CompilerError(RuntimeError):
-    """No compiler, or a compilation that failed; the message carries the compiler's words and the remedy."""
+    """Missing compiler or failed compilation; the message contains the compiler's output and the remedy."""
 
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A compiler that works: its command, version and the machine's vector lanes.
+    """Working compiler: its command, version and the vector lanes of the target.
 
-    quick: whether it hurries, at the price of slower code. march: the instruction set of the code.
+    quick: compile quickly to slower code. march: instruction set of the code.
     """
 
     command: tuple[str, ...]
@@ -79,34 +79,34 @@ class Toolchain:
 
     @property
     def hurried(self) -> Toolchain:
-        """This compiler in a hurry."""
+        """Copy of this toolchain that compiles quickly to slower code."""
         return replace(self, quick=True)
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The compiler's flags; those given in CC, such as -O1, come last and override FLAGS."""
-        own = tuple(takewhile(lambda word: word.startswith("-"), reversed(self.command[1:])))
-        return (*FLAGS, f"-march={self.march}", *reversed(own), *((QUICK,) if self.quick else ()))
+        """Compiler flags; flags in CC, such as -O1, come last and override FLAGS."""
+        user_flags = tuple(takewhile(lambda word: word.startswith("-"), reversed(self.command[1:])))
+        return (*FLAGS, f"-march={self.march}", *reversed(user_flags), *((QUICK,) if self.quick else ()))
 
     @property
     def definitions(self) -> str:
-        """The lines in front of every source."""
+        """Preprocessor lines that precede every source."""
         return f"#define LANES {self.lanes}\n"
 
     @property
     def fingerprint(self) -> str:
-        """Everything beside the source on which a compiled library depends."""
-        in_cc = self.command[1:]  # words of the user
+        """Compiler version, flags and processor features, on which a library depends besides its source."""
+        in_cc = self.command[1:]  # flags that the user set
         return "\n".join([self.version, *in_cc, *self.flags, cpu_features()])
 
     def compile(self, source: str, target: Path) -> None:
-        """Compile C source to the shared library ``target``, long sources in units side by side.
+        """Compile C source to the shared library ``target``, long sources in parallel translation units.
 
-        The objects of units stay beside it, by the hash of their text, for other sources that have a unit in common.
-        Raises CompilerError with the compiler's message, OSError where files cannot be written.
+        Objects of units stay in the same folder, named by the hash of their text, for other sources that share a unit.
+        Raises CompilerError with the compiler's message, OSError if files cannot be written.
         """
         texts = units(source)
-        _tidied(target.parent)
+        _remove_stale_files_once(target.parent)
         apart = tempfile.TemporaryDirectory(prefix=COMPILING, dir=target.parent)
         with counted(len(texts)) as done, apart as folder:
             library = Path(folder) / "kernel.so"
@@ -123,38 +123,40 @@ class Toolchain:
             library.replace(target)
 
     def _object(self, text: str, folder: Path, cache: Path, done: Callable[[], None]) -> Path:
-        """The object of a unit, from the cache or from the compiler; libraries that share it wait for one of them."""
+        """Object file of a unit, from the cache or compiled; concurrent builds of the same unit wait for one of them."""
         name = hashlib.sha256((text + self.fingerprint).encode()).hexdigest()[:32]
-        kept, source, made = cache / f"{name}.o", folder / f"{name}.c", folder / f"{name}.o"
-        if not intact(kept):
-            with turn(cache / f"{name}.turn"):
-                if not intact(kept):
+        cached, source, built = cache / f"{name}.o", folder / f"{name}.c", folder / f"{name}.o"
+        if not intact(cached):
+            with file_lock(cache / f"{name}.turn"):
+                if not intact(cached):
                     source.write_text(text)
-                    self._run([*(flag for flag in self.flags if flag != "-shared"), "-c", str(source), "-o", str(made)])
-                    made.chmod(FILE)
-                    made.replace(kept)
-                    seal(kept)
+                    self._run(
+                        [*(flag for flag in self.flags if flag != "-shared"), "-c", str(source), "-o", str(built)]
+                    )
+                    built.chmod(FILE)
+                    built.replace(cached)
+                    seal(cached)
         done()
-        return kept
+        return cached
 
     def _run(self, arguments: Sequence[str]) -> None:
         command = [*self.command, *arguments]
         try:
             with _processors:
-                status, message = _finished(command)
+                status, message = _run_compiler(command)
         except OSError as error:
-            raise CompilerError(f"{shlex.join(self.command)} cannot be run any more: {error}; {_REMEDY}") from error
+            raise CompilerError(f"{shlex.join(self.command)} can no longer be run: {error}; {_REMEDY}") from error
         if status:
             complaint = message.strip()[:2000] or f"exit status {status}, without a message"
             for words, number in _OUT_OF_SPACE.items():
                 if words in message:
-                    raise OSError(number, f"{os.strerror(number)}, says the compiler {shlex.join(self.command)}")
+                    raise OSError(number, f"{os.strerror(number)}, reported by the compiler {shlex.join(self.command)}")
             raise CompilerError(f"{shlex.join(self.command)} failed: {complaint}; {_REMEDY}")
 
 
 @lru_cache(maxsize=4)
-def _tidied(folder: Path) -> None:
-    """Without what killed processes left there; once is enough."""
+def _remove_stale_files_once(folder: Path) -> None:
+    """Remove stale files of killed processes from a folder, once per process."""
     remove_stale_files(folder)
 
 
@@ -177,7 +179,7 @@ def _probe(commands: tuple[tuple[str, ...], ...], march: str) -> Toolchain:
     reasons = []
     for command in commands:
         try:
-            return _examined(command, march)
+            return _toolchain_of(command, march)
         except FileNotFoundError:
             reasons.append(f"{shlex.join(command)}: not found")
         except (OSError, subprocess.SubprocessError, CompilerError) as error:
@@ -195,12 +197,12 @@ def _probe(commands: tuple[tuple[str, ...], ...], march: str) -> Toolchain:
 
 def find_toolchain() -> Toolchain:
     """The first compiler that works; raises CompilerError that names the remedy."""
-    return _found(os.environ.get("CC"), os.environ.get("PATH"), os.environ.get(MARCH) or NATIVE)
+    return _cached_toolchain(os.environ.get("CC"), os.environ.get("PATH"), os.environ.get(MARCH) or NATIVE)
 
 
 @lru_cache(maxsize=4)
-def _found(cc: str | None, path: str | None, march: str) -> Toolchain:
-    """What these variables lead to; looking for commands on the PATH takes longer than a short solve."""
+def _cached_toolchain(cc: str | None, path: str | None, march: str) -> Toolchain:
+    """Toolchain for these environment variables, cached because searching the PATH takes longer than a short solve."""
     return _probe(tuple(candidates()), march)
 
 
@@ -213,13 +215,13 @@ def has_compiler() -> bool:
     return True
 
 
-def _examined(command: tuple[str, ...], march: str) -> Toolchain:
-    """What a command is; that of a compiler proper, no script around one, is remembered for as long as its file stays the same."""
+def _toolchain_of(command: tuple[str, ...], march: str) -> Toolchain:
+    """Toolchain of a command; the result is cached on disk for compiler binaries, not for scripts, until the binary changes."""
     file = _identity(command, march)
     known = None if file is None else known_value(file.name)
     if known is not None:
         return replace(Toolchain(command, *known), march=march)
-    found = _asked(command, march)
+    found = _queried(command, march)
     if file is not None:
         with contextlib.suppress(OSError):
             trusted_folder(file.parent)
@@ -228,7 +230,7 @@ def _examined(command: tuple[str, ...], march: str) -> Toolchain:
 
 
 def _identity(command: tuple[str, ...], march: str) -> Path | None:
-    """Where what is known of a compiler is kept: by its file, the processor and the C library; None for scripts and wrappers."""
+    """Cache file of a compiler's properties, by its binary, the processor and flags; None for scripts and wrappers."""
     path = shutil.which(command[0])
     if path is None or not all(word.startswith("-O") for word in command[1:]):
         return None
@@ -252,7 +254,7 @@ def _identity(command: tuple[str, ...], march: str) -> Path | None:
     return cache_folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.known"
 
 
-def _asked(command: tuple[str, ...], march: str) -> Toolchain:
+def _queried(command: tuple[str, ...], march: str) -> Toolchain:
     version = next(iter(_output([*command, "--version"]).splitlines()), "")
     macros = _output([*command, f"-march={march}", "-dM", "-E", "-x", "c", "-"])
     if not version or "#define" not in macros:
@@ -261,9 +263,10 @@ def _asked(command: tuple[str, ...], march: str) -> Toolchain:
     return Toolchain(command, version, lanes, march=march)
 
 
-def _finished(command: Sequence[str]) -> tuple[int, str]:
-    """Exit status and error messages of a compiler.  An exception, such as KeyboardInterrupt, kills it and waits for its end:
-    subprocess.run would leave a zombie.
+def _run_compiler(command: Sequence[str]) -> tuple[int, str]:
+    """Run a compiler; return its exit status and error messages.
+
+    An exception, such as KeyboardInterrupt, kills the compiler and waits for its exit: subprocess.run would leave a zombie.
     """
     quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     environment_of_c = os.environ | {"LC_ALL": "C"}
@@ -278,14 +281,14 @@ def _finished(command: Sequence[str]) -> tuple[int, str]:
 
 
 def _output(command: Sequence[str]) -> str:
-    """Standard output of a command that gets an empty standard input."""
+    """Standard output of a command with empty standard input."""
     options: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "input": ""}
     return subprocess.run(command, **options, timeout=120, check=True).stdout
 
 
 @lru_cache(maxsize=1)
 def cpu_features() -> str:
-    """A hash of the processor's feature flags, where the system tells them."""
+    """Hash of the processor's feature flags, or of its name if the system does not list them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         flags = next(line for line in lines if line.lower().startswith(("flags", "features")))

@@ -1,8 +1,9 @@
-"""Cache of trace results on disk, keyed by the structure of the question: a second process need not trace.
+"""Cache of trace results on disk, keyed by the structure of the traced functions: a second process need not trace.
 
-A question is everything that the answer depends on, hashed by :mod:`~dynamics_backends.compiled.runtime.fingerprints.structure`.
-Answers are values of JSON; the answer to which library belongs to a structure is the library's name in the cache, so that the
-library itself is still that of one source, found by its own hash and checked by its own checksum."""
+The key hashes everything that the result depends on (:mod:`~dynamics_backends.compiled.runtime.fingerprints.structure`).  Results
+are JSON values.  For a library the result is its name in the cache: the library itself is still keyed by the hash of its source and
+checked by its checksum.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dynamics_backends.compiled.runtime.cache import cache_folder, existing, key_of, load
-from dynamics_backends.compiled.runtime.file_locks import turn
+from dynamics_backends.compiled.runtime.file_locks import file_lock
 from dynamics_backends.compiled.runtime.fingerprints.source_texts import remember
 from dynamics_backends.compiled.runtime.fingerprints.structure import Unknown, digest
 from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import toolkit_texts
@@ -23,14 +24,14 @@ from dynamics_backends.trusted_files import trusted_folder
 
 SUFFIX = ".known"
 _LOG = logging.getLogger(__name__)
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 class Sought:
-    """A library for a structure, which may be known.
+    """Compiled library of a structure, which the cache may know.
 
-    question: the structure. refusals: errors by which a source refuses a structure for good; they are remembered too.
-    toolchain: what compiles it, default that of this machine.
+    question: the structure. refusals: exceptions by which a source rejects a structure permanently; they are cached too.
+    toolchain: compiler of the library, default that of this machine.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Sought:
         self._key = _key("library", self.toolchain.definitions, self.toolchain.fingerprint, *question)
 
     def known(self) -> ctypes.CDLL | None:
-        """The library known for the structure, without a look at its source. Raises a refusal that is known."""
+        """Cached library of the structure, or None; its source is not generated. Raises a cached refusal."""
         known = None if self._key is None else known_value(f"{self._key}{SUFFIX}")
         if known is None:
             return None
@@ -53,20 +54,20 @@ class Sought:
 
     @property
     def may_be_known(self) -> bool:
-        """True if it is worth asking: as quick as a look into a folder."""
+        """True if the cache has an entry for the structure; as fast as a file lookup."""
         return self._key is not None and (cache_folder() / f"{self._key}{SUFFIX}").exists()
 
     def found(self, source: Callable[[], str]) -> ctypes.CDLL:
-        """The library known for the structure, or that of ``source()``, compiled or from the cache.
+        """Return the cached library of the structure, or that of ``source()``, compiled or cached.
 
-        Raises refusals, and CompilerError where it has to be compiled and cannot be.
+        Raises refusals, and CompilerError if the library has to be compiled and the compilation fails.
         """
         known = self.known()
         if known is not None:
             return known
         if self._key is None:
             return load(source(), self.toolchain)
-        with turn(cache_folder() / f"{self._key}.turn"):
+        with file_lock(cache_folder() / f"{self._key}.turn"):
             known = self.known()
             return self._made(source) if known is None else known
 
@@ -82,12 +83,12 @@ class Sought:
 
 
 def library(source: Callable[[], str], *question: Any, refusals: tuple[type[Exception], ...] = ()) -> ctypes.CDLL:
-    """See :meth:`Sought.found`."""
+    """Return the library of a structure, see :meth:`Sought.found`."""
     return Sought(*question, refusals=refusals).found(source)
 
 
 def remembered(answer: Callable[[], Any], *question: Any) -> Any:
-    """The answer to a question, a value of JSON: as it was found before, or by asking ``answer()``."""
+    """Return the cached JSON value of a question, else compute it by ``answer()`` and cache it."""
     key = _key("answer", *question)
     known = None if key is None else known_value(f"{key}{SUFFIX}")
     if known is None:
@@ -97,24 +98,24 @@ def remembered(answer: Callable[[], Any], *question: Any) -> Any:
 
 
 def remember_sources() -> None:
-    """Keep what the toolkit's sources mean, so that edits of docstrings and comments make nothing unknown."""
+    """Cache the hashes of the toolkit's sources without docstrings and comments, so that edits of those invalidate nothing."""
     with contextlib.suppress(OSError):
         remember(toolkit_texts())
 
 
 def _key(*question: Any) -> str | None:
-    """None where the structure of the question cannot be told, which is said once."""
+    """Hash of a question; None, with one log message, if an object in it has no hash."""
     try:
         return digest(*question)
     except Unknown as reason:
-        if str(reason) not in _told:
-            _told.add(str(reason))
+        if str(reason) not in _logged:
+            _logged.add(str(reason))
             _LOG.warning("kernels are traced again in each process, because their dependencies are unknown: %s", reason)
         return None
 
 
 def _remember(key: str | None, value: Any) -> None:
-    """Keep a value; where that is impossible it is found again the next time."""
+    """Cache a value on disk; a failure is logged, and the value is computed again the next time."""
     if key is None:
         return
     file = cache_folder() / f"{key}{SUFFIX}"

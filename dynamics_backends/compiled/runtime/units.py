@@ -1,10 +1,10 @@
-"""A C source in several translation units, so that they are compiled at the same time, and each only once.
+"""Splitting of a C source into translation units, which are compiled in parallel and each only once.
 
-What can stand apart are the functions of straight-line code, which begin with ``STRAIGHT void`` and ask for nothing but
-the prelude, the text up to the line END_OF_PRELUDE, and those that call such functions in turn, ``JOINED void``.  A unit holds
-functions of one family, which differ by a number at the end of their names: so that its text depends on what it computes, not on
-what stands beside it, and sources that share a part share its object.  Numbers in lines ``NUMBER(name, value)`` stand apart too, so
-that loops over them stay the same when they change.
+There are two kinds of separable functions. Straight-line code begins with ``STRAIGHT void`` and needs only the prelude (the
+text up to the line END_OF_PRELUDE). Functions that call it begin with ``JOINED void``. A unit holds the functions of one
+family, whose names differ by a final number. Its text thus depends only on what it computes, and sources with a common part
+share its object. Numbers in lines ``NUMBER(name, value)`` form a separate unit, so that loops over them stay the same when they
+change.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from itertools import groupby
 
 END_OF_PRELUDE = "/* end of the prelude */\n"
 WORTH_SPLITTING = 100_000
-"""Characters of straight-line code, some 2,000 statements: a quarter of a second of compilation."""
+"""Minimum length of straight-line code to split [characters]: some 2,000 statements, a quarter of a second of compilation."""
 UNIT = 300_000
-"""Characters in a unit from which on the next begins."""
+"""Length of a unit from which the next one begins [characters]."""
 SMALL = 1_000
-"""Characters of a family below which it shares a unit with others as small: to start a compiler takes longer than to compile it."""
+"""Length of a family below which it shares a unit with other small ones [characters]: starting a compiler would dominate."""
 _FUNCTION = re.compile(r"^(STRAIGHT|JOINED) (void (\w+?)(?:_\d+)?\([^)]*\))\n\{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"^NUMBER\((\w+), (\d+)\)\n", re.MULTILINE)
 _EMPTY_LINES = re.compile(r"\n{2,}")
@@ -26,7 +26,7 @@ _HIDDEN = '__attribute__((visibility("hidden")))'
 
 
 def units(source: str) -> list[str]:
-    """The source as units; the first holds all but straight-line code, long ones stand before short ones."""
+    """Split a source into units: first the rest of the source, then straight-line code, long units before short ones."""
     functions = list(_FUNCTION.finditer(source))
     if END_OF_PRELUDE not in source or sum(len(f[0]) for f in functions) < WORTH_SPLITTING:
         return [source]
@@ -49,7 +49,7 @@ def _is_small(family: list[str]) -> bool:
 
 
 def _parts(functions: list[str]) -> list[str]:
-    """The functions of a family behind each other, in parts of about the length of a unit."""
+    """Concatenate the functions of a family into parts of about the length of a unit."""
     parts = [""]
     for f in functions:
         if len(parts[-1]) + len(f) > UNIT and parts[-1]:

@@ -1,1 +1,1 @@
-"""C of a system's dynamics and of its derivatives, method by method."""
+"""C sources of a system's dynamics and its derivatives, for every derivative method."""

@@ -1,6 +1,4 @@
-"""CasADi's derivatives as compiled code: the graph is emitted as straight-line C, lanes over knots, unless it is too long for
-that.
-"""
+"""CasADi's derivatives as compiled code: the graph is emitted as straight-line C, lanes over knots, unless it is too long."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class CompiledCasadiAD(CasadiAD):
-    """See :class:`~dynamics_backends.methods.casadi_ad.CasadiAD`; graphs above LARGE_GRAPH operations stay with CasADi's
-    machine.
-    """
+    """Compiled :class:`~dynamics_backends.methods.casadi_ad.CasadiAD`; CasADi interprets graphs above LARGE_GRAPH operations."""
 
     def _made(self, name: str, inputs: list[Any], names: list[str], outputs: Sequence[Any]) -> Evaluate:
         by_rows, shapes = [ca.vec(e.T) for e in outputs], [e.shape for e in outputs]
@@ -34,7 +30,7 @@ class CompiledCasadiAD(CasadiAD):
         return lambda arguments: list(kernel(*arguments))
 
     def _short_enough(self, inputs: list[Any], outputs: list[Any]) -> bool:
-        """True if the graph is worth compiling; says so where it is not."""
+        """True if the graph is short enough to compile; otherwise log a warning."""
         size = ca.Function("size", inputs, outputs).n_instructions()
         if size > LARGE_GRAPH:
             _LOG.warning(

@@ -1,10 +1,9 @@
-"""The derivatives of constrained motion as C: what is particular to a robot is straight-line code, the solution for all
-directions is loops.
+"""C source of the derivatives of constrained motion: straight-line code for the robot, loops for the solution in all directions.
 
-Traced as a whole, four contacts of a quadruped take 100,000 operations, two thirds of which multiply sparse matrices with
-the columns of dense ones (:mod:`~dynamics_backends.systems.constraints.constrained_derivatives`).  Here the traced part ends
-with the right-hand sides and the entries of those matrices; templates/constrained/constrained.h does the rest, by tables of where
-entries are.
+Traced as a whole, four contacts of a quadruped take 100,000 operations, two thirds of which multiply sparse matrices with the
+columns of dense ones (:mod:`~dynamics_backends.systems.constraints.constrained_derivatives`).  Here the traced part ends with the
+right-hand sides and the entries of those matrices; templates/constrained/constrained.h does the rest, with tables of the positions
+of entries.
 """
 
 from __future__ import annotations
@@ -18,14 +17,18 @@ from dynamics_backends.compiled.sources.traced_source import TracedDynamics, by_
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.scalar import Scalar
 from dynamics_backends.symbols import ca
-from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, Unsolved, curvature
+from dynamics_backends.systems.constraints.constrained_derivatives import (
+    ConstrainedDerivatives,
+    DerivativeEquations,
+    curvature,
+)
 from dynamics_backends.systems.constraints.constraint_kinds import is_shifted
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 
 Entries = Sequence[Mapping[int, Scalar]]
-"""A sparse matrix: of each row the entries by column."""
+"""Sparse matrix: for each row its entries by column."""
 _KERNEL = """
-/* The arguments lie one behind the other: p are all parameters. */
+/* The arguments are contiguous: p holds all parameters. */
 static void map_derivatives(const int* const* ti, const double* const* td, {head}, V* w)
 {{
     {call}((ctx_t){{.ti = ti, .td = td, .w = w}}, {given});
@@ -35,21 +38,21 @@ static void map_derivatives(const int* const* ti, const double* const* td, {head
 
 
 def forces_given(map: Any, sizes: Mapping[str, int]) -> int:
-    """Number of constraint forces that the functions of a map compute, as the map reports them; 0 for none.
+    """Number of constraint forces that the map's functions return, 0 for none.
 
-    None are given with run-time parameters, of which the cost terms that read forces know nothing.
+    Maps with run-time parameters return none, because cost terms of forces do not support parameters.
     """
-    given = isinstance(map, Holonomic) and not sizes and not reported_elsewhere(map)
-    return map.constraints.rows if given else 0
+    with_forces = isinstance(map, Holonomic) and not sizes and not reports_shifted_forces(map)
+    return map.constraints.rows if with_forces else 0
 
 
-def reported_elsewhere(map: Holonomic) -> bool:
-    """True if a force is reported at another place than where it is solved for."""
+def reports_shifted_forces(map: Holonomic) -> bool:
+    """True if a constraint force is reported at another point than the one it is computed at."""
     return any(is_shifted(c) for c in map.constraints.bound)
 
 
 def value_source(traced: TracedDynamics) -> tuple[str, str]:
-    """dynamics_value, and its workspace in vectors, as text; with the forces where these can be given."""
+    """C source of dynamics_value, with constraint forces if available, and its workspace in vectors as C text."""
     rows = forces_given(traced.map, traced.sizes)
     if not rows:
         return traced.value()
@@ -60,10 +63,10 @@ def value_source(traced: TracedDynamics) -> tuple[str, str]:
 
 
 def analytic_source(traced: TracedDynamics) -> tuple[str, str]:
-    """dynamics_partials by the map's own derivatives, and its workspace in vectors, as text."""
+    """C source of dynamics_partials by the map's analytic derivatives, and its workspace in vectors as C text."""
     if not isinstance(traced.map, ConstrainedDerivatives):
         return traced.analytic()
-    parts = traced.attempt(lambda: unsolved(traced))
+    parts = traced.attempt(lambda: unsolved_equations(traced))
     first, forces = _first(traced, parts), ca.vertcat(ca.SX(0, 1), *parts.f)
     sides = {name: first.pop(name) for name in ("top", "bottom")}
     outputs = {**first, "y": ca.densify(forces), **sides, "entries": factor_entries(parts)}
@@ -74,15 +77,17 @@ def analytic_source(traced: TracedDynamics) -> tuple[str, str]:
 
 
 def contracted_source(traced: TracedDynamics, mode: str = "auto") -> tuple[str, str]:
-    """dynamics_contracted, alone or behind :func:`analytic_source` of the same map; and its workspace in vectors, as text.
+    """C source of dynamics_contracted, which may follow :func:`analytic_source` of the same map, and its workspace as C text.
 
-    By the map's own second derivatives, or by CasADi's AD in this mode.
+    It uses the map's analytic second derivatives, or CasADi's AD in this mode.
     """
     if not isinstance(traced.map, ConstrainedDerivatives):
         return traced.contracted(mode)
     map, n = traced.map, traced.map.model.nv
     lam, phi = ca.SX.sym("lam", map.n_out), ca.SX.sym("phi", forces_given(map, traced.sizes))
-    parts = traced.attempt(lambda: bent(traced, phi, lam[n:]) if phi.numel() else unsolved(traced, lam))
+    parts = traced.attempt(
+        lambda: bent_equations(traced, phi, lam[n:]) if phi.numel() else unsolved_equations(traced, lam)
+    )
     slopes, outputs = slopes_of(parts), _first(traced, parts)
     outputs["xx"] = still_curvature(traced, parts)
     outputs |= {"entries": factor_entries(parts), "slopes": entries(slopes)}
@@ -94,9 +99,9 @@ def contracted_source(traced: TracedDynamics, mode: str = "auto") -> tuple[str, 
 
 
 def derivatives_kernel(traced: TracedDynamics, *, second: bool, source: tuple[str, str] | None = None) -> LoopKernel:
-    """Value and derivatives of such a map, of both orders where ``second``, as a block function of its arguments.
+    """Block function of a map's value and first derivatives, and second derivatives if ``second``.
 
-    source: of dynamics_partials, with its workspace, where it is not :func:`analytic_source`.
+    source: C source of dynamics_partials and its workspace, default :func:`analytic_source`.
     """
     map, n = traced.map, traced.map.manifold.ndx
     text, room = source or (contracted_source(traced) if second else analytic_source(traced))
@@ -123,14 +128,14 @@ def derivatives_kernel(traced: TracedDynamics, *, second: bool, source: tuple[st
     return LoopKernel("map_derivatives", code, names, list(outputs), [str(size) for size in sizes], numbers, room)
 
 
-def _solution(traced: TracedDynamics, parts: Unsolved) -> str:
-    """The text of templates/constrained/constrained.h with all that it asks for; a second time it says nothing."""
+def _solution(traced: TracedDynamics, parts: DerivativeEquations) -> str:
+    """Text of templates/constrained/constrained.h with its definitions, guarded against a second inclusion."""
     above = f"#define CABOVE {traced.rows - len(parts.top)}"
     return "\n".join(["#ifndef CD", above, *solution_text(parts), "#endif"])
 
 
-def solution_text(parts: Unsolved) -> list[str]:
-    """templates/constrained/constrained.h with the sizes and tables that it asks for."""
+def solution_text(parts: DerivativeEquations) -> list[str]:
+    """Text of templates/constrained/constrained.h, preceded by the sizes and tables that it uses."""
     sizes = {"CD": len(parts.top), "CR": len(parts.bottom), "CC": parts.top[0].shape[0]}
     defines = [f"#define {name} {size}" for name, size in sizes.items()]
     return [*defines, *tables(_factor(parts)), template("constrained/constrained.h")]
@@ -139,30 +144,30 @@ def solution_text(parts: Unsolved) -> list[str]:
 # -- traced ---------------------------------------------------------------------------------------------------------------
 
 
-def bent(traced: TracedDynamics, phi: Any, lam: Any) -> Unsolved:
-    """What the derivatives are solved from, on the symbols; with second ones of lam' a + phi' f, f the forces of constraints."""
+def bent_equations(traced: TracedDynamics, phi: Any, lam: Any) -> DerivativeEquations:
+    """Symbolic equations of the derivatives, with second derivatives of lam' a + phi' f, where f are the constraint forces."""
     s, map = traced.symbols, traced.map
     assert isinstance(map, Holonomic)
-    return map.unsolved(s.x, s.u, s.t, s.p, lam, [phi[i] for i in range(phi.numel())])
+    return map.derivative_equations(s.x, s.u, s.t, s.p, lam, [phi[i] for i in range(phi.numel())])
 
 
-def still_curvature(traced: TracedDynamics, parts: Unsolved) -> Any:
-    """The second derivatives of g at a still solution, by rows."""
+def still_curvature(traced: TracedDynamics, parts: DerivativeEquations) -> Any:
+    """Second derivatives of g with the solution held constant, by rows."""
     map = traced.map
     assert isinstance(map, ConstrainedDerivatives) and parts.g is not None
     still = [ca.SX.zeros(parts.top[0].shape[0])] * map.model.nv
     return by_rows(curvature(map, traced.symbols.u, parts.g, still).xx)
 
 
-def unsolved(traced: TracedDynamics, lam: Any = None) -> Unsolved:
-    """What the derivatives are solved from, on the symbols; with second derivatives where lam is given."""
+def unsolved_equations(traced: TracedDynamics, lam: Any = None) -> DerivativeEquations:
+    """Symbolic equations of the derivatives; with second derivatives if lam is not None."""
     s, map = traced.symbols, traced.map
     assert isinstance(map, ConstrainedDerivatives)
-    return map.unsolved(s.x, s.u, s.t, s.p, None if lam is None else lam[map.model.nv :])
+    return map.derivative_equations(s.x, s.u, s.t, s.p, None if lam is None else lam[map.model.nv :])
 
 
-def _first(traced: TracedDynamics, parts: Unsolved) -> dict[str, Any]:
-    """The map's value, the rows of its derivatives above those that are solved for, where asked for, and the right-hand sides."""
+def _first(traced: TracedDynamics, parts: DerivativeEquations) -> dict[str, Any]:
+    """The map's value, its derivative rows above the solved ones, if needed, and the right-hand sides."""
     s, map, skipped = traced.symbols, traced.map, traced.map.n_out - traced.rows
     assert isinstance(map, ConstrainedDerivatives)
     still = [ca.SX.zeros(parts.top[0].shape[0])] * map.model.nv
@@ -175,28 +180,28 @@ def _first(traced: TracedDynamics, parts: Unsolved) -> dict[str, Any]:
 # -- sparse matrices ------------------------------------------------------------------------------------------------------
 
 
-def _factor(parts: Unsolved) -> dict[str, Entries]:
-    """The sparse factors of K, in the order of constrained_factor_t."""
+def _factor(parts: DerivativeEquations) -> dict[str, Entries]:
+    """Sparse factors of K, in the order of constrained_factor_t."""
     k = parts.factor
     W = [_nonzero(row) for row in k.W]
     both = {"along": [_scaled(row, -1.0) for row in W], "across": _transposed(W, len(k.mass.L))}
     return {**_triangular("", k.mass), **both, **_triangular("force_", k.delassus)}
 
 
-def factor_entries(parts: Unsolved) -> Any:
-    """The numbers of constrained_factor_t."""
+def factor_entries(parts: DerivativeEquations) -> Any:
+    """Numbers of constrained_factor_t."""
     k = parts.factor
     return ca.vertcat(entries(_factor(parts)), *k.mass.D_inverse, *k.delassus.D_inverse)
 
 
 def _triangular(prefix: str, f: ltl.Factor) -> dict[str, Entries]:
-    """-L' and -L."""
+    """Strictly triangular parts -L' and -L."""
     L = [_scaled(row, -1.0) for row in f.L]
     return {f"{prefix}up": _transposed(L, len(L)), f"{prefix}down": L}
 
 
-def slopes_of(parts: Unsolved) -> dict[str, Entries]:
-    """g_qy by its columns (x, -f), in the order of constrained_slopes_t."""
+def slopes_of(parts: DerivativeEquations) -> dict[str, Entries]:
+    """Derivative g_qy by its columns (x, -f), in the order of constrained_slopes_t."""
     assert parts.g is not None
     qa, q_force = ([_nonzero(dict(enumerate(row))) for row in M] for M in (parts.g.qa, parts.g.q_force))
     return {"qa": qa, "qf": [_scaled(row, -1.0) for row in q_force]}
@@ -215,12 +220,12 @@ def _transposed(M: Entries, columns: int) -> list[dict[int, Scalar]]:
 
 
 def entries(matrices: Mapping[str, Entries]) -> Any:
-    """The entries of all matrices, one after the other; an empty matrix stands there as a zero."""
+    """Entries of all matrices, concatenated; an empty matrix contributes one zero."""
     return ca.vertcat(*[x for M in matrices.values() for x in [x for row in M for x in row.values()] or [0.0]])
 
 
 def tables(matrices: Mapping[str, Entries]) -> list[str]:
-    """Text that says where the entries are, and how many."""
+    """C tables of the positions of entries, and their number."""
     lines = []
     for name, M in matrices.items():
         at, start = [j for row in M for j in row], [0]

@@ -1,18 +1,18 @@
-"""C functions of a system's dynamics and its derivatives, on blocks of lanes, to be built into larger kernels.
+"""C functions of a system's dynamics and its derivatives, on blocks of lanes, for inclusion in larger kernels.
 
     dynamics_value(ctx, x, u, t, p, f)
     dynamics_partials(ctx, x, u, t, p, f, fx, fu)
     dynamics_contracted(ctx, x, u, t, p, lam, to)       to: f, fx, fu, and the second derivatives xx, ux, uu of lam' xdot
 
-f, fx (by rows, in the tangent space) and fu are the last ``rows`` rows of xdot: all of them, or those below qdot = v of a
-second-order system.  ``p`` are the parameters behind each other.  ``ctx`` holds the model's tables ``ti``, ``td``, a workspace
-``w`` of ``room`` vectors, and the place for the forces of constraints (templates/lanes/context.h).
+f, fx (by rows, in the tangent space) and fu are the last ``rows`` rows of xdot: all of them, or for a second-order system those
+below qdot = v.  ``p`` holds the concatenated parameters.  ``ctx`` holds the model's tables ``ti``, ``td``, a workspace ``w`` of
+``room`` vectors, and the address for constraint forces (templates/lanes/context.h).
 
-For steps of several stages straight-line code packs fx and fu where rows have few entries: :func:`traced_source.packed`.  Their
-second derivatives come alone.
+For steps of several stages straight-line code packs sparse rows of fx and fu: :func:`traced_source.packed`.  Their second
+derivatives are returned without first ones.
 
-Free rigid bodies are loops over their model's tables unless the robot is small; every other map is straight-line code, but
-for the solution of the equations of constrained motion, and for the iterations of long steps with contacts.
+Free rigid bodies are loops over their model's tables unless the robot is small.  Every other map is straight-line code, except for
+the solution of constrained motion and the iterations of long steps with contacts.
 """
 
 from __future__ import annotations
@@ -47,17 +47,23 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 
 STRAIGHT_UP_TO_DOFS = 10
-"""Free bodies of more degrees of freedom are loops: straight-line code would not be ready in time."""
+"""Free bodies with more degrees of freedom are loops: straight-line code would take too long to compile."""
 _ALGEBRAS = {"complex_step": "complex", "forward_ad": "dual", "structured_ad": "dual"}
 BY_TRACE = ("casadi_ad", *_ALGEBRAS, "forward_difference")
-"""Methods whose second derivatives are those of the trace, where the map writes out none: exact ones, and one that has none."""
+"""Methods whose second derivatives come from the trace if the map defines none: exact methods, and one without second
+derivatives.
+"""
 METHODS = ("analytic", "central_difference", *BY_TRACE)
 
 
 @dataclass(frozen=True)
 class DynamicsSource:
-    """C source; ``room``: C expression in nb, nv, nq for the vectors of workspace; the model whose tables are read, if any; the
-    number of forces of constraints that come with it where ctx asks."""
+    """C source of dynamics functions.
+
+    room: workspace in vectors, a C expression in nb, nv, nq. rows: computed rows of xdot. model: model whose tables are read, or
+    None.
+    forces: number of constraint forces that the functions return if ctx requests them.
+    """
 
     source: str
     room: str
@@ -67,14 +73,14 @@ class DynamicsSource:
 
 
 def has_source(backend: DynamicsBackend) -> bool:
-    """True if a backend's method is one that this module writes; that the map is short enough shows when it is traced."""
+    """True if this module supports a backend's method; tracing shows later if the map is short enough."""
     if not isinstance(backend, Method) or backend.name not in METHODS:
         return False
     return backend.name != "analytic" or isinstance(unwrapped(backend.map), HasPartials)
 
 
 def question_of(backend: DynamicsBackend, sizes: Mapping[str, int]) -> tuple:
-    """All that the functions of this module depend on, for :mod:`dynamics_backends.compiled.runtime.trace_cache`."""
+    """Everything that the functions of this module depend on, for :mod:`dynamics_backends.compiled.runtime.trace_cache`."""
     settings = backend.settings if isinstance(backend, Method) else ()
     return (backend.name, settings, unwrapped(backend.map), tuple(sizes.items()), *_limits())
 
@@ -90,10 +96,10 @@ def dynamics_source(
     straight: bool | None = None,
     several_stages: bool = False,
 ) -> DynamicsSource:
-    """Value and partial derivatives of a backend's map by its method; sizes: of the parameters, by name.
+    """C source of value and partial derivatives of a backend's map by its method; sizes: of the parameters, by name.
 
-    straight: as straight-line code; default by the size of the robot. several_stages: for steps that have such. Raises TooLong for
-    straight-line code that would take too long to compile, TraceError for a map that cannot be traced.
+    straight: straight-line code or loops; default by the size of the robot. several_stages: for steps of several stages. Raises
+    TooLong for straight-line code that would take too long to compile, TraceError for a map that cannot be traced.
     """
     map = unwrapped(backend.map)
     body = _looped(map) if straight is None else None if straight else _free_body(map)
@@ -106,7 +112,7 @@ def dynamics_source(
 
 
 def forces_beside(backend: DynamicsBackend, sizes: Mapping[str, int]) -> int:
-    """Number of constraint forces that the functions of a backend's map return with the motion, known without tracing."""
+    """Number of constraint forces that the functions of a backend's map return, known without tracing."""
     map = unwrapped(backend.map)
     return constrained_source.forces_given(map, _with_step(map, sizes)) if backend.name == "analytic" else 0
 
@@ -114,7 +120,7 @@ def forces_beside(backend: DynamicsBackend, sizes: Mapping[str, int]) -> int:
 def _written(
     backend: DynamicsBackend, sizes: Mapping[str, int], body: FreeBody | None, several_stages: bool
 ) -> tuple[str, str, int]:
-    """Source, workspace and rows; body: the robot that is written as loops, if it is."""
+    """Source, workspace and rows; body: the robot to write as loops, or None."""
     map, name = unwrapped(backend.map), backend.name
     before, sizes = sum(sizes.values()), _with_step(map, sizes)
     traced = TracedDynamics(map, sizes, several_stages)
@@ -136,7 +142,7 @@ def _written(
 def contracted_source(
     backend: DynamicsBackend, sizes: Mapping[str, int], *, several_stages: bool = False
 ) -> DynamicsSource:
-    """dynamics_contracted of a backend that :func:`has_contraction`, to stand behind its :func:`dynamics_source` by default.
+    """C source of dynamics_contracted for a backend with :func:`has_contraction`; it follows the :func:`dynamics_source`.
 
     Raises TooLong, TraceError.
     """
@@ -158,13 +164,13 @@ def contracted_source(
 
 
 def model_in_loops(map: Map) -> Model | None:
-    """The model whose tables the functions of a map read by default, if any."""
+    """Model whose tables the functions of a map read by default, or None."""
     body = _looped(unwrapped(map))
     return None if body is None else body.model
 
 
 def _with_step(map: Map, sizes: Mapping[str, int]) -> Mapping[str, int]:
-    """The parameters, and the step of an implicitly damped system behind them."""
+    """Parameter sizes, followed by the step of an implicitly damped system."""
     return sizes if damping_offsets(map) is None else {**sizes, IMPLICIT_STEP: 1}
 
 
@@ -178,14 +184,14 @@ def _free_body(map: Map) -> FreeBody | None:
 
 
 def has_contraction(backend: DynamicsBackend) -> bool:
-    """True if second derivatives are compiled: the map writes them out, or its value is traced for the method.
+    """True if second derivatives can be compiled: the map defines them, or the method can take them from the trace.
 
-    A trace that is impossible or too long shows when it is made.
+    Tracing shows later if the trace is possible and short enough.
     """
     map = unwrapped(backend.map)
     return isinstance(map, HasContraction) or (backend.name in BY_TRACE and not isinstance(map, NeedsScheme))
 
 
 def tables_of(model: Model | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The integer and double tables that the functions read."""
+    """Integer and double tables that the functions read."""
     return NO_TABLES if model is None else (int_tables(model), double_tables(model))

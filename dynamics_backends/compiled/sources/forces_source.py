@@ -1,12 +1,12 @@
-"""The forces of constraints and their derivatives as C, for cost terms that are functions of them.
+"""C source of constraint forces and their derivatives, for cost terms that are functions of forces.
 
     forces_value(x, u, t, y, w)         y: the forces (rows)
     forces_first(x, u, t, y, J, w)      J: their derivatives (rows x columns) in (q, v, u)
     forces_second(x, u, t, phi, J, xx, ux, w)      J, and the second derivatives of phi' y
 
-Straight-line code gives the right-hand sides, loops solve them for all directions, as for the motion itself
-(:mod:`~dynamics_backends.compiled.sources.constrained_source`).  All names begin with a prefix, so that several such maps, and the
-dynamics of a stage, stand in one text.
+Straight-line code computes the right-hand sides, loops solve them for all directions, as for the motion
+(:mod:`~dynamics_backends.compiled.sources.constrained_source`).  All names begin with a prefix, so that one text can hold several
+such maps and the dynamics of a stage.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 
 from dynamics_backends.compiled.loops.kernel import template
 from dynamics_backends.compiled.sources.constrained_source import (
-    bent,
+    bent_equations,
     entries,
     factor_entries,
-    reported_elsewhere,
+    reports_shifted_forces,
     slopes_of,
     solution_text,
     still_curvature,
     tables,
-    unsolved,
+    unsolved_equations,
 )
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, by_rows
 from dynamics_backends.deferred import deferred
@@ -34,15 +34,18 @@ from dynamics_backends.systems.contact.contact_forces import ConstraintForces
 
 ca = deferred("casadi")
 STRAIGHT_UP_TO = 6
-"""Forces of so many rows are solved for in straight-line code with their terms: an expansion of HyQ's rigid trot, most of
-it on two feet, takes 1.19 ms so and 1.34 in loops; four feet would take 140,000 operations in place of 33,000."""
-_OWN = re.compile(
+"""Maximum number of force rows that straight-line code solves together with their cost terms.
+
+An expansion of HyQ's rigid trot, mostly on two feet, takes 1.19 ms this way and 1.34 ms in loops; four feet would take 140,000
+operations instead of 33,000.
+"""
+_DEFINITION = re.compile(
     r"#define (\w+)|static (?:const )?(?:int|V|void) (\w+)[\[(]|ALWAYS_INLINE void (\w+)\(|\} (constrained_\w+_t);"
 )
 
 
 class ForcesSource(NamedTuple):
-    """C source of PREFIX_forces_value and others; rows and columns of the derivatives; the workspace, in vectors."""
+    """C source of PREFIX_forces_value and other functions; rows and columns of the derivatives; the workspace in vectors."""
 
     source: str
     prefix: str
@@ -52,23 +55,22 @@ class ForcesSource(NamedTuple):
 
 
 def solved_in_loops(map: Any, *, second: bool = False) -> bool:
-    """True if a map is the forces of constraints whose rows are reported as they are solved for, and many, or second derivatives
-    are asked for."""
+    """True if loops solve a map of constraint forces: it has many rows or second derivatives, and reports forces as solved."""
     return (
         isinstance(map, ConstraintForces)
         and isinstance(map.system, Holonomic)
         and (second or map.n_out > STRAIGHT_UP_TO)
-        and not reported_elsewhere(map.system)
+        and not reports_shifted_forces(map.system)
     )
 
 
-def forces_source(forces: ConstraintForces, prefix: str, asked: Sequence[str]) -> ForcesSource:
-    """The functions of the module docstring that are asked for: "value", "first", "second". Raises TooLong, TraceError."""
+def forces_source(forces: ConstraintForces, prefix: str, kinds: Sequence[str]) -> ForcesSource:
+    """Write the functions "value", "first", "second" listed in ``kinds`` (see the module docstring). Raises TooLong, TraceError."""
     system = forces.system
     traced = TracedDynamics(system, {})
     written = {"value": _value, "first": _first, "second": _second}
     texts, rooms = [], ["0"]
-    for kind in asked:
+    for kind in kinds:
         before, code, after, room = written[kind](traced, forces, f"{prefix}_")
         names = {*_names(before), *_names(after), "forces_alone", "forces_unsolved", "forces_bent"}
         texts += [_prefixed(before, names, prefix), code, _prefixed(after, names, prefix)]
@@ -78,7 +80,7 @@ def forces_source(forces: ConstraintForces, prefix: str, asked: Sequence[str]) -
 
 
 Written = tuple[str, str, str, str]
-"""What stands before straight-line code, that code, what stands behind it, and the workspace in vectors, as text."""
+"""Text before the straight-line code, that code, the text after it, and the workspace in vectors as C text."""
 
 
 def _value(traced: TracedDynamics, forces: ConstraintForces, prefix: str) -> Written:
@@ -89,7 +91,7 @@ def _value(traced: TracedDynamics, forces: ConstraintForces, prefix: str) -> Wri
 
 
 def _first(traced: TracedDynamics, forces: ConstraintForces, prefix: str) -> Written:
-    parts = traced.attempt(lambda: unsolved(traced))
+    parts = traced.attempt(lambda: unsolved_equations(traced))
     outputs = {"y": ca.densify(ca.vertcat(*parts.f)), "top": by_rows(parts.top), "bottom": by_rows(parts.bottom)}
     outputs["entries"] = factor_entries(parts)
     code, room = traced.function(f"{prefix}forces_unsolved", outputs, {})
@@ -99,7 +101,7 @@ def _first(traced: TracedDynamics, forces: ConstraintForces, prefix: str) -> Wri
 
 def _second(traced: TracedDynamics, forces: ConstraintForces, prefix: str) -> Written:
     phi = ca.SX.sym("phi", forces.n_out)
-    parts = traced.attempt(lambda: bent(traced, phi, ca.SX.zeros(forces.system.model.nv)))
+    parts = traced.attempt(lambda: bent_equations(traced, phi, ca.SX.zeros(forces.system.model.nv)))
     slopes = slopes_of(parts)
     outputs = {"top": by_rows(parts.top), "bottom": by_rows(parts.bottom), "xx": still_curvature(traced, parts)}
     outputs |= {"entries": factor_entries(parts), "slopes": entries(slopes)}
@@ -111,10 +113,10 @@ def _second(traced: TracedDynamics, forces: ConstraintForces, prefix: str) -> Wr
 
 
 def _names(text: str) -> set[str]:
-    """What a text defines."""
-    return {name for match in _OWN.finditer(text) for name in match.groups() if name}
+    """Names that a C text defines."""
+    return {name for match in _DEFINITION.finditer(text) for name in match.groups() if name}
 
 
 def _prefixed(text: str, names: set[str], prefix: str) -> str:
-    """The text with a prefix before these names."""
+    """C text with a prefix added to these names."""
     return re.sub(rf"\b({'|'.join(sorted(names))})\b", rf"{prefix}_\1", text)

@@ -1,7 +1,6 @@
-"""The dynamics of free rigid bodies as C loops over the tables of a model: articulated bodies, FDSVA, and its
-second order.
+"""C loops over the tables of a model for free rigid bodies: articulated-body algorithm, FDSVA, and its second order.
 
-See :mod:`~dynamics_backends.compiled.sources.dynamics_source` for what the functions are.
+See :mod:`~dynamics_backends.compiled.sources.dynamics_source` for the functions.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 def value_loops(system: FreeBody, parameters: int = 0) -> tuple[str, str]:
     """C source of dynamics_value, and its workspace as a C expression in nb, nv, nq.
 
-    parameters: how many numbers stand in p before the implicit step, where the system has one.
+    parameters: number of entries of p before the implicit step, if the system has one.
     """
     kernel = _kernel(ABA, system)
     forces, slopes, _ = _joint_forces(system)
@@ -35,39 +34,39 @@ def value_loops(system: FreeBody, parameters: int = 0) -> tuple[str, str]:
 
 
 def partials_loops(system: FreeBody) -> tuple[str, str]:
-    """C source of dynamics_partials, to stand behind dynamics_value, and its workspace as in :func:`value_loops`."""
+    """C source of dynamics_partials, which must follow dynamics_value, and its workspace as in :func:`value_loops`."""
     kernel = _kernel(FDSVA, system)
     texts = [kernel.source, _called(FDSVA, system), template("free_body/free_body_partials.h")]
     return "\n".join(texts), f"3 * nv * nv + {kernel.workspace}"
 
 
 def contracted_loops(system: FreeBody) -> tuple[str, str]:
-    """C source of dynamics_contracted, to stand behind dynamics_partials, and its workspace as in :func:`value_loops`."""
+    """C source of dynamics_contracted, which must follow dynamics_partials, and its workspace as in :func:`value_loops`."""
     kernel = _kernel(FD_SECOND_ORDER, system)
     *_, bends = _joint_forces(system)
     texts = [kernel.source, _called(FD_SECOND_ORDER, system), bends, template("free_body/free_body_contracted.h")]
     return "\n".join(texts), f"7 * nv * nv + {kernel.workspace}"
 
 
-def _own(program: Program, system: FreeBody) -> Program:
-    """The program; with implicit damping, that which takes the inertias of rotors as an argument."""
+def _program(program: Program, system: FreeBody) -> Program:
+    """Program of the system; with implicit damping the variant with rotor inertias as an argument."""
     return program if system.offsets is None else program.given("armature")
 
 
 def _kernel(program: Program, system: FreeBody) -> LoopKernel:
-    return loop_kernel(_own(program, system), sorted({*USUAL_JOINTS, *system.model.joint_types}))
+    return loop_kernel(_program(program, system), sorted({*USUAL_JOINTS, *system.model.joint_types}))
 
 
 def _called(program: Program, system: FreeBody) -> str:
-    """A macro that calls the kernel with its arguments in its order."""
-    own, names = _own(program, system), {"armature": "rotors"}
-    given = ", ".join(names.get(name, name) for name in own.arguments)
+    """C macro that calls the kernel with the arguments in its order."""
+    own, names = _program(program, system), {"armature": "rotors"}
+    arguments = ", ".join(names.get(name, name) for name in own.arguments)
     head = f"#define FREE_{program.name.upper()}(q, v, tau, lam, rotors, ...)"
-    return f"{head} {own.name}(c.ti, c.td, {given}, __VA_ARGS__)"
+    return f"{head} {own.name}(c.ti, c.td, {arguments}, __VA_ARGS__)"
 
 
 def _sizes(system: FreeBody) -> str:
-    """What the templates ask for of the robot."""
+    """Sizes and tables of the robot that the templates use."""
     model, driven, shares = system.model, [d for d, _ in system.shares], [share for _, share in system.shares]
     sizes = f"enum {{ FREE_NV = {model.nv}, FREE_NQ = {model.nq}, FREE_NU = {system.nu} }};"
     tables = {"free_share": shares, "free_spring": model.stiffness.tolist()}
@@ -79,7 +78,7 @@ def _sizes(system: FreeBody) -> str:
 
 
 def _rotors(system: FreeBody, parameters: int) -> str:
-    """The function free_rotors."""
+    """C function free_rotors."""
     lines = ["(void)p; (void)rotors;"]
     if system.offsets is not None:
         armature = system.model.armature
@@ -92,7 +91,7 @@ def _rotors(system: FreeBody, parameters: int) -> str:
 
 
 def _joint_forces(system: FreeBody) -> list[str]:
-    """tau(q, v, u), d tau_i / d v_i and d^2 tau_i / d v_i^2 as C functions."""
+    """C functions of tau(q, v, u), d tau_i / d v_i and d^2 tau_i / d v_i^2."""
     q, v, u = (ca.SX.sym(name, n) for name, n in zip("qvu", (system.model.nq, system.model.nv, system.nu), strict=True))
     tau = ca.vertcat(*system.joint_forces(sm.rows_of(q), sm.rows_of(v), sm.rows_of(u)).elements())
     slope = ca.vertcat(*[ca.jacobian(tau[i], v[i]) for i in range(tau.numel())])
@@ -105,7 +104,9 @@ def _joint_forces(system: FreeBody) -> list[str]:
 
 
 def _at_base(model: Model) -> str:
-    """q with the origin at the floating base, if there is one: see :func:`~dynamics_backends.rigid_body.passes.ground.at_base`."""
+    """C function of q with the origin at the floating base, if any: see
+    :func:`~dynamics_backends.rigid_body.passes.ground.at_base`.
+    """
     q = ca.SX.sym("q", model.nq)
     return step_function(
         "at_base",

@@ -2,12 +2,12 @@
 
     manifold_integrate(x, d, y)      y = x (+) d                manifold_difference(x0, x1, d)     d = x1 (-) x0
 
-and, where a factor is no vector space, the matrices of its derivatives, block after block (LIE_ROOM vectors in all):
+If a factor is not a vector space, also the matrices of its derivatives, block after block (LIE_ROOM vectors in all):
 
     manifold_transport(d, M)         d (x (+) d) / d x          manifold_dexp(d, M)                d (x (+) d) / d d
     manifold_dexp_inv(d, M)          its inverse                manifold_d_dexp_inv(d, k, M)       d (dexp^-1(d) k) / d d
 
-The tables lie_at, lie_size, lie_offset say where the LIE_GROUPS blocks stand in the tangent vector and in M.
+The tables lie_at, lie_size, lie_offset are the positions and sizes of the LIE_GROUPS blocks in the tangent vector and in M.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dynamics_backends.manifold import LieGroup, Manifold
 from dynamics_backends.symbols import ca
 
 LONG = 2_000
-"""Operations from which on a function is written in pieces."""
+"""Number of operations above which a function is written in pieces."""
 _MATRICES = {"transport": ("d",), "dexp": ("d",), "dexp_inv": ("d",), "d_dexp_inv": ("d", "k")}
 _SECOND = {  # arguments and results
     "integrate_bend": (("d", "l"), ("ye", "ee")),
@@ -32,7 +32,7 @@ _SECOND = {  # arguments and results
 
 
 def manifold_source(manifold: Manifold) -> str:
-    """The C text; it defines LIE where the manifold is not a vector space."""
+    """C source of a manifold; it defines LIE if the manifold is not a vector space."""
     curved = list(dict.fromkeys(g for g in manifold.groups if g.to_se3 is not None))
     functions = [text for g in curved for text in group_source(g)]
     body = [
@@ -47,9 +47,9 @@ def manifold_source(manifold: Manifold) -> str:
 
 
 def curvature_source(manifold: Manifold) -> str:
-    """Second derivatives contracted with l, behind :func:`manifold_source`; nothing for a vector space.
+    """C source of second derivatives contracted with l, which must follow :func:`manifold_source`; '' for a vector space.
 
-    See :mod:`dynamics_backends.manifold_curvature` for the blocks, which these are:
+    The blocks are those of :mod:`dynamics_backends.manifold_curvature`:
 
         manifold_integrate_bend(d, l, ye, ee)       manifold_dexp_inv_bend(d, k, l, dk, dd)       manifold_difference_bend(d, l, M)
     """
@@ -66,7 +66,7 @@ def _tag(group: LieGroup) -> str:
 
 
 def group_source(group: LieGroup) -> list[str]:
-    """C functions of one group: its two maps, and its matrices by rows."""
+    """C functions of one group: integrate and difference, and its matrices by rows."""
     q, q1, d, k = (
         ca.SX.sym(name, n) for name, n in (("q", group.nq), ("q1", group.nq), ("d", group.nv), ("k", group.nv))
     )
@@ -80,7 +80,7 @@ def group_source(group: LieGroup) -> list[str]:
 
 
 def _bends(group: LieGroup) -> list[str]:
-    """C functions of the second derivatives of a group's maps, by rows."""
+    """C functions of the second derivatives of a group's integrate and difference, by rows."""
     d, k, lam = (ca.SX.sym(name, group.nv) for name in ("d", "k", "l"))
     T, E, inverse = (_matrix(group, name, d) for name in ("transport", "dexp", "dexp_inv"))
 
@@ -115,7 +115,7 @@ def _by_rows(M: Any) -> Any:
 
 
 def _group_function(group: LieGroup, name: str, inputs: Sequence[Any], values: Sequence[Any]) -> str:
-    """A long one in pieces that may be units of their own: as one function it takes the compiler several times as long."""
+    """C function of a group; a long one is cut into pieces for separate units, since one function compiles several times slower."""
     function, traced = f"{_tag(group)}_{name}", trace_expressions(inputs, values)
     arguments = [Argument(f"a{i}", s.numel()) for i, s in enumerate(inputs)]
     results = [f"r{i}" for i in range(len(values))]
@@ -128,7 +128,7 @@ def _group_function(group: LieGroup, name: str, inputs: Sequence[Any], values: S
 
 
 def _along_groups(manifold: Manifold, name: str, inputs: tuple[str, str], output: str) -> str:
-    """integrate or difference, group by group; what a vector space does is written out."""
+    """C function integrate or difference, group by group; vector spaces are written inline."""
     sign = "+" if name == "integrate" else "-"
     first, second = ("x", "d") if name == "integrate" else ("y", "x")
     lines = []
@@ -145,12 +145,12 @@ def _along_groups(manifold: Manifold, name: str, inputs: tuple[str, str], output
 
 
 def _blocks(manifold: Manifold, name: str, inputs: Sequence[str], outputs: Sequence[str] = ("M",)) -> str:
-    """The matrices of every group that has them."""
+    """C function that computes the matrices of every group that is not a vector space."""
     lines, offset = [], 0
     for g, _, iv in manifold._blocks():
         if g.to_se3 is not None:
-            given = [f"{a} + {iv.start}" for a in inputs] + [f"{o} + {offset}" for o in outputs]
-            lines.append(f"{_tag(g)}_{name}({', '.join(given)});")
+            pointers = [f"{a} + {iv.start}" for a in inputs] + [f"{o} + {offset}" for o in outputs]
+            lines.append(f"{_tag(g)}_{name}({', '.join(pointers)});")
             offset += g.nv * g.nv
     return _function(
         f"manifold_{name}", ", ".join([*(f"const V* {a}" for a in inputs), *(f"V* {o}" for o in outputs)]), lines

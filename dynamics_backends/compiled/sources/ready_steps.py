@@ -1,8 +1,8 @@
-"""Time steps of robots that are free or in soft contact, by loops that are built with the package.
+"""Time steps of free robots and robots in soft contact, by loops that are built with the package.
 
-They serve all robots made of the usual joints, with any points, scheme and number of substeps, for each contact law that
-configurations name; its numbers are arguments. A roll-out takes ten thousand evaluations one after the other, for each of which
-rows of NumPy take milliseconds.
+They serve all robots made of the usual joints, with any contact points, scheme and number of substeps, for each contact law that
+configurations name; the numbers of the law are arguments.  A rollout takes ten thousand evaluations in sequence, each of which
+takes NumPy rows milliseconds.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Steps(Protocol):
     """Time steps of knots x (N, nx), u (N, nu) over dt (N,) [s]."""
 
     def step(self, x: Array, u: Array, dt: Array) -> Array:
-        """x_next (N, nx)."""
+        """Next states x_next (N, nx)."""
         ...
 
     def first(self, x: Array, u: Array, dt: Array) -> tuple[Array, Array]:
-        """x_next (N, nx) and its derivative (N, ndx, ndx + nu) in (x, u), in the tangent spaces."""
+        """Next states x_next (N, nx) and their derivatives (N, ndx, ndx + nu) in (x, u), in the tangent spaces."""
         ...
 
 
@@ -53,10 +53,10 @@ _known: WeakKeyDictionary[Any, dict[Any, Steps | None]] = WeakKeyDictionary()
 
 
 def steps_at_once(system: Any, method: Coefficients, substeps: int, *, semi_implicit: bool) -> Steps | None:
-    """The time steps of a system without run-time parameters; None where the loops do not serve it.
+    """Time steps of a system without run-time parameters, by prebuilt loops; None if the loops do not support it.
 
-    system: as the stages of the method evaluate it, with implicit damping where it has any. semi_implicit: whether positions move
-    with the velocity at the end of the step, for a method of one stage.
+    system: the system that the method's stages evaluate, including implicit damping. semi_implicit: integrate positions with the
+    velocity at the end of the step, for a method of one stage.
     """
     own, key = _known.setdefault(system, {}), (method, substeps, semi_implicit)
     if key not in own:
@@ -82,11 +82,11 @@ def _law(system: Any) -> Any:
 
 
 class _Robot:
-    """The time steps of one robot: see :data:`Steps`."""
+    """Time steps of one robot: see :class:`Steps`."""
 
     def __init__(self, system: Any, method: Coefficients, substeps: int, semi_implicit: bool) -> None:
         model, law = system.model, _law(system)
-        self._robot, self._alive = _robot_data(system, method, substeps, semi_implicit)
+        self._robot, self._buffers = _robot_data(system, method, substeps, semi_implicit)
         self._sizes = (model.nq + model.nv, 2 * model.nv)
         name = next(name for name, known in LAWS.items() if _same_kind(law, known))
         steps, self._lanes = machine.library().steps_named(name.encode()), machine.lanes()
@@ -95,30 +95,30 @@ class _Robot:
 
     def step(self, x: Array, u: Array, dt: Array) -> Array:
         """See :class:`Steps`."""
-        found = np.empty((len(x), self._sizes[0]))
-        self._call(self._step, (x, u, dt), found)
-        return found
+        outputs = np.empty((len(x), self._sizes[0]))
+        self._call(self._step, (x, u, dt), outputs)
+        return outputs
 
     def first(self, x: Array, u: Array, dt: Array) -> tuple[Array, Array]:
         """See :class:`Steps`."""
         nx, n = self._sizes
-        found = np.empty((len(x), nx)), np.empty((len(x), n, n + u.shape[1]))
-        self._call(self._first, (x, u, dt), *found)
-        return found
+        outputs = np.empty((len(x), nx)), np.empty((len(x), n, n + u.shape[1]))
+        self._call(self._first, (x, u, dt), *outputs)
+        return outputs
 
-    def _call(self, function: tuple[Callable[..., Any], Rooms], given: Sequence[Array], *results: Array) -> None:
+    def _call(self, function: tuple[Callable[..., Any], Rooms], inputs: Sequence[Array], *results: Array) -> None:
         run, rooms = function
-        read = [ffi.from_buffer("double[]", np.ascontiguousarray(a, dtype=float)) for a in given]
+        read = [ffi.from_buffer("double[]", np.ascontiguousarray(a, dtype=float)) for a in inputs]
         written = [ffi.from_buffer("double[]", a, require_writable=True) for a in results]
 
         def part(first: int, last: int, room: Array) -> None:
             run(self._robot, *read, *written, first, last, ffi.from_buffer(room))
 
-        over_threads(part, len(given[0]), self._lanes, rooms)
+        over_threads(part, len(inputs[0]), self._lanes, rooms)
 
 
 def _robot_data(system: Any, method: Coefficients, substeps: int, semi_implicit: bool) -> tuple[Any, list[Any]]:
-    """robot_t of steps.h, and what must live as long."""
+    """Struct robot_t of steps.h, and the arrays that must live as long as it."""
     model, stages = system.model, len(method.b)
     points, floating = getattr(system, "points", ()), bool(model.floating_base)
     integers, doubles = int_tables(model), double_tables(model)
@@ -141,7 +141,7 @@ def _robot_data(system: Any, method: Coefficients, substeps: int, semi_implicit:
 
 
 def _integers(system: Any, points: Sequence[Point], floating: bool) -> dict[str, Sequence[int]]:
-    """Bodies of the points, whether they hang from a floating base, degrees of freedom of the controls."""
+    """Arrays of integers of robot_t: bodies of the points, which points move with a floating base, driven degrees of freedom."""
     rides = [floating and 0 in system.model.ancestors(point.body) for point in points]
     return {"body": [point.body for point in points], "rides": rides, "driven": system.actuated}
 
@@ -168,5 +168,5 @@ def _numbers(system: Any, points: Sequence[Point], method: Coefficients) -> dict
 
 
 def _square(rows: Sequence[Sequence[float]], n: int) -> Array:
-    """Rows that end early, with zeros behind."""
+    """Square matrix from rows, padded with zeros."""
     return np.array([[*row, *[0.0] * (n - len(row))] for row in rows])

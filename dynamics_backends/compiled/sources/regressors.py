@@ -1,6 +1,4 @@
-"""Derivatives with respect to inertial parameters as compiled code: :mod:`dynamics_backends.rigid_body.algorithms.regressor`,
-traced whole.
-"""
+"""Derivatives in inertial parameters as compiled code: a trace of :mod:`dynamics_backends.rigid_body.algorithms.regressor`."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from dynamics_backends.symbols import ca
 
 
 class CompiledRegressor(HoldsKernels):
-    """The regressors of one model, of inverse and of forward dynamics, batch first; kernels are made when first asked for.
+    """Regressors of inverse and forward dynamics of one model, batch first; kernels are compiled at first use.
 
     Raises TooLong for a robot whose straight-line code would take too long to compile.
     """
@@ -30,11 +28,11 @@ class CompiledRegressor(HoldsKernels):
         self._kernels: dict[bool, CompiledKernel] = {}
 
     def inverse(self, q: Array, v: Array, a: Array) -> Array:
-        """Y (N, nv, 10 nb) = d tau / d pi from q (N, nq), v and a (N, nv)."""
+        """Regressor Y (N, nv, 10 nb) = d tau / d pi from q (N, nq), v and a (N, nv)."""
         return self._kernel(forward=False)(q, v, a)[0]
 
     def forward(self, q: Array, v: Array, tau: Array) -> ForwardDynamicsParameters:
-        """a (N, nv) and d a / d pi (N, nv, 10 nb) from q (N, nq), v and tau (N, nv)."""
+        """Accelerations a (N, nv) and d a / d pi (N, nv, 10 nb) from q (N, nq), v and tau (N, nv)."""
         return ForwardDynamicsParameters(*self._kernel(forward=True)(q, v, tau))
 
     def _kernel(self, *, forward: bool) -> CompiledKernel:

@@ -1,5 +1,4 @@
-"""Long steps with contacts as a backend of compiled code: values and derivatives of batches, by the loops of
-:mod:`~dynamics_backends.compiled.sources.stepped_source`."""
+"""Analytic backend of long steps with contacts in compiled code (:mod:`~dynamics_backends.compiled.sources.stepped_source`)."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 
 
 class SteppedAnalytic(HoldsKernels, AnalyticSecondOrder):
-    """See :class:`~dynamics_backends.methods.analytic.AnalyticSecondOrder`."""
+    """Compiled :class:`~dynamics_backends.methods.analytic.AnalyticSecondOrder` of long steps with contacts."""
 
     def __init__(self, map: SteppedContact) -> None:
         super().__init__(map)
@@ -40,7 +39,7 @@ class SteppedAnalytic(HoldsKernels, AnalyticSecondOrder):
         return Jacobians(*self._kernel(b, second=False)(*arguments_of(b)))
 
     def _stepping(self, b: Batch) -> Batch:
-        """With the step behind the other parameters."""
+        """Batch with the step length as the last parameter."""
         step = b.p.get(IMPLICIT_STEP, np.full((1, b.size), self._steps.step))
         rows = {name: value for name, value in b.p.items() if name != IMPLICIT_STEP}
         return b._replace(p={**rows, IMPLICIT_STEP: step})

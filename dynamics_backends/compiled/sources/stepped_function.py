@@ -1,7 +1,7 @@
-"""Robots that meet the ground in long time steps as a function of CasADi, whose virtual machine runs Newton's loop.
+"""CasADi function of robots that touch the ground in long time steps: CasADi's virtual machine runs Newton's iterations.
 
-No single expression holds an iteration. But its parts are expressions, and functions of CasADi may call each other under a
-condition, which skips the steps after the last one: the twin of :func:`~dynamics_backends.systems.contact.implicit_step.solved`.
+An expression cannot contain an iteration, but its parts are expressions. CasADi functions can call each other conditionally, which
+skips the steps after convergence. NumPy version: :func:`~dynamics_backends.systems.contact.implicit_step.solved`.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.spatial.spatial import Vec, leaves
 from dynamics_backends.symbols import ca
 from dynamics_backends.systems.contact import implicit_step
-from dynamics_backends.systems.contact.implicit_step import Arrival, Direction, Meeting
+from dynamics_backends.systems.contact.implicit_step import Arrival, ContactProblem, Direction
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 
 
 class _Parts(NamedTuple):
-    """A meeting in symbols, and as one column."""
+    """Symbolic contact problem of one step, and all its symbols as one column."""
 
-    meeting: Meeting
+    problem: ContactProblem
     column: Any
 
 
 def stepped_function(map: SteppedContact, symbols: Symbols) -> Any:
-    """The function of x (nx), u (nu), t and the parameters, the step's length among them, that returns xdot (ndx)."""
-    n, given = map.model.nv, list(symbols)
-    start = map.start(symbols.x, symbols.u, symbols.p).meeting
+    """CasADi function xdot (ndx) of x (nx), u (nu), t and the parameters, among them the step length."""
+    n, arguments = map.model.nv, list(symbols)
+    start = map.start(symbols.x, symbols.u, symbols.p).problem
     v = [symbols.x[map.model.nq + i] for i in range(n)]
     limit = implicit_step.ACCURACY**2 * implicit_step.energy(start, v)
     parts = _parts(map, start, symbols.p)
-    values = ca.Function("parts", given, [ca.cse(ca.densify(ca.vertcat(*_numbers(map, start, symbols.p)))), limit])
+    values = ca.Function("parts", arguments, [ca.cse(ca.densify(ca.vertcat(*_numbers(map, start, symbols.p)))), limit])
     iterate = _iteration(map, parts)
 
-    inputs = [ca.MX.sym(f"i{i}", s.numel()) for i, s in enumerate(given)]
+    inputs = [ca.MX.sym(f"i{i}", s.numel()) for i, s in enumerate(arguments)]
     column, limit = values(*inputs)
     state = ca.vertcat(ca.MX.zeros(n), _speeds(map, column), 0)
     for _ in range(implicit_step.STEPS):
@@ -45,8 +45,10 @@ def stepped_function(map: SteppedContact, symbols: Symbols) -> Any:
 
 
 def _iteration(map: SteppedContact, parts: _Parts) -> Any:
-    """A Newton step of the state (delta, the points' velocities, whether it has arrived), left out after arrival."""
-    n, m = map.model.nv, parts.meeting
+    """CasADi function of a Newton step of the state (delta, velocities of the points, converged); a converged state is returned
+    as is.
+    """
+    n, m = map.model.nv, parts.problem
     delta, speeds, limit = ca.SX.sym("delta", n), ca.SX.sym("w", 3 * len(m.arrivals)), ca.SX.sym("limit")
     w = _vectors(speeds)
     found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
@@ -72,8 +74,8 @@ def _iteration(map: SteppedContact, parts: _Parts) -> Any:
 
 
 def _length(map: SteppedContact, parts: _Parts, points: Any, both: Any, column: Any) -> Any:
-    """The step length; trials after the last are left out."""
-    m, count = parts.meeting, points.numel()
+    """Step length of a line search; trials after the last needed one are skipped."""
+    m, count = parts.problem, points.numel()
     speeds, known = ca.SX.sym("w", count), ca.SX.sym("known", 3 + count)
     state = ca.SX.sym("state", 4)  # length, lower, upper, settled
     first = ca.SX.sym("first")
@@ -96,8 +98,8 @@ def _length(map: SteppedContact, parts: _Parts, points: Any, both: Any, column: 
     return at[0]
 
 
-def _numbers(map: SteppedContact, m: Meeting, p: Any) -> list[Any]:
-    """The numbers of a meeting and of its law's parameters, in the order in which :func:`_parts` reads them."""
+def _numbers(map: SteppedContact, m: ContactProblem, p: Any) -> list[Any]:
+    """Numbers of a contact problem and of its law's parameters, in the order in which :func:`_parts` reads them."""
     numbers = [c for arrival in m.arrivals for c in leaves(arrival.velocity)]
     numbers += [m.M[i][j] for i, above in enumerate(ltl.ancestor_lists(map.parents)) for j in (i, *above)]
     numbers += [m.drive[i] for i in range(map.model.nv)]
@@ -110,8 +112,8 @@ def _speeds(map: SteppedContact, column: Any) -> Any:
     return column[: 3 * len(map.points)]
 
 
-def _parts(map: SteppedContact, m: Meeting, p: Any) -> _Parts:
-    """A meeting like m of symbols."""
+def _parts(map: SteppedContact, m: ContactProblem, p: Any) -> _Parts:
+    """Symbolic contact problem with the structure of m."""
     column = ca.SX.sym("parts", len(_numbers(map, m, p)))
     rest = iter(column[i] for i in range(column.numel()))
 
@@ -126,7 +128,7 @@ def _parts(map: SteppedContact, m: Meeting, p: Any) -> _Parts:
         gap, normal = next(rest), vector()
         arrivals.append(Arrival({j: vector() for j in own.J}, gap, normal, speed))
     given = {name: [next(rest) for _ in range(p[name].numel())] for name in p}
-    return _Parts(Meeting(M, drive, arrivals, given[IMPLICIT_STEP][0], map.parents, m.law, given), column)
+    return _Parts(ContactProblem(M, drive, arrivals, given[IMPLICIT_STEP][0], map.parents, m.law, given), column)
 
 
 def _vectors(column: Any) -> list[Vec]:

@@ -1,8 +1,8 @@
-"""Robots that meet the ground in long time steps as C: Newton's method is a loop (templates/contact/stepped.h) around straight-line
-code traced from :mod:`~dynamics_backends.systems.contact.stepped_contact` and
-:mod:`~dynamics_backends.systems.contact.implicit_step`.
+"""C source of robots that touch the ground in long time steps.
 
-See :mod:`~dynamics_backends.compiled.sources.dynamics_source` for what the functions are.
+Newton's method is a loop (templates/contact/stepped.h) around straight-line code traced from
+:mod:`~dynamics_backends.systems.contact.stepped_contact` and :mod:`~dynamics_backends.systems.contact.implicit_step`.  See
+:mod:`~dynamics_backends.compiled.sources.dynamics_source` for the functions.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec, build, leaves
 from dynamics_backends.symbols import ca
-from dynamics_backends.systems.constraints.constrained_derivatives import Unsolved, curvature
+from dynamics_backends.systems.constraints.constrained_derivatives import DerivativeEquations, curvature
 from dynamics_backends.systems.contact import implicit_step
-from dynamics_backends.systems.contact.implicit_step import Arrival, Meeting
+from dynamics_backends.systems.contact.implicit_step import Arrival, ContactProblem
 from dynamics_backends.systems.contact.stepped_contact import Linear, SteppedContact
 
 _NUMBERS = "(long)((sizeof(stepped_t) + sizeof(constrained_factor_t)) / sizeof(V) + CD * CC)"
 _NUMBERS_SECOND = "(long)(sizeof(constrained_slopes_t) / sizeof(V) + (CD + 3) * CC + SJ + 9 * SC)"
-"""The workspace beside that of straight-line code, in vectors, and what second derivatives add."""
+"""Workspace in addition to that of straight-line code, in vectors, and the addition for second derivatives."""
 
 
 def stepped_source(traced: TracedDynamics) -> tuple[str, str]:
-    """dynamics_value and dynamics_partials, and their workspace in vectors, as text."""
+    """C source of dynamics_value and dynamics_partials, and their workspace in vectors as C text."""
     map = traced.map
     assert isinstance(map, SteppedContact)
     parts, rooms = zip(*(part(traced, map) for part in (_parts, _direction, _linear)), strict=True)
@@ -47,7 +47,7 @@ def stepped_source(traced: TracedDynamics) -> tuple[str, str]:
 
 
 def stepped_second_source(traced: TracedDynamics) -> tuple[str, str]:
-    """dynamics_contracted, to stand behind :func:`stepped_source` of the same map, and the workspace that it adds, as text."""
+    """C source of dynamics_contracted, which must follow :func:`stepped_source` of the same map, and its additional workspace."""
     map = traced.map
     assert isinstance(map, SteppedContact)
     s, n = traced.symbols, map.model.nv
@@ -62,11 +62,11 @@ def stepped_second_source(traced: TracedDynamics) -> tuple[str, str]:
         "entries": factor_entries(parts),
         "xx": by_rows(curvature(map, s.u, parts.g, still).xx),
         "slopes": entries(slopes),
-        "J": ca.vertcat(*[x for c in start.meeting.arrivals for column in c.J.values() for x in leaves(column)]),
+        "J": ca.vertcat(*[x for c in start.problem.arrivals for column in c.J.values() for x in leaves(column)]),
         "bend": ca.vertcat(*[x for bend in linear.bends for x in leaves(bend)]),
     }
     code, room = traced.function("stepped_curved", outputs, {"a": a, "lam": lam})
-    moving = {"sj": [dict.fromkeys(c.J, 1.0) for c in start.meeting.arrivals]}
+    moving = {"sj": [dict.fromkeys(c.J, 1.0) for c in start.problem.arrivals]}
     text = [
         *tables({**slopes, **moving}),
         template("constrained/constrained_second.h"),
@@ -77,7 +77,7 @@ def stepped_second_source(traced: TracedDynamics) -> tuple[str, str]:
 
 
 def _sizes(traced: TracedDynamics, map: SteppedContact) -> list[str]:
-    """What the template asks for of the robot."""
+    """Sizes of the robot and constants of Newton's method that the template uses."""
     above, places = ltl.ancestor_lists(map.parents), list(traced.sizes)
     sizes = {
         "SV": map.model.nv,
@@ -94,14 +94,14 @@ def _sizes(traced: TracedDynamics, map: SteppedContact) -> list[str]:
 
 
 def _entries(map: SteppedContact) -> list[tuple[int, int]]:
-    """The entries of M that are computed."""
+    """Computed entries (row, column) of M."""
     return [(i, j) for i, above in enumerate(ltl.ancestor_lists(map.parents)) for j in (i, *above)]
 
 
 def _parts(traced: TracedDynamics, map: SteppedContact) -> tuple[str, str]:
-    """stepped_parts."""
+    """C function stepped_parts, and its workspace."""
     s = traced.symbols
-    m = traced.attempt(lambda: map.start(s.x, s.u, s.p)).meeting
+    m = traced.attempt(lambda: map.start(s.x, s.u, s.p)).problem
     v = s.x[map.model.nq :]
     outputs = {
         "M": [m.M[i][j] for i, j in _entries(map)],
@@ -116,7 +116,7 @@ def _parts(traced: TracedDynamics, map: SteppedContact) -> tuple[str, str]:
 
 
 def _law(traced: TracedDynamics, map: SteppedContact) -> str:
-    """stepped_law."""
+    """C function stepped_law."""
     gap, normal, w = (ca.SX.sym(name, size) for name, size in (("gap", 1), ("normal", 3), ("w", 3)))
     p = ca.SX.sym("p", sum(traced.sizes.values()))
     force, slope = map.law.slopes(gap, Vec(*_items(normal)), Vec(*_items(w)), _by_name(p, traced.sizes))
@@ -127,7 +127,7 @@ def _law(traced: TracedDynamics, map: SteppedContact) -> str:
 
 
 def _direction(traced: TracedDynamics, map: SteppedContact) -> tuple[str, str]:
-    """stepped_direction."""
+    """C function stepped_direction, and its workspace."""
     places, paths = _entries(map), [map.model.ancestors(point.body) for point in map.points]
     n, count = map.model.nv, len(paths)
     sizes = {"M": len(places), "drive": n, "J": 3 * sum(len(path) for path in paths), "h": 1, "delta": n}
@@ -138,7 +138,7 @@ def _direction(traced: TracedDynamics, map: SteppedContact) -> tuple[str, str]:
         M[i][j] = entry
     columns, nothing = iter(_items(s["J"])), Vec(0.0, 0.0, 0.0)
     arrivals = [Arrival({j: build(Vec, columns) for j in path}, 0.0, nothing, nothing) for path in paths]
-    m = Meeting(M, _items(s["drive"]), arrivals, s["h"], map.parents, map.law, {})
+    m = ContactProblem(M, _items(s["drive"]), arrivals, s["h"], map.parents, map.law, {})
     forces, slopes = iter(_items(s["force"])), iter(_items(s["slope"]))
     step = implicit_step.direction(
         m, _items(s["delta"]), [build(Vec, forces) for _ in paths], [build(Mat, slopes) for _ in paths]
@@ -155,7 +155,7 @@ def _direction(traced: TracedDynamics, map: SteppedContact) -> tuple[str, str]:
 
 
 def _linear(traced: TracedDynamics, map: SteppedContact) -> tuple[str, str]:
-    """stepped_linear, and what the solution asks for."""
+    """C function stepped_linear with the text of the linear solution, and its workspace."""
     s, a = traced.symbols, ca.SX.sym("a", map.model.nv)
     linear = traced.attempt(lambda: map.linear(s.x, s.u, map.start(s.x, s.u, s.p), a))
     parts = _unsolved(a, linear)
@@ -164,10 +164,10 @@ def _linear(traced: TracedDynamics, map: SteppedContact) -> tuple[str, str]:
     return "\n".join([*solution_text(parts), code]), room
 
 
-def _unsolved(a: Any, linear: Linear) -> Unsolved:
-    """The equations as those of constrained motion without constraints."""
+def _unsolved(a: Any, linear: Linear) -> DerivativeEquations:
+    """Equations in the form of constrained motion without constraints."""
     factor = ConstrainedFactor(linear.factor, [], [], ltl.Factor([], [], []))
-    return Unsolved(a, factor, linear.top, [], linear.g, [])
+    return DerivativeEquations(a, factor, linear.top, [], linear.g, [])
 
 
 def _items(x: Any) -> list[Any]:
@@ -175,7 +175,7 @@ def _items(x: Any) -> list[Any]:
 
 
 def _by_name(p: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """The parameters by name from all of them behind each other."""
+    """Parameters by name, from their concatenation."""
 
     def parts() -> Iterator[tuple[str, Any]]:
         at = 0

@@ -1,4 +1,4 @@
-"""The C text of time steps by loops (templates/contact/steps_by_loops.h), for each kind of contact law; it serves every robot."""
+"""C source of time steps by loops (templates/contact/steps_by_loops.h) for one kind of contact law; it serves every robot."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ LAWS = {
     "exponential_rough": SoftContactLaw(friction=1.0),
     "hunt_crossley": HuntCrossley(),
 }
-"""One of each kind of law by its name in the library: which class, and which of its numbers are given."""
+"""Example of each kind of contact law by its name in the library: the class, and which of its parameters are set."""
 _DYNAMICS, _START = ABA_EXTERNAL.given("armature"), CONTACT_START.given("armature")
 _TABLES = "type", "q_index", "v_index", "dof_body", "up", "end"
 
 
 def given_numbers(law: Any) -> list[str]:
-    """The numbers of a law that are not left out."""
+    """Names of the law's parameters that are not None."""
     return [f.name for f in fields(law) if getattr(law, f.name) is not None]
 
 
 def source(law: Any) -> str:
-    """The C text for laws of this kind."""
+    """C source for contact laws of this kind."""
     programs = MOTION, _DYNAMICS, _START, CONTACT_FINISH
     kernels = [loop_kernel(program, sorted(USUAL_JOINTS)) for program in programs]
-    force, slopes = _of_contact(law)
+    force, slopes = _contact_functions(law)
     own = [_macros(*kernels), force, slopes, *group_source(SE3), template("contact/steps_by_loops.h")]
     return "\n".join([header("steps.h"), templates(), *(kernel.source for kernel in kernels), *own])
 
@@ -69,8 +69,11 @@ def _macros(motion: LoopKernel, dynamics: LoopKernel, start: LoopKernel, finish:
     return "\n".join(lines)
 
 
-def _of_contact(law: Any) -> list[str]:
-    """The force of a plane, whose numbers stand before those of the law, on a body at one of its points, and its derivatives."""
+def _contact_functions(law: Any) -> list[str]:
+    """C functions of the contact force of a plane on a point of a body, and its derivatives.
+
+    Among the numbers of ground and law, those of the plane come first.
+    """
     names = given_numbers(law)
 
     def touched(X: list, vel: list, at: list, origin: list, numbers: list) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
-"""A map's own derivatives as straight-line compiled code: value, partials and contraction traced as a whole.
+"""Analytic derivatives of a map as straight-line compiled code: value, partials and contraction traced as a whole.
 
-For maps whose closed forms are made of many small parts, as those of robots in contact are: what would be a batch of NumPy
-operations each becomes a few instructions for a block of knots.
+For maps whose closed forms consist of many small parts, such as robots in contact: many NumPy operations on batches become a few
+instructions for a block of knots.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class TracedAnalytic(HoldsKernels, Analytic):
-    """See :class:`~dynamics_backends.methods.analytic.Analytic`, which serves where code would be too long, or cannot be traced."""
+    """Compiled :class:`~dynamics_backends.methods.analytic.Analytic`; NumPy evaluates maps that are too long or cannot be
+    traced.
+    """
 
     def __init__(self, map: Map) -> None:
         super().__init__(map)
@@ -37,7 +39,7 @@ class TracedAnalytic(HoldsKernels, Analytic):
 
     @classmethod
     def of(cls, map: Map) -> TracedAnalytic:
-        """The method for a map: one with second derivatives, where the map has them."""
+        """Create the method for a map, with second derivatives if the map has them."""
         return TracedAnalyticSecondOrder(map) if isinstance(map, HasContraction) else TracedAnalytic(map)
 
     def _jacobians(self, b: Batch) -> Jacobians:
@@ -66,7 +68,7 @@ class TracedAnalytic(HoldsKernels, Analytic):
 
 
 class TracedAnalyticSecondOrder(TracedAnalytic, AnalyticSecondOrder):
-    """A :class:`TracedAnalytic` of a map that has second derivatives."""
+    """:class:`TracedAnalytic` of a map with second derivatives."""
 
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
@@ -81,7 +83,7 @@ class TracedAnalyticSecondOrder(TracedAnalytic, AnalyticSecondOrder):
 
 
 def arguments_of(b: Batch) -> list[Array]:
-    """The arguments of a map, batch first, in the order of Symbols."""
+    """Arguments of a map, batch first, in the order of Symbols."""
     return [rows.T for rows in (b.x, b.u, b.t[None], *b.p.values())]
 
 

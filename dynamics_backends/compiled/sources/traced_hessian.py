@@ -18,14 +18,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class TracedHessian(HoldsKernels):
-    """See :class:`~dynamics_backends.methods.exact_method.CompiledHessian`. Kernels are compiled when they are first called."""
+    """Compiled Hessian (:class:`~dynamics_backends.methods.exact_method.CompiledHessian`); kernels are compiled at first call."""
 
     def __init__(self, map: Map) -> None:
         self.map = map
         self._kernels: dict[tuple[tuple[str, int], ...], CompiledKernel | None] = {}
 
     def __call__(self, b: Batch, lam: Array) -> Array | None:
-        """Hessians (N, K, K) in (dx, du), K = ndx + nu; None, which is logged once, if there is no trace or it is too long."""
+        """Hessians (N, K, K) in (dx, du), K = ndx + nu; None, logged once, if the trace is impossible or too long."""
         sizes = tuple((name, len(rows)) for name, rows in b.p.items())
         if sizes not in self._kernels:
             self._kernels[sizes] = self._built(sizes)

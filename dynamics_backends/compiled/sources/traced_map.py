@@ -1,9 +1,8 @@
 """Any map as straight-line compiled code, lanes over knots.
 
-The map's source is traced once with symbols.  The operations found are emitted as they are for float64 rows; for
-complex and for dual rows they are evaluated on pairs first (:mod:`~dynamics_backends.compiled.emit.pairs`), lanes running
-over knots x directions where there are several.  Finite differences, complex step and forward AD thus run compiled
-without a change.  Time and parameters are inputs.
+The map's source is traced once with symbols.  For float64 rows the operations are emitted directly; for complex and dual rows they
+are first evaluated on pairs (:mod:`~dynamics_backends.compiled.emit.pairs`), with lanes over knots x directions.  Finite
+differences, complex step and forward AD thus run compiled without a change.  Time and parameters are inputs.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class TracedMap(HoldsKernels):
-    """A map, evaluated by compiled code on numbers and by itself on everything else (symbols).
+    """Map that runs compiled code on numbers and the original function on other arguments (symbols).
 
-    Kernels are made when first asked for, one for each kind of numbers and set of parameter sizes.
+    Kernels are compiled at first use, one for each kind of numbers and set of parameter sizes.
     """
 
     def __init__(self, map: Map) -> None:
@@ -44,7 +43,7 @@ class TracedMap(HoldsKernels):
         self._kernels: dict[tuple[str, tuple[bool, ...], Sizes], CompiledKernel] = {}
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows (n_out, N); of a function that cannot be traced by the function itself, which is logged once.
+        """Rows (n_out, N); a function that cannot be traced is called directly, which is logged once.
 
         Raises CompilerError without a compiler.
         """
@@ -58,7 +57,7 @@ class TracedMap(HoldsKernels):
         except TraceError as reason:
             self._untraced = True
             if not reason.told:
-                _LOG.warning("NumPy serves for compiled code: %s", reason)
+                _LOG.warning("NumPy replaces compiled code: %s", reason)
             return self.wrapped(x, u, t, p)
 
     # -- kinds of numbers -------------------------------------------------------------------------------------------
@@ -71,7 +70,7 @@ class TracedMap(HoldsKernels):
         return self._kernel("complex", paired, sizes)(*arrays)[0].view(complex)[..., 0].T
 
     def _dual(self, rows: list[Any], sizes: Sizes) -> Dual:
-        """Every knot once for each direction, with one tangent."""
+        """Evaluate dual rows: every knot once for each direction, with one tangent."""
         paired = tuple(isinstance(r, Dual) for r in rows)
         k = next(r.directions for r in rows if isinstance(r, Dual))
         values = _batch_first([r.val if isinstance(r, Dual) else r for r in rows])
@@ -102,19 +101,19 @@ class TracedMap(HoldsKernels):
 
 
 def on_pairs(t: Trace, pair: type[Pair], paired: Sequence[bool], lengths: Sequence[int]) -> Trace:
-    """The operations of a trace on pairs; inputs that are ``paired``, and all outputs, are (first, second) in turn."""
+    """Trace of the operations on pairs; ``paired`` inputs and all outputs alternate first and second numbers."""
 
     def evaluate(*inputs: list[Any]) -> list[list[Any]]:
-        def given(i: int, j: int) -> Pair:
+        def component(i: int, j: int) -> Pair:
             return pair(inputs[i][2 * j], inputs[i][2 * j + 1]) if paired[i] else pair(inputs[i][j])
 
-        return replayed(t, pair, given)
+        return replayed(t, pair, component)
 
     return trace(evaluate, lengths)
 
 
-def replayed(t: Trace, pair: type[Pair], given: Callable[[int, int], Pair]) -> list[list[Any]]:
-    """The outputs of a trace, each (first, second) in turn, from component j of input i as ``given(i, j)``.
+def replayed(t: Trace, pair: type[Pair], component: Callable[[int, int], Pair]) -> list[list[Any]]:
+    """Evaluate a trace on pairs, with component j of input i from ``component(i, j)``; outputs alternate first and second numbers.
 
     Raises ValueError for an operation that pairs do not have.
     """
@@ -122,7 +121,7 @@ def replayed(t: Trace, pair: type[Pair], given: Callable[[int, int], Pair]) -> l
 
     def operand(x: Any) -> Pair:
         if isinstance(x, tuple):
-            return given(*x)
+            return component(*x)
         return pair(x) if isinstance(x, float) else values[x]
 
     for op in t.operations:
@@ -138,7 +137,7 @@ def _time_row(t: Scalar) -> Rows:
 
 
 def _algebra(rows: Sequence[Any]) -> str | None:
-    """The kind of numbers in the rows: real, complex, dual; None for others, among them complex dual rows."""
+    """Number type of the rows: real, complex, dual; None for other types, among them complex dual rows."""
     duals = [r for r in rows if isinstance(r, Dual)]
     plain = [r.val for r in duals] + [r for r in rows if not isinstance(r, Dual)]
     if not all(isinstance(a, np.ndarray) and a.dtype.kind in "fciu" and a.ndim == 2 for a in plain):
@@ -150,13 +149,13 @@ def _algebra(rows: Sequence[Any]) -> str | None:
 
 
 def _batch_first(rows: Sequence[Array]) -> list[Array]:
-    """Rows (n, N) or (n, 1) as arrays (N, n)."""
+    """Convert rows (n, N) or (n, 1) to arrays (N, n)."""
     size = np.broadcast_shapes(*(r.shape[1:] for r in rows))[0]
     return [np.broadcast_to(r.T, (size, len(r))) for r in rows]
 
 
 def _with_tangents(value: Array, row: Any, directions: int) -> Array:
-    """Values (N, n) for every direction, each followed by its tangent where the row has one: (N * K, n or 2 n)."""
+    """Values (N, n) repeated for every direction, each followed by its tangent if the row has one: (N * K, n or 2 n)."""
     n, width = value.shape
     if not isinstance(row, Dual):
         return np.repeat(value, directions, axis=0)

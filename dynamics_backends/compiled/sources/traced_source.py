@@ -1,11 +1,11 @@
-"""The dynamics of any map as straight-line C, traced with symbols; its derivatives by every method.
+"""C source of the dynamics of any map as straight-line code, traced with symbols; derivatives by every method.
 
-    analytic                    the map's own partials and contraction, traced
+    analytic                    the map's analytic partials and contraction, traced
     casadi_ad                   CasADi's Jacobian, traced
-    complex_step, forward_ad    the value on pairs of numbers, called once for each direction; their second derivatives are CasADi's
+    complex_step, forward_ad    the value on pairs of numbers, called once for each direction; second derivatives by CasADi
     central_difference, ...     dynamics_value called at perturbed states and controls
 
-See :mod:`~dynamics_backends.compiled.sources.dynamics_source` for what the functions are.
+See :mod:`~dynamics_backends.compiled.sources.dynamics_source` for the functions.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from dynamics_backends.symbols import ca
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 
 OPERATIONS_LIMIT = 300_000
-"""Operations of one function at most; compilers take about a second for 10,000, once, on each core."""
+"""Maximum number of operations of one function; compilers take about a second for 10,000, on each core."""
 
 
 class TooLong(ValueError):
-    """Straight-line code would be longer than OPERATIONS_LIMIT."""
+    """Straight-line code would have more operations than OPERATIONS_LIMIT."""
 
 
 @dataclass(frozen=True, eq=False)
 class TracedDynamics:
-    """Writes the functions of one map with parameters of these sizes, maybe for steps of several stages."""
+    """Writer of the C functions of one map with parameters of these sizes, optionally for steps of several stages."""
 
     map: Map
     sizes: Mapping[str, int]
@@ -45,12 +45,12 @@ class TracedDynamics:
 
     @cached_property
     def symbols(self) -> Symbols:
-        """The arguments."""
+        """Symbolic arguments of the map."""
         return Symbols.of(self.map, self.sizes)
 
     @cached_property
     def value_expression(self) -> Any:
-        """The map's value (n_out) on the symbols."""
+        """Value (n_out) of the map on the symbols."""
         s = self.symbols
         return symbolic_value(self.map, s.x, s.u, s.t, s.p)
 
@@ -58,7 +58,7 @@ class TracedDynamics:
     def rows(self) -> int:
         """Number of rows of xdot to compute: without the first half, if that is v."""
         n, nx = self.map.manifold.ndx, self.map.manifold.nx
-        if isinstance(self.map, SteppedContact):  # whose value no expression holds
+        if isinstance(self.map, SteppedContact):  # its value is not an expression
             return n // 2
         if n % 2 or not is_second_order(self.map):
             return n
@@ -67,15 +67,15 @@ class TracedDynamics:
 
     # -- functions ------------------------------------------------------------------------------------------------------
     def value(self) -> tuple[str, str]:
-        """C source of dynamics_value, and its workspace in vectors, as text."""
+        """C source of dynamics_value, and its workspace in vectors as C text."""
         return self.function("dynamics_value", {"f": self._below(self.value_expression)}, {})
 
     def analytic(self) -> tuple[str, str]:
-        """dynamics_partials by the map's own derivatives."""
+        """C source of dynamics_partials by the map's analytic derivatives."""
         return self._partials(self._below_of(self.first()))
 
     def contracted(self, mode: str = "auto") -> tuple[str, str]:
-        """dynamics_contracted by the map's own second derivatives; by CasADi's AD in this mode where the map has none."""
+        """C source of dynamics_contracted by the map's second derivatives, or CasADi's AD in this mode if the map has none."""
         lam = ca.SX.sym("lam", self.map.n_out)
         parts = self.both(lam) if isinstance(self.map, HasContraction) else self._both_by_ad(lam, mode)
         outputs = _named([*self._below_of(parts[:3]), *parts[3:]])
@@ -86,12 +86,14 @@ class TracedDynamics:
         return "\n".join([code, template("lanes/contracted.h").replace("GIVEN", given)]), room
 
     def first(self) -> list[Any]:
-        """The map's own value and partials: three columns, matrices by rows. Raises TraceError."""
+        """Analytic value and partials of the map: three columns, matrices by rows. Raises TraceError."""
         s = self.symbols
         return _columns(self.attempt(lambda: self.map.partials(s.x, s.u, s.t, s.p)))  # type: ignore[attr-defined]
 
     def both(self, lam: Any) -> list[Any]:
-        """What :meth:`first` gives, and xx, ux, uu contracted with lam (n_out), matrices by rows. Raises TraceError."""
+        """Value and partials as in :meth:`first`, and xx, ux, uu contracted with lam (n_out), matrices by rows. Raises
+        TraceError.
+        """
         s = self.symbols
         first, second = self.attempt(lambda: self.map.contracted(s.x, s.u, s.t, s.p, lam))  # type: ignore[attr-defined]
         return [*_columns(first), *(by_rows(M) for M in second)]
@@ -108,13 +110,13 @@ class TracedDynamics:
         return CasadiAD(self.map, mode=mode).second_expressions(self.symbols, lam)
 
     def _both_by_ad(self, lam: Any, mode: str) -> list[Any]:
-        """The parts of :meth:`both` by CasADi's AD."""
+        """Parts of :meth:`both`, by CasADi's AD."""
         f, J, H = self.second_by_ad(lam, mode)
         n = self.map.manifold.ndx
         return [f, *(ca.vec(M.T) for M in (J[:, :n], J[:, n:], H[:n, :n], H[n:, :n], H[n:, n:]))]
 
     def casadi_ad(self, mode: str = "auto") -> tuple[str, str]:
-        """dynamics_partials by CasADi's Jacobian."""
+        """C source of dynamics_partials by CasADi's Jacobian."""
         from dynamics_backends.methods.casadi_ad import CasadiAD
 
         value, J = CasadiAD(self.map, mode=mode).expressions(self.symbols)
@@ -122,7 +124,7 @@ class TracedDynamics:
         return self._partials([self._below(value), ca.vec(J[:, :n].T), ca.vec(J[:, n:].T)])
 
     def on_pairs(self, algebra: str) -> tuple[str, str]:
-        """dynamics_partials by complex or dual numbers, one direction after the other."""
+        """C source of dynamics_partials by complex or dual numbers, one direction after the other."""
         s, manifold, pair = self.symbols, self.map.manifold, ALGEBRAS[algebra]
         assert pair is not None
         dx, e = ca.SX.sym("dx", manifold.ndx), ca.SX.sym("e", manifold.ndx + self.map.nu)
@@ -143,7 +145,7 @@ class TracedDynamics:
 
     # -- parts ----------------------------------------------------------------------------------------------------------
     def _partials(self, first: Sequence[Any]) -> tuple[str, str]:
-        """dynamics_partials of f, fx and fu, the matrices by rows."""
+        """C source of dynamics_partials from f, fx and fu, the matrices by rows."""
         tables, first = packed(first, self.rows) if self.several_stages else ("", first)
         code, room = self.function("dynamics_partials", _named(first), {})
         return "\n".join([tables, code]), room
@@ -152,12 +154,12 @@ class TracedDynamics:
         return M[M.shape[0] - self.rows :, :]
 
     def _below_of(self, first: Sequence[Any]) -> list[Any]:
-        """The rows that are computed of a value and two matrices by rows."""
+        """Computed rows of a value and two matrices, each by rows."""
         skipped, m = self.map.n_out - self.rows, self.map
         return [e[skipped * width :] for e, width in zip(first, (1, m.manifold.ndx, m.nu), strict=True)]
 
     def attempt(self, function: Callable[[], Any]) -> Any:
-        """The result of a function on symbols. Raises TraceError where it does not work on them."""
+        """Call a function on symbols and return its result. Raises TraceError if it fails on symbols."""
         try:
             return function()
         except Exception as error:
@@ -166,7 +168,7 @@ class TracedDynamics:
     def _code(
         self, name: str, parts: Sequence[Any], outputs: Sequence[str], more: Mapping[str, Any]
     ) -> tuple[str, str]:
-        """NAME_code(x, u, t, p0, ..., more, outputs, w) and its workspace."""
+        """C function NAME_code(x, u, t, p0, ..., more, outputs, w) and its workspace."""
         s = self.symbols
         inputs, names = [*s, *more.values()], [*s.names, *more]
         t = short_enough(description(self.map), trace_expressions(inputs, [ca.densify(e) for e in parts]))
@@ -175,7 +177,7 @@ class TracedDynamics:
         return source, str(room)
 
     def function(self, name: str, outputs: Mapping[str, Any], more: Mapping[str, Any]) -> tuple[str, str]:
-        """The function NAME(c, x, u, t, p, more, outputs) as straight-line code, and its workspace in vectors, as text."""
+        """C function NAME(c, x, u, t, p, more, outputs) as straight-line code, and its workspace in vectors as C text."""
         code, room = self._code(name, list(outputs.values()), list(outputs), more)
         arguments = "".join([*(f", const V* {m}" for m in more), *(f", V* {o}" for o in outputs)])
         call = _call(f"{name}_code", self.symbols, list(more), list(outputs))
@@ -184,7 +186,7 @@ class TracedDynamics:
 
 
 def differences(map: Map, rows: int, scheme: str, step: float) -> str:
-    """dynamics_partials by differences of dynamics_value, with the steps of :mod:`dynamics_backends.methods.finite_difference`."""
+    """C source of dynamics_partials by differences, with the steps of :mod:`dynamics_backends.methods.finite_difference`."""
     own = [iq.start + i if g.to_se3 is None else -1 for g, iq, _ in map.manifold._blocks() for i in range(g.nv)]
     tables = [
         _sizes(map, rows, step),
@@ -201,14 +203,14 @@ def _sizes(map: Map, rows: int, step: float) -> str:
 
 
 FEW = 4
-"""A row of fx has few entries where these are at most one in so many."""
+"""A row of fx is sparse if at most one entry in FEW is nonzero."""
 
 
 def packed(first: Sequence[Any], rows: int) -> tuple[str, list[Any]]:
-    """f, fx and fu (by rows) without the rows of the matrices with few entries in fx other than zero, and none in fu.
+    """f, fx and fu (by rows) without the sparse rows of fx and fu: rows with few nonzero entries in fx and none in fu.
 
-    Behind the other rows fx has those entries. Before them stand tables, if there are any: how many rows and entries; numbers of
-    the others and of these rows; where the entries of each begin, and their columns.
+    The nonzero entries of these rows follow the other rows in fx.  The tables, if any, hold: the number of sparse rows and of their
+    entries; indices of the full and the sparse rows; the first entry of each sparse row, and the columns of the entries.
     """
     f, fx, fu = first
     read, held = (_entries(M, rows) for M in (fx, fu))
@@ -227,13 +229,13 @@ def packed(first: Sequence[Any], rows: int) -> tuple[str, list[Any]]:
 
 
 def _entries(M: Any, rows: int) -> list[list[int]]:
-    """The columns of entries other than zero of a matrix by rows, for each row."""
+    """Columns of the nonzero entries in each row of a matrix by rows."""
     n = M.numel() // rows
     return [[j for j in range(n) if not M[i * n + j].is_zero()] for i in range(rows)]
 
 
 def _named(parts: Sequence[Any]) -> dict[str, Any]:
-    """Value, first and second derivatives by their names in C, as far as there are."""
+    """Value, first and second derivatives by their names in C, up to the given order."""
     return dict(zip(("f", "fx", "fu", "xx", "ux", "uu"), parts, strict=False))
 
 
@@ -243,7 +245,7 @@ def _columns(first: Partials) -> list[Any]:
 
 
 def by_rows(M: Sequence[Any]) -> Any:
-    """A matrix given by its rows as one column, row after row."""
+    """Matrix, given by its rows, as one column, row after row."""
     return ca.vertcat(
         *[ca.densify(ca.vertcat(*row)) if isinstance(row, (list, tuple)) else ca.densify(ca.SX(row)) for row in M]
     )
@@ -258,12 +260,12 @@ def _call(function: str, symbols: Symbols, more: Sequence[str], outputs: Sequenc
 
 
 def short_enough(what: str, t: Trace) -> Trace:
-    """The trace; raises TooLong."""
+    """Return the trace. Raises TooLong."""
     require_short(what, len(t.operations))
     return t
 
 
 def require_short(what: str, operations: int) -> None:
-    """Raises TooLong for more operations than OPERATIONS_LIMIT."""
+    """Raise TooLong for more operations than OPERATIONS_LIMIT."""
     if operations > OPERATIONS_LIMIT:
         raise TooLong(f"{what} takes {operations} operations; the limit is {OPERATIONS_LIMIT}")

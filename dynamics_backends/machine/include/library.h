@@ -1,5 +1,5 @@
-/* What a library is built for. */
+/* Properties of a library. */
 #pragma once
 
-/* Doubles in a vector. */
+/* Number of doubles in a vector. */
 long lanes(void);

@@ -1,8 +1,8 @@
 /* Recursive algorithms as loops over the tables of a robot: one kernel serves every robot. */
 #pragma once
 
-/* Tables ti (integers) and td (doubles) of dynamics_backends/compiled/loops/tables.py, the first of ti being head; arrays in and out of
-   knots first .. last, by rows.  room: vectors of workspace, aligned. */
+/* A recursive algorithm. ti (integers) and td (doubles): tables of dynamics_backends/compiled/loops/tables.py, ti[0] is head; in
+   and out: arrays of the knots first .. last, by rows. room: vectors of workspace, aligned. */
 typedef struct {
     const char *name;
     long (*room)(const int *head);
@@ -10,5 +10,5 @@ typedef struct {
                 void *room);
 } loop_t;
 
-/* The algorithm of this name, or NULL. */
+/* Algorithm of this name, or NULL. */
 const loop_t *loop_named(const char *name);

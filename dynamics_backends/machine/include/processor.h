@@ -1,5 +1,5 @@
-/* The processor that runs this: a library of its own, for the least instruction set. */
+/* Detection of the processor: a separate library compiled for the smallest instruction set. */
 #pragma once
 
-/* The number of the best instruction set of dynamics_backends/machine/instruction_sets.py that the processor has. */
+/* Index of the best instruction set in dynamics_backends/machine/instruction_sets.py that the processor supports. */
 int best_instruction_set(void);

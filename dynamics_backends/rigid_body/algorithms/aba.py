@@ -18,7 +18,7 @@ from dynamics_backends.scalars.entries import takes_entries
 
 @down("vel_link", "bias_link")
 def VELOCITY(joint, pitch, X_link, vel_link_p, v):
-    """Velocity of each body, and the acceleration v x S qdot that velocities alone cause."""
+    """Velocity of each body, and the velocity-product acceleration v x S qdot."""
     rate = joint.motion(v, pitch)
     velocity = X_link.to_child(vel_link_p) + rate
     return velocity, velocity.cross(rate)
@@ -26,19 +26,19 @@ def VELOCITY(joint, pitch, X_link, vel_link_p, v):
 
 @body("IA", "pA")
 def FREE_BODY(I_link, vel_link):
-    """Articulated inertia and bias force of a body before anything is attached to it."""
+    """Articulated inertia and bias force of a body without its children."""
     return articulated(I_link), vel_link.cross_force(I_link * vel_link)
 
 
 @body("pA")
 def SUBTRACT_EXTERNAL(pA, f_ext):
-    """An external force opposes the bias force."""
+    """Subtract external forces from the bias forces."""
     return pA - f_ext
 
 
 @up(own=["UD", "uD"], to_parent=["IA", "pA"])
 def ATTACH(joint, pitch, X_link, IA, pA, bias_link, tau, tau_turn, armature):
-    """Eliminate the joint: U = IA S, D = S' U, u = tau - S' pA, less what turns rotors; what is left acts on the parent."""
+    """Eliminate the joint: U = IA S, D = S' U, u = tau - S' pA - tau_turn; the remaining inertia and force act on the parent."""
     U = joint.inertia_columns(IA, pitch)
     D = [joint.project(column, pitch) for column in U]
     for i, rotor in enumerate(armature):
@@ -56,10 +56,10 @@ def ATTACH(joint, pitch, X_link, IA, pA, bias_link, tau, tau_turn, armature):
 
 @down("a", "acc_link")
 def ACCELERATE(joint, pitch, X_link, bias_link, acc_link_p, UD, uD):
-    """Joint accelerations qdd = D^-1 (u - U' a'), from the root outwards."""
-    carried = X_link.to_child(acc_link_p) + bias_link
-    a = [x - carried.dot(column) for x, column in zip(uD, UD, strict=True)]
-    return a, carried + joint.motion(a, pitch)
+    """Joint accelerations qdd = D^-1 (u - U' a'), from the root to the leaves."""
+    acceleration = X_link.to_child(acc_link_p) + bias_link
+    a = [x - acceleration.dot(column) for x, column in zip(uD, UD, strict=True)]
+    return a, acceleration + joint.motion(a, pitch)
 
 
 ABA = Program("aba", [PLACE, VELOCITY, FREE_BODY, TURN_FORCE, ATTACH, ACCELERATE], ["a"])

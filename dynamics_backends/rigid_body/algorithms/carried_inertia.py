@@ -1,7 +1,7 @@
-"""Rotor inertia of translations whose axes turn with the body: of floating and planar joints.
+"""Rotor inertia of translations whose axes rotate with the body, in floating and planar joints.
 
 MuJoCo adds the armature r of a free joint to the diagonal of its mass matrix, in the linear velocity of the body in world axes.
-In the body's own axes, the rotors of the joint's translations have the momentum h = (0; r V), where (omega; V) = S v is the
+In the body's axes, the rotors of the joint's translations have the momentum h = (0; r V), where (omega; V) = S v is the
 velocity of the joint in the child's frame, and their force is S' (dh/dt + S v x* h).  The first part is that of every rotor, on the
 diagonal of the mass matrix; the passes here add the second.  With e_d the column of S and l_d = (0; r_d V_d) the momentum of DoF d
 
@@ -9,7 +9,7 @@ diagonal of the mass matrix; the passes here add the second.  With e_d the colum
     d tau_i / d v_d                 =  e_i . (e_d x* h + S v x* l_d)
     d2 mu' tau / d v_d d v_k        =  (m x e_d) . l_k + (m x e_k) . l_d        m = S mu
 
-and zero for every joint that has translations or rotations alone.
+and zero for joints with translations only or rotations only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ZERO = Vec(0.0, 0.0, 0.0)
 
 @body("tau_turn")
 def TURN_FORCE(joint, pitch, v, carried):
-    """Joint force of the rotors as their axes turn."""
+    """Joint force of the rotors due to the rotation of their axes."""
     if not joint.turns_axes:
         return [0.0] * joint.nv
     rate = joint.motion(v, pitch)
@@ -31,7 +31,7 @@ def TURN_FORCE(joint, pitch, v, carried):
 
 @body("unit", "lever", "tau_turn", "turn_v")
 def TURN(joint, pitch, v, carried):
-    """The same, with e, the linear part of l, and the derivative e_d x* h + S v x* l_d."""
+    """Same as TURN_FORCE, with e, the linear part of l, and the derivative e_d x* h + S v x* l_d."""
     units = joint.units(pitch)
     if not joint.turns_axes:
         return units, [_ZERO] * joint.nv, [0.0] * joint.nv, [Force(_ZERO, _ZERO)] * joint.nv
@@ -46,7 +46,7 @@ def TURN(joint, pitch, v, carried):
 
 @body("pull")
 def WEIGH_TURN(joint, pitch, unit, mu):
-    """The linear part of m x e_d."""
+    """Linear part of m x e_d."""
     if not joint.turns_axes:
         return [_ZERO] * joint.nv
     weight = joint.motion(mu, pitch)
@@ -54,10 +54,10 @@ def WEIGH_TURN(joint, pitch, unit, mu):
 
 
 def _momentum(joint, pitch, v, carried):
-    """h."""
+    """Momentum h of the rotors of translations."""
     return Force(_ZERO, joint.motion([r * rate for r, rate in zip(carried, v, strict=True)], pitch).l)
 
 
 def turned_twice(e_i: Motion, e_j: Motion, l_j: Vec, e_k: Motion, l_k: Vec):
-    """d2 tau_i / d v_j d v_k."""
+    """Second derivative d2 tau_i / d v_j d v_k."""
     return e_i.dot(e_j.cross_force(Force(_ZERO, l_k)) + e_k.cross_force(Force(_ZERO, l_j)))

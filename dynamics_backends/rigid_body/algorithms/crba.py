@@ -1,7 +1,6 @@
-"""The joint-space inertia matrix by the composite-rigid-body algorithm, in the ground frame (Featherstone, RBDA 6.2).
+"""Joint-space inertia matrix by the composite-rigid-body algorithm, in the ground frame (Featherstone, RBDA 6.2).
 
-In one common frame composite inertias are plain subtree sums, and M_kd = S_k' I_d^c S_d for k on the path from the
-root to d.
+In one common frame composite inertias are plain subtree sums, and M_kd = S_k' I_d^c S_d for k on the path from the root to d.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ from dynamics_backends.scalars.entries import takes_entries
 
 @dof("IS")
 def MOMENTUM(S, I_b):
-    """Momentum of the subtree when the DoF moves at unit rate."""
+    """Momentum of the subtree at unit rate of the DoF."""
     return I_b * S
 
 
 @pair("M[k,d]", "M[d,k]")
 def ENTRIES(S_k, IS_d):
-    """Entries between joints."""
+    """Matrix entries between joints."""
     entry = S_k.dot(IS_d)
     return entry, entry
 
 
 @own_pair("M[k,d]")
 def OWN_ENTRIES(S_k, IS_d):
-    """Entries within one joint."""
+    """Matrix entries within one joint."""
     return S_k.dot(IS_d)
 
 
 @whole("M", template="add_to_diagonal")
 def ADD_ROTORS(M, armature):
-    """Rotor inertias on the diagonal."""
+    """Add rotor inertias to the diagonal."""
     for d, rotor in enumerate(armature):
         M[d][d] = M[d][d] + rotor
     return M
@@ -49,5 +48,5 @@ CRBA = Program("crba", [PLACE, INERTIA, up_sum("I"), *MASS_MATRIX], ["M"])
 
 @takes_entries
 def crba(model: Model, q: Rows, *, driver: Driver = run) -> Any:
-    """The mass matrix M[i][j]: (nv, nv, N) from q (nq, N); nested lists for symbols."""
+    """Mass matrix M[i][j]: (nv, nv, N) from q (nq, N); nested lists for symbols."""
     return driver(CRBA, model, {"q": at_base(model, q)})["M"]

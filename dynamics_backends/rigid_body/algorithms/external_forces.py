@@ -1,4 +1,4 @@
-"""External forces given at named frames, as forces on the bodies for RNEA, ABA and their derivatives."""
+"""External forces on named frames, converted to forces on the bodies for RNEA, ABA and their derivatives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dynamics_backends.scalar import Rows, Scalar
 
 
 class Wrench(NamedTuple):
-    """A force and moment (6, N) [N; N m] = [linear; angular] on a frame, in LOCAL, WORLD or LOCAL_WORLD_ALIGNED reference."""
+    """Force and moment (6, N) [N; N m] = [linear; angular] on a frame, in LOCAL, WORLD or LOCAL_WORLD_ALIGNED reference."""
 
     frame: int
     value: Rows
@@ -23,7 +23,7 @@ class Wrench(NamedTuple):
 
 
 def body_forces(model: Model, q: Rows, wrenches: Sequence[Wrench]) -> Force | list[Force]:
-    """The sum of the wrenches on each body, in the bodies' own frames: the argument ``f_ext`` of the dynamics.
+    """Sum of the wrenches on each body, in body frames: the argument ``f_ext`` of the dynamics.
 
     Raises ValueError for an unknown reference; a wrench on a frame of the world has no effect.
     """
@@ -41,7 +41,7 @@ def body_forces(model: Model, q: Rows, wrenches: Sequence[Wrench]) -> Force | li
 
 
 def force_field(total: list[Force], zero: Scalar) -> Force | list[Force]:
-    """Forces by body as a field: as they are for symbols, else one struct of rows."""
+    """Field of forces by body: a list for symbols, else one struct of rows."""
     if hasattr(zero, "is_symbolic"):
         return total
     columns = [sm.stack([leaves(f)[i] for f in total]) for i in range(6)]

@@ -1,13 +1,12 @@
-"""Frame kinematics, generic in the scalar: placements, velocities, Jacobians and their rates; center of mass and
-energies.
+"""Frame kinematics, generic in the scalar: placements, velocities, Jacobians and their rates; center of mass and energies.
 
-All functions work on rows: q (nq, N), v (nv, N) in, components first out; from q (nq,), v (nv,) of one knot come results without
-the last axis.  ``frame`` is a name, or an index into ``model.frames``.
-Spatial results are [linear; angular], in one of three named references (Pinocchio's):
+All functions work on rows: q (nq, N), v (nv, N) as arguments, components first in results; for q (nq,), v (nv,) of one knot results
+have no last axis.  ``frame`` is a name, or an index into ``model.frames``. Spatial results are [linear; angular], in one of three
+named references (Pinocchio's):
 
-    LOCAL                 the frame's own axes, velocity of its origin
-    WORLD                 the world's axes, velocity of the point of the body at the world's origin
-    LOCAL_WORLD_ALIGNED   the world's axes, velocity of the frame's origin
+    LOCAL                 axes of the frame, velocity of its origin
+    WORLD                 axes of the world, velocity of the body point at the world's origin
+    LOCAL_WORLD_ALIGNED   axes of the world, velocity of the frame's origin
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ MOTION = Program("motion", [PLACE, VELOCITY], ["X", "S", "vel"])
 
 
 class _Posed(NamedTuple):
-    """A frame posed relative to the base origin: pose, the origin itself, the driver's fields, its body, rows that vanish."""
+    """Frame relative to the base origin: pose, the origin itself, the driver's fields, its body, and a zero scalar of the batch."""
 
     pose: Transform
     origin: Vec
@@ -76,7 +75,7 @@ def _pose(program: Program, model: Model, frame: int | str, arguments: dict[str,
 
 
 def base_origin(model: Model, q: Rows, body: int) -> Vec:
-    """Where :func:`~.ground.at_base` moved the origin to for a body that hangs from the floating base; else zero."""
+    """Base position that :func:`~.ground.at_base` subtracted, for bodies attached to the floating base; else zero."""
     if not (model.floating_base and body >= 0 and 0 in model.ancestors(body)):
         zero = 0.0 * q[0]
         return Vec(zero, zero, zero)
@@ -84,12 +83,12 @@ def base_origin(model: Model, q: Rows, body: int) -> Vec:
 
 
 def constant_rotation(R: np.ndarray) -> Mat:
-    """A rotation of plain numbers."""
+    """Rotation matrix of plain numbers."""
     return Mat(*(Vec(*column) for column in R.T.tolist()))
 
 
 def constant_pose(frame: Frame) -> Transform:
-    """The frame's placement in its body."""
+    """Placement of a frame in its body."""
     return Transform(constant_rotation(frame.R), Vec(*frame.p.tolist()))
 
 
@@ -114,7 +113,7 @@ def point_positions(model: Model, q: Rows, points: Sequence[tuple[int, Sequence[
 
 @takes_entries
 def frame_rotation(model: Model, q: Rows, frame: int | str) -> list[list[Scalar]]:
-    """Rotation from the frame to the world, R[i][j]."""
+    """Rotation R[i][j] from the frame to the world."""
     return _rotation(_pose(PLACEMENT, model, frame, {"q": q}))
 
 
@@ -145,7 +144,7 @@ def frame_velocity(model: Model, q: Rows, v: Rows, frame: int | str, reference: 
 
 
 def _referred(m: Motion, posed: _Posed, reference: str) -> Motion:
-    """A motion taken at the frame's origin in world axes, in another reference."""
+    """Convert a motion at the frame's origin in world axes to another reference."""
     _check(reference)
     if reference == "LOCAL":
         R = posed.pose.R
@@ -195,8 +194,10 @@ def frame_jacobian_rate(
 
 
 class FrameKinematics(NamedTuple):
-    """A frame in the world: rotation R[i][j], each (N,), position (3, N) [m], and Jacobian (6 * nv, N) by rows, in the reference
-    LOCAL_WORLD_ALIGNED."""
+    """Frame in the world: rotation R[i][j], each (N,), position (3, N) [m], and Jacobian (6 * nv, N) by rows.
+
+    The Jacobian is in the reference LOCAL_WORLD_ALIGNED.
+    """
 
     rotation: list[list[Scalar]]
     position: Rows
@@ -239,13 +240,13 @@ def MASS_MOMENT(X, mass, com):
 
 @body("f")
 def MOMENTUM(I_own, vel):
-    """I v, about the ground frame's origin."""
+    """Momentum I v about the ground frame's origin."""
     return I_own * vel
 
 
 @body("kinetic")
 def KINETIC(I_own, vel):
-    """v . I v / 2."""
+    """Kinetic energy v . I v / 2."""
     return vel.dot(I_own * vel) * 0.5
 
 
@@ -308,7 +309,7 @@ def rotation_log(R: list[list[Scalar]]) -> list[Scalar]:
 
 
 def quaternion_of_rotation(R: list[list[Scalar]]) -> list[Scalar]:
-    """Unit quaternion x y z w of a rotation matrix (Shepperd 1978): of four formulas the best conditioned is selected."""
+    """Unit quaternion x y z w of a rotation matrix (Shepperd 1978), by the best conditioned of four formulas."""
     xx, yy, zz = R[0][0], R[1][1], R[2][2]
     trace = xx + yy + zz
     largest_x = [xx - yy, xx - zz]
@@ -324,7 +325,7 @@ def quaternion_of_rotation(R: list[list[Scalar]]) -> list[Scalar]:
     use_y = sm.select(yy - zz, one, -one)
     quaternions = []
     for squared, numerators in candidates:
-        root = sm.sqrt(sm.select(squared - 0.5, squared, one))  # the one selected is at least 1
+        root = sm.sqrt(sm.select(squared - 0.5, squared, one))  # at least 1 for the selected formula
         quaternions.append([0.5 * root if n is None else 0.5 * n / root for n in numerators])
     result = quaternions[3]
     for decider, better in ((use_y, quaternions[2]), (use_x, quaternions[1]), (trace, quaternions[0])):

@@ -1,9 +1,8 @@
 """Branch-sparse factorization M = L' D L of a mass matrix and solution of M x = b (Featherstone, RBDA 6.5, LTDL form).
 
-M[i][j] is zero unless i and j lie on one path to the root, and so is L: elimination from the leaves makes no fill-in.
-Entries are scalars of any kind; a right-hand side is a list of rows that need only subtraction and multiplication by
-a scalar from the right (scalars, arrays (K, N), spatial forces).  Cost O(n d^2) for the factor and O(n d) for one
-right-hand side, d the depth.
+M[i][j] is zero unless i and j lie on one path to the root, and so is L: elimination from the leaves makes no fill-in. Entries are
+scalars of any kind; a right-hand side is a list of rows that need only subtraction and multiplication by a scalar from the right
+(scalars, arrays (K, N), spatial forces).  Cost O(n d^2) for the factor and O(n d) for one right-hand side, d the depth.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Factor:
 
 
 def ancestor_lists(dof_parent: Sequence[int]) -> list[list[int]]:
-    """The proper ancestors of each DoF in the tree expanded to single DoFs, nearest first."""
+    """Proper ancestors of each DoF in the tree expanded to single DoFs, nearest first."""
     lists: list[list[int]] = []
     for parent in dof_parent:
         lists.append([] if parent < 0 else [int(parent), *lists[parent]])
@@ -49,13 +48,13 @@ def factor(M: Any, dof_parent: Sequence[int]) -> Factor:
 
 
 def solve(f: Factor, b: Sequence[Any]) -> list[Any]:
-    """x with M x = b, for the rows b of one or of many right-hand sides."""
+    """Solve M x = b, for the rows b of one or of many right-hand sides."""
     x = solve_upward(f, b)
     return solve_downward(f, [x[k] * f.D_inverse[k] for k in range(len(x))])
 
 
 def solve_upward(f: Factor, b: Sequence[Any]) -> list[Any]:
-    """x with L' x = b: from the leaves to the root, so that b keeps its sparsity along branches."""
+    """Solve L' x = b from the leaves to the root, so that b keeps its sparsity along branches."""
     x = list(b)
     for k in reversed(range(len(x))):
         for i in f.ancestors[k]:
@@ -64,7 +63,7 @@ def solve_upward(f: Factor, b: Sequence[Any]) -> list[Any]:
 
 
 def solve_downward(f: Factor, b: Sequence[Any]) -> list[Any]:
-    """x with L x = b."""
+    """Solve L x = b."""
     x = list(b)
     for k in range(len(x)):
         for i in f.ancestors[k]:
@@ -73,7 +72,7 @@ def solve_downward(f: Factor, b: Sequence[Any]) -> list[Any]:
 
 
 def inverse(f: Factor) -> list[Any]:
-    """M^-1 by rows, [i][j]; symmetric, so each row is computed from its diagonal on."""
+    """Rows of M^-1, [i][j]; symmetric, so each row is computed starting at its diagonal."""
     n = len(f.ancestors)
     zero = 0.0 * f.D_inverse[0]
     X = [copied(row + zero) for row in identity_rows(n, like=f.D_inverse[0])]
@@ -90,5 +89,5 @@ def inverse(f: Factor) -> list[Any]:
 
 
 def solve_dense(A: Sequence[Sequence[Scalar]], b: Sequence[Any]) -> list[Any]:
-    """x with A x = b for a small symmetric positive definite matrix without sparsity."""
+    """Solve A x = b for a small symmetric positive definite matrix without sparsity."""
     return solve(factor(A, range(-1, len(b) - 1)), b)

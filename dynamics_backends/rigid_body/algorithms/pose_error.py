@@ -1,6 +1,6 @@
-"""The logarithm of the pose A of one frame seen from another, B, as a motion in world axes, with its derivatives.
+"""Logarithm of the pose of a frame A relative to a frame B, as a motion in world axes, with its derivatives.
 
-    e = X_A log6(B^-1 A)        about the working origin; e = 0 where the frames coincide
+    e = X_A log6(B^-1 A)        about the working origin; e = 0 if the frames coincide
 
 A DoF j with the axis S_j moves A (alpha_j = 1 or 0), B (beta_j) or both; r = alpha - beta.  With L = dexp^-1(e) on SE(3), a
 polynomial in ad_e, which is the same in all axes, and for k not below j
@@ -28,7 +28,7 @@ from dynamics_backends.scalars.taylor import Taylor
 
 
 class Mover(NamedTuple):
-    """A DoF, its axis about the working origin, and which of the two frames it moves."""
+    """DoF with its axis about the working origin, and whether it moves frames A and B."""
 
     dof: int
     S: Motion
@@ -37,12 +37,12 @@ class Mover(NamedTuple):
 
     @property
     def relative(self) -> float:
-        """r."""
+        """Factor r = alpha - beta."""
         return float(self.moves_a) - float(self.moves_b)
 
 
 def pose_error(A: Transform, B: Transform) -> Motion:
-    """e of two poses about the working origin."""
+    """Error e of two poses about the working origin."""
     p = B.R.transpose_times(A.p - B.p)
     R = Mat(*(B.R.transpose_times(c) for c in (A.R.a, A.R.b, A.R.c))).transpose()
     quaternion = quaternion_of_rotation([[r.x, r.y, r.z] for r in (R.a, R.b, R.c)])
@@ -52,7 +52,7 @@ def pose_error(A: Transform, B: Transform) -> Motion:
 
 @dataclass(frozen=True)
 class LogDifferential:
-    """L = 1 + ad_e / 2 + c2 ad_e^2 + c4 ad_e^4 (manifold.py), with the slopes of c2 and c4 in |angular part|^2."""
+    """L = 1 + ad_e / 2 + c2 ad_e^2 + c4 ad_e^4 (manifold.py), with the derivatives of c2 and c4 in |angular part|^2."""
 
     e: Motion
     c2: Scalar
@@ -62,32 +62,32 @@ class LogDifferential:
 
     @classmethod
     def at(cls, e: Motion) -> LogDifferential:
-        """The coefficients at the error e."""
+        """Compute the coefficients at the error e."""
         t2 = e.w.dot(e.w)
         variable, _ = Taylor.variables(t2, 0.0)
         c2, c4 = sm.dlog2(variable), sm.dlog4(variable)
         return cls(e, c2.c[0], c4.c[0], c2.c[1], c4.c[1])
 
     def times(self, x: Motion) -> Motion:
-        """L x."""
+        """Product L x."""
         first = self.e.cross(x)
         second = self.e.cross(first)
         fourth = self.e.cross(self.e.cross(second))
         return x + first * 0.5 + second * self.c2 + fourth * self.c4
 
     def powers(self, n: Force) -> list[Force]:
-        """(ad_e')^i n for i = 0 ... 4."""
+        """Products (ad_e')^i n for i = 0 ... 4."""
         powers = [n]
         for _ in range(4):
             powers.append(_transposed(self.e, powers[-1]))
         return powers
 
     def transpose_times(self, powers: list[Force]) -> Force:
-        """L' n."""
+        """Product L' n."""
         return powers[0] + powers[1] * 0.5 + powers[2] * self.c2 + powers[4] * self.c4
 
     def bend(self, powers: list[Force], z: Motion) -> Force:
-        """D(z)' n: the derivative of L' n along z in e."""
+        """Product D(z)' n: the derivative of L' n along z in e."""
         t = 2.0 * self.e.w.dot(z.w)
         first = _transposed(z, powers[0])
         second = _transposed(self.e, first) + _transposed(z, powers[1])
@@ -98,12 +98,12 @@ class LogDifferential:
 
 
 def _transposed(m: Motion, n: Force) -> Force:
-    """ad_m' n: n . (m x y) = (ad_m' n) . y."""
+    """Product ad_m' n: n . (m x y) = (ad_m' n) . y."""
     return -(m.cross_force(n))
 
 
 def pose_error_slopes(d: LogDifferential, movers: Sequence[Mover]) -> dict[int, Motion]:
-    """e_j by DoF."""
+    """First derivatives e_j by DoF."""
     slopes = {}
     for j in movers:
         slope = j.S.cross(d.e) if j.moves_a else Motion(Vec(0.0, 0.0, 0.0), Vec(0.0, 0.0, 0.0))
@@ -116,7 +116,7 @@ def pose_error_slopes(d: LogDifferential, movers: Sequence[Mover]) -> dict[int, 
 def add_pose_error_second(
     qq: list[list[Scalar]], d: LogDifferential, movers: Sequence[Mover], n: Force, body_of: Sequence[int]
 ) -> None:
-    """qq += n . e_jk, Lie derivatives within a joint."""
+    """Add n . e_jk to qq, with Lie derivatives within a joint."""
     slopes = pose_error_slopes(d, movers)
     powers = d.powers(n)
     carried = d.transpose_times(powers)

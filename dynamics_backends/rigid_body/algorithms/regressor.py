@@ -1,10 +1,8 @@
-"""Derivatives with respect to inertial parameters: tau = Y(q, v, a) pi + rotors, linear in pi (Atkeson, An,
-Hollerbach, IJRR 1986).
+"""Derivatives in inertial parameters: tau = Y(q, v, a) pi + rotors, linear in pi (Atkeson, An, Hollerbach, IJRR 1986).
 
-Each body has ten parameters in its own frame about its origin, pi_b = (m, h_x, h_y, h_z, J_xx, J_xy, J_xz, J_yy,
-J_yz, J_zz), h = m c. Column (b, i) of Y is the joint force of body b alone with unit parameter i: f = I_i a + v x*
-I_i v, projected on the joints that carry b. Forward dynamics follows from the implicit function theorem, d a / d pi =
--M^-1 Y(q, v, a).
+Each body has ten parameters in its own frame about its origin, pi_b = (m, h_x, h_y, h_z, J_xx, J_xy, J_xz, J_yy, J_yz, J_zz), h = m
+c. Column (b, i) of Y is the joint force of body b alone with unit parameter i: f = I_i a + v x* I_i v, projected on the joints that
+carry b. Forward dynamics follows from the implicit function theorem, d a / d pi = -M^-1 Y(q, v, a).
 """
 
 from __future__ import annotations
@@ -33,25 +31,25 @@ MOTION = Program("body_motion", [PLACE, VELOCITY, PSI_DOT, ACCELERATION], ["X", 
 
 
 def inertial_parameters(model: Model) -> Array:
-    """The inertial parameters pi (10 nb,) of a model [kg, kg m, kg m^2]."""
+    """Inertial parameters pi (10 nb,) of a model [kg, kg m, kg m^2]."""
     c, m = np.asarray(model.com), np.asarray(model.mass)
     upper = inertias_about_origin(model.mass, model.com, model.inertia)[:, *np.triu_indices(3)]
     return np.concatenate([m[:, None], m[:, None] * c, upper], axis=1).ravel()
 
 
 def parameter_names(model: Model) -> tuple[str, ...]:
-    """'BODY.m', 'BODY.hx', ... in the order of the columns of Y."""
+    """Names 'BODY.m', 'BODY.hx', ... in the order of the columns of Y."""
     return tuple(f"{body}.{p}" for body in model.body_names for p in PARAMETER_NAMES)
 
 
 def inverse_dynamics_regressor(model: Model, q: Array, v: Array, a: Array, *, driver: Driver = run) -> Array:
-    """Y (nv, 10 nb, N) = d tau / d pi on rows q (nq, N), v and a (nv, N)."""
+    """Regressor Y (nv, 10 nb, N) = d tau / d pi on rows q (nq, N), v and a (nv, N)."""
     Y = regressor_rows(model, q, v, a, driver=driver)
     return np.stack([np.stack(np.broadcast_arrays(*row, q[0])[:-1]) for row in Y])
 
 
 def regressor_rows(model: Model, q: Rows, v: Rows, a: Rows, *, driver: Driver = run) -> list[list[Scalar]]:
-    """Y by rows, nv lists of 10 nb scalars of any kind; 0.0 where a body is not carried by a joint."""
+    """Regressor Y by rows, nv lists of 10 nb scalars of any kind; 0.0 if a joint does not carry a body."""
     fields = driver(MOTION, model, {"q": at_base(model, q), "v": v, "a": a})
     units = [build(Inertia, iter(values)) for values in np.eye(PARAMETERS).tolist()]
     Y: list[list[Scalar]] = [[0.0] * (model.nb * PARAMETERS) for _ in range(model.nv)]
@@ -66,7 +64,7 @@ def regressor_rows(model: Model, q: Rows, v: Rows, a: Rows, *, driver: Driver = 
 
 
 class ForwardDynamicsParameters(NamedTuple):
-    """a (nv, N) and d a / d pi (nv, 10 nb, N)."""
+    """Accelerations a (nv, N) and d a / d pi (nv, 10 nb, N)."""
 
     a: Array
     d_parameters: Array

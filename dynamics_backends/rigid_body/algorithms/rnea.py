@@ -29,25 +29,25 @@ def MOTION(joint, pitch, X_link, vel_link_p, acc_link_p, v, a):
 
 @body("f_link")
 def FORCE(I_link, vel_link, acc_link):
-    """Newton and Euler: f = I a + v x* I v."""
+    """Newton-Euler equation f = I a + v x* I v."""
     return I_link * acc_link + vel_link.cross_force(I_link * vel_link)
 
 
 @body("f_link")
 def SUBTRACT_EXTERNAL(f_link, f_ext):
-    """What the joint need not transmit because an external force acts."""
+    """Subtract external forces, which the joints need not transmit."""
     return f_link - f_ext
 
 
 @up(own=["tau"], to_parent=["f_link"])
 def PROJECT(joint, pitch, X_link, f_link):
-    """Force across each joint, and its share along the joint."""
+    """Force transmitted by each joint, and its projection on the motion subspace."""
     return joint.project(f_link, pitch), X_link.force_to_parent(f_link)
 
 
 @dof("tau")
 def ADD_ROTOR(tau, tau_turn, armature, a):
-    """The rotor's inertia acts on the acceleration of the joint's coordinate alone."""
+    """Add rotor inertia, which acts on the acceleration of the joint's coordinate only."""
     return tau + (tau_turn + armature * a)
 
 

@@ -1,14 +1,14 @@
-"""Poses of bodies as variables of their own, while a function of them is traced, with the derivatives of these in closed form.
+"""Body poses as separate variables of a traced function, with closed-form derivatives of the poses.
 
-A residual reads positions and rotations of a few frames.  Differentiated through the recursion that leads to them, it takes several
-times the operations that it needs.  Here the pose of a body is a variable xi = (rho, omega) about the one at q: p = p_0 + rho,
-R = (1 + [omega] + [omega]^2 / 2) R_0.  With the axis w_j of a degree of freedom and the velocity l_j of the body's origin that it
-gives, in world axes, and i not behind j on the way from the root,
+A residual reads positions and rotations of a few frames.  Differentiation through the recursion that computes them takes several
+times the necessary operations.  Here the pose of a body is a variable xi = (rho, omega) about the pose at q: p = p_0 + rho,
+R = (1 + [omega] + [omega]^2 / 2) R_0.  With the axis w_j of a degree of freedom and the velocity l_j of the body's origin at its
+unit rate, in world axes, and i not after j on the path from the root,
 
     rho_j = l_j     omega_j = w_j     rho_ij = w_i x l_j     omega_ij = w_i x w_j / 2
 
 (the derivatives of products of exponentials; R. Murray, Z. Li, S. Sastry, A Mathematical Introduction to Robotic Manipulation,
-1994, sec. 3.4).  Degrees of freedom are those of joints that have one each; other robots are traced as they are.
+1994, sec. 3.4).  All joints must have one degree of freedom; other robots are traced without these variables.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ ca = deferred("casadi")
 
 @dataclass
 class SeenPose:
-    """A body's pose: as an expression of q, and as the symbols that stand for it, base (12) and xi (6); by DoF from the root, the
-    motion that it gives the body's origin. model: kept, since it is known by its address."""
+    """Pose of a body as an expression of q and as its symbols, base (12) and xi (6).
+
+    motions: by DoF from the root, the motion of the body's origin at unit rate. model: stored because the pose is keyed by its
+    address.
+    """
 
     model: Model
     found: Transform
@@ -41,7 +44,7 @@ class SeenPose:
 
     @property
     def moved(self) -> Transform:
-        """The pose as a function of the symbols."""
+        """Pose as a function of the symbols."""
         p, columns = self.base[:3], [self.base[3 * i : 3 * i + 3] for i in range(1, 4)]
         rho, omega = self.xi[:3], self.xi[3:]
         turned = []
@@ -52,19 +55,19 @@ class SeenPose:
 
     @property
     def values(self) -> Any:
-        """(12) what base stands for."""
+        """Values (12) of the symbols base."""
         R = self.found.R
         return ca.vertcat(*[c for v in (self.found.p, R.a, R.b, R.c) for c in (v.x, v.y, v.z)])
 
     def jacobian(self, n: int) -> Any:
-        """d xi / d q (6, n)."""
+        """Jacobian d xi / d q (6, n)."""
         J = ca.SX(6, n)
         for d, m in self.motions.items():
             J[:, d] = ca.vertcat(*(c for v in (m.l, m.w) for c in (v.x, v.y, v.z)))
         return ca.sparsify(J)
 
     def bend(self, gradient: Any, n: int) -> Any:
-        """(n, n) the second derivatives of xi, contracted with a gradient (6)."""
+        """Second derivatives (n, n) of xi, contracted with a gradient (6)."""
         force, moment = _vec(gradient[:3]), _vec(0.5 * gradient[3:])
         H, path = ca.SX(n, n), list(self.motions)
         for at, j in enumerate(path):
@@ -80,16 +83,16 @@ def _vec(column: Any) -> Vec:
 
 @dataclass
 class SeenPoses:
-    """The poses that a function of the state reads, by model and body. q: the state's symbols."""
+    """Poses that a function of the state reads, by model and body. q: symbols of the state."""
 
     q: Any
     poses: dict[tuple[int, int], SeenPose] = field(default_factory=dict)
 
     def of(self, model: Model, q: Any, fields: Mapping[str, Any], body: int) -> Transform | None:
-        """The pose of a body that stands for the one in the fields; None where that is not a function of the state's own q."""
-        given = rows_of(q)
-        own = len(given) <= self.q.numel() and all(ca.is_equal(a, self.q[i]) for i, a in enumerate(given))
-        if not own or model.nq != model.nv or any(len(model.dofs(b)) > 1 for b in range(model.nb)):
+        """Symbolic pose of a body in place of the one in the fields; None if q is not the state's symbols."""
+        rows = rows_of(q)
+        is_state = len(rows) <= self.q.numel() and all(ca.is_equal(a, self.q[i]) for i, a in enumerate(rows))
+        if not is_state or model.nq != model.nv or any(len(model.dofs(b)) > 1 for b in range(model.nb)):
             return None
         key = id(model), body
         if key not in self.poses:
@@ -102,20 +105,20 @@ class SeenPoses:
 
     @property
     def xi(self) -> Any:
-        """The symbols xi of all."""
+        """Symbols xi of all poses."""
         return ca.vertcat(*(p.xi for p in self.poses.values()))
 
     def jacobian(self, n: int) -> Any:
-        """d xi / d q of all, in n variables of which q comes first."""
+        """Jacobian d xi / d q of all poses, in n variables of which q comes first."""
         return ca.vertcat(*(p.jacobian(n) for p in self.poses.values()))
 
     def bend(self, gradient: Any, n: int) -> Any:
-        """The second derivatives of all, contracted with a gradient."""
+        """Second derivatives of all poses, contracted with a gradient."""
         parts = [p.bend(gradient[6 * i : 6 * i + 6], n) for i, p in enumerate(self.poses.values())]
         return sum(parts[1:], parts[0])
 
     def at_q(self, expressions: list[Any]) -> list[Any]:
-        """Expressions with poses as they are at q, in place of their symbols."""
+        """Replace the pose symbols in expressions by the poses at q."""
         known = ca.vertcat(*(v for p in self.poses.values() for v in (p.base, p.xi)))
         values = ca.vertcat(*(v for p in self.poses.values() for v in (p.values, ca.SX.zeros(6))))
         return ca.substitute(expressions, [known], [values])
@@ -126,7 +129,7 @@ _watching: ContextVar[SeenPoses | None] = ContextVar("_watching", default=None)
 
 @contextmanager
 def watching(q: Any) -> Iterator[SeenPoses]:
-    """Within, kinematics of bodies at the symbols q, which others may follow, are seen as variables of their own."""
+    """Context in which kinematics at the symbols q (which other variables may follow) use pose variables."""
     seen = SeenPoses(q)
     token = _watching.set(seen)
     try:
@@ -136,7 +139,7 @@ def watching(q: Any) -> Iterator[SeenPoses]:
 
 
 def pose_of(model: Model, q: Any, fields: Mapping[str, Any], body: int) -> Transform:
-    """The pose of a body among the fields of a recursion at q, or the variable that stands for it."""
+    """Pose of a body in the fields of a recursion at q, or the pose variable that replaces it."""
     seen = _watching.get()
     known = seen.of(model, q, fields, body) if seen is not None and hasattr(q, "is_symbolic") else None
     return row(fields["X"], body) if known is None else known

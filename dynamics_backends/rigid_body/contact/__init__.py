@@ -1,1 +1,1 @@
-"""Points and frames that constrain a tree, and the motion and the forces that follow."""
+"""Constrained points and frames of a tree, and constrained motion with its forces."""

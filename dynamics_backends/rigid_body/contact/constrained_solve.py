@@ -3,12 +3,12 @@
     [ M   J' ] (  x )   ( top    )
     [ J  -R  ] ( -f ) = ( bottom )          R = diag(damping) >= 0
 
-With M = L' D L along the branches and Z = L'^-1 J', whose columns keep the sparsity of the branches that a constraint touches,
+With M = L' D L along the branches and Z = L'^-1 J', whose columns have the sparsity of the constrained branches,
 
     S f = bottom - Z' D^-1 L'^-1 top,     S = Z' D^-1 Z + R,     x = L^-1 D^-1 (L'^-1 top + Z f)
 
-(the Delassus matrix S is small and dense).  Where constraints are redundant, S is singular but for R: then f is the one
-of least R-norm up to rounding, and x does not notice.
+(the Delassus matrix S is small and dense).  For redundant constraints S would be singular without R: then f has the
+least R-norm up to rounding, and x is not affected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dynamics_backends.scalar import Scalar
 
 @dataclass(frozen=True)
 class ConstrainedFactor:
-    """The factor of M, for each row of J the columns Z and D^-1 Z by DoF, and the factor of S."""
+    """Factor of M, for each row of J the columns Z and D^-1 Z by DoF, and the factor of S."""
 
     mass: ltl.Factor
     Z: list[dict[int, Scalar]]
@@ -32,7 +32,7 @@ class ConstrainedFactor:
 
 
 def factor(mass: ltl.Factor, J: Sequence[Mapping[int, Scalar]], damping: Sequence[Scalar]) -> ConstrainedFactor:
-    """The factor of K, from that of M, the rows of J by DoF, and what is added to the diagonal of the Delassus matrix."""
+    """Factorize K, from the factor of M, the rows of J by DoF, and the damping on the diagonal of the Delassus matrix."""
     Z = [_upward(mass, row) for row in J]
     W = [{k: z * mass.D_inverse[k] for k, z in column.items()} for column in Z]
     S = [[_product(Z[r], W[s]) for s in range(r + 1)] for r in range(len(J))]
@@ -42,7 +42,7 @@ def factor(mass: ltl.Factor, J: Sequence[Mapping[int, Scalar]], damping: Sequenc
 
 
 def solve(f: ConstrainedFactor, top: Sequence[Any], bottom: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """x and f as rows, for one or many right-hand sides."""
+    """Solve for x and f as rows, for one or many right-hand sides."""
     t = ltl.solve_upward(f.mass, top)
     rhs = [sum((-(t[k] * w) for k, w in W.items()), b) for W, b in zip(f.W, bottom, strict=True)]
     forces = ltl.solve(f.delassus, rhs)
@@ -54,7 +54,7 @@ def solve(f: ConstrainedFactor, top: Sequence[Any], bottom: Sequence[Any]) -> tu
 
 
 def _upward(mass: ltl.Factor, row: Mapping[int, Scalar]) -> dict[int, Scalar]:
-    """L'^-1 times a column with entries at some DoFs."""
+    """Product of L'^-1 and a sparse column given by DoF."""
     x = dict(row)
     for k in range(len(mass.ancestors) - 1, -1, -1):
         if k in x:

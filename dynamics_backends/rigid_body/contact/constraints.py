@@ -1,7 +1,7 @@
-"""Sides of holonomic constraints: a point or a frame of one body, and how its motion depends on q, v, a.
+"""Sides of holonomic constraints: a point or a frame of one body, with the derivatives of its motion in q, v, a.
 
-A constraint is a sum of sides, each with a sign: a contact with the world has one, a closed loop two.  All is in world
-axes that do not ride along.  A side gives to the constraint's rows
+A constraint is a sum of sides, each with a sign: a contact with the world has one, a closed loop two.  All quantities are in
+fixed world axes.  A side contributes to the constraint's rows
 
     point (3)   sign (acc + kd w + kp p)     p position, w velocity, acc acceleration of the point
     frame (6)   sign (a_c + kd v_c)          spatial motions (angular; linear) of the body about the working origin
@@ -15,8 +15,8 @@ With J_j = at(S_j, p), psi = psidot_j.w, c_j = d acc / d v_j, for k at or above 
     a_c,j  = psiddot_j - v_c x psidot_j - a_c x S_j              a_c,jk = S_k x a_c,j + psidot_k x v_c,j
     d a_c / d v_j = psidot_j + Sdot_j - v_c x S_j                d^2 a_c / d q_k d v_j = S_k x d a_c/d v_j + psidot_k x S_j
 
-Each second derivative is the turn by k of the first, and what k's motion changes below it.  Accelerations here
-include that of the base against gravity: it cancels in derivatives, and values subtract it.
+Each second derivative is the rotation of the first by k, plus the effect of k's motion on the bodies below.  Accelerations
+here include that of the base against gravity: it cancels in derivatives, and values subtract it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dynamics_backends.scalar import Scalar
 
 Rows = list[Scalar]
 Entries = list[list[Scalar]]
-"""A matrix [i][j] that is written to."""
+"""Writable matrix [i][j]."""
 
 
 class Slopes(NamedTuple):
@@ -43,7 +43,7 @@ class Slopes(NamedTuple):
 
 
 class Second(NamedTuple):
-    """Matrices that second derivatives are added to: of mu'(ID - J'force) + nu'(rows), and of J'nu and J mu in q.
+    """Accumulators of second derivatives of mu'(ID - J'force) + nu'(rows), and of J'nu and J mu in q.
 
     qq, qv (row q), vv and qa (row q, column a) are [nv][nv]; the rows of J mu are [nv][rows of the constraint].
     """
@@ -56,7 +56,7 @@ class Second(NamedTuple):
 
     @classmethod
     def of(cls, fields: Mapping[str, Any], n: int, rows: int, zero: Scalar) -> Second:
-        """The second derivatives of mu'ID, from the fields of CONSTRAINED_SECOND; constraints are added to them."""
+        """Second derivatives of mu'ID, from the fields of CONSTRAINED_SECOND; constraints are added later."""
         qq, qv, vv, qa = (
             [[fields[k][i][j] + zero for j in range(n)] for i in range(n)] for k in ("G_qq", "G_qv", "G_vv", "G_qa")
         )
@@ -64,16 +64,16 @@ class Second(NamedTuple):
 
 
 class Side(Protocol):
-    """One body's share in a constraint; ``J``: its signed columns by DoF."""
+    """Contribution of one body to a constraint; ``J``: its signed columns by DoF."""
 
     J: dict[int, Rows]
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
-        """The side's rows less kp p, from the field of the bodies' accelerations."""
+        """Rows of the side without kp p, from the field of the bodies' accelerations."""
         ...
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
-        """tau_q[i][j] += d (J' force)_i / d q_j at a fixed force."""
+        """Add d (J' force)_i / d q_j at a fixed force to tau_q[i][j]."""
         ...
 
     def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
@@ -83,12 +83,12 @@ class Side(Protocol):
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
     ) -> None:
-        """See :class:`Second`; ``gains`` (kp, kd), ``first_row``: of the constraint in q_force."""
+        """Add second derivatives, see :class:`Second`; ``gains`` (kp, kd), ``first_row``: of the constraint in q_force."""
         ...
 
 
 class PointSide:
-    """A point of a body; see the module docstring."""
+    """Side of a point of a body; see the module docstring."""
 
     def __init__(self, model: Model, fields: Mapping[str, Any], point: Point, sign: float) -> None:
         self.m = point_motion(model, fields, point)
@@ -113,7 +113,7 @@ class PointSide:
                 tau_q[i][j] = tau_q[i][j] + (self.m.axes[i].dot(lever) if above else self.m.J[i].dot(lag))
 
     def _first(self, fields: Mapping[str, Any]) -> tuple[dict[int, Vec], dict[int, Vec], dict[int, Vec]]:
-        """w_j, acc_j and c_j."""
+        """Derivatives w_j, acc_j and c_j."""
         m, path = self.m, list(self.m.J)
         psid, psidd, rate = (rows_of_dofs(fields[k], path) for k in ("psid", "psidd", "rate"))
         w2, acc = m.velocity * 2.0, self._acceleration(fields["acc"])
@@ -166,7 +166,7 @@ class PointSide:
 
 
 class FrameSide:
-    """A whole body; see the module docstring.  ``point.at`` is the origin of the frame that rides on it."""
+    """Side of a frame of a body; see the module docstring.  ``point.at`` is the origin of the frame."""
 
     def __init__(self, model: Model, fields: Mapping[str, Any], point: Point, sign: float) -> None:
         self.body, self.sign = point.body, sign
@@ -189,7 +189,7 @@ class FrameSide:
                     tau_q[i][j] = tau_q[i][j] - self.S[i].dot(turned)
 
     def _first(self, fields: Mapping[str, Any]) -> tuple[dict[int, Motion], dict[int, Motion], dict[int, Motion]]:
-        """v_c,j, a_c,j and d a_c / d v_j."""
+        """Derivatives v_c,j, a_c,j and d a_c / d v_j."""
         path, v, a = list(self.S), self.velocity, row(fields["acc"], self.body)
         psid, psidd, rate = (rows_of_dofs(fields[k], path) for k in ("psid", "psidd", "rate"))
         relative = {j: v.cross(self.S[j]) for j in path}
@@ -259,7 +259,7 @@ def _force(x: Sequence[Scalar], sign: float) -> Force:
 
 
 class RelationSide:
-    """One row kd (v_a - m v_b) on the DoFs of a joint relation, a and b; its acceleration needs no derivative."""
+    """Side of a joint relation: one row kd (v_a - m v_b) on the DoFs a and b; its acceleration needs no derivative."""
 
     def __init__(self, v: Any, columns: Mapping[int, float]) -> None:
         self.J: dict[int, Rows] = {d: [weight] for d, weight in columns.items()}
@@ -269,7 +269,7 @@ class RelationSide:
         return [self.rate * kd]
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
-        """The columns are constant."""
+        """Add nothing: the columns are constant."""
 
     def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
         return Slopes(*({j: [x * gain for x in J] for j, J in self.J.items()} for gain in (kp, kd)))
@@ -277,4 +277,4 @@ class RelationSide:
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
     ) -> None:
-        """Everything is linear."""
+        """Add nothing: a relation is linear."""

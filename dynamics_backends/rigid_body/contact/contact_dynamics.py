@@ -1,14 +1,14 @@
-"""Forward dynamics whose joint accelerations are found in the middle: first and second derivatives in contact.
+"""Forward dynamics in two parts, between which the caller computes contact forces and joint accelerations.
 
     CONTACT_START   (q, v) -> poses, motions, composites, bias force, mass matrix and its factor
-    CONTACT_FINISH  and (a, f_ground) -> d ID/dq, d ID/dv at a, with external forces that ride with their bodies
+    CONTACT_FINISH  and (a, f_ground) -> d ID/dq, d ID/dv at a, with external forces fixed to their bodies
     CONTACT_SECOND  and mu            -> the second derivatives of mu' ID as well
     CONSTRAINED_FINISH, CONSTRAINED_SECOND: the same without external forces
-    RATES_AT        (a) -> accelerations and psiddot alone
-    CONTACT_MOTION  (q, v) -> poses and motions alone
+    RATES_AT        (a) -> accelerations and psiddot only
+    CONTACT_MOTION  (q, v) -> poses and motions only
 
-In between the caller finds the forces of the contacts and a: both from fields of the first part.  ``f_ground`` are the
-external forces about the working origin in world axes.
+The caller computes the contact forces and a from fields of the first part.  ``f_ground`` are the external forces about the
+working origin in world axes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dynamics_backends.scalar import Rows
 
 @body("acc", "f_joint")
 def FORCE_SHARE(I_own, acc, acc_joint, f_ground):
-    """The accelerations with the joints' share, and what that and external forces add to the forces."""
+    """Accelerations with the joints' contribution, and the contribution of joints and external forces to the forces."""
     return acc + acc_joint, I_own * acc_joint - f_ground
 
 
@@ -54,21 +54,21 @@ CONSTRAINED_SECOND = Program(
 
 CONTACT_MOTION = Program("contact_motion", KINEMATICS, ["X", "S", "vel", "psid"])
 _START = [*KINEMATICS, BIAS_ACCELERATION, INERTIA, FORCE, up_sum("I", "B", "f"), *MASS_MATRIX, BIAS, FACTORIZE]
-_FOUND_BETWEEN = ("a", "f_ground", "mu")
-"""Arguments of the second parts that the caller finds; the others are fields of the first part."""
-_CARRIED = [n for p in (CONTACT_SECOND, CONSTRAINED_SECOND) for n in p.arguments if n not in _FOUND_BETWEEN]
+_FROM_CALLER = ("a", "f_ground", "mu")
+"""Arguments of the second parts that the caller computes; the others are fields of the first part."""
+_CARRIED = [n for p in (CONTACT_SECOND, CONSTRAINED_SECOND) for n in p.arguments if n not in _FROM_CALLER]
 _USED = [*CONTACT_MOTION.outputs, "acc", "M", "tau_bias", "factor", *_CARRIED]
 CONTACT_START = Program("contact_start", _START, list(dict.fromkeys(_USED)))
 
 
 def started(model: Model, q: Rows, v: Rows, driver: Driver = run) -> dict[str, Any]:
-    """The fields of CONTACT_START on rows q (nq, N), v (nv, N)."""
+    """Fields of CONTACT_START on rows q (nq, N), v (nv, N)."""
     return driver(CONTACT_START, model, {"q": at_base(model, q), "v": v})
 
 
 def finished(
     program: Program, model: Model, fields: Mapping[str, Any], driver: Driver = run, **arguments: Any
 ) -> dict[str, Any]:
-    """The fields of a second part on those of the first."""
+    """Fields of a second part, from those of the first."""
     carried = {k: x for k, x in fields.items() if k not in TABLES and k != "factor"}
     return {**carried, **driver(program, model, {**carried, **arguments})}

@@ -1,7 +1,7 @@
-"""Points of bodies that touch something: their motion, its first and second derivatives, and forces on them.
+"""Contact points of bodies: their motion, its first and second derivatives, and forces on them.
 
 Ground-frame quantities at the working origin (:func:`~.ground.at_base`); at(m, p) = l + w x p is the velocity field of
-a motion m at p.  For a point p that rides on body c, a motion m_i = m_p + S_i rate_i of the tree (velocity with rates
+a motion m at p.  For a point p fixed to body c, a motion m_i = m_p + S_i rate_i of the tree (velocity with rates
 v, or any other), and a DoF j above c:
 
     J_j = at(S_j, p),                  s(m) = at(m_c, p) = sum_j J_j rate_j
@@ -9,7 +9,7 @@ v, or any other), and a DoF j above c:
     d^2 p / d q_j d q_k = S_k.w x J_j
     d^2 s(m) / d q_j d q_k = S_k.w x d s(m)/d q_j + (m_p x S_k).w x J_j                          for k above j
 
-because a displacement of k turns everything below it rigidly and changes m there by m_p x S_k (the argument of
+because a displacement of k rotates everything below it rigidly and changes m there by m_p x S_k (as in
 :mod:`~.rnea_second_order`, with points in place of inertias).
 """
 
@@ -27,11 +27,11 @@ from dynamics_backends.rigid_body.spatial.spatial import Force, Motion, Vec
 from dynamics_backends.scalar import Scalar
 
 Columns = dict[int, Vec]
-"""A 3 x nv matrix by its columns, for the DoFs above the point's body."""
+"""3 x nv matrix by its columns, for the DoFs above the point's body."""
 
 
 class Point(NamedTuple):
-    """A point of a body: a name, the body, coordinates (3,) [m] in the body's internal frame."""
+    """Point of a body: a name, the body, coordinates (3,) [m] in the body's internal frame."""
 
     name: str
     body: int
@@ -41,7 +41,7 @@ class Point(NamedTuple):
 def point_of_frame(
     model: Model, frame: str, offset: Sequence[float] = (0.0, 0.0, 0.0), name: str | None = None
 ) -> Point:
-    """The point at ``offset`` (3,) [m] in the axes of a frame.
+    """Point at ``offset`` (3,) [m] in the axes of a frame.
 
     Raises UnknownName for an unknown frame, ValueError for a frame of the world.
     """
@@ -53,12 +53,12 @@ def point_of_frame(
 
 
 def field_at(m: Motion, p: Vec) -> Vec:
-    """The velocity at p of the field m."""
+    """Velocity at p of the motion m."""
     return m.l + m.w.cross(p)
 
 
 class PointMotion(NamedTuple):
-    """Position p relative to the working origin, velocity, Jacobian columns J and the turning axes w of the DoFs above."""
+    """Position p relative to the working origin, velocity, Jacobian columns J and the rotation axes w of the DoFs above."""
 
     point: Point
     p: Vec
@@ -68,7 +68,7 @@ class PointMotion(NamedTuple):
 
 
 def point_motion(model: Model, fields: Mapping[str, Any], point: Point) -> PointMotion:
-    """Where a point is [m] and how it moves [m/s], from the fields X, S, vel of a driver."""
+    """Position [m] and motion [m/s] of a point, from the fields X, S, vel of a driver."""
     p = row(fields["X"], point.body).components().point(Vec(*point.at))
     S = {j: row(fields["S"], j) for j in model.ancestors(point.body)}
     J = {j: field_at(s, p) for j, s in S.items()}
@@ -76,7 +76,7 @@ def point_motion(model: Model, fields: Mapping[str, Any], point: Point) -> Point
 
 
 def slopes_in_q(m: PointMotion, motion: Vec, turns: Columns, changes: Mapping[int, Motion]) -> Columns:
-    """d s / d q_j for the velocity ``motion`` = s of the point, with ``changes`` = m_p x S_j for each j above."""
+    """Derivatives d s / d q_j of the point's velocity ``motion`` = s, with ``changes`` = m_p x S_j for each j above."""
     return {j: field_at(changes[j], m.p) + turns[j].cross(motion) for j in m.J}
 
 
@@ -86,13 +86,13 @@ def rows_of_dofs(field: Any, dofs: Sequence[int]) -> dict[int, Any]:
 
 
 def add_joint_forces(tau: list[Scalar], m: PointMotion, force: Vec) -> None:
-    """tau += J' force."""
+    """Add J' force to tau."""
     for j, J in m.J.items():
         tau[j] = tau[j] + J.dot(force)
 
 
 def ground_forces(model: Model, forces: Sequence[tuple[int, Force]], zero: Scalar) -> Force | list[Force]:
-    """The field ``f_ground``: on each body, the sum of forces given about the working origin in world axes."""
+    """Field ``f_ground``: on each body, the sum of forces about the working origin in world axes."""
     null = Force(Vec(zero, zero, zero), Vec(zero, zero, zero))
     total = [null] * model.nb
     for body, force in forces:
@@ -101,5 +101,5 @@ def ground_forces(model: Model, forces: Sequence[tuple[int, Force]], zero: Scala
 
 
 def force_at(p: Vec, force: Vec) -> Force:
-    """A force at p as a force vector about the working origin."""
+    """Force at p as a force vector about the working origin."""
     return Force(p.cross(force), force)

@@ -1,8 +1,9 @@
-"""The side of a frame that touches the world, with its rows at the frame's origin: so its force is the wrench there.
+"""Side of a frame in contact with the world, with rows at the frame's origin, so that its force is the wrench there.
 
 With p the origin about the working origin, J_j = at(S_j, p), and (r_w; r_l) the rows of :class:`~.constraints.FrameSide`, the rows
-here are (r_l + r_w x p; r_w), and a force (f; m) on them is the force (m + p x f; f) on those.  They hold the same motions; as they
-vanish at the solution, their slopes are those of the others, moved, and what p adds to second derivatives is
+here are (r_l + r_w x p; r_w), and a force (f; m) on them is the force (m + p x f; f) on those of FrameSide.  Both constrain the
+same motions.  Since the rows vanish at the solution, their derivatives are the moved ones of FrameSide, and p adds to second
+derivatives
 
     of mu'J'(f; m)         f . (dw_k x J_j + dw_j x J_k + w x (S_k.w x J_j))       w: angular part of J mu, k at or above j
     of nu'rows             nu_l . (r_w,k x J_j + r_w,j x J_k) in (q, q),     nu_l . (r_w,vj x J_k) in (q_k, v_j), and the same in a
@@ -24,18 +25,18 @@ from dynamics_backends.scalar import Scalar
 
 
 def rows_at(p: Vec, m: Motion) -> Rows:
-    """(velocity at p; angular velocity) of a motion about the working origin."""
+    """Velocity at p and angular velocity of a motion about the working origin."""
     return [*leaves(field_at(m, p)), *leaves(m.w)]
 
 
 def force_about_origin(p: Vec, force: Sequence[Scalar]) -> list[Scalar]:
-    """(moment; force) about the working origin of (f; m) at p."""
+    """Moment and force about the working origin of (f; m) at p."""
     f, m = Vec(*force[:3]), Vec(*force[3:])
     return [*leaves(m + p.cross(f)), *leaves(f)]
 
 
 class FrameContactSide(FrameSide):
-    """See the module docstring. p: the frame's origin about the working origin."""
+    """Side of a frame contact, see the module docstring. p: the frame's origin about the working origin."""
 
     def __init__(self, model: Model, fields: Mapping[str, Any], point: Point, p: Vec) -> None:
         super().__init__(model, fields, point, 1.0)
@@ -56,7 +57,7 @@ class FrameContactSide(FrameSide):
 
     def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
         both = super().slopes(fields, kd, kp)
-        return Slopes(*({j: rows_at(self.p, _motion(x)) for j, x in of.items()} for of in both))
+        return Slopes(*({j: rows_at(self.p, _motion(x)) for j, x in columns.items()} for columns in both))
 
     def add_second(
         self, to: Second, fields: Mapping[str, Any], force: Rows, nu: Rows, gains: tuple[float, float], first_row: int
@@ -74,7 +75,7 @@ class FrameContactSide(FrameSide):
         add_turned(to.qa, self.levers, {j: s.w for j, s in self.S.items()}, Vec(*nu[:3]))
 
     def _add_moved(self, to: Second, dw: Entries, fields: Mapping[str, Any], f: Vec, first_row: int) -> None:
-        """The rows of J mu in q, moved, and what p adds to the second derivatives of -mu'J'(f; m)."""
+        """Add the moved rows of J mu in q, and the terms of p in the second derivatives of -mu'J'(f; m)."""
         w = row(fields["w"], self.body).w
         chi = rows_of_dofs(fields["chi"], list(self.S))
         turn = {j: (chi[j] - row(fields["w"], self.body).cross(s)).w for j, s in self.S.items()}
@@ -96,7 +97,7 @@ class FrameContactSide(FrameSide):
 def add_turned(
     to: Entries, levers: Mapping[int, Vec], turns: Mapping[int, Vec], f: Vec, *, symmetric: bool = False
 ) -> None:
-    """to[k][j] += f . (turn_j x J_k), and with j and k exchanged where ``symmetric``."""
+    """Add f . (turn_j x J_k) to to[k][j], and with j and k exchanged if ``symmetric``."""
     for j, turn in turns.items():
         across = f.cross(turn)
         for k, lever in levers.items():

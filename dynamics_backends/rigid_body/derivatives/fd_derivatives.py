@@ -2,8 +2,8 @@
 
     a = M^-1 (tau - h),   d a/dq = -M^-1 d ID/dq,   d a/dv = -M^-1 d ID/dv,   d a/dtau = M^-1     with ID's derivatives at a
 
-One pass over the tree serves the bias force, the mass matrix and, once a is known, the derivatives of inverse
-dynamics: a changes accelerations and forces by their shares ``acc_joint``, ``f_joint`` only.
+One pass over the tree computes the bias force, the mass matrix and, once a is known, the derivatives of inverse dynamics: a changes
+accelerations and forces only by ``acc_joint`` and ``f_joint``.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ def BIAS(S, f_b, tau_turn):
 
 @dof("tau_net")
 def NET_FORCE(tau, tau_bias):
-    """What is left to accelerate."""
+    """Joint force that accelerates the robot."""
     return tau - tau_bias
 
 
 @whole("factor", template="ltl_factor")
 def FACTORIZE(model, M):
-    """M = L' D L along the branches."""
+    """Factorization M = L' D L along the branches."""
     return ltl.factor(M, model.dof_parent)
 
 
 @whole("a", template="ltl_solve")
 def SOLVE(factor, tau_net):
-    """a = M^-1 (tau - h)."""
+    """Acceleration a = M^-1 (tau - h)."""
     return sm.stack(ltl.solve(factor, [tau_net[i] for i in range(len(factor.ancestors))]))
 
 
 @whole("M_inverse", template="ltl_inverse")
 def INVERT(factor):
-    """M^-1."""
+    """Inverse M^-1."""
     return ltl.inverse(factor)
 
 
 @whole("da_dq", "da_dv", template="ltl_minus_solve_both")
 def SOLVE_COLUMNS(factor, dtau_dq, dtau_dv):
-    """-M^-1 times the derivatives of inverse dynamics."""
+    """Products of -M^-1 and the derivatives of inverse dynamics."""
     n = len(factor.ancestors)
     x = ltl.solve(factor, [sm.concatenate([dtau_dq[i], dtau_dv[i]]) for i in range(n)])
     return [-r[:n] for r in x], [-r[n:] for r in x]
@@ -61,7 +61,7 @@ def SOLVE_COLUMNS(factor, dtau_dq, dtau_dv):
 
 @down("acc_joint")
 def ACCELERATION_SHARE(acc_joint_p, S, a):
-    """What the joint accelerations add to the bodies' accelerations."""
+    """Contribution of the joint accelerations to the bodies' accelerations."""
     for column, rate in zip(S, a, strict=True):
         acc_joint_p = acc_joint_p + column * rate
     return acc_joint_p
@@ -69,13 +69,13 @@ def ACCELERATION_SHARE(acc_joint_p, S, a):
 
 @body("acc", "f_joint")
 def FORCE_SHARE(I_own, acc, acc_joint):
-    """The accelerations with that share, and what it adds to the forces."""
+    """Accelerations including this contribution, and its contribution to the forces."""
     return acc + acc_joint, I_own * acc_joint
 
 
 @body("f")
 def TOTAL_FORCE(f, f_joint):
-    """Subtree forces at the true acceleration."""
+    """Subtree forces at the solved acceleration."""
     return f + f_joint
 
 
@@ -106,7 +106,7 @@ FDSVA_EXTERNAL = FDSVA.inserted(SUBTRACT_EXTERNAL, after=FORCE, name="fdsva_exte
 
 
 class ForwardDynamicsDerivatives(NamedTuple):
-    """a (nv, N) and d a/dq, d a/dv, d a/dtau as rows (nv, nv, N)."""
+    """Accelerations a (nv, N) and d a/dq, d a/dv, d a/dtau as rows (nv, nv, N)."""
 
     a: Rows
     dq: Any
@@ -119,7 +119,7 @@ def fd_derivatives(
 ) -> ForwardDynamicsDerivatives:
     """Forward dynamics and its first derivatives on rows q (nq, N), v and tau (nv, N).
 
-    ``f_ext``: external forces in the frames of their bodies, held constant there.
+    ``f_ext``: external forces in body frames, constant in these frames.
     """
     arguments = {"q": at_base(model, q), "v": v, "tau": tau}
     program = FDSVA

@@ -1,17 +1,16 @@
-"""Second derivatives of forward dynamics contracted with a vector, O(n d) beside two products of matrices (Nganga &
-Wensing, RA-L 2021).
+"""Second derivatives of forward dynamics contracted with a vector, O(n d) plus two matrix products (Nganga & Wensing, RA-L 2021).
 
-With mu = -M^-1 lambda held fixed, G = mu' ID(q, v, a) and P = G_qa, all at a = FD(q, v, tau):
+With mu = -M^-1 lambda fixed, G = mu' ID(q, v, a) and P = G_qa, all at a = FD(q, v, tau):
 
     lambda' FD_qq   = G_qq + P F_q + (P F_q)'          F_q = d a/dq, F_v = d a/dv
     lambda' FD_qv   = G_qv + P F_v
     lambda' FD_vv   = G_vv
-    lambda' FD_qtau = P M^-1                           the rest is zero
+    lambda' FD_qtau = P M^-1                           the other blocks are zero
 
-P vanishes unless its DoFs lie on one path, and M = L' D L keeps that: with Y' = L'^-1 P' and W = L'^-1 dID/dq, as sparse as P,
-P F_q = -Y D^-1 W takes sums over the DoFs that two paths have in common.  A floating base moves everything as one: accelerations do
-not feel its position and feel its orientation by gravity alone, in the base's own axes; of its velocity in translation they feel
-the product with the angular one, again in its own axes.  What these blocks would be is zero, and left out.
+P vanishes unless its DoFs lie on one path, and M = L' D L preserves this sparsity: with Y' = L'^-1 P' and W = L'^-1 dID/dq, as
+sparse as P, P F_q = -Y D^-1 W sums over the DoFs common to two paths.  A floating base moves the whole robot rigidly.  Its position
+does not affect accelerations, and its orientation does so by gravity only, in base axes; its translational velocity enters only
+through the product with the angular one, again in base axes.  The resulting zero blocks are skipped.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from dynamics_backends.scalar import Rows
 
 @whole("mu", template="ltl_solve_weight")
 def SOLVE_WEIGHT(factor, lam):
-    """mu = -M^-1 lambda."""
+    """Weight mu = -M^-1 lambda."""
     return sm.stack(ltl.solve(factor, [-lam[i] for i in range(len(factor.ancestors))]))
 
 
 @whole("L_qq", "L_qv", "L_vv", "L_qtau", template="fd_contraction")
 def COMBINE(model, factor, G_qq, G_qv, G_vv, G_qa, dtau_dq, dtau_dv):
-    """The four blocks above."""
+    """Four blocks of the module docstring."""
     n, free = len(factor.ancestors), free_dofs(model)
     Y = ltl.solve_upward(factor, [sm.stack([G_qa[i][k] for i in range(n)]) for k in range(n)])
     YD = [y * d for y, d in zip(Y, factor.D_inverse, strict=True)]
@@ -60,7 +59,7 @@ def COMBINE(model, factor, G_qq, G_qv, G_vv, G_qa, dtau_dq, dtau_dv):
 
 
 def _product(factor: ltl.Factor, YD: Sequence[Any], dtau: Any) -> list[Any]:
-    """Rows of Y D^-1 W, W = L'^-1 dtau, for Y D^-1 as its columns."""
+    """Rows of Y D^-1 W, W = L'^-1 dtau, from the columns of Y D^-1."""
     n = len(YD)
     W = ltl.solve_upward(factor, [_row(dtau[k]) for k in range(n)])
     rows = []
@@ -73,17 +72,17 @@ def _product(factor: ltl.Factor, YD: Sequence[Any], dtau: Any) -> list[Any]:
 
 
 def _row(entries: Any) -> Any:
-    """A row of a matrix as rows, also where it is a list of scalars."""
+    """Row of a matrix as rows; a list of scalars is stacked."""
     return sm.stack(entries) if isinstance(entries, list) else entries
 
 
 def _interleaved() -> list[Pass]:
-    """Two recursions as one, each pass beside its like, so that they share sweeps."""
+    """Two recursions as one program, with similar passes next to each other so that they share sweeps."""
     passes = list(FDSVA.passes)
     solved, entries = passes.index(SOLVE) + 1, passes.index(BLOCKS)
-    of_pairs = [second_order.COLUMNS, BLOCKS, second_order.BLOCKS, OWN_BLOCKS, second_order.OWN_BLOCKS]
+    pair_passes = [second_order.COLUMNS, BLOCKS, second_order.BLOCKS, OWN_BLOCKS, second_order.OWN_BLOCKS]
     start = [*passes[:solved], SOLVE_WEIGHT, *second_order.PAIRING, *passes[solved:entries]]
-    return [*start, *of_pairs, *passes[passes.index(OWN_BLOCKS) + 1 :], COMBINE]
+    return [*start, *pair_passes, *passes[passes.index(OWN_BLOCKS) + 1 :], COMBINE]
 
 
 OUTPUTS = ("L_qq", "L_qv", "L_vv", "L_qtau")
@@ -91,7 +90,7 @@ FD_SECOND_ORDER = Program("fd_second_order", _interleaved(), [*FDSVA.outputs, *O
 
 
 class ForwardDynamicsSecondOrder(NamedTuple):
-    """a (nv, N), its first derivatives dq, dv, dtau, and the blocks qq, qv, vv, qtau of lambda' FD, each [i][j].
+    """Accelerations a (nv, N), first derivatives dq, dv, dtau, and the blocks qq, qv, vv, qtau of lambda' FD, each [i][j].
 
     qq holds Lie derivatives; its symmetric part is the Hessian along the exponential chart.
     """

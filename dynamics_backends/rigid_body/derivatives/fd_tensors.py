@@ -6,7 +6,7 @@ With the tensors of inverse dynamics at a = FD(q, v, tau) and the first derivati
     a_qq = -M^-1 (qq + A(F_q) + A(F_q)')      ' swaps the last two indices
     a_vv = -M^-1 vv
     a_qv = -M^-1 (qv + A(F_v))                position first
-    a_qtau = -M^-1 A(M^-1)                    the rest is zero
+    a_qtau = -M^-1 A(M^-1)                    the other tensors are zero
 
 M_q vanishes unless its three DoFs lie on one path, and M^-1 is applied by the factors along the branches.
 """
@@ -31,7 +31,7 @@ TENSOR_NAMES = ("a_qq", "a_vv", "a_qv", "a_qtau")
 
 @whole(*TENSOR_NAMES, template="fd_tensors")
 def COMBINE(factor, tau_qq, tau_vv, tau_qv, M_q, da_dq, da_dv, M_inverse):
-    """The four tensors above, as lists [i][b] of rows c."""
+    """Four tensors of the module docstring, as lists [i][b] of rows c."""
     A_q, A_v, A_tau = (_product(M_q, F, factor) for F in (da_dq, da_dv, M_inverse))
     n = range(len(A_q))
     swapped = [[sm.stack([A_q[i][c][b] for c in n]) for b in n] for i in n]
@@ -42,7 +42,7 @@ def COMBINE(factor, tau_qq, tau_vv, tau_qv, M_q, da_dq, da_dv, M_inverse):
 
 
 def _product(M_q: Any, F: Any, factor: ltl.Factor) -> list[list[Rows]]:
-    """A(F) as rows c at [i][b]."""
+    """Product A(F) as rows c at [i][b]."""
     n = range(len(factor.ancestors))
     on_path = [{*above, i, *(d for d in n if i in factor.ancestors[d])} for i, above in enumerate(factor.ancestors)]
     zero = 0.0 * F[0]
@@ -50,7 +50,7 @@ def _product(M_q: Any, F: Any, factor: ltl.Factor) -> list[list[Rows]]:
 
 
 def _minus_solved(factor: ltl.Factor, T: list[list[Rows]]) -> list[list[Rows]]:
-    """-M^-1 T."""
+    """Product -M^-1 T."""
     n = len(T)
     solved = ltl.solve(factor, [sm.concatenate(row) for row in T])
     return [[-x[b * n : (b + 1) * n] for b in range(n)] for x in solved]
@@ -60,10 +60,10 @@ FDSVA_SO = Program("fdsva_so", [*FDSVA.passes, *TENSORS, COMBINE], [*FDSVA.outpu
 
 
 class ForwardDynamicsTensors(NamedTuple):
-    """a (nv, N), its first derivatives as [i][j] and its second ones as [i][b][c], with N last.
+    """Accelerations a (nv, N), first derivatives as [i][j] and second derivatives as [i][b][c], with N last.
 
     qq[i,b,c] = d/dq_c (d a_i / d q_b) (Lie derivatives), vv[i,b,c] = d2 a_i / d v_b d v_c, qv[i,b,c] = d2 a_i / d q_b d v_c,
-    qtau[i,b,c] = d2 a_i / d q_b d tau_c; the rest is zero.
+    qtau[i,b,c] = d2 a_i / d q_b d tau_c; all others are zero.
     """
 
     a: Rows

@@ -1,5 +1,4 @@
-"""First derivatives of inverse dynamics in closed form, IDSVA, O(n d) (Singh, Russell, Wensing, RA-L 2022; multi-DoF
-joints included).
+"""First derivatives of inverse dynamics in closed form, IDSVA, O(n d), also for multi-DoF joints (Singh et al., RA-L 2022).
 
 For i above or at j on one path, with composites of j:
 
@@ -8,7 +7,7 @@ For i above or at j on one path, with composites of j:
     d tau_i / d v_j = S_i' (B_j S_j + I_j (psidot_j + Sdot_j))
     d tau_j / d v_i = S_j' (B_j S_i + I_j (psidot_i + Sdot_i))
 
-The term in f belongs to strict ancestors only: within a floating base it would be wrong.  B is twice the body
+The term in f applies to strict ancestors only: within a floating base it would be wrong.  B is twice the body
 Coriolis matrix. Derivatives in q are along the joint's body-frame tangent (right perturbation).
 """
 
@@ -37,13 +36,13 @@ from dynamics_backends.scalar import Rows
 
 @dof("tau")
 def PROJECT(S, f_b, tau_turn, armature, a):
-    """tau = S' f, and the rotor's share."""
+    """Joint force tau = S' f, including that of the rotor."""
     return S.dot(f_b) + (tau_turn + armature * a)
 
 
 @dof("v_above", "q_own", "q_above", "BtS")
 def COLUMNS(S, psid, psidd, rate, I_b, B_b, f_b):
-    """What each deep DoF offers to its ancestors, beside its momentum I S."""
+    """Vectors of each deep DoF whose products with its ancestors are the entries, besides its momentum I S."""
     own = B_b * psid + I_b * psidd
     return B_b * S + I_b * rate, own, own + S.cross_force(f_b), B_b.transpose_times(S)
 
@@ -76,7 +75,7 @@ IDSVA_EXTERNAL = IDSVA.inserted(SUBTRACT_EXTERNAL, after=FORCE, name="idsva_exte
 
 
 class InverseDynamicsDerivatives(NamedTuple):
-    """tau (nv, N) and d tau/dq, d tau/dv, d tau/da = M as [i][j], (nv, nv, N); nested lists for symbols."""
+    """Joint forces tau (nv, N) and d tau/dq, d tau/dv, d tau/da = M as [i][j], (nv, nv, N); nested lists for symbols."""
 
     tau: Rows
     dq: Any
@@ -89,7 +88,7 @@ def rnea_derivatives(
 ) -> InverseDynamicsDerivatives:
     """Inverse dynamics and its first derivatives on rows q (nq, N), v and a (nv, N).
 
-    ``f_ext``: external forces in the frames of their bodies, held constant there.
+    ``f_ext``: external forces in body frames, constant in these frames.
     """
     arguments = {"q": at_base(model, q), "v": v, "a": a}
     program = IDSVA

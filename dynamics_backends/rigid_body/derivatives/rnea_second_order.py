@@ -1,8 +1,8 @@
 """Second derivatives of inverse dynamics contracted with a vector, in closed form, O(n d).
 
 For a fixed mu let G(q, v, a) = mu' ID(q, v, a) = sum_i w_i . f_i with w_i = w_p + S_i mu_i (modified RNEA; Echeandia
-& Wensing 2021, Nganga & Wensing 2021).  Moving a joint turns its subtree rigidly, and G is built of invariant
-pairings, so only the changes seen by an observer who rides along count: dw = chi, dv = psidot, da = psiddot - v x
+& Wensing 2021, Nganga & Wensing 2021).  Moving a joint moves its subtree rigidly, and G consists of invariant
+products, so only the changes in axes that move with the subtree matter: dw = chi, dv = psidot, da = psiddot - v x
 psidot, with chi_j = w_p x S_j.  With the composites
 
     h = I w,    z = B' w,    D = -B(I, w)'             (B(I, w): the body Coriolis matrix of w in place of v)
@@ -36,7 +36,7 @@ from dynamics_backends.scalar import Rows
 
 @down("w")
 def WEIGHT(w_p, S, mu):
-    """w_i = w_p + S_i mu_i: the motion with which forces are paired."""
+    """Motion w_i = w_p + S_i mu_i that is multiplied by forces."""
     for column, rate in zip(S, mu, strict=True):
         w_p = w_p + column * rate
     return w_p
@@ -50,14 +50,14 @@ def CHI(w_p, S):
 
 @body("h", "z", "Bw")
 def PAIRED(I_own, B_own, w):
-    """h = I w, the angular part of z = B' w, and B(I, w), of each body."""
+    """Products h = I w, the angular part of z = B' w, and B(I, w), of each body."""
     momentum = I_own * w
     return momentum, B_own.transpose_times(w), coriolis(I_own, w, momentum.f)
 
 
 @dof("Z", "H", "U")
 def COLUMNS(S, psid, chi, I_b, B_b, h_b, z_b, Bw_b):
-    """What each deep DoF offers to its ancestors; Z and U by their angular parts."""
+    """Vectors of each deep DoF whose products with its ancestors are the entries; Z and U by their angular parts."""
     Z = S.w.cross(z_b) + B_b.transpose_times(chi) - Bw_b.transpose_times(psid)
     return Z, S.cross_force(h_b) + I_b * chi, -Bw_b.transpose_times(S)
 
@@ -127,6 +127,6 @@ class ContractedHessian(NamedTuple):
 def rnea_contracted_hessian(
     model: Model, q: Rows, v: Rows, a: Rows, mu: Rows, *, driver: Driver = run
 ) -> ContractedHessian:
-    """Second derivatives of mu' ID(q, v, a) on rows q (nq, N), v, a, mu (nv, N); aa, va and the rest are zero."""
+    """Second derivatives of mu' ID(q, v, a) on rows q (nq, N), v, a, mu (nv, N); the blocks aa, va and others are zero."""
     fields = driver(ID_SECOND_ORDER, model, {"q": at_base(model, q), "v": v, "a": a, "mu": mu})
     return ContractedHessian(*(fields[name] for name in BLOCK_NAMES))

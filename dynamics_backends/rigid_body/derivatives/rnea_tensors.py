@@ -1,8 +1,7 @@
-"""Second derivatives of inverse dynamics as full tensors, IDSVA-SO, O(n d^2) (Singh, Russell, Wensing, arXiv 2302.06001;
-multi-DoF joints included).
+"""Second derivatives of inverse dynamics as full tensors, IDSVA-SO, O(n d^2) (Singh, Russell, Wensing, arXiv 2302.06001).
 
-Of three DoFs on one path, k above j above d, the composites of d enter through vectors that d and j share, so that an
-entry is one to three dot products with the columns of k.  With the rates at which d changes its composites,
+Multi-DoF joints are included.  For three DoFs on one path, k above j above d, the composites of d enter through vectors of
+the pair (d, j), so that an entry is one to three dot products with the columns of k.  With the derivatives of the composites of d,
 
     E = 2 B(I, S_d) = dB/dv_d,    H = 2 B(I, psidot_d) + S_d x* B - B S_d x = dB/dq_d,    Gamma m = m x* (I S_d),
     L = E - Gamma = dI/dq_d (symmetric, Gamma antisymmetric),
@@ -21,7 +20,7 @@ three joints (index order: torque, then derivatives; in qv the position first):
     qv[d,j,k] = r . S_k + g . rate_k                qv[k,j,d] = y . S_k              qv[k,d,j] = z . S_k
     M_q[k,j,d] = (g + e) . S_k                      M_q[k,d,j] = g . S_k             symmetric in the first two
 
-Where joints coincide, only some of these hold, see the steps; within a joint of several DoFs Lie derivatives do not
+If joints coincide, only some of these hold, see the steps; within a joint of several DoFs Lie derivatives do not
 commute and qq is not symmetric.
 """
 
@@ -51,14 +50,14 @@ from dynamics_backends.scalar import Rows
 
 @dof("B_v", "B_q")
 def CHANGES(S, psid, IS, I_b, B_b):
-    """E and H: how the composite B changes with v_d and with q_d."""
+    """Matrices E and H: derivatives of the composite B in v_d and in q_d."""
     along = coriolis(I_b, psid, (I_b * psid).f)
     return coriolis(I_b, S, IS.f), along + B_b.moved_by(S)
 
 
 @path("GS", "ES", "HS", "R", "to_qq", "to_qv", "to_vq")
 def SHARED(S_j, psid_j, psidd_j, rate_j, IS_d, BtS_d, B_v_d, B_q_d, q_above_d, v_above_d):
-    """g, e, h, r, x, y, z."""
+    """Vectors g, e, h, r, x, y, z of each pair."""
 
     def L(m):
         return angular(m.cross_force(IS_d), B_v_d.transpose_times(m))
@@ -75,7 +74,7 @@ def SHARED(S_j, psid_j, psidd_j, rate_j, IS_d, BtS_d, B_v_d, B_q_d, q_above_d, v
 
 
 def angular(f, n):
-    """f with a moment added."""
+    """Force f with an added moment n."""
     return Force(f.n + n, f.f)
 
 
@@ -86,7 +85,7 @@ def angular(f, n):
     *("M_q[k,j,d]", "M_q[j,k,d]", "M_q[k,d,j]", "M_q[d,k,j]"),
 )
 def ENTRIES(S_k, psid_k, psidd_k, rate_k, GS, ES, HS, R, to_qq, to_qv, to_vq):
-    """Three joints."""
+    """Entries of three different joints."""
     g, e = S_k.dot(GS), S_k.w.dot(ES)
     g_psidd, g_rate, e_psid = psidd_k.dot(GS), rate_k.dot(GS), psid_k.w.dot(ES)
     deep = psid_k.w.dot(R) + g_psidd
@@ -108,7 +107,7 @@ def ENTRIES(S_k, psid_k, psidd_k, rate_k, GS, ES, HS, R, to_qq, to_qv, to_vq):
     *("tau_qv[d,k,j]", "tau_qv[j,k,d]", "tau_qv[j,d,k]", "M_q[k,j,d]"),
 )
 def UPPER_ENTRIES(S_k, psid_k, psidd_k, rate_k, GS, ES, HS, R):
-    """k and j in one joint, above that of d."""
+    """Entries with k and j in one joint, above that of d."""
     e, g_psidd, e_psid = S_k.w.dot(ES), psidd_k.dot(GS), psid_k.w.dot(ES)
     inertia = S_k.dot(GS) + e
     middle = psid_k.w.dot(HS) + g_psidd + psidd_k.w.dot(ES)
@@ -122,7 +121,7 @@ def UPPER_ENTRIES(S_k, psid_k, psidd_k, rate_k, GS, ES, HS, R):
     *("tau_qv[d,k,j]", "tau_qv[d,j,k]", "tau_qv[k,j,d]", "M_q[k,d,j]", "M_q[d,k,j]"),
 )
 def LOWER_ENTRIES(S_k, psid_k, psidd_k, rate_k, S_d, IS_j, GS, ES, R, to_qq, to_qv):
-    """j and d in one joint, below that of k."""
+    """Entries with j and d in one joint, below that of k."""
     g, e = S_k.dot(GS), S_k.w.dot(ES)
     deep = psid_k.w.dot(R) + psidd_k.dot(GS)
     top_v = S_k.dot(S_d.cross_force(IS_j)) + g
@@ -132,7 +131,7 @@ def LOWER_ENTRIES(S_k, psid_k, psidd_k, rate_k, S_d, IS_j, GS, ES, R, to_qq, to_
 
 @own_triple("tau_qq[d,j,k]", "tau_vv[d,j,k]", "tau_qv[d,k,j]")
 def OWN_ENTRIES(S_k, psid_k, psidd_k, unit_k, lever_k, unit_j, lever_j, unit_d, GS, ES, R):
-    """One joint."""
+    """Entries within one joint."""
     turn = turned_twice(unit_d, unit_j, lever_j, unit_k, lever_k)
     return psid_k.w.dot(R) + psidd_k.dot(GS), turn - (S_k.dot(GS) + S_k.w.dot(ES)), -psid_k.w.dot(ES)
 
@@ -150,7 +149,7 @@ class InverseDynamicsTensors(NamedTuple):
     """Second derivatives of tau as [a][b][c], (nv, nv, nv, N); nested lists for symbols.
 
     qq[a,b,c] = d/dq_c (d tau_a / d q_b) (Lie derivatives), vv[a,b,c] = d2 tau_a / d v_b d v_c, qv[a,b,c] = d2 tau_a / d q_b d v_c,
-    M_q[a,b,c] = d M_ab / d q_c = d2 tau_a / d a_b d q_c; the rest is zero.
+    M_q[a,b,c] = d M_ab / d q_c = d2 tau_a / d a_b d q_c; all others are zero.
     """
 
     qq: Any

@@ -1,19 +1,20 @@
-"""Distances of the links' capsules from bodies, as a residual of which everything but the pairs of links is run-time data.
+"""Distances of the links' capsules from bodies: a residual with run-time data for everything except the pairs of links.
 
     g_s = D(segment of the capsule s on its link, core of the body s) >= radii + margin
 
-A slot s names the kind of the body, a box, a cylinder or the face of a hull (rounded ones by their radius), the link that carries
-the capsule and what carries the body: the world, or an earlier link on the way to that one. Which capsule and which body it is
-about at a knot is a parameter, and so are the radii: they are part of the bound. Distances and their derivatives in the motion of
-the link are those of :mod:`dynamics_backends.rigid_body.geometry.distances`; with the joint motions S_k = (w_k, l_k) in the world,
-C the nearest point of the segment, n the direction of the distance there and f = (C x n, n) the force along it
+A slot s fixes the kind of the body: a box, a cylinder or the face of a hull, each rounded by its radius. The slot also fixes the
+link with the capsule, and the carrier of the body: the world, or an ancestor of that link. Parameters choose the capsule and the
+body of a slot at each knot. The radii are part of the bound, hence parameters too. The module
+:mod:`dynamics_backends.rigid_body.geometry.distances` gives the distances and their derivatives in the motion of the link. With
+the joint motions S_k = (w_k, l_k) in the world, the nearest point C of the segment, the direction n of the distance there and
+the force f = (C x n, n) along it,
 
     dg / dq_k = f . S_k
-    d^2 g / dq_i dq_k = S_i' K S_k + w_i . ((l_k + w_k x C) x n)      i above k or k itself,
+    d^2 g / dq_i dq_k = S_i' K S_k + w_i . ((l_k + w_k x C) x n)      i an ancestor of k, or k itself,
     K = ( sum_j W_j phi_j phi_j' - f f' - s s' / g_t ) / D,           phi = (C x a, a) for a direction a
 
-K, summed over the slots of a link, is one matrix of 6 x 6, so that a slot more costs little beyond its distance. That of a slot is
-a function of numbers alone, one for each kind of body, which generated code calls.
+K is summed over the slots of a link into one 6 x 6 matrix, so that an additional slot costs little more than its distance. Each
+kind of body has one function for the K of a slot, which generated code calls.
 """
 
 from __future__ import annotations
@@ -38,14 +39,15 @@ from dynamics_backends.scalars.called import Straight, called
 Kind = Literal["box", "cylinder", "triangle"]
 Order = Literal["value", "first", "second"]
 NUMBERS = 21
-"""Parameters of a slot: the ends of the segment (3, 3) in the internal frame of its body, the rotation (9, by rows) and place (3)
-of the other body, and its size (3): half edges; radius, half length and nothing; or the three numbers of a triangle."""
+"""Number of parameters of a slot: the ends of the segment (3, 3) in the internal frame of its body; the rotation (9, by rows),
+position (3) and size (3) of the other body. Sizes: half edges; radius, half length and 0; or the three numbers of a triangle.
+"""
 WORLD = -1
 _UPPER = [(i, j) for i in range(6) for j in range(i, 6)]
 
 
 class Slot(NamedTuple):
-    """link: the body of the model that carries the capsule. base: that which carries the other body, or WORLD. kind: of it."""
+    """link: body of the model that carries the capsule. base: carrier of the other body, or WORLD. kind: of the other body."""
 
     link: int
     base: int
@@ -53,8 +55,9 @@ class Slot(NamedTuple):
 
 
 class _Contact(NamedTuple):
-    """What a slot says in world axes: its value; the force f, of value and first order; and of second order, of a multiple of its
-    distance, C n' and K, the upper triangle by rows."""
+    """The results for one slot in world axes: the distance; the force f = (moment, force); and the second-order terms C n' and K
+    (upper triangle by rows), both times the multiplier of the slot.
+    """
 
     value: Scalar
     force: tuple[Vec, Vec]
@@ -63,12 +66,12 @@ class _Contact(NamedTuple):
 
 
 class Clearances:
-    """The residual above on the configurations of a robot bolted to the ground, with partial derivatives of its own.
+    """The residual of this module for a robot bolted to the ground, with its partial derivatives.
 
-    manifold: of states that begin with the configuration, default that of configurations alone. moving: whether bodies in the
-    world are displaced by a parameter.
+    manifold: of states that begin with the configuration; default: of configurations only. moving: True if a parameter displaces
+    the bodies in the world.
     parameters: "pairs" (NUMBERS for each slot), and "center" (3) [m], the displacement. Raises ValueError without slots, for a
-    robot whose configurations are no vectors, or where a slot's base is not on the way to its link.
+    robot with quaternions, or for a slot whose base is no ancestor of its link.
     """
 
     def __init__(
@@ -98,18 +101,18 @@ class Clearances:
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         X, _ = self._kinematics(x)
-        return sm.stack([self._told("value", X, i, p)[0] for i in range(self.n_out)])
+        return sm.stack([self._slot_values("value", X, i, p)[0] for i in range(self.n_out)])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """See the module."""
         X, S = self._kinematics(x)
-        told = [self._told("first", X, i, p) for i in range(self.n_out)]
-        return self._partials(x, S, [(g, _pair(force)) for g, *force in told])
+        values = [self._slot_values("first", X, i, p) for i in range(self.n_out)]
+        return self._partials(x, S, [(g, _pair(force)) for g, *force in values])
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """See the module."""
         X, S = self._kinematics(x)
-        contacts = [_contact(self._told("second", X, i, p, lam[i])) for i in range(self.n_out)]
+        contacts = [_contact(self._slot_values("second", X, i, p, lam[i])) for i in range(self.n_out)]
         n, zero = self.manifold.ndx, 0.0 * x[0]
         H = [[zero] * n for _ in range(n)]
         for pair, own in self._groups().items():
@@ -120,7 +123,7 @@ class Clearances:
 
     # -- kinematics -----------------------------------------------------------------------------------------------------
     def _kinematics(self, x: Rows) -> tuple[dict[int, tuple[Mat, Vec]], list[Motion]]:
-        """Rotation and place of each body that carries something, and the joint motions, in the world."""
+        """Rotation and position in the world of each body that carries a shape, and the joint motions."""
         fields = run(PLACEMENT, self.model, {"q": x[: self.model.nq]})
         bodies = {b for slot in self.slots for b in (slot.link, slot.base) if b != WORLD}
         poses = {}
@@ -130,21 +133,21 @@ class Clearances:
         return poses, [row(fields["S"], d) for d in range(self.model.nv)]
 
     def _moving(self, link: int, base: int) -> list[int]:
-        """The degrees of freedom that move one against the other."""
+        """The degrees of freedom that move the link relative to the base."""
         below = set() if base == WORLD else set(self.model.ancestors(base))
         return [d for d in self.model.ancestors(link) if d not in below]
 
     def _groups(self) -> dict[tuple[int, int], list[int]]:
-        """The slots by their links and bases."""
+        """The slots, grouped by link and base."""
         groups: dict[tuple[int, int], list[int]] = {}
         for i, slot in enumerate(self.slots):
             groups.setdefault((slot.link, slot.base), []).append(i)
         return groups
 
-    def _told(
+    def _slot_values(
         self, order: Order, X: dict[int, tuple[Mat, Vec]], i: int, p: Mapping[str, Rows], *weight: Scalar
     ) -> list[Scalar]:
-        """The results of :func:`_slot_function` about a slot."""
+        """The results of :func:`_slot_function` for one slot."""
         slot, own = self.slots[i], [p["pairs"][NUMBERS * i + j] for j in range(NUMBERS)]
         turn, place = Mat(*(Vec(own[6 + j], own[9 + j], own[12 + j]) for j in range(3))), Vec(*own[15:18])
         if self.moving and slot.base == WORLD:
@@ -155,13 +158,13 @@ class Clearances:
         numbers = [n for part in (*X[slot.link], turn, place) for n in leaves(part)]
         return called(_slot_function(slot.kind, order), *numbers, *own[:6], *own[18:], *weight)
 
-    def _partials(self, x: Rows, S: list[Motion], told: Sequence[tuple[Scalar, tuple[Vec, Vec]]]) -> Partials:
+    def _partials(self, x: Rows, S: list[Motion], values: Sequence[tuple[Scalar, tuple[Vec, Vec]]]) -> Partials:
         zero = 0.0 * x[0]
         rows = []
-        for slot, (_, force) in zip(self.slots, told, strict=True):
+        for slot, (_, force) in zip(self.slots, values, strict=True):
             moving = set(self._moving(slot.link, slot.base))
             rows.append(sm.stack([_along(force, S[d]) if d in moving else zero for d in range(self.manifold.ndx)]))
-        return Partials(sm.stack([value for value, _ in told]), rows, [sm.stack([])] * 0)
+        return Partials(sm.stack([value for value, _ in values]), rows, [sm.stack([])] * 0)
 
     def _add(
         self,
@@ -171,7 +174,7 @@ class Clearances:
         contacts: Sequence[tuple[Scalar, _Contact]],
         zero: Scalar,
     ) -> None:
-        """Add the second derivatives of lam' g of the slots between two links."""
+        """Add the second derivatives of lam' g for the slots between two links."""
         K = [[zero] * 6 for _ in range(6)]
         F, M = Vec(zero, zero, zero), Mat(*(Vec(zero, zero, zero) for _ in range(3)))
         for weight, c in contacts:
@@ -191,7 +194,7 @@ class Clearances:
                     H[k][i] = H[i][k]
 
 
-_FOUND: dict[Kind, Callable[[Vec, Vec, Vec], Nearest]] = {
+_NEAREST: dict[Kind, Callable[[Vec, Vec, Vec], Nearest]] = {
     "box": segment_box,
     "cylinder": lambda p, d, size: segment_cylinder(p, d, size.x, size.y),
     "triangle": segment_triangle,
@@ -200,9 +203,9 @@ _FOUND: dict[Kind, Callable[[Vec, Vec, Vec], Nearest]] = {
 
 @cache
 def _slot_function(kind: Kind, order: Order) -> Straight:
-    """What a slot says, as numbers: the value; the force; and C n' and the upper triangle of K by rows, times the last argument.
+    """The function of numbers for one slot: the distance; the force; and C n' and the upper triangle of K, times the last argument.
 
-    Its arguments are rotations by columns and places, of the link and of the body, the ends of the segment, the size of the body.
+    Arguments: rotations (by columns) and positions of the link and of the body, the ends of the segment, the size of the body.
     """
 
     def function(*numbers: Scalar) -> list[Scalar]:
@@ -210,7 +213,7 @@ def _slot_function(kind: Kind, order: Order) -> Straight:
         R, at, turn, place, start, end, size = (build(part, rest) for part in (Mat, Vec, Mat, Vec, Vec, Vec, Vec))
         a, along = R @ start + at, R @ (end - start)
         p, d = turn.transpose_times(a - place), turn.transpose_times(along)
-        found = _FOUND[kind](p, d, size)
+        found = _NEAREST[kind](p, d, size)
         if order == "value":
             return [found.distance]
         point, normal = a + along * found.share, turn @ found.normal
@@ -231,7 +234,7 @@ def _slot_function(kind: Kind, order: Order) -> Straight:
 def _stiffness(
     found: Nearest, turn: Mat, along: Vec, d: Vec, point: Vec, force: tuple[Vec, Vec]
 ) -> list[tuple[Scalar, tuple[Vec, Vec]]]:
-    """K as weights and covectors."""
+    """The terms of K, as weights and covectors."""
     D, pull = found.distance, turn @ found.pull
     inverse = 1.0 / sm.select(D, D, 1.0 + 0.0 * D)
     stretched = [(w, v, w * v.dot(d)) for w, v in found.curvature]
@@ -243,9 +246,9 @@ def _stiffness(
     return [*stiffness, (-outside, force), (-found.compliance * inverse, slide)]
 
 
-def _contact(told: Sequence[Scalar]) -> _Contact:
-    """The results of :func:`_slot_function` of second order."""
-    return _Contact(told[0], _pair(told[1:7]), build(Mat, iter(told[7:16])), list(told[16:]))
+def _contact(values: Sequence[Scalar]) -> _Contact:
+    """The second-order results of :func:`_slot_function`."""
+    return _Contact(values[0], _pair(values[1:7]), build(Mat, iter(values[7:16])), list(values[16:]))
 
 
 def _pair(numbers: Sequence[Scalar]) -> tuple[Vec, Vec]:
@@ -257,7 +260,7 @@ def _along(force: tuple[Vec, Vec], S: Motion) -> Scalar:
 
 
 def _rank_one(K: list[list[Scalar]], weight: Scalar, v: Sequence[Scalar]) -> None:
-    """K + weight v v', upper triangle."""
+    """Add weight v v' to the upper triangle of K."""
     for i in range(6):
         scaled = weight * v[i]
         for j in range(i, 6):

@@ -1,23 +1,22 @@
-"""Distances of a segment, the core of a capsule, from a box or a cylinder, with what their derivatives need; generic in the scalar.
+"""Distances of a segment (the core of a capsule) from a box or a cylinder, with derivatives; generic in the scalar.
 
-For the segment P(t) = p + t d, 0 <= t <= 1, and e(P) the vector to P from the nearest point of a convex body at rest,
+For the segment P(t) = p + t d, 0 <= t <= 1, and the vector e(P) to P from the nearest point of a convex body at rest,
 
     D^2 = min_t |e(P(t))|^2 - w |d|^2 t (1 - t),      g(t) = e . d + w |d|^2 (t - 1/2),      g(t*) = 0 where t* is free
 
-Without the term in w (:data:`ROUND`) the nearest point jumps where a segment is parallel to a face; with it t* is a Lipschitz
-function of p and d, and D, which is at most the distance, has a continuous gradient, also where the nearest feature changes. As
-the derivative of D^2 / 2 in t vanishes at t* or t* is at an end, with C = P(t*), W = de/dP and dC, dd the motions at fixed t
+Without the term in w (:data:`ROUND`) the nearest point jumps when a segment is parallel to a face. With the term, t* is a
+Lipschitz function of p and d. D is at most the distance; its gradient is continuous, even where the nearest feature changes. The
+derivative of D^2 / 2 in t vanishes at t*, or t* is at an end. With C = P(t*), W = de/dP and the motions dC, dd at fixed t,
 
     dD    = n . dC,     n = e / D
     d^2 D = ( dC' W dC + e . d^2 C - s^2 / g_t - dD^2 ) / D,     s = (W d) . dC + e . dd,     g_t = d' W d + w |d|^2
 
-For a box e is piecewise linear in t, so that t* lies between two of the places where a coordinate reaches a face, and is found
-there by a linear equation; for a cylinder by Newton's method between such places, which bracket it.
+For a box, e is piecewise linear in t. A linear equation gives t* between two of the points where a coordinate reaches a face. For
+a cylinder, Newton's method finds t* in a bracket of such points.
 
-A segment that enters the body is as deep as its least overlap with it along the directions of the faces: D < 0, without curvature.
-Rounded bodies are these by a radius less: spheres and capsules are boxes without two or three of their edges, and a half-space is
-a large box. Faces of convex hulls are in
-:mod:`~dynamics_backends.rigid_body.geometry.triangle_distance`.
+For a segment that enters the body, D < 0 is its smallest overlap along the directions of the faces, without curvature.
+A body with rounded edges is a smaller body plus a radius: spheres and capsules are boxes with three or two zero edges, and a
+half-space is a large box. The module :mod:`~dynamics_backends.rigid_body.geometry.triangle_distance` has the faces of hulls.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalar import Scalar
 
 ROUND = 0.01
-"""w: D is less than the distance by at most w |d|^2 / (8 D)."""
+"""The factor w: D is less than the distance by at most w |d|^2 / (8 D)."""
 CONTACT = 1e-3
-"""Below this D [m] a segment counts as inside."""
+"""A segment with a smaller D [m] counts as inside."""
 TINY = 1e-24
-"""[m^2], added to squares that are divided by."""
+"""[m^2], added to squares that are divisors."""
 NEWTON = 5
-"""Steps of Newton's method within a bracket."""
+"""Number of Newton steps within a bracket."""
 
 
 class Nearest(NamedTuple):
-    """A distance and its derivatives, in the frame of the body; see the module.
+    """A distance and its derivatives in the frame of the body; the module defines the symbols.
 
     distance: D [m]. share: t*. normal: n. pull: e. compliance: 1 / g_t where t* is free, zero at the ends. curvature: W as a sum
     of weights times outer products of vectors.
@@ -55,7 +54,7 @@ class Nearest(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """The depth of a segment that enters a body (negative), where on the segment, and the direction out."""
+    """The depth (negative) of a segment that enters a body, its position on the segment, and the direction out."""
 
     depth: Scalar
     share: Scalar
@@ -63,7 +62,7 @@ class Inside(NamedTuple):
 
 
 def segment_box(p: Vec, d: Vec, half: Vec) -> Nearest:
-    """The distance of the segment from p to p + d from a box about the origin; half: half its edges, in its axes, [m]."""
+    """The distance of the segment from p to p + d from a box about the origin; half: half edges along its axes [m]."""
     own, along, size = parts(p), parts(d), parts(half)
 
     def excess(t: Scalar) -> list[Scalar]:
@@ -82,11 +81,13 @@ def segment_box(p: Vec, d: Vec, half: Vec) -> Nearest:
     active = [sm.select(x * x - TINY, 1.0 + 0.0 * x, 0.0 * x) for x in e]
     rate = sum((w * b * b for w, b in zip(active, along, strict=True)), square)
     axes = [Vec(*(float(i == j) + 0.0 * t for j in range(3))) for i in range(3)]
-    return told(d, e, t, slope, rate, tuple(zip(active, axes, strict=True)), square, _in_box(own, along, size, axes))
+    return nearest_result(
+        d, e, t, slope, rate, tuple(zip(active, axes, strict=True)), square, _in_box(own, along, size, axes)
+    )
 
 
 def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
-    """The distance of the segment from p to p + d from a cylinder about the z axis; radius, and half its length, [m]."""
+    """The distance of the segment from p to p + d from a cylinder about the z axis; radius and half length [m]."""
     square = ROUND * d.dot(d)
 
     def radial(t: Scalar) -> tuple[Scalar, Scalar, Scalar]:
@@ -121,21 +122,23 @@ def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
     for _ in range(NEWTON):
         t = sm.smaller(sm.larger(t - slope(t) / positive(rate(t)), low), high)
     t = ends(slope(low), slope(high), low, high, t)
-    return told(d, excess(t), t, slope, rate(t), curvature(t), square, _in_cylinder(p, d, radius, half, radial))
+    return nearest_result(
+        d, excess(t), t, slope, rate(t), curvature(t), square, _in_cylinder(p, d, radius, half, radial)
+    )
 
 
 def box_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
-    """D of :func:`segment_box`, of vectors by their components."""
+    """The D of :func:`segment_box`, for vectors given by their components."""
     return segment_box(Vec(*p), Vec(*d), Vec(*size)).distance
 
 
 def cylinder_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
-    """D of :func:`segment_cylinder`; size: radius, half length, and a number that does not matter."""
+    """The D of :func:`segment_cylinder`; size: radius, half length, and an unused number."""
     return segment_cylinder(Vec(*p), Vec(*d), size[0], size[1]).distance
 
 
 def _crossings(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> list[Scalar]:
-    """Where a segment passes the planes of the caps, the axis, and the side of a cylinder."""
+    """The positions where a segment crosses the planes of the caps, the axis, and the side of a cylinder."""
     flat = d.x * d.x + d.y * d.y + TINY
     foot = -(p.x * d.x + p.y * d.y) / flat
     x, y = p.x + foot * d.x, p.y + foot * d.y
@@ -144,7 +147,7 @@ def _crossings(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> list[Scalar]:
     return [(-half - p.z) / rise, (half - p.z) / rise, foot, foot - reach, foot + reach]
 
 
-def told(
+def nearest_result(
     d: Vec,
     e: Sequence[Scalar],
     t: Scalar,
@@ -154,7 +157,7 @@ def told(
     square: Scalar,
     inside: Inside,
 ) -> Nearest:
-    """The result outside, or that inside."""
+    """The result for a segment outside the body, or ``inside``."""
     squared = dot(e, e) - square * t * (1.0 - t)
     out = squared - CONTACT * CONTACT
     D = sm.sqrt(sm.select(out, squared, 1.0 + 0.0 * t))
@@ -172,7 +175,7 @@ def told(
 
 
 def _in_box(p: Sequence[Scalar], d: Sequence[Scalar], half: Sequence[Scalar], axes: Sequence[Vec]) -> Inside:
-    """The one of the three directions with the least overlap."""
+    """The exit along the direction of least overlap, out of three."""
     found = [_through(a, b, h, axis) for a, b, h, axis in zip(p, d, half, axes, strict=True)]
     best = found[0]
     for other in found[1:]:
@@ -181,7 +184,7 @@ def _in_box(p: Sequence[Scalar], d: Sequence[Scalar], half: Sequence[Scalar], ax
 
 
 def _in_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar, radial: Callable[[Scalar], tuple]) -> Inside:
-    """Through the side, or through a cap."""
+    """The shorter exit, through the side or through a cap."""
     t = sm.smaller(sm.larger(-(p.x * d.x + p.y * d.y) / (d.x * d.x + d.y * d.y + TINY), 0.0 * p.x), 1.0 + 0.0 * p.x)
     rho, x, y = radial(t)
     zero = 0.0 * rho
@@ -190,7 +193,7 @@ def _in_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar, radial: Callable[
 
 
 def _through(p: Scalar, d: Scalar, half: Scalar, axis: Vec) -> Inside:
-    """Out of the slab |x| <= half along an axis, on the nearer side."""
+    """The exit from the slab |x| <= half along an axis, on the nearer side."""
     one = 1.0 + 0.0 * p
     sign = sm.select(p + 0.5 * d, one, -one)
     share = sm.select(sign * d, 0.0 * p, one)
@@ -198,14 +201,16 @@ def _through(p: Scalar, d: Scalar, half: Scalar, axis: Vec) -> Inside:
 
 
 def deepest(a: Inside, b: Inside) -> Inside:
-    """The one of the larger depth, thus the shorter way out."""
+    """The result of larger depth (less negative), hence the shorter way out."""
     decider = a.depth - b.depth
     normal = Vec(*(sm.select(decider, x, y) for x, y in zip(parts(a.normal), parts(b.normal), strict=True)))
     return Inside(sm.select(decider, a.depth, b.depth), sm.select(decider, a.share, b.share), normal)
 
 
 def bracket(slope: Callable[[Scalar], Scalar], places: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
-    """The two of 0, 1 and places between them around the root of a rising function; 0, 0 or 1, 1 outside of them."""
+    """The two values nearest to the root of an increasing function, among 0, 1 and the places between; 0, 0 or 1, 1 if there is no
+    root in between.
+    """
     zero = 0.0 * places[0]
     low, high = zero, 1.0 + zero
     for place in places:
@@ -217,7 +222,7 @@ def bracket(slope: Callable[[Scalar], Scalar], places: Sequence[Scalar]) -> tupl
 
 
 def ends(at_low: Scalar, at_high: Scalar, low: Scalar, high: Scalar, between: Scalar) -> Scalar:
-    """The root; the end of the bracket where the function has one sign in it."""
+    """The root; if the function has one sign in the bracket, an end of the bracket."""
     return sm.select(at_low, low, sm.select(at_high, between, high))
 
 
@@ -230,12 +235,12 @@ def dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
 
 
 def _ramp(x: Scalar) -> Scalar:
-    """max(0, x)."""
+    """Compute max(0, x)."""
     return sm.larger(x, 0.0 * x)
 
 
 def _beyond(x: Scalar, half: Scalar) -> Scalar:
-    """Signed excess of x beyond -half .. half."""
+    """Signed excess of x beyond the interval -half .. half."""
     return x - sm.larger(sm.smaller(x, half), -half)
 
 

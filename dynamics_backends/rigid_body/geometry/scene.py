@@ -1,8 +1,8 @@
-"""A scene: bodies in the world, at rest or moving, and the cores by which distances from them are measured.
+"""A scene: bodies in the world, at rest or moving, and the cores for computing distances from them.
 
-A core is a box or a cylinder with a radius around it: a sphere is a box without edges, a capsule one with a single edge, a
-half-space a box of the size :data:`VAST`. Of a convex mesh it is the faces of its hull
-(:mod:`~dynamics_backends.rigid_body.geometry.covers.hull`), another mesh is covered by capsules
+A core is a box or a cylinder plus a radius. A sphere is a box with three zero edges, a capsule one with two, and a half-space a
+box of the size :data:`HALF_SPACE_SIZE`. The cores of a convex mesh are the faces of its hull
+(:mod:`~dynamics_backends.rigid_body.geometry.covers.hull`). Capsules cover any other mesh
 (:mod:`~dynamics_backends.rigid_body.geometry.covers.cover`).
 """
 
@@ -27,16 +27,16 @@ from dynamics_backends.rigid_body.geometry.shapes import (
     Sphere,
 )
 
-VAST = 100.0
-"""Half the edge of the box [m] that stands for a half-space."""
+HALF_SPACE_SIZE = 100.0
+"""Half the edge [m] of the box that represents a half-space."""
 MESH_TOLERANCE, MESH_PIECES = 0.01, 16
-"""Tolerance of capsules that cover a mesh of a scene [m], and their maximum number."""
+"""Tolerance [m] of the capsules that cover a mesh of a scene, and their maximum number."""
 
 
 class Core(NamedTuple):
-    """kind: of the core. R (3, 3), p (3) [m]: its frame in the body's. size (3): half edges; radius, half length
-    and 0; or half an edge and the opposite corner in its frame, the normal out of the hull along z [m].
-    radius: around it [m]."""
+    """kind: the shape. R (3, 3), p (3) [m]: its frame in the body's frame. size (3) [m]: half edges; radius, half length and 0; or
+    half an edge and the opposite corner in its frame, with z normal to the face and out of the hull. radius [m]: added around it.
+    """
 
     kind: Literal["box", "cylinder", "triangle"]
     R: Array
@@ -46,21 +46,23 @@ class Core(NamedTuple):
 
 
 class Way(NamedTuple):
-    """Motion of a body: it is displaced by ``offsets`` (K, 3) [m] at ``times`` (K,) [s], rising; on straight lines between them,
-    at rest before and after."""
+    """Motion of a body: displacements ``offsets`` (K, 3) [m] at increasing ``times`` (K,) [s], with straight lines between.
+
+    The body is at rest before and after.
+    """
 
     times: tuple[float, ...]
     offsets: tuple[tuple[float, float, float], ...]
 
     def at(self, t: Array) -> Array:
-        """The displacement (..., 3) at times (...) [s]."""
+        """The displacement (..., 3) [m] at times (...) [s]."""
         offsets = np.asarray(self.offsets)
         return np.stack([np.interp(t, self.times, offsets[:, i]) for i in range(3)], axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """A thing in the world. R (3, 3), p (3) [m]: its frame in the world, at rest or where its way begins."""
+    """A body in the world. R (3, 3), p (3) [m]: its frame in the world, at rest or before its motion."""
 
     name: str
     shape: Shape
@@ -71,14 +73,14 @@ class Body:
     def __post_init__(self) -> None:
         R, p = np.array(self.R, float), np.array(self.p, float)
         if R.shape != (3, 3) or not np.allclose(R @ R.T, np.eye(3), atol=1e-6) or np.linalg.det(R) < 0:
-            raise ValueError(f"body {self.name!r}: R is no rotation (3, 3)")
+            raise ValueError(f"body {self.name!r}: R is not a rotation matrix (3, 3)")
         if p.shape != (3,) or not np.isfinite(p).all():
             raise ValueError(f"body {self.name!r}: the position has shape {p.shape}; expected three finite numbers [m]")
         way = self.way
         if way is not None and (
             len(way.times) != len(way.offsets) or len(way.times) < 2 or not (np.diff(way.times) > 0).all()
         ):
-            raise ValueError(f"body {self.name!r}: a way needs two or more rising times, and an offset (3) at each")
+            raise ValueError(f"body {self.name!r}: a way needs two or more increasing times, and an offset (3) at each")
         object.__setattr__(self, "R", R)
         object.__setattr__(self, "p", p)
 
@@ -88,13 +90,13 @@ class Body:
         return np.broadcast_to(self.p, (*t.shape, 3)) if self.way is None else self.p + self.way.at(t)
 
     def cores(self) -> tuple[Core, ...]:
-        """Cores from which distances are measured."""
+        """The cores for computing distances from the body."""
         return cores_of(self.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """Bodies with different names. Raises ValueError for a name that is there twice."""
+    """Bodies with unique names. Raises ValueError for duplicate names."""
 
     bodies: tuple[Body, ...] = ()
     name: str = "scene"
@@ -104,7 +106,7 @@ class Scene:
         names = [body.name for body in self.bodies]
         double = [name for name in names if names.count(name) > 1]
         if double:
-            raise ValueError(f"two bodies of the scene are called {double[0]!r}: give each a name of its own")
+            raise ValueError(f"two bodies of the scene are called {double[0]!r}: give each a different name")
 
     @property
     def moves(self) -> bool:
@@ -113,7 +115,7 @@ class Scene:
 
 
 def cores_of(shape: Shape) -> tuple[Core, ...]:
-    """The cores of a shape. Raises TypeError for one that is not known."""
+    """The cores of a shape. Raises TypeError for an unknown shape."""
     one, origin = np.eye(3), np.zeros(3)
     match shape:
         case Sphere():
@@ -126,7 +128,15 @@ def cores_of(shape: Shape) -> tuple[Core, ...]:
         case Cylinder():
             return (Core("cylinder", one, origin, (shape.radius, 0.5 * shape.length, 0.0), 0.0),)
         case HalfSpace():
-            return (Core("box", one, np.array([0.0, 0.0, -VAST]), (VAST, VAST, VAST), 0.0),)
+            return (
+                Core(
+                    "box",
+                    one,
+                    np.array([0.0, 0.0, -HALF_SPACE_SIZE]),
+                    (HALF_SPACE_SIZE, HALF_SPACE_SIZE, HALF_SPACE_SIZE),
+                    0.0,
+                ),
+            )
         case Mesh():
             hull = hull_of(shape.vertices, shape.faces, MESH_TOLERANCE)
             if hull is not None:
@@ -134,7 +144,7 @@ def cores_of(shape: Shape) -> tuple[Core, ...]:
                 return (*faces, Core("box", one, hull.center, (0.0, 0.0, 0.0), hull.inside))
             pieces = covers([PlacedShape("", shape, one, origin)], MESH_TOLERANCE, MESH_PIECES)
             return tuple(_of_capsule(piece.capsule.placed("")) for piece in pieces)
-    raise TypeError(f"{type(shape).__name__} is no shape of a scene")
+    raise TypeError(f"{type(shape).__name__} is not a supported shape of a scene")
 
 
 def _of_capsule(placed: PlacedShape) -> Core:

@@ -1,4 +1,4 @@
-"""Shapes and bodies as plain values, for files."""
+"""Conversion of shapes and bodies to plain values for files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PRIMITIVES: dict[str, Any] = {
 
 
 def shape_to_data(shape: Shape) -> dict[str, Any]:
-    """The type and the numbers of a shape; a shape of a user's class becomes the mesh of its triangles."""
+    """The type and the numbers of a shape; a shape of a user's class becomes a mesh of its triangles."""
     for name, kind in _PRIMITIVES.items():
         if type(shape) is kind:
             values = {key: np.asarray(value, float).tolist() for key, value in vars(shape).items()}
@@ -38,10 +38,10 @@ def shape_from_data(data: Mapping[str, Any]) -> Shape:
         if vertices.shape[1:] != (3,) or faces.shape[1:] != (3,) or not np.isfinite(vertices).all():
             raise ValueError("a mesh needs finite vertices (n, 3) and faces (m, 3)")
         if faces.size and not 0 <= faces.min() <= faces.max() < len(vertices):
-            raise ValueError("a mesh has a face without a vertex")
+            raise ValueError("a face of a mesh refers to a vertex that does not exist")
         return Mesh(vertices, faces)
     if name not in _PRIMITIVES:
-        raise ValueError(f"{name!r} is no shape; known: {', '.join(_PRIMITIVES)}, mesh")
+        raise ValueError(f"{name!r} is not a shape; known shapes: {', '.join(_PRIMITIVES)}, mesh")
     shape: Shape = _PRIMITIVES[name](
         **{key: tuple(v) if isinstance(v, list) else float(v) for key, v in values.items()}
     )
@@ -49,7 +49,7 @@ def shape_from_data(data: Mapping[str, Any]) -> Shape:
 
 
 def body_to_data(body: Body) -> dict[str, Any]:
-    """The fields of a body."""
+    """The fields of a body as plain values."""
     way = None if body.way is None else {"times": list(body.way.times), "offsets": [list(o) for o in body.way.offsets]}
     shape = shape_to_data(body.shape)
     return {"name": body.name, "shape": shape, "R": body.R.tolist(), "p": body.p.tolist(), "way": way}

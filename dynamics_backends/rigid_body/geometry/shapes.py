@@ -1,7 +1,7 @@
-"""Shapes of bodies, each in a frame of its own: spheres, boxes, cylinders, capsules, half-spaces, meshes.
+"""Shapes of bodies, each in its frame: spheres, boxes, cylinders, capsules, half-spaces, meshes.
 
-A shape tells its surface as triangles, vertices (n, 3) [m] and faces (m, 3) of indices; round ones by a polyhedron inscribed in
-them.
+A shape gives its surface as triangles: vertices (n, 3) [m] and faces (m, 3) of indices. An inscribed polyhedron approximates a
+round shape.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ import numpy as np
 from dynamics_backends.protocol import Array
 
 SEGMENTS = 24
-"""Edges of a circle drawn as a polygon."""
-SHOWN = 4.0
-"""Edge of the square [m] that stands for a half-space in pictures."""
+"""Number of edges of the polygon that approximates a circle."""
+PICTURE_SIZE = 4.0
+"""Edge of the square [m] that represents a half-space in pictures."""
 
 
 class Triangles(NamedTuple):
-    """vertices (n, 3) [m], faces (m, 3) of vertex indices, counterclockwise seen from outside."""
+    """vertices (n, 3) [m]; faces (m, 3) of vertex indices, counterclockwise when seen from outside."""
 
     vertices: Array
     faces: Array
 
 
 class Shape(Protocol):
-    """A body's surface."""
+    """The surface of a body."""
 
     def triangles(self) -> Triangles:
-        """The surface in the shape's own frame."""
+        """The surface in the shape's frame."""
         ...
 
 
 @dataclass(frozen=True)
 class Sphere:
-    """A ball about the origin. radius [m]."""
+    """A ball around the origin. radius [m]."""
 
     radius: float
 
@@ -47,7 +47,7 @@ class Sphere:
 
 @dataclass(frozen=True)
 class Box:
-    """A cuboid about the origin. size (3): edges along x, y, z [m]."""
+    """A cuboid centered at the origin. size (3): edges along x, y, z [m]."""
 
     size: tuple[float, float, float]
 
@@ -61,7 +61,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Cylinder:
-    """A cylinder about the origin along z. radius, length [m]."""
+    """A cylinder centered at the origin, with its axis along z. radius, length [m]."""
 
     radius: float
     length: float
@@ -74,7 +74,7 @@ class Cylinder:
 
 @dataclass(frozen=True)
 class Capsule:
-    """All points within ``radius`` of a segment of ``length`` along z about the origin [m]."""
+    """All points within ``radius`` of a segment of ``length`` along z, centered at the origin [m]."""
 
     radius: float
     length: float
@@ -87,24 +87,24 @@ class Capsule:
 
     @property
     def volume(self) -> float:
-        """[m^3]."""
+        """The volume [m^3]."""
         return np.pi * self.radius**2 * (self.length + 4.0 / 3.0 * self.radius)
 
 
 @dataclass(frozen=True)
 class HalfSpace:
-    """All points with z <= 0: a floor, or a wall where it is turned."""
+    """All points with z <= 0: a floor, or a wall if it is rotated."""
 
     def triangles(self) -> Triangles:
-        """See :class:`Shape`; a square of its surface."""
-        h = 0.5 * SHOWN
+        """A square part of the surface; see :class:`Shape`."""
+        h = 0.5 * PICTURE_SIZE
         corners = np.array([[-h, -h, 0.0], [h, -h, 0.0], [h, h, 0.0], [-h, h, 0.0]])
         return Triangles(corners, np.array([[0, 1, 2], [0, 2, 3]]))
 
 
 @dataclass(frozen=True, eq=False)
 class Mesh:
-    """A surface of triangles. vertices (n, 3) [m], faces (m, 3); file: where it was read, "" if made."""
+    """A surface of triangles. vertices (n, 3) [m], faces (m, 3). file: its source, "" if there is none."""
 
     vertices: Array
     faces: Array
@@ -116,7 +116,7 @@ class Mesh:
 
 
 class PlacedShape(NamedTuple):
-    """A shape of a link. R (3, 3), p (3) [m]: its frame in the link's; color: red, green, blue, opacity in 0 .. 1, or None."""
+    """A shape of a link. R (3, 3), p (3) [m]: its frame in the link's. color: red, green, blue, opacity in 0 .. 1, or None."""
 
     link: str
     shape: Shape
@@ -131,7 +131,7 @@ class PlacedShape(NamedTuple):
 
 
 def _revolved(profile: list[tuple[float, float]]) -> Triangles:
-    """The surface of a profile of (radius, z), from below to above, turned about z."""
+    """The surface of revolution about z of a profile of (radius, z), from bottom to top."""
     angles = 2.0 * np.pi * np.arange(SEGMENTS) / SEGMENTS
     ring = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     vertices = [np.column_stack([r * ring, np.full(SEGMENTS, z)]) for r, z in profile]
@@ -145,7 +145,7 @@ def _revolved(profile: list[tuple[float, float]]) -> Triangles:
 
 
 def _without_slivers(surface: Triangles) -> Triangles:
-    """Triangles of no area, at the poles, left out."""
+    """Remove the triangles of zero area at the poles."""
     a, b, c = (surface.vertices[surface.faces[:, i]] for i in range(3))
     size = np.linalg.norm(np.cross(b - a, c - a), axis=1)
     return Triangles(surface.vertices, surface.faces[size > 1e-12 * max(size.max(), 1e-300)])

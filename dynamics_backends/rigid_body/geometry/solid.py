@@ -14,7 +14,7 @@ from dynamics_backends.rigid_body.model.mass_properties import MassProperties
 
 
 def solid(shape: Shape, mass: float) -> MassProperties:
-    """A shape filled with ``mass`` [kg], in its own frame; round ones as the polyhedra that stand for them.
+    """The mass properties of a shape filled with ``mass`` [kg], in its frame; round shapes are approximated by polyhedra.
 
     Raises ValueError for a surface that encloses no volume.
     """
@@ -25,7 +25,7 @@ def solid(shape: Shape, mass: float) -> MassProperties:
     if mass == 0.0:
         return MassProperties(0.0, np.zeros(3), np.zeros((3, 3)))
     if not total > 0.0:
-        raise ValueError(f"a {type(shape).__name__} encloses no volume, so that its mass of {mass} kg has no place")
+        raise ValueError(f"a {type(shape).__name__} encloses no volume, so that it cannot have a mass of {mass} kg")
     s = a + b + c
     com = volumes @ s / (4.0 * total)
     second = sum(np.einsum("n,ni,nj->ij", volumes, x, x) for x in (a, b, c, s)) / (20.0 * total)

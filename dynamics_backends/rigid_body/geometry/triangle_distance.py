@@ -1,13 +1,13 @@
-"""Distances of a segment from a triangle, a face of a convex hull, as those from boxes
-(:mod:`~dynamics_backends.rigid_body.geometry.distances`); generic in the scalar.
+"""Distances of a segment from a triangle, a face of a convex hull; generic in the scalar. The method is that for boxes in
+:mod:`~dynamics_backends.rigid_body.geometry.distances`.
 
-In the plane of the triangle a point is nearest to itself, to an edge, or to a corner, by the lines along the edges and across them
-at the corners: e(P) is linear between them, so that t* lies between two of the places where a segment passes such a line, as it
-does between the faces of a box. W is n n' over the triangle, n n' + m m' beside an edge with the normal m in the plane, and one
-beyond a corner.
+In the plane of the triangle, the nearest point to a given point is the point itself, or lies on an edge or at a corner. The lines
+along the edges, and the lines normal to them at the corners, separate these cases. e(P) is linear between the lines, so that t* is
+between two of the crossings with the segment. W is n n' over the triangle, n n' + m m' beside an edge with the normal m in the
+plane, and the identity beyond a corner.
 
-The triangle has the corners (-h, 0, 0), (h, 0, 0), (x, y, 0) with y > 0, and its normal z points out of the hull. A segment that
-pierces it is as deep as its least way out, over the face or over an edge.
+The triangle has the corners (-h, 0, 0), (h, 0, 0), (x, y, 0) with y > 0, and its normal z points out of the hull. The depth of a
+segment that pierces the triangle is that of its shortest way out, over the face or over an edge.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from dynamics_backends.rigid_body.geometry.distances import (
     deepest,
     dot,
     ends,
+    nearest_result,
     nonzero,
     parts,
     positive,
-    told,
 )
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalar import Scalar
 
 
 class _Edge(NamedTuple):
-    """From the corner (x, y) along (tx, ty), of this length; its normal out of the triangle is (ty, -tx)."""
+    """The edge from the corner (x, y) along (tx, ty), with its length; its normal out of the triangle is (ty, -tx)."""
 
     x: Scalar
     y: Scalar
@@ -45,7 +45,7 @@ class _Edge(NamedTuple):
 
 
 class _Foot(NamedTuple):
-    """The nearest point of an edge: offset (x, y) to it, its square, the edge, and whether it is a corner (1) or between (0)."""
+    """The nearest point of an edge: offset (x, y) to it, its square, direction of the edge, and 1 for a corner, else 0."""
 
     x: Scalar
     y: Scalar
@@ -56,7 +56,7 @@ class _Foot(NamedTuple):
 
 
 def segment_triangle(p: Vec, d: Vec, size: Vec) -> Nearest:
-    """The distance of the segment from p to p + d from the triangle with size (h, x, y) [m]."""
+    """The distance of the segment from p to p + d from the triangle with the size (h, x, y) [m]."""
     edges, square = _edges(size), ROUND * d.dot(d)
 
     def excess(t: Scalar) -> list[Scalar]:
@@ -80,16 +80,16 @@ def segment_triangle(p: Vec, d: Vec, size: Vec) -> Nearest:
         (outside * foot.corner, Vec(foot.tx, foot.ty, zero)),
     )
     rate = sum((w * v.dot(d) * v.dot(d) for w, v in curvature), square)
-    return told(d, excess(t), t, slope, rate, curvature, square, _pierced(edges, p, d))
+    return nearest_result(d, excess(t), t, slope, rate, curvature, square, _pierced(edges, p, d))
 
 
 def triangle_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
-    """D of :func:`segment_triangle`, of vectors by their components."""
+    """The D of :func:`segment_triangle`, for vectors given by their components."""
     return segment_triangle(Vec(*p), Vec(*d), Vec(*size)).distance
 
 
 def _edges(size: Vec) -> list[_Edge]:
-    """Counterclockwise about the normal."""
+    """The edges, counterclockwise about the normal."""
     h, x, y = size.x, size.y, size.z
     zero = 0.0 * h
     corners = [(-h, zero), (h, zero), (x, y)]
@@ -101,7 +101,7 @@ def _edges(size: Vec) -> list[_Edge]:
 
 
 def _nearest(edges: Sequence[_Edge], x: Scalar, y: Scalar) -> tuple[_Foot, Scalar]:
-    """The nearest point of the edges to (x, y), and whether that is outside of the triangle (1) or not (0)."""
+    """The nearest point of the edges to (x, y), and a flag: 1 if (x, y) is outside the triangle, otherwise 0."""
     one, zero = 1.0 + 0.0 * x, 0.0 * x
     best, beyond = None, -one
     for edge in edges:
@@ -122,7 +122,7 @@ def _nearest(edges: Sequence[_Edge], x: Scalar, y: Scalar) -> tuple[_Foot, Scala
 
 
 def _crossings(edges: Sequence[_Edge], p: Vec, d: Vec) -> list[Scalar]:
-    """Where a segment passes the lines along the edges, and across them at their ends."""
+    """The positions where a segment crosses the lines along the edges, and the lines normal to them at their ends."""
     found = []
     for edge in edges:
         dx, dy = p.x - edge.x, p.y - edge.y
@@ -133,7 +133,7 @@ def _crossings(edges: Sequence[_Edge], p: Vec, d: Vec) -> list[Scalar]:
 
 
 def _pierced(edges: Sequence[_Edge], p: Vec, d: Vec) -> Inside:
-    """The least of the ways out that take the whole segment over the face, or over an edge."""
+    """The shortest way out for the whole segment, over the face or over an edge."""
     zero, one = 0.0 * p.z, 1.0 + 0.0 * p.z
     best = Inside(p.z + sm.smaller(d.z, zero), sm.select(-d.z, one, zero), Vec(zero, zero, one))
     for edge in edges:

@@ -1,1 +1,1 @@
-"""Robots from MJCF files, MuJoCo's own format, read by MuJoCo's parser."""
+"""Robots from MJCF files, the format of MuJoCo, read by MuJoCo's parser."""

@@ -1,8 +1,8 @@
-"""Actuators of an MJCF: what they add to joints, what force they can exert there, and how they turn controls into forces.
+"""Actuators of an MJCF: inertia and damping that they add to joints, force limits, and control gains.
 
 An actuator's force f moves the joint by gear f.  MuJoCo's force is gain ctrl + b0 + b1 length + b2 velocity: a motor for b = 0, a
 position servo for gain = kp, b = (0, -kp, -kv), a velocity servo for gain = kv, b = (0, 0, -kv).  The model's controls are joint
-forces, so that gains are told, not carried over.
+forces, so that gains are reported in notes but not used.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from dynamics_backends.rigid_body.mjcf.source import Names, joint_kind
 
 Range = tuple[float, float]
 JOINT_WRAP, SITE_WRAP = 1, 3
-"""What a tendon consists of (mjtWrap)."""
+"""Types of the elements of a tendon (mjtWrap)."""
 NO_LIMIT: Range = (-np.inf, np.inf)
 
 
 class Actuator(NamedTuple):
-    """name; joint: that it drives, "" where it drives none alone; joints: all that it drives, and bodies: those that it moves, as
-    far as they can be told; target: what it drives, in words. gear; kind: "motor", "position", "velocity" or "general"; kp, kv:
-    gains of a servo, else 0; force: its range at the joint [N, N m]; armature and damping that it adds there; activation: whether
-    it has a state of its own."""
+    """Actuator of an MJCF.
+
+    joint: the single joint that it drives, or ""; joints, bodies: all that it drives or moves, as far as known; target: description
+    of the driven object. gear; kind: "motor", "position", "velocity" or "general"; kp, kv: gains of a servo, else 0; force: its
+    range at the joint [N, N m]; armature, damping: added to the joint; activation: True if it has an activation state.
+    """
 
     name: str
     joint: str
@@ -41,7 +43,7 @@ class Actuator(NamedTuple):
 
 
 def actuators(m: Any, names: Names) -> tuple[Actuator, ...]:
-    """The actuators of an MjModel."""
+    """Actuators of an MjModel."""
     return tuple(_actuator(m, names, i) for i in range(m.nu))
 
 
@@ -72,7 +74,7 @@ def _actuator(m: Any, names: Names, i: int) -> Actuator:
 
 
 def _driven(m: Any, transmission: str, target: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The joints that a transmission drives, and the bodies that it moves."""
+    """Joints that a transmission drives, and bodies that it moves."""
     if transmission in ("JOINT", "JOINTINPARENT"):
         return (target,), (int(m.jnt_bodyid[target]),)
     if transmission in ("SITE", "SLIDERCRANK"):
@@ -89,19 +91,19 @@ def _driven(m: Any, transmission: str, target: int) -> tuple[tuple[int, ...], tu
 
 
 def undriven(m: Any, names: Names, found: tuple[Actuator, ...]) -> tuple[str, ...]:
-    """The joints, free ones aside, that no actuator drives alone or through a tendon of joints; none where there is no actuator."""
+    """Joints, except free ones, that no actuator drives directly or through a tendon; () without actuators."""
     driven = {joint for actuator in found for joint in actuator.joints}
     free = {names.joints[j] for j in range(m.njnt) if joint_kind(m, j) == "floating"}
     return tuple(name for name in names.joints if found and name not in driven and name not in free)
 
 
 def _extra(m: Any, field: str, i: int) -> float:
-    """A value that older versions of MuJoCo do not have."""
+    """Value of a field that older versions of MuJoCo do not have."""
     return float(np.atleast_1d(getattr(m, field)[i])[0]) if hasattr(m, field) else 0.0
 
 
 def _gains(m: Any, i: int) -> tuple[str, float, float]:
-    """The kind of an actuator, kp and kv."""
+    """Kind of an actuator, kp and kv."""
     import mujoco
 
     fixed = int(m.actuator_gaintype[i]) == int(mujoco.mjtGain.mjGAIN_FIXED)
@@ -118,7 +120,7 @@ def _gains(m: Any, i: int) -> tuple[str, float, float]:
 
 
 def _force_range(m: Any, i: int, kind: str) -> Range:
-    """What the actuator can exert before its gear."""
+    """Force range of an actuator before its gear."""
     if m.actuator_forcelimited[i]:
         low, high = m.actuator_forcerange[i].tolist()
         return low, high
@@ -135,7 +137,7 @@ def _scaled(limits: Range, factor: float) -> Range:
 
 
 def effort_limits(m: Any, names: Names, found: tuple[Actuator, ...]) -> dict[str, Range]:
-    """The range of the force [N, N m] of each joint that is driven or limited: that of its actuators within the joint's own."""
+    """Force range [N, N m] of each driven or limited joint: that of its actuators within the joint's range."""
     limits: dict[str, Range] = {}
     for actuator in found:
         if actuator.joint:
@@ -149,11 +151,11 @@ def effort_limits(m: Any, names: Names, found: tuple[Actuator, ...]) -> dict[str
 
 
 def effort_limit(limits: Range) -> float:
-    """One bound for both directions: the smaller, so that it holds; the larger of a range of one direction."""
+    """Symmetric bound of a force range: the smaller side; for a one-sided range the larger."""
     sides = [abs(limits[0]), abs(limits[1])]
     return (max(sides) or np.inf) if one_sided(limits) else min(sides)
 
 
 def one_sided(limits: Range) -> bool:
-    """True if a range of forces has none in one direction."""
+    """True if a range contains forces of one direction only."""
     return limits[0] >= 0.0 or limits[1] <= 0.0

@@ -1,6 +1,6 @@
 """Checks of an MJCF text before MuJoCo compiles it: numbers that are not finite, and sizes that would exhaust the memory.
 
-MuJoCo replaces a mass of nan by a default, and allocates what `count`, `nkey` or `nrow` ask for: some of these end the process.
+MuJoCo replaces a mass of nan by a default, and allocates the sizes in `count`, `nkey` or `nrow`; some values crash the process.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-MOST_COPIES = 100_000
-"""Largest number of copies that nested <replicate> may make, and of points of a <flexcomp> or <composite>."""
+MAX_COPIES = 100_000
+"""Maximum number of copies by nested <replicate>, and of points of a <flexcomp> or <composite>."""
 MOST_CELLS = 100_000_000
-"""Largest number of cells of a height field or texels of a texture."""
+"""Maximum number of cells of a height field or texels of a texture."""
 MOST_ENTRIES = 1_000_000
-"""Largest value of an attribute of <size> other than `memory`."""
+"""Maximum value of an attribute of <size> other than `memory`."""
 _TAG = re.compile(r"<(/?)([A-Za-z_]\w*)((?:\s+[\w:.-]+\s*=\s*(?:\"[^\"]*\"|'[^']*'))*)\s*(/?)>")
 _ATTRIBUTE = re.compile(r"([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 _NOT_FINITE = re.compile(r"(?<!\S)[+-]?(?:nan|inf|infinity)(?!\S)", re.IGNORECASE)
@@ -22,13 +22,13 @@ _NAN = re.compile(r"(?<!\S)[+-]?nan(?!\S)", re.IGNORECASE)
 _TEXTS = re.compile(
     r"(name|class|childclass|model|file|data|text|prefix|type|material|target|refname|objname|[a-z]*dir)\d?$"
 )
-"""Attributes that are no numbers."""
+"""Attributes that are not numbers."""
 _NAMED = re.compile(r"(joint|body|geom|site|tendon|actuator|mesh|texture|hfield|sensor|camera|light|flex|skin|key)\w*$")
 """Attributes that name other elements."""
 
 
 def attribute_errors(text: str) -> Iterator[str]:
-    """Yield a sentence, with the line, about each attribute of an MJCF text that MuJoCo must not be given."""
+    """Yield an error, with the line, for each attribute of an MJCF text that is unsafe for MuJoCo."""
     text = _without_comments(text)
     opened: list[int] = []
     copies, line, at = 1, 1, 0
@@ -47,15 +47,15 @@ def attribute_errors(text: str) -> Iterator[str]:
         if name == "replicate" and not closed:
             opened.append(max(_whole(values.get("count", "1")), 1))
             copies *= opened[-1]
-            if copies > MOST_COPIES:
-                yield f"{where}{copies} copies: MuJoCo would need too much memory; give at most {MOST_COPIES}"
+            if copies > MAX_COPIES:
+                yield f"{where}{copies} copies: MuJoCo would need too much memory; give at most {MAX_COPIES}"
                 return
         elif name in _SIZES:
             yield from (where + sentence for sentence in _SIZES[name](values))
 
 
 def _without_comments(text: str) -> str:
-    """The text with the newlines alone of its comments; linear in its length, also for comments that do not end."""
+    """Replace comments by their newlines; linear in the length of the text, also for unclosed comments."""
     parts, at = [], 0
     while (begin := text.find("<!--", at)) >= 0 and (end := text.find("-->", begin + 4)) >= 0:
         parts += [text[at:begin], "\n" * text.count("\n", begin, end)]
@@ -64,7 +64,7 @@ def _without_comments(text: str) -> str:
 
 
 def _whole(text: str) -> int:
-    """The whole number that a text begins with, 0 for other texts."""
+    """Leading integer of a text, 0 if there is none."""
     found = re.match(r"\s*\+?(\d{1,18})", text)
     return int(found[1]) if found else 0
 
@@ -92,8 +92,8 @@ def _size(values: Mapping[str, str]) -> Iterator[str]:
 
 
 _SIZES = {
-    "flexcomp": _limited(MOST_COPIES, "count"),
-    "composite": _limited(MOST_COPIES, "count"),
+    "flexcomp": _limited(MAX_COPIES, "count"),
+    "composite": _limited(MAX_COPIES, "count"),
     "hfield": _limited(MOST_CELLS, "nrow", "ncol"),
     "texture": _limited(MOST_CELLS, "width", "height"),
     "size": _size,

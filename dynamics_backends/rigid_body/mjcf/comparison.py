@@ -1,6 +1,6 @@
-"""A model held against MuJoCo's: mass matrix, bias and passive forces in a few states.
+"""Comparison of a model with MuJoCo's: mass matrix, bias and passive forces in a few states.
 
-What the lists of :mod:`~dynamics_backends.rigid_body.mjcf.left_out` did not think of is found here.
+It finds differences that :mod:`~dynamics_backends.rigid_body.mjcf.left_out` does not list.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dynamics_backends.rigid_body.mjcf.source import Names
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
 
 TOLERANCE = 1e-8
-"""Relative, of the largest entry."""
+"""Tolerance relative to the largest entry."""
 STATES, NAMED = 2, 6
 
 
 class Terms(NamedTuple):
-    """M (nv, nv), bias (nv,) and passive forces (nv,) of one state, in one set of conventions."""
+    """Mass matrix (nv, nv), bias (nv,) and passive forces (nv,) of one state, in one set of conventions."""
 
     mass: Array
     bias: Array
@@ -31,19 +31,19 @@ class Terms(NamedTuple):
 
 def differences(model: Model, simulated: Any, names: Names) -> list[str]:
     """Sentences about the terms of the equations of motion that differ from MuJoCo's."""
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for own, theirs in _compared(model, simulated, names):
         for what, a, b in zip(("mass matrix", "bias", "passive forces"), own, theirs, strict=True):
             scale = max(np.abs(b).max(), np.abs(a).max(), 1.0)
             apart = np.abs(a - b).reshape(model.nv, -1).max(axis=1)
             if apart.max() > TOLERANCE * scale:
                 joints = [model.dof_names[d] for d in np.flatnonzero(apart > TOLERANCE * scale)]
-                told.setdefault(what, _sentence(what, apart.max() / scale, joints))
-    return list(told.values())
+                reported.setdefault(what, _sentence(what, apart.max() / scale, joints))
+    return list(reported.values())
 
 
 def largest_difference(model: Model, simulated: Any, names: Names) -> float:
-    """The largest difference of mass matrix and bias from MuJoCo's, relative to the largest entry of each."""
+    """Largest difference of mass matrix and bias from MuJoCo's, relative to the largest entry of each."""
     pairs = [
         pair for own, theirs in _compared(model, simulated, names) for pair in zip(own[:2], theirs[:2], strict=True)
     ]
@@ -51,7 +51,7 @@ def largest_difference(model: Model, simulated: Any, names: Names) -> float:
 
 
 def _compared(model: Model, simulated: Any, names: Names) -> Iterator[tuple[Terms, Terms]]:
-    """The model's terms and MuJoCo's in a few states."""
+    """Terms of the model and of MuJoCo in a few states."""
     rng, states = np.random.default_rng(0), MujocoStates(model, simulated, names.joints)
     for _ in range(STATES):
         x = np.concatenate([model.random_configuration(rng), rng.standard_normal(model.nv)])
@@ -65,7 +65,7 @@ def _sentence(what: str, share: float, joints: list[str]) -> str:
 
 
 def own_terms(model: Model, x: Array) -> Terms:
-    """The model's terms at x (nq + nv,)."""
+    """Terms of the model at x (nq + nv,)."""
     q, v = x[: model.nq], x[model.nq :]
     passive = -model.damping * v
     for b, kind in enumerate(model.joint_types):
@@ -76,7 +76,7 @@ def own_terms(model: Model, x: Array) -> Terms:
 
 
 def simulated_terms(states: MujocoStates, simulated: Any, x: Array) -> Terms:
-    """MuJoCo's terms at x (nq + nv,), in the model's conventions."""
+    """Terms of MuJoCo at x (nq + nv,), in the model's conventions."""
     import mujoco
 
     data = mujoco.MjData(simulated)
@@ -88,6 +88,6 @@ def simulated_terms(states: MujocoStates, simulated: Any, x: Array) -> Terms:
         mujoco.mj_mulM(simulated, data, column, states.velocity_to_mujoco(x, unit))
         theirs[:, d] = states.force_from_mujoco(x, column)
     bias, passive = np.array(data.qfrc_bias), np.array(data.qfrc_passive)
-    # M (R (a + w x v)) + bias is the force: what the change of the axes adds belongs to the bias
+    # M (R (a + w x v)) + bias is the force: the term of the rotating axes belongs to the bias
     mujoco.mj_mulM(simulated, data, column, states.acceleration_to_mujoco(x, np.zeros(states.nv)))
     return Terms(theirs, states.force_from_mujoco(x, bias + column), states.force_from_mujoco(x, passive))

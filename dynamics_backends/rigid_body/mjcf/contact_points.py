@@ -1,11 +1,11 @@
-"""Where the bodies of an MJCF may touch something: points of their collision geoms, and the tip of each body without children.
+"""Contact points of the bodies of an MJCF: points of their collision geoms, and the tip of each body without children.
 
 A geom is the hull of balls: a sphere of one, a capsule of two, a box of its eight corners, a cylinder of points on its rims, an
-ellipsoid of its poles, a mesh of its vertices, the last ones of radius zero.
+ellipsoid of its poles, a mesh of its vertices; all but spheres and capsules have radius zero.
 
-The *tip* of a body without moving children is where it stands or touches: the middle of the balls that reach lowest at the file's
-configuration, within FLAT of their extent, where they make a sole; else of those that do among the balls farther from the joint
-than half of the farthest one: the ball of a leg that hangs, and the outer end of one that lies stretched out or points upward.
+The *tip* of a body without moving children is its expected contact point.  It is the middle of the lowest balls at the file's
+configuration, within FLAT of the body's extent, if they form a sole.  Otherwise it is the middle of the lowest balls among those
+farther from the joint than NEAR of the farthest one: the foot of a hanging leg, or the outer end of a stretched or upward one.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ import numpy as np
 from dynamics_backends.rigid_body.mjcf.source import Names, moves, rotation
 
 FLAT = 0.05
-"""Share of a body's extent."""
+"""Height of a sole relative to the extent of its body."""
 NEAR = 0.5
-"""Balls nearer to the joint than this share of the farthest one's distance are no tip, unless they make a sole."""
+"""Fraction of the largest distance from the joint below which balls are no tip, unless they form a sole."""
 WIDE = 0.1
-"""A sole is at least this share of its length wide."""
+"""Minimum ratio of width to length of a sole."""
 RIM = 8
-"""Points on each rim of a cylinder."""
+"""Number of points on each rim of a cylinder."""
 
 
 class ContactPoint(NamedTuple):
-    """A ball of a geom. frame: of its body; at (3,) [m]: its center there; radius [m]; geom: its name; friction: sliding, torsional
-    [m] and rolling [m] coefficients of the geom."""
+    """Ball of a geom.
+
+    frame: of its body; at (3,) [m]: its center in the frame; radius [m]; geom: its name; friction: sliding, torsional [m] and
+    rolling [m] coefficients of the geom.
+    """
 
     frame: str
     at: tuple[float, float, float]
@@ -38,7 +41,7 @@ class ContactPoint(NamedTuple):
 
 
 class Tip(NamedTuple):
-    """name; the number of the body; p (3,) [m] in its frame; radius [m] of the ball, 0 where there are several."""
+    """Tip of a body: name; number of the body; p (3,) [m] in its frame; radius [m] of the ball, 0 for several balls."""
 
     name: str
     body: int
@@ -52,8 +55,8 @@ def collides(m: Any, geom: int) -> bool:
 
 
 def contact_points(m: Any, names: Names) -> tuple[ContactPoint, ...]:
-    """The points of all geoms of moving bodies that can touch others; half-spaces and height fields have none."""
-    found = []
+    """Points of all geoms of moving bodies that can collide; half-spaces and height fields have none."""
+    points = []
     for geom in range(m.ngeom):
         body = int(m.geom_bodyid[geom])
         if not moves(m, body) or not collides(m, geom):
@@ -61,12 +64,12 @@ def contact_points(m: Any, names: Names) -> tuple[ContactPoint, ...]:
         friction = tuple(m.geom_friction[geom].tolist())
         for center, radius in zip(*balls(m, geom), strict=True):
             at = tuple(center.tolist())
-            found.append(ContactPoint(names.bodies[body], at, float(radius), names.geoms[geom], friction))
-    return tuple(found)
+            points.append(ContactPoint(names.bodies[body], at, float(radius), names.geoms[geom], friction))
+    return tuple(points)
 
 
 def balls(m: Any, geom: int) -> tuple[np.ndarray, np.ndarray]:
-    """Centers (n, 3) [m] in the frame of the geom's body, and radii (n,) [m]."""
+    """Centers (n, 3) [m] of a geom's balls in the frame of its body, and radii (n,) [m]."""
     import mujoco
 
     kind, size = mujoco.mjtGeom(int(m.geom_type[geom])).name.removeprefix("mjGEOM_"), m.geom_size[geom]
@@ -96,24 +99,24 @@ def _local(m: Any, geom: int, kind: str, size: np.ndarray) -> tuple[np.ndarray, 
 
 
 def ends(m: Any) -> list[int]:
-    """The bodies with joints on which no other body with joints hangs."""
+    """Bodies with joints that have no child bodies with joints."""
     moving = {int(m.body_weldid[b]) for b in range(m.nbody) if moves(m, b)}
     carry = {int(m.body_weldid[m.body_parentid[b]]) for b in moving if m.body_parentid[b]}
     return sorted(moving - carry)
 
 
 def tip(m: Any, names: Names, body: int) -> Tip | None:
-    """The tip of a body of :func:`ends`, or None where nothing of it can touch others."""
-    pose, found = body_poses(m), []
+    """Tip of a body of :func:`ends`, or None if none of its geoms can collide."""
+    pose, points = body_poses(m), []
     joint = np.array(m.jnt_pos[m.body_jntadr[body]]) if m.body_jntnum[body] else np.zeros(3)
     for geom in range(m.ngeom):
         on = int(m.geom_bodyid[geom])
         if m.body_weldid[on] == body and collides(m, geom):
             R, p = _between(pose, body, on)
-            found += [(R @ center + p, radius, geom) for center, radius in zip(*balls(m, geom), strict=True)]
-    if not found:
+            points += [(R @ center + p, radius, geom) for center, radius in zip(*balls(m, geom), strict=True)]
+    if not points:
         return None
-    centers, radii = np.array([center for center, _, _ in found]), np.array([radius for _, radius, _ in found])
+    centers, radii = np.array([center for center, _, _ in points]), np.array([radius for _, radius, _ in points])
     low = centers @ pose[0][body][2] - radii
     away = np.linalg.norm(centers - joint, axis=1)
     flat = FLAT * (away.max() + radii.max())
@@ -121,7 +124,7 @@ def tip(m: Any, names: Names, body: int) -> Tip | None:
     if not _wide(centers[chosen]):
         far = away >= NEAR * away.max()
         chosen = np.flatnonzero(far & (low <= low[far].min() + flat))
-    geoms = {found[i][2] for i in chosen}
+    geoms = {points[i][2] for i in chosen}
     corners = centers[chosen]
     middle = 0.5 * (corners.min(axis=0) + corners.max(axis=0))
     radius = float(radii[chosen[0]]) if len(chosen) == 1 else 0.0
@@ -129,20 +132,20 @@ def tip(m: Any, names: Names, body: int) -> Tip | None:
 
 
 def _wide(points: np.ndarray) -> bool:
-    """True if points (n, 3) lie about a surface rather than about a line or a point."""
+    """True if points (n, 3) spread over a surface rather than along a line or about a point."""
     spread = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
     return len(points) > 2 and bool(spread[1] > WIDE * spread[0])
 
 
 def _name(m: Any, names: Names, body: int, geoms: set[int]) -> str:
-    """The name of the only geom, where it has one that nothing else has."""
+    """Name of the only geom if unique among all names, else BODY_tip."""
     own = m.geom(min(geoms)).name if len(geoms) == 1 else ""
     taken = {*names.bodies, *names.joints, *names.sites}
     return own if own and own not in taken else f"{names.bodies[body]}_tip"
 
 
 def body_poses(m: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Rotations (nbody, 3, 3) and places (nbody, 3) [m] of all bodies at the file's configuration."""
+    """Rotations (nbody, 3, 3) and positions (nbody, 3) [m] of all bodies at the file's configuration."""
     R, p = np.tile(np.eye(3), (m.nbody, 1, 1)), np.zeros((m.nbody, 3))
     for b in range(1, m.nbody):
         above = int(m.body_parentid[b])
@@ -151,6 +154,6 @@ def body_poses(m: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _between(pose: tuple[np.ndarray, np.ndarray], body: int, other: int) -> tuple[np.ndarray, np.ndarray]:
-    """The pose of another body in the frame of the first."""
+    """Pose of another body in the frame of the first."""
     R, p = pose
     return R[body].T @ R[other], R[body].T @ (p[other] - p[body])

@@ -1,10 +1,10 @@
-"""Equality constraints of an MJCF: the places that they bring together, and the joints that they tie.
+"""Equality constraints of an MJCF between bodies, sites or joints.
 
     connect   the point data[0:3] of the first body is the point data[3:6] of the second
-    weld      the frame at data[3:6], turned by data[6:10], of the first body is the frame at data[0:3] of the second
+    weld      the frame at data[3:6], rotated by data[6:10], of the first body is the frame at data[0:3] of the second
     joint     q1 - r1 = a0 + a1 (q2 - r2) + a2 (q2 - r2)^2 + ...,  r the references
 
-between bodies; between sites, the sites coincide.  MuJoCo's constraints give way: its error e follows e'' = -b e' - k e with the
+between bodies; between sites, the sites coincide.  MuJoCo's constraints are soft: the error e follows e'' = -b e' - k e with the
 stiffness k and the damping b of `solref`, softened by the impedance; as a hard constraint it has the Baumgarte gains (k, b).
 """
 
@@ -19,7 +19,7 @@ from dynamics_backends.rigid_body.urdf.mimic import Follower
 
 
 class Place(NamedTuple):
-    """A named frame on a body (0: the world): R (3, 3), p (3,) [m] in the body's frame."""
+    """Named frame on a body (0: the world): R (3, 3), p (3,) [m] in the body's frame."""
 
     name: str
     body: int
@@ -28,8 +28,11 @@ class Place(NamedTuple):
 
 
 class Equality(NamedTuple):
-    """name; kind. sides: the two places of a connect or weld. joints: the two of a joint equality, the second "" where it has
-    one; polynomial a0 .. a4 and references (r1, r2). gains (kp [1/s^2], kd [1/s])."""
+    """Equality constraint.
+
+    sides: the two frames of a connect or weld. joints: the two of a joint equality, the second "" if it has one; polynomial a0 ..
+    a4 and references (r1, r2). gains (kp [1/s^2], kd [1/s]).
+    """
 
     name: str
     kind: Literal["connect", "weld", "joint"]
@@ -41,7 +44,7 @@ class Equality(NamedTuple):
 
     @property
     def follower(self) -> Follower | None:
-        """The first joint as an affine function of the second; None for a polynomial of higher degree, or a single joint."""
+        """First joint as an affine function of the second; None for a polynomial of higher degree, or a single joint."""
         a, (r1, r2) = self.polynomial, self.references
         if self.kind != "joint" or not self.joints[1] or any(a[2:]):
             return None
@@ -49,14 +52,14 @@ class Equality(NamedTuple):
 
 
 def equalities(m: Any, names: Names) -> tuple[tuple[Equality, ...], tuple[str, ...]]:
-    """The equalities that hold, and sentences about those that are not carried over."""
+    """Supported active equalities, and sentences about the others."""
     found, left = [], []
     for i in range(m.neq if enabled(m, "EQUALITY", "CONSTRAINT") else 0):
         one, reason = _equality(m, names, i)
         if one is not None:
             found.append(one)
         else:
-            left.append(f"the equality {names.equalities[i]!r} {reason}: left out")
+            left.append(f"the equality {names.equalities[i]!r} {reason}: ignored")
     return tuple(found), tuple(left)
 
 
@@ -105,7 +108,7 @@ def _sides(m: Any, names: Names, i: int, kind: str) -> tuple[Place, Place]:
 
 
 def _gains(m: Any, i: int) -> tuple[float, float]:
-    """(kp, kd) of `solref`: (time constant, damping ratio), or (-stiffness, -damping) where negative."""
+    """Gains (kp, kd) of `solref`: (time constant, damping ratio), or (-stiffness, -damping) if negative."""
     a, b = m.eq_solref[i].tolist()
     strength = float(m.eq_solimp[i][1])
     if a <= 0.0:
@@ -114,13 +117,13 @@ def _gains(m: Any, i: int) -> tuple[float, float]:
 
 
 def weld_frames(m: Any, names: Names) -> tuple[Place, ...]:
-    """The two frames "NAME:1" and "NAME:2" that each weld brings together, which the model gets."""
+    """Frames "NAME:1" and "NAME:2" of each weld, which are added to the model."""
     welds = [equality for equality in equalities(m, names)[0] if equality.kind == "weld"]
     return tuple(side._replace(name=f"{side.name}:{i}") for weld in welds for i, side in enumerate(weld.sides, start=1))
 
 
 def followers(m: Any, names: Names) -> tuple[dict[str, Follower], dict[str, str]]:
-    """Each joint that an equality makes follow an independent one, and the name of that equality: the first of several."""
+    """Follower of each joint that an equality couples to an independent one, and the name of the (first) equality."""
     direct, ties = {}, {}
     for equality in equalities(m, names)[0]:
         follower = equality.follower
@@ -130,12 +133,12 @@ def followers(m: Any, names: Names) -> tuple[dict[str, Follower], dict[str, str]
 
 
 def locked_instead(equality: str, joint: str) -> str:
-    """The note of a model whose joint is locked (`mimic="lock"`) where an equality ties it to another one."""
+    """Note on a joint that is locked (`mimic="lock"`) because an equality couples it to another one."""
     return f"joint {joint!r} is locked where the equality {equality!r} holds with the other joint at zero"
 
 
 def _resolved(direct: dict[str, Follower], name: str) -> Follower | None:
-    """A follower of an independent joint; None in a circle."""
+    """Follower of an independent joint; None for a cycle."""
     source, multiplier, offset = direct[name]
     seen = {name}
     while source in direct:

@@ -1,4 +1,4 @@
-"""What an MJCF says and a model does not hold, in sentences: what changes the motion, and what is only told."""
+"""Notes on elements of an MJCF that a model ignores: those that change the motion, and others."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ NAMED = 6
 def left_out(
     m: Any, names: Names, found: tuple[Actuator, ...], followed: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Sentences on what makes the robot move otherwise than in MuJoCo, and on the rest. followed: equalities that the model has."""
+    """Return notes on ignored elements that change the motion relative to MuJoCo, and notes on others.
+
+    followed: equalities that the model's coupling includes.
+    """
     moving = [*_joints(m, names), *_tendons(m), *_bodies(m, names), *_equalities(m, names, followed), *_others(m)]
     moving += _one_sided(m, names, found)
-    told = [*_dry_friction(m, names), *_actuators(m, names, found), *_things(m)]
-    return moving, told
+    other_notes = [*_dry_friction(m, names), *_actuators(m, names, found), *_things(m)]
+    return moving, other_notes
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -32,7 +35,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _some(what: str, names: Iterable[str]) -> list[str]:
-    """One sentence where there are names."""
+    """One sentence with the names; none without names."""
     names = list(names)
     return [f"{what}: {_listed(names)}"] if names else []
 
@@ -45,10 +48,10 @@ def _joints(m: Any, names: Names) -> list[str]:
     named = names.joints.__getitem__
     return [
         *_some(
-            "springs of ball and free joints are left out",
+            "springs of ball and free joints are ignored",
             map(named, [j for j in several if m.jnt_stiffness[j] and spring]),
         ),
-        *_some("limits of ball joints are left out", map(named, [j for j in several if m.jnt_limited[j]])),
+        *_some("limits of ball joints are ignored", map(named, [j for j in several if m.jnt_limited[j]])),
         *_some("damping is linear in the velocity here", sorted({named(int(m.dof_jntid[d])) for d in poly})),
         *_some("springs are linear here", map(named, stiff)),
     ]
@@ -61,7 +64,7 @@ def _dry_friction(m: Any, names: Names) -> list[str]:
 
 
 def _nonzero_rows(m: Any, field: str) -> list[int]:
-    """Rows with an entry; none in versions of MuJoCo without the field."""
+    """Rows with a nonzero entry; none in versions of MuJoCo without the field."""
     values = getattr(m, field, None)
     return (
         []
@@ -81,12 +84,12 @@ def _tendons(m: Any) -> list[str]:
         or m.tendon_limited[i]
         or armature[i]
     ]
-    return _some("springs, damping, friction, limits and inertia of tendons are left out", acting)
+    return _some("springs, damping, friction, limits and inertia of tendons are ignored", acting)
 
 
 def _bodies(m: Any, names: Names) -> list[str]:
     carried = [names.bodies[b] for b in np.flatnonzero(m.body_gravcomp)]
-    return _some("compensation of gravity is left out; joint forces carry the weight", carried)
+    return _some("gravity compensation is ignored; joint forces carry the weight", carried)
 
 
 def _others(m: Any) -> list[str]:
@@ -94,12 +97,12 @@ def _others(m: Any) -> list[str]:
     flexible = getattr(m, "nflex", 0)
     return [
         *(
-            [f"forces of the medium (density {m.opt.density:g}, viscosity {m.opt.viscosity:g}) are left out"]
+            [f"forces of the medium (density {m.opt.density:g}, viscosity {m.opt.viscosity:g}) are ignored"]
             if fluid
             else []
         ),
-        *([f"{flexible} flexible bodies are left out"] if flexible else []),
-        *([f"{m.nplugin} plugins are left out"] if m.nplugin else []),
+        *([f"{flexible} flexible bodies are ignored"] if flexible else []),
+        *([f"{m.nplugin} plugins are ignored"] if m.nplugin else []),
     ]
 
 
@@ -108,13 +111,16 @@ def _equalities(m: Any, names: Names, followed: Collection[str]) -> list[str]:
     free = [f"{one.name} ({one.kind})" for one in found if one.name not in followed]
     return [
         *left,
-        *_some("equalities are no part of the free dynamics, mjcf_constraints gives them to Holonomic", free),
+        *_some(
+            "equalities are not part of the free dynamics; mjcf_constraints makes constraints of Holonomic from them",
+            free,
+        ),
     ]
 
 
 def _actuators(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
     notes = _some(
-        "controls are joint forces here; actuators that drive no single joint are left out",
+        "controls are joint forces here; actuators that drive no single joint are ignored",
         [f"{a.name} ({a.target})" for a in found if not a.joint],
     )
     kinds: dict[str, list[str]] = {}
@@ -127,17 +133,17 @@ def _actuators(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
     notes += _some("no actuator drives a joint, yet it has a control here", undriven(m, names, found))
     limits = effort_limits(m, names, found).items()
     uneven = [name for name, limit in limits if abs(limit[0]) != abs(limit[1]) and not one_sided(limit)]
-    return [*notes, *_some("effort limits differ by direction, the smaller one holds here", uneven)]
+    return [*notes, *_some("effort limits differ by direction; the smaller one applies here", uneven)]
 
 
 def _one_sided(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
     pulled = [name for name, limit in effort_limits(m, names, found).items() if one_sided(limit) and any(limit)]
-    return _some("forces are of one direction in the file, here the larger limit holds in both", pulled)
+    return _some("forces have one direction only in the file; here the larger limit applies in both", pulled)
 
 
 def _described(a: Actuator) -> str:
     gains = {"position": f" of kp {a.kp:g} and kv {a.kv:g}", "velocity": f" of kv {a.kv:g}"}.get(a.kind, "")
-    state = " with a state of their own" if a.activation else ""
+    state = " with an activation state" if a.activation else ""
     return f"{a.kind} actuators{gains} behind a gear of {a.gear:g}{state}"
 
 

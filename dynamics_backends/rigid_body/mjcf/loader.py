@@ -1,11 +1,11 @@
-"""Loads a robot from an MJCF file, the format of MuJoCo.
+"""Loader of robots from MJCF files, the format of MuJoCo.
 
 Every body, joint and named site becomes a frame; bodies without joints are merged into their parents.  q is MuJoCo's qpos in the
-model's conventions: joints keep their zero (`ref`), quaternions are x y z w, and velocities of a free joint are those in the body's
-axes (:mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`).
+model's conventions: joints have the zero of the file (`ref`), quaternions are x y z w, and velocities of a free joint are in the
+body's axes (:mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`).
 
-What a model does not hold stands in its `notes`.  Mass matrix, bias and passive forces are compared with MuJoCo's, so that what
-nobody thought of is told too.
+Ignored elements are listed in the model's `notes`.  Mass matrix, bias and passive forces are compared with MuJoCo's, so that
+unexpected differences are reported too.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ def load_mjcf(
 ) -> Model:
     """Return the model of an MJCF file, or of MJCF text that starts with "<"; the package mujoco reads it (extra "sim").
 
-    base: None as the file has it; "fixed": the free joint of the root body of the largest tree, where it has one, is rigid;
-    "floating": that body gets one where it has no joint.
-    trees: "all" that the file has, the default where base is None; or "driven", those with an actuator, else the largest: what
-    moves without one is a thing, not the robot. The others are left out, and told.
-    mimic: joints that an <equality> of joints ties to others are independent ("free"; `mjcf_constraints` has the equalities), rigid
-    where the equality holds with the other joint at zero ("lock"), or follow by the model's `coupling` ("follow").
+    base: None uses the base of the file; "fixed": the free joint of the root body of the largest tree, if any, is rigid;
+    "floating": that body gets a free joint if it has no joint.
+    trees: "all" trees of the file, the default without base; or "driven", those with an actuator, else the largest: objects
+    without an actuator are not part of the robot. Ignored trees are listed in the notes.
+    mimic: joints that an <equality> of joints couples to others are independent ("free"; `mjcf_constraints` returns the
+    equalities), rigid at the value for which the other joint is zero ("lock"), or follow by the model's `coupling` ("follow").
     gravity: (3,) [m/s^2], by default the file's.
     armature: rotor inertia at the joint [kg m^2, or kg], for all joints of one degree of freedom or by joint name; by default the
-    file's, that of the actuators included.
-    locked: joints made rigid, at these values [rad, m] or by name alone at 0, by names or patterns ("*finger*").
-    strict: raise for what is otherwise an MJCFWarning: what makes the robot move otherwise than in MuJoCo.
+    file's, including that of the actuators.
+    locked: joints made rigid, at these values [rad, m] or 0 for names only, by names or patterns ("*finger*").
+    strict: raise instead of an MJCFWarning, for elements that make the robot move differently in MuJoCo.
 
-    The model's effort limits are those of actuators and joints, its `notes` tell what it does not hold.
+    The model's effort limits are those of actuators and joints, its `notes` list ignored elements.
 
-    Raises MJCFError, with MuJoCo's words on file, element and line, for what cannot be a robot; ModuleNotFoundError without the
-    package mujoco; UnknownName for an unknown joint in `armature` or `locked`; ValueError for a wrong option.
+    Raises MJCFError, with MuJoCo's message on file, element and line, for a file that is not a valid robot; ModuleNotFoundError
+    without the package mujoco; UnknownName for an unknown joint in `armature` or `locked`; ValueError for a wrong option.
     """
     for option, value, known in (
         ("base", base, (None, *BASES)),
@@ -84,16 +84,16 @@ def load_mjcf(
     except ValueError as error:
         raise MJCFError(f"{where}: {error}") from error
     different = differences(model, simulated, names)
-    kept = read.trees(trees or ("all" if base is None else "driven"))
-    if base is not None or kept != read.trees("all"):
-        model = read.model(base, kept)
+    selected = read.trees(trees or ("all" if base is None else "driven"))
+    if base is not None or selected != read.trees("all"):
+        model = read.model(base, selected)
     model = _with_armature(model, armature)
     following, ties = followers(simulated, names)
     tied = {j: f for j, f in following.items() if mimic != "free" and {j, f.source} <= set(model.joint_names)}
-    moving, told = left_out(simulated, names, read.actuators, [ties[joint] for joint in tied])
-    moving, told = [*moving, *different], [*told, *read.without(kept)]
+    moving, other_notes = left_out(simulated, names, read.actuators, [ties[joint] for joint in tied])
+    moving, other_notes = [*moving, *different], [*other_notes, *read.without(selected)]
     if mimic == "lock":
-        told += [locked_instead(ties[joint], joint) for joint in tied]
+        other_notes += [locked_instead(ties[joint], joint) for joint in tied]
     model = _tied(model, tied, mimic)
     if locked:
         model = lock_joints(model, locked)
@@ -101,11 +101,13 @@ def load_mjcf(
         model = model.with_gravity(gravity)
     if moving:
         _warn(where, names.robot, moving, strict)
-    return replace(model, source=source_path(source), notes=(*moving, *told, *(f"MuJoCo says: {s}" for s in said)))
+    return replace(
+        model, source=source_path(source), notes=(*moving, *other_notes, *(f"MuJoCo says: {s}" for s in said))
+    )
 
 
 def _check_numbers(where: str, simulated: Any, names: Names) -> None:
-    """Raise MJCFError for places and masses that are not finite, or beyond the bounds of a URDF's."""
+    """Raise MJCFError for positions and masses that are not finite, or above the bounds of a URDF's."""
     m = simulated
     checks = (
         ("body", m.body_pos, FARTHEST, "lies at", "m"),

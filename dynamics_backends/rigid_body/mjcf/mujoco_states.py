@@ -1,4 +1,4 @@
-"""States of a model in MuJoCo's conventions, and back.
+"""Conversion of states between a model's conventions and MuJoCo's.
 
 | | here | MuJoCo |
 |---|---|---|
@@ -25,9 +25,9 @@ CONVERTIBLE = ("revolute", "prismatic", "spherical", "floating")
 
 
 class MujocoStates:
-    """Conversions between the states of a model and of an MjModel of the same joints.
+    """Converter between the states of a model and of an MjModel with the same joints.
 
-    names: of MuJoCo's joints, where the file gives none to some. Raises ValueError where the robots differ in their joints.
+    names: of MuJoCo's joints, if the file does not name all of them. Raises ValueError if the robots differ in their joints.
     """
 
     def __init__(self, model: Model, simulated: Any, names: Sequence[str] | None = None) -> None:
@@ -56,49 +56,49 @@ class MujocoStates:
             sprung += [(int(model.v_index[b]), i, first)] if nv == 1 else []
         self._q, self._v = np.array(q), np.array(v)
         self._sprung = np.array(sprung, dtype=int).reshape(-1, 3).T
-        """Joints of one degree of freedom, which alone may have springs: their v, their number and their qpos in MuJoCo."""
+        """Indices in v, joint numbers and indices in MuJoCo's qpos of joints of one DoF; only these may have springs."""
 
     def set_joints(self, simulated: Any, model: Model) -> None:
-        """Give MuJoCo's joints the damping, the rotor inertia and the springs of a model."""
+        """Set damping, rotor inertia and springs of MuJoCo's joints to those of a model."""
         simulated.dof_damping[self._v], simulated.dof_armature[self._v] = model.damping, model.armature
         own, joints, qpos = self._sprung
         simulated.jnt_stiffness[joints], simulated.qpos_spring[qpos] = model.stiffness[own], model.spring_reference[own]
 
     def to_mujoco(self, x: Array) -> tuple[Array, Array]:
-        """qpos (nq,) and qvel (nv,) of a state x (nq + nv,)."""
+        """Convert a state x (nq + nv,) to qpos (nq,) and qvel (nv,)."""
         qpos = np.empty(self.nq)
         qpos[self._q] = x[: self.nq]
         return qpos, self.velocity_to_mujoco(x, x[self.nq :])
 
     def from_mujoco(self, qpos: Array, qvel: Array) -> Array:
-        """The state (nq + nv,) of qpos (nq,) and qvel (nv,)."""
+        """Convert qpos (nq,) and qvel (nv,) to a state (nq + nv,)."""
         q = qpos[self._q]
         return np.concatenate([q, self._local(q, qvel[self._v])])
 
     def velocity_to_mujoco(self, x: Array, v: Array) -> Array:
-        """A velocity, or a force, (nv,) at the configuration of x in MuJoCo's order and axes."""
+        """Convert a velocity, or a force, (nv,) at the configuration of x to MuJoCo's order and axes."""
         moved = np.empty(self.nv)
         moved[self._v] = self._world(x, v)
         return moved
 
     def force_to_mujoco(self, q: Array, tau: Array) -> Array:
-        """Generalized forces (nv,) in MuJoCo's order and axes, at the configuration q (nq,)."""
+        """Convert generalized forces (nv,) to MuJoCo's order and axes, at the configuration q (nq,)."""
         return self.velocity_to_mujoco(q, tau)
 
     def force_from_mujoco(self, q: Array, force: Array) -> Array:
-        """Generalized forces (nv,) in the model's order and axes, at the configuration q (nq,)."""
+        """Convert generalized forces (nv,) to the model's order and axes, at the configuration q (nq,)."""
         return self._local(q, force[self._v])
 
     def acceleration_to_mujoco(self, x: Array, a: Array) -> Array:
-        """The time derivative (nv,) of qvel from that of v."""
+        """Time derivative (nv,) of qvel from that of v."""
         return self.velocity_to_mujoco(x, a + self._turning(x))
 
     def acceleration_from_mujoco(self, x: Array, qacc: Array) -> Array:
-        """The time derivative (nv,) of v from that of qvel."""
+        """Time derivative (nv,) of v from that of qvel."""
         return self._local(x, qacc[self._v]) - self._turning(x)
 
     def _turning(self, x: Array) -> Array:
-        """omega x v of the floating joints (nv,)."""
+        """Term omega x v (nv,) of the floating joints."""
         v, turning = x[self.nq :], np.zeros(self.nv)
         for _, d in self.free:
             turning[d : d + 3] = np.cross(v[d + 3 : d + 6], v[d : d + 3])
@@ -118,7 +118,7 @@ class MujocoStates:
 
 
 def _rotation(quaternion: Array) -> Array:
-    """The rotation matrix of a unit quaternion x y z w."""
+    """Rotation matrix of a unit quaternion x y z w."""
     x, y, z, w = quaternion
     return np.array(
         [
@@ -130,9 +130,9 @@ def _rotation(quaternion: Array) -> Array:
 
 
 def quaternion_of(R: Array) -> Array:
-    """The unit quaternion x y z w (4,), w not negative, of a rotation matrix (3, 3).
+    """Unit quaternion x y z w (4,), w not negative, of a rotation matrix (3, 3).
 
-    The column of 4 q q' - 1 with the largest diagonal entry, which R gives (Bar-Itzhack, J. Guidance 23, 2000).
+    It is the column of 4 q q' - 1, computed from R, with the largest diagonal entry (Bar-Itzhack, J. Guidance 23, 2000).
     """
     a, b, c = R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]
     K = np.empty((4, 4))

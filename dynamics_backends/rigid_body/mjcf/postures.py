@@ -1,4 +1,4 @@
-"""Named keyframes of an MJCF as reference postures, and the pairs of bodies that never touch: what an SRDF says beside a URDF."""
+"""Keyframes of an MJCF as reference postures, and excluded body pairs, in the form of an SRDF."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GROUP = "keyframe"
 
 
 def mjcf_postures(source: str | os.PathLike) -> SRDF:
-    """The keyframes and the excluded pairs of an MJCF file or text. Raises MJCFError."""
+    """Keyframes and excluded pairs of an MJCF file or text. Raises MJCFError."""
     m = compiled(source).simulated
     names = Names(m, source)
     postures = {(GROUP, m.key(k).name): _posture(m, names, k) for k in range(m.nkey) if m.key(k).name}
@@ -23,7 +23,7 @@ def mjcf_postures(source: str | os.PathLike) -> SRDF:
 
 
 def _posture(m: Any, names: Names, key: int) -> dict[str, tuple[float, ...]]:
-    """Joint -> its values, quaternions as x y z w."""
+    """Values of each joint, with quaternions as x y z w."""
     posture = {}
     for j, name in enumerate(names.joints):
         nq, nv = JOINT_TYPES[joint_kind(m, j)]

@@ -1,11 +1,11 @@
-"""An MjModel as a model: bodies, joints and frames.
+"""Conversion of an MjModel to a model: bodies, joints and frames.
 
 A body with several joints becomes a chain of bodies without mass, "BODY:JOINT" for all joints but the last.  A joint about an
 anchor a, along an axis n, with the reference r, has in MuJoCo the pose
 
     hinge   T(a) Rot(n, q - r) T(-a)        slide   T(n (q - r))        ball   T(a) Rot(q) T(-a)
 
-in the body that the joints before it have moved; the constant turn or shift by -r belongs to the joint's place.
+in the body as moved by the preceding joints; the constant rotation or shift by -r is part of the joint's placement.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dynamics_backends.rigid_body.spatial.rotations import unit_axis
 
 
 class Reader:
-    """An MjModel as a model, body by body."""
+    """Reader of an MjModel that builds models body by body."""
 
     def __init__(self, simulated: Any, names: Names) -> None:
         self.m, self.names = simulated, names
@@ -36,7 +36,7 @@ class Reader:
         self.bodies: set[int] = set()
 
     def trees(self, which: str) -> frozenset[int]:
-        """The bodies below the world whose trees belong to the model."""
+        """Root bodies of the trees that belong to the model."""
         m = self.m
         everything = frozenset(m.body_rootid[1:].tolist())
         if which == "all":
@@ -45,16 +45,16 @@ class Reader:
         driven = {int(m.body_rootid[b]) for actuator in self.actuators for b in actuator.bodies} & jointed
         return everything - jointed | (driven or {self._root(jointed)})
 
-    def without(self, kept: frozenset[int]) -> list[str]:
-        """A sentence on the trees that are not kept."""
-        names = [self.names.bodies[root] for root in sorted(self.trees("all") - kept)]
-        return [f"left out, since no actuator drives them: {', '.join(names)}"] if names else []
+    def without(self, selected: frozenset[int]) -> list[str]:
+        """Note on the trees that are not selected."""
+        names = [self.names.bodies[root] for root in sorted(self.trees("all") - selected)]
+        return [f"ignored, because no actuator drives them: {', '.join(names)}"] if names else []
 
-    def model(self, base: str | None, kept: frozenset[int]) -> Model:
-        """The model of some trees with their base as the file has it, "fixed" or "floating"."""
+    def model(self, base: str | None, selected: frozenset[int]) -> Model:
+        """Build the model of the selected trees; base: None for that of the file, "fixed" or "floating"."""
         m, builder = self.m, ModelBuilder(self.names.robot)
-        root = self._root(kept) if base is not None else -1
-        self.bodies = {0, *(b for b in range(1, m.nbody) if int(m.body_rootid[b]) in kept)}
+        root = self._root(selected) if base is not None else -1
+        self.bodies = {0, *(b for b in range(1, m.nbody) if int(m.body_rootid[b]) in selected)}
         for body in sorted(self.bodies - {0}):
             joints = self.joints.get(body, [])
             free = len(joints) == 1 and joint_kind(m, joints[0]) == "floating"
@@ -69,7 +69,7 @@ class Reader:
         return builder.build(gravity)
 
     def _root(self, among: Iterable[int]) -> int:
-        """The body below the world whose tree has the most degrees of freedom, the first of several."""
+        """Root body of the tree with the most degrees of freedom, the first of several."""
         m = self.m
         counts = np.bincount(m.body_rootid[m.dof_bodyid], minlength=m.nbody)
         return max(sorted(among), key=lambda root: counts[root])
@@ -102,14 +102,14 @@ class Reader:
         )
 
     def _add_jointed(self, builder: ModelBuilder, body: int, joints: list[int]) -> None:
-        """A body behind its joints, all but the last of which move a body without mass."""
+        """Add a body and its joints; all joints but the last move a body without mass."""
         m, names = self.m, self.names
         above = int(m.body_parentid[body])
         parent = names.bodies[above] if above else None
         p, R = np.array(m.body_pos[body]), rotation(m.body_quat[body])
         for j in joints:
             spec, anchor = self._spec(j), np.array(m.jnt_pos[j])
-            if spec.kind == "floating":  # its coordinates are the pose in the world
+            if spec.kind == "floating":  # the coordinates are the pose in the world
                 self._add(builder, body, spec, np.zeros(3), np.eye(3))
                 return
             shift, turn = self._reference(j)
@@ -122,7 +122,7 @@ class Reader:
             parent, p, R = between, np.zeros(3), np.eye(3)
 
     def _reference(self, j: int) -> tuple[np.ndarray, np.ndarray]:
-        """The constant shift (3,) and turn (3, 3) of a body by a joint's reference, in its own frame."""
+        """Constant shift (3,) and rotation (3, 3) of a body by a joint's reference, in the body's frame."""
         m, kind = self.m, joint_kind(self.m, j)
         r, axis, a = float(m.qpos0[m.jnt_qposadr[j]]), m.jnt_axis[j], np.array(m.jnt_pos[j])
         if kind == "prismatic":
@@ -159,7 +159,7 @@ class Reader:
         return float(self.m.dof_damping[d]) + sum(a.damping for a in added)
 
     def _add_frames(self, builder: ModelBuilder) -> None:
-        """Named sites, the tips of bodies without children, and the two places that each weld brings together."""
+        """Add named sites, the tips of bodies without children, and the two frames of each weld."""
         m, names = self.m, self.names
         for i, name in enumerate(names.sites):
             body = int(m.site_bodyid[i])

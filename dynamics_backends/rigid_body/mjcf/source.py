@@ -1,7 +1,7 @@
-"""MJCF files and texts: told from others, read by MuJoCo's parser, and the names of what is in them.
+"""MJCF files and texts: detection, compilation by MuJoCo's parser, and names of the elements.
 
-MuJoCo's compiler resolves defaults, includes, frames, replicates, meshes and inertias, so that numbers are read here, not XML.
-MJCF asks for no names; what has none is named after the body that it belongs to.
+MuJoCo's compiler resolves defaults, includes, frames, replicates, meshes and inertias, so that numbers are read from its result,
+not from XML.  Names are optional in MJCF; an element without a name is named after its body.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dynamics_backends.user_input import InputError, read_bounded
 
 MISSING = "MJCF files are read by the package mujoco: pip install 'urdf-trajopt[sim]'"
 UNNAMED = "MuJoCo Model"
-"""What MuJoCo calls a robot without a name."""
+"""MuJoCo's name of a robot without a name."""
 EXACT = 1e-12
-"""Rotations whose entries are this near to 0 or +-1 are made exact: a turn by pi/2 goes through a quaternion."""
+"""Tolerance within which rotation entries are set to 0 or +-1: a rotation by pi/2 is rounded by its quaternion."""
 JOINT_KINDS = {
     "mjJNT_FREE": "floating",
     "mjJNT_BALL": "spherical",
@@ -33,15 +33,15 @@ JOINT_KINDS = {
 _FIRST_TAG = rb"\A(?:\xef\xbb\xbf)?(?:\s|<\?(?:(?!\?>).)*\?>|<!--(?:(?!-->).)*-->|<!DOCTYPE[^>]*>)*<\s*([\w.:-]+)"
 _FILE_NAMED = re.compile(r"""\bfile\s*=\s*["']([^"'\0]+)["']""")
 _FOLDER_NAMED = re.compile(r"""\b(?:mesh|texture|asset)dir\s*=\s*["']([^"'\0]+)["']""")
-REMEMBERED = 4
-"""Robots whose compiled models are kept."""
+CACHE_SIZE = 4
+"""Number of cached compiled models."""
 FileState = tuple[str, int, int]
 _HEAD = 1 << 16
-"""Bytes in which the first element of a file is looked for."""
+"""Number of bytes that are searched for the first element of a file."""
 
 
 class MJCFError(InputError):
-    """An MJCF that cannot be read, or describes no usable robot; the message says where and what to do."""
+    """An MJCF cannot be read, or describes no usable robot; the message contains the position and the remedy."""
 
 
 class MJCFWarning(UserWarning):
@@ -67,21 +67,22 @@ def _is_text(source: str | os.PathLike) -> bool:
 
 
 def source_path(source: str | os.PathLike) -> str:
-    """The absolute path of a file; "" for text."""
+    """Absolute path of a file; "" for text."""
     return "" if _is_text(source) else str(Path(source).resolve())
 
 
 class Compiled(NamedTuple):
-    """MuJoCo's model (MjModel), shared by all who ask for it and so not to be changed, and the warnings that its compiler gave."""
+    """MuJoCo's model (MjModel), shared by all callers and read-only, and the warnings of its compiler."""
 
     simulated: Any
     warnings: tuple[str, ...]
 
 
 def compiled(source: str | os.PathLike) -> Compiled:
-    """What MuJoCo makes of an MJCF file, or of text that starts with "<"; remembered while neither it nor what it reads changes.
+    """Compile an MJCF file, or text that starts with "<", by MuJoCo; the result is cached until one of its files changes.
 
-    Raises ModuleNotFoundError without the package mujoco, MJCFError with the file and MuJoCo's words, which name element and line.
+    Raises ModuleNotFoundError without the package mujoco, MJCFError with the file and MuJoCo's message, which contains element and
+    line.
     """
     try:
         import mujoco  # noqa: F401 (whether it is there)
@@ -98,9 +99,9 @@ def compiled(source: str | os.PathLike) -> Compiled:
     return _compiled(str(source) if text else source_path(source), states_of_files(source))
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=CACHE_SIZE)
 def _compiled(source: str, states: tuple[FileState, ...]) -> Compiled:
-    """What is compiled of a text, or of the path of a file, that is known to be MJCF; states: of all files that are read."""
+    """Compile a text, or the path of a file, that is known to be MJCF; states: of all files that are read."""
     import mujoco
 
     text = _is_text(source)
@@ -112,7 +113,7 @@ def _compiled(source: str, states: tuple[FileState, ...]) -> Compiled:
             raise MJCFError(f"{place}, {sentence}")
     said: list[str] = []
     before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(said.append)  # else they go into a file of the working directory
+    mujoco.set_mju_user_warning(said.append)  # MuJoCo would write warnings to a file of the working directory
     try:
         simulated = mujoco.MjModel.from_xml_string(source) if text else mujoco.MjModel.from_xml_path(source)
     except (ValueError, RuntimeError, MemoryError, mujoco.FatalError) as error:
@@ -125,9 +126,9 @@ def _compiled(source: str, states: tuple[FileState, ...]) -> Compiled:
 
 
 def states_of_files(source: str | os.PathLike) -> tuple[FileState, ...]:
-    """Path, time of change [ns] and size of an MJCF file and of all files that it and its includes name.
+    """Path, modification time [ns] and size of an MJCF file and of all files that it and its includes reference.
 
-    What text names is looked for in the working directory, as MuJoCo does.
+    References in text are relative to the working directory, as in MuJoCo.
     """
     found = set() if _is_text(source) else {Path(source).resolve()}
     home = next(iter(found)).parent if found else Path.cwd()
@@ -155,7 +156,7 @@ class Names:
         self.robot = _robot_name(m, "robot" if _is_text(source) else Path(source).stem)
         self.bodies = _unique(m.body(i).name or f"body{i}" for i in range(m.nbody))
         of_joints = [(i, int(m.jnt_bodyid[i])) for i in range(m.njnt)]
-        self.joints = _unique(m.joint(i).name or self._of_joint(m, i, body) for i, body in of_joints)
+        self.joints = _unique(m.joint(i).name or self._joint_name(m, i, body) for i, body in of_joints)
         self.geoms = _unique(
             m.geom(i).name or f"{self.bodies[m.geom_bodyid[i]]}_geom{i - m.body_geomadr[m.geom_bodyid[i]]}"
             for i in range(m.ngeom)
@@ -163,7 +164,7 @@ class Names:
         self.equalities = _unique(m.equality(i).name or f"equality{i}" for i in range(m.neq))
         self.sites = tuple(m.site(i).name for i in range(m.nsite))
 
-    def _of_joint(self, m: Any, i: int, body: int) -> str:
+    def _joint_name(self, m: Any, i: int, body: int) -> str:
         name = f"{self.bodies[body]}_joint"
         return name if m.body_jntnum[body] == 1 else f"{name}{i - m.body_jntadr[body]}"
 
@@ -174,7 +175,7 @@ def _robot_name(m: Any, default: str) -> str:
 
 
 def _unique(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, those that are there already with a number behind."""
+    """Make names unique by appending numbers to repeated ones."""
     seen: dict[str, None] = {}
     for name in names:
         own, count = name, 2
@@ -185,7 +186,7 @@ def _unique(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def rotation(quaternion: Any) -> np.ndarray:
-    """The rotation (3, 3) of MuJoCo's quaternion w x y z; near a quarter turn exact."""
+    """Rotation (3, 3) of MuJoCo's quaternion w x y z; exact near quarter turns."""
     w, x, y, z = np.asarray(quaternion, dtype=float) / np.linalg.norm(quaternion)
     R = np.array(
         [
@@ -203,14 +204,14 @@ def moves(simulated: Any, body: int) -> bool:
 
 
 def joint_kind(simulated: Any, joint: int) -> str:
-    """The type of a joint in the model's words."""
+    """Type of a joint as named in the model."""
     import mujoco
 
     return JOINT_KINDS[mujoco.mjtJoint(int(simulated.jnt_type[joint])).name]
 
 
 def joint_bodies(simulated: Any) -> dict[int, list[int]]:
-    """The joints of each body that has some."""
+    """Joints of each body with joints."""
     found: dict[int, list[int]] = {}
     for i in range(simulated.njnt):
         found.setdefault(int(simulated.jnt_bodyid[i]), []).append(i)
@@ -218,7 +219,7 @@ def joint_bodies(simulated: Any) -> dict[int, list[int]]:
 
 
 def enabled(simulated: Any, *what: str) -> bool:
-    """True if none of these parts of the dynamics, such as "GRAVITY", is disabled in the file's <flag>."""
+    """True if the file's <flag> disables none of these parts of the dynamics, such as "GRAVITY"."""
     import mujoco
 
     bits = [int(getattr(mujoco.mjtDisableBit, f"mjDSBL_{name}", 0)) for name in what]  # 0: not known to this version

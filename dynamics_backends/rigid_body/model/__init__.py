@@ -1,1 +1,1 @@
-"""What a robot is: its tree, masses, names, coordinates, and models to try."""
+"""Robot models: tree, masses, names, coordinates, and sample models."""

@@ -1,4 +1,4 @@
-"""Arrays of a model: checked when it is made, read-only from then on."""
+"""Arrays of a model: checked at construction and read-only."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ ROTATION_TOLERANCE = 1e-6  # largest accepted entry of R R' - 1
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
-    """The array, read-only from now on."""
+    """Make an array read-only and return it."""
     array.flags.writeable = False
     return array
 
 
 def starts(sizes: Iterable[int]) -> np.ndarray:
-    """Where parts of these sizes begin when they stand one behind the other."""
+    """Start index of each part in the concatenation of parts of these sizes."""
     return frozen(np.cumsum([0, *sizes], dtype=np.int64)[:-1].copy())
 
 
 def checked_array(what: str, values, shape: tuple[int, ...], finite: bool = True) -> np.ndarray:
-    """A read-only float copy of this shape. Raises ValueError for another shape, NaN, and infinity unless not finite is right."""
+    """Read-only float copy of this shape. Raises ValueError for another shape, NaN, and infinity if ``finite``."""
     array = np.array(values, dtype=np.float64)
     if array.shape != shape:
         raise ValueError(f"{what} has shape {array.shape}, expected {shape}")
@@ -31,7 +31,7 @@ def checked_array(what: str, values, shape: tuple[int, ...], finite: bool = True
 
 
 def check_rotations(what: str, R: np.ndarray):
-    """Raises ValueError unless R (..., 3, 3) are rotations."""
+    """Raise ValueError unless R (..., 3, 3) are rotations."""
     error = np.abs(np.swapaxes(R, -1, -2) @ R - np.eye(3)).max(initial=0.0)
     if not error <= ROTATION_TOLERANCE or np.any(np.linalg.det(R) < 0):
         raise ValueError(f"{what} is not a rotation (R'R - 1 reaches {error:.1e}): orthonormalize it, determinant +1")

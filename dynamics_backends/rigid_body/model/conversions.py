@@ -1,10 +1,9 @@
-"""Configurations and velocities between this model's conventions and Pinocchio's.
+"""Conversion of configurations and velocities between this model's conventions and Pinocchio's.
 
-Quaternions, the base and local velocities agree. Two things differ: Pinocchio sorts the joints of a URDF by
-name, where bodies here keep the order of the file; and it represents an angle without limits by its cosine
-and sine (a continuous joint, the angle of a planar one), where it is one number here. Joints are matched by
-name. A planar joint converts only if its normal is z, since Pinocchio ignores the axis of a planar joint in a
-URDF.
+Quaternions, the base and local velocities agree. Two things differ. Pinocchio sorts the joints of a URDF by name, while bodies here
+have the order of the file. Pinocchio represents an angle without limits by its cosine and sine (a continuous joint, the angle of a
+planar one); here it is one number. Joints are matched by name. A planar joint converts only if its normal is z, since Pinocchio
+ignores the axis of a planar joint in a URDF.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class PinocchioConverter:
         self._v, self._pin_v = _columns(velocities)
 
     def q_to_pin(self, q: np.ndarray) -> np.ndarray:
-        """Return Pinocchio's configurations (..., pin_nq) of q (..., nq)."""
+        """Return Pinocchio's configurations (..., pin_nq) for q (..., nq)."""
         q = _sized("q", q, self.nq)
         pin_q = np.zeros((*q.shape[:-1], self.pin_nq))
         pin_q[..., self._pin_q] = q[..., self._q]
@@ -53,7 +52,7 @@ class PinocchioConverter:
         return pin_q
 
     def q_from_pin(self, pin_q: np.ndarray) -> np.ndarray:
-        """Return the configurations (..., nq) of Pinocchio's (..., pin_nq); free angles lie in [-pi, pi]."""
+        """Return configurations (..., nq) for Pinocchio's (..., pin_nq); unlimited angles are in [-pi, pi]."""
         pin_q = _sized("Pinocchio's q", pin_q, self.pin_nq)
         q = np.zeros((*pin_q.shape[:-1], self.nq))
         q[..., self._q] = pin_q[..., self._pin_q]

@@ -1,7 +1,7 @@
-"""Joints that follow others (URDF `mimic`): an affine map from the independent coordinates to all of them.
+"""Joints that follow others (URDF `mimic`): an affine map from the independent coordinates to all coordinates.
 
-A follower's coordinate is q_d = multiplier * q_source + offset, hence v = G v_red with a constant matrix G of
-shape (nv, nv_red). Only joints with one degree of freedom follow or are followed; all others pass unchanged.
+A follower's coordinate is q_d = multiplier * q_source + offset, hence v = G v_red with a constant matrix G of shape (nv, nv_red).
+Only joints with one degree of freedom follow or are followed; all others are unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Coupling:
-    """Which DoF follows which. Arrays run over the DoFs of the full tree; chains of followers are resolved.
+    """Map of followers to independent DoFs. Arrays run over the DoFs of the full tree; chains of followers are resolved.
 
     source: (nv,) int, the independent DoF that each DoF follows; an independent DoF follows itself.
     multiplier: (nv,), 1 at an independent DoF.
@@ -38,7 +38,7 @@ class Coupling:
         if any(getattr(self, key).shape != (n,) for key in ("source", "multiplier", "offset", "coordinate")):
             raise ValueError("the arrays of a Coupling need one entry for each degree of freedom")
         if np.any((self.source < 0) | (self.source >= n)) or np.any(self.coordinate >= self.nq):
-            raise ValueError("a Coupling names a degree of freedom, or a coordinate, that there is not")
+            raise ValueError("a Coupling names a degree of freedom, or a coordinate, that does not exist")
         if not (np.isfinite(self.multiplier).all() and np.isfinite(self.offset).all()):
             raise ValueError("a Coupling needs finite multipliers and offsets")
         if not np.array_equal(self.source[self.source], self.source):
@@ -56,7 +56,7 @@ class Coupling:
 
     @cached_property
     def followers(self) -> np.ndarray:
-        """The DoFs that follow another one, increasing."""
+        """DoFs that follow another one, increasing."""
         return np.flatnonzero(self.source != np.arange(self.source.size))
 
     @cached_property

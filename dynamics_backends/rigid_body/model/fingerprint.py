@@ -1,4 +1,4 @@
-"""A content hash of nests of records, sequences, arrays and plain values, equal in any process."""
+"""Content hash of nested records, sequences, arrays and plain values, equal in any process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 
 
 def fingerprint(value) -> str:
-    """Return the SHA-256 of the content in hexadecimal. Dataclasses count by their fields but those with metadata digest =
-    False, -0.0 as 0.0.
+    """Return the SHA-256 of the content in hexadecimal.
+
+    Dataclasses are hashed by their fields, except those with metadata digest = False; -0.0 equals 0.0.
     """
     content = hashlib.sha256()
     _feed(content, value)
@@ -18,7 +19,7 @@ def fingerprint(value) -> str:
 
 
 def _feed(content, value):
-    """Add `value`, with kinds and lengths, so that no two different nests give the same bytes."""
+    """Add `value` with its kind and length, so that no two different values produce the same bytes."""
     if is_dataclass(value):
         _feed(content, [getattr(value, field.name) for field in fields(value) if field.metadata.get("digest", True)])
     elif isinstance(value, np.ndarray):

@@ -1,8 +1,8 @@
-"""What resists and stores motion inside joints, set for a whole robot or joint by joint.
+"""Inertia, damping, friction and springs of joints, set for a whole robot or joint by joint.
 
-armature a_r [kg m^2, kg]     inertia of the rotor as the joint feels it: adds to the diagonal of the mass matrix
+armature a_r [kg m^2, kg]     rotor inertia at the joint, added to the diagonal of the mass matrix
 damping d [N m s, N s]        -d v
-friction c [N m, N]           -c tanh(v / v_s), Coulomb's, smoothed over a velocity v_s that the system says
+friction c [N m, N]           -c tanh(v / v_s), Coulomb friction smoothed over a velocity v_s of the system
 stiffness k [N m, N/m]        -k (q - spring_reference) of a spring
 """
 
@@ -17,28 +17,28 @@ from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
 
 PROPERTIES = ("armature", "damping", "friction", "stiffness", "spring_reference")
 Values = float | Mapping[str, float] | None
-"""One number for all joints of one degree of freedom, numbers by joint name, or None to leave the model's."""
+"""One number for all joints of one degree of freedom, numbers by joint name, or None to use the model's."""
 
 
 def with_joint_properties(model: Model, **values: Values) -> Model:
-    """The model with some of PROPERTIES changed; a joint of several degrees of freedom takes its number for each of them.
+    """Return a model with some of PROPERTIES changed; a joint of several degrees of freedom uses its number for each of them.
 
     Raises UnknownName for a joint that the model does not have, ValueError for a negative or infinite value, and TypeError for
     another property.
     """
     changes = {}
-    for key, given in values.items():
+    for key, value_or_values in values.items():
         if key not in PROPERTIES:
             raise TypeError(f"joints have no property {key!r}; known: {', '.join(PROPERTIES)}")
-        if given is not None:
-            changes[key] = _spread(model, key, given)
+        if value_or_values is not None:
+            changes[key] = _spread(model, key, value_or_values)
     return model.replace(**changes) if changes else model
 
 
-def _spread(model: Model, key: str, given: float | Mapping[str, float]) -> np.ndarray:
+def _spread(model: Model, key: str, value_or_values: float | Mapping[str, float]) -> np.ndarray:
     array = getattr(model, key).copy()
     single = [n for n, kind in zip(model.joint_names, model.joint_types, strict=True) if JOINT_TYPES[kind] == (1, 1)]
-    named = given if isinstance(given, Mapping) else dict.fromkeys(single, given)
+    named = value_or_values if isinstance(value_or_values, Mapping) else dict.fromkeys(single, value_or_values)
     for name, value in named.items():
         if name not in model.joint_names:
             raise unknown_name("joint", name, model.joint_names)

@@ -1,4 +1,4 @@
-"""What a joint is, apart from where it is: its type, its axis, its limits and what resists or drives it."""
+"""Specification of a joint without its placement: type, axis, limits, friction, springs and rotor inertia."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Q_FIELDS, V_FIELDS = (
     ("q_lower", "q_upper"),
     ("velocity_limit", "effort_limit", "damping", "friction", "armature", "stiffness", "spring_reference"),
 )
-"""The values of a joint that are given for each coordinate, and for each degree of freedom."""
+"""Values of a joint for each coordinate, and for each degree of freedom."""
 AXIAL = ("revolute", "prismatic", "helical", "planar")
-"""The joint types with an axis."""
+"""Joint types with an axis."""
 Values = float | Sequence[float] | np.ndarray
-"""A number, or one for each coordinate or degree of freedom."""
+"""One number, or one for each coordinate or degree of freedom."""
 
 
 @dataclass(frozen=True, eq=False)
 class JointSpec:
-    """A joint of one of JOINT_TYPES, or "fixed".
+    """Joint of one of JOINT_TYPES, or "fixed".
 
-    name: by default that of its link + "_joint", for a fixed joint none.  axis (3,), or the normal of a planar joint, in the
-    link's frame.  pitch [m/rad] of a helical joint.  Units are SI by degree of freedom, with angles in rad: limits of position
-    [m, rad], velocity [m/s, rad/s] and effort [N, N m]; viscous damping [N s/m, N m s/rad]; dry friction [N, N m];
-    armature, the inertia of the rotor behind the gear [kg, kg m^2]; stiffness [N/m, N m/rad] of a spring with the force
-    -stiffness (q - spring_reference), at joints of one degree of freedom.
+    name: default that of its link + "_joint", none for a fixed joint.  axis (3,), or the normal of a planar joint, in the link's
+    frame.  pitch [m/rad] of a helical joint.  Units are SI by degree of freedom, with angles in rad: limits of position [m, rad],
+    velocity [m/s, rad/s] and effort [N, N m]; viscous damping [N s/m, N m s/rad]; dry friction [N, N m]; armature, the rotor
+    inertia at the joint [kg, kg m^2]; stiffness [N/m, N m/rad] of a spring with the force -stiffness (q - spring_reference), at
+    joints of one degree of freedom.
     """
 
     kind: str = "revolute"
@@ -46,7 +46,7 @@ class JointSpec:
     spring_reference: Values = 0.0
 
     def values(self, name: str) -> dict[str, np.ndarray]:
-        """The values of Q_FIELDS (nq,) and V_FIELDS (nv,), spread over the coordinates and degrees of freedom of joint ``name``.
+        """Values of Q_FIELDS (nq,) and V_FIELDS (nv,) of the joint ``name``, repeated for its coordinates and degrees of freedom.
 
         Raises ValueError for an unknown type, or values that do not fit it.
         """

@@ -1,4 +1,4 @@
-"""A robot that carries something: a rigid body added to the one that carries a frame, which itself becomes a frame of its name."""
+"""Loads of a robot: a rigid body added to the body of a frame, with a new frame of its name."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from dynamics_backends.rigid_body.model.model import Frame, Model
 
 
 def with_load(model: Model, name: str, frame: str, R: Array, p: Array, load: MassProperties) -> Model:
-    """The model with a load whose frame ``name`` is placed at R (3, 3), p (3) [m] in a frame of the model; load: in its own frame.
+    """Return a model with a load whose frame ``name`` is placed at R (3, 3), p (3) [m] in a frame of the model.
 
-    Raises UnknownName for a frame that is not there, ValueError for one that is fixed to the ground, or a name that is taken.
+    load: mass properties in the load's frame. Raises UnknownName for an unknown frame, ValueError for a frame fixed to the ground,
+    or an existing name.
     """
     at = model.frames[model.frame_id(frame)]
     if at.body < 0:
@@ -22,7 +23,7 @@ def with_load(model: Model, name: str, frame: str, R: Array, p: Array, load: Mas
             f"{frame!r} is fixed to the ground and cannot carry {name!r}: name a frame of a link that moves"
         )
     if name in {known.name for known in model.frames}:
-        raise ValueError(f"{model.name} has a frame named {name!r} already: give what it carries another name")
+        raise ValueError(f"{model.name} has a frame named {name!r} already: choose another name for the load")
     placed_R, placed_p = at.R @ R, at.R @ p + at.p
     mass, com, inertia = (np.array(values) for values in (model.mass, model.com, model.inertia))
     b = at.body

@@ -1,7 +1,7 @@
 """Mass, center of mass and inertia of rigid bodies: change of frame, composition, physical plausibility.
 
-A tensor is (3, 3), about the center of mass, in the axes of the frame at hand; its entries off the diagonal
-are minus the products of inertia, as in a URDF.
+An inertia tensor is (3, 3), about the center of mass, in the axes of the given frame; its off-diagonal entries are minus the
+products of inertia, as in a URDF.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ TRIANGLE_TOLERANCE = 1e-3  # relative excess of one principal moment over the su
 
 
 class MassProperties(NamedTuple):
-    """mass [kg], com (3,) [m], inertia (3, 3) about the center of mass [kg m^2]."""
+    """Rigid-body mass properties: mass [kg], com (3,) [m], inertia (3, 3) about the center of mass [kg m^2]."""
 
     mass: float
     com: np.ndarray
     inertia: np.ndarray
 
     def moved(self, R: np.ndarray, p: np.ndarray) -> MassProperties:
-        """Return the same body seen from a frame in which the present frame has the placement R, p."""
+        """Return the mass properties in a frame in which the present frame has the placement R, p."""
         inertia = R @ self.inertia @ R.T
         return MassProperties(self.mass, R @ self.com + p, (inertia + inertia.T) / 2)
 
     @property
     def empty(self) -> bool:
-        """True if there is neither mass nor inertia."""
+        """True if mass and inertia are zero."""
         return self.mass == 0 and not self.inertia.any()
 
 
@@ -44,7 +44,7 @@ def inertias_about_origin(mass: np.ndarray, com: np.ndarray, inertia: np.ndarray
 
 
 def composite(parts: Sequence[MassProperties]) -> MassProperties:
-    """Return the rigid union of parts given in one frame. A single part is returned exactly as it is.
+    """Return the rigid union of parts in one frame. A single part is returned unchanged.
 
     Raises ValueError when the masses cancel to zero, so that there is no center of mass.
     """
@@ -63,12 +63,12 @@ def composite(parts: Sequence[MassProperties]) -> MassProperties:
 
 
 def positive_semidefinite(inertia: np.ndarray) -> bool:
-    """Tell whether a tensor (3, 3) has no negative eigenvalue, up to rounding."""
+    """True if a tensor (3, 3) has no negative eigenvalue, up to rounding."""
     moments = np.linalg.eigvalsh(inertia)
     return bool(moments[0] >= -PSD_TOLERANCE * np.abs(moments).max())
 
 
 def satisfies_triangle(inertia: np.ndarray) -> bool:
-    """Tell whether the largest principal moment is at most the sum of the others, as for any real mass."""
+    """True if the largest principal moment is at most the sum of the others, as for any real mass distribution."""
     moments = np.linalg.eigvalsh(inertia)
     return bool(moments[2] <= (1 + TRIANGLE_TOLERANCE) * (moments[0] + moments[1]))

@@ -1,11 +1,11 @@
-"""The model of a robot: a tree of rigid bodies, as parallel arrays and index sets.
+"""Model of a robot: a tree of rigid bodies, as parallel arrays and index sets.
 
-Body b hangs from body parent[b] < b (-1: the world) by one joint. Its *internal frame* is the joint's frame,
-turned at load so that the axis of every 1-DoF joint, and the normal of a planar one, is +z. The frame of the
-URDF link, as of every other named place, is a `Frame`: a constant placement in the internal frame of its
+One joint connects body b to body parent[b] < b (-1: the world). The *internal frame* of a body is the frame of its joint,
+rotated at load so that the axis of every 1-DoF joint, and the normal of a planar one, is +z. The frame of the
+URDF link, like every other named place, is a `Frame`: a constant placement in the internal frame of its
 body.
 
-A placement (R, p) of frame b in frame a takes coordinates from b to a: x_a = R x_b + p.
+A placement (R, p) of frame b in frame a transforms coordinates from b to a: x_a = R x_b + p.
 
 | joint type | q | v (in the internal frame of the body) |
 |---|---|---|
@@ -35,7 +35,7 @@ from dynamics_backends.rigid_body.spatial.joints import JOINTS
 __all__ = ["JOINT_TYPES", "STANDARD_GRAVITY", "Coupling", "Frame", "Model", "UnknownName", "root_joint"]
 
 JOINT_TYPES = {name: (joint.nq, joint.nv) for name, joint in JOINTS.items()}
-STANDARD_GRAVITY = (0.0, 0.0, -9.81)  # [m/s^2], Pinocchio's value too
+STANDARD_GRAVITY = (0.0, 0.0, -9.81)  # [m/s^2], as in Pinocchio
 FRAME_KINDS = ("link", "joint", "contact", "user")
 _NEUTRAL = {"spherical": (0, 0, 0, 1), "planar": (0, 0, 0), "floating": (0, 0, 0, 0, 0, 0, 1)}
 _LINEAR, _ANGULAR, _QUATERNION = ("x", "y", "z"), ("rx", "ry", "rz"), ("qx", "qy", "qz", "qw")
@@ -51,29 +51,29 @@ _Q_SUFFIX = {"spherical": _QUATERNION, "planar": ("x", "y", "rz"), "floating": _
 
 
 ROOT_JOINTS = ("root_joint", "floating_base_joint", "free_base_joint")
-"""Names of the joint by which a base floats, in order of preference: the first is Pinocchio's too."""
+"""Names of the joint of a floating base, in order of preference; Pinocchio uses the first."""
 
 
 def root_joint(taken: Collection[str]) -> str:
-    """Return a name for the joint by which a base floats: "root_joint", or another one if the file uses that name.
+    """Return a name for the joint of a floating base: "root_joint", or another one if the file uses that name.
 
     taken: names of the joints in the file. Raises ValueError if it uses all of them.
     """
     free = [name for name in ROOT_JOINTS if name not in taken]
     if not free:
         raise ValueError(
-            f"the joints {', '.join(ROOT_JOINTS)} leave no name for that of a floating base: rename one of them"
+            f"the file uses all names of a floating base's joint, {', '.join(ROOT_JOINTS)}: rename one of them"
         )
     return free[0]
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A named place on a body.
+    """Named frame on a body.
 
     body: index of the body, -1 for the world. R (3, 3), p (3,) [m]: placement in the internal frame of the
     body.
-    kind: "link", "joint", "contact" (where a body without children is meant to touch something) or "user".
+    kind: "link", "joint", "contact" (the expected contact point of a body without children) or "user".
     """
 
     name: str
@@ -100,7 +100,7 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """An immutable robot. nb bodies, nq coordinates, nv degrees of freedom; SI units, radians.
+    """Immutable robot model with nb bodies, nq coordinates, nv degrees of freedom; SI units, radians.
 
     body_names, joint_names, joint_types: nb entries; joint b moves body b.
     parent: (nb,) int. placement_R (nb, 3, 3), placement_p (nb, 3): the internal frame of body b in that of
@@ -112,11 +112,11 @@ class Model:
     the force of a spring is -stiffness (q - spring_reference), default none; only joints of one DoF have springs.
     gravity: (3,) [m/s^2] in the world. frames: named places. coupling: followers of `mimic="follow"`, or
     None; nq and nv are those of the full tree in any case. circular: joints whose coordinate is an angle on a circle, SO(2): it
-    may grow beyond a turn, and differences of configurations take the nearest turn. source: path of the file that it was read
-    from, "" if none; package_dirs: folders that hold the packages of its meshes (package://); notes: sentences on what the file
-    says and a model does not hold. None of the last four is part of the digest.
+    may grow beyond a turn, and differences of configurations are wrapped to the nearest turn. source: path of the model's file,
+    "" if none; package_dirs: folders of the packages of its meshes (package://); notes: sentences on elements of the file that
+    the model ignores. The last four are not part of the digest.
 
-    Raises ValueError for wrong shapes, numbers that are not finite, parents out of order, repeated names.
+    Raises ValueError for wrong shapes, numbers that are not finite, unordered parents, repeated names.
     """
 
     name: str
@@ -203,7 +203,7 @@ class Model:
         parent.flags.writeable = False
         object.__setattr__(self, "parent", parent)
 
-    def __reduce__(self):  # rebuild through the checks: arrays are read-only again after unpickling
+    def __reduce__(self):  # the constructor makes arrays read-only again after unpickling
         return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
 
     def _check_joint_forces(self):
@@ -286,7 +286,7 @@ class Model:
 
     @cached_property
     def actuated(self) -> np.ndarray:
-        """(nv,) bool: False at the DoFs of a floating joint that hangs from the world."""
+        """(nv,) bool: False at the DoFs of a floating joint attached to the world."""
         return frozen(np.array([not self._is_free(b) for b in self.dof_body], dtype=bool))
 
     def _is_free(self, b: int) -> bool:
@@ -296,12 +296,12 @@ class Model:
 
     @cached_property
     def dof_names(self) -> tuple[str, ...]:
-        """A name for each DoF: the joint's, suffixed if it has several; of the base base_x .. base_rz."""
+        """Name of each DoF: the joint's, suffixed if it has several DoFs; base_x .. base_rz for a floating base."""
         return self._coordinate_names(_V_SUFFIX)
 
     @cached_property
     def q_names(self) -> tuple[str, ...]:
-        """A name for each entry of q, as `dof_names`; quaternions end in qx qy qz qw."""
+        """Name of each entry of q, as `dof_names`; quaternions end in qx qy qz qw."""
         return self._coordinate_names(_Q_SUFFIX)
 
     def _coordinate_names(self, suffixes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -313,16 +313,16 @@ class Model:
 
     @cached_property
     def dof_units(self) -> tuple[str, ...]:
-        """The unit of each DoF, m or rad; of its rate it is that per second."""
+        """Unit of each DoF, m or rad; its rate has this unit per second."""
         return tuple(unit for kind in self.joint_types for unit in _V_UNITS.get(kind, ("rad",)))
 
     @cached_property
     def q_units(self) -> tuple[str, ...]:
-        """The unit of each entry of q: m, rad, or none for quaternions."""
+        """Unit of each entry of q: m, rad, or none for quaternions."""
         return tuple(unit for kind in self.joint_types for unit in _Q_UNITS.get(kind, ("rad",)))
 
     def frame_id(self, name: str) -> int:
-        """Return the index in `frames`, the link's if a joint has the same name. Raises UnknownName."""
+        """Return the index in `frames`; a link precedes a joint of the same name. Raises UnknownName."""
         found = [i for i, frame in enumerate(self.frames) if frame.name == name]
         if not found:
             raise unknown_name("frame", name, [frame.name for frame in self.frames])
@@ -339,14 +339,14 @@ class Model:
     # Configurations
 
     def neutral(self) -> np.ndarray:
-        """Return the neutral configuration (nq,), zeros and unit quaternions, maybe outside of the limits."""
+        """Return the neutral configuration (nq,), zeros and unit quaternions, possibly outside of the limits."""
         parts = [_NEUTRAL.get(kind, (0,)) for kind in self.joint_types]
         return np.array([value for part in parts for value in part], dtype=float)
 
     def random_configuration(self, rng: np.random.Generator, N: int | None = None) -> np.ndarray:
         """Return configurations (N, nq), or one (nq,) without N, uniform within the limits.
 
-        A missing limit is taken as +-pi, for translations +-1 m; orientations are uniform.
+        A missing limit is replaced by +-pi, for translations +-1 m; orientations are uniform.
         """
         reach = np.where(np.array(self.q_units) == "m", 1.0, np.pi)
         low, high = np.isfinite(self.q_lower), np.isfinite(self.q_upper)
@@ -370,7 +370,7 @@ class Model:
     # Other models
 
     def replace(self, **changes) -> Model:
-        """Return a model with some fields changed, checked anew."""
+        """Return a model with some fields changed, with all checks."""
         return replace(self, **changes)
 
     def with_gravity(self, gravity) -> Model:
@@ -380,7 +380,7 @@ class Model:
     def with_frame(self, name: str, parent: str, R=None, p=(0.0, 0.0, 0.0)) -> Model:
         """Return a model with one more frame, at R (3, 3), p (3,) in the frame named `parent`.
 
-        Raises UnknownName if there is no frame `parent`, ValueError if the name is taken.
+        Raises UnknownName if there is no frame `parent`, ValueError for an existing name.
         """
         if any(frame.name == name for frame in self.frames):
             raise ValueError(f"the model already has a frame named {name!r}: choose another name")
@@ -402,9 +402,9 @@ class Model:
         return fingerprint(self)
 
     def describe(self) -> str:
-        """Return a table of the bodies, one to a line, under a line of totals; and the notes.
+        """Return a line of totals, a table of the bodies, one per line, and the notes.
 
-        Limits of positions are in rad or m, of velocities in rad/s or m/s, of efforts in N m or N; inf where there is none.
+        Limits of positions are in rad or m, of velocities in rad/s or m/s, of efforts in N m or N; inf if unlimited.
         """
         head = f"{self.name}: {self.nb} bodies, nq {self.nq}, nv {self.nv}, {self.total_mass:.6g} kg"
         titles = ["body", "joint", "type", "parent", "mass [kg]", "lower", "upper", "velocity", "effort"]

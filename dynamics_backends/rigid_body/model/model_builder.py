@@ -1,9 +1,8 @@
-"""Builds a `Model` link by link, from code or from a file.
+"""Construction of a `Model` link by link, from code or from a file.
 
-Here, and only here, fixed joints are merged into the parent body and joint axes are turned to +z: the
-internal frame of a moving body is its link's frame turned by T (T axis = +z) about the same origin. Links
-merged into a body keep a placement in its internal frame, from which frames, inertias and the joints of their
-children follow.
+Fixed joints are merged into the parent body and joint axes rotated to +z only here: the internal frame of a moving body is its
+link's frame rotated by T (T axis = +z) about the same origin. Links merged into a body have a placement in its internal frame,
+which determines frames, inertias and the joints of their children.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from dynamics_backends.rigid_body.model.model import JOINT_TYPES, STANDARD_GRAVI
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix, turn_to_z, z_rotation
 
 SYMMETRY_TOLERANCE = 1e-9
-"""Relative asymmetry of an inertia tensor that is taken for rounding."""
+"""Relative asymmetry of an inertia tensor that counts as rounding."""
 
 
 @dataclass
 class _Body:
-    """A moving body under construction; arrays in its internal frame."""
+    """Moving body under construction; arrays in its internal frame."""
 
     name: str
     joint_name: str
@@ -41,7 +40,7 @@ class _Body:
 
 
 class ModelBuilder:
-    """Collects links and frames; `build` returns the model. Parents are added before their children.
+    """Builder of a model from links and frames; `build` returns the model. Parents are added before their children.
 
     >>> builder = ModelBuilder("pendulum")
     >>> builder.add_body("rod", joint=JointSpec(axis=(0, 1, 0)), mass=1.0, com=(0, 0, -0.5), inertia=np.diag([0.1, 0.1, 0.0]))
@@ -70,10 +69,10 @@ class ModelBuilder:
         com=(0.0, 0.0, 0.0),
         inertia=None,
     ) -> None:
-        """Add the link `name`, hung from the link `parent` (None: the world) by a joint, or one of this type.
+        """Add the link `name`, connected to the link `parent` (None: the world) by a joint or a joint type.
 
-        A joint of type "fixed" merges the link into its parent. xyz [m] and rpy [rad], or the rotation R (3, 3): the
-        link's place in the parent link, neutral; anchor (3,) [m]: that of the joint in the link's frame. mass [kg], com (3,) [m],
+        A joint of type "fixed" merges the link into its parent. xyz [m] and rpy [rad], or the rotation R (3, 3): placement of the
+        link in the parent link at q = 0; anchor (3,) [m]: position of the joint in the link's frame. mass [kg], com (3,) [m],
         inertia (3, 3) about the center of mass [kg m^2], in the link's frame. The frames of link and joint are added.
 
         Raises UnknownName for an unknown parent, ValueError for a repeated name or a wrong number.
@@ -100,7 +99,7 @@ class ModelBuilder:
         self._add_frames(name, joint_name, anchor)
 
     def add_frame(self, name: str, parent: str | None = None, *, xyz=(0, 0, 0), rpy=(0, 0, 0), R=None, kind="user"):
-        """Add a named place on the link `parent` (None: the world), at xyz [m] and rpy [rad] or R (3, 3) in
+        """Add a named frame on the link `parent` (None: the world), at xyz [m] and rpy [rad] or R (3, 3) in
         it.
 
         Raises UnknownName for an unknown parent, ValueError if a frame of this name and kind exists.
@@ -155,13 +154,13 @@ class ModelBuilder:
 
 
 def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Model:
-    """Return a model in which these joints are rigid, at the given values (names alone: at 0).
+    """Return a model in which these joints are rigid, at the given values (0 for names without a value).
 
     joints: names, or name -> value [rad, m]. A name may be a pattern of :mod:`fnmatch`, such as "*finger*"; a pattern never
-    matches a floating base, and a joint's own name counts before a pattern.
-    Joints with several DoFs are rigid where they are neutral, and take no other value. Bodies are merged into the parents; all
-    frames stay. Raises UnknownName for a name or pattern that matches no joint, or ValueError for a joint with several DoFs
-    elsewhere and for a model with a coupling.
+    matches a floating base, and a joint's name takes precedence over a pattern.
+    Joints with several DoFs can be locked at their neutral configuration only. Bodies are merged into the parents; all
+    frames remain. Raises UnknownName for a name or pattern that matches no joint, or ValueError for another value of a joint with
+    several DoFs and for a model with a coupling.
 
     >>> import trajopt as to
     >>> to.lock_joints(to.load_robot("iiwa7"), {"iiwa_joint_7": 0.5}).nv
@@ -183,21 +182,21 @@ def lock_joints(model: Model, joints: Iterable[str] | Mapping[str, float]) -> Mo
     builder = ModelBuilder(model.name)
     for b in range(model.nb):
         _add_again(builder, model, b, locked.get(b))
-    builder._frames.clear()  # the old ones carry the public names
+    builder._frames.clear()  # the model's frames below have the public names
     for frame in model.frames:
         parent = model.body_names[frame.body] if frame.body >= 0 else None
         builder.add_frame(frame.name, parent, xyz=frame.p, R=frame.R, kind=frame.kind)
-    kept = {key: getattr(model, key) for key in ("source", "notes", "package_dirs")}
+    metadata = {key: getattr(model, key) for key in ("source", "notes", "package_dirs")}
     built = builder.build(model.gravity)
-    return built.replace(circular=tuple(n for n in model.circular if n in built.joint_names), **kept)
+    return built.replace(circular=tuple(n for n in model.circular if n in built.joint_names), **metadata)
 
 
 WILDCARDS = "*?["
-"""Characters that make a pattern of a name."""
+"""Characters that make a name a pattern."""
 
 
 def _locked_values(model: Model, values: Mapping[str, float]) -> dict[int, float]:
-    """Values by joint index, of names and patterns; exact names win over patterns, a later pattern over an earlier one."""
+    """Values by joint index, of names and patterns; exact names override patterns, a later pattern an earlier one."""
     by_pattern: dict[int, float] = {}
     by_name: dict[int, float] = {}
     for name, value in values.items():
@@ -209,7 +208,7 @@ def _locked_values(model: Model, values: Mapping[str, float]) -> dict[int, float
 
 
 def _matching_joints(model: Model, pattern: str) -> list[int]:
-    """Indices of the joints whose name matches a pattern. Raises UnknownName where there is none."""
+    """Indices of the joints whose name matches a pattern. Raises UnknownName if none does."""
     names = [name for name, kind in zip(model.joint_names, model.joint_types, strict=True) if kind != "floating"]
     matching = [model.joint_names.index(name) for name in names if fnmatchcase(name, pattern)]
     if not matching:
@@ -218,7 +217,7 @@ def _matching_joints(model: Model, pattern: str) -> list[int]:
 
 
 def _add_again(builder: ModelBuilder, model: Model, b: int, value: float | None):
-    """Add body b, with its internal frame for a link frame; fixed at `value` unless that is None."""
+    """Add body b, with its internal frame as link frame; fixed at `value` unless that is None."""
     R, p, kind = model.placement_R[b], model.placement_p[b], model.joint_types[b]
     joint = JointSpec("fixed")
     if value is None:

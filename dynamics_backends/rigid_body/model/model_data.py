@@ -1,4 +1,4 @@
-"""A model as plain values, for files: what comes back is the same robot, by its digest."""
+"""Conversion of a model to plain values for files, and back to a model with the same digest."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dynamics_backends.user_input import quoted
 
 
 def model_to_data(model: Model) -> dict[str, Any]:
-    """The model's fields as strings, numbers and lists; infinities as JSON of Python's kind knows them."""
+    """Fields of the model as strings, numbers and lists; infinities as in Python's JSON."""
     return _plain(model)
 
 
 def model_from_data(data: Mapping[str, Any]) -> Model:
-    """The model of such values. Raises ValueError for others."""
+    """Create a model from plain values. Raises ValueError for invalid values."""
     try:
         values = dict(data)
         values["frames"] = tuple(Frame(**frame) for frame in values["frames"])
@@ -33,15 +33,15 @@ def model_from_data(data: Mapping[str, Any]) -> Model:
 
 
 def _check_texts(values: Mapping[str, Any]) -> None:
-    """Raise ValueError for names that are no texts."""
+    """Raise ValueError for names that are not strings."""
     texts = {key: [values[key]] for key in ("name", "source") if key in values}
     texts |= {
         key: values[key] for key in ("body_names", "joint_names", "joint_types", "notes", "circular") if key in values
     }
     texts["frames"] = [frame.name for frame in values["frames"]]
-    for key, found in texts.items():
-        if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-            raise ValueError(f"{key!r} of the robot is {quoted(found)}; expected texts")
+    for key, strings in texts.items():
+        if not isinstance(strings, list) or not all(isinstance(text, str) for text in strings):
+            raise ValueError(f"{key!r} of the robot is {quoted(strings)}; expected texts")
 
 
 def _plain(value: Any) -> Any:

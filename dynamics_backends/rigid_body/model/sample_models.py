@@ -1,4 +1,4 @@
-"""Models made in code, to try algorithms on: chains, binary trees, a four-bar linkage, random trees of mixed joints.
+"""Sample models for tests and experiments: chains, binary trees, a four-bar linkage, random trees of mixed joints.
 
 All inertias are physical: the tensor is tr(J) 1 - J with a positive definite second moment J.
 """
@@ -17,8 +17,8 @@ from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 ROD_LENGTH = 0.5  # [m], along x of the link
 ROD_MASS = 1.0  # [kg]
 ROD_RADIUS = 0.05  # [m]
-_AXES = ((0.0, 0.0, 1.0), (0.0, 1.0, 0.0))  # of the rods, in turns: no chain lies in a plane
-_ATTEMPTS_BACK = 3  # a random parent is one of this many latest bodies, or any: both long and bushy trees arise
+_AXES = ((0.0, 0.0, 1.0), (0.0, 1.0, 0.0))  # of the rods, alternating: no chain is planar
+_RECENT_BODIES = 3  # a random parent is one of the latest bodies, or any body: for both long and bushy trees
 
 
 def chain(n: int, joint: str = "revolute", rng: np.random.Generator | int | None = None) -> Model:
@@ -32,7 +32,7 @@ def chain(n: int, joint: str = "revolute", rng: np.random.Generator | int | None
 
 
 def binary_tree(n: int, joint: str = "revolute") -> Model:
-    """Return n equal rods in which body b hangs from body (b - 1) // 2, the two branches 60 degrees apart."""
+    """Return n equal rods; the parent of body b is body (b - 1) // 2, and its two branches are 60 degrees apart."""
     builder = ModelBuilder(f"binary_tree_{n}")
     for b in range(n):
         yaw = 0.0 if b == 0 else np.pi / 6 * (1 if b % 2 else -1)
@@ -41,9 +41,9 @@ def binary_tree(n: int, joint: str = "revolute") -> Model:
 
 
 def four_bar(crank: float = 0.3, coupler: float = 0.8, rocker: float = 0.6, base: float = 0.9) -> Model:
-    """Three rods [m] that hinge about y: crank and coupler from the origin, the rocker from (base, 0, 0).
+    """Return a four-bar linkage of three rods [m] hinged about y: crank and coupler from the origin, the rocker from (base, 0, 0).
 
-    The frames coupler_tip and rocker_tip coincide in a closed four-bar linkage; a rod weighs 1 kg a meter.
+    The frames coupler_tip and rocker_tip coincide when the linkage is closed; a rod weighs 1 kg per meter.
     """
     builder = ModelBuilder("four_bar")
     for name, parent, xyz, length in (
@@ -67,11 +67,11 @@ def random_tree(
 ) -> Model:
     """Return a tree of n bodies with random shape, joints of the given types, placements and inertias.
 
-    Equal seeds give equal models. floating_base: body 0 hangs from the world by a floating joint.
+    Equal seeds give equal models. floating_base: a floating joint connects body 0 to the world.
     """
     rng = np.random.default_rng(rng)
     kinds = [str(kind) for kind in rng.choice(list(joints), n)]
-    recent = [int(rng.integers(max(-1, b - _ATTEMPTS_BACK), b)) for b in range(n)]
+    recent = [int(rng.integers(max(-1, b - _RECENT_BODIES), b)) for b in range(n)]
     parents = [int(rng.integers(-1, b)) if rng.random() < 0.5 else recent[b] for b in range(n)]
     if floating_base:
         kinds[0] = "floating"

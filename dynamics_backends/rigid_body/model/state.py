@@ -1,4 +1,4 @@
-"""The manifolds of a robot's configuration and state."""
+"""Manifolds of a robot's configuration and state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GROUPS = {"spherical": SO3, "planar": SE2, "floating": SE3}
 
 
 def configuration_groups(model: Model) -> list[LieGroup]:
-    """The Lie groups of q in order, runs of single-DoF joints joined into one vector space, circular joints apart."""
+    """Lie groups of q in order; consecutive single-DoF joints form one vector space, except circular joints."""
     groups: list[LieGroup] = []
     for joint, joint_type in zip(model.joint_names, model.joint_types, strict=True):
         group = SO2 if joint in model.circular else GROUPS.get(joint_type)
@@ -23,11 +23,11 @@ def configuration_groups(model: Model) -> list[LieGroup]:
 
 
 def configuration_manifold(model: Model) -> Manifold:
-    """The manifold of q."""
+    """Manifold of q."""
     return Manifold(configuration_groups(model), [f"q[{n}]" for n in model.dof_names])
 
 
 def state_manifold(model: Model) -> Manifold:
-    """The manifold of x = (q, v)."""
+    """Manifold of x = (q, v)."""
     names = [f"q[{n}]" for n in model.dof_names] + [f"v[{n}]" for n in model.dof_names]
     return Manifold([*configuration_groups(model), vector_space(model.nv)], names)

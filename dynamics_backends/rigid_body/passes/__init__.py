@@ -1,1 +1,1 @@
-"""Recursions over the kinematic tree: their steps, the layout of rows, and the drivers."""
+"""Recursions over the kinematic tree: step functions, index sets, and drivers."""

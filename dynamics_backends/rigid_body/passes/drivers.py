@@ -1,13 +1,13 @@
-"""Drivers: how a program of passes is evaluated.
+"""Drivers that evaluate a program of passes.
 
-``rows``    here: arrays and number types over them, all rows of a pass at once, the batch last; passes along the tree go level by
-            level.
+``rows``    here: arrays and number types over them, all rows of a pass as one array, the batch last; passes along the tree go level
+        by level.
 ``unroll``  :mod:`~dynamics_backends.rigid_body.passes.unroll`: any scalar, one row at a time; with CasADi symbols this traces
-            the algorithm to straight-line expressions.
+        the algorithm to straight-line expressions.
 compiled    :mod:`dynamics_backends.compiled.loops.driver`: C kernels made from the same programs.
 
-All take and return fields by name: DoF and q fields as rows (n, N) or lists of scalars, matrix fields as (nv, nv, N) or
-nested lists.
+All accept and return fields by name: DoF and q fields as rows (n, N) or lists of scalars, matrix fields as (nv, nv, N) or nested
+lists.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Fields = dict[str, Any]
 
 
 class Driver(Protocol):
-    """What evaluates a program: at least its outputs, by name."""
+    """Function that evaluates a program and returns fields by name, at least the program's outputs."""
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields: ...
 
 
 @dataclass(frozen=True, eq=False)
 class WithArmature:
-    """A driver by which the rotor inertias are ``armature``, rows (nv, N), instead of the model's."""
+    """Driver with the rotor inertias ``armature``, rows (nv, N), in place of the model's."""
 
     driver: Driver
     armature: Any
@@ -48,7 +48,7 @@ class WithArmature:
 
 @dataclass(frozen=True, eq=False)
 class WithInertias:
-    """A driver by which the bodies' tables "mass", "com", "central" and "I_link" are fields that are given, not the model's."""
+    """Driver with the tables "mass", "com", "central" and "I_link" of the bodies in place of the model's."""
 
     driver: Driver
     tables: Mapping[str, Any]
@@ -58,18 +58,18 @@ class WithInertias:
 
 
 def run(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
-    """Evaluate a program with the driver that fits the arguments' scalar."""
+    """Evaluate a program with the driver for the arguments' scalar type."""
     symbolic = any(hasattr(leaf, "is_symbolic") for value in arguments.values() for leaf in _samples(value))
     return unroll(program, model, arguments) if symbolic else rows(program, model, arguments)
 
 
 def _samples(value: Any) -> list[Any]:
-    """The first entry of an argument, enough to tell its scalar: in any component where it is a list."""
+    """Entries of an argument that determine its scalar type: all components of a list."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def rows(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
-    """Evaluate on arrays (rows, N) of float64, complex128 or a number type (:mod:`dynamics_backends.scalar`)."""
+    """Evaluate a program on arrays (rows, N) of float64, complex128 or a number type (:mod:`dynamics_backends.scalar`)."""
     state = _Rows(layout(model), dict(arguments))
     for p in program.passes:
         getattr(state, "entries" if p.by_entry else p.kind)(p)
@@ -77,7 +77,7 @@ def rows(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields
 
 
 class _Rows:
-    """The row driver's store of fields and its one method for each kind of pass."""
+    """Fields of the row driver, with one method for each kind of pass."""
 
     def __init__(self, lay: Layout, arguments: Fields) -> None:
         self.layout = lay
@@ -146,7 +146,7 @@ class _Rows:
     def whole(self, p: Pass) -> None:
         self._put(p, p.results(*(self.layout.model if n == "model" else self.fields[n] for n in p.inputs)))
 
-    # -- rows in and out --------------------------------------------------------------------------------------------
+    # -- access to rows ---------------------------------------------------------------------------------------------
     def _put(self, p: Pass, results: tuple[Any, ...]) -> None:
         self.fields.update(zip(p.outputs, results, strict=True))
 
@@ -160,7 +160,7 @@ class _Rows:
         if name == "joint":
             return group.joint
         base = base_name(name)
-        if name != base:  # the parent's
+        if name != base:  # a field of the parent
             return self.layout.ground[base] if group.at_root else take(self.fields[base], group.parents)
         axis = FIELDS[base].axis
         if axis is Axis.BODY:
@@ -184,7 +184,7 @@ class _Rows:
         lay = self.layout
         if name.endswith("_b"):
             return take(self.fields[base], lay.dof_body)
-        # The parent's rows, with the ground as one more row at the end, where index -1 finds it.
+        # Rows of the parents; the ground is appended as the last row, which index -1 selects.
         padded = build(
             FIELDS[base].kind,
             iter(
@@ -219,7 +219,7 @@ class _Rows:
 
 
 def _widest(arguments: list[Any]) -> Any:
-    """An argument whose scalar holds all the others': the one that extends most, complex if any is."""
+    """Argument whose scalar type can hold all others: the deepest extension, complex if any argument is."""
     depths = [len(_extended(a)) for a in arguments]
     deepest = [a for a, depth in zip(arguments, depths, strict=True) if depth == max(depths)]
     wide = [a for a in deepest if np.iscomplexobj(_extended(a)[-1])]
@@ -229,7 +229,7 @@ def _widest(arguments: list[Any]) -> Any:
 
 
 def _extended(x: Any) -> list[Any]:
-    """A number, what it extends, and so on down to the array."""
+    """Chain of a number and the numbers that it extends, down to the array."""
     chain = [x]
     while hasattr(chain[-1], "val"):
         chain.append(chain[-1].val)

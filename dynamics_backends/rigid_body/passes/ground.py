@@ -1,8 +1,7 @@
-"""Passes in the ground frame, shared by CRBA, kinematics and the derivative recursions (Singh, Russell, Wensing 2022,
-sec. II).
+"""Passes in the ground frame, shared by CRBA, kinematics and the derivative recursions (Singh, Russell, Wensing 2022, sec. II).
 
-All quantities are expressed at one inertial origin.  Dynamics does not depend on where a floating base is, so the
-origin is put there (:func:`at_base`): an inertia about a point a kilometer away would lose half of its digits.
+All quantities are expressed at one inertial origin.  Dynamics does not depend on the position of a floating base, so the origin is
+moved there (:func:`at_base`): an inertia about a point a kilometer away would lose half of its digits.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ def at_base(model: Model, q: Rows) -> Rows:
 
 
 def free_dofs(model: Model) -> int:
-    """6 where a floating base moves everything as one; 0 without such a base, or with rotors on its degrees of freedom."""
+    """6 for a floating base without rotor inertia, whose motion moves the whole robot rigidly; else 0."""
     return 6 if model.floating_base and not np.any(model.armature[:6]) else 0
 
 
 @down("X", "S")
 def PLACE(joint, fixed, pitch, q, X_p):
-    """Pose of each body, and its joint's motion subspace."""
+    """Pose of each body, and the motion subspace of its joint."""
     X = X_p @ joint.place(fixed, q, pitch)
     return X, joint.columns(X, pitch)
 
@@ -47,7 +46,7 @@ def INERTIA(X, mass, com, central):
 
 @down("vel")
 def VELOCITY(vel_p, S, v):
-    """v_i = v_p + S_i qdot_i."""
+    """Velocity v_i = v_p + S_i qdot_i."""
     for column, rate in zip(S, v, strict=True):
         vel_p = vel_p + column * rate
     return vel_p
@@ -55,13 +54,13 @@ def VELOCITY(vel_p, S, v):
 
 @dof("psid")
 def PSI_DOT(vel_p, S):
-    """psidot_i = v_p x S_i: the change of S_i as its parent moves."""
+    """psidot_i = v_p x S_i: the rate of change of S_i due to its parent's motion."""
     return vel_p.cross(S)
 
 
 @down("acc")
 def BIAS_ACCELERATION(acc_p, psid, v):
-    """a_i at zero joint acceleration: a_p + psidot_i qdot_i (v_p x S qdot; within one joint S qdot x S qdot = 0)."""
+    """Acceleration a_i at zero joint acceleration: a_p + psidot_i qdot_i (v_p x S qdot; within one joint S qdot x S qdot = 0)."""
     for column, rate in zip(psid, v, strict=True):
         acc_p = acc_p + column * rate
     return acc_p
@@ -69,7 +68,7 @@ def BIAS_ACCELERATION(acc_p, psid, v):
 
 @down("acc")
 def ACCELERATION(acc_p, S, psid, v, a):
-    """a_i = a_p + psidot_i qdot_i + S_i qddot_i."""
+    """Acceleration a_i = a_p + psidot_i qdot_i + S_i qddot_i."""
     for column, rate in zip(psid, v, strict=True):
         acc_p = acc_p + column * rate
     for column, rate in zip(S, a, strict=True):
@@ -79,7 +78,7 @@ def ACCELERATION(acc_p, S, psid, v, a):
 
 @body("f", "B", "B_own")
 def FORCE(I_own, vel, acc):
-    """f_i = I a + v x* I v, and twice the body Coriolis matrix."""
+    """Force f_i = I a + v x* I v, and twice the body Coriolis matrix."""
     momentum = I_own * vel
     B = coriolis(I_own, vel, momentum.f)
     return I_own * acc + vel.cross_force(momentum), B, B
@@ -87,7 +86,7 @@ def FORCE(I_own, vel, acc):
 
 @body("f")
 def SUBTRACT_EXTERNAL(f, X, f_ext):
-    """External forces, given in the frames of their bodies, ride with them."""
+    """Subtract external forces, given in body frames, which rotate with the bodies."""
     return f - X.force_to_parent(f_ext)
 
 

@@ -1,4 +1,4 @@
-"""Index sets of a model for the drivers, and its constants as fields."""
+"""Index sets of a model for the drivers, and the model's constants as fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Layout:
     """Index sets of a model for the row driver, and its constants as columns (rows, 1)."""
 
     def __init__(self, model: Model) -> None:
-        self._model = ref(model)  # kept by its model, see below: it must not keep it in turn
+        self._model = ref(model)  # weak: the model owns the layout, see _LAYOUTS
         self.joints = [JOINTS[t] for t in model.joint_types]
         self.dof_body = np.asarray(model.dof_body)
         self.dof_parent_body = np.asarray(model.parent)[self.dof_body]
@@ -28,15 +28,15 @@ class Layout:
 
     @property
     def model(self) -> Model:
-        """The model, as long as somebody has it."""
+        """Model of this layout; the caller must hold a reference to it."""
         model = self._model()
         assert model is not None
         return model
 
     def indices(self, kind: str) -> dict[str, np.ndarray]:
-        """The DoFs that the letters d, j, k of a pass over pairs or triples stand for, one array a letter.
+        """DoFs of the letters d, j, k of a pass over pairs or triples, one array for each letter.
 
-        ``path`` numbers the pairs of a triple's d and j as passes over paths have them.
+        ``path`` is the index of a triple's pair (d, j) in passes over paths.
         """
         return (self._pairs if kind in self._pairs else self._triples)[kind]
 
@@ -45,7 +45,7 @@ class Layout:
 
     @cached_property
     def _above(self) -> list[list[int]]:
-        """The DoFs at or above each DoF, its own joint's included."""
+        """DoFs at or above each DoF, including those of the same joint."""
         return [[int(k) for k in self.model.ancestors(int(b))] for b in self.dof_body]
 
     @cached_property
@@ -63,16 +63,16 @@ class Layout:
 
     @cached_property
     def _triples(self) -> dict[str, dict[str, np.ndarray]]:
-        found: dict[str, list[tuple[int, int, int, int]]] = {kind: [] for kind in TRIPLES.values()}
+        triples: dict[str, list[tuple[int, int, int, int]]] = {kind: [] for kind in TRIPLES.values()}
         for number, (d, j) in enumerate(self._paths):
             lower = self._joint_shared(d, j)
             for k in self._above[j]:
-                found[TRIPLES[lower, self._joint_shared(j, k)]].append((d, j, k, number))
-        return {kind: _columns(("d", "j", "k", "path"), rows) for kind, rows in found.items()}
+                triples[TRIPLES[lower, self._joint_shared(j, k)]].append((d, j, k, number))
+        return {kind: _columns(("d", "j", "k", "path"), rows) for kind, rows in triples.items()}
 
     @cached_property
     def levels(self) -> list[Group]:
-        """Bodies of equal depth and joint type, from the root down."""
+        """Bodies of equal depth and joint type, from the root to the leaves."""
         depth = np.asarray(self.model.depth)
         keys = sorted({(int(d), self.joints.index(j)) for d, j in zip(depth, self.joints, strict=True)})
         members = [
@@ -86,7 +86,7 @@ class Layout:
 
     @cached_property
     def tables(self) -> dict[str, Any]:
-        """The model's constants as structs of columns (nb, 1)."""
+        """Constants of the model as structs of columns (nb, 1)."""
         m = self.model
 
         def column(kind: Any, *arrays: np.ndarray) -> Any:
@@ -111,7 +111,7 @@ class Layout:
 
     @property
     def _in_turning_axes(self) -> np.ndarray:
-        """(nv,) bool: translations whose axes turn with the body."""
+        """Mask (nv,) of translations whose axes rotate with the body."""
         return np.array([joint.turns_axes and axis > 2 for joint in self.joints for axis in joint.axes], dtype=bool)
 
     @cached_property
@@ -145,8 +145,8 @@ class Group:
 
 
 def _rows(index: np.ndarray) -> np.ndarray | slice:
-    """The rows of an index set as a slice where they are evenly spaced and rising: a view of them costs less than a copy."""
-    # numpy.unique would load numpy.ma, for a twentieth of a second
+    """Index set as a slice if it is evenly spaced and increasing, since a view is cheaper than a copy."""
+    # numpy.unique would import numpy.ma, which takes 50 ms
     steps = {int(step) for step in np.diff(index)} or {1}
     if index[0] < 0 or len(steps) > 1 or min(steps) <= 0:
         return index
@@ -157,7 +157,7 @@ _LAYOUTS: WeakKeyDictionary[Model, Layout] = WeakKeyDictionary()
 
 
 def layout(model: Model) -> Layout:
-    """The model's index sets, made once; they go with the model."""
+    """Layout of the model, created once and cached for the model's lifetime."""
     if model not in _LAYOUTS:
         _LAYOUTS[model] = Layout(model)
     return _LAYOUTS[model]

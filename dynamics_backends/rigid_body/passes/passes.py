@@ -1,6 +1,6 @@
-"""What a recursive algorithm is here: a list of passes over the tree, each with a pure step function.
+"""Recursive algorithms as lists of passes over the tree, each with a pure step function.
 
-The names of a step's parameters say which rows it reads, so the function is all there is to write:
+The names of a step's parameters select the rows that it reads, so an algorithm consists of its step functions only:
 
     x      own row: of the body in passes over bodies, of the DoF in passes over DoFs
     x_p    the parent body's row (the ground's at the root)
@@ -10,11 +10,11 @@ The names of a step's parameters say which rows it reads, so the function is all
     x_j    in passes over triples and paths: the row of the DoF j between the two
     joint  the joint type (:class:`~dynamics_backends.rigid_body.spatial.joints.Joint`)
 
-In passes over bodies a field of DoFs arrives, and is returned, as a list over the joint's DoFs; ``q`` as the list of
-its coordinates.
+In passes over bodies a DoF field is passed and returned as a list over the joint's DoFs, and ``q`` as the list of
+the joint's coordinates.
 
     @down("vel")            from the root to the leaves
-    @up(own, to_parent)     from the leaves to the root; what goes to the parent is added to the parent's row
+    @up(own, to_parent)     from the leaves to the root; to_parent results are added to the parent's row
     up_sum("f")             the same without a step: subtree sums
     @body("f")  @dof("tau") every body, every DoF, in any order
     @pair("M[k,d]")         every pair of an ancestor DoF k and a DoF d of another, deeper joint on one path
@@ -24,8 +24,8 @@ its coordinates.
     @upper_triple           the same with k and j in one joint, @lower_triple with j and d, @own_triple with all three
     @whole("qdd")           linear algebra on whole fields; receives ``model`` and fields, not rows
 
-Drivers (:mod:`~dynamics_backends.rigid_body.passes.drivers`) do all indexing.  FIELDS is the glossary: every name an
-algorithm may use, the rows it has and the type of one row.
+Drivers (:mod:`~dynamics_backends.rigid_body.passes.drivers`) do all indexing.  FIELDS defines every name that an
+algorithm may use, with its axis and the type of one row.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from dynamics_backends.rigid_body.spatial.spatial import (
 
 
 class Axis(Enum):
-    """What the rows of a field are."""
+    """Index set of the rows of a field."""
 
     BODY = "body"
     DOF = "dof"
@@ -63,14 +63,14 @@ class Axis(Enum):
 
 @dataclass(frozen=True)
 class Field:
-    """Rows of a field and the type of one row (None: a scalar)."""
+    """Axis of a field's rows, and the type of one row (None: a scalar)."""
 
     axis: Axis
     kind: type[Struct] | None = None
 
 
 TABLES = ("fixed", "pitch", "mass", "com", "central", "I_link", "armature", "carried")
-"""The fields that are constants of the model."""
+"""Fields that are constants of the model."""
 
 _B, _D = Axis.BODY, Axis.DOF
 FIELDS: dict[str, Field] = {
@@ -88,7 +88,7 @@ FIELDS: dict[str, Field] = {
     "central": Field(_B, Sym),  # inertia about the center of mass
     "I_link": Field(_B, Inertia),  # the same body's inertia about the origin of its frame
     "armature": Field(_D),
-    "carried": Field(_D),  # armature of translations whose axes turn with the body
+    "carried": Field(_D),  # armature of translations whose axes rotate with the body
     # in link frames
     "X_link": Field(_B, Transform),  # pose in the parent
     "vel_link": Field(_B, Motion),
@@ -108,20 +108,20 @@ FIELDS: dict[str, Field] = {
     "I": Field(_B, Inertia),  # after the upward sum, of its subtree; B and f likewise
     "B": Field(_B, Coriolis),
     "f": Field(_B, Force),
-    "acc_joint": Field(_B, Motion),  # the share of the joint accelerations in acc
-    "f_joint": Field(_B, Force),  # and in f
+    "acc_joint": Field(_B, Motion),  # contribution of the joint accelerations to acc
+    "f_joint": Field(_B, Force),  # and to f
     "f_ground": Field(_B, Force),  # external force about the working origin, in world axes
     "psid": Field(_D, Motion),  # psidot = v_p x S
     "psidd": Field(_D, Motion),  # psiddot = a_p x S + v_p x psidot
     "rate": Field(_D, Motion),  # psidot + Sdot
     "IS": Field(_D, Force),  # composite I times S
     "unit": Field(_D, Motion),  # column of the motion subspace in the child's frame
-    "lever": Field(_D, Vec),  # its linear part times carried
-    "tau_turn": Field(_D),  # joint force of rotors as their axes turn
-    "turn_v": Field(_D, Force),  # its derivative in v_d is that projected on unit
-    "q_above": Field(_D, Force),  # pairs with an ancestor's S to d tau_k / d q_d
+    "lever": Field(_D, Vec),  # linear part of unit times carried
+    "tau_turn": Field(_D),  # joint force of rotors due to the rotation of their axes
+    "turn_v": Field(_D, Force),  # projected on unit, the derivative of tau_turn in v_d
+    "q_above": Field(_D, Force),  # product with an ancestor's S: d tau_k / d q_d
     "q_own": Field(_D, Force),  # the same within one joint
-    "v_above": Field(_D, Force),  # and to d tau_k / d v_d
+    "v_above": Field(_D, Force),  # product with an ancestor's S: d tau_k / d v_d
     "BtS": Field(_D, Vec),  # angular part of B' S
     "tau_bias": Field(_D),  # joint force at zero acceleration
     # second order, contracted with mu
@@ -145,16 +145,16 @@ FIELDS: dict[str, Field] = {
     "L_qv": Field(Axis.MATRIX),
     "L_vv": Field(Axis.MATRIX),
     "L_qtau": Field(Axis.MATRIX),
-    # second order, tensors; the pairs are of a deep DoF d and a DoF j at or above it
-    "B_v": Field(_D, Coriolis),  # 2 B(I, S): how the composite B changes with v_d
-    "B_q": Field(_D, Coriolis),  # 2 B(I, psid) + S x* B - B S x: and with q_d
+    # second order, tensors; pairs consist of a deep DoF d and a DoF j at or above it
+    "B_v": Field(_D, Coriolis),  # 2 B(I, S): derivative of the composite B in v_d
+    "B_q": Field(_D, Coriolis),  # 2 B(I, psid) + S x* B - B S x: derivative of the composite B in q_d
     "GS": Field(Axis.PAIR, Force),
     "ES": Field(Axis.PAIR, Vec),
     "R": Field(Axis.PAIR, Vec),
     "HS": Field(Axis.PAIR, Vec),
-    "to_qq": Field(Axis.PAIR, Force),  # pairs with S_k to qq[k,d,j]
-    "to_qv": Field(Axis.PAIR, Force),  # and to qv[k,j,d]
-    "to_vq": Field(Axis.PAIR, Force),  # and to qv[k,d,j]
+    "to_qq": Field(Axis.PAIR, Force),  # product with S_k: qq[k,d,j]
+    "to_qv": Field(Axis.PAIR, Force),  # product with S_k: qv[k,j,d]
+    "to_vq": Field(Axis.PAIR, Force),  # product with S_k: qv[k,d,j]
     "tau_qq": Field(Axis.TENSOR),
     "tau_vv": Field(Axis.TENSOR),
     "tau_qv": Field(Axis.TENSOR),
@@ -183,15 +183,15 @@ TRIPLES = {
     (True, False): "lower_triple",
     (True, True): "own_triple",
 }
-"""Passes over triples, by whether j is of the joint of d and k of the joint of j."""
+"""Kinds of passes over triples; key: (j belongs to the joint of d, k belongs to the joint of j)."""
 
 
 @dataclass(frozen=True)
 class Pass:
     """One pass; ``outputs`` are fields, or entries ``field[k,d]``, ``field[d,j,k]`` of matrices and tensors.
 
-    ``own`` counts how many of the outputs of an upward pass stay with the body; the others are added to the parent's
-    row. ``template`` names the C template that a pass of linear algebra is in the compiled engine.
+    ``own``: number of outputs of an upward pass that belong to the body; the other outputs are added to the parent's row.
+    ``template``: C template of a linear algebra pass in the compiled engine.
     """
 
     kind: str
@@ -210,7 +210,7 @@ class Pass:
 
     @property
     def by_joint(self) -> bool:
-        """True if the step is written for one joint: reads the joint type, its coordinates or lists of DoFs."""
+        """True if the step depends on the joint type: it reads the joint, its coordinates or lists of DoFs."""
         if self.kind not in ("down", "up", "body"):
             return False
         return any(
@@ -219,18 +219,18 @@ class Pass:
 
     @property
     def by_entry(self) -> bool:
-        """True if it writes entries of matrices or tensors."""
+        """True if the pass writes entries of matrices or tensors."""
         return self.kind in ("pair", "own_pair", *TRIPLES.values())
 
     def results(self, *arguments: Any) -> tuple[Any, ...]:
-        """The step's results as a tuple with one entry for each output."""
+        """Results of the step as a tuple with one entry for each output."""
         assert self.step is not None
         result = self.step(*arguments)
         return result if len(self.outputs) > 1 else (result,)
 
 
 class Program:
-    """A recursive algorithm: a name, its passes in order, and the fields that are its results."""
+    """Recursive algorithm: a name, its passes in order, and the output fields."""
 
     def __init__(self, name: str, passes: Sequence[Pass], outputs: Sequence[str], given: Sequence[str] = ()) -> None:
         self.name = name
@@ -252,7 +252,7 @@ class Program:
             raise ValueError(f"program {name}: no pass writes {sorted(missing)}")
 
     def given(self, table: str) -> Program:
-        """The program that takes a table of the model as an argument; itself where no pass reads it."""
+        """Program with a table of the model as an argument; the program itself if no pass reads the table."""
         if table not in {base_name(n) for p in self.passes for n in p.inputs}:
             return self
         if table not in self._given:
@@ -260,12 +260,12 @@ class Program:
         return self._given[table]
 
     def inserted(self, new: Pass, *, after: Pass, name: str) -> Program:
-        """The program with one more pass, right after another."""
+        """Program with one more pass, right after another pass."""
         return Program(name, [x for p in self.passes for x in ((p, new) if p is after else (p,))], self.outputs)
 
 
 def base_name(name: str) -> str:
-    """The field that a parameter or an output refers to."""
+    """Name of the field that a parameter or an output refers to."""
     if name in FIELDS:
         return name
     if name.endswith("]"):
@@ -274,7 +274,7 @@ def base_name(name: str) -> str:
 
 
 def entry(output: str) -> str:
-    """The letters of an output that is an entry: "kd" for ``M[k,d]``."""
+    """Index letters of an output that is an entry: "kd" for ``M[k,d]``."""
     return output[output.index("[") + 1 : -1].replace(",", "")
 
 
@@ -298,15 +298,15 @@ own_triple = _decorator("own_triple")
 
 
 def whole(*outputs: str, template: str) -> Callable[[Callable[..., Any]], Pass]:
-    """A pass of linear algebra on whole fields, with its C template."""
+    """Decorator of a linear algebra pass on whole fields, with its C template."""
     return lambda step: Pass("whole", outputs, step, template=template)
 
 
 def up(own: Sequence[str], to_parent: Sequence[str]) -> Callable[[Callable[..., Any]], Pass]:
-    """An upward pass: the step returns its own results, then what is added to the parent's rows."""
+    """Decorator of an upward pass: the step returns the body's results, then those added to the parent's rows."""
     return lambda step: Pass("up", (*own, *to_parent), step, own=len(own))
 
 
 def up_sum(*fields: str) -> Pass:
-    """Subtree sums of fields expressed in one common frame."""
+    """Pass of subtree sums of fields expressed in one common frame."""
     return Pass("up", fields, None)

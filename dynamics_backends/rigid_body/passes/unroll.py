@@ -1,4 +1,4 @@
-"""The unrolling driver: any scalar, one row at a time; with symbols it writes an algorithm out as straight-line expressions."""
+"""Unrolling driver: any scalar, one row at a time; with symbols it traces an algorithm to straight-line expressions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dynamics_backends.rigid_body.spatial.spatial import leaves
 
 
 def unroll(program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Evaluate one row at a time, on lists of scalars; with symbols, every expression of the algorithm is written out."""
+    """Evaluate a program one row at a time on lists of scalars; with symbols the result is straight-line expressions."""
     state = _Unrolled(layout(model), arguments)
     for p in program.passes:
         getattr(state, "entries" if p.by_entry else p.kind)(p)
@@ -23,7 +23,7 @@ def unroll(program: Program, model: Model, arguments: Mapping[str, Any]) -> dict
 
 
 class _Unrolled:
-    """The unrolling driver: the same kinds of passes over lists of rows."""
+    """Fields of the unrolling driver, with one method for each kind of pass."""
 
     def __init__(self, lay: Layout, arguments: Mapping[str, Any]) -> None:
         self.layout = lay
@@ -78,7 +78,7 @@ class _Unrolled:
         self.fields.update(zip(p.outputs, map(list, zip(*results, strict=True)), strict=True))
 
     def _at_entries(self, p: Pass) -> Iterator[tuple[dict[str, int], tuple[Any, ...]]]:
-        """The DoFs of each pair or triple by their letters, and the step's results there."""
+        """DoFs of each pair or triple by their letters, and the step's results."""
         index = self.layout.indices(p.kind)
         for numbers in zip(*index.values(), strict=True):
             at = dict(zip(index, map(int, numbers), strict=True))
@@ -111,7 +111,7 @@ class _Unrolled:
         return arguments
 
     def _row(self, name: str, *, body: int, path: int = -1, **dofs: int) -> Any:
-        """The row that a parameter reads, for the DoFs named by their letters."""
+        """Row that a parameter reads, for the DoFs given by their letters."""
         base = base_name(name)
         suffix = "" if name == base else name[-2:]
         if suffix == "_p":
@@ -136,10 +136,10 @@ class _Unrolled:
 
 
 def _zeros(n: int, order: int) -> list[Any]:
-    """Nested lists of zeros, n in each of ``order`` directions."""
+    """Nested lists of zeros with n entries in each of ``order`` dimensions."""
     return [0.0] * n if order == 1 else [_zeros(n, order - 1) for _ in range(n)]
 
 
 def _number(x: Any) -> Any:
-    """A struct of columns' row as a struct of Python floats."""
+    """Convert a row of a struct of columns to a struct of Python floats."""
     return mapped(x, lambda leaf: float(np.asarray(leaf).reshape(-1)[0]))

@@ -1,1 +1,1 @@
-"""Spatial vectors, transforms and inertias, rotations, and the motion of a joint."""
+"""Spatial vectors, transforms and inertias, rotations, and joint types."""

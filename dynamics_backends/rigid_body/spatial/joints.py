@@ -1,9 +1,8 @@
-"""Joint types: how a joint places its child body, and its motion subspace.
+"""Joint types: pose of the child body and motion subspace.
 
-Every function here is a pure step on components and serves all scalars.  The child frame moves relative to the joint
-frame, whose constant placement in the parent is ``fixed``; axes are z.  The subspace S is constant in the child frame
-for every type.  Public order of a floating joint's velocity is [linear, angular]; here the columns of S carry the
-change to (angular; linear).
+Every function here is a pure step on components, for all scalars.  The child frame moves relative to the joint frame, whose
+constant placement in the parent is ``fixed``; axes are z.  The subspace S is constant in the child frame for every type.  Public
+order of a floating joint's velocity is [linear, angular]; the columns of S convert it to (angular; linear).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Components = Sequence[Scalar]
 
 
 def _turned(R: Mat, angle: Scalar) -> Mat:
-    """R times a rotation about z."""
+    """Product of R and a rotation about z."""
     c, s = sm.cos(angle), sm.sin(angle)
     return Mat(R.a * c + R.b * s, R.b * c - R.a * s, R.c)
 
@@ -64,7 +63,7 @@ def _rates_of_vector(q: Components, dq: Components) -> Components:
 
 
 def _rates_of_quaternion(q: Components, dq: Components) -> Components:
-    """2 vec(conj(q) dq)."""
+    """Angular velocity 2 vec(conj(q) dq) in the child frame."""
     x, y, z, w = q
     a, b, c, d = dq
     return [
@@ -86,11 +85,10 @@ def _rates_of_pose(q: Components, dq: Components) -> Components:
 
 @dataclass(frozen=True)
 class Joint:
-    """One joint type.
+    """Joint type.
 
-    nq, nv: sizes of its q and v; ``axes``: which unit direction each DoF moves along, 0-2 angular x y z, 3-5 linear x
-    y z; ``helical``: the one DoF also moves linearly, by pitch; ``rates(q, dq)``: the rates v of a change dq of its
-    coordinates.
+    nq, nv: sizes of its q and v; ``axes``: unit direction of each DoF, 0-2 angular x y z, 3-5 linear x y z; ``helical``: True if
+    the one DoF also moves linearly, by pitch; ``rates(q, dq)``: velocity v of a change dq of the coordinates.
     """
 
     name: str
@@ -120,11 +118,11 @@ class Joint:
         return self.nv > 1 and max(self.axes) > 2 and min(self.axes) < 3
 
     def units(self, pitch: Scalar) -> list[Motion]:
-        """The columns of S in the child frame."""
+        """Columns of S in the child frame."""
         return [self.motion(unit, pitch) for unit in np.eye(self.nv).tolist()]
 
     def motion(self, rates: Components, pitch: Scalar) -> Motion:
-        """S v in the child frame."""
+        """Product S v in the child frame."""
         parts: list[Scalar] = [0.0] * 6
         for axis, rate in zip(self.axes, rates, strict=True):
             parts[axis] = rate
@@ -133,20 +131,20 @@ class Joint:
         return Motion(Vec(*parts[:3]), Vec(*parts[3:]))
 
     def project(self, f: Force, pitch: Scalar) -> list[Scalar]:
-        """S' f for a force in the child frame."""
+        """Product S' f for a force in the child frame."""
         parts = (f.n.x, f.n.y, f.n.z, f.f.x, f.f.y, f.f.z)
         if self.helical:
             return [f.n.z + f.f.z * pitch]
         return [parts[axis] for axis in self.axes]
 
     def inertia_columns(self, inertia: ArticulatedInertia, pitch: Scalar) -> list[Force]:
-        """The columns of I S for a general inertia in the child frame."""
+        """Columns of I S for a general inertia in the child frame."""
         if self.helical:
             return [inertia.column(2) + inertia.column(5) * pitch]
         return [inertia.column(axis) for axis in self.axes]
 
     def columns(self, X: Transform | PerturbedTransform, pitch: Scalar) -> list[Motion]:
-        """The columns of S expressed in the parent of X, X the pose of the child there."""
+        """Columns of S expressed in the parent of X, where X is the pose of the child."""
         if isinstance(X, PerturbedTransform):
             return [X.to_parent(unit) for unit in self.units(pitch)]
         if self.helical:

@@ -1,14 +1,14 @@
 """Poses whose perturbation is a twist: the spatial operations of Kudruss et al. as elementary operations of forward AD.
 
-The chain rule over components ("AD") differentiates the nine entries of a rotation.  The structure-exploiting form
-("ED") keeps a pose as plain numbers and its tangent as one motion vector d per direction, in the child frame, X (1 +
-d x).  Then (their Prop. 1 and 2)
+The chain rule over components ("AD") differentiates the nine entries of a rotation.  The structure-exploiting form ("ED") stores a
+pose as plain numbers and its tangent as one motion vector d per direction, in the child frame, X (1 + d x).  Then (Kudruss et al.,
+Prop. 1 and 2)
 
     d(X^-1 m)   = X^-1 dm + (X^-1 m) x d            motion to the child     (eq. 5)
     d(X* f)     = X* (df + d x* f)                  force to the parent     (eq. 6)
     d(X* I X^-1) = X* (dI + d x* I - I d x) X^-1    inertia to the parent
 
-Rotations are never differentiated, constants (inertias, axes, fixed placements) have no tangent at all.
+Rotations are never differentiated, and constants (inertias, axes, fixed placements) have no tangent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dynamics_backends.scalars.dual import Dual
 
 
 class SpatialDual(Dual):
-    """Dual rows that ask joints for perturbed transforms; any arithmetic turns them into plain duals."""
+    """Dual rows for which joints return perturbed transforms; arithmetic converts them to plain duals."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ class SpatialDual(Dual):
 
 
 class PerturbedTransform(Struct):
-    """A pose (R, p) of plain arrays (rows, N) and its twist, a motion in the child frame with components (rows, N, K)."""
+    """Pose (R, p) of plain arrays (rows, N) and its twist, a motion in the child frame with components (rows, N, K)."""
 
     __slots__ = ("R", "p", "twist")
     PARTS = (Mat, Vec, Motion)
@@ -58,11 +58,11 @@ class PerturbedTransform(Struct):
 
     @property
     def pose(self) -> Transform:
-        """The pose without its perturbation."""
+        """Pose without its perturbation."""
         return Transform(self.R, self.p)
 
     def components(self) -> Transform:
-        """The pose as components with tangents, for code that reads them: dR = R dw x, dp = R dl."""
+        """Pose as components with tangents: dR = R dw x, dp = R dl."""
         w, zero = self.twist.w, 0.0 * self.twist.w.x
         turned = _wide(self.R) @ Mat(Vec(zero, w.z, -w.y), Vec(-w.z, zero, w.x), Vec(w.y, -w.x, zero))
         return Transform(_joined(self.R, turned), _joined(self.p, _wide(self.R) @ self.twist.l))
@@ -97,7 +97,7 @@ class PerturbedTransform(Struct):
         return _joined(value, change)
 
     def inertia_to_parent(self, mass: Scalar, com: Vec, central: Sym) -> Inertia:
-        """The inertia in the parent, and its change d x* I - I d x for a body of constant inertia."""
+        """Inertia in the parent, and its change d x* I - I d x for a body of constant inertia."""
         value = self.pose.inertia_to_parent(mass, com, central)
         d, wide = _wide(self.pose).to_parent(self.twist), _wide(value)
         turn = _commutator(d.w, wide.J.full())
@@ -119,12 +119,12 @@ class PerturbedTransform(Struct):
 
 
 def _cross(a: Vec, A: Mat) -> Mat:
-    """a x A by columns; its transpose for a symmetric or transposed A is -A' a x."""
+    """Product a x A by columns; its transpose for a symmetric or transposed A is -A' a x."""
     return Mat(a.cross(A.a), a.cross(A.b), a.cross(A.c))
 
 
 def _commutator(w: Vec, A: Mat) -> Mat:
-    """w x A - A w x for symmetric A."""
+    """Commutator w x A - A w x for symmetric A."""
     left = _cross(w, A)
     return left + left.transpose()
 
@@ -156,6 +156,6 @@ def _joined(value: Any, tangent: Any) -> Any:
 
 
 def _fitted(v: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Value and tangent with matching leading axes: either may have been a constant."""
+    """Broadcast value and tangent to equal leading axes, since either may be constant."""
     shape = np.broadcast_shapes(v.shape, t.shape[:-1])
     return np.broadcast_to(v, shape), np.broadcast_to(t, (*shape, *t.shape[-1:]))

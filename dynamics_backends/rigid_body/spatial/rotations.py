@@ -1,7 +1,7 @@
-"""Constant rotations of a model: roll-pitch-yaw, turning of joint axes to +z, snapping of rounded numbers.
+"""Constant rotations of a model: roll-pitch-yaw, rotation of joint axes to +z, snapping of rounded numbers.
 
-R with the columns of frame b in frame a takes coordinates from b to a. These are plain float64 functions,
-used while a model is built; the scalar-generic ones of the algorithms live elsewhere.
+R, with the columns of frame b in frame a, transforms coordinates from b to a. These are plain float64 functions, used while a model
+is built; the scalar-generic ones of the algorithms are elsewhere.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 ROUNDED = 1e-3
-"""Deviation from unit length that is taken for rounding of an orientation's numbers."""
+"""Maximum deviation from unit length that counts as rounding of an orientation's numbers."""
 EXACT = 1e-12
-"""Deviation from orthonormal columns below which a matrix is used as it is."""
+"""Deviation from orthonormal columns below which a matrix is used unchanged."""
 GIMBAL_LOCK = 1e-9
-"""Cosine of the pitch below which roll and yaw turn about the same axis."""
+"""Cosine of the pitch below which roll and yaw rotate about the same axis."""
 SNAP_TOLERANCE = 1e-4  # a rounded pi/2 = 1.5708 is off by 3.7e-6, 1.571 by 2.0e-4
 
 # Signed permutations T with T axis = +z, for the six axes along a coordinate axis. Entries are exact.
@@ -44,7 +44,7 @@ def rpy_matrix(rpy) -> np.ndarray:
 def rpy_angles(R: np.ndarray) -> np.ndarray:
     """Return roll, pitch, yaw (..., 3) [rad] of rotations (..., 3, 3), the inverse of :func:`rpy_matrix`; pitch in [-pi/2, pi/2].
 
-    Where the pitch is +-pi/2 only the sum or difference of roll and yaw is defined; the roll is 0 there.
+    At a pitch of +-pi/2 only the sum or difference of roll and yaw is defined; the roll is set to 0.
     """
     R = np.asarray(R, dtype=float)
     cosine = np.hypot(R[..., 0, 0], R[..., 1, 0])
@@ -56,7 +56,7 @@ def rpy_angles(R: np.ndarray) -> np.ndarray:
 
 
 def rotation_matrix(orientation, what: str = "the orientation") -> np.ndarray:
-    """Return the rotation matrix of an orientation, given in one of three forms.
+    """Return the rotation matrix of an orientation in one of three forms.
 
     | shape | form |
     |---|---|
@@ -65,8 +65,8 @@ def rotation_matrix(orientation, what: str = "the orientation") -> np.ndarray:
     | (3, 3), or (N, 3, 3) | a rotation matrix |
 
     An array (3, 3) is a matrix. Rounded numbers are made exact: a quaternion is normalized, a matrix replaced by the nearest
-    rotation. Raises ValueError, which names ``what``, for another shape, NaN, a quaternion whose norm or a matrix whose columns are
-    farther than 1e-3 from unit length, and angles beyond 2 pi.
+    rotation. Raises ValueError with the name ``what`` for another shape, NaN, a quaternion whose norm or a matrix whose columns
+    deviate by more than 1e-3 from unit length, and angles beyond 2 pi.
 
     >>> rotation_matrix([0.0, 0.0, np.sqrt(0.5), np.sqrt(0.5)]).round(12) + 0.0
     array([[ 0., -1.,  0.],
@@ -141,7 +141,7 @@ def unit_axis(axis) -> np.ndarray:
 def turn_to_z(axis) -> np.ndarray:
     """Return a rotation T (3, 3) with T axis = (0, 0, 1); an exact signed permutation for a coordinate axis.
 
-    +x and +y give the cyclic permutations, any other direction an orthonormal completion of the axis.
+    +x and +y result in cyclic permutations, any other direction in an orthonormal completion of the axis.
     """
     axis = unit_axis(axis)
     exact = _EXACT_TURNS.get(tuple((axis + 0.0).tolist()))  # + 0: no negative zeros in the key
@@ -156,8 +156,8 @@ def turn_to_z(axis) -> np.ndarray:
 def snap_rotation(R: np.ndarray, tolerance: float = SNAP_TOLERANCE) -> np.ndarray:
     """Return R (3, 3) with entries within `tolerance` of 0 or +-1 made exact, still a rotation.
 
-    A quarter-turn rotation becomes a signed permutation; one that keeps, or swaps, a coordinate axis becomes
-    exact in that row and column, and its 2 x 2 rest is normalized; any other is returned unchanged.
+    A quarter-turn rotation becomes a signed permutation.  A rotation that maps one coordinate axis to another becomes
+    exact in that row and column, and its remaining 2 x 2 block is normalized.  Others are returned unchanged.
     """
     whole = np.round(R)
     near = np.abs(R - whole) <= tolerance

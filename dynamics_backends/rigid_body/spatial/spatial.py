@@ -1,7 +1,7 @@
 """Spatial algebra on small objects whose components are scalars (see :mod:`dynamics_backends.scalar`).
 
-Order is (angular; linear), as in Featherstone, Rigid Body Dynamics Algorithms (RBDA).  A component may be a number, a
-symbol or an array (rows, N); all operations are elementwise, so that one expression serves one body or all of them.
+Order is (angular; linear), as in Featherstone, Rigid Body Dynamics Algorithms (RBDA).  A component may be a number, a symbol or an
+array (rows, N); all operations are elementwise, so that one expression serves one body or all bodies.
 
     Motion  (w; l)              velocity, acceleration, joint axis
     Force   (n; f)              moment about the origin, force
@@ -22,9 +22,9 @@ from dynamics_backends.scalar import Scalar
 
 
 class Struct:
-    """A fixed tuple of parts; PARTS gives the type of each slot, None for a scalar.
+    """Fixed tuple of parts; PARTS contains the type of each slot, None for a scalar.
 
-    What is done to every slot is written out for each class when that is made: NumPy's engine spends most of its time here.
+    Operations on all slots are generated as source code for each class: the NumPy engine spends most of its time in them.
     """
 
     __slots__: tuple[str, ...] = ()
@@ -60,18 +60,18 @@ class Struct:
 
 
 def _paths(kind: type[Struct]) -> list[str]:
-    """Where the scalars of a struct are: "R.a.x", ..."""
+    """Attribute paths of the scalars of a struct: "R.a.x", ..."""
     parts = zip(kind.__slots__, kind.PARTS, strict=True)
     return [path for s, part in parts for path in ([s] if part is None else [f"{s}.{p}" for p in _paths(part)])]
 
 
 def _kinds(kind: type[Struct]) -> list[type[Struct]]:
-    """The types of a struct and of its parts."""
+    """Types of a struct and of its parts."""
     return list(dict.fromkeys([kind, *(k for part in kind.PARTS if part is not None for k in _kinds(part))]))
 
 
 def _written(kind: type[Struct], names: dict[type[Struct], str]) -> str:
-    """The source of what is done to every slot; names: of the types of parts."""
+    """Source of the operations on all slots; names: of the types of parts."""
     numbers = count()
 
     def built(part: type[Struct] | None) -> str:
@@ -92,22 +92,22 @@ def _written(kind: type[Struct], names: dict[type[Struct], str]) -> str:
 
 
 def leaves(x: Any) -> list[Scalar]:
-    """The scalars of a struct, or of a scalar itself, in slot order."""
+    """Scalars of a struct in slot order; a scalar as a list of one."""
     return list(x.leaves(x)) if isinstance(x, Struct) else [x]
 
 
 def build(kind: type[Struct] | None, values: Iterator[Scalar]) -> Any:
-    """The inverse of :func:`leaves`."""
+    """Inverse of :func:`leaves`."""
     return next(values) if kind is None else kind.build(*islice(values, kind.SIZE))
 
 
 def size(kind: type[Struct] | None) -> int:
-    """The number of scalars in a struct of this type."""
+    """Number of scalars in a struct of this type."""
     return 1 if kind is None else kind.SIZE
 
 
 class Vec(Struct):
-    """A vector of three components."""
+    """Vector of three components."""
 
     __slots__ = ("x", "y", "z")
     PARTS = (None, None, None)
@@ -122,12 +122,12 @@ class Vec(Struct):
         return Vec(self.y * b.z - self.z * b.y, self.z * b.x - self.x * b.z, self.x * b.y - self.y * b.x)
 
     def outer(self, b: Vec) -> Mat:
-        """self b'."""
+        """Outer product self b'."""
         return Mat(self * b.x, self * b.y, self * b.z)
 
 
 class Mat(Struct):
-    """A 3 x 3 matrix as its columns a, b, c."""
+    """3 x 3 matrix as its columns a, b, c."""
 
     __slots__ = ("a", "b", "c")
     PARTS = (Vec, Vec, Vec)
@@ -138,7 +138,7 @@ class Mat(Struct):
         return self.a * other.x + self.b * other.y + self.c * other.z
 
     def transpose_times(self, v: Vec) -> Vec:
-        """self' v."""
+        """Product self' v."""
         return Vec(self.a.dot(v), self.b.dot(v), self.c.dot(v))
 
     def transpose(self) -> Mat:
@@ -146,12 +146,12 @@ class Mat(Struct):
         return Mat(Vec(a.x, b.x, c.x), Vec(a.y, b.y, c.y), Vec(a.z, b.z, c.z))
 
     def symmetric(self) -> Sym:
-        """The upper triangle."""
+        """Upper triangle as a symmetric matrix."""
         return Sym(self.a.x, self.b.x, self.c.x, self.b.y, self.c.y, self.c.z)
 
 
 class Sym(Struct):
-    """A symmetric 3 x 3 matrix by its upper triangle."""
+    """Symmetric 3 x 3 matrix by its upper triangle."""
 
     __slots__ = ("xx", "xy", "xz", "yy", "yz", "zz")
     PARTS = (None,) * 6
@@ -167,7 +167,7 @@ class Sym(Struct):
         return Mat(Vec(self.xx, self.xy, self.xz), Vec(self.xy, self.yy, self.yz), Vec(self.xz, self.yz, self.zz))
 
     def turned(self, R: Mat) -> Sym:
-        """R self R'."""
+        """Rotated matrix R self R'."""
         P, rows = R @ self.full(), R.transpose()
         left = P.transpose()  # rows of R self
         return Sym(
@@ -181,13 +181,13 @@ class Sym(Struct):
 
 
 def point_inertia(c: Vec, h: Vec) -> Sym:
-    """m (c.c E - c c') for h = m c: the rotational inertia of a point mass at c about the origin."""
+    """Rotational inertia m (c.c E - c c'), h = m c, of a point mass at c about the origin."""
     x, y, z = h.x * c.x, h.y * c.y, h.z * c.z
     return Sym(y + z, -(h.x * c.y), -(h.x * c.z), x + z, -(h.y * c.z), x + y)
 
 
 class Motion(Struct):
-    """A motion vector (angular w; linear l)."""
+    """Motion vector (angular w; linear l)."""
 
     __slots__ = ("w", "l")
     PARTS = (Vec, Vec)
@@ -196,20 +196,20 @@ class Motion(Struct):
         return Motion(self.w * s, self.l * s)
 
     def cross(self, m: Motion) -> Motion:
-        """self x m (RBDA 2.31)."""
+        """Cross product self x m (RBDA 2.31)."""
         return Motion(self.w.cross(m.w), self.w.cross(m.l) + self.l.cross(m.w))
 
     def cross_force(self, f: Force) -> Force:
-        """self x* f (RBDA 2.32)."""
+        """Cross product self x* f (RBDA 2.32)."""
         return Force(self.w.cross(f.n) + self.l.cross(f.f), self.w.cross(f.f))
 
     def dot(self, f: Force) -> Scalar:
-        """The power of a force on a motion."""
+        """Power of a force along the motion."""
         return self.w.dot(f.n) + self.l.dot(f.f)
 
 
 class Force(Struct):
-    """A force vector (moment n; force f)."""
+    """Force vector (moment n; force f)."""
 
     __slots__ = ("n", "f")
     PARTS = (Vec, Vec)
@@ -219,13 +219,13 @@ class Force(Struct):
 
 
 class Inertia(Struct):
-    """A rigid-body inertia: mass m, first moment h = m c, rotational inertia J about the origin."""
+    """Rigid-body inertia: mass m, first moment h = m c, rotational inertia J about the origin."""
 
     __slots__ = ("m", "h", "J")
     PARTS = (None, Vec, Sym)
 
     def __mul__(self, v: Motion) -> Force:
-        """I v."""
+        """Product I v."""
         return Force(self.J @ v.w + self.h.cross(v.l), v.l * self.m - self.h.cross(v.w))
 
 
@@ -236,15 +236,15 @@ class Coriolis(Struct):
     PARTS = (Vec, Mat)
 
     def __mul__(self, m: Motion) -> Force:
-        """B m."""
+        """Product B m."""
         return Force(self.T @ m.w, m.w.cross(self.P2))
 
     def transpose_times(self, m: Motion) -> Vec:
-        """The angular part of B' m; the linear part is zero."""
+        """Angular part of B' m; the linear part is zero."""
         return self.T.transpose_times(m.w) + self.P2.cross(m.l)
 
     def moved_by(self, s: Motion) -> Coriolis:
-        """s x* B - B s x: the rate of change as the body moves with s."""
+        """Rate of change s x* B - B s x when the body moves with s."""
         w, P2, power = s.w, self.P2, s.l.dot(self.P2)
         T = _cross_columns(w, self.T) + _cross_columns(w, self.T.transpose()).transpose() - P2.outer(s.l)
         a, b, c = T.a, T.b, T.c
@@ -253,9 +253,9 @@ class Coriolis(Struct):
 
 
 def coriolis(inertia: Inertia, v: Motion, momentum: Vec) -> Coriolis:
-    """2 B(I, v) = v x* I - I v x + (I v) xbar*, with p = m l - h x w the linear momentum (Echeandia & Wensing 2021).
+    """Coriolis matrix 2 B(I, v) = v x* I - I v x + (I v) xbar*, with p = m l - h x w the linear momentum.
 
-    T = 2 ((l.h) E - l h' - w x S), S the second moment of mass, S = tr(J)/2 E - J.
+    T = 2 ((l.h) E - l h' - w x S), S the second moment of mass, S = tr(J)/2 E - J (Echeandia & Wensing 2021).
     """
     w, l2, h, J = v.w, v.l * 2.0, inertia.h, inertia.J
     w2, s = w * 2.0, l2.dot(h)
@@ -268,7 +268,7 @@ def coriolis(inertia: Inertia, v: Motion, momentum: Vec) -> Coriolis:
 
 
 class ArticulatedInertia(Struct):
-    """A symmetric 6 x 6 matrix [[J, H], [H', M]] from motions to forces."""
+    """Symmetric 6 x 6 matrix [[J, H], [H', M]] from motions to forces."""
 
     __slots__ = ("J", "H", "M")
     PARTS = (Sym, Mat, Sym)
@@ -287,14 +287,14 @@ class ArticulatedInertia(Struct):
         return Force((H.a, H.b, H.c)[axis - 3], own)
 
     def minus_outer(self, a: Force, b: Force) -> ArticulatedInertia:
-        """self - a b', for a b' symmetric in sum over the joint's degrees of freedom."""
+        """Difference self - a b', where a b' summed over the joint's degrees of freedom is symmetric."""
         return ArticulatedInertia(
             self.J - a.n.outer(b.n).symmetric(), self.H - a.n.outer(b.f), self.M - a.f.outer(b.f).symmetric()
         )
 
 
 def articulated(inertia: Inertia) -> ArticulatedInertia:
-    """A rigid-body inertia as a general 6 x 6 matrix."""
+    """Rigid-body inertia as a general 6 x 6 matrix."""
     m, h = inertia.m, inertia.h
     zero = 0.0 * m
     skew = Mat(Vec(zero, h.z, -h.y), Vec(-h.z, zero, h.x), Vec(h.y, -h.x, zero))
@@ -302,23 +302,23 @@ def articulated(inertia: Inertia) -> ArticulatedInertia:
 
 
 class Transform(Struct):
-    """The pose (R, p) of a child frame in its parent."""
+    """Pose (R, p) of a child frame in its parent."""
 
     __slots__ = ("R", "p")
     PARTS = (Mat, Vec)
 
     def __matmul__(self, child: Transform) -> Transform:
-        """The pose of the child's child."""
+        """Pose of the child's child."""
         if not isinstance(child, Transform):
             return NotImplemented
         return Transform(self.R @ child.R, self.R @ child.p + self.p)
 
     def components(self) -> Transform:
-        """The pose with its perturbation, if any, in the components (see perturbed_transform)."""
+        """Pose with its perturbation, if any, in the components (see perturbed_transform)."""
         return self
 
     def point(self, p: Vec) -> Vec:
-        """Coordinates in the parent of a point given in the child."""
+        """Coordinates in the parent of a point with coordinates p in the child."""
         return self.R @ p + self.p
 
     def to_parent(self, m: Motion) -> Motion:
@@ -336,13 +336,13 @@ class Transform(Struct):
         return Force(self.R.transpose_times(f.n - self.p.cross(f.f)), self.R.transpose_times(f.f))
 
     def inertia_to_parent(self, mass: Scalar, com: Vec, central: Sym) -> Inertia:
-        """The inertia in the parent of a body given by mass, center of mass and inertia about it, in the child."""
+        """Inertia in the parent, from mass, center of mass and inertia about it in the child."""
         c = self.point(com)
         h = c * mass
         return Inertia(mass, h, central.turned(self.R) + point_inertia(c, h))
 
     def articulated_to_parent(self, inertia: ArticulatedInertia) -> ArticulatedInertia:
-        """X* I X^-1 for a general inertia (RBDA table 2.5)."""
+        """Transformed inertia X* I X^-1 of a general inertia (RBDA table 2.5)."""
         R, p = self.R, self.p
         M = inertia.M.turned(R)
         H = R @ (R @ inertia.H.transpose()).transpose()  # R H R', with (R H')' = H R'
@@ -356,12 +356,12 @@ class Transform(Struct):
 
 
 def _cross_columns(p: Vec, A: Mat) -> Mat:
-    """p x A, column by column."""
+    """Product p x A, column by column."""
     return Mat(p.cross(A.a), p.cross(A.b), p.cross(A.c))
 
 
 def rotation_of_quaternion(x: Scalar, y: Scalar, z: Scalar, w: Scalar) -> Mat:
-    """The rotation matrix of a unit quaternion."""
+    """Rotation matrix of a unit quaternion."""
     x2, y2, z2 = x + x, y + y, z + z
     xx, yy, zz, xy, xz, yz = x * x2, y * y2, z * z2, x * y2, x * z2, y * z2
     wx, wy, wz = w * x2, w * y2, w * z2

@@ -1,1 +1,1 @@
-"""Robots from URDF: reading, checking and explaining what is wrong."""
+"""Robots from URDF: reading, checks and error messages."""

@@ -1,10 +1,9 @@
-"""Checks of what a URDF describes: one tree, and inertias with which the equations of motion can be solved.
+"""Checks of a URDF: one tree, and inertias for which the equations of motion can be solved.
 
-Errors are what makes the dynamics wrong: no tree, or a mass matrix that has a negative eigenvalue. Joints with one degree of
-freedom that move nothing, which make it singular, get a small rotor inertia, with a warning. Which is which is decided joint by
-joint on D = S' I_A S, the pivot of the articulated-body algorithm (Featherstone 2008, table 7.1), compared with S' I_c S of the
-rigid composite body, at a few configurations.
-Untidy inertias of single links are warnings.
+Errors make the dynamics wrong: no tree, or a mass matrix with a negative eigenvalue. Joints with one degree of freedom that move no
+inertia make the mass matrix singular; they get a small rotor inertia, with a warning. The check is joint by joint on D = S' I_A S,
+the pivot of the articulated-body algorithm (Featherstone 2008, table 7.1), relative to S' I_c S of the rigid composite body, at a
+few configurations. Implausible inertias of single links are warnings.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from dynamics_backends.rigid_body.spatial.rotations import z_rotation
 from dynamics_backends.rigid_body.urdf.elements import Joint, Link, Robot
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError
 
-PIVOT_TOLERANCE = 1e-10  # of the scaled pivot: far above rounding, far below that of any robot's joint
-ASSUMED_ROTOR = 1e-3  # [kg m^2, or kg]: that of a small servo behind its gears
-FEW = 2  # sentences of one kind
-CONFIGURATIONS = 3  # the neutral one and two random ones: a mass matrix may be singular at one of them by chance
+PIVOT_TOLERANCE = 1e-10  # of the scaled pivot: far above rounding, far below the pivots of real joints
+ASSUMED_ROTOR = 1e-3  # [kg m^2, or kg]: that of a small geared servo
+FEW = 2  # maximum number of separate sentences of one kind
+CONFIGURATIONS = 3  # neutral and two random ones: a mass matrix may be singular at one configuration by chance
 
 
 def tree_order(robot: Robot) -> tuple[Link, list[Joint]]:
@@ -77,7 +76,7 @@ def _root(robot: Robot, above: dict[str, Joint]) -> Link:
 
 
 def _cycle(robot: Robot, above: dict[str, Joint], reached: set[str]) -> URDFError:
-    """Return the error for links that hang from each other; `reached` are those that hang from the root."""
+    """Return the error for links in a cycle; `reached` are the links connected to the root."""
     link = next(name for name in robot.links if name not in reached)
     seen: list[str] = []
     while link not in seen:
@@ -91,7 +90,7 @@ def _cycle(robot: Robot, above: dict[str, Joint], reached: set[str]) -> URDFErro
 
 
 def link_warnings(link: Link) -> list[str]:
-    """Return sentences about an inertia that no real body has."""
+    """Return warnings about an inertia that no real body has."""
     where = f"link {link.name!r} (line {link.element.line})"
     if link.mass > 0 and not link.inertia.any():
         return [f"{where} has a mass and a zero inertia tensor: taken as a point mass"]
@@ -103,8 +102,10 @@ def link_warnings(link: Link) -> list[str]:
 
 
 def body_warnings(model: Model) -> list[str]:
-    """Return sentences about the moving bodies without mass, merged links included; one about many, of which joints of several
-    axes are made."""
+    """Return warnings about moving bodies without mass, merged links included.
+
+    Many such bodies get one warning, since multi-axis joints are often modeled with them.
+    """
     pairs = zip(model.body_names, model.joint_names, model.mass, strict=True)
     massless = [(body, joint) for body, joint, mass in pairs if mass == 0]
     if len(massless) > FEW:
@@ -113,7 +114,7 @@ def body_warnings(model: Model) -> list[str]:
 
 
 def with_assumed_rotors(model: Model, exempt: frozenset[str] = frozenset()) -> tuple[Model, list[str]]:
-    """Return the model with a rotor inertia at each joint, but those exempt, that moves nothing, and sentences about them."""
+    """Return the model with a rotor inertia at each non-exempt joint that moves no inertia, and warnings about these joints."""
     pivots, armature, notes = _pivots(model), np.array(model.armature), []
     for b, joint in enumerate(model.joint_names):
         idle = JOINT_TYPES[model.joint_types[b]] == (1, 1) and abs(pivots[:, b]).max() <= PIVOT_TOLERANCE
@@ -134,7 +135,7 @@ def _pivots(model: Model) -> np.ndarray:
 
 
 def inertia_errors(model: Model, exempt: frozenset[str] = frozenset()) -> list[str]:
-    """Return sentences about the joints, but those exempt, where the mass matrix is not positive definite."""
+    """Return errors about the non-exempt joints at which the mass matrix is not positive definite."""
     pivots = _pivots(model)
     errors = []
     for b, joint in enumerate(model.joint_names):
@@ -160,9 +161,9 @@ def _inertia_error(model: Model, b: int, negative: bool) -> str:
 
 
 def scaled_pivots(model: Model, q: np.ndarray) -> np.ndarray:
-    """Return, for each body (nb,), the least eigenvalue of D scaled by the diagonal of S' I_c S; at most 1.
+    """Return, for each body (nb,), the smallest eigenvalue of D scaled by the diagonal of S' I_c S; at most 1.
 
-    -inf stands for a diagonal entry that is negative itself, 0 for one that is zero.
+    The value is -inf for a negative diagonal entry, 0 for a zero one.
     """
     articulated = [_spatial_inertia(model, b) for b in range(model.nb)]
     composite = [inertia.copy() for inertia in articulated]

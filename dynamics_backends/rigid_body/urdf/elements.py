@@ -1,4 +1,4 @@
-"""The links and joints of a URDF as records, element by element, numbers exactly as in the file."""
+"""Links and joints of a URDF as records, element by element, with the numbers of the file."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ JOINT_KINDS = {  # URDF type -> joint type of the model
 }
 _LIMITED = ("revolute", "prismatic")  # URDF types that must have position limits
 _AXIAL = ("revolute", "continuous", "prismatic", "planar")
-SMALLEST_AXIS = 1e-100  # shorter ones have no direction in double precision
+SMALLEST_AXIS = 1e-100  # shorter axes have no direction in double precision
 _XACRO = ("xacro", "://ros.org/wiki/xacro", "://wiki.ros.org/xacro")
 
 
 @dataclass(eq=False)
 class Link:
-    """mass [kg], com (3,) [m], inertia (3, 3) about the center of mass in the link's axes [kg m^2]."""
+    """Link: mass [kg], com (3,) [m], inertia (3, 3) about the center of mass in the link's axes [kg m^2]."""
 
     name: str
     element: Element
@@ -37,7 +37,7 @@ class Link:
 
 @dataclass(eq=False)
 class Mimic:
-    """This joint's coordinate is multiplier * that of `joint` + offset."""
+    """Mimic relation: the joint's coordinate is multiplier * that of `joint` + offset."""
 
     joint: str
     multiplier: float
@@ -46,10 +46,10 @@ class Mimic:
 
 @dataclass(eq=False)
 class Joint:
-    """kind: a joint type of the model, or "fixed". xyz (3,) [m] and R (3, 3) place it in the parent link.
+    """Joint. kind: a joint type of the model, or "fixed". xyz (3,) [m] and R (3, 3): placement in the parent link.
 
-    lower, upper, effort, velocity are infinite where not given; armature is the rotor inertia at the joint; the force of a
-    spring is -stiffness (q - spring_reference).
+    lower, upper, effort, velocity are infinite if missing; armature is the rotor inertia at the joint; the force of a spring is
+    -stiffness (q - spring_reference).
     """
 
     name: str
@@ -74,7 +74,7 @@ class Joint:
 
 @dataclass(eq=False)
 class Robot:
-    """All links and joints of a file, in its order; `warnings` are sentences about what is untidy in it."""
+    """All links and joints of a file, in its order; `warnings` are sentences about implausible elements."""
 
     name: str
     element: Element
@@ -104,7 +104,7 @@ def read_robot(root: Element, snap: float | None) -> Robot:
 
 
 def _refuse_xacro(root: Element):
-    """Raise URDFError, with the command to run, for macros or expressions of xacro anywhere in the file."""
+    """Raise URDFError, with the command to run, for xacro macros or expressions anywhere in the file."""
     pending = list(root.children)
     while pending:
         element = pending.pop(0)
@@ -118,7 +118,7 @@ def _refuse_xacro(root: Element):
 
 
 def _xacro_command(source: str) -> str:
-    """The command that expands a file of this name, or "URDF text"."""
+    """Command that expands a file of this name, or "URDF text"."""
     if source.endswith(".xacro"):
         return f"xacro {source} > {source.removesuffix('.xacro').removesuffix('.urdf')}.urdf"
     stem = source.removesuffix(".urdf") if " " not in source else "robot"
@@ -163,7 +163,7 @@ def _rotated(tensor: np.ndarray, rpy: np.ndarray) -> np.ndarray:
 
 
 def read_joint(element: Element, snap: float | None, warnings: list[str]) -> Joint:
-    """Return the joint of a <joint> element, and add to `warnings` what is untidy in it."""
+    """Return the joint of a <joint> element, and append warnings about it to `warnings`."""
     urdf_type = element.string("type")
     if urdf_type not in JOINT_KINDS:
         near = nearest_names(urdf_type, list(JOINT_KINDS), 1)
@@ -201,8 +201,10 @@ def _axis(joint: Element, snap: float | None) -> np.ndarray:
 
 
 def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: list[str]):
-    """Position limits of revolute and prismatic joints; an effort or velocity of 0 means "not given", and so do two
-    position limits of 0."""
+    """Read position limits of revolute and prismatic joints.
+
+    An effort or velocity of 0 means "not given", and so do two position limits of 0.
+    """
     if urdf_type in _LIMITED and limit is not None and limit.attributes.keys() & {"lower", "upper"}:
         joint.lower = limit.number("lower", 0.0, infinite=True)
         joint.upper = limit.number("upper", 0.0, infinite=True)
@@ -233,9 +235,7 @@ def _positive(limit: Element, attribute: str) -> float:
 
 
 def _read_dynamics(joint: Joint, dynamics: Element | None):
-    """<dynamics damping friction>; `armature` [kg m^2 or kg] is an extension of this loader, and SDF's `spring_stiffness`
-    and `spring_reference` are read here too.
-    """
+    """Read <dynamics>: damping, friction, the extension `armature` [kg m^2 or kg], and SDF's spring."""
     if dynamics is None:
         return
     for attribute in ("damping", "friction", "armature", "spring_stiffness"):

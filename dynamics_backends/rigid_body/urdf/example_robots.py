@@ -1,4 +1,4 @@
-"""Where the package example-robot-data keeps its robots, with the meshes that they and others are drawn by."""
+"""Location of the robots and meshes of the package example-robot-data."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ERD_PACKAGE = "example-robot-data"
 
 @cache
 def example_robots_folder() -> Path | None:
-    """Find share/example-robot-data/robots of a wheel, or else of the prefix, as conda installs it; a package stays where it is."""
-    from importlib import metadata  # slow to load, and few scripts come here
+    """Return share/example-robot-data/robots of a wheel, or of the prefix (conda), or None; cached for the process."""
+    from importlib import metadata  # slow to import, and rarely needed
 
     marker = f"share/{ERD_PACKAGE}/robots"
     with suppress(metadata.PackageNotFoundError):
         package = metadata.distribution(ERD_PACKAGE)
-        installed = package.read_text("RECORD") or ""  # its entries as paths, metadata.files, take 60 ms
+        installed = package.read_text("RECORD") or ""  # metadata.files would take 60 ms
         for line in installed.splitlines():
             if f"{marker}/" in line:
                 path = Path(str(package.locate_file(line.partition(f"{marker}/")[0]))) / marker

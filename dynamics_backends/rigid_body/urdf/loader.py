@@ -1,9 +1,8 @@
-"""Loads a robot from a URDF file.
+"""Loader of robots from URDF files.
 
-Every link and joint becomes a named frame; fixed joints are merged into the parent body. Bodies are numbered
-depth first, siblings in the order of the file. A continuous joint is a revolute one without position limits, whose coordinate
-is an angle on a circle.
-Numbers are taken exactly as they stand in the file, unless `snap` is asked for.
+Every link and joint becomes a named frame; fixed joints are merged into the parent body. Bodies are numbered depth first, siblings
+in the order of the file. A continuous joint is a revolute one without position limits, whose coordinate is an angle on a circle.
+Numbers are those of the file, unless `snap` is set.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ __all__ = ["URDFError", "URDFWarning", "load_urdf"]
 
 
 class URDFWarning(UserWarning):
-    """Untidy places of a URDF, all in one message."""
+    """Warning about implausible elements of a URDF, all in one message."""
 
 
 def load_urdf(
@@ -50,26 +49,26 @@ def load_urdf(
     """Return the model of a URDF file, or of URDF text that starts with "<".
 
     base: "fixed" (the root link is part of the world) or "floating" (it is body 0, moved by "root_joint", or by
-    "floating_base_joint" if a joint of the file has that name). A root link that carries nothing but a floating joint of
-    the file is the world in both cases.
+    "floating_base_joint" if a joint of the file has that name). A root link with a floating joint of the file as its only
+    child joint is the world in both cases.
     mimic: joints with <mimic> are independent ("free"), rigid at their offset ("lock"), or follow their
     source by the model's `coupling` ("follow").
-    turns: of continuous joints, "nearest" (differences take the nearest turn, so that a goal may be any number of turns off; a
-    joint that follows another by <mimic>, or leads one, counts them) or "counted" (their coordinates are plain numbers).
+    turns: of continuous joints, "nearest" (differences are wrapped to the nearest turn, so that a goal may be any number of turns
+    away; not for joints that follow another by <mimic>, or are followed) or "counted" (their coordinates are plain numbers).
     snap: make rotations whose entries are within this tolerance of 0 or +-1 exact; True for 1e-4.
-    strict: raise for what is otherwise a URDFWarning: links without mass that move, implausible inertias of
+    strict: raise instead of a URDFWarning: for moving links without mass, implausible inertias of
     single links, missing limits.
     gravity: (3,) [m/s^2], by default (0, 0, -9.81).
     armature: rotor inertia at the joint [kg m^2, or kg], for all joints but floating ones or by joint name;
     by default the attribute `armature` of <dynamics>, plus J n^2 of a <transmission> that gives
     <rotorInertia>.
-    locked: joints made rigid, at these values [rad, m] or by name alone at 0, by names or patterns ("*finger*"); nothing is asked
-    of what hangs on them.
-    package_dirs: a folder, or several, that hold the packages of meshes named package://PACKAGE/..., searched before those of the
+    locked: joints made rigid, at these values [rad, m] or 0 for names only, by names or patterns ("*finger*"); their inertias are
+    not checked.
+    package_dirs: one or several folders with the packages of meshes named package://PACKAGE/..., searched before those of the
     environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH.
     Joints that move no inertia, on which the equations of motion would be singular, get a rotor inertia of 1e-3, with a warning.
 
-    Raises URDFError, with file, line and element, for what cannot be a robot; UnknownName for an unknown
+    Raises URDFError, with file, line and element, for a file that is not a valid robot; UnknownName for an unknown
     joint in `armature` or `locked`; ValueError for a wrong option.
     """
     _check_option("base", base, ("fixed", "floating"))
@@ -99,7 +98,7 @@ def load_urdf(
 
 
 def _folders(package_dirs: str | os.PathLike | Iterable[str | os.PathLike]) -> tuple[str, ...]:
-    """Absolute paths of folders. Raises ValueError for one that is not there."""
+    """Absolute paths of folders. Raises ValueError for a missing folder."""
     given = [package_dirs] if isinstance(package_dirs, (str, os.PathLike)) else list(package_dirs)
     folders = [Path(folder).expanduser() for folder in given]
     for folder in folders:
@@ -109,7 +108,7 @@ def _folders(package_dirs: str | os.PathLike | Iterable[str | os.PathLike]) -> t
 
 
 def _circular(robot: Robot, model: Model, followers: Mapping[str, Follower]) -> tuple[str, ...]:
-    """The continuous joints of the model, without those that follow or lead others."""
+    """Continuous joints of the model, without those that follow others or are followed."""
     coupled = {*followers, *(follower.source for follower in followers.values())}
     joints = (robot.joints[name] for name in model.joint_names if name in robot.joints and name not in coupled)
     return tuple(joint.name for joint in joints if joint.element.string("type") == "continuous")
@@ -134,7 +133,7 @@ def _set_armature(robot: Robot, armature: float | Mapping[str, float] | None):
 
 
 def _own_base(root: Link, order: list[Joint]) -> str:
-    """Return "fixed" if the file itself lets all that hangs from the root link float, else ""."""
+    """Return "fixed" if the file has a floating joint between the root link and all others, else ""."""
     return "fixed" if [joint.kind for joint in order if joint.parent == root.name] == ["floating"] else ""
 
 
@@ -176,7 +175,7 @@ def _inertia(link: Link) -> dict:
 
 
 def _report(robot: Robot, model: Model, exempt: frozenset[str], notes: list[str], strict: bool):
-    """Raise for inertias that make the dynamics wrong; warn of, or raise for, what is untidy."""
+    """Raise for inertias that make the dynamics wrong; warn about, or raise for, implausible elements."""
     errors = urdf_checks.inertia_errors(model, exempt)
     if errors:
         raise URDFError("\n".join([f"{robot.element.source}: {errors[0]}", *errors[1:]]))

@@ -1,4 +1,4 @@
-"""Joints of a URDF that follow others: chains of <mimic> resolved, and their coupling in a model."""
+"""Mimic joints of a URDF: resolution of <mimic> chains, and their coupling in a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dynamics_backends.rigid_body.urdf.elements import Joint, Mimic, Robot
 
 
 class Follower(NamedTuple):
-    """A joint's coordinate is multiplier * that of the independent joint `source` + offset."""
+    """Follower: its coordinate is multiplier * that of the independent joint `source` + offset."""
 
     source: str
     multiplier: float
@@ -21,9 +21,9 @@ class Follower(NamedTuple):
 
 
 def find_followers(robot: Robot) -> dict[str, Follower]:
-    """Return each joint with <mimic>; the source of a follower of followers is the independent joint.
+    """Return the resolved relation of each joint with <mimic>; the source of a follower of followers is the independent joint.
 
-    Raises URDFError for an unknown source, a circle, and a joint that is fixed or has several DoFs.
+    Raises URDFError for an unknown source, a cycle, and a joint that is fixed or has several DoFs.
     """
     return {
         joint.name: _resolved(robot, joint, joint.mimic) for joint in robot.joints.values() if joint.mimic is not None
@@ -31,7 +31,7 @@ def find_followers(robot: Robot) -> dict[str, Follower]:
 
 
 def without_source(robot: Robot) -> list[str]:
-    """Sentences about joints that mimic one that there is not, for loads that let them move by themselves."""
+    """Warnings about joints that mimic an unknown joint, for loads in which mimic joints are independent."""
     return [
         f"joint {joint.name!r} (line {joint.element.required('mimic').line}) mimics {joint.mimic.joint!r}, which is no joint of"
         f" this robot; {_hint(robot, joint.mimic)}"

@@ -1,4 +1,4 @@
-"""What an SRDF says of a robot beside its URDF: reference postures, and pairs of links that need no check for collisions.
+"""SRDF of a robot: reference postures, and pairs of links without collision checks.
 
     <group_state name="standing" group="all"> <joint name="knee" value="0.6"/> ... </group_state>
     <disable_collisions link1="thigh" link2="shin" reason="Adjacent"/>
@@ -23,7 +23,7 @@ from dynamics_backends.rigid_body.urdf.xml_source import Element, URDFError, rea
 
 @dataclass(frozen=True)
 class SRDF:
-    """robot: its name. postures: (group, name) -> joint -> values. disabled: (link, link, reason) of pairs never in collision."""
+    """Contents of an SRDF. robot: its name. postures: (group, name) -> joint -> values. disabled: (link, link, reason) of pairs."""
 
     source: str
     robot: str
@@ -31,11 +31,11 @@ class SRDF:
     disabled: Sequence[tuple[str, str, str]]
 
     def posture(self, model: Model, name: str, group: str | None = None) -> np.ndarray:
-        """The configuration (nq,) of a reference posture; joints that it does not name are at zero.
+        """Configuration (nq,) of a reference posture; joints without a value are at zero.
 
-        group: where several have a posture of this name, default that which names most joints. Joints of the posture that the
-        model does not have (locked ones) are left out. Raises UnknownName for a posture that is not there or whose joints are all
-        unknown to the model, URDFError for one that does not fit its joint.
+        group: selects one of several groups with a posture of this name, default the one with most joints. Joints of the posture
+        that the model does not have (locked ones) are ignored. Raises UnknownName for an unknown posture or one whose joints are
+        all unknown to the model, URDFError for a value that does not fit its joint.
         """
         fitting = {g: values for (g, n), values in self.postures.items() if n == name and group in (None, g)}
         if not fitting:
@@ -68,13 +68,13 @@ class SRDF:
 
 
 def load_srdf(source: str | os.PathLike) -> SRDF:
-    """Read an SRDF file, or SRDF text that starts with "<". Raises URDFError, with file, line and element, for what is none."""
+    """Read an SRDF file, or SRDF text that starts with "<". Raises URDFError, with file, line and element, for an invalid SRDF."""
     root = read_xml(source)
     if root.tag != "robot":
         raise root.error("an SRDF has <robot> outermost")
     postures: dict[tuple[str, str], dict[str, tuple[float, ...]]] = {}
     for state in root.all("group_state"):
-        key = (state.attributes.get("group", ""), state.string("name"))  # without a group: of the joints that it names
+        key = (state.attributes.get("group", ""), state.string("name"))  # "": a posture without a group
         postures[key] = {joint.string("name"): _values(joint) for joint in state.all("joint")}
     pairs = root.all("disable_collisions")
     disabled = [(p.string("link1"), p.string("link2"), p.attributes.get("reason", "")) for p in pairs]
@@ -89,9 +89,9 @@ def _values(joint: Element) -> tuple[float, ...]:
 
 
 def srdf_beside(urdf: str | os.PathLike) -> Path:
-    """The SRDF of a URDF file: of the same name beside it, or in a folder srdf beside its folder; or the only one there.
+    """Return the SRDF of a URDF file: NAME.srdf in the same folder or in a folder srdf, or the only SRDF there.
 
-    Raises FileNotFoundError where there is none, or cannot be told which.
+    Raises FileNotFoundError if there is none, or several without this name.
     """
     urdf = Path(urdf)
     places = [urdf.parent, urdf.parent / "srdf", urdf.parent.parent / "srdf"]
@@ -107,9 +107,9 @@ def srdf_beside(urdf: str | os.PathLike) -> Path:
 
 
 def reference_posture(model: Model, name: str) -> np.ndarray:
-    """The configuration (nq,) of a posture of the SRDF that belongs to the robot's file.
+    """Configuration (nq,) of a posture of the SRDF of the robot's file.
 
-    Raises FileNotFoundError where there is none, and what reading it and :meth:`SRDF.posture` raise.
+    Raises FileNotFoundError without an SRDF, and the errors of :func:`load_srdf` and :meth:`SRDF.posture`.
     """
     if not model.source:
         raise FileNotFoundError("a reference posture is read from the SRDF beside a robot's URDF, and there is no file")

@@ -1,9 +1,8 @@
-"""Untrusted XML as a tree of elements that know their line, and the numbers in them.
+"""Untrusted XML as a tree of elements with line numbers, and parsing of numbers.
 
-Entity declarations and external references are refused by defusedxml, so that a small file cannot expand into
-a large one or read another. Two slips that other readers forgive are mended first: an XML declaration that is not at the very
-start, and prefixes that no xmlns declares. Every complaint is a `URDFError` that begins with the file, the line and the
-element.
+defusedxml rejects entity declarations and external references, so that a small file cannot expand into a large one or read another
+file. Two common mistakes are corrected first: an XML declaration that is not at the very start, and undeclared prefixes. Every
+error is a `URDFError` that begins with the file, the line and the element.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from defusedxml.ElementTree import DefusedXMLParser
 from dynamics_backends.names import nearest_names
 from dynamics_backends.user_input import InputError, read_bounded
 
-_BLANK = "\ufeff \t\r\n"  # what may stand before the text, a byte order mark too
+_BLANK = "\ufeff \t\r\n"  # characters allowed before the text, including a byte order mark
 NESTING_LIMIT = 200  # a URDF nests about six deep
 
 
 class URDFError(InputError):
-    """A URDF that cannot be read, or describes no usable robot; the message says where and what to do."""
+    """A URDF cannot be read, or describes no usable robot; the message contains the position and the remedy."""
 
 
 LARGEST = 1e12
-"""Larger numbers are no masses, inertias or coefficients; as limits of a joint they stand for none."""
+"""Upper bound of masses, inertias and coefficients; a larger joint limit counts as unlimited."""
 FARTHEST = 1e6
 """Largest entry of an origin [m, rad]."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -43,7 +42,7 @@ _BETWEEN = re.compile(r"[^ \t\r\n]+")
 
 @dataclass(eq=False)
 class Element:
-    """An XML element; `source` is the file's name."""
+    """XML element; `source` is the file's name."""
 
     tag: str
     attributes: dict[str, str]
@@ -54,7 +53,7 @@ class Element:
     text: str = ""
 
     def error(self, message: str) -> URDFError:
-        """Return an error that points at this element."""
+        """Return an error with the position of this element."""
         return URDFError(f"{self.source}, line {self.line}, {self._path()}: {message}")
 
     def _path(self) -> str:
@@ -63,15 +62,15 @@ class Element:
         return f"{above}<{self.tag}{name}>"
 
     def all(self, tag: str) -> list[Element]:
-        """Return the children of this tag."""
+        """Return the children with this tag."""
         return [child for child in self.children if child.tag == tag]
 
     def first(self, tag: str) -> Element | None:
-        """Return the first child of this tag, or None."""
+        """Return the first child with this tag, or None."""
         return next(iter(self.all(tag)), None)
 
     def required(self, tag: str) -> Element:
-        """Return the first child of this tag. Raises URDFError if there is none."""
+        """Return the first child with this tag. Raises URDFError if there is none."""
         child = self.first(tag)
         if child is None:
             raise self.error(f"<{tag}> is missing: add it")
@@ -91,7 +90,7 @@ class Element:
         return self._parse(attribute, self.string(attribute), infinite)
 
     def vector(self, attribute: str, default: Sequence[float], largest: float = LARGEST) -> np.ndarray:
-        """Return an attribute as an array of as many numbers as the default has, of at most ``largest``. Raises URDFError."""
+        """Return an attribute as an array of the default's size, with entries of at most ``largest``. Raises URDFError."""
         if attribute not in self.attributes:
             return np.array(default, dtype=float)
         words = _BETWEEN.findall(self.attributes[attribute])
@@ -178,7 +177,7 @@ _BOUND = rb"xmlns:([\w.-]+)\s*="
 
 
 def _declaration_first(content: str | bytes) -> str | bytes:
-    """Return the text with an XML declaration moved before the blank lines and comments above it; lines keep their numbers."""
+    """Return the text with an XML declaration moved before preceding blank lines and comments; line numbers are unchanged."""
     raw = content.encode() if isinstance(content, str) else content
     moved = re.sub(_LATE_DECLARATION, rb"\2\1", raw, count=1, flags=re.DOTALL)
     return content if moved == raw else moved
@@ -217,7 +216,7 @@ def _parsed(content: str | bytes, source: str) -> Element:
 
 
 class _Target:
-    """Receives the parser's events and builds the tree."""
+    """Parser target that builds the tree."""
 
     def __init__(self, source: str):
         self.source = source

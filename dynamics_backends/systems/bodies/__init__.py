@@ -1,1 +1,1 @@
-"""Actuated trees of bodies, free or coupled, and maps made from them."""
+"""Actuated multibody systems, free or with coupled joints, and maps of their quantities."""

@@ -1,12 +1,12 @@
-"""Robots with forces in their joints: tau = B u - D (v + e) - friction tanh(v / v_s) - K (q - q_s).
+"""Robots with joint forces tau = B u - D (v + e) - friction tanh(v / v_s) - K (q - q_s).
 
-u (nu, N) are the forces of the actuated joints [N, N m]; a floating base has none.  Viscous damping D, Coulomb
-friction and springs of stiffness K are the model's; friction is smoothed over the velocity ``friction_velocity`` and left out
-where that is None.  Subclasses say how the accelerations follow from tau, free or in contact.
+u (nu, N) are the forces of the actuated joints [N, N m]; a floating base has none.  Viscous damping D, Coulomb friction and springs
+of stiffness K are the model's; friction is smoothed over the velocity ``friction_velocity`` and ignored if that is None.
+Subclasses compute the accelerations from tau, free or in contact.
 
-e is zero but for a time step that is implicit in the damping (:class:`~dynamics_backends.protocol.DampsImplicitly`): with rotor
-inertias larger by h D the same algorithms and derivatives solve (M + h D) a = tau - bias, which is M a = tau - bias with damping at
-the velocity v + e + h a.
+e is zero except in a time step with implicit damping (:class:`~dynamics_backends.protocol.DampsImplicitly`).  With rotor inertias
+larger by h D the same algorithms and derivatives solve (M + h D) a = tau - bias, which is M a = tau - bias with damping at the
+velocity v + e + h a.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dynamics_backends.rigid_body.derivatives.fd_second_order import ForwardDyna
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, WithArmature, run
 from dynamics_backends.scalar import Rows
-from dynamics_backends.systems.bodies.rigid_body_map import Driven, MechanicalSystem, TakenWhole, columns, dof_names
+from dynamics_backends.systems.bodies.rigid_body_map import DriverMixin, MechanicalSystem, WholeMap, columns, dof_names
 
 
 def _driven(model: Model, names: Sequence[str] | None) -> tuple[int, ...]:
-    """The DoFs that a control drives: all but a floating base's, or those named."""
+    """Indices of the DoFs with a control: the named ones, default all but a floating base's."""
     if names is None:
         return tuple(np.flatnonzero(model.actuated).tolist())
     for name in names:
@@ -39,10 +39,10 @@ def _driven(model: Model, names: Sequence[str] | None) -> tuple[int, ...]:
 
 
 class ActuatedBody(MechanicalSystem):
-    """What systems of a robot with driven joints share.
+    """Base class of systems of a robot with actuated joints.
 
-    ``actuated``: names of the degrees of freedom that have a control, in the order of u; default: all but a floating
-    base's. Raises UnknownName for a name the model does not have.
+    ``actuated``: names of the degrees of freedom with a control, in the order of u; default: all but a floating base's. Raises
+    UnknownName for a name the model does not have.
     """
 
     def __init__(
@@ -70,52 +70,52 @@ class ActuatedBody(MechanicalSystem):
         self.offsets: int | None = None
 
     def fully_driven(self, model: Model, friction_velocity: float | None = None) -> Self:
-        """A copy for a model that differs in masses and friction only, with a control for every degree of freedom."""
-        twin = copy(self)
-        ActuatedBody.__init__(twin, model, actuated=model.dof_names, friction_velocity=friction_velocity)
-        return twin
+        """Copy for a model that differs in masses and friction only, with a control for every degree of freedom."""
+        result = copy(self)
+        ActuatedBody.__init__(result, model, actuated=model.dof_names, friction_velocity=friction_velocity)
+        return result
 
     # -- implicit damping -----------------------------------------------------------------------------------------------
     @property
     def damps(self) -> bool:
-        """True if joints other than a floating base's are damped."""
+        """True if any joint besides a floating base is damped."""
         return self.viscous is not None and bool(np.any(self.damping_of_joints))
 
     @property
     def damping_of_joints(self) -> Array:
-        """D (nv,) without that of a floating base."""
+        """Damping coefficients D (nv,), zero for a floating base."""
         return (
             np.zeros(self.model.nv) if self.viscous is None else np.where(self.model.actuated, self.viscous[:, 0], 0.0)
         )
 
     def implicit(self, *, offset: bool) -> Self:
         """See :class:`~dynamics_backends.protocol.DampsImplicitly`; the damping of a floating base stays explicit."""
-        twin = copy(self)
-        twin.offsets = self.model.nv if offset else 0
-        twin.nu = self.nu + twin.offsets
+        result = copy(self)
+        result.offsets = self.model.nv if offset else 0
+        result.nu = self.nu + result.offsets
         if offset:
-            twin.control_names = (*self.control_names, *dof_names("damped v -", self.model))
-        return twin
+            result.control_names = (*self.control_names, *dof_names("damped v -", self.model))
+        return result
 
     def driver_at(self, p: Mapping[str, Rows]) -> Driver:
-        """The driver; where damping is implicit, with its share in the rotor inertias."""
-        own = self.driver if isinstance(self, (Driven, TakenWhole)) else run
+        """Driver of the recursions; with implicit damping its rotor inertias include h D."""
+        own = self.driver if isinstance(self, (DriverMixin, WholeMap)) else run
         return own if self.offsets is None else WithArmature(own, self.rotors(p[IMPLICIT_STEP][0]))
 
     def rotors(self, h: Any) -> Rows:
-        """armature + h D (nv, N) for a step h (N,)."""
+        """Rotor inertias armature + h D (nv, N) for a step h (N,)."""
         rows = zip(self.model.armature.tolist(), self.damping_of_joints.tolist(), strict=True)
         return sm.stack([rotor + h * damping for rotor, damping in rows])
 
     @property
     def shares(self) -> list[tuple[int, float]]:
-        """For each control, and for each number of e, the degree of freedom on which it acts, and its force there per unit."""
+        """Driven degree of freedom and its force per unit, for each control and each entry of e."""
         own = [(d, 1.0) for d in self.actuated]
         return own + [(d, -float(self.damping_of_joints[d])) for d in range(self.offsets or 0)]
 
     # -- forces ---------------------------------------------------------------------------------------------------------
     def joint_forces(self, q: Rows, v: Rows, u: Rows) -> Rows:
-        """tau (nv, N) = B u less damping, friction and springs; where damping is implicit, u holds e as well."""
+        """tau (nv, N) = B u minus damping, friction and springs; with implicit damping u includes e."""
         zero = 0.0 * v[0]
         tau = [zero] * self.model.nv
         for i, (d, share) in enumerate(self.shares):
@@ -131,13 +131,13 @@ class ActuatedBody(MechanicalSystem):
         return sm.stack(tau)
 
     def by_control(self, M: Matrix) -> list[Rows]:
-        """M d tau / d u by its rows, for the rows of M (nv, N)."""
+        """Rows of M d tau / d u, from the rows of M (nv, N)."""
         if all(share == 1.0 for _, share in self.shares):
             return columns(M, self.actuated)
         return [sm.stack([row[d] * share for d, share in self.shares]) for row in M]
 
     def _partials(self, v: Rows, u: Rows, d: ForwardDynamicsDerivatives) -> Partials:
-        """The derivatives of xdot, from those of a in q, v and tau."""
+        """Derivatives of xdot from those of a in q, v and tau."""
         slope, _ = self._resistance(v)
         dq, dv = d.dq, d.dv
         if slope is not None:
@@ -147,10 +147,10 @@ class ActuatedBody(MechanicalSystem):
         return self.first(v, u, d.a, dq, dv, self.by_control(d.dtau))
 
     def _contraction(self, v: Rows, u: Rows, lam: Rows, d: ForwardDynamicsSecondOrder) -> Contraction:
-        """The second derivatives of lam' xdot, from those of lam' a in q, v and tau, lam (nv, N).
+        """Second derivatives of lam' xdot from those of lam' a in q, v and tau, lam (nv, N).
 
-        tau depends on v through damping and friction: their slopes multiply qtau, and the curvature of friction adds to
-        vv, weighted with the derivative of lam' a in tau. It depends on q through springs, of constant slope.
+        tau depends on v through damping and friction: their slopes multiply qtau, and the second derivative of friction adds to vv,
+        weighted with the derivative of lam' a in tau. It depends on q through springs of constant slope.
         """
         slope, bend = self._resistance(v)
         qv = d.qv if slope is None else [a + b * slope for a, b in zip(d.qv, d.qtau, strict=True)]
@@ -159,7 +159,7 @@ class ActuatedBody(MechanicalSystem):
         return self.second(u, qq, qv, vv, self.by_control(d.qtau))
 
     def _resistance(self, v: Rows) -> tuple[Rows | None, Rows | None]:
-        """d tau_j / d v_j and d^2 tau_j / d v_j^2, (nv, N), where damping or friction act."""
+        """Derivatives d tau_j / d v_j and d^2 tau_j / d v_j^2 (nv, N) of damping and friction; None if zero."""
         if self.coulomb is None or self.friction_velocity is None:
             return (None if self.viscous is None else -self.viscous + 0.0 * v), None
         t = sm.tanh(v / self.friction_velocity)
@@ -169,7 +169,7 @@ class ActuatedBody(MechanicalSystem):
 
 
 def _times(M: Matrix, weight: Rows) -> Rows:
-    """M weight for a symmetric M."""
+    """Product M weight of a symmetric M."""
     return sum((M[i] * weight[i] for i in range(1, len(M))), M[0] * weight[0])
 
 

@@ -1,9 +1,9 @@
-"""A system that follows a path: the state of another one extended by the path parameter s and its rate.
+"""System that follows a path: its state is extended by the path parameter s and its rate.
 
     xdot = f(x, u),   sddot = w          state (x, s, sdot), controls (u, w)
 
-With a robot's forward dynamics for f, the controls are joint forces; with :class:`DoubleIntegrator` they are accelerations, and the
-forces follow from inverse dynamics (A. Astudillo et al., paper on analytical derivatives in NMPC, OCP-FD and OCP-ID).
+With a robot's forward dynamics for f, the controls are joint forces.  With :class:`DoubleIntegrator` they are accelerations, and
+the forces follow from inverse dynamics (A. Astudillo et al., paper on analytical derivatives in NMPC, OCP-FD and OCP-ID).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dynamics_backends.scalar import Rows, Scalar
 
 
 class DoubleIntegrator:
-    """n coordinates q with qddot = u, the state (q, v).
+    """Double integrator qddot = u of n coordinates q, with the state (q, v).
 
-    names: of the coordinates, one each. Raises ValueError without any.
+    names: of the coordinates. Raises ValueError if empty.
     """
 
     second_order = True
@@ -39,22 +39,23 @@ class DoubleIntegrator:
         return sm.stack([*(x[n + i] for i in range(n)), *(u[i] + zero for i in range(n))])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """The unit matrix at (q, v) and at (v, u)."""
+        """Constant partial derivatives: identities at (q, v) and at (v, u)."""
         n, zero = self.nu, 0.0 * x[0]
         fx = _matrix(zero, 2 * n, 2 * n, {(i, n + i) for i in range(n)})
         return Partials(self(x, u, t, p), fx, _matrix(zero, 2 * n, n, {(n + i, i) for i in range(n)}))
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """No curvature."""
+        """Partial derivatives and zero second derivatives."""
         n, zero = self.nu, 0.0 * x[0]
         blocks = (_matrix(zero, *shape, set()) for shape in ((2 * n, 2 * n), (n, 2 * n), (n, n)))
         return self.partials(x, u, t, p), Contraction(*blocks)
 
 
 class AlongPath:
-    """The system above of another one with a flat state that has partial derivatives of its own (HasPartials).
+    """System extended by a path parameter; the original one needs a flat state and analytic partial derivatives (HasPartials).
 
-    The path parameter stands last in the state, its acceleration last in the controls. Raises MissingCapability for another system.
+    The path parameter and its rate come last in the state, its acceleration last in the controls. Raises MissingCapability for
+    other systems.
     """
 
     second_order = False
@@ -63,7 +64,7 @@ class AlongPath:
         own_derivatives = isinstance(system, HasPartials)
         if not (system.manifold.is_flat and own_derivatives):
             raise MissingCapability(
-                "a path can be followed by systems without quaternions in their state and with partial derivatives of their own"
+                "a path needs a system without quaternions in its state and with analytic partial derivatives (partials())"
             )
         self.system, self.nu, self.n = system, system.nu + 1, system.manifold.ndx
         names = (*system.manifold.tangent_names, "s", "v[s]")
@@ -76,13 +77,13 @@ class AlongPath:
         return self._extended(self.system(x[: self.n], u[: self.nu - 1], t, p), x, u)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """The partial derivatives of the system, bordered by ones at (s, sdot) and (sdot, w)."""
+        """Partial derivatives of the system, bordered by ones at (s, sdot) and (sdot, w)."""
         return self._partials(self.system.partials(x[: self.n], u[: self.nu - 1], t, p), x, u)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """The second derivatives of the system, bordered by zeros: s and sdot are linear in (x, u).
+        """Second derivatives of the system, bordered by zeros: s and sdot are linear in (x, u).
 
-        Raises AttributeError for a system that has none.
+        Raises AttributeError for a system without second derivatives.
         """
         n, m, zero = self.n, self.nu - 1, 0.0 * x[0]
         first, second = self.system.contracted(x[:n], u[:m], t, p, lam[:n])
@@ -105,14 +106,14 @@ class AlongPath:
 
 
 def _matrix(zero: Scalar, rows: int, columns: int, ones: set[tuple[int, int]]) -> Matrix:
-    """Zeros, and ones at some places."""
+    """Matrix of zeros, with ones at the given positions."""
     return [sm.stack([zero + float((i, j) in ones) for j in range(columns)]) for i in range(rows)]
 
 
 def _padded(
     M: Matrix, zero: Scalar, own: tuple[int, int], more: tuple[int, int], one: tuple[int, int] | None = None
 ) -> Matrix:
-    """A matrix of ``own`` rows and columns with ``more`` of zeros below and to the right, and a one."""
+    """Matrix of ``own`` rows and columns, padded by ``more`` zero rows and columns, with a one at the position ``one``."""
     rest = _matrix(zero, own[0] + more[0], own[1] + more[1], set() if one is None else {one})
     return [
         sm.stack([M[i][j] if i < own[0] and j < own[1] else row[j] for j in range(own[1] + more[1])])

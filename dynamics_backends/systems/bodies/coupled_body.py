@@ -1,6 +1,6 @@
 """Free rigid bodies with joints that follow others (mimic = "follow").
 
-The independent coordinates q_r determine all, q = expand(q_r), v = G v_r with constant G; by d'Alembert
+The independent coordinates q_r determine all others, q = expand(q_r), v = G v_r with constant G; by d'Alembert
 
     G' M G a_r + G' h(q, v) = G' tau,    a = G a_r.
 
@@ -30,7 +30,7 @@ from dynamics_backends.systems.bodies.rigid_body_map import columns
 
 
 class CoupledBody:
-    """The system of a robot with followers, in its independent coordinates."""
+    """System of a robot with mimic joints, in its independent coordinates."""
 
     second_order = True
 
@@ -58,20 +58,20 @@ class CoupledBody:
 
     def implicit(self, *, offset: bool) -> Self:
         """See :class:`~dynamics_backends.protocol.DampsImplicitly`."""
-        twin, n = copy(self), len(self.independent)
-        twin.offsets = n if offset else 0
-        twin.nu = self.nu + twin.offsets
+        result, n = copy(self), len(self.independent)
+        result.offsets = n if offset else 0
+        result.nu = self.nu + result.offsets
         if offset:
-            twin.control_names = (
+            result.control_names = (
                 *self.control_names,
                 *(f"damped v - {self.manifold.tangent_names[n + i]}" for i in range(n)),
             )
-        return twin
+        return result
 
     def _groups(self) -> list[LieGroup]:
         followers = set(self.coupling.followers.tolist())
-        kept = [b for b in range(self.model.nb) if self.model.dofs(b)[0] not in followers]
-        groups = [GROUPS.get(self.model.joint_types[b], vector_space(1)) for b in kept]
+        independent = [b for b in range(self.model.nb) if self.model.dofs(b)[0] not in followers]
+        groups = [GROUPS.get(self.model.joint_types[b], vector_space(1)) for b in independent]
         return [*groups, vector_space(len(self.independent))]
 
     def expand(self, x: Rows) -> tuple[Rows, Rows]:
@@ -86,12 +86,12 @@ class CoupledBody:
         return sm.stack(q), self._spread([x[self.nq + i] for i in range(len(self.independent))])
 
     def _spread(self, reduced: Rows) -> Rows:
-        """G times a vector of the independent DoFs."""
+        """Product of G and a vector of the independent DoFs."""
         c = self.coupling
         return sm.stack([reduced[self.column[int(s)]] * float(m) for s, m in zip(c.source, c.multiplier, strict=True)])
 
     def _gathered(self, full: Rows) -> list[Scalar]:
-        """G' times a vector of all DoFs."""
+        """Product of G' and a vector of all DoFs."""
         c = self.coupling
         total: list[Scalar] = [0.0 * full[0] for _ in self.independent]
         for d, (s, m) in enumerate(zip(c.source, c.multiplier, strict=True)):
@@ -117,7 +117,7 @@ class CoupledBody:
         return ltl.solve_dense(reduced, force)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: IDSVA at the true accelerations, reduced by G."""
+        """Closed form: IDSVA at the solved accelerations, reduced by G."""
         n = len(self.independent)
         q, v = self.expand(x)
         a = sm.stack(self._accelerations(x, u, p))
@@ -136,17 +136,17 @@ class CoupledBody:
         return Partials(sm.concatenate([x[self.nq :], a]), fx, fu)
 
     def _damped_velocity(self, v: Rows, u: Rows) -> Rows:
-        """v + G e."""
+        """Velocity v + G e that damping acts on."""
         return v + self._spread([u[len(self.driven) + i] for i in range(self.offsets)]) if self.offsets else v
 
     def _pull(self, d: int, q: Rows) -> Scalar:
-        """The force of a spring, against its joint's motion."""
+        """Spring force, opposite to the joint's displacement."""
         if not self.model.stiffness[d]:
             return 0.0
         return float(self.model.stiffness[d]) * (q[self.coupling.coordinate[d]] - float(self.model.spring_reference[d]))
 
     def _with_damping(self, M: Matrix, p: Mapping[str, Rows]) -> list[Rows]:
-        """M + h D by its rows; M itself where damping is explicit."""
+        """Rows of M + h D; of M if damping is explicit."""
         rows = [sm.stack([M[i][j] for j in range(self.model.nv)]) for i in range(self.model.nv)]
         if self.offsets is None:
             return rows
@@ -157,7 +157,7 @@ class CoupledBody:
         ]
 
     def _by_control(self, own: Rows, inverse: Rows) -> Rows:
-        """A row of the derivatives in u and e from that of the inverse; e acts by -G' D G."""
+        """Row of the derivatives in u and e from a row of the inverse; e acts by -G' D G."""
         if not self.offsets:
             return own
         n, damping = len(self.independent), np.zeros((len(self.independent),) * 2)
@@ -167,10 +167,10 @@ class CoupledBody:
         return sm.concatenate([own, behind])
 
     def _at(self, index: int, value: float, like: Rows) -> list[Scalar]:
-        """A row of zeros with one entry."""
+        """Row of zeros with one nonzero entry."""
         return [0.0 * like[j] + (value if j == index else 0.0) for j in range(self.model.nv)]
 
     def _reduced(self, M: Matrix) -> list[Rows]:
-        """G' M G by its rows."""
+        """Rows of G' M G."""
         by_column = self._gathered(M)
         return [sm.stack(self._gathered(row)) for row in by_column]

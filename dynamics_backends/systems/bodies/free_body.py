@@ -11,11 +11,11 @@ from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynam
 from dynamics_backends.rigid_body.derivatives.fd_second_order import fd_second_order
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
-from dynamics_backends.systems.bodies.rigid_body_map import Driven
+from dynamics_backends.systems.bodies.rigid_body_map import DriverMixin
 
 
-class UntouchedBody(ActuatedBody):
-    """What systems of a robot that touches nothing share: the dynamics and their derivatives by the driver of the parameters."""
+class ContactFreeBody(ActuatedBody):
+    """Base class of contact-free systems: dynamics and derivatives by the recursions of the driver."""
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         q, v = self.split(x)
@@ -36,5 +36,5 @@ class UntouchedBody(ActuatedBody):
         return first, self._contraction(v, u, weight, d)
 
 
-class FreeBody(Driven, UntouchedBody):
-    """The system of a robot that touches nothing; the arguments are those of ActuatedBody."""
+class FreeBody(DriverMixin, ContactFreeBody):
+    """System of a robot without contacts; the arguments are those of ActuatedBody."""

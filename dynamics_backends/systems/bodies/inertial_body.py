@@ -1,4 +1,4 @@
-"""Free rigid bodies whose inertial parameters are numbers of the problem: a payload, a robot not known exactly, many of one kind.
+"""Free rigid bodies with inertial parameters as run-time parameters: for payloads, uncertain robots, or batches of robots.
 
 Each body has ten parameters in its own frame about its origin, (m, m c, J_xx, J_xy, J_xz, J_yy, J_yz, J_zz), as in
 :mod:`~dynamics_backends.rigid_body.algorithms.regressor`.
@@ -15,25 +15,25 @@ from dynamics_backends.rigid_body.passes.drivers import Driver, WithInertias
 from dynamics_backends.rigid_body.passes.passes import FIELDS
 from dynamics_backends.rigid_body.spatial.spatial import Struct, build, leaves, point_inertia
 from dynamics_backends.scalar import Rows
-from dynamics_backends.systems.bodies.free_body import UntouchedBody
+from dynamics_backends.systems.bodies.free_body import ContactFreeBody
 
 INERTIA = "inertia"
-"""The name of the parameters."""
+"""Name of the parameter vector."""
 
 
-class InertialBody(UntouchedBody):
-    """A :class:`~dynamics_backends.systems.bodies.free_body.FreeBody` with the parameter "inertia" (10 nb,) [kg, kg m, kg m^2].
+class InertialBody(ContactFreeBody):
+    """:class:`~dynamics_backends.systems.bodies.free_body.FreeBody` with the parameter "inertia" (10 nb,) [kg, kg m, kg m^2].
 
-    The model's own are :func:`~dynamics_backends.rigid_body.algorithms.regressor.inertial_parameters`.
+    The model's values are :func:`~dynamics_backends.rigid_body.algorithms.regressor.inertial_parameters`.
     """
 
     def driver_at(self, p: Mapping[str, Rows]) -> Driver:
-        """The driver, with these inertias in place of the model's."""
+        """Driver with these inertias in place of the model's."""
         return WithInertias(super().driver_at(p), tables(p[INERTIA], self.model.nb))
 
 
 def tables(parameters: Rows, nb: int) -> dict[str, Any]:
-    """The tables of a model that its inertial parameters (10 nb, N) make up, as fields of the bodies."""
+    """Inertia tables of a model from inertial parameters (10 nb, N), as fields of the bodies."""
     rows: dict[str, list[Any]] = {name: [] for name in ("mass", "com", "central", "I_link")}
     for b in range(nb):
         own = [parameters[PARAMETERS * b + i] for i in range(PARAMETERS)]
@@ -47,7 +47,7 @@ def tables(parameters: Rows, nb: int) -> dict[str, Any]:
 
 
 def _field(values: list[Any]) -> Any:
-    """Values by body as a field: a list for symbols, else one struct of rows."""
+    """Field of values by body: a list for symbols, else one struct of rows."""
     if hasattr(leaves(values[0])[0], "is_symbolic"):
         return values
     columns = [sm.stack(list(column)) for column in zip(*map(leaves, values), strict=True)]

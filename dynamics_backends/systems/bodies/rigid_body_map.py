@@ -1,4 +1,4 @@
-"""What the maps of a robot have in common: state (q, v), names, and its split into rows."""
+"""Base classes of maps of a robot: state (q, v), names, and splitting of the state into rows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dynamics_backends.rigid_body.passes.drivers import Driver, run
 from dynamics_backends.scalar import Rows, Scalar
 
 
-class Driven:
-    """What a driver evaluates where it is costly; the compiled engine has one of its own, and takes other maps as a whole."""
+class DriverMixin:
+    """Mixin for maps with costly recursions that a driver evaluates; the compiled engine has a driver for them."""
 
     driver: Driver = staticmethod(run)
 
@@ -26,8 +26,8 @@ class Driven:
         return other
 
 
-class TakenWhole:
-    """What the compiled engine takes as a whole; until that is compiled, a driver may evaluate what is costly in it."""
+class WholeMap:
+    """Mixin for maps that the compiled engine compiles as a whole; a driver may evaluate their recursions until then."""
 
     driver: Driver = staticmethod(run)
 
@@ -39,7 +39,7 @@ class TakenWhole:
 
 
 class RigidBodyMap:
-    """A map of the state (q, v) of a model and a control; subclasses say which."""
+    """Base class of maps of a model's state (q, v) and a control."""
 
     def __init__(self, model: Model, control_names: tuple[str, ...], output_names: tuple[str, ...]) -> None:
         if model.coupling is not None:
@@ -58,16 +58,16 @@ class RigidBodyMap:
         return f"{type(self).__name__}({self.model.name!r})"
 
     def split(self, x: Rows) -> tuple[Rows, Rows]:
-        """q (nq, N) and v (nv, N)."""
+        """Configuration q (nq, N) and velocity v (nv, N) of a state."""
         return x[: self.model.nq], x[self.model.nq :]
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows (n_out, N)."""
+        """Rows (n_out, N) of the map's value."""
         raise TypeError(f"{type(self).__name__} is not a complete map")
 
 
 class MechanicalSystem(RigidBodyMap):
-    """A system xdot = (v, a(q, v, u)) of a robot; subclasses find a and the blocks of its derivatives."""
+    """System xdot = (v, a(q, v, u)) of a robot; subclasses compute a and the blocks of its derivatives."""
 
     second_order = True
 
@@ -75,7 +75,7 @@ class MechanicalSystem(RigidBodyMap):
         super().__init__(model, control_names, dof_names("v", model) + dof_names("vdot", model))
 
     def first(self, v: Rows, u: Rows, a: Rows, dq: Matrix, dv: Matrix, du: Matrix) -> Partials:
-        """The derivatives of xdot, from those of a (nv, N) in q, v and u, each a list of nv rows."""
+        """Derivatives of xdot from those of a (nv, N) in q, v and u, each a list of nv rows."""
         n = self.model.nv
         below = in_state(a, dq, dv, du)
         return Partials(
@@ -83,9 +83,9 @@ class MechanicalSystem(RigidBodyMap):
         )
 
     def second(self, u: Rows, qq: Matrix, qv: Matrix, vv: Matrix, qu: Matrix) -> Contraction:
-        """The second derivatives of lam' xdot, from the blocks of those of lam' a, each a list of rows.
+        """Second derivatives of lam' xdot from the blocks of those of lam' a, each a list of rows.
 
-        qq may hold Lie derivatives, of which the symmetric part counts; a is affine in u.
+        qq may hold Lie derivatives, whose symmetric part is used; a is affine in u.
         """
         n = self.model.nv
         symmetric = [sm.stack([0.5 * (qq[i][j] + qq[j][i]) for j in range(n)]) for i in range(n)]
@@ -96,7 +96,7 @@ class MechanicalSystem(RigidBodyMap):
 
 
 def transposed(M: Matrix) -> list[Rows]:
-    """M' by its rows."""
+    """Rows of M'."""
     return [sm.stack([row[j] for row in M]) for j in range(len(M[0]) if isinstance(M[0], list) else M[0].shape[0])]
 
 
@@ -110,6 +110,6 @@ def in_state(value: Rows, dq: Matrix, dv: Matrix, du: Matrix) -> Partials:
     return Partials(value, [sm.concatenate([a, b]) for a, b in zip(dq, dv, strict=True)], du)
 
 
-def columns(M: Matrix, chosen: Sequence[int]) -> list[Rows]:
-    """The chosen columns of a matrix."""
-    return [row[list(chosen)] for row in M]
+def columns(M: Matrix, selected: Sequence[int]) -> list[Rows]:
+    """Selected columns of a matrix."""
+    return [row[list(selected)] for row in M]

@@ -1,11 +1,11 @@
 """Quantities of a robot as maps, so that every derivative method applies to each of them.
 
 InverseDynamics       tau = ID(q, v, u)                  u: joint accelerations
-ForwardDynamics       a = FD(q, v, u)                    u: joint forces, all of them
+ForwardDynamics       a = FD(q, v, u)                    u: forces of all joints
 NonlinearEffects      C(q, v) v + g(q)
 MassMatrix            M(q), by rows
-FrameMotion           world position and its velocity of a frame (Neunert et al. 2016, eq. 16)
-ActuatedInverseDynamics   forces of the actuated joints for their accelerations, the base free (eq. 12-15 there)
+FrameMotion           world position of a frame and its velocity (Neunert et al. 2016, eq. 16)
+ActuatedInverseDynamics   forces of the actuated joints for their accelerations, the base free (eq. 12-15 of that paper)
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from dynamics_backends.rigid_body.passes.ground import PLACE, PSI_DOT, VELOCITY,
 from dynamics_backends.rigid_body.passes.passes import Program
 from dynamics_backends.rigid_body.spatial.spatial import Motion, Vec
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.systems.bodies.rigid_body_map import Driven, RigidBodyMap, columns, dof_names, in_state
+from dynamics_backends.systems.bodies.rigid_body_map import DriverMixin, RigidBodyMap, columns, dof_names, in_state
 
 _FRAME_RATES = Program("frame_rates", [PLACE, VELOCITY, PSI_DOT], ["X", "S", "vel", "psid"])
 
 
-class InverseDynamics(Driven, RigidBodyMap):
-    """tau (nv) from (q, v) and the joint accelerations u (nv)."""
+class InverseDynamics(DriverMixin, RigidBodyMap):
+    """Joint forces tau (nv) from (q, v) and the joint accelerations u (nv)."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model, dof_names("a", model), dof_names("tau", model))
@@ -49,8 +49,8 @@ class InverseDynamics(Driven, RigidBodyMap):
         return in_state(d.tau, d.dq, d.dv, d.M)
 
 
-class ForwardDynamics(Driven, RigidBodyMap):
-    """a (nv) from (q, v) and all joint forces u (nv)."""
+class ForwardDynamics(DriverMixin, RigidBodyMap):
+    """Joint accelerations a (nv) from (q, v) and all joint forces u (nv)."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model, dof_names("tau", model), dof_names("a", model))
@@ -63,8 +63,8 @@ class ForwardDynamics(Driven, RigidBodyMap):
         return in_state(*fd_derivatives(self.model, *self.split(x), u, driver=self.driver))
 
 
-class NonlinearEffects(Driven, RigidBodyMap):
-    """Coriolis, centrifugal and gravity forces (nv); no control."""
+class NonlinearEffects(DriverMixin, RigidBodyMap):
+    """Coriolis, centrifugal and gravity forces (nv); without control."""
 
     def __init__(self, model: Model) -> None:
         super().__init__(model, (), dof_names("h", model))
@@ -79,8 +79,8 @@ class NonlinearEffects(Driven, RigidBodyMap):
         return in_state(d.tau, d.dq, d.dv, [u] * self.n_out)
 
 
-class MassMatrix(Driven, RigidBodyMap):
-    """M(q) by rows (nv * nv); no control."""
+class MassMatrix(DriverMixin, RigidBodyMap):
+    """Mass matrix M(q) by rows (nv * nv); without control."""
 
     def __init__(self, model: Model) -> None:
         names = tuple(f"M[{a}, {b}]" for a in model.dof_names for b in model.dof_names)
@@ -106,7 +106,7 @@ class MassMatrix(Driven, RigidBodyMap):
 
 
 class FrameMotion(RigidBodyMap):
-    """World position (3) [m] and velocity (3) [m/s] of a frame's origin; no control."""
+    """World position (3) [m] and velocity (3) [m/s] of a frame's origin; without control."""
 
     def __init__(self, model: Model, frame: str) -> None:
         names = tuple(f"{frame}.{c}" for c in ("x", "y", "z", "vx", "vy", "vz"))
@@ -139,13 +139,11 @@ class FrameMotion(RigidBodyMap):
         return Partials(self(x, u, t, p), [sm.stack(entries) for entries in fx], [u] * 6)
 
 
-class ActuatedInverseDynamics(Driven, RigidBodyMap):
-    """Forces (nu) of the actuated joints from (q, v) and their accelerations u (nu), the unactuated joints moving
-    freely.
+class ActuatedInverseDynamics(DriverMixin, RigidBodyMap):
+    """Forces (nu) of the actuated joints from (q, v) and their accelerations u (nu), with unactuated joints free.
 
-    tau = (S M^-1 S')^-1 u + Sbar' h with the inertia-weighted pseudo-inverse Sbar = M^-1 S' (S M^-1 S')^-1.  Block
-    elimination of the unactuated part b gives the same without an inverse of M: M_bb a_b = -(h_b + M_ba u), tau =
-    ID_a(q, v, (a_b, u)).
+    tau = (S M^-1 S')^-1 u + Sbar' h with the inertia-weighted pseudo-inverse Sbar = M^-1 S' (S M^-1 S')^-1.  Block elimination of
+    the unactuated part b avoids the inverse of M: M_bb a_b = -(h_b + M_ba u), tau = ID_a(q, v, (a_b, u)).
     """
 
     def __init__(self, model: Model) -> None:
@@ -155,7 +153,7 @@ class ActuatedInverseDynamics(Driven, RigidBodyMap):
         super().__init__(model, tuple(f"a[{n}]" for n in names), tuple(f"tau[{n}]" for n in names))
 
     def accelerations(self, x: Rows, u: Rows) -> Rows:
-        """The accelerations (nv, N) of all joints."""
+        """Accelerations (nv, N) of all joints."""
         q, v = self.split(x)
         zero = 0.0 * x[0]
         a: list[Scalar] = [zero] * self.model.nv
@@ -174,7 +172,7 @@ class ActuatedInverseDynamics(Driven, RigidBodyMap):
         return sm.stack([tau[d] for d in self.driven])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: Sbar' d ID at the true accelerations; Sbar' w = w_a - M_ab M_bb^-1 w_b."""
+        """Closed form: Sbar' d ID at the solved accelerations; Sbar' w = w_a - M_ab M_bb^-1 w_b."""
         d = rnea_derivatives(self.model, *self.split(x), self.accelerations(x, u), driver=self.driver)
         whole = [sm.concatenate([d.dq[i], d.dv[i], M_a]) for i, M_a in enumerate(columns(d.M, self.driven))]
         projected = [whole[i] for i in self.driven]

@@ -1,1 +1,1 @@
-"""Holonomic constraints: their kinds, sets, diagnosis, projection, and the motion that they leave."""
+"""Holonomic constraints: kinds, sets, diagnosis, projection, and constrained motion."""

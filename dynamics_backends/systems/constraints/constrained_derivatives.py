@@ -1,14 +1,14 @@
-"""First and second derivatives of what follows from the equations of constrained motion, by one solution for all directions.
+"""First and second derivatives of constrained motion, by one linear solution for all directions.
 
-A map finds y = (x; -f) from F(q, v, u, y) = 0, which is linear in y with the matrix K of
-:mod:`~dynamics_backends.rigid_body.contact.constrained_solve`; x is the second half of its output.  It says what K dy is, by
-columns (q, v, u), and the second derivatives of g = w' F at fixed y and w, with K w = -(lam; 0).  What remains is the same
-for all (the identity of Nganga & Wensing, RA-L 2021, with K in place of M), because g_y depends on q alone:
+A map solves F(q, v, u, y) = 0 for y = (x; -f).  F is linear in y with the matrix K of
+:mod:`~dynamics_backends.rigid_body.contact.constrained_solve`; x is the second half of the map's output.  The map provides K dy by
+columns (q, v, u), and the second derivatives of g = w' F at fixed y and w, with K w = -(lam; 0).  The rest is common to all maps
+(the identity of Nganga & Wensing, RA-L 2021, with K in place of M), because g_y depends on q alone:
 
     dy = K^-1 (top; bottom),     lam' x_qq = g_qq + g_qy y_q + (g_qy y_q)',     lam' x_qv = g_qv + g_qy y_v,
     lam' x_vv = g_vv,            lam' x_qu = g_qy y_u
 
-It is also most of the arithmetic, and none of it knows robots: the compiled engine writes it as loops.
+This common part is most of the arithmetic and independent of the robot: the compiled engine writes it as loops.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem
 
 
-class Unsolved(NamedTuple):
-    """x (nv, N), the factor of K, the right-hand sides of dy by rows (2 nv + nu, N), the second derivatives of g, and f."""
+class DerivativeEquations(NamedTuple):
+    """Equations of the derivatives: x (nv, N), the factor of K, right-hand sides of dy (2 nv + nu, N), second derivatives of g,
+    f.
+    """
 
     x: Rows
     factor: ConstrainedFactor
@@ -36,31 +38,33 @@ class Unsolved(NamedTuple):
     f: list[Scalar]
 
     def solved(self) -> tuple[Matrix, Matrix]:
-        """The derivatives of x and of f by rows."""
+        """Derivatives of x and of f, by rows."""
         return constrained_solve.solve(self.factor, self.top, self.bottom)
 
 
 class ConstrainedDerivatives(MechanicalSystem):
-    """A map whose derivatives follow from ``unsolved``."""
+    """Base class of maps whose derivatives follow from ``derivative_equations``."""
 
-    def unsolved(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None) -> Unsolved:
-        """What the derivatives are solved from; with second derivatives where lam (nv, N) is given."""
+    def derivative_equations(
+        self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None
+    ) -> DerivativeEquations:
+        """Equations of the derivatives; with second derivatives of lam' x if lam (nv, N) is not None."""
         raise TypeError(f"{type(self).__name__} is not a complete map")
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Closed form, as in the module docstring."""
-        parts = self.unsolved(x, u, t, p)
+        parts = self.derivative_equations(x, u, t, p)
         return self.in_output(x, u, parts.x, parts.solved()[0])
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """Closed form, as in the module docstring."""
-        parts = self.unsolved(x, u, t, p, lam[self.model.nv :])
+        parts = self.derivative_equations(x, u, t, p, lam[self.model.nv :])
         assert parts.g is not None
         dx, df = parts.solved()
         return self.in_output(x, u, parts.x, dx), curvature(self, u, parts.g, through_solution(parts.g, dx, df))
 
     def in_output(self, x: Rows, u: Rows, value: Rows, dx: Matrix) -> Partials:
-        """The map's derivatives from those of its second half in (q, v, u)."""
+        """Derivatives of the map's output from those of its second half in (q, v, u)."""
         n = self.model.nv
         return self.first(
             self.split(x)[1], u, value, [r[:n] for r in dx], [r[n : 2 * n] for r in dx], [r[2 * n :] for r in dx]
@@ -68,7 +72,7 @@ class ConstrainedDerivatives(MechanicalSystem):
 
 
 def curvature(system: MechanicalSystem, u: Rows, g: Second, through: Sequence[Rows]) -> Contraction:
-    """The second derivatives of lam' x from those of g and g_qy dy by rows (2 nv + nu, N)."""
+    """Second derivatives of lam' x from those of g, and the rows of g_qy dy (2 nv + nu, N)."""
     n = system.model.nv
     qv = [sm.stack([g.qv[i][j] + through[i][n + j] for j in range(n)]) for i in range(n)]
     vv = [sm.stack(g.vv[i]) for i in range(n)]
@@ -76,12 +80,12 @@ def curvature(system: MechanicalSystem, u: Rows, g: Second, through: Sequence[Ro
 
 
 def through_solution(g: Second, dx: Sequence[Rows], df: Sequence[Rows]) -> list[Rows]:
-    """g_qy dy by the rows q, from the derivatives of y = (x; -f) by rows."""
+    """Rows q of g_qy dy, from the derivatives of y = (x; -f) by rows."""
     return [_combined([*g.qa[i], *(-w for w in g.q_force[i])], [*dx, *df]) for i in range(len(g.qa))]
 
 
 def symmetric_curvature(g: Second, through: Sequence[Rows]) -> list[Rows]:
-    """g_qq + g_qy y_q + (g_qy y_q)', of g_qq the symmetric part; every entry is computed once."""
+    """Rows of g_qq + g_qy y_q + (g_qy y_q)' with the symmetric part of g_qq; each entry is computed once."""
     n = len(g.qq)
     upper = {
         (i, j): 0.5 * (g.qq[i][j] + g.qq[j][i]) + (through[i][j] + through[j][i]) for i in range(n) for j in range(i, n)
@@ -90,7 +94,7 @@ def symmetric_curvature(g: Second, through: Sequence[Rows]) -> list[Rows]:
 
 
 def _combined(weights: Sequence[Scalar], rows: Sequence[Rows]) -> Rows:
-    """sum_k weights_k rows_k."""
+    """Weighted sum sum_k weights_k rows_k."""
     total = rows[0] * weights[0]
     for weight, x in zip(weights[1:], rows[1:], strict=True):
         total = total + x * weight

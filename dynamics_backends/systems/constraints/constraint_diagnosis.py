@@ -1,7 +1,7 @@
-"""Redundant and contradictory constraints: the rank of J, row by row, in plain numbers.
+"""Redundant and contradictory constraints, found by the numerical rank of J, row by row.
 
-Rows are taken in order.  A row that is a combination of those before it is redundant; it is contradictory as well where
-the same combination of the gammas differs from its own, for then J a + gamma = 0 has no solution.
+A row that is a linear combination of earlier rows is redundant.  It is also contradictory if the same combination of the gammas
+differs from its gamma, because J a + gamma = 0 then has no solution.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dynamics_backends.rigid_body.contact.contact_dynamics import started
 from dynamics_backends.systems.constraints.constraint_set import ConstraintSet
 
 TOLERANCE = 1e-8
-"""Relative size below which the rest of a row, or of gamma, counts as zero."""
+"""Relative size below which the remainder of a row, or of gamma, counts as zero."""
 
 
 class Dependence(NamedTuple):
-    """A row (constraint name, label) that follows from rows of other constraints, or contradicts them."""
+    """Row (constraint name, label) that rows of other constraints imply or contradict."""
 
     constraint: str
     row: str
@@ -29,9 +29,9 @@ class Dependence(NamedTuple):
 
     @property
     def message(self) -> str:
-        """A sentence with the remedy."""
+        """Sentence that names the constraints and the remedy."""
         if not self.depends_on:
-            return f"row {self.row} of constraint {self.constraint!r} is moved by no joint here; remove it"
+            return f"row {self.row} of constraint {self.constraint!r} depends on no joint in this state; remove it"
         others = " and ".join(repr(name) for name in self.depends_on)
         verb = "contradicts" if self.contradictory else "is implied by"
         return f"row {self.row} of constraint {self.constraint!r} {verb} {others}; remove one of them"
@@ -40,33 +40,37 @@ class Dependence(NamedTuple):
 def redundant_constraints(
     constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None, tolerance: float = TOLERANCE
 ) -> list[Dependence]:
-    """The dependent rows at a state x (nx,), in order; empty where J has full rank.  p: run-time parameters, each (n,)."""
+    """Dependent rows at a state x (nx,), in order; empty if J has full rank.  p: run-time parameters, each (n,)."""
     J, gamma = rows_at(constraints, x, p)
     names = [(c.name, label) for c in constraints.bound for label in c.labels]
-    kept: list[int] = []
-    found = []
+    independent: list[int] = []
+    dependent = []
     for r, row in enumerate(J):
         size = np.linalg.norm(row)
-        weights = np.linalg.lstsq(J[kept].T, row, rcond=None)[0] if kept else np.zeros(0)
-        if size > 0 and np.linalg.norm(row - weights @ J[kept]) > tolerance * size:
-            kept.append(r)
+        weights = np.linalg.lstsq(J[independent].T, row, rcond=None)[0] if independent else np.zeros(0)
+        if size > 0 and np.linalg.norm(row - weights @ J[independent]) > tolerance * size:
+            independent.append(r)
             continue
-        used = [k for k, w in zip(kept, weights, strict=True) if abs(w) * np.linalg.norm(J[k]) > tolerance * size]
+        used = [
+            k for k, w in zip(independent, weights, strict=True) if abs(w) * np.linalg.norm(J[k]) > tolerance * size
+        ]
         scale = np.abs(gamma).max() + 1.0
-        contradictory = abs(gamma[r] - weights @ gamma[kept]) > tolerance * scale
+        contradictory = abs(gamma[r] - weights @ gamma[independent]) > tolerance * scale
         others = tuple(dict.fromkeys(names[k][0] for k in used))
-        found.append(Dependence(*names[r], others if size > 0 else (), bool(contradictory)))
-    return found
+        dependent.append(Dependence(*names[r], others if size > 0 else (), bool(contradictory)))
+    return dependent
 
 
 def rows_at(constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None) -> tuple[Array, Array]:
-    """J (rows, nv) and gamma (rows,) at a state x (nx,)."""
+    """Constraint Jacobian J (rows, nv) and gamma (rows,) at a state x (nx,)."""
     model = constraints.model
     q, v = np.split(np.asarray(x, float)[:, None], [model.nq])
     fields = started(model, q, v)
-    held = constraints.held(fields, q, v, {k: np.asarray(value, float)[:, None] for k, value in (p or {}).items()})
+    constraint_states = constraints.constraint_states(
+        fields, q, v, {k: np.asarray(value, float)[:, None] for k, value in (p or {}).items()}
+    )
     J = np.zeros((constraints.rows, model.nv))
-    for r, row in enumerate(constraints.columns(held)):
+    for r, row in enumerate(constraints.columns(constraint_states)):
         for j, entry in row.items():
             J[r, j] = np.ravel(entry)[0]
-    return J, np.array([np.ravel(g)[0] for g in constraints.bias(fields, held)])
+    return J, np.array([np.ravel(g)[0] for g in constraints.bias(fields, constraint_states)])

@@ -1,14 +1,14 @@
-"""Holonomic constraints by the names of frames and joints: what a user writes down.
+"""Holonomic constraints, defined by names of frames and joints.
 
-    PointContact    a point of a body stays where it is in the world             3 rows
-    FrameContact    a frame keeps its pose in the world                          6
+    PointContact    a point of a body is fixed in the world                      3 rows
+    FrameContact    the pose of a frame is fixed in the world                    6
     PointLoop       points of two bodies coincide                                3
     FrameLoop       frames of two bodies coincide                                6
     JointRelation   q_a = m q_b + o                                              1
 
-``gains`` (kp [1/s^2], kd [1/s]) is the Baumgarte pair: the constraint's acceleration is -kd times its velocity -kp times
-its error.  Errors are differences of world positions, and of poses log6(B^-1 A) (Pinocchio's and Crocoddyl's up to
-sign), B the reference or second frame.
+``gains`` (kp [1/s^2], kd [1/s]) is the Baumgarte pair: the constraint's acceleration is -kd times its velocity -kp times its error.
+Errors are differences of world positions, and of poses log6(B^-1 A) (Pinocchio's and Crocoddyl's up to sign), B the reference or
+second frame.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ Gains = tuple[float, float]
 _XYZ = ("x", "y", "z")
 _SIX = ("rx", "ry", "rz", "x", "y", "z")
 _AT_ORIGIN = (*_SIX[3:], *_SIX[:3])
-"""Names of the rows of a point, of a loop of frames, and of a frame in contact."""
+"""Row names of a point, of a loop of frames, and of a frame contact."""
 
 
 class Error(NamedTuple):
-    """A constraint's error by rows, and its slopes in q by DoF where the sides do not give them."""
+    """Error of a constraint by rows, and its derivatives in q by DoF if the constraint's sides do not compute them."""
 
     value: list[Scalar]
     slopes: dict[int, list[Scalar]]
@@ -56,7 +56,7 @@ class Error(NamedTuple):
 
 @dataclass(frozen=True)
 class BoundConstraint:
-    """A constraint on a model: what the dynamics ask for.  ``labels``: a name for each row."""
+    """Constraint bound to a model, with the terms that the dynamics need.  ``labels``: a name for each row."""
 
     model: Model
     name: str
@@ -64,24 +64,24 @@ class BoundConstraint:
     gains: Gains
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
-        """The bodies' shares at fields X, S, vel and velocities v (nv, N)."""
+        """Contributions of the constrained bodies, at fields X, S, vel and velocities v (nv, N)."""
         raise TypeError(f"{type(self).__name__} is not a complete constraint")
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
-        """The position error, asked for where kp is not zero."""
+        """Position error; only used if kp is not zero."""
         raise TypeError(f"{type(self).__name__} is not a complete constraint")
 
     def add_error_second(
         self, qq: list[list[Scalar]], fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows], weights: list[Scalar]
     ) -> None:
-        """qq += second derivatives of weights . kp e(q), where the sides do not give them."""
+        """Add second derivatives of weights . kp e(q) to qq, if the constraint's sides do not."""
 
     def reported(self, fields: Mapping[str, Any], force: list[Scalar]) -> list[Scalar]:
-        """The constraint force as a user knows it."""
+        """Constraint force in the form that is reported to the user."""
         return force
 
     def reference(self, default: tuple[float, ...] | None, p: Mapping[str, Rows]) -> Any:
-        """The run-time parameter reference[name], or the default.  Raises ValueError where neither is given."""
+        """Run-time parameter reference[name], or the default.  Raises ValueError if both are missing."""
         given = p.get(f"reference[{self.name}]", default)
         if given is None:
             raise ValueError(
@@ -93,7 +93,7 @@ class BoundConstraint:
 
 @dataclass(frozen=True)
 class BoundPoint(BoundConstraint):
-    """One point, or two that coincide."""
+    """One point fixed in the world, or two points that coincide."""
 
     points: tuple[Point, ...]
     fixed: tuple[float, ...] | None
@@ -116,7 +116,7 @@ class BoundPoint(BoundConstraint):
 
 
 class Place(NamedTuple):
-    """A frame: a body (-1: the world) and the pose in it."""
+    """Frame on a body (-1: the world), with its pose in the body."""
 
     body: int
     pose: Transform
@@ -124,7 +124,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class BoundFrame(BoundConstraint):
-    """A frame and its target: a frame of another body, or a pose (7,) in the world."""
+    """Frame and its target: a frame of another body, or a pose (7,) in the world."""
 
     a: Place
     b: Place | None
@@ -138,7 +138,7 @@ class BoundFrame(BoundConstraint):
         ]
 
     def poses(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> tuple[Transform, Transform]:
-        """The poses of both frames, about the working origin of the first [m]."""
+        """Poses of both frames, about the working origin of the first [m]."""
         origin = kinematics.base_origin(self.model, q, self.a.body)
         first = row(fields["X"], self.a.body).components() @ self.a.pose
         if self.b is not None:
@@ -150,7 +150,7 @@ class BoundFrame(BoundConstraint):
         return first, Transform(R, Vec(target[0], target[1], target[2]) - origin)
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
-        """See :mod:`~dynamics_backends.rigid_body.algorithms.pose_error`."""
+        """Pose error, see :mod:`~dynamics_backends.rigid_body.algorithms.pose_error`."""
         e = pose_error(*self.poses(fields, q, p))
         slopes = pose_error_slopes(LogDifferential.at(e), self._movers(fields))
         return Error(leaves(e), {j: leaves(x) for j, x in slopes.items()})
@@ -168,7 +168,7 @@ class BoundFrame(BoundConstraint):
         return [Mover(j, row(fields["S"], j), j in on_a, j in on_b) for j in sorted({*on_a, *on_b})]
 
     def reported(self, fields: Mapping[str, Any], force: list[Scalar]) -> list[Scalar]:
-        """The wrench [force; moment] at the frame's origin in world axes."""
+        """Wrench [force; moment] at the frame's origin in world axes."""
         p = (row(fields["X"], self.a.body).components() @ self.a.pose).p
         f, n = Vec(*force[3:]), Vec(*force[:3])
         moment = n - p.cross(f)
@@ -177,7 +177,7 @@ class BoundFrame(BoundConstraint):
 
 @dataclass(frozen=True)
 class BoundFrameContact(BoundFrame):
-    """A frame and a pose in the world, with rows at the frame's origin (dynamics_backends.rigid_body.contact.frame_contact)."""
+    """Frame with a fixed pose in the world and rows at its origin (dynamics_backends.rigid_body.contact.frame_contact)."""
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
         point = Point(self.name, self.a.body, (0.0, 0.0, 0.0))
@@ -199,7 +199,7 @@ class BoundFrameContact(BoundFrame):
         add_turned(qq, levers, turns, Vec(*weights[:3]), symmetric=True)
 
     def reported(self, fields: Mapping[str, Any], force: list[Scalar]) -> list[Scalar]:
-        """The wrench [force; moment] at the frame's origin in world axes: what is solved for."""
+        """Wrench [force; moment] at the frame's origin in world axes, as solved."""
         return force
 
     def _origin(self, fields: Mapping[str, Any]) -> Vec:
@@ -207,7 +207,7 @@ class BoundFrameContact(BoundFrame):
 
 
 def is_shifted(constraint: BoundConstraint) -> bool:
-    """True if a force is reported at another place than where it is solved for: of loops of frames."""
+    """True for loops of frames, whose force is reported at another point than the one it is computed at."""
     return isinstance(constraint, BoundFrame) and not isinstance(constraint, BoundFrameContact)
 
 
@@ -217,7 +217,7 @@ def _motion(rows: list[Scalar]) -> Motion:
 
 @dataclass(frozen=True)
 class BoundRelation(BoundConstraint):
-    """One coordinate follows another."""
+    """Linear relation between two coordinates."""
 
     columns: tuple[tuple[int, float], ...]
     coordinates: tuple[tuple[int, float], ...]
@@ -230,12 +230,15 @@ class BoundRelation(BoundConstraint):
         return Error([sum((q[i] * weight for i, weight in self.coordinates), -self.offset + 0.0 * q[0])], {})
 
 
-# -- what a user writes -------------------------------------------------------------------------------------------------
+# -- public constraints --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class PointContact:
-    """The point at ``offset`` (3,) [m] of a frame stays at ``reference`` (3,) [m] in the world, which is required with kp only."""
+    """Fixed point: the point at ``offset`` (3,) [m] of a frame stays at ``reference`` (3,) [m] in the world.
+
+    The reference is required only if kp is not zero.
+    """
 
     frame: str
     offset: tuple[float, ...] = (0.0, 0.0, 0.0)
@@ -244,14 +247,14 @@ class PointContact:
     name: str = ""
 
     def bind(self, model: Model) -> BoundConstraint:
-        """Raises UnknownName for an unknown frame, ValueError for one of the world."""
+        """Bind to a model. Raises UnknownName for an unknown frame, ValueError for a frame of the world."""
         point = point_of_frame(model, self.frame, self.offset)
         return BoundPoint(model, self.name or self.frame, _XYZ, self.gains, (point,), self.reference)
 
 
 @dataclass(frozen=True)
 class FrameContact:
-    """A frame has the fixed pose ``reference`` (7,), position [m] and quaternion x y z w, which is required with kp only."""
+    """Fixed frame: its pose is ``reference`` (7,), position [m] and quaternion x y z w, required only if kp is not zero."""
 
     frame: str
     reference: tuple[float, ...] | None = None
@@ -259,14 +262,14 @@ class FrameContact:
     name: str = ""
 
     def bind(self, model: Model) -> BoundConstraint:
-        """Raises UnknownName for an unknown frame, ValueError for one of the world."""
+        """Bind to a model. Raises UnknownName for an unknown frame, ValueError for a frame of the world."""
         place = _place(model, self.frame)
         return BoundFrameContact(model, self.name or self.frame, _AT_ORIGIN, self.gains, place, None, self.reference)
 
 
 @dataclass(frozen=True)
 class PointLoop:
-    """The points at offsets (3,) [m] of two frames of bodies coincide."""
+    """Loop closure of points: the points at offsets (3,) [m] of two frames of bodies coincide."""
 
     frame_a: str
     frame_b: str
@@ -276,7 +279,7 @@ class PointLoop:
     name: str = ""
 
     def bind(self, model: Model) -> BoundConstraint:
-        """Raises UnknownName for an unknown frame, ValueError for one of the world."""
+        """Bind to a model. Raises UnknownName for an unknown frame, ValueError for a frame of the world."""
         pairs = ((self.frame_a, self.offset_a), (self.frame_b, self.offset_b))
         points = tuple(point_of_frame(model, f, at) for f, at in pairs)
         return BoundPoint(model, self.name or f"{self.frame_a}-{self.frame_b}", _XYZ, self.gains, points, None)
@@ -284,7 +287,7 @@ class PointLoop:
 
 @dataclass(frozen=True)
 class FrameLoop:
-    """Two frames of bodies coincide."""
+    """Loop closure of frames: two frames of bodies coincide."""
 
     frame_a: str
     frame_b: str
@@ -292,14 +295,14 @@ class FrameLoop:
     name: str = ""
 
     def bind(self, model: Model) -> BoundConstraint:
-        """Raises UnknownName for an unknown frame, ValueError for one of the world."""
+        """Bind to a model. Raises UnknownName for an unknown frame, ValueError for a frame of the world."""
         a, b = (_place(model, f) for f in (self.frame_a, self.frame_b))
         return BoundFrame(model, self.name or f"{self.frame_a}-{self.frame_b}", _SIX, self.gains, a, b, None)
 
 
 @dataclass(frozen=True)
 class JointRelation:
-    """The coordinate of a joint is ``multiplier`` times that of another plus ``offset`` [rad or m]."""
+    """Joint coupling: the coordinate of a joint is ``multiplier`` times that of another plus ``offset`` [rad or m]."""
 
     joint: str
     source: str
@@ -309,7 +312,7 @@ class JointRelation:
     name: str = ""
 
     def bind(self, model: Model) -> BoundConstraint:
-        """Raises UnknownName for an unknown joint, ValueError for one of several degrees of freedom."""
+        """Bind to a model. Raises UnknownName for an unknown joint, ValueError for a joint with several degrees of freedom."""
         ids = [model.joint_id(j) for j in (self.joint, self.source)]
         for j, b in zip((self.joint, self.source), ids, strict=True):
             if len(model.dofs(b)) != 1:
@@ -327,6 +330,6 @@ Constraint = PointContact | FrameContact | PointLoop | FrameLoop | JointRelation
 
 
 def _place(model: Model, frame: str) -> Place:
-    point_of_frame(model, frame)  # refuses frames of the world
+    point_of_frame(model, frame)  # raises for frames of the world
     f = model.frames[model.frame_id(frame)]
     return Place(f.body, kinematics.constant_pose(f))

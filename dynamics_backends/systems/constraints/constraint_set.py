@@ -1,8 +1,8 @@
-"""The constraints of a robot together: their rows, the factorization they share, and their forces by name.
+"""All constraints of a robot: their rows, common factorization, and forces by name.
 
-A constraint is switched by the run-time parameter "active[name]" (1), 1 or 0 for each knot: so that one system, and one
-compiled kernel, serves all phases of a gait.  With that number s its rows become s (J a + gamma) + (R + 1 - s) f = 0 and
-its force s f; where s = 0 that is f = 0.
+The run-time parameter "active[name]" (1) activates a constraint, 1 or 0 for each knot, so that one system and one compiled kernel
+serve all phases of a gait.  With that number s its rows become s (J a + gamma) + (R + 1 - s) f = 0 and its force s f; for s = 0
+that is f = 0.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.constraints.constraint_kinds import BoundConstraint, Constraint, Error
 
 DAMPING = 1e-14
-"""Damping of each row relative to its entry in the diagonal of J M^-1 J' in the neutral configuration: what keeps pivots of
-redundant rows from vanishing.  Contradictory constraints need more, 1e-9 say; others feel it (relative error of the
-accelerations about damping times the condition number)."""
+"""Damping of each row relative to its entry in the diagonal of J M^-1 J' in the neutral configuration.
+
+It keeps the pivots of redundant rows from vanishing.  Contradictory constraints need more, such as 1e-9; it perturbs the other
+constraints (relative error of the accelerations about damping times the condition number).
+"""
 
 
-class Held(NamedTuple):
-    """A constraint at one state: its sides, its error where kp is not zero, its first row among those of all, its switch."""
+class ConstraintState(NamedTuple):
+    """Constraint at one state: its sides, its error if kp is not zero, the index of its first row, and its activation."""
 
     bound: BoundConstraint
     sides: list[Side]
@@ -39,22 +41,22 @@ class Held(NamedTuple):
 
     @property
     def rows(self) -> range:
-        """The constraint's own among the rows of all."""
+        """Indices of the constraint's rows among those of all constraints."""
         return range(self.first_row, self.first_row + len(self.bound.labels))
 
-    def own(self, rows: Sequence[Any]) -> list[Any]:
-        """The constraint's own, switched."""
+    def select(self, rows: Sequence[Any]) -> list[Any]:
+        """Entries of this constraint, times its activation."""
         return [self.switched(rows[r]) for r in self.rows]
 
     def switched(self, x: Any) -> Any:
-        """x, or zero where the constraint is not active."""
+        """x times the activation: zero if the constraint is inactive."""
         return x if self.active is None else x * self.active
 
 
 class ConstraintSet:
-    """Constraints bound to a model; ``rows``: how many scalar equations, ``regularization``: R by rows.
+    """Constraints bound to a model; ``rows``: number of scalar equations, ``regularization``: R by rows.
 
-    Raises ValueError for no constraint, two of one name or a negative damping_ratio, and what the constraints raise.
+    Raises ValueError for no constraint, two of one name or a negative damping_ratio, and the errors of the constraints' bind().
     """
 
     def __init__(self, model: Model, constraints: Sequence[Constraint], damping_ratio: float = DAMPING) -> None:
@@ -74,50 +76,54 @@ class ConstraintSet:
             self.regularization = [damping_ratio * d for d in self._own_inertias()]
 
     def _own_inertias(self) -> list[float]:
-        """The diagonal of J M^-1 J' in the neutral configuration; their mean for a row that nothing moves there."""
+        """Diagonal of J M^-1 J' in the neutral configuration; at least 1e-3 of its mean, for rows that are zero there."""
         q, v = self.model.neutral()[:, None], np.zeros((self.model.nv, 1))
         fields = started(self.model, q, v)
         f = constrained_solve.factor(
-            fields["factor"], self.columns(self.held(fields, q, v, {}, with_errors=False)), [1.0] * self.rows
+            fields["factor"],
+            self.columns(self.constraint_states(fields, q, v, {}, with_errors=False)),
+            [1.0] * self.rows,
         )
         own = [float(sum(np.ravel(z[k] * w[k])[0] for k in z)) for z, w in zip(f.Z, f.W, strict=True)]
         mean = float(np.mean(own)) or 1.0
         return [max(d, 1e-3 * mean) for d in own]
 
-    def held(
+    def constraint_states(
         self, fields: Mapping[str, Any], q: Rows, v: Rows, p: Mapping[str, Rows], *, with_errors: bool = True
-    ) -> list[Held]:
-        """The constraints at fields of :func:`~.contact_dynamics.started`."""
-        held, first = [], 0
+    ) -> list[ConstraintState]:
+        """Constraints at the fields of :func:`~.contact_dynamics.started`."""
+        constraint_states, first = [], 0
         for c in self.bound:
             error = c.error(fields, q, p) if with_errors and c.gains[0] else None
             switch = p.get(f"active[{c.name}]")
-            held.append(Held(c, c.sides(fields, v), error, first, None if switch is None else switch[0]))
+            constraint_states.append(
+                ConstraintState(c, c.sides(fields, v), error, first, None if switch is None else switch[0])
+            )
             first += len(c.labels)
-        return held
+        return constraint_states
 
-    def columns(self, held: Sequence[Held]) -> list[dict[int, Scalar]]:
-        """The rows of J by DoF."""
+    def columns(self, constraint_states: Sequence[ConstraintState]) -> list[dict[int, Scalar]]:
+        """Rows of J, each by DoF."""
         rows = []
-        for h in held:
+        for h in constraint_states:
             columns = summed_columns([s.J for s in h.sides])
             rows += [{j: h.switched(J[r]) for j, J in columns.items()} for r in range(len(h.rows))]
         return rows
 
-    def factor(self, fields: Mapping[str, Any], held: Sequence[Held]) -> ConstrainedFactor:
-        """The factor of the equations of constrained motion."""
+    def factor(self, fields: Mapping[str, Any], constraint_states: Sequence[ConstraintState]) -> ConstrainedFactor:
+        """Factor of the equations of constrained motion."""
         damping: list[Scalar] = list(self.regularization)
-        for h in held:
+        for h in constraint_states:
             if h.active is not None:
                 for r in h.rows:
                     damping[r] = damping[r] + (1.0 - h.active)
-        return constrained_solve.factor(fields["factor"], self.columns(held), damping)
+        return constrained_solve.factor(fields["factor"], self.columns(constraint_states), damping)
 
-    def bias(self, fields: Mapping[str, Any], held: Sequence[Held]) -> list[Scalar]:
-        """gamma by rows, from the accelerations of the bodies at zero joint accelerations."""
+    def bias(self, fields: Mapping[str, Any], constraint_states: Sequence[ConstraintState]) -> list[Scalar]:
+        """Rows of gamma, from the accelerations of the bodies at zero joint accelerations."""
         gravity = Vec(*np.asarray(self.model.gravity).tolist())
         rows: list[Scalar] = []
-        for h in held:
+        for h in constraint_states:
             kp, kd = h.bound.gains
             total = [s.residual(fields["acc"], gravity, kd) for s in h.sides]
             if h.error is not None:
@@ -126,15 +132,19 @@ class ConstraintSet:
         return rows
 
     def by_name(
-        self, fields: Mapping[str, Any], held: Sequence[Held], forces: Sequence[Scalar], zero: Scalar
+        self,
+        fields: Mapping[str, Any],
+        constraint_states: Sequence[ConstraintState],
+        forces: Sequence[Scalar],
+        zero: Scalar,
     ) -> dict[str, Rows]:
-        """Forces as users know them."""
-        reported = {h.bound.name: h.bound.reported(fields, h.own(forces)) for h in held}
+        """Constraint forces by name, in the form that is reported to the user."""
+        reported = {h.bound.name: h.bound.reported(fields, h.select(forces)) for h in constraint_states}
         return {name: sm.stack([f + zero for f in force]) for name, force in reported.items()}
 
 
 def summed_columns(parts: Sequence[Mapping[int, list[Scalar]]]) -> dict[int, list[Scalar]]:
-    """The sum of matrices by columns."""
+    """Sum of matrices given by columns."""
     total: dict[int, list[Scalar]] = {}
     for part in parts:
         for j, column in part.items():
@@ -142,9 +152,9 @@ def summed_columns(parts: Sequence[Mapping[int, list[Scalar]]]) -> dict[int, lis
     return total
 
 
-def switch_columns(g: Second, held: Sequence[Held]) -> None:
-    """The derivatives of J mu in q, of switched rows."""
-    for h in held:
+def switch_columns(g: Second, constraint_states: Sequence[ConstraintState]) -> None:
+    """Multiply the derivatives of J mu in q by the activations of their rows."""
+    for h in constraint_states:
         for row in g.q_force if h.active is not None else ():
             for r in h.rows:
                 row[r] = h.switched(row[r])

@@ -3,14 +3,14 @@
     M a + h = tau + J' f,     J a + gamma + R f = 0,     gamma = Jdot v + kd J v + kp e(q)
 
 for the constraints of :mod:`~dynamics_backends.systems.constraints.constraint_kinds` and the joint forces of
-:mod:`~dynamics_backends.systems.bodies.actuated_body`; R is a tiny damping that keeps redundant constraints solvable.
+:mod:`~dynamics_backends.systems.bodies.actuated_body`; R is a small damping that keeps redundant constraints solvable.
 
 First derivatives (Kudruss et al., Prop. 3, simplified: no dM, no dJ): with K of
 :mod:`~dynamics_backends.rigid_body.contact.constrained_solve`
 
     K (da; -df) = -( d[ID(q, v, a) - J'f - tau]; d[J a + gamma] ) at fixed a, f,
 
-one IDSVA at the solution, and the same factors as for the values.  Second derivatives: with K (mu; nu) = -(lam; 0) frozen
+one IDSVA at the solution, with the factors of the values.  Second derivatives: with fixed K (mu; nu) = -(lam; 0)
 and g = mu' (ID - J'f - tau) + nu' (J a + gamma), y = (a, -f) enters linearly, so that
 
     lam' a_xx = g_xx + g_xy y_x + (g_xy y_x)'.
@@ -37,13 +37,13 @@ from dynamics_backends.rigid_body.contact.contact_dynamics import (
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
-from dynamics_backends.systems.bodies.rigid_body_map import TakenWhole
-from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, Unsolved
+from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
+from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, DerivativeEquations
 from dynamics_backends.systems.constraints.constraint_kinds import Constraint
 from dynamics_backends.systems.constraints.constraint_set import (
     DAMPING,
     ConstraintSet,
-    Held,
+    ConstraintState,
     summed_columns,
     switch_columns,
 )
@@ -51,22 +51,21 @@ from dynamics_backends.systems.constraints.last_solution import LastSolution
 
 
 class ConstrainedMotion(NamedTuple):
-    """The solution at one state: fields, constraints, factors, accelerations and constraint forces by rows."""
+    """Solution at one state: fields, constraints, factors, accelerations and constraint forces by rows."""
 
     fields: dict[str, Any]
-    held: list[Held]
+    constraint_states: list[ConstraintState]
     factor: ConstrainedFactor
     a: Rows
     forces: list[Scalar]
 
 
-class Holonomic(TakenWhole, ConstrainedDerivatives, ActuatedBody):
-    """The system of a robot under constraints.
+class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
+    """System of a robot under holonomic constraints.
 
-    ``damping_ratio``: R, see constraint_set; zero for constraints that are never redundant. Further arguments are those
-    of ActuatedBody. Run-time parameters: "reference[name]", the position (3,) or pose (7,) that a contact with kp keeps;
-    "active[name]" (1), 1 or 0, see constraint_set. Raises ValueError for no constraint or two of one name, and what the
-    constraints raise.
+    ``damping_ratio``: R, see constraint_set; zero for constraints that are never redundant. Further arguments are those of
+    ActuatedBody. Run-time parameters: "reference[name]", the position (3,) or pose (7,) of a contact with kp; "active[name]" (1), 1
+    or 0, see constraint_set. Raises ValueError for no constraint or two of one name, and the errors of the constraints' bind().
     """
 
     def __init__(
@@ -88,25 +87,26 @@ class Holonomic(TakenWhole, ConstrainedDerivatives, ActuatedBody):
         return sm.concatenate([self.split(x)[1], self.motion(x, u, p).a])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
-        """The constraint forces by name: points (3, N) [N] and frames [force; moment] (6, N) at their origin, in world axes
-        (of a loop: on its first frame); relations (1, N), the joint's force.
+        """Constraint forces by name, in world axes (of a loop: on its first frame).
+
+        Points (3, N) [N], frames [force; moment] (6, N) at their origin, relations (1, N), the joint's force.
         """
         s = self.motion(x, u, p)
-        return self.constraints.by_name(s.fields, s.held, s.forces, 0.0 * x[0])
+        return self.constraints.by_name(s.fields, s.constraint_states, s.forces, 0.0 * x[0])
 
     def motion(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> ConstrainedMotion:
-        """Accelerations and forces of one solution of the equations of motion, with what they follow from."""
+        """Accelerations and forces from one solution of the equations of motion, with the fields and factors used."""
         q, v = self.split(x)
         fields = started(self.model, q, v, self.driver_at(p))
-        held = self.constraints.held(fields, q, v, p)
-        factor = self.constraints.factor(fields, held)
+        constraint_states = self.constraints.constraint_states(fields, q, v, p)
+        factor = self.constraints.factor(fields, constraint_states)
         tau = self.joint_forces(q, v, u)
         top = [tau[i] - fields["tau_bias"][i] for i in range(self.model.nv)]
-        a, forces = constrained_solve.solve(factor, top, [-x for x in self.constraints.bias(fields, held)])
-        return ConstrainedMotion(fields, held, factor, sm.stack(a), forces)
+        a, forces = constrained_solve.solve(factor, top, [-x for x in self.constraints.bias(fields, constraint_states)])
+        return ConstrainedMotion(fields, constraint_states, factor, sm.stack(a), forces)
 
     # -- derivatives ----------------------------------------------------------------------------------------------------
-    def unsolved(
+    def derivative_equations(
         self,
         x: Rows,
         u: Rows,
@@ -114,10 +114,10 @@ class Holonomic(TakenWhole, ConstrainedDerivatives, ActuatedBody):
         p: Mapping[str, Rows],
         lam: Rows | None = None,
         in_forces: Sequence[Scalar] | None = None,
-    ) -> Unsolved:
+    ) -> DerivativeEquations:
         """See :class:`~dynamics_backends.systems.constraints.constrained_derivatives.ConstrainedDerivatives`.
 
-        in_forces: multipliers of f (rows), whose second derivatives join those of lam' a.
+        in_forces: multipliers of f (rows), whose second derivatives are added to those of lam' a.
         """
         q, v = self.split(x)
         s = self.motion(x, u, p)
@@ -125,7 +125,7 @@ class Holonomic(TakenWhole, ConstrainedDerivatives, ActuatedBody):
             fields, g = finished(CONSTRAINED_FINISH, self.model, s.fields, self.driver, a=s.a), None
         else:
             fields, g = self._curved(q, v, p, s, lam, in_forces)
-        return Unsolved(s.a, s.factor, *self._right_hand_sides(v, s, fields), g, s.forces)
+        return DerivativeEquations(s.a, s.factor, *self._right_hand_sides(v, s, fields), g, s.forces)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Closed form, as in the module docstring."""
@@ -133,11 +133,11 @@ class Holonomic(TakenWhole, ConstrainedDerivatives, ActuatedBody):
         return self.in_output(x, u, s.a, da)
 
     def sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
-        """The solution, and the derivatives of a and of the constraints' forces in (q, v, u), by rows."""
-        return self.last.of(self._settings(), x, u, p, lambda: self._sensitivities(x, u, p))
+        """Solution, and the derivatives of a and of the constraint forces in (q, v, u), by rows."""
+        return self.last.get_or_solve(self._settings(), x, u, p, lambda: self._sensitivities(x, u, p))
 
     def _settings(self) -> dict[str, Any]:
-        """All that a solution depends on beside numbers, with what evaluates it."""
+        """Attributes that a solution depends on besides the arguments."""
         return {name: value for name, value in vars(self).items() if name != "last"}
 
     def _sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
@@ -148,14 +148,14 @@ class Holonomic(TakenWhole, ConstrainedDerivatives, ActuatedBody):
     def _right_hand_sides(
         self, v: Rows, s: ConstrainedMotion, fields: Mapping[str, Any]
     ) -> tuple[list[Rows], list[Rows]]:
-        """The right-hand sides for the derivatives of a and of the constraint forces in (q, v, u), by rows."""
+        """Right-hand sides for the derivatives of a and of the constraint forces in (q, v, u), by rows."""
         n, zero = self.model.nv, 0.0 * s.a[0]
         dq, dv = ([[-M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
         slope, _ = self._resistance(v)
         bottom = []
-        for h in s.held:
+        for h in s.constraint_states:
             for side in h.sides:
-                side.add_force_slopes(dq, h.own(s.forces))
+                side.add_force_slopes(dq, h.select(s.forces))
             bottom += self._row_slopes(h, fields, zero)
         top = []
         for i in range(n):
@@ -167,8 +167,8 @@ class Holonomic(TakenWhole, ConstrainedDerivatives, ActuatedBody):
             top.append(sm.stack([e + zero for e in (*dq[i], *dv[i], *driven)]))
         return top, bottom
 
-    def _row_slopes(self, h: Held, fields: Mapping[str, Any], zero: Scalar) -> list[Rows]:
-        """Minus the derivatives of the rows J a + gamma in (q, v, u)."""
+    def _row_slopes(self, h: ConstraintState, fields: Mapping[str, Any], zero: Scalar) -> list[Rows]:
+        """Negative derivatives of the rows J a + gamma in (q, v, u)."""
         n, (kp, kd) = self.model.nv, h.bound.gains
         slopes = [side.slopes(fields, kd, kp) for side in h.sides]
         in_q, in_v = summed_columns([s.q for s in slopes]), summed_columns([s.v for s in slopes])
@@ -192,19 +192,19 @@ class Holonomic(TakenWhole, ConstrainedDerivatives, ActuatedBody):
         lam: Rows,
         in_forces: Sequence[Scalar] | None,
     ) -> tuple[dict[str, Any], Second]:
-        """The fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed a, f, mu and nu."""
+        """Fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed a, f, mu and nu."""
         n, zero, rows = self.model.nv, 0.0 * v[0], self.constraints.rows
         below = [zero] * rows if in_forces is None else list(in_forces)
         weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], below)
         mu, nu = sm.stack(weights), [-x for x in minus_nu]
         fields = finished(CONSTRAINED_SECOND, self.model, s.fields, self.driver, a=s.a, mu=mu)
         g = Second.of(fields, n, rows, zero)
-        for h in s.held:
+        for h in s.constraint_states:
             for side in h.sides:
-                side.add_second(g, fields, h.own(s.forces), h.own(nu), h.bound.gains, h.first_row)
+                side.add_second(g, fields, h.select(s.forces), h.select(nu), h.bound.gains, h.first_row)
             if h.error is not None:
-                h.bound.add_error_second(g.qq, s.fields, q, p, h.own(nu))
-        switch_columns(g, s.held)
+                h.bound.add_error_second(g.qq, s.fields, q, p, h.select(nu))
+        switch_columns(g, s.constraint_states)
         _, bend = self._resistance(v)
         for i in range(n):
             if bend is not None:

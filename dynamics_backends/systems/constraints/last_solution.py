@@ -1,7 +1,7 @@
-"""What was solved last, for who asks the same again: a time step and the friction of the same knots follow from one solution.
+"""Cache of the last solution: a time step and the friction at the same knots use one solution.
 
-A solution belongs to numbers, of which copies are kept, and to a system, all of whose attributes must be the same objects: so none
-is ever taken for another one.  Threads may ask at the same time; each keeps what it finds.
+Copies of its arrays and the system identify a solution. All attributes of the system must be the same objects, so that a different
+system never matches. Threads may use the cache concurrently; each stores its result.
 """
 
 from __future__ import annotations
@@ -12,61 +12,63 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 KNOTS = 1_000
-"""Batches above this size are not kept."""
-Found = TypeVar("Found")
+"""Largest batch that is cached."""
+Solution = TypeVar("Solution")
 
 
-class _Kept(NamedTuple):
+class _Cached(NamedTuple):
     owner: Mapping[str, Any]
     numbers: Sequence[np.ndarray]
-    found: Any
+    solution: Any
 
 
 class LastSolution:
-    """The last solution of a system, shared by its copies."""
+    """Cache of a system's last solution, shared by copies of the system."""
 
     def __init__(self) -> None:
-        self._kept: _Kept | None = None
+        self._cached: _Cached | None = None
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
         return LastSolution, ()
 
     def __structure__(self) -> tuple[()]:
-        return ()  # what a map computes does not depend on what it computed before
+        return ()  # the results of a map do not depend on earlier calls
 
-    def of(self, owner: Mapping[str, Any], x: Any, u: Any, p: Mapping[str, Any], find: Callable[[], Found]) -> Found:
-        """What ``find()`` finds, a tuple, or found for the same owner at the same x (nx, N), u (nu, N) and p, name -> (n, N).
+    def get_or_solve(
+        self, owner: Mapping[str, Any], x: Any, u: Any, p: Mapping[str, Any], solve: Callable[[], Solution]
+    ) -> Solution:
+        """Return the solution of ``solve()``, a tuple, or the cached one for the same owner and arguments.
 
-        Other numbers than arrays of float64, and large batches, are always solved for. The arrays that are found, in
-        lists and tuples too, are read-only then.
+        Arguments are x (nx, N), u (nu, N) and p, name -> (n, N). Only float64 arrays and small batches are cached. Cached arrays,
+        also those in lists and tuples, are read-only.
         """
         numbers = [x, u, *p.values()]
         plain = all(type(array) is np.ndarray and array.dtype == float for array in numbers)
         if not plain or x.shape[-1] > KNOTS:
-            return find()
+            return solve()
         owner = {**owner, "parameters": tuple(p)}
-        kept = self._kept
-        if kept is not None and _same(kept, owner, numbers):
-            found: Found = kept.found
-            return found
+        cached = self._cached
+        if cached is not None and _same(cached, owner, numbers):
+            solution: Solution = cached.solution
+            return solution
         copies = [array.copy() for array in numbers]
-        found = find()
-        _freeze(found)
-        self._kept = _Kept(owner, copies, found)
-        return found
+        solution = solve()
+        _freeze(solution)
+        self._cached = _Cached(owner, copies, solution)
+        return solution
 
 
-def _same(kept: _Kept, owner: Mapping[str, Any], numbers: Sequence[np.ndarray]) -> bool:
-    if kept.owner.keys() != owner.keys() or kept.owner["parameters"] != owner["parameters"]:
+def _same(cached: _Cached, owner: Mapping[str, Any], numbers: Sequence[np.ndarray]) -> bool:
+    if cached.owner.keys() != owner.keys() or cached.owner["parameters"] != owner["parameters"]:
         return False
-    if not all(kept.owner[name] is value for name, value in owner.items() if name != "parameters"):
+    if not all(cached.owner[name] is value for name, value in owner.items() if name != "parameters"):
         return False
-    return all(a.shape == b.shape and np.array_equal(a, b) for a, b in zip(kept.numbers, numbers, strict=True))
+    return all(a.shape == b.shape and np.array_equal(a, b) for a, b in zip(cached.numbers, numbers, strict=True))
 
 
-def _freeze(found: Any) -> None:
-    if isinstance(found, np.ndarray):
-        found.setflags(write=False)
-    elif isinstance(found, (list, tuple)):
-        for part in found:
+def _freeze(solution: Any) -> None:
+    if isinstance(solution, np.ndarray):
+        solution.setflags(write=False)
+    elif isinstance(solution, (list, tuple)):
+        for part in solution:
             _freeze(part)

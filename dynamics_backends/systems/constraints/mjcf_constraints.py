@@ -1,7 +1,7 @@
-"""The equality constraints of an MJCF as holonomic constraints.
+"""Equality constraints of an MJCF as holonomic constraints.
 
-connect becomes a point contact or loop, weld a frame contact or loop, joint a relation of joints.  MuJoCo's give way; these hold,
-with the stabilization that MuJoCo's `solref` asks for as Baumgarte gains (:mod:`~dynamics_backends.rigid_body.mjcf.equalities`).
+connect becomes a point contact or loop, weld a frame contact or loop, joint a relation of joints.  MuJoCo's equalities are soft;
+these are rigid, with MuJoCo's `solref` converted to Baumgarte gains (:mod:`~dynamics_backends.rigid_body.mjcf.equalities`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from dynamics_backends.systems.constraints.constraint_kinds import (
 
 
 def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None) -> tuple[Constraint, ...]:
-    """The active equalities of an MJCF file or text, for the model that `load_mjcf` makes of it.
+    """Active equalities of an MJCF file or text as constraints, for the model that `load_mjcf` makes of it.
 
-    model: where parts of the robot are locked, left out or follow already, so that only those are told that still tie something;
-    what is at rest there is a place in the world. Those that no constraint stands for are among the model's `notes`.
+    model: a model with locked, omitted or mimic joints; only equalities that still constrain it are returned, and its bodies at
+    rest count as world. Unsupported equalities are listed in the model's `notes`.
 
-    Raises MJCFError; ValueError for an equality that binds a joint to a locked one, or fixes the only joint; ModuleNotFoundError
+    Raises MJCFError; ValueError for an equality that couples a joint to a locked one, or fixes the only joint; ModuleNotFoundError
     without the package mujoco.
 
     >>> import trajopt as to
@@ -76,7 +76,7 @@ def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None)
 
 
 def _on(constraint: Constraint, model: Model | None) -> Constraint | None:
-    """A constraint of points or frames of the whole robot as it binds a model; None where it ties nothing there."""
+    """Convert a constraint of points or frames of the whole robot to a model; None if it constrains nothing there."""
     if model is None:
         return constraint
     frames = {frame.name: frame for frame in model.frames}
@@ -85,7 +85,7 @@ def _on(constraint: Constraint, model: Model | None) -> Constraint | None:
     else:
         tied = [constraint.frame_a, constraint.frame_b] if isinstance(constraint, PointLoop | FrameLoop) else []
     if not set(tied) <= set(frames):
-        return None  # left out with its tree
+        return None  # its tree is not part of the model
     bodies = [frames[name].body for name in tied]
     if set(bodies) == {-1} or (len(bodies) == 2 and bodies[0] == bodies[1]):
         return None
@@ -102,9 +102,9 @@ def _on(constraint: Constraint, model: Model | None) -> Constraint | None:
 
 
 def _relation(equality: Equality, single: list[str], model: Model | None) -> JointRelation | None:
-    """A joint equality among the single joints of a robot; None where none of its joints is there, or they follow already.
+    """Joint relation of an equality; None if none of its joints is in the model, or the model's coupling implies it.
 
-    Raises ValueError for one that binds a joint to one that is locked, or that fixes the only joint.
+    Raises ValueError for an equality that couples a joint to a locked one, or fixes the only joint.
     """
     joint, source = equality.joints
     follower = equality.follower
@@ -129,10 +129,10 @@ def _fixed(equality: Equality, single: list[str]) -> JointRelation:
 
 
 def _refuse_locked(equality: Equality, single: list[str], model: Model | None) -> None:
-    """Raise ValueError where one of the two joints is locked and the other moves, unless `mimic="lock"` meant it so."""
+    """Raise ValueError if one of the two joints is locked and the other moves, unless `mimic="lock"` locked it on purpose."""
     if model is None or locked_instead(equality.name, equality.joints[0]) in model.notes:
         return
-    there = {frame.name for frame in model.frames}  # the frames of locked joints stay, those of other trees do not
+    there = {frame.name for frame in model.frames}  # includes the frames of locked joints, not those of omitted trees
     for locked, other in (equality.joints, equality.joints[::-1]):
         if other in single and locked not in single and locked in there:
             raise ValueError(
@@ -153,6 +153,6 @@ def _followed(relation: JointRelation, model: Model) -> bool:
 
 
 def _placed(place: Place, R: Array, p: Array) -> tuple[float, ...]:
-    """The pose (7,) in the world of a place on a body at rest."""
+    """Pose (7,) in the world of a frame on a body at rest."""
     at = R[place.body] @ place.p + p[place.body]
     return (*at.tolist(), *quaternion_of(R[place.body] @ np.asarray(place.R)).tolist())

@@ -1,1 +1,1 @@
-"""Contact: soft laws and the ground they act on, impacts, and the forces as outputs."""
+"""Contact: soft laws, ground surfaces, impacts, and contact forces as outputs."""

@@ -1,12 +1,12 @@
 """Contact forces as maps of (x, u), so that friction cones and unilateral forces become cost terms and constraints.
 
-    SoftForces          the forces of a :class:`~dynamics_backends.systems.contact.soft_contact.SoftContact`, of (q, v)
-    ConstraintForces    those of a :class:`~dynamics_backends.systems.constraints.holonomic.Holonomic`, of (q, v, u)
+    SoftForces          forces of a :class:`~dynamics_backends.systems.contact.soft_contact.SoftContact`, of (q, v)
+    ConstraintForces    forces of a :class:`~dynamics_backends.systems.constraints.holonomic.Holonomic`, of (q, v, u)
 
-Rows are those of the system's ``outputs``, constraint by constraint, in world axes.  First derivatives are the system's own:
-of soft contacts F_p dp + F_w dw, of constraints the second part of the solution of the equations of constrained
-motion.  A wrench is reported at the origin p of its frame: that of a contact is solved for there; that of a loop, solved for about
-the working origin, is moved, m = n - p x f, so dm = dn - dp x f - p x df.
+Rows are those of the system's ``outputs``, constraint by constraint, in world axes.  First derivatives are analytic: of soft
+contacts F_p dp + F_w dw, of constraints the second part of the solution of the equations of constrained motion.  A wrench is
+reported at the origin p of its frame.  That of a contact is solved at this origin; that of a loop is solved about the working
+origin and moved, m = n - p x f, so dm = dn - dp x f - p x df.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.rigid_body_map import RigidBodyMap
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
 from dynamics_backends.systems.constraints.constraint_kinds import BoundFrame, is_shifted
-from dynamics_backends.systems.constraints.constraint_set import Held
+from dynamics_backends.systems.constraints.constraint_set import ConstraintState
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 
@@ -34,7 +34,7 @@ _WRENCH = ("fx", "fy", "fz", "mx", "my", "mz")
 
 
 class _Forces(RigidBodyMap):
-    """Forces of a system's contacts."""
+    """Base class of maps to the contact forces of a system."""
 
     system: Any
 
@@ -46,7 +46,7 @@ class _Forces(RigidBodyMap):
 
 
 class SoftForces(_Forces):
-    """The forces (3 for each point) [N] of soft contacts; the controls are the system's, and have no influence."""
+    """Forces (3 for each point) [N] of soft contacts; the controls are the system's, without influence."""
 
     def __init__(self, system: SoftContact) -> None:
         names = tuple(f"{point.name}.{c}" for point in system.points for c in _XYZ)
@@ -71,7 +71,7 @@ class SoftForces(_Forces):
 
 
 class ConstraintForces(_Forces):
-    """The constraint forces of a robot, as :meth:`Holonomic.outputs` reports them, one after the other."""
+    """Constraint forces of a robot, concatenated in the order of :meth:`Holonomic.outputs`."""
 
     def __init__(self, system: Holonomic) -> None:
         names = tuple(f"{c.name}.{label}" for c in system.constraints.bound for label in _labels(c))
@@ -86,17 +86,17 @@ class ConstraintForces(_Forces):
         """Closed form: :meth:`Holonomic.sensitivities`, and the motion of a frame's origin."""
         s, _, df = self.system.sensitivities(x, u, p)
         zero, n = 0.0 * x[0], self.model.nv
-        values = list(self.system.constraints.by_name(s.fields, s.held, s.forces, zero).values())
+        values = list(self.system.constraints.by_name(s.fields, s.constraint_states, s.forces, zero).values())
         rows: list[Rows] = []
-        for h in s.held:
-            own = h.own(df)
-            rows += _at_frame(h, s.fields, h.own(s.forces), own, zero) if is_shifted(h.bound) else own
+        for h in s.constraint_states:
+            own = h.select(df)
+            rows += _at_frame(h, s.fields, h.select(s.forces), own, zero) if is_shifted(h.bound) else own
         return Partials(sm.concatenate(values), [r[: 2 * n] for r in rows], [r[2 * n :] for r in rows])
 
     def bent(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> Contraction:
-        """The second derivatives of lam' forces, where all constraints report the forces that they are solved for; closed form."""
+        """Second derivatives of lam' forces in closed form, if all constraints report their forces as solved."""
         nothing = [0.0 * x[0]] * self.model.nv
-        parts = self.system.unsolved(x, u, t, p, sm.stack(nothing), [lam[i] for i in range(self.n_out)])
+        parts = self.system.derivative_equations(x, u, t, p, sm.stack(nothing), [lam[i] for i in range(self.n_out)])
         assert parts.g is not None
         return curvature(self.system, u, parts.g, through_solution(parts.g, *parts.solved()))
 
@@ -105,7 +105,9 @@ def _labels(constraint: Any) -> tuple[str, ...]:
     return _WRENCH if isinstance(constraint, BoundFrame) else constraint.labels
 
 
-def _at_frame(h: Held, fields: Mapping[str, Any], force: list[Scalar], df: Matrix, zero: Scalar) -> list[Rows]:
+def _at_frame(
+    h: ConstraintState, fields: Mapping[str, Any], force: list[Scalar], df: Matrix, zero: Scalar
+) -> list[Rows]:
     """Derivatives of [f; n - p x f] from those of (n; f)."""
     bound = h.bound
     assert isinstance(bound, BoundFrame)

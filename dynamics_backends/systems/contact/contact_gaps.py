@@ -1,4 +1,4 @@
-"""Heights of contact points above their ground, and what is odd about them where a motion begins."""
+"""Heights of contact points above the ground, and warnings about them in the initial state."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.systems.contact.ground_surface import Ground
 
-SUNK, ALOFT = 0.02, 0.05
-"""Depth below the ground and height above it [m] that a start may have without a word."""
+MAX_DEPTH, MAX_HEIGHT = 0.02, 0.05
+"""Depth below the ground and height above it [m] from which an initial state causes a warning."""
 
 
 def contact_gaps(model: Model, points: Sequence[Point], ground: Ground, x: Array, p: Parameters) -> dict[str, float]:
@@ -28,15 +28,15 @@ def contact_gaps(model: Model, points: Sequence[Point], ground: Ground, x: Array
     }
 
 
-def doubts_about(gaps: Mapping[str, float]) -> Iterator[str]:
-    """Sentences about a start with these gaps."""
+def gap_warnings(gaps: Mapping[str, float]) -> Iterator[str]:
+    """Warnings about an initial state with these gaps."""
     lowest = min(gaps, key=lambda name: gaps[name])
-    if gaps[lowest] < -SUNK:
+    if gaps[lowest] < -MAX_DEPTH:
         yield (
             f"x0 has {lowest} {100 * -gaps[lowest]:.2g} cm below the ground: the contact force will throw the robot up; "
             "raise its base by this amount"
         )
-    if gaps[lowest] > ALOFT:
+    if gaps[lowest] > MAX_HEIGHT:
         yield (
             f"all contact points of x0 are above the ground, the lowest is {lowest} at {100 * gaps[lowest]:.2g} cm: the motion "
             "starts with a fall; lower the base if the robot should stand"

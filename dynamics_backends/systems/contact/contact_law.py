@@ -1,10 +1,10 @@
-"""What a law of soft contact is: the force on a point from its gap and velocity, with derivatives.
+"""Interface of soft contact laws: the force on a point from its gap and velocity, with derivatives.
 
-A point at the gap g, its height above the ground, moves with the velocity w [m/s] where the ground has the unit normal n.
-Derivatives are partial in (g, n, w); :mod:`~dynamics_backends.systems.contact.ground_surface` says how g and n follow from
-the position.  The laws that configurations name are in :mod:`~dynamics_backends.systems.contact.registry`.
+A point at the gap g, its height above the ground, moves with the velocity w [m/s]; the ground has the unit normal n.  Derivatives
+are partial in (g, n, w); :mod:`~dynamics_backends.systems.contact.ground_surface` derives g and n from the position.  Laws by name
+are in :mod:`~dynamics_backends.systems.contact.registry`.
 
-Friction laws read the slip
+Friction laws depend on the slip
 
     w_t = w - (n.w) n,     X = w_t.w_t,     y = s.w_t for a fixed s,
 
@@ -23,7 +23,7 @@ from dynamics_backends.scalar import Rows, Scalar
 
 
 def in_unit(default: Any, exponents: tuple[float, float, float]) -> Any:
-    """A field of a law's dataclass with the exponents of kg, m, s of its unit, by which laws are scaled to other robots."""
+    """Dataclass field of a law with the exponents of kg, m, s of its unit, which scale the law to other robots."""
     return field(default=default, metadata={"unit": exponents})
 
 
@@ -47,20 +47,20 @@ class SecondDerivatives(NamedTuple):
 
 
 def scaled(M: Mat, s: Scalar) -> Mat:
-    """s M."""
+    """Product s M."""
     return Mat(M.a * s, M.b * s, M.c * s)
 
 
 def diagonal(s: Scalar) -> Mat:
-    """s E."""
+    """Scaled identity s E."""
     return Mat(Vec(s, 0.0, 0.0), Vec(0.0, s, 0.0), Vec(0.0, 0.0, s))
 
 
 class ContactLaw(Protocol):
-    """A law that is generic in the scalar; p: run-time parameters, by names of the law's own."""
+    """Contact law, generic in the scalar type; p: run-time parameters by the law's names."""
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
-        """The force [N] on the point."""
+        """Force [N] on the point."""
         ...
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Derivatives:
@@ -73,20 +73,22 @@ class ContactLaw(Protocol):
 
 
 class StepLaw(Protocol):
-    """A law read at the velocity w with which a point arrives at the end of a step of length p[IMPLICIT_STEP] [s], from the gap g
-    where it began.  Its slope in w is symmetric and negative semidefinite: the force is the gradient of a concave function.
+    """Contact law evaluated at the velocity w of a point at the end of a step, from the gap g at its start.
+
+    The step length is p[IMPLICIT_STEP] [s].  The derivative in w is symmetric and negative semidefinite: the force is the gradient
+    of a concave function.
     """
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
-        """The force [N] on the point during the step."""
+        """Force [N] on the point during the step."""
         ...
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
-        """The force and its first derivatives."""
+        """Force and its first derivatives."""
         ...
 
     def slower(self, time: float, p: Parameters) -> tuple[StepLaw, Parameters]:
-        """The law in steps that are shorter by ``time`` [s], the same as before in all else, and the parameters for it, p now."""
+        """Equivalent law for steps that are shorter by ``time`` [s], and its parameters, from the current ones p."""
         ...
 
     def bends(self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]) -> tuple[Derivatives, SecondDerivatives]:
@@ -95,7 +97,7 @@ class StepLaw(Protocol):
 
 
 class Slip(NamedTuple):
-    """y with the derivatives of X and y in n and w; those of y in w twice vanish."""
+    """y with the derivatives of X and y in n and w; those of y in (w, w) vanish."""
 
     y: Scalar
     Xn: Vec
@@ -110,7 +112,7 @@ class Slip(NamedTuple):
 
     @classmethod
     def of(cls, n: Vec, w: Vec, s: Vec) -> Slip:
-        """At a velocity, for a fixed s."""
+        """Slip at the velocity w, for a fixed s."""
         c, sn = n.dot(w), s.dot(n)
         wt, st = w - n * c, s - n * sn
         return cls(
@@ -128,7 +130,7 @@ class Slip(NamedTuple):
 
 
 def require_positive(law: object, *names: str, or_zero: bool = False) -> None:
-    """Raise ValueError for a number of a law that is not positive."""
+    """Raise ValueError for a parameter of a law that is not positive."""
     for name in names:
         value = getattr(law, name)
         if not (value >= 0 if or_zero else value > 0):
@@ -136,5 +138,5 @@ def require_positive(law: object, *names: str, or_zero: bool = False) -> None:
 
 
 def parameter(p: Mapping[str, Rows], name: str, default: float) -> Scalar:
-    """A run-time parameter of one number, or its default."""
+    """Scalar run-time parameter, or its default."""
     return p[name][0] if name in p else default

@@ -1,4 +1,4 @@
-"""The contact law of Neunert, Giftthaler et al. (exponential spring, sigmoid damper), with its derivatives.
+"""Contact law of Neunert, Giftthaler et al. (exponential spring, sigmoid damper), with its derivatives.
 
 A point at gap g (its height above the ground) that moves with velocity w [m/s] where the ground has the normal n:
 
@@ -9,11 +9,11 @@ With a friction coefficient mu, its tangential part saturates smoothly at the fo
 
     force = N n - D (n.w) n - D w_t / sqrt(1 + r^2 w_t.w_t),     w_t = w - (n.w) n,     r = D / (mu (N + 1e-6 N)).
 
-Nothing overflows.  The spring's exponential is continued from ``LIMIT`` on by its own parabola exp(LIMIT) (1 + y + y^2 / 2),
+Nothing overflows.  Above ``LIMIT`` the spring's exponential continues as the parabola exp(LIMIT) (1 + y + y^2 / 2),
 y = exponent - LIMIT, which is twice continuously differentiable; that is 15 cm below z_off with the usual parameters,
 at a force of 10^10 N.  The sigmoid is (1 - tanh(alpha g / 2)) / 2.
 
-Derivatives are partial in (g, n, w); :mod:`~dynamics_backends.systems.contact.ground_surface` says how g and n follow from the
+Derivatives are partial in (g, n, w); :mod:`~dynamics_backends.systems.contact.ground_surface` derives g and n from the
 position.
 """
 
@@ -37,18 +37,18 @@ from dynamics_backends.systems.contact.contact_law import (
 )
 
 LIMIT = 15.0
-"""Exponent of the spring beyond which its exponential continues as a parabola."""
+"""Exponent of the spring above which its exponential continues as a parabola."""
 FORCE_FLOOR = 1e-6
-"""Added to the spring's force [N] in the friction limit, where both vanish far above the ground."""
+"""Addition to the spring's force [N] in the friction limit, since both vanish far above the ground."""
 
 
 @dataclass(frozen=True)
 class SoftContactLaw:
-    """stiffness k [N], damping d [N s/m], damper_sharpness alpha [1/m], spring_sharpness alpha_n [1/m], offset z_off [m].
+    """Exponential contact law with stiffness k [N], damping d [N s/m] and offset z_off [m].
 
-    The defaults are HyQ's. ``friction``: coefficient of the smooth friction limit; None for no limit. Stiffness, damping and
-    friction may be given at run time as the parameters contact_stiffness, contact_damping, contact_friction (1 each).
-    Raises ValueError for numbers that make no contact.
+    damper_sharpness: alpha [1/m]; spring_sharpness: alpha_n [1/m]. The defaults are HyQ's. ``friction``: coefficient of the smooth
+    friction limit; None for no limit. Stiffness, damping and friction may be given at run time as the parameters contact_stiffness,
+    contact_damping, contact_friction (1 each). Raises ValueError for parameters outside their range.
     """
 
     stiffness: float = in_unit(5000.0, (1, 1, -2))
@@ -67,7 +67,7 @@ class SoftContactLaw:
 
     # -- the law --------------------------------------------------------------------------------------------------------
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
-        """The force [N] on the point."""
+        """Force [N] on the point."""
         N, D = self._spring(g, p)[0], self._damper(g, p)[0]
         plain = n * N - w * D
         if self.friction is None:
@@ -100,7 +100,7 @@ class SoftContactLaw:
     def _with_excess(
         self, first: Derivatives, second: SecondDerivatives, at: tuple[Scalar, Vec, Vec, Vec], p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """Adds those of E(g, X) y with X = w_t.w_t and y = s.w_t."""
+        """Add the derivatives of E(g, X) y with X = w_t.w_t and y = s.w_t."""
         g, n, w, s = at
         y, Xn, Xw, yn, yw, Xnn, Xnw, Xww, ynn, ynw = Slip.of(n, w, s)
         E, Eg, EX, Egg, EgX, EXX = self._excess(g, w - n * n.dot(w), p)
@@ -120,9 +120,9 @@ class SoftContactLaw:
             second.ww + block(Xw, Xw, Xww, yw, yw, None),
         )
 
-    # -- its scalar functions -------------------------------------------------------------------------------------------
+    # -- scalar functions of the law ------------------------------------------------------------------------------------
     def _spring(self, g: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
-        """N, N', N''."""
+        """Spring force N and its derivatives N', N'' in g."""
         a = self.spring_sharpness
         exponent = -a * (g - self.offset)
         above = exponent - LIMIT
@@ -132,7 +132,7 @@ class SoftContactLaw:
         return bend * (1.0 + y * (1.0 + 0.5 * y)), -a * slope, a * a * bend
 
     def _damper(self, g: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
-        """D, D', D''."""
+        """Damping D and its derivatives D', D'' in g."""
         a, d = self.damper_sharpness, parameter(p, "contact_damping", self.damping)
         t = sm.tanh(0.5 * a * g)
         fall = 0.25 * a * d * (1.0 - t * t)

@@ -1,11 +1,11 @@
-"""The ground: its gap g(p) to a point and its normal n(p), with derivatives up to the second.
+"""Ground surface: the gap g(p) and normal n(p) at a point, with first and second derivatives.
 
     Plane     g = n . (p - height e_z), n constant
     Terrain   g = p_z - height - h(x, y), n = (-h_x, -h_y, 1) / |.|     for a smooth function h
 
-``height`` [m] may be given at run time as the parameter ground_height (1), and the rise of a plane along x and y, in place of its
-normal, as ground_slope (2).  The derivatives of h come from Taylor
-polynomials of third order in two variables (:mod:`~dynamics_backends.scalars.taylor`), over any scalar.
+``height`` [m] may be given at run time as the parameter ground_height (1); the parameter ground_slope (2), the rise of a plane
+along x and y, replaces its normal.  The derivatives of h come from Taylor polynomials of third order in two variables
+(:mod:`~dynamics_backends.scalars.taylor`), over any scalar.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dynamics_backends.systems.contact.contact_law import Derivatives, SecondDer
 
 
 class Bend(NamedTuple):
-    """Where the ground is curved: dn/dp by columns, d^2 g / dp^2, and d^2 n_i / dp^2 for i = x, y, z."""
+    """Curvature of the ground: dn/dp by columns, d^2 g / dp^2, and d^2 n_i / dp^2 for i = x, y, z."""
 
     normal: Mat
     gap2: Mat
@@ -32,7 +32,7 @@ class Bend(NamedTuple):
 
 
 class Surface(NamedTuple):
-    """The ground under one point: gap, gradient of the gap, unit normal, and its bend (None where it is flat)."""
+    """Ground under one point: gap, gradient of the gap, unit normal, and its curvature (None if flat)."""
 
     gap: Scalar
     gradient: Vec
@@ -44,12 +44,12 @@ class Ground(Protocol):
     """Surface that contact points touch."""
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
-        """The surface near the world position p [m]."""
+        """Surface near the world position p [m]."""
         ...
 
 
 class Plane:
-    """A plane through (0, 0, height) with this upward normal (3,), of any length.
+    """Plane through (0, 0, height) with this upward normal (3,), of any length.
 
     Raises ValueError for a normal that does not point upward.
     """
@@ -74,7 +74,7 @@ class Plane:
 
 
 class Terrain:
-    """Hilly ground z = height + h(x, y); ``h`` is written with arithmetic and functions of NumPy.
+    """Uneven ground z = height + h(x, y); ``h`` uses arithmetic and functions of NumPy.
 
     Example: ``Terrain(lambda x, y: 0.05 * np.sin(3.0 * x) * np.cos(2.0 * y))``.
     """
@@ -96,13 +96,13 @@ class Terrain:
 
 
 def _curvature(t: Taylor) -> Mat:
-    """The second derivatives in x, y, z."""
+    """Second derivatives in x, y, z."""
     xx, xy, yy = 2.0 * t.c[3], t.c[4], 2.0 * t.c[5]
     return Mat(Vec(xx, xy, 0.0), Vec(xy, yy, 0.0), Vec(0.0, 0.0, 0.0))
 
 
 def in_position(d: Derivatives, s: Surface) -> Mat:
-    """d force / dp."""
+    """Derivative d force / dp."""
     M = d.g.outer(s.gradient)
     return M if s.bend is None else M + d.n @ s.bend.normal
 

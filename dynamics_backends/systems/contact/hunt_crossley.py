@@ -1,13 +1,13 @@
-"""The contact law of Hunt and Crossley (ASME J. Appl. Mech. 42, 1975), made smooth, with Coulomb friction and its derivatives.
+"""Contact law of Hunt and Crossley (ASME J. Appl. Mech. 42, 1975), smoothed, with Coulomb friction and derivatives.
 
 A point at gap g that moves with velocity w where the ground has the normal n, with the speed c = n.w of the gap:
 
     force = N (n - mu phi w_t),     N = k P(-g; eps)^(3/2) P(1 - kappa c; SIGMA),     phi = 1 / sqrt(w_t.w_t + v^2)
 
-P(z; s) = (z + sqrt(z^2 + s^2)) / 2 is max(z, 0) rounded off over a length s.  The spring is that of a sphere on a plane
-(Hertz); the damper, proportional to the spring's force, begins from zero at touch-down and does not pull, and kappa follows
-from the coefficient of restitution e at low speeds v_0 of impact, kappa = 3 (1 - e) / (2 v_0).  Friction is that of a sliding
-point from speeds of some v on.
+P(z; s) = (z + sqrt(z^2 + s^2)) / 2 is max(z, 0) smoothed over a length s.  The spring is that of a sphere on a plane
+(Hertz).  The damper is proportional to the spring's force: it starts from zero at touch-down and does not pull.  kappa follows
+from the coefficient of restitution e at low impact speeds v_0, kappa = 3 (1 - e) / (2 v_0).  At speeds above about v, friction
+is that of a sliding point.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from dynamics_backends.systems.contact.contact_law import (
 )
 
 SIGMA = 0.1
-"""The damper's factor, 1 at rest, is rounded off over this share of it where it would pull."""
+"""Smoothing length of the damper's factor, which is 1 at rest, where the damper would pull."""
 
 
 class _Normal(NamedTuple):
-    """N with its derivatives in g and c."""
+    """Normal force N with its derivatives in g and c."""
 
     N: Scalar
     g: Scalar
@@ -47,10 +47,11 @@ class _Normal(NamedTuple):
 
 @dataclass(frozen=True)
 class HuntCrossley:
-    """stiffness k [N/m^(3/2)], dissipation kappa [s/m], smoothing eps [m], friction mu, slip_speed v [m/s].
+    """Hunt-Crossley contact law.
 
-    The defaults hold HyQ with 1 cm of penetration. Stiffness, dissipation and friction may be given at run time as the parameters
-    contact_stiffness, contact_dissipation, contact_friction (1 each). Raises ValueError for numbers that make no contact.
+    stiffness k [N/m^(3/2)], dissipation kappa [s/m], smoothing eps [m], friction mu, slip_speed v [m/s]. HyQ stands with 1 cm of
+    penetration under the defaults. Stiffness, dissipation and friction may be given at run time as the parameters
+    contact_stiffness, contact_dissipation, contact_friction (1 each). Raises ValueError for parameters outside their range.
     """
 
     stiffness: float = in_unit(2e5, (1, -0.5, -2))
@@ -83,7 +84,7 @@ class HuntCrossley:
         )
 
     def bends(self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]) -> tuple[Derivatives, SecondDerivatives]:
-        """See :class:`~dynamics_backends.systems.contact.contact_law.ContactLaw`; of N Q with Q = s.n - mu phi y."""
+        """See :class:`~dynamics_backends.systems.contact.contact_law.ContactLaw`; derivatives of N Q with Q = s.n - mu phi y."""
         c = n.dot(w)
         wt, slip = w - n * c, Slip.of(n, w, s)
         N, (grip, fall, bend) = self._normal(g, c, p), self._grip(wt, p)
@@ -120,7 +121,7 @@ class HuntCrossley:
         return _Normal(S * h, S1 * h, -S * kappa * h1, S2 * h, -S1 * kappa * h1, S * kappa * kappa * h2)
 
     def _grip(self, tangential: Vec, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
-        """mu phi and its derivatives in X = w_t.w_t."""
+        """Friction factor mu phi and its derivatives in X = w_t.w_t."""
         phi = 1.0 / sm.sqrt(tangential.dot(tangential) + self.slip_speed * self.slip_speed)
         grip = parameter(p, "contact_friction", self.friction) * phi
         fall = -0.5 * grip * phi * phi
@@ -128,7 +129,7 @@ class HuntCrossley:
 
 
 def _positive(z: Scalar, s: float) -> tuple[Scalar, Scalar, Scalar]:
-    """P(z; s) without cancellation where z is negative, and its derivatives in z."""
+    """P(z; s) without cancellation for negative z, and its derivatives in z."""
     size = sm.select(z, z, -z)
     r = sm.sqrt(z * z + s * s)
     value = sm.select(z, 0.5 * (size + r), 0.5 * s * s / (size + r))

@@ -1,15 +1,15 @@
-"""Impacts: the jump of the velocities when constraints close, with restitution.
+"""Impacts: the velocity jump when constraints close, with restitution.
 
     M (v+ - v) = J' I,     J v+ = -e J v          I: impulses [N s, N m s], e: coefficient of restitution
 
-The map's output is the tangent vector (0, v+ - v) by which the state jumps: x+ = x (+) (0, v+ - v).  It has no control.
+The map's output is the tangent vector (0, v+ - v) of the state's jump: x+ = x (+) (0, v+ - v).  It has no control.
 
 Derivatives are those of constrained motion at rest and without gravity, with d = v+ - v in place of the accelerations:
 K (d; -I) = (0; -(1 + e) J v), so that with z = d + (1 + e) v
 
     K (dd; -dI) = -( dq[M d - J'I]; dq[J z] + (1 + e) J dv ) at fixed d, I, z,
 
-and J z changes with q as the constraint's acceleration does at rest with accelerations z.  d is linear in v: the second
+where J z changes with q like the constraint's acceleration at rest with accelerations z.  d is linear in v: the second
 derivatives have no block vv.
 """
 
@@ -32,39 +32,38 @@ from dynamics_backends.rigid_body.contact.contact_dynamics import (
 )
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.systems.bodies.rigid_body_map import TakenWhole
-from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, Unsolved
+from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
+from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, DerivativeEquations
 from dynamics_backends.systems.constraints.constraint_kinds import Constraint
 from dynamics_backends.systems.constraints.constraint_set import (
     DAMPING,
     ConstraintSet,
-    Held,
+    ConstraintState,
     summed_columns,
     switch_columns,
 )
 from dynamics_backends.systems.contact.contact_law import parameter
 
 _MOVED = ("acc", "psidd")
-"""Fields of the motion that the jump causes."""
+"""Fields of the motion caused by the jump."""
 
 
 class _Jump(NamedTuple):
-    """The solution at one state: fields at rest, constraints, factors, d, impulses by rows, and z."""
+    """Solution at one state: fields at rest, constraints, factors, d, impulses by rows, and z."""
 
     fields: dict[str, Any]
-    held: list[Held]
+    constraint_states: list[ConstraintState]
     factor: ConstrainedFactor
     d: Rows
     impulses: list[Scalar]
     z: Rows
 
 
-class Impact(TakenWhole, ConstrainedDerivatives):
-    """The jump of a robot's state as constraints close; gains of the constraints are not used.
+class Impact(WholeMap, ConstrainedDerivatives):
+    """Jump of a robot's state when constraints close; the gains of the constraints are not used.
 
-    ``restitution`` e: 0 sticks, 1 bounces. ``damping_ratio``: see constraint_set. Run-time parameters: restitution (1),
-    and "active[name]" (1), see constraint_set. Raises ValueError for a restitution outside [0, 1], and what
-    ConstraintSet raises.
+    ``restitution`` e: 0 sticks, 1 bounces. ``damping_ratio``: see constraint_set. Run-time parameters: restitution (1), and
+    "active[name]" (1), see constraint_set. Raises ValueError for a restitution outside [0, 1], and the errors of ConstraintSet.
     """
 
     second_order = False
@@ -90,29 +89,31 @@ class Impact(TakenWhole, ConstrainedDerivatives):
         return sm.concatenate([0.0 * v, self._solved(q, v, p).d])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
-        """The impulses by the names of the constraints, as the forces of Holonomic."""
+        """Impulses by constraint name, in the form of the forces of Holonomic."""
         q, v = self.split(x)
         s = self._solved(q, v, p)
-        return self.constraints.by_name(s.fields, s.held, s.impulses, 0.0 * v[0])
+        return self.constraints.by_name(s.fields, s.constraint_states, s.impulses, 0.0 * v[0])
 
     def _bounce(self, p: Mapping[str, Rows]) -> Scalar:
-        """1 + e."""
+        """Factor 1 + e."""
         return 1.0 + parameter(p, "restitution", self.restitution)
 
     def _solved(self, q: Rows, v: Rows, p: Mapping[str, Rows]) -> _Jump:
         rest = 0.0 * v
         fields = started(self._weightless, q, rest, self.driver)
-        held = self.constraints.held(fields, q, rest, p, with_errors=False)
-        factor = self.constraints.factor(fields, held)
+        constraint_states = self.constraints.constraint_states(fields, q, rest, p, with_errors=False)
+        factor = self.constraints.factor(fields, constraint_states)
         bounce = self._bounce(p)
-        rates = [_sum([J * v[j] for j, J in row.items()]) for row in self.constraints.columns(held)]
+        rates = [_sum([J * v[j] for j, J in row.items()]) for row in self.constraints.columns(constraint_states)]
         top = [rest[i] for i in range(self.model.nv)]
         d, impulses = constrained_solve.solve(factor, top, [-(bounce * rate) for rate in rates])
         jump = sm.stack(d)
-        return _Jump(fields, held, factor, jump, impulses, jump + bounce * v)
+        return _Jump(fields, constraint_states, factor, jump, impulses, jump + bounce * v)
 
     # -- derivatives ----------------------------------------------------------------------------------------------------
-    def unsolved(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None) -> Unsolved:
+    def derivative_equations(
+        self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None
+    ) -> DerivativeEquations:
         """See :class:`~dynamics_backends.systems.constraints.constrained_derivatives.ConstrainedDerivatives`."""
         q, v = self.split(x)
         s = self._solved(q, v, p)
@@ -121,23 +122,23 @@ class Impact(TakenWhole, ConstrainedDerivatives):
             fields, g = finished(CONSTRAINED_FINISH, self._weightless, s.fields, self.driver, a=s.d), None
         else:
             fields, g = self._curved(s, moved, p, lam)
-        return Unsolved(s.d, s.factor, *self._right_hand_sides(s, fields, moved, p), g, s.impulses)
+        return DerivativeEquations(s.d, s.factor, *self._right_hand_sides(s, fields, moved, p), g, s.impulses)
 
     def in_output(self, x: Rows, u: Rows, value: Rows, dx: Matrix) -> Partials:
-        """Positions do not jump."""
+        """Derivatives of the jump, which is zero in the positions."""
         n, nothing = self.model.nv, 0.0 * dx[0]
         return Partials(sm.concatenate([0.0 * value, value]), [*[nothing] * n, *dx], [u] * (2 * n))
 
     def _right_hand_sides(
         self, s: _Jump, fields: Mapping[str, Any], moved: Mapping[str, Any], p: Mapping[str, Rows]
     ) -> tuple[list[Rows], list[Rows]]:
-        """The right-hand sides for the derivatives of d and of the impulses in (q, v), by rows."""
+        """Right-hand sides for the derivatives of d and of the impulses in (q, v), by rows."""
         n, zero, bounce = self.model.nv, 0.0 * s.d[0], self._bounce(p)
         dq = [[-fields["dtau_dq"][i][j] for j in range(n)] for i in range(n)]
         bottom = []
-        for h in s.held:
+        for h in s.constraint_states:
             for side in h.sides:
-                side.add_force_slopes(dq, h.own(s.impulses))
+                side.add_force_slopes(dq, h.select(s.impulses))
             in_q = summed_columns([side.slopes(moved, 0.0, 0.0).q for side in h.sides])
             J = summed_columns([side.J for side in h.sides])
             for r in range(len(h.bound.labels)):
@@ -151,17 +152,19 @@ class Impact(TakenWhole, ConstrainedDerivatives):
     def _curved(
         self, s: _Jump, rates: Mapping[str, Any], p: Mapping[str, Rows], lam: Rows
     ) -> tuple[dict[str, Any], Second]:
-        """The fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed d and impulses; none are in v twice."""
+        """Fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed d and impulses; those in (v, v) vanish."""
         n, zero, rows = self.model.nv, 0.0 * s.d[0], self.constraints.rows
         weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], [zero] * rows)
         fields = finished(CONSTRAINED_SECOND, self._weightless, s.fields, self.driver, a=s.d, mu=sm.stack(weights))
         moved = {**fields, **{k: f for k, f in rates.items() if k in _MOVED}}
         g = Second.of(fields, n, rows, zero)
         before = [list(row) for row in g.qa]
-        for h in s.held:
+        for h in s.constraint_states:
             for side in h.sides:
-                side.add_second(g, moved, h.own(s.impulses), h.own([-x for x in minus_nu]), (0.0, 0.0), h.first_row)
-        switch_columns(g, s.held)
+                side.add_second(
+                    g, moved, h.select(s.impulses), h.select([-x for x in minus_nu]), (0.0, 0.0), h.first_row
+                )
+        switch_columns(g, s.constraint_states)
         bounce = self._bounce(p)
         in_v = [[bounce * (g.qa[i][j] - before[i][j]) for j in range(n)] for i in range(n)]
         return fields, g._replace(qv=in_v, vv=[[zero] * n for _ in range(n)])

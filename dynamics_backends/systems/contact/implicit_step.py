@@ -1,21 +1,21 @@
-"""The velocity at the end of a time step with contacts: the minimum of a convex function, by Newton's method.
+"""Velocity at the end of a time step with contacts: the minimum of a convex function, by Newton's method.
 
     min over delta   1/2 delta' M delta - h delta' drive + sum_c h U_c(w_c + J_c delta)        delta = v+ - v
 
-with the drive tau - bias [N], the step h [s], and for each contact c the potential U_c of its force F_c = -dU_c/dw
-(:class:`~dynamics_backends.systems.contact.contact_law.StepLaw`), read at the velocity with which its point arrives.  At the
-minimum M delta = h (drive + sum_c J_c' F_c).
+with drive = tau - bias [N], the step h [s], and for each contact c the potential U_c of its force F_c = -dU_c/dw
+(:class:`~dynamics_backends.systems.contact.contact_law.StepLaw`), evaluated at the velocity of its point at the end of the step.
+At the minimum M delta = h (drive + sum_c J_c' F_c).
 
     r = M delta - h (drive + sum J' F),    H = M - h sum J' F_w J,    d = -H^-1 r,    delta <- delta + alpha d
 
-H has the sparsity of M, since the columns of J_c lie on one branch: its factor costs no more than that of M.  alpha is 1 where
-the slope phi'(alpha) = d' r(delta + alpha d) is not yet positive there or small beside phi'(0) = -d' H d, else between 0 and 1
-where it is small; phi' needs the forces alone.  A Newton step of decrement d' H d <= (ACCURACY)^2 E is the last, E an
-energy of the motion and the drive: what it leaves is its square.
+H has the sparsity of M, since the columns of J_c lie on one branch: its factor costs no more than that of M.  alpha is 1 if
+the slope phi'(alpha) = d' r(delta + alpha d) is not yet positive or small relative to phi'(0) = -d' H d, else a value between 0
+and 1 with a small slope; phi' needs the forces alone.  A Newton step of decrement d' H d <= (ACCURACY)^2 E is the last, where E is
+an energy of the motion and the drive: its remaining error is quadratically small.
 
-Decisions are taken on real parts.  Numbers that carry derivatives take one more step from the solution of their real parts, which
-is the implicit function theorem; those that carry second ones, complex dual numbers, two, since a step squares what is missing: of
-perturbations i and e their product.  templates/contact/stepped.h is the twin of :func:`solved`.
+Decisions use real parts.  Numbers with derivatives take one more step from the solution of their real parts, which
+is the implicit function theorem.  Numbers with second derivatives (complex dual numbers) take two, since a step squares the
+error: for perturbations i and e, their product.  C version of :func:`solved`: templates/contact/stepped.h.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.contact.contact_law import StepLaw
 
 STEPS = 50
-"""Newton steps at most; random states of a quadruped near the ground take 8, the worst 20."""
+"""Maximum number of Newton steps; random states of a quadruped near the ground take 8, the worst 20."""
 ACCURACY = 1e-8
-"""The size of the last Newton step, relative, in the norm of the mass matrix."""
+"""Relative size of the last Newton step in the norm of the mass matrix."""
 FLAT = 0.3
-"""A step length is taken where the slope is at most this share of that at zero."""
+"""A step length is accepted if the slope is at most this fraction of the slope at zero."""
 TRIALS = 12
-"""Trials of a step length at most."""
+"""Maximum number of trial step lengths."""
 
 
 class Arrival(NamedTuple):
-    """A contact: columns J by DoF, gap [m], unit normal, velocity w [m/s] at the start of the step."""
+    """Contact: columns J by DoF, gap [m], unit normal, velocity w [m/s] at the start of the step."""
 
     J: Columns
     gap: Scalar
@@ -51,8 +51,8 @@ class Arrival(NamedTuple):
     velocity: Vec
 
 
-class Meeting(NamedTuple):
-    """The problem of one step. M[i][j]: lower triangle. drive: rows (nv, N). parents: of the DoFs. p: parameters of the law."""
+class ContactProblem(NamedTuple):
+    """Contact problem of one step. M[i][j]: lower triangle. drive: rows (nv, N). parents: of the DoFs. p: parameters of the law."""
 
     M: Any
     drive: Sequence[Scalar]
@@ -62,8 +62,8 @@ class Meeting(NamedTuple):
     law: StepLaw
     p: Mapping[str, Rows]
 
-    def real(self) -> Meeting:
-        """The problem in real numbers."""
+    def real(self) -> ContactProblem:
+        """Contact problem in real numbers."""
         n = range(len(self.drive))
         real = sm.real
         M = [[real(self.M[i][j]) for j in range(i + 1)] for i in n]
@@ -76,7 +76,7 @@ class Meeting(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """d by DoF, J d by contact, the decrement d' H d, and phi'(alpha) without forces as (constant, slope)."""
+    """Newton direction: d by DoF, J d by contact, the decrement d' H d, and phi'(alpha) without forces as (constant, slope)."""
 
     d: list[Scalar]
     along: list[Vec]
@@ -84,24 +84,24 @@ class Direction(NamedTuple):
     inertial: tuple[Scalar, Scalar]
 
 
-def arriving(m: Meeting, delta: Sequence[Scalar]) -> list[Vec]:
-    """The velocities [m/s] of the points after a change delta of the velocities."""
+def arriving(m: ContactProblem, delta: Sequence[Scalar]) -> list[Vec]:
+    """Velocities [m/s] of the points after a change delta of the joint velocities."""
     return [c.velocity + moved(c.J, delta) for c in m.arrivals]
 
 
 def moved(J: Columns, delta: Sequence[Scalar]) -> Vec:
-    """J delta."""
+    """Product J delta."""
     return sum((column * delta[j] for j, column in J.items()), Vec(0.0, 0.0, 0.0))
 
 
-def energy(m: Meeting, v: Sequence[Scalar]) -> Scalar:
-    """E, the measure of accuracy, from the velocities at the start."""
+def energy(m: ContactProblem, v: Sequence[Scalar]) -> Scalar:
+    """Energy E, the scale of the accuracy, from the velocities at the start."""
     terms = [m.M[i][i] * v[i] * v[i] + (m.step * f) * (m.step * f) / m.M[i][i] for i, f in enumerate(m.drive)]
     return sum(terms[1:], terms[0])
 
 
-def curvature(m: Meeting, slopes: Sequence[Mat]) -> ltl.Factor:
-    """The factor of H, from the slopes F_w of the forces."""
+def curvature(m: ContactProblem, slopes: Sequence[Mat]) -> ltl.Factor:
+    """Factor of H, from the derivatives F_w of the forces."""
     H = [{j: m.M[i][j] for j in (i, *above)} for i, above in enumerate(ltl.ancestor_lists(m.parents))]
     for c, slope in zip(m.arrivals, slopes, strict=True):
         weighted = {j: slope @ column * m.step for j, column in c.J.items()}
@@ -112,8 +112,8 @@ def curvature(m: Meeting, slopes: Sequence[Mat]) -> ltl.Factor:
     return ltl.factor(H, m.parents)
 
 
-def direction(m: Meeting, delta: Sequence[Scalar], forces: Sequence[Vec], slopes: Sequence[Mat]) -> Direction:
-    """Newton's direction at delta, where the forces and their slopes F_w are these."""
+def direction(m: ContactProblem, delta: Sequence[Scalar], forces: Sequence[Vec], slopes: Sequence[Mat]) -> Direction:
+    """Newton direction at delta, from the forces and their derivatives F_w."""
     above = ltl.ancestor_lists(m.parents)
     still = [own - m.step * f for own, f in zip(_times(m.M, above, delta), m.drive, strict=True)]
     r = list(still)
@@ -126,8 +126,8 @@ def direction(m: Meeting, delta: Sequence[Scalar], forces: Sequence[Vec], slopes
     return Direction(d, [moved(c.J, d) for c in m.arrivals], -_dot(d, r), inertial)
 
 
-def solved(m: Meeting, v: Sequence[Scalar]) -> list[Scalar]:
-    """delta (nv rows) from the velocities v (nv rows) at the start, which tell the accuracy."""
+def solved(m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
+    """Solve for delta (nv rows); the velocities v (nv rows) at the start scale the accuracy."""
     plain = m.real()
     delta = _iterated(plain, [sm.real(x) for x in v])
     for _ in range(max(map(_orders, (*m.drive, *(c.gap for c in m.arrivals), *v)))):
@@ -138,8 +138,8 @@ def solved(m: Meeting, v: Sequence[Scalar]) -> list[Scalar]:
     return delta
 
 
-def _iterated(m: Meeting, v: Sequence[Any]) -> list[Any]:
-    """The solution in real numbers, each element of the batch on its own: one that has arrived does not move any more."""
+def _iterated(m: ContactProblem, v: Sequence[Any]) -> list[Any]:
+    """Solution in real numbers; a converged element of the batch no longer changes."""
     delta = [0.0 * x for x in v]
     w, limit = arriving(m, delta), ACCURACY**2 * energy(m, v)
     arrived = np.zeros(np.shape(limit), dtype=bool)
@@ -149,14 +149,14 @@ def _iterated(m: Meeting, v: Sequence[Any]) -> list[Any]:
         length = np.where(arrived, 0.0, _length(m, w, step, arrived))
         delta = [x + length * d for x, d in zip(delta, step.d, strict=True)]
         w = [at + along * length for at, along in zip(w, step.along, strict=True)]
-        arrived = arrived | ~(step.decrement > limit)  # what is not finite does not delay the others
+        arrived = arrived | ~(step.decrement > limit)  # elements that are not finite do not delay the others
         if arrived.all():
             break
     return delta
 
 
-def _length(m: Meeting, w: Sequence[Vec], step: Direction, settled: Any) -> Any:
-    """alpha."""
+def _length(m: ContactProblem, w: Sequence[Vec], step: Direction, settled: Any) -> Any:
+    """Step length alpha."""
     length, lower, upper = (np.full(np.shape(step.decrement), x) for x in (1.0, 0.0, 1.0))
     for trial in range(TRIALS):
         slope, bend = _slope(m, w, step, length)
@@ -171,8 +171,8 @@ def _length(m: Meeting, w: Sequence[Vec], step: Direction, settled: Any) -> Any:
     return length
 
 
-def _slope(m: Meeting, w: Sequence[Vec], step: Direction, length: Any) -> tuple[Any, Any]:
-    """phi'(alpha) and phi''(alpha)."""
+def _slope(m: ContactProblem, w: Sequence[Vec], step: Direction, length: Any) -> tuple[Any, Any]:
+    """Derivatives phi'(alpha) and phi''(alpha)."""
     constant, inertia = step.inertial
     slope, bend = constant + length * inertia, inertia
     for c, at, along in zip(m.arrivals, w, step.along, strict=True):
@@ -182,7 +182,7 @@ def _slope(m: Meeting, w: Sequence[Vec], step: Direction, length: Any) -> tuple[
 
 
 def _times(M: Any, above: Sequence[Sequence[int]], x: Sequence[Scalar]) -> list[Scalar]:
-    """M x."""
+    """Product M x."""
     y = [M[i][i] * x[i] for i in range(len(x))]
     for i, ancestors in enumerate(above):
         for j in ancestors:

@@ -1,4 +1,4 @@
-"""Contact laws by name: the line of a configuration that chooses how the ground answers."""
+"""Registry of contact laws by name, for configurations."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 LawFactory = Callable[..., ContactLaw | StepLaw]
 
 
-def _law(name: str, given: Any) -> LawFactory:
-    """A law's dataclass. Raises TypeError for anything else."""
-    soft, stepped = (hasattr(given, "slopes") and hasattr(given, "bends")), hasattr(given, "slower")
-    if not (isinstance(given, type) and is_dataclass(given) and hasattr(given, "force") and (soft or stepped)):
+def _law(name: str, law: Any) -> LawFactory:
+    """Return a law's dataclass. Raises TypeError for other objects."""
+    soft, stepped = (hasattr(law, "slopes") and hasattr(law, "bends")), hasattr(law, "slower")
+    if not (isinstance(law, type) and is_dataclass(law) and hasattr(law, "force") and (soft or stepped)):
         raise TypeError(
             f"contact law {name!r}: expected a frozen dataclass with force, slopes and bends (trajopt.ContactLaw), or a "
-            f"trajopt.StepLaw, got {given!r}"
+            f"trajopt.StepLaw, got {law!r}"
         )
-    return cast(LawFactory, given)
+    return cast(LawFactory, law)
 
 
 CONTACT_LAWS: Registry[LawFactory] = Registry(
@@ -33,34 +33,36 @@ CONTACT_LAWS: Registry[LawFactory] = Registry(
     {"exponential": SoftContactLaw, "hunt_crossley": HuntCrossley, "relaxed_cone": RelaxedCone},
     _law,
 )
-"""name -> a dataclass whose fields are the law's keys."""
+"""Contact laws: name -> dataclass whose fields are the law's keys."""
 
 
 def register_contact_law(name: str, law: type[Any]) -> None:
     """Register a contact law under a name, for the key ``contact_law`` of configurations and :func:`contact_law`.
 
     law: a frozen dataclass that is a :class:`ContactLaw` or a :class:`StepLaw`; its fields are the keys of ``contact_parameters``.
-    A field made by :func:`~dynamics_backends.systems.contact.contact_law.in_unit` is scaled where a gait is carried over to another
-    robot. A package registers its laws by entry points of the group ``trajopt.contact_laws``. A law that was registered before is
+    A field made by :func:`~dynamics_backends.systems.contact.contact_law.in_unit` is scaled when a gait is transferred to another
+    robot. A package registers its laws by entry points of the group ``trajopt.contact_laws``. An earlier law of the same name is
     replaced.
 
-    Raises ValueError for the name of a built-in law, TypeError for what is no law.
+    Raises ValueError for the name of a built-in law, TypeError for an object that is not a law.
     """
     CONTACT_LAWS.register(name, law)
 
 
 def is_step_law(name: str) -> bool:
-    """True for a law that is read at the end of long time steps."""
+    """True for a law of long time steps, evaluated at the end of the step."""
     return hasattr(CONTACT_LAWS[name], "slower")
 
 
 def step_laws() -> list[str]:
-    """The names of the laws for long time steps, of those that are loaded."""
+    """Names of the loaded laws for long time steps."""
     return [name for name, law in CONTACT_LAWS.loaded().items() if hasattr(law, "slower")]
 
 
 def contact_law(name: str, **values: float) -> ContactLaw | StepLaw:
-    """The law of a name with these values. Raises UnknownName for a name or a key, ValueError for a value out of range."""
+    """Create the law of this name with these values. Raises UnknownName for a name or a key, ValueError for a value out of
+    range.
+    """
     law = CONTACT_LAWS[name]
     for key in values:
         if key not in law_keys(name):
@@ -69,12 +71,12 @@ def contact_law(name: str, **values: float) -> ContactLaw | StepLaw:
 
 
 def law_keys(name: str) -> tuple[str, ...]:
-    """The keys of the law of a name."""
+    """Keys of the law of this name."""
     kind: Any = CONTACT_LAWS[name]
     return tuple(f.name for f in fields(kind))
 
 
 def law_units(name: str) -> dict[str, tuple[float, float, float]]:
-    """The keys of the law of a name, each with the exponents of kg, m, s of its unit; those without a unit are left out."""
+    """Exponents of kg, m, s of the unit of each key of a law; keys without a unit are omitted."""
     kind: Any = CONTACT_LAWS[name]
     return {f.name: f.metadata["unit"] for f in fields(kind) if "unit" in f.metadata}

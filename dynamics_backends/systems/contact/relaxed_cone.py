@@ -1,17 +1,18 @@
-"""A contact law for long time steps: relaxed complementarity and Coulomb's cone, the force of a convex potential.
+"""Contact law for long time steps: relaxed complementarity and Coulomb's cone, the force of a convex potential.
 
-It is read at the velocity w with which a point arrives at the end of a step of length h, from the gap g where it began.  With
+It is evaluated at the velocity w of a point at the end of a step of length h, from the gap g at its start.  With
 c = n.w, w_t = w - c n, eta = sqrt(w_t.w_t + eps^2) and T = h + tau,
 
     y = g + T (c - mu (eta - eps)),     N = k/2 (S - y),  S = sqrt(y^2 + 4 kappa / k),     force = N (n - mu w_t / eta)
 
-N solves N (y + N / k) = kappa: the gap after the step, less what a ground of stiffness k yields, and the force are complementary
-but for kappa, the parameter of the central path.  Friction opposes the slip within its cone, |f_t| = mu N |w_t| / eta <= mu N; a
-point that stands creeps with a share of eps.  The force is -dU/dw for a convex U, U' = -N / T in y, which is concave in w, so that
-the implicit step (:mod:`~dynamics_backends.systems.contact.implicit_step`) minimizes a convex function and has one solution.  The
-price of convexity (M. Anitescu, Math. Program. 105, 2006): a point that slides floats T mu |w_t| higher.
+N solves N (y + N / k) = kappa: the gap after the step, minus the deformation of a ground of stiffness k, and the force are
+complementary up to kappa, the parameter of the central path.  Friction opposes the slip within its cone,
+|f_t| = mu N |w_t| / eta <= mu N; a sticking point creeps with a fraction of eps.  The force is -dU/dw for a convex U, U' = -N / T
+in y, which is concave in w, so that the implicit step (:mod:`~dynamics_backends.systems.contact.implicit_step`) minimizes a convex
+function and has one solution.  The price of convexity (M. Anitescu, Math. Program. 105, 2006): a sliding point floats T mu |w_t|
+higher.
 
-tau adds the damping of a ground that yields with this time constant (as in A. Castro, F. Permenter, X. Han, IEEE T-RO 39, 2022).
+tau adds the damping of a compliant ground with this time constant (as in A. Castro, F. Permenter, X. Han, IEEE T-RO 39, 2022).
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ _DISSIPATION = "contact_dissipation"
 
 @dataclass(frozen=True)
 class RelaxedCone:
-    """stiffness k [N/m], dissipation tau [s], friction mu, relaxation kappa [J], creep eps [m/s].
+    """Relaxed contact law with stiffness k [N/m], dissipation tau [s], friction mu, relaxation kappa [J], creep eps [m/s].
 
-    The defaults hold HyQ with 4 mm of penetration. Each may be given at run time as the parameter contact_stiffness,
-    contact_dissipation, contact_friction, contact_relaxation, contact_creep (1): a solution with a large relaxation and creep is
-    a smooth start for one with small ones. Raises ValueError for numbers that make no contact.
+    HyQ stands with 4 mm of penetration under the defaults. Each may be given at run time as the parameter contact_stiffness,
+    contact_dissipation, contact_friction, contact_relaxation, contact_creep (1): a solution with a large relaxation and creep is a
+    smooth start for one with small ones. Raises ValueError for parameters outside their range.
     """
 
     stiffness: float = in_unit(5e4, (1, 0, -2))
@@ -76,7 +77,9 @@ class RelaxedCone:
         return along * N, Derivatives(along * fall, in_n, in_w + scaled(diagonal(grip), -1.0))
 
     def bends(self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]) -> tuple[Derivatives, SecondDerivatives]:
-        """See :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`; of N Q with Q = s.n - mu (s.w_t) / eta."""
+        """See :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`; derivatives of N Q with Q = s.n - mu (s.w_t) /
+        eta.
+        """
         mu, eps = parameter(p, "contact_friction", self.friction), parameter(p, "contact_creep", self.creep)
         T, c, slip = self._time(p), n.dot(w), Slip.of(n, w, s)
         wt = w - n * c
@@ -98,7 +101,7 @@ class RelaxedCone:
             return scaled(Xa.outer(Xb * (0.5 * fall)) + scaled(Xab, rise), -T)
 
         def slid(Xa: Vec, Xb: Vec, Xab: Mat, ya: Vec, yb: Vec) -> Mat:
-            """Second derivative of -mu y / eta, but for that of y."""
+            """Second derivative of -mu y / eta, without the term of y's second derivative."""
             M = Xa.outer(Xb * (bend * slip.y) + yb * fall) + ya.outer(Xb * fall) + scaled(Xab, fall * slip.y)
             return scaled(M, -1.0)
 
@@ -117,17 +120,17 @@ class RelaxedCone:
         )
 
     def slower(self, time: float, p: Parameters) -> tuple[RelaxedCone, Parameters]:
-        """See :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`: T stays where tau makes up for h."""
+        """See :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`: T is constant, as tau compensates h."""
         if _DISSIPATION in p:
             return self, {**p, _DISSIPATION: p[_DISSIPATION] + time}
         return replace(self, dissipation=self.dissipation + time), p
 
     def _time(self, p: Mapping[str, Rows]) -> Scalar:
-        """T."""
+        """Time T = h + tau."""
         return parameter(p, IMPLICIT_STEP, 0.0) + parameter(p, _DISSIPATION, self.dissipation)
 
     def _normal(self, y: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
-        """N without cancellation, and its derivatives in y."""
+        """Normal force N without cancellation, and its derivatives in y."""
         k = parameter(p, "contact_stiffness", self.stiffness)
         kappa = parameter(p, "contact_relaxation", self.relaxation)
         S = sm.sqrt(y * y + 4.0 * kappa / k)

@@ -3,14 +3,14 @@
 F_c is the force of :mod:`~dynamics_backends.systems.contact.contact_law` on the contact point c at world position p_c with velocity
 w_c; tau are the joint forces of :mod:`~dynamics_backends.systems.bodies.actuated_body`.
 
-First derivatives.  IDSVA with the contact forces as external ones lets them ride with their bodies; the true forces
-do not, so that in column j, with F_p, F_w the law's derivatives and S_j.w the axis of DoF j,
+First derivatives.  IDSVA with the contact forces as external forces rotates them with their bodies; the true forces
+do not rotate, so that in column j, with F_p, F_w the law's derivatives and S_j.w the axis of DoF j,
 
     d(ID - J'F)/dq_j = IDSVA_j - J' (F_p J_j + F_w dw/dq_j + F x S_j.w),     d(ID - J'F)/dv_j = IDSVA_j - J' F_w J_j.
 
-Second derivatives, contracted with mu = -M^-1 lam: those of mu' (ID - J'F), whose part with riding forces is
-:mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order`, and the rest :mod:`~dynamics_backends.systems.contact.touch`.
-All of it costs O(depth^2) for each contact, in entries that the mass matrix has as well.
+Second derivatives, contracted with mu = -M^-1 lam, are those of mu' (ID - J'F): the part of body-fixed forces is
+:mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order`, the rest :mod:`~dynamics_backends.systems.contact.touch`.
+They cost O(depth^2) for each contact, in entries that the mass matrix has as well.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from dynamics_backends.rigid_body.passes.ground import at_base
 from dynamics_backends.rigid_body.spatial.spatial import Force, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
-from dynamics_backends.systems.bodies.rigid_body_map import TakenWhole
+from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
-from dynamics_backends.systems.contact.contact_gaps import contact_gaps, doubts_about
+from dynamics_backends.systems.contact.contact_gaps import contact_gaps, gap_warnings
 from dynamics_backends.systems.contact.contact_law import ContactLaw
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
 from dynamics_backends.systems.contact.ground_surface import Ground, Plane
@@ -58,7 +58,7 @@ from dynamics_backends.systems.contact.touch import Slopes, Touch, subtract_seco
 
 
 class _Solved(NamedTuple):
-    """Fields of the first part, the contacts, the accelerations and the contact forces as a field."""
+    """Solution at one state: fields of the first part, the contacts, the accelerations and the contact forces as a field."""
 
     fields: dict[str, Any]
     touches: list[Touch]
@@ -66,13 +66,13 @@ class _Solved(NamedTuple):
     f_ground: Any
 
 
-class SoftContact(TakenWhole, ActuatedBody):
-    """The system of a robot whose points touch soft ground.
+class SoftContact(WholeMap, ActuatedBody):
+    """System of a robot whose points touch soft ground.
 
     ``points``: names of frames, or (frame, offset (3,) [m] in its axes); ``ground`` and ``law``: see their modules; further
-    arguments are those of ActuatedBody. Run-time parameters, all optional: ground_height, contact_stiffness,
-    contact_damping, contact_friction, and others of the law. Raises UnknownName for an unknown frame, ValueError for no
-    point or one that cannot move.
+    arguments are those of ActuatedBody. Run-time parameters, all optional: ground_height, contact_stiffness, contact_damping,
+    contact_friction, and others of the law. Raises UnknownName for an unknown frame, ValueError for no point or one that cannot
+    move.
     """
 
     stiff = "contacts"
@@ -103,7 +103,7 @@ class SoftContact(TakenWhole, ActuatedBody):
 
     def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
         """See :class:`~dynamics_backends.protocol.HasWarnings`."""
-        return doubts_about(self.gaps(x, p))
+        return gap_warnings(self.gaps(x, p))
 
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
@@ -119,7 +119,7 @@ class SoftContact(TakenWhole, ActuatedBody):
         return sm.concatenate([v, aba(self.model, q, v, tau, force_field(total, zero), driver=self.driver_at(p))])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
-        """The contact forces (3, N) [N] in world axes by the names of their points."""
+        """Contact forces (3, N) [N] in world axes, by the names of their points."""
         q, v = self.split(x)
         fields = self.driver(MOTION, self.model, {"q": at_base(self.model, q), "v": v})
         zero = 0.0 * v[0]
@@ -173,7 +173,7 @@ class SoftContact(TakenWhole, ActuatedBody):
         return Slopes.of(c, d, fields["psid"])
 
     def force_slopes(self, x: Rows, p: Mapping[str, Rows]) -> list[tuple[Vec, Columns, Columns]]:
-        """The force [N] of each contact, in world axes, and its derivatives in q and v by DoF."""
+        """Force [N] of each contact in world axes, and its derivatives in q and v by DoF."""
         q, v = self.split(x)
         fields = self.driver(CONTACT_MOTION, self.model, {"q": at_base(self.model, q), "v": v})
         touches = self._touches(fields, q, p)
@@ -200,7 +200,7 @@ class SoftContact(TakenWhole, ActuatedBody):
         return first, curvature(self, u, g, through_solution(g, da, []))
 
     def _add_second(self, g: Second, c: Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> None:
-        """The contact's share in the second derivatives of G."""
+        """Add the second derivatives of one contact to g."""
         m, slopes = c.motion, self._slopes(c, fields, p)
         bends = self.law.bends(c.surface.gap, c.surface.normal, m.velocity, weight_of(c, fields), p)
         bend = subtract_second(g, c, slopes, bends, fields, self.model.dof_body.tolist())

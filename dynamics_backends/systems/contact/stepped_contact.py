@@ -2,24 +2,24 @@
 
     M a + b(q, v) = tau(q, v, u) + sum_c J_c' F_c,     F_c = F(g_c(q), n_c(q), w_c),     w_c = J_c (v + h a)
 
-so that semi-implicit Euler, v+ = v + h a and q+ = q (+) h v+, is an implicit step at velocity level: forces are those that the
-points meet with on their arrival, M, J and b those of the start.  It stays stable in steps of 10 to 20 ms, where the explicit
-steps of soft contacts need 1 ms.  The equations are those of a minimum
+so that semi-implicit Euler, v+ = v + h a and q+ = q (+) h v+, is an implicit step at velocity level: forces are evaluated at the
+velocities of the points at the end of the step, and M, J and b at its start.  It is stable in steps of 10 to 20 ms, where the
+explicit steps of soft contacts need 1 ms.  The equations are those of a minimum
 (:mod:`~dynamics_backends.systems.contact.implicit_step`) and have one solution.
 
 First derivatives, by the implicit function theorem: with H = M - h sum J' F_w J, factored at the solution,
 
     H da = -d[ID(q, v, a) - tau] + sum_c d(J_c' F_c)  at fixed a,
 
-where F depends on (q, v) through the gap, the normal and w at fixed a, whose slopes are those of a point in a tree that moves with
-v + h a.  The joints' damping is implicit, as for all robots: h D stands in M.
+where F depends on (q, v) through the gap, the normal and w at fixed a.  The derivatives of w are those of a point in a tree that
+moves with v + h a.  The joints' damping is implicit, as for all robots: M includes h D.
 
 Second derivatives of lam' a are those of mu' (ID - tau - sum J'F) along da, mu = -H^-1 lam.  With V = v + h a, dV = dv + h da, the
-shares C of the contacts in (q, V) (:mod:`~dynamics_backends.systems.contact.touch`) subtract
+contributions C of the contacts in (q, V) (:mod:`~dynamics_backends.systems.contact.touch`) subtract
 
     (dq, dV)' [[C_qq, C_qV], [C_qV', C_VV]] (dq, dV),     C_VV = sum_c J_c' H_ww J_c
 
-C_qV da joins the derivative of M mu in q; the last term makes a nonlinear in u.
+C_qV da is added to the derivative of M mu in q; the last term makes a nonlinear in u.
 """
 
 from __future__ import annotations
@@ -54,33 +54,35 @@ from dynamics_backends.rigid_body.passes.ground import at_base
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
-from dynamics_backends.systems.bodies.rigid_body_map import TakenWhole
+from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature as curvature_of, through_solution
-from dynamics_backends.systems.contact.contact_gaps import contact_gaps, doubts_about
+from dynamics_backends.systems.contact.contact_gaps import contact_gaps, gap_warnings
 from dynamics_backends.systems.contact.contact_law import StepLaw, scaled
 from dynamics_backends.systems.contact.ground_surface import Ground, Plane, Surface
-from dynamics_backends.systems.contact.implicit_step import Arrival, Meeting, arriving, curvature, solved
+from dynamics_backends.systems.contact.implicit_step import Arrival, ContactProblem, arriving, curvature, solved
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 from dynamics_backends.systems.contact.touch import Slopes, Touch, subtract_second, weight_of
 
 NOMINAL_STEP = 0.01
-"""[s]"""
+"""Default step length [s]."""
 
 
 class Start(NamedTuple):
-    """What a step begins with: fields of the first part, the points' motion, the ground under them, and the problem of the step."""
+    """State at the start of a step: fields of the first part, the points' motion, the ground under them, and the contact
+    problem.
+    """
 
     fields: dict[str, Any]
     motions: list[PointMotion]
     surfaces: list[Surface]
-    meeting: Meeting
+    problem: ContactProblem
 
 
 class Linear(NamedTuple):
-    """H da = top: the factor of H, and the right-hand sides for the derivatives in (q, v, u) by rows.
+    """Equations H da = top: the factor of H, and the right-hand sides for the derivatives in (q, v, u) by rows.
 
-    g: where lam was given, second derivatives of mu' (ID - tau - J'F) in (q, v, a) without those in V twice, and bends: -H_ww by
-    contact, which make these.
+    g: with lam, second derivatives of mu' (ID - tau - J'F) in (q, v, a) without those in (V, V), for which bends contains -H_ww by
+    contact.
     """
 
     factor: ltl.Factor
@@ -89,14 +91,14 @@ class Linear(NamedTuple):
     bends: Sequence[Mat] = ()
 
 
-class SteppedContact(TakenWhole, ActuatedBody):
-    """The system of a robot whose points meet the ground in long time steps, for the integrator semi_implicit_euler.
+class SteppedContact(WholeMap, ActuatedBody):
+    """System of a robot whose points touch the ground in long time steps, for the integrator semi_implicit_euler.
 
     ``points``: names of frames, or (frame, offset (3,) [m] in its axes); ``ground``: see its module; ``law``: a
-    :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`; ``step`` [s]: where the system is asked for accelerations and
-    forces outside of a time step. Further arguments are those of ActuatedBody. Run-time parameters, all optional: ground_height,
-    and those of the law. Raises UnknownName for an unknown frame, ValueError for no point, one that cannot move, or a step that is
-    not positive.
+    :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`; ``step`` [s]: step length of accelerations and forces computed
+    outside of a time step. Further arguments are those of ActuatedBody. Run-time parameters, all optional: ground_height, and those
+    of the law. Raises UnknownName for an unknown frame, ValueError for no point, one that cannot move, or a step that is not
+    positive.
     """
 
     scheme = "semi_implicit_euler"
@@ -135,7 +137,7 @@ class SteppedContact(TakenWhole, ActuatedBody):
 
     def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
         """See :class:`~dynamics_backends.protocol.HasWarnings`."""
-        return doubts_about(self.gaps(x, p))
+        return gap_warnings(self.gaps(x, p))
 
     def slower(self, time: float, p: Parameters) -> tuple[SteppedContact, Parameters]:
         """See :class:`~dynamics_backends.protocol.MeetsInSteps`."""
@@ -150,9 +152,9 @@ class SteppedContact(TakenWhole, ActuatedBody):
         return sm.concatenate([v, a])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
-        """The contact forces (3, N) [N] in world axes by the names of their points: the mean ones of the step."""
+        """Mean contact forces (3, N) [N] of the step in world axes, by the names of their points."""
         a, s = self._solved(x, u, p)
-        m, zero = s.meeting, 0.0 * a[0]
+        m, zero = s.problem, 0.0 * a[0]
         w = arriving(m, [m.step * a[i] for i in range(self.model.nv)])
         forces = [m.law.force(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
         return {
@@ -161,38 +163,38 @@ class SteppedContact(TakenWhole, ActuatedBody):
         }
 
     def _solved(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Start]:
-        """The mean acceleration (nv, N), and where the step begins. Raises TypeError for symbols."""
+        """Mean acceleration (nv, N) and the start of the step. Raises TypeError for symbols."""
         if hasattr(x, "is_symbolic"):
             raise TypeError(
-                "the step of SteppedContact is found by iterations, which no expression holds: choose backend = 'analytic'"
+                "SteppedContact solves its step by iterations, which an expression cannot contain: choose backend = 'analytic'"
             )
         s = self.start(x, u, p)
-        delta = solved(s.meeting, [x[self.model.nq + i] for i in range(self.model.nv)])
-        return sm.stack([d / s.meeting.step for d in delta]), s
+        delta = solved(s.problem, [x[self.model.nq + i] for i in range(self.model.nv)])
+        return sm.stack([d / s.problem.step for d in delta]), s
 
     def start(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> Start:
-        """The problem of the step from x (nx, N) under u (nu, N)."""
+        """Contact problem of the step from x (nx, N) under u (nu, N)."""
         q, v = self.split(x)
-        given = self._given(p)
+        given = self._with_step(p)
         fields = started(self.model, q, v, self.driver_at(given))
         motions = [point_motion(self.model, fields, point) for point in self.points]
         surfaces = [self.ground.surface(m.p + base_origin(self.model, q, m.point.body), given) for m in motions]
         tau = self.joint_forces(q, v, u)
         drive = [tau[i] - fields["tau_bias"][i] for i in range(self.model.nv)]
         arrivals = [Arrival(m.J, s.gap, s.normal, m.velocity) for m, s in zip(motions, surfaces, strict=True)]
-        meeting = Meeting(fields["M"], drive, arrivals, given[IMPLICIT_STEP][0], self.parents, self.law, given)
-        return Start(fields, motions, surfaces, meeting)
+        problem = ContactProblem(fields["M"], drive, arrivals, given[IMPLICIT_STEP][0], self.parents, self.law, given)
+        return Start(fields, motions, surfaces, problem)
 
     def with_driver(self, driver: Driver) -> SteppedContact:
-        """See :class:`~dynamics_backends.protocol.HasDriver`: itself, since no kernel holds the iterations of a step."""
+        """See :class:`~dynamics_backends.protocol.HasDriver`: itself, since no kernel contains the iterations of a step."""
         return self
 
     def driver_at(self, p: Mapping[str, Rows]) -> Driver:
-        """The driver with damping's share in the rotor inertias, which is implicit in every step."""
-        return WithArmature(self.driver, self.rotors(self._given(p)[IMPLICIT_STEP][0]))
+        """Driver whose rotor inertias include h D, since damping is implicit in every step."""
+        return WithArmature(self.driver, self.rotors(self._with_step(p)[IMPLICIT_STEP][0]))
 
-    def _given(self, p: Mapping[str, Rows]) -> Mapping[str, Rows]:
-        """The parameters, with the nominal step where there is none."""
+    def _with_step(self, p: Mapping[str, Rows]) -> Mapping[str, Rows]:
+        """Parameters, with the nominal step if they have no step length."""
         return p if IMPLICIT_STEP in p else {**p, IMPLICIT_STEP: [self.step]}
 
     # -- first derivatives --------------------------------------------------------------------------------------------
@@ -216,13 +218,13 @@ class SteppedContact(TakenWhole, ActuatedBody):
         first = self.first(self.split(x)[1], u, a, *blocks)
         second = curvature_of(self, u, linear.g, through_solution(linear.g, da, []))
         for c, bend in zip(s.motions, linear.bends, strict=True):
-            second = _with_bend(second, _arriving(c.J, da, s.meeting.step), bend)
+            second = _with_bend(second, _arriving(c.J, da, s.problem.step), bend)
         return first, second
 
     def linear(self, x: Rows, u: Rows, s: Start, a: Rows, lam: Rows | None = None) -> Linear:
-        """What the derivatives of a are solved from, at a solution; with second ones of lam' a where lam (nv, N) is given."""
+        """Linear equations of the derivatives of a at a solution; with second derivatives of lam' a if lam (nv, N) is not None."""
         q, v = self.split(x)
-        m, n, zero = s.meeting, self.model.nv, 0.0 * v[0]
+        m, n, zero = s.problem, self.model.nv, 0.0 * v[0]
         delta = sm.stack([m.step * a[i] for i in range(n)])
         w = arriving(m, [delta[i] for i in range(n)])
         found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
@@ -255,7 +257,7 @@ class SteppedContact(TakenWhole, ActuatedBody):
         return self._bent(linear, mu, v, m, touches, slopes, {**fields, "psid": moving["psid"]})
 
     def _top(self, v: Rows, dq: list[list[Scalar]], dv: list[list[Scalar]]) -> list[Rows]:
-        """The right-hand sides with the joint forces."""
+        """Right-hand sides including the derivatives of the joint forces."""
         slope, _ = self._resistance(v)
         top = []
         for i in range(self.model.nv):
@@ -272,12 +274,12 @@ class SteppedContact(TakenWhole, ActuatedBody):
         linear: Linear,
         mu: Rows,
         v: Rows,
-        m: Meeting,
+        m: ContactProblem,
         touches: Sequence[Touch],
         slopes: Sequence[Slopes],
         fields: Mapping[str, Any],
     ) -> Linear:
-        """With the second derivatives, from the fields of CONTACT_SECOND and psid of V."""
+        """Linear equations with second derivatives, from the fields of CONTACT_SECOND and psid of V."""
         n, zero = self.model.nv, 0.0 * v[0]
         g, contacts = (Second.of(given, n, 0, zero) for given in (fields, _nothing(n)))
         bends = []
@@ -300,7 +302,7 @@ def _nothing(n: int) -> dict[str, list[list[float]]]:
 
 
 def _arriving(J: Columns, da: Sequence[Rows], step: Scalar) -> list[Vec]:
-    """J_c dV by its columns (q, v, u)."""
+    """Columns (q, v, u) of J_c dV."""
     n, nothing = len(da), Vec(0.0, 0.0, 0.0)
     moved = [sum((column * (step * da[j][i]) for j, column in J.items()), nothing) for i in range(len(da[0]))]
     for j, column in J.items():
@@ -309,7 +311,7 @@ def _arriving(J: Columns, da: Sequence[Rows], step: Scalar) -> list[Vec]:
 
 
 def _with_bend(second: Contraction, columns: Sequence[Vec], bend: Mat) -> Contraction:
-    """With P' bend P, P by its columns (q, v, u)."""
+    """Contraction plus P' bend P, P by its columns (q, v, u)."""
     ndx = len(second.xx)
     bent = [bend @ column for column in columns]
 

@@ -1,7 +1,7 @@
-"""A point on the ground whose force follows from where it is and how it moves: first and second derivatives of s . F.
+"""Contact point with a force that depends on its position and velocity: first and second derivatives of s . F.
 
 F(p, w) is the force on a point of a tree that moves with a velocity V, s = J mu the point's velocity under other rates mu; dw_j and
-ds_j are the slopes of w and s in q.  With pi = F_p' s, rho = F_w' s, the second derivatives H of s . F at fixed s, and
+ds_j are the derivatives of w and s in q.  With pi = F_p' s, rho = F_w' s, the second derivatives H of s . F at fixed s, and
 e_k = ds_k - S_k.w x s, for k at or above j
 
     C_qq[k,j] = S_k.w . (J_j x pi + dw_j x rho + ds_j x F) + psidot_k.w . (J_j x rho) + e_k . (F x S_j.w)
@@ -9,7 +9,7 @@ e_k = ds_k - S_k.w x s, for k at or above j
     C_qV[k,j] = (J_k, dw_k, ds_k)' (H_pw, H_ww, F_w) J_j + S_k.w . (J_j x rho)      below j: S_j.w . (J_k x rho)
     C_VV[k,j] = J_k' H_ww J_j
 
-less what riding forces account for, which are those of
+without the terms of body-fixed forces, which are those of
 :mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order`: together with these, -C are the second derivatives of -mu' J'F.
 """
 
@@ -27,7 +27,7 @@ from dynamics_backends.systems.contact.ground_surface import Surface, bends_in_p
 
 
 class Touch(NamedTuple):
-    """A contact point, the ground under it and the force on it."""
+    """Contact point, the ground under it and the force on it."""
 
     motion: PointMotion
     surface: Surface
@@ -45,7 +45,7 @@ class Slopes(NamedTuple):
 
     @classmethod
     def of(cls, c: Touch, d: Derivatives, psid: Any) -> Slopes:
-        """From the derivatives of the law, and the field psid of the velocity V."""
+        """Compute the derivatives of a contact from those of the law and the field psid of the velocity V."""
         m = c.motion
         velocity = slopes_in_q(m, m.velocity, m.axes, rows_of_dofs(psid, list(m.J)))
         in_p = in_position(d, c.surface)
@@ -59,7 +59,7 @@ class Slopes(NamedTuple):
 
 
 def weight_of(c: Touch, fields: Mapping[str, Any]) -> Vec:
-    """s, from the field w of the rates mu."""
+    """Velocity s of the point under the rates mu, from their field w."""
     field = row(fields["w"], c.motion.point.body)
     return field.l + field.w.cross(c.motion.p)
 
@@ -72,7 +72,7 @@ def subtract_second(
     fields: Mapping[str, Any],
     body_of: Sequence[int],
 ) -> Mat:
-    """g less C_qq and C_qV; returns H_ww.
+    """Subtract C_qq and C_qV from g; returns H_ww.
 
     bends: of the law, for s of :func:`weight_of`; fields: psid of V, w and chi of mu; body_of: the bodies of the DoFs.
     """

@@ -1,10 +1,11 @@
-"""What distances cost in a compiled stage, by the pairs that it has a slot for.
+"""Cost of distance computations in a compiled stage, by the number of pair slots.
 
     python -m experiments.benchmark_clearance [--robot erd:panda] [--knots 256] [--repeat 50]
 
-For 9 capsules of links and 10 bodies: the nearest body of each capsule, the nearest capsule of each body, as the broad phase gives
-slots to near pairs only, and all 90 pairs. Times are those of the stage less those of the same stage without distances, on one
-thread, for a knot: values and first derivatives, and these with the contracted second derivatives; the least of the repeats.
+Pairs of 9 link capsules and 10 bodies: the nearest body of each capsule, the nearest capsule of each body (the broad
+phase gives slots to near pairs only), and all 90 pairs. Times per knot on one thread are differences to the same stage
+without distances: values and first derivatives, without and with contracted second derivatives; minima over the
+repeats.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SEED = 0
 
 
 def slots_of(model: Model, pairs: int) -> tuple[Slot, ...]:
-    """Slots of capsules on the links in turn; every third body is a cylinder."""
+    """Return slots of capsules that alternate over the links; every third body is a cylinder."""
     links = [i * model.nb // CAPSULES for i in range(CAPSULES)]
     return tuple(
         Slot(links[i % CAPSULES], WORLD, "cylinder" if i // CAPSULES % 3 == 2 else "box") for i in range(pairs)
@@ -40,7 +41,7 @@ def slots_of(model: Model, pairs: int) -> tuple[Slot, ...]:
 
 
 def stage_times(model: Model, pairs: int, knots: int, repeat: int) -> tuple[float, float]:
-    """Seconds for a knot: first order, and with the second."""
+    """Return the time per knot [s] of first order, and of first and second order."""
     structure = SceneStructure(
         model, slots_of(model, pairs), (np.inf,) * model.nv, Costs(1.0, 0.01, 0.0, 10.0), knots, 1
     )
@@ -59,13 +60,13 @@ def stage_times(model: Model, pairs: int, knots: int, repeat: int) -> tuple[floa
     stages: Any = stages_of(ocp, Wanted("exact", second=True, path=path))[1]
     rows = sum(c.residual.n_out for c in motion.constraints)
     lam, y = rng.standard_normal((knots, 2 * n + 1)), rng.standard_normal((knots, rows))
-    first = _least(lambda: stages.first(xs[:-1], us, xs[1:], quadratic=False), repeat)
-    second = _least(lambda: stages.second(xs[:-1], us, xs[1:], 1.0, lam, y), repeat)
+    first = _min_time(lambda: stages.first(xs[:-1], us, xs[1:], quadratic=False), repeat)
+    second = _min_time(lambda: stages.second(xs[:-1], us, xs[1:], 1.0, lam, y), repeat)
     return first / knots, (first + second) / knots
 
 
 def _numbers(rng: np.random.Generator, knots: int, pairs: int) -> Array:
-    """Segments on the links and bodies around the robot."""
+    """Return random segments on the links and bodies around the robot."""
     numbers = np.zeros((knots, pairs, NUMBERS))
     numbers[:, :, :6] = rng.uniform(-0.1, 0.1, (knots, pairs, 6))
     numbers[:, :, 6:15] = np.eye(3).ravel()
@@ -74,7 +75,7 @@ def _numbers(rng: np.random.Generator, knots: int, pairs: int) -> Array:
     return numbers.reshape(knots, -1)
 
 
-def _least(call: Callable[[], Any], repeat: int) -> float:
+def _min_time(call: Callable[[], Any], repeat: int) -> float:
     call()
     times = []
     for _ in range(repeat):
@@ -85,7 +86,7 @@ def _least(call: Callable[[], Any], repeat: int) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, and print the table."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--robot", default="erd:panda")
     parser.add_argument("--knots", type=int, default=256)
@@ -95,13 +96,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     model = load_fixed_base(
         a.robot, "free", ("panda_finger_joint1", "panda_finger_joint2") if "panda" in a.robot else ()
     )
-    bare = stage_times(model, 0, a.knots, a.repeat)
+    baseline = stage_times(model, 0, a.knots, a.repeat)
     lines = []
     for pairs in (CAPSULES, BODIES, CAPSULES * BODIES):
-        found = stage_times(model, pairs, a.knots, a.repeat)
-        lines.append([str(pairs), *(f"{1e6 * (t - t0):.2f}" for t, t0 in zip(found, bare, strict=True))])
-    print(f"{model.name}; the stage without distances: {1e6 * bare[0]:.2f} and {1e6 * bare[1]:.2f} us a knot")
-    print(markdown(["pairs with a slot", "first order [us a knot]", "with second order [us a knot]"], lines))
+        times = stage_times(model, pairs, a.knots, a.repeat)
+        lines.append([str(pairs), *(f"{1e6 * (t - t0):.2f}" for t, t0 in zip(times, baseline, strict=True))])
+    print(f"{model.name}; the stage without distances: {1e6 * baseline[0]:.2f} and {1e6 * baseline[1]:.2f} us per knot")
+    print(markdown(["pairs with a slot", "first order [us per knot]", "with second order [us per knot]"], lines))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
     python -m experiments.benchmark_contact [--quick] [--out DIR]
 
-Drift: the largest position error [m] of a four-bar loop that turns under gravity, and of the four feet of HyQ that sways under
-joint PD control, kp = 100, kd = 20, RK4 at 1 ms.  Cost: closed-form first derivatives beside forward differences
-(a value for each of the 2 nv + nu directions and one more) with the engine numpy, in time, and in arithmetic operations
-of straight-line code; and in processor time with the engine compiled, on one thread.
+Drift: largest position error [m] of a four-bar loop that turns under gravity, and of the four feet of HyQ, which sways
+under joint PD control; stabilization kp = 100, kd = 20, RK4 at 1 ms. Cost: closed-form first derivatives compared with
+forward differences (2 nv + nu + 1 evaluations) on the NumPy engine, in time and in arithmetic operations of
+straight-line code; and processor time on the compiled engine with one thread.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ STANCE = np.array([-0.2, 0.723, -1.458] * 2 + [-0.2, -0.723, 1.458] * 2)
 PD = (600.0, 6.0)
 SWAY = 0.05
 BATCH = 100
-LARGEST_KNOT, LARGEST_STEP = 20.0, 6.0  # [us] compiled; the latter of an implicit step
-MANY, REPEATS = 64, 50  # knots, few enough for one thread
+LARGEST_KNOT, LARGEST_STEP = 20.0, 6.0  # [us] compiled; the second one for an implicit step
+MANY, REPEATS = 64, 50  # MANY: number of knots, few enough for one thread
 
 
 class Result(NamedTuple):
-    """One row of the table; the figure is what is promised, if anything is."""
+    """One table row; figure: largest allowed value, or None."""
 
     quantity: str
     value: float
@@ -61,15 +61,15 @@ class Result(NamedTuple):
         return self.figure is None or bool(self.value <= self.figure)
 
 
-def loop() -> tuple[Holonomic, Array, Callable[[float, Array], Array]]:
-    """The four-bar linkage, closed, turning at 6 rad/s, without control."""
+def four_bar_loop() -> tuple[Holonomic, Array, Callable[[float, Array], Array]]:
+    """Return the closed four-bar linkage, turning at 6 rad/s without control."""
     system = Holonomic(four_bar(), [PointLoop("coupler_tip", "rocker_tip", gains=GAINS)], actuated=[])
     x = closed_state(system.constraints, np.array([0.3, 1.2, -0.2, 6.0, 0.0, 0.0]))
     return system, x, lambda t, x: np.zeros(0)
 
 
-def standing() -> tuple[Holonomic, Array, Callable[[float, Array], Array]]:
-    """HyQ on four point contacts, and joint PD control that makes it sway at 1 Hz."""
+def swaying_hyq() -> tuple[Holonomic, Array, Callable[[float, Array], Array]]:
+    """Return HyQ on four point contacts, with joint PD control that makes it sway at 1 Hz."""
     model = load_robot("hyq")
     q = model.neutral()
     q[7:] = STANCE
@@ -84,19 +84,21 @@ def standing() -> tuple[Holonomic, Array, Callable[[float, Array], Array]]:
 
 
 def drift(system: Holonomic, x: Array, control: Callable[[float, Array], Array], duration: float, engine: str) -> float:
-    """The largest position error along a simulation."""
+    """Return the largest position error along a simulation."""
     stage = SampledSystem(make_backend(system, "forward_difference", engine=engine), "rk4")
     worst = 0.0
     for k in range(round(duration / STEP)):
         t = k * STEP
         x = stage.step(x[None], control(t, x)[None], t, STEP)[0]
         if k % 10 == 9:
-            worst = float(np.maximum(worst, np.abs(errors_at(system.constraints, x)).max()))  # keeps a NaN
+            worst = float(
+                np.maximum(worst, np.abs(errors_at(system.constraints, x)).max())
+            )  # np.maximum propagates NaN
     return worst
 
 
 def operations(system: ActuatedBody) -> tuple[int, int]:
-    """Number of operations of a value and the partial derivatives, in straight-line code."""
+    """Count the operations of a value and of its partial derivatives, in straight-line code."""
     import casadi as ca
 
     from dynamics_backends.compiled.emit.trace import trace_expressions
@@ -110,7 +112,7 @@ def operations(system: ActuatedBody) -> tuple[int, int]:
 
 
 def costs(batch: int = BATCH) -> Iterator[Result]:
-    """Closed form beside forward differences, for HyQ."""
+    """Compare the closed form with forward differences for HyQ."""
     model = load_robot("hyq")
     rng = np.random.default_rng(0)
     systems: dict[str, ActuatedBody] = {
@@ -127,11 +129,11 @@ def costs(batch: int = BATCH) -> Iterator[Result]:
         u = rng.standard_normal((batch, system.nu))
         closed, differences = (_time(system, method, x, u) for method in ("analytic", "forward_difference"))
         promised = LARGEST_RATIO if name.endswith("points") else None
-        yield Result(f"HyQ, {name}: numpy, closed form [us a knot]", 1e6 * closed / batch, None)
+        yield Result(f"HyQ, {name}: numpy, closed form [us per knot]", 1e6 * closed / batch, None)
         most = LARGEST_STEP if isinstance(system, SteppedContact) else LARGEST_KNOT
-        yield Result(f"HyQ, {name}: compiled, closed form [us a knot]", compiled_time(system, x, u), most)
+        yield Result(f"HyQ, {name}: compiled, closed form [us per knot]", compiled_time(system, x, u), most)
         yield Result(f"HyQ, {name}: time, closed form / forward differences", closed / differences, promised)
-        if isinstance(system, SteppedContact):  # a loop, which has no number of operations
+        if isinstance(system, SteppedContact):  # its loop has no fixed number of operations
             continue
         value, derivatives = operations(system)
         by_differences = value * (1 + system.manifold.ndx + system.nu)
@@ -143,13 +145,13 @@ def costs(batch: int = BATCH) -> Iterator[Result]:
 
 
 def _time(system: ActuatedBody, method: str, x: Array, u: Array) -> float:
-    """Seconds for the Jacobians of a batch, of other numbers than the last ones, whose solution a system keeps."""
+    """Return the time of the Jacobians of a batch [s]. Inputs alternate, so that a system cannot reuse its last solution."""
     backend, batches = make_backend(system, method, engine="numpy"), cycle([(x, u), (x, 1.001 * u)])
     return median_time(lambda: backend.jacobians(*next(batches)), 3)
 
 
 def compiled_time(system: ActuatedBody, x: Array, u: Array) -> float:
-    """Least processor time [us] for the values and Jacobians of a knot, compiled, packing included."""
+    """Return the minimum processor time per knot [us] of values and Jacobians, compiled, including packing."""
     backend = make_backend(system, "analytic", engine="compiled")
     x, u = x[:MANY], u[:MANY]
     backend.jacobians(x, u)
@@ -162,16 +164,16 @@ def compiled_time(system: ActuatedBody, x: Array, u: Array) -> float:
 
 
 def drifts(duration: float, engine: str) -> Iterator[Result]:
-    """Drift of each system from its constraints."""
-    for name, case in (("four-bar loop", loop), ("standing HyQ", standing)):
+    """Measure the constraint drift of each system."""
+    for name, case in (("four-bar loop", four_bar_loop), ("standing HyQ", swaying_hyq)):
         yield Result(f"{name}: drift over {duration:g} s [m]", drift(*case(), duration, engine), LARGEST_DRIFT)
 
 
 def main() -> None:
-    """Print and write the table; exit status 1 where a figure is missed."""
+    """Print and write the table; exit with 1 if a value exceeds its figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="half a second of drift")
-    parser.add_argument("--engine", default="auto", help="of the drift: compiled, numpy or auto")
+    parser.add_argument("--quick", action="store_true", help="simulate half a second of drift")
+    parser.add_argument("--engine", default="auto", help="engine of the drift simulation: compiled, numpy or auto")
     parser.add_argument("--out", type=Path, default=Path("out/benchmark_contact"))
     options = parser.parse_args()
     results = []

@@ -1,12 +1,11 @@
-"""First-order derivatives: accuracy of every method, and time of the analytic ones, on robots of example-robot-data.
+"""First-order derivatives: accuracy of all methods, and time of the analytic method, on robots of example-robot-data.
 
     python -m experiments.benchmark_first_order [--quick] [--out DIR]
 
-Accuracy: values against Pinocchio; analytic derivatives against Pinocchio, all other methods against the analytic
-ones.  An error is the largest deviation relative to the largest entry of the block (the derivatives in q, in v, in
-the input), the worst of all samples.  Velocities, accelerations and forces are drawn with unit variance,
-configurations within the joint limits. Time: one call for a whole batch, beside a Python loop over Pinocchio's C++ in
-the same process.
+Accuracy: values and analytic derivatives are compared with Pinocchio, all other methods with the analytic derivatives.
+An error is the largest deviation relative to the largest entry of the block (derivatives in q, v, or the input), in the
+worst sample. Velocities, accelerations and forces have unit variance; configurations are within the joint limits. Time:
+one call for a batch, compared with a Python loop over Pinocchio's C++ functions in the same process.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ IMPORTS = {"import trajopt": 0.5, "from trajopt import *": None}
 
 
 class Robot(NamedTuple):
-    """A robot here and in Pinocchio."""
+    """A robot in this library and in Pinocchio."""
 
     name: str
     model: Any
@@ -61,7 +60,7 @@ class Robot(NamedTuple):
 
 
 class Accuracy(NamedTuple):
-    """One entry of the table of errors; the figure is what is promised."""
+    """One entry of the error table; figure: largest allowed error."""
 
     robot: str
     quantity: str
@@ -76,7 +75,7 @@ class Accuracy(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """Analytic derivatives of forward dynamics, microseconds a knot."""
+    """Times of analytic derivatives of forward dynamics [us per knot]."""
 
     robot: str
     batch: int
@@ -86,7 +85,7 @@ class Timing(NamedTuple):
 
 
 def load(name: str) -> Robot:
-    """A robot by its short name, on the base given in ROBOTS."""
+    """Load a robot by its short name, with the base of ROBOTS."""
     import pinocchio as pin
 
     with warnings.catch_warnings():
@@ -98,7 +97,7 @@ def load(name: str) -> Robot:
 
 
 def worst_error(actual: Array, expected: Array) -> float:
-    """Relative to the largest entry, for each sample; the worst sample."""
+    """Return the largest error relative to the largest entry of each sample, for the worst sample."""
     axes = tuple(range(1, expected.ndim))
     return float(np.max(np.abs(actual - expected).max(axis=axes) / np.abs(expected).max(axis=axes)))
 
@@ -107,7 +106,7 @@ def worst_error(actual: Array, expected: Array) -> float:
 
 
 def pinocchio_results(r: Robot, q: Array, v: Array, inputs: dict[str, Array]) -> dict[str, list[Array]]:
-    """Per quantity its value and its derivatives in q, v and its input, batch first, in our order."""
+    """Return value and derivatives in q, v and the input of each quantity, batch first, in our order."""
     import pinocchio as pin
 
     data, c, model = r.pin_model.createData(), r.converter, r.pin_model
@@ -124,15 +123,15 @@ def pinocchio_results(r: Robot, q: Array, v: Array, inputs: dict[str, Array]) ->
 
 
 def blocks(j: Jacobians) -> list[Array]:
-    """Derivatives in q, v and the input."""
+    """Split Jacobians into derivatives in q, v and the input."""
     nv = j.fu.shape[2]
     return [j.fx[:, :, :nv], j.fx[:, :, nv:], j.fu]
 
 
 def accuracy(r: Robot, n: int) -> Iterator[Accuracy]:
-    """All errors of one robot.
+    """Measure all errors of one robot.
 
-    Forward dynamics is sampled at the forces of unit accelerations: unit forces throw a light wrist at 4000 rad/s^2.
+    Forward dynamics is sampled at the forces of unit accelerations, since unit forces accelerate a light wrist by 4000 rad/s^2.
     """
     q, v, a = samples(r.model, n)
     tau = batched.inverse_dynamics(r.model, q, v, a)
@@ -153,7 +152,7 @@ def accuracy(r: Robot, n: int) -> Iterator[Accuracy]:
 def derivative_accuracy(
     robot: str, quantity: str, map: Any, x: Array, u: Array, theirs: list[Array]
 ) -> Iterator[Accuracy]:
-    """Errors of all methods on one map, the analytic one against Pinocchio's blocks."""
+    """Measure the errors of all methods on one map; the analytic method is compared with Pinocchio."""
     analytic = blocks(make_backend(map, "analytic", engine="numpy").jacobians(x, u))
 
     def against(method: str, reference: str, actual: list[Array], expected: list[Array]) -> Accuracy:
@@ -173,7 +172,7 @@ def derivative_accuracy(
 
 
 def timings(r: Robot, batches: Iterable[int], repetitions: int) -> Iterator[Timing]:
-    """Analytic derivatives of forward dynamics for batches of knots, and the loop over Pinocchio."""
+    """Time analytic derivatives of forward dynamics for batches of knots, and the loop over Pinocchio."""
     import pinocchio as pin
 
     data, backend = r.pin_model.createData(), make_backend(ForwardDynamics(r.model), "analytic", engine="numpy")
@@ -195,7 +194,7 @@ def timings(r: Robot, batches: Iterable[int], repetitions: int) -> Iterator[Timi
 
 
 def accuracy_table(entries: list[Accuracy]) -> str:
-    """A line for each quantity and method, a column for each robot; errors above the figure are starred."""
+    """Format errors, one row per quantity and method, one column per robot; a star marks errors above the figure."""
 
     def cell(e: Accuracy | None) -> str:
         return "skipped" if e is None else f"{e.error:.1e}{'' if e.holds else ' *'}"
@@ -209,7 +208,7 @@ def accuracy_table(entries: list[Accuracy]) -> str:
 
 
 def timing_table(entries: list[Timing]) -> str:
-    """A line for each robot and batch."""
+    """Format times, one row per robot and batch."""
     rows = [
         [
             t.robot,
@@ -225,7 +224,7 @@ def timing_table(entries: list[Timing]) -> str:
 
 
 def import_table(repetitions: int) -> str:
-    """Times of imports in fresh interpreters."""
+    """Measure import times in fresh interpreters."""
     rows = [
         [f"`{statement}`", f"{import_time(statement, repetitions):.3f}", "" if figure is None else f"{figure:g}"]
         for statement, figure in IMPORTS.items()
@@ -234,9 +233,9 @@ def import_table(repetitions: int) -> str:
 
 
 def report(accuracies: list[Accuracy], times: list[Timing], imports: str, n: int) -> str:
-    """The whole report as Markdown."""
+    """Return the report as Markdown."""
     missed = sum(not e.holds for e in accuracies)
-    verdict = (
+    conclusion = (
         f"{missed} of {len(accuracies)} errors exceed the figure (starred)"
         if missed
         else "all errors are within their figures"
@@ -245,7 +244,7 @@ def report(accuracies: list[Accuracy], times: list[Timing], imports: str, n: int
         [
             "# First-order derivatives",
             f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}, seed {SEED}.",
-            f"## Accuracy, {n} samples a robot: {verdict}",
+            f"## Accuracy, {n} samples a robot: {conclusion}",
             accuracy_table(accuracies),
             "## Analytic derivatives of forward dynamics, engine numpy; Pinocchio called from Python, "
             f"{PEERS['Pinocchio']}",
@@ -257,7 +256,7 @@ def report(accuracies: list[Accuracy], times: list[Timing], imports: str, n: int
 
 
 def main() -> None:
-    """Run, print the report, and write it beside the CSV files."""
+    """Run, print the report, and write it with the CSV files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer samples, robots and repetitions")
     parser.add_argument("--out", type=Path, default=Path("out/benchmark_first_order"), help="folder of the results")

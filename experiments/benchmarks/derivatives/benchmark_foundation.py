@@ -1,11 +1,11 @@
-"""Identities of mechanics, orders of the integrators, and one solve by every backend, beside their figures.
+"""Checks of mechanical identities, integrator orders, and one solve with every backend.
 
     python -m experiments.benchmark_foundation [--quick] [--out DIR]
 
-Identities: on random trees of mixed joints, every second one floating, every third one with rotors; rates by complex
-step. Orders: slope of the global error over the step, against scipy's DOP853 at 1e-13. Solves: the UR5's go-to of
-problems/configs/ur5_reach.toml; each backend's own gradient where it stopped, and the analytic one at that point; the
-seconds are those of one solve and, on the compiled engine, of preparing its kernels.
+Identities: random trees of mixed joints, every second one floating, every third one with rotors; rates by complex step.
+Orders: slope of the global error over the step, relative to scipy's DOP853 at 1e-13. Solves: the UR5 reach of
+problems/configs/ur5_reach.toml; the table has the final gradient by each backend, and the analytic gradient at the same
+point. Times are those of one solve; on the compiled engine they include the preparation of kernels.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from trajopt.config.task import Task
 
 Array = np.ndarray
 CONFIG = Path(problems.__file__).parent / "configs" / "ur5_reach.toml"
-STEP = 1e-30  # of the complex step
+STEP = 1e-30  # complex step
 SCALES = {
     "ID(FD(tau)) = tau": "the largest entry",
     "v'(dM/dt - 2 C) v = 0": "largest entry of dM/dt times v'v",
     "power = dE/dt": "rates of kinetic and potential energy",
     "M = M'": "the largest entry",
-    "momentum conserved without gravity": "momentum of the accelerations alone",
+    "momentum conserved without gravity": "momentum due to accelerations alone",
 }
 SMALLEST_EIGENVALUE = "M > 0: smallest eigenvalue"
 IDENTITY = 1e-10
 ORDERS = {"euler": 1, "semi_implicit_euler": 1, "rk4": 4}
 SLOPE_TOLERANCE = 0.1
-HORIZON = 1.0  # [s] of the integrators
+HORIZON = 1.0  # [s] horizon of the integrators
 STEPS = {1: (128, 256, 512, 1024), 4: (16, 32, 64, 128)}
 GRADIENT, COST = 1e-6, 1e-8
 
 
-class Measured(NamedTuple):
-    """An identity by its worst tree, or the fitted order of a scheme. basis: the scale of the error, or the system."""
+class Measurement(NamedTuple):
+    """Error of an identity in its worst tree, or fitted order of an integrator. basis: scale of the error, or the system."""
 
     what: str
     basis: str
@@ -65,7 +65,7 @@ class Measured(NamedTuple):
 
 
 class Solve(NamedTuple):
-    """One solve. analytic_gradient: of the analytic backend at the solution; difference: of costs, to the first."""
+    """One solve. analytic_gradient: by the analytic backend at the solution; difference: of the cost to the first solve."""
 
     backend: str
     engine: str
@@ -80,7 +80,7 @@ class Solve(NamedTuple):
 
 
 def tree(seed: int) -> Model:
-    """A tree of 5 to 8 bodies; every second one floats, every third one has rotors."""
+    """Return a random tree of 5 to 8 bodies; every second one floats, every third one has rotors."""
     rng = np.random.default_rng(seed)
     model = random_tree(rng, 5 + seed % 4, floating_base=seed % 2 == 1)
     rotors = rng.uniform(0.01, 0.2, model.nv) * (seed % 3 == 0)
@@ -88,24 +88,24 @@ def tree(seed: int) -> Model:
 
 
 def point(model: Model, seed: int) -> tuple[Array, Array, Array]:
-    """q (nq,), and v, tau (nv,) of unit variance."""
+    """Draw q (nq,), and v, tau (nv,) of unit variance."""
     rng = np.random.default_rng(seed)
     return model.random_configuration(rng, 1)[0], rng.standard_normal(model.nv), rng.standard_normal(model.nv)
 
 
-def moved(model: Model, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
-    """The state an imaginary instant later."""
+def complex_step(model: Model, q: Array, v: Array, a: Array) -> tuple[Array, Array]:
+    """Return the state after an imaginary time step."""
     x, tangent = np.concatenate([q, v]), np.concatenate([v, a])
     later = FreeBody(model).manifold.integrate(x[:, None].astype(complex), 1j * STEP * tangent[:, None])
     return np.asarray(later)[: model.nq, 0], np.asarray(later)[model.nq :, 0]
 
 
 def tree_errors(seed: int) -> dict[str, float]:
-    """Relative errors on one tree, and the smallest eigenvalue of its mass matrix."""
+    """Return the relative errors on one tree, and the smallest eigenvalue of its mass matrix."""
     model = tree(seed)
     q, v, tau = point(model, seed)
     a = batched.forward_dynamics(model, q, v, tau)
-    q_later, v_later = moved(model, q, v, a)
+    q_later, v_later = complex_step(model, q, v, a)
     M, rate = batched.mass_matrix(model, q), batched.mass_matrix(model, q_later).imag / STEP
     coriolis = batched.nonlinear_effects(model.with_gravity((0.0, 0.0, 0.0)), q, v)
     rates = [float(e.imag) / STEP for e in batched.energy(model, q_later, v_later)]
@@ -120,26 +120,26 @@ def tree_errors(seed: int) -> dict[str, float]:
 
 
 def momentum_error(seed: int) -> float:
-    """On a floating tree without rotors that only its own joints push."""
+    """Return the relative momentum error of a floating tree without rotors or external forces."""
     model = random_tree(seed, 5 + seed % 4, floating_base=True).with_gravity((0.0, 0.0, 0.0))
     q, v, tau = point(model, seed)
     a = batched.forward_dynamics(model, q, v, np.where(model.actuated, tau, 0.0))
-    rate = batched.spatial_momentum(model, *moved(model, q, v, a)).imag / STEP
+    rate = batched.spatial_momentum(model, *complex_step(model, q, v, a)).imag / STEP
     return np.abs(rate).max() / np.abs(batched.spatial_momentum(model, q, a)).max()
 
 
-def identities(trees: int) -> Iterator[Measured]:
-    """All identities, each by its worst tree."""
+def identities(trees: int) -> Iterator[Measurement]:
+    """Check all identities; each has the error of its worst tree."""
     found = [tree_errors(seed) for seed in range(trees)]
     for name, scale in SCALES.items():
         worst = float(np.max([errors[name] for errors in found]))
-        yield Measured(name, scale, worst, f"<= {IDENTITY:.0e}", worst <= IDENTITY)
+        yield Measurement(name, scale, worst, f"<= {IDENTITY:.0e}", worst <= IDENTITY)
     smallest = float(np.min([errors[SMALLEST_EIGENVALUE] for errors in found]))
-    yield Measured(SMALLEST_EIGENVALUE, "", smallest, "> 0", smallest > 0)
+    yield Measurement(SMALLEST_EIGENVALUE, "", smallest, "> 0", smallest > 0)
 
 
 def one_body(joint: str) -> tuple[FreeBody, Array, Array]:
-    """A body whose every degree of freedom is driven, its state x (nx,), and its constant control u (nu,)."""
+    """Return a fully actuated body, its state x (nx,), and its constant control u (nu,)."""
     builder, rng = ModelBuilder(joint), np.random.default_rng(0)
     builder.add_body(
         "body", None, JointSpec(joint, axis=(0, 1, 0)), mass=2, com=(0.1, 0, -0.3), inertia=np.diag([0.3, 0.4, 0.6])
@@ -151,7 +151,7 @@ def one_body(joint: str) -> tuple[FreeBody, Array, Array]:
 
 
 def exact_state(system: FreeBody, x: Array, u: Array) -> Array:
-    """The state at the end, integrated in plain coordinates: their rates are the derivative of x (+) dx."""
+    """Return the final state, integrated in coordinates of the ambient space; their rates are the derivative of x (+) dx."""
 
     def rate(t: float, x: Array) -> Array:
         tangent = np.asarray(system(x[:, None], u[:, None], np.array([t]), {}))
@@ -161,15 +161,15 @@ def exact_state(system: FreeBody, x: Array, u: Array) -> Array:
 
 
 def global_error(sampled: SampledSystem, x: Array, u: Array, exact: Array, n: int) -> float:
-    """In the tangent space, after n steps."""
+    """Return the error in the tangent space after n steps."""
     state = x[None]
     for i in range(n):
         state = sampled.step(state, u[None], i * HORIZON / n, HORIZON / n)
     return float(np.linalg.norm(sampled.manifold.difference(exact[:, None], state.T)))
 
 
-def orders() -> Iterator[Measured]:
-    """The order of each scheme on each system."""
+def orders() -> Iterator[Measurement]:
+    """Measure the order of each integrator on each system."""
     for name, joint in (("SE(3) free flyer", "floating"), ("pendulum", "revolute")):
         system, x, u = one_body(joint)
         exact = exact_state(system, x, u)
@@ -178,17 +178,17 @@ def orders() -> Iterator[Measured]:
             errors = [global_error(sampled, x, u, exact, n) for n in STEPS[order]]
             slope = -float(np.polyfit(np.log(STEPS[order]), np.log(errors), 1)[0])
             held = abs(slope - order) <= SLOPE_TOLERANCE
-            yield Measured(f"order of {scheme}", name, slope, f"{order} to {SLOPE_TOLERANCE:g}", held)
+            yield Measurement(f"order of {scheme}", name, slope, f"{order} to {SLOPE_TOLERANCE:g}", held)
 
 
 def gradient_at(config: Config, task: Task, solution: Solution) -> float:
-    """The gradient norm of a task at a solution."""
+    """Return the gradient norm of a task at a solution."""
     options = replace(config.solver_options, max_iterations=1)
     return solve(task.ocp, Guess(solution.xs, solution.us), options, None, config.solver_name).history[0].gradient
 
 
 def solves(engines: Iterable[str]) -> Iterator[Solve]:
-    """Every backend on these engines."""
+    """Solve with every backend on the given engines."""
     config = load_config(CONFIG).with_engine("numpy")
     analytic, first = build_task(config), None
     for engine in engines:
@@ -207,23 +207,23 @@ FORMATS = {"value": ".4g", "cost": ".12f", "seconds": ".3f"}
 
 
 def cell(field: str, value: Any) -> str:
-    """As the tables show it."""
+    """Format a table cell."""
     if field == "holds":
         return "yes" if value else "NO"
     return format(value, FORMATS.get(field, ".2e")) if isinstance(value, float) else str(value)
 
 
 def section(title: str, entries: list[Any]) -> str:
-    """A heading and a table of all fields."""
+    """Return a heading with the number of failed checks, and a table of all fields."""
     header = [f.replace("holds", "held").replace("_", " ") for f in entries[0]._fields]
     rows = [[cell(*pair) for pair in e._asdict().items()] for e in entries]
     missed = sum(not e.holds for e in entries)
-    verdict = f"{missed} of {len(entries)} NOT held" if missed else f"all {len(entries)} held"
-    return f"## {title}: {verdict}\n\n{markdown(header, rows)}"
+    conclusion = f"{missed} of {len(entries)} NOT held" if missed else f"all {len(entries)} held"
+    return f"## {title}: {conclusion}\n\n{markdown(header, rows)}"
 
 
 def report(results: dict[str, list[Any]], trees: int) -> str:
-    """The whole report as Markdown."""
+    """Return the report as Markdown."""
     figures = f"gradients <= {GRADIENT:.0e}, cost to {COST:.0e}"
     titles = f"Identities, {trees} random trees", "Orders of the integrators", f"SLQ, UR5 go-to, {figures}"
     machine = f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}."
@@ -231,7 +231,7 @@ def report(results: dict[str, list[Any]], trees: int) -> str:
 
 
 def main() -> None:
-    """Run, print the report, and write it beside the CSV files."""
+    """Run, print the report, and write it with the CSV files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer trees, engine numpy only")
     parser.add_argument("--out", type=Path, default=Path("out/benchmark_foundation"), help="folder of the results")

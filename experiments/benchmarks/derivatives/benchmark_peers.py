@@ -1,7 +1,6 @@
-"""The peers of the compiled engine on derivatives of forward dynamics, each as a call for one fixed batch of knots.
+"""Derivatives of forward dynamics by Pinocchio and CasADi, each as a call for one fixed batch of knots.
 
-Pinocchio: computeABADerivatives, called from Python.  CasADi: the Jacobian of the articulated-body algorithm by AD,
-as its own C code.
+Pinocchio: computeABADerivatives, called from Python. CasADi: the Jacobian of the articulated-body algorithm by AD, as C code.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from experiments.baselines.generated_code import generated
 from experiments.benchmarks.derivatives.benchmark_first_order import load
 
 Array = np.ndarray
-PATIENCE = 60.0  # [s] for the compilation of CasADi's code
+PATIENCE = 60.0  # [s] time limit for the compilation of CasADi's code
 
 
 def pinocchio_call(pin_model: Any, points: list[tuple[Array, ...]]) -> Callable[[], Any]:
-    """A loop over the knots."""
+    """Return a call that loops over the knots."""
     import pinocchio as pin
 
     data = pin_model.createData()
@@ -35,7 +34,7 @@ def pinocchio_call(pin_model: Any, points: list[tuple[Array, ...]]) -> Callable[
 
 
 def robot_and_peer(name: str, batch: int) -> tuple[Model, Callable[[], Any]]:
-    """A robot of example-robot-data or a "chain of N" rods, and Pinocchio's call for a batch."""
+    """Return a robot of example-robot-data or a "chain of N" rods, and Pinocchio's call for a batch."""
     if name.startswith("chain"):
         model = chain(int(name.split()[-1]))
         return model, pinocchio_call(_pinocchio_chain(model.nv), list(zip(*samples(model, batch), strict=True)))
@@ -46,7 +45,7 @@ def robot_and_peer(name: str, batch: int) -> tuple[Model, Callable[[], Any]]:
 
 
 def _pinocchio_chain(n: int) -> Any:
-    """The rods of :func:`sample_models.chain`."""
+    """Build the chain of :func:`sample_models.chain` in Pinocchio."""
     import pinocchio as pin
 
     model, rods = pin.Model(), chain(2)
@@ -60,7 +59,7 @@ def _pinocchio_chain(n: int) -> Any:
 
 
 def casadi_call(model: Model, batch: int) -> Callable[[], Any] | None:
-    """The Jacobian of ABA in (q, v, tau) by AD, as CasADi's C code over a batch; None if it does not compile in time."""
+    """Return CasADi's C code of the Jacobian of ABA in (q, v, tau) for a batch, or None if it does not compile in time."""
     import casadi as ca
 
     from dynamics_backends.rigid_body.algorithms.aba import aba

@@ -1,15 +1,17 @@
-"""Second-order derivatives beside those of Singh, Russell, Wensing (arXiv 2302.06001): time, accuracy, growth.
+"""Second-order derivatives compared with Singh, Russell, Wensing (arXiv 2302.06001): time, accuracy, growth.
 
     python -m experiments.benchmark_second_order [--full] [--out DIR]
 
-Time: tensors of a batch of 128 knots on one thread, from public arrays into reused public arrays, packing counted; processor
-time, median of alternating turns, the faster of loops and straight-line code.  The paper's are the best of its compilers, with and
-without generated code, on an Intel i5-12400 (figures 10 and 19); its ATLAS (36) stands beside the G1 (35).  The contraction is
-timed beside the first order alone, also without the unpacking into public arrays, as inside a solver.  Accuracy: against bicomplex
-numbers over the recursive Newton-Euler and articulated-body algorithms.  Growth: log-log slopes over the number of bodies of the
-time for a knot and of the operations that the loops execute, every one in their source.  Time is that of a call for 8 knots, one
-block of lanes, as the paper times single calls (small models show the cost of the call), and that in batches, where large ones
-leave the caches.
+Time: tensors of a batch of 128 knots on one thread, between preallocated public arrays, including packing. Times are
+medians of processor time over alternating rounds, for the faster of loops and straight-line code. The paper's times are
+the best of its compilers, with and without generated code, on an Intel i5-12400 (figures 10 and 19); its ATLAS (36) is
+compared with the G1 (35). The contraction is compared with first order alone, also without unpacking into public
+arrays, as inside a solver.
+
+Accuracy: relative to bicomplex numbers in the recursive Newton-Euler and articulated-body algorithms. Growth: log-log
+slopes over the number of bodies, of the time per knot and of the operations of the loops. Times are measured for calls
+with 8 knots, one block of lanes, since the paper times single calls (call overhead affects small models); and for
+batches, where large models exceed the caches.
 """
 
 from __future__ import annotations
@@ -38,15 +40,15 @@ from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
 from dynamics_backends.rigid_body.passes.passes import Program
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.tally import operations
-from experiments.analysis.timing import JOINTS, program_call, samples, source_call, turns_of
+from experiments.analysis.timing import JOINTS, interleaved_times, program_call, samples, source_call
 from experiments.baselines import second_order_errors, second_order_references as references
 from experiments.benchmarks.derivatives.benchmark_compiled import BATCH
 from experiments.benchmarks.tables import machine, markdown, write_report
 from problems.robots import load_robot
 
 Array = np.ndarray
-UNROLL_UP_TO = 10  # degrees of freedom of a robot whose tensors are tried as straight-line code
-ROBOTS = {  # name in example-robot-data, base, time in the paper of ID and FD tensors, most of ours for ID [us]
+UNROLL_UP_TO = 10  # maximum degrees of freedom for straight-line code of tensors
+ROBOTS = {  # name in example-robot-data: base, published times of ID and FD tensors, largest allowed time of ID [us]
     "double_pendulum": ("fixed", 1.54, 3.71, None),
     "ur3": ("fixed", 8.41, 21.0, None),
     "ur5": ("fixed", None, None, 3.5),
@@ -56,13 +58,13 @@ ROBOTS = {  # name in example-robot-data, base, time in the paper of ID and FD t
     "talos": ("floating", None, None, 80.0),
     "talos_full": ("floating", 365.0, 6209.0, None),
 }
-CONTRACTED = {"ur5": 7_000, "hyq": 25_100}  # most operations of first-order ID and the contraction
+CONTRACTED = {"ur5": 7_000, "hyq": 25_100}  # largest allowed operations of first-order ID with the contraction
 USUAL = ("double_pendulum", "ur5", "hyq", "talos")  # without --full
-RATIO = 1.8  # most time of first order and contraction by that of first order alone
+RATIO = 1.8  # largest allowed ratio of first order with contraction / first order alone
 SHAPES = {"chain": chain, "binary tree": binary_tree}
 BODIES = (2, 3, 7, 15, 31, 63, 110)  # the paper's range
-KNOTS = 8  # of the smallest call whose growth is measured
-GROWTH = {  # most slopes over chains and binary trees
+KNOTS = 8  # smallest call whose growth is measured
+GROWTH = {  # largest allowed slopes over chains and binary trees
     "IDSVA-SO": (IDSVA_SO, 3.08, 1.45),
     "IDSVA-FO": (IDSVA, 1.76, 1.03),
     "contraction": (ID_SECOND_ORDER, 2.1, 1.3),
@@ -70,7 +72,7 @@ GROWTH = {  # most slopes over chains and binary trees
 
 
 class Line(NamedTuple):
-    """One measurement, what it is compared with, and the greatest value promised."""
+    """One measurement, the value it is compared with, and its largest allowed value."""
 
     what: str
     unit: str
@@ -84,7 +86,7 @@ class Line(NamedTuple):
         return None if self.figure is None else self.ours <= self.figure
 
     def cells(self) -> list[str]:
-        """As text."""
+        """Format as table cells."""
         ratio = None if self.other is None else self.ours / self.other
         numbers = ("" if x is None else f"{x:.3g}" for x in (self.ours, self.other, ratio, self.figure))
         return [self.what, self.unit, *numbers, {None: "", True: "yes", False: "NO"}[self.holds], self.note]
@@ -94,7 +96,7 @@ HEADER = ("what", "unit", "ours", "other", "ratio", "at most", "held", "note")
 
 
 def robot(name: str) -> Model:
-    """A robot of ROBOTS."""
+    """Load a robot of ROBOTS."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", URDFWarning)
         return load_robot(f"erd:{name}", base=ROBOTS[name][0])
@@ -103,23 +105,23 @@ def robot(name: str) -> Model:
 # -- time -----------------------------------------------------------------------------------------------------------------
 
 
-def cpu_times(calls: Sequence[Callable[[], Any]], turns: int, knots: int = BATCH) -> list[list[float]]:
-    """Microseconds of processor time for a knot, of each call in every turn."""
-    return [[1e6 * seconds / knots for seconds in column] for column in turns_of(calls, turns)]
+def cpu_times(calls: Sequence[Callable[[], Any]], rounds: int, knots: int = BATCH) -> list[list[float]]:
+    """Return the processor time per knot [us] of each call in each round."""
+    return [[1e6 * seconds / knots for seconds in column] for column in interleaved_times(calls, rounds)]
 
 
-def call_of(program: Program, model: Model, batch: int = BATCH, *, unrolled: bool = False) -> Callable[[], Any]:
-    """A call for a batch, into reused arrays."""
+def batch_call(program: Program, model: Model, batch: int = BATCH, *, unrolled: bool = False) -> Callable[[], Any]:
+    """Return a call for a batch, into preallocated arrays."""
     return program_call(program, model, batch, unrolled=unrolled)
 
 
-def tensors(name: str, turns: int) -> Iterator[Line]:
-    """ID and FD tensors of one robot."""
+def tensors(name: str, rounds: int) -> Iterator[Line]:
+    """Measure ID and FD tensors of one robot."""
     model, (_, *paper, most) = robot(name), ROBOTS[name]
     for program, theirs in zip((IDSVA_SO, FDSVA_SO), paper, strict=True):
         tiers = (False, True) if model.nv <= UNROLL_UP_TO else (False,)
-        calls = [call_of(program, model, unrolled=unrolled) for unrolled in tiers]
-        times = cpu_times(calls, turns)
+        calls = [batch_call(program, model, unrolled=unrolled) for unrolled in tiers]
+        times = cpu_times(calls, rounds)
         medians = [median(t) for t in times]
         best = int(np.argmin(medians))
         note = f"{('loops', 'unrolled')[best]}, fastest turn {min(times[best]):.3g}"
@@ -129,60 +131,67 @@ def tensors(name: str, turns: int) -> Iterator[Line]:
         yield Line(f"{program.name} {name} ({model.nv})", "us/knot", min(medians), theirs, figure or theirs, note)
 
 
-def contraction(name: str, turns: int) -> Iterator[Line]:
-    """First order and contraction beside first order alone, and the operations of both in inverse dynamics."""
+def contraction(name: str, rounds: int) -> Iterator[Line]:
+    """Compare first order with contraction to first order alone; count both operations in inverse dynamics."""
     model = robot(name)
     for unrolled in (False, True) if model.nv <= 20 else (False,):
-        calls = [call_of(p, model, unrolled=unrolled) for p in (FDSVA, FD_SECOND_ORDER)]
-        bare = [_unpacked_by_nobody(p, model, unrolled) for p in (FDSVA, FD_SECOND_ORDER)]
-        first, both, bare_first, bare_both = map(median, cpu_times([*calls, *bare], 4 * turns))
+        calls = [batch_call(p, model, unrolled=unrolled) for p in (FDSVA, FD_SECOND_ORDER)]
+        packed = [_without_unpacking(p, model, unrolled) for p in (FDSVA, FD_SECOND_ORDER)]
+        first, both, packed_first, packed_both = map(median, cpu_times([*calls, *packed], 4 * rounds))
         tier = "unrolled" if unrolled else "loops"
-        note = f"{both:.3g} by {first:.3g} us/knot, {tier}"
-        yield Line(f"first order and contraction, FD {name}, by first order", "", both / first, None, RATIO, note)
-        note = f"{bare_both:.3g} by {bare_first:.3g} us/knot, {tier}"
+        note = f"{both:.3g} / {first:.3g} us/knot, {tier}"
+        yield Line(f"first order with contraction / first order, FD {name}", "", both / first, None, RATIO, note)
+        note = f"{packed_both:.3g} / {packed_first:.3g} us/knot, {tier}"
         yield Line(
-            f"the same inside a solver, without public arrays, {name}", "", bare_both / bare_first, None, RATIO, note
+            f"the same ratio inside a solver, without public arrays, {name}",
+            "",
+            packed_both / packed_first,
+            None,
+            RATIO,
+            note,
         )
     if name in CONTRACTED:
         count = sum(unrolled_trace(ID_SECOND_ORDER, model).count().values())
         yield Line(f"first order and contraction, ID {name}", "operations", count, None, CONTRACTED[name])
 
 
-def double_loop(name: str, turns: int) -> Line:
-    """The paper's other form of IDSVA-SO beside the one that takes all triples at once, both in NumPy."""
+def double_loop(name: str, rounds: int) -> Line:
+    """Compare the paper's double loop of IDSVA-SO with the form that vectorizes over all triples, both in NumPy."""
     model = robot(name)
     point = [rows.T for rows in samples(model, 8)]
     ours, other = map(
         median,
-        cpu_times([partial(f, model, *point) for f in (rnea_tensors, references.rnea_tensors_double_loop)], turns, 8),
+        cpu_times([partial(f, model, *point) for f in (rnea_tensors, references.rnea_tensors_double_loop)], rounds, 8),
     )
-    return Line(f"idsva_so {name} in NumPy, all triples at once beside the double loop", "us/knot", ours, other)
+    return Line(
+        f"idsva_so {name} in NumPy, all triples vectorized, compared with the double loop", "us/knot", ours, other
+    )
 
 
-def _unpacked_by_nobody(program: Program, model: Model, unrolled: bool) -> Callable[[], Any]:
-    """A run of the program that unpacks the accelerations alone: what a solver pays that goes on in lanes."""
+def _without_unpacking(program: Program, model: Model, unrolled: bool) -> Callable[[], Any]:
+    """Return a call that unpacks the accelerations only, which is the cost inside a solver that works in lanes."""
     source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, JOINTS)
-    inner, kept = source.name, source.outputs[:1]
-    room = [f"V* y{i} = w; w += {size};" for i, size in enumerate(source.output_sizes[1:])]
+    inner, outputs = source.name, source.outputs[:1]
+    buffers = [f"V* y{i} = w; w += {size};" for i, size in enumerate(source.output_sizes[1:])]
     inputs = ", ".join(f"const V* i{i}" for i in range(len(source.inputs)))
     arguments = ", ".join(
-        ["ti", "td", *(f"i{i}" for i in range(len(source.inputs))), "a", *(f"y{i}" for i in range(len(room))), "w"]
+        ["ti", "td", *(f"i{i}" for i in range(len(source.inputs))), "a", *(f"y{i}" for i in range(len(buffers))), "w"]
     )
     head = f"static void {inner}_bare(const int* const* ti, const double* const* td, {inputs}, V* a, V* w)"
     sizes = "const int nb = ti[0][0], nv = ti[0][1], nq = ti[0][2]; (void)nb; (void)nv; (void)nq;"
-    body = "\n".join([source.source, head, "{", sizes, *room, f"{inner}({arguments});", "}", ""])
+    body = "\n".join([source.source, head, "{", sizes, *buffers, f"{inner}({arguments});", "}", ""])
     workspace = " + ".join([f"({s})" for s in (*source.output_sizes[1:], source.workspace)])
-    bare = LoopKernel(
-        f"{inner}_bare", body, source.inputs, kept, source.input_sizes, source.output_sizes[:1], workspace
+    packed = LoopKernel(
+        f"{inner}_bare", body, source.inputs, outputs, source.input_sizes, source.output_sizes[:1], workspace
     )
-    return source_call(bare, Program(program.name, program.passes, kept), model, BATCH)
+    return source_call(packed, Program(program.name, program.passes, outputs), model, BATCH)
 
 
 # -- accuracy -------------------------------------------------------------------------------------------------------------
 
 
 def accuracy(shape: str, bodies: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """Every method against bicomplex numbers, for inverse and forward dynamics."""
+    """Measure the errors of all methods relative to bicomplex numbers, for inverse and forward dynamics."""
     for function, method, found, expected in second_order_errors.tensors(SHAPES[shape](bodies)):
         yield f"{function}, {shape} of {bodies}, {method}", second_order_errors.measures(found, expected)
 
@@ -191,17 +200,17 @@ def accuracy(shape: str, bodies: int) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def slope(values: list[float]) -> float:
-    """Least-squares slope of log value over log BODIES."""
+    """Return the least-squares slope of log value over log BODIES."""
     return float(np.polyfit(np.log(BODIES[: len(values)]), np.log(values), 1)[0])
 
 
 def _batch(bodies: int) -> int:
-    """Knots of a batch beside which the cost of the call vanishes, as far as the tensors' memory allows."""
+    """Return a batch size that hides call overhead, as far as the memory of the tensors allows."""
     return int(np.clip(2**21 // bodies**3 // KNOTS * KNOTS, KNOTS, BATCH))
 
 
-def growth(turns: int) -> Iterator[Line]:
-    """Orders of time, in loops, and of operations."""
+def growth(rounds: int) -> Iterator[Line]:
+    """Measure the orders of time, in loops, and of operations."""
     for name, (program, *most) in GROWTH.items():
         for (shape, make), figure in zip(SHAPES.items(), most, strict=True):
             models = [make(n) for n in BODIES]
@@ -210,7 +219,7 @@ def growth(turns: int) -> Iterator[Line]:
                 ("batches", list(map(_batch, BODIES))),
             ):
                 pairs = list(zip(models, batches, strict=True))
-                times = [median(cpu_times([call_of(program, m, n)], turns, n)[0]) for m, n in pairs]
+                times = [median(cpu_times([batch_call(program, m, n)], rounds, n)[0]) for m, n in pairs]
                 note = f"{times[0]:.3g} us/knot for {BODIES[0]} bodies, {times[-1]:.3g} for {BODIES[-1]}"
                 yield Line(f"{name}, {shape}, order of the time of {what}", "", slope(times), None, figure, note)
             counts = [float(operations(program, model)) for model in models]
@@ -221,21 +230,21 @@ def growth(turns: int) -> Iterator[Line]:
 # -- the report -----------------------------------------------------------------------------------------------------------
 
 
-def lines(turns: int, full: bool) -> Iterator[Line]:
-    """All comparisons."""
+def lines(rounds: int, full: bool) -> Iterator[Line]:
+    """Yield all comparisons."""
     for name in ROBOTS if full else USUAL:
-        yield from tensors(name, turns)
+        yield from tensors(name, rounds)
     for name in ("ur5", "hyq", "talos"):
-        yield from contraction(name, turns)
+        yield from contraction(name, rounds)
     for name in ("ur5", "hyq"):
-        yield double_loop(name, turns)
-    yield from growth(turns)
+        yield double_loop(name, rounds)
+    yield from growth(rounds)
 
 
 def main() -> None:
-    """Run, print each line as it comes, and write the tables."""
+    """Run, print each row, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--full", action="store_true", help="all robots, more turns, longer chains and trees")
+    parser.add_argument("--full", action="store_true", help="all robots, more rounds, longer chains and trees")
     parser.add_argument("--out", type=Path, default=Path("out/benchmark_second_order"), help="folder of the results")
     options = parser.parse_args()
     os.environ["TRAJOPT_THREADS"] = "1"

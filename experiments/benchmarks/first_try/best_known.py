@@ -1,4 +1,4 @@
-"""Best known objectives of the first-try benchmark: data beside the benchmark, improved by ``--best``.
+"""Best known objectives of the first-try benchmark, stored in this folder and improved by ``--best``.
 
     best_known.csv    group, instance, seed, objective, and the start that found it
 
@@ -20,18 +20,18 @@ from experiments.benchmarks.first_try.runs import FEASIBLE, Job, Row, instances
 
 FILE = Path(__file__).with_name("best_known.csv")
 SOLVERS = ("ddp", "fddp", "sqp", "ipm")
-"""Further solvers from the guess of the instance; "auto" and "dms" have rows of their own."""
+"""Further solvers that start from the instance's guess; "auto" and "dms" have their own rows."""
 RANDOM, BY_IPOPT = ("ddp", "ipm"), 2
-"""Solvers from random guesses, and from how many of these IPOPT (dms) starts, which takes ten times as long."""
+"""Solvers that start from random guesses, and number of random guesses for IPOPT (dms), which takes ten times as long."""
 SHOOTING = ("ddp", "fddp")
-"""Solvers that are left out where there are constraints."""
+"""Solvers that are skipped for problems with constraints."""
 SPREAD = 1.0
 """Standard deviation of random detours of the states [rad, m], and of controls relative to their limits or to 1."""
 Key = tuple[str, str, int]
 
 
 class Best(NamedTuple):
-    """The least objective of an instance; start: the solver, and its guess where that is random."""
+    """Best objective of an instance. start: the solver, and its guess if random."""
 
     group: str
     instance: str
@@ -41,12 +41,12 @@ class Best(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """The instance."""
+        """Key of the instance."""
         return self.group, self.instance, self.seed
 
 
 def read_best(path: Path = FILE) -> dict[Key, Best]:
-    """The stored objectives; none without a file."""
+    """Read the stored objectives; return {} if the file does not exist."""
     if not path.exists():
         return {}
     with path.open(newline="", encoding="utf-8") as file:
@@ -65,8 +65,8 @@ def write_best(best: dict[Key, Best], path: Path = FILE) -> None:
         writer.writerows(b._replace(objective=float(f"{b.objective:.10g}")) for _, b in sorted(best.items()))
 
 
-def improved(best: dict[Key, Best], found: Iterable[Best]) -> dict[Key, Best]:
-    """The smaller objective of each instance."""
+def merge_best(best: dict[Key, Best], found: Iterable[Best]) -> dict[Key, Best]:
+    """Return the smaller objective of each instance."""
     both = dict(best)
     for b in found:
         if b.key not in both or b.objective < both[b.key].objective:
@@ -75,14 +75,14 @@ def improved(best: dict[Key, Best], found: Iterable[Best]) -> dict[Key, Best]:
 
 
 def from_rows(rows: Iterable[Row]) -> list[Best]:
-    """The objectives of feasible rows."""
+    """Return the objectives of feasible rows."""
     return [Best(r.group, r.instance, r.seed, r.objective, r.solver) for r in rows if r.feasible]
 
 
-def searched(job: Job, starts: int) -> list[Best]:
-    """Objectives of an instance by :data:`SOLVERS` from its guess, and by :data:`RANDOM` from ``starts`` random guesses.
+def search(job: Job, starts: int) -> list[Best]:
+    """Solve an instance with :data:`SOLVERS` from its guess, and with :data:`RANDOM` from ``starts`` random guesses.
 
-    job: names the instance, and the time limit of each solve.
+    job: the instance, and the time limit of each solve.
     """
     instance = next(i for i in instances(job.group, job.seed) if i.name == job.instance)
     ocp, guess = instance.build()
@@ -91,7 +91,7 @@ def searched(job: Job, starts: int) -> list[Best]:
         options = {} if job.time_limit is None else {"time_limit": job.time_limit}
         try:
             solution = to.solve(ocp, first, options, solver=solver)
-        except Exception:  # a solver that does not take the problem
+        except Exception:  # the solver does not support the problem
             continue
         if solution.status.code.value in FEASIBLE:
             found.append(Best(job.group, job.instance, job.seed, float(solution.cost), start))
@@ -111,12 +111,12 @@ def _starts(ocp: to.OCP, guess: Any, job: Job, starts: int) -> Iterator[tuple[st
 
 
 def random_guess(ocp: to.OCP, guess: Any, rng: np.random.Generator) -> to.Guess:
-    """A random motion of the first half of the state, from the start to anywhere, and random controls held along it."""
+    """Return a random smooth motion of the first half of the state from the initial state, with random constant controls."""
     N, ndx = ocp.horizon, ocp.manifold.ndx
     move, half = np.zeros((N + 1, ndx)), (ndx + 1) // 2
-    share = np.asarray(ocp.times) / ocp.times[-1]
+    fraction = np.asarray(ocp.times) / ocp.times[-1]
     away, bend = SPREAD * rng.standard_normal((2, half))
-    move[:, :half] = np.outer(share, away) + np.outer(np.sin(np.pi * share), bend)
+    move[:, :half] = np.outer(fraction, away) + np.outer(np.sin(np.pi * fraction), bend)
     xs = np.ascontiguousarray(ocp.manifold.integrate(np.asarray(guess.xs).T, move.T).T)
     bounds, us = ocp.control_bounds, np.asarray(guess.us, dtype=float)
     size = np.ones_like(us)

@@ -1,14 +1,14 @@
-"""Random problems with complementarity constraints, as trajectory optimization through contact has them.
+"""Random problems with complementarity constraints, typical of trajectory optimization through contact.
 
-Four classes. Contact and friction are stepped in time: forces of a step belong to the velocity at its end (Stewart, Trinkle 1996).
-Forces, slacks and multipliers are controls of the problem (Posa, Cantu, Tedrake, Int. J. Robotics Research 33, 2014).
+Contact and friction use time stepping: the forces of a step satisfy the conditions at its end velocity (Stewart, Trinkle 1996).
+Forces, slacks and multipliers are controls (Posa, Cantu, Tedrake, Int. J. Robotics Research 33, 2014). The four classes:
 
-car among obstacles          rectangles, by the multipliers of the distance from them (Zhang, Liniger, Borrelli 2018)
-cart-pole with friction      Coulomb friction of the cart and of the pole's joint, by maximum dissipation
+car among obstacles          rectangles, with multipliers of the distance (Zhang, Liniger, Borrelli 2018)
+cart-pole with friction      Coulomb friction of cart and joint by maximum dissipation
 acrobot with joint limits    contact torques at both limits of the elbow
-planar pushing               a quasi-static slider on a limit surface; a contact that sticks or slides along a face
+planar pushing               a quasi-static slider on a limit surface with a sticking or sliding contact
 
-The last three bound each product of a complementarity pair by a slack with a price.
+The last three classes bound each complementarity product by a slack with a linear cost.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from experiments.benchmarks.first_try.instance import Instance
 
 Array = np.ndarray
 COUNT = 50
-"""Instances of each class."""
+"""Number of instances of each class."""
 INF = np.inf
 G = 9.81
 """[m/s^2]"""
 
 
 def instances(seed: int = 0) -> list[Instance]:
-    """COUNT random instances of each class."""
+    """Create COUNT random instances of each class."""
     found = []
     for i, (family, draw) in enumerate(FAMILIES.items()):
         for number in range(COUNT):
@@ -52,7 +52,7 @@ def _problem(
     bounds: tuple[Any, Any],
     state_bounds: tuple[Any, Any] | None = None,
 ) -> tuple[to.OCP, to.Guess]:
-    """The problem of a step, with its last state at the goal (NaN: free), and straight lines between both as the guess."""
+    """Build a problem with a discrete step and a final state (NaN: free); the guess is a straight line between both."""
     nx, nu = sizes
     states, goal = to.Manifold.vector(nx), np.asarray(goal, float)
     held = np.isnan(goal)
@@ -76,11 +76,11 @@ def _problem(
 
 
 def _arrays(**values: Any) -> dict[str, Array]:
-    """Parameters of the step and of its constraints."""
+    """Convert parameters of the step and of its constraints to arrays."""
     return {key: np.atleast_1d(np.asarray(value, float)) for key, value in values.items()}
 
 
-# -- a car among obstacles --------------------------------------------------------------------------------------------------
+# -- car among obstacles --------------------------------------------------------------------------------------------------
 OBSTACLES, CLEARANCE = 3, 0.25
 """Number of obstacles, and the minimum distance between the car's center and their boundaries [m]."""
 
@@ -98,11 +98,11 @@ def _car_step(x: Any, u: Any, t: Any, p: Any) -> list[Any]:
 
 
 def _distances(x: Any, u: Any, t: Any, p: Any) -> list[Any]:
-    """For each rectangle the distance along a normal that its multipliers choose, and the square of the normal's length."""
+    """Return, for each rectangle, the distance along the normal given by its multipliers, and the squared length of the normal."""
     rows = []
     for i in range(OBSTACLES):
-        cx, cy, turn, a, b = (p["obstacles"][5 * i + j] for j in range(5))
-        c, s = to.cos(turn), to.sin(turn)
+        cx, cy, angle, a, b = (p["obstacles"][5 * i + j] for j in range(5))
+        c, s = to.cos(angle), to.sin(angle)
         along, across = c * (x[0] - cx) + s * (x[1] - cy), c * (x[1] - cy) - s * (x[0] - cx)
         m = [u[2 + 4 * i + j] for j in range(4)]
         nx, ny = m[0] - m[1], m[2] - m[3]
@@ -112,7 +112,7 @@ def _distances(x: Any, u: Any, t: Any, p: Any) -> list[Any]:
 
 
 def car(seed: Any) -> tuple[to.OCP, to.Guess]:
-    """A car drives between two poses at rest, past three rectangles."""
+    """Car that drives between two poses at rest, past three rectangles."""
     rng = np.random.default_rng(seed)
     nu = 2 + 4 * OBSTACLES
     start = np.array([0.0, rng.uniform(-1.0, 1.0), rng.uniform(-0.5, 0.5), 0.0])
@@ -139,7 +139,7 @@ def car(seed: Any) -> tuple[to.OCP, to.Guess]:
 
 # -- a cart-pole with friction ----------------------------------------------------------------------------------------------
 PRICE = 10.0
-"""Of a slack of complementarity products."""
+"""Cost weight of the slack of complementarity products."""
 
 
 def _cart_pole_rates(x: Any, u: Any, p: Any) -> tuple[Any, Any]:
@@ -165,18 +165,18 @@ def _cart_pole_step(x: Any, u: Any, t: Any, p: Any) -> list[Any]:
 
 
 def _friction(x: Any, u: Any, t: Any, p: Any) -> list[Any]:
-    """Of the cart and of the joint: three numbers that are at least zero, and products with forces and speeds beyond the slack."""
+    """Return three nonnegative values and three complementarity products minus slack, for the cart and the joint."""
     rows = []
     for i, (limit, v) in enumerate(zip(("cart_friction", "joint_friction"), _cart_pole_rates(x, u, p), strict=True)):
         along, against, speed, slack = u[1 + 2 * i], u[2 + 2 * i], u[5 + i], u[7]
-        room = p[limit][0] - along - against
-        rows += [speed - v, speed + v, room]
-        rows += [along * (speed - v) - slack, against * (speed + v) - slack, speed * room - slack]
+        remaining = p[limit][0] - along - against
+        rows += [speed - v, speed + v, remaining]
+        rows += [along * (speed - v) - slack, against * (speed + v) - slack, speed * remaining - slack]
     return rows
 
 
 def cart_pole(seed: Any) -> tuple[to.OCP, to.Guess]:
-    """The pole swings up, against Coulomb friction of the cart and of the joint."""
+    """Swing-up of a cart-pole with Coulomb friction of cart and joint."""
     rng = np.random.default_rng(seed)
     values = _arrays(
         dt=0.05,
@@ -195,8 +195,10 @@ def cart_pole(seed: Any) -> tuple[to.OCP, to.Guess]:
         to.linear_cost(states, control=[*[0.0] * 7, 1.0], weight=PRICE, name="slack"),
     ]
     bounds = [-15.0, *[0.0] * 7], [15.0, *[INF] * 7]
-    room = [-1.5, -INF, -INF, -INF], [1.5, INF, INF, INF]
-    return _problem(_cart_pole_step, (4, nu), values, start, [0.0, np.pi, 0.0, 0.0], 60, running, rows, bounds, room)
+    remaining = [-1.5, -INF, -INF, -INF], [1.5, INF, INF, INF]
+    return _problem(
+        _cart_pole_step, (4, nu), values, start, [0.0, np.pi, 0.0, 0.0], 60, running, rows, bounds, remaining
+    )
 
 
 # -- an acrobot with joint limits -------------------------------------------------------------------------------------------
@@ -226,7 +228,7 @@ def _acrobot_step(x: Any, u: Any, t: Any, p: Any) -> list[Any]:
 
 
 def _joint_limits(x: Any, u: Any, t: Any, p: Any) -> list[Any]:
-    """Distances from both limits at the end of the step, and their products with the contact torques beyond the slack."""
+    """Return the distances to both limits after the step, and their products with the contact torques minus slack."""
     _, rate = _acrobot_rates(x, u, p)
     angle = x[1] + p["dt"][0] * rate
     above, below = p["limit"][0] - angle, p["limit"][0] + angle
@@ -234,7 +236,7 @@ def _joint_limits(x: Any, u: Any, t: Any, p: Any) -> list[Any]:
 
 
 def acrobot(seed: Any) -> tuple[to.OCP, to.Guess]:
-    """The acrobot swings up; its elbow hits its limits."""
+    """Swing-up of an acrobot whose elbow hits its limits."""
     rng = np.random.default_rng(seed)
     values = _arrays(
         dt=0.05,
@@ -268,31 +270,31 @@ def acrobot(seed: Any) -> tuple[to.OCP, to.Guess]:
 
 # -- planar pushing ---------------------------------------------------------------------------------------------------------
 def _pushing_step(x: Any, u: Any, t: Any, p: Any) -> list[Any]:
-    """Move the square and the contact.
+    """Advance the square and the contact by one step.
 
     x: position [m] and heading [rad] of the square, position of the contact along its rear face [m]; u: forces of the pusher along
-    the normal and the tangent of the face [N], speeds at which the contact slides either way [m/s], slack.
+    the normal and the tangent of the face [N], sliding speeds of the contact in both directions [m/s], slack.
     """
     h, half, f, m = p["dt"][0], p["half"][0], p["force"][0], p["moment"][0]
     torque = -half * u[1] - x[3] * u[0]
-    along, across, turn = u[0] / (f * f), u[1] / (f * f), torque / (m * m)
+    along, across, angle = u[0] / (f * f), u[1] / (f * f), torque / (m * m)
     c, s = to.cos(x[2]), to.sin(x[2])
     return [
         x[0] + h * (c * along - s * across),
         x[1] + h * (s * along + c * across),
-        x[2] + h * turn,
+        x[2] + h * angle,
         x[3] + h * (u[2] - u[3]),
     ]
 
 
 def _sliding(x: Any, u: Any, t: Any, p: Any) -> list[Any]:
-    """Distances from both edges of the friction cone, and the products with the speeds of sliding beyond the slack."""
+    """Return the distances to both edges of the friction cone, and their products with the sliding speeds minus slack."""
     left, right = p["friction"][0] * u[0] - u[1], p["friction"][0] * u[0] + u[1]
     return [left, right, left * u[2] - u[4], right * u[3] - u[4]]
 
 
 def pushing(seed: Any) -> tuple[to.OCP, to.Guess]:
-    """A square is pushed to another pose."""
+    """Square that is pushed to another pose."""
     rng = np.random.default_rng(seed)
     half = rng.uniform(0.04, 0.06)
     force = 0.35 * G * rng.uniform(0.8, 1.2)
@@ -304,9 +306,9 @@ def pushing(seed: Any) -> tuple[to.OCP, to.Guess]:
         friction=rng.uniform(0.2, 0.4),
     )
     start = np.array([0.0, 0.0, 0.0, rng.uniform(-0.5, 0.5) * half])
-    turn = rng.uniform(-1.2, 1.2)
-    way, bend = rng.uniform(0.2, 0.4), 0.5 * turn + rng.uniform(-0.3, 0.3)
-    goal = np.array([way * np.cos(bend), way * np.sin(bend), turn, np.nan])
+    angle = rng.uniform(-1.2, 1.2)
+    distance, bend = rng.uniform(0.2, 0.4), 0.5 * angle + rng.uniform(-0.3, 0.3)
+    goal = np.array([distance * np.cos(bend), distance * np.sin(bend), angle, np.nan])
     states, nu = to.Manifold.vector(4), 5
     rows = [
         to.residual_constraint(
@@ -318,8 +320,8 @@ def pushing(seed: Any) -> tuple[to.OCP, to.Guess]:
         to.linear_cost(states, control=[0.0, 0.0, 0.0, 0.0, 1.0], weight=50.0, name="slack"),
     ]
     bounds = [0.0, -force, 0.0, 0.0, 0.0], [force, force, 0.2, 0.2, INF]
-    room = [-INF, -INF, -INF, -0.9 * half], [INF, INF, INF, 0.9 * half]
-    return _problem(_pushing_step, (4, nu), values, start, goal, 50, running, rows, bounds, room)
+    remaining = [-INF, -INF, -INF, -0.9 * half], [INF, INF, INF, 0.9 * half]
+    return _problem(_pushing_step, (4, nu), values, start, goal, 50, running, rows, bounds, remaining)
 
 
 FAMILIES: dict[str, Callable[[Any], tuple[to.OCP, to.Guess]]] = {
@@ -328,4 +330,4 @@ FAMILIES: dict[str, Callable[[Any], tuple[to.OCP, to.Guess]]] = {
     "acrobot with joint limits": acrobot,
     "planar pushing": pushing,
 }
-"""The classes, by the names of their rows in the table."""
+"""Class name, as in the table -> function that builds an instance."""

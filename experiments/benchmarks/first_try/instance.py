@@ -1,4 +1,4 @@
-"""An instance of the first-try benchmark: a problem, its first guess, and the group it counts in."""
+"""Type of the instances of the first-try benchmark."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ import trajopt as to
 
 @dataclass(frozen=True)
 class Instance:
-    """A problem and the guess that a user would start from.
+    """A problem and a typical initial guess.
 
     name     "acrobot 3"
     group    "optimum", "minimum time" or "complementarity"
-    family   the problem's class, a row of the table ("cart-pole with friction")
-    build    returns the problem and the guess; called in the process that solves
+    family   class of the problem, a row of the table ("cart-pole with friction")
+    build    function that returns problem and guess; called in the solving process
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Twenty minimum-time problems, each with the guess that a user would start from: a straight line or a few way points.
+"""Twenty minimum-time problems with typical initial guesses: a straight line, or a few way points.
 
 Four vehicles pass gaps and leave U-shaped traps, cars park and dock, planar and spatial quadrotors recover and fly through gaps and
 windows, an acrobot swings up.  Walls are rows of discs, windows are made of bars.
@@ -21,14 +21,14 @@ Array = np.ndarray
 Point = tuple[float, ...]
 INF, G = np.inf, 9.81
 CONTROL_WEIGHT = 1e-2
-"""Cost of a second of full control, where a second costs 1."""
+"""Cost rate of full control, relative to the cost rate of time."""
 
 
 @dataclass(frozen=True)
 class Vehicle:
     """Dynamics dx/dt = f(x, u) in the tangent space of ``states``, with symmetric or given bounds on controls and states.
 
-    still (nu,): the controls of the guess. body: points of the vehicle that keep clear of obstacles, as a function of the state.
+    still (nu,): controls of the guess. body: function from the state to the points for which obstacle distances are constrained.
     """
 
     f: Callable[[Any, Any], list[Any]]
@@ -43,24 +43,24 @@ class Vehicle:
 
 @dataclass(frozen=True)
 class Course:
-    """A problem of minimum time: from a start to bounds on the last state, clear of discs (x, y, radius).
+    """A minimum-time problem from an initial state to bounds on the final state, with disc obstacles (x, y, radius).
 
-    way: states of the guess between start and goal. bars: (index, place, index, place, radius) of cylinders along the third axis.
+    way_points: states of the guess between start and goal. bars: cylinders (index, position, index, position, radius) along the
+    remaining axis. loose: indices of the state that are free at the end.
     """
 
     vehicle: Vehicle
     start: Array
     goal: Array
     duration: float
-    way: Sequence[Array] = ()
+    way_points: Sequence[Array] = ()
     discs: Sequence[Point] = ()
     bars: Sequence[tuple[int, float, int, float, float]] = ()
     knots: int = 80
     loose: Sequence[int] = field(default=())
-    """Numbers of the state that are free at the end."""
 
     def build(self) -> tuple[to.OCP, to.Guess]:
-        """The problem with a free duration, and its guess."""
+        """Build the problem with free duration, and its guess."""
         v, nu = self.vehicle, len(self.vehicle.u_lower)
         system = to.FunctionMap(lambda x, u, t, p: v.f(x, u), v.states, nu)
         largest = np.maximum(np.abs(v.u_lower), np.abs(v.u_upper))
@@ -86,7 +86,7 @@ class Course:
         return free.ocp, free.with_durations(to.Guess(self._line(), np.tile(v.still, (self.knots, 1))))
 
     def _final(self) -> to.Constraint:
-        """The last state is the goal, but for the numbers that are loose; by its difference where the state has an attitude."""
+        """Return the constraint of the final state. States with attitudes are constrained by their difference to the goal."""
         states = self.vehicle.states
         if states.nx != states.ndx:
             return to.bounded(to.state_cost(states, self.goal), name="goal")
@@ -95,9 +95,9 @@ class Course:
         return to.state_bounds(states, lower, upper, name="goal")
 
     def _line(self) -> Array:
-        """States (knots + 1, nx) on the geodesics between start, way points and goal, at equal speed from one to the next."""
+        """Return states (knots + 1, nx) on geodesics between start, way points and goal, with equal numbers of steps."""
         states = self.vehicle.states
-        marks = np.array([self.start, *self.way, self.goal])
+        marks = np.array([self.start, *self.way_points, self.goal])
         steps = states.difference(marks[:-1].T, marks[1:].T)
         place = np.linspace(0.0, len(marks) - 1.0, self.knots + 1)
         at = np.minimum(place.astype(int), len(marks) - 2)
@@ -105,27 +105,27 @@ class Course:
 
 
 def _clearance(body: Any, discs: Sequence[Point], bars: Sequence[Any], x: Any, u: Any, t: Any, p: Any) -> list[Any]:
-    """Squared distances from discs and bars less their squared radii [m^2]."""
+    """Return squared distances to discs and bars minus squared radii [m^2]."""
     points = body(x)
     found = [(q[0] - a) ** 2 + (q[1] - b) ** 2 - r * r for a, b, r in discs for q in points]
     return [*found, *((x[i] - a) ** 2 + (x[j] - b) ** 2 - r * r for i, a, j, b, r in bars)]
 
 
 def _wall(start: Point, end: Point, radius: float) -> list[Point]:
-    """Discs in a row, which overlap by half."""
+    """Return a row of overlapping discs."""
     count = int(np.ceil(np.hypot(end[0] - start[0], end[1] - start[1]) / radius)) + 1
     return [(float(a), float(b), radius) for a, b in np.linspace(start, end, count)]
 
 
 def _trap(width: float, depth: float, radius: float = 0.25) -> list[Point]:
-    """A U about the origin, open toward negative x."""
+    """Return a U-shaped wall around the origin, open toward negative x."""
     w = 0.5 * width
     corners = [(-0.5 * depth, w), (0.5 * depth, w), (0.5 * depth, -w), (-0.5 * depth, -w)]
     return [disc for a, b in pairwise(corners) for disc in _wall(a, b, radius)]
 
 
 def _gap(x: float, width: float, radius: float = 0.3) -> list[Point]:
-    """A wall across the way at x, with a gap of this width about y = 0."""
+    """Return a wall at x with a gap of the given width at y = 0."""
     inner = 0.5 * width + radius
     return [*_wall((x, inner), (x, inner + 1.2), radius), *_wall((x, -inner), (x, -inner - 1.2), radius)]
 
@@ -135,7 +135,7 @@ def _center(x: Any) -> list[Any]:
 
 
 def _bounds(n: int, **limits: float) -> tuple[Array, Array]:
-    """Symmetric bounds on the numbers of a state, by "x3"."""
+    """Return symmetric bounds on entries of a state; keys such as "x3"."""
     upper = np.full(n, INF)
     for key, limit in limits.items():
         upper[int(key[1:])] = limit
@@ -143,7 +143,7 @@ def _bounds(n: int, **limits: float) -> tuple[Array, Array]:
 
 
 def unicycle() -> Vehicle:
-    """Place and heading; speed and turn rate are the controls."""
+    """Unicycle. State: position, heading; controls: speed, turn rate."""
 
     def f(x: Any, u: Any) -> list[Any]:
         return [u[0] * np.cos(x[2]), u[0] * np.sin(x[2]), u[1]]
@@ -156,7 +156,7 @@ WHEELBASE = 0.5
 
 
 def bicycle() -> Vehicle:
-    """Place, heading, speed, steering angle of a car; acceleration and steering rate are the controls."""
+    """Car. State: position, heading, speed, steering angle; controls: acceleration, steering rate."""
 
     def f(x: Any, u: Any) -> list[Any]:
         return [x[3] * np.cos(x[2]), x[3] * np.sin(x[2]), x[3] * np.tan(x[4]) / WHEELBASE, u[0], u[1]]
@@ -166,12 +166,12 @@ def bicycle() -> Vehicle:
 
 
 def _ends(x: Any) -> list[Any]:
-    """Rear and front axle."""
+    """Return the rear and front axle."""
     return [(x[0], x[1]), (x[0] + WHEELBASE * np.cos(x[2]), x[1] + WHEELBASE * np.sin(x[2]))]
 
 
 def omnidirectional() -> Vehicle:
-    """A mass in the plane with quadratic drag: place and velocity; two forces are the controls."""
+    """Point mass in the plane with quadratic drag. State: position, velocity; controls: two forces."""
 
     def f(x: Any, u: Any) -> list[Any]:
         speed = np.sqrt(x[2] * x[2] + x[3] * x[3] + 1e-4)
@@ -185,24 +185,26 @@ TRAILER = 0.6
 
 
 def truck() -> Vehicle:
-    """A car with a trailer: place of the trailer's axle, heading of the trailer, hitch angle, speed, steering angle."""
+    """Car with a trailer. State: position of the trailer's axle, trailer heading, hitch angle, speed, steering angle."""
 
     def f(x: Any, u: Any) -> list[Any]:
         along, turn = x[4] * np.cos(x[3]), x[4] * np.sin(x[3]) / TRAILER
-        own = x[4] * np.tan(x[5]) / WHEELBASE
-        return [along * np.cos(x[2]), along * np.sin(x[2]), turn, own - turn, u[0], u[1]]
+        car_rate = x[4] * np.tan(x[5]) / WHEELBASE
+        return [along * np.cos(x[2]), along * np.sin(x[2]), turn, car_rate - turn, u[0], u[1]]
 
     limit = np.array([1.5, 2.0])
-    return Vehicle(f, to.Manifold.vector(6), -limit, limit, np.zeros(2), *_bounds(6, x3=1.0, x4=1.5, x5=0.6), _both)
+    return Vehicle(
+        f, to.Manifold.vector(6), -limit, limit, np.zeros(2), *_bounds(6, x3=1.0, x4=1.5, x5=0.6), _trailer_points
+    )
 
 
-def _both(x: Any) -> list[Any]:
-    """The trailer's axle and the hitch, the car's rear axle."""
+def _trailer_points(x: Any) -> list[Any]:
+    """Return the trailer's axle and the hitch at the car's rear axle."""
     return [(x[0], x[1]), (x[0] + TRAILER * np.cos(x[2]), x[1] + TRAILER * np.sin(x[2]))]
 
 
 def planar_quadrotor() -> Vehicle:
-    """Place, tilt and their rates; the thrusts of two rotors are the controls."""
+    """Planar quadrotor. State: position, tilt and their rates; controls: thrusts of two rotors."""
     mass, arm, inertia = 0.5, 0.15, 0.006
 
     def f(x: Any, u: Any) -> list[Any]:
@@ -214,7 +216,7 @@ def planar_quadrotor() -> Vehicle:
 
 
 def acrobot(torque: float) -> Vehicle:
-    """Two rods of 1 kg and 1 m that hang from a free joint, with a motor between them; angles from hanging down."""
+    """Acrobot: two rods of 1 kg and 1 m with a motor between them; angles from hanging down."""
     inertia, half = 1.0 / 12.0, 0.5
 
     def f(x: Any, u: Any) -> list[Any]:
@@ -234,7 +236,7 @@ def acrobot(torque: float) -> Vehicle:
 
 
 def quadrotor() -> Vehicle:
-    """Attitude, place, velocity, angular velocity; the thrusts of four rotors are the controls."""
+    """Spatial quadrotor. State: attitude, position, velocity, angular velocity; controls: thrusts of four rotors."""
     mass, arm, drag, (i1, i2, i3) = 1.0, 0.2, 0.02, (0.01, 0.01, 0.02)
 
     def f(x: Any, u: Any) -> list[Any]:
@@ -254,17 +256,17 @@ def quadrotor() -> Vehicle:
 
 
 def _pose(vehicle: Vehicle, *numbers: float) -> Array:
-    """A state of these first numbers, the others zero."""
+    """Return a state with the given first entries and zeros."""
     return np.r_[numbers, np.zeros(vehicle.states.nx - len(numbers))]
 
 
-def _flown(place: Point, roll: float = 0.0, velocity: Point = (0.0, 0.0, 0.0)) -> Array:
-    """A state of the spatial quadrotor, rolled by an angle [rad]."""
+def _quadrotor_state(place: Point, roll: float = 0.0, velocity: Point = (0.0, 0.0, 0.0)) -> Array:
+    """Return a state of the spatial quadrotor, rolled by an angle [rad]."""
     return np.array([np.sin(0.5 * roll), 0.0, 0.0, np.cos(0.5 * roll), *place, *velocity, 0.0, 0.0, 0.0])
 
 
 def _courses(rng: np.random.Generator) -> dict[tuple[str, str], Course]:
-    """The problems by family and name; starts, gaps and goals vary by a few percent."""
+    """Return the problems by family and name; starts, gaps and goals vary by a few percent."""
 
     def about(value: float, spread: float = 0.1) -> float:
         return float(value + spread * rng.uniform(-1.0, 1.0))
@@ -273,23 +275,25 @@ def _courses(rng: np.random.Generator) -> dict[tuple[str, str], Course]:
     vehicles = {"unicycle": (unicycle(), 6.0), "bicycle": (bicycle(), 5.0), "omni": (omnidirectional(), 4.0)}
     vehicles["trailer"] = truck(), 6.0
     for name, (v, duration) in vehicles.items():
-        rolls = name != "omni"
+        has_heading = name != "omni"
         start, goal = _pose(v, -2.5, about(0.8)), _pose(v, 2.5, about(-0.8))
         found["vehicle through a gap", name] = Course(v, start, goal, duration, discs=_gap(0.0, about(1.0)))
-        # out of the trap backwards, around one of its arms, to the goal behind its closed end
-        headings = [0.0] * 3 if not rolls else [0.0, 0.5 * np.pi, 0.0]
+        # the guess leaves the trap backwards, passes one arm, and reaches the goal behind the closed end
+        headings = [0.0] * 3 if not has_heading else [0.0, 0.5 * np.pi, 0.0]
         corners = [(-2.0, 0.0), (-1.7, 1.9), (1.7, 1.9)]
-        way = [_pose(v, a, b, *([h] if rolls else [])) for (a, b), h in zip(corners, headings, strict=True)]
+        way_points = [
+            _pose(v, a, b, *([h] if has_heading else [])) for (a, b), h in zip(corners, headings, strict=True)
+        ]
         trap = Course(
-            v, _pose(v, about(-0.2)), _pose(v, 2.6, about(0.0)), 2.5 * duration, way, _trap(2.0, 2.0), knots=100
+            v, _pose(v, about(-0.2)), _pose(v, 2.6, about(0.0)), 2.5 * duration, way_points, _trap(2.0, 2.0), knots=100
         )
         found["vehicle out of a trap", name] = trap
     gaps = [*_wall((-0.9, 0.8), (-0.9, 2.4), 0.3), *_wall((-0.9, -2.6), (-0.9, -0.4), 0.3)]
     gaps += [*_wall((0.9, 0.4), (0.9, 2.6), 0.3), *_wall((0.9, -2.4), (0.9, -0.8), 0.3)]
     v = bicycle()
     start, goal = _pose(v, -2.5, about(0.0)), _pose(v, 2.5, about(0.0))
-    way = [_pose(v, -0.9, 0.2), _pose(v, 0.9, -0.2)]
-    found["vehicle through a gap", "bicycle, two gaps"] = Course(v, start, goal, 5.0, way, gaps)
+    way_points = [_pose(v, -0.9, 0.2), _pose(v, 0.9, -0.2)]
+    found["vehicle through a gap", "bicycle, two gaps"] = Course(v, start, goal, 5.0, way_points, gaps)
     car, articulated = vehicles["bicycle"][0], vehicles["trailer"][0]
     bay = [
         *_wall((-1.3, 0.0), (-0.6, 0.0), 0.2),
@@ -325,22 +329,24 @@ def _courses(rng: np.random.Generator) -> dict[tuple[str, str], Course]:
         flat, _pose(flat, -2.5, about(0.0)), _pose(flat, 2.5, about(0.0)), 3.5, bends, slalom
     )
     for torque in (12.0, 6.0):
-        swung = acrobot(torque)
+        double_rod = acrobot(torque)
         found["acrobot", f"{torque:.0f} Nm"] = Course(
-            swung, _pose(swung, about(0.0, 0.05)), _pose(swung, np.pi), 3.0, knots=100
+            double_rod, _pose(double_rod, about(0.0, 0.05)), _pose(double_rod, np.pi), 3.0, knots=100
         )
     spatial = quadrotor()
-    tumbling = _flown((0.0, 0.0, 2.0), about(0.9 * np.pi), (about(1.0, 0.5), 0.0, -2.0))
-    found["spatial quadrotor", "recovery"] = Course(spatial, tumbling, _flown((0.0, 0.0, 2.0)), 2.0, knots=60)
+    tumbling = _quadrotor_state((0.0, 0.0, 2.0), about(0.9 * np.pi), (about(1.0, 0.5), 0.0, -2.0))
+    found["spatial quadrotor", "recovery"] = Course(spatial, tumbling, _quadrotor_state((0.0, 0.0, 2.0)), 2.0, knots=60)
     bars = [(4, 1.5, 5, about(0.9), 0.5), (4, 1.5, 5, -0.9, 0.5), (4, 1.5, 6, 0.9, 0.5), (4, 1.5, 6, -0.9, 0.5)]
-    start, goal, middle = (_flown(p) for p in ((0.0, about(0.8), 0.5), (3.0, -0.8, about(-0.3)), (1.5, 0.0, 0.0)))
+    start, goal, middle = (
+        _quadrotor_state(p) for p in ((0.0, about(0.8), 0.5), (3.0, -0.8, about(-0.3)), (1.5, 0.0, 0.0))
+    )
     found["spatial quadrotor", "window"] = Course(spatial, start, goal, 2.5, [middle], bars=bars, knots=60)
     found["spatial quadrotor", "two windows"] = Course(
         spatial,
-        _flown((0.0, 0.0, 0.0)),
-        _flown((4.5, about(0.5), 0.0)),
+        _quadrotor_state((0.0, 0.0, 0.0)),
+        _quadrotor_state((4.5, about(0.5), 0.0)),
         3.0,
-        [_flown((1.5, 0.0, 0.0)), _flown((3.0, 1.0, 0.5))],
+        [_quadrotor_state((1.5, 0.0, 0.0)), _quadrotor_state((3.0, 1.0, 0.5))],
         bars=[*bars, *((4, 3.0, j, c + s, 0.5) for j, c in ((5, 1.0), (6, 0.5)) for s in (-0.9, 0.9))],
         knots=80,
     )
@@ -352,7 +358,7 @@ def _course(seed: int, key: tuple[str, str]) -> tuple[to.OCP, to.Guess]:
 
 
 def instances(seed: int = 0) -> list[Instance]:
-    """The twenty problems; seed: of the variations of starts, gaps and goals."""
+    """Return the twenty problems. seed: random variations of starts, gaps and goals."""
     keys = _courses(np.random.default_rng(seed))
     return [
         Instance(f"{family}, {name}", "minimum time", family, partial(_course, seed, (family, name)))

@@ -1,18 +1,17 @@
-"""200 problems with several optima: how good the one is that a solver finds at first try.
+"""200 problems with several optima, to rate the optimum that a solver finds at first try.
 
-Arms move a tool within a second from rest, from the straight arm (all joints zero, or at the nearest limit) or from a random
-posture.  The weights are those of aligator's example of a UR5, but for a tenfold weight of the goal, and torques count relative to
-their limits.
+Arms move a tool within one second from rest. They start straight (joints at zero, or at the nearest limit) or in a random posture.
+The weights are those of aligator's UR5 example, with a tenfold goal weight and torques relative to their limits.
 
     reach           to a position, without limits
     half torque     to a position, with half of the torque limits
     tool in a box   to a position, half torque, the tool within a box around start and goal
-    pose            to a pose and rest, as constraints, within the limits of torques, positions and velocities
+    pose            to a pose at rest, as constraints, within torque, position and velocity limits
     obstacles       to a position, within the torque limits, points along the links outside of two spheres
     swing-up        pendulum, cart-pole and acrobot with bounded forces
     vehicles        a unicycle and a planar quadrotor among circles
 
-The guess is the start at all knots, with zero controls, or for every second reach with those that hold the arm there.
+The guess is the initial state at all knots, with zero controls, or with gravity compensation for half of the arm problems.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ ARMS = (
     "erd:ur10",
 )
 KNOTS, DT = 100, 0.01
-START_SHARE = 0.6
-"""Random starts are so far from the middle of their ranges, relative to random configurations."""
+START_RANGE = 0.6
+"""Range of random starts around the middle of the joint ranges, as a fraction of the joint ranges."""
 TORQUE_WEIGHT = 1e-4 * 150.0**2
-"""Weight of torques relative to their limits: aligator's 1e-4 at the 150 N m of a UR5."""
+"""Weight of relative torques: aligator's 1e-4 at the UR5's limit of 150 N m."""
 STATE_WEIGHTS, FINAL_STATE_WEIGHT, GOAL_WEIGHT, REST_WEIGHT = (1e-4, 1e-2), 1e-4, 100.0, 100.0
 MARGIN = 0.05
 """Margin of a box around the start and the goal [m]."""
@@ -56,7 +55,7 @@ Built = tuple[to.OCP, to.Guess]
 
 
 def instances(seed: int = 0) -> list[Instance]:
-    """All instances, the families mixed so that the first ones are of all kinds."""
+    """Return all instances in mixed order, so that the first ones are of all families."""
     arms = [
         Instance(
             f"{_short(arm)} {family} {number}", "optimum", family, partial(_arm_problem, family, arm, number, seed)
@@ -70,9 +69,9 @@ def instances(seed: int = 0) -> list[Instance]:
         for i, (name, family, build, count) in enumerate(SYSTEMS)
         for number in range(count)
     ]
-    every = [*arms, *others]
-    order = np.random.default_rng(zlib.crc32(b"order")).permutation(len(every))
-    return [every[i] for i in order]
+    all_instances = [*arms, *others]
+    order = np.random.default_rng(zlib.crc32(b"order")).permutation(len(all_instances))
+    return [all_instances[i] for i in order]
 
 
 def _short(arm: str) -> str:
@@ -88,7 +87,7 @@ def _arm(name: str) -> Arm:
 
 
 def _arm_problem(family: str, name: str, number: int, seed: int) -> Built:
-    """A motion of an arm; even numbers start from the straight arm, odd ones from a random posture."""
+    """Build an arm problem; even numbers start with the straight arm, odd ones with a random posture."""
     with warnings.catch_warnings():
         for category in ROBOT_WARNINGS:
             warnings.simplefilter("ignore", category)
@@ -97,9 +96,9 @@ def _arm_problem(family: str, name: str, number: int, seed: int) -> Built:
     rng = np.random.default_rng([seed, zlib.crc32(f"{family} {name}".encode()), number])
     lower, upper = ranges(model)
     middle = 0.5 * (lower + upper)
-    q0 = np.clip(0.0, lower, upper) if number % 2 == 0 else middle + START_SHARE * (rng.uniform(lower, upper) - middle)
-    q = middle + START_SHARE * (rng.uniform(lower, upper) - middle)
-    if family == "pose":  # which velocity limits let it reach
+    q0 = np.clip(0.0, lower, upper) if number % 2 == 0 else middle + START_RANGE * (rng.uniform(lower, upper) - middle)
+    q = middle + START_RANGE * (rng.uniform(lower, upper) - middle)
+    if family == "pose":  # goal within reach at the velocity limits
         q = q0 + min(1.0, float((0.5 * model.velocity_limit * KNOTS * DT / 1.875 / np.abs(q - q0)).min())) * (q - q0)
     x0, goal = np.concatenate([q0, np.zeros(model.nv)]), position_of(model, arm.frame, q)
     limits = model.effort_limit * (0.5 if family in ("half torque", "tool in a box") else 1.0)
@@ -120,8 +119,8 @@ def _arm_problem(family: str, name: str, number: int, seed: int) -> Built:
         u_lower=low,
         u_upper=high,
     )
-    held = to.inverse_dynamics(model, q0, np.zeros(model.nv), np.zeros(model.nv)) if number % 4 in (1, 2) else 0.0
-    return ocp, to.constant_guess(ocp, np.clip(held, -limits, limits))
+    holding = to.inverse_dynamics(model, q0, np.zeros(model.nv), np.zeros(model.nv)) if number % 4 in (1, 2) else 0.0
+    return ocp, to.constant_guess(ocp, np.clip(holding, -limits, limits))
 
 
 def _costs(arm: Arm, robot: to.FreeBody, x0: Array, goal: Array) -> tuple[list[to.CostTerm], list[to.CostTerm]]:
@@ -142,7 +141,7 @@ def _costs(arm: Arm, robot: to.FreeBody, x0: Array, goal: Array) -> tuple[list[t
 def _constraints(
     family: str, arm: Arm, robot: to.FreeBody, q0: Array, q: Array, goal: Array
 ) -> tuple[list[to.Constraint], list[to.Constraint]]:
-    """Constraints on the way and at the end."""
+    """Return path and terminal constraints."""
     model, manifold = arm.model, robot.manifold
     start = position_of(model, arm.frame, q0)
     if family == "tool in a box":
@@ -150,7 +149,7 @@ def _constraints(
         corners = np.minimum(start, goal) - MARGIN, np.maximum(start, goal) + MARGIN
         return [to.bounded(place, *corners)], []
     if family == "obstacles":
-        return [_obstacle(arm, robot, start, goal, share, i) for i, share in enumerate((0.35, 0.7))], []
+        return [_obstacle(arm, robot, start, goal, fraction, i) for i, fraction in enumerate((0.35, 0.7))], []
     if family == "pose":
         rotation = to.frame_placement(model, q[None], arm.frame)[0][0]
         pose = to.frame_placement_cost(model, manifold, arm.frame, goal, rotation, name="pose")
@@ -160,10 +159,10 @@ def _constraints(
     return [], []
 
 
-def _obstacle(arm: Arm, robot: to.FreeBody, start: Array, goal: Array, share: float, i: int) -> to.Constraint:
-    """A sphere between start and goal, as large as the way lets it."""
-    center = start + share * (goal - start)
-    radius = 0.4 * min(share, 1.0 - share) * float(np.linalg.norm(goal - start))
+def _obstacle(arm: Arm, robot: to.FreeBody, start: Array, goal: Array, fraction: float, i: int) -> to.Constraint:
+    """Return a sphere between start and goal that leaves space around both."""
+    center = start + fraction * (goal - start)
+    radius = 0.4 * min(fraction, 1.0 - fraction) * float(np.linalg.norm(goal - start))
     last = to.link_points(arm.model, arm.frame, 0.1)[-1:]
     return to.sphere_obstacle(arm.model, robot.manifold, last, center, max(radius, 0.02), f"obstacle {i}")
 
@@ -171,8 +170,10 @@ def _obstacle(arm: Arm, robot: to.FreeBody, start: Array, goal: Array, share: fl
 # -- other systems -------------------------------------------------------------------------------------------
 
 
-def _built(f: Callable[..., list], nx: int, nu: int, x0: Array, running: list, terminal: list, **more) -> Built:
-    """A problem with dynamics dx/dt = f(x, u), and the start at all knots as guess."""
+def _system_problem(
+    f: Callable[..., list], nx: int, nu: int, x0: Array, running: list, terminal: list, **more
+) -> Built:
+    """Build a problem with dynamics dx/dt = f(x, u); the guess is the initial state at all knots."""
     system = to.FunctionMap(lambda x, u, t, p: f(x, u), nx, nu)
     dynamics = to.SampledSystem(to.make_backend(system, "forward_ad"), "rk4")
     ocp = to.OCP.single_phase(dynamics, x0, CARTS, CARTS_DT, running, terminal, **more)
@@ -180,11 +181,11 @@ def _built(f: Callable[..., list], nx: int, nu: int, x0: Array, running: list, t
 
 
 def _pendulum(rng: np.random.Generator) -> Built:
-    """A pendulum (1 kg, 1 m) swings up by less torque than holds it at the side."""
+    """Swing-up of a pendulum (1 kg, 1 m) with a torque limit below the torque of horizontal rest."""
     torque, angle = rng.uniform(3.0, 9.0), rng.uniform(-0.5, 0.5) * rng.integers(0, 2)
     goal = [np.pi, 0.0]
     manifold = to.Manifold.vector(2)
-    return _built(
+    return _system_problem(
         lambda x, u: [x[1], u[0] - GRAVITY * np.sin(x[0])],
         2,
         1,
@@ -197,7 +198,7 @@ def _pendulum(rng: np.random.Generator) -> Built:
 
 
 def _cart_pole(rng: np.random.Generator) -> Built:
-    """A pole of random mass and length swings up on a cart within its track."""
+    """Swing-up of a pole of random mass and length on a cart with a limited track."""
     mass, length, force = rng.uniform(0.1, 0.5), rng.uniform(0.3, 0.8), rng.uniform(6.0, 15.0)
     goal, manifold = np.array([0.0, np.pi, 0.0, 0.0]), to.Manifold.vector(4)
 
@@ -207,7 +208,7 @@ def _cart_pole(rng: np.random.Generator) -> Built:
         a = push / (1.0 + mass * s * s)
         return [x[2], x[3], a, -(a * c + GRAVITY * s) / length]
 
-    return _built(
+    return _system_problem(
         f,
         4,
         1,
@@ -221,7 +222,7 @@ def _cart_pole(rng: np.random.Generator) -> Built:
 
 
 def _acrobot(rng: np.random.Generator) -> Built:
-    """Two links (1 kg, 1 m) swing up by a torque at the elbow."""
+    """Swing-up of an acrobot (two links of 1 kg and 1 m)."""
     torque, elbow = rng.uniform(8.0, 25.0), rng.uniform(-0.3, 0.3) * rng.integers(0, 2)
     goal, manifold = np.array([np.pi, 0.0, 0.0, 0.0]), to.Manifold.vector(4)
     m, l, inertia = 1.0, 1.0, 0.083
@@ -238,7 +239,7 @@ def _acrobot(rng: np.random.Generator) -> Built:
         determinant = m11 * m22 - m12 * m12
         return [x[2], x[3], (m22 * r1 - m12 * r2) / determinant, (m11 * r2 - m12 * r1) / determinant]
 
-    return _built(
+    return _system_problem(
         f,
         4,
         1,
@@ -251,12 +252,12 @@ def _acrobot(rng: np.random.Generator) -> Built:
 
 
 def _circles(rng: np.random.Generator, start: Array, goal: Array, nx: int) -> list[to.Constraint]:
-    """Three circles, the first in the middle of the way."""
+    """Return three circular obstacles; the first is halfway between start and goal."""
     centers = [0.5 * (start + goal), *(start + s * (goal - start) + rng.normal(0.0, 0.6, 2) for s in (0.3, 0.75))]
     found = []
     for i, center in enumerate(centers):
-        room = min(float(np.linalg.norm(center - end)) for end in (start, goal)) - 0.3
-        radius = float(np.clip(rng.uniform(0.3, 0.7), 0.05, max(room, 0.05)))
+        clearance = min(float(np.linalg.norm(center - end)) for end in (start, goal)) - 0.3
+        radius = float(np.clip(rng.uniform(0.3, 0.7), 0.05, max(clearance, 0.05)))
         found.append(
             to.residual_constraint(
                 f"circle {i}",
@@ -272,10 +273,10 @@ def _circles(rng: np.random.Generator, start: Array, goal: Array, nx: int) -> li
 
 
 def _unicycle(rng: np.random.Generator) -> Built:
-    """A vehicle with bounded speed and turning rate comes to rest at a pose beyond circles."""
+    """Unicycle with bounded speed and turn rate that moves past circles to a goal pose."""
     start, goal = np.zeros(2), np.array([3.0, rng.uniform(-0.5, 0.5)])
     at_goal, manifold = np.array([*goal, rng.uniform(-1.0, 1.0)]), to.Manifold.vector(3)
-    return _built(
+    return _system_problem(
         lambda x, u: [u[0] * np.cos(x[2]), u[0] * np.sin(x[2]), u[1]],
         3,
         2,
@@ -289,7 +290,7 @@ def _unicycle(rng: np.random.Generator) -> Built:
 
 
 def _quadrotor(rng: np.random.Generator) -> Built:
-    """A planar quadrotor flies to rest beyond circles: x, y, angle and their rates; two thrusts."""
+    """Planar quadrotor that flies past circles to rest. State: x, y, angle and their rates; controls: two thrusts."""
     start, goal = np.zeros(2), np.array([3.0, rng.uniform(-0.5, 0.5)])
     at_goal, manifold = np.array([*goal, 0.0, 0.0, 0.0, 0.0]), to.Manifold.vector(6)
     arm, inertia = 0.2, 0.02
@@ -298,7 +299,7 @@ def _quadrotor(rng: np.random.Generator) -> Built:
         push = u[0] + u[1]
         return [x[3], x[4], x[5], -push * np.sin(x[2]), push * np.cos(x[2]) - GRAVITY, arm * (u[1] - u[0]) / inertia]
 
-    ocp, guess = _built(
+    ocp, guess = _system_problem(
         f,
         6,
         2,

@@ -13,9 +13,9 @@ from experiments.benchmarks.tables import COUNTED, counted, markdown
 from experiments.plots.performance_profiles import Profile
 
 NEAR, WITHIN = 0.01, 0.1
-"""Relative distances from the best known objective that the table counts."""
+"""Relative distances to the best known objective that the table counts."""
 SMALL = 1e-6
-"""Objectives are compared relative to their size, but no smaller than this share of 1."""
+"""Objectives are compared relative to their magnitude, at least SMALL."""
 HEADER = [
     "group",
     "family",
@@ -32,15 +32,15 @@ HEADER = [
 
 
 def above(row: Row, best: Mapping[Key, float]) -> float:
-    """The objective above the best known, relative to it; infinite for a motion that is not feasible."""
-    least = best.get(row.key[:3], np.nan)
+    """Return the relative excess over the best known objective; inf for an infeasible motion."""
+    best_objective = best.get(row.key[:3], np.nan)
     if not row.feasible:
         return np.inf
-    return (row.objective - least) / max(abs(least), SMALL)
+    return (row.objective - best_objective) / max(abs(best_objective), SMALL)
 
 
 def table(rows: Sequence[Row], best: Mapping[Key, float]) -> str:
-    """A line for each family and solver, and for each group and solver."""
+    """Format the results, one row per family and solver, and per group and solver."""
     lines = []
     for group in _unique(r.group for r in rows):
         own = [r for r in rows if r.group == group]
@@ -67,26 +67,26 @@ def _cells(rows: Sequence[Row], best: Mapping[Key, float]) -> list[str]:
     ]
 
 
-def quantile(values: Sequence[float], share: float, unit: float = 1.0) -> str:
-    """A quantile of the finite values in a unit; "-" without any."""
+def quantile(values: Sequence[float], percent: float, unit: float = 1.0) -> str:
+    """Format a percentile of the finite values; "-" if there are none."""
     finite = [v for v in values if np.isfinite(v)]
-    return f"{unit * np.percentile(finite, share):.3g}" if finite else "-"
+    return f"{unit * np.percentile(finite, percent):.3g}" if finite else "-"
 
 
 def largest(values) -> str:
-    """The largest finite value; "-" without any."""
+    """Format the largest finite value; "-" if there is none."""
     finite = [v for v in values if np.isfinite(v)]
     return f"{max(finite):.2g}" if finite else "-"
 
 
 def failures(rows: Sequence[Row]) -> str:
-    """A line for each solve that did not converge."""
-    lines = [f"- {r.instance} by {r.solver}: {r.status}: {r.reason}" for r in rows if not r.success]
+    """List the solves that did not converge."""
+    lines = [f"- {r.instance}, {r.solver}: {r.status}: {r.reason}" for r in rows if not r.success]
     return "\n".join(lines) or "All solves converged."
 
 
 def worse(rows: Sequence[Row], best: Mapping[Key, float], solver: str = "auto") -> str:
-    """A line for each solve of a solver that ended above NEAR of the best known, the worst first."""
+    """List a solver's solves that ended more than NEAR above the best known objective, worst first."""
     found = sorted(((above(r, best), r) for r in rows if r.solver == solver and r.feasible), key=lambda pair: -pair[0])
     lines = [f"- {r.instance}: {r.objective:.6g}, {100.0 * a:.1f} % above the best known" for a, r in found if a > NEAR]
     return "\n".join(lines) or "None."
@@ -96,7 +96,7 @@ def worse(rows: Sequence[Row], best: Mapping[Key, float], solver: str = "auto") 
 
 
 def profile(rows: Sequence[Row], measure: Callable[[Row], float]) -> dict[str, Array]:
-    """Ratios of each solver to the best one on each problem, sorted; infinite where a solver failed.
+    """Return the sorted ratios of each solver to the best solver on each problem; inf for failures.
 
     measure: positive, smaller is better.
     """
@@ -109,7 +109,7 @@ def profile(rows: Sequence[Row], measure: Callable[[Row], float]) -> dict[str, A
 
 
 def panels(rows: Sequence[Row], best: Mapping[Key, float]) -> dict[str, list[Profile]]:
-    """By group: profiles of time and iterations, and the distance of the objective from the best known one."""
+    """Return the panels of each group: profiles of time and iterations, and excess over the best known objective."""
     found = {}
     for group in _unique(r.group for r in rows):
         own = [r for r in rows if r.group == group]

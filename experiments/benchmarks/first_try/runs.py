@@ -1,4 +1,4 @@
-"""Solves of the first-try benchmark: one row for each instance and solver."""
+"""Solves of the first-try benchmark, one row per instance and solver."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ FEASIBLE = tuple(
         StatusCode.GOAL_MISSED,
     )
 )
-"""Codes of motions that are feasible at the knots."""
+"""Status codes of motions that are feasible at the knots."""
 
 
 class Row(NamedTuple):
-    """A solve.
+    """Results of one solve; missing numbers are NaN.
 
-    solver: "auto" (the default) or a name. status: by the checks of the solve, or "error". seconds, processor: of the second call
-    in the process [s]. replay: largest deviation of the finely integrated motion from the plan [rad, m], replay_ratio: relative to
-    its tolerance. violation: largest violation of an inequality between the knots, violation_ratio: relative to its tolerance.
-    Numbers are NaN where there are none. reason: the sentence of the status where the solve did not converge.
+    solver: "auto" (the default) or a name. status: status code, or "error". seconds, processor: wall-clock and
+    processor time of the second call in the process [s]. replay: largest deviation of the finely integrated motion from
+    the plan [rad, m]; replay_ratio: relative to its tolerance. violation: largest violation of an inequality between
+    knots; violation_ratio: relative to its tolerance. reason: message of the status if the solve did not converge.
     """
 
     group: str
@@ -67,7 +67,7 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, int, str]:
-        """The instance and the solver."""
+        """Key of instance and solver."""
         return self.group, self.instance, self.seed, self.solver
 
     @property
@@ -77,7 +77,7 @@ class Row(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A solve to be done; calls: how often the problem is solved, the last call counts."""
+    """A pending solve. calls: number of repetitions, of which the last one is timed."""
 
     group: str
     instance: str
@@ -89,18 +89,18 @@ class Job(NamedTuple):
 
 @cache
 def instances(group: str, seed: int) -> tuple[Instance, ...]:
-    """The instances of a group. Raises ModuleNotFoundError for a group whose module is not there."""
+    """Return the instances of a group. Raises ModuleNotFoundError if its module is missing."""
     return tuple(import_module(GROUPS[group]).instances(seed))
 
 
-def solved(job: Job) -> Row:
-    """The row of a solve; an error while building or solving is a row, too."""
+def solve_job(job: Job) -> Row:
+    """Solve a job; an error while building or solving also gives a row."""
     found = next(i for i in instances(job.group, job.seed) if i.name == job.instance)
     head = job.group, found.family, job.instance, job.seed, job.solver
     try:
         ocp, guess = found.build()
         solution, elapsed = timed_solve(ocp, guess, job)
-    except Exception as error:  # one broken instance stops nobody
+    except Exception as error:  # a failing instance must not stop the others
         sentence = f"{type(error).__name__}: {error}".splitlines()[0]
         nothing = (np.nan, np.nan, np.nan, np.nan, np.nan, np.nan, np.nan)
         return Row(*head, "error", False, 0, *nothing, sentence)
@@ -120,7 +120,7 @@ def solved(job: Job) -> Row:
 
 
 def timed_solve(ocp: to.OCP, guess: Any, job: Job) -> tuple[to.Solution, tuple[float, float]]:
-    """The solution of the last of ``job.calls`` equal calls, and its wall and processor time [s]."""
+    """Solve ``job.calls`` times; return the last solution and its wall-clock and processor time [s]."""
     limit = {} if job.time_limit is None else {"time_limit": job.time_limit}
     for _ in range(job.calls):
         began = time.perf_counter(), time.process_time()
@@ -130,7 +130,7 @@ def timed_solve(ocp: to.OCP, guess: Any, job: Job) -> tuple[to.Solution, tuple[f
 
 
 def _replay(solution: to.Solution) -> tuple[float, float]:
-    """Deviation of the last run of the replay: with gains, where the one with held controls leaves the plan."""
+    """Return deviation and ratio of the replay with gains if it exists, else with open-loop controls."""
     found = solution.meta.get("replay", {})
     run = found.get("gains") or found.get("open") or {}
     return float(run.get("amount", np.nan)), float(run.get("ratio", np.nan))
@@ -145,7 +145,7 @@ def _violation(solution: to.Solution) -> tuple[float, float]:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a CSV file that an earlier run has written; none where there is no file. Raises KeyError for another file."""
+    """Read the rows of an earlier run, [] if the file does not exist. Raises KeyError for another kind of file."""
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
@@ -162,19 +162,19 @@ def _read(line: dict[str, str]) -> Row:
 
 
 def run_all(jobs: list[Job], processes: int) -> Iterator[Row]:
-    """The rows of all jobs as they end, each process on one thread where there are several."""
+    """Yield the rows of all jobs as they finish; several processes use one thread each."""
     if processes == 1:
-        yield from map(solved, jobs)
+        yield from map(solve_job, jobs)
         return
     os.environ["TRAJOPT_THREADS"] = "1"
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(solved, job) for job in jobs]):
+        for done in as_completed([pool.submit(solve_job, job) for job in jobs]):
             yield done.result()
 
 
 def jobs_of(
     groups: Iterable[str], seed: int, count: int | None, solvers: Iterable[str], time_limit: float | None
 ) -> list[Job]:
-    """The jobs of the first ``count`` instances of each group, default all."""
+    """Return the jobs of the first ``count`` instances of each group; default: all."""
     names = [(group, i.name) for group in groups for i in instances(group, seed)[:count]]
     return [Job(group, name, seed, solver, time_limit) for group, name in names for solver in solvers]

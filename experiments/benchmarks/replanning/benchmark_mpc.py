@@ -1,10 +1,10 @@
-"""A UR5 that follows a moving goal by to.MPC: the time of each step as a script calls it, and of the solve in it.
+"""Step times of to.MPC: a UR5 follows a moving goal.
 
     python -m experiments.benchmark_mpc [--steps 10000] [--horizon 30]
 
-One real-time iteration a step, 100 Hz, steps of 20 ms, a goal that moves; a step is `mpc.set` and `mpc.step`. The plant is
-integrated beside it and not timed. Reported are wall-clock time and the processor time of the thread, which other processes on the
-machine disturb less.
+One real-time iteration per step at 100 Hz, with time steps of 20 ms. A step is `mpc.set` and `mpc.step`; the simulation
+of the plant is not timed. The table has wall-clock time and processor time of the thread, which other processes affect
+less.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ AMPLITUDE, FREQUENCY = np.array([0.12, 0.3, 0.12]), np.array([0.21, 0.15, 0.33])
 
 
 def goal_at(t: float) -> Array:
-    """Position of the goal (3,) [m] at t [s]."""
+    """Return the position of the goal (3,) [m] at t [s]."""
     return CENTER + AMPLITUDE * np.sin(2.0 * np.pi * FREQUENCY * t)
 
 
 def reach(knots: int) -> to.OCP:
-    """A UR5 whose tool is to be at the goal."""
+    """Build a problem in which a UR5 moves its tool to the goal."""
     model = to.load_robot("erd:ur5")
     robot = to.FreeBody(model)
     dynamics = to.SampledSystem(to.make_backend(robot, "analytic"), "semi_implicit_euler")
@@ -51,10 +51,10 @@ def reach(knots: int) -> to.OCP:
 
 
 def run(knots: int, steps: int) -> tuple[Array, float, int]:
-    """Seconds (steps, 2) of each step, wall-clock and of the thread; the median distance [m] from the goal; failed plans."""
+    """Return step times (steps, 2) [s], wall-clock and processor; median distance from the goal [m]; number of failed plans."""
     ocp = reach(knots)
     mpc, plant, x = to.MPC(ocp, period=PERIOD), to.Simulator(ocp.phases[0].dynamics), ocp.x0
-    seconds, away = np.empty((steps, 2)), np.empty(steps)
+    seconds, distance = np.empty((steps, 2)), np.empty(steps)
     gc.collect()
     gc.freeze()
     for k in range(steps):
@@ -64,24 +64,24 @@ def run(knots: int, steps: int) -> tuple[Array, float, int]:
         u = mpc.step(x, k * PERIOD)
         seconds[k] = time.perf_counter() - began[0], time.thread_time() - began[1]
         x = plant.advance(x, u[None], PERIOD)
-        away[k] = np.linalg.norm(to.frame_placement(ocp.model, x[: ocp.model.nq], "tool0")[1] - goal)
+        distance[k] = np.linalg.norm(to.frame_placement(ocp.model, x[: ocp.model.nq], "tool0")[1] - goal)
     gc.unfreeze()
-    return seconds, float(np.median(away[100:])), mpc.statistics()["failed"]
+    return seconds, float(np.median(distance[100:])), mpc.statistics()["failed"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=10_000)
-    parser.add_argument("--horizon", type=int, default=30, help="knots")
+    parser.add_argument("--horizon", type=int, default=30, help="number of knots")
     given = parser.parse_args(arguments)
-    seconds, away, failed = run(given.horizon, given.steps)
+    seconds, distance, failed = run(given.horizon, given.steps)
     rows = [
-        [name, *(f"{1e3 * value:.2f}" for value in (np.median(of), np.percentile(of, 99), of.max()))]
-        for name, of in zip(("wall-clock", "processor"), seconds.T, strict=True)
+        [name, *(f"{1e3 * value:.2f}" for value in (np.median(t), np.percentile(t, 99), t.max()))]
+        for name, t in zip(("wall-clock", "processor"), seconds.T, strict=True)
     ]
-    print(markdown(["one step [ms]", "median", "p99", "largest"], rows))
-    print(f"\n{given.steps} steps; median distance from the goal {1e3 * away:.1f} mm; failed plans: {failed}")
+    print(markdown(["step [ms]", "median", "p99", "largest"], rows))
+    print(f"\n{given.steps} steps; median distance from the goal {1e3 * distance:.1f} mm; failed plans: {failed}")
 
 
 if __name__ == "__main__":

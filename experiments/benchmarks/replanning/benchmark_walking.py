@@ -1,17 +1,18 @@
-"""Legged robots that walk on MuJoCo's ground without a schedule, told their speed alone, while the world differs from the model.
+"""Legged robots that walk in MuJoCo at a commanded speed, without a gait schedule, in scenes that differ from the model.
 
     python -m experiments.benchmark_walking [--robot hyq] [--seconds 60 | --minutes 10] [--scenes level,light,...] [--seed 0]
                                                        [--period 0.005] [--set KEY=VALUE ...]
 
-Plans are those of problems/configs/hyq_free_walk.toml, of half a second, by real-time iterations over contacts of long steps;
-another robot takes the same numbers by dynamic similarity.  The plant is MuJoCo with contacts of its own, its friction and its
-masses off by what the scene says; states are measured with noise, plans hold one lead after their measurement, and every
-PUSH_EVERY seconds the base is pushed from a random side by SHOVE m/s times its mass, over PUSH_TIME.
+Plans are those of problems/configs/hyq_free_walk.toml: half a second, by real-time iterations with implicit contact
+steps. Other robots use the same numbers, scaled by dynamic similarity. The plant is MuJoCo with its own contact model;
+the scene scales its friction and masses. Depending on the scene, states are measured with noise, and the base is pushed
+every PUSH_EVERY seconds from a random side with an impulse of SHOVE times the robot's mass over PUSH_TIME. Plans take
+effect one lead after their measurement.
 
-The ground of "steps" is one of slabs STEP high and as long as a stride or more, at random places along the way, of which no plan
-knows.  A run ends where the robot has fallen (:mod:`problems.legged.gaits.falls`).  The speed is that of the base, averaged over
-SMOOTH seconds, after the first START; its error is relative to that asked for.  In simulated time every response is charged one
-period, so that runs do not depend on the machine; measured times stand beside them.
+The ground of "steps" has slabs of height STEP at random positions, which the planner does not know. A run ends when the
+robot falls (:mod:`problems.legged.gaits.falls`). The speed is that of the base, averaged over SMOOTH seconds, after the
+first START seconds; its error is relative to the commanded speed. In simulated time every response is charged one
+period, so that runs do not depend on the machine. The table also has the measured times.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import numpy as np
 import problems
 from dynamics_backends.protocol import Array
 from experiments.benchmarks.tables import markdown
-from experiments.replan.run import Setup, setup, whole
+from experiments.replan.run import Setup, require_uninterrupted, setup
 from problems.replanning.plants import plants_of
 from trajopt.config.build import backend_factory
 from trajopt.config.config import Config, load_config
@@ -44,19 +45,18 @@ from trajopt.replanning.workers import SimulatedWorker
 
 CONFIG = Path(problems.__file__).parent / "configs" / "hyq_free_walk.toml"
 PUSH_EVERY, PUSH_TIME, SHOVE = 3.0, 0.1, 0.1
-"""[s, s, m/s]"""
+"""Time between pushes [s], duration of a push [s], velocity change by a push [m/s]."""
 NOISE = (0.002, 0.02)
 """Standard deviations of measured positions [m, rad] and velocities [m/s, rad/s]."""
 STEP, SLAB, WIDE = 0.05, (0.4, 1.2), 3.0
-"""[m]: height of slabs, range of their lengths and of the ground between them, half of their width."""
+"""Height of slabs, range of their lengths and distances, half of their width [m]."""
 START, SMOOTH = 2.0, 1.0
-TELL = 10.0
-"""[s] between two words about a run."""
+REPORT_INTERVAL = 10.0
+"""Time between two progress lines [s]."""
 
 
 class Scene(NamedTuple):
-    """Differences of the world from the model. friction, mass: factors. noise: whether the state is measured with it. slope: [rad].
-    steps: whether slabs lie in the way."""
+    """Differences between plant and model. friction, mass: factors; noise: of measured states; slope [rad]; steps: slabs."""
 
     friction: float = 1.0
     mass: float = 1.0
@@ -82,8 +82,10 @@ SCENES = {
 
 
 class Outcome(NamedTuple):
-    """fell: how, in words, "" for a robot that did not. walked: seconds until the fall, or the end. speed: mean and relative rms
-    error. ms: response p50, p95 and preparation p95."""
+    """Results of a run. fell: description of the fall, or ''; walked: time until the fall or the end [s].
+
+    speed, error: mean speed [m/s] and relative rms error; ms: response p50, p95 and preparation p95.
+    """
 
     fell: str
     walked: float
@@ -94,10 +96,10 @@ class Outcome(NamedTuple):
     failed: int
 
 
-def configured(robot: str, scene: Scene, seconds: float, seed: int, overrides: Sequence[str] = ()) -> Config:
-    """The config of a run; overrides: of its keys."""
-    own = [f"problem.robot={robot!r}", f"replan.duration={seconds}", f"replan.seed={seed}"]
-    config = load_config(CONFIG, [*own, *overrides])
+def run_config(robot: str, scene: Scene, seconds: float, seed: int, overrides: Sequence[str] = ()) -> Config:
+    """Return the configuration of a run with overrides."""
+    settings = [f"problem.robot={robot!r}", f"replan.duration={seconds}", f"replan.seed={seed}"]
+    config = load_config(CONFIG, [*settings, *overrides])
     run = config.replan
     plant = replace(run.plant, mass_factor=scene.mass, slope=scene.slope)
     plant = replace(plant, contact_friction=scene.friction * plant.contact_friction)
@@ -109,7 +111,7 @@ def configured(robot: str, scene: Scene, seconds: float, seed: int, overrides: S
 
 
 def slabs(seconds: float, seed: int) -> tuple[tuple[float, float, float, float, float], ...]:
-    """Boxes for as far as any robot walks in a time, where no foot stands at the start."""
+    """Return boxes over the longest possible walk; the start area is free."""
     rng, rows, x = np.random.default_rng(seed), [], SLAB[1]
     while x < 2.0 + seconds:
         length, ground = rng.uniform(*SLAB, 2).tolist()
@@ -118,8 +120,8 @@ def slabs(seconds: float, seed: int) -> tuple[tuple[float, float, float, float, 
     return tuple(rows)
 
 
-def shoved(config: Config, model: Any, seconds: float, seed: int) -> Config:
-    """The config with pushes of the base, level and from random sides."""
+def with_pushes(config: Config, model: Any, seconds: float, seed: int) -> Config:
+    """Return the configuration with horizontal pushes of the base from random sides."""
     rng, force = np.random.default_rng(seed), model.total_mass * SHOVE / PUSH_TIME
     rows = [
         (start, PUSH_TIME, force * np.cos(angle), force * np.sin(angle))
@@ -133,12 +135,12 @@ def shoved(config: Config, model: Any, seconds: float, seed: int) -> Config:
 def walk(
     robot: str, scene: Scene, seconds: float, seed: int, first: Setup | None = None, overrides: Sequence[str] = ()
 ) -> tuple[Setup, RunLog]:
-    """A run, and what it started from; first: of the same robot, whose task and first plan serve again."""
-    config = configured(robot, scene, seconds, seed, overrides)
+    """Run a scene. first: a run of the same robot, whose task and first plan are reused."""
+    config = run_config(robot, scene, seconds, seed, overrides)
     start = setup(config) if first is None else first._replace(config=config)
     model = start.task.ocp.model
     if scene.pushes:
-        config = shoved(config, model, seconds, seed)
+        config = with_pushes(config, model, seconds, seed)
     s, ocp = config.replan, planned(start.task, config.replan)
     plant = plants_of(start.task, s, backend_factory(config.backend), config.problem.robot)()
     worker = SimulatedWorker(s.tick, lambda respond, prepare: (s.period, 0.0))
@@ -146,50 +148,50 @@ def walk(
         horizon_of(start.task, s),
         RealTimeSLQ(regularization=s.regularization, search=s.search),
         plant,
-        Plan.of(start.first, 0.0),
+        Plan.of(start.first_plan, 0.0),
         s.timing,
         estimator=sensor_of(ocp, s),
         worker=worker,
         on_tick=_progress(plant),
         until=partial(_fall, start.task),
     )
-    return start._replace(config=config), whole(loop.run(seconds))
+    return start._replace(config=config), require_uninterrupted(loop.run(seconds))
 
 
 def _fall(task: Task, t: float, x: Array) -> str:
-    """The first sentence on a robot that has fallen in a state x (nx,) at a time t [s], "" if it stands."""
+    """Return the description of a fall in a state x (nx,) at time t [s], or "" if the robot has not fallen."""
     return next(iter(task.fallen(np.stack([task.ocp.x0, x]), np.array([0.0, t]))), "")
 
 
 def _progress(plant: Plant) -> Callable[[float], None]:
-    told = 0.0
+    reported = 0.0
 
     def on_tick(t: float) -> None:
-        nonlocal told
+        nonlocal reported
         x = plant.state()
-        if t >= told + TELL:
-            told = t
+        if t >= reported + REPORT_INTERVAL:
+            reported = t
             print(f"  after {t:.0f} s the base is at {x[0]:.2f}, {x[1]:.2f}, {x[2]:.2f} m", file=sys.stderr, flush=True)
 
     return on_tick
 
 
 def outcome(start: Setup, log: RunLog) -> Outcome:
-    """The numbers of a run."""
-    end, xs, wanted = float(log.times[-1]) + log.tick, log.xs, start.task.ocp.terms()
-    ended = (EventKind.STOPPED, EventKind.PLANT_DIVERGED)
-    asked = next(term.parameters["velocity"][0] for term in wanted if term.name == "base")
+    """Return the results of a run."""
+    end, xs, terms = float(log.times[-1]) + log.tick, log.xs, start.task.ocp.terms()
+    end_events = (EventKind.STOPPED, EventKind.PLANT_DIVERGED)
+    commanded = next(term.parameters["velocity"][0] for term in terms if term.name == "base")
     width = max(1, round(SMOOTH / log.tick))
-    ahead = (xs[width:, 0] - xs[:-width, 0]) / SMOOTH if len(xs) > width else np.zeros(0)
-    speed = ahead[log.times[: len(ahead)] >= START]
+    mean_speeds = (xs[width:, 0] - xs[:-width, 0]) / SMOOTH if len(xs) > width else np.zeros(0)
+    speed = mean_speeds[log.times[: len(mean_speeds)] >= START]
     spells = np.array([(spell.respond, spell.prepare) for spell in log.spells])
     ms = (np.median(spells[:, 0]), np.percentile(spells[:, 0], 95), np.percentile(spells[:, 1], 95))
     return Outcome(
-        next((event.message for event in log.events if event.kind in ended), ""),
+        next((event.message for event in log.events if event.kind in end_events), ""),
         end,
         float(xs[-1, 0] - xs[0, 0]),
         float(speed.mean()) if len(speed) else np.nan,
-        float(np.sqrt(np.mean((speed / asked - 1.0) ** 2))) if len(speed) else np.nan,
+        float(np.sqrt(np.mean((speed / commanded - 1.0) ** 2))) if len(speed) else np.nan,
         tuple(1e3 * float(value) for value in ms),  # type: ignore[arg-type]
         sum(not solve.success for solve in log.solves),
     )
@@ -200,7 +202,7 @@ HEAD = (
     "walked",
     "distance [m]",
     "speed [m/s]",
-    "its rms error",
+    "rms error",
     "response p50, p95 [ms]",
     "preparation p95",
     "failed",
@@ -208,7 +210,7 @@ HEAD = (
 
 
 def row(name: str, o: Outcome) -> list[str]:
-    """The numbers of a scene."""
+    """Format the results of a scene."""
     return [
         name,
         f"{o.walked:.1f} s{f', FELL ({o.fell})' if o.fell else ''}",
@@ -222,16 +224,16 @@ def row(name: str, o: Outcome) -> list[str]:
 
 
 def main() -> None:
-    """Print the table and write it."""
+    """Print and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--robot", default="hyq", help="a name, erd:NAME or a path")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each scene")
-    parser.add_argument("--minutes", type=float, help="of each scene, instead of --seconds")
-    parser.add_argument("--scenes", default=",".join(SCENES), help="by name, with commas")
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration of each scene [s]")
+    parser.add_argument("--minutes", type=float, help="duration of each scene [min], instead of --seconds")
+    parser.add_argument("--scenes", default=",".join(SCENES), help="comma-separated names")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--period", type=float, help="seconds between plans, at least the tick of 5 ms; default 0.01")
     parser.add_argument(
-        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="of the config"
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="override a configuration key"
     )
     parser.add_argument("--out", type=Path, default=Path("out") / "benchmark_walking", help="folder of the results")
     given = parser.parse_args()

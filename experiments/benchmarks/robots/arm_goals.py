@@ -1,10 +1,10 @@
-"""Arms of any file and random tasks for them: an arm is what moves a frame, its fingers and all other joints locked.
+"""Random reaching tasks for arms. An arm is the joint chain that moves a frame; fingers and all other joints are locked.
 
-    start    middle of the range + 0.6 of a random offset within it
-    goal     where the frame is at a random configuration within the range, brought nearer to the start where a minimum-jerk motion
-             to it would be faster than the velocity limits (only in the variant "hard", which keeps them)
+    start    random configuration in the middle 60 % of the joint ranges
+    goal     position of the frame at a random configuration within the joint ranges; in the variant "hard" the configuration is
+             moved toward the start until a minimum-jerk motion keeps the velocity limits
 
-A missing limit counts as +-pi [rad], or +-1 [m].  A task depends on the seed, the arm's name and its number alone.
+A missing limit is replaced by +-pi [rad] or +-1 [m]. A task depends only on the seed, the arm's name and the task number.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from problems.robots.loading import load_fixed_base
 from trajopt.config.task import position_of
 
 HORIZON, DT = 100, 0.02
-START_SHARE = 0.6
-FASTEST = 1.875
-"""The largest speed of a minimum-jerk motion, in units of its mean."""
-SPEED_SHARE = 0.8
-"""The share of the velocity limits that a goal may ask for."""
+START_RANGE = 0.6
+PEAK_SPEED = 1.875
+"""Peak speed of a minimum-jerk motion, relative to its mean speed."""
+SPEED_FRACTION = 0.8
+"""Fraction of the velocity limits used by the motion to a goal."""
 FINGERS = re.compile("finger|gripper|thumb|knuckle|jaw|claw|hand", re.IGNORECASE)
-"""Joints with such a name, and all beyond them, hold things."""
+"""Name pattern of finger joints; joints beyond them are fingers too."""
 WEIGHTS = {
     "velocity": 0.3,
     "control": 1e-3,
@@ -51,17 +51,16 @@ FRAMES = {
     "pr2": "r_gripper_tool_frame",
     "tiago_dual": "arm_left_tool_link",
 }
-"""Where the last link of the longest chain is not the hand."""
+"""Robot -> end-effector frame, if the last link of the longest chain is not the hand."""
 NOT_ARMS = re.compile(
     "^(a1|alex|anymal|b1$|bolt|borinot|double_pendulum|finger_edu|g1|go|hector|hextilt|hyq|human|icub|iris|laikago|quad"
     "|romeo|simple_humanoid|solo|talos_full|talos_reduced|talos$|allegro|panda_collision|talos_left|ur[0-9]+_robot)"
 )
-"""Robots of example-robot-data that walk, fly, are hands, or are there by another name."""
+"""Names in example-robot-data of legged robots, flying robots, hands, and duplicates."""
 
 
 class Arm(NamedTuple):
-    """name: as given. robot: what a config calls it. locked: joints made rigid, at these values. frame: what is to be moved.
-    model: with them locked."""
+    """An arm. robot: name in a configuration; locked: values of locked joints; frame: end effector; model: with these locked."""
 
     name: str
     robot: str
@@ -71,7 +70,7 @@ class Arm(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """From rest at q0 (nq,) to the position goal (3,) [m] of the frame, where it is at q (nq,)."""
+    """A reaching task from rest at q0 (nq,) to the position goal (3,) [m], which the frame has at q (nq,)."""
 
     q0: Array
     goal: Array
@@ -79,15 +78,15 @@ class Reach(NamedTuple):
 
 
 def all_arms() -> list[str]:
-    """The bundled arms and those of example-robot-data."""
+    """Return the names of the bundled arms and those of example-robot-data."""
     erd = [name for name in erd_names() if not NOT_ARMS.match(name)]
     return [*BUNDLED, *(f"erd:{name}:{FRAMES[name]}" if name in FRAMES else f"erd:{name}" for name in erd)]
 
 
 def load_arm(name: str, rigid: Collection[str] = ()) -> Arm:
-    """NAME_OR_FILE, or NAME_OR_FILE:FRAME. rigid: joints to be locked beside the fingers.
+    """Load an arm from NAME_OR_FILE or NAME_OR_FILE:FRAME. rigid: further joints to lock.
 
-    Raises what loading raises, ValueError for a robot without moving joints.
+    Raises the errors of loading, and ValueError for a robot without moving joints.
     """
     robot, frame = _parts(name)
     with warnings.catch_warnings():
@@ -98,18 +97,18 @@ def load_arm(name: str, rigid: Collection[str] = ()) -> Arm:
     tip = _tip(model, idle) if frame is None else model.frames[model.frame_id(frame)].body
     if tip < 0:
         raise ValueError(f"{name}: no joint moves {frame or 'a link'}")
-    kept = [b for b in _path(model, tip) if b not in idle]
-    if not kept:
+    active = [b for b in _path(model, tip) if b not in idle]
+    if not active:
         raise ValueError(f"{name}: only fingers move")
-    locked = {model.joint_names[b]: _nearest_to_zero(model, b) for b in range(model.nb) if b not in kept}
-    whole = lock_joints(model, locked) if locked else model
-    touching = [f.name for f in whole.frames if f.kind == "contact" and f.body == whole.nb - 1]
+    locked = {model.joint_names[b]: _nearest_to_zero(model, b) for b in range(model.nb) if b not in active}
+    arm_model = lock_joints(model, locked) if locked else model
+    touching = [f.name for f in arm_model.frames if f.kind == "contact" and f.body == arm_model.nb - 1]
     frame = frame or (touching or [f.name for f in model.frames if f.kind == "link" and f.body == tip])[-1]
-    return Arm(name, robot, locked, frame, whole)
+    return Arm(name, robot, locked, frame, arm_model)
 
 
 def _parts(name: str) -> tuple[str, str | None]:
-    """Robot and frame; the colon of "erd:" parts nothing."""
+    """Split NAME:FRAME into robot and frame; the prefix "erd:" is part of the robot."""
     prefix = "erd:" if name.startswith("erd:") else ""
     robot, _, frame = name.removeprefix(prefix).partition(":")
     return prefix + robot, frame or None
@@ -132,13 +131,13 @@ def _fingers(model: Model) -> set[int]:
 
 
 def _tip(model: Model, idle: Collection[int]) -> int:
-    """The body at the end of the longest chain of joints that are not idle, the first of several; -1 without any."""
+    """Return the body at the end of the longest chain of joints that are not idle, or -1; the first one of several."""
     bodies = [b for b in range(model.nb) if b not in idle]
     return max(bodies, key=lambda b: (len(set(_path(model, b)) - set(idle)), -b), default=-1)
 
 
 def _nearest_to_zero(model: Model, b: int) -> float:
-    """A value of a joint within its range; 0, where it is neutral, for one of several degrees of freedom."""
+    """Return the joint value within its range that is nearest to zero; 0 for joints of several degrees of freedom."""
     if len(model.dofs(b)) > 1:
         return 0.0
     i = int(model.q_index[b])
@@ -146,7 +145,7 @@ def _nearest_to_zero(model: Model, b: int) -> float:
 
 
 def ranges(model: Model) -> tuple[Array, Array]:
-    """Lower and upper ends (nq,) of the ranges that starts and goals are drawn from."""
+    """Return lower and upper ends (nq,) of the joint ranges of starts and goals."""
     prismatic = np.array([kind == "prismatic" for kind in model.joint_types])
     reach = np.where(prismatic, 1.0, np.pi)
     lower = np.where(np.isfinite(model.q_lower), model.q_lower, -reach)
@@ -155,21 +154,23 @@ def ranges(model: Model) -> tuple[Array, Array]:
 
 
 def reach(arm: Arm, variant: str, seed: int, number: int) -> Reach:
-    """The task of this number."""
+    """Return the random task of a number."""
     rng = np.random.default_rng([seed, zlib.crc32(arm.name.encode()), number])
     lower, upper = ranges(arm.model)
     middle = 0.5 * (lower + upper)
-    q0, q = middle + START_SHARE * (rng.uniform(lower, upper) - middle), rng.uniform(lower, upper)
+    q0, q = middle + START_RANGE * (rng.uniform(lower, upper) - middle), rng.uniform(lower, upper)
     if variant == "hard":
-        fastest = FASTEST * np.abs(q - q0) / (HORIZON * DT)
-        q = q0 + min(1.0, float((SPEED_SHARE * arm.model.velocity_limit / np.maximum(fastest, 1e-9)).min())) * (q - q0)
+        fastest = PEAK_SPEED * np.abs(q - q0) / (HORIZON * DT)
+        q = q0 + min(1.0, float((SPEED_FRACTION * arm.model.velocity_limit / np.maximum(fastest, 1e-9)).min())) * (
+            q - q0
+        )
     return Reach(q0, position_of(arm.model, arm.frame, q), q)
 
 
 def config_of(
     arm: Arm, task: Reach, variant: str, solver: str, guess: str | None, time_limit: float | None
 ) -> dict[str, Any]:
-    """The values of a configuration file. guess: None for the default of the problem."""
+    """Return the tables of a configuration. guess: None for the default of the problem."""
     problem = {
         "name": "arm_go_to",
         "robot": arm.robot,
@@ -184,8 +185,11 @@ def config_of(
         **VARIANTS[variant],
     }
     if variant == "hard":
-        has = {"position_limits": _limited(arm.model), "velocity_limits": np.isfinite(arm.model.velocity_limit).any()}
-        problem |= {key: bool(value) for key, value in has.items()}
+        limits = {
+            "position_limits": _limited(arm.model),
+            "velocity_limits": np.isfinite(arm.model.velocity_limit).any(),
+        }
+        problem |= {key: bool(value) for key, value in limits.items()}
     if guess is not None:
         problem["guess"] = guess
     limit = {} if time_limit is None else {"time_limit": time_limit}

@@ -1,17 +1,17 @@
-"""Random goals of many arms, solved with untuned settings: how often a first try succeeds, and what it costs.
+"""Random goals of many arms with default settings: success rate, cost and time of first tries.
 
     python -m experiments.benchmark_arms [--arms NAME_OR_FILE[:FRAME] ...] [--goals 20] [--seed 0] [--solvers auto,ddp,...]
                                          [--hard] [--guess NAME] [--time-limit 60] [--out DIR] [--best CSV ...]
 
-Arms: the bundled ones and those of example-robot-data, or the given ones (:mod:`experiments.benchmarks.robots.arm_goals`), their
-fingers locked.  Each task is 100 knots of 20 ms to a position, by torques within the limits of the URDF, with the weights of
-problems/configs/kinova_reach.toml.  With --hard the goal and rest are terminal constraints, and limits of positions and
-velocities hold on the way.
+Arms: the bundled ones and those of example-robot-data, or the given ones
+(:mod:`experiments.benchmarks.robots.arm_goals`), with locked fingers. Each task has 100 knots of 20 ms, a goal
+position, torques within the limits of the URDF, and the weights of problems/configs/kinova_reach.toml. With --hard,
+goal and rest are terminal constraints, and position and velocity limits apply.
 
-The table counts the ends of each solver's solves by the checks of :mod:`trajopt.solvers.success`.  Iterations, time and processor
-time, both with these checks and without building and compiling the task, are quantiles over all solves; the distance from the goal
-and the cost above the best known, over those that converged.  Best is the least cost of this run and of the files --best, which
-earlier runs have written.  DIR gets arms.csv, a row a solve.
+The table counts the status codes of each solver by the checks of :mod:`trajopt.solvers.success`. Iterations and times
+are quantiles over all solves; times include the checks, but neither building nor compiling the task. The distance from
+the goal and the cost above the best known are quantiles over converged solves. The best cost is the lowest of this run
+and of the files --best from earlier runs. DIR receives arms.csv, one row per solve.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ TaskKey = tuple[str, int, str, int]
 
 
 class Row(NamedTuple):
-    """A solve. status: by its checks, or "error". miss: distance from the goal [mm]. processor: its time [ms]. reason: the
-    sentence of the status where it is not converged."""
+    """One solve. status: status code, or "error"; miss: distance from the goal [mm]; processor: processor time [ms].
+
+    reason: message of the status if the solve did not converge.
+    """
 
     variant: str
     seed: int
@@ -60,12 +62,12 @@ class Row(NamedTuple):
 
     @property
     def task(self) -> TaskKey:
-        """What was to be solved."""
+        """Key of the task."""
         return self.variant, self.seed, self.arm, self.goal
 
 
 class Job(NamedTuple):
-    """What all solves have in common."""
+    """Common settings of all solves."""
 
     variant: str
     seed: int
@@ -75,37 +77,37 @@ class Job(NamedTuple):
     time_limit: float | None
 
 
-def rows_of(name: str, job: Job) -> Iterator[Row]:
-    """The solves of an arm; one that cannot be loaded gives a row for each all the same."""
+def arm_rows(name: str, job: Job) -> Iterator[Row]:
+    """Yield the solves of an arm; a failed loading gives error rows."""
     try:
         arm = load_arm(name)
-    except Exception as error:  # one broken robot stops nobody
+    except Exception as error:  # a failing robot must not stop the others
         for number in range(job.goals):
-            yield from (_broken(name, number, solver, job, error) for solver in job.solvers)
+            yield from (_error_row(name, number, solver, job, error) for solver in job.solvers)
         return
     for number in range(job.goals):
         task = reach(arm, job.variant, job.seed, number)
         for solver in job.solvers:
             try:
-                yield solved(arm, task, number, solver, job)
+                yield solve_reach(arm, task, number, solver, job)
             except Exception as error:
-                yield _broken(name, number, solver, job, error)
+                yield _error_row(name, number, solver, job, error)
 
 
-def solved(arm: Arm, goal: Reach, number: int, solver: str, job: Job, engine: str | None = None) -> Row:
-    """A solve; engine: default the configuration's."""
+def solve_reach(arm: Arm, goal: Reach, number: int, solver: str, job: Job, engine: str | None = None) -> Row:
+    """Solve one task. engine: None for that of the configuration."""
     config = read_config(config_of(arm, goal, job.variant, solver, job.guess, job.time_limit), arm.name)
     config = config if engine is None else config.with_engine(engine)
     task = build_task(config)
-    _make_ready(config, task)
+    _compile(config, task)
     began = time.perf_counter(), time.process_time()
     solution = solve_task(config, task)
     elapsed = 1e3 * (time.perf_counter() - began[0]), 1e3 * (time.process_time() - began[1])
     return _row(arm, goal, number, solver, job, solution, elapsed)
 
 
-def _make_ready(config: Config, task: Task) -> None:
-    """Compile; what goes wrong here will go wrong again where it counts."""
+def _compile(config: Config, task: Task) -> None:
+    """Compile the kernels of a task; the solve repeats and reports errors."""
     try:
         make_ready(config, task)
     except (ValueError, ArithmeticError, RuntimeError):
@@ -134,7 +136,7 @@ def _row(
     )
 
 
-def _broken(name: str, number: int, solver: str, job: Job, error: Exception) -> Row:
+def _error_row(name: str, number: int, solver: str, job: Job, error: Exception) -> Row:
     sentence = f"{type(error).__name__}: {error}".splitlines()[0]
     nothing = (np.inf, 0, np.nan, np.nan, np.nan)
     return Row(job.variant, job.seed, name, number, solver, "error", False, *nothing, sentence)
@@ -143,8 +145,8 @@ def _broken(name: str, number: int, solver: str, job: Job, error: Exception) -> 
 # -- tables --------------------------------------------------------------------------------------------------
 
 
-def least_costs(rows: Iterable[Row]) -> dict[TaskKey, float]:
-    """The least cost of each task, among the solves that converged."""
+def lowest_costs(rows: Iterable[Row]) -> dict[TaskKey, float]:
+    """Return the lowest cost of each task among converged solves."""
     best: dict[TaskKey, float] = {}
     for row in rows:
         if row.converged:
@@ -153,7 +155,7 @@ def least_costs(rows: Iterable[Row]) -> dict[TaskKey, float]:
 
 
 def table(rows: list[Row], best: dict[TaskKey, float]) -> str:
-    """A line for each solver."""
+    """Format the results, one row per solver."""
     header = [
         "solver",
         "solves",
@@ -165,7 +167,7 @@ def table(rows: list[Row], best: dict[TaskKey, float]) -> str:
         "processor ms",
         "above best, 50 / 90 %",
     ]
-    return markdown(header, [_line(s, [r for r in rows if r.solver == s], best) for s in _in_order(rows)])
+    return markdown(header, [_line(s, [r for r in rows if r.solver == s], best) for s in _solvers(rows)])
 
 
 def _line(solver: str, rows: list[Row], best: dict[TaskKey, float]) -> list[str]:
@@ -184,28 +186,28 @@ def _line(solver: str, rows: list[Row], best: dict[TaskKey, float]) -> list[str]
     ]
 
 
-def _quantile(values: list[float], share: float) -> str:
-    return f"{np.percentile(values, share):.3g}" if values else "-"
+def _quantile(values: list[float], percent: float) -> str:
+    return f"{np.percentile(values, percent):.3g}" if values else "-"
 
 
-def _in_order(rows: list[Row]) -> list[str]:
+def _solvers(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys(row.solver for row in rows))
 
 
 def by_arm(rows: list[Row]) -> str:
-    """In how many tasks of each arm each solver converged."""
-    solvers, arms = _in_order(rows), list(dict.fromkeys(row.arm for row in rows))
-    there = Counter((r.arm, r.solver) for r in rows if r.converged)
+    """Format the number of converged tasks by arm and solver."""
+    solvers, arms = _solvers(rows), list(dict.fromkeys(row.arm for row in rows))
+    converged = Counter((r.arm, r.solver) for r in rows if r.converged)
     goals = {arm: len({r.goal for r in rows if r.arm == arm}) for arm in arms}
     return markdown(
-        ["arm", "tasks", *solvers], [[a, str(goals[a]), *(str(there[a, s]) for s in solvers)] for a in arms]
+        ["arm", "tasks", *solvers], [[a, str(goals[a]), *(str(converged[a, s]) for s in solvers)] for a in arms]
     )
 
 
 def failures(rows: list[Row]) -> str:
-    """A line for each solve that did not converge."""
+    """List the solves that did not converge."""
     lines = [
-        f"{r.arm} goal {r.goal} by {r.solver}: {r.status}, {r.miss:.3g} mm off the goal: {r.reason}"
+        f"{r.arm} goal {r.goal}, {r.solver}: {r.status}, {r.miss:.3g} mm from the goal: {r.reason}"
         for r in rows
         if not r.converged
     ]
@@ -213,7 +215,7 @@ def failures(rows: list[Row]) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file that an earlier run has written. Raises OSError, and KeyError or ValueError for another file."""
+    """Read the rows of an earlier run. Raises OSError, and KeyError or ValueError for another kind of file."""
     with path.open(newline="", encoding="utf-8") as file:
         return [_read(line) for line in csv.DictReader(file)]
 
@@ -236,17 +238,17 @@ def _read(line: dict[str, str]) -> Row:
 
 
 def run(arms: list[str], job: Job, out: Path | None) -> list[Row]:
-    """All solves, told as they end; what is done is kept on an interrupt."""
+    """Run all solves and print them as they finish. An interrupt keeps the finished rows."""
     rows: list[Row] = []
     total, began = len(arms) * job.goals * len(job.solvers), time.perf_counter()
     try:
         for name in arms:
-            for row in rows_of(name, job):
+            for row in arm_rows(name, job):
                 rows.append(row)
-                left = (time.perf_counter() - began) / len(rows) * (total - len(rows))
+                remaining = (time.perf_counter() - began) / len(rows) * (total - len(rows))
                 print(
                     f"{len(rows)}/{total} {row.arm} goal {row.goal} {row.solver}: {row.status}, {row.miss:.2g} mm, "
-                    f"{row.iterations} iterations, {row.milliseconds:.0f} ms; about {left:.0f} s left",
+                    f"{row.iterations} iterations, {row.milliseconds:.0f} ms; about {remaining:.0f} s left",
                     flush=True,
                 )
             if out is not None:
@@ -257,17 +259,17 @@ def run(arms: list[str], job: Job, out: Path | None) -> list[Row]:
 
 
 def main() -> None:
-    """Solve, and print the tables."""
+    """Solve and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--arms", nargs="+", metavar="NAME_OR_FILE[:FRAME]", help="default: all")
-    parser.add_argument("--goals", type=int, default=20, help="tasks for each arm")
+    parser.add_argument("--goals", type=int, default=20, help="number of tasks per arm")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--solvers", default=SOLVERS, help="names, with commas between")
-    parser.add_argument("--hard", action="store_true", help="with limits and goal as constraints")
-    parser.add_argument("--guess", help="instead of the problem's default")
-    parser.add_argument("--time-limit", type=float, default=60.0, metavar="S", help="of a solve")
+    parser.add_argument("--solvers", default=SOLVERS, help="comma-separated names")
+    parser.add_argument("--hard", action="store_true", help="limits and goal as constraints")
+    parser.add_argument("--guess", help="guess; default: that of the problem")
+    parser.add_argument("--time-limit", type=float, default=60.0, metavar="S", help="time limit of a solve [s]")
     parser.add_argument("--out", type=Path, help="folder of the CSV")
-    parser.add_argument("--best", type=Path, nargs="*", default=[], metavar="CSV", help="of earlier runs")
+    parser.add_argument("--best", type=Path, nargs="*", default=[], metavar="CSV", help="files of earlier runs")
     a = parser.parse_args()
     solvers = tuple(name.strip() for name in a.solvers.split(",") if name.strip())
     job = Job("hard" if a.hard else "plain", a.seed, a.goals, solvers, a.guess, a.time_limit)
@@ -276,7 +278,7 @@ def main() -> None:
         a.out.mkdir(parents=True, exist_ok=True)
     rows = run(a.arms or all_arms(), job, a.out)
     if rows:
-        best = least_costs([*rows, *earlier])
+        best = lowest_costs([*rows, *earlier])
         print("\n\n".join(["", table(rows, best), by_arm(rows), failures(rows)]))
 
 

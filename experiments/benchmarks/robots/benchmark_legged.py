@@ -1,12 +1,12 @@
-"""Gaits of legged robots from their URDF alone: what is solved, how fast, and whether the ground could bear it.
+"""Gaits of legged robots from their URDF: success, time, contact forces and limit violations.
 
     python -m experiments.benchmark_legged [--robots NAME_OR_URDF ...] [--gaits stand,trot,walk,pace,bound,jump] [--bipeds]
                                            [--engine NAME] [--set KEY=VALUE ...] [--out DIR]
 
-Each gait is a bundled configuration of HyQ, or of Talos with --bipeds, with no other change than the robot.  ms is the time of the
-solve, without building and compiling, s the processor time of all, compilers included.  least: the smallest normal force of a
-standing foot in shares of the weight over the number of feet, friction: the largest ratio of the force along the ground to the
-normal one, where that is at least a hundredth of the share.  DIR gets legged.csv, a row a solve.
+Each gait is a bundled configuration of HyQ, or of Talos with --bipeds; only the robot changes. ms: time of the solve,
+without building and compiling. s: total processor time, with compilers. least: smallest normal force of a standing
+foot, relative to weight / number of feet. friction: largest ratio of tangential to normal force, for relative normal
+forces of at least CARRIES. DIR receives legged.csv, one row per solve.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GAITS = {
     "jump": ("hyq_bound", ["problem.gait=jump"]),
     "biped walk": ("talos_walk", []),
 }
-"""name -> the configuration, and what is changed in it."""
+"""Gait -> configuration and overrides."""
 ON_FOUR = "stand,trot,walk,pace,bound,jump"
 QUADRUPEDS = (
     *("hyq", "erd:hyq", "erd:anymal", "erd:anymal_c", "erd:anymal-kinova", "erd:solo", "erd:solo12", "erd:quadruped"),
@@ -49,12 +49,14 @@ BIPEDS = (
     "erd:simple_humanoid",
 )
 CARRIES = 0.01
-"""A share from which on a foot's friction ratio counts."""
+"""Smallest relative normal force for which the friction ratio is evaluated."""
 
 
 class Row(NamedTuple):
-    """A solve. status: by its checks, or "error". kkt: scaled error at the end. broken: limits, in words. reason: the sentence of
-    the status where it is not converged."""
+    """One solve. status: status code, or "error"; kkt: final scaled KKT error; broken: violated limits.
+
+    reason: message of the status if the solve did not converge.
+    """
 
     robot: str
     gait: str
@@ -70,17 +72,17 @@ class Row(NamedTuple):
     reason: str
 
 
-def rows_of(robot: str, gaits: list[str], overrides: list[str]) -> Iterator[Row]:
-    """The gaits of a robot; what goes wrong is a row too."""
+def gait_rows(robot: str, gaits: list[str], overrides: list[str]) -> Iterator[Row]:
+    """Yield the solves of a robot's gaits; errors give rows too."""
     for gait in gaits:
         try:
-            yield _solved(robot, gait, overrides)
-        except Exception as error:  # one broken robot stops nobody
+            yield _solve(robot, gait, overrides)
+        except Exception as error:  # a failing robot must not stop the others
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             yield Row(robot, gait, "error", False, 0, np.nan, np.nan, np.nan, np.nan, np.nan, "", reason)
 
 
-def _solved(robot: str, gait: str, overrides: list[str]) -> Row:
+def _solve(robot: str, gait: str, overrides: list[str]) -> Row:
     name, changes = GAITS[gait]
     before = _processor()
     config = load_config(CONFIGS / f"{name}.toml", [*changes, f'problem.robot="{robot}"', *overrides])
@@ -111,16 +113,16 @@ def _solved(robot: str, gait: str, overrides: list[str]) -> Row:
 
 
 def _processor() -> float:
-    """Processor time [s] of this process and of those that it waited for."""
+    """Return the processor time [s] of this process and its finished child processes."""
     t = os.times()
     return t.user + t.system + t.children_user + t.children_system
 
 
 def loads(task: Task, solution: Solution) -> tuple[float, float]:
-    """The smallest normal force, in shares, and the largest friction ratio; NaN where nothing stands by rigid contacts."""
+    """Return the smallest relative normal force and the largest friction ratio; NaN without rigid contacts."""
     model = task.ocp.model
-    share = model.total_mass * np.linalg.norm(model.gravity) / len(task.feet)
-    forces = [f.values.reshape(-1, 3) / share for f in point_forces(task.ocp, solution.xs, solution.us)]
+    share_of_weight = model.total_mass * np.linalg.norm(model.gravity) / len(task.feet)
+    forces = [f.values.reshape(-1, 3) / share_of_weight for f in point_forces(task.ocp, solution.xs, solution.us)]
     if not forces:
         return np.nan, np.nan
     f = np.concatenate(forces)
@@ -130,7 +132,7 @@ def loads(task: Task, solution: Solution) -> tuple[float, float]:
 
 
 def table(rows: list[Row]) -> str:
-    """A line for each solve."""
+    """Format the results, one row per solve."""
     header = [
         "robot",
         "gait",
@@ -141,8 +143,8 @@ def table(rows: list[Row]) -> str:
         "kkt",
         "least",
         "friction",
-        "limits broken",
-        "why not",
+        "violated limits",
+        "reason",
     ]
     lines = [
         [
@@ -155,22 +157,22 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> None:
-    """Solve, and print the table; what is done is kept on an interrupt."""
+    """Solve and print the table. An interrupt keeps the finished rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--robots", nargs="+", metavar="NAME_OR_URDF", help="default: those of example-robot-data")
-    parser.add_argument("--gaits", help=f"names of {', '.join(GAITS)}, with commas between; default {ON_FOUR}")
-    parser.add_argument("--bipeds", action="store_true", help="robots on two legs walk")
-    parser.add_argument("--engine", help="instead of the configuration's")
+    parser.add_argument("--robots", nargs="+", metavar="NAME_OR_URDF", help="default: robots of example-robot-data")
+    parser.add_argument("--gaits", help=f"comma-separated names out of {', '.join(GAITS)}; default: {ON_FOUR}")
+    parser.add_argument("--bipeds", action="store_true", help="biped robots")
+    parser.add_argument("--engine", help="engine; default: that of the configuration")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--out", type=Path, help="folder of the CSV")
     a = parser.parse_args()
-    asked = a.gaits or ("biped walk" if a.bipeds else ON_FOUR)
-    gaits = [name.strip() for name in asked.split(",") if name.strip()]
+    requested = a.gaits or ("biped walk" if a.bipeds else ON_FOUR)
+    gaits = [name.strip() for name in requested.split(",") if name.strip()]
     overrides = [*a.overrides, *([f"engine={a.engine}"] if a.engine else [])]
     rows: list[Row] = []
     try:
         for robot in a.robots or (BIPEDS if a.bipeds else QUADRUPEDS):
-            for row in rows_of(robot, gaits, overrides):
+            for row in gait_rows(robot, gaits, overrides):
                 rows.append(row)
                 print(
                     f"{row.robot} {row.gait}: {row.status}, {row.iterations} iterations {row.broken} {row.reason}",

@@ -1,15 +1,16 @@
-"""Robots from their files alone: what is loaded, how exact derivatives are, and whether a first task is solved.
+"""Tests of robot files: loading, accuracy of derivatives, and a first task.
 
     python -m experiments.benchmark_robots [--robots NAME_OR_FILE ...] [--engine NAME] [--seed 0] [--out DIR]
 
-Robots are bundled names, erd:NAME, URDF or MJCF files.  What stands on two feet or more is to stand and to trot (four feet) or to
-walk (two), by the bundled configurations of HyQ (:mod:`experiments.benchmarks.robots.benchmark_legged`).  All others are bolted to
-the ground, and their longest chain is to reach a random goal exactly, within all limits
-(:mod:`experiments.benchmarks.robots.arm_goals`, "hard"), joints that no actuator drives locked.
+Robots are bundled names, erd:NAME, URDF or MJCF files. Robots with two or more feet stand, and trot (four feet) or walk
+(two feet), by the bundled configurations (:mod:`experiments.benchmarks.robots.benchmark_legged`). All other robots get
+a fixed base, and their longest chain reaches a random goal within all limits
+(:mod:`experiments.benchmarks.robots.arm_goals`, "hard"); undriven joints are locked.
 
-first, second: the largest difference of analytic derivatives of the forward dynamics from those by complex steps, and of the
-contracted second ones from those by forward AD, at random states, relative to the largest entry.  mujoco: that of mass matrix and
-bias from MuJoCo's, for MJCF.  s: processor time of all that, compiling and solving included.  DIR gets robots.csv, a row a robot.
+first: largest difference of analytic derivatives of the forward dynamics from the complex step. second: largest
+difference of contracted second derivatives from forward AD. Both are at random states and relative to the largest
+entry. mujoco: largest difference of mass matrix and bias from MuJoCo, for MJCF. s: total processor time, with compiling
+and solving. DIR receives robots.csv, one row per robot.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS, is_path, load_robot
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.benchmarks.robots.arm_goals import Arm, Reach, load_arm, reach
-from experiments.benchmarks.robots.benchmark_arms import Job, solved
-from experiments.benchmarks.robots.benchmark_legged import BIPEDS, GAITS, QUADRUPEDS, rows_of as gaits_of
+from experiments.benchmarks.robots.benchmark_arms import Job, solve_reach
+from experiments.benchmarks.robots.benchmark_legged import BIPEDS, GAITS, QUADRUPEDS, gait_rows
 from experiments.benchmarks.tables import markdown, write_csv
 from problems.arms.arm import holding_forces
 from problems.legged.robot.stance import Stance
@@ -41,16 +42,15 @@ from problems.robots.loading import load_floating_base
 from trajopt.config.task import position_of
 
 POINTS, SECOND_UP_TO = 3, 45
-"""Random states, and the degrees of freedom up to which second derivatives are looked at."""
-TRIES, WAY, HOLDS = 1000, 9, 0.8
-"""Goals among which one is looked for with a way, looked at in so many places, that takes no more than this share of the effort
-limits to stay on."""
-ASKED = {4: ("stand", "trot"), 2: ("biped walk",)}
-"""Gaits by the number of feet."""
+"""Number of random states, and maximum degrees of freedom for second derivatives."""
+TRIES, PATH_POINTS, HOLDS = 1000, 9, 0.8
+"""Number of candidate goals, number of checked points on the path, and fraction of the effort limits for holding the arm there."""
+GAITS_BY_FEET = {4: ("stand", "trot"), 2: ("biped walk",)}
+"""Number of feet -> gaits."""
 
 
 class Row(NamedTuple):
-    """A robot. load [s], first, second, mujoco, s: see the module, NaN where not found. tasks: what was asked, how each ended."""
+    """Results of one robot. load [s], first, second, mujoco, s: see the module, NaN if missing. tasks: tasks with their status."""
 
     robot: str
     dofs: int
@@ -64,8 +64,8 @@ class Row(NamedTuple):
     reason: str
 
 
-def row_of(robot: str, engine: str | None = None, seed: int = 0) -> Row:
-    """All that is looked at for a robot; what goes wrong is a row too."""
+def robot_row(robot: str, engine: str | None = None, seed: int = 0) -> Row:
+    """Test one robot; errors give a row too."""
     began, found = processor_time(), Row(robot, 0, np.nan, np.nan, np.nan, np.nan, "", False, np.nan, "")
     try:
         model = load(robot)
@@ -73,18 +73,18 @@ def row_of(robot: str, engine: str | None = None, seed: int = 0) -> Row:
         first, second = derivative_errors(model, seed)
         found = found._replace(first=first, second=second, mujoco=_against_mujoco(robot))
         found = _tasks(robot, model, found, engine, seed)
-    except Exception as error:  # one broken robot stops nobody
+    except Exception as error:  # a failing robot must not stop the others
         found = found._replace(reason=f"{type(error).__name__}: {error}".splitlines()[0])
     return found._replace(s=processor_time() - began)
 
 
 def processor_time() -> float:
-    """Seconds of this process and of the compilers that it has waited for."""
+    """Return the processor time [s] of this process and its finished child processes."""
     return sum(os.times()[:4])
 
 
 def load(robot: str) -> Model:
-    """The model with the base that it has in its file, or that it walks with."""
+    """Load a model with the base of its MJCF file; for URDF, floating for legged robots and fixed for others."""
     mjcf = is_path(robot) and is_mjcf(Path(robot).expanduser())
     with warnings.catch_warnings():
         for category in ROBOT_WARNINGS:
@@ -93,12 +93,12 @@ def load(robot: str) -> Model:
 
 
 def legged(robot: str) -> bool:
-    """True if a robot of a URDF is known to walk."""
+    """True for known legged robots."""
     return robot in (*QUADRUPEDS, *BIPEDS)
 
 
 def derivative_errors(model: Model, seed: int) -> tuple[float, float]:
-    """The errors of first and second derivatives."""
+    """Return the errors of first and second derivatives."""
     rng, body = np.random.default_rng(seed), FreeBody(model)
     xs = np.concatenate([model.random_configuration(rng, POINTS), rng.standard_normal((POINTS, model.nv))], axis=1)
     us = rng.standard_normal((POINTS, body.nu))
@@ -113,7 +113,7 @@ def derivative_errors(model: Model, seed: int) -> tuple[float, float]:
 
 
 def _error(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
-    """The largest difference, relative to the largest entry of its block."""
+    """Return the largest difference, relative to the largest entry of its block."""
     pairs = [(np.asarray(a), np.asarray(b)) for a, b in zip(ours, theirs, strict=True) if np.size(b)]
     return max(
         float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-300)) if b.any() else float(np.abs(a).max())
@@ -129,40 +129,41 @@ def _against_mujoco(robot: str) -> float:
 
 
 def _tasks(robot: str, model: Model, row: Row, engine: str | None, seed: int) -> Row:
-    """The row with what came of the robot's tasks."""
+    """Run the robot's tasks and add their results to its row."""
     feet = _feet(robot, model)
-    gaits = [gait for gait in ASKED.get(feet, ("stand",)) if gait in GAITS] if feet else []
+    gaits = [gait for gait in GAITS_BY_FEET.get(feet, ("stand",)) if gait in GAITS] if feet else []
     if gaits:
         overrides = [] if engine is None else [f"engine={engine}"]
-        ends = list(gaits_of(robot, gaits, overrides))
-        told = ", ".join(f"{end.gait} {end.status} ({end.iterations})" for end in ends)
-        reasons = [f"{end.gait}: {end.reason}" for end in ends if not end.solved]
-        return row._replace(tasks=told, solved=not reasons, reason="; ".join(reasons))
+        results = list(gait_rows(robot, gaits, overrides))
+        summary = ", ".join(f"{result.gait} {result.status} ({result.iterations})" for result in results)
+        reasons = [f"{result.gait}: {result.reason}" for result in results if not result.solved]
+        return row._replace(tasks=summary, solved=not reasons, reason="; ".join(reasons))
     arm = load_arm(robot, rigid=_rigid(robot))
-    goal = _held_goal(arm, seed)
-    end = solved(arm, goal, 0, "auto", Job("hard", seed, 1, ("auto",), None, None), engine)
-    away = 1e3 * float(np.linalg.norm(goal.goal - position_of(arm.model, arm.frame, goal.q0)))
-    told = f"reach of {arm.frame} by {arm.model.nv} joints {end.status} ({end.iterations}), {end.miss:.1f} of {away:.0f} mm left"
-    return row._replace(tasks=told, solved=end.converged, reason=end.reason)
+    goal = _holdable_goal(arm, seed)
+    result = solve_reach(arm, goal, 0, "auto", Job("hard", seed, 1, ("auto",), None, None), engine)
+    distance = 1e3 * float(np.linalg.norm(goal.goal - position_of(arm.model, arm.frame, goal.q0)))
+    solve = f"{result.status} ({result.iterations}), {result.miss:.1f} of {distance:.0f} mm left"
+    summary = f"reach of {arm.frame} by {arm.model.nv} joints {solve}"
+    return row._replace(tasks=summary, solved=result.converged, reason=result.reason)
 
 
-def _held_goal(arm: Arm, seed: int) -> Reach:
-    """The first random reach on whose straight way the joints can hold the arm against weight and springs, else the first."""
+def _holdable_goal(arm: Arm, seed: int) -> Reach:
+    """Return the first random task whose straight path the joints can hold against gravity and springs, else the first task."""
     tasks = (reach(arm, "hard", seed, number) for number in range(TRIES))
-    return next((task for task in tasks if _held(arm.model, task)), reach(arm, "hard", seed, 0))
+    return next((task for task in tasks if _is_holdable(arm.model, task)), reach(arm, "hard", seed, 0))
 
 
-def _held(model: Model, task: Reach) -> bool:
-    """True if the joints, all of one degree of freedom, can hold the robot at all points of the path."""
+def _is_holdable(model: Model, task: Reach) -> bool:
+    """True if the joints can hold the robot at all points of the path; True for joints of several degrees of freedom."""
     if model.nq != model.nv:
         return True
-    qs = task.q0 + np.linspace(0.0, 1.0, WAY)[:, None] * (task.q - task.q0)
+    qs = task.q0 + np.linspace(0.0, 1.0, PATH_POINTS)[:, None] * (task.q - task.q0)
     holding = holding_forces(model, qs) + model.stiffness * (qs - model.spring_reference)
     return bool((np.abs(holding) <= HOLDS * model.effort_limit).all())
 
 
 def _feet(robot: str, model: Model) -> int:
-    """Number of feet: none if it is bolted to the ground, or if no two limbs reach down."""
+    """Return the number of feet: 0 for a fixed base, or if fewer than two limbs reach down."""
     if not model.floating_base:
         return 0
     try:
@@ -176,7 +177,7 @@ def _feet(robot: str, model: Model) -> int:
 
 
 def _rigid(robot: str) -> tuple[str, ...]:
-    """The joints that no actuator of the file drives."""
+    """Return the joints without an actuator in the MJCF file."""
     if not (is_path(robot) and is_mjcf(Path(robot).expanduser())):
         return ()
     simulated = compiled(Path(robot).expanduser()).simulated
@@ -185,7 +186,7 @@ def _rigid(robot: str) -> tuple[str, ...]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """A line for each robot."""
+    """Format the results, one row per robot."""
     header = ["robot", "DoFs", "load s", "first", "second", "MuJoCo", "tasks (iterations)", "s", "reason"]
     lines = [
         [
@@ -198,7 +199,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _short(robot: str) -> str:
-    """A path by its last folders."""
+    """Shorten a path to its last two parts."""
     return robot if not is_path(robot) else "/".join(Path(robot).parts[-2:])
 
 
@@ -207,17 +208,17 @@ def _number(value: float, form: str) -> str:
 
 
 def main() -> None:
-    """Go through the robots, and print the table; what is done is kept on an interrupt."""
+    """Test the robots and print the table. An interrupt keeps the finished rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--robots", nargs="+", default=[*QUADRUPEDS, *BIPEDS], metavar="NAME_OR_FILE")
-    parser.add_argument("--engine", help="instead of the configuration's")
+    parser.add_argument("--engine", help="engine; default: that of the configuration")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="folder of the CSV")
     a = parser.parse_args()
     rows: list[Row] = []
     try:
         for robot in a.robots:
-            rows.append(row_of(robot, a.engine, a.seed))
+            rows.append(robot_row(robot, a.engine, a.seed))
             print(f"{_short(robot)}: {rows[-1].tasks} {rows[-1].reason} {rows[-1].s:.0f} s", flush=True)
     except KeyboardInterrupt:
         print(f"interrupted after {len(rows)} robots")

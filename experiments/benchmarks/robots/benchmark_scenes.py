@@ -1,21 +1,24 @@
-"""Arms in scenes that others made, to locally time-optimal motions, beside a sampling planner with its path parametrized by time.
+"""Time-optimal motions of arms in public benchmark scenes, compared with a sampling planner and TOPP-RA.
 
     python -m experiments.benchmark_scenes [--scenes FILE] [--kind NAME ...] [--limit n] [--seed s] [--vary s] [--out DIR]
 
-FILE is JSON, packed by xz or not: "robot", "joints", and under "problems" lists of problems by kind, each with start, goal and
-objects (boxes by edge lengths, cylinders by height and radius; position, quaternion x y z w in the base's frame), clearance where
-known: start or goal in collision is not counted, and what is refused, such as a goal beyond a joint's limit, is told and left out.
---limit takes so many of each kind, chosen by the seed. --vary takes others like them, chosen by its seed: bodies are moved, start
-and goal too, as far as coal finds them free. Limits are the model's positions, velocities and torques, and the accelerations
-of --accelerations (by default those that Franka publishes for the Panda).
+FILE is JSON, optionally compressed with xz. Keys: "robot", "joints", and "problems" with lists of problems by kind. A
+problem has start, goal, objects (boxes with edge lengths, cylinders with height and radius; position and quaternion x y
+z w in the base frame), and optionally clearance. Problems whose start or goal is in collision are not counted; rejected
+problems, such as goals beyond joint limits, are printed and skipped. --limit selects a number of problems per kind by
+the seed. --vary creates similar problems by its seed: it moves bodies, start and goal, as far as they are free of
+collisions. Limits are the model's positions, velocities and torques, and --accelerations (default: Franka's published
+values for the Panda).
 
-Both start from the same path of RRT-Connect with short-cuts. Ours is solved by problems/arms/scenes/arm_in_scene.py and counts
-where it has converged by the checks of trajopt/solvers/success.py, and where this benchmark finds besides that it ends at the goal
-within all limits, at least 1 mm clear by coal at 1 kHz with the true meshes: else its end is away_from_goal, beyond_limits or
-too_near. The other is TOPP-RA (package toppra) on a spline through points of the path, taken denser until that is free, with the
-same limits. TOPP-RA on the same path gives the shortest possible time. Time includes the checks of
-trajopt.solve, not compilation; guess is the planner's share. Where the planner finds no way in its limit, of processor time, both
-start from a straight line through what is in the way: the table counts these guesses. DIR gets scenes.csv."""
+Both methods start from the same path of RRT-Connect with short-cuts. Ours is problems/arms/scenes/arm_in_scene.py. A
+solve succeeds if the checks of trajopt/solvers/success.py pass, and if the motion ends at the goal, within all limits,
+and at least 1 mm clear of obstacles (coal, 1 kHz, meshes). Otherwise its status is away_from_goal, beyond_limits or
+too_near. The other method is TOPP-RA (package toppra) on a spline through the path, refined until it is free of
+collisions, with the same limits. TOPP-RA on our path gives the shortest possible time on it. Times include the checks
+of trajopt.solve, but not compilation; guess is the time of the planner. If the planner exceeds its limit of processor
+time, both methods start from a straight line through the obstacles; the table counts these guesses. DIR receives
+scenes.csv.
+"""
 
 from __future__ import annotations
 
@@ -56,24 +59,27 @@ from trajopt.guesses.time_optimal import has_toppra, time_optimal
 from trajopt.results.status import StatusCode
 
 PANDA = (15.0, 7.5, 10.0, 12.5, 15.0, 20.0, 20.0)
-"""Limits of the joint accelerations [rad/s^2] that Franka publishes for the Panda."""
+"""Franka's published acceleration limits of the Panda [rad/s^2]."""
 LOCKED = {"panda_finger_joint1": 0.04, "panda_finger_joint2": 0.04}
 PLANNING = 60.0
-"""[s] What the planner may take, of the processor."""
-ASKED = 1e-3
-"""[m] A motion that comes nearer is no success."""
-WITHIN = 1.01
-"""A limit may be exceeded between knots by one percent."""
-MOVED, TURNED, LESS, LEAST = 0.03, 0.1, 0.8, 1e-3
-"""[m], [rad]: how far bodies and joints are moved in other problems like those of a file; by what that shrinks where it touches,
-and to which share at least."""
+"""Processor time limit of the planner [s]."""
+MIN_CLEARANCE = 1e-3
+"""Smallest clearance of a successful motion [m]."""
+MAX_RATIO = 1.01
+"""Largest ratio to a limit between knots."""
+MOVED, TURNED, SHRINK, MIN_SCALE = 0.03, 0.1, 0.8, 1e-3
+"""Range of moved bodies [m] and joints [rad] in similar problems, its reduction after a collision, and its smallest scale."""
 
 
 class Row(NamedTuple):
-    """A problem. status: how it ended, see the module. least [mm] between body and link; durations [s] of ours, of toppra on the
-    planner's path and on ours, and of the guess; guess_free: whether its way is; times [ms]: of the planner, and of building,
-    solving and checking; share: the largest of a limit at 1 kHz, and of which; reason: the sentence of the status where it is not
-    converged."""
+    """Results of one problem.
+
+    status: see the module. least, pair: smallest distance between body and link [mm]. duration, planned, on_ours,
+    guessed: durations of our motion, of toppra on the planner's path and on our path, and of the guess [s]. guess_free:
+    True if the guess is free of collisions. guess_ms: time of the planner; solve_ms, processor_ms: wall-clock and
+    processor time of building, solving and checking. share, of: largest ratio to a limit at 1 kHz, and its kind.
+    reason: message of the status if the solve did not converge.
+    """
 
     kind: str
     number: int
@@ -101,13 +107,13 @@ def _backend(system: Any) -> Any:
 
 
 def read_scenes(path: Path) -> dict[str, Any]:
-    """The content of a file."""
+    """Read a scene file."""
     content = path.read_bytes()
     return json.loads(lzma.decompress(content) if path.suffix == ".xz" else content)
 
 
 def scene_of(problem: Mapping[str, Any]) -> Scene:
-    """The bodies of a problem."""
+    """Return the bodies of a problem."""
     return Scene(tuple(_body(o) for o in problem["objects"]))
 
 
@@ -121,7 +127,7 @@ def _body(o: Mapping[str, Any]) -> Body:
 def selected(
     scenes: Mapping[str, Any], kinds: Sequence[str] | None, limit: int | None, seed: int
 ) -> Iterator[tuple[str, Any]]:
-    """The valid problems that are to be solved, with their kinds."""
+    """Yield the kind and data of the valid selected problems."""
     for kind, problems in scenes["problems"].items():
         if kinds and kind not in kinds:
             continue
@@ -132,28 +138,30 @@ def selected(
         yield from ((kind, p) for p in valid)
 
 
-def varied(
+def similar_problem(
     problem: Mapping[str, Any], rng: np.random.Generator, is_free: Callable[[Scene, Array], bool]
 ) -> dict[str, Any]:
-    """Another problem like this one, which is free: bodies moved by :data:`MOVED`, joints at start and goal by :data:`TURNED`, less
-    where that touches; this one where nothing near it is free."""
+    """Return a similar problem with a collision-free start and goal, or this problem if none is found.
+
+    Bodies are moved by :data:`MOVED`, joints at start and goal by :data:`TURNED`, and less after collisions.
+    """
     share = 1.0
-    while share > LEAST:
-        objects = [{**o, "position": _beside(o["position"], share * MOVED, rng)} for o in problem["objects"]]
-        ends = {key: _beside(problem[key], share * TURNED, rng) for key in ("start", "goal")}
+    while share > MIN_SCALE:
+        objects = [{**o, "position": _perturbed(o["position"], share * MOVED, rng)} for o in problem["objects"]]
+        ends = {key: _perturbed(problem[key], share * TURNED, rng) for key in ("start", "goal")}
         found = {**problem, **ends, "objects": objects}
         if all(is_free(scene_of(found), np.array(q)) for q in ends.values()):
             return found
-        share *= LESS
+        share *= SHRINK
     return dict(problem)
 
 
-def _beside(values: Sequence[float], most: float, rng: np.random.Generator) -> list[float]:
-    return [float(x) for x in np.asarray(values, float) + rng.uniform(-most, most, len(values))]
+def _perturbed(values: Sequence[float], width: float, rng: np.random.Generator) -> list[float]:
+    return [float(x) for x in np.asarray(values, float) + rng.uniform(-width, width, len(values))]
 
 
 class Bench:
-    """What all problems share."""
+    """Robot, configuration and limits shared by all problems."""
 
     def __init__(self, robot: str, accelerations: tuple[float, ...], solver: str, options: Mapping[str, Any]) -> None:
         self.robot, self.accelerations = robot, accelerations
@@ -170,15 +178,15 @@ class Bench:
         )
 
     def is_free(self, scene: Scene, q: Array) -> bool:
-        """True if coal finds the arm at least :data:`ASKED` clear at q (nq,), and within its limits."""
+        """True if the arm at q (nq,) is within its limits and has a clearance of at least :data:`MIN_CLEARANCE`."""
         within = (q >= self.model.q_lower).all() and (q <= self.model.q_upper).all()
-        return bool(within) and self._check(scene).nearest(q).distance >= ASKED
+        return bool(within) and self._check(scene).nearest(q).distance >= MIN_CLEARANCE
 
     def _check(self, scene: Scene) -> MeshCheck:
         return MeshCheck(self.model, self.scene_robot.shapes, scene, self.scene_robot.own.pairs)
 
     def settings(self, goal: Array, **more: Any) -> Settings:
-        """The settings of a problem."""
+        """Return the settings of a problem."""
         return Settings(
             robot=self.robot,
             goal_q=tuple(goal.tolist()),
@@ -189,7 +197,7 @@ class Bench:
         )
 
     def row(self, kind: str, problem: Mapping[str, Any]) -> Row:
-        """Solve a problem."""
+        """Solve a problem and check its motion."""
         start, goal = (np.array(problem[key], float) for key in ("start", "goal"))
         scene, s = scene_of(problem), self.settings(goal)
         arm = Arm.of(self.model, tuple(start.tolist()), tuple(goal.tolist()), None)
@@ -201,7 +209,7 @@ class Bench:
         guess_ms = 1e3 * (time.perf_counter() - began)
         planned = planned_duration(path, limits, self.model, check)
         kinds = frozenset(core.kind for _, core in pairs.cores)
-        if kinds not in self.warm:  # compiles what solves of such scenes share
+        if kinds not in self.warm:  # compiles the kernels shared by scenes of these shapes
             self.warm.add(kinds)
             solve_task(self.config, task_in_scene(s, arm, self.scene_robot, scene, _backend, (path, free)))
         began, processor = time.perf_counter(), time.process_time()
@@ -210,11 +218,15 @@ class Bench:
         solve_ms, processor_ms = 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - processor)
         q, v, a, times = motion_at(solution, self.model.nv, RATE)
         least = check.along(q, times)
-        share, of = largest_share(self.model, limits, q, v, a)
-        there = float(np.abs(q[-1] - goal).max()) < 1e-4 and float(np.abs(v[-1]).max()) < 1e-4
+        share, of = largest_limit_ratio(self.model, limits, q, v, a)
+        at_goal = float(np.abs(q[-1] - goal).max()) < 1e-4 and float(np.abs(v[-1]).max()) < 1e-4
         status = solution.status.code.value
         if solution.status.success:
-            found = {"too_near": least.distance < ASKED, "away_from_goal": not there, "beyond_limits": share > WITHIN}
+            found = {
+                "too_near": least.distance < MIN_CLEARANCE,
+                "away_from_goal": not at_goal,
+                "beyond_limits": share > MAX_RATIO,
+            }
             status = next((end for end, true in found.items() if true), status)
         solved = status == StatusCode.CONVERGED.value
         on_ours = toppra_duration(q, times, limits, self.model) if solved else np.nan
@@ -241,29 +253,29 @@ class Bench:
         )
 
 
-def largest_share(model: Model, limits: Limits, q: Array, v: Array, a: Array) -> tuple[float, str]:
-    """The largest share of a limit along a motion, and of which."""
+def largest_limit_ratio(model: Model, limits: Limits, q: Array, v: Array, a: Array) -> tuple[float, str]:
+    """Return the largest ratio to a limit along a motion, and the kind of limit."""
     tau = inverse_dynamics(model, q, v, a)
-    shares = {
+    ratios = {
         "velocity": np.abs(v) / limits.velocity,
         "acceleration": np.abs(a) / limits.acceleration,
         "torque": np.abs(tau) / limits.torque,
     }
-    worst = max(shares, key=lambda key: float(shares[key].max()))
-    return float(shares[worst].max()), worst
+    worst = max(ratios, key=lambda key: float(ratios[key].max()))
+    return float(ratios[worst].max()), worst
 
 
 # -- TOPP-RA -------------------------------------------------------------------------------------------------
 
 
-def planned_duration(way: Array, limits: Limits, model: Model, check: MeshCheck) -> float:
-    """The duration [s] of TOPP-RA on the planner's way; NaN without toppra, or where it finds none."""
-    found = planned_timing(way, limits, model, check) if has_toppra() else None
+def planned_duration(path: Array, limits: Limits, model: Model, check: MeshCheck) -> float:
+    """Return the duration [s] of TOPP-RA on the planner's path; NaN without toppra or if it fails."""
+    found = planned_timing(path, limits, model, check) if has_toppra() else None
     return float("nan") if found is None else found.duration
 
 
 def toppra_duration(q: Array, times: Array, limits: Limits, model: Model) -> float:
-    """The duration [s] of TOPP-RA on the way of a motion, configurations (K, n) at times (K,); NaN as above."""
+    """Return the duration [s] of TOPP-RA on the path of a motion, q (K, n) at times (K,); NaN without toppra or if it fails."""
     found = time_optimal(q, times, path_limits(limits, model)) if has_toppra() else None
     return float("nan") if found is None else found.duration
 
@@ -272,10 +284,10 @@ def toppra_duration(q: Array, times: Array, limits: Limits, model: Model) -> flo
 
 
 def table(rows: Sequence[Row]) -> str:
-    """A line for each kind, and for all."""
+    """Format the results, one row per kind, and for all."""
     header = [
-        "scenes", "problems", *COUNTED, "least [mm]", "duration [s]", "over toppra on the planner's path", "longer",
-        "over toppra on ours", "guess not free",
+        "scenes", "problems", *COUNTED, "smallest distance [mm]", "duration [s]", "relative to toppra on the planner's path",
+        "slower motions", "relative to toppra on ours", "guesses in collision",
         "planner [ms]", "solve [ms] 50 / 95 %", "processor [ms] 50 / 95 %", "iterations", "rounds",
     ]  # fmt: skip
     kinds = list(dict.fromkeys(row.kind for row in rows))
@@ -313,9 +325,9 @@ def _quantiles(values: Sequence[float]) -> str:
     return f"{np.percentile(values, 50):.0f} / {np.percentile(values, 95):.0f}" if len(values) else "-"
 
 
-def _told(r: Row) -> str:
-    """A line about a problem."""
-    guess = f"guess {r.guessed:.3f} s" if r.guess_free else f"guess {r.guessed:.3f} s, not free"
+def _problem_line(r: Row) -> str:
+    """Format a line about a problem."""
+    guess = f"guess {r.guessed:.3f} s" if r.guess_free else f"guess {r.guessed:.3f} s, in collision"
     return (
         f"{r.kind} {r.number}: {r.status}, {r.least:.1f} mm ({r.pair}), {r.duration:.3f} s, "
         f"toppra {r.planned:.3f} s, on ours {r.on_ours:.3f} s, {guess}, planner {r.guess_ms:.0f} ms, solve {r.solve_ms:.0f} ms "
@@ -324,22 +336,20 @@ def _told(r: Row) -> str:
 
 
 def main() -> None:
-    """Solve, and print the table."""
+    """Solve and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenes", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--kind", nargs="+", help="of the scenes; default: all")
-    parser.add_argument("--limit", type=int, help="problems of each kind")
+    parser.add_argument("--kind", nargs="+", help="kinds of scenes; default: all")
+    parser.add_argument("--limit", type=int, help="number of problems of each kind")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--vary", type=int, metavar="SEED", help="take other problems like these, by a seed")
+    parser.add_argument("--vary", type=int, metavar="SEED", help="solve similar problems, created by a seed")
     parser.add_argument("--solver", default="ipm")
-    parser.add_argument("--robot", help='default: "erd:" and the first word of the robot in the file')
+    parser.add_argument("--robot", help='default: "erd:" and the first word of the file\'s robot')
     parser.add_argument("--accelerations", type=float, nargs="+", default=PANDA, help="limits by joint [rad/s^2]")
     parser.add_argument("--out", type=Path, help="folder of the CSV")
     a = parser.parse_args()
     if not has_toppra():
-        print(
-            "the package toppra is not installed (pip install 'urdf-trajopt[scene]'): nothing is told about its durations"
-        )
+        print("the package toppra is not installed (pip install 'urdf-trajopt[scene]'): its durations are missing")
     scenes = read_scenes(a.scenes)
     options: dict[str, Any] = {"gradient_tolerance": 1e-3, "constraint_tolerance": 1e-5}
     options |= {"hessian": "gauss_newton", "barrier": 0.01} if a.solver == "ipm" else {}
@@ -349,14 +359,14 @@ def main() -> None:
     rows: list[Row] = []
     rng = None if a.vary is None else np.random.default_rng(a.vary)
     for kind, problem in selected(scenes, a.kind, a.limit, a.seed):
-        problem = problem if rng is None else varied(problem, rng, bench.is_free)
+        problem = problem if rng is None else similar_problem(problem, rng, bench.is_free)
         try:
             row = bench.row(kind, problem)
         except ValueError as refused:
-            print(f"{kind} {problem.get('index', 0)}: left out, {refused}", flush=True)
+            print(f"{kind} {problem.get('index', 0)}: skipped, {refused}", flush=True)
             continue
         rows.append(row)
-        print(_told(row), flush=True)
+        print(_problem_line(row), flush=True)
         if a.out is not None:
             write_csv(a.out / "scenes.csv", rows)
     if rows:

@@ -1,10 +1,10 @@
-"""The default call of ten problems: `to.solve` with all checks, and without them; `backend.jacobians` and the kernel in it.
+"""Times of ten calls of `to.solve`, with and without checks; times of `backend.jacobians` and of its kernel.
 
     python -m experiments.benchmark_calls [--repeats 30] [--environment DIR] [--without-crocoddyl]
 
-A call is what a script writes, `to.solve(ocp, guess, solver=...)`, on warm caches: validation, solve, measures, replay, goals.
-Times are those of the processor, medians of the repeats; the calls take turns. Crocoddyl's solve of the same problem, where it
-can state it, ends at its own tolerance (see benchmark_crocoddyl). Loops that the installation builds are to be there.
+A call is `to.solve(ocp, guess, solver=...)` with warm caches: validation, solve, optimality checks, replay, goals.
+Times are medians of processor time over alternating calls. Crocoddyl solves the same problems, if it supports them,
+with its default tolerance (see benchmark_crocoddyl).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import platformdirs
 import trajopt as to
 from dynamics_backends.registry import shared_driver
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
-from experiments.benchmarks.solvers.crocoddyl_peer import environment, theirs
-from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, Data, own_problem
+from experiments.benchmarks.solvers.crocoddyl_peer import crocoddyl_solve, environment
+from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, Data, our_problem
 from experiments.benchmarks.tables import markdown
 
 KNOTS = 128
 
 
 class Case(NamedTuple):
-    """A problem with its guess, solver and options; peer: its name in benchmark_crocoddyl."""
+    """A problem with guess, solver and options. peer: its name in benchmark_crocoddyl."""
 
     name: str
     solver: str
@@ -42,7 +42,7 @@ class Case(NamedTuple):
 
 
 def readme_reach() -> to.OCP:
-    """The script of the README."""
+    """Build the problem of the README."""
     model = to.load_robot("erd:ur5")
     robot = to.FreeBody(model)
     dynamics = to.SampledSystem(to.make_backend(robot, "analytic"), "semi_implicit_euler")
@@ -57,12 +57,12 @@ def readme_reach() -> to.OCP:
 
 
 def cases() -> list[Case]:
-    """The ten calls."""
+    """Return the ten calls."""
     reach = readme_reach()
     found = [Case("README's UR5 reach", solver, reach, to.constant_guess(reach)) for solver in ("slq", "auto", "ipm")]
     for name, solver in (("unicycle", "ddp"), ("unicycle", "fddp"), ("kinova reach", "fddp"), ("kinova reach", "auto")):
         p = PROBLEMS[name]()
-        ocp = own_problem(p)
+        ocp = our_problem(p)
         found.append(Case(name, solver, ocp, to.constant_guess(ocp, _holding(p)), name))
     for name in ("ur5_obstacle", "cart_pole_swing_up", "hyq_stand"):
         loaded = to.load_problem(name)
@@ -71,42 +71,42 @@ def cases() -> list[Case]:
 
 
 def _holding(p: Data) -> np.ndarray | float:
-    """The torques that hold an arm at the start of a problem; zero for others."""
+    """Return the torques that hold an arm at the initial state; 0 for other systems."""
     if p["kind"] != "arm":
         return 0.0
     model = to.load_robot(f"erd:{p['robot']}")
-    still = np.zeros(model.nv)
-    return to.inverse_dynamics(model, np.array(p["x0"][: model.nq]), still, still)
+    rest = np.zeros(model.nv)
+    return to.inverse_dynamics(model, np.array(p["x0"][: model.nq]), rest, rest)
 
 
 def median_ms(calls: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
-    """Median milliseconds of the processor of each call; they take turns, after one turn that is not counted."""
+    """Return the median processor time [ms] of each call, over alternating calls after a warm-up round."""
     times: list[list[float]] = [[] for _ in calls]
-    for turn in range(repeats + 1):
-        for own, call in zip(times, calls, strict=True):
+    for round_number in range(repeats + 1):
+        for call_times, call in zip(times, calls, strict=True):
             began = time.process_time()
             call()
-            if turn:
-                own.append(1e3 * (time.process_time() - began))
-    return [statistics.median(own) for own in times]
+            if round_number:
+                call_times.append(1e3 * (time.process_time() - began))
+    return [statistics.median(call_times) for call_times in times]
 
 
-def measured(case: Case, repeats: int) -> list[str]:
-    """A row without Crocoddyl's column."""
+def call_row(case: Case, repeats: int) -> list[str]:
+    """Measure the cells of a row, without Crocoddyl."""
     call = partial(to.solve, case.ocp, case.guess, case.options, solver=case.solver)
     code = str(call().status.code)
-    whole, alone = median_ms([call, partial(call, check=False)], repeats)
-    return [case.name, case.solver, code, f"{whole:.2f}", f"{alone:.2f}", f"{whole - alone:.2f}"]
+    checked, unchecked = median_ms([call, partial(call, check=False)], repeats)
+    return [case.name, case.solver, code, f"{checked:.2f}", f"{unchecked:.2f}", f"{checked - unchecked:.2f}"]
 
 
 def crocoddyl_ms(python: Path, name: str, repeats: int) -> str:
-    """Median milliseconds of Crocoddyl's solve of its problem of a name."""
-    told, _ = theirs(python, PROBLEMS[name](), repeats)
-    return f"{statistics.median(told['ms']):.2f}"
+    """Return the median time of Crocoddyl's solve of a problem [ms]."""
+    results, _ = crocoddyl_solve(python, PROBLEMS[name](), repeats)
+    return f"{statistics.median(results['ms']):.2f}"
 
 
 def jacobians(name: str, repeats: int) -> list[str]:
-    """Microseconds a knot of backend.jacobians of a robot, and of the kernel in it."""
+    """Measure the time per knot [us] of backend.jacobians of a robot, and of its kernel."""
     model = to.load_robot(name)
     system = to.FreeBody(model)
     backend, driver = to.make_backend(system, "analytic"), shared_driver()
@@ -116,12 +116,12 @@ def jacobians(name: str, repeats: int) -> list[str]:
     x, u = np.hstack([q, v]), rng.standard_normal((KNOTS, system.nu))
     backend.jacobians(x, u)
     kernel = driver._kernel(FDSVA, model, "real", KNOTS)
-    whole, alone = median_ms([lambda: backend.jacobians(x, u), lambda: kernel(q, v, tau)], 10 * repeats)
-    return [name, *(f"{1e3 * ms / KNOTS:.2f}" for ms in (whole, alone)), f"{whole / alone:.1f}"]
+    checked, unchecked = median_ms([lambda: backend.jacobians(x, u), lambda: kernel(q, v, tau)], 10 * repeats)
+    return [name, *(f"{1e3 * ms / KNOTS:.2f}" for ms in (checked, unchecked)), f"{checked / unchecked:.1f}"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print both tables."""
+    """Run the benchmark and print both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--environment", type=Path, default=platformdirs.user_cache_path("trajopt") / "crocoddyl")
@@ -132,13 +132,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for case in cases():
         if python is not None and case.peer and case.peer not in known:
             known[case.peer] = crocoddyl_ms(python, case.peer, given.repeats)
-        rows.append([*measured(case, given.repeats), known.get(case.peer, "")])
+        rows.append([*call_row(case, given.repeats), known.get(case.peer, "")])
         print(", ".join(rows[-1]), flush=True)
     heads = ["problem", "solver", "code", "call", "without checks", "difference", "Crocoddyl"]
     print(f"\nMilliseconds.\n\n{markdown(heads, rows)}")
     rows = [jacobians(name, given.repeats) for name in ("erd:ur5", "hyq")]
     print(
-        f"\nMicroseconds a knot, {KNOTS} knots.\n\n{markdown(['robot', 'backend.jacobians', 'kernel', 'ratio'], rows)}"
+        f"\nMicroseconds per knot, {KNOTS} knots.\n\n{markdown(['robot', 'backend.jacobians', 'kernel', 'ratio'], rows)}"
     )
 
 

@@ -1,11 +1,11 @@
-"""DDP beside SLQ on five problems: iterations, and the time of one.
+"""DDP compared with SLQ on five problems: iterations, and time per iteration.
 
     python -m experiments.benchmark_ddp [--quick] [--out DIR]
 
-Each problem is a configuration of problems/configs, solved from its guess by SLQ and by both curvatures of DDP to the same
-tolerances. The time of an iteration is the median over its records, which hold the time of derivatives, backward sweep and
-roll-out, of those iterations that used the curvature in question; the fastest of several solves counts, since other load only
-adds time. ``share`` tells how many iterations those are. Compilation is not counted.
+Each problem is a configuration of problems/configs, solved from its guess by SLQ and by both curvatures of DDP with
+equal tolerances. The time of an iteration is the median over the iterations with the variant's curvature; it includes
+derivatives, backward pass and rollout. The fastest of several solves counts, since other load only adds time. ``share``
+is the number of these iterations. Times exclude compilation.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "newton": ("ddp", {"curvature": "newton"}),
     "true": ("ddp", {"curvature": "true"}),
 }
-"""Name -> solver and options; a record's ``hessian`` is the name, or that of the Hessian of the cost."""
+"""Variant -> solver and options. The ``hessian`` of iteration records is the variant, or the Hessian of the cost for SLQ."""
 LIMITS = {"newton": 1.6, "true": 2.5}
-"""Times of one SLQ iteration that one of DDP may take, on the first problem."""
+"""Largest allowed time of a DDP iteration, relative to SLQ, on the first problem."""
 
 
 class Entry(NamedTuple):
-    """iterations, those of them with the variant's curvature, ms of one such, ms of the solve, and the first two over SLQ's."""
+    """Results of one solve. share: iterations with the variant's curvature; iteration_ms: their median time.
+
+    iterations_ratio, time_ratio: iterations and iteration_ms relative to SLQ.
+    """
 
     problem: str
     variant: str
@@ -51,30 +54,32 @@ class Entry(NamedTuple):
 
 
 def options_of(config: Config) -> dict[str, Any]:
-    """The options that all variants share."""
-    own = asdict(config.solver_options)
-    return {key: own[key] for key in ("shooting", "gaps", "gradient_tolerance", "defect_tolerance", "max_iterations")}
+    """Return the options shared by all variants."""
+    options = asdict(config.solver_options)
+    return {
+        key: options[key] for key in ("shooting", "gaps", "gradient_tolerance", "defect_tolerance", "max_iterations")
+    }
 
 
 def iteration_times(solution: Solution, variant: str) -> list[float]:
-    """Seconds of the iterations that used the variant's curvature."""
+    """Return the times [s] of the iterations with the variant's curvature."""
     kinds = ("gauss_newton", "exact") if variant == "slq" else (variant,)
     return [sum(r.times.values()) for r in solution.history[:-1] if r.hessian in kinds]
 
 
 def entries(name: str, repetitions: int) -> Iterator[Entry]:
-    """The variants on a problem."""
+    """Measure all variants on a problem."""
     config = load_config(CONFIGS / f"{name}.toml")
     task, shared = build_task(config), options_of(config)
     make_ready(config, task)
     first: Entry | None = None
-    for variant, (solver, own) in VARIANTS.items():
-        solve(task.ocp, task.guess, shared | own, solver=solver)  # compiles what is missing
-        runs = [solve(task.ocp, task.guess, shared | own, solver=solver) for _ in range(repetitions)]
+    for variant, (solver, options) in VARIANTS.items():
+        solve(task.ocp, task.guess, shared | options, solver=solver)  # compiles missing kernels
+        runs = [solve(task.ocp, task.guess, shared | options, solver=solver) for _ in range(repetitions)]
         times = [median(found) for run in runs if (found := iteration_times(run, variant))]
         s, one = runs[0], 1e3 * min(times, default=float("nan"))
-        whole = 1e3 * min(run.meta["solve_time"] for run in runs)
-        numbers = (str(s.status.code), s.cost, s.iterations, len(iteration_times(s, variant)), one, whole)
+        solve_ms = 1e3 * min(run.meta["solve_time"] for run in runs)
+        numbers = (str(s.status.code), s.cost, s.iterations, len(iteration_times(s, variant)), one, solve_ms)
         base = (s.iterations, one) if first is None else (first.iterations, first.iteration_ms)
         entry = Entry(name, variant, *numbers, s.iterations / base[0], one / base[1])
         first = first or entry
@@ -82,7 +87,7 @@ def entries(name: str, repetitions: int) -> Iterator[Entry]:
 
 
 def report(found: Sequence[Entry]) -> str:
-    """The table, and whether the limits hold."""
+    """Format the table, and check the limits."""
     rows = [[f"{v:.6g}" if isinstance(v, float) else str(v) for v in e] for e in found]
     header = [field.replace("_", " ") for field in Entry._fields]
     lines = [f"{platform.machine()}, Python {platform.python_version()}", "", markdown(header, rows), ""]

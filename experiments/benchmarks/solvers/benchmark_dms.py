@@ -1,14 +1,14 @@
-"""Direct multiple shooting with IPOPT: time for each iteration beside CasADi's own compiled exact Hessian, on the same program.
+"""Direct multiple shooting with IPOPT: time per iteration, compared with CasADi's compiled derivatives on the same program.
 
     python -m experiments.benchmark_dms [--quick] [--peer] [--repeats 20] [CONFIG ...]
 
-One thread. Of each repeat the whole solve from the configuration's guess is timed; the fastest counts. ``--peer`` builds the first
-program with CasADi too: the articulated-body algorithm and the constraints as SX functions, RK4 and shots as MX, derivatives by its
-AD, all as C compiled with -O1 and with -O3, solved by the same IPOPT and by the fatrop of CasADi's wheel (variables and rows stage
-by stage, what is fixed as equations). With its own choice, derivatives in up to 64 directions at once, the C code has functions
-of 10^5 statements, on which compilers take minutes; it is limited to DIRECTIONS.
-
-CasADi's C code is compiled for the processor at hand, as ours is; the last column has our time where it is compiled for any.
+One thread. Complete solves from the configuration's guess are timed; the fastest repeat counts. ``--peer`` also builds
+the first program with CasADi: articulated-body algorithm and constraints as SX functions, RK4 and shots as MX,
+derivatives by CasADi's AD, as C code compiled with -O1 and -O3. It is solved by the same IPOPT, and by the fatrop of
+CasADi's wheel (variables and rows by stage, fixed variables as equations). By default, CasADi computes derivatives in
+up to 64 directions per function; functions of 10^5 statements then take minutes to compile, so the number is limited to
+DIRECTIONS. CasADi's C code and ours are compiled for the local processor; the last column has our time with generic
+code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
-from experiments.benchmarks.generic import COLUMN, GenericProcess, sides
+from experiments.benchmarks.generic import COLUMN, GenericProcess, build_notes
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
 from trajopt.problem.ocp import OCP
@@ -38,17 +38,16 @@ from trajopt.solvers.options import DMSOptions
 
 CONFIGS = Path(__file__).parents[3] / "problems" / "configs"
 DEFAULT = ("ur5_obstacle", "irb4600_dms", "irb4600_obstacle")
-PATIENCE, QUICK_PATIENCE = 240.0, 120.0  # [s] for a compiler
-DIRECTIONS = 6  # of a derivative function
-COLUMNS = ("program", "solved by", "iterations", "cost", "ms/iteration", "derivatives", "values", "IPOPT", COLUMN)
+PATIENCE, QUICK_PATIENCE = 240.0, 120.0  # [s] time limits of a compiler
+DIRECTIONS = 6  # largest number of directions of a derivative function
+COLUMNS = ("program", "solver", "iterations", "cost", "ms/iteration", "derivatives", "values", "IPOPT", COLUMN)
 
 
 class Row(NamedTuple):
-    """One line: milliseconds for each iteration, all included, and of it derivatives, values, IPOPT itself; generic: all, compiled
-    for any processor."""
+    """One table row: time per iteration [ms], and its parts derivatives, values, IPOPT. generic: total, with generic code."""
 
     program: str
-    by: str
+    method: str
     iterations: int
     cost: float
     total: float
@@ -58,8 +57,8 @@ class Row(NamedTuple):
     generic: float = float("nan")
 
 
-def given_by(path: Path) -> tuple[str, Transcription, np.ndarray, Any]:
-    """Name, program, guess and options of a configuration."""
+def load_program(path: Path) -> tuple[str, Transcription, np.ndarray, Any]:
+    """Return name, program, guess and options of a configuration."""
     config = load_config(path)
     task, adaptive = build_task(config), DMSOptions(barrier_strategy="adaptive")
     options = config.solver_options if config.solver_name == "dms" else adaptive
@@ -67,13 +66,13 @@ def given_by(path: Path) -> tuple[str, Transcription, np.ndarray, Any]:
     return path.stem, program, program.variables(*task.guess), options
 
 
-def own_time(path: Path, repeats: int) -> float:
-    """Milliseconds for each iteration of the fastest of some solves."""
-    return own_row(*given_by(path), repeats).total
+def our_time(path: Path, repeats: int) -> float:
+    """Return the time per iteration [ms] of our fastest solve."""
+    return our_row(*load_program(path), repeats).total
 
 
-def own_row(name: str, program: Transcription, w: np.ndarray, options: Any, repeats: int) -> Row:
-    """The fastest of some solves."""
+def our_row(name: str, program: Transcription, w: np.ndarray, options: Any, repeats: int) -> Row:
+    """Measure our fastest solve."""
     best: tuple[float, Any] = (np.inf, None)
     for _ in range(repeats):
         began = time.perf_counter()
@@ -92,7 +91,7 @@ def own_row(name: str, program: Transcription, w: np.ndarray, options: Any, repe
 def casadi_rows(
     name: str, program: Transcription, w: np.ndarray, options: Any, repeats: int, patience: float
 ) -> Iterator[Row]:
-    """Rows of the program by CasADi, for each level of optimization at which its code compiles in time."""
+    """Measure the program in CasADi, for each optimization level at which its code compiles in time."""
     import casadi as ca
 
     variables, objective, rows = _casadi_program(ca, program)
@@ -101,9 +100,9 @@ def casadi_rows(
     np.testing.assert_allclose(own[1], np.asarray(theirs[1])[:, 0], atol=1e-9)
     bounds = {"lbx": program.x_lower, "ubx": program.x_upper, "lbg": program.g_lower, "ubg": program.g_upper}
     with tempfile.TemporaryDirectory() as folder:
-        source = _written(ca, {"x": variables, "f": objective, "g": rows}, "ipopt", _settings(options), Path(folder))
+        source = _write_code(ca, {"x": variables, "f": objective, "g": rows}, "ipopt", _settings(options), Path(folder))
         for level in ("-O1", "-O3"):
-            library = _compiled(source, level, patience)
+            library = _compile(source, level, patience)
             if library is None:
                 print(f"{name}: CasADi's code does not compile at {level} in {patience:g} s", file=sys.stderr)
                 continue
@@ -115,12 +114,12 @@ def casadi_rows(
 def _fatrop_rows(
     ca: Any, name: str, program: Transcription, w: np.ndarray, options: Any, repeats: int, patience: float
 ) -> Iterator[Row]:
-    """Rows by fatrop: an interior point on the stages too."""
+    """Measure fatrop, an interior-point method with stage structure."""
     variables, objective, rows = _casadi_program(ca, program)
     order, fixed = _stage_order(program)
     n_gaps = program.N * program.n
-    rows = ca.vertcat(-rows[:n_gaps], rows[n_gaps:])  # fatrop knows dynamics by x_next - F
-    every = ca.vertcat(rows, variables[fixed.tolist()])[order.tolist()]
+    rows = ca.vertcat(-rows[:n_gaps], rows[n_gaps:])  # fatrop expects dynamics as x_next - F
+    all_rows = ca.vertcat(rows, variables[fixed.tolist()])[order.tolist()]
     lower = np.r_[program.g_lower, program.x_lower[fixed]][order]
     upper = np.r_[program.g_upper, program.x_upper[fixed]][order]
     x_lower, x_upper = program.x_lower.copy(), program.x_upper.copy()
@@ -133,18 +132,18 @@ def _fatrop_rows(
         "print_time": False,
         "fatrop": {**own, "print_level": 0},
     }
-    nlp = {"x": variables, "f": objective, "g": every}
+    nlp = {"x": variables, "f": objective, "g": all_rows}
     with tempfile.TemporaryDirectory() as folder:
-        source = _written(ca, nlp, "fatrop", settings, Path(folder))
+        source = _write_code(ca, nlp, "fatrop", settings, Path(folder))
         for level in ("-O1", "-O3"):
-            library = _compiled(source, level, patience)
+            library = _compile(source, level, patience)
             if library is not None:
                 solver = ca.nlpsol("solver", "fatrop", str(library), settings)
                 yield _casadi_row(f"CasADi and fatrop, exact, {level}", name, solver, {"x0": w, **bounds}, repeats)
 
 
 def _stage_order(program: Transcription) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the program and, behind them, its fixed variables, in the order of the stages; and these variables."""
+    """Return the order of rows and fixed variables by stage, and the fixed variables."""
     fixed = np.flatnonzero(program.x_lower == program.x_upper)
     own: list[list[int]] = [[] for _ in range(program.N + 1)]
     stage_of = fixed // (program.n + program.m)
@@ -158,8 +157,8 @@ def _stage_order(program: Transcription) -> tuple[np.ndarray, np.ndarray]:
     return np.array(list(chain(*own))), fixed
 
 
-def _casadi_row(by: str, name: str, solver: Any, given: dict[str, Any], repeats: int) -> Row:
-    """The fastest of some solves."""
+def _casadi_row(method: str, name: str, solver: Any, given: dict[str, Any], repeats: int) -> Row:
+    """Measure the fastest solve of CasADi."""
     best: tuple[float, Any, float] = (np.inf, None, 0.0)
     for _ in range(repeats):
         began = time.perf_counter()
@@ -171,11 +170,11 @@ def _casadi_row(by: str, name: str, solver: Any, given: dict[str, Any], repeats:
     values = sum(stats[f"t_wall_nlp_{key}"] for key in ("f", "g"))
     count = stats["iter_count"]
     each = [1e3 * v / count for v in (seconds, derivatives, values, seconds - derivatives - values)]
-    return Row(name, by, count, cost, *each)
+    return Row(name, method, count, cost, *each)
 
 
 def _casadi_program(ca: Any, program: Transcription) -> tuple[Any, Any, Any]:
-    """Variables, objective and rows in the order of the transcription, as MX."""
+    """Return variables, objective and rows in the order of the transcription, as MX."""
     ocp, N = program.original, program.N
     phase, w = ocp.phases[0], ca.MX.sym("w", program.size)
     shot, cost, final_cost = _shot(ca, ocp), _sum_of(ca, phase.terms, ocp, ocp.nu), _sum_of(ca, ocp.terminal, ocp, 0)
@@ -189,26 +188,26 @@ def _casadi_program(ca: Any, program: Transcription) -> tuple[Any, Any, Any]:
 
 
 def _shot(ca: Any, ocp: OCP) -> Any:
-    """x_next of one shot: steps of RK4 with a constant control."""
+    """Return the final state of a shot: RK4 steps with a constant control."""
     sampled: Any = ocp.phases[0].dynamics
     n, m, h = ocp.manifold.nx, ocp.nu, float(ocp.dt[0]) / sampled.substeps
-    few = {"max_num_dir": DIRECTIONS}
+    direction_limit = {"max_num_dir": DIRECTIONS}
     x, u = ca.SX.sym("x", n), ca.SX.sym("u", m)
-    f = ca.Function("f", [x, u], [sampled.system(x, u, 0.0, {})], few)
+    f = ca.Function("f", [x, u], [sampled.system(x, u, 0.0, {})], direction_limit)
     x, u = ca.MX.sym("x", n), ca.MX.sym("u", m)
     k1 = f(x, u)
     k2 = f(x + 0.5 * h * k1, u)
     k3 = f(x + 0.5 * h * k2, u)
     k4 = f(x + h * k3, u)
-    step = ca.Function("rk4_step", [x, u], [x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)], few)
+    step = ca.Function("rk4_step", [x, u], [x + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)], direction_limit)
     end = x
     for _ in range(sampled.substeps):
         end = step(end, u)
-    return ca.Function("shot", [x, u], [end], few)
+    return ca.Function("shot", [x, u], [end], direction_limit)
 
 
 def _sum_of(ca: Any, terms: Sequence[Any], ocp: OCP, nu: int) -> Any:
-    """1/2 sum w r^2 of terms whose weights and parameters are the same at all knots."""
+    """Return 1/2 sum w r^2 of terms with constant weights and parameters."""
     x, u = ca.SX.sym("x", ocp.manifold.nx), ca.SX.sym("u", nu)
     total = ca.SX(0)
     for term in terms:
@@ -229,7 +228,7 @@ def _residual(ca: Any, part: Any, x: Any, u: Any) -> Any:
 
 
 def _settings(options: Any) -> dict[str, Any]:
-    """The options of the other rows, by CasADi's names."""
+    """Return the solver options by CasADi's names."""
     ipopt = {
         "print_level": 0,
         "sb": "yes",
@@ -244,11 +243,11 @@ def _settings(options: Any) -> dict[str, Any]:
     return {"ipopt": ipopt, "print_time": False}
 
 
-def _written(ca: Any, nlp: dict[str, Any], solver: str, settings: dict[str, Any], folder: Path) -> Path:
-    """The C code of the functions that a solver calls."""
+def _write_code(ca: Any, nlp: dict[str, Any], solver: str, settings: dict[str, Any], folder: Path) -> Path:
+    """Write the C code of the functions of a solver; return its path."""
     plain = ca.nlpsol("solver", solver, nlp, settings)
     here = Path.cwd()
-    os.chdir(folder)  # CasADi writes beside the working directory only
+    os.chdir(folder)  # CasADi writes to the working directory only
     try:
         plain.generate_dependencies("program.c")
     finally:
@@ -256,8 +255,8 @@ def _written(ca: Any, nlp: dict[str, Any], solver: str, settings: dict[str, Any]
     return folder / "program.c"
 
 
-def _compiled(source: Path, level: str, patience: float) -> Path | None:
-    """The library, or None where that takes too long."""
+def _compile(source: Path, level: str, patience: float) -> Path | None:
+    """Compile the code; return the library, or None after the time limit."""
     library = source.with_name(f"program{level}.so")
     command = [*find_toolchain().command, level, "-march=native", "-fPIC", "-shared", "-w"]
     try:
@@ -268,27 +267,27 @@ def _compiled(source: Path, level: str, patience: float) -> Path | None:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("configs", nargs="*", default=DEFAULT, help="names of bundled configurations, or files")
-    parser.add_argument("--quick", action="store_true", help="the first configuration only, and less patience")
-    parser.add_argument("--peer", action="store_true", help="also CasADi on the first configuration")
+    parser.add_argument("--quick", action="store_true", help="the first configuration only, with shorter time limits")
+    parser.add_argument("--peer", action="store_true", help="also measure CasADi on the first configuration")
     parser.add_argument("--repeats", type=int, default=20)
     arguments = parser.parse_args()
     os.environ["TRAJOPT_THREADS"] = "1"
     repeats, patience = arguments.repeats, QUICK_PATIENCE if arguments.quick else PATIENCE
-    print(sides("CasADi", "IPOPT"))
+    print(build_notes("CasADi", "IPOPT"))
     print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
     with GenericProcess() as process:
         for i, name in enumerate(arguments.configs[:1] if arguments.quick else arguments.configs):
             path = Path(name) if name.endswith(".toml") else CONFIGS / f"{name}.toml"
-            given = given_by(path)
-            rows: Iterable[Row] = [own_row(*given, repeats)._replace(generic=process.call(own_time, path, repeats))]
+            given = load_program(path)
+            rows: Iterable[Row] = [our_row(*given, repeats)._replace(generic=process.call(our_time, path, repeats))]
             if arguments.peer and i == 0:
                 rows = chain(rows, casadi_rows(*given, max(2, repeats // 10), patience))
             for row in rows:
                 numbers = " | ".join("" if np.isnan(v) else f"{v:.2f}" for v in row[4:])
-                print(f"| {row.program} | {row.by} | {row.iterations} | {row.cost:.8g} | {numbers} |", flush=True)
+                print(f"| {row.program} | {row.method} | {row.iterations} | {row.cost:.8g} | {numbers} |", flush=True)
 
 
 if __name__ == "__main__":

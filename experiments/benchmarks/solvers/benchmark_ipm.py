@@ -1,12 +1,12 @@
-"""The interior-point method beside IPOPT and SQP: whole solves, the share of its linear algebra, growth with the horizon.
+"""The interior-point method compared with IPOPT and SQP: solve times, linear algebra, growth with the horizon.
 
     python -m experiments.benchmark_ipm [--quick] [--repeats 5] [--growth] [CONFIG ...]
 
-One thread; milliseconds of processor time, the fastest of some solves in this run. All solvers start at the configuration's guess
-with their default options, the configuration's own solver with those of the configuration. Problems named BASE@SHARE are those of
-a configuration with bounds on the speeds of the state, at this share of what the motion without them reaches; BASE+cones is the
-rigid trot with its friction cones as constraints. ``--growth``: the first configuration with 20 to 2,000 shots in the same time
-each, a fixed number of iterations, and the exponent of the time of one.
+One thread; processor time [ms] of the fastest of some solves. All solvers start at the configuration's guess with
+default options; the configuration's own solver uses the configuration's options. BASE@SHARE is a configuration with
+bounds on speeds, at this fraction of the peak speeds of the motion without bounds. BASE+cones is a configuration with
+friction cones as constraints. ``--growth``: the first configuration with 20 to 2,000 shots over the same duration and a
+fixed number of iterations; the output has the exponent of the time per iteration.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DEFAULT = (
 )
 SOLVERS = ("ipm", "dms", "sqp")
 PATIENCE = 60.0
-"""[s] of processor time for one solve."""
+"""Limit of the processor time of one solve [s]."""
 HORIZONS = (20, 60, 200, 600, 2000)
 GROWTH_ITERATIONS = 8
 COLUMNS = (
@@ -58,7 +58,7 @@ COLUMNS = (
 
 
 class Row(NamedTuple):
-    """One line."""
+    """One table row: time of the solve [ms]; linear algebra and derivatives per iteration [ms]."""
 
     problem: str
     solver: str
@@ -71,7 +71,7 @@ class Row(NamedTuple):
 
 
 def problem(name: str) -> tuple[OCP, Guess, Any]:
-    """The problem of a name as the module docstring says, its guess, and its configuration."""
+    """Build the problem of a name (see the module), its guess, and its configuration."""
     base, _, cones = name.partition("+")
     base, _, share = base.partition("@")
     config = load_config(CONFIGS / f"{base}.toml", ["problem.cone='constraint'"] if cones else [])
@@ -88,16 +88,16 @@ def problem(name: str) -> tuple[OCP, Guess, Any]:
 
 
 def rows(name: str, solvers: tuple[str, ...], repeats: int) -> Iterator[Row]:
-    """The solvers on a problem."""
+    """Measure all solvers on a problem."""
     ocp, guess, config = problem(name)
     for solver in solvers:
-        own = solver == config.solver_name
-        options = config.solver_options if own else solver_options(solver, time_limit=PATIENCE)
-        yield solved(name, ocp, guess, solver, options, repeats)
+        is_configured = solver == config.solver_name
+        options = config.solver_options if is_configured else solver_options(solver, time_limit=PATIENCE)
+        yield solve_row(name, ocp, guess, solver, options, repeats)
 
 
-def solved(name: str, ocp: OCP, guess: Guess, solver: str, options: Any, repeats: int) -> Row:
-    """The fastest of some solves, after one that loads what is needed."""
+def solve_row(name: str, ocp: OCP, guess: Guess, solver: str, options: Any, repeats: int) -> Row:
+    """Measure the fastest of some solves, after a warm-up solve."""
     best: tuple[float, Any] = (np.inf, None)
     spent = 0.0
     for count in range(repeats + 1):
@@ -115,20 +115,20 @@ def solved(name: str, ocp: OCP, guess: Guess, solver: str, options: Any, repeats
 
 
 def growth(name: str) -> Iterator[tuple[int, float]]:
-    """Shots and milliseconds of an iteration."""
+    """Yield the number of shots and the time per iteration [ms]."""
     config = load_config(CONFIGS / f"{name}.toml")
     for shots in HORIZONS:
         parts = [f"problem.horizon={shots}", f"problem.dt={config.problem.horizon * config.problem.dt / shots}"]
         task = build_task(load_config(CONFIGS / f"{name}.toml", parts))
         options = IPMOptions(max_iterations=GROWTH_ITERATIONS)
-        row = solved(name, task.ocp, task.guess, "ipm", options, 3)
+        row = solve_row(name, task.ocp, task.guess, "ipm", options, 3)
         yield shots, row.ms / GROWTH_ITERATIONS
 
 
 def main() -> None:
-    """Print the tables."""
+    """Run the benchmark and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("configs", nargs="*", default=DEFAULT, help="names of problems as above")
+    parser.add_argument("configs", nargs="*", default=DEFAULT, help="names of problems")
     parser.add_argument("--quick", action="store_true", help="the first problem only")
     parser.add_argument("--growth", action="store_true", help="growth with the horizon only")
     parser.add_argument("--solvers", default=",".join(SOLVERS))
@@ -138,7 +138,7 @@ def main() -> None:
     if arguments.growth:
         found = np.array(list(growth(arguments.configs[0])))
         for shots, ms in found:
-            print(f"{int(shots)} shots: {ms:.3f} ms an iteration", flush=True)
+            print(f"{int(shots)} shots: {ms:.3f} ms per iteration", flush=True)
         shots, ms = np.log(found).T
         print(f"exponent {np.polyfit(shots, ms, 1)[0]:.3f}")
         return

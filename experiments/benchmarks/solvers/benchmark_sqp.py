@@ -1,9 +1,10 @@
-"""SQP on textbook problems: iterations, evaluations, accuracy and time, for each QP solver and globalization.
+"""SQP on textbook problems: iterations, evaluations, accuracy and time by QP solver and globalization.
 
     python -m experiments.benchmark_sqp [--out DIR]
 
-The problems are those of tests/cases/hock_schittkowski.py (Hock & Schittkowski 1981; Nocedal & Wright 2006), so this runs in a
-source tree. Their derivatives are computed in Python, which takes most of the time."""
+The problems are those of tests/cases/hock_schittkowski.py (Hock & Schittkowski 1981; Nocedal & Wright 2006); the benchmark needs a
+source tree. Derivatives are computed in Python, which takes most of the time.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ SETTINGS: tuple[Mapping[str, Any], ...] = (
 )
 
 
-class Solved(NamedTuple):
-    """One solve. error: of the objective, relative; gradient, violation: at the end."""
+class Entry(NamedTuple):
+    """One solve. error: relative error of the objective; gradient, violation: final values."""
 
     problem: str
     qp_solver: str
@@ -48,7 +49,7 @@ class Solved(NamedTuple):
 
 
 def textbook() -> Any:
-    """The module with the problems."""
+    """Load the module with the problems."""
     spec = importlib.util.spec_from_file_location("hock_schittkowski", PROBLEMS)
     if spec is None or spec.loader is None or not PROBLEMS.exists():
         raise SystemExit(f"{PROBLEMS} is missing; run this from a source tree")
@@ -58,8 +59,8 @@ def textbook() -> Any:
     return module
 
 
-def solves() -> Iterator[Solved]:
-    """All problems by all settings."""
+def solves() -> Iterator[Entry]:
+    """Solve all problems with all settings."""
     problems = textbook()
     for settings in SETTINGS:
         options = SQPOptions(**settings)
@@ -74,11 +75,11 @@ def solves() -> Iterator[Solved]:
             holds = s.status.success and error <= KNOWN
             names = problem.name, options.qp_solver, options.globalization, str(s.status.code)
             numbers = s.objective, error, last.gradient, last.constraint_violation, elapsed
-            yield Solved(*names, s.iterations, nlp.evaluations, *numbers, holds)
+            yield Entry(*names, s.iterations, nlp.evaluations, *numbers, holds)
 
 
-def summary(entries: list[Solved]) -> str:
-    """One row for each setting."""
+def summary(entries: list[Entry]) -> str:
+    """Format the results, one row per setting."""
     rows = []
     for settings in SETTINGS:
         o = SQPOptions(**settings)
@@ -89,8 +90,8 @@ def summary(entries: list[Solved]) -> str:
     return markdown(["qp solver", "globalization", "solved", "iterations", "seconds"], rows)
 
 
-def details(entries: list[Solved]) -> str:
-    """One row for each problem, by the first setting."""
+def details(entries: list[Entry]) -> str:
+    """Format the results of the first setting, one row per problem."""
     first = entries[: len(entries) // len(SETTINGS)]
     header = ["problem", "iterations", "evaluations", "objective", "error", "gradient", "violation", "ms", "solved"]
     rows = [
@@ -109,7 +110,7 @@ def details(entries: list[Solved]) -> str:
 
 
 def main() -> None:
-    """Run, print the report, and write it beside the CSV file."""
+    """Run, print the report, and write it with the CSV file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("out/benchmark_sqp"), help="folder of the results")
     options = parser.parse_args()

@@ -1,17 +1,17 @@
-"""From a command to its first solution: with an empty cache, in a second process, after an added term, after a changed number.
+"""Startup times from a command to its first solution: empty cache, second process, added cost term, changed weight.
 
     python -m experiments.benchmark_startup                       this checkout
-    python -m experiments.benchmark_startup --baseline DIR        and another one, in the same run
+    python -m experiments.benchmark_startup --baseline DIR        and another checkout, in the same run
     python -m experiments.benchmark_startup --only ur5_reach,pictures
-    python -m experiments.benchmark_startup --baseline DIR --only speed,expansion    whether these are as fast once all is compiled
+    python -m experiments.benchmark_startup --baseline DIR --only speed,expansion    compares compiled solves and expansions
 
-Each figure is the wall time of a process of its own from its start to its end [s], and in brackets the processor time that it and
-its compilers took, which says more on a machine that is busy.  ``solve`` stops at the solution, ``first`` after one iteration.
-
-Solves start at once (--wait: when all is compiled).  What another process goes on to compile is not in the figures; it is waited
-for before the next step, and the last column says for how long after the cold one.  Pictures are drawn twice: with meshes read from
-the robot's files, and from those that are kept.  ``speed`` is the best of many solves, ``expansion`` of many expansions at the
-guess (first order, and the Hessian of the cost), in ROUNDS processes for each; that runs with old checkouts too.
+Each figure is the wall-clock time of a separate process [s], with its processor time and that of its compilers in
+brackets, which is more reliable under load. ``solve`` stops at the solution, ``first`` after one iteration. Solves
+start with NumPy; with --wait, after compilation. Figures exclude background compilation. The benchmark waits for it
+before the next step, and the last column has this waiting time after the cold start. Plots are drawn twice: with meshes
+from the robot's files, and with cached meshes. ``speed`` is the fastest of many solves, ``expansion`` the fastest of
+many expansions at the guess (first order, and Hessian of the cost), in ROUNDS processes each; both also run with old
+checkouts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROUNDS = 3
 STEPS = ("cold", "warm", "term", "number")
 POLL, AT_MOST = 0.1, 600.0  # [s]
 KINDS = 20
-"""The number of kinds of stage in the gait of ANYmal: which feet stand, with a posture cost of its own in each."""
+"""Number of different stages in ANYmal's gait: each set of stance feet has its own posture cost."""
 
 _WORKER = """
 import sys, json
@@ -163,7 +163,7 @@ print(best, task.ocp.horizon)
 
 
 class Seconds(NamedTuple):
-    """Wall time and processor time."""
+    """Wall-clock time and processor time [s]."""
 
     wall: float
     cpu: float
@@ -173,9 +173,9 @@ class Seconds(NamedTuple):
 
 
 def run(command: list[str], checkout: Path, cache: Path) -> tuple[Seconds, str]:
-    """A process in a checkout. Raises CalledProcessError."""
+    """Run a process in a checkout. Raises RuntimeError if it fails."""
     env = os.environ | {"PYTHONPATH": str(checkout), "TRAJOPT_CACHE_DIR": str(cache)}
-    env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its byte code
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have byte code
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         [sys.executable, *command], cwd=checkout, env=env, capture_output=True, text=True, check=False
@@ -187,8 +187,8 @@ def run(command: list[str], checkout: Path, cache: Path) -> tuple[Seconds, str]:
     return Seconds(elapsed, cpu), done.stdout
 
 
-def started(case: str, checkout: Path, folder: Path, start: str) -> tuple[dict[str, Seconds], float]:
-    """A case from an empty cache on, by step; and how long another process went on after the first [s]."""
+def startup_times(case: str, checkout: Path, folder: Path, start: str) -> tuple[dict[str, Seconds], float]:
+    """Measure all steps of a case from an empty cache; also return the background compile time after the cold start [s]."""
     config, until = CASES[case]
     worker = folder / "worker.py"
     worker.write_text(_WORKER)
@@ -198,22 +198,22 @@ def started(case: str, checkout: Path, folder: Path, start: str) -> tuple[dict[s
     with tempfile.TemporaryDirectory(dir=folder) as cache:
         for step in STEPS:
             found[step] = run([str(worker), path, until, step, kinds, start], checkout, Path(cache))[0]
-            after[step] = settled(Path(cache))
+            after[step] = wait_for_compilers(Path(cache))
     return found, after["cold"]
 
 
-def settled(cache: Path) -> float:
-    """Wait until nobody compiles into a cache; how long that took [s]. Raises TimeoutError."""
+def wait_for_compilers(cache: Path) -> float:
+    """Wait for background compilation into a cache; return the waiting time [s]. Raises TimeoutError."""
     began = time.perf_counter()
     while any(cache.glob("*.turn")):
         if time.perf_counter() - began > AT_MOST:
-            raise TimeoutError(f"somebody still compiles into {cache} after {AT_MOST:g} s")
+            raise TimeoutError(f"background compilation still runs in {cache} after {AT_MOST:g} s")
         time.sleep(POLL)
     return time.perf_counter() - began
 
 
-def drawn(config: str, checkout: Path, folder: Path, solution: Path) -> Seconds:
-    """The pictures of a solution, in a process that has loaded it."""
+def plot_times(config: str, checkout: Path, folder: Path, solution: Path) -> Seconds:
+    """Measure the plots of a solution, in a process that has loaded the solution."""
     worker = folder / "pictures.py"
     worker.write_text(_PICTURES)
     _, output = run([str(worker), str(solution), str(folder / "pictures")], checkout, folder / "kept")
@@ -222,7 +222,7 @@ def drawn(config: str, checkout: Path, folder: Path, solution: Path) -> Seconds:
 
 
 class Repeated(NamedTuple):
-    """What is done many times in a process: its text, the configurations, and what its second number counts."""
+    """A repeated measurement: script of its process, configurations, and unit of its second output."""
 
     worker: str
     configs: tuple[str, ...]
@@ -236,7 +236,7 @@ REPEATED = {
 
 
 def fastest(what: str, config: str, checkouts: Mapping[str, Path], folder: Path) -> Iterator[str]:
-    """The best time of each checkout, what its process counts, and how much longer each takes than the last."""
+    """Yield the fastest time of each checkout, its count, and its time relative to the last checkout."""
     worker, found = folder / f"{what}.py", dict.fromkeys(checkouts, (float("inf"), ""))
     worker.write_text(REPEATED[what].worker)
     for _ in range(ROUNDS):
@@ -251,36 +251,36 @@ def fastest(what: str, config: str, checkouts: Mapping[str, Path], folder: Path)
 
 
 def command_line(checkout: Path) -> str:
-    """The module of the command in a checkout."""
+    """Return the module of the command line in a checkout."""
     return "experiments.cli.main" if (checkout / "experiments" / "cli").is_dir() else "experiments.cli"
 
 
-def helped(checkout: Path, folder: Path) -> Iterator[tuple[str, Seconds]]:
-    """The help of the command line."""
+def help_times(checkout: Path, folder: Path) -> Iterator[tuple[str, Seconds]]:
+    """Measure the help commands."""
     for words in (["--help"], ["solve", "--help"]):
         yield f"trajopt {' '.join(words)}", run(["-m", command_line(checkout), *words], checkout, folder)[0]
 
 
 def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path, start: str) -> Iterator[str]:
-    """The lines of the table."""
+    """Yield the table lines."""
     for checkout in checkouts.values():
         run(["-m", "compileall", "-q", "dynamics_backends", "trajopt", "problems", "experiments"], checkout, folder)
-    yield f"{'':24}{'':10}" + "".join(f"{step:>18}" for step in STEPS) + f"{'beside':>10}"
+    yield f"{'':24}{'':10}" + "".join(f"{step:>18}" for step in STEPS) + f"{'background':>12}"
     for case in (case for case in CASES if not chosen or case in chosen):
         for name, checkout in checkouts.items():
-            found, after = started(case, checkout, folder, start)
-            yield f"{case:24}{name:10}" + "".join(f"{found[step]!s:>18}" for step in STEPS) + f"{after:10.1f}"
+            found, after = startup_times(case, checkout, folder, start)
+            yield f"{case:24}{name:10}" + "".join(f"{found[step]!s:>18}" for step in STEPS) + f"{after:12.1f}"
     if not chosen or "help" in chosen:
         for name, checkout in checkouts.items():
-            for what, seconds in helped(checkout, folder):
+            for what, seconds in help_times(checkout, folder):
                 yield f"{what:24}{name:10}{seconds!s:>18}"
     if not chosen or "pictures" in chosen:
         for config in PICTURES:
             for name, checkout in checkouts.items():
                 solve = ["solve", f"problems/configs/{config}.toml", "--set", "output.plots=false", "--out"]
                 run(["-m", command_line(checkout), *solve, str(folder / config)], checkout, folder / "kept")
-                settled(folder / "kept")
-                both = [drawn(config, checkout, folder, folder / config / "solution.npz") for _ in range(2)]
+                wait_for_compilers(folder / "kept")
+                both = [plot_times(config, checkout, folder, folder / config / "solution.npz") for _ in range(2)]
                 yield f"{'pictures of ' + config:28}{name:6}" + "".join(f"{seconds!s:>18}" for seconds in both)
     for what, repeated in REPEATED.items():
         for config in repeated.configs if what in chosen else ():
@@ -292,11 +292,11 @@ def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path, start
     "--baseline", type=click.Path(exists=True, file_okay=False), help="Another checkout, measured in the same run."
 )
 @click.option(
-    "--only", default="", help=f"Of {', '.join([*CASES, 'help', 'pictures', *REPEATED])}, separated by commas."
+    "--only", default="", help=f"Comma-separated names out of {', '.join([*CASES, 'help', 'pictures', *REPEATED])}."
 )
-@click.option("--wait", is_flag=True, help="Solves wait until all is compiled.")
+@click.option("--wait", is_flag=True, help="Compile before solving.")
 def main(baseline: str | None, only: str, wait: bool) -> None:
-    """From a command to its first solution."""
+    """Measure the time from a command to its first solution."""
     checkouts = {"this": ROOT} | ({} if baseline is None else {"baseline": Path(baseline).resolve()})
     with tempfile.TemporaryDirectory() as folder:
         for line in report(

@@ -1,11 +1,12 @@
-"""Gaits of quadrupeds as Crocoddyl's examples have them, as plain data: HyQ and ANYmal walk, trot, pace, bound and jump.
+"""Quadruped gaits of Crocoddyl's examples as plain data: HyQ and ANYmal walk, trot, pace, bound and jump.
 
-A gait is a row of knots: "stance" (the feet that hold), "feet" (goals of those that swing) with "foot_weight", "center" (the goal
-of the center of mass, or None); or "lands", the feet of an impact.  "end" is the knot behind the last one.
+A gait is a list of knots. Keys: "stance" (stance feet), "feet" (goals of swing feet), "foot_weight", "center" (goal of
+the center of mass, or None); or "lands" (feet of an impact). "end" is the terminal knot.
 
-    walk, trot,     one foot after the other by 0.25 m; diagonal feet, those of a side, those of front and hind together by 0.15 m:
-    pace, bound     25 knots of 10 ms along a triangle, the first round of half the length, behind 2 knots (pace, bound: 5) on four
-    jump            0.3 m ahead and 0.15 m high: 10 knots on the ground, 20 up, 20 down, an impact, 10 on the ground
+    walk            single feet swing by 0.25 m trot, pace,     diagonal, lateral, or front and hind pairs swing by 0.15
+    m bound all of these    a swing has 25 knots of 10 ms along a triangle, after 2 (pace, bound: 5) knots on four feet;
+    first steps are half as long jump            0.3 m forward and 0.15 m high: 10 knots on the ground, 20 up, 20 down,
+    an impact, 10 on the ground
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ COMMON = {"tight": 1e-18, "tolerance": 1e-9, "max_iterations": 300, "still": Fal
 
 
 class Quadruped(NamedTuple):
-    """feet: left and right in front, left and right behind. standing: the joints [rad] of its reference posture."""
+    """A quadruped. feet: left front, right front, left hind, right hind. standing: reference posture of the joints [rad]."""
 
     feet: tuple[str, str, str, str]
     standing: tuple[float, ...]
@@ -43,14 +44,14 @@ ROBOTS = {
 
 
 class Steps(NamedTuple):
-    """rounds: of feet (numbers of Quadruped.feet) that swing together, between which all hold for ``support`` knots."""
+    """Parameters of a gait. rounds: groups of feet (indices of Quadruped.feet) that swing together, after ``support`` knots."""
 
     length: float
     height: float
     support: int
     rounds: tuple[tuple[tuple[int, ...], ...], ...]
     halved: int
-    """Number of first steps of half the length."""
+    """Number of first steps with half the length."""
 
 
 STEPS = {
@@ -63,7 +64,7 @@ GAITS = (*STEPS, "jump")
 
 
 def gait(robot: str, kind: str) -> Data:
-    """The gait of a name in GAITS by a robot of ROBOTS."""
+    """Return the data of a gait of GAITS for a robot of ROBOTS."""
     feet, standing = ROBOTS[robot]
     model = load_robot(f"erd:{robot}", base="floating")
     q0 = np.concatenate([np.zeros(6), [1.0], standing])
@@ -92,14 +93,14 @@ def gait(robot: str, kind: str) -> Data:
 
 
 def _steps(steps: Steps, hold: Data, at: dict[str, Array], center: Array) -> list[Data]:
-    """The rounds; the center goes ahead by the share of the feet that swing, as far as they do."""
+    """Return the knots of all rounds. The center moves by the step length times the fraction of swing feet."""
     knots: list[Data] = []
-    taken = 0
-    for together in steps.rounds:
+    steps_taken = 0
+    for group in steps.rounds:
         knots += [hold] * steps.support
-        for numbers in together:
-            length = steps.length * (0.5 if taken < steps.halved else 1.0)
-            feet, taken = tuple(hold["stance"][i] for i in numbers), taken + 1
+        for numbers in group:
+            length = steps.length * (0.5 if steps_taken < steps.halved else 1.0)
+            feet, steps_taken = tuple(hold["stance"][i] for i in numbers), steps_taken + 1
             knots += _swing(feet, at, center, length, steps.height)
             center = center + [len(feet) / 4 * length, 0.0, 0.0]
             at = at | {foot: at[foot] + [length, 0.0, 0.0] for foot in feet}
@@ -109,24 +110,24 @@ def _steps(steps: Steps, hold: Data, at: dict[str, Array], center: Array) -> lis
 def _swing(
     feet: tuple[str, ...], at: Mapping[str, Array], center: Array, length: float, rise: float, knots: int = 25
 ) -> list[Data]:
-    """Some feet swing along a triangle and land."""
-    made: list[Data] = []
+    """Return the knots of a swing along a triangle, with the landing."""
+    knots_of_swing: list[Data] = []
     stance = tuple(foot for foot in at if foot not in feet)
     for k in range(knots):
-        half, ahead = knots / 2, length * (k + 1) / knots
+        half, forward = knots / 2, length * (k + 1) / knots
         height = rise * (k / half if k <= half else 1.0 - (k - half) / half)
-        goals = {foot: (at[foot] + [ahead, 0.0, height]).tolist() for foot in feet}
-        goal = center + [len(feet) / 4 * ahead, 0.0, 0.0]
-        made.append({"stance": stance, "feet": goals, "center": goal.tolist(), "foot_weight": 1e6})
-    return [*made, {"lands": feet, "feet": made[-1]["feet"], "foot_weight": 1e7}]
+        goals = {foot: (at[foot] + [forward, 0.0, height]).tolist() for foot in feet}
+        goal = center + [len(feet) / 4 * forward, 0.0, 0.0]
+        knots_of_swing.append({"stance": stance, "feet": goals, "center": goal.tolist(), "foot_weight": 1e6})
+    return [*knots_of_swing, {"lands": feet, "feet": knots_of_swing[-1]["feet"], "foot_weight": 1e7}]
 
 
 def _jump(hold: Data, at: Mapping[str, Array], center: Array) -> list[Data]:
-    """Off the ground, to the height, down to where the feet land."""
-    ahead, rise, ground, flight = np.array([0.3, 0.0, 0.0]), 0.15, 10, 20
+    """Return the knots of a jump: stance, flight up and down, impact, stance."""
+    forward, rise, ground, flight = np.array([0.3, 0.0, 0.0]), 0.15, 10, 20
     air: Data = {"stance": (), "feet": {}, "center": None, "foot_weight": 0.0}
-    up = [{**air, "center": (center + (ahead + [0.0, 0.0, rise]) * (k + 1) / flight).tolist()} for k in range(flight)]
-    goals = {foot: (p + ahead).tolist() for foot, p in at.items()}
+    up = [{**air, "center": (center + (forward + [0.0, 0.0, rise]) * (k + 1) / flight).tolist()} for k in range(flight)]
+    goals = {foot: (p + forward).tolist() for foot, p in at.items()}
     lands: Data = {"lands": hold["stance"], "feet": goals, "foot_weight": 1e7}
-    landed = {**hold, "center": (center + ahead).tolist()}
+    landed = {**hold, "center": (center + forward).tolist()}
     return [*[hold] * ground, *up, *[air] * flight, lands, *[landed] * ground]

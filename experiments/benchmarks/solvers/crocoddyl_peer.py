@@ -1,4 +1,4 @@
-"""Crocoddyl, the other side of a benchmark: its environment, what it tells of a problem, and the options of the command line."""
+"""Interface to Crocoddyl: its environment, its solves of a problem, and the options of the command line."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ ROOT = Path(__file__).parents[3]
 
 
 def environment(folder: Path) -> Path:
-    """The interpreter of an environment with Crocoddyl, made if there is none. Raises CalledProcessError where it cannot be."""
+    """Return the Python of an environment with Crocoddyl; install it if missing. Raises CalledProcessError if this fails."""
     python = folder / "bin" / "python"
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["bench-crocoddyl"]
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][
+        "bench-crocoddyl"
+    ]
     if not python.exists():
         venv.create(folder, with_pip=True)
     found = subprocess.run([python, "-c", "import crocoddyl"], capture_output=True)
     if found.returncode:
-        subprocess.run([python, "-m", "pip", "install", "-q", *wanted], check=True, stdout=sys.stderr)
+        subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True, stdout=sys.stderr)
     return python
 
 
-def theirs(python: Path, p: Data, repeats: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """What Crocoddyl tells of a problem, and its controls."""
+def crocoddyl_solve(python: Path, p: Data, repeats: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Solve a problem with Crocoddyl; return its results and arrays."""
     with tempfile.TemporaryDirectory() as folder:
         arrays = Path(folder) / "found.npz"
-        alone = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+        variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
         script = Path(__file__).with_name("crocoddyl_side.py")
         done = subprocess.run(
             [python, script, arrays],
@@ -46,30 +48,38 @@ def theirs(python: Path, p: Data, repeats: int) -> tuple[dict[str, Any], dict[st
             check=True,
             capture_output=True,
             text=True,
-            env=alone,
+            env=variables,
         )
         with np.load(arrays) as found:
             return json.loads(done.stdout.splitlines()[-1]), dict(found)
 
 
 def parser(description: str | None, kind: str, names: Iterable[str]) -> argparse.ArgumentParser:
-    """Options of a benchmark beside Crocoddyl: which of the named problems, and where its environment is."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("names", nargs="*", metavar=kind.upper(), help=f"of {', '.join(names)}; default all")
-    made.add_argument("--environment", type=Path, default=platformdirs.user_cache_path("trajopt") / "crocoddyl")
-    return made
+    """Create the argument parser of a comparison with Crocoddyl: names of problems, and the environment."""
+    argument_parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    argument_parser.add_argument(
+        "names", nargs="*", metavar=kind.upper(), help=f"out of {', '.join(names)}; default: all"
+    )
+    argument_parser.add_argument(
+        "--environment", type=Path, default=platformdirs.user_cache_path("trajopt") / "crocoddyl"
+    )
+    return argument_parser
 
 
-def read(made: argparse.ArgumentParser, kind: str, names: Iterable[str]) -> tuple[argparse.Namespace, Path | None]:
-    """The options, with all names where none is given, and Crocoddyl's interpreter, None (told) where it cannot be installed.
+def read(
+    argument_parser: argparse.ArgumentParser, kind: str, names: Iterable[str]
+) -> tuple[argparse.Namespace, Path | None]:
+    """Return the options (all names by default) and Crocoddyl's Python, or None with a message if it cannot be installed.
 
-    Both sides then run on one thread.
+    Both libraries then use one thread.
     """
     names = tuple(names)
-    arguments = made.parse_args()
+    arguments = argument_parser.parse_args()
     unknown = [name for name in arguments.names if name not in names]
     if unknown:
-        made.error(f"no {kind} {unknown[0]!r}; there are: {', '.join(names)}")
+        argument_parser.error(f"unknown {kind} {unknown[0]!r}; expected some of {', '.join(names)}")
     arguments.names = arguments.names or list(names)
     os.environ["TRAJOPT_THREADS"] = "1"
     try:

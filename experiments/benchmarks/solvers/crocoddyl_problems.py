@@ -1,12 +1,12 @@
-"""Problems of Crocoddyl's examples, each as plain data that both sides read, and as a problem of this toolkit.
+"""Problems of Crocoddyl's examples, as plain data for both libraries and as problems of this toolkit.
 
-kind          "unicycle", "arm" or "trot"; x0, dt, horizon, weights (of 1/2 w |r|^2, running ones times dt) as the kind needs them
-still         whether the guess is x0 with the torques that hold it; else zeros
-tight         the tolerance to which the optimum is found, and tolerance that of the solves that are timed: Crocoddyl's th_stop, on
-              the expected decrease of the cost
+kind          "unicycle", "arm" or "trot", with its x0, dt, horizon and weights (of 1/2 w |r|^2; running weights times dt)
+still         True: the guess is x0 with holding torques; False: zeros
+tight         tolerance of the optimum: Crocoddyl's th_stop, on the expected cost decrease
+tolerance     tolerance of the timed solves
 
 The Kinova reach, the unicycle and the trot are those of the examples of Crocoddyl 3.2 (C. Mastalli et al., ICRA 2020), the trot
-with HyQ in place of ANYmal and without its penalty on joint limits.
+with HyQ instead of ANYmal and without the penalty on joint limits.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from problems.robots import load_robot
 from trajopt.problem.impact_stage import ImpactStage
 
 KINOVA_UP = (1.5707, 2.618, -1.5707, 3.1415, 2.618, 0.0)
-"""[rad], the posture "arm_up" of the robot's SRDF."""
+"""Posture "arm_up" of the robot's SRDF [rad]."""
 
 
 # -- as data -----------------------------------------------------------------------------------------------------------
 
 
 def unicycle() -> Data:
-    """Drives to the origin in 20 steps."""
+    """Unicycle that drives to the origin in 20 steps."""
     return COMMON | {"kind": "unicycle", "x0": [-1.0, -1.0, 1.0], "dt": 0.1, "horizon": 20, "weights": [10.0, 1.0]}
 
 
 def kinova() -> Data:
-    """Reaches a placement in one second."""
+    """Kinova arm that reaches a placement in one second."""
     model = load_robot("erd:kinova")
     return COMMON | {
         "kind": "arm",
@@ -75,13 +75,13 @@ PROBLEMS: dict[str, Callable[[], Data]] = {
 # -- as problems of this toolkit ---------------------------------------------------------------------------------------
 
 
-def own_problem(p: Data) -> to.OCP:
-    """The problem of the data."""
+def our_problem(p: Data) -> to.OCP:
+    """Build the problem from its data."""
     return {"unicycle": _unicycle, "arm": _arm, "trot": _trot}[p["kind"]](p)
 
 
-def own_guess(p: Data, ocp: to.OCP, held: Array) -> to.Guess:
-    """The guess of the data; held: the torques of the other side's."""
+def our_guess(p: Data, ocp: to.OCP, held: Array) -> to.Guess:
+    """Build the guess from the data. held: holding torques computed by Crocoddyl."""
     guess = to.constant_guess(ocp)
     if p["still"]:
         return to.Guess(guess.xs, held)
@@ -128,7 +128,7 @@ def _arm(p: Data) -> to.OCP:
 
 
 def _placement_log(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
-    """The logarithm (linear; angular) on SE(3) of a frame's placement seen from a goal that is not turned."""
+    """Return the SE(3) logarithm (linear; angular) of a frame's placement relative to a goal with identity rotation."""
     at, R = (f(model, x[: model.nq], frame) for f in (kinematics.frame_position, kinematics.frame_rotation))
     w = kinematics.rotation_log(R)
     offset = [at[i] - p["goal"][i] for i in range(3)]
@@ -151,13 +151,17 @@ def _trot(p: Data) -> to.OCP:
             contacts = [PointContact(foot) for foot in first["lands"]]
             stage = ImpactStage(make_backend(Impact(model, contacts), "analytic"))
             terms = [_feet(model, run), _posture(model, p, "impact")]
-            phases.append(to.Phase(stage, np.zeros(1), tuple(terms)))  # whose terms count once
+            phases.append(to.Phase(stage, np.zeros(1), tuple(terms)))  # its terms count once
             continue
         stance = tuple(first["stance"])
         if stance not in stances:
             stances[stance] = _standing(model, p, stance)
-        dynamics, own = stances[stance]
-        terms = [_posture(model, p, "state"), to.control_cost(model.nv - 6, weight=p["weights"]["control"]), *own]
+        dynamics, contact_terms = stances[stance]
+        terms = [
+            _posture(model, p, "state"),
+            to.control_cost(model.nv - 6, weight=p["weights"]["control"]),
+            *contact_terms,
+        ]
         if first["center"] is not None:
             terms += [_feet(model, run)] if first["feet"] else []
             terms += [_center(model, p, run)]
@@ -166,7 +170,7 @@ def _trot(p: Data) -> to.OCP:
 
 
 def _runs(knots: list[Data]) -> list[list[Data]]:
-    """Knots behind each other that differ in goals only."""
+    """Group consecutive knots that differ only in their goals."""
 
     def kind(k: Data) -> tuple[Any, ...]:
         return tuple(k.get("lands", ())), tuple(k.get("stance", ())), k.get("center") is None
@@ -183,7 +187,7 @@ def _standing(model: Model, p: Data, stance: tuple[str, ...]) -> tuple[to.Sample
 
 
 def _pyramid(forces: ConstraintForces, contacts: tuple[str, ...], friction: float) -> to.Constraint:
-    """|f_x|, |f_y| <= mu f_n and f_n >= 0 [N]: five rows for each contact."""
+    """Friction pyramid |f_x|, |f_y| <= mu f_n and f_n >= 0 [N]: five rows per contact."""
     first = [forces.output_names.index(f"{contact}.x") for contact in contacts]
 
     def margins(f: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
@@ -193,8 +197,8 @@ def _pyramid(forces: ConstraintForces, contacts: tuple[str, ...], friction: floa
     return to.Constraint("cone", composed(forces, margins, names=names), np.asarray(0.0), np.asarray(np.inf))
 
 
-def _sideways(most: Scalar, *forces: Scalar) -> list[Scalar]:
-    return [most + sign * f for f in forces for sign in (1.0, -1.0)]
+def _sideways(limit: Scalar, *forces: Scalar) -> list[Scalar]:
+    return [limit + sign * f for f in forces for sign in (1.0, -1.0)]
 
 
 def _posture(model: Model, p: Data, weights: str) -> to.CostTerm:

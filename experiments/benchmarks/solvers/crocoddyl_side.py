@@ -1,10 +1,11 @@
-"""Crocoddyl's part of the benchmark: a script for an environment of its own, which imports nothing of this project.
+"""Crocoddyl's part of the benchmark: a script for a separate environment, without imports from this project.
 
-    python crocoddyl_side.py RESULT.npz < problem.json > told.json
+    python crocoddyl_side.py RESULT.npz < problem.json > results.json
 
-It builds the problem of the JSON text (:mod:`crocoddyl_problems` says what it holds), solves it by FDDP to ``tight`` for the
-optimum and then ``repeats`` times to ``tolerance`` for the times, on one thread.  With ``many``, a list of what replaces parts of
-the problem, it solves each once to ``tolerance`` and tells costs, iterations, and seconds of the solves alone.
+The script builds the problem of the JSON text (format: :mod:`crocoddyl_problems`). It solves the problem by FDDP to
+``tight`` for the optimum, and ``repeats`` times to ``tolerance`` for the times, on one thread. With ``many``, a list of
+changes of the problem, it solves each changed problem once to ``tolerance``, and prints costs, iterations and solve
+times.
 """
 
 import json
@@ -30,7 +31,7 @@ def cost_sum(state, nu, terms):
 
 
 class Joints:
-    """Where the joints that were named stand in Pinocchio's model; free: whether the base floats."""
+    """Indices of named joints in Pinocchio's model. free: True for a floating base."""
 
     def __init__(self, model, names):
         self.model = model
@@ -39,7 +40,7 @@ class Joints:
         self.places = np.array([joint.idx_v for joint in self.joints])
 
     def q(self, values):
-        """Pinocchio's configuration from (base,) joints."""
+        """Convert a configuration (base, joints) to Pinocchio's order."""
         q, base = pin.neutral(self.model), 7 if self.free else 0
         q[:base] = values[:base]
         for joint, value in zip(self.joints, values[base:], strict=True):
@@ -47,14 +48,14 @@ class Joints:
         return q
 
     def v(self, values):
-        """A vector by joints in the order of Pinocchio."""
+        """Convert a velocity vector to Pinocchio's order."""
         values, base = np.asarray(values), 6 if self.free else 0
         v = np.zeros(self.model.nv)
         v[:base], v[self.places] = values[:base], values[base:]
         return v
 
     def tangent(self, values):
-        """(dq, v) likewise."""
+        """Convert a tangent vector (dq, v) to Pinocchio's order."""
         half = len(values) // 2
         return np.concatenate([self.v(values[:half]), self.v(values[half:])])
 
@@ -63,7 +64,7 @@ class Joints:
         return np.concatenate([self.q(values[:nq]), self.v(values[nq:])])
 
     def controls(self, us):
-        """Our order from Pinocchio's."""
+        """Convert controls from Pinocchio's order to ours."""
         return np.asarray(us)[:, self.places - (6 if self.free else 0)]
 
 
@@ -150,7 +151,7 @@ def trot(p):
 
 
 def start(problem, p):
-    """States and controls of the guess; None for Crocoddyl's own, zeros."""
+    """Return states and controls of the guess; empty lists for Crocoddyl's default, zeros."""
     if not p["still"]:
         return [], []
     xs = [problem.x0] * (problem.T + 1)
@@ -158,7 +159,7 @@ def start(problem, p):
 
 
 def solve_many(build, p):
-    """Each problem once."""
+    """Solve each changed problem once and print the results."""
     costs, iterations, wall, processor = [], [], 0.0, 0.0
     for changes in p["many"]:
         problem, _ = build(p | changes)
@@ -171,8 +172,8 @@ def solve_many(build, p):
         processor += time.process_time() - began[1]
         costs.append(solver.cost)
         iterations.append(solver.iter + 1)
-    told = {"costs": costs, "iterations": iterations, "wall": wall, "processor": processor}
-    json.dump(told, sys.stdout)
+    results = {"costs": costs, "iterations": iterations, "wall": wall, "processor": processor}
+    json.dump(results, sys.stdout)
 
 
 def main():
@@ -197,9 +198,9 @@ def main():
     runs = [solve(p["tolerance"]) for _ in range(p["repeats"])]
     last = runs[-1][0]
     np.savez(sys.argv[1], us=controls_of_best, guess=controls(us) if len(us) else np.zeros((0, 0)))
-    told = {"version": crocoddyl.__version__, "optimum": optimum, "cost": last.cost}
-    told["iterations"] = last.iter + 1  # it counts from zero, and stops after a step
-    json.dump({**told, "stop": last.stop, "ms": [ms for _, ms in runs]}, sys.stdout)
+    results = {"version": crocoddyl.__version__, "optimum": optimum, "cost": last.cost}
+    results["iterations"] = last.iter + 1  # counts from zero, and stops after a step
+    json.dump({**results, "stop": last.stop, "ms": [ms for _, ms in runs]}, sys.stdout)
 
 
 main()

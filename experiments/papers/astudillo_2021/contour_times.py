@@ -2,9 +2,9 @@
 
 The Kinova Gen3 follows a curve within 1 cm, 16 steps of RK4; controls are torques (OCP-FD) or accelerations with torques bounded
 through inverse dynamics (OCP-ID). SQP with the Hessian of convex-over-nonlinear functions (SCQP), cold start, compiled code on
-one thread, the same QPs for all. AD: CasADi's, of the whole map. QP solvers: QRQP, the active-set method of the paper (CasADi's
-own), and this library's interior point, before which SQP tries the active set of the last QP by Newton's method. The report says
-how many QPs QRQP solved.
+one thread, the same QPs for all methods. AD: CasADi's AD of the discrete map. QP solvers: QRQP, CasADi's active-set method, which
+the paper uses; and the interior point of this library, where SQP first tries the active set of the last QP by Newton's method.
+The report has the number of QPs that QRQP solved.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ QP_SOLVERS = ("qrqp", "interior_point")
 DEFINITION = ["problem.horizon=16", "problem.dt=0.05", "problem.substeps=1"]
 QUICK = ["problem.horizon=2", "solver.max_iterations=2"]
 PUBLISHED = {"OCP-FD": 1.29, "OCP-ID": 1.09}
-"""Time with AD by that with closed forms."""
+"""Published ratio: time with AD / time with closed forms."""
 REPEATS, STAGES = 15, 4
 SAME = 1e-6
-"""Relative difference of costs of the same optimum."""
+"""Relative cost difference up to which two optima count as equal."""
 
 
 def method(derivatives: str, qp_solver: str) -> Method:
-    """SCQP with these derivatives and this QP solver."""
+    """SCQP with the given derivatives and QP solver."""
     options = {
         "qp_solver": qp_solver,
         "max_iterations": 200,
@@ -57,7 +57,7 @@ def method(derivatives: str, qp_solver: str) -> Method:
 
 
 def run(quick: bool) -> Outcome:
-    """All solves; quick ones stop after two iterations on two steps, without compiled code."""
+    """Run all solves. Quick runs: two iterations on two time steps, NumPy engine."""
     with with_variable("TRAJOPT_THREADS", 1):
         rows = [_row(form, d, qp, quick) for form in FORMS for qp in QP_SOLVERS for d in DERIVATIVES]
     lines = [_comparison(rows, form, qp) for form in FORMS for qp in QP_SOLVERS]
@@ -66,7 +66,7 @@ def run(quick: bool) -> Outcome:
 
 @contextmanager
 def qps_by_active_sets() -> Iterator[list[QPStatus]]:
-    """The result of each QP that reaches an active-set solver."""
+    """Record the status of each QP that reaches the active-set solver."""
     found: list[QPStatus] = []
     solve = ActiveSet.solve
 
@@ -112,7 +112,7 @@ def _row(form: str, derivatives: str, qp_solver: str, quick: bool) -> dict[str, 
 
 
 def _dynamics(ocp: OCP, solution: Solution, turns: int) -> float:
-    """Seconds of the derivatives of the dynamics at the four stages of RK4 in all time steps."""
+    """Processor time [s] of the dynamics derivatives at the four stages of RK4 in all time steps."""
     sampling = ocp.phases[0].dynamics.sampling
     assert sampling is not None  # both forms sample a system
     xs, us = np.repeat(solution.xs[:-1], STAGES, axis=0), np.repeat(solution.us, STAGES, axis=0)
@@ -139,7 +139,7 @@ def _comparison(rows: list[dict[str, Any]], form: str, qp_solver: str) -> Compar
         claims.append(Claim("QRQP solves the QPs", solved, only_differs=True))
         counts = " and ".join(str(r["QPs by active sets"]) for r in (ad, analytic))
         why += f"; QRQP solved {counts} of the QPs, the interior point the others"
-    what = f"{form}: time with AD by that with closed forms, QPs by {qp_solver}"
+    what = f"{form}: time with AD / time with closed forms, QPs by {qp_solver}"
     return Comparison(what, f"{PUBLISHED[form]} x", f"{ratio:.2f} x", claims, why)
 
 

@@ -1,9 +1,9 @@
 """Hessians of lambda' FD and lambda' ID for the Kinova Gen3 (Astudillo et al. 2021, table 2).
 
-In all arguments (q, v, tau) or (q, v, a); the paper does not say in which.  Analytic: CasADi's AD of the gradient lambda' J
-from the closed-form Jacobian.  AD: AD of the AD gradient.  Both as C code of the arguments and the weights lambda (long code at
--O1, see generated_code).  Closed form: the contraction of second order of this library, which the paper leaves to future work;
-first derivatives come with it.
+Hessians are in all arguments (q, v, tau) or (q, v, a); the paper does not name its variables. Analytic: CasADi's AD of the gradient
+lambda' J from the closed-form Jacobian. AD: AD of the AD gradient. Both are C code with the arguments and weights lambda as input
+(long code at -O1, see generated_code). Closed form: the second-order contraction of this library, which includes first derivatives.
+The paper leaves it to future work.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ PUBLISHED = {  # microseconds and operations
 }
 BATCH, PATIENCE = 128, 120.0
 CLOSED = "closed form"
-COUNTED = "in all 3 n arguments; the paper does not say in which, and a Hessian in fewer needs fewer operations"
+COUNTED = "in all 3 n arguments; the paper does not name its variables, and fewer variables need fewer operations"
 
 
 def run(quick: bool) -> Outcome:
-    """Times [us] and operations; a quick run takes the double pendulum."""
+    """Measure times [us] and count operations. Quick runs: double pendulum."""
     model = load_robot("double_pendulum" if quick else "gen3")
     rows = [row for kind in KINDS for row in _rows(model, kind, quick)]
     return Outcome(rows, [] if quick else _comparisons(rows), partial(_draw, rows, model.name), [_remark(rows)])
@@ -76,17 +76,17 @@ def _rows(model: Model, kind: str, quick: bool) -> list[dict[str, Any]]:
     return [
         {
             "function": kind,
-            "way": way,
-            "microseconds": 1e6 * seconds[way] / BATCH if way in seconds else None,
+            "method": method,
+            "microseconds": 1e6 * seconds[method] / BATCH if method in seconds else None,
             "operations": count,
-            "code": code_of[way],
+            "code": code_of[method],
         }
-        for way, count in counts.items()
+        for method, count in counts.items()
     ]
 
 
 def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
-    found = {(r["function"], r["way"]): r for r in rows}
+    found = {(r["function"], r["method"]): r for r in rows}
     lines = []
     for (kind, how), (us, count) in PUBLISHED.items():
         row = found[kind, how]
@@ -110,13 +110,13 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
         row = found[kind, CLOSED]
         ours = f"{row['microseconds']:.3g} us, {row['operations']:,} with first derivatives"
         lines.append(
-            Comparison(f"Hessian of lambda' {kind}, closed second order", "n/a", ours, (), "future work there")
+            Comparison(f"Hessian of lambda' {kind}, closed second order", "n/a", ours, (), "future work in the paper")
         )
     return lines
 
 
 def _remark(rows: list[dict[str, Any]]) -> str:
-    found = {(r["function"], r["way"]): r["operations"] for r in rows}
+    found = {(r["function"], r["method"]): r["operations"] for r in rows}
     shares = ", ".join(f"{kind} {found[kind, CLOSED] / found[kind, 'AD']:.2f}" for kind in KINDS)
     times = "Published times are of an Intel i7-8850H."
     return f"Operations of the closed form, first derivatives included, by those of AD of AD: {shares}. {times}"
@@ -126,12 +126,12 @@ def _draw(rows: list[dict[str, Any]], robot: str, path: Path) -> None:
     from experiments.plots.canvas import BLUE, GRAY, figure, legend
 
     with figure(path, 1, 2, 9.0, 3.4, f"Hessians of lambda' FD and lambda' ID, {robot}") as axes:
-        names = [f"{r['function']}\n{r['way']}" for r in rows]
+        names = [f"{r['function']}\n{r['method']}" for r in rows]
         places = np.arange(len(rows))
         for i, (axis, key) in enumerate(zip(axes.flat, ("microseconds", "operations"), strict=True)):
-            axis.bar(places - 0.2, [r[key] or 0.0 for r in rows], 0.38, color=BLUE, label="here")
+            axis.bar(places - 0.2, [r[key] or 0.0 for r in rows], 0.38, color=BLUE, label="this library")
             if robot == "gen3":
-                theirs = [PUBLISHED.get((r["function"], r["way"]), (np.nan, np.nan))[i] for r in rows]
+                theirs = [PUBLISHED.get((r["function"], r["method"]), (np.nan, np.nan))[i] for r in rows]
                 axis.bar(places + 0.2, theirs, 0.38, color=GRAY, label="published")
             axis.set_xticks(places, names, fontsize=7)
             axis.set_title(key)

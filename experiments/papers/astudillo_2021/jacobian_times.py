@@ -1,8 +1,8 @@
 """Times of forward and inverse dynamics and their Jacobians by AD and in closed form (Astudillo et al. 2021, fig. 1).
 
-One thread, batches of points in the same run: closed forms compiled by this library, as loops and as straight-line code; CasADi's
-Jacobian by reverse AD, as C code and interpreted; Pinocchio's closed forms, called from Python.  The G1 (29) on a fixed
-base takes the place of Atlas (30); Yumi has no file here.
+One thread, batches of points, all methods in the same run: closed forms of this library, as loops and as straight-line code;
+CasADi's Jacobian by reverse AD, as C code and interpreted; Pinocchio's closed forms, called from Python. The G1 (29) on a fixed
+base replaces Atlas (30). No robot file of Yumi is available.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ ROBOTS = {
     "double_pendulum": "double pendulum (2)",
     "iiwa7": "KUKA iiwa7 (7)",
     "gen3": "Kinova Gen3 (7)",
-    "erd:g1_29dof_rev_1_0": "Atlas (30), here the G1 (29)",
+    "erd:g1_29dof_rev_1_0": "Atlas (30), replaced by the G1 (29)",
 }
 QUICK = ("double_pendulum",)
 LARGEST_AD = 10
-"""Degrees of freedom up to which AD is compiled here: beyond, its C takes minutes."""
+"""Maximum degrees of freedom for compiled AD; C code of larger robots compiles for minutes."""
 PATIENCE = 120.0
 VALUES = {"FD": (ABA, aba), "ID": (RNEA, rnea)}
 SLOPES = {"FD": FDSVA, "ID": IDSVA}
 SAVED = {"FD": 0.5799, "ID": 0.2120}
-"""Time that closed forms save on average against AD, both as C code, in the paper."""
+"""Published: mean time saved by closed forms against AD, both as C code."""
 NATIVE = {"FD": 2.35, "ID": 1.42}
-"""Pinocchio's own closed forms by their generated code, in the paper."""
+"""Published ratio: time of Pinocchio's own closed forms / time of their generated code."""
 
 
 def run(quick: bool) -> Outcome:
-    """All times [us] of one point."""
+    """Measure all times per point [us]."""
     rows = []
     for robot in QUICK if quick else ROBOTS:
         with warnings.catch_warnings():
@@ -61,12 +61,12 @@ def run(quick: bool) -> Outcome:
             calls = _calls(robot, model, kind)
             seconds = medians([call for call, _ in calls.values()], 3 if quick else 9)
             for (name, (_, knots)), t in zip(calls.items(), seconds, strict=True):
-                rows.append({"robot": ROBOTS[robot], "function": kind, "way": name, "microseconds": 1e6 * t / knots})
+                rows.append({"robot": ROBOTS[robot], "function": kind, "method": name, "microseconds": 1e6 * t / knots})
     return Outcome(rows, _comparisons(rows), partial(_draw, rows))
 
 
 def _calls(robot: str, model: Model, kind: str) -> dict[str, tuple[Callable[[], Any], int]]:
-    """Calls and the points that they compute."""
+    """Return the calls by method, and the number of points per call."""
     program, value = VALUES[kind]
     found = {
         "value": (program_call(program, model, BATCH), BATCH),
@@ -86,7 +86,7 @@ def _calls(robot: str, model: Model, kind: str) -> dict[str, tuple[Callable[[], 
 
 
 def _pinocchio(robot: str, model: Model, kind: str) -> Callable[[], Any] | None:
-    """A loop over the points; None where Pinocchio is not installed."""
+    """Return a Python loop over the points, or None if Pinocchio is not installed."""
     try:
         import pinocchio as pin
     except ModuleNotFoundError:
@@ -105,32 +105,32 @@ def _pinocchio(robot: str, model: Model, kind: str) -> Callable[[], Any] | None:
 
 
 def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
-    by_way = {(r["robot"], r["function"], r["way"]): r["microseconds"] for r in rows}
+    by_method = {(r["robot"], r["function"], r["method"]): r["microseconds"] for r in rows}
     robots = list(dict.fromkeys(r["robot"] for r in rows))
     lines = []
     for kind in VALUES:
         closed = {
-            r: min(t for (o, k, w), t in by_way.items() if (o, k) == (r, kind) and w.startswith("closed"))
+            r: min(t for (o, k, w), t in by_method.items() if (o, k) == (r, kind) and w.startswith("closed"))
             for r in robots
         }
-        ad = {r: by_way[r, kind, "AD, generated"] for r in robots if (r, kind, "AD, generated") in by_way}
+        ad = {r: by_method[r, kind, "AD, generated"] for r in robots if (r, kind, "AD, generated") in by_method}
         if ad:
             shares = {r: 1.0 - closed[r] / ad[r] for r in ad}
             saved = float(np.mean(list(shares.values())))
             each = ", ".join(f"{r} {share:.0%}" for r, share in shares.items())
             lines.append(
                 Comparison(
-                    f"J_{kind}: time that closed forms save against AD as C",
+                    f"J_{kind}: time saved by closed forms against AD as C",
                     f"{SAVED[kind]:.1%}",
                     f"{saved:.1%}",
                     [
                         Claim(f"at least {SAVED[kind]:.1%}", saved >= SAVED[kind]),
                         Claim("closed forms take less time for every robot", min(shares.values()) > 0.0),
                     ],
-                    f"mean over robots whose AD was compiled ({each}); over five robots there",
+                    f"mean over robots whose AD was compiled ({each}); over five robots in the paper",
                 )
             )
-        native = {r: by_way[r, kind, "Pinocchio"] / closed[r] for r in robots if (r, kind, "Pinocchio") in by_way}
+        native = {r: by_method[r, kind, "Pinocchio"] / closed[r] for r in robots if (r, kind, "Pinocchio") in by_method}
         if native:
             ratio = float(np.mean(list(native.values())))
             why = (
@@ -138,30 +138,30 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
             )
             lines.append(
                 Comparison(
-                    f"J_{kind}: Pinocchio's own by generated code",
+                    f"J_{kind}: Pinocchio's own code / generated code",
                     times(NATIVE[kind]),
                     times(ratio),
                     [Claim(f"at least {NATIVE[kind]} x", ratio >= NATIVE[kind])],
                     why,
                 )
             )
-    return [*lines, Comparison("ABB Yumi (14)", "plotted", "n/a", (), "no file of this robot is here")]
+    return [*lines, Comparison("ABB Yumi (14)", "plotted", "n/a", (), "no file of this robot is available")]
 
 
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     from experiments.plots.canvas import COLORS, figure, legend
 
-    ways = ("value", "closed form, straight", "closed form, loops", "AD, generated", "AD, interpreted", "Pinocchio")
+    methods = ("value", "closed form, straight", "closed form, loops", "AD, generated", "AD, interpreted", "Pinocchio")
     robots = list(dict.fromkeys(r["robot"] for r in rows))
     with figure(path, 1, 2, 12.0, 4.2, "Jacobians of dynamics [us]", bottom=1.2) as axes:
         for axis, kind in zip(axes.flat, VALUES, strict=True):
-            for i, way in enumerate(ways):
-                own = {r["robot"]: r["microseconds"] for r in rows if (r["function"], r["way"]) == (kind, way)}
+            for i, method in enumerate(methods):
+                own = {r["robot"]: r["microseconds"] for r in rows if (r["function"], r["method"]) == (kind, method)}
                 heights = [own.get(r, np.nan) for r in robots]
-                axis.bar(np.arange(len(robots)) + 0.14 * (i - 2.5), heights, 0.13, color=COLORS[i], label=way)
+                axis.bar(np.arange(len(robots)) + 0.14 * (i - 2.5), heights, 0.13, color=COLORS[i], label=method)
             axis.set_yscale("log")
             axis.set_xticks(
-                range(len(robots)), [r.replace(", here", ",\nhere") for r in robots], rotation=20, ha="right"
+                range(len(robots)), [r.replace(", replaced", ",\nreplaced") for r in robots], rotation=20, ha="right"
             )
             axis.set_title(kind)
         legend(axes, ncols=3, fontsize=7)

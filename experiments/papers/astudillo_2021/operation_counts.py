@@ -1,9 +1,9 @@
 """Operations of forward and inverse dynamics and their Jacobians (Astudillo et al. 2021, table 1 and S1).
 
-AD: CasADi's reverse mode of the value's expression graph.  Analytic: the closed forms as straight-line code.  Every
-arithmetic operation and elementary function counts as one, after constants of the robot are folded and common subexpressions
-shared; the numbers of the URDF are taken as they are, then with rotations within 1e-4 of a quarter turn made exact ("snapped").
-Jacobians are in (q, v, tau) or (q, v, a).  Yumi has no file here; the G1 (29) on a fixed base takes the place of Atlas (30).
+AD: CasADi's reverse mode of the value's expression graph. Analytic: the closed forms as straight-line code. Every arithmetic
+operation and elementary function counts as one, after folding the robot's constants and sharing common subexpressions. The URDF is
+used unchanged, and with rotations within 1e-4 of a quarter turn made exact ("snapped"). Jacobians are in (q, v, tau) or (q, v, a).
+No robot file of Yumi is available; the G1 (29) on a fixed base replaces Atlas (30).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ ca = deferred("casadi")
 
 SOURCE = f"{ASTUDILLO}, table 1 and S1"
 FUNCTIONS = ("FD", "J_FD AD", "J_FD analytic", "ID", "J_ID AD", "J_ID analytic")
-ROBOTS = {  # name here: name in the paper, totals of FUNCTIONS
+ROBOTS = {  # our name: name in the paper, totals of FUNCTIONS
     "double_pendulum": ("double pendulum", (85, 292, 327, 65, 162, 241)),
     "iiwa7": ("KUKA iiwa7", (2675, 33160, 11874, 1150, 9472, 7739)),
     "gen3": ("Kinova Gen3", (3424, 40051, 14565, 1492, 11955, 9426)),
-    "erd:g1_29dof_rev_1_0": ("Atlas (30), here the G1 (29)", (11564, 703094, 164975, 4627, 74628, 52604)),
+    "erd:g1_29dof_rev_1_0": ("Atlas (30), replaced by the G1 (29)", (11564, 703094, 164975, 4627, 74628, 52604)),
 }
 DIVISIONS = {"double pendulum": (9, 12), "KUKA iiwa7": (101, 272), "Kinova Gen3": (114, 291)}
-"""Divisions of J_FD in closed form and by AD, without inverses (table S1)."""
+"""Published divisions of J_FD, in closed form and by AD, without inverses (table S1)."""
 QUICK = ("double_pendulum",)
 ANOTHER_ROBOT = "another robot: no comparison"
 CLOSED = {"FD": (ABA, FDSVA, aba, ("a",)), "ID": (RNEA, IDSVA, rnea, ("tau",))}
@@ -45,7 +45,7 @@ BLOCKS = {"FD": ("da_dq", "da_dv", "M_inverse"), "ID": ("dtau_dq", "dtau_dv", "M
 
 
 def run(quick: bool) -> Outcome:
-    """All counts by type."""
+    """Count all operations by type."""
     rows: list[dict[str, Any]] = []
     for robot, (title, published) in ROBOTS.items():
         if quick and robot not in QUICK:
@@ -56,8 +56,8 @@ def run(quick: bool) -> Outcome:
                 total = {"total": sum(counts.values()), "published": of_paper}
                 rows.append({"robot": title, "function": function, "snapped": snap, **counts, **total})
     remark = (
-        "Snapped: rotations of the URDF within 1e-4 of a quarter turn are made exact, as 1.5708 for pi / 2; the claims are about"
-        " the counts without it. data.csv has the counts of each operation. Jacobians are in (q, v, tau) or (q, v, a)."
+        "Snapped: rotations of the URDF within 1e-4 of a quarter turn are made exact, such as 1.5708 for pi / 2; the claims use"
+        " the counts without snapping. data.csv has the counts by operation. Jacobians are in (q, v, tau) or (q, v, a)."
     )
     return Outcome(rows, _comparisons(rows), partial(_draw, rows), [remark])
 
@@ -69,7 +69,7 @@ def _load(robot: str, snap: bool) -> Model:
 
 
 def _counts(model: Model) -> dict[str, dict[str, int]]:
-    """FUNCTIONS by type of operation."""
+    """Count the operations of FUNCTIONS by type."""
     found = {}
     for kind, (program, slopes, value, outputs) in CLOSED.items():
         found[kind] = by_type(unrolled_trace(program, model, outputs).count())
@@ -84,7 +84,7 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
     plain, snapped = ({(r["robot"], r["function"]): r for r in rows if r["snapped"] == s} for s in (False, True))
     lines = []
     for (robot, function), row in plain.items():
-        other = "here" in robot
+        other = "replaced" in robot
         ours = f"{row['total']:,} (snapped {snapped[robot, function]['total']:,})"
         claims = [] if other else [Claim(f"at most {row['published']:,}", row["total"] <= row["published"])]
         why = ANOTHER_ROBOT if other else ""
@@ -92,12 +92,12 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
     lines += [_divisions(plain, robot) for robot in DIVISIONS if (robot, "J_FD AD") in plain]
     return [
         *lines,
-        Comparison("all functions, ABB Yumi", "2,416 to 99,890", "n/a", (), "no file of this robot is here"),
+        Comparison("all functions, ABB Yumi", "2,416 to 99,890", "n/a", (), "no file of this robot is available"),
     ]
 
 
 def _divisions(plain: dict[tuple[str, str], dict[str, Any]], robot: str) -> Comparison:
-    """Divisions of J_FD; inverses are a type of their own in table S1."""
+    """Compare the divisions of J_FD; table S1 counts inverses separately."""
     closed, ad = (plain[robot, f"J_FD {how}"] for how in ("analytic", "AD"))
     theirs, theirs_ad = DIVISIONS[robot]
     claims = [
@@ -119,7 +119,7 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
         for axis, robot in zip(axes.flat, robots, strict=True):
             own = [r for r in rows if r["robot"] == robot and not r["snapped"]]
             places = np.arange(len(own))
-            axis.bar(places - 0.2, [r["total"] for r in own], 0.38, color=BLUE, label="here")
+            axis.bar(places - 0.2, [r["total"] for r in own], 0.38, color=BLUE, label="this library")
             axis.bar(places + 0.2, [r["published"] for r in own], 0.38, color=GRAY, label="published")
             axis.set_yscale("log")
             axis.set_xticks(places, [r["function"] for r in own], rotation=40, ha="right")

@@ -1,1 +1,1 @@
-"""Beyond the papers: solvers, derivatives and engines against each other, and the peers."""
+"""Experiments beyond the papers: comparisons of solvers, derivative methods, engines, and other libraries (peers)."""

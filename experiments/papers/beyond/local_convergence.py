@@ -1,10 +1,10 @@
 """Orders of convergence of DDP, SLQ and SQP near a solution.
 
-Each problem is solved to rounding level by DDP. Each solver then iterates from starts near the solution: its controls smoothly
-disturbed, its states unchanged, so that they leave gaps. SQP starts with the multipliers of the solution. The error is
-|u - u*|_max / |u*|_max. The order is the slope of log e_1 against log e_0 over starts of several distances; the picture shows
-the errors of all iterations from the farthest. DDP is quadratic in theory, with and without the curvature of the dynamics' step
-along the gaps; so is SQP with the exact Hessian; SLQ leaves out second derivatives of the dynamics and is linear.
+DDP solves each problem to rounding level. Each solver then iterates from starts near the solution: smoothly perturbed controls with
+unchanged states, which leaves defects. SQP starts with the multipliers of the solution. The error is |u - u*|_max / |u*|_max. The
+order is the slope of log e_1 against log e_0 over several distances; the plot shows the errors of all iterations from the farthest
+start. In theory, DDP is quadratic, with and without the curvature of the step along the defects, and so is SQP with the exact
+Hessian. SLQ omits second derivatives of the dynamics and is linear.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ ITERATIONS = {"slq": 20, "ddp": 8, "sqp": 8}
 SHOOTING = {"shooting": "all", "defect_tolerance": 1e-15}
 DIRECT = {"constraint_tolerance": 1e-15}
 DISTANCES = 10.0 ** -np.array([0.0, 0.5, 1.0])
-"""Distances of the starts from the solution, as shares of the farthest."""
+"""Distances of the starts from the solution, as fractions of the farthest."""
 FLOOR = 1e-11
-"""Errors below it are rounding."""
+"""Smaller errors are rounding errors."""
 QUADRATIC, LINEAR = (1.8, 2.2), (0.8, 1.2)
-"""Orders that count as such."""
+"""Ranges of orders that count as quadratic and linear."""
 
 
 class Convergence(NamedTuple):
-    """A row of the table: a solver's errors by iteration, its order; holds: whether it is the expected one."""
+    """One table row: errors by iteration and order of a solver. holds: True if the order is the expected one."""
 
     problem: str
     solver: str
@@ -70,7 +70,7 @@ class Convergence(NamedTuple):
 
 
 def pendulum() -> OCP:
-    """A pendulum swings up in three seconds."""
+    """Swing-up of a pendulum in three seconds."""
     system = FunctionMap(
         lambda x, u, t, p: [x[1], -9.81 * sm.sin(x[0]) + u[0]],
         Manifold.vector(2, ("angle", "rate")),
@@ -83,7 +83,7 @@ def pendulum() -> OCP:
 
 
 def reorientation() -> OCP:
-    """HyQ, floating without gravity, turns its trunk by moving its legs; its momentum stays zero."""
+    """Reorientation of HyQ without gravity: the legs' motion turns the trunk, and momentum stays zero."""
     model = load_robot("hyq").with_gravity((0.0, 0.0, 0.0))
     system = FreeBody(model)
     backend = make_backend(system, "analytic", engine=engine_in_use("auto"))
@@ -101,7 +101,7 @@ def reorientation() -> OCP:
 
 
 def stance() -> OCP:
-    """HyQ on four feet that hold the ground shifts its trunk by 12 cm and turns it."""
+    """Stance of HyQ on four fixed feet: the trunk moves by 12 cm and turns."""
     model = load_robot("hyq")
     system = Holonomic(model, [PointContact(foot, gains=(0.0, 20.0)) for foot in FEET])
     backend = make_backend(system, "analytic", engine=engine_in_use("auto"))
@@ -119,7 +119,7 @@ def stance() -> OCP:
 
 
 def configured(name: str) -> OCP:
-    """The problem of a configuration."""
+    """Load the problem of a configuration."""
     return build_task(load_config(CONFIGS / f"{name}.toml", ["backend={name='analytic'}"])).ocp
 
 
@@ -130,21 +130,21 @@ PROBLEMS: dict[str, tuple[Callable[[], OCP], float]] = {
     "floating HyQ": (reorientation, 1e-5),
     "HyQ stance": (stance, 1e-2),
 }
-"""Name -> problem, and how far the farthest start is from its solution."""
+"""Name -> problem, and distance of the farthest start from its solution."""
 
 
-def disturbed(us: Array, size: float) -> Array:
-    """Controls (N, nu) with a smooth disturbance of ``size`` times the largest of them."""
+def perturbed(us: Array, size: float) -> Array:
+    """Return controls (N, nu) plus a smooth perturbation of ``size`` times the largest control."""
     s = np.linspace(0.0, np.pi, len(us))[:, None]
     phases = np.arange(us.shape[1])
     return us + size * np.abs(us).max() * np.sin(s + phases)
 
 
-def errors_of(
+def iteration_errors(
     ocp: OCP, best: Solution, solver: str, options: Mapping[str, Any], size: float, iterations: int
 ) -> list[float]:
-    """The error before each iteration, from a start of this distance to a solution; one more than iterations."""
-    guess, scale, errors = Guess(best.xs, disturbed(best.us, size)), np.abs(best.us).max(), []
+    """Return the error before each iteration and after the last one, from a start at a given distance to the solution."""
+    guess, scale, errors = Guess(best.xs, perturbed(best.us, size)), np.abs(best.us).max(), []
     own = DIRECT if solver == "sqp" else SHOOTING
     once = {**own, "gradient_tolerance": 1e-15, "kkt_tolerance": 1e-16, "max_iterations": 1, **options}
     warm = WarmStart(guess, multipliers=best.multipliers if solver == "sqp" else {})
@@ -158,8 +158,8 @@ def errors_of(
 
 
 def fitted_order(ocp: OCP, best: Solution, solver: str, options: Mapping[str, Any], size: float) -> float:
-    """The slope of log e_1 against log e_0; infinite where one step reaches rounding from most starts, NaN where one fails."""
-    pairs = np.array([errors_of(ocp, best, solver, options, size * share, 1) for share in DISTANCES])
+    """Return the slope of log e_1 against log e_0; inf if one step reaches rounding level from most starts, NaN if a step fails."""
+    pairs = np.array([iteration_errors(ocp, best, solver, options, size * share, 1) for share in DISTANCES])
     if not np.isfinite(pairs).all():
         return float("nan")
     pairs = pairs[pairs[:, 1] > FLOOR]
@@ -169,12 +169,12 @@ def fitted_order(ocp: OCP, best: Solution, solver: str, options: Mapping[str, An
 
 
 def run(quick: bool) -> Outcome:
-    """All orders; a quick run takes the pendulum."""
+    """Measure all orders. Quick runs: pendulum."""
     studies: dict[str, dict[str, list[float]]] = {}
     found: list[Convergence] = []
     for name, (make, size) in PROBLEMS.items():
         if not quick or name == "pendulum":
-            studies[name], more = _on(name, make(), size)
+            studies[name], more = _measure(name, make(), size)
             found += more
     rows = [c._asdict() for c in found]
     lines = [
@@ -190,15 +190,15 @@ def run(quick: bool) -> Outcome:
     return Outcome(rows, lines, partial(_draw, studies), reference="theory")
 
 
-def _on(name: str, ocp: OCP, size: float) -> tuple[dict[str, list[float]], list[Convergence]]:
-    """The errors of all solvers on a problem, and their orders."""
+def _measure(name: str, ocp: OCP, size: float) -> tuple[dict[str, list[float]], list[Convergence]]:
+    """Return errors and orders of all solvers on a problem."""
     limits = {"shooting": "single", "gradient_tolerance": 1e-13, "kkt_tolerance": 1e-16, "max_iterations": 300}
     best = uncut(solve(ocp, None, limits, solver="ddp"))
     direct = uncut(solve(ocp, Guess(best.xs, best.us), {"hessian": "exact", "gradient_tolerance": 1e-11}, solver="sqp"))
     best = replace(best, multipliers=direct.multipliers)
     found, rows = {}, []
     for label, (solver, own) in SOLVERS.items():
-        found[label] = errors_of(ocp, best, solver, own, size, ITERATIONS[solver])
+        found[label] = iteration_errors(ocp, best, solver, own, size, ITERATIONS[solver])
         order = fitted_order(ocp, best, solver, own, size)
         low, high = LINEAR if solver == "slq" else QUADRATIC
         shown = " ".join(f"{e:.0e}" for e in found[label][:8])
@@ -207,7 +207,7 @@ def _on(name: str, ocp: OCP, size: float) -> tuple[dict[str, list[float]], list[
 
 
 def _draw(studies: Mapping[str, Mapping[str, list[float]]], path: Path) -> None:
-    """One panel for each problem."""
+    """Draw one panel per problem."""
     width = max(4.5, 3.2 * len(studies))
     with figure(path, 1, len(studies), width, 3.4, "Error to the solution", sharey=True) as axes:
         for axis, (name, found) in zip(axes.flat, studies.items(), strict=True):

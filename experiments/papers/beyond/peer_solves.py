@@ -1,13 +1,12 @@
-"""Whole solves beside the peers: the identical problem, the same optimum first, one thread each.
+"""Solve times compared with other libraries: identical problem, verified optimum, one thread each.
 
 | peer | problems |
 |---|---|
-| Crocoddyl's FDDP, in an environment of its own | those of `experiments.benchmark_crocoddyl` |
-| CasADi with IPOPT, CasADi with fatrop; AD as C code | the UR5 around its sphere, as `experiments.benchmark_dms` states it |
+| Crocoddyl's FDDP, in a separate environment | problems of `experiments.benchmark_crocoddyl` |
+| CasADi with IPOPT, CasADi with fatrop; AD as C code | UR5 with a sphere, formulated as in `experiments.benchmark_dms` |
 
-Crocoddyl is compared with our FDDP at a tolerance that ends as near to the optimum, CasADi with our interior point.  Times are
-those of the processor, medians or the fastest of turns.  The benchmarks are no part of an installed wheel: there, and where a
-peer is missing, a sentence says so.
+Crocoddyl is compared with our FDDP at a tolerance that gives the same accuracy, CasADi with our interior point. Times are processor
+times, medians or minima of rounds. An installed wheel does not contain the benchmarks; the report names missing peers.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ CONFIG = "ur5_obstacle"
 CROCODDYL = "Crocoddyl: python -m experiments.benchmark_crocoddyl makes its environment"
 REPEATS, PATIENCE = 5, 240.0
 SAME = 1e-6
-"""Relative difference of optimal costs below which optima are the same."""
+"""Relative cost difference up to which two optima count as equal."""
 
 
 def solves() -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows, and which peers are missing."""
+    """Return the table rows and the missing peers."""
     rows, absent = [], []
     try:
         import experiments.benchmarks.solvers.benchmark_dms  # noqa: F401
@@ -56,21 +55,21 @@ def _row(problem: str, peer: str, own_ms: float, peer_ms: float, apart: float) -
         "peer": peer,
         "ours [us]": 1e3 * own_ms,
         "peer [us]": 1e3 * peer_ms,
-        "peer by ours": peer_ms / own_ms,
+        "peer / ours": peer_ms / own_ms,
         "largest difference": apart,
     }
 
 
 def _crocoddyl(python: Path) -> Iterator[dict[str, Any]]:
     from experiments.benchmarks.generic import GenericProcess
-    from experiments.benchmarks.solvers.benchmark_crocoddyl import compared
+    from experiments.benchmarks.solvers.benchmark_crocoddyl import compare
     from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS
 
     with GenericProcess() as generic:
         for name in PROBLEMS:
-            r = compared(name, python, REPEATS, generic)
-            iterations = f"{r.their_iterations} iterations, ours {r.own_iterations}"
-            yield _row(name, f"Crocoddyl ({iterations})", r.own, r.theirs, r.difference)
+            r = compare(name, python, REPEATS, generic)
+            iterations = f"{r.their_iterations} iterations, ours {r.our_iterations}"
+            yield _row(name, f"Crocoddyl ({iterations})", r.our_ms, r.crocoddyl_ms, r.difference)
 
 
 def _casadi() -> Iterator[dict[str, Any]]:
@@ -86,12 +85,12 @@ def _casadi() -> Iterator[dict[str, Any]]:
     w = program.variables(*task.guess)
     for row in casadi_rows(CONFIG, program, w, options, REPEATS, PATIENCE):
         apart = abs(row.cost - cost) / abs(cost)
-        peer = f"{row.by} ({row.iterations} iterations, ours {iterations})"
+        peer = f"{row.method} ({row.iterations} iterations, ours {iterations})"
         yield _row(CONFIG, peer, milliseconds, row.total * row.iterations, apart)
 
 
 def _own(ocp: Any, guess: Any) -> tuple[float, int, float]:
-    """The fastest of some solves by the interior point [ms], its iterations, and its cost."""
+    """Return the fastest time of the interior point [ms], its iterations and its cost."""
     from trajopt import solve
 
     seconds = []

@@ -1,10 +1,9 @@
-"""Derivatives and solves beside the peers that pip installs, in the same run, one thread each.
+"""Derivatives and solves compared with other libraries (peers) in the same run, one thread each.
 
-Derivatives of forward dynamics: Pinocchio's closed forms called from Python, CasADi's AD of the articulated-body algorithm as C
-code. MuJoCo's finite differences: mj_forward for each of the 3 n directions and once more.  Each peer first shows the same
-numbers: the table has the largest difference of the derivatives, relative to the largest of them; of solves, that of the optimal
-costs.  Solves: see :mod:`experiments.papers.beyond.peer_solves`; quick runs leave them out.  The report names peers that are not
-installed.
+Derivatives of forward dynamics: Pinocchio's closed forms, called from Python; CasADi's AD of the articulated-body algorithm as C
+code; MuJoCo's finite differences, with one mj_forward at the point and one for each of the 3 n directions. The results of each peer
+are checked first: the table has the largest relative difference of derivatives, or of optimal costs. Solves: see
+:mod:`experiments.papers.beyond.peer_solves`; quick runs omit them. The report names peers that are not installed.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ CALLS = (
     " MuJoCo are called from Python for every point, which costs about 1 us a call; wheels are compiled for any x86-64 processor."
 )
 SAME = 1e-5
-"""Relative difference of derivatives from ours that still counts as the same work; forward differences are within 1e-6."""
+"""Largest accepted relative difference of derivatives from ours; forward differences are within 1e-6."""
 
 
 class Peer(NamedTuple):
-    """A call, the points that it computes, and its derivatives in (q, v, tau) at the first point, in our order."""
+    """A call of another library, its number of points, and its derivatives in (q, v, tau) at the first point, in our order."""
 
     name: str
     call: Callable[[], Any]
@@ -58,27 +57,27 @@ class Peer(NamedTuple):
 
 
 def run(quick: bool) -> Outcome:
-    """A row for each robot and peer."""
+    """Measure one row per robot and peer."""
     rows = [row for robot in (QUICK if quick else ROBOTS) for row in _rows(robot, quick)]
     missing = [name for name in ("pinocchio", "mujoco") if find_spec(name) is None]
     whole, absent = ([], []) if quick else solves()
     rows += whole
-    remarks = [f"Not installed here: {', '.join([*missing, *absent])}."] if missing or absent else []
+    remarks = [f"Not installed: {', '.join([*missing, *absent])}."] if missing or absent else []
     if quick:
-        remarks.append("Whole solves beside Crocoddyl, IPOPT and fatrop are left out of quick runs.")
-    ratios = [r["peer by ours"] for r in rows]
+        remarks.append("Quick runs omit complete solves with Crocoddyl, IPOPT and fatrop.")
+    ratios = [r["peer / ours"] for r in rows]
     remarks.append(f"The peers take {min(ratios):.3g} to {max(ratios):.3g} times as long.")
     remarks.append(CALLS)
     return Outcome(rows, [_comparison(r) for r in rows], partial(_draw, rows), remarks, reference="the peers")
 
 
 def _comparison(r: dict[str, Any]) -> Comparison:
-    """The peer as the reference: it was measured in the same run."""
+    """Compare with a peer measured in the same run."""
     ours, theirs = (
         f"{r[key]:.3g} us" if r[key] < 1e3 else f"{r[key] / 1e3:.3g} ms" for key in ("ours [us]", "peer [us]")
     )
-    why = f"its time by ours {r['peer by ours']:.3g}; results differ by {r['largest difference']:.0e}, relative"
-    claim = Claim("at most the peer's time", r["peer by ours"] >= 1.0)
+    why = f"time of the peer / ours {r['peer / ours']:.3g}; results differ by {r['largest difference']:.0e}, relative"
+    claim = Claim("at most the peer's time", r["peer / ours"] >= 1.0)
     return Comparison(f"{r['what']}, {r['robot']}: {r['peer']}", theirs, ours, [claim], why)
 
 
@@ -108,13 +107,13 @@ def _rows(robot: str, quick: bool) -> Iterator[dict[str, Any]]:
             "peer": peer.name,
             "ours [us]": ours,
             "peer [us]": theirs,
-            "peer by ours": theirs / ours,
+            "peer / ours": theirs / ours,
             "largest difference": apart,
         }
 
 
 def _pinocchio(robot: str, model: Model, quick: bool) -> Peer | None:
-    """A loop over the points; None where it is not installed."""
+    """Return a Python loop over the points, or None if Pinocchio is not installed."""
     if find_spec("pinocchio") is None:
         return None
     import pinocchio as pin
@@ -135,7 +134,7 @@ def _pinocchio(robot: str, model: Model, quick: bool) -> Peer | None:
 
 
 def _casadi(robot: str, model: Model, quick: bool) -> Peer | None:
-    """AD along the tangent of q, as C code; None for large robots, whose code does not compile in time."""
+    """Return CasADi's AD as C code, or None for floating bases and large robots, whose code does not compile in time."""
     if model.nv > LARGEST_AD or model.nq != model.nv:
         return None
     n = model.nv
@@ -147,7 +146,7 @@ def _casadi(robot: str, model: Model, quick: bool) -> Peer | None:
 
 
 def _mujoco(robot: str, model: Model, quick: bool) -> Peer | None:
-    """Forward differences of its forward dynamics, for a robot on a fixed base; None where it is not installed."""
+    """Return MuJoCo's forward differences, or None for floating bases or if MuJoCo is not installed."""
     if find_spec("mujoco") is None or model.floating_base:
         return None
     import mujoco
@@ -157,7 +156,7 @@ def _mujoco(robot: str, model: Model, quick: bool) -> Peer | None:
     simulated, states = load_mujoco(robot_path(robot), model)
     simulated.dof_damping[:] = 0.0
     data, n = mujoco.MjData(simulated), model.nv
-    q, v, tau = (rows[0] for rows in samples(model, BATCH))  # the first of those of the other peers
+    q, v, tau = (rows[0] for rows in samples(model, BATCH))  # the other peers' first point
     step = 1e-7
 
     def acceleration(at: Array, speed: Array, force: Array) -> Array:
@@ -180,9 +179,9 @@ def _mujoco(robot: str, model: Model, quick: bool) -> Peer | None:
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     from experiments.plots.canvas import COLORS, figure
 
-    with figure(path, 1, 1, 8.0, 3.6, "Time of peers by ours", bottom=1.2) as axes:
+    with figure(path, 1, 1, 8.0, 3.6, "Time of peers / our time", bottom=1.2) as axes:
         axis = axes[0, 0]
-        axis.bar(range(len(rows)), [r["peer by ours"] for r in rows], color=COLORS[0])
+        axis.bar(range(len(rows)), [r["peer / ours"] for r in rows], color=COLORS[0])
         axis.axhline(1.0, color="#5b6472", linewidth=0.8)
         axis.set_xticks(
             range(len(rows)), [f"{r['robot']}\n{r['peer']}" for r in rows], rotation=30, ha="right", fontsize=7

@@ -1,8 +1,8 @@
-"""The price of second order: first derivatives and the contraction of second ones beside first derivatives alone.
+"""Cost of second-order derivatives: first derivatives with the second-order contraction, relative to first derivatives alone.
 
-Forward dynamics lambda' a_xx, as DDP and exact Hessians need it, on one thread; batches of points from public arrays into
-reused ones.  Beside it the time of a solve by DDP and by SLQ on bundled problems, without the checks of its solution, divided by
-its iterations.  The orders of the algorithms are the same, O(n d).
+The contraction lambda' a_xx of forward dynamics, which DDP and exact Hessians need, is timed on one thread for batches of points.
+Further rows have the time per iteration of DDP and SLQ on bundled problems, without the checks of the solution. Both orders of
+derivatives have complexity O(n d).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ UNROLLED = 18
 
 
 def run(quick: bool) -> Outcome:
-    """Ratios by robot and tier, and by problem."""
+    """Measure the ratios by robot and code form, and by problem."""
     rows = [row for robot in (QUICK if quick else ROBOTS) for row in _kernels(robot, quick)]
     if not quick:
         rows += [_iterations(name) for name in SOLVES]
     worst = max(r["ratio"] for r in rows)
-    return Outcome(rows, [], partial(_draw, rows), [f"At most {worst:.2f} times the price of first order."])
+    return Outcome(rows, [], partial(_draw, rows), [f"At most {worst:.2f} times the cost of first order."])
 
 
 def _kernels(robot: str, quick: bool) -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ def _kernels(robot: str, quick: bool) -> list[dict[str, Any]]:
 
 
 def _iterations(name: str) -> dict[str, Any]:
-    """Processor time of a solve by its iterations, of DDP beside SLQ."""
+    """Measure the processor time per iteration of DDP and SLQ."""
     each = {}
     for solver in ("slq", "ddp"):
         config = with_solver(load_config(CONFIGS / f"{name}.toml", ["backend={name='analytic'}"]), solver)
@@ -82,11 +82,13 @@ def _iterations(name: str) -> dict[str, Any]:
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     from experiments.plots.canvas import BLUE, figure
 
-    with figure(path, 1, 1, 8.0, 1.6 + 0.28 * len(rows), "First order and contraction by first order alone") as axes:
+    with figure(
+        path, 1, 1, 8.0, 1.6 + 0.28 * len(rows), "Time of first order with contraction / first order alone"
+    ) as axes:
         axis = axes[0, 0]
         axis.barh(range(len(rows)), [r["ratio"] for r in rows], color=BLUE)
         for i, r in enumerate(rows):
             axis.text(0.02, i, r["what"], va="center", fontsize=7, color="white")
         axis.set_yticks([])
-        axis.set_xlabel("time by that of first order")
+        axis.set_xlabel("time / time of first order")
         axis.invert_yaxis()

@@ -1,8 +1,8 @@
 """Iterations and time over derivative methods, solvers and engines on six problems.
 
-The configs as bundled, with their guesses; every solver and method that can serve a problem, each with its default Hessian,
-which a column names.  Time: processor time of one solve and the checks of its solution, after all is compiled, with the compiled
-engine; NumPy on two of the problems.  The report names solvers that end in an optimum of a higher cost.
+Bundled configurations with their guesses, and every applicable solver and derivative method with its default Hessian, which the
+table names. Time: processor time of one solve and the checks of its solution, after compilation, with the compiled engine; two
+problems also with NumPy. The report names solvers that reach an optimum of higher cost.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ QUICK_PROBLEM, QUICK_METHODS, QUICK_SOLVERS = "cart_pole_balance", ("analytic", 
 SOLVERS = ("slq", "fddp", "gnms", "ddp", "sqp", "dms")
 NUMPY_ON = ("cart_pole_swing_up", "ur5_reach")
 TIME_LIMIT = 20.0
-"""Seconds after which a solve ends, where its solver can."""
+"""Time limit of a solve [s], for solvers that have one."""
 
 
 def run(quick: bool) -> Outcome:
-    """One row for each solve."""
+    """Run all solves, one row each."""
     rows = [_row(*case, quick=quick) for case in _cases(quick)]
     return Outcome(rows, [], partial(_draw, rows), _remarks(rows))
 
 
 def _cases(quick: bool) -> Iterator[tuple[str, str, str, str]]:
-    """Problem, solver, method, engine."""
+    """Yield (problem, solver, derivative method, engine)."""
     if quick:
         yield from ((QUICK_PROBLEM, s, m, "numpy") for s in QUICK_SOLVERS for m in QUICK_METHODS)
         return
@@ -98,7 +98,7 @@ def _config(problem: str, solver: str, method: str, engine: str, quick: bool) ->
 def _remarks(rows: list[dict[str, Any]]) -> list[str]:
     ran_rows = [r for r in rows if r["iterations"] is not None]
     solved = [r for r in ran_rows if r["solved"]]
-    limit = f"a solve stops after the iteration in which {TIME_LIMIT:.0f} s of the wall clock pass"
+    limit = f"a solve stops after the first iteration beyond {TIME_LIMIT:.0f} s of wall-clock time"
     parts = [f"{len(solved)} of {len(ran_rows)} solves converged; {limit}."]
     if len(ran_rows) < len(rows):
         parts.append(f"{len(rows) - len(ran_rows)} more combinations are not possible, for the reasons in data.csv.")
@@ -106,7 +106,7 @@ def _remarks(rows: list[dict[str, Any]]) -> list[str]:
         own = [r for r in solved if r["problem"] == problem]
         fastest, least = min(own, key=lambda r: r["milliseconds"]), min(r["cost"] for r in own)
         behind = sorted({r["solver"] for r in own if r["cost"] > 1.01 * least + 1e-9})
-        other = f"; more than 1 % above the least cost: {', '.join(behind)}" if behind else ""
+        other = f"; cost more than 1 % above the lowest: {', '.join(behind)}" if behind else ""
         failed = [r for r in ran_rows if r["problem"] == problem and not r["solved"]]
         short = ", ".join(f"{r['solver']} {r['derivatives']} ({r['status']})" for r in failed)
         parts.append(

@@ -5,4 +5,4 @@ DERIVATIVES = {
     "Auto-Diff codegen": "casadi_ad",
     "closed form": "analytic",
 }
-"""The paper's names of the derivatives of its solves, with the backends that compute them."""
+"""The paper's names of derivative methods -> backends of this library."""

@@ -1,7 +1,7 @@
-"""The arm that avoids a moving sphere, as a sequence of pictures (Giftthaler et al. 2017, fig. 6).
+"""Image sequence of an arm that avoids a moving sphere (Giftthaler et al. 2017, fig. 6).
 
-One run of the IRB 4600 with the wandering sphere, one picture a second: the robot, the sphere, the path of the tool, and the first
-plan, which replanning leaves. Distances are those of the collision points on the links, as in the paper's constraints.
+One run of the IRB 4600 with a moving sphere, one image per second: the robot, the sphere, the tool path, and the first plan, from
+which replanning deviates. Distances are between the sphere's center and the collision points on the links, as in the paper.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dynamics_backends.rigid_body.geometry.scene import Body, Way
 from dynamics_backends.rigid_body.geometry.shapes import Sphere
 from experiments.papers.method import Method, ran
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome
-from experiments.replan.run import Setup, setup, simulate, whole
+from experiments.replan.run import Setup, require_uninterrupted, setup, simulate
 from trajopt.config.config import load_config
 from trajopt.config.scenario import path_of
 from trajopt.replanning.run_log import RunLog
@@ -33,7 +33,7 @@ METHOD = Method(
     "casadi_ad",
     {"max_iterations": 200, "gradient_tolerance": 1e-4, "constraint_tolerance": 1e-5},
 )
-"""IPOPT and generated AD, as in the paper, which does not name its Hessian."""
+"""IPOPT with generated AD code, as in the paper, which does not name its Hessian."""
 DEFINITION = [
     "problem.horizon=20",
     "problem.dt=0.25",
@@ -46,16 +46,16 @@ FREE = 0.25
 
 PICTURES = 6
 WIDTH, CAPTION = 480, 28
-"""Width of a picture, and height of the caption above it [pixels]."""
+"""Width of an image, and height of the caption above it [pixels]."""
 QUICK = ["problem.horizon=2", "solver.max_iterations=1", "replan.duration=0.06", "replan.charge=0.01"]
 
 
 def run(quick: bool) -> Outcome:
-    """The run's path; a quick one lasts 60 ms, in NumPy, on two shots and in one iteration."""
+    """Run the replanning loop. Quick runs: 60 ms, NumPy, two shots, one iteration."""
     config = load_config(CONFIG, [*METHOD.overrides(), *DEFINITION, *(QUICK if quick else [])])
     start = setup(config.with_engine("numpy") if quick else config)
-    METHOD.require(start.first)
-    log = whole(simulate(start))
+    METHOD.require(start.first_plan)
+    log = require_uninterrupted(simulate(start))
     at = np.linspace(0, len(log.times) - 1, PICTURES).round().astype(int)
     tool = path_of(start.task, log.xs)
     assert tool is not None  # the config names a frame
@@ -66,7 +66,7 @@ def run(quick: bool) -> Outcome:
             "time": log.times[k],
             **dict(zip(("x", "y", "z"), tool[k], strict=True)),
             "distance from the center": clearance[k],
-            **ran(start.first),
+            **ran(start.first_plan),
         }
         for k in range(0, len(log.times), max(1, len(log.times) // 250))
     ]
@@ -76,7 +76,7 @@ def run(quick: bool) -> Outcome:
         "shown on the robot",
         f"the collision points on its links stay at least {least:.3f} m from the sphere's center; {len(log.solves)} plans",
         [Claim("the collision points stay outside of the sphere", least >= FREE)],
-        f"in simulation here; {METHOD}",
+        f"in simulation; {METHOD}",
     )
     return Outcome(rows, [comparison], partial(_draw, start, log, at, sphere))
 
@@ -84,7 +84,7 @@ def run(quick: bool) -> Outcome:
 def _draw(start: Setup, log: RunLog, at: Array, sphere: Array, path: Path) -> None:
     from PIL import Image, ImageDraw, ImageFont
 
-    model, first = start.task.ocp.model, path_of(start.task, start.first.xs)
+    model, first = start.task.ocp.model, path_of(start.task, start.first_plan.xs)
     assert model is not None and start.task.frame is not None and first is not None
     times = log.times - log.times[0]
     way = Way(tuple(times.tolist()), tuple(map(tuple, (sphere - sphere[0]).tolist())))

@@ -1,13 +1,13 @@
-"""Derivatives of HyQ's dynamics and of its feet by differences and by AD, forward and reverse (Giftthaler et al. 2017, fig. 2).
+"""Derivatives of HyQ's dynamics and feet by finite differences and by forward and reverse AD (Giftthaler et al. 2017, fig. 2).
 
 Forward dynamics in (q, v, tau of the 12 joints), inverse dynamics in (q, v, a), positions and velocities of the four feet in
 (q, v). Beyond the figure, inverse dynamics with a free base (eq. 12 to 15) in (q, v, a of the 12 joints): by the
 inertia-weighted pseudo-inverse, as the equations are written, and by elimination of the base, which gives the same numbers.
-q has 19 numbers here, a quaternion among them, 18 in the paper.
+q has 19 entries in this library, with a quaternion, and 18 in the paper.
 
-Num-Diff: one evaluation more than there are inputs, each of the value's C code. AD: CasADi's forward and reverse mode as C code
-at -O2. Closed form: this library's, compiled, in lanes (none for feet, whose C follows from AD there too; that of the free base
-runs in NumPy between compiled passes). One thread.
+Num-Diff: n + 1 evaluations of the value's C code for n inputs. AD: CasADi's forward and reverse mode as C code at -O2. Closed form:
+that of this library, compiled, in lanes; that of the free base runs in NumPy between compiled passes. Feet have no closed form. One
+thread.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ ca = deferred("casadi")
 SOURCE = f"{GIFTTHALER}, fig. 2"
 BATCH, PATIENCE = 64, 120.0
 FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
-WAYS = ("Num-Diff", "AD, forward", "AD, reverse", "closed form")
+METHODS = ("Num-Diff", "AD, forward", "AD, reverse", "closed form")
 GAIN = (10.0, 40.0)
-"""Num-Diff by AD as C code, in the paper."""
+"""Published ratio: time of Num-Diff / time of AD as C code."""
 FASTER = {"forward dynamics": "forward", "inverse dynamics": "reverse", "feet": "forward"}
-"""The faster mode, in the paper."""
+"""Published faster mode of AD."""
 
 
 PSEUDO_INVERSE, ELIMINATION = "free-base ID, pseudo-inverse", "free-base ID, elimination"
 
 
 class Quantity(NamedTuple):
-    """A function of x = (q, v, input) as an expression, the inputs it is differentiated in, and a call of its closed form."""
+    """An expression in x = (q, v, input), the variables of its derivative, and a call of the closed form."""
 
     name: str
     value: Any
@@ -62,12 +62,12 @@ class Quantity(NamedTuple):
 
 
 def run(quick: bool) -> Outcome:
-    """Times [us] and operations; a quick run takes the feet only."""
+    """Measure times [us] and count operations. Quick runs: feet only."""
     model = load_robot("hyq")
     x = ca.SX.sym("x", model.nq + 2 * model.nv)
     quantities = [_feet(model, x)] if quick else _quantities(model, x)
     rows = [row for quantity in quantities for row in _rows(model, x, quantity, quick)]
-    remark = "A base's attitude is a quaternion here: one input more than in the paper (48, 54 and 36)."
+    remark = "The base's attitude is a quaternion: one input more than in the paper (48, 54 and 36)."
     return Outcome(rows, _comparisons(rows), partial(_draw, rows), [remark])
 
 
@@ -90,9 +90,9 @@ def _quantities(model: Model, x: Any) -> list[Quantity]:
 
 
 def pseudo_inverse_dynamics(model: Model, q: Any, v: Any, a: Any) -> Any:
-    """Torques of the joints for their accelerations, the base free: tau = (S M^-1 S')^-1 a + Sbar' h (eq. 12).
+    """Joint torques for joint accelerations with a free base: tau = (S M^-1 S')^-1 a + Sbar' h (eq. 12).
 
-    With Sbar = M^-1 S' (S M^-1 S')^-1 that is one solution, (S M^-1 S') tau = a + S M^-1 h.
+    With Sbar = M^-1 S' (S M^-1 S')^-1, this is one linear solve: (S M^-1 S') tau = a + S M^-1 h.
     """
     n = model.nv
     joints, size = slice(6, n), n - 6
@@ -134,38 +134,36 @@ def _rows(model: Model, x: Any, quantity: Quantity, quick: bool) -> list[dict[st
     return [
         {
             "quantity": quantity.name,
-            "way": way,
-            "microseconds": 1e6 * seconds[way] / BATCH if way in seconds else None,
-            "operations": counts.get(way),
-            "code": uncompiled.get(way, ""),
+            "method": method,
+            "microseconds": 1e6 * seconds[method] / BATCH if method in seconds else None,
+            "operations": counts.get(method),
+            "code": uncompiled.get(method, ""),
             **size,
         }
-        for way in WAYS
-        if way in seconds or way in uncompiled
+        for method in METHODS
+        if method in seconds or method in uncompiled
     ]
 
 
 def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
     lines = []
     for name in dict.fromkeys(r["quantity"] for r in rows):
-        own = {r["way"]: r for r in rows if r["quantity"] == name}
+        own = {r["method"]: r for r in rows if r["quantity"] == name}
         size = f"{own['Num-Diff']['inputs']} inputs, {own['Num-Diff']['outputs']} outputs"
-        t = {way: r["microseconds"] for way, r in own.items() if r["microseconds"] is not None}
-        figures = [f"{way} {us:.3g} us" for way, us in t.items()] + [
+        t = {method: r["microseconds"] for method, r in own.items() if r["microseconds"] is not None}
+        figures = [f"{method} {us:.3g} us" for method, us in t.items()] + [
             f"{w} {r['code']}" for w, r in own.items() if r["code"]
         ]
         measures = f"{size}; {', '.join(figures)}"
-        modes = {way: us for way, us in t.items() if way.startswith("AD")}
+        modes = {method: us for method, us in t.items() if method.startswith("AD")}
         if not modes:
-            lines.append(Comparison(f"{name}: Num-Diff by AD as C", "n/a", "n/a", (), measures))
+            lines.append(Comparison(f"{name}: Num-Diff / AD as C", "n/a", "n/a", (), measures))
             continue
         gain, measured = t["Num-Diff"] / min(modes.values()), name not in (PSEUDO_INVERSE, ELIMINATION)
         claims = [Claim("at least 10 x", gain >= GAIN[0])] if measured else []
-        why = f"{measures}; " + (
-            "the differenced function is straight-line C here" if measured else "not measured there"
-        )
+        why = f"{measures}; " + ("the differenced function is straight-line C" if measured else "not measured there")
         lines.append(
-            Comparison(f"{name}: Num-Diff by AD as C", "10 to 40 x" if measured else "n/a", times(gain), claims, why)
+            Comparison(f"{name}: Num-Diff / AD as C", "10 to 40 x" if measured else "n/a", times(gain), claims, why)
         )
         if len(modes) == 2:
             better = min(modes, key=modes.__getitem__).removeprefix("AD, ")
@@ -178,7 +176,7 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
 
 
 def _operations(own: dict[str, dict[str, Any]]) -> float:
-    """Operations of forward by those of reverse mode."""
+    """Return the ratio of operations, forward / reverse mode."""
     return float(own["AD, forward"]["operations"] / own["AD, reverse"]["operations"])
 
 
@@ -187,10 +185,10 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
 
     names = list(dict.fromkeys(r["quantity"] for r in rows))
     with figure(path, 1, 1, 10.0, 3.6, "Derivatives on HyQ [us]; no bar: no such code") as axes:
-        for i, way in enumerate(WAYS):
-            own = {r["quantity"]: r["microseconds"] or np.nan for r in rows if r["way"] == way}
+        for i, method in enumerate(METHODS):
+            own = {r["quantity"]: r["microseconds"] or np.nan for r in rows if r["method"] == method}
             heights = [own.get(name, np.nan) for name in names]
-            axes[0, 0].bar(np.arange(len(names)) + 0.2 * (i - 1.5), heights, 0.18, color=COLORS[i], label=way)
+            axes[0, 0].bar(np.arange(len(names)) + 0.2 * (i - 1.5), heights, 0.18, color=COLORS[i], label=method)
         axes[0, 0].set_yscale("log")
         axes[0, 0].set_xticks(range(len(names)), names, fontsize=8)
         legend(axes)

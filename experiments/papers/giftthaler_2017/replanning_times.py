@@ -1,12 +1,14 @@
 """Planning and replanning of the IRB 4600 by direct multiple shooting (Giftthaler et al. 2017, fig. 5).
 
-A go-to of five seconds, 20 shots, RK4 with steps of 50 ms, with a sphere of 0.5 m that wanders through the path and without it;
-starts moved by up to 0.1 rad in each joint, IPOPT.  Plans are made at 20 Hz; the time of a plan is the solver's, by the wall
-clock.  Num-Diff: forward differences; Auto-Diff: CasADi's C code; and the closed form.  IPOPT takes the exact Hessian, second
-derivatives by the same method. (With its approximation from gradients, the default of the paper's toolbox, it stops at 200
-iterations here.)  One and two threads here; one and eight there, a Xeon E5.  SNOPT, which the paper found slower than IPOPT and
-left out of its figures, is commercial and left out here.  All 20 scenarios are planned; replanning runs in all of them with
-generated derivatives on one thread, else in five.
+A point-to-point motion of five seconds with 20 shots and RK4 steps of 50 ms, with and without a sphere of 0.5 m that moves through
+the path. Start positions vary by up to 0.1 rad per joint. The solver is IPOPT. Plans are computed at 20 Hz; the time of a plan is
+the solver's wall-clock time.
+
+Num-Diff: forward differences; Auto-Diff: CasADi's C code; and the closed form. IPOPT uses the exact Hessian, with
+second derivatives by the same method. (With the gradient-based approximation, the default of the paper's toolbox, it
+stops at 200 iterations.) One and two threads in this experiment; one and eight threads of a Xeon E5 in the paper. SNOPT is
+commercial and omitted; the paper found it slower than IPOPT and omits its figures. All 20 scenarios are planned.
+Replanning runs in all of them with generated derivatives on one thread, otherwise in five.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from experiments.analysis.environment import with_variable
 from experiments.papers.giftthaler_2017 import DERIVATIVES
 from experiments.papers.method import Method, ran
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome, times
-from experiments.replan.run import setup, simulate, whole
+from experiments.replan.run import require_uninterrupted, setup, simulate
 from trajopt.config.build import make_ready
 from trajopt.config.config import Config, load_config
 from trajopt.config.scenario import MotionSettings
@@ -42,15 +44,17 @@ DEFINITION = [
 ]
 QUICK = ["problem.horizon=2", "solver.max_iterations=1", "replan.duration=0.06", "replan.charge=0.01"]
 SCENARIOS, FEWER, START = 20, 5, 0.1
-"""Scenarios; those whose replanning is run by Num-Diff and with two threads; and how far their starts are moved [rad]."""
+"""Number of scenarios; number with replanning by Num-Diff or with two threads; range of start positions [rad]."""
 UPDATE = 0.050
-"""Seconds between two measurements of the sphere."""
-MOST_ITERATIONS = 15.0
+"""Time between two measurements of the sphere [s]."""
+MAX_ITERATIONS = 15.0
 
 
 def run(quick: bool) -> Outcome:
-    """Times and iterations of all plans; a quick run takes 60 ms of one scenario without the sphere, in NumPy, on two shots and
-    in one iteration, and replans by the closed form alone."""
+    """Measure times and iterations of all plans.
+
+    Quick runs: 60 ms of one scenario without the sphere, NumPy, two shots, one iteration; replanning with the closed form only.
+    """
     rows = []
     for method in METHODS:
         for obstacle in (False,) if quick else (False, True):
@@ -60,12 +64,12 @@ def run(quick: bool) -> Outcome:
                         few = seed < FEWER or (method != "Num-Diff" and threads == 1)
                         replans = method == "closed form" if quick else few
                         rows += _plans(method, obstacle, threads, seed, quick, replans)
-    clock = "Times are of the wall clock, one method after the other: other programs add to them."
-    return Outcome(rows, _comparisons(rows), partial(_draw, rows), [f"{clock} The published ones are of a Xeon E5."])
+    clock = "Times are wall-clock times, one method after the other; they include interference from other programs."
+    return Outcome(rows, _comparisons(rows), partial(_draw, rows), [f"{clock} Published times are from a Xeon E5."])
 
 
 def scenario(method: str, obstacle: bool, seed: int, quick: bool) -> Config:
-    """The config of a run."""
+    """Return the configuration of a run."""
     overrides = [*METHODS[method].overrides(), *DEFINITION, f"replan.seed={seed}", *(QUICK if quick else [])]
     config = load_config(CONFIG, overrides)
     moved = np.random.default_rng(seed).uniform(-START, START, len(config.problem.q0))
@@ -83,17 +87,23 @@ def _plans(method: str, obstacle: bool, threads: int, seed: int, quick: bool, re
         make_ready(config, setup(config).task)
     start = setup(config)
     own = METHODS[method]
-    common = {"method": method, "obstacle": obstacle, "threads": threads, "seed": seed, **ran(own.require(start.first))}
+    common = {
+        "method": method,
+        "obstacle": obstacle,
+        "threads": threads,
+        "seed": seed,
+        **ran(own.require(start.first_plan)),
+    }
     first = {
         "stage": "planning",
-        "milliseconds": 1e3 * start.first.meta["solve_time"],
-        "iterations": start.first.iterations,
+        "milliseconds": 1e3 * start.first_plan.meta["solve_time"],
+        "iterations": start.first_plan.iterations,
     }
     plans = [
         first,
         *(
             {"stage": "replanning", "milliseconds": 1e3 * s.seconds, "iterations": s.iterations}
-            for s in (whole(simulate(start)).solves if replans else ())
+            for s in (require_uninterrupted(simulate(start)).solves if replans else ())
         ),
     ]
     return [{**common, **plan} for plan in plans]
@@ -108,14 +118,14 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
     if again:
         most = max((r["milliseconds"] for r in again if r["method"] != "Num-Diff"), default=np.nan)
         mean = float(np.mean([r["iterations"] for r in again]))
-        start = "each plan starts from the plan before, there too"
-        hessian = "here with the exact Hessian; the paper does not name its Hessian and tolerances"
+        start = "each plan starts from the previous plan, as in the paper"
+        hessian = "ours with the exact Hessian; the paper does not name its Hessian and tolerances"
         lines += [
             Comparison(
                 "IPOPT iterations of replanning, mean",
                 "13 to 15",
                 f"{mean:.1f}",
-                [Claim("at most 15", mean <= MOST_ITERATIONS)],
+                [Claim("at most 15", mean <= MAX_ITERATIONS)],
                 f"{start}; {hessian}",
             ),
             Comparison(
@@ -123,7 +133,7 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
                 "below 50 ms",
                 f"{most:.1f} ms; {_late(again):.1%} of the plans take longer than 50 ms",
                 [Claim("below 50 ms", most < 1e3 * UPDATE)],
-                f"{start}; Auto-Diff and closed form, 1 and 2 threads; 8 threads there",
+                f"{start}; Auto-Diff and closed form, 1 and 2 threads; 8 threads in the paper",
             ),
         ]
     for stage in dict.fromkeys(r["stage"] for r in rows):
@@ -137,7 +147,7 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
                 why += " (means with and without the sphere)"
                 lines.append(
                     Comparison(
-                        f"{stage}, {threads} threads: Num-Diff by Auto-Diff",
+                        f"{stage}, {threads} threads: Num-Diff / Auto-Diff",
                         "2 x",
                         times(numeric / exact),
                         [Claim("at least 2 x", numeric / exact >= 2.0)],
@@ -148,7 +158,7 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
 
 
 def _late(rows: list[dict[str, Any]]) -> float:
-    """The fraction of plans by exact derivatives that take longer than the time between two measurements."""
+    """Return the fraction of plans with exact derivatives that take longer than UPDATE."""
     return float(np.mean([r["milliseconds"] > 1e3 * UPDATE for r in rows if r["method"] != "Num-Diff"]))
 
 

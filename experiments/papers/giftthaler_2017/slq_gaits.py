@@ -1,10 +1,11 @@
 """SLQ on HyQ's trot and gallop with numeric and with generated derivatives (Giftthaler et al. 2017, fig. 3).
 
-Soft ground, weights and integrator of the Control Toolbox, from standing under a joint controller; 1.5 m lead to a trot, 2 m to a
-gallop. The guess is a rollout, and nonlinear updates keep it one: single shooting, as in the paper. Num-Diff: forward differences;
-Auto-Diff: CasADi's C code; and the closed form; all on the compiled engine, one thread as given. Costs over iterations, and the
-wall time of the same number of iterations, split into derivatives, backward pass and rollouts. The closed form then goes on
-until the cost improves by less than TOLERANCE, which counts the iterations.
+Soft ground, weights and integrator of the Control Toolbox. The robot starts at rest under a joint controller; a
+distance of 1.5 m leads to a trot, 2 m to a gallop. The guess is a rollout, and nonlinear updates keep trajectories
+feasible: single shooting, as in the paper. Num-Diff: forward differences; Auto-Diff: CasADi's C code; and the closed
+form, all on the compiled engine with one thread. The plots show cost over iterations, and wall-clock time of the same
+number of iterations, split into derivatives, backward pass and rollouts. The closed form continues until the cost
+improves by less than TOLERANCE, which gives the number of iterations.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SOURCE = f"{GIFTTHALER}, fig. 3"
 CONFIGS = Path(problems.__file__).parent / "configs"
 TASKS = {"trot": "hyq_trot_published", "gallop": "hyq_gallop_published"}
 ITERATIONS, TOLERANCE = 30, 1e-5
-"""Iterations that are timed; and the relative improvement of the cost that ends a solve."""
+"""Number of timed iterations, and relative cost improvement below which a solve ends."""
 LIMITS = {"trot": 300, "gallop": 600}
 OPTIONS = {"shooting": 10, "gaps": "nonlinear", "gradient_tolerance": 1e-3, "cost_tolerance": TOLERANCE}
 METHODS = {name: Method("slq", "gauss_newton", "rk4", backend, OPTIONS) for name, backend in DERIVATIVES.items()}
@@ -37,22 +38,22 @@ DEFINITION = {
 QUICK = ["problem.horizon=1", "solver.max_iterations=1"]
 PUBLISHED = "up to 5 x"
 FEW, MANY = 15, 50
-"""Iterations until convergence in the paper."""
+"""Published numbers of iterations until convergence."""
 SAME = 0.1
-"""Relative difference of costs up to which convergence counts as equally fast."""
+"""Relative cost difference up to which convergence counts as equally fast."""
 SHARES = (0.1, 0.01)
-"""Distances of the cost from its last value, relative, at which iterations are counted."""
+"""Relative distances to the final cost at which iterations are counted."""
 
 
 def run(quick: bool) -> Outcome:
-    """Every iteration of every solve; a quick run takes one time step of each in NumPy."""
+    """Run all solves, one row per iteration. Quick runs: one time step with NumPy."""
     rows, ends = [], {}
     for task in TASKS:
         for method in METHODS:
             ends[task] = _solved(task, method, quick)
-            rows += _rows(task, method, ends[task])  # of the closed form, the last one, all iterations are used
+            rows += _rows(task, method, ends[task])  # the last method, the closed form, runs to convergence
     lines = [*_comparisons(rows), *(_convergence(t, s) for t, s in ends.items())]
-    clock = "Iterations are timed by the wall clock, one method after the other: other programs add to the times."
+    clock = "Times are wall-clock times, one method after the other; they include interference from other programs."
     return Outcome(rows, lines, partial(_draw, rows), [f"All: {METHODS['closed form']}. {clock}"])
 
 
@@ -85,12 +86,12 @@ def _rows(name: str, method: str, solution: Solution) -> list[dict[str, Any]]:
 
 
 def _timed(rows: list[dict[str, Any]], task: str, method: str) -> list[dict[str, Any]]:
-    """The iterations that all methods take."""
+    """Return the first ITERATIONS rows of a method."""
     return [r for r in rows if (r["task"], r["method"]) == (task, method) and r["iteration"] < ITERATIONS]
 
 
 def _seconds(rows: list[dict[str, Any]], task: str, method: str) -> float:
-    """Mean wall time of an iteration."""
+    """Return the mean wall-clock time of an iteration [s]."""
     timed = _timed(rows, task, method)
     return float(sum(r["seconds"] for r in timed) / len(timed))
 
@@ -110,14 +111,12 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
         apart = max(abs(c - last["closed form"]) / abs(last["closed form"]) for c in last.values())
         for method, t in seconds.items():
             ours = f"{times(numeric / t)} ({1e3 * numeric:.0f} and {1e3 * t:.0f} ms an iteration)"
-            why = "differences run in lanes of the same C here, and were one call for each column there"
+            why = "our differences run in lanes of the same C code; in the paper they are one call per column"
             claims = [
                 Claim("faster than Num-Diff", numeric > t),
                 Claim("5 x on one of the tasks", max(_speedup(rows, name, method) for name in TASKS) >= 5.0),
             ]
-            lines.append(
-                Comparison(f"{task}: time of an iteration, Num-Diff by {method}", PUBLISHED, ours, claims, why)
-            )
+            lines.append(Comparison(f"{task}: time of an iteration, Num-Diff / {method}", PUBLISHED, ours, claims, why))
         same = f"costs {apart:.1e} apart after {count} iterations"
         claim = Claim("Num-Diff and Auto-Diff converge equally fast", apart <= SAME)
         lines.append(Comparison(f"{task}: convergence", "equally fast", same, [claim]))
@@ -125,12 +124,12 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
 
 
 def _convergence(task: str, solution: Solution) -> Comparison:
-    """Iterations of a whole solve, and where its cost is near the last one."""
+    """Compare the iterations of a complete solve, and those until the cost is near its final value."""
     costs = [*(r.cost for r in solution.history), solution.cost]
     near = [next(k for k, c in enumerate(costs) if c <= (1.0 + share) * solution.cost) for share in SHARES]
     short = sum(r.step_length < 1.0 for r in solution.history)
     marks = ", ".join(f"{100 * share:g} % after {k}" for share, k in zip(SHARES, near, strict=True))
-    ours = f"{solution.iterations} until the cost improves by less than {TOLERANCE:g} of itself; within {marks}"
+    ours = f"{solution.iterations} until the relative cost improvement is below {TOLERANCE:g}; within {marks}"
     why = (
         f"the line search shortens {short} steps; the paper names no tolerance, and the files of its toolbox, whose"
         " weights and integrator these are, allow 150 (trot) and 300 (gallop) iterations: they are later than the paper's runs"

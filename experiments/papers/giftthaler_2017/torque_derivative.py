@@ -1,13 +1,12 @@
-"""The derivative of HyQ's joint accelerations in its joint torques by five methods (Giftthaler et al. 2017, fig. 1).
+"""Derivative of HyQ's joint accelerations in the joint torques by five methods (Giftthaler et al. 2017, fig. 1).
 
 The lower right 12 x 12 block of M^-1. Num-Diff: forward differences of the articulated-body algorithm, 13 evaluations.
 Auto-Diff at run time: CasADi's virtual machine on the forward-mode graph. Auto-Diff codegen: the same as C code.
 Analytic, L'L: CRBA and the branch-sparse factor, inverted. Analytic, naive: CRBA and the inverse by a dense L L'.
 
-The analytic methods come in two forms. "in loops": C loops over tables and run-time sizes, after generated code for M, as the
-libraries of the paper are written (RobCoGen's factor, Eigen's general solver); the published ratios belong to these.
-"generated": straight-line C code, which the paper has for Auto-Diff alone; operations are counted of these.
-One point after another on one thread, at -O3.
+The analytic methods have two forms. "in loops": generated code for M, then C loops with run-time sizes, like the libraries of the
+paper (RobCoGen's factorization, Eigen's general solver); the published ratios refer to this form. "generated": straight-line C
+code, which the paper uses for Auto-Diff only; operation counts refer to this form. Points run one by one on one thread, at -O3.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ METHODS = (
     "analytic, naive generated",
 )
 FACTORED, NAIVE = 1.1, 7.0
-"""Times by that of Auto-Diff codegen in the paper."""
+"""Published times relative to Auto-Diff codegen."""
 NEAR = 0.25
-"""A ratio within this share of the published one counts as equal."""
+"""Relative tolerance within which a ratio counts as equal to the published one."""
 LOOPS = """
 static int n = {n};
 static const int parent[] = {{{parent}}};
@@ -107,7 +106,7 @@ void resize(int size) {{ n = size; }} /* keeps the size a variable */
 
 
 def run(quick: bool) -> Outcome:
-    """Times [us], operations, and errors against the sparse inverse."""
+    """Measure times [us], operations, and errors relative to the sparse inverse."""
     model = load_robot("hyq")
     x = ca.SX.sym("x", model.nq + 2 * model.nv)
     functions, counts = _functions(model, x)
@@ -145,7 +144,7 @@ def run(quick: bool) -> Outcome:
 
 
 def _loops(model: Model) -> dict[str, Continuation]:
-    """The analytic inverses as loops, to follow the code of the mass matrix."""
+    """Return the analytic inverses as C loops that run after the code of the mass matrix."""
     n, size = model.nv, (model.nv - 6) ** 2
     source = LOOPS.format(n=n, parent=", ".join(map(str, model.dof_parent.tolist())))
     return {
@@ -154,7 +153,7 @@ def _loops(model: Model) -> dict[str, Continuation]:
 
 
 def block_in_loops(loops: Continuation, mass: np.ndarray) -> np.ndarray:
-    """The block of M^-1 that the loops compute from a mass matrix (n, n)."""
+    """Compute the block of M^-1 from a mass matrix (n, n) by the C loops."""
     n = len(mass)
     M = ca.SX.sym("M", n * n)
     point = np.ascontiguousarray(mass.ravel())
@@ -165,7 +164,7 @@ def block_in_loops(loops: Continuation, mass: np.ndarray) -> np.ndarray:
 
 
 def _functions(model: Model, x: Any) -> tuple[dict[str, Any], dict[str, int]]:
-    """The joints' accelerations and the methods' blocks as functions of x = (q, v, tau), and their operations."""
+    """Return joint accelerations and the methods' blocks as functions of x = (q, v, tau), and their operation counts."""
     n, nq = model.nv, model.nq
     joints = slice(6, n)
     q, v, tau = x[:nq], x[nq : nq + n], x[nq + n :]
@@ -177,7 +176,7 @@ def _functions(model: Model, x: Any) -> tuple[dict[str, Any], dict[str, int]]:
     }
     functions = {name: ca.Function("block", [x], [ca.densify(e)]) for name, e in expressions.items()}
     counts = {name: _count([x], e) for name, e in expressions.items()}
-    full = ca.SX.sym("M", n, n)  # a factor that knows nothing of the zeros of M
+    full = ca.SX.sym("M", n, n)  # dense factorization, which ignores the zeros of M
     dense = matrix(ltl.inverse(ltl.factor([[full[i, j] for j in range(n)] for i in range(n)], range(-1, n - 1))))[
         joints, joints
     ]
@@ -194,7 +193,7 @@ def _count(symbols: list[Any], expression: Any) -> int:
 
 
 def _differences(value: Any, point: np.ndarray, count: int) -> np.ndarray:
-    """Forward differences in the last ``count`` numbers of the point."""
+    """Return forward differences in the last ``count`` entries of the point."""
     base, columns = np.asarray(value(point))[:, 0], []
     for i in range(len(point) - count, len(point)):
         moved = point.copy()
@@ -216,39 +215,39 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
     factored, naive = ratio("analytic, L'L in loops"), ratio("analytic, naive in loops")
     exact = max(r["error"] for r in rows if r["method"] != "Num-Diff")
     differences, runtime = found["Num-Diff"]["error"], ratio("Auto-Diff at run time")
-    straight = "as straight-line code, which the paper does not have: the compiler sees all sizes"
+    straight = "straight-line code, which the paper does not have; the compiler knows all sizes"
     return [
         Comparison(
-            "analytic L'L by Auto-Diff codegen, in loops",
+            "analytic L'L / Auto-Diff codegen, in loops",
             f"{FACTORED} x",
             times(factored),
             [Claim(f"about {FACTORED} x", abs(factored / FACTORED - 1.0) <= NEAR, only_differs=True)],
             f"loops over the tree, as RobCoGen's; about: within {100 * NEAR:.0f} %",
         ),
         Comparison(
-            "analytic L'L by Auto-Diff codegen, generated",
+            "analytic L'L / Auto-Diff codegen, generated",
             f"{FACTORED} x",
             both("analytic, L'L generated"),
             [Claim("Auto-Diff is faster than L'L", ratio("analytic, L'L generated") >= 1.0, only_differs=True)],
             straight,
         ),
         Comparison(
-            "naive analytic inverse by Auto-Diff codegen, in loops",
+            "naive analytic inverse / Auto-Diff codegen, in loops",
             f"more than {NAIVE:g} x",
             times(naive),
             [Claim(f"more than {NAIVE:g} x", naive > NAIVE, only_differs=True)],
             "dense L L' and 18 solutions, as Eigen's general solver",
         ),
         Comparison(
-            "naive analytic inverse by Auto-Diff codegen, generated",
+            "naive analytic inverse / Auto-Diff codegen, generated",
             f"more than {NAIVE:g} x",
             both("analytic, naive generated"),
             [Claim(f"more than {NAIVE:g} x", ratio("analytic, naive generated") > NAIVE, only_differs=True)],
             straight,
         ),
         Comparison(
-            "Num-Diff by Auto-Diff codegen",
-            "plotted: the slowest of all",
+            "Num-Diff / Auto-Diff codegen",
+            "plotted: the slowest method",
             both("Num-Diff"),
             [
                 Claim("Num-Diff is slower than Auto-Diff codegen", ratio("Num-Diff") > 1.0),

@@ -1,9 +1,9 @@
-"""Errors of derivatives by every method against derivatives by hand (Kudruss, Manns, Kirches 2019, fig. 1).
+"""Errors of derivative methods relative to hand-derived derivatives (Kudruss, Manns, Kirches 2019, fig. 1).
 
-Both cart-pendulums, in minimal coordinates and as a free body on constraints; random q, v, a and tau in [-pi, pi], and 3 n random
-directions for each sample.  FD, FDC: forward and central differences with steps eps^(1/2) and eps^(1/3).  AD: dual numbers through
-the algorithm.  ED: the same with poses perturbed by twists, the structured forward sweeps of the paper.  Closed form: that of this
-library, which the paper has not.  The error of a sample is the largest of its entries, absolute.
+Two cart-pendulums: in minimal coordinates, and as a free body with constraints. Random q, v, a and tau in [-pi, pi],
+with 3 n random directions per sample. FD, FDC: forward and central differences with steps eps^(1/2) and eps^(1/3). AD:
+dual numbers. ED: dual numbers with poses perturbed by twists, the structured forward sweeps of the paper. Closed form:
+that of this library, not in the paper. The error of a sample is its largest absolute entry.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ EPS = float(np.finfo(float).eps)
 STEPS = {"FD": EPS ** (1 / 2), "FDC": EPS ** (1 / 3)}
 METHODS = ("FD", "FDC", "AD", "ED", "closed form")
 PUBLISHED = {"FD": 5e-6, "FDC": 1e-8, "AD": 1e-14, "ED": 1e-14}
-"""Mean errors, of the differences in the worst case (the model with constraints)."""
+"""Published mean errors; for FD and FDC those of the worst case (the model with constraints)."""
 FACTOR = 2.0
-"""Errors up to this multiple of a published one count as reached: published errors are read from a plot's text."""
+"""Errors up to this multiple of the published error pass; published errors are approximate."""
 ORDERS = 5.0
-ABSOLUTE = "absolute errors grow with the values: those of the free body are forces of its whole weight"
+ABSOLUTE = "absolute errors grow with the values; those of the free body include its full weight"
 
 Array = np.ndarray
 Point = tuple[Any, Any, Any]
@@ -48,7 +48,7 @@ Point = tuple[Any, Any, Any]
 
 
 class Algorithm(NamedTuple):
-    """value: rows from a point. closed, by_hand: its derivatives in the three arguments, (rows, n, N) each."""
+    """A rigid-body algorithm. value: rows at a point; closed, by_hand: derivatives in the three arguments (rows, n, N)."""
 
     name: str
     value: Callable[[Any, Any, Any], Any]
@@ -57,7 +57,7 @@ class Algorithm(NamedTuple):
 
 
 def run(quick: bool) -> Outcome:
-    """All errors."""
+    """Measure all errors."""
     rng = np.random.default_rng(0)
     count = QUICK_SAMPLES if quick else SAMPLES
     found = {}
@@ -112,7 +112,7 @@ def algorithms(free: bool) -> list[Algorithm]:
 
 
 def _entries(model: Model, q: Any, v: Any, a: Any) -> Any:
-    """The mass matrix as rows."""
+    """Return the mass matrix as rows (n^2, N)."""
     M, n = crba(model, q), model.nv
     return M.reshape((n * n, M.shape[-1])) if isinstance(M, np.ndarray) else Dual.concatenate([M[i] for i in range(n)])
 
@@ -139,7 +139,7 @@ def _parts(by_hand: Callable[..., Derivatives]) -> Callable[[Array, Array, Array
 
 
 def _errors(algorithm: Algorithm, n: int, count: int, rng: np.random.Generator) -> dict[str, Array]:
-    """For each method the error of each sample."""
+    """Return the error of each sample by method."""
     point = tuple(rng.uniform(-np.pi, np.pi, (3, n, count)))
     directions = rng.uniform(-1.0, 1.0, (3, n, 3 * n))
     expected = _along(algorithm.by_hand(*point), directions)
@@ -153,7 +153,7 @@ def _errors(algorithm: Algorithm, n: int, count: int, rng: np.random.Generator) 
 
 
 def _along(blocks: tuple[Array, Array, Array], directions: Array) -> Array:
-    """Derivatives along directions (rows, N, K)."""
+    """Return the derivatives along directions (rows, N, K)."""
     return sum(np.einsum("ijN,jK->iNK", b, d) for b, d in zip(blocks, directions, strict=True))
 
 
@@ -173,7 +173,7 @@ def _by_differences(algorithm: Algorithm, point: Point, directions: Array, metho
 
 
 def _comparisons(found: dict[tuple[str, str, str], Array]) -> list[Comparison]:
-    """The worst case of differences, the typical one of exact derivatives, and the order of the algorithms."""
+    """Compare the worst errors of differences, the median errors of exact derivatives, and the ranking of the algorithms."""
     lines = []
     for method in METHODS:
         means = {key: float(e.mean()) for key, e in found.items() if key[2] == method}
@@ -209,7 +209,7 @@ def _comparisons(found: dict[tuple[str, str, str], Array]) -> list[Comparison]:
 
 
 def _gain(found: dict[tuple[str, str, str], Array]) -> float:
-    """Orders of magnitude between the worst mean errors of FD and of the exact methods."""
+    """Return the orders of magnitude between the worst mean errors of FD and of the exact methods."""
     exact = max(float(found[k].mean()) for k in found if k[2] in ("AD", "ED"))
     return float(np.log10(max(float(found[k].mean()) for k in found if k[2] == "FD") / exact))
 
@@ -218,7 +218,7 @@ def _draw(found: dict[tuple[str, str, str], Array], path: Path) -> None:
     from experiments.plots.canvas import COLORS, figure, legend
 
     models = dict.fromkeys(model for model, _, _ in found)
-    title = "Errors of derivatives against derivatives by hand (clipped at 1e-18)"
+    title = "Errors relative to hand-derived derivatives (clipped at 1e-18)"
     with figure(path, 1, len(models), 12.0, 3.6, title, sharey=True) as axes:
         for axis, model in zip(axes.flat, models, strict=True):
             names = list(dict.fromkeys(name for m, name, _ in found if m == model))

@@ -1,17 +1,17 @@
 """Cost of directional derivatives, in evaluations of the function (Kudruss, Manns, Kirches 2019, fig. 2).
 
-The multi-pendulum of ten links, its tip held where constraint forces are computed (FDCONT). Two measures:
+A multi-pendulum of ten links; FDCONT holds its tip fixed and computes the constraint forces. Two measures:
 
-Time, as in the paper: the compiled derivative methods for all unit directions, by the time of the compiled function. FD, FDC:
-forward and central differences. AD: dual numbers. ED: forward sweeps that use the structure of the algorithms. Closed form:
-the analytic backend of this library, which the paper has not. That of CRBA runs in NumPy, and its time is left out.
+Time, as in the paper: compiled derivatives in all unit directions, divided by the time of the compiled function. FD,
+FDC: forward and central differences. AD: dual numbers. ED: structured forward sweeps. Closed form: the analytic backend
+of this library, not in the paper. The closed form of CRBA runs in NumPy, and its time is omitted.
 
-Arithmetic operations over the number of directions, which no machine disturbs, common subexpressions shared. FD and FDC: 1 + n
-and 2 n evaluations and the quotients. AD: CasADi's forward mode with n seeds; FDCONT by algorithm 4 of the paper, where the
-factors of the equations of motion (1) serve all directions (proposition 3). Closed form: the analytic Jacobian times the seeds;
-for n of the unit directions no product is needed. The solution of (1) is that of a dense symmetric system. FD factorizes for
-every direction, AD and ED once, and these pay products with the derivatives of the matrix: the same arithmetic for both. By QR as
-RBDL does by default, and by the cheaper L D L' of this library.
+Arithmetic operations over the number of directions, independent of the machine, with common subexpressions shared. FD
+and FDC: 1 + n and 2 n evaluations and the difference quotients. AD: CasADi's forward mode with n seeds; FDCONT by
+algorithm 4 of the paper, which reuses the factorization of the equations of motion (1) for all directions (proposition
+3). Closed form: analytic Jacobian times the seeds; unit directions need no product. (1) is a dense symmetric linear
+system. FD factorizes it for every direction; AD and ED factorize once and multiply by the derivatives of the matrix,
+with equal operation counts. Factorizations: QR, RBDL's default, and the cheaper L D L' of this library.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ TIMED = {
     "closed form": "analytic",
 }
 UNCOMPILED = ("CRBA", "closed form")
-"""A function and a method whose derivatives have no compiled code."""
+"""Function and method without compiled code."""
 BATCH = 64
 QUARTER = 0.25
-"""AD and ED of the solution of (1) take less than this share of FD's time in the paper."""
+"""Published: AD and ED of the linear solve (1) take less than this fraction of FD's time."""
 SIMILAR = 1.25
-"""Costs within this factor count as similar; the paper shows them in a plot."""
+"""Costs within this factor count as similar; the paper shows them in a plot only."""
 
 
 class Traced(NamedTuple):
-    """A function of columns x as expressions. value; forward(seeds): its derivatives by AD; closed: its analytic Jacobian."""
+    """A function of x as an expression. forward(seeds): derivatives by AD; closed: analytic Jacobian."""
 
     name: str
     x: Any
@@ -74,16 +74,16 @@ class Traced(NamedTuple):
 
 
 def run(quick: bool) -> Outcome:
-    """All times and counts."""
+    """Measure all times and count all operations."""
     model = multi_pendulum(QUICK_LINKS if quick else LINKS)
     numbers = QUICK_DIRECTIONS if quick else DIRECTIONS
     costs = {}
     for make in (constrained_dynamics, nonlinear_effects, mass_matrix):
         function = make(model)
         costs[function.name] = {n: _costs(function, n) for n in numbers}
-    for name, ways in SOLVES.items():
-        costs[name] = {n: _solve_costs(model.nv + 2, n, ways) for n in numbers}
-    times = timed(model, "numpy" if quick else engine_in_use("auto"), 3 if quick else 15)
+    for name, factorization in SOLVES.items():
+        costs[name] = {n: _solve_costs(model.nv + 2, n, factorization) for n in numbers}
+    times = derivative_times(model, "numpy" if quick else engine_in_use("auto"), 3 if quick else 15)
     rows = [
         {"measure": "operations", "function": f, "directions": n, "method": m, "evaluations": c}
         for f, table in costs.items()
@@ -98,9 +98,9 @@ def run(quick: bool) -> Outcome:
     return Outcome(rows, lines, partial(_draw, costs, times))
 
 
-def timed(model: Model, engine: str, turns: int) -> dict[str, tuple[int, dict[str, float]]]:
-    """For each function the number of unit directions, and the time of all derivatives by that of the function."""
-    systems = {"FDCONT": _held(model), "NEFF": NonlinearEffects(model), "CRBA": MassMatrix(model)}
+def derivative_times(model: Model, engine: str, rounds: int) -> dict[str, tuple[int, dict[str, float]]]:
+    """Return, by function, the number of unit directions and the time of all derivatives / time of the function."""
+    systems = {"FDCONT": _fixed_tip(model), "NEFF": NonlinearEffects(model), "CRBA": MassMatrix(model)}
     rng, found = np.random.default_rng(0), {}
     for name, system in systems.items():
         points = [
@@ -109,25 +109,25 @@ def timed(model: Model, engine: str, turns: int) -> dict[str, tuple[int, dict[st
         methods = {m: method for m, method in TIMED.items() if (name, m) != UNCOMPILED}
         backends = {m: make_backend(system, method, engine=engine) for m, method in methods.items()}
         functions = [backends["FD"].f, *(b.jacobians for b in backends.values())]
-        once, *seconds = medians([_in_turn(f, points) for f in functions], turns)
+        once, *seconds = medians([_alternating(f, points) for f in functions], rounds)
         found[name] = 2 * model.nv + system.nu, {m: t / once for m, t in zip(methods, seconds, strict=True)}
     return found
 
 
-def _in_turn(f: Callable[..., Any], points: list[tuple[Any, Any]]) -> Callable[[], Any]:
-    """Calls at one batch after the other: a system that stores its last solution finds another one."""
+def _alternating(f: Callable[..., Any], points: list[tuple[Any, Any]]) -> Callable[[], Any]:
+    """Return a call that alternates between batches, so that a system cannot reuse its last solution."""
     batches = cycle(points)
     return lambda: f(*next(batches))
 
 
-def _held(model: Model) -> Holonomic:
+def _fixed_tip(model: Model) -> Holonomic:
     return Holonomic(model, [PointContact("tip1", gains=(0.0, 0.0))])
 
 
 def constrained_dynamics(model: Model) -> Traced:
-    """FDCONT: the accelerations with the tip held in the plane, by one dense solution of (1), the constraints first.
+    """FDCONT: accelerations with a fixed tip in the plane, by one dense solution of (1), constraints first.
 
-    AD is algorithm 4: the derivatives of the matrix and of the right-hand side by forward mode, then the factors of the value.
+    AD is algorithm 4: forward-mode derivatives of matrix and right-hand side, then solves with the factorization of the value.
     """
     n = model.nv
     x = ca.SX.sym("x", 3 * n)
@@ -139,21 +139,21 @@ def constrained_dynamics(model: Model) -> Traced:
     K = ca.densify(ca.blockcat([[ca.SX(2, 2), G], [G.T, matrix(crba(model, q))]]))
     b = ca.vertcat(-gamma, tau - _column(rnea(model, q, v, ca.SX(n, 1))))
     f = _factor(K)
-    y = _solved(f, b)
+    y = _solve(f, b)
 
     def forward(seeds: Any) -> Any:
         columns = []
         for k in range(seeds.shape[1]):
             dK, db = (ca.jtimes(e, x, seeds[:, k]) for e in (ca.vec(K), b))
-            columns.append(_solved(f, db - ca.reshape(dK, K.shape) @ y)[2:])
+            columns.append(_solve(f, db - ca.reshape(dK, K.shape) @ y)[2:])
         return ca.horzcat(*columns)
 
-    p = _held(model).partials(x[: 2 * n], tau, 0.0, {})
+    p = _fixed_tip(model).partials(x[: 2 * n], tau, 0.0, {})
     return Traced("FDCONT", x, y[2:], forward, ca.horzcat(matrix(p.fx[n:]), matrix(p.fu[n:])))
 
 
 def nonlinear_effects(model: Model) -> Traced:
-    """NEFF: the forces at zero acceleration."""
+    """NEFF: generalized forces at zero acceleration."""
     n = model.nv
     x = ca.SX.sym("x", 2 * n)
     d = rnea_derivatives(model, x[:n], x[n:], ca.SX(n, 1))
@@ -162,7 +162,7 @@ def nonlinear_effects(model: Model) -> Traced:
 
 
 def mass_matrix(model: Model) -> Traced:
-    """CRBA, the upper triangle; closed form: the derivatives of M e_k by IDSVA without velocity and gravity."""
+    """CRBA: upper triangle of the mass matrix. Closed form: derivatives of M e_k by IDSVA without velocity and gravity."""
     n = model.nv
     q, weightless = ca.SX.sym("q", n), model.replace(gravity=(0.0, 0.0, 0.0))
     M = matrix(crba(model, q))
@@ -175,7 +175,7 @@ def mass_matrix(model: Model) -> Traced:
 
 
 def _costs(f: Traced, n: int) -> dict[str, float]:
-    """Evaluations of the function that n directions cost."""
+    """Return the cost of n directions by method, in evaluations of the function."""
     seeds = ca.SX.sym("D", f.x.numel(), n)
     once, flat = _count([f.x], f.value), ca.vec(seeds)
     quotients = 2 * n * f.value.numel()
@@ -188,33 +188,35 @@ def _costs(f: Traced, n: int) -> dict[str, float]:
     }
 
 
-def _solve_costs(size: int, n: int, ways: tuple[Any, Any]) -> dict[str, float]:
-    """The costs of a dense symmetric solution K x = b: FD perturbs both and factorizes for each direction, the others once."""
-    factor, solved = ways
+def _solve_costs(size: int, n: int, factorization: tuple[Any, Any]) -> dict[str, float]:
+    """Return the costs of the derivatives of K x = b: FD factorizes for each direction, the other methods once."""
+    factor, solve_with = factorization
     K, b = _symmetric("K", size), ca.SX.sym("b", size)
     dK, db = [_symmetric(f"dK{i}", size) for i in range(n)], [ca.SX.sym(f"db{i}", size) for i in range(n)]
     symbols = [ca.symvar(ca.vertcat(ca.vec(ca.tril(M)), r)) for M, r in zip([K, *dK], [b, *db], strict=True)]
     columns = [ca.vertcat(*s) for s in symbols]
     f = factor(K)
-    x = solved(f, b)
+    x = solve_with(f, b)
     once = _count([columns[0]], x)
-    exact = _count(columns, x, *(solved(f, r - M @ x) for M, r in zip(dK, db, strict=True))) / once
-    quotients = 2.0 * n * (size + size * (size + 1) / 2.0 + size) / once  # perturbed K and b, and the differences of x
+    exact = _count(columns, x, *(solve_with(f, r - M @ x) for M, r in zip(dK, db, strict=True))) / once
+    quotients = (
+        2.0 * n * (size + size * (size + 1) / 2.0 + size) / once
+    )  # perturbations of K and b, and differences of x
     return {"FD": 1.0 + n + quotients, "FDC": 2.0 * n + quotients, "AD": exact}
 
 
 def _factor(K: Any) -> ltl.Factor:
-    """L' D L of a dense symmetric matrix; it eliminates from the last row on."""
+    """Factorize a dense symmetric matrix as L' D L, from the last row to the first."""
     size = K.shape[0]
     return ltl.factor([[K[i, j] for j in range(size)] for i in range(size)], range(-1, size - 1))
 
 
-def _solved(f: ltl.Factor, right: Any) -> Any:
+def _solve(f: ltl.Factor, right: Any) -> Any:
     return ca.vertcat(*ltl.solve(f, [right[i] for i in range(right.numel())]))
 
 
-def _solved_by_qr(f: tuple[Any, Any], right: Any) -> Any:
-    """Back substitution in R x = Q' b."""
+def _solve_by_qr(f: tuple[Any, Any], right: Any) -> Any:
+    """Solve R x = Q' b by back substitution."""
     (Q, R), size = f, right.numel()
     rest, x = Q.T @ right, [ca.SX(0)] * size
     for i in reversed(range(size)):
@@ -222,7 +224,7 @@ def _solved_by_qr(f: tuple[Any, Any], right: Any) -> Any:
     return ca.vertcat(*x)
 
 
-SOLVES = {"solve (1) by QR": (lambda K: ca.qr(ca.densify(K)), _solved_by_qr), "solve (1) by L D L'": (_factor, _solved)}
+SOLVES = {"solve (1) by QR": (lambda K: ca.qr(ca.densify(K)), _solve_by_qr), "solve (1) by L D L'": (_factor, _solve)}
 
 
 def _symmetric(name: str, size: int) -> Any:
@@ -239,7 +241,7 @@ def _column(rows: Any) -> Any:
 
 
 def _claims(at: dict[str, float], name: str, exploiting: str) -> list[Claim]:
-    """The paper's claims about one function: for FDCONT, AD costs as much as FD; for the others, between FD and FDC."""
+    """Return the paper's claims about a function: AD costs as much as FD for FDCONT, else between FD and FDC."""
     ad, fd, fdc = (at[m] for m in ("AD", "FD", "FDC"))
     if name == "FDCONT":
         expected = Claim("AD costs about as much as FD", ad <= SIMILAR * fd)
@@ -254,8 +256,8 @@ def _published(name: str) -> str:
 
 def _timed_comparisons(times: dict[str, tuple[int, dict[str, float]]]) -> list[Comparison]:
     why = (
-        "time of all unit directions by that of one evaluation; differences run in lanes, many evaluations in one call:"
-        " they cost less than 1 + n and 1 + 2 n"
+        "time of all unit directions / time of one evaluation; differences run in lanes, many evaluations per call,"
+        " and cost less than 1 + n and 1 + 2 n"
     )
     return [
         Comparison(
@@ -276,7 +278,7 @@ def _comparisons(costs: dict[str, dict[int, dict[str, float]]], n: int) -> list[
         ours = ", ".join(f"{m} {c:.1f}" for m, c in at.items())
         if name in SOLVES:
             share = at["AD"] / at["FD"]
-            why = "operations here, time there"
+            why = "operations; the paper has times"
             if "QR" not in name:
                 why += "; L D L' is cheaper than QR: proposition 3 has less to save"
             claim = Claim("AD and ED below a quarter of FD", share < QUARTER)
@@ -285,7 +287,7 @@ def _comparisons(costs: dict[str, dict[int, dict[str, float]]], n: int) -> list[
             continue
         why = "operations of scalars: a product costs two products and a sum for each direction"
         claims = _claims(at, name, "closed form")
-        if name != "CRBA":  # where the paper's own AD exceeds it
+        if name != "CRBA":  # the paper's AD exceeds the bound for CRBA
             claims.append(
                 Claim(f"AD costs at most 1 + 1.5 n = {1.0 + 1.5 * n:.0f} (theory)", at["AD"] <= 1.0 + 1.5 * n)
             )

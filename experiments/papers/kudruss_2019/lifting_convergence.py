@@ -1,10 +1,10 @@
-"""SQP on the lifting problem by exact and by differenced derivatives (Kudruss, Manns, Kirches 2019, fig. 3).
+"""SQP on the lifting problem with exact and finite-difference derivatives (Kudruss, Manns, Kirches 2019, fig. 3).
 
-A human bends to a box and lifts it, with loads of 0, 5 and 15 kg. Distance of each iterate from the last, |x_k - x*|_2 over
-states and controls of all knots. AD: dual numbers; FD: forward differences; second derivatives of the Lagrangian by the same
-method. The iterate k is where iteration k begins. The paper's text names neither the loads, the Hessian nor the tolerances of its
-SQP method; its human is not public, ours is collapsed from published segments. A quick run takes a short motion on few knots, and
-a few iterations.
+A human bends to a box and lifts it, with loads of 0, 5 and 15 kg. The plot shows the distance of each iterate from the last,
+|x_k - x*|_2 over states and controls of all knots. AD: dual numbers; FD: forward differences; second derivatives of the Lagrangian
+by the same method. Iterate k is the start of iteration k. The paper's text names neither the loads, the Hessian nor the tolerances
+of its SQP method. Its human model is not public; ours merges published body segments. Quick runs: a short motion with few knots and
+few iterations.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from trajopt.results.records import IterationRecord
 
 SOURCE = f"{KUDRUSS}, fig. 3"
 Array = np.ndarray
-LONGEST = 30
-"""Iterations in the picture."""
+MAX_PLOTTED = 30
+"""Maximum number of plotted iterations."""
 CONFIGS = Path(problems.__file__).parent / "configs"
 LOADS, QUICK_LOADS = (0.0, 5.0, 15.0), (5.0,)
 DERIVATIVES = {"AD": "forward_ad", "FD": "forward_difference"}
 TOLERANCES = (1e-6, 1e-8)
-"""Tolerances of the gradient, the constraints and the scaled KKT error; at the second one differences stagnate."""
+"""Tolerances of gradient, constraints and scaled KKT error; finite differences stagnate above the second one."""
 DEFINITION = ["problem.knots=25", "problem.substeps=6", "problem.bending=[0.5, 1.5]", "problem.lifting=[0.5, 1.5]"]
 QUICK = ["problem.knots=2", "problem.bending=[0.1, 0.2]", "problem.lifting=[0.1, 0.2]", "solver.max_iterations=1"]
 
 
 def method(derivatives: str, tolerance: float) -> Method:
-    """SQP with the exact Hessian, by these derivatives and to this tolerance."""
+    """SQP with the exact Hessian, and with the given derivatives and tolerance."""
     keys = ("gradient_tolerance", "constraint_tolerance", "kkt_tolerance")
     return Method(
         "sqp", "exact", "rk4", DERIVATIVES[derivatives], {"max_iterations": 200, **dict.fromkeys(keys, tolerance)}
@@ -45,31 +45,31 @@ def method(derivatives: str, tolerance: float) -> Method:
 
 
 class Run(NamedTuple):
-    """A solve: its solution, and the distance of each iterate from the last."""
+    """A solution, and the distance of each iterate from the last."""
 
     solution: Solution
     distances: list[float]
 
     @property
     def iterations(self) -> int:
-        """The number of iterations."""
+        """Number of iterations."""
         return len(self.distances) - 1
 
     @property
     def reached(self) -> bool:
-        """True if the solve reached its own tolerance; success of a solve asks for the common one."""
+        """True if the solve reached its own tolerance. ``status.success`` uses the default tolerance."""
         return self.solution.status.success and self.solution.history[-1].stop <= 1.0
 
     @property
     def full_steps_from(self) -> float:
-        """The first iteration of the local phase: all steps from it on are full; infinite if the last step is not."""
+        """First iteration from which all steps are full; inf if the last step is not full."""
         shortened = [r.iteration for r in self.solution.history[: self.iterations] if r.step_length < 1.0]
         first = max(shortened, default=-1) + 1
         return first if first < self.iterations else float("inf")
 
 
 def run(quick: bool) -> Outcome:
-    """All solves."""
+    """Run all solves."""
     runs = {
         (load, tolerance, name): converged(load, method(name, tolerance), quick)
         for load in (QUICK_LOADS if quick else LOADS)
@@ -93,13 +93,13 @@ def run(quick: bool) -> Outcome:
     cases = dict.fromkeys((load, tolerance) for load, tolerance, _ in runs)
     remarks = [
         f"AD and FD: {method('AD', TOLERANCES[0])}, and tolerances of {TOLERANCES[1]:g}.",
-        f"The picture ends at iteration {LONGEST}. The paper's text does not say the loads of its three plots.",
+        f"The plot ends at iteration {MAX_PLOTTED}. The paper's text does not name the loads of its three plots.",
     ]
     return Outcome(rows, [_comparison(runs, *case) for case in cases], partial(_draw, runs), remarks)
 
 
 def converged(load: float, method: Method, quick: bool) -> Run:
-    """One solve, with the distances of its iterates."""
+    """Solve for one load, and record the distances of the iterates."""
     overrides = [f"problem.load={load}", *method.overrides(), *DEFINITION, *(QUICK if quick else [])]
     config = load_config(CONFIGS / "lifting.toml", overrides)
     config = config.with_engine("numpy") if quick else config
@@ -108,12 +108,12 @@ def converged(load: float, method: Method, quick: bool) -> Run:
         make_ready(config, task)
     iterates: list[tuple[Array, Array]] = []
 
-    def remember(record: IterationRecord) -> None:
+    def record_iterate(record: IterationRecord) -> None:
         if record.iterate is not None:
             iterates.append(record.iterate())
 
-    last = method.require(uncut(solve_task(config, task, remember)))
-    begun = iterates[: last.iterations]  # where each iteration began; the last record may be of the end alone
+    last = method.require(uncut(solve_task(config, task, record_iterate)))
+    begun = iterates[: last.iterations]  # starts of the iterations; the last record may be the final iterate
     distances = [float(np.sqrt(((xs - last.xs) ** 2).sum() + ((us - last.us) ** 2).sum())) for xs, us in begun]
     return Run(last, [*distances, 0.0])
 
@@ -154,7 +154,7 @@ def _draw(runs: dict[tuple[float, float, str], Run], path: Path) -> None:
                         axis.semilogy(distances, line, marker="o", color=color, label=label, markersize=2)
             axis.set_title(f"{load:g} kg")
             axis.set_xlabel("iteration")
-            axis.set_xlim(-0.5, LONGEST + 0.5)
+            axis.set_xlim(-0.5, MAX_PLOTTED + 0.5)
             axis.xaxis.get_major_locator().set_params(integer=True)
         axes.flat[0].set_ylabel("|x - x*|")
         legend(axes)

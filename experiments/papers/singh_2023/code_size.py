@@ -1,7 +1,7 @@
-"""The size of generated code for second derivatives (Singh, Russell, Wensing 2023, fig. 9).
+"""Size of generated code for second derivatives (Singh, Russell, Wensing 2023, fig. 9).
 
-Lines of C and bytes of the library of the second derivatives of inverse dynamics of chains: by CasADi's AD of the closed first
-derivatives, as in the paper; the closed form as straight-line code; and as loops, whose code is the same for all robots.
+Lines of C code and library sizes of the second derivatives of inverse dynamics of chains: CasADi's AD of the closed-form first
+derivatives, as in the paper; the closed form as straight-line code; and the closed form as loops, which is the same for all robots.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PATIENCE = 90.0
 
 
 def run(quick: bool) -> Outcome:
-    """Lines and bytes."""
+    """Measure lines of code and library sizes."""
     loops = loop_kernel(IDSVA_SO, JOINTS).source.count("\n")
     rows: list[dict[str, Any]] = []
     for n in QUICK_BODIES if quick else BODIES:
@@ -57,7 +57,7 @@ def _comparison(rows: list[dict[str, Any]]) -> Comparison:
     parts.append(f"closed form, {last['bodies']} bodies: {last['straight-line code']:,} lines without loops")
     parts.append(f"{last['loops']:,} lines with loops, for any robot")
     why = (
-        "CasADi shares common subexpressions, and long code is compiled at -O1; the paper's text at hand lacks the number of"
+        "CasADi shares common subexpressions, and long code is compiled at -O1; the paper's text does not name the number of"
         " bodies of its figures"
     )
     claims = [
@@ -73,8 +73,8 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     bodies = [r["bodies"] for r in rows]
     with figure(path, 1, 2, 9.0, 3.6, "C code of second derivatives of inverse dynamics, chains") as axes:
         lines, sizes = axes.flat
-        for color, way in zip(COLORS, ("AD", "straight-line code", "loops"), strict=False):
-            lines.semilogy(bodies, [r[way] for r in rows], "o-", color=color, label=way)
+        for color, form in zip(COLORS, ("AD", "straight-line code", "loops"), strict=False):
+            lines.semilogy(bodies, [r[form] for r in rows], "o-", color=color, label=form)
         lines.set_title("lines of C")
         lines.legend()
         megabytes = [(r["bytes of AD's library"] or float("nan")) / 1e6 for r in rows]

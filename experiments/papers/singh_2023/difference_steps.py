@@ -1,8 +1,9 @@
-"""The step sizes of differences for second derivatives (Singh, Russell, Wensing 2023, app. A, fig. 21 to 23).
+"""Step sizes of finite differences for second derivatives (Singh, Russell, Wensing 2023, app. A, fig. 21 to 23).
 
-Root-mean-square relative error of the second derivatives of inverse dynamics against bicomplex numbers, over the step of second
-central differences of values (FD-1, fig. 21 and 22) and of central differences of first derivatives (FD-2, fig. 23), on chains
-and binary trees.  FD-1 takes the same step for positions and velocities; the paper varies the two, for 2 to 110 bodies.
+Root-mean-square relative error (RMSRE) of second derivatives of inverse dynamics, relative to bicomplex numbers, over
+the step size. FD-1: second central differences of values (fig. 21 and 22). FD-2: central differences of first
+derivatives (fig. 23). Robots are chains and binary trees. FD-1 uses one step for positions and velocities; the paper
+varies two steps, for 2 to 110 bodies.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ SHAPES = {"chain": chain, "binary tree": binary_tree}
 BODIES, QUICK_BODIES = (2, 4, 8, 16), (2,)
 EPS = float(np.finfo(float).eps)
 RULES = {"FD-1": EPS ** (1 / 4), "FD-2": EPS ** (1 / 3)}
-"""The steps that balance truncation and rounding."""
+"""Steps that balance truncation and rounding errors."""
 RANGE = 10.5
-"""Best steps within a decade are one range."""
+"""Largest ratio of best steps that count as one range (one decade)."""
 
 
 def run(quick: bool) -> Outcome:
-    """All errors."""
+    """Measure all errors."""
     steps = 10.0 ** -np.arange(2.0, 9.0, 1.0 if quick else 0.5)
     rows = []
     for shape, make in SHAPES.items():
@@ -62,7 +63,7 @@ def _slopes(model: Model, *point: Any) -> Any:
 
 
 def best(rows: list[dict[str, Any]], method: str) -> dict[tuple[str, int], tuple[float, float]]:
-    """By shape and bodies the best step and its error."""
+    """Return best step and error by (shape, number of bodies)."""
     found: dict[tuple[str, int], tuple[float, float]] = {}
     for r in rows:
         key = r["shape"], r["bodies"]
@@ -79,9 +80,9 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
         sizes = [r["bodies"] for r in rows]
         ours = f"{min(steps):.0e} to {max(steps):.0e}, errors {min(errors):.1e} to {max(errors):.1e}"
         ours += f" ({min(sizes)} to {max(sizes)} bodies)"
-        why = f"the paper's text at hand lacks its numbers; rounding and truncation balance near {rule:.0e}"
+        why = f"the paper's text has no numbers; rounding and truncation balance near {rule:.0e}"
         if method == "FD-1":
-            why += "; one step for positions and velocities here, two there"
+            why += "; one step for positions and velocities, two in the paper"
         lines.append(Comparison(f"best steps of {method}", "one range for nearly all sizes", ours, [claim], why))
     return lines
 

@@ -1,10 +1,9 @@
 """Errors of second derivatives over the number of bodies (Singh, Russell, Wensing 2023, fig. 11, 12 and 20).
 
-Against bicomplex numbers over the recursive Newton-Euler and articulated-body algorithms: the four metrics of the closed forms
-(largest and root-mean-square, absolute and relative), and the root-mean-square relative error of the chain rule in hyper-dual
-numbers and of central differences of values (FD-1) and first derivatives (FD-2).  Relative errors are over entries that are not
-zero: above 1e-12 of the largest.  Methods are compared over the numbers of bodies that all of them compute.  FD-2 of forward
-dynamics is beyond the paper.
+The reference is bicomplex numbers in the recursive Newton-Euler and articulated-body algorithms. Closed forms have four metrics:
+largest and root-mean-square error, absolute and relative. The other methods have the root-mean-square relative error (RMSRE): chain
+rule in hyper-dual numbers, central differences of values (FD-1) and of first derivatives (FD-2). Relative errors use entries above
+1e-12 of the largest. Comparisons use the numbers of bodies that all methods compute. FD-2 of forward dynamics is not in the paper.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ SOURCE = f"{SINGH}, fig. 11, 12, 20"
 SHAPES = {"chain": chain, "binary tree": binary_tree}
 BODIES, QUICK_BODIES = (2, 3, 7, 15, 31), (2, 3)
 ORDERS = {"ID": "closed form as chain rule < FD-2 < FD-1", "FD": "chain rule < closed form < FD-1"}
-"""Errors of the methods in the paper."""
+"""Published ranking of the errors."""
 SIMILAR = 10.0
-"""Errors within this factor count as similar; the paper shows them in a plot."""
+"""Errors within this factor count as similar; the paper shows them in a plot only."""
 PLOTTED = "the paper's values are plotted only"
 
 
 def run(quick: bool) -> Outcome:
-    """All errors."""
+    """Measure all errors."""
     rows = [
         {"function": kind, "shape": shape, "bodies": n, "method": method, **measures(found, expected)}
         for shape, make in SHAPES.items()
@@ -38,14 +37,14 @@ def run(quick: bool) -> Outcome:
         for kind, method, found, expected in tensors(make(n))
     ]
     remark = (
-        "Relative errors count entries down to 1e-12 of the largest: where such an entry is near zero, differences have no correct"
-        " digit of it, and a few of them make their RMSRE large."
+        "Relative errors include entries down to 1e-12 of the largest entry. Finite differences have no correct digit of the"
+        " smallest entries, and a few of these dominate their RMSRE."
     )
     return Outcome(rows, _comparisons(rows), partial(_draw, rows), [remark])
 
 
 def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
-    """The paper plots errors; its text says an order of the methods, and trees below chains."""
+    """Compare the ranking of the methods, and trees with chains; the paper has no other numbers in its text."""
     sizes = set.intersection(*({r["bodies"] for r in rows if r["method"] == m} for m in _methods(rows)))
     common = f"2 to {max(sizes)} bodies; {PLOTTED}"
     lines = []
@@ -73,7 +72,7 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
             for m, ratio in ratios.items()
         ]
         what, why = (
-            f"mean RMSRE of second-order {kind}, trees by chains",
+            f"mean RMSRE of second-order {kind}, trees / chains",
             f"mean over all bodies of a method; {PLOTTED}",
         )
         lines.append(Comparison(what, "trees below chains", ours, claims, why))
@@ -81,7 +80,7 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
 
 
 def _mean(rows: list[dict[str, Any]], kind: str, method: str, shape: str) -> float:
-    """Mean RMSRE over the numbers of bodies."""
+    """Return the mean RMSRE over the numbers of bodies."""
     own = [r for r in rows if (r["function"], r["method"], r["shape"]) == (kind, method, shape)]
     return float(np.mean([r["RMSRE"] for r in own]))
 
@@ -110,5 +109,5 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
                 axis.set_xlabel("bodies")
                 axis.minorticks_off()
                 axis.set_xticks(sizes, [str(n) for n in sizes])
-        for axis in axes[1]:  # one for the column
+        for axis in axes[1]:  # one legend per column
             axis.legend(fontsize=7, ncols=2, loc="upper left", bbox_to_anchor=(0.0, -0.18))

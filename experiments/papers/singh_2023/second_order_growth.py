@@ -1,11 +1,11 @@
 """Time of second derivatives over the number of bodies (Singh, Russell, Wensing 2023, fig. 7, 8, 16 to 18, table III).
 
-Chains and binary trees of rods.  Inverse dynamics: bicomplex numbers, the chain rule in hyper-dual numbers, central
-differences of values (FD-1) and of first derivatives (FD-2), and the closed form (IDSVA-SO) and first order (IDSVA-FO), all in
-NumPy for one point, in which a method pays for every operation in Python; then the closed forms compiled, a call for 8 points,
-one block of lanes.  Forward dynamics: the same around the articulated-body algorithm, with the closed form FDSVA-SO and its
-parts.  Orders are log-log slopes over all sizes of a method; operations are those that the compiled loops execute.  Compiled
-calls are timed after a first one, which touches their memory; calls in NumPy that take long are timed once.
+Chains and binary trees of rods. Inverse dynamics in NumPy for one point: bicomplex numbers, the chain rule in
+hyper-dual numbers, central differences of values (FD-1) and of first derivatives (FD-2), the closed form (IDSVA-SO) and
+first order (IDSVA-FO); Python overhead is part of these times. Then the compiled closed forms with 8 points per call,
+one block of lanes. Forward dynamics: the same methods with the articulated-body algorithm, the closed form FDSVA-SO and
+its parts. Orders are log-log slopes over all sizes of a method. Operations are those that the compiled loops execute.
+Compiled calls are timed after a warm-up call; long NumPy calls run once.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ SOURCE = f"{SINGH}, fig. 7, 8, 16-18, table III"
 SHAPES = {"chain": chain, "binary tree": binary_tree}
 BODIES, QUICK_BODIES = (2, 3, 7, 15, 31, 63, 110), (2, 3, 7)
 KNOTS = 8
-LONG = 0.3
-"""Seconds of a call in NumPy from which on it is not repeated."""
+MAX_REPEATED = 0.3
+"""NumPy calls that take longer than this [s] are timed once."""
 LIMITS = {"chain rule": 15, "bicomplex": 31, "FD-1": 63}
-"""Bodies from which on a method would take minutes, or all memory."""
+"""Largest number of bodies of a method; larger robots take minutes, or too much memory."""
 PUBLISHED = {  # orders over chains and binary trees, of inverse dynamics
     "bicomplex": (2.98, 2.98),
     "chain rule": (3.05, 3.17),
@@ -56,23 +56,23 @@ LABELS = {
     "IDSVA-FO, compiled": "first order, compiled",
     "FDSVA-FO, compiled": "first order, compiled",
 }
-"""Methods in the picture, one color for both functions."""
+"""Plot labels of the methods, with one color for both functions."""
 FASTER = 10.0
-"""The other methods take more than this multiple of the closed form's time in the paper (fig. 8)."""
+"""Published: the other methods take more than this multiple of the closed form's time (fig. 8)."""
 Times = dict[tuple[str, str, str], dict[int, float]]
-"""(function, shape, method): seconds of one point by the number of bodies."""
+"""(function, shape, method) -> number of bodies -> time of one point [s]."""
 
 
 def run(quick: bool) -> Outcome:
-    """All times."""
-    sizes, turns = (QUICK_BODIES, 3) if quick else (BODIES, 5)
+    """Measure all times."""
+    sizes, rounds = (QUICK_BODIES, 3) if quick else (BODIES, 5)
     found: Times = {}
     for shape, make in SHAPES.items():
         for n in sizes:
             model = make(n)
             for kind, method, call, knots in _calls(model):
                 if n <= LIMITS.get(method, max(BODIES)):
-                    seconds = _seconds(call, turns, np.inf if method.endswith("compiled") else LONG) / knots
+                    seconds = _seconds(call, rounds, np.inf if method.endswith("compiled") else MAX_REPEATED) / knots
                     found.setdefault((kind, shape, method), {})[n] = seconds
     counts = {
         (s, m): {n: operations(p, make(n)) for n in sizes} for s, make in SHAPES.items() for m, p in COUNTED.items()
@@ -92,16 +92,16 @@ def run(quick: bool) -> Outcome:
     return Outcome(rows, _comparisons(found, counts), partial(_draw, found), _remarks(found))
 
 
-def _seconds(call: Callable[[], Any], turns: int, long: float) -> float:
-    """The median of turns, or the time of the first call if that takes longer than ``long``."""
+def _seconds(call: Callable[[], Any], rounds: int, max_repeated: float) -> float:
+    """Return the median time [s] over rounds, or the time of the first call if it exceeds ``max_repeated``."""
     began = time.process_time()
     call()
     spent = time.process_time() - began
-    return spent if spent > long else medians([call], turns)[0]
+    return spent if spent > max_repeated else medians([call], rounds)[0]
 
 
 def _calls(model: Model) -> Iterator[tuple[str, str, Callable[[], Any], int]]:
-    """Function, method, a call, and the points it computes."""
+    """Yield (function, method, call, points per call)."""
     q, v, x = (rows.T for rows in samples(model, 1))
     point = q, v, x
     for kind, value, first in (("ID", rnea, rnea_derivatives), ("FD", aba, fd_derivatives)):
@@ -131,7 +131,7 @@ def _slopes(first: Callable[..., Any], model: Model, *point: Any) -> Any:
 
 
 def order(table: Mapping[int, float]) -> float:
-    """Least-squares slope of the logarithm over that of the number of bodies."""
+    """Return the least-squares slope in a log-log plot over the number of bodies."""
     return float(np.polyfit(np.log(list(table)), np.log(list(table.values())), 1)[0])
 
 
@@ -152,37 +152,37 @@ def _comparisons(found: Times, counts: dict[tuple[str, str], dict[int, int]]) ->
                     why,
                 )
             )
-    return [*lines, *(_speedups(found, "ID", shape) for shape in SHAPES), _flip(found)]
+    return [*lines, *(_speedups(found, "ID", shape) for shape in SHAPES), _chain_rule_comparison(found)]
 
 
-def _flip(found: Times) -> Comparison:
-    """Chain rule by FD-1 in forward dynamics, at the largest chain of both."""
+def _chain_rule_comparison(found: Times) -> Comparison:
+    """Compare chain rule and FD-1 in forward dynamics, at the largest chain of both."""
     chain_rule, differences = (found["FD", "chain", method] for method in ("chain rule", "FD-1"))
     n = max(chain_rule.keys() & differences.keys())
     ratio = chain_rule[n] / differences[n]
     claim = Claim("the chain rule takes longer than FD-1", ratio > 1.0, only_differs=True)
-    why = "hyper-dual arrays here, where NumPy takes all directions in one call"
-    return Comparison("FD, chain: chain rule by FD-1", "more than 1 x", f"{times(ratio)} ({n} bodies)", [claim], why)
+    why = "hyper-dual arrays, where NumPy takes all directions in one call"
+    return Comparison("FD, chain: chain rule / FD-1", "more than 1 x", f"{times(ratio)} ({n} bodies)", [claim], why)
 
 
 def _speedups(found: Times, kind: str, shape: str) -> Comparison:
-    """Time of the other methods by that of the closed form, all in NumPy, at the largest number of bodies of each."""
+    """Compare the other methods with the closed form, all in NumPy, at the largest number of bodies of each."""
     closed, ratios = found[kind, shape, f"{kind}SVA-SO"], []
     for method in ("bicomplex", "chain rule", "FD-1", "FD-2"):
         n = max(found[kind, shape, method])
         ratios.append((method, n, found[kind, shape, method][n] / closed[n]))
     return Comparison(
-        f"{kind}, {shape}: the others by the closed form",
+        f"{kind}, {shape}: other methods / closed form",
         "more than 10 x",
         ", ".join(f"{method} {times(ratio)} ({n} bodies)" for method, n, ratio in ratios),
         [Claim(f"{method} takes more than {FASTER:g} x", ratio > FASTER) for method, _, ratio in ratios],
-        "all in NumPy, where a call costs more than its arithmetic; Fortran there",
+        "all in NumPy, where call overhead dominates; Fortran in the paper",
     )
 
 
 def _remarks(found: Times) -> list[str]:
-    """Speed-ups of forward dynamics, which are published as a plot; the parts of FDSVA-SO; and NumPy's part in orders."""
-    parts = [f"FD, {shape}: the others by the closed form: {_speedups(found, 'FD', shape).ours}." for shape in SHAPES]
+    """Return remarks: speed-ups of forward dynamics (published as a plot), parts of FDSVA-SO, and the effect of NumPy."""
+    parts = [f"FD, {shape}: other methods / closed form: {_speedups(found, 'FD', shape).ours}." for shape in SHAPES]
     shares = []
     for shape in SHAPES:
         n = max(found["FD", shape, "FDSVA-SO, compiled"])
@@ -196,12 +196,12 @@ def _remarks(found: Times) -> list[str]:
         )
         shares.append(
             f"{shape} of {n}: tensors of ID {100 * inverse / total:.0f} %, first order {100 * first / total:.0f} %, inner and outer"
-            f" products with all else {100 * (1 - (inverse + first) / total):.0f} %"
+            f" products and the rest {100 * (1 - (inverse + first) / total):.0f} %"
         )
     parts.append("Parts of FDSVA-SO, compiled: " + "; ".join(shares) + ".")
     parts.append(
-        "Times in NumPy grow more slowly than operations while a call costs more than its arithmetic; orders below the"
-        " published ones are no merit there. The published algorithms are Fortran."
+        "Times in NumPy grow more slowly than operations, since call overhead dominates; orders below the published ones"
+        " are an effect of this overhead. The published algorithms are Fortran."
     )
     return parts
 

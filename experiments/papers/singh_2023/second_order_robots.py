@@ -1,9 +1,10 @@
-"""Time of second and first derivatives of robots beside automatic differentiation (Singh, Russell, Wensing 2023, fig. 10 and 19).
+"""Time of second and first derivatives of robots, compared with AD (Singh, Russell, Wensing 2023, fig. 10 and 19).
 
-The closed forms compiled (loops, and for small robots straight-line code), a batch of points on one thread, public arrays in and
-out; CasADi's AD of the closed first derivatives, interpreted and as C code, in the same run, where a compiler ends within PATIENCE
-(long code at -O1, see generated_code); first derivatives likewise, by AD of the values.  Published times are the best of two
-compilers, with or without generated code, on an Intel i5-12400.  ATLAS (36) has no file here: the G1 (35) takes its row.
+Closed forms are compiled (loops, and straight-line code for small robots) and run on one thread for a batch of points.
+CasADi's AD of the closed-form first derivatives runs in the same session, interpreted and as C code, if the compiler
+finishes within PATIENCE (long code at -O1, see generated_code). First derivatives are compared with AD of the values.
+Published times are the best of two compilers, with or without generated code, on an Intel i5-12400. No file of ATLAS
+(36) is available; the G1 (35) replaces it.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from problems.robots import load_robot
 SOURCE = f"{SINGH}, fig. 10 and 19"
 BATCH = 128
 PATIENCE, QUICK_PATIENCE = 120.0, 20.0
-"""Seconds of a processor for a compiler of CasADi's code."""
+"""Processor time limit of the compiler for CasADi's code [s]."""
 LARGEST_AD = 20
-"""Degrees of freedom up to which AD is tried: beyond, CasADi alone takes minutes."""
+"""Maximum degrees of freedom for AD; for larger robots, CasADi alone takes minutes."""
 UNROLLED = 7
-"""Degrees of freedom up to which straight-line code is tried too."""
+"""Maximum degrees of freedom for straight-line code."""
 PROGRAMS = {"second": {"ID": IDSVA_SO, "FD": FDSVA_SO}, "first": {"ID": IDSVA, "FD": FDSVA}}
 BY_AD = {"second": second_order_function, "first": first_order_function}
 
 
 class Published(NamedTuple):
-    """Least times of the paper's own algorithm and of AD as C code [us]; None: not possible there."""
+    """Shortest published times of the paper's algorithm and of AD as C code [us]; None: not possible."""
 
     ID: float
     FD: float
@@ -58,7 +59,7 @@ ROBOTS = {  # of example-robot-data: name in the paper, base
     "ur3": ("UR3 (6)", "fixed", Published(8.41, 21.0, 19.4, 28.2)),
     "hyq": ("HyQ (18)", "floating", Published(54.8, 183.0, 105.3, 381.0)),
     "baxter": ("Baxter (19)", "fixed", Published(35.6, 142.0, 98.5, 228.0)),
-    "g1_29dof_rev_1_0": ("ATLAS (36), here the G1 (35)", "floating", Published(197.1, 2147.0, 624.0, 8079.0)),
+    "g1_29dof_rev_1_0": ("ATLAS (36), replaced by the G1 (35)", "floating", Published(197.1, 2147.0, 624.0, 8079.0)),
     "talos_full": ("Talos (50)", "floating", Published(365.0, 6209.0, 2459.0, None)),
 }
 QUICK = ("double_pendulum",)
@@ -66,7 +67,7 @@ ANOTHER_ROBOT = "another robot: no comparison"
 
 
 def run(quick: bool) -> Outcome:
-    """All times [us]."""
+    """Measure all times [us]."""
     rows = [row for name in (QUICK if quick else ROBOTS) for row in _rows(name, quick)]
     return Outcome(rows, [_comparison(row) for row in rows], partial(_draw, rows), [_remark(rows)])
 
@@ -116,21 +117,21 @@ def _row(title: str, order: str, kind: str, model: Model, published: Published, 
 
 
 def microseconds(value: float) -> str:
-    """A time as text."""
+    """Format a time."""
     return f"{value:,.0f} us" if value >= 100 else f"{value:.3g} us"
 
 
 def _comparison(row: dict[str, Any]) -> Comparison:
     generated_ad, theirs_ad = row["AD, generated"], row["published AD"]
-    beside = row["AD as C"]
+    reference = row["AD as C"]
     if row["lines of AD's C"] is not None:
         made = [] if generated_ad is None else [microseconds(generated_ad)]
-        beside = "AD as C " + ", ".join([*made, *filter(None, [beside])])
-    ours = f"{microseconds(row['ours'])} ({row['tier']}); {beside}"
+        reference = "AD as C " + ", ".join([*made, *filter(None, [reference])])
+    ours = f"{microseconds(row['ours'])} ({row['tier']}); {reference}"
     published = f"{microseconds(row['published'])}; AD as C "
     published += "not possible" if theirs_ad is None else microseconds(theirs_ad)
     claims = []
-    if "here" not in row["robot"]:
+    if "replaced" not in row["robot"]:
         claims.append(Claim("at most the published time", row["ours"] <= row["published"]))
     if generated_ad is not None:
         claims.append(Claim("faster than AD as C in the same run", row["ours"] <= generated_ad))
@@ -146,9 +147,9 @@ def _remark(rows: list[dict[str, Any]]) -> str:
         return "AD was not compiled for any robot."
     theirs = [row["published AD"] / row["published"] for row in rows if row["AD, generated"] and row["published AD"]]
     return (
-        f"AD as C takes {times(min(ratios))} to {times(max(ratios))} the time of the closed form here,"
-        f" {times(min(theirs))} to {times(max(theirs))} for the same functions and robots there."
-        " Published times are of an Intel i5-12400: what is below them shows the processor too."
+        f"AD as C takes {times(min(ratios))} to {times(max(ratios))} the time of the closed form,"
+        f" {times(min(theirs))} to {times(max(theirs))} for the same functions and robots in the paper."
+        " Published times are from an Intel i5-12400; shorter times partly reflect a faster processor."
     )
 
 
@@ -166,7 +167,10 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
                 axis.bar(np.arange(len(own)) + 0.16 * (i - 2), heights, 0.15, color=COLORS[i], label=name)
             axis.set_yscale("log")
             axis.set_xticks(
-                range(len(own)), [row["robot"].replace(", here", ",\nhere") for row in own], rotation=30, ha="right"
+                range(len(own)),
+                [row["robot"].replace(", replaced", ",\nreplaced") for row in own],
+                rotation=30,
+                ha="right",
             )
             axis.set_title({"ID": "inverse dynamics", "FD": "forward dynamics"}[kind])
         legend(axes)

@@ -1,11 +1,12 @@
-"""Products of tensors and matrices beside recursions, with and without AVX (Singh, Russell, Wensing 2023, fig. 14 and 15).
+"""Tensor-matrix products compared with recursions, with and without AVX (Singh, Russell, Wensing 2023, fig. 14 and 15).
 
-The second derivatives of forward dynamics need A(F) = M_q F for three matrices F (inner terms) and M^-1 T for tensors T (outer
-terms). DTM multiplies; IDFOZA runs IDSVA without velocity and gravity for each column of F, AZA the articulated-body
-algorithm for each column of T. Here both ways compiled on one thread, for one point: products by BLAS (dgemm), recursions
-with several columns in the lanes of a block. Chains of rods; the binary trees of fig. 14 are left out. Each measurement runs in a
-process of its own, whose BLAS has one thread. "AVX on": the vector instructions that the processor has (AVX-2 there). "AVX off":
-code compiled with -mno-avx (two lanes by SSE2), and a BLAS that is held to a processor without AVX.
+The second derivatives of forward dynamics need A(F) = M_q F for three matrices F (inner terms) and M^-1 T for tensors T
+(outer terms). DTM multiplies. IDFOZA runs IDSVA without velocity and gravity for each column of F; AZA runs the
+articulated-body algorithm for each column of T. All methods are compiled and run on one thread for one point: products
+by BLAS (dgemm), recursions with several columns in the lanes of a block. Robots are chains of rods; the binary trees of
+fig. 14 are omitted. Each measurement runs in a separate process whose BLAS has one thread. "AVX on": all vector
+instructions of the processor (AVX-2 in the paper). "AVX off": code compiled with -mno-avx (two lanes by SSE2), and BLAS
+restricted to a processor without AVX.
 """
 
 from __future__ import annotations
@@ -35,45 +36,45 @@ TERMS = {"inner": ("DTM", "IDFOZA"), "outer": ("DTM", "AZA")}
 
 AVX = {True: "AVX on", False: "AVX off"}
 OLD_PROCESSOR = "Nehalem"
-"""Name in OpenBLAS of a processor without AVX."""
+"""OpenBLAS name of a processor without AVX."""
 LIMIT = 600.0
-"""Seconds after which a process is ended."""
+"""Time limit of a measuring process [s]."""
 
 
 def run(quick: bool) -> Outcome:
-    """All times [us]."""
-    sizes, turns = (QUICK_BODIES, 3) if quick else (BODIES, 7)
-    rows = [{"AVX": name, **row} for avx, name in AVX.items() for row in in_a_process(sizes, turns, avx=avx)]
+    """Measure all times [us]."""
+    sizes, rounds = (QUICK_BODIES, 3) if quick else (BODIES, 7)
+    rows = [{"AVX": name, **row} for avx, name in AVX.items() for row in measure_in_process(sizes, rounds, avx=avx)]
     lines = [_comparison(rows, term, avx) for term in TERMS for avx in AVX.values()]
     return Outcome(rows, [*lines, *_effect(rows)], partial(_draw, rows))
 
 
-def measured(sizes: Sequence[int], turns: int) -> list[dict[str, Any]]:
-    """Times of both ways for both terms, with the instructions of this process."""
+def measure(sizes: Sequence[int], rounds: int) -> list[dict[str, Any]]:
+    """Measure both methods for both terms, with the vector instructions of this process."""
     rows = []
     for n in sizes:
         names, calls = zip(*_calls(n).items(), strict=True)
-        for (term, way), t in zip(names, medians(calls, turns), strict=True):
-            rows.append({"bodies": n, "term": term, "way": way, "microseconds": 1e6 * t})
+        for (term, method), t in zip(names, medians(calls, rounds), strict=True):
+            rows.append({"bodies": n, "term": term, "method": method, "microseconds": 1e6 * t})
     return rows
 
 
-def in_a_process(sizes: Sequence[int], turns: int, *, avx: bool) -> list[dict[str, Any]]:
-    """Times of both ways, measured in a process whose BLAS has one thread. Raises CalledProcessError, TimeoutExpired."""
-    code = f"import json; from {__name__} import measured; print(json.dumps(measured({tuple(sizes)}, {turns})))"
+def measure_in_process(sizes: Sequence[int], rounds: int, *, avx: bool) -> list[dict[str, Any]]:
+    """Measure in a separate process whose BLAS has one thread. Raises CalledProcessError, TimeoutExpired."""
+    code = f"import json; from {__name__} import measure; print(json.dumps(measure({tuple(sizes)}, {rounds})))"
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     if not avx:
         compiler = " ".join((*find_toolchain().command, "-mno-avx"))
         environment |= {"CC": compiler, "OPENBLAS_CORETYPE": OLD_PROCESSOR}
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=LIMIT, check=True
     )
-    rows: list[dict[str, Any]] = json.loads(ended.stdout.splitlines()[-1])
+    rows: list[dict[str, Any]] = json.loads(process.stdout.splitlines()[-1])
     return rows
 
 
 def _calls(n: int) -> dict[tuple[str, str], Callable[[], Any]]:
-    """One inner term, M_q times an n x n matrix, and one outer term, M^-1 times an n x n x n tensor."""
+    """Return calls for one inner term, M_q times a matrix (n, n), and one outer term, M^-1 times a tensor (n, n, n)."""
     model, rng = chain(n), np.random.default_rng(0)
     tensor, matrix = rng.standard_normal((n, n, n)), rng.standard_normal((n, n))
     rows, flat = tensor.reshape(n * n, n), tensor.reshape(n, n * n)
@@ -86,14 +87,14 @@ def _calls(n: int) -> dict[tuple[str, str], Callable[[], Any]]:
     }
 
 
-def times_of(rows: list[dict[str, Any]], term: str, way: str, avx: str) -> dict[int, float]:
-    """Microseconds by the number of bodies."""
-    return {r["bodies"]: r["microseconds"] for r in rows if (r["term"], r["way"], r["AVX"]) == (term, way, avx)}
+def times_of(rows: list[dict[str, Any]], term: str, method: str, avx: str) -> dict[int, float]:
+    """Return the times [us] of a method by number of bodies."""
+    return {r["bodies"]: r["microseconds"] for r in rows if (r["term"], r["method"], r["AVX"]) == (term, method, avx)}
 
 
 def crossover(rows: list[dict[str, Any]], term: str, avx: str) -> int | None:
-    """The least size from which on the recursion is faster, if it is at the largest."""
-    product, recursion = (times_of(rows, term, way, avx) for way in TERMS[term])
+    """Return the smallest size from which the recursion is faster up to the largest size, or None."""
+    product, recursion = (times_of(rows, term, method, avx) for method in TERMS[term])
     faster = [n for n in product if all(recursion[m] < product[m] for m in product if m >= n)]
     return min(faster) if faster else None
 
@@ -115,28 +116,28 @@ def _comparison(rows: list[dict[str, Any]], term: str, avx: str) -> Comparison:
     else:
         published = "beyond the sizes of robots"
         claim = Claim("none at sizes of robots", found is None or found > 50, only_differs=True)
-    why = "recursions run in lanes here"
+    why = "our recursions run in lanes"
     if term == "inner":
         why += ", and IDFOZA computes all first derivatives"
     return Comparison(f"{term} term, {avx}: the recursion becomes faster", published, ours, [claim], why)
 
 
 def _effect(rows: list[dict[str, Any]]) -> list[Comparison]:
-    """Times without AVX by those with it, of the largest chain; and the way that the crossover of the inner term moves."""
+    """Compare times without and with AVX for the largest chain, and the crossovers of the inner term."""
     largest, lines = max(r["bodies"] for r in rows), []
-    for term, ways in TERMS.items():
+    for term, methods in TERMS.items():
         gains = {}
-        for way in ways:
-            on, off = (times_of(rows, term, way, avx)[largest] for avx in AVX.values())
-            gains[way] = off / on
-        ours = ", ".join(f"{way} {times(gain)}" for way, gain in gains.items())
+        for method in methods:
+            on, off = (times_of(rows, term, method, avx)[largest] for avx in AVX.values())
+            gains[method] = off / on
+        ours = ", ".join(f"{method} {times(gain)}" for method, gain in gains.items())
         claims = [Claim("AVX makes DTM faster", gains["DTM"] > 1.0)]
         if term == "inner":
             on, off = (crossover(rows, term, avx) or float("inf") for avx in AVX.values())
             claims.append(Claim("AVX moves the crossover to larger chains", on >= off, only_differs=True))
-        why = "recursions run in lanes here, so that AVX speeds them up too; one column at a time there"
+        why = "our recursions run in lanes, so that AVX speeds them up too; one column at a time in the paper"
         lines.append(
-            Comparison(f"{term} term: AVX off by AVX on, {largest} bodies", "DTM gains (plotted)", ours, claims, why)
+            Comparison(f"{term} term: AVX off / AVX on, {largest} bodies", "DTM gains (plotted)", ours, claims, why)
         )
     return lines
 
@@ -145,17 +146,17 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     from experiments.plots.canvas import COLORS, LINES, figure
 
     with figure(path, 1, 2, 9.0, 3.6, "Inner and outer terms by products and by recursions [us]") as axes:
-        for axis, (term, ways) in zip(axes.flat, TERMS.items(), strict=True):
-            for color, way in zip(COLORS, ways, strict=False):
+        for axis, (term, methods) in zip(axes.flat, TERMS.items(), strict=True):
+            for color, method in zip(COLORS, methods, strict=False):
                 for line, avx in zip(LINES, AVX.values(), strict=False):
-                    own = times_of(rows, term, way, avx)
+                    own = times_of(rows, term, method, avx)
                     axis.loglog(
                         list(own),
                         list(own.values()),
                         line,
                         marker="o",
                         color=color,
-                        label=f"{way}, {avx}",
+                        label=f"{method}, {avx}",
                         markersize=3,
                     )
             axis.set_title(f"{term} term")

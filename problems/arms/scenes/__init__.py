@@ -1,1 +1,1 @@
-"""An arm from one posture to another among obstacles."""
+"""Minimum-time motions of an arm among obstacles."""

@@ -1,8 +1,8 @@
-"""Arm among obstacles: from rest to rest, around the bodies of a scene, as fast as the motors allow.
+"""Arm among obstacles: minimum-time motion from rest to rest around the bodies of a scene.
 
-The problem is that of :mod:`problems.arms.scenes.in_scene`. Its solution is checked with the true shapes, a thousand times a second
-of motion (:mod:`trajopt.collisions.mesh_check`); where it comes too close it is solved again with other pairs and more margin
-there, at most :data:`ROUNDS` times, and a motion that touches is no success."""
+The problem is that of :mod:`problems.arms.scenes.in_scene`. Its solution is checked with the true shapes at 1000 times per second
+of motion (:mod:`trajopt.collisions.mesh_check`). If it comes too close, the problem is solved again with other pairs and a larger
+margin there, at most :data:`ROUNDS` times. A motion that collides is no success."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model import Model
 from problems.arms.arm import Arm, Configuration
-from problems.arms.arm_limits import friction_left_out, too_weak, unlimited
+from problems.arms.arm_limits import friction_notes, missing_limit_warnings, weak_joint_warnings
 from problems.arms.goal_orientation import Orientation, goal_orientation, orientation_check, orientation_warnings
 from problems.arms.scenes.in_scene import Limits, MotionInScene, plan_along, shares_between
 from problems.arms.scenes.scene_refinement import KEPT, PATIENCE, WIDE, Refinement
 from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
 from problems.arms.scenes.scene_settings import SceneBody, load_scene
-from problems.arms.scenes.scene_structure import Costs, clearance_name, kept_ends
-from problems.arms.scenes.way_timing import WayTiming
+from problems.arms.scenes.scene_structure import Costs, cached_ends, clearance_name
+from problems.arms.scenes.way_timing import PathTiming
 from problems.robots.loading import load_fixed_base
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import FreeSpace
@@ -156,9 +156,9 @@ class Settings(Checked):
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
-    """The task of these settings.
+    """Build the task of these settings.
 
-    Raises ValueError for a start or goal in collision, with the pair and the depth, a goal out of reach, and missing meshes.
+    Raises ValueError for a start or goal in collision, with the pair and depth, for an unreachable goal, and for missing meshes.
     """
     s = settings
     robot = robot_of(s)
@@ -167,7 +167,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
 
 def robot_of(s: Settings) -> SceneRobot:
-    """The robot of these settings, with what it carries."""
+    """Return the robot of these settings, with carried bodies."""
     return scene_robot(
         load_fixed_base(s.robot, s.mimic, s.locked_joints, s.package_dirs, s.turns),
         missing=s.missing_meshes,
@@ -192,7 +192,7 @@ def task_in_scene(
     backend: BackendFactory,
     way: tuple[Array, bool] | None = None,
 ) -> Task:
-    """The task with robot and scene at hand. way: corners (K, nq) of a guess, and whether it is free, else as the settings say."""
+    """Build the task from robot and scene. way: corners (K, nq) of a guess and True if it is collision-free; default: path_of."""
     model, own = arm.model, robot.own
     exact = find_spec("coal") is not None
     for key, x in {"q0": arm.x0, "goal_q": arm.x_goal}.items():
@@ -211,7 +211,7 @@ def task_in_scene(
     guess = plan_along(corners, limits, shares)
     ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion), tube)
     goal_point = _position(model, arm.frame, goal) if s.goal_position is None else np.array(s.goal_position)
-    timing = WayTiming(model, limits, check, corners) if free and has_toppra() else None
+    timing = PathTiming(model, limits, check, corners) if free and has_toppra() else None
     refinement = Refinement(motion, check, ocp, guess, tube, timing)
     warnings = (
         ()
@@ -227,13 +227,13 @@ def task_in_scene(
             *robot.missing,
             *warnings,
             *orientation_warnings(arm, s.goal_rotation, lambda R: False, missed=False),
-            *too_weak(arm, s.torque_scale, goal[None]),
-            *unlimited(model),
+            *weak_joint_warnings(arm, s.torque_scale, goal[None]),
+            *missing_limit_warnings(model),
         ),
         notes=(
             f"goal: {arm.frame} at {_place(goal_point)}",
             f"ignored self-collision pairs: {own.left_out}",
-            *friction_left_out(model, " in the torques"),
+            *friction_notes(model, " in the torques"),
         ),
         outcome=partial(_outcome, arm),
         clock=partial(_clock, motion.grid),
@@ -247,7 +247,7 @@ def task_in_scene(
 
 
 def _removed_by(s: Settings) -> dict[str, str]:
-    """The setting that takes constraints out of the problem; its phases are those of another problem."""
+    """Return the setting that removes each constraint; "phases" needs another problem."""
     distances = dict.fromkeys(
         map(clearance_name, range(s.checks_per_step)), "problem.self_collision = false, without body and scene"
     )
@@ -255,13 +255,13 @@ def _removed_by(s: Settings) -> dict[str, str]:
 
 
 def scene_of(s: Settings) -> Scene:
-    """The bodies of the file and those of the settings."""
+    """Return the bodies of the scene file and of the settings."""
     scene = Scene() if s.scene is None else load_scene(s.scene)
     return replace(scene, bodies=(*scene.bodies, *(body.body(Path()) for body in _several(s.body, SceneBody))))
 
 
 def limits_of(s: Settings, model: Model) -> Limits:
-    """The limits of the motion."""
+    """Return the limits of the motion."""
     acceleration = np.inf if s.acceleration_limits is None else s.acceleration_limits
     return Limits(
         np.asarray(model.q_lower),
@@ -275,13 +275,13 @@ def limits_of(s: Settings, model: Model) -> Limits:
 
 
 def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: Model) -> tuple[Array, bool]:
-    """Corners (K, nq) of a way from q0 to the goal, and whether it is known to be free; the straight line where no planner is
-    installed or none finds a way."""
+    """Return corners (K, nq) of a path from q0 to the goal, and True if it is known to be collision-free. The path is the
+    straight line if no planner is installed or none finds a path."""
     straight = np.stack([q0, goal])
     if s.guess == "straight":
         return straight, False
     ends = np.stack([q0, goal])
-    margins = (KEPT * s.margin, 0.0)  # what start and goal do not keep is not asked of the way between
+    margins = (KEPT * s.margin, 0.0)  # fall back to margin 0 if start or goal is closer
     spaces = [space for space in (FreeSpace(pairs, margin) for margin in margins) if not space.touches(ends)]
     if not spaces:
         return straight, False
@@ -298,11 +298,11 @@ def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: M
 
 
 BEYOND = 1e-3
-"""[rad, m] So far beyond a limit may start and goal lie: numbers in files are rounded."""
+"""Tolerance on the limits at start and goal [rad, m], for rounded numbers in files."""
 
 
 def _require_in_limits(model: Model, key: str, x: Array | None) -> None:
-    """Raises ValueError that names a joint beyond its limits, and what its limit is."""
+    """Raise ValueError for a configuration beyond the limits, with the joint and its limit."""
     if x is None:
         return
     rows = zip(model.q_names, x[: model.nq], model.q_lower, model.q_upper, strict=True)
@@ -314,7 +314,8 @@ def _require_in_limits(model: Model, key: str, x: Array | None) -> None:
 
 
 def _require_free(q: Array, what: str, motion: MotionInScene, check: MeshCheck | None) -> None:
-    """Raises ValueError that names the pair and the depth; convex hulls of links that are clear leave no doubt about these."""
+    """Raise ValueError for a configuration in collision, with the pair and depth; convex hulls without contact prove
+    clearance."""
     gap = motion.clearance_of(q, 0.0)
     if gap > 0.0:
         return
@@ -331,7 +332,8 @@ def _require_free(q: Array, what: str, motion: MotionInScene, check: MeshCheck |
 
 
 def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs, check: MeshCheck | None) -> Array:
-    """goal_q, or a free configuration at the goal. Raises ValueError for a goal out of reach, with the nearest it came."""
+    """Return goal_q or a collision-free goal configuration. Raises ValueError for an unreachable goal, with its smallest
+    error."""
     model = arm.model
     if arm.x_goal is not None:
         return arm.x_goal[: model.nq]
@@ -361,7 +363,7 @@ def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs, check: Mes
 
 
 def _at_nearest(check: MeshCheck | None, q: Array) -> str:
-    """What touches at a configuration (nq,), where true shapes tell."""
+    """Return the nearest pair at a configuration (nq,) as text; "" without true shapes."""
     if check is None:
         return ""
     found = check.nearest(q)
@@ -372,7 +374,7 @@ def _at_nearest(check: MeshCheck | None, q: Array) -> str:
 def _goal_constraints(s: Settings, arm: Arm, motion: MotionInScene) -> list[Constraint]:
     model, manifold = arm.model, motion.structure.manifold
     if arm.x_goal is not None:
-        goal, (_, there) = arm.x_goal[: model.nq], kept_ends(motion.structure)
+        goal, (_, there) = arm.x_goal[: model.nq], cached_ends(motion.structure)
         return [there.updated(lower=goal, upper=goal)]
     assert s.goal_position is not None  # see Settings.checks
     if s.goal_rotation is None:
@@ -386,7 +388,7 @@ def _goal_constraints(s: Settings, arm: Arm, motion: MotionInScene) -> list[Cons
 
 
 def _position(model: Model, name: str, q: Array) -> Array:
-    """The place (3,) of a frame in the world."""
+    """Return the position (3,) of a frame in the world."""
     frame = model.frames[model.frame_id(name)]
     R, p = (values[0] for values in body_poses(model, q[None])[frame.body])
     return np.asarray(R @ frame.p + p)
@@ -402,5 +404,5 @@ def _outcome(arm: Arm, x: Array) -> list[str]:
 
 
 def _clock(grid: Array, xs: Array) -> Array:
-    """The time [s] of each state: that of choosing the duration is that of the start."""
+    """Return the time [s] of each state; the stage that chooses the duration is at the start time."""
     return float(xs[-1, -1]) * np.append(0.0, grid)

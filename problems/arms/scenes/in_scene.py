@@ -1,14 +1,15 @@
-"""The optimal control problem of an arm among obstacles, with a free duration and accelerations as controls.
+"""Optimal control problem of an arm among obstacles, with free duration and accelerations as controls.
 
     minimize    sum_k h_k ( w_t + w_a |a_k / a_scale|^2 / 2 + w_e |tau_k / tau_max|^2 / 2 ),     h_k = s_k T,   sum_k s_k = 1
     subject to  q_(k+1) = q_k + h_k v_k + h_k^2 a_k / 2,   v_(k+1) = v_k + h_k a_k,   x_0 given, at rest,  the goal at x_N, at rest,
-                limits of q, v, a and T;   |tau(q, v, a)| <= tau_max in the middle of each step,
-                where asked for, |tau - tau of the step before| <= rate h  (:mod:`problems.arms.scenes.torque_rate`),
-                distances of chosen pairs >= margin at ``checks`` places of each step
+                limits of q, v, a and T;   |tau(q, v, a)| <= tau_max at the midpoint of each step,
+                optional: |tau - tau of the previous step| <= rate h  (:mod:`problems.arms.scenes.torque_rate`),
+                distances of selected pairs >= margin at ``checks`` times of each step
 
-The shares s_k are nearly equal: of steps that begin where the slowest joint may end to speed up, and where it must begin to brake.
-The pairs are chosen, and held against the true shapes, for a trajectory (:mod:`trajopt.collisions.broad_phase`); what was
-overlooked shows when the solution is checked, and the problem is solved again from there.
+The fractions s_k are nearly equal: step boundaries coincide with the times at which the slowest joint may stop accelerating and
+must start to brake. The pairs are selected, and compared with the true shapes, for a trajectory
+(:mod:`trajopt.collisions.broad_phase`). If the check of a solution finds an overlooked collision, the problem is solved again
+from there.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from problems.arms.scenes.scene_structure import (
     TORQUES,
     Costs,
     SceneStructure,
+    cached_ends,
+    cached_phases,
     clearance_name,
-    kept_ends,
-    kept_phases,
 )
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import TruePieces
@@ -40,12 +41,12 @@ from trajopt.problem.along_step import AHEAD
 from trajopt.problem.constraints import Constraint
 
 NEAR_ENDS = 0.04
-"""In this share of the steps from start and goal the margin is at most what start and goal leave."""
+"""Fraction of the steps near start and goal in which the margin is limited by the clearance at start and goal."""
 
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """Bounds on the motion, infinite where there is none: q_lower, q_upper, velocity, acceleration, torque, torque_rate (nv,);
+    """Bounds on the motion, infinite if unlimited: q_lower, q_upper, velocity, acceleration, torque, torque_rate (nv,);
     duration [s]."""
 
     q_lower: Array
@@ -59,10 +60,10 @@ class Limits:
 
 @dataclass(frozen=True, eq=False)
 class MotionInScene:
-    """The structure of the problem: everything but the pairs and where it starts.
+    """Structure of the problem: everything except the selected pairs and the initial state.
 
-    pairs: robot and scene. knots: N. checks: places in each step where distances hold. margin: [m] asked there. exact: whether
-    the pairs are held against true shapes, which needs coal. shares: (N,) of T that steps last; default equal ones.
+    pairs: robot and scene. knots: N. checks: number of times in each step with distance constraints. margin: required distance
+    [m]. exact: relax distances by the true shapes, which needs coal. shares (N,): step lengths as fractions of T; default: equal.
     """
 
     model: Model
@@ -81,16 +82,16 @@ class MotionInScene:
 
     @property
     def grid(self) -> Array:
-        """When (N + 1,) steps begin and the last one ends, as shares of T."""
+        """Start times of the steps and the end time (N + 1,), as fractions of T."""
         return np.append(0.0, np.cumsum(self.shares))
 
-    def ahead(self) -> Array:
-        """Offsets (checks, N) in each step at which distances are constrained, as shares of T."""
+    def step_offsets(self) -> Array:
+        """Return time offsets (checks, N) in each step of the distance constraints, as fractions of T."""
         return np.arange(self.checks)[:, None] / self.checks * self.shares
 
     @cached_property
     def structure(self) -> SceneStructure:
-        """What the next problem shares."""
+        """Dynamics, cost and constraints that do not depend on the motion."""
         torque, n = tuple(self.limits.torque.tolist()), self.model.nv
         rate = tuple(np.broadcast_to(self.limits.torque_rate, n).tolist())
         return SceneStructure(self.model, self.pairs.slots(), torque, self.costs, self.knots, self.checks, rate)
@@ -99,13 +100,13 @@ class MotionInScene:
     def ocp(
         self, backend: BackendFactory, q0: Array, guess: to.Guess, goal: Sequence[Constraint], tube: float = np.inf
     ) -> to.OCP:
-        """The problem from q0 (nq,) to a goal, with the pairs of a guess, and within a tube about that."""
+        """Return the problem from q0 (nq,) to a goal, with the pairs near a guess and within a tube around it."""
         n, limits, manifold = self.model.nv, self.limits, self.structure.manifold
         upper = np.tile(limits.acceleration, (1 + self.knots, 1))
         lower = -upper
         lower[0, 0], upper[0, 0] = limits.duration
         x0 = np.concatenate([q0, np.zeros(manifold.nx - n - 1), [guess.xs[0, -1]]])
-        choice, motion = kept_phases(self.structure, backend)
+        choice, motion = cached_phases(self.structure, backend)
         constraints = tuple(self._placed(c) for c in motion.constraints)
         ocp = to.OCP(
             (choice, replace(motion, dt=self.shares, constraints=constraints)),
@@ -115,7 +116,7 @@ class MotionInScene:
             name="arm_in_scene",
             model=self.model,
             terminal_constraints=(
-                kept_ends(self.structure)[0],
+                cached_ends(self.structure)[0],
                 *self.structure.rate_limits(end=True),
                 *goal,
             ),
@@ -123,7 +124,7 @@ class MotionInScene:
         return self.with_pairs(ocp, guess, tube=tube)
 
     def _placed(self, c: Constraint) -> Constraint:
-        """A constraint of the structure, whose steps are equal, in steps of this motion."""
+        """Rescale the time offsets of a constraint from equal steps to the steps of this motion."""
         return (
             c.updated(**{AHEAD: self.knots * self.shares[:, None] * c.parameters[AHEAD]})
             if AHEAD in c.parameters
@@ -131,17 +132,18 @@ class MotionInScene:
         )
 
     def shortest(self, x0: Array, x_goal: Array) -> float:
-        """The time [s] below which no motion from rest to rest gets from x0 to x_goal (nx,), by the limits of its slowest joint."""
+        """Return a lower bound [s] on the duration from x0 to x_goal (nx,), at rest at both, from the limits of the slowest
+        joint."""
         times, _ = shortest_times((x_goal - x0)[: self.model.nv], self.limits.velocity, self.limits.acceleration)
         return max(self.limits.duration[0], float(np.nanmax(times)))
 
     # -- pairs ----------------------------------------------------------------------------------------------------------
     def places(self, xs: Array, us: Array) -> tuple[Array, Array]:
-        """Configurations (checks, N, nq) of a plan where distances hold, and their times (checks, N) [s]."""
+        """Return configurations (checks, N, nq) of a plan at the distance constraints, and their times (checks, N) [s]."""
         n, T = self.model.nv, float(xs[-1, -1])
         q, v, a = xs[1:-1, :n], xs[1:-1, n : 2 * n], us[1:, :n]
-        s = T * self.ahead()[:, :, None]
-        times = T * (self.grid[:-1] + self.ahead())
+        s = T * self.step_offsets()[:, :, None]
+        times = T * (self.grid[:-1] + self.step_offsets())
         return q + s * (v + 0.5 * s * a), times
 
     def with_pairs(
@@ -153,10 +155,10 @@ class MotionInScene:
         tube: float = np.inf,
         torques: Array | float = 1.0,
     ) -> to.OCP:
-        """The problem with the pairs of a plan, and with those near on others.
+        """Return the problem with the pairs that are near on a plan or on other plans.
 
-        more: (checks, N) [m], added to the margin. tube: how far configurations at knots may be from those of the plan.
-        torques: (N, nv) shares of their limits that they may take.
+        more (checks, N) [m]: added to the margin. also: other plans. tube: maximum deviation of configurations from the plan at
+        the knots. torques (N, nv): usable fractions of the torque limits.
         """
         ocp = self._within(ocp, plan, tube)
         if np.isfinite(self.limits.torque).any():
@@ -176,7 +178,7 @@ class MotionInScene:
         return ocp
 
     def _within(self, ocp: to.OCP, plan: to.Guess, tube: float) -> to.OCP:
-        """The limits of the motion, those of configurations within a tube about a plan; the start is given, without limits."""
+        """Set the limits of the motion, with configurations within a tube around a plan; the given start has no limits."""
         n, limits, q = self.model.nv, self.limits, plan.xs[1:-1, : self.model.nv]
         rates = np.broadcast_to(limits.velocity, (self.knots, n))
         lower = np.concatenate([np.maximum(limits.q_lower, q - tube), -rates], axis=1)
@@ -184,8 +186,8 @@ class MotionInScene:
         lower[0], upper[0] = -np.inf, np.inf
         return ocp.updated(STATES, lower=lower, upper=upper)
 
-    def held_back(self, start: to.Guess, plan: to.Guess) -> bool:
-        """True if a coarse capsule that stands for others, as was chosen for ``start``, keeps a plan from a body."""
+    def limited_by_coarse(self, start: to.Guess, plan: to.Guess) -> bool:
+        """True if a coarse capsule that replaces others, as selected for ``start``, limits the distance of a plan to a body."""
         if not self.structure.slots:
             return False
         before, after = (self._coarse_gaps(p) for p in (start, plan))
@@ -196,7 +198,7 @@ class MotionInScene:
         return self.pairs.coarse_gaps(qs.reshape(-1, qs.shape[-1]), times.ravel())
 
     def margins(self, plan: to.Guess, asked: Array | float) -> Array:
-        """What is asked (checks, N) [m]; near start and goal no more than what these leave."""
+        """Return the margins (checks, N) [m]; near start and goal, at most their own clearance."""
         n = self.model.nv
         ends = [self.clearance_of(plan.xs[i, :n], when) for i, when in ((0, 0.0), (-1, float(plan.xs[-1, -1])))]
         found = np.broadcast_to(np.asarray(asked, float), (self.checks, self.knots)).copy()
@@ -205,12 +207,12 @@ class MotionInScene:
         return found
 
     def near_ends(self) -> Array:
-        """Masks (2, checks, N) of the places near the start, and near the goal."""
-        share = self.grid[:-1] + self.ahead()
+        """Return masks (2, checks, N) of the constraints near the start and near the goal."""
+        share = self.grid[:-1] + self.step_offsets()
         return np.stack([share < NEAR_ENDS, share > 1.0 - NEAR_ENDS])
 
     def clearance_of(self, q: Array, when: float) -> float:
-        """The least distance [m] at a configuration, of the true shapes where they are asked; kept for the next that asks."""
+        """Return the smallest distance [m] at a configuration, of true shapes if ``exact``; cached."""
         key = (q.tobytes(), when if self.pairs.scene.moves else 0.0)
         if key not in self._clearances:
             self._clearances[key] = self._clearance_of(q, when)
@@ -230,17 +232,17 @@ class MotionInScene:
 
 
 LEFT = 0.9
-"""The share of the distance at start and goal that is asked near them."""
+"""Fraction of the clearance at start and goal that is required near them."""
 MOST = 0.02
-"""[m] Distances at start and goal are of interest up to this."""
+"""Distances at start and goal are computed up to this value [m]."""
 
 
 UNLIMITED = 10.0
-"""[rad/s^2, m/s^2] The guess takes no larger accelerations where no limit is given."""
+"""Acceleration limit of the guess [rad/s^2, m/s^2] if no limit is given."""
 
 
 def motion_at(plan: to.Solution, n: int, rate: float) -> tuple[Array, Array, Array, Array]:
-    """Configurations, velocities and accelerations (M, n) of a plan, and the times (M,) [s], ``rate`` times a second."""
+    """Return configurations, velocities and accelerations (M, n) of a plan, and times (M,) [s], sampled at ``rate`` [Hz]."""
     xs, us = plan.xs, plan.us
     T, N = float(xs[-1, -1]), len(us) - 1
     begin = plan.times[1:-1]
@@ -252,23 +254,23 @@ def motion_at(plan: to.Solution, n: int, rate: float) -> tuple[Array, Array, Arr
 
 
 def shares_between(q0: Array, goal: Array, limits: Limits, knots: int) -> Array:
-    """The shares (N,) of steps of a motion between two configurations (n,)."""
-    if np.isfinite(limits.torque_rate).any():  # which are those of equal steps
+    """Return the step lengths (N,), as fractions of the duration, of a motion between two configurations (n,)."""
+    if np.isfinite(limits.torque_rate).any():  # limits of torque rates assume equal steps
         return np.full(knots, 1.0 / knots)
     return steps_of_slowest(goal - q0, limits.velocity, limits.acceleration, knots)
 
 
 def plan_along(path: Array, limits: Limits, shares: Array) -> to.Guess:
-    """A guess along corners (K, n) of a path: from rest to rest, nearly as fast as limits of velocity and acceleration allow.
+    """Return a rest-to-rest guess along a path with corners (K, n), nearly as fast as velocity and acceleration limits allow.
 
-    shares (N,): of the duration, that steps last.
+    shares (N,): step lengths as fractions of the duration.
     """
     acceleration = np.where(np.isfinite(limits.acceleration), limits.acceleration, UNLIMITED)
     return _plan(timed_motion(path, limits.velocity, acceleration, shares, limits.duration[0]), limits)
 
 
 def plan_timed(timing: Timing, limits: Limits, shares: Array) -> to.Guess:
-    """A guess near a motion from rest to rest, in steps with shares (N,) of its duration."""
+    """Return a guess close to a timed rest-to-rest motion, with step lengths ``shares`` (N,) as fractions of the duration."""
     return _plan(held_accelerations(timing.q, timing.times, shares), limits)
 
 
@@ -285,11 +287,11 @@ def _plan(found: Motion, limits: Limits) -> to.Guess:
 
 
 def timed_by(plan: to.Guess, share: float, n: int) -> to.Guess:
-    """A plan for n joints on the same way, in a share of its duration."""
+    """Rescale the duration of a plan for n joints by ``share``, on the same path."""
     xs, us = plan.xs.copy(), plan.us.copy()
     xs[1:, -1] *= share
     us[0, 0] *= share
     xs[1:, n : 2 * n] /= share
-    xs[1:, 2 * n : -1] /= share**2  # accelerations, where they are states
+    xs[1:, 2 * n : -1] /= share**2  # accelerations, if they are states
     us[1:] /= share**2
     return to.Guess(xs, us)

@@ -1,4 +1,4 @@
-"""The torques of inverse dynamics as a residual of positions, velocities and accelerations, with its derivatives in closed form."""
+"""Inverse-dynamics torques as a residual of positions, velocities and accelerations, with analytic derivatives."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from trajopt.problem.along_step import First, Second
 
 
 class Torques:
-    """The torques of inverse dynamics as shares of ``scale`` (nv,)."""
+    """Inverse-dynamics torques divided by ``scale`` (nv,)."""
 
     def __init__(self, model: Model, scale: Sequence[float]) -> None:
         self.model, self.scale, self.n_out = model, tuple(float(s) for s in scale), model.nv
         self.output_names = model.dof_names
 
     def value(self, q: Rows, v: Rows, a: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """tau / scale."""
+        """Return tau / scale."""
         tau = rnea(self.model, q, v, a)
         return sm.stack([tau[i] / s for i, s in enumerate(self.scale)])
 
     def first(self, q: Rows, v: Rows, a: Rows, t: Scalar, p: Mapping[str, Rows]) -> First:
-        """Closed form, see :mod:`~dynamics_backends.rigid_body.derivatives.rnea_derivatives`."""
+        """Return analytic first derivatives, see :mod:`~dynamics_backends.rigid_body.derivatives.rnea_derivatives`."""
         d = rnea_derivatives(self.model, q, v, a)
         blocks = (
             [[M[i][j] / s for j in range(self.n_out)] for i, s in enumerate(self.scale)] for M in (d.dq, d.dv, d.M)
@@ -38,12 +38,12 @@ class Torques:
         return First(sm.stack([d.tau[i] / s for i, s in enumerate(self.scale)]), *blocks)
 
     def second(self, q: Rows, v: Rows, a: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[First, Second]:
-        """Closed form, see :mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order`."""
+        """Return analytic second derivatives, see :mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order`."""
         mu = sm.stack([lam[i] / s for i, s in enumerate(self.scale)])
         d = rnea_contracted_hessian(self.model, q, v, a, mu)
         return self.first(q, v, a, t, p), Second(d.qq, d.qv, d.vv, d.qa)
 
 
 def torques_of(model: Model, q: Array, v: Array, a: Array) -> Array:
-    """The torques (M, nv) [N m, N] of inverse dynamics at q (M, nq), v and a (M, nv)."""
+    """Return the inverse-dynamics torques (M, nv) [N m, N] at q (M, nq), v and a (M, nv)."""
     return np.asarray(rnea(model, q.T, v.T, a.T, driver=fastest_driver())).T

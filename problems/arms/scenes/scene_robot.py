@@ -1,5 +1,5 @@
-"""The robot of a scene: its model, the shapes of its links with what it carries, the capsules that cover them, and the pairs of its
-own bodies that may touch each other."""
+"""Robot of a scene: its model, the collision shapes of its links and carried bodies, their capsules, and the self-collision
+pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dynamics_backends.rigid_body.model.load import with_load
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.srdf import load_srdf
 from problems.arms.scenes.scene_settings import Point, SceneBody
-from trajopt.collisions.own_pairs import OwnPairs, own_pairs, pairs_not_disabled
+from trajopt.collisions.self_pairs import SelfPairs, pairs_not_disabled, self_pairs
 from trajopt.config.task import Checked, Checks, not_negative
 
 
@@ -63,12 +63,13 @@ class LinkCapsule(Checked):
 
 @dataclass(frozen=True, eq=False)
 class SceneRobot:
-    """model: with the inertia of what it carries. shapes: true ones. cover: capsules. missing: sentences on what was left out."""
+    """Robot of a scene. model: includes the inertia of carried bodies. shapes: true shapes. cover: capsules. own: self-collision
+    pairs. missing: sentences about ignored meshes."""
 
     model: Model
     shapes: tuple[PlacedShape, ...]
     cover: RobotCover
-    own: OwnPairs
+    own: SelfPairs
     missing: tuple[str, ...] = ()
 
 
@@ -83,18 +84,19 @@ def scene_robot(
     self_collision: bool = True,
     srdf: str | None = None,
 ) -> SceneRobot:
-    """A robot with what it carries. tolerance, most: of the capsules; srdf: a file that disables pairs, default they are found.
+    """Create the robot of a scene. tolerance, most: of the capsules; srdf: file that disables pairs; default: found by sampling.
 
-    Raises ValueError for missing meshes and robots without shapes, UnknownName for links and frames, FileNotFoundError, URDFError.
+    Raises ValueError for missing meshes and robots without shapes, UnknownName for unknown links and frames, FileNotFoundError,
+    URDFError.
     """
     shapes, left_out = robot_shapes(model, missing)
     shapes = (*shapes, *(body for thing in carried for body in _shapes_of(thing)))
     model = loaded(model, carried)
     cover = _covered(model, shapes, tolerance, most, carried, capsules)
-    own = OwnPairs((), "all (self_collision = false)")
+    own = SelfPairs((), "all (self_collision = false)")
     if self_collision:
         own = (
-            _own_pairs(cover)
+            _cached_self_pairs(cover)
             if srdf is None
             else pairs_not_disabled(cover, load_srdf(Path(srdf).expanduser()).disabled)
         )
@@ -102,7 +104,7 @@ def scene_robot(
 
 
 def loaded(model: Model, carried: tuple[Carried, ...]) -> Model:
-    """The model with the inertia of what it carries, and a frame for each."""
+    """Return the model with the inertia of carried bodies, and a frame for each of them."""
     for thing in carried:
         body = thing.body(Path())
         model = with_load(model, thing.name, thing.frame, body.R, body.p, solid(body.shape, thing.mass))
@@ -116,10 +118,11 @@ def _shapes_of(thing: Carried) -> list[PlacedShape]:
 
 
 def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShape, ...], tuple[str, ...]]:
-    """The collision shapes of a robot, and sentences on what was left out. Raises ValueError for missing meshes, or no shape."""
+    """Return the collision shapes of a robot, and sentences about ignored meshes. Raises ValueError for missing meshes or
+    shapes."""
     file = Path(model.source)
-    found = _kept_shapes(model.source, model.package_dirs, file.stat().st_mtime_ns if file.is_file() else 0)
-    if found.missing:  # maybe no longer
+    found = _cached_shapes(model.source, model.package_dirs, file.stat().st_mtime_ns if file.is_file() else 0)
+    if found.missing:  # the files may exist by now
         found = link_shapes(model.source, "collision", package_dirs=model.package_dirs)
     if found.missing and missing == "error":
         raise ValueError(f"{'; '.join(found.missing)}; set missing_meshes = 'leave_out' to ignore them")
@@ -129,12 +132,12 @@ def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShap
 
 
 MOST = 16
-"""Robots whose shapes and capsules are kept, the latest ones: what they carry may differ in every scene."""
+"""Maximum number of cached robots, the latest ones; carried bodies may differ in every scene."""
 
 
 @lru_cache(maxsize=MOST)
-def _kept_shapes(source: str, package_dirs: tuple[str, ...], changed: int) -> LinkShapes:
-    """The collision shapes in a file, the same objects for the next that asks: what is made of meshes is kept by these."""
+def _cached_shapes(source: str, package_dirs: tuple[str, ...], changed: int) -> LinkShapes:
+    """Read the collision shapes of a file; cached, since further caches use the identity of the shapes."""
     return link_shapes(source, "collision", package_dirs=package_dirs)
 
 
@@ -149,7 +152,7 @@ def _covered(
     carried: tuple[Carried, ...],
     capsules: tuple[LinkCapsule, ...],
 ) -> RobotCover:
-    """The capsules of a robot, kept for the next problem of the same one."""
+    """Return the capsules of a robot; cached for its next problem."""
     key = (model.digest, model.source, tolerance, most, carried, capsules)
     cover = _COVERS.pop(key, None)
     if cover is None:
@@ -160,7 +163,7 @@ def _covered(
         cover = RobotCover.of(model, (*fitted, *map(_piece, capsules)))
     _COVERS[key] = cover
     for oldest in list(_COVERS)[:-MOST]:
-        _COVERS.pop(oldest, None)  # another thread may have been faster
+        _COVERS.pop(oldest, None)  # another thread may have removed it
     return cover
 
 
@@ -171,6 +174,6 @@ def _piece(given: LinkCapsule) -> Piece:
 
 
 @lru_cache(maxsize=16)
-def _own_pairs(cover: RobotCover) -> OwnPairs:
-    """The pairs of a robot's own bodies, kept for the next problem."""
-    return own_pairs(cover)
+def _cached_self_pairs(cover: RobotCover) -> SelfPairs:
+    """Return the self-collision pairs of a robot; cached."""
+    return self_pairs(cover)

@@ -1,4 +1,4 @@
-"""Scenes in settings: tables of bodies in a config, a TOML file of such tables, or a URDF or MJCF file."""
+"""Scenes in settings: body tables in a config, a TOML file with such tables, or a URDF or MJCF file."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ NEEDED = {
     "half_space": (),
     "mesh": ("file",),
 }
-"""What each type of body needs beside its place."""
+"""Required keys of each type of body."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SceneBody(Checked):
-    """A body.
+    """A body of a scene.
 
     name: name in reports. type: shape; a half-space fills z < 0 of its frame. size: edge lengths of a box along x, y, z [m].
     radius: radius of a sphere, cylinder or capsule [m]. length: length of a cylinder or capsule along z [m]. file: file of a
@@ -77,7 +77,7 @@ class SceneBody(Checked):
         }
 
     def body(self, folder: Path) -> Body:
-        """folder: where a mesh is looked for. Raises ValueError, for a mesh that is missing too, with the name of the body."""
+        """Return the body. folder: folder of mesh files. Raises ValueError with the body's name, also for a missing mesh."""
         way = None if self.times is None or self.offsets is None else Way(self.times, self.offsets)
         return Body(self.name, self._shape(folder), self._rotation(), np.array(self.position), way)
 
@@ -107,7 +107,7 @@ class SceneBody(Checked):
 
 
 def read_mesh(path: Path, scale: float = 1.0) -> Mesh:
-    """The parts of a mesh file as one. Raises MeshMissing."""
+    """Read a mesh file as one mesh. Raises MeshMissing."""
     parts = load_mesh(path)
     starts = np.cumsum([0, *(len(part.vertices) for part in parts)])
     faces = np.concatenate([part.faces + start for part, start in zip(parts, starts, strict=False)])
@@ -115,7 +115,7 @@ def read_mesh(path: Path, scale: float = 1.0) -> Mesh:
 
 
 def quaternion_matrix(q: Sequence[float]) -> Array:
-    """The rotation (3, 3) of a quaternion x y z w. Raises ValueError for one far from unit length."""
+    """Return the rotation (3, 3) of a quaternion x, y, z, w. Raises ValueError if its norm is not 1."""
     v = np.asarray(q, float)
     norm = float(np.linalg.norm(v))
     if abs(norm - 1.0) > 1e-3:
@@ -131,8 +131,8 @@ def quaternion_matrix(q: Sequence[float]) -> Array:
 
 
 def load_scene(path: str | Path) -> Scene:
-    """The scene of a file: TOML with tables [[body]] of :class:`SceneBody`; a URDF, whose links stand at their neutral places; or
-    an MJCF, of which all counts that no joint moves and that is no part of a robot.
+    """Load a scene file: TOML with tables [[body]] of :class:`SceneBody`; a URDF, with its links at neutral joint positions; or
+    an MJCF file, from which all fixed bodies that belong to no robot are used.
 
     Raises FileNotFoundError, ValueError, URDFError, MJCFError, MeshMissing.
     """
@@ -157,7 +157,8 @@ def load_scene(path: str | Path) -> Scene:
 
 
 def urdf_scene(path: str | Path) -> Scene:
-    """The collision shapes of a URDF's links, at the neutral places of its joints. Raises URDFError, MeshMissing."""
+    """Return the collision shapes of a URDF's links at neutral joint positions. Raises URDFError, ValueError for missing
+    meshes."""
     found = urdf_shapes(path, "collision")
     if found.missing:
         raise ValueError(f"{path}: {'; '.join(found.missing)}")

@@ -1,7 +1,7 @@
-"""The parts of the problem of an arm among obstacles that one scene shares with the next: dynamics, cost terms, constraints.
+"""Dynamics, cost terms and constraints that the problems of one arm in different scenes share.
 
-See :mod:`problems.arms.scenes.in_scene`, which gives them their bounds, and their pairs. They are kept, so that the next problem of
-the same robot, solved with the same backends, has its compiled code at hand."""
+:mod:`problems.arms.scenes.in_scene` sets the bounds and pairs. The structure is cached, so that the next problem of
+the same robot with the same backends reuses its compiled code."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ STATES, TORQUES, RATES = "limits of the motion", "torque limits", "limits of the
 
 
 WITHIN: dict[str, Any] = {"between_knots": False}
-"""Field of constraints that are evaluated within time steps by themselves, or replaced there by a check of the meshes."""
+"""Field of constraints that are evaluated within time steps anyway, or checked between knots by the mesh check."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Weights of time [1/s], of accelerations as shares of ``scale``, and of torques as shares of their limits."""
+    """Weights of time [1/s], of accelerations relative to ``scale``, and of torques relative to their limits."""
 
     time: float
     acceleration: float
@@ -49,8 +49,8 @@ class Costs:
 
 @dataclass(frozen=True)
 class SceneStructure:
-    """slots: for pairs. torque, torque_rate (nv,): limits, infinite where there is none. knots: N. checks: places in each step
-    where distances hold."""
+    """Structure of a problem. slots: slots of collision pairs. torque, torque_rate (nv,): limits, infinite if unlimited. knots:
+    N. checks: number of times in each step with distance constraints."""
 
     model: Model
     slots: tuple[Slot, ...]
@@ -62,27 +62,28 @@ class SceneStructure:
 
     @cached_property
     def system(self) -> StretchedMap | RememberedAccelerations:
-        """Accelerations as controls, with a free duration; where rates of torques are limited, the next step remembers them."""
+        """System with accelerations as controls and a free duration; with torque rate limits, the last acceleration is a
+        state."""
         if self.limits_rates:
             return RememberedAccelerations(self.model.dof_names, self.knots)
         return time_scaled(DoubleIntegrator(self.model.dof_names))
 
     @property
     def limits_rates(self) -> bool:
-        """True if rates of torques are limited."""
+        """True if torque rates are limited."""
         return bool(np.isfinite(self.torque_rate).any())
 
     @property
     def manifold(self) -> Manifold:
-        """The manifold of states (q, v, T), or (q, v, b, T) with the acceleration b of the step before."""
+        """State manifold (q, v, T), or (q, v, b, T) with the acceleration b of the previous step."""
         return self.system.manifold
 
-    def ahead(self) -> Array:
-        """Where in a step distances hold, as shares of T."""
+    def step_offsets(self) -> Array:
+        """Return the time offsets in a step of the distance constraints, as fractions of T."""
         return np.arange(self.checks) / (self.checks * self.knots)
 
     def phases(self, backend: BackendFactory) -> tuple[to.Phase, to.Phase]:
-        """The choice of the duration, and the motion; bounds and parameters of its constraints are still to be chosen."""
+        """Return the stage that chooses the duration, and the motion; bounds and parameters of its constraints are set later."""
         dynamics = to.SampledSystem(backend(self.system), "euler" if self.limits_rates else "rk4", 1)
         steps = np.full(self.knots, 1.0 / self.knots)
         choice = to.Phase(ImpactStage(backend(Durations(self.manifold, 1))), np.zeros(1))
@@ -102,7 +103,7 @@ class SceneStructure:
         return [Constraint(TORQUES, residual, -one, one, {AHEAD: np.array([0.5 / self.knots])}, **WITHIN)]
 
     def ends(self) -> tuple[Constraint, Constraint]:
-        """Rest at the end, and a configuration there, whose bounds are still to be chosen."""
+        """Return terminal constraints: rest, and a goal configuration whose bounds are set later."""
         nx, n = self.manifold.nx, self.model.nv
         rest, goal = np.full(nx, np.inf), np.full(nx, np.inf)
         rest[n : 2 * n], goal[:n] = 0.0, 0.0
@@ -112,7 +113,7 @@ class SceneStructure:
         )
 
     def rate_limits(self, *, end: bool = False) -> list[Constraint]:
-        """The limits of the rates of torques, in the motion, or after it."""
+        """Return the torque rate limits during the motion, or after its last step."""
         system = self.system
         if not isinstance(system, RememberedAccelerations):
             return []
@@ -135,7 +136,7 @@ class SceneStructure:
             Constraint(clearance_name(0), Clearances(self.model, self.slots, self.manifold), low, high, empty, **WITHIN)
         ]
         residual = self._along(OfPositions(Clearances(self.model, self.slots)))
-        for j, share in enumerate(self.ahead()[1:], 1):
+        for j, share in enumerate(self.step_offsets()[1:], 1):
             found.append(
                 Constraint(clearance_name(j), residual, low, high, {**empty, AHEAD: np.array([share])}, **WITHIN)
             )
@@ -170,26 +171,26 @@ class SceneStructure:
 
 
 @lru_cache(maxsize=8)
-def kept_phases(structure: SceneStructure, backend: BackendFactory) -> tuple[to.Phase, to.Phase]:
-    """The phases of a structure, kept for the next problem with the same backends."""
+def cached_phases(structure: SceneStructure, backend: BackendFactory) -> tuple[to.Phase, to.Phase]:
+    """Return the phases of a structure; cached by structure and backend."""
     return structure.phases(backend)
 
 
 @lru_cache(maxsize=8)
-def kept_ends(structure: SceneStructure) -> tuple[Constraint, Constraint]:
-    """What holds at the end of a structure's motions, kept for the next problem."""
+def cached_ends(structure: SceneStructure) -> tuple[Constraint, Constraint]:
+    """Return the terminal constraints of a structure; cached."""
     return structure.ends()
 
 
 def clearance_name(j: int) -> str:
-    """The name of the distances at place j of a step."""
+    """Return the name of the distance constraint at time j of a step."""
     return "clearance" if j == 0 else f"clearance {j} in the step"
 
 
 def times_root_of_duration(
     place: int, rate: Callable, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]
 ) -> list[Scalar]:
-    """sqrt(T) times a rate, so that squares integrate over time."""
+    """Return sqrt(T) times a rate, whose square integrates over time."""
     root = sm.sqrt(x[place])
     return [root * r for r in rate(x, u)]
 

@@ -1,10 +1,10 @@
-"""What stands around an arm, and somebody who walks there: the capsules that cover its links keep away from both.
+"""Surroundings of an arm: static bodies and a walking person, which the capsules of its links avoid.
 
     D(capsule i at q, body o) >= radii + margin        for all pairs of a capsule that moves and of a body
 
-Few bodies need no choice of near pairs: all of them together cost less than the dynamics. Somebody who walks is a body whose place,
-the parameter ``center`` of the term :data:`PERSON`, is measured while plans are made, and predicted at their knots. Relaxed by
-slacks (:func:`trajopt.softened`) the distances never make a plan impossible; of infinite weight they are constraints.
+All pairs are constrained, without a broad phase: for few bodies this costs less than the dynamics. A person is a body whose
+position, the parameter ``center`` of the term :data:`PERSON`, is measured during replanning and predicted at the knots. Relaxed
+by slacks (:func:`trajopt.softened`), the distances never make a plan infeasible; with infinite weight they are constraints.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trajopt.config.task import Checked, Checks, not_negative
 from trajopt.problem.constraints import Constraint
 
 BODIES, PERSON = "bodies", "person"
-"""Names of the terms or constraints; what moves is told to the second one (``replan.obstacle.term``)."""
+"""Names of the terms or constraints; replanning updates the position in the second (``replan.obstacle.term``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,23 +64,23 @@ class Surroundings(Checked):
 
     @property
     def standing(self) -> tuple[Body, ...]:
-        """The bodies that stay where they are."""
+        """Static bodies."""
         several = () if self.body is None else self.body if isinstance(self.body, tuple) else (self.body,)
         return tuple(body.body(Path()) for body in several)
 
     @property
     def walking(self) -> Body | None:
-        """The one that moves."""
+        """The moving person, or None."""
         return None if self.person is None else self.person.body(Path())
 
     @property
     def scene(self) -> Scene:
-        """All of them, where they are at first."""
+        """All bodies, at their initial positions."""
         return Scene((*self.standing, *(() if self.walking is None else (self.walking,))))
 
 
 def clearance_constraints(cover: RobotCover, manifold: Manifold, s: Surroundings, q0: Array) -> list[Constraint]:
-    """The distances from what stands and from what walks. Raises ValueError where the arm cannot keep away at q0 (nq,)."""
+    """Return the distance constraints of bodies and person. Raises ValueError if the arm collides with them at q0 (nq,)."""
     found = []
     if s.standing:
         _require_free(cover, s.standing, q0)
@@ -112,7 +112,7 @@ def _constraint(
 
 
 def _require_free(cover: RobotCover, bodies: tuple[Body, ...], q0: Array) -> None:
-    """Raises ValueError that names the pair and the depth."""
+    """Raise ValueError if the arm collides at q0, with the pair and depth."""
     pairs = CollisionPairs(cover, Scene(bodies))
     gaps = pairs.gaps(q0[None], np.zeros(1))[0]
     i, o = np.unravel_index(int(np.argmin(gaps)), gaps.shape)
@@ -126,17 +126,17 @@ def _require_free(cover: RobotCover, bodies: tuple[Body, ...], q0: Array) -> Non
 
 
 def distances_from_person(cover: RobotCover, s: Surroundings, qs: Array, centers: Array) -> Array:
-    """The least distance (M,) [m] of the capsules at configurations (M, nq) from who is at centers (M, 3)."""
+    """Return the smallest distance (M,) [m] of the capsules at configurations (M, nq) from a person at centers (M, 3)."""
     assert s.walking is not None  # else nothing moves
     offsets = tuple(tuple(row) for row in (centers - s.walking.p).tolist())
     times = np.arange(float(len(qs)))
     way = Way(tuple(times.tolist()), offsets) if len(qs) > 1 else None
     body = replace(s.walking, way=way) if way else replace(s.walking, p=centers[0])
-    return CollisionPairs(cover, Scene((body,)), reach=np.inf).least(qs, times)
+    return CollisionPairs(cover, Scene((body,)), reach=np.inf).smallest_gaps(qs, times)
 
 
 def relaxed(constraints: Sequence[Constraint], s: Surroundings) -> tuple[list[to.CostTerm], list[Constraint]]:
-    """Cost terms where the distances have a finite weight, else the constraints as they are."""
+    """Convert the constraints to softened cost terms, unless the weight is infinite."""
     if np.isinf(s.weight):
         return [], list(constraints)
     return [to.softened(c, s.weight, s.width) for c in constraints], []

@@ -1,9 +1,9 @@
-"""Limits on how fast torques change: accelerations as controls that the next step remembers.
+"""Limits on torque rates: the acceleration controls of a step become a state of the next step.
 
     x = (q, v, b, T):    q+ = q + s v + s^2 a / 2,    v+ = v + s a,    b+ = a,    s = T / N
 
-b is the acceleration of the step before. Torques are held against each other in the middles of neighboring steps, s apart, before
-the first and after the last against those that hold the arm at rest there:
+b is the acceleration of the previous step. Torques at the midpoints of neighboring steps, s apart, are compared. At the first and
+last step, the other torque is the one that holds the arm at rest:
 
     | tau(q, v, a) at s / 2  -  tau(q, v, b) at -s / 2 |  <=  rate s
 """
@@ -22,7 +22,7 @@ from trajopt.problem.along_step import AHEAD, AlongStep
 
 
 class RememberedAccelerations:
-    """The system whose Euler steps of the length 1 / N are those above. names: of the coordinates; steps: N."""
+    """System whose Euler steps of length 1 / N are those above. names: names of the coordinates; steps: N."""
 
     second_order = False
 
@@ -43,7 +43,7 @@ class RememberedAccelerations:
         )
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """By hand."""
+        """Analytic first derivatives."""
         n, T, N, size = self.nu, x[self.place], float(self.steps), self.n_out
         zero = 0.0 * T
         fx, fu = ([[zero] * columns for _ in range(size)] for columns in (size, n))
@@ -54,7 +54,7 @@ class RememberedAccelerations:
         return Partials(self(x, u, t, p), [sm.stack(row) for row in fx], [sm.stack(row) for row in fu])
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """By hand: T meets v, a and itself."""
+        """Analytic second derivatives, contracted with lam: products of T with v, a and T."""
         n, T, N, size = self.nu, x[self.place], float(self.steps), self.n_out
         zero = 0.0 * T
         xx, ux = ([[zero] * size for _ in range(rows)] for rows in (size, n))
@@ -67,7 +67,7 @@ class RememberedAccelerations:
 
 
 class TorqueRate:
-    """The rates of torques as shares of ``limits`` (nv,); at the end: of what holds the arm at rest after the last step."""
+    """Torque rates relative to ``limits`` (nv,). end: compare the last torque with the one that holds the arm at rest."""
 
     def __init__(
         self, model: Model, limits: Sequence[float], system: RememberedAccelerations, *, end: bool = False
@@ -79,7 +79,7 @@ class TorqueRate:
         self.control_names = () if end else system.control_names
 
     def _sides(self, x: Rows, u: Rows) -> tuple[tuple, tuple]:
-        """The arguments of the torques after and before."""
+        """Return the arguments of the torques of this step and of the previous step."""
         n, half = self.n_out, 0.5 / self.steps
         before = (x, [x[2 * n + i] for i in range(n)], 0.0, {AHEAD: [-half]})
         if self.end:
@@ -92,7 +92,7 @@ class TorqueRate:
         return sm.stack([per * (after[i] - before[i]) for i in range(self.n_out)])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """The partial derivatives of the torques on both sides, over the time between them."""
+        """Return the partial derivatives: difference of the torque derivatives of both steps, divided by their time distance."""
         n, size = self.n_out, self.manifold.ndx
         after, before = (self.along.partials(*side) for side in self._sides(x, u))
         per = self.steps / x[self.place]

@@ -1,8 +1,8 @@
-"""How fast a way can be passed at best: that of the planner, and that of a motion that was found.
+"""Time-optimal timing of paths by TOPP-RA: of the planner's path, and of the path of a solution.
 
-A motion that takes longer than TOPP-RA (:mod:`trajopt.guesses.time_optimal`) on the planner's way is in a bad corner. One that
-takes longer than TOPP-RA on its own way is no local optimum of the problem, but of the pairs and the tube that it was solved
-with. In both cases the timing is a better start. Without the package toppra nothing is known of either."""
+A motion that is slower than TOPP-RA (:mod:`trajopt.guesses.time_optimal`) on the planner's path is in a poor local optimum. A
+motion that is slower than TOPP-RA on its own path is limited by its collision pairs or its tube. In both cases the timing is a
+better guess. Without the package toppra, no timing is available."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.guesses.time_optimal import PathLimits, Timing, floor_of, on_spline, time_optimal
 
 SETS = (16, 32, 64, 128, 256)
-"""Points of the planner's way through which a spline is laid, until it is free."""
+"""Numbers of spline points on the planner's path, tried until the spline is collision-free."""
 LOOKS = 1000
-"""Places at which that is checked."""
+"""Number of samples of the collision check of a spline."""
 ALIKE = 1.001
-"""Durations up to this share of another one are as long as that."""
+"""Ratio up to which two durations count as equal."""
 PLACES, GRID = 240, 240
-"""Points of a motion, and intervals between which limits hold, that tell how fast its way can be passed."""
+"""Number of samples of a motion, and of intervals with limits, for the timing of its path."""
 
 
 def path_limits(limits: Limits, model: Model) -> PathLimits:
-    """The limits along a path."""
+    """Return the limits along a path."""
     return PathLimits(limits.velocity, limits.acceleration, limits.torque, partial(torques_of, model))
 
 
 def planned_timing(way: Array, limits: Limits, model: Model, check: MeshCheck | None) -> Timing | None:
-    """TOPP-RA on a spline through enough points of the planner's way (K, n) to be free; None where that is not found."""
+    """Time a collision-free spline through points of the planner's path (K, n) by TOPP-RA; None if none is found."""
     along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(way, axis=0), axis=1))])
     for count in SETS:
         s = np.unique(np.concatenate([along, np.linspace(0.0, along[-1], count)]))
@@ -46,8 +46,8 @@ def planned_timing(way: Array, limits: Limits, model: Model, check: MeshCheck | 
 
 
 @dataclass(frozen=True, eq=False)
-class WayTiming:
-    """way: corners (K, n) of the planner's."""
+class PathTiming:
+    """Timings of paths. way: corners (K, n) of the planner's path."""
 
     model: Model
     limits: Limits
@@ -56,22 +56,22 @@ class WayTiming:
 
     @cached_property
     def floor(self) -> float:
-        """A time [s] that no motion along the planner's way falls below."""
+        """Lower bound [s] on the duration of a motion along the planner's path."""
         return floor_of(self.way, self.limits.velocity, self.limits.acceleration)
 
     @cached_property
     def planned(self) -> Timing | None:
-        """TOPP-RA on the planner's way."""
+        """TOPP-RA timing of the planner's path."""
         return planned_timing(self.way, self.limits, self.model, self.check)
 
     def faster_than(self, duration: float) -> Timing | None:
-        """TOPP-RA on the planner's way, where that takes less than a duration [s]."""
+        """Return the TOPP-RA timing of the planner's path if it is shorter than a duration [s], else None."""
         if duration <= self.floor or self.planned is None or self.planned.duration >= duration:
             return None
         return self.planned
 
     def compared(self, duration: float) -> str:
-        """A sentence on a duration [s] beside the planner's way."""
+        """Compare a duration [s] with the timing of the planner's path, in a sentence."""
         if duration <= self.floor:
             return f"at most {duration / self.floor:.3f} times the duration of TOPP-RA on the path of the planner"
         if self.planned is None:
@@ -80,7 +80,7 @@ class WayTiming:
         longer = f", {1e3 * (duration - self.planned.duration):.0f} ms longer" if share > ALIKE else ""
         return f"{share:.3f} times the duration of TOPP-RA on the path of the planner{longer}"
 
-    def own(self, solution: to.Solution) -> Timing | None:
-        """TOPP-RA on the way of a motion."""
+    def solution_timing(self, solution: to.Solution) -> Timing | None:
+        """Return the TOPP-RA timing of a solution's path."""
         q, _, _, times = motion_at(solution, self.model.nv, PLACES / float(solution.xs[-1, -1]))
         return time_optimal(q, times, path_limits(self.limits, self.model), GRID)

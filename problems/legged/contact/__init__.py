@@ -1,1 +1,1 @@
-"""What feet can do at the ground: forces within the friction cone, wrenches of flat feet, soft ground."""
+"""Ground contact of feet: friction cones, wrench cones of flat feet, soft ground."""

@@ -1,5 +1,5 @@
-"""What rigid contacts cannot do, looked for in a solution: pull at the ground, push sideways beyond the friction cone, press beside
-the sole of a flat foot.
+"""Violated limits of rigid contacts in a solution: pulling forces, forces outside the friction cone, and a center of pressure
+outside the sole of a flat foot.
 
 f_n >= 0,     |f_t| <= mu f_n,     (-m_y, m_x) / f_n within the sole     on level ground, z upward
 """
@@ -20,13 +20,13 @@ from trajopt import OCP
 from trajopt.validation.limit_violations import LimitViolation, worst_of
 
 NOTICED = 1e-3
-"""[N]"""
+"""Tolerance on forces [N]."""
 NEGLIGIBLE = 1e-4
-"""[m], of the center of pressure."""
+"""Tolerance on the center of pressure [m]."""
 
 
 class PointForces(NamedTuple):
-    """Forces (K, F, 3) [N] of contacts, by names, at knots of a phase, and moments (K, F, 3) [N m] of frames, else zero."""
+    """Forces (K, F, 3) [N] of named contacts at knots of a phase, and moments (K, F, 3) [N m], zero for point contacts."""
 
     feet: tuple[str, ...]
     knots: slice
@@ -35,7 +35,7 @@ class PointForces(NamedTuple):
 
 
 def point_forces(ocp: OCP, xs: Array, us: Array) -> Iterator[PointForces]:
-    """What rigid contacts do in states xs (N + 1, nx) under controls us (N, nu), for each phase that has contacts."""
+    """Yield the forces of rigid contacts in states xs (N + 1, nx) with controls us (N, nu), for each phase with contacts."""
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         sampling = phase.dynamics.sampling
         system = None if sampling is None else unwrapped(sampling.backend.map)
@@ -59,8 +59,7 @@ def point_forces(ocp: OCP, xs: Array, us: Array) -> Iterator[PointForces]:
 
 
 def contact_limits(ocp: OCP, friction: float, xs: Array, us: Array, soles: Sequence[Sole] = ()) -> list[LimitViolation]:
-    """The worst pull, the worst sliding and the worst center of pressure of each contact; empty where nothing touches by rigid
-    contacts."""
+    """Return the worst pull, sliding and center-of-pressure violation of each contact; empty without rigid contacts."""
     found: list[LimitViolation] = []
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return found
@@ -79,16 +78,16 @@ def contact_limits(ocp: OCP, friction: float, xs: Array, us: Array, soles: Seque
 
 
 def beside_sole(sole: Sole, normal: Array, moment: Array) -> Array:
-    """Distance (K,) [m] of the center of pressure of forces (K,) [N] and moments (K, 3) [N m] outside of a sole, less 0.1 mm.
+    """Return the distance (K,) [m] of the center of pressure from a sole, minus 0.1 mm; negative inside.
 
-    Where nothing presses it is inside."""
+    normal (K,) [N], moment (K, 3) [N m]. Contacts without load count as inside."""
     pressed = normal > NOTICED
     x, y = (np.where(pressed, m, 0.0) / np.where(pressed, normal, 1.0) for m in (-moment[:, 1], moment[:, 0]))
     return np.max([x - sole.front, -sole.back - x, y - sole.left, -sole.right - y], axis=0) - NEGLIGIBLE
 
 
 def _one_each(found: list[LimitViolation]) -> list[LimitViolation]:
-    """The worst over all phases."""
+    """Keep the worst violation of each limit over all phases."""
     worst: dict[tuple[str, str], LimitViolation] = {}
     for b in found:
         known = worst.get((b.kind, b.name))

@@ -1,4 +1,4 @@
-"""Cost terms of feet: where they go, and that they slide as little as they can near the ground."""
+"""Cost terms of feet: tracking of foot positions, and little sliding near the ground."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def feet_cost(
 ) -> to.CostTerm:
     """r = positions of the feet - goal, in the world, (3 F,) [m]; goal and weight (3 F,) or (N, 3 F).
 
-    marks: where a point in the axes of each frame [m] stands for it, default its origin; a foot may come several times, with
-    several points. Raises UnknownName if the model has no such frame.
+    marks: tracked point in each frame's axes [m]; default: its origin; a foot may occur several times, with different points.
+    Raises UnknownName for an unknown frame.
     """
     frames = [model.frames[model.frame_id(foot)] for foot in feet]
     offsets = np.array(marks) if len(marks) else np.zeros((len(feet), 3))
@@ -56,10 +56,10 @@ def _away(model: Model, points, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Row
 def slip_cost(
     model: Model, manifold: Manifold, feet: Sequence[str], clearance: float, weight: Values, name: str = "slip"
 ) -> to.CostTerm:
-    """r = e^(-z / clearance) times the horizontal velocity [m/s] of each foot, (2 F,), z its height over the ground [m].
+    """r = e^(-z / clearance) times the horizontal velocity [m/s] of each foot, (2 F,), with height z above the ground [m].
 
-    The ground is a plane, level at 0; its height and its rise along x and y are the parameter ground (3). What slides is told to
-    lift off, and what flies low to fly higher. Raises UnknownName if the model has no such frame.
+    The ground is a plane, by default level at 0; its height and its slopes along x and y are the parameter ground (3). The term
+    lifts feet that move horizontally. Raises UnknownName for an unknown frame.
     """
     return to.residual_cost(
         name,

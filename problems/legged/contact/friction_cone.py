@@ -1,17 +1,17 @@
-"""The friction cone of point contacts, as a cost and as a constraint: forces push, |f_t| <= mu f_n on level ground.
+"""Friction cone of point contacts, as a cost and as a constraint: f_n >= 0 and |f_t| <= mu f_n on level ground.
 
-As a cost, a margin y >= 0 is asked for by the smooth residual  (sqrt(y^2 + eps^2) - y) / 2,  which is about -y where y < 0 and
-vanishes where it is large:
+As a cost, a margin y >= 0 has the smooth residual  (sqrt(y^2 + eps^2) - y) / 2,  which is about -y for negative y and
+vanishes for large y:
 
     y = (f_n - least) / unit        the contact pushes
     y = (mu f_n - sqrt(f_x^2 + f_y^2 + (eps unit)^2)) / unit     it sticks
 
-As a constraint, the cone is replaced by a pyramid of m facets inside of it, which is linear in the forces and smooth at its tip,
-where a foot carries nothing (D. Stewart, J. Trinkle, Int. J. Numer. Methods Eng. 39, 1996):
+As a constraint, the cone is replaced by an inscribed pyramid with m facets, which is linear in the forces and smooth at its tip,
+for a foot without load (D. Stewart, J. Trinkle, Int. J. Numer. Methods Eng. 39, 1996):
 
     f_n - least >= 0,        mu cos(pi/m) f_n - (cos a_j f_x + sin a_j f_y) >= 0,   a_j = 2 pi j / m,   j = 0 .. m - 1
 
-The unit of forces is the robot's weight over its number of feet.
+Forces are in units of the robot's weight divided by its number of feet.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ def friction_cost(
     feet: int = 4,
     name: str = "friction",
 ) -> to.CostTerm:
-    """Point contacts of a system, by name, push with at least ``least`` and stay within the cone of ``friction``.
+    """Return the cost that point contacts push with at least ``least`` and stay within the cone of ``friction``.
 
-    feet: how many share the weight: their share is the unit of forces. Raises ValueError for a coefficient that is not
-    positive, UnknownName for a contact that the system does not have.
+    contacts: names in the system. feet: number of feet that share the weight, which defines the unit of forces. Raises ValueError
+    for a coefficient that is not positive, UnknownName for an unknown contact.
     """
     if not friction > 0:
         raise ValueError(f"friction = {friction}; expected a positive number")
     unit = weight_share(system.model, feet)
     rows = force_rows(system, contacts)
     names = tuple(f"{contact} {what}" for contact in contacts for what in ("pushes", "sticks"))
-    residual = composed(ConstraintForces(system), partial(_lacking_margins, rows, 1.0 / unit), no_parameters, names)
+    residual = composed(ConstraintForces(system), partial(_margin_residuals, rows, 1.0 / unit), no_parameters, names)
     return to.CostTerm(
         name, residual, np.asarray(weight), {"friction": np.array([friction]), "least": np.array([least])}
     )
@@ -72,12 +72,11 @@ def friction_constraint(
     facets: int = FACETS,
     name: str | None = None,
 ) -> to.Constraint:
-    """Point contacts of a system, by name, push with at least ``least`` and stay within the pyramid in the cone of ``friction``.
+    """Return the constraint that point contacts push with at least ``least`` and stay within a pyramid in the friction cone.
 
-    feet: how many share the weight: their share is the unit of forces. friction is a run-time parameter. name: default with those
-    of the contacts, so that multipliers of phases on different feet have different names.
-    Raises ValueError for a coefficient that is not positive or fewer than three facets, UnknownName for a contact that the system
-    does not have.
+    feet: number of feet that share the weight, which defines the unit of forces. friction is a run-time parameter. name: default:
+    includes the contact names, so that multipliers of different stances have different names.
+    Raises ValueError for a coefficient that is not positive or fewer than three facets, UnknownName for an unknown contact.
     """
     if not friction > 0:
         raise ValueError(f"friction = {friction}; expected a positive number")
@@ -94,17 +93,17 @@ def friction_constraint(
 
 
 def weight_share(model: Model, feet: int) -> float:
-    """The robot's weight over a number of feet [N]."""
+    """Return the robot's weight divided by a number of feet [N]."""
     return float(model.total_mass * np.linalg.norm(model.gravity)) / feet
 
 
 def force_rows(system: Holonomic, contacts: Sequence[str]) -> tuple[int, ...]:
-    """Where the three components of each contact begin among the forces. Raises UnknownName for a contact that has no force."""
+    """Return the first force row of each point contact. Raises UnknownName for an unknown contact."""
     return first_rows(system, contacts, "x", "point contact")
 
 
 def first_rows(system: Holonomic, contacts: Sequence[str], component: str, kind: str) -> tuple[int, ...]:
-    """Where a component of each contact stands among the forces; kind: what contacts with that component are called."""
+    """Return the row of a component of each contact among the forces. kind: name of such contacts in errors."""
     names = ConstraintForces(system).output_names
     known = [name.removesuffix(f".{component}") for name in names if name.endswith(f".{component}")]
     for contact in contacts:
@@ -114,29 +113,31 @@ def first_rows(system: Holonomic, contacts: Sequence[str], component: str, kind:
 
 
 def no_parameters(p: Mapping[str, Rows]) -> Mapping[str, Rows]:
-    """The forces' own, of which there are none."""
+    """Return no parameters: constraint forces have none."""
     return {}
 
 
-def _lacking_margins(first_rows: tuple[int, ...], per_unit: float, forces: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
-    """Pushing and sticking of some contacts, (2 C), with the parameters friction (1) and least (1)."""
+def _margin_residuals(
+    first_rows: tuple[int, ...], per_unit: float, forces: Rows, p: Mapping[str, Rows]
+) -> list[Scalar]:
+    """Return the residuals (2 C) of pushing and sticking of C contacts, with the parameters friction (1) and least (1)."""
     rows: list[Scalar] = []
     for at in first_rows:
         f = [forces[at + i] * per_unit for i in range(3)]
         sideways = sm.sqrt(f[0] * f[0] + f[1] * f[1] + SMOOTHING**2)
-        rows += [lacking(f[2] - p["least"][0]), lacking(p["friction"][0] * f[2] - sideways)]
+        rows += [smooth_hinge(f[2] - p["least"][0]), smooth_hinge(p["friction"][0] * f[2] - sideways)]
     return rows
 
 
-def lacking(y: Scalar) -> Scalar:
-    """The smooth residual of a margin y >= 0."""
+def smooth_hinge(y: Scalar) -> Scalar:
+    """Return the smooth residual of a margin y >= 0."""
     return 0.5 * (sm.sqrt(y * y + SMOOTHING**2) - y)
 
 
 def _margins(
     first_rows: tuple[int, ...], per_unit: float, facets: int, forces: Rows, p: Mapping[str, Rows]
 ) -> list[Scalar]:
-    """The left sides (C (1 + m)) of the inequalities of the module docstring, with the parameter friction (1)."""
+    """Return the left sides (C (1 + m)) of the inequalities of the module docstring, with the parameter friction (1)."""
     rows: list[Scalar] = []
     for at in first_rows:
         f = [forces[at + i] * per_unit for i in range(3)]
@@ -145,7 +146,7 @@ def _margins(
 
 
 def pyramid(f: Sequence[Scalar], friction: Scalar, facets: int) -> list[Scalar]:
-    """The margins of a force (3) from the facets."""
+    """Return the margins of a force (3) to the facets."""
     angles = 2.0 * np.pi * np.arange(facets) / facets
     held = f[2] * (friction * float(np.cos(np.pi / facets)))
     return [held - (f[0] * float(np.cos(a)) + f[1] * float(np.sin(a))) for a in angles]

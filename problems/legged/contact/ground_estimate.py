@@ -1,8 +1,8 @@
-"""The ground under a robot as its feet have felt it: a plane through the places where they stood last.
+"""Ground estimate of a robot: a plane through the places of the last foot contacts.
 
-A foot that hardly moves stands.  Its place follows it with the rate e^(-(|v| / RESTS)^2) / HOLD, so that feet in the air leave
-theirs where it was; the plane z = height + slope . (x, y) of least squares through these places is followed within SETTLE.
-Nothing is seen ahead: ground that rises is met by the foot that steps on it.
+Each foot has a place, which follows the foot with the rate e^(-(|v| / RESTS)^2) / HOLD: fast while the foot rests, not at all
+while it swings.  The least-squares plane z = height + slope . (x, y) through the places is low-pass filtered with time constant
+SETTLE. The ground ahead is unknown until a foot steps on it.
 
 Speeds are in units of sqrt(g L), times of sqrt(L / g), for legs of length L.
 """
@@ -20,24 +20,24 @@ from problems.legged.robot.stance import Stance
 
 RESTS, HOLD, SETTLE = 0.06, 0.1, 0.5
 STEEPEST = 0.5
-"""The largest slope of an estimate, rise over run."""
+"""Maximum slope of an estimate, rise over run."""
 AHEAD = 1e-4
-"""[s] over which the motion of the feet is told from the velocity."""
+"""Time step [s] of the finite difference that gives foot velocities."""
 
 
 class Plane(NamedTuple):
-    """z = height + slope . (x, y) [m]."""
+    """A plane z = height + slope . (x, y) [m]."""
 
     height: float
     slope: Array
 
     def at(self, places: Array) -> Array:
-        """Heights (...) under places (..., 2) [m]."""
+        """Return the heights (...) at places (..., 2) [m]."""
         return self.height + places @ self.slope
 
 
 class GroundEstimate:
-    """The ground of a robot that starts on a plane z = 0. manifold: of its state."""
+    """Ground estimate of a robot that starts on the plane z = 0. manifold: manifold of its state."""
 
     def __init__(self, stance: Stance, manifold: Manifold, x0: Array) -> None:
         model = stance.model
@@ -51,7 +51,7 @@ class GroundEstimate:
         self.plane = Plane(0.0, np.zeros(2))
 
     def observe(self, x: Array, elapsed: float) -> None:
-        """Take in a state x (nx,), ``elapsed`` seconds after the last one."""
+        """Update the estimate with a state x (nx,), ``elapsed`` seconds after the last one."""
         at, moving = self._feet(x)
         stands = np.exp(-((np.linalg.norm(moving, axis=1) / (RESTS * self._speed)) ** 2))
         share = 1.0 - np.exp(-stands * elapsed / (HOLD * self._time))
@@ -62,7 +62,7 @@ class GroundEstimate:
         self.plane = Plane(height + share * (found.height - height), slope + share * (found.slope - slope))
 
     def _feet(self, x: Array) -> tuple[Array, Array]:
-        """Positions and velocities (F, 3) of the feet."""
+        """Return positions and velocities (F, 3) of the feet."""
         nq = self._model.nq
         step = np.concatenate([AHEAD * x[nq:], np.zeros(len(x) - nq)])
         both = np.stack([x, np.asarray(self._manifold.integrate(x, step))], axis=1)
@@ -71,7 +71,7 @@ class GroundEstimate:
 
 
 def plane_through(places: Array) -> Plane:
-    """The plane of least squares through places (F, 3), level across a direction in which they do not differ."""
+    """Return the least-squares plane through places (F, 3), level along directions in which the places coincide."""
     middle = places.mean(axis=0)
     off = places - middle
     slope = np.clip(np.linalg.lstsq(off[:, :2], off[:, 2], rcond=1e-3)[0], -STEEPEST, STEEPEST)

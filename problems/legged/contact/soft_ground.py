@@ -1,4 +1,4 @@
-"""The soft ground of legged robots: which contact law, with which numbers, and the system that follows from it."""
+"""Soft ground of legged robots: settings of the contact law, and the robot's dynamics on it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trajopt.config.task import Checks, Integrator
 
 HALVINGS = 60
 DEEPEST = 1.0
-"""[m] Feet at rest are nearer to the surface of the ground than this."""
+"""Bound on the penetration and distance of feet at rest [m]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,37 +61,37 @@ class SoftGround(LeggedRobot):
         }
 
     def units(self) -> dict[str, Units]:
-        """The units of the law's numbers, by the keys of the settings."""
+        """Return the units of the law's parameters, by settings key."""
         numbers = {key: unit for key, unit in law_units(self.contact_law).items() if key in self.contact_parameters}
         return super().units() | prefixed("contact_parameters", numbers)
 
     def completed(self) -> Self:
-        """These settings with every number of the law, defaults too."""
+        """Return these settings with all parameters of the law, including defaults."""
         numbers = {key: value for key, value in vars(self.law()).items() if value is not None}
         return replace(super().completed(), contact_parameters=numbers)
 
     def law(self) -> ContactLaw | StepLaw:
-        """The law. Raises ValueError for numbers that make no contact."""
+        """Return the contact law. Raises ValueError for invalid parameters."""
         return contact_law(self.contact_law, **{**self.law_defaults(), **self.contact_parameters})
 
     def law_defaults(self) -> Mapping[str, float]:
-        """Numbers of the problem in place of the law's own defaults."""
+        """Return the problem's defaults of contact parameters, which override those of the law."""
         return {}
 
     def resting_gap(self, share: float) -> float:
-        """The height [m] over the ground at which a foot at rest carries ``share`` [N]."""
+        """Return the height [m] above the ground at which a foot at rest carries a force ``share`` [N]."""
         law, up, still = self.law(), Vec(0.0, 0.0, 1.0), Vec(*np.zeros((3, 1)))
 
         def missing(gap: float) -> float:
             with np.errstate(over="ignore"):  # far below the ground
                 return share - float(law.force(np.array([gap]), up, still, {}).z[0])
 
-        return bisected(missing, -DEEPEST, DEEPEST)
+        return bisect_root(missing, -DEEPEST, DEEPEST)
 
-    def standing_on(self, model: Model, feet: Sequence[str]) -> SoftContact | SteppedContact:
-        """The robot on this ground.
+    def contact_dynamics(self, model: Model, feet: Sequence[str]) -> SoftContact | SteppedContact:
+        """Return the dynamics of the robot on this ground.
 
-        Raises UnknownName for a foot that it does not have, ValueError for numbers that make no contact.
+        Raises UnknownName for an unknown foot, ValueError for invalid contact parameters.
         """
         law = self.law()
         if is_step_law(self.contact_law):
@@ -99,8 +99,8 @@ class SoftGround(LeggedRobot):
         return SoftContact(model, feet, law=law)  # type: ignore[arg-type]
 
 
-def bisected(f: Callable[[float], float], lower: float, upper: float) -> float:
-    """Where a function that is negative at ``lower`` and positive at ``upper`` vanishes."""
+def bisect_root(f: Callable[[float], float], lower: float, upper: float) -> float:
+    """Return the root of a function that is negative at ``lower`` and positive at ``upper``, by bisection."""
     for _ in range(HALVINGS):
         middle = 0.5 * (lower + upper)
         lower, upper = (middle, upper) if f(middle) < 0 else (lower, middle)

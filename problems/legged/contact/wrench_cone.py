@@ -1,15 +1,15 @@
-"""What flat feet can do: push, stick, turn little, and with the center of pressure within the sole; as a cost and as a constraint.
+"""Wrench cone of flat feet: unilateral contact, friction, yaw torque and center of pressure; as a cost and as a constraint.
 
-A sole that reaches from -b to a along x and from -r to l along y, level and turned as the world is, with the force f and the moment
-m at its origin, carries
+A sole extends from -b to a along x and from -r to l along y, level and aligned with the world. With force f and moment m at its
+origin, its contact satisfies
 
     f_z - least >= 0,                     |(f_x, f_y)| <= mu f_z,
     m_y + a f_z >= 0,   b f_z - m_y >= 0,   l f_z - m_x >= 0,   m_x + r f_z >= 0         center of pressure (-m_y, m_x) / f_z
     |m_z| <= mu (h_x + h_y)/2 f_z                                                       h: half the length, half the width
 
-(compare S. Caron et al., ICRA 2015, where the last is exact).  Margins are shares of the robot's weight over its number of feet,
-moments over h_x, h_y or their mean.  As a cost, they are asked for as those of :mod:`~problems.legged.contact.friction_cone` are;
-as a constraint, the cone is the pyramid of :mod:`~problems.legged.contact.friction_cone`.
+(compare S. Caron et al., ICRA 2015, where the last is exact).  Margins are relative to the robot's weight divided by its number
+of feet; moments are divided by h_x, h_y or their mean.  The cost uses the residual of
+:mod:`~problems.legged.contact.friction_cone`; the constraint uses its pyramid.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from problems.legged.contact.friction_cone import (
     FACETS,
     SMOOTHING,
     first_rows,
-    lacking,
     no_parameters,
     pyramid,
+    smooth_hinge,
     weight_share,
 )
 from problems.legged.robot.soles import Sole
@@ -57,12 +57,12 @@ def wrench_cost(
     feet: int = 2,
     name: str = "wrench cone",
 ) -> to.CostTerm:
-    """Frame contacts of a system on these soles stay within the cone. friction, least: run-time parameters.
+    """Return the cost that frame contacts on these soles stay within the cone. friction, least: run-time parameters.
 
-    feet: how many share the weight. Raises ValueError for a coefficient that is not positive, UnknownName for a sole that the
-    system does not hold.
+    feet: number of feet that share the weight. Raises ValueError for a coefficient that is not positive, UnknownName for a sole
+    without a contact in the system.
     """
-    residual = _composed(system, soles, feet, friction, partial(_lacking_margins), ("pushes", "sticks", *PRESSURE))
+    residual = _composed(system, soles, feet, friction, partial(_margin_residuals), ("pushes", "sticks", *PRESSURE))
     return to.CostTerm(
         name, residual, np.asarray(weight), {"friction": np.array([friction]), "least": np.array([least])}
     )
@@ -78,7 +78,7 @@ def wrench_constraint(
     facets: int = FACETS,
     name: str | None = None,
 ) -> to.Constraint:
-    """The cone as inequalities, linear in the wrenches, with a pyramid of facets inside of the cone."""
+    """Return the cone as inequality constraints, linear in the wrenches, with an inscribed friction pyramid."""
     kinds = ("pushes", *(f"facet {j}" for j in range(facets)), *PRESSURE)
     residual = _composed(system, soles, feet, friction, partial(_margins, facets), kinds)
     lower = np.tile([least, *np.zeros(len(kinds) - 1)], len(soles))
@@ -87,7 +87,7 @@ def wrench_constraint(
 
 
 def wrench_rows(system: Holonomic, frames: Sequence[str]) -> tuple[int, ...]:
-    """Where the six components of each contact begin among the forces. Raises UnknownName for a frame that is not held."""
+    """Return the first force row of each frame contact. Raises UnknownName for a frame without contact."""
     return first_rows(system, frames, "fx", "frame contact")
 
 
@@ -102,7 +102,7 @@ def _composed(system, soles, feet, friction, margins, kinds) -> ComposedMap:
 
 
 def _of_all(margins, rows, soles, per_unit: float, forces: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
-    """The margins of all soles, one after the other."""
+    """Return the margins of all soles, one after the other."""
     found: list[Scalar] = []
     for at, sole in zip(rows, soles, strict=True):
         found += margins(sole, [forces[at + i] * per_unit for i in range(6)], p)
@@ -110,7 +110,7 @@ def _of_all(margins, rows, soles, per_unit: float, forces: Rows, p: Mapping[str,
 
 
 def _pressures(sole: Sole, w: list[Scalar], mu: Scalar) -> list[Scalar]:
-    """The margins of :data:`PRESSURE` of a wrench (6) in shares."""
+    """Return the margins of :data:`PRESSURE` of a scaled wrench (6)."""
     (h_x, h_y), normal, (m_x, m_y, m_z) = sole.half, w[2], w[3:]
     turn = 0.5 * (h_x + h_y)
     return [
@@ -123,14 +123,14 @@ def _pressures(sole: Sole, w: list[Scalar], mu: Scalar) -> list[Scalar]:
     ]
 
 
-def _lacking_margins(sole: Sole, w: list[Scalar], p: Mapping[str, Rows]) -> list[Scalar]:
-    """What all margins lack."""
+def _margin_residuals(sole: Sole, w: list[Scalar], p: Mapping[str, Rows]) -> list[Scalar]:
+    """Return the residuals of all margins."""
     mu = p["friction"][0]
     sideways = sm.sqrt(w[0] * w[0] + w[1] * w[1] + SMOOTHING**2)
-    return [lacking(y) for y in (w[2] - p["least"][0], mu * w[2] - sideways, *_pressures(sole, w, mu))]
+    return [smooth_hinge(y) for y in (w[2] - p["least"][0], mu * w[2] - sideways, *_pressures(sole, w, mu))]
 
 
 def _margins(facets: int, sole: Sole, w: list[Scalar], p: Mapping[str, Rows]) -> list[Scalar]:
-    """The left sides of the inequalities."""
+    """Return the left sides of the inequalities."""
     mu = p["friction"][0]
     return [w[2], *pyramid(w[:3], mu, facets), *_pressures(sole, w, mu)]

@@ -1,1 +1,1 @@
-"""Gaits: schedules, what gait a motion is, and the problems of walking."""
+"""Gaits: schedules, gait analysis, and walking problems."""

@@ -1,13 +1,13 @@
-"""Gait found in receding horizon: a legged robot walks at a commanded speed and finds when and where to step.
+"""Gait without schedule in receding horizon: a legged robot walks at a commanded speed; the solver finds the steps.
 
     minimize   sum_k dt/2 ( |s(x_k) - s_ref|_Q^2 + w_s sum_f e^(-2 z_f / c) |v_f|^2 + w_u |u_k - u_rest|^2 )
                + share/2 |s(x_N) - s_ref|_Q^2
 
-with s(x) of :mod:`~problems.legged.robot.base_state`, whose reference is the posture of standing at the velocity asked for, and for
-each foot its height z_f over the ground and its horizontal velocity v_f: a foot that is to go forward does so in the air, some c
-high. There is no schedule, no foothold and no phase; where plans follow each other, their ground and their speed are those of
-:mod:`~problems.legged.gaits.walking_horizon`.  Contacts are those of long steps
-(:class:`~dynamics_backends.systems.contact.stepped_contact.SteppedContact`), so that half a second is 25 steps.
+with s(x) of :mod:`~problems.legged.robot.base_state`, whose reference is the standing posture at the commanded velocity, and for
+each foot its height z_f above the ground and its horizontal velocity v_f: the slip term makes feet move forward in the air, at a
+height of about c. There is no schedule, no foothold and no phase. In replanning, ground and speed are those of
+:mod:`~problems.legged.gaits.walking_horizon`.  The contacts allow long time steps
+(:class:`~dynamics_backends.systems.contact.stepped_contact.SteppedContact`), so half a second takes 25 steps.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from problems.legged.gaits.commands import RUNNING, distance_sentence, speed_sen
 from problems.legged.gaits.falls import falls
 from problems.legged.gaits.walking_horizon import FLAT, WalkingHorizon
 from problems.legged.robot.base_state import BaseWeights, base_state_cost
-from problems.legged.robot.joint_limits import REMOVED_BY, KeptLimits
+from problems.legged.robot.joint_limits import REMOVED_BY, EnforcedLimits
 from problems.legged.robot.similarity import LENGTH, SPEED, TIME, TORQUE, Units, prefixed, running_weight
 from trajopt.config.task import BackendFactory, Checks, Sampling, Task, not_negative, one_of_two, positive
 
 VELOCITY = 0.4
-"""[m/s], where neither a velocity nor a distance is given; of a robot as large as HyQ."""
+"""Default velocity [m/s], for a robot as large as HyQ, if neither a velocity nor a distance is given."""
 ITERATIONS = 8
-"""Steps of Newton's method for the torques of rest."""
+"""Number of Gauss-Newton steps for the resting torques."""
 
 
 SMOOTH: Mapping[str, float] = {"stiffness": 2e4, "relaxation": 1.0, "creep": 0.2}
-"""Numbers of the law relaxed_cone that are not given: smoother than its own defaults."""
+"""Default parameters of the law relaxed_cone in this problem, smoother than its own defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +76,10 @@ class Settings(SoftGround, Sampling):
             **{key: not_negative(getattr(self, key)) for key in ("slip", "control_weight", "terminal")},
         }
 
-    def lasting(self, run: float | None) -> tuple[Settings, tuple[str, ...]]:
-        """These settings with the velocity that covers the distance in a run [s], and a sentence about it.
+    def with_run_duration(self, run: float | None) -> tuple[Settings, tuple[str, ...]]:
+        """Return these settings with the velocity that covers the distance in a run [s], and a note about it.
 
-        run: None for the horizon. Without a distance nothing changes.
+        run: duration of the run; None: the horizon. Without a distance the settings are unchanged.
         """
         if self.distance is None:
             return self, ()
@@ -118,15 +118,15 @@ class Settings(SoftGround, Sampling):
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
-    """The task of these settings.
+    """Build the task of these settings.
 
-    Raises UnknownName for a foot, ValueError for feet that are not found and for a posture that does not fit the robot.
+    Raises UnknownName for an unknown foot, ValueError if feet are not found or a posture does not match the robot.
     """
-    s, notes = settings.lasting(None)
+    s, notes = settings.with_run_duration(None)
     standing = s.stand()
     speed = VELOCITY if s.velocity is None else s.velocity
     model, feet = standing.model, standing.stance.feet
-    system = s.standing_on(model, feet)
+    system = s.contact_dynamics(model, feet)
     q = standing.q
     q[2] = q[2] + s.resting_gap(standing.share) if s.height is None else s.height
     x0, dynamics = np.concatenate([q, np.zeros(model.nv)]), backend(system)
@@ -148,15 +148,15 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         slip_cost(model, system.manifold, feet, s.clearance, s.slip),
     ]
     final = [base(s.terminal * weight)]
-    kept = KeptLimits.of(model, s)
+    enforced = EnforcedLimits.of(model, s)
     ocp = to.OCP.single_phase(
         *(s.sampled(dynamics), x0, s.horizon, s.dt, terms, final),
         parameters=FLAT,
         name="free_gait",
         model=model,
-        constraints=kept.constraints,
-        terminal_constraints=kept.constraints,
-        **kept.bounds,
+        constraints=enforced.constraints,
+        terminal_constraints=enforced.constraints,
+        **enforced.bounds,
     )
     following = partial(WalkingHorizon, stance=standing.stance, height=float(q[2]), speed=speed)
     guess = to.constant_guess(ocp, resting)
@@ -174,7 +174,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
 
 def resting_controls(dynamics: DynamicsBackend, x: Array) -> Array:
-    """The controls (nu,) under which the accelerations at a state x (nx,) are least, by Gauss and Newton."""
+    """Return the controls (nu,) with the smallest accelerations at a state x (nx,), by Gauss-Newton."""
     u, n = np.zeros(dynamics.map.nu), dynamics.map.manifold.ndx // 2
     for _ in range(ITERATIONS):
         value, _, fu = dynamics.jacobians(x[None], u[None])

@@ -1,11 +1,11 @@
-"""A gait with a schedule: which feet stand when, and where they go in between.
+"""Scheduled gait: stance phases of the feet, and their swing trajectories.
 
 A gait is a list of phases, each a set of standing feet and a duration; the other feet swing.  A foot that swings over
-consecutive phases from t_0 to t_1 goes from its foothold to the one ``step_length`` ahead, with s = (t - t_0)/(t_1 - t_0),
+consecutive phases from t_0 to t_1 moves to a foothold ``step_length`` ahead, with s = (t - t_0)/(t_1 - t_0),
 
     x = length s^3 (10 - 15 s + 6 s^2),      z = height 16 s^2 (1 - s)^2,
 
-so that it leaves and lands without velocity.  The base is asked to be where the feet are in the mean.
+so it lifts and lands with zero velocity.  The reference of the base follows the mean of the feet.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from trajopt.config.task import Checked, Checks
 
 STEP_LENGTH = 0.15
-"""[m], where neither the length of steps nor a distance is given."""
+"""Default step length [m], if no distance is given."""
 PATTERNS: dict[str, tuple[tuple[int, ...], ...]] = {
     "trot": ((1, 2), (0, 3)),
     "pace": ((0, 2), (1, 3)),
@@ -31,20 +31,20 @@ PATTERNS: dict[str, tuple[tuple[int, ...], ...]] = {
     "jump": ((0, 1, 2, 3),),
     "stand": ((),),
 }
-"""Feet that swing together, in turn, by their places in (left front, right front, left hind, right hind)."""
+"""Groups of feet that swing in turn, by index into (left front, right front, left hind, right hind)."""
 ON_TWO: dict[str, tuple[tuple[int, ...], ...]] = {"walk": ((1,), (0,)), "jump": ((0, 1),), "stand": ((),)}
-"""Feet of bipeds that swing together, in turn, by their places in (left, right)."""
+"""Groups of feet of bipeds that swing in turn, by index into (left, right)."""
 
 
 class GaitPhase(NamedTuple):
-    """The feet on the ground and for how long [s]."""
+    """Standing feet and duration [s] of a phase."""
 
     stance: tuple[str, ...]
     duration: float
 
 
 class Interval(NamedTuple):
-    """Knots [first, last) of a phase, and the feet on the ground."""
+    """Knots [first, last) of a phase, and its standing feet."""
 
     stance: tuple[str, ...]
     first: int
@@ -52,8 +52,8 @@ class Interval(NamedTuple):
 
 
 class FootReferences(NamedTuple):
-    """At M times: positions (M, F, 3) [m], velocities (M, F, 3) [m/s], whether a foot swings (M, F), whether it lands (M, F),
-    base (M, 3) [m]: how far the feet have come in the mean."""
+    """References at M times: positions (M, F, 3) [m], velocities (M, F, 3) [m/s], masks of swinging and landing feet (M, F), and
+    base (M, 3) [m]: mean displacement of the feet."""
 
     position: Array
     velocity: Array
@@ -64,9 +64,9 @@ class FootReferences(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Gait(Checked):
-    """feet: all feet. phases: in order. step_length and step_height [m].
+    """A gait. feet: all feet. phases: in order. step_length and step_height [m].
 
-    Raises SettingsError for values out of range, UnknownName for a standing foot that is none of the feet.
+    Raises SettingsError for values out of range, UnknownName for a standing foot that is not in ``feet``.
     """
 
     feet: tuple[str, ...]
@@ -103,9 +103,10 @@ class Gait(Checked):
         step_length: float = STEP_LENGTH,
         step_height: float = 0.1,
     ) -> Gait:
-        """Groups of feet swing one after the other for ``swing`` [s]; before each, and at the end, all stand for ``support`` [s].
+        """Create a gait of groups that swing one after the other for ``swing`` [s], with all feet down for ``support`` [s] in
+        between.
 
-        Raises UnknownName for a group with a foot that is none of the feet.
+        Raises UnknownName for a group with an unknown foot.
         """
         phases: list[GaitPhase] = []
         standing = [GaitPhase(tuple(feet), support)] if support > 0 else []
@@ -118,11 +119,11 @@ class Gait(Checked):
 
     @classmethod
     def named(cls, name: str, feet: Sequence[str], **values: float) -> Gait:
-        """A gait of PATTERNS, or of bipeds ON_TWO; ``values`` as of :meth:`in_turn`.
+        """Create a gait of PATTERNS, or for bipeds of ON_TWO; ``values`` as for :meth:`in_turn`.
 
         feet: left front, right front, left hind, right hind, or left, right.
 
-        Raises UnknownName for another name, ValueError for another number of feet.
+        Raises UnknownName for an unknown gait, ValueError for another number of feet.
         """
         if name not in PATTERNS:
             raise unknown_name("gait", name, list(PATTERNS))
@@ -141,10 +142,11 @@ class Gait(Checked):
     def observed(
         cls, feet: Sequence[str], times: Array, contact: Array, *, step: float, least: float, **values: float
     ) -> Gait:
-        """The schedule of contact signals (M, F) of booleans, held from times (M + 1,) [s] on, such as those of a soft gait.
+        """Create the schedule of contact signals (M, F) of booleans, held from times (M + 1,) [s] on, such as those of a soft
+        gait.
 
-        It is rounded to multiples of ``step`` [s]; what a foot does for less than ``least`` [s] is taken for noise, the shortest
-        first. values: step_length, step_height. Raises ValueError where the sizes do not fit.
+        The schedule is rounded to multiples of ``step`` [s]; contacts and swings shorter than ``least`` [s] are removed, the
+        shortest first. values: step_length, step_height. Raises ValueError for wrong sizes.
         """
         if np.shape(contact) != (len(times) - 1, len(feet)):
             raise ValueError(
@@ -162,20 +164,20 @@ class Gait(Checked):
 
     @property
     def duration(self) -> float:
-        """[s]"""
+        """Duration of the gait [s]."""
         return sum(phase.duration for phase in self.phases)
 
     def over(self, distance: float) -> Gait:
-        """The gait with steps so long that the base goes a distance [m]. Raises ValueError for a gait without steps."""
+        """Return the gait with a step length such that the base moves by ``distance`` [m]. Raises ValueError without steps."""
         steps = sum(len(self.swings(foot)) for foot in self.feet)
         if not steps:
             raise ValueError("distance: this gait takes no steps; leave the distance out, or choose another gait")
         return replace(self, step_length=distance * len(self.feet) / steps)
 
     def on_grid(self, dt: float) -> Gait:
-        """The gait with phases of whole time steps dt [s], their ends rounded.
+        """Return the gait with phase ends rounded to multiples of dt [s].
 
-        Raises ValueError for a phase shorter than a step.
+        Raises ValueError for a phase shorter than a time step.
         """
         lengths = [last - first for _, first, last in self.intervals(dt)]
         phases = [
@@ -185,12 +187,12 @@ class Gait(Checked):
         return replace(self, phases=tuple(phases))
 
     def require_feet(self, model: Model) -> None:
-        """Raises UnknownName for a foot that is no frame of the robot, with the nearest names."""
+        """Raise UnknownName, with similar names, for a foot that is not a frame of the robot."""
         for foot in self.feet:
             model.frame_id(foot)
 
     def intervals(self, dt: float) -> list[Interval]:
-        """The phases on a grid of time steps, their ends rounded to it. Raises ValueError for a phase shorter than a step."""
+        """Return the knots of the phases on a time grid, rounded. Raises ValueError for a phase shorter than a time step."""
         ends = np.round(np.cumsum([0.0, *(phase.duration for phase in self.phases)]) / dt).astype(int).tolist()
         for phase, first, last in zip(self.phases, ends, ends[1:], strict=False):
             if last <= first:
@@ -200,7 +202,7 @@ class Gait(Checked):
         return [Interval(p.stance, a, b) for p, a, b in zip(self.phases, ends, ends[1:], strict=False)]
 
     def swings(self, foot: str) -> list[tuple[float, float]]:
-        """(start, end) [s] of each swing of a foot; consecutive phases in the air are one swing."""
+        """Return (start, end) [s] of each swing of a foot; consecutive phases in the air are one swing."""
         found: list[tuple[float, float]] = []
         at = 0.0
         for phase in self.phases:
@@ -212,7 +214,7 @@ class Gait(Checked):
         return found
 
     def references(self, times: Array, footholds: Array) -> FootReferences:
-        """What is asked of the feet at times (M,) [s] from their first footholds (F, 3) [m] on."""
+        """Return foot and base references at times (M,) [s], starting from footholds (F, 3) [m]."""
         M, F = len(times), len(self.feet)
         position, velocity = np.tile(footholds, (M, 1, 1)), np.zeros((M, F, 3))
         swinging, landing = np.zeros((M, F), dtype=bool), np.zeros((M, F), dtype=bool)
@@ -234,7 +236,7 @@ _SAME_TIME = 1e-9
 
 
 def _without_blips(signal: Array, least: float) -> Array:
-    """A signal (M,) of booleans without runs of less than ``least`` samples."""
+    """Remove runs shorter than ``least`` samples from a boolean signal (M,)."""
     signal = signal.copy()
     while True:
         ends = np.r_[0, np.flatnonzero(signal[1:] != signal[:-1]) + 1, len(signal)]
@@ -246,7 +248,7 @@ def _without_blips(signal: Array, least: float) -> Array:
 
 
 def _curve(s: Array) -> tuple[Array, Array, Array, Array]:
-    """Shares of length and height over the share of time s (M,), and their slopes."""
+    """Return relative length and height at relative times s (M,), and their derivatives, in the order x, x', z, z'."""
     rest = 1.0 - s
     along = s**3 * (10.0 - 15.0 * s + 6.0 * s * s)
     return along, 30.0 * (s * rest) ** 2, 16.0 * (s * rest) ** 2, 32.0 * s * rest * (1.0 - 2.0 * s)

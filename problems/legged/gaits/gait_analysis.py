@@ -1,8 +1,8 @@
-"""What gait a motion is: contacts from forces or heights, duty factors, period and phase shifts of the feet.
+"""Analysis of a gait: contacts from forces or heights, duty factors, period and phase shifts of the feet.
 
 A foot's contact signal c(t) is 1 on the ground and 0 in the air.  With its mean removed, c~, over the time both are known,
 
-    duty factor    share of the time with c = 1
+    duty factor    fraction of the time with c = 1
     period T       lag of the highest peak, behind the first minimum, of  sum_feet <c~(t) c~(t + lag)>
     phase shift    argmax over |lag| <= T/2 of <c~_0(t) c~_i(t + lag)>, over T: how much later than the first foot foot i lands
 
@@ -24,18 +24,18 @@ from trajopt import OCP
 from trajopt.config.task import position_of
 
 GROUND = 0.03
-"""Height [m] below which a foot is taken to be on the ground where forces are not known."""
+"""Foot height below which a foot counts as in contact if forces are unknown [m]."""
 LOADED = 0.1
-"""A foot carries load from this share of the robot's weight over the number of feet on."""
+"""Minimum load of a foot in contact, relative to the robot's weight divided by the number of feet."""
 HALF = 0.5
-"""And in any case from this share on."""
+"""Load from which on a foot is in contact in any case, in the same unit."""
 LEAST_OVERLAP = 0.5
-"""Lags beyond 1 - this share of the time are not looked at: a period is seen where it fits twice."""
+"""Minimum overlap of shifted signals, as a fraction of the time; a period must fit twice."""
 
 
 class GaitReport(NamedTuple):
-    """feet: names. duty: (F,) share of the time on the ground. period [s] and shifts (F,), shares of the period in
-    [-1/2, 1/2] relative to the first foot: NaN where no foot, or this foot, ever lifts or lands."""
+    """Gait of a motion. feet: names. duty (F,): fraction of the time in contact. period [s] and shifts (F,), fractions of the
+    period in [-1/2, 1/2] relative to the first foot: NaN if no foot, or this foot, ever lifts or lands."""
 
     feet: tuple[str, ...]
     duty: Array
@@ -43,12 +43,12 @@ class GaitReport(NamedTuple):
     shifts: Array
 
     def shift(self, one: str, other: str) -> float:
-        """By which share of the period, in [-1/2, 1/2], ``other`` is later than ``one``."""
+        """Return the delay of ``other`` relative to ``one``, as a fraction of the period in [-1/2, 1/2]."""
         i, j = self.feet.index(one), self.feet.index(other)
         return float(wrapped(self.shifts[j] - self.shifts[i]))
 
     def sentences(self) -> list[str]:
-        """The numbers for a reader."""
+        """Return the results as text."""
         duty = ", ".join(f"{foot} {100 * d:.0f} %" for foot, d in zip(self.feet, self.duty, strict=True))
         lines = [f"on the ground: {duty}"]
         if np.isfinite(self.period):
@@ -58,16 +58,16 @@ class GaitReport(NamedTuple):
 
 
 def analyze(feet: Sequence[str], times: Array, contact: Array) -> GaitReport:
-    """The gait of contact signals (M, F) of booleans, held from times (M + 1,) [s] on.
+    """Analyze the gait of contact signals (M, F) of booleans, held from times (M + 1,) [s] on.
 
-    Raises ValueError where the sizes do not fit.
+    Raises ValueError for wrong sizes.
     """
     if contact.shape != (len(times) - 1, len(feet)):
         raise ValueError(
             f"contact has shape {contact.shape}; expected ({len(times) - 1}, {len(feet)}): times less one, feet"
         )
     duty = duty_factors(contact, np.diff(times))
-    dt = np.diff(times)  # zero where the state jumps
+    dt = np.diff(times)  # zero at state jumps
     step = float(dt[dt > 0].min())
     at = times[0] + step * np.arange(round((times[-1] - times[0]) / step))
     even = contact[np.clip(np.searchsorted(times, at + 0.5 * step, side="right") - 1, 0, len(contact) - 1)]
@@ -76,12 +76,12 @@ def analyze(feet: Sequence[str], times: Array, contact: Array) -> GaitReport:
 
 
 def duty_factors(contact: Array, dt: Array) -> Array:
-    """Shares (F,) of the time on the ground; contact (M, F), dt (M,)."""
+    """Return the fractions (F,) of the time in contact; contact (M, F), dt (M,)."""
     return np.asarray(dt @ contact / np.sum(dt))
 
 
 def period(contact: Array, step: float) -> float:
-    """The period [s] of contact signals (M, F) sampled every ``step``; NaN where none repeats."""
+    """Return the period [s] of contact signals (M, F) with sampling time ``step``; NaN if none repeats."""
     total = np.array([sum(_overlap(c, c, lag) for c in contact.T) for lag in range(_most(len(contact)))])
     rising = np.flatnonzero(np.diff(total) > 0)
     if not rising.size or total[rising[0] :].max() <= 0:
@@ -90,7 +90,7 @@ def period(contact: Array, step: float) -> float:
 
 
 def phase_shifts(contact: Array, step: float, period: float) -> Array:
-    """Lags (F,) behind the first foot as shares of the period, in [-1/2, 1/2]."""
+    """Return the lags (F,) relative to the first foot, as fractions of the period in [-1/2, 1/2]."""
     if not np.isfinite(period):
         return np.full(contact.shape[1], np.nan)
     half = int(np.ceil(0.5 * period / step))
@@ -107,14 +107,14 @@ def _phase(correlation: Sequence[float], lags: Array, share: float) -> float:
 
 
 def _middle_of_peak(values: Array) -> float:
-    """Where the largest value stands; of a flat top the middle of its first part."""
+    """Return the index of the maximum; for a plateau, the middle of its first part."""
     top = np.flatnonzero(values >= values.max() - 1e-9)
     last = top[0] + np.argmin(np.append(np.diff(top), 2) == 1)
     return 0.5 * float(top[0] + last)
 
 
 def _overlap(a: Array, b: Array, lag: int) -> float:
-    """Mean of a(t) b(t + lag), each without its mean over the overlap."""
+    """Return the mean of a(t) b(t + lag), with the means over the overlap removed."""
     n = len(a) - abs(lag)
     one, other = (a[:n], b[lag:]) if lag >= 0 else (a[-lag:], b[:n])
     one, other = one[:n] - np.mean(one[:n]), other[:n] - np.mean(other[:n])
@@ -126,12 +126,12 @@ def _most(samples: int) -> int:
 
 
 def wrapped(share: float | Array) -> float | Array:
-    """A share of a period in [-1/2, 1/2]."""
+    """Wrap a fraction of a period to [-1/2, 1/2]."""
     return share - np.round(share)
 
 
 def diagonal_pairs(positions: Array) -> list[tuple[int, int]]:
-    """Pairs of feet across from each other, by their positions (F, 2 or more) relative to the base."""
+    """Return the pairs of diagonal feet, from their positions (F, 2 or more) relative to the base."""
     sides = np.sign(np.asarray(positions)[:, :2])
     n = len(sides)
     return [(i, j) for i in range(n) for j in range(i + 1, n) if (sides[i] == -sides[j]).all() and sides[i].all()]
@@ -141,10 +141,10 @@ def diagonal_pairs(positions: Array) -> list[tuple[int, int]]:
 
 
 def contact_forces(ocp: OCP, xs: Array, us: Array) -> dict[str, Array]:
-    """Forces (N, 3) [N] in world axes by contact, zero in phases without it; empty where no system reports any.
+    """Return forces (N, 3) [N] in world axes by contact, zero in phases without it; empty if no system reports forces.
 
-    xs (N + 1, nx), us (N, nu).  Wrenches (force, moment) are cut to their forces; a knot without duration, an impact, has
-    those after it.
+    xs (N + 1, nx), us (N, nu).  Of wrenches (force, moment), only forces are returned; a knot without duration, an impact,
+    has the forces after it.
     """
     found: dict[str, Array] = {}
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
@@ -165,15 +165,15 @@ def contact_forces(ocp: OCP, xs: Array, us: Array) -> dict[str, Array]:
 
 
 def foot_positions(ocp: OCP, feet: Sequence[str], xs: Array) -> Array:
-    """World positions (M, F, 3) [m] of frames at states xs (M, nx)."""
+    """Return world positions (M, F, 3) [m] of frames at states xs (M, nx)."""
     return np.stack([position_of(ocp.model, foot, xs[:, : ocp.model.nq]) for foot in feet], axis=1)
 
 
 def contacts(ocp: OCP, feet: Sequence[str], xs: Array, us: Array, ground: float = GROUND) -> Array:
-    """Mask (N, F) of the feet on the ground: those that carry load or, where forces are unknown, those below ``ground`` [m].
+    """Return a mask (N, F) of the feet in contact: those that carry load or, if forces are unknown, those below ``ground`` [m].
 
-    Relaxed contacts act at a distance, and push up what slips: there load is what a foot at rest in its place would carry, beyond
-    the force with which it just touches, or half of its share where that is less.
+    Relaxed contacts act at a distance and push up sliding feet. So load is limited to that of a resting foot at the same place,
+    and must exceed the force of a foot that just touches, or half of its share if that is smaller.
     """
     forces = contact_forces(ocp, xs, us)
     places = foot_positions(ocp, feet, xs[:-1])
@@ -187,8 +187,8 @@ def contacts(ocp: OCP, feet: Sequence[str], xs: Array, us: Array, ground: float 
 
 
 def _resting(ocp: OCP, places: Array) -> tuple[Array, Array]:
-    """The normal forces (N, F) of feet that rest at these places (N, F, 3) on relaxed contacts, elsewhere infinite, and those (N,)
-    of a point that rests where it just touches, elsewhere 0."""
+    """Return the normal forces (N, F) of feet at rest at these places (N, F, 3) on relaxed contacts, elsewhere infinity, and
+    those (N,) of a resting point that just touches, elsewhere 0."""
     resting, touching = np.full(places.shape[:2], np.inf), np.zeros(ocp.horizon)
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         sampling = phase.dynamics.sampling
@@ -205,5 +205,5 @@ def _resting(ocp: OCP, places: Array) -> tuple[Array, Array]:
 
 
 def _at_rest(system: SteppedContact, gap: Any, normal: Vec, p: dict[str, Array]) -> Array:
-    """The upward force [N] of a point that does not move."""
+    """Return the upward force [N] of a point at rest."""
     return np.asarray(system.law.force(gap, normal, Vec(0.0, 0.0, 0.0), p).z)

@@ -1,4 +1,4 @@
-"""Settings of gaits by a schedule, and the schedule that they ask for."""
+"""Settings of scheduled gaits, and the schedule that they define."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from trajopt.config.task import (
 
 @dataclass(frozen=True, kw_only=True)
 class RunningWeights(BaseWeights):
-    """The weights of the state on the way, by which a robot of some tens of kilograms stays upright."""
+    """Running weights of the state, chosen so that a robot of some tens of kilograms stays upright."""
 
     attitude: float = 500.0
     position: Triple = (1e3, 1e3, 1e4)
@@ -54,7 +54,7 @@ class RunningWeights(BaseWeights):
 
 @dataclass(frozen=True, kw_only=True)
 class FinalWeights(RunningWeights):
-    """The weights of the state at the end."""
+    """Terminal weights of the state."""
 
     linear_velocity: float = 10.0
 
@@ -75,7 +75,7 @@ class FootWeights(Checked):
 
     @staticmethod
     def units() -> dict[str, Unit]:
-        """The units of the weights."""
+        """Return the units of the weights, by key."""
         on_the_way = dict.fromkeys(("swing", "landing", "stance"), running_weight(LENGTH))
         return on_the_way | {"terminal": terminal_weight(LENGTH), "friction": running_weight(NONE)}
 
@@ -133,7 +133,7 @@ class Settings(SoftGround):
             "distance": one_of_two(self, "distance", "step_length"),
             "schedule_of": (
                 not self.schedule_of or (self.step_length is None and self.distance is None),
-                "no step_length and no distance beside it: steps are as long as those of the solution",
+                "no step_length and no distance: the solution defines the step length",
             ),
             "swing": positive(self.swing),
             "support": (self.support >= 0, "a duration of at least 0"),
@@ -147,7 +147,7 @@ class Settings(SoftGround):
         }
 
     def _steps(self) -> float:
-        """Time steps of the whole schedule, 0 where other settings make no sense."""
+        """Return the number of time steps of the schedule, 0 for invalid settings."""
         groups = len(self.swings or PATTERNS.get(self.gait, ()))
         return self.cycles * groups * (self.swing + self.support) / self.dt if self.dt > 0 else 0.0
 
@@ -171,7 +171,7 @@ class Settings(SoftGround):
         return own if known else replace(own, step_length=STEP_LENGTH)
 
     def schedule(self, model: Model, feet: tuple[str, ...]) -> Gait:
-        """The gait. Raises UnknownName for a foot of ``swings`` that is not among the feet, SolutionFileError, ValueError."""
+        """Return the gait. Raises UnknownName for a foot of ``swings`` that is not in ``feet``, SolutionFileError, ValueError."""
         if self.schedule_of:
             soft = to.Solution.load(self.schedule_of)
             return observed_gait(model, feet, soft, step=self.dt, least=self.least, step_height=self.step_height)
@@ -187,9 +187,9 @@ class Settings(SoftGround):
 def observed_gait(
     model: Model, feet: Sequence[str], soft: to.Solution, *, step: float, least: float, step_height: float
 ) -> Gait:
-    """The schedule of a motion on soft ground from its contact forces, with steps as long as its feet make on average.
+    """Return the schedule of a motion on soft ground from its contact forces, with the mean step length of its feet.
 
-    Raises ValueError for a solution of another robot, by its sizes, and for one that goes to the side: steps go along x.
+    Raises ValueError for a solution of another robot, detected by its sizes, and for sideways motion: steps go along x.
     """
     system = SoftContact(model, feet)
     if soft.xs.shape[1] != system.manifold.nx or soft.us.shape[1] != system.nu:
@@ -215,4 +215,4 @@ def observed_gait(
 
 
 ASIDE, ASIDE_SHARE = 0.05, 0.2
-"""Feet may end so far [m], and by such a share of their way along x, beside where a schedule would lead them."""
+"""Sideways displacement of the feet above which a motion is rejected: absolute [m], and relative to the forward displacement."""

@@ -1,14 +1,13 @@
-"""Gaits of a quadruped on soft ground, without a schedule: trot, gallop, jump and stand are found, not prescribed.
+"""Gaits of a quadruped on soft ground without a schedule: trot, gallop, jump and stand result from the cost.
 
     minimize   sum_k dt/2 ( |s(x_k) - s_ref|_Q^2 + |s(x_k) - s_way|_W(t)^2 + w_u |u_k|^2 )  +  1/2 |s(x_N) - s_goal|_P^2
 
-with the state s(x) of :mod:`~problems.legged.robot.base_state`.  What distinguishes the tasks are the weights, the forward speed
-asked for, and a waypoint in time (Neunert et al., Trajectory optimization through contacts and automatic gait
-discovery for quadrupeds, RA-L 2017; Giftthaler et al. 2018).  The first guess is the motion under a joint PD
-controller that holds the first posture; for a jump it may hold another for a moment, and push the robot off.  Under a controller
-of the joints alone some robots tip over: then the linear-quadratic regulator of the problem's own cost holds the posture instead.
-On contacts of long steps, problems with more relaxed ones may lead there, each from the solution of the last: they see the ground
-from further away.
+with the state s(x) of :mod:`~problems.legged.robot.base_state`.  Tasks differ in their weights, the reference forward speed, and
+a waypoint in time (Neunert et al., Trajectory optimization through contacts and automatic gait discovery for quadrupeds, RA-L
+2017; Giftthaler et al. 2018).  The guess is a rollout with a joint PD controller that holds the initial posture; for a jump it
+may hold another posture for a moment, which pushes the robot off.  If the robot tips over with this controller, the
+linear-quadratic regulator of the problem's cost holds the posture instead. Problems with stepped contacts may be preceded by
+problems with more relaxed contacts, each solved from the solution before it: relaxed contacts act over a larger distance.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from problems.legged.contact.soft_ground import SoftGround
 from problems.legged.gaits.commands import END, START, distance_sentence, speed_sentence
-from problems.legged.gaits.falls import TILTED, ends_away, falls, tilts
+from problems.legged.gaits.falls import TILTED, falls, goal_misses, tilts
 from problems.legged.gaits.free_gait import resting_controls
 from problems.legged.gaits.gait import PATTERNS
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
-from problems.legged.robot.joint_limits import REMOVED_BY, KeptLimits
+from problems.legged.robot.joint_limits import REMOVED_BY, EnforcedLimits
 from problems.legged.robot.similarity import (
     DAMPING,
     ENERGY,
@@ -60,12 +59,12 @@ from trajopt.config.task import (
 )
 
 BEYOND = 1e6
-"""A number of a state above this, in SI units, is that of a motion that has diverged."""
+"""Magnitude of a state entry, in SI units, above which a motion has diverged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval(Checked):
-    """A part of the motion. start, end: times [s]."""
+    """A time interval of the motion. start, end: times [s]."""
 
     start: float
     end: float
@@ -103,9 +102,9 @@ class Marching(Checked):
         return {"gait": (self.gait in PATTERNS, f"one of {', '.join(PATTERNS)}"), "period": positive(self.period)}
 
     def lifted(self, times: Array, standing: Standing) -> Array:
-        """By how much the reference of the joints differs from the first posture (N, nq - 7) [rad] at times (N,) [s].
+        """Return the offsets (N, nq - 7) [rad] of the joint references from the initial posture at times (N,) [s].
 
-        Raises ValueError for a robot that has not four legs.
+        Raises ValueError for a robot without four legs.
         """
         if len(standing.stance.legs) != 4:
             raise ValueError(
@@ -172,14 +171,14 @@ class Settings(SoftGround, Sampling):
 
     @property
     def speed(self) -> float:
-        """The commanded velocity along x [m/s]."""
+        """Commanded velocity along x [m/s]."""
         if self.distance is not None:
             return self.distance / (self.horizon * self.dt)
         return self.velocity or 0.0
 
     @property
     def end(self) -> tuple[float, float]:
-        """The commanded x, y [m] of the base at the end."""
+        """Commanded final x, y of the base [m]."""
         return (self.distance, 0.0) if self.distance is not None else self.goal or (0.0, 0.0)
 
     def units(self) -> dict[str, Units]:
@@ -215,7 +214,7 @@ class Settings(SoftGround, Sampling):
 
 
 class _Walker(NamedTuple):
-    """The robot, its settings, the height of its base [m], and the posture (nq - 7,) that the running cost refers to."""
+    """Robot, settings, contact system, base height [m], and posture (nq - 7,) of the running cost."""
 
     standing: Standing
     settings: Settings
@@ -233,7 +232,7 @@ class _Walker(NamedTuple):
             height = given.height
         on_the_way = given.running_joints
         reference = standing.joints if on_the_way is None else posture(model, on_the_way, "running_joints")
-        return cls(standing, given, given.standing_on(model, feet), height, reference)
+        return cls(standing, given, given.contact_dynamics(model, feet), height, reference)
 
     @property
     def model(self) -> Model:
@@ -242,33 +241,37 @@ class _Walker(NamedTuple):
 
     @property
     def joints(self) -> Array:
-        """The joints of the posture (nq - 7,) at the start and at the end [rad]."""
+        """Joints (nq - 7,) of the initial and final posture [rad]."""
         return self.standing.joints
 
     @property
     def attitude(self) -> Triple:
-        """The attitude of the base [rad], at the start and asked for."""
+        """Initial and reference attitude of the base [rad]."""
         return (0.0, 0.0, self.settings.yaw + self.standing.yaw)
 
     def cost(self, name: str, weights: BaseWeights, joints: Array, **reference: Triple) -> to.CostTerm:
-        """The cost of the state."""
+        """Return a cost term of the state."""
         manifold, weight = self.system.manifold, weights.vector(len(joints))
         return base_state_cost(self.model, manifold, weight, joints, name, attitude=self.attitude, **reference)
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
-    """The task of these settings.
+    """Build the task of these settings.
 
-    Raises UnknownName for a foot that the robot does not have, ValueError for feet that are not found and for a posture that does
-    not fit it, of the guess too.
+    Raises UnknownName for an unknown foot, ValueError if feet are not found or a posture, also of the guess, does not match the
+    robot.
     """
     w = _Walker.of(settings)
     s = w.settings
     x0 = np.concatenate([[0.0, 0.0, w.height], quaternion(w.attitude), w.joints, np.zeros(w.model.nv)])
     dynamics, running = s.sampled(backend(w.system)), _running(w)
     goal = [w.cost("goal", s.terminal, w.joints, position=(*s.end, w.height))]
-    kept = KeptLimits.of(w.model, s)
-    limits: dict[str, Any] = {"constraints": kept.constraints, "terminal_constraints": kept.constraints, **kept.bounds}
+    enforced = EnforcedLimits.of(w.model, s)
+    limits: dict[str, Any] = {
+        "constraints": enforced.constraints,
+        "terminal_constraints": enforced.constraints,
+        **enforced.bounds,
+    }
 
     def relaxed(relaxation: float | None) -> to.OCP:
         parameters = {} if relaxation is None else {"contact_relaxation": [relaxation]}
@@ -283,7 +286,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         partial(_guess, (*easier, ocp)[0], w, dynamics.backend, _guess_postures(w, ocp.times[:-1])),
         outcome=partial(_outcome, w),
         commands=partial(_commands, s),
-        missed=partial(ends_away, s.end, w.height),
+        missed=partial(goal_misses, s.end, w.height),
         fallen=partial(falls, w.model, w.standing.stance.feet),
         feet=w.standing.stance.feet,
         warnings=_unused(s),
@@ -310,9 +313,9 @@ def _running(w: _Walker) -> list[to.CostTerm]:
 
 
 def _guess(ocp: to.OCP, w: _Walker, backend: DynamicsBackend, offsets: Array) -> to.Guess:
-    """The motion under the joint controller, or where the robot tips over under it under the regulator.
+    """Roll out the joint controller, or the regulator if the robot tips over with the joint controller.
 
-    offsets (N, nq - 7) [rad]: what turns the posture that they hold into others. Raises ValueError where it diverges.
+    offsets (N, nq - 7) [rad]: changes of the held posture. Raises ValueError if the guess diverges.
     """
     s = w.settings
     guess = _held(ocp, joint_gains(w.model, *s.guess_gains), np.zeros(ocp.nu), offsets)
@@ -332,18 +335,18 @@ def _guess(ocp: to.OCP, w: _Walker, backend: DynamicsBackend, offsets: Array) ->
 
 
 def _held(ocp: to.OCP, K: Array, u: Array, offsets: Array) -> to.Guess:
-    """The motion under gains K (nu, ndx) about x0, controls u (nu,), with other postures by offsets (N, nq - 7) [rad]."""
+    """Roll out gains K (nu, ndx) about x0 with controls u (nu,) and posture offsets (N, nq - 7) [rad]."""
     with np.errstate(all="ignore"):
         return to.feedback_guess(ocp, K, u - offsets @ K[:, 6 : 6 + offsets.shape[1]].T)
 
 
 def _diverged(guess: to.Guess) -> Array:
-    """The knots at which a state is beyond BEYOND, or not finite."""
+    """Return the knots with a non-finite state, or with an entry above BEYOND."""
     return np.flatnonzero(~(np.abs(guess.xs) <= BEYOND).all(axis=1))
 
 
 def _guess_postures(w: _Walker, times: Array) -> Array:
-    """By how much the postures that the guess follows differ from the first one (N, nq - 7) [rad], at times (N,) [s]."""
+    """Return the posture offsets (N, nq - 7) [rad] of the guess at times (N,) [s]."""
     s, push = w.settings, w.settings.guess_push
     offsets = np.zeros((len(times), len(w.joints)))
     if push is not None:
@@ -355,7 +358,7 @@ def _guess_postures(w: _Walker, times: Array) -> Array:
 
 
 def _unused(s: Settings) -> tuple[str, ...]:
-    """Warnings about times that lie outside of the motion."""
+    """Return warnings about time intervals outside the motion."""
     times, lasts, found = s.dt * np.arange(s.horizon), s.horizon * s.dt, []
     for key, part in (("waypoint", s.waypoint), ("guess_push", s.guess_push)):
         if part is not None and not ((times >= part.start) & (times <= part.end)).any():

@@ -1,11 +1,11 @@
-"""A gait in receding horizon: a quadruped on soft ground follows the feet and the base of a schedule.
+"""Gait in receding horizon: a quadruped on soft ground tracks the feet and base references of a schedule.
 
     minimize   sum_k dt/2 ( |s(x_k) - s_ref(t_k)|_Q^2 + sum_f |p_f(x_k) - p_ref,f(t_k)|_W(t_k)^2 + w_u |u_k|^2 )
                + share/2 |s(x_N) - s_ref(t_N)|_Q^2
 
 with s(x) of :mod:`~problems.legged.robot.base_state`, the foot positions p_f(x), and the references of a
-:class:`~problems.legged.gaits.gait.Gait`, which ``Task.moved`` takes to those from any time on.  W is that of a swinging or of a
-standing foot; forces and times of contact are the solver's (soft ground, no schedule of forces).
+:class:`~problems.legged.gaits.gait.Gait`, which ``Task.moved`` shifts to any start time.  W depends on swing or stance of the
+foot; contact forces and times result from the solve (soft ground, no schedule of forces).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from problems.legged.gaits.commands import travel_sentences
 from problems.legged.gaits.falls import falls
 from problems.legged.gaits.gait import STEP_LENGTH, Gait
 from problems.legged.robot.base_state import BaseWeights, base_state_cost
-from problems.legged.robot.joint_limits import REMOVED_BY, KeptLimits
+from problems.legged.robot.joint_limits import REMOVED_BY, EnforcedLimits
 from problems.legged.robot.similarity import DAMPING, LENGTH, TIME, TORQUE, Units, prefixed, running_weight
 from problems.legged.robot.walker import Standing, joint_gains
 from trajopt.config.task import (
@@ -96,7 +96,7 @@ class Settings(SoftGround, Sampling):
 
     def units(self) -> dict[str, Units]:
         """See :meth:`problems.legged.robot.walker.LeggedRobot.units`."""
-        # the terminal cost has weights of the running one, whose time is that of a fixed share
+        # terminal weights are running weights times a duration
         own: dict[str, Units] = {"terminal": TIME, "guess_gains": (TORQUE, DAMPING)}
         own |= dict.fromkeys(("step_length", "step_height", "distance"), LENGTH) | dict.fromkeys(
             ("dt", "swing", "support"), TIME
@@ -116,26 +116,26 @@ class Settings(SoftGround, Sampling):
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
-    """The task of these settings.
+    """Build the task of these settings.
 
-    Raises UnknownName for a foot or a gait, ValueError for feet that are not found and for a posture that does not fit the robot.
+    Raises UnknownName for an unknown foot or gait, ValueError if feet are not found or a posture does not match the robot.
     """
     standing = settings.stand()
     s = replace(settings, feet=standing.stance.feet)
     model = standing.model
-    system = s.standing_on(model, s.feet)
+    system = s.contact_dynamics(model, s.feet)
     x0 = _standing(standing, s)
     references = _References.of(standing, s, x0)
     running, terminal = _costs(standing, system, s, x0, references.footholds)
     sampled = s.sampled(backend(system))
-    kept = KeptLimits.of(model, s)
+    enforced = EnforcedLimits.of(model, s)
     still = to.OCP.single_phase(
         *(sampled, x0, s.horizon, s.dt, running, terminal),
         name="receding_gait",
         model=model,
-        constraints=kept.constraints,
-        terminal_constraints=kept.constraints,
-        **kept.bounds,
+        constraints=enforced.constraints,
+        terminal_constraints=enforced.constraints,
+        **enforced.bounds,
     )
     ocp = references.moved(still, 0.0)
     guess = partial(to.feedback_guess, ocp, joint_gains(model, *s.guess_gains))
@@ -155,7 +155,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 def _costs(
     standing: Standing, system: to.SoftContact | to.SteppedContact, s: Settings, x0: Array, footholds: Array
 ) -> tuple[list[to.CostTerm], list[to.CostTerm]]:
-    """Running and terminal terms, their references those of standing at x0."""
+    """Return running and terminal terms, with references of standing at x0."""
     model = standing.model
     base = partial(
         base_state_cost,
@@ -176,21 +176,20 @@ def _costs(
 
 
 def _standing(standing: Standing, s: Settings) -> Array:
-    """x0 (nx,)."""
+    """Return the initial state x0 (nx,), standing."""
     q, model = standing.q, standing.model
     q[2] = q[2] + s.resting_gap(standing.share) if s.height is None else s.height
     return np.concatenate([q, np.zeros(model.nv)])
 
 
 SLOPE = 0.4
-"""The base's speed is averaged over this part of a swing."""
+"""Fraction of a swing over which the base's reference speed is averaged."""
 
 
 @dataclass(frozen=True)
 class _References:
-    """What the gait asks for: from footholds (4, 3) [m] and the base at ``start`` (3,) [m], with the weights of the feet.
-
-    slope: time [s] over which the base's speed is averaged.
+    """References of a gait. footholds (4, 3) [m] and start (3,) [m]: initial positions of feet and base. weights: foot weights.
+    slope: time [s] over which the base's reference speed is averaged.
     """
 
     gait: Gait
@@ -210,7 +209,7 @@ class _References:
         return cls(gait, footholds, x0[:3], s.foot, SLOPE * s.swing)
 
     def moved(self, ocp: to.OCP, t: float) -> to.OCP:
-        """The problem with the references of the gait from t [s] on."""
+        """Return the problem with the references of the gait from t [s] on."""
         times = t + ocp.times
         wanted = self.gait.references(times, self.footholds)
         speed = self.gait.references(times + self.slope, self.footholds).base - wanted.base
@@ -222,7 +221,7 @@ class _References:
         return ocp
 
     def commands(self, xs: Array, times: Array) -> list[str]:
-        """Commanded and achieved speed and distance in states xs (M, nx) at times (M,) [s]."""
+        """Compare commanded and achieved speed and distance in states xs (M, nx) at times (M,) [s]."""
         base = self.gait.references(times[[0, -1]], self.footholds).base[:, 0]
         return travel_sentences(float(base[1] - base[0]), xs, times)
 

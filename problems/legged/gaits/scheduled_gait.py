@@ -1,14 +1,14 @@
-"""A robot walks by a schedule: trot, pace, bound, walk, on two legs or four, with rigid contacts in phases or on soft ground.
+"""Scheduled walking on two or four legs (trot, pace, bound, walk), with rigid contacts in phases or on soft ground.
 
     minimize   sum_k dt/2 ( |s(x_k) - s_ref(t_k)|_Q^2 + |feet - feet_ref(t_k)|_wf^2 + w_u |u_k|^2 + |friction|_wc^2 )
                + 1/2 |s(x_N) - s_ref(T)|_P^2 + 1/2 |feet - feet_ref(T)|_Wf^2
 
 with the state s of :mod:`~problems.legged.robot.base_state`, the references of :mod:`~problems.legged.gaits.gait` and the smooth
-friction cone of :mod:`~problems.legged.contact.friction_cone`, or of :mod:`~problems.legged.contact.wrench_cone` where feet stand
-flat.  One gait gives two problems: ``contact = "rigid"``, phases in which the standing feet are held (Holonomic) with an impact
-where a foot lands, and "soft", one phase on soft ground with the same references.  A solution of the soft problem is a warm start
-for the rigid one.  The schedule may itself be that of a saved motion on soft ground (``schedule_of``), for example of a gait that
-:mod:`~problems.legged.gaits.quadruped_gait` has found.
+friction cone of :mod:`~problems.legged.contact.friction_cone`, or of :mod:`~problems.legged.contact.wrench_cone` for flat feet.
+A gait defines two problems: ``contact = "rigid"``, phases that hold the standing feet (Holonomic), with an impact
+when a foot lands, and "soft", one phase on soft ground with the same references.  A solution of the soft problem is a warm start
+for the rigid one.  The schedule may be taken from a saved motion on soft ground (``schedule_of``), for example from a gait of
+:mod:`~problems.legged.gaits.quadruped_gait`.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from problems.legged.contact.feet_terms import feet_cost
 from problems.legged.contact.friction_cone import friction_constraint, friction_cost
 from problems.legged.contact.wrench_cone import wrench_constraint, wrench_cost
 from problems.legged.gaits.commands import travel_sentences
-from problems.legged.gaits.falls import ends_away, falls
+from problems.legged.gaits.falls import falls, goal_misses
 from problems.legged.gaits.gait import FootReferences, Gait, Interval
 from problems.legged.gaits.gait_settings import Settings as Settings
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost
-from problems.legged.robot.joint_limits import REMOVED_BY, KeptLimits
+from problems.legged.robot.joint_limits import REMOVED_BY, EnforcedLimits
 from problems.legged.robot.walker import Standing
 from trajopt.config.task import BackendFactory, Task, position_of
 from trajopt.problem.impact_stage import ImpactStage
 
 
 class _Walker(NamedTuple):
-    """The robot at its start, its settings and gait, and what is asked of it at all knots and at the end."""
+    """The robot in its initial state, its settings and gait, and the references at all knots."""
 
     standing: Standing
     settings: Settings
@@ -67,7 +67,7 @@ class _Walker(NamedTuple):
 
     @property
     def attitude(self) -> Triple:
-        """The attitude of the base [rad] where the robot faces along x."""
+        """Attitude of the base [rad] for a robot that faces along x."""
         return (0.0, 0.0, self.standing.yaw)
 
     @property
@@ -77,14 +77,15 @@ class _Walker(NamedTuple):
 
     @property
     def marks(self) -> list[tuple[str, Triple]]:
-        """The points that tell where the feet are: foot, and point in its axes [m]; of a sole three, so that it is level."""
+        """Reference points of the feet: foot, and point in its frame [m]; a sole has three points, which define its
+        orientation."""
         soles = self.standing.stance.soles
         if not soles:
             return [(foot, (0.0, 0.0, 0.0)) for foot in self.gait.feet]
         return [(sole.frame, mark) for sole in soles for mark in sole.marks]
 
     def marked(self, positions: Array) -> Array:
-        """Where the marks should be, (M, 3 marks) [m], for positions (M, F, 3) of the feet."""
+        """Return reference positions (M, 3 marks) [m] of the marks, for positions (M, F, 3) of the feet."""
         feet, marks = zip(*self.marks, strict=True)
         return (positions[:, [self.gait.feet.index(foot) for foot in feet]] + np.array(marks)).reshape(
             len(positions), -1
@@ -92,29 +93,29 @@ class _Walker(NamedTuple):
 
 
 def build(settings: Settings, backend: BackendFactory) -> Task:
-    """The task of these settings.
+    """Build the task of these settings.
 
-    Raises UnknownName for a foot that the robot or the schedule does not have, ValueError for a posture that does not fit.
+    Raises UnknownName for a foot that the robot or the schedule lacks, ValueError for a posture that does not match the robot.
     """
     walker = _walker(settings)
     s = walker.settings
-    kept = KeptLimits.of(walker.model, s)
+    enforced = EnforcedLimits.of(walker.model, s)
     phases = _rigid_phases(walker, s, backend) if s.contact == "rigid" else [_soft_phase(walker, s, backend)]
     ocp = to.OCP(
-        tuple(replace(phase, constraints=(*phase.constraints, *kept.constraints)) for phase in phases),
+        tuple(replace(phase, constraints=(*phase.constraints, *enforced.constraints)) for phase in phases),
         walker.x0,
         tuple(_terminal(walker, s)),
         name="scheduled_gait",
         model=walker.model,
-        terminal_constraints=kept.constraints,
-        **kept.bounds,
+        terminal_constraints=enforced.constraints,
+        **enforced.bounds,
     )
     return Task(
         ocp,
         _guess(walker, ocp),
         outcome=partial(_outcome, walker),
         commands=partial(travel_sentences, float(walker.references.base[-1, 0])),
-        missed=partial(ends_away, walker.references.base[-1], walker.height),
+        missed=partial(goal_misses, walker.references.base[-1], walker.height),
         fallen=partial(falls, walker.model, s.feet),
         feet=s.feet,
         warnings=walker.rounded,
@@ -125,13 +126,13 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
 
 def _cones_removed_by(ocp: to.OCP) -> dict[str, str]:
-    """The setting that takes each friction cone out of the constraints."""
+    """Return the setting that turns each friction cone into a cost."""
     names = {c.name for phase in ocp.phases for c in phase.constraints} - set(REMOVED_BY)
     return dict.fromkeys(names, 'problem.cone = "cost"')
 
 
 def _walker(given: Settings) -> _Walker:
-    """The robot with all its settings, those that were left to be found among them."""
+    """Return the robot, with omitted settings resolved."""
     standing = given.stand()
     model, joints, feet = standing.model, standing.joints, standing.stance.feet
     s = replace(given, feet=feet)
@@ -150,7 +151,7 @@ def _walker(given: Settings) -> _Walker:
 
 
 def _rounded(asked: Gait, gait: Gait, dt: float) -> tuple[str, ...]:
-    """A warning about phases that are no whole number of time steps, or none."""
+    """Return a warning about phases that are rounded to time steps, or none."""
     durations = [(a.duration, b.duration) for a, b in zip(asked.phases, gait.phases, strict=True)]
     changed = dict.fromkeys(f"{a:g} s to {b:g} s" for a, b in durations if a != b)
     if not changed:
@@ -164,7 +165,7 @@ def _rounded(asked: Gait, gait: Gait, dt: float) -> tuple[str, ...]:
 
 
 def _rigid_phases(w: _Walker, s: Settings, backend: BackendFactory) -> list[to.Phase]:
-    """A phase for each interval, and before it an impact where feet land; phases with the same feet share their dynamics."""
+    """Return a phase per interval, with an impact before it if feet land; equal stances share their dynamics."""
     stances: dict[tuple[str, ...], _Stance] = {}
     phases: list[to.Phase] = []
     shared = _Terms.of(w, s)
@@ -183,8 +184,8 @@ def _rigid_phases(w: _Walker, s: Settings, backend: BackendFactory) -> list[to.P
 
 
 class _Stance(NamedTuple):
-    """What belongs to a set of standing feet: motion on them, landing on them, and the cost or limits of their forces; in
-    flight the motion alone."""
+    """Dynamics on a set of standing feet, impact of landing on them, and cost or constraints on their forces; in flight, dynamics
+    only."""
 
     dynamics: to.SampledSystem
     impact: ImpactStage | None
@@ -210,21 +211,21 @@ class _Stance(NamedTuple):
 
 
 REDUNDANT = 1e-3
-"""Damping of contacts some rows of which follow from others: they give way by a thousandth of what the free robot would move."""
+"""Damping of redundant contact constraints: they yield by a thousandth of the unconstrained acceleration."""
 
 
 def damping_of(model: Model, contacts: Sequence[PointContact | FrameContact], x: Array) -> float:
-    """The damping of these contacts [relative, see :mod:`~dynamics_backends.systems.constraints.constraint_set`].
+    """Return the damping of these contacts [relative, see :mod:`~dynamics_backends.systems.constraints.constraint_set`].
 
-    Legs without a joint for it cannot part their feet sideways: on several such legs rows are redundant while the base is level,
-    and nearly so when it is not, where forces grow as they become independent. What contradiction is left, divided by the damping,
-    is a force.
+    Legs without a lateral joint cannot move their feet apart sideways. With several such legs, constraint rows are redundant
+    while the base is level, and nearly redundant otherwise, which causes large forces. The remaining inconsistency divided by the
+    damping is a force.
     """
     return REDUNDANT if redundant_constraints(ConstraintSet(model, contacts), x) else DAMPING
 
 
 def _soft_phase(w: _Walker, s: Settings, backend: BackendFactory) -> to.Phase:
-    dynamics = _sampled(backend, s.standing_on(w.model, s.feet), s)
+    dynamics = _sampled(backend, s.contact_dynamics(w.model, s.feet), s)
     N = w.intervals[-1].last
     return to.Phase(dynamics, np.full(N, s.dt), tuple(_Terms.of(w, s).at(w, s, slice(0, N))))
 
@@ -234,7 +235,7 @@ def _sampled(backend: BackendFactory, system: MechanicalSystem, s: Settings) -> 
 
 
 class _Terms(NamedTuple):
-    """The running terms, whose references and weights differ by knot."""
+    """Running cost terms, with references and weights that differ by knot."""
 
     control: to.CostTerm
     base: to.CostTerm
@@ -246,7 +247,7 @@ class _Terms(NamedTuple):
         return cls(to.control_cost(len(names), 0.0, s.control_weight, names=names), *_terms_of_state(w, s, s.running))
 
     def at(self, w: _Walker, s: Settings, knots: slice) -> list[to.CostTerm]:
-        """At these knots."""
+        """Return the terms at these knots."""
         r = w.references
         own = s.foot_weights
         weight = np.select([r.landing[knots], r.swinging[knots]], [own.landing, own.swing], own.stance)
@@ -268,11 +269,11 @@ def _terminal(w: _Walker, s: Settings) -> list[to.CostTerm]:
     return [base.updated(position=w.references.base[-1] + np.array([0.0, 0.0, w.height])), feet]
 
 
-# -- guess and account -------------------------------------------------------------------------------------------------
+# -- guess and reports -------------------------------------------------------------------------------------------------
 
 
 def _guess(w: _Walker, ocp: to.OCP) -> to.Guess:
-    """The start, held by the feet that stand."""
+    """Return the guess: the initial state, with torques that hold it on the standing feet."""
     still = to.constant_guess(ocp)
     flat = bool(w.standing.stance.soles)
     torques = {stance: holding_torques(w.model, w.x0, stance, flat) for stance in {i.stance for i in w.intervals}}
@@ -283,7 +284,7 @@ def _guess(w: _Walker, ocp: to.OCP) -> to.Guess:
 
 
 def holding_torques(model: Model, x: Array, stance: Sequence[str], flat: bool = False) -> Array:
-    """Joint torques (nu,) that hold the state x (nx,) on point contacts, or flat feet, by the least forces that carry the base."""
+    """Return joint torques (nu,) that hold state x (nx,) on point contacts or flat feet, with the smallest contact forces."""
     if not stance:
         return np.zeros(model.nv - 6)
     q = x[: model.nq]

@@ -1,12 +1,12 @@
-"""The horizon of a walk that is told its speed: half a second at a time, over the ground that the feet have felt.
+"""Receding horizon of a walk with commanded speed, on ground estimated from foot contacts.
 
-    ground    of contacts, of slip and of the base's height: the plane of :mod:`~problems.legged.contact.ground_estimate`; the
-              base is asked to be parallel to it
-    speed     v + RATE int (v - v_x) dt, with the measured v_x: what a plan trades for other costs, and what slopes and loads
-              cost, is made up for
+    ground    plane for contacts, slip and base height, from :mod:`~problems.legged.contact.ground_estimate`; the base's
+              reference is parallel to it
+    speed     reference v + RATE int (v - v_x) dt, with the measured v_x; the integral compensates errors due to other
+              costs, slopes and loads
 
-The integral is held within REACH; both are looked at again after EVERY.  Rates are in units of sqrt(g / L), speeds of sqrt(g L),
-times of sqrt(L / g), for legs of length L.
+The integral is limited to REACH. Ground and speed are updated after EVERY.  Rates are in units of sqrt(g / L), speeds of
+sqrt(g L), times of sqrt(L / g), for legs of length L.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from trajopt import OCP
 
 RATE, REACH, EVERY = 0.15, 0.1, 0.07
 FLAT: Mapping[str, Array] = {"ground_height": np.zeros(1), "ground_slope": np.zeros(2)}
-"""Parameters of the dynamics on level ground at 0."""
+"""Parameters of the dynamics on level ground at height 0."""
 
 
 class WalkingHorizon:
-    """A :class:`~trajopt.replanning.plan.Following` horizon. height: of the base over the ground [m]. speed: asked for [m/s]."""
+    """A :class:`~trajopt.replanning.plan.Following` horizon. height: base height above the ground [m]. speed: commanded [m/s]."""
 
     def __init__(self, ocp: OCP, stance: Stance, height: float, speed: float) -> None:
         self.ocp, self._height, self._speed, self._stance = ocp, height, speed, stance
@@ -60,7 +60,7 @@ class WalkingHorizon:
         self.lacking = float(np.clip(lacking, -self._reach, self._reach))
 
     def _referred(self) -> OCP:
-        """The problem on the ground and with the speed of now."""
+        """Return the problem with the current ground estimate and speed."""
         (height, slope), x, ocp = self.ground.plane, self._known[1], self.ocp
         speed = self._speed + self.lacking
         ahead = x[:2] + np.outer(ocp.times, [speed, 0.0])
@@ -81,5 +81,5 @@ class WalkingHorizon:
 
 
 def _at_all(value: Array | float, knots: int) -> Array:
-    """One value at all knots, (N, n)."""
+    """Repeat a value for all knots, (N, n)."""
     return np.tile(np.atleast_1d(value), (knots, 1))

@@ -1,1 +1,1 @@
-"""Walking robots: their legs, feet and stance, and the robots that numbers were found for."""
+"""Legged robots: legs, feet and stance, and scaling of settings between robots."""

@@ -1,10 +1,10 @@
-"""The state of a legged robot as designers weigh it: attitude and place of the base, joints, and their velocities.
+"""State cost of a legged robot: attitude and position of the base, joints, and their velocities.
 
     r = ( Euler angles - ref, p - ref, q_joints - ref, omega, v - R' v_ref, qdot_joints )
 
 with p the base's position in the world, R its rotation, (v, omega) its velocity in its own frame, and the Euler
-angles of R = R_x(a) R_y(b) R_z(c): those of the Control Toolbox, whose weights they carry (Giftthaler et al. 2018).
-The reference velocity v_ref is in the world. Regular while the pitch b stays below a right angle.
+angles of R = R_x(a) R_y(b) R_z(c), as in the Control Toolbox, so that its weights apply (Giftthaler et al. 2018).
+The reference velocity v_ref is in the world. The angles are regular for a pitch |b| below a right angle.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class BaseWeights(Checked):
 
     @staticmethod
     def units(unit: Callable[[Unit], Unit]) -> dict[str, Unit]:
-        """The units of the weights. unit: that of a weight from that of its residual."""
+        """Return the units of the weights. unit: returns the unit of a weight from that of its residual."""
         residuals = {"attitude": NONE, "position": LENGTH, "joints": NONE}
         residuals |= {"angular_velocity": RATE, "linear_velocity": SPEED, "joint_velocities": RATE}
         return {key: unit(of) for key, of in residuals.items()}
 
     def vector(self, joints: int) -> Array:
-        """The weights (12 + 2 joints,) in the order of the residual."""
+        """Return the weights (12 + 2 joints,) in the order of the residual."""
         parts = [
             np.full(3, self.attitude),
             np.array(self.position),
@@ -64,7 +64,7 @@ class BaseWeights(Checked):
             np.full(3, self.linear_velocity),
             np.full(joints, self.joint_velocities),
         ]
-        with np.errstate(over="ignore"):  # a weight that is not finite is told by its term
+        with np.errstate(over="ignore"):  # non-finite weights are reported by their term
             return self.scale * np.concatenate(parts)
 
 
@@ -79,7 +79,7 @@ def base_state_cost(
     attitude: Triple = (0.0, 0.0, 0.0),
     velocity: Triple = (0.0, 0.0, 0.0),
 ) -> to.CostTerm:
-    """The weighted residual above; weight (12 + 2 joints,) or (N, ...); attitude [rad], position [m], velocity [m/s], joints [rad].
+    """Return the cost term; weight (12 + 2 joints,) or (N, ...); attitude [rad], position [m], velocity [m/s], joints [rad].
 
     Raises ValueError for a robot without a floating base.
     """
@@ -116,7 +116,7 @@ def _residual(nq: int, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> li
 
 
 def rotation(x: Rows) -> list[list[Scalar]]:
-    """R[i][j], the base's rotation into the world, from the unit quaternion x[3:7] = (x, y, z, w)."""
+    """Return R[i][j], world from base, from the unit quaternion x[3:7] = (x, y, z, w)."""
     a, b, c, w = (x[i] for i in range(3, 7))
     return [
         [1.0 - 2.0 * (b * b + c * c), 2.0 * (a * b - c * w), 2.0 * (a * c + b * w)],
@@ -126,13 +126,13 @@ def rotation(x: Rows) -> list[list[Scalar]]:
 
 
 def euler_xyz(R: list[list[Scalar]]) -> tuple[Scalar, Scalar, Scalar]:
-    """Angles (a, b, c) [rad] of R = R_x(a) R_y(b) R_z(c)."""
+    """Return the angles (a, b, c) [rad] of R = R_x(a) R_y(b) R_z(c)."""
     flat = sm.sqrt(R[0][0] * R[0][0] + R[0][1] * R[0][1])
     return sm.atan2(-R[1][2], R[2][2]), sm.atan2(R[0][2], flat), sm.atan2(-R[0][1], R[0][0])
 
 
 def quaternion(attitude: Triple) -> Array:
-    """The unit quaternion (x, y, z, w) of Euler angles [rad]."""
+    """Return the unit quaternion (x, y, z, w) of Euler angles [rad]."""
     result = np.array([0.0, 0.0, 0.0, 1.0])
     for axis, angle in enumerate(attitude):
         half = np.zeros(4)

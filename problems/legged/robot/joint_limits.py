@@ -1,4 +1,4 @@
-"""Limits of a robot's joints that its gait is asked to keep: bounds on the torques, constraints on positions and velocities."""
+"""Optional joint limits of gaits: bounds on torques, constraints on positions and velocities."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ REMOVED_BY = {
     "joint limits": "problem.position_limits = false",
     "velocity limits": "problem.velocity_limits = false",
 }
-"""Constraint -> the setting without it."""
+"""Setting that removes each constraint."""
 
 
-class KeptLimits(NamedTuple):
-    """constraints: on the state, at all knots. bounds: of the problem, u_lower and u_upper (nu,) [N m, N], or none."""
+class EnforcedLimits(NamedTuple):
+    """Enforced limits. constraints: on the state, at all knots. bounds: u_lower and u_upper (nu,) [N m, N], or empty."""
 
     constraints: tuple[to.Constraint, ...]
     bounds: Mapping[str, Any]
 
     @classmethod
-    def of(cls, model: Model, s: LeggedRobot) -> KeptLimits:
-        """Those that the settings ask for. Raises ValueError where the robot's file gives none of a kind."""
+    def of(cls, model: Model, s: LeggedRobot) -> EnforcedLimits:
+        """Return the limits that the settings enable. Raises ValueError if the robot's file has no such limits."""
         manifold, constraints = FreeBody(model).manifold, []
         if s.position_limits:
             constraints.append(to.joint_limits(model, manifold))

@@ -1,14 +1,14 @@
-"""The legs of a robot with a floating base, found from its tree.
+"""Detection of the legs of a floating-base robot from its kinematic tree.
 
-A *limb* is the path from the base to a body without children, its *end* the place of that body which is meant to touch something,
-where its file tells one (MJCF), else its link that lies farthest from its joint.  What moves legs on both sides, a waist or a
-spine, is no part of them, but of the trunk.  At the neutral configuration, where legs hang straight, the feet are the ends that
-reach lowest below the joint at which the lowest limb begins; where the frame of the base is, on the floor or above, does not count.
-The robot faces along the x axis of its base, unless more joints of its legs turn about that axis than about y:
-then along y.  For a leg whose *flexion joint*, the first that turns about a level axis across the direction in which the robot
-faces, is at h, with its foot at f (neutral, in the base's frame turned to face along x)
+A *limb* is the path from the base to a body without children. Its *end* is a contact frame of that body, if its file defines
+one (MJCF), or else the link farthest from the joint.  Bodies that carry legs on both sides, such as a waist or a spine, belong to
+the trunk, not to the legs.  The feet are the ends that reach lowest in the neutral configuration, relative to the joint at which
+the lowest limb begins; so the height of the base frame has no effect.
+The robot faces along the x axis of its base, or along y if more leg joints turn about x than about y.
+The *flexion joint* of a leg is the first that turns about the lateral axis.  With this joint at h and the foot at f
+(neutral configuration, base frame rotated to face along x),
 
-    leg length  L = sum of the distances from the flexion joint over all joints to the foot, without their parts across
+    leg length  L = sum of the sagittal distances from the flexion joint over all joints to the foot
     hip         (x of h, y of f, z of h)
 """
 
@@ -23,16 +23,17 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 
 LOW = 0.8
-"""Ends of limbs that reach at least this share as far down as the lowest one are feet."""
+"""Depth of a limb end, relative to the lowest one, from which on it is a foot."""
 MORE = 1.1
-"""So many times as far along x as along y joints point that make a robot face along y; legs that point outward do neither."""
+"""Ratio of joint axes along x to those along y from which on a robot faces along y; legs that point outward have no clear
+ratio."""
 ACROSS = 0.7
-"""An axis points across where the cosine of its angle to that direction is larger."""
+"""Cosine of the angle to the lateral direction above which an axis counts as lateral."""
 
 
 class Leg(NamedTuple):
-    """foot: name of a frame. hip (3,) [m], length L [m]: see the module. joints: places in q[7:], from the base on. knee: the body
-    that the joint after the flexion joint moves. level: rotation (3, 3) of the foot at the neutral configuration."""
+    """A leg. foot: frame name. hip (3,) [m], length L [m]: see the module. joints: indices in q[7:], from the base on. knee: body
+    moved by the joint after the flexion joint. level: rotation (3, 3) of the foot in the neutral configuration."""
 
     foot: str
     hip: Array
@@ -43,14 +44,14 @@ class Leg(NamedTuple):
 
 
 class Posed(NamedTuple):
-    """Rotations (nb, 3, 3) and positions (nb, 3) [m] of the internal frames of all bodies in the base's frame."""
+    """Rotations (nb, 3, 3) and positions (nb, 3) [m] of all bodies in the base frame."""
 
     R: Array
     p: Array
 
     @classmethod
     def neutral(cls, model: Model) -> Posed:
-        """At the neutral configuration, where joint b turns about the axis R[b][:, 2]."""
+        """Return the poses in the neutral configuration, where joint b turns about the axis R[b][:, 2]."""
         R, p = np.tile(np.eye(3), (model.nb, 1, 1)), np.zeros((model.nb, 3))
         for b in range(1, model.nb):
             parent = int(model.parent[b])
@@ -59,15 +60,15 @@ class Posed(NamedTuple):
         return cls(R, p)
 
     def frame(self, model: Model, name: str) -> Array:
-        """Position (3,) [m] of a frame."""
+        """Return the position (3,) [m] of a frame."""
         frame = model.frames[model.frame_id(name)]
         return self.R[frame.body] @ frame.p + self.p[frame.body]
 
 
 def lowest_ends(model: Model) -> tuple[str, ...]:
-    """The feet: left before right, front before hind where there are four.
+    """Return the feet, left before right and, for four feet, front before hind.
 
-    Raises ValueError where no limb, or only one, reaches down, or four do not stand in four quarters.
+    Raises ValueError if fewer than two limbs reach down, or if four feet are not in four quadrants.
     """
     feet = _low_ends(model)
     if len(feet) < 2:
@@ -80,7 +81,7 @@ def lowest_ends(model: Model) -> tuple[str, ...]:
 
 
 def _low_ends(model: Model) -> list[str]:
-    """The ends of limbs that reach lowest at the neutral configuration, below where the lowest limb begins."""
+    """Return the limb ends that reach lowest in the neutral configuration, below the start of the lowest limb."""
     posed = Posed.neutral(model)
     tips = [b for b in range(1, model.nb) if b not in model.parent]
     heights = {_end(model, b): float(posed.frame(model, _end(model, b))[2]) for b in tips}
@@ -98,7 +99,7 @@ def _end(model: Model, body: int) -> str:
 
 
 def _in_order(model: Model, feet: Sequence[str]) -> tuple[str, ...]:
-    at = turned(np.stack([Posed.neutral(model).frame(model, foot) for foot in feet]), -heading(model, feet))
+    at = rotate_z(np.stack([Posed.neutral(model).frame(model, foot) for foot in feet]), -heading(model, feet))
     if len(feet) != 4:
         return tuple(feet[i] for i in np.argsort(-at[:, 1]))
     quarters = {(x > at[:, 0].mean(), y > at[:, 1].mean()): foot for (x, y, _), foot in zip(at, feet, strict=True)}
@@ -110,13 +111,13 @@ def _in_order(model: Model, feet: Sequence[str]) -> tuple[str, ...]:
 
 
 def hips(model: Model, feet: Sequence[str]) -> Array:
-    """Middle (3,) [m], in the base's frame, of the joints by which the limbs of these feet hang from the base."""
+    """Return the midpoint (3,) [m], in the base frame, of the joints that connect the limbs of these feet to the base."""
     posed = Posed.neutral(model)
     return posed.p[[_above(model, model.frames[model.frame_id(foot)].body)[0] for foot in feet]].mean(axis=0)
 
 
 def heading(model: Model, feet: Sequence[str]) -> float:
-    """The yaw [rad] of the direction in which the robot faces, in its own frame: zero, or a right angle."""
+    """Return the yaw [rad] of the robot's forward direction in its base frame: zero, or a right angle."""
     R = Posed.neutral(model).R
     axes = np.stack([R[b][:, 2] for foot in feet for b in _path(model, foot)])
     along_x, along_y = np.abs(axes[:, :2]).sum(axis=0)
@@ -124,16 +125,16 @@ def heading(model: Model, feet: Sequence[str]) -> float:
 
 
 def leg_of(model: Model, foot: str, heading: float) -> Leg:
-    """The leg of a foot. Raises UnknownName for a foot that the robot does not have, ValueError for one that no joint moves."""
+    """Return the leg of a foot. Raises UnknownName for an unknown foot, ValueError if no joint moves it."""
     posed, path, frame = Posed.neutral(model), _path(model, foot), model.frames[model.frame_id(foot)]
     if not path:
         raise ValueError(f"feet: no joint moves {foot} of {model.name}; name frames at the ends of its legs")
-    across = turned(np.array([0.0, 1.0, 0.0]), heading)
+    across = rotate_z(np.array([0.0, 1.0, 0.0]), heading)
     flexion = next((i for i, b in enumerate(path) if abs(posed.R[b][:, 2] @ across) > ACROSS), 0)
     points = np.stack([*(posed.p[b] for b in path[flexion:]), posed.frame(model, foot)])
     steps = np.diff(points, axis=0)
     planar = steps - np.outer(steps @ across, across)
-    local = turned(points, -heading)
+    local = rotate_z(points, -heading)
     return Leg(
         foot,
         hip=np.array([local[0, 0], local[-1, 1], local[0, 2]]),
@@ -145,17 +146,17 @@ def leg_of(model: Model, foot: str, heading: float) -> Leg:
 
 
 _BASE = 7
-"""Coordinates of a floating base."""
+"""Number of coordinates of a floating base."""
 
 
 def _path(model: Model, foot: str) -> list[int]:
-    """The bodies of a foot's leg, from the one on the base, or on the trunk, on."""
+    """Return the bodies of a foot's leg, starting after the base and the trunk."""
     above = trunk(model)
     return [b for b in _above(model, model.frames[model.frame_id(foot)].body) if b not in above]
 
 
 def _above(model: Model, body: int) -> list[int]:
-    """The bodies from below the base to this one."""
+    """Return the bodies on the path from the base (excluded) to a body."""
     path: list[int] = []
     while body > 0:
         path.insert(0, body)
@@ -164,7 +165,7 @@ def _above(model: Model, body: int) -> list[int]:
 
 
 def trunk(model: Model) -> frozenset[int]:
-    """The bodies that carry legs on both sides, such as a waist or a spine, without the base."""
+    """Return the bodies that carry legs on both sides, such as a waist or a spine, without the base."""
     posed = Posed.neutral(model)
     sides: dict[int, set[bool]] = {}
     for foot in _low_ends(model):
@@ -174,7 +175,7 @@ def trunk(model: Model) -> frozenset[int]:
     return frozenset(b for b, found in sides.items() if len(found) == 2)
 
 
-def turned(p: Array, angle: float) -> Array:
-    """Points (..., 3) after a turn about z."""
+def rotate_z(p: Array, angle: float) -> Array:
+    """Rotate points (..., 3) about z."""
     c, s = np.cos(angle), np.sin(angle)
     return np.stack([c * p[..., 0] - s * p[..., 1], s * p[..., 0] + c * p[..., 1], p[..., 2]], axis=-1)

@@ -1,11 +1,11 @@
-"""Numbers found for one robot, as another one needs them: dynamic similarity.
+"""Scale settings from one robot to another by dynamic similarity.
 
-Two robots whose masses are in the ratio mu, and whose leg lengths in lambda, under the same gravity move alike when times are in
-the ratio tau = sqrt(lambda): with equal Froude numbers v^2 / (g L), and forces in equal shares of the weight (R. McN. Alexander,
-A. Jayes, J. Zool. 201, 1983).  A number of unit kg^a m^b s^c is then that of the other robot times mu^a lambda^b tau^c.  Weights
-carry over in the unit in which the cost has none: of a residual in unit U, 1/U^2 at the end, and 1/(U^2 s) on the way.
+Two robots with mass ratio mu and leg-length ratio lambda under the same gravity move alike if times have the ratio
+tau = sqrt(lambda): then Froude numbers v^2 / (g L) and forces relative to the weight are equal (R. McN. Alexander,
+A. Jayes, J. Zool. 201, 1983).  A number with unit kg^a m^b s^c is multiplied by mu^a lambda^b tau^c.  Weights
+have the unit that makes the cost dimensionless: for a residual in unit U, 1/U^2 (terminal) or 1/(U^2 s) (running).
 
-For a robot that is a smaller copy of the other one, this is the same problem in other units.
+For a robot that is a scaled copy of the other one, the result is the same problem in other units.
 """
 
 from __future__ import annotations
@@ -26,51 +26,51 @@ RATE: Unit = (0, 0, -1)
 TORQUE: Unit = (1, 2, -2)
 ENERGY: Unit = (1, 2, -2)
 DAMPING: Unit = (1, 2, -1)
-"""The damping of a joint [N m s]."""
+"""Unit of joint damping [N m s]."""
 Units = Unit | tuple[Unit, ...]
-"""The unit of a setting; of a list of numbers in several units, one for each."""
+"""Unit of a setting, or units of the entries of a list."""
 
 
 class Scale(NamedTuple):
-    """The ratios mu and lambda."""
+    """Mass ratio mu and length ratio lambda."""
 
     mass: float = 1.0
     length: float = 1.0
 
     @property
     def time(self) -> float:
-        """tau."""
+        """Time ratio tau."""
         return float(np.sqrt(self.length))
 
     def factor(self, unit: Unit) -> float:
-        """What a number of a unit is multiplied by."""
+        """Return the factor of a number with this unit."""
         kg, m, s = unit
         return float(self.mass**kg * self.length**m * self.time**s)
 
     def scaled(self, value: Any, unit: Units) -> Any:
-        """A number, or a tuple of some, for the other robot."""
+        """Scale a number or a tuple of numbers."""
         if isinstance(value, tuple):
             return tuple(self.scaled(v, u) for v, u in zip(value, each(unit, len(value)), strict=True))
         return value * self.factor(unit)  # type: ignore[arg-type]
 
     def sentence(self) -> str:
-        """The ratios for a reader."""
+        """Return the ratios as text."""
         return f"masses x {self.mass:.3g}, lengths x {self.length:.3g}, times x {self.time:.3g}"
 
 
 def running_weight(residual: Unit) -> Unit:
-    """The unit of a weight on the way."""
+    """Return the unit of a running weight."""
     kg, m, s = terminal_weight(residual)
     return (kg, m, s - 1)
 
 
 def terminal_weight(residual: Unit) -> Unit:
-    """The unit of a weight at the end."""
+    """Return the unit of a terminal weight."""
     return tuple(-2 * e for e in residual)  # type: ignore[return-value]
 
 
 class Change(NamedTuple):
-    """A setting that was carried over to another robot. key: dotted, within the problem. why: the reason, in words."""
+    """A setting scaled to another robot. key: dotted, within the problem. why: reason, as text."""
 
     key: str
     before: Any
@@ -78,19 +78,19 @@ class Change(NamedTuple):
     why: str
 
     def sentence(self) -> str:
-        """One line for a reader."""
+        """Describe the change in one line."""
         return f"problem.{self.key}: {_shown(self.before)} -> {_shown(self.after)} ({self.why})"
 
 
 def each(unit: Units, count: int) -> tuple[Unit, ...]:
-    """The units of ``count`` numbers."""
+    """Return the units of ``count`` numbers."""
     return unit if isinstance(unit[0], tuple) else (unit,) * count
 
 
 def scaled_values(settings: Any, scale: Scale, units: Mapping[str, Units], given: Collection[str] = ()) -> list[Change]:
-    """The changes of the settings (a dataclass) at the dotted keys of ``units``, but for the keys in ``given``.
+    """Return the changes of settings (a dataclass) at the dotted keys of ``units``, except the keys in ``given``.
 
-    Values that scaling leaves as they are (None, 0, infinity) are no changes.
+    Values that scaling does not change (None, 0, infinity) are omitted.
     """
     changes = []
     for key, unit in units.items():
@@ -106,14 +106,14 @@ def scaled_values(settings: Any, scale: Scale, units: Mapping[str, Units], given
 
 
 def value_at(settings: Any, key: str) -> Any:
-    """The value at a dotted key of nested dataclasses and mappings."""
+    """Return the value at a dotted key of nested dataclasses and mappings."""
     for part in key.split("."):
         settings = settings[part] if isinstance(settings, Mapping) else getattr(settings, part)
     return settings
 
 
 def with_values(settings: Any, values: Mapping[str, Any]) -> Any:
-    """The settings, nested dataclasses and mappings, with other values at dotted keys; each dataclass is checked once."""
+    """Return nested dataclasses and mappings with other values at dotted keys; each dataclass is checked once."""
     here: dict[str, Any] = {}
     within: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
@@ -127,18 +127,18 @@ def with_values(settings: Any, values: Mapping[str, Any]) -> Any:
 
 
 def prefixed(prefix: str, units: Mapping[str, Unit]) -> dict[str, Unit]:
-    """Units of the keys of a table within the settings."""
+    """Prefix the keys of units with a table name."""
     return {f"{prefix}.{key}": unit for key, unit in units.items()}
 
 
 def unit_name(unit: Unit) -> str:
-    """The unit as a text, such as "kg m^2 s^-2"; "1" for none."""
+    """Format a unit, such as "kg m^2 s^-2"; "1" for dimensionless."""
     powers = [(name, e) for name, e in zip(("kg", "m", "s"), unit, strict=True) if e]
     return " ".join(name if e == 1 else f"{name}^{e:g}" for name, e in powers) or "1"
 
 
 ROUNDING = 1e-12
-"""Smaller numbers are shown as 0."""
+"""Magnitude below which numbers are shown as 0."""
 
 
 def _shown(value: Any) -> str:

@@ -1,8 +1,8 @@
-"""The soles of feet that stand flat: where they are, and how far they reach.
+"""Soles of flat feet: their frames and extents.
 
-The *sole* of a foot is a frame on its body, level and turned to where the robot faces at the neutral configuration, whose origin
-lies below the foot's last joint at the height of the lowest point of its shapes.  It is the rectangle about the points of these
-shapes that are nearly as low.  Where the robot's file has no shapes that can be read, it is that of a human foot for the leg's
+The *sole* of a foot is a frame on its body, level and aligned with the robot's heading in the neutral configuration. Its origin
+is below the foot's last joint, at the height of the lowest point of the foot's shapes.  The sole is the bounding rectangle of the
+shape points near this height.  Without readable shapes, the sole has the proportions of a human foot for the leg
 length (R. Drillis, R. Contini, Body Segment Parameters, 1966).
 """
 
@@ -18,20 +18,20 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import Purpose
 from dynamics_backends.rigid_body.model.model import Frame, Model
-from problems.legged.robot.legs import Leg, Posed, leg_of, turned
+from problems.legged.robot.legs import Leg, Posed, leg_of, rotate_z
 
 FLAT = 0.02
-"""[leg lengths]: points of a foot at most so far above its lowest one are part of the sole."""
+"""Maximum height of sole points above the lowest point [leg lengths]."""
 HUMAN = (0.07, 0.21, 0.05)
-"""Heel behind and toe before the ankle, half the width, in leg lengths."""
+"""Heel behind the ankle, toe before the ankle, and half the width of a human foot [leg lengths]."""
 HIGH = 0.07
-"""The ankle over the ground, in leg lengths, where no shape tells."""
+"""Height of the ankle above the ground without shapes [leg lengths]."""
 SOURCES: tuple[Purpose, ...] = ("collision", "visual")
 
 
 class Sole(NamedTuple):
-    """frame: its name. back, front, right, left [m]: how far the rectangle reaches from the frame's origin along -x, x, -y, y.
-    measured: whether shapes told so."""
+    """Sole of a foot. frame: its name. back, front, right, left [m]: extents from the frame's origin along -x, x, -y, y.
+    measured: derived from shapes."""
 
     frame: str
     back: float
@@ -51,27 +51,27 @@ class Sole(NamedTuple):
         along, across = (
             f"from {-100 * a:.1f} to {100 * b:.1f} cm" for a, b in ((self.back, self.front), (self.right, self.left))
         )
-        source = "" if self.measured else ", as a human foot is: no shapes of it were read"
+        source = "" if self.measured else ", proportions of a human foot: no shapes were read"
         return f"{self.frame}: {along} along x and {across} along y{source}"
 
     @property
     def marks(self) -> tuple[tuple[float, float, float], ...]:
-        """Three points of the sole in its frame [m] that tell its pose: toe and both corners of the heel."""
+        """Three points of the sole in its frame [m] that define its pose: toe and both heel corners."""
         middle = 0.5 * (self.left - self.right)
         return ((self.front, middle, 0.0), (-self.back, self.left, 0.0), (-self.back, -self.right, 0.0))
 
 
 def with_soles(model: Model, legs: Sequence[Leg], heading: float) -> tuple[Model, tuple[Leg, ...], tuple[Sole, ...]]:
-    """The robot with a frame on each sole, its legs down to them, and the soles."""
+    """Add a frame to each sole of a robot. Returns the model, legs that end at the soles, and the soles."""
     posed = Posed.neutral(model)
     frames, soles = [], []
     for leg in legs:
         body = model.frames[model.frame_id(leg.foot)].body
-        R = turned(np.eye(3), heading).T
+        R = rotate_z(np.eye(3), heading).T
         ankle = posed.p[body]
         points = _points(model, body, posed)
         name = f"{leg.foot} sole"
-        local = turned(points - ankle, -heading)
+        local = rotate_z(points - ankle, -heading)
         height, sole = _measured(name, local, leg.length)
         at = ankle + np.array([0.0, 0.0, height])
         frames.append(Frame(name, body, posed.R[body].T @ R, posed.R[body].T @ (at - posed.p[body])))
@@ -81,7 +81,7 @@ def with_soles(model: Model, legs: Sequence[Leg], heading: float) -> tuple[Model
 
 
 def _measured(name: str, points: Array, length: float) -> tuple[float, Sole]:
-    """The height [m] of the sole over the ankle, and the sole, from points (n, 3) about the ankle."""
+    """Return the height [m] of the sole relative to the ankle, and the sole, from points (n, 3) relative to the ankle."""
     if not len(points):
         back, front, width = (length * share for share in HUMAN)
         return -HIGH * length, Sole(name, back, front, width, width, measured=False)
@@ -91,7 +91,7 @@ def _measured(name: str, points: Array, length: float) -> tuple[float, Sole]:
 
 
 def _points(model: Model, body: int, posed: Posed) -> Array:
-    """Vertices (n, 3) [m] of the shapes on a body at the neutral configuration; none where they cannot be read."""
+    """Return vertices (n, 3) [m] of the shapes on a body in the neutral configuration; none if they cannot be read."""
     links = {f.name: f for f in model.frames if f.body == body and f.kind == "link"}
     for purpose in SOURCES if model.source else ():
         try:

@@ -1,8 +1,8 @@
-"""Legs that sprawl: that have not the joints to put a foot under its hip, but can put it at a height beside it.
+"""Sprawling legs: legs whose joints cannot place the foot below the hip, but can place it at a given height.
 
-The joints q of a leg, near to where they rest and within their limits, with the foot at the height z*:
+The joints q of a leg near their rest position and within their limits, with the foot at height z*, solve
 
-    min_q  ((z(q) - z*) / L)^2 + e |q - q_rest|^2,        e small, so that the height holds to about e
+    min_q  ((z(q) - z*) / L)^2 + e |q - q_rest|^2,        with small e, so that the height is accurate to about e
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from trajopt.config.task import position_of
 EASE = 1e-4
 """sqrt e."""
 NEAR = 1e-3
-"""Tolerance on the height, in leg lengths."""
+"""Tolerance on the foot height, in leg lengths."""
 INSIDE = 0.02
-"""Starts are so far [rad] within the limits."""
+"""Distance of the initial joint positions from their limits [rad]."""
 
 
 def at_height(bolted: Model, leg: Leg, height: float, rest: Array) -> Array | None:
-    """The posture (nq,) of a robot on a fixed base with the foot at a height [m]; None where the leg does not get there."""
+    """Return the posture (nq,) of a fixed-base robot with the foot at a height [m], or None if it is out of reach."""
     from scipy.optimize import least_squares
 
     own = list(leg.joints)

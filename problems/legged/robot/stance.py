@@ -1,10 +1,10 @@
-"""Stance of a robot: a posture with the feet in given places under its hips, for any robot with legs.
+"""Stance of a legged robot: a posture with the feet at given places relative to the hips.
 
-The *place* of a foot is (foot - hip) / L, how far ahead of, to the left of, and above its hip it is, in leg lengths
-(:mod:`~problems.legged.robot.legs`), so that robots of all sizes stand alike when their places are the same.  A posture for given
-places is found by inverse kinematics of each leg, the base held level.  Of several solutions those come first whose knees point to
-the middle of the robot, or over flat feet forward, then those near to the neutral configuration or, for joints that may not be
-there, to the middle of their range.
+The *place* of a foot is (foot - hip) / L: forward, left and up from its hip, in leg lengths
+(:mod:`~problems.legged.robot.legs`). Robots of all sizes have similar stances for equal places.  The posture for given places is
+found by inverse kinematics of each leg, with a level base.  Among several solutions, those with knees toward the
+middle of the robot (over flat feet: forward) are preferred, then those near the neutral configuration, or near the middle of the
+range of joints whose neutral position is out of range.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Frame, Model
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
-from problems.legged.robot.legs import Leg, heading, leg_of, lowest_ends, trunk, turned
+from problems.legged.robot.legs import Leg, heading, leg_of, lowest_ends, rotate_z, trunk
 from problems.legged.robot.soles import Sole, with_soles
 from problems.legged.robot.sprawl import at_height
 from trajopt.config.task import position_of
 
 CROUCH, UPRIGHT = 0.75, 0.9
-"""Height of the hips over the feet of a robot that stands on four or more legs, and on flat feet, in leg lengths."""
+"""Height of the hips above the feet, for robots on point feet and on flat feet [leg lengths]."""
 BASE = (7, 6)
-"""Coordinates and velocities of a floating base."""
+"""Numbers of coordinates and velocities of a floating base."""
 ALL = 6
-"""Joints with which a leg can hold its foot level."""
+"""Minimum number of joints of a leg that can keep its foot level."""
 BEND = 1.2
-"""[rad]"""
+"""Knee offset of the starts of inverse kinematics [rad]."""
 STARTS = 4
-"""Starts of inverse kinematics."""
+"""Number of starts of inverse kinematics."""
 OUTWARD = 0.02
-"""[leg lengths]: a knee farther than this from its hip, away from the middle of the robot, points outward."""
+"""Distance of a knee from its hip, away from the middle of the robot, from which on it points outward [leg lengths]."""
 
 
 @dataclass(frozen=True)
 class Stance:
-    """The legs of a robot with a floating base. legs: in the order of the feet. heading: yaw [rad] of the direction in which the
-    robot faces, in its own frame. soles: of feet that stand flat, on two legs that can hold them level; then the model has frames
-    there, and these are the feet."""
+    """Legs of a floating-base robot. legs: in the order of the feet. heading: yaw [rad] of the robot's forward direction in its
+    base frame. soles: soles of flat feet, for two legs that can keep them level; the model then has a frame on each sole, and
+    these frames are the feet."""
 
     model: Model
     legs: tuple[Leg, ...]
@@ -52,9 +52,9 @@ class Stance:
 
     @classmethod
     def of(cls, model: Model, feet: Sequence[str] = ()) -> Stance:
-        """feet: names of frames, default those found, left before right and front before hind.
+        """Create the stance. feet: frame names; default: found automatically; left before right, front before hind.
 
-        Raises ValueError for a robot without a floating base, or whose feet are not found; UnknownName for a foot it does not have.
+        Raises ValueError for a robot without a floating base, or if feet are not found; UnknownName for an unknown foot.
         """
         if not model.floating_base:
             raise ValueError(f"{model.name} has a fixed base; load it with base = 'floating'")
@@ -68,24 +68,25 @@ class Stance:
 
     @property
     def feet(self) -> tuple[str, ...]:
-        """Their names."""
+        """Names of the feet."""
         return tuple(leg.foot for leg in self.legs)
 
     @property
     def leg_length(self) -> float:
-        """L in the mean [m]."""
+        """Mean leg length L [m]."""
         return float(np.mean([leg.length for leg in self.legs]))
 
     def places(self, joints: Array) -> Array:
-        """Where the feet are at a posture (nq - 7,) [rad]: (F, 3) [leg lengths]."""
+        """Return the places (F, 3) [leg lengths] of the feet in a posture (nq - 7,) [rad]."""
         at = [position_of(self.model, foot, self._level(joints)) for foot in self.feet]
         return np.stack([(p - leg.hip) / leg.length for p, leg in zip(at, self.legs, strict=True)])
 
     def posture(self, places: Array | None = None) -> Array:
-        """Joints (nq - 7,) [rad] that put the feet in places (F, 3), default those under the hips; others stay at :meth:`rest`.
+        """Return joints (nq - 7,) [rad] with the feet at places (F, 3), default: below the hips; other joints are at
+        :meth:`rest`.
 
-        A leg without a joint for it stands beside its place sideways, or where it reaches the height. Raises ValueError for a place
-        out of reach.
+        A leg that cannot reach its place sideways is placed beside it, or at its height only. Raises ValueError for a place out
+        of reach.
         """
         height = UPRIGHT if self.soles else CROUCH
         wanted = np.tile([0.0, 0.0, -height], (len(self.legs), 1)) if places is None else places
@@ -95,7 +96,7 @@ class Stance:
         return joints
 
     def rest(self) -> Array:
-        """The neutral configuration of the joints (nq - 7,), those that may not be there in the middle of their range."""
+        """Return the neutral joint positions (nq - 7,); out-of-range joints are in the middle of their range."""
         nq = BASE[0]
         q, lower, upper = self.model.neutral()[nq:], self.model.q_lower[nq:], self.model.q_upper[nq:]
         low, high = np.where(np.isfinite(lower), lower, upper), np.where(np.isfinite(upper), upper, lower)
@@ -103,22 +104,22 @@ class Stance:
         return np.where(outside, 0.5 * (np.where(outside, low, 0.0) + np.where(outside, high, 0.0)), q)
 
     def configuration(self, joints: Array) -> Array:
-        """q (nq,) of a posture, the robot facing along the x axis, its feet on the ground z = 0 in the mean."""
+        """Return q (nq,) of a posture, with the robot facing along x and the mean foot height at z = 0."""
         q = self._level(joints)
         q[2] = -np.mean([position_of(self.model, foot, q)[2] for foot in self.feet])
         return q
 
     def _level(self, joints: Array) -> Array:
-        """q (nq,) with the base level at the origin, facing along x."""
+        """Return q (nq,) with a level base at the origin, facing along x."""
         return np.concatenate(
             [np.zeros(3), [0.0, 0.0, np.sin(-0.5 * self.heading), np.cos(0.5 * self.heading)], joints]
         )
 
     def _with_foot(self, leg: Leg, place: Array, joints: Array) -> Array:
-        """A posture with another place of one foot; a foot with all six freedoms stays level."""
+        """Return a posture with another place of one foot; a foot of a leg with six or more joints stays level."""
         rotation = leg.level if len(leg.joints) >= ALL else None
         for aim in (place, place * [1.0, 0.0, 1.0]):
-            goal = turned(leg.hip + leg.length * aim, self.heading)
+            goal = rotate_z(leg.hip + leg.length * aim, self.heading)
             tried = [
                 to.inverse_kinematics(self._bolted, leg.foot, goal, rotation, q0=bent, starts=STARTS)
                 for bent in self._bent(leg, joints)
@@ -135,18 +136,19 @@ class Stance:
         )
 
     def _bent(self, leg: Leg, joints: Array) -> list[Array]:
-        """A posture with the knee of a leg bent to either side, whence inverse kinematics finds its way."""
+        """Return postures with a leg's knee bent to either side, as starts of inverse kinematics."""
         knee = int(self.model.q_index[leg.knee]) - BASE[0]
         return [joints + bend * np.eye(len(joints))[knee] for bend in (BEND, -BEND)]
 
     def _points_outward(self, leg: Leg, joints: Array) -> bool:
-        """True if a knee lies on the side of its hip that is away from the middle of the robot, or of a flat foot behind it."""
+        """True if a knee points away from the middle of the robot, or backward over a flat foot."""
         at = point_positions(self.model, self._level(joints)[:, None], [(leg.knee, (0.0, 0.0, 0.0))])[0][0, 0]
         from_middle = -1.0 if self.soles else leg.hip[0] - np.mean([other.hip[0] for other in self.legs])
         return bool((at - leg.hip[0]) * np.sign(np.round(from_middle, 6)) > OUTWARD * leg.length)
 
     def on_legs_alone(self) -> Stance:
-        """The robot with the joints of no leg made rigid at :meth:`rest`. Raises ValueError where such a joint cannot be."""
+        """Return the robot with all joints outside the legs locked at :meth:`rest`. Raises ValueError if a joint cannot be
+        locked."""
         moved = {i for leg in self.legs for i in leg.joints}
         rest, first = self.rest(), BASE[0]
         places = dict(zip(self.model.joint_names[1:], (self.model.q_index[1:] - first).tolist(), strict=True))
@@ -158,7 +160,7 @@ class Stance:
 
     @cached_property
     def _bolted(self) -> Model:
-        """The robot on a fixed base, in which the joints of its trunk stay at :meth:`rest`."""
+        """The robot on a fixed base, with the trunk joints fixed at :meth:`rest`."""
         lower, upper = self.model.q_lower.copy(), self.model.q_upper.copy()
         for b in trunk(self.model):
             i = int(self.model.q_index[b])
@@ -167,7 +169,7 @@ class Stance:
 
 
 def bolted(model: Model) -> Model:
-    """A robot with its floating base fixed at the origin: its q and v are those of the joints alone."""
+    """Fix the floating base of a robot at the origin; q and v are those of the joints."""
     nq, nv = BASE
     cut: Mapping[str, int] = dict.fromkeys(_OF_BODIES, 1) | {"q_lower": nq, "q_upper": nq} | dict.fromkeys(_OF_DOFS, nv)
     parts = {name: getattr(model, name)[first:] for name, first in cut.items()}

@@ -1,4 +1,4 @@
-"""Settings of a legged robot: its feet, its posture, and its numbers carried over from another robot."""
+"""Settings of a legged robot: feet, posture, and scaling of settings from another robot."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trajopt.config.task import Checked, Checks
 
 
 class Standing(NamedTuple):
-    """A robot in its posture. joints (nq - 7,) [rad]."""
+    """A robot in its standing posture. joints (nq - 7,) [rad]."""
 
     stance: Stance
     joints: Array
@@ -30,22 +30,22 @@ class Standing(NamedTuple):
 
     @property
     def q(self) -> Array:
-        """Its configuration (nq,) with the feet on the ground z = 0."""
+        """Configuration (nq,) with the feet on the ground z = 0."""
         return self.stance.configuration(self.joints)
 
     @property
     def yaw(self) -> float:
-        """The yaw of the base [rad] where the robot faces along x."""
+        """Yaw of the base [rad] for which the robot faces along x."""
         return -self.stance.heading
 
     @property
     def share(self) -> float:
-        """The share of a foot in the weight [N]."""
+        """Weight per foot [N]."""
         weight = self.model.total_mass * float(np.linalg.norm(self.model.gravity))
         return weight / len(self.stance.legs)
 
     def notes(self) -> tuple[str, ...]:
-        """A sentence on the standing posture, for ``trajopt validate``, and one for each sole."""
+        """Return a sentence about the standing posture, and one for each sole, for ``trajopt validate``."""
         model, s = self.model, self.stance
         stands = f"{model.name} stands on {', '.join(s.feet)}, its base {self.q[2]:.3f} m high on legs of {s.leg_length:.3f} m"
         return (stands, *(sole.sentence for sole in s.soles))
@@ -76,43 +76,43 @@ class LeggedRobot(Checked):
         return super().checks() | {"feet": (len(set(self.feet)) == len(self.feet), "distinct names of frames")}
 
     def stand(self) -> Standing:
-        """The robot in its posture.
+        """Return the robot in its standing posture.
 
-        Raises UnknownName for a robot or a foot, FileNotFoundError, URDFError, ValueError for feet that cannot be found and for a
-        posture that does not fit.
+        Raises UnknownName for an unknown robot or foot, FileNotFoundError, URDFError, ValueError if feet are not found or a
+        posture does not match the robot.
         """
         stance = self._stance()
         return Standing(stance, posture(stance.model, self.joints, "joints") if self.joints else stance.posture())
 
     def units(self) -> dict[str, Units]:
-        """The units of all numbers that scale with the size of the robot, by the dotted keys of the settings."""
+        """Return the units of all settings that scale with the robot's size, by dotted key."""
         return {}
 
     def heights(self) -> tuple[str, ...]:
-        """The dotted keys of heights of the base, those that are set."""
+        """Return the dotted keys of base heights that are set."""
         return ()
 
     def postures(self) -> tuple[str, ...]:
-        """The dotted keys of postures beside ``joints``, those that are set."""
+        """Return the dotted keys of postures other than ``joints`` that are set."""
         return ()
 
     def completed(self) -> Self:
-        """These settings with the defaults of tables without a schema written out."""
+        """Return these settings with the defaults of schemaless tables written out."""
         return self
 
     @classmethod
     def robot_settings(cls) -> type[LeggedRobot]:
-        """The class of the ``reference`` of :meth:`carried_over`."""
+        """Return the class of the ``reference`` of :meth:`carried_over`."""
         return LeggedRobot
 
     def carried_over(self, reference: LeggedRobot, given: Collection[str] = ()) -> tuple[Self, tuple[str, ...]]:
-        """The settings for ``robot`` whose numbers were chosen for another robot, and a sentence for each change.
+        """Scale settings that were chosen for another robot to ``robot``; also return a sentence for each change.
 
-        Numbers are scaled by dynamic similarity (:mod:`~problems.legged.robot.similarity`); in postures the feet are in the same
-        places, in leg lengths; heights of the base differ from that of standing by the same number of leg lengths.
+        Numbers are scaled by dynamic similarity (:mod:`~problems.legged.robot.similarity`). Postures keep the foot places, in leg
+        lengths. Base heights keep their difference from the standing height, in leg lengths.
 
-        reference: the robot that the numbers are for, with the feet, joints and other_joints that belong to it. given: dotted keys
-        whose values are for ``robot`` already; these stay as they are. Raises what :meth:`stand` raises, SettingsError.
+        reference: the robot that the numbers are for, with its feet, joints and other_joints. given: dotted keys whose values are
+        already for ``robot`` and are not scaled. Raises the errors of :meth:`stand`, SettingsError.
         """
         before = reference.stand()
         feet = self.feet if "feet" in given else ()
@@ -155,9 +155,10 @@ PLACES = "the feet in the same places, in leg lengths"
 
 
 def posture(model: Model, joints: str | tuple[float, ...], key: str) -> Array:
-    """A posture (nq - 7,) [rad], given by its numbers or by its name in the robot's SRDF; key: its name in errors.
+    """Return a posture (nq - 7,) [rad] from numbers or from a posture name of the robot's SRDF. key: name of the setting in
+    errors.
 
-    Raises UnknownName, ValueError for another number of joints.
+    Raises UnknownName, ValueError for a wrong number of joints.
     """
     names = model.q_names[7:]
     if isinstance(joints, str):
@@ -175,7 +176,7 @@ def posture(model: Model, joints: str | tuple[float, ...], key: str) -> Array:
 
 
 def joint_gains(model: Model, position: float, velocity: float) -> Array:
-    """K (nu, ndx) of the controller u = K (x (-) x0) that holds the joints [N m/rad, N m s/rad]."""
+    """Return K (nu, ndx) of the controller u = K (x (-) x0) that holds the joints [N m/rad, N m s/rad]."""
     joints = model.nv - 6
     K = np.zeros((joints, 2 * model.nv))
     K[:, 6 : model.nv] = -position * np.eye(joints)

@@ -201,7 +201,7 @@ def test_values_change_by_name():
     assert len(ocp.constraints()) == 2
     with pytest.raises(ValueError, match="no parameter 'here'; it has: at"):
         ocp.updated("wall", here=1.0)
-    with pytest.raises(ValueError, match="no cost term or constraint is named 'fence'; there are: control, wall"):
+    with pytest.raises(ValueError, match="no cost term or constraint is named 'fence'; known: control, wall"):
         ocp.updated("fence", upper=1.0)
     with pytest.raises(ValueError, match="lower has shape"):
         bound.updated(lower=np.zeros(3))
@@ -235,7 +235,7 @@ def test_mistakes_are_found_at_the_door(constraint, message):
 
 
 def test_a_bound_that_is_nan_is_refused_where_it_is_made():
-    with pytest.raises(ValueError, match="constraint 'gap': lower is NaN for position; infinity stands for no bound"):
+    with pytest.raises(ValueError, match="constraint 'gap': lower is NaN for position; use infinity for no bound"):
         bounded(state_cost(LINE, np.zeros(2)), np.nan, 1.0, "gap")
     with pytest.raises(ValueError, match="constraint 'gap': upper is NaN for speed"):
         bounded(state_cost(LINE, np.zeros(2)), 0.0, [1.0, np.nan], "gap")

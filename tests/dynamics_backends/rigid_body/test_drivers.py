@@ -37,7 +37,7 @@ def arguments(name: str, program: str, N: int = 1) -> dict[str, np.ndarray]:
 
 
 def results(program: str, fields) -> list[np.ndarray]:
-    """The program's results as arrays (n, N) and (n, n, N); what is not written of a matrix is zero."""
+    """The program's results as arrays (n, N) and (n, n, N); unwritten entries of a matrix are zero."""
     return [np.array(fields[name], dtype=np.result_type(*np.ravel(fields[name]))) for name in PROGRAMS[program][2]]
 
 

@@ -1,4 +1,4 @@
-"""Robots from MJCF against MuJoCo: equations of motion, derivatives, constraints, shapes, and what is told of the rest."""
+"""Robots from MJCF against MuJoCo: equations of motion, derivatives, constraints, shapes, and notes about unsupported elements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trajopt.replanning.plants.mujoco_urdf import mujoco_urdf
 
 mujoco = pytest.importorskip("mujoco")
 
-FREE_OF_EQUALITIES = pytest.mark.filterwarnings("ignore:(?s).*no part of the free dynamics:trajopt.MJCFWarning")
+FREE_OF_EQUALITIES = pytest.mark.filterwarnings("ignore:(?s).*not part of the free dynamics:trajopt.MJCFWarning")
 FREE = ("LIMIT", "FRICTIONLOSS", "EQUALITY", "CONTACT", "ACTUATION")
 
 
@@ -48,7 +48,7 @@ def random_states(model, count=4):
 
 
 def hyq_as_mjcf():
-    """What MuJoCo writes of the bundled HyQ, its numbers in six digits."""
+    """MuJoCo's output for the bundled HyQ, with six digits."""
     spec = mujoco.MjSpec.from_string(mujoco_urdf(robot_path("hyq").read_text(encoding="utf-8"), True))
     spec.compile()
     return spec.to_xml()
@@ -207,7 +207,9 @@ def test_limits_resistances_and_names():
 @pytest.mark.parametrize(("limits", "larger"), [("0 30", 30.0), ("-30 0", 30.0), ("5 30", 30.0)])
 def test_a_force_of_one_direction_is_told(limits, larger):
     text = WALKER.replace('forcerange="-20 20"', f'forcerange="{limits}"')
-    with pytest.warns(to.MJCFWarning, match="of one direction in the file, here the larger limit holds in both: knee"):
+    with pytest.warns(
+        to.MJCFWarning, match="one direction only in the file; here the larger limit applies in both: knee"
+    ):
         model = to.load_mjcf(text)
     assert model.effort_limit[model.dof_names.index("knee")] == 2 * larger  # behind a gear of 2
     assert not any("smaller one holds" in note and "knee" in note for note in model.notes)
@@ -217,8 +219,8 @@ def test_what_is_not_carried_over_is_told():
     notes = "\n".join(to.load_mjcf(WALKER).notes)
     assert "motor actuators behind a gear of 50: hip_x" in notes
     assert "position actuators of kp 80 and kv 3 behind a gear of 2: knee" in notes
-    assert "drive no single joint are left out: actuator2 (joint 'shoulder')" in notes
-    assert "effort limits differ by direction, the smaller one holds here: hip_x" in notes
+    assert "drive no single joint are ignored: actuator2 (joint 'shoulder')" in notes
+    assert "effort limits differ by direction; the smaller one applies here: hip_x" in notes
     assert "dry friction counts only with friction_velocity: knee" in notes
     assert "yet it has a control here: hip_y, reach, twist, body9_joint0, body9_joint1" in notes
     assert "not used: 1 sensors, 1 lights" in notes
@@ -229,13 +231,13 @@ def test_what_is_not_carried_over_is_told():
     ("change", "with_", "told"),
     [
         ("<option", '<option density="1000" viscosity="0.1"', "forces of the medium"),
-        ('<body name="arm"', '<body name="arm" gravcomp="1"', "compensation of gravity is left out"),
-        ('type="ball" pos', 'type="ball" stiffness="3" pos', "springs of ball and free joints are left out: shoulder"),
-        ('type="ball" pos', 'type="ball" range="0 1" pos', "limits of ball joints are left out: shoulder"),
+        ('<body name="arm"', '<body name="arm" gravcomp="1"', "gravity compensation is ignored"),
+        ('type="ball" pos', 'type="ball" stiffness="3" pos', "springs of ball and free joints are ignored: shoulder"),
+        ('type="ball" pos', 'type="ball" range="0 1" pos', "limits of ball joints are ignored: shoulder"),
         (
             "<sensor>",
             '<tendon><fixed name="rope" stiffness="5"><joint joint="knee" coef="1"/></fixed></tendon><sensor>',
-            "limits and inertia of tendons are left out: rope",
+            "limits and inertia of tendons are ignored: rope",
         ),
     ],
 )
@@ -331,7 +333,7 @@ def test_equalities_without_a_constraint_are_told():
     with pytest.warns(to.MJCFWarning) as caught:
         model = to.load_mjcf(TIED.format(equality=quadratic))
     said = str(caught[0].message)
-    assert "is a polynomial of higher degree between two joints: left out" in said and "is not active: left out" in said
+    assert "is a polynomial of higher degree between two joints: ignored" in said and "is not active: ignored" in said
     assert not to.mjcf_constraints(TIED.format(equality=quadratic)) and model.nv == 14
 
 
@@ -346,7 +348,7 @@ def test_equalities_of_what_is_locked_are_left_out():
 
 def test_equalities_that_bind_change_the_motion():
     for name, kind in (("joint", "joint"), ("connect", "connect"), ("weld", "weld")):
-        with pytest.warns(to.MJCFWarning, match=rf"no part of the free dynamics.*equality0 \({kind}\)"):
+        with pytest.warns(to.MJCFWarning, match=rf"not part of the free dynamics.*equality0 \({kind}\)"):
             to.load_mjcf(tied(name))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -428,7 +430,7 @@ def test_things_that_no_actuator_drives_may_be_left_out():
     assert (
         model.joint_names[0] == "root" and "rolls" not in model.joint_names and "body9_joint0" not in model.joint_names
     )
-    assert any(note == "left out, since no actuator drives them: ball, body9" for note in model.notes)
+    assert any(note == "ignored, because no actuator drives them: ball, body9" for note in model.notes)
     bolted = to.load_mjcf(WALKER, base="fixed")  # a robot with a base is no collection of things
     assert bolted.joint_names == model.joint_names[1:]
     assert "rolls" in to.load_mjcf(WALKER, base="fixed", trees="all").joint_names

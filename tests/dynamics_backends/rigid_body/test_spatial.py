@@ -14,7 +14,7 @@ N, K = 5, 3
 
 
 class Sample:
-    """Random operands: structs with components (N,), and for each element the dense matrix it stands for."""
+    """Random operands: structs with components (N,), and for each element the equivalent dense matrix."""
 
     def __init__(self, seed: int) -> None:
         rng = np.random.default_rng(seed)

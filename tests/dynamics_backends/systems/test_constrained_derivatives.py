@@ -35,7 +35,7 @@ SYSTEMS = {
 
 
 def assert_engines_agree(system, x, u, lam, p=None):
-    """To rounding, relative to each block, or to a thousandth of the largest."""
+    """Compare to rounding, relative to each block or to a thousandth of the largest."""
     compiled, numpy = (make_backend(system, "analytic", engine=engine) for engine in ("compiled", "numpy"))
     assert isinstance(compiled, TracedAnalytic)
     own, expected = (b.hessian_contraction(x, u, 0.0, p, lam) for b in (compiled, numpy))

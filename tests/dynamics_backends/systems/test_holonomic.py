@@ -222,7 +222,7 @@ def test_contacts_against_pinocchio():
 
 
 def test_loops_against_pinocchio():
-    """At velocities that the loop allows: elsewhere the two differ by terms that vanish with its velocity."""
+    """The velocities satisfy the loop: otherwise the two differ by terms that vanish with its velocity."""
     pin = pytest.importorskip("pinocchio")
     t = twin("hyq")
     pair = ("lf_foot", "rf_foot")
@@ -326,7 +326,7 @@ def simulated(system: Holonomic, x: np.ndarray, steps: int) -> np.ndarray:
 
 
 def test_the_error_of_a_loop_decays_as_baumgarte_says():
-    """With kp = 100, kd = 20 from rest at e0: e0 (1 + 10 t) exp(-10 t), here at 50 ms, whatever the linkage does meanwhile."""
+    """The error is e0 (1 + 10 t) exp(-10 t) with kp = 100, kd = 20 from rest, here at 50 ms, for any motion of the linkage."""
     system = Holonomic(four_bar(), [PointLoop("coupler_tip", "rocker_tip", gains=(100.0, 20.0))], actuated=[])
     closed = closed_state(system.constraints, np.array([0.3, 1.2, -0.2, 6.0, 0.0, 0.0]))
     assert np.abs(errors_at(system.constraints, closed)).max() < 1e-12
@@ -355,7 +355,7 @@ def test_what_cannot_be_closed_is_said():
     far = PointContact("lf_foot", reference=(0.0, 0.0, 0.0), name="here")
     other = PointContact("lf_foot", reference=(0.0, 0.0, 1.0), name="there")
     system = Holonomic(hyq(), [far, other])
-    with pytest.raises(ValueError, match=r"constraints do not close: an error of 0\.5 is left after 50 steps"):
+    with pytest.raises(ValueError, match=r"constraints do not close: the error is 0\.5 after 50 steps"):
         closed_state(system.constraints, standing_states(hyq(), FEET, 0, 1)[0])
 
 
@@ -396,7 +396,9 @@ def test_a_row_that_nothing_moves():
     )
     system = Holonomic(builder.build(), [PointContact("rod", offset=(0.0, 0.0, -1.0))])
     found = redundant_constraints(system.constraints, np.array([0.1, 0.0]))
-    assert [d.row for d in found] == ["y", "z"] and found[0].message.endswith("is moved by no joint here; remove it")
+    assert [d.row for d in found] == ["y", "z"] and found[0].message.endswith(
+        "depends on no joint in this state; remove it"
+    )
 
 
 # -- bad input --------------------------------------------------------------------------------------------------------

@@ -183,9 +183,9 @@ def test_newton_through_an_impact():
         Phase(SampledSystem(make_backend(system)), np.full(5, 0.05), [to.control_cost(model.nv, weight=1e-2)])
         for system in (FreeBody(model), Holonomic(model, loop))
     )
-    meeting = Phase(ImpactStage(make_backend(Impact(model, loop))), [0.0])
+    problem = Phase(ImpactStage(make_backend(Impact(model, loop))), [0.0])
     goal = to.state_cost(free.dynamics.manifold, [0.5, 1.0, -0.3, 0.0, 0.0, 0.0], 10.0)
-    ocp = OCP((free, meeting, held), np.array([0.3, 1.2, -0.2, 0.0, 0.0, 0.0]), (goal,), replay_tolerance=np.inf)
+    ocp = OCP((free, problem, held), np.array([0.3, 1.2, -0.2, 0.0, 0.0, 0.0]), (goal,), replay_tolerance=np.inf)
     newton, gauss = (to.solve(ocp, to.constant_guess(ocp), solver=name) for name in ("ddp", "slq"))
     assert newton.status.success and gauss.status.success
     assert newton.cost == pytest.approx(gauss.cost, rel=1e-6)

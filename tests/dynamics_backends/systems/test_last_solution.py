@@ -27,7 +27,7 @@ class Counted(Holonomic):
 
 @pytest.fixture
 def solved():
-    """How often equations were solved so far."""
+    """Number of solutions of the equations so far."""
     before = Counted.solved
     return lambda: Counted.solved - before
 

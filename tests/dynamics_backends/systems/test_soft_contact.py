@@ -106,7 +106,7 @@ def test_hunt_and_crossleys_law():
 
 
 def test_a_ball_bounces_with_the_restitution_of_its_dissipation():
-    """At low speeds of impact e = 1 - 2/3 kappa v (Hunt and Crossley), by integrating the drop of 1 kg without gravity."""
+    """The restitution at low speeds is e = 1 - 2/3 kappa v (Hunt and Crossley), from an impact of 1 kg without gravity."""
     law, height, dt = HuntCrossley(stiffness=1e6, dissipation=1.0, smoothing=1e-7), 1e-4, 1e-6
     position, velocity = height, -0.1
     while position <= height:

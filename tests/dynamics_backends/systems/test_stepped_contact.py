@@ -139,7 +139,7 @@ def test_a_fall_takes_energy_away():
 @pytest.mark.needs_compiler
 @pytest.mark.parametrize("dt", [0.01, 0.02])
 def test_a_box_slides_to_rest_with_the_deceleration_of_friction(dt):
-    """From 1 m/s it stops after v / (mu g), having gone v^2 / (2 mu g); it slides on the height that convexity asks for."""
+    """The block stops from 1 m/s after v / (mu g) and v^2 / (2 mu g); it slides at the height that convexity requires."""
     mu = 0.3
     system = box(RelaxedCone(stiffness=1e6, relaxation=1e-6, creep=1e-4, friction=mu, dissipation=0.0))
     xs = moved(system, at(HALF[2] + dt * mu, (1.0, 0.0, 0.0)), 0.6, dt)

@@ -1,4 +1,4 @@
-"""The benchmark of arms: what is an arm, that tasks depend on the seed alone, and that a broken robot stops nobody."""
+"""Benchmark of arms: selection of arms, reproducible tasks, and robustness to failing robots."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.benchmarks.robots import arm_goals
-from experiments.benchmarks.robots.benchmark_arms import Job, Row, failures, least_costs, read_rows, rows_of, table
+from experiments.benchmarks.robots.benchmark_arms import Job, Row, arm_rows, failures, lowest_costs, read_rows, table
 from experiments.benchmarks.tables import write_csv
 from trajopt.config.task import position_of
 
@@ -38,7 +38,7 @@ def test_a_task_depends_on_seed_and_number_alone(gripper):
     arm = arm_goals.load_arm(f"{gripper}:left")
     task, again = (arm_goals.reach(arm, "plain", 3, 7) for _ in range(2))
     assert np.array_equal(task.q0, again.q0) and np.array_equal(task.goal, again.goal)
-    assert np.abs(task.q0).max() <= arm_goals.START_SHARE
+    assert np.abs(task.q0).max() <= arm_goals.START_RANGE
     assert not np.array_equal(task.goal, arm_goals.reach(arm, "plain", 4, 7).goal)
 
 
@@ -49,12 +49,12 @@ def test_hard_goals_can_be_reached_within_the_velocity_limits(gripper):
         x, z = task.goal[0], task.goal[2]
         radius = np.linalg.norm(position_of(arm.model, arm.frame, np.zeros(1)))
         angle = np.arctan2(-z, x) + np.arcsin(0.01 / radius)
-        assert abs(angle - task.q0[0]) <= 0.5 * 2.0 / arm_goals.FASTEST + 1e-9
+        assert abs(angle - task.q0[0]) <= 0.5 * 2.0 / arm_goals.PEAK_SPEED + 1e-9
 
 
 def test_a_robot_that_cannot_be_loaded_gives_rows_with_the_reason():
     job = Job("plain", 0, 2, ("slq", "dms"), None, None)
-    rows = list(rows_of("no/such.urdf", job))
+    rows = list(arm_rows("no/such.urdf", job))
     assert len(rows) == 4 and {r.status for r in rows} == {"error"}
     assert "no URDF file" in rows[0].reason
 
@@ -73,11 +73,11 @@ def test_ends_are_counted_by_their_codes(tmp_path):
         _row("b", 3, "max_iterations"),
         _row("b", 4, "goal_missed"),
     ]
-    best = least_costs(rows)
+    best = lowest_costs(rows)
     assert best == {rows[0].task: 1.0}
     write_csv(tmp_path / "rows.csv", rows)
     assert read_rows(tmp_path / "rows.csv") == rows
     found = table(rows, best)
     assert "| a | 3 | 1 | 1 | 1 goal_missed | 3.1 / 3.1 | 5 | 10 | 10 | 9 | 50 / 50 % |" in found
     assert "| b | 4 | 1 | 0 | 2 goal_missed, 1 max_iterations | 0.5 / 0.5 |" in found
-    assert failures(rows).splitlines()[1] == "arm goal 2 by a: goal_missed, 9 mm off the goal: so"
+    assert failures(rows).splitlines()[1] == "arm goal 2, a: goal_missed, 9 mm from the goal: so"

@@ -1,4 +1,4 @@
-"""The first-try benchmark: its instances, its files, what counts as near the best known objective, and performance profiles."""
+"""First-try benchmark: instances, files, tolerance on the best known objective, and performance profiles."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 
 import trajopt as to
 from experiments.benchmarks.first_try import benchmark_first_try, best_known, optimum, runs
-from experiments.benchmarks.first_try.best_known import Best, from_rows, improved, read_best, write_best
+from experiments.benchmarks.first_try.best_known import Best, from_rows, merge_best, read_best, write_best
 from experiments.benchmarks.first_try.instance import Instance
 from experiments.benchmarks.first_try.report import above, panels, profile, table, worse
-from experiments.benchmarks.first_try.runs import Job, Row, read_rows, solved
+from experiments.benchmarks.first_try.runs import Job, Row, read_rows, solve_job
 from experiments.benchmarks.tables import write_csv
 from experiments.plots.performance_profiles import draw_profiles
 
@@ -67,7 +67,7 @@ def test_rows_are_read_as_they_were_written(tmp_path):
 
 
 def test_a_solve_and_a_broken_instance_are_rows(one_instance):
-    found, broken = (solved(Job("optimum", name, 0, "auto", 10.0)) for name in ("two ways 0", "broken 0"))
+    found, broken = (solve_job(Job("optimum", name, 0, "auto", 10.0)) for name in ("two ways 0", "broken 0"))
     assert found.success and found.seconds > 0.0
     u = np.linspace(-2.0, 2.0, 400_001)
     assert found.objective >= (0.5 * u**2 + 50.0 * ((u - 0.1) ** 2 - 1.0) ** 2).min() - 1e-8
@@ -76,16 +76,16 @@ def test_a_solve_and_a_broken_instance_are_rows(one_instance):
 
 def test_solves_of_an_earlier_run_are_not_repeated(one_instance, tmp_path, capsys):
     jobs = [Job("optimum", "two ways 0", 0, solver, 10.0) for solver in ("auto", "ddp")]
-    first = benchmark_first_try.run(jobs[:1], 1, tmp_path, anew=False)
+    first = benchmark_first_try.run(jobs[:1], 1, tmp_path, rerun=False)
     capsys.readouterr()
-    both = benchmark_first_try.run(jobs, 1, tmp_path, anew=False)
+    both = benchmark_first_try.run(jobs, 1, tmp_path, rerun=False)
     assert both[0].seconds == first[0].seconds
     assert capsys.readouterr().out.startswith("1/1 two ways 0 by ddp")
 
 
 def test_random_guesses_find_the_better_optimum(one_instance):
     pytest.importorskip("cyipopt")
-    found = best_known.searched(Job("optimum", "two ways 0", 0, "auto", 10.0), 4)
+    found = best_known.search(Job("optimum", "two ways 0", 0, "auto", 10.0), 4)
     u = np.linspace(-2.0, 2.0, 400_001)
     least = (0.5 * u**2 + 50.0 * ((u - 0.1) ** 2 - 1.0) ** 2).min()
     assert min(b.objective for b in found) == pytest.approx(least, abs=1e-6)
@@ -93,8 +93,8 @@ def test_random_guesses_find_the_better_optimum(one_instance):
 
 
 def test_the_best_known_objective_only_falls(tmp_path):
-    best = improved({}, from_rows([row("a", "auto", 2.0), row("a", "dms", 1.0), row("b", "dms", 0.5, "infeasible")]))
-    best = improved(best, [Best("optimum", "a", 0, 1.5, "ddp")])
+    best = merge_best({}, from_rows([row("a", "auto", 2.0), row("a", "dms", 1.0), row("b", "dms", 0.5, "infeasible")]))
+    best = merge_best(best, [Best("optimum", "a", 0, 1.5, "ddp")])
     write_best(best, tmp_path / "best.csv")
     assert read_best(tmp_path / "best.csv") == {("optimum", "a", 0): Best("optimum", "a", 0, 1.0, "dms")}
 

@@ -1,4 +1,4 @@
-"""The study of replanning: its runs are kept and not repeated, and its table counts them."""
+"""Replanning benchmark: finished runs are stored and not repeated, and the table counts them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BAD = Outcome(1e-1, 0.2, (6,), (30.0, 40.0), 1, 0)
 
 
 def test_runs_that_are_known_are_not_repeated(tmp_path):
-    """With all of them known, nothing is started."""
+    """If all runs are known, no process starts."""
     wanted = cases(["dms"], ["analytic", "casadi_ad"], 3, 1)
     assert len(wanted) == len(set(wanted)) == 2 * 3 + 1
     known = dict.fromkeys(wanted, GOOD)
@@ -64,7 +64,7 @@ def test_a_method_that_cannot_serve_is_told(monkeypatch):
 
 
 class Interrupted:
-    """Processes of which one finishes a run before Ctrl-C."""
+    """Pool that finishes one run before Ctrl-C."""
 
     def Value(self, *_):
         return None
@@ -94,24 +94,24 @@ def test_an_interruption_keeps_what_is_done_and_ends_with_the_table(monkeypatch,
     monkeypatch.setattr("sys.argv", ["benchmark_replanning", *options])
     with pytest.raises(SystemExit) as end:
         main()
-    assert "Interrupted: 1 of 4 runs are in" in str(end.value.code) and "goes on from there" in str(end.value.code)
+    assert "Interrupted: 1 of 4 runs are in" in str(end.value.code) and "resumes" in str(end.value.code)
     assert "1 of 1" in capsys.readouterr().out
     assert list(read(tmp_path / "runs.jsonl").values()) == [GOOD]
 
 
 def test_runs_from_before_are_told_and_repeated_on_request(monkeypatch, tmp_path, capsys):
-    """Their figures may be those of other code."""
+    """Earlier results may be from an older version of the code."""
     others = dict.fromkeys(cases(["ipm"], ["analytic"], 1, 0), BAD)
     write(tmp_path / "runs.jsonl", dict.fromkeys(cases(["dms"], ["analytic"], 1, 0), BAD) | others)
     options = ["--planners", "dms", "--methods", "analytic", "--seeds", "1", "--out", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["benchmark_replanning", *options])
     main()
     told = capsys.readouterr()
-    assert "0 of 1" in told.out and "2 of 2 runs are there already, from 2" in told.err
+    assert "0 of 1" in told.out and "2 of 2 runs exist already, from 2" in told.err
     where = "experiments.benchmarks.replanning.benchmark_replanning"
     monkeypatch.setattr(f"{where}.multiprocessing.get_context", lambda kind: Interrupted())
     monkeypatch.setattr(f"{where}.ONE_THREAD", {})
-    monkeypatch.setattr("sys.argv", ["benchmark_replanning", *options, "--anew"])
-    with pytest.raises(SystemExit, match="without --anew"):
+    monkeypatch.setattr("sys.argv", ["benchmark_replanning", *options, "--rerun"])
+    with pytest.raises(SystemExit, match="without --rerun"):
         main()
     assert list(read(tmp_path / "runs.jsonl").values()) == [BAD, BAD, GOOD]

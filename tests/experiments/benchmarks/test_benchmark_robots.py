@@ -1,4 +1,4 @@
-"""The benchmark of robots: an arm from MJCF is loaded, differentiated and solved, and a broken file is a row with its reason."""
+"""Benchmark of robots: an MJCF arm passes all tests, and a broken file gives a row with its reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from mjcf_robots import ARM, quadruped
 
 from experiments.benchmarks.robots.arm_goals import load_arm
-from experiments.benchmarks.robots.benchmark_robots import derivative_errors, load, row_of, table
+from experiments.benchmarks.robots.benchmark_robots import derivative_errors, load, robot_row, table
 
 pytest.importorskip("mujoco")
 
@@ -20,7 +20,7 @@ def arm(tmp_path):
 
 
 def test_an_arm_reaches_from_its_file_alone(arm):
-    row = row_of(arm)
+    row = robot_row(arm)
     assert row.solved and "reach of lower_tip by 2 joints converged" in row.tasks  # the third has no actuator
     assert max(row.first, row.second, row.mujoco) < 1e-10
     assert table([row]).splitlines()[-1].count("|") == 10
@@ -29,7 +29,7 @@ def test_an_arm_reaches_from_its_file_alone(arm):
 def test_what_cannot_be_loaded_is_a_row(tmp_path):
     file = tmp_path / "bad.xml"
     file.write_text("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>", encoding="utf-8")
-    row = row_of(str(file))
+    row = robot_row(str(file))
     assert not row.solved and "MJCFError" in row.reason and np.isnan(row.first)
 
 

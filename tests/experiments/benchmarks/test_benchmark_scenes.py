@@ -1,9 +1,9 @@
-"""Other problems like those of a file of scenes."""
+"""Similar problems of a scene file."""
 
 import numpy as np
 import pytest
 
-from experiments.benchmarks.robots.benchmark_scenes import MOVED, TURNED, varied
+from experiments.benchmarks.robots.benchmark_scenes import MOVED, TURNED, similar_problem
 
 BOX = {"name": "box", "type": "box", "size": [0.1] * 3, "quaternion_xyzw": [0.0, 0.0, 0.0, 1.0]}
 PROBLEM = {"objects": [{**BOX, "position": [0.5, 0.0, 0.2]}], "start": [0.0, 1.0], "goal": [1.0, 0.0]}
@@ -12,7 +12,7 @@ PROBLEM = {"objects": [{**BOX, "position": [0.5, 0.0, 0.2]}], "start": [0.0, 1.0
 @pytest.mark.parametrize("asked", [1, 5])
 def test_bodies_and_ends_are_moved_less_where_that_touches(asked):
     answers = iter([False] * (asked - 1) + [True] * 2)
-    found = varied(PROBLEM, np.random.default_rng(1), lambda scene, q: next(answers))
+    found = similar_problem(PROBLEM, np.random.default_rng(1), lambda scene, q: next(answers))
     share = 0.8 ** (asked - 1)
     for key, most in (("start", TURNED), ("goal", TURNED)):
         moved = np.abs(np.subtract(found[key], PROBLEM[key]))
@@ -22,4 +22,4 @@ def test_bodies_and_ends_are_moved_less_where_that_touches(asked):
 
 
 def test_a_problem_with_nothing_free_near_it_stays():
-    assert varied(PROBLEM, np.random.default_rng(1), lambda scene, q: False) == PROBLEM
+    assert similar_problem(PROBLEM, np.random.default_rng(1), lambda scene, q: False) == PROBLEM

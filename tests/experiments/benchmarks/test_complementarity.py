@@ -1,4 +1,4 @@
-"""Random problems with complementarity: what solutions mean, by formulas of their own."""
+"""Random complementarity problems: solutions satisfy independent formulas."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_instances_are_named_once_and_follow_from_the_seed():
 @pytest.mark.needs_compiler
 @pytest.mark.parametrize("number", [0, 31])
 def test_the_car_keeps_its_distance(number):
-    """By the distance of a point from a rectangle, with corners; with CLEARANCE as the radius of the car."""
+    """Compare with the distance of a point from a rectangle with corners; CLEARANCE is the radius of the car."""
     ocp, guess, p = first("car among obstacles", number)
     s = to.solve(ocp, guess, solver="ipm", check=False)
     assert s.status.success
@@ -75,7 +75,7 @@ def test_the_contact_slides_at_the_edge_of_the_friction_cone_alone():
 
 @pytest.mark.needs_compiler
 def test_swing_ups_through_contact_are_solved_at_first_try():
-    """By reflections alone 2 of these 8 are solved; one may be lost to another rounding."""
+    """Reflections alone solve 2 of these 8; different rounding may lose one."""
     found = []
     for number in range(4, 12):
         ocp, guess, _ = first("acrobot with joint limits", number)

@@ -1,4 +1,4 @@
-"""The problems that are compared with Crocoddyl's are the ones of its examples: residuals against their definitions."""
+"""Problems of Crocoddyl's examples: residuals equal their definitions."""
 
 import numpy as np
 import pytest
@@ -6,26 +6,26 @@ from scipy.linalg import logm
 
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
-from experiments.benchmarks.solvers.benchmark_crocoddyl import own
+from experiments.benchmarks.solvers.benchmark_crocoddyl import solve_ours
 from experiments.benchmarks.solvers.crocoddyl_gaits import ROBOTS, gait
-from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, own_guess, own_problem
+from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, our_guess, our_problem
 from problems.robots import load_robot
 
 OPTIMUM_OF_THE_UNICYCLE = 249.560897931
-"""Told by Crocoddyl 3.2.1."""
+"""Computed by Crocoddyl 3.2.1."""
 
 
 def test_the_unicycle_has_the_optimum_that_crocoddyl_finds():
     p = PROBLEMS["unicycle"]()
-    ocp = own_problem(p)
-    found = own(ocp, own_guess(p, ocp, np.zeros((0, 0))), 1e-8, p)
+    ocp = our_problem(p)
+    found = solve_ours(ocp, our_guess(p, ocp, np.zeros((0, 0))), 1e-8, p)
     assert found.status.success
     assert found.cost == pytest.approx(OPTIMUM_OF_THE_UNICYCLE, rel=1e-11)
 
 
 def test_the_goal_of_the_arm_is_measured_by_the_logarithm_of_its_placement():
     p = PROBLEMS["kinova reach"]()
-    ocp = own_problem(p)
+    ocp = our_problem(p)
     term = ocp.terminal[0]
     model = term.residual.function.args[0]
     q = np.random.default_rng(0).uniform(-1.0, 1.0, model.nq)
@@ -52,7 +52,7 @@ def test_feet_land_as_far_ahead_as_a_gait_takes_them(robot, kind, knots, ahead):
     goals = {foot: goal for knot in p["knots"] if "lands" in knot for foot, goal in knot["feet"].items()}
     moved = np.array([np.subtract(goals[foot], frame_placement(model, q0, foot)[1])[:2] for foot in ROBOTS[robot].feet])
     assert moved == pytest.approx(np.array([[x, 0.0] for x in ahead]), abs=1e-12)
-    ocp = own_problem(p)
+    ocp = our_problem(p)
     assert ocp.horizon == len(p["knots"]) == knots
     assert ocp.times[-1] == pytest.approx(p["dt"] * sum("lands" not in knot for knot in p["knots"]))
 

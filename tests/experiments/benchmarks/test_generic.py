@@ -1,20 +1,20 @@
-"""Benchmarks beside peers: what they say of how each side was compiled, and the column of code for any processor."""
+"""Comparisons with other libraries: notes about compilation, and the column of generic code."""
 
 import numpy as np
 import pytest
 
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from experiments.benchmarks.derivatives import benchmark_compiled
-from experiments.benchmarks.generic import COLUMN, GENERIC, GenericProcess, sides
+from experiments.benchmarks.generic import COLUMN, GENERIC, GenericProcess, build_notes
 from experiments.benchmarks.solvers import benchmark_batch, benchmark_crocoddyl, benchmark_dms
-from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, own_problem
+from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, our_problem
 from trajopt import solve
 
 pytestmark = pytest.mark.needs_compiler
 
 
 class Here:
-    """Calls in this process, in the place of the other one."""
+    """Replacement of GenericProcess that calls functions in this process."""
 
     def call(self, function, *arguments):
         return function(*arguments)
@@ -36,25 +36,30 @@ def test_the_other_process_compiles_for_any_processor():
 
 
 def test_reports_say_how_each_side_was_compiled():
-    lines = sides("Crocoddyl", "CasADi").splitlines()
+    lines = build_notes("Crocoddyl", "CasADi").splitlines()
     assert len(lines) == 3
     assert "-march=native" in lines[0] and f"'{COLUMN}': the same with -march={GENERIC}" in lines[0]
-    assert lines[1].startswith("- Crocoddyl: its wheel on PyPI") and "compiled here with -march=native" in lines[2]
+    assert (
+        lines[1].startswith("- Crocoddyl: its wheel on PyPI")
+        and "compiled on this machine with -march=native" in lines[2]
+    )
 
 
 def test_crocoddyl_rows_have_a_time_of_code_for_any_processor(monkeypatch):
     p = PROBLEMS["unicycle"]()
-    best = solve(own_problem(p), solver="fddp", options={"gradient_tolerance": 1e-8})
+    best = solve(our_problem(p), solver="fddp", options={"gradient_tolerance": 1e-8})
     told = {"optimum": best.cost, "cost": best.cost, "iterations": 3, "ms": [1.0, 2.0]}
-    monkeypatch.setattr(benchmark_crocoddyl, "theirs", lambda *_: (told, {"guess": np.zeros((0, 0)), "us": best.us}))
-    row = benchmark_crocoddyl.compared("unicycle", "python", 2, Here())
-    assert row.difference < 1e-9 and row.theirs == 1.5
-    assert row.own > 0.0 and row.generic > 0.0
+    monkeypatch.setattr(
+        benchmark_crocoddyl, "crocoddyl_solve", lambda *_: (told, {"guess": np.zeros((0, 0)), "us": best.us})
+    )
+    row = benchmark_crocoddyl.compare("unicycle", "python", 2, Here())
+    assert row.difference < 1e-9 and row.crocoddyl_ms == 1.5
+    assert row.our_ms > 0.0 and row.generic > 0.0
 
 
 def test_lines_of_the_compiled_engine_have_the_ratio_of_code_for_any_processor():
     ours, theirs = benchmark_compiled.Times(2.0, 1.0), benchmark_compiled.Times(8.0, 8.0)
-    plain = benchmark_compiled.entry("dFD", "us/knot", ours, "Pinocchio", theirs, least=3.0)
+    plain = benchmark_compiled.entry("dFD", "us/knot", ours, "Pinocchio", theirs, min_ratio=3.0)
     found = benchmark_compiled.with_generic(plain, 4.0)
     assert (found.ratio, found.generic, found.ratio_of_generic, found.holds) == (4.0, 4.0, 2.0, True)
     assert (
@@ -68,9 +73,9 @@ def test_batch_lines_have_as_many_cells_as_the_head(capsys):
         benchmark_batch.Run("solve_batch, ddp", np.ones(4), 9.0, 2.0, 1.0, "told", generic=0.5),
         benchmark_batch.Run("Crocoddyl", np.ones(2), 9.0, 2.0, 1.0),
     ]
-    benchmark_batch.tell("reaches", runs)
+    benchmark_batch.print_rows("reaches", runs)
     own, peer = (line.strip("| \n").split(" | ") for line in capsys.readouterr().out.splitlines())
-    at = benchmark_batch.COLUMNS.index(f"solutions a second, {COLUMN}")
+    at = benchmark_batch.COLUMNS.index(f"solutions per second, {COLUMN}")
     assert len(own) == len(benchmark_batch.COLUMNS) and own[at] == "0.5"
     assert peer[at].strip() == ""
 

@@ -1,4 +1,4 @@
-"""The minimum-time problems of the first-try benchmark: each is valid, starts from its guess, and differs by the seed."""
+"""Minimum-time problems of the first-try benchmark: valid, consistent with their guess, dependent on the seed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_an_instance_is_a_valid_problem_of_free_time(number):
 
 
 def numbers(ocp: to.OCP) -> list:
-    """The start, the bounds on the last state, and the values of the constraints at the start."""
+    """Return the initial state, the bounds on the last state, and the initial values of the constraints."""
     at = ocp.x0[:, None], np.zeros((ocp.nu, 1)), 0.0
     values = [
         np.asarray(c.residual(at[0], at[1][: c.residual.nu], 0.0, c.parameters)).tolist() for c in ocp.constraints()
@@ -41,7 +41,7 @@ def test_there_are_twenty_of_six_families():
 
 
 def test_an_instance_is_solved_from_its_straight_line():
-    """A mass in the plane through a gap: no faster than without the wall, which bang-bang control of each axis gives."""
+    """The minimum time through a gap is at least that of bang-bang control without the wall."""
     ocp, guess = next(i for i in SEEDS[0] if i.name == "vehicle through a gap, omni").build()
     found = to.solve(ocp, guess)
     assert found.status.success, found.status

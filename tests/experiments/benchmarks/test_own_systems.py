@@ -1,4 +1,4 @@
-"""Own dynamics of the benchmark: solutions here are feasible in CasADi's program of the same problem, and cost the same there."""
+"""User-defined dynamics of the benchmark: solutions are feasible in CasADi's program and have the same cost."""
 
 import casadi as ca
 import numpy as np
@@ -9,11 +9,11 @@ from experiments.benchmarks.benchmark_own_dynamics import casadi_program
 from experiments.benchmarks.own_systems import SYSTEMS
 
 OFF = {"quadrotor": 1e-5}
-"""Largest defect of steps that differ: RK4 on the group, and on four numbers with the same rate."""
+"""Tolerance of defects: RK4 on the group differs from RK4 on four numbers with the same rate."""
 
 
 @pytest.mark.needs_compiler
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of functions of NumPy on symbols
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # NumPy functions called with symbols
 @pytest.mark.parametrize("name", ["van_der_pol", "goddard", "robot_arm", "quadrotor"])
 def test_the_default_call_solves_what_casadi_states(name):
     system = SYSTEMS[name]()
@@ -33,9 +33,9 @@ def test_the_default_call_solves_what_casadi_states(name):
 
 
 @pytest.mark.needs_compiler
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of functions of NumPy on symbols
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # NumPy functions called with symbols
 def test_sqp_ends_where_rounding_allows_no_smaller_error():
-    """On Goddard's singular arc multipliers keep their rounding errors at the optimum."""
+    """Multipliers on Goddard's singular arc retain rounding errors at the optimum."""
     ocp, guess = SYSTEMS["goddard"]().problem("forward_ad")
     found, best = to.solve(ocp, guess, solver="sqp"), to.solve(ocp, guess)
     assert found.status.success and found.iterations < 60

@@ -1,4 +1,4 @@
-"""The arm's go-to with constraints: what its settings ask for, what they refuse, and the same optimum by every kind of solver."""
+"""Constraints of point-to-point motions of an arm: settings, errors, and equal optima of all solvers."""
 
 from __future__ import annotations
 
@@ -170,13 +170,13 @@ def solved(name, *overrides):
 
 
 def clearance(task, solution, center, radius):
-    """The least distance of the frame from the sphere's surface, over the nodes from the first on."""
+    """Return the smallest distance of the frame from the sphere's surface, from the second node on."""
     q = solution.xs[1:, : task.ocp.model.nq]
     return np.linalg.norm(position_of(task.ocp.model, task.frame, q) - center, axis=1).min() - radius
 
 
 def test_a_guess_around_the_sphere():
-    """It ends where the straight path ends, clears the sphere, and is that path where nothing is in the way."""
+    """The guess ends at the goal and clears the sphere; without a sphere it is the straight path."""
     config = load_config(CONFIGS / "irb4600_obstacle.toml").problem
 
     def guessed(**changes):
@@ -208,9 +208,7 @@ def test_the_swing_of_the_large_arm_with_and_without_a_sphere():
         assert solution.history[-1].constraint_violation <= 1e-6
     obstacle = load_config(CONFIGS / "irb4600_obstacle.toml").problem.obstacle
     where = position_of(task.ocp.model, task.frame, free.xs[10, :6])
-    np.testing.assert_allclose(
-        where, obstacle.center, atol=1e-6
-    )  # the sphere stands where the free motion is at half time
+    np.testing.assert_allclose(where, obstacle.center, atol=1e-6)  # the sphere is on the free motion at half time
     assert clearance(task, free, obstacle.center, obstacle.radius) < -0.2
     assert clearance(task, around, obstacle.center, obstacle.radius) >= -1e-9
     assert around.cost > free.cost
@@ -235,8 +233,8 @@ def test_one_optimum_by_direct_multiple_shooting_and_by_slq():
 @pytest.mark.needs_compiler
 @pytest.mark.parametrize("solver", ["dms", "slq"])
 def test_what_a_solve_calls_is_made_ready(solver, monkeypatch, tmp_path):
-    """A solve after it makes no kernel any more; the number of points on the links is one that no other test has."""
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))  # where no earlier run has left the kernels
+    """A later solve compiles nothing; no other test uses this number of points on the links."""
+    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))  # an empty cache, without kernels of earlier runs
     loaded, load = [], cache._load_from
 
     def noted(folder, key, source, *compiler):

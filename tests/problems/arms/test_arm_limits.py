@@ -1,4 +1,4 @@
-"""Which limits of a pole of 1 m and 1 kg hold by default, what is saved of them, and limits that nobody measured."""
+"""Default limits of a pole of 1 m and 1 kg, saved values of the settings, and placeholder effort limits."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 import trajopt as to
 from dynamics_backends.registry import make_backend
 from problems.arms.arm_go_to import Settings, build
-from problems.arms.arm_limits import unlimited
+from problems.arms.arm_limits import missing_limit_warnings
 
 URDF = """<robot name="pole"><link name="base"/>
 <joint name="hinge" type="{kind}"><parent link="base"/><child link="pole"/><axis xyz="0 1 0"/>{limit}</joint>
@@ -49,7 +49,7 @@ def test_a_start_beyond_its_limit_leaves_the_key_open_and_the_others_kept(tmp_pa
 
 def test_limits_of_some_joints_cannot_be_said_by_one_word(tmp_path):
     found = task(tmp_path, kind="continuous", limit="")
-    assert found.resolved == {"position_limits": True, "velocity_limits": True}  # of the elbow, which alone has some
+    assert found.resolved == {"position_limits": True, "velocity_limits": True}  # only the elbow has limits
     np.testing.assert_equal(found.ocp.control_bounds[1][0], [np.inf, 20.0])
 
 
@@ -67,7 +67,7 @@ def test_effort_limits_that_nobody_measured_are_told(tmp_path, effort, told):
 
 
 def test_an_arm_that_cannot_hold_its_start_or_its_goal_is_told(tmp_path):
-    """The weight turns the pole at the angle t by (1 kg * 0.5 m + 0.1 kg * 1 m) g sin t, with that of its tip."""
+    """Gravity turns the pole at angle t with (1 kg * 0.5 m + 0.1 kg * 1 m) g sin t, including its tip."""
     weak = LIMITED.replace('effort="50"', 'effort="3"')
     needed = [0.6 * 9.81 * np.sin(t) for t in (0.5, 0.8)]
     (goal,) = task(tmp_path, limit=weak, goal_q=(0.8, 0.5)).warnings
@@ -90,8 +90,8 @@ def test_dry_friction_that_is_left_out_is_told(tmp_path):
 def test_joints_that_a_motion_in_the_least_time_moves_as_it_likes_are_told(tmp_path):
     limited = task(tmp_path).ocp.model
     free = task(tmp_path, kind="continuous", limit="").ocp.model
-    assert unlimited(limited) == ()
-    velocity, effort = unlimited(free)
+    assert missing_limit_warnings(limited) == ()
+    velocity, effort = missing_limit_warnings(free)
     assert "no velocity limits for hinge:" in velocity and "no effort limits for hinge:" in effort
 
 

@@ -1,4 +1,4 @@
-"""Clearances and residuals along a step: their own derivatives against those of dual numbers, compiled against NumPy."""
+"""Clearances and residuals along a step: analytic derivatives against dual numbers, compiled code against NumPy."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def configurations(rng):
 
 
 def agree(residual, x, u, p):
-    """The residual's own derivatives are those of dual numbers."""
+    """The analytic derivatives equal those of dual numbers."""
     lam = np.random.default_rng(3).normal(size=(N, residual.n_out))
     own, dual = (make_backend(residual, method, engine="numpy") for method in ("analytic", "forward_ad"))
     for a, b in zip(own.jacobians(x, u, 0.0, p), dual.jacobians(x, u, 0.0, p), strict=True):
@@ -76,7 +76,7 @@ def test_derivatives_along_a_step(duration):
 
 
 def test_a_clearance_does_not_change_when_both_move_together():
-    """For a slot between two links the joints below the nearer one do not matter."""
+    """For a slot between two links, the joints below the nearer link have no effect."""
     rng = np.random.default_rng(2)
     residual = Clearances(MODEL, SLOTS)
     fx = make_backend(residual, "analytic", engine="numpy").jacobians(
@@ -106,7 +106,7 @@ def test_slots_that_cannot_be_are_refused():
 
 
 def test_a_compiled_stage_has_the_distances_of_numpy():
-    """Values, and both orders of derivatives, at the knots and within the steps; of many slots, whose distances are called."""
+    """Values and derivatives of both orders, at the knots and within the steps, for many slots with called distances."""
     rng, n = np.random.default_rng(5), MODEL.nv
     structure = SceneStructure(MODEL, 3 * SLOTS, (np.inf,) * n, Costs(1.0, 0.01, 0.0, 10.0), N, 2)
     phases = structure.phases(lambda system: make_backend(system, "analytic", engine="numpy"))

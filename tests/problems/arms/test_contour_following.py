@@ -1,4 +1,4 @@
-"""Contour following in both forms, the systems it is made of, and sequential convex quadratic programming on it."""
+"""Contour following in both forms, its component systems, and sequential convex quadratic programming on it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def built(form="torque", **settings):
 
 
 def short(form="torque", **settings):
-    """Few knots, soon at the wall of the tube."""
+    """Few knots, so that the wall of the tube is reached early."""
     return built(form, **{"horizon": 6, "dt": 0.12, "integrator": "euler", **settings})
 
 
@@ -86,13 +86,13 @@ def test_the_tool_stays_in_the_tube(form):
     at = frame_placement(model, solution.xs[:, :7], "EndEffector_Link")[1]
     error = np.linalg.norm(at - at[0] - path, axis=1)
     assert error.max() <= 0.01 + 1e-7
-    assert error.max() == pytest.approx(0.01, abs=1e-7)  # it cuts the corner as far as it may
+    assert error.max() == pytest.approx(0.01, abs=1e-7)  # the tool cuts the corner up to the tube's wall
     assert s[-1] > 0.03 and (np.diff(s) >= -1e-9).all()
     assert "along the path" in task.outcome(solution.xs[-1])[0]
 
 
 def test_torques_of_inverse_dynamics_are_bounded():
-    """One joint may exceed its holding torque by half of what it would like to."""
+    """One joint exceeds its holding torque by at most half of its unconstrained excess."""
     task = short("acceleration")
     model, phase = task.ocp.model, task.ocp.phases[0]
 
@@ -114,7 +114,7 @@ def test_torques_of_inverse_dynamics_are_bounded():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_scqp_converges_where_gauss_newton_does_not(form):
-    """The multipliers of the tube weigh its curvature, which Gauss and Newton's Hessian leaves out."""
+    """The multipliers of the tube weigh its curvature, which the Gauss-Newton Hessian omits."""
     task = short(form)
     options = {"max_iterations": 25, "constraint_tolerance": 1e-8}
     by = {
@@ -164,7 +164,7 @@ def test_the_hessian_of_scqp():
 
 
 def test_real_time_iterations_along_the_path():
-    """One QP a sample, from the states that the last one predicts: NMPC on a perfect model stays in the tube."""
+    """One QP per sample, from the predicted states: NMPC with a perfect model stays in the tube."""
     task = short("acceleration")
     program = staged_program(task.ocp, task.guess, SQPOptions())
     loop, w, x = RealTimeIteration(program), program.variables(*task.guess), task.ocp.x0

@@ -1,4 +1,4 @@
-"""How near links come to an obstacle, against spheres put beside a cylinder whose surface is known."""
+"""Reported distances of links from obstacles, for spheres beside a cylinder with a known surface."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ URDF = """<robot name="pole"><link name="base"/>
 </inertial>{shape}</link>
 <joint name="end" type="fixed"><parent link="pole"/><child link="tip"/><origin xyz="0 0 1"/></joint><link name="tip"/></robot>"""
 QS = np.array([[-1.5], [0.0], [0.0], [1.5]])
-"""Upright at the second and third configuration."""
+"""The pole is upright in the second and third configuration."""
 
 
 def told(tmp_path, obstacle, shape=SHAPE):
@@ -44,7 +44,7 @@ def test_a_link_that_is_inside_is_named_with_its_depth(tmp_path):
 
 
 def test_a_link_beyond_all_points_is_told_with_its_frame(tmp_path):
-    """The hand turns at the end of the pole, and points of the pole alone are kept out."""
+    """The hand turns at the end of the pole, and only points of the pole are constrained."""
     pytest.importorskip("coal")
     inertial = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
     hand = f'<link name="tip">{inertial}<collision><geometry><sphere radius="0.2"/></geometry></collision></link>'
@@ -78,7 +78,7 @@ def test_capsules_decide_without_true_shapes(tmp_path):
         Body(name, Sphere(0.1), np.eye(3), np.array([x, 0.0, 0.5])) for name, x in (("ball", 0.13), ("far", 0.3))
     )
     found = links_from(load_urdf(path, base="fixed"), Scene((far, near)), QS, exact=False)
-    assert -0.02 - 0.02 <= found.distance <= -0.02 + 1e-9  # capsules stand out by their tolerance at most
+    assert -0.02 - 0.02 <= found.distance <= -0.02 + 1e-9  # capsules exceed the shape by at most their tolerance
     assert (found.link, found.body, found.what) == ("pole", "ball", "capsules around the links") and found.knot in (
         1,
         2,

@@ -1,4 +1,4 @@
-"""Robots of several test modules."""
+"""Robots shared by several test modules."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from contact_cases import small_hyq_file
 
 @pytest.fixture(scope="session")
 def small_hyq(tmp_path_factory) -> str:
-    """The file of HyQ in another size."""
+    """Return a file of HyQ, scaled to another size."""
     return small_hyq_file(tmp_path_factory.mktemp("robots") / "small.urdf")

@@ -106,7 +106,7 @@ def test_distance_of_a_free_gait_is_that_of_the_run():
     ],
 )
 def test_a_distance_beside_what_it_stands_for_is_refused(settings, other):
-    with pytest.raises(SettingsError, match=f"distance: expected a finite number and no {other} beside it"):
+    with pytest.raises(SettingsError, match=f"distance: expected a finite number, and {other} unset"):
         settings()
 
 
@@ -118,12 +118,12 @@ def test_a_distance_given_on_the_command_line_replaces_the_velocity_of_the_file(
         "problem.goal of the file is left out: problem.distance is given",
         "problem.velocity of the file is left out: problem.distance is given",
     ]
-    with pytest.raises(ConfigError, match="problem.distance: expected a finite number and no velocity or goal"):
+    with pytest.raises(ConfigError, match="problem.distance: expected a finite number, and velocity or goal unset"):
         load_config(CONFIGS / "hyq_trot.toml", ["problem.distance=2.0", "problem.velocity=1.0"])
 
 
 def test_phases_that_are_no_whole_number_of_steps_are_rounded_with_a_warning():
-    """The references keep to the rounded times, so that feet land at knots."""
+    """The references use the rounded times, so feet land at knots."""
     settings = {"joints": tuple(STANCE), "support": 0.0, "step_height": 0.01, "dt": 0.03, "swing": 0.1}
     task = scheduled_gait.build(scheduled_gait.Settings(**settings), numpy_backend)
     assert task.ocp.times[-1] == pytest.approx(0.21)
@@ -140,7 +140,7 @@ def test_a_waypoint_beyond_the_motion_is_a_warning():
 
 
 def test_commands_list_what_is_scaled_and_what_is_achieved(small_hyq, tmp_path):
-    """`validate`, `solve` and `replan` list the same lines; the velocity that was given is not among them."""
+    """`validate`, `solve` and `replan` print the same notes; a velocity given by the user is not listed."""
     short = ["problem.horizon=2", "problem.velocity=0.5", f"problem.robot={small_hyq}", "engine=numpy"]
     short += ["solver.max_iterations=1", "replan.duration=0.01", "replan.plant.kind=own", "output.plots=false"]
     arguments = [str(CONFIGS / "hyq_free_walk.toml"), *(a for o in short for a in ("--set", o))]

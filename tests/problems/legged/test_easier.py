@@ -1,4 +1,4 @@
-"""Gaits on contacts of long steps that are found over more relaxed ones."""
+"""Gaits on stepped contacts, solved after problems with more relaxed contacts."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from trajopt import Guess, StatusCode, solve
 from trajopt.config.build import build_task, solve_task
 from trajopt.config.config import load_config
 from trajopt.config.task import SettingsError
-from trajopt.sweeps.rows import solved
+from trajopt.sweeps.rows import solve_row
 
 CONFIG = Path(problems.__file__).parent / "configs" / "hyq_trot_stepped.toml"
 SHORT = [
@@ -42,13 +42,15 @@ def test_a_gait_starts_from_the_solution_on_more_relaxed_contacts():
     eased = solve(task.easier[0], task.guess, config.solver_options, solver="slq", check=False)
     own = solve(task.ocp, Guess(eased.xs, eased.us), config.solver_options, solver="slq", check=False)
     np.testing.assert_array_equal(found.xs, own.xs)
-    assert "easier" not in solve_task(config, task, guess=task.guess).meta  # a start of one's own is near already
+    assert (
+        "easier" not in solve_task(config, task, guess=task.guess).meta
+    )  # relaxed problems are skipped for a user-defined guess
 
 
 def test_a_row_of_a_study_and_a_first_plan_come_over_easier_problems():
     config = load_config(CONFIG, [*SHORT, "replan.duration=0.1", "replan.mode='converge'"])
     found = solve_task(config, build_task(config))
-    row, first = solved(FromConfig.of(config)()), setup(config).first
+    row, first = solve_row(FromConfig.from_config(config)()), setup(config).first_plan
     np.testing.assert_array_equal(row.xs, found.xs)
     np.testing.assert_array_equal(first.xs, found.xs)
     assert row.meta["easier"] == first.meta["easier"] == found.meta["easier"]
@@ -87,7 +89,7 @@ def test_relaxations_of_other_contacts_are_refused():
 
 
 def test_a_relaxed_contact_is_on_the_ground_where_it_touches():
-    """Feet of a robot that falls with free legs are pushed from 3 cm below by a tenth of their shares; they do not touch."""
+    """Feet of a falling robot with free legs are pushed from 3 cm above the ground by a tenth of their share: no contact."""
     task = build_task(load_config(CONFIG, [*SHORT, "problem.contact_parameters.relaxation=1.0"]))
     resting = resting_controls(task.ocp.phases[0].dynamics.sampling.backend, task.ocp.x0)
     xs, us = np.tile(task.ocp.x0, (3, 1)), np.tile(resting, (2, 1))

@@ -1,4 +1,4 @@
-"""What is told of falls and of missed ends of gaits."""
+"""Reports of falls and of missed goals of gaits."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from scipy.spatial.transform import Rotation
 
 from experiments.cli.main import main
-from problems.legged.gaits.falls import FAR, LOW, NEAR, TILTED, ends_away, falls, heights, tilts
+from problems.legged.gaits.falls import FAR, LOW, NEAR, TILTED, falls, goal_misses, heights, tilts
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
 from trajopt.config.task import position_of
@@ -16,13 +16,13 @@ TIMES = 0.1 * np.arange(6)
 
 @pytest.fixture(scope="module")
 def standing():
-    """HyQ's task, and six states in which it stands."""
+    """Return HyQ's task, and six states in which the robot stands."""
     task = build_task(load_config("hyq_trot", ["problem.horizon=2", "engine=numpy"]))
     return task, np.tile(task.ocp.x0, (6, 1))
 
 
 def turned(xs, axis, degrees):
-    """States whose bases are turned about an axis of the world."""
+    """Return states with bases rotated about a world axis."""
     xs = xs.copy()
     extra = Rotation.from_rotvec(np.radians(degrees)[:, None] * np.asarray(axis))
     xs[:, 3:7] = (extra * Rotation.from_quat(xs[:, 3:7])).as_quat()
@@ -31,7 +31,7 @@ def turned(xs, axis, degrees):
 
 @pytest.mark.parametrize("start", [(0.0, 0.0, 0.0), (0.3, -0.2, 2.0), (np.pi / 2, 0.0, 0.4)])
 def test_tilts_are_angles_to_what_pointed_up(start, standing):
-    """Whatever way the axes of a base point: those of some files do not point up."""
+    """Tilts do not depend on the base axes, which may point anywhere in a file."""
     xs = standing[1].copy()
     xs[:, 3:7] = Rotation.from_rotvec(start).as_quat()
     axis = np.array([0.6, 0.8, 0.0])
@@ -50,7 +50,7 @@ def test_a_robot_that_turns_over_falls(standing):
 
 
 def test_a_robot_that_lies_down_falls_and_one_that_jumps_or_goes_downhill_does_not(standing):
-    """What counts is the base above the feet, which the knees carry."""
+    """The height of the base above the feet decides, since the knees carry it."""
     task, xs = standing
     model, feet = task.ocp.model, task.feet
     jumping = xs.copy()
@@ -70,16 +70,16 @@ def test_a_robot_that_lies_down_falls_and_one_that_jumps_or_goes_downhill_does_n
 def test_an_end_is_missed_by_a_share_of_the_way(standing):
     xs = np.zeros((3, 37))
     xs[-1, :3] = 1.5, 0.0, 0.55
-    assert ends_away((1.5 + 0.9 * FAR * 1.5, 0.0), 0.572, xs) == []
-    assert ends_away((1.5, 0.9 * NEAR), 0.572, xs) == []
-    (away,) = ends_away((8.0, 0.0), 0.572, xs)
+    assert goal_misses((1.5 + 0.9 * FAR * 1.5, 0.0), 0.572, xs) == []
+    assert goal_misses((1.5, 0.9 * NEAR), 0.572, xs) == []
+    (away,) = goal_misses((8.0, 0.0), 0.572, xs)
     assert "6.50 m from its goal, 8.00 m from its start" in away
-    (high,) = ends_away((1.5, 0.0), 2.0, xs)
+    (high,) = goal_misses((1.5, 0.0), 2.0, xs)
     assert "0.55 m high; the target is 2.00 m" in high
 
 
 def test_the_command_ends_with_1_where_a_gait_does_not_arrive(tmp_path):
-    """Two knots are enough for an optimum, and not for 1.5 m."""
+    """Two knots are enough for an optimum, but not for 1.5 m."""
     short = [f"--set={key}" for key in ("problem.horizon=2", "engine=numpy", "output.plots=false", "problem.easier=[]")]
     result = CliRunner().invoke(main, ["solve", "hyq_trot_stepped", *short, "--out", str(tmp_path)])
     assert "goal_missed" in result.output and "m from its goal" in result.output

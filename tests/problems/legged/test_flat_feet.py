@@ -1,4 +1,4 @@
-"""Robots that stand on flat feet: soles found in a file, wrench cones as cost and constraint, what is told, and a walk's task."""
+"""Robots with flat feet: soles from a file, wrench cones as cost and constraint, reports, and a walking task."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DOWN = (0.0, 0.0, 0.0, 0.4, 0.4, 0.0)
 
 
 def biped_file(folder, size: float = 1.0, shapes: bool = True, arm: bool = True):
-    """A file with a trunk, two legs of six joints with a box as foot, and an arm."""
+    """Return a file with a trunk, two legs of six joints with a box as foot, and an arm."""
 
     def link(name: str, mass: float, shape: str = "") -> str:
         m, i = mass * size**3, 0.01 * mass * size**5
@@ -78,7 +78,7 @@ def test_soles_are_the_lowest_faces_of_the_feet(tmp_path):
 
 def test_a_foot_without_shapes_is_as_long_as_that_of_a_human(tmp_path):
     soles = Stance.of(load_floating_base(biped_file(tmp_path, shapes=False))).soles
-    assert not soles[0].measured and "as a human foot is" in soles[0].sentence
+    assert not soles[0].measured and "proportions of a human foot" in soles[0].sentence
     assert 0.2 < soles[0].back + soles[0].front < 0.3
 
 
@@ -97,7 +97,7 @@ def held():
 
 
 def test_rows_are_those_of_a_sole():
-    """The margins are positive where the force pushes within the pyramid and its center of pressure lies within the sole."""
+    """The margins are positive if the force is within the pyramid and its center of pressure within the sole."""
     system = held()
     c = wrench_constraint(system, [SOLE], MU, feet=4)
     x, u, _ = arguments(c.residual.inner, FEET)
@@ -149,7 +149,7 @@ def replace_frame(frame: str) -> Sole:
 
 
 def test_a_walk_on_two_legs_is_the_same_for_a_smaller_copy(tmp_path):
-    """Half as large, the cost of the guess is the same number: the problem is the same in other units."""
+    """At half the size, the cost of the guess is the same number: the problem is equal in other units."""
     gait = PROBLEMS["scheduled_gait"]
     large, small = biped_file(tmp_path), biped_file(tmp_path, size=0.5)
     own = gait.Settings(

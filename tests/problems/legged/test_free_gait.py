@@ -1,4 +1,4 @@
-"""A gait without a schedule: its problem, and a second of it on MuJoCo's ground."""
+"""Gait without schedule: its problem, and one second of it on MuJoCo's ground."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def task(*overrides):
 
 
 def test_the_guess_rests():
-    """What least squares leave of the accelerations at rest is small beside those without torques."""
+    """The least-squares residual of the accelerations at rest is small relative to those without torques."""
     ocp = task().ocp
     backend = ocp.phases[0].dynamics.backend
     u = resting_controls(backend, ocp.x0)

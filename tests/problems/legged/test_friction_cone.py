@@ -80,7 +80,7 @@ def test_a_step_that_keeps_the_cone_at_every_knot():
         task.guess,
         {"max_iterations": 100, "gradient_tolerance": 1e-4, "constraint_tolerance": 1e-5},
         solver="fddp",
-        check=False,  # between the knots torques are held, and forces are not
+        check=False,  # torques are held between knots, forces are not
     )
     assert solution.status.success, solution.status
     for phase, knots in zip(task.ocp.phases, task.ocp.phase_slices, strict=True):

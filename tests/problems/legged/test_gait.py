@@ -1,4 +1,4 @@
-"""Gait schedules: sets of feet, swing references, and the problems made of them."""
+"""Gait schedules: sets of feet, swing references, and their problems."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_holding_torques_hold():
         np.zeros(model.nv),
         system.joint_forces(x[:19, None], x[19:, None], torques[:, None])[:, 0],
     )
-    assert np.abs(free).max() > 1.0  # the ground does its part
+    assert np.abs(free).max() > 1.0  # the ground forces have an effect
 
 
 def test_the_rigid_problem_has_phases_and_impacts():
@@ -204,7 +204,7 @@ def test_friction_margins_vanish_inside_the_cone_and_grow_outside():
 
 @pytest.mark.slow
 def test_the_default_weights_keep_a_robot_upright_that_a_file_only_names():
-    """A configuration of a robot's own needs no weights: it reaches the end of its steps at its height, and does not fall."""
+    """A robot's own configuration needs no weights: it reaches the end of its steps at its height, and does not fall."""
     task = build(Settings(dt=0.05, swing=0.2, support=0.05, step_length=0.1), NUMPY)
     solution = to.solve(task.ocp, task.guess, {"max_iterations": 30}, solver="fddp", check=False)
     assert solution.status.code is to.StatusCode.CONVERGED

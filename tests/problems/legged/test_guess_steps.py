@@ -1,4 +1,4 @@
-"""Guesses that step on the spot."""
+"""Guesses that step in place."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ DRAWN = tuple(np.tile([-0.2, 1.023, -2.058], 2)) + tuple(np.tile([-0.2, -1.023, 
 
 
 def lifted(gait, times):
-    """(N, legs, 3)"""
+    """Return the lift of the legs (N, legs, 3)."""
     standing = Settings(robot="hyq", joints=JOINTS).stand()
     offsets = Marching(gait=gait, period=0.8, joints=DRAWN).lifted(np.array(times), standing)
     return offsets.reshape(len(times), 4, 3)
@@ -47,7 +47,7 @@ def test_wrong_settings_are_refused(wrong):
 
 @pytest.mark.parametrize("key", ["guess_steps", "guess_push"])
 def test_a_posture_of_the_guess_is_looked_at_before_there_is_one(key):
-    """So that `trajopt validate` tells of it."""
+    """`trajopt validate` reports the posture before a guess is computed."""
     given = {"guess_steps": ["period=0.8"], "guess_push": ["start=0.0", "end=0.1"]}[key]
     overrides = [f"problem.{key}.{text}" for text in (*given, f"joints={[0.1] * 11}")]
     with pytest.raises(ValueError, match=f"{key}.joints has 11 entries; hyq has 12 joints"):

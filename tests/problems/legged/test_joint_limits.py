@@ -1,4 +1,4 @@
-"""Gaits keep the limits of their robot's joints where they are asked to."""
+"""Gaits with enabled joint limits of their robot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def built(name, **settings):
 
 
 def beyond(ocp):
-    """A motion that stands, but for a joint, its velocity and a torque that are beyond their limits at knot 2."""
+    """Return a motion at rest, except for a joint, its velocity and a torque beyond their limits at knot 2."""
     model = ocp.model
     xs, us = np.tile(ocp.x0, (ocp.horizon + 1, 1)), np.zeros((ocp.horizon, ocp.nu))
     xs[2, 9], xs[2, model.nq + 8], us[2, 4] = model.q_upper[9] + 0.1, -model.velocity_limit[8] - 1.0, 200.0
@@ -51,7 +51,7 @@ def test_a_motion_within_the_torques_of_weaker_motors(tmp_path):
         return task.ocp, solution
 
     ocp, free = solved()
-    lasting = free.us[ocp.dt > 0.0]  # torques at impacts, which have no duration, do nothing
+    lasting = free.us[ocp.dt > 0.0]  # torques at impacts have no effect
     limit = round(0.9 * np.abs(lasting).max(), 1)
     weak = tmp_path / "weak.urdf"
     weak.write_text(robot_path("hyq").read_text().replace('effort="150"', f'effort="{limit}"'))

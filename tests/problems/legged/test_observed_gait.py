@@ -1,4 +1,4 @@
-"""Solve soft, warm-start rigid: the schedule of a motion on soft ground, and the rigid problem that has it."""
+"""Warm start of a rigid problem from a soft one: the observed schedule, and the rigid problem with this schedule."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OBSERVED = {key: value for key, value in SHORT.items() if key != "step_length"}
 
 
 def signals(gait: Gait, step: float) -> tuple[np.ndarray, np.ndarray]:
-    """Times (M + 1,) and contacts (M, F) of a schedule."""
+    """Return times (M + 1,) and contacts (M, F) of a schedule."""
     times = step * np.arange(round(gait.duration / step) + 1)
     ends = np.cumsum([phase.duration for phase in gait.phases])
     at = np.searchsorted(ends, times[:-1] + 0.5 * step)
@@ -54,7 +54,7 @@ def test_contacts_of_another_size_are_answered():
 
 @pytest.fixture
 def soft(tmp_path):
-    """A file with a motion on soft ground: two diagonal feet off it for 5 of 9 knots, and all 1 cm further on at the end."""
+    """Save a motion on soft ground: two diagonal feet lifted for 5 of 9 knots, all feet 1 cm further at the end."""
     task = build(Settings(**{**SHORT, "contact": "soft", "substeps": 14, "swing": 0.07}), NUMPY)  # type: ignore[arg-type]
     solution = to.solve(task.ocp, task.guess, {"max_iterations": 0})
     xs = np.tile(task.ocp.x0, (len(solution.xs), 1))
@@ -87,7 +87,7 @@ def test_a_solution_of_another_robot_is_answered(soft):
 
 
 def test_a_solution_that_goes_to_the_side_is_answered(soft):
-    """A schedule has no steps to the side; a little off the way is none."""
+    """A schedule has no sideways steps; a small lateral displacement is accepted."""
     other = to.Solution.load(soft)
     for sideways, refused in ((0.04, False), (-0.3, True)):
         xs = other.xs.copy()
@@ -102,7 +102,7 @@ def test_a_solution_that_goes_to_the_side_is_answered(soft):
 
 
 def test_a_step_length_beside_a_solution_is_refused(soft):
-    with pytest.raises(SettingsError, match="schedule_of: expected no step_length and no distance beside it"):
+    with pytest.raises(SettingsError, match="schedule_of: expected no step_length and no distance"):
         Settings(**{**SHORT, "schedule_of": str(soft)})  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""A gait in receding horizon: its moving references, and that the robot walks on its plant."""
+"""Gait in receding horizon: its moving references, and a walk on its plant."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +40,7 @@ def terms(ocp):
 
 
 def test_references_move_with_time(task):
-    """The right front and the left hind foot swing first, from 0.1 s to 0.3 s; half way they are at their highest."""
+    """The right front and left hind feet swing first, from 0.1 s to 0.3 s, and are highest at half time."""
     first, model = terms(task.ocp), task.ocp.model
     ahead = task.moved(task.ocp, 0.2)
     later = terms(ahead)
@@ -64,7 +64,7 @@ def test_the_horizon_has_the_references_of_its_time(task):
 
 
 def test_the_plant_is_the_same_system_with_more_controls(task):
-    """Forces of the joints have the same effect; the base's own forces are zero until something pushes it."""
+    """Joint forces have the same effect; the base forces are zero unless something pushes the base."""
     model, feet = task.ocp.model, task.feet
     system = SoftContact(model, feet)
     x = np.tile(task.ocp.x0, (3, 1))

@@ -1,4 +1,4 @@
-"""Numbers of one robot for another: a copy of HyQ in another size has the same problem in other units."""
+"""Scaling of settings between robots: a scaled copy of HyQ has the same problem in other units."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ needs_erd = pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not in
 
 
 def short_file(name: str, folder: Path) -> Path:
-    """A bundled configuration, shortened, as a file: its numbers are for HyQ."""
+    """Return a file with a shortened bundled configuration, whose numbers are for HyQ."""
     config = load_config(CONFIGS / f"{name.split()[0]}.toml", [*SHORT[name], "engine=numpy"])
     path = folder / "short.toml"
     path.write_text(to_toml(config.as_dict()), encoding="utf-8")
@@ -48,7 +48,7 @@ def test_a_small_copy_has_the_same_problem_in_other_units(name, small_hyq, tmp_p
     assert np.allclose(other.ocp.times, TIMES * one.ocp.times, rtol=1e-9)
     rng = np.random.default_rng(8)
     a, b = one.guess, other.guess
-    n = 3  # the base's place is a length, all other coordinates of a configuration have no unit
+    n = 3  # base positions are lengths, other coordinates have no unit
     scale = np.ones(a.xs.shape[1])
     scale[:n] = LENGTHS
     scale[19:22], scale[22:] = LENGTHS / TIMES, 1.0 / TIMES
@@ -91,7 +91,7 @@ def test_a_robot_trots_from_its_file_alone(robot):
 
 
 def test_numbers_given_beside_another_robot_are_literal(small_hyq):
-    """Values of --set stay, those of the file are scaled, and each change is listed."""
+    """Values of --set are not scaled, those of the file are, and each change is listed."""
     given = ["problem.velocity=0.5", "problem.base.joints=7.0", "problem.contact_parameters.creep=0.3"]
     config = load_config(CONFIGS / "hyq_free_walk.toml", [*given, f"problem.robot={small_hyq}"])
     s, scale = config.problem, Scale(MASSES, LENGTHS)
@@ -112,7 +112,7 @@ def test_numbers_given_beside_another_robot_are_literal(small_hyq):
 
 
 def test_numbers_of_a_file_are_for_the_robot_it_names(small_hyq, tmp_path):
-    """A robot written beside other numbers changes none of them."""
+    """A robot in the same file as the numbers changes none of them."""
     path = tmp_path / "own.toml"
     path.write_text(f'[problem]\nname = "free_gait"\nrobot = "{small_hyq}"\nvelocity = 0.5\n')
     config = load_config(path)
@@ -143,7 +143,7 @@ def test_what_is_saved_is_literal(small_hyq, tmp_path):
 
 def test_rows_of_a_study_scale_what_is_not_varied(small_hyq):
     base = load_config(CONFIGS / "hyq_free_walk.toml", ["problem.velocity=0.5"])
-    row = FromConfig.of(base).config({"problem.robot": small_hyq, "problem.clearance": 0.01}).problem
+    row = FromConfig.from_config(base).config({"problem.robot": small_hyq, "problem.clearance": 0.01}).problem
     assert (row.velocity, row.clearance) == (0.5, 0.01)
     assert row.dt == pytest.approx(0.02 * TIMES, rel=1e-9)
 

@@ -1,4 +1,4 @@
-"""The soft ground of legged robots as configurations name it."""
+"""Soft ground of legged robots in configurations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAW = ["problem.contact_law=hunt_crossley", "problem.contact_parameters.stiffnes
 
 
 def ground(name: str, overrides: list[str]):
-    """The system of the first phase of a configuration, with a short guess."""
+    """Return the system of the first phase of a configuration, with a short guess."""
     config = load_config(CONFIGS / f"{name}.toml", [*overrides, "engine=numpy"])
     dynamics = build_task(config).ocp.phases[0].dynamics
     return unwrapped(dynamics.system)
@@ -59,10 +59,10 @@ def test_mistakes_are_told_before_anything_is_built(override, message):
 
 
 def test_a_robot_stands_on_either_ground():
-    """Where the forces of the feet carry the weight: within the depth that the law is meant for."""
+    """The foot forces carry the weight, within the penetration range of the law."""
     model = hyq()
     for law in to.CONTACT_LAWS:
-        system = SoftGround(contact_law=law).standing_on(model, FEET)
+        system = SoftGround(contact_law=law).contact_dynamics(model, FEET)
 
         def carried(gap: float, law=system.law) -> float:
             w = Vec(*np.zeros((3, 1)))

@@ -1,4 +1,4 @@
-"""How robots stand that nobody here wrote: feet found from the tree, postures by inverse kinematics."""
+"""Stances of third-party robots: feet found from the tree, postures by inverse kinematics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FEET = {
     "erd:laikago": ("FL_foot", "FR_foot", "RL_foot", "RR_foot"),
     "erd:centauro": ("wheel_1", "wheel_2", "wheel_3", "wheel_4"),
 }
-"""Left front, right front, left hind, right hind, as a reader of the files would name them."""
+"""Feet named by hand from the files: left front, right front, left hind, right hind."""
 STANCE = (-0.2, 0.723, -1.458, -0.2, 0.723, -1.458, -0.2, -0.723, 1.458, -0.2, -0.723, 1.458)
 
 pytestmark = pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
@@ -51,7 +51,7 @@ def test_a_quadruped_is_found_on_its_feet_symmetric_and_within_its_limits(name):
     assert (joints >= model.q_lower[7:]).all() and (joints <= model.q_upper[7:]).all()
     at = np.stack([position_of(model, foot, q) for foot in found.feet])
     assert np.abs(at[:, 2]).max() < 2e-3 * found.leg_length
-    assert (at[:2, 0] > 0.1 * found.leg_length).all() and (at[2:, 0] < 0).all()  # it faces along x
+    assert (at[:2, 0] > 0.1 * found.leg_length).all() and (at[2:, 0] < 0).all()  # the robot faces along x
     assert (at[[0, 2], 1] > 0).all() and (at[[1, 3], 1] < 0).all()
     assert np.allclose(at[[0, 2]], at[[1, 3]] * [1.0, -1.0, 1.0], atol=5e-3 * found.leg_length)
     knees = [model.body_names[leg.knee] for leg in found.legs]
@@ -79,7 +79,7 @@ ON_THE_FLOOR += "<origin xyz='0 0 {height}'/></joint>"
 
 @pytest.mark.parametrize("above", [-0.3, 0.0, 0.1])
 def test_feet_are_found_where_the_frame_of_the_base_lies_on_the_floor_or_above_the_robot(above):
-    """The same robot with a root link elsewhere: at the feet of its posture, or above its hips."""
+    """The same robot with another root link position: at the feet, or above the hips."""
     found = stance("hyq")
     q = found.configuration(found.posture())
     height = float(q[2]) + above if above >= 0.0 else above

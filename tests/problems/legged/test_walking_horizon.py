@@ -1,4 +1,4 @@
-"""What a walk knows of the ground and of its speed: planes through feet that stand, an integral of the speed that is lacking."""
+"""Walking horizon: ground estimate from standing feet, and integral speed correction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def one():
 
 
 def standing_on_a_slope(x0, height):
-    """The state of a robot that has been turned with the ground about the origin, z = height + SLOPE . (x, y)."""
+    """Return the state of a robot rotated with the ground about the origin, z = height + SLOPE . (x, y)."""
     angle = np.arctan(np.linalg.norm(SLOPE))
     axis = np.array([SLOPE[1], -SLOPE[0], 0.0]) / np.linalg.norm(SLOPE)
     x = x0.copy()
@@ -40,14 +40,18 @@ def test_a_plane_goes_through_feet_that_are_on_one():
     found = plane_through(np.column_stack([at, 0.3 + at @ SLOPE]))
     assert found.height == pytest.approx(0.3)
     np.testing.assert_allclose(found.slope, SLOPE, atol=1e-12)
-    line = np.array([[0.0, 0.1, 0.0], [0.0, -0.1, 0.0], [0.0, 0.0, 0.0]])  # feet beside each other tell no slope ahead
+    line = np.array(
+        [[0.0, 0.1, 0.0], [0.0, -0.1, 0.0], [0.0, 0.0, 0.0]]
+    )  # feet in a lateral line give no forward slope
     np.testing.assert_allclose(plane_through(line).slope, 0.0, atol=1e-12)
 
 
 def test_the_ground_of_plans_becomes_that_of_the_feet(one):
     horizon = one.following(one.ocp)
     assert isinstance(horizon, Following)
-    sunk = one.ocp.x0[2] - LeggedRobot(robot="hyq").stand().q[2]  # of feet that rest, in the plan's soft ground
+    sunk = (
+        one.ocp.x0[2] - LeggedRobot(robot="hyq").stand().q[2]
+    )  # penetration of resting feet in the plan's soft ground
     x = standing_on_a_slope(one.ocp.x0, 0.2)
     for k in range(1, 60):
         horizon.observe(0.05 * k, x)
@@ -78,7 +82,7 @@ def test_speed_that_is_lacking_is_asked_for_within_bounds(one):
     horizon = one.following(one.ocp)
     asked = []
     for k in range(1, 100):
-        horizon.observe(0.1 * k, one.ocp.x0)  # stands still
+        horizon.observe(0.1 * k, one.ocp.x0)  # the robot stands still
         base = next(t for t in horizon(0.1 * k).terms() if t.name == "base")
         asked.append(np.ravel(base.parameters["velocity"])[0])
     assert asked[0] > 0.4

@@ -1,4 +1,4 @@
-"""Which pairs get the slots of a link, beside the words of its description, one pair after the other."""
+"""Assignment of pairs to slots, compared with a direct implementation of its description."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ PIECE, CORE = np.array([1, 3, 4]), np.array([0, 2, 5, 6])
 
 
 def by_words(gaps, coarse, slots):
-    """(piece, core) of each slot at one configuration: gaps (pieces, cores), coarse (cores,) or None."""
+    """Return (piece, core) of each slot at one configuration: gaps (pieces, cores), coarse (cores,) or None."""
     costs = []
     for j, column in enumerate(gaps.T):
         least = min(column) if coarse is None else min(*column, coarse[j])

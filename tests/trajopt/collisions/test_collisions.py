@@ -1,4 +1,4 @@
-"""Gaps, the broad phase, free space and checks with true shapes, on a planar arm of two links whose geometry is known by hand."""
+"""Gaps, broad phase, free space and mesh checks, on a planar arm of two links with known geometry."""
 
 import sys
 from importlib.util import find_spec
@@ -21,11 +21,11 @@ from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Mesh, Sphere
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from trajopt.collisions.boxes import boxes_apart
-from trajopt.collisions.broad_phase import FACES, CollisionPairs, Near
+from trajopt.collisions.broad_phase import FACES, CollisionPairs, FilledSlots
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck
-from trajopt.collisions.own_pairs import own_pairs, pairs_not_disabled
 from trajopt.collisions.poses import body_poses
+from trajopt.collisions.self_pairs import pairs_not_disabled, self_pairs
 from trajopt.collisions.true_shapes import geometry_of, hull_around
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 
@@ -97,7 +97,7 @@ def test_gaps_are_those_of_numpy(monkeypatch):
 
 @needs_coal
 def test_a_convex_mesh_is_as_far_as_its_true_shape():
-    """The nearest of its faces, and of the capsules of the arm, against coal's hull of the mesh and capsules."""
+    """Compare the nearest face and arm capsule with coal's hull of the mesh and capsules."""
     coal, qs = pytest.importorskip("coal"), configurations(12)
     pairs = CollisionPairs(ROBOT, Scene((STONE,)), reach=5.0)
     gaps = pairs.gaps(qs, np.zeros(12)).min(axis=2)
@@ -117,7 +117,7 @@ def test_a_convex_mesh_is_as_far_as_its_true_shape():
 
 
 def beside_others(shape, x):
-    """A stone and a bar far away, and a body whose middle is on its own x axis."""
+    """Return a stone and a bar far away, and a body whose center is on its x axis."""
     turn = Rotation.from_rotvec([0.1, -0.2, 0.7]).as_matrix()
     far, bar = Body("far", STONE.shape, p=[9.0, 0.0, 0.0]), Body("bar", Box((0.1, 0.1, 0.1)), p=[0.0, 9.0, 0.0])
     return CollisionPairs(ROBOT, Scene((far, bar, Body("body", shape, turn, turn @ [x, 0.0, 0.0]))))
@@ -125,15 +125,15 @@ def beside_others(shape, x):
 
 @pytest.mark.parametrize("compiled", [pytest.param(True, marks=pytest.mark.needs_compiler), False])
 def test_inside_of_a_convex_mesh_is_as_deep_as_inside_of_a_box(compiled, monkeypatch):
-    """The arm is 0.7 m and more from all faces, and from the ball within them; a plate is between its links, or pierced by them."""
+    """The arm is at least 0.7 m from all faces, and from the ball within them; a plate is between or across its links."""
     if not compiled:
         monkeypatch.setattr(gaps_module, "_kernel", missing)
     qs, times = configurations(), np.zeros(40)
     shape = Box((14.0, 4.4, 4.4))
     box, mesh = (beside_others(s, 4.5) for s in (shape, Mesh(*shape.triangles())))
-    deep = box.least(qs, times)
+    deep = box.smallest_gaps(qs, times)
     assert deep.max() < -mesh.reach
-    np.testing.assert_allclose(mesh.least(qs, times), deep, atol=1e-9)
+    np.testing.assert_allclose(mesh.smallest_gaps(qs, times), deep, atol=1e-9)
     assert FreeSpace(mesh, exact=False).touches(qs[:1])
     assert (mesh.coarse_gaps(qs, times).min(axis=2) < 0.0).all()
     plate = Box((1.5, 0.2, 1.0))
@@ -161,7 +161,7 @@ def test_near_pairs_get_slots_and_bounds_that_say_when_capsules_touch():
     gaps = [PAIRS.gaps(qs, np.zeros(len(qs))), PAIRS.coarse_gaps(qs, np.zeros(len(qs)))]
     covers, fine = (ROBOT, ROBOT.coarse), len(ROBOT.radii)
     assert set(chosen.near.piece >= fine) == {True, False}
-    for found in map(Near._make, zip(*chosen.near, strict=True)):
+    for found in map(FilledSlots._make, zip(*chosen.near, strict=True)):
         kind = "cylinder" if found.core == 0 else "box"
         which, piece = divmod(found.piece, fine)
         assert slots[found.slot].kind == kind
@@ -182,8 +182,8 @@ def test_bodies_that_were_near_elsewhere_get_slots_too():
 
 
 def test_the_robots_own_pairs():
-    """The first and the third link may meet; neighbors are not looked at."""
-    found = own_pairs(ROBOT)
+    """The first and third link may collide; neighbors are not checked."""
+    found = self_pairs(ROBOT)
     assert found.pairs == ((0, 2),)
     assert "l1 and l2" in found.left_out
 
@@ -192,13 +192,13 @@ def test_a_base_that_does_not_move_has_its_name():
     base = '<link name="pedestal"><collision><geometry><sphere radius="0.05"/></geometry></collision></link>'
     text = ARM.replace('<link name="ground"/>', base).replace('link="ground"', 'link="pedestal"')
     robot = RobotCover.of(load_urdf(text, base="fixed"), covers(urdf_shapes(text, "collision").placed, 0.01, 3))
-    assert "neighbors: pedestal and l1" in own_pairs(robot).left_out
+    assert "neighbors: pedestal and l1" in self_pairs(robot).left_out
 
 
 def test_own_pairs_have_gaps():
     folded, straight = np.array([[0.0, 2.9, 2.9]]), np.zeros((1, 3))
     pairs = CollisionPairs(ROBOT, Scene(), ((0, 2),))
-    assert pairs.least(folded, np.zeros(1))[0] < 0.0 < pairs.least(straight, np.zeros(1))[0]
+    assert pairs.smallest_gaps(folded, np.zeros(1))[0] < 0.0 < pairs.smallest_gaps(straight, np.zeros(1))[0]
 
 
 @needs_coal
@@ -230,20 +230,20 @@ def test_what_is_too_near_is_told_for_each_time():
     least, near = check.below(qs, np.linspace(0.0, 1.0, 400), 0.05)
     single = np.array([check.nearest(q).distance for q in qs])
     assert least.distance == pytest.approx(single.min(), abs=1e-9)
-    outside = (single > 0.0) & (single < 0.05)  # depths of triangles are less exact
+    outside = (single > 0.0) & (single < 0.05)  # depths of triangles are less accurate
     np.testing.assert_allclose(near[outside], single[outside], atol=1e-6)
     assert np.isinf(near[single >= 0.05]).all() and (near[single <= 0.0] <= 0.0).all()
 
 
 def apart(shapes, poses):
-    """The distance of two of coal's shapes at poses (R, p)."""
+    """Return the distance of two coal shapes at poses (R, p)."""
     coal = pytest.importorskip("coal")
     at = [coal.Transform3s(R, p) for R, p in poses]
     return coal.distance(shapes[0], at[0], shapes[1], at[1], coal.DistanceRequest(), coal.DistanceResult())
 
 
 def distances_by_hand(qs, times, way):
-    """The least distance (M,) of the three bars of 0.5 m, 0.04 m wide, from a stone that moves, and of the first from the third."""
+    """Return the smallest distance (M,) of three bars of 0.5 m, 0.04 m wide, from a moving stone, and of bar 1 from bar 3."""
     coal = pytest.importorskip("coal")
     bar, stone = coal.Box(0.5, 0.04, 0.04), coal.Box(0.3, 0.2, 0.25)
     found = []
@@ -262,7 +262,7 @@ def distances_by_hand(qs, times, way):
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("compiled", [pytest.param(True, marks=pytest.mark.needs_compiler), False])
 def test_few_looks_find_what_all_distances_tell(seed, compiled, monkeypatch):
-    """A random smooth motion beside a stone that moves, of an arm that may touch itself."""
+    """A random smooth motion of an arm with self-collision pairs, beside a moving stone."""
     if not compiled:
         without_kernels(monkeypatch)
     rng, times, way = np.random.default_rng(seed), np.linspace(0.0, 1.0, 600), (0.3, -0.2, 0.05)
@@ -290,7 +290,7 @@ def without_kernels(monkeypatch):
 @needs_coal
 @pytest.mark.needs_compiler
 def test_bounds_in_blocks_are_those_of_numpy(monkeypatch):
-    """Beside bodies that rest, that move, and that have no end, near and far, and of a robot that may touch itself."""
+    """Compare bounds for static, moving and unbounded bodies, near and far, with self-collision pairs."""
     rng, times = np.random.default_rng(5), np.linspace(0.0, 1.0, 260)
     qs = rng.uniform(-1.0, 1.0, 3) + np.sin(times[:, None] * rng.uniform(-3.0, 3.0, 3))
     moving = Body("stone", STONE.shape, STONE.R, STONE.p, Way((0.0, 1.0), ((0.0, 0.0, 0.0), (0.3, -0.2, 0.05))))
@@ -306,7 +306,7 @@ def test_bounds_in_blocks_are_those_of_numpy(monkeypatch):
 
 @needs_coal
 def test_few_robots_are_kept():
-    """Shapes that are read anew for each scene are others."""
+    """Shapes read anew for each scene are different objects."""
     first = mesh_motion.parts_of(MODEL, SHAPES)
     assert mesh_motion.parts_of(MODEL, SHAPES) is first
     for _ in range(10):
@@ -317,7 +317,7 @@ def test_few_robots_are_kept():
 @needs_coal
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_what_is_not_finite_has_no_distances(wrong):
-    """Nor does a motion that is deep in a wall elsewhere pass for clear."""
+    """A motion with non-finite configurations that is inside a wall elsewhere is not collision-free."""
     check, qs, times = MeshCheck(MODEL, SHAPES, SCENE, ((0, 2),)), configurations(60), np.linspace(0.0, 1.0, 60)
     assert check.along(qs, times).distance < -0.01
     qs[12, 1] = wrong
@@ -344,12 +344,12 @@ def test_an_srdf_tells_which_links_need_no_look():
     assert found.pairs == ((0, 2),) and "l1 and l2" in found.left_out
     folded = np.array([[0.0, 2.9, 2.9]])
     pairs = CollisionPairs(ROBOT, Scene(), ((0, 2),), disabled=frozenset([frozenset(("l1", "l3"))]))
-    assert np.isinf(pairs.least(folded, np.zeros(1))[0])
+    assert np.isinf(pairs.smallest_gaps(folded, np.zeros(1))[0])
 
 
 @needs_coal
 def test_boxes_bound_the_distance_and_the_depth_of_what_they_hold():
-    """Held against coal's boxes; of boxes along the same axes the distance itself is told."""
+    """Compare with coal's boxes; for aligned boxes, the bound is the distance itself."""
     import coal
 
     rng = np.random.default_rng(0)
@@ -374,7 +374,7 @@ def test_boxes_bound_the_distance_and_the_depth_of_what_they_hold():
 
 @needs_coal
 def test_bodies_without_an_end_are_checked_as_others():
-    """The arm lies 0.48 m over the floor, and its boxes reach 0.02 m down."""
+    """The arm is 0.48 m above the floor, and its boxes extend 0.02 m down."""
     floor = Body("floor", HalfSpace(), p=np.array([0.0, 0.0, -0.5]))
     found = MeshCheck(MODEL, SHAPES, Scene((POST, floor))).along(
         np.tile([-2.0, 0.0, 0.0], (9, 1)), np.linspace(0, 1, 9)
@@ -384,7 +384,7 @@ def test_bodies_without_an_end_are_checked_as_others():
 
 @needs_coal
 def test_the_check_agrees_with_geometry_by_hand():
-    """Stretched along x, the arm's side is 0.02 m from its axis; a ball 0.3 m above it has a radius of 0.1 m."""
+    """With the arm along x, its side is 0.02 m from its axis; a ball 0.3 m above it has a radius of 0.1 m."""
     ball = Scene((Body("ball", Sphere(0.1), p=np.array([0.75, 0.3, 0.0])),))
     found = MeshCheck(MODEL, SHAPES, ball).nearest(np.zeros(3))
     assert found.distance == pytest.approx(0.3 - 0.1 - 0.02, abs=1e-6)
@@ -402,7 +402,7 @@ def test_the_check_follows_bodies_that_move():
 
 @needs_coal
 def test_true_shapes_decide_where_capsules_overlap():
-    """A capsule around a bar of square section stands out of its flat sides."""
+    """A capsule around a square bar exceeds its flat sides."""
     beside = Scene((Body("wall", Box((1.0, 0.1, 1.0)), p=np.array([0.25, 0.02 + 0.05 + 0.002, 0.0])),))
     pairs = CollisionPairs(ROBOT, beside)
     q = np.array([[0.0, -1.5, 0.0]])
@@ -427,7 +427,7 @@ def test_rrt_connect_goes_around_and_short_cuts_shorten():
 
 @needs_ompl
 def test_the_planner_may_take_so_much_time_of_the_processor(monkeypatch):
-    """By a clock that goes on by a second whenever it is read, a limit of half a second is over at once."""
+    """With a clock that advances by a second per reading, a limit of half a second is over at once."""
     space, clock = FreeSpace(PAIRS, 0.04), count()
     monkeypatch.setattr("trajopt.guesses.rrt_connect.time", SimpleNamespace(thread_time=lambda: float(next(clock))))
     start, goal = np.array([-0.3, 0.0, 0.0]), np.array([1.3, 0.0, 0.0])
@@ -438,7 +438,7 @@ def test_the_planner_may_take_so_much_time_of_the_processor(monkeypatch):
 
 @needs_ompl
 def test_the_planner_ends_at_once_where_the_goal_touches():
-    """ompl would wait asleep, and take no time of the processor, for a goal that is free."""
+    """ompl would sleep, without using processor time, while it waits for a free goal."""
     ends = np.zeros(2), np.ones(2)
 
     def found(touches):
@@ -457,7 +457,7 @@ def length(path):
 
 @needs_coal
 def test_a_mesh_with_a_notch_is_not_its_hull():
-    """Two boxes in the form of an L have all their corners on their convex hull, but a ball fits in the notch."""
+    """Two boxes that form an L have all corners on their convex hull, but a ball fits in the notch."""
     coal, parts = pytest.importorskip("coal"), [Box((0.3, 0.2, 0.1)).triangles(), Box((0.1, 0.2, 0.3)).triangles()]
     vertices = np.concatenate([parts[0].vertices, parts[1].vertices + [0.2, 0.0, 0.1]])
     faces = np.concatenate([parts[0].faces, parts[1].faces + len(parts[0].vertices)])
@@ -468,7 +468,7 @@ def test_a_mesh_with_a_notch_is_not_its_hull():
 
 
 def panel(thickness, window=0.3):
-    """A square of 1 m with a square window, half of whose edge is ``window`` [m]: corners (16, 3) and triangles (32, 3)."""
+    """Return a square of 1 m with a square window of half edge ``window`` [m]: corners (16, 3), triangles (32, 3)."""
     signs = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
     rings = np.concatenate([0.5 * signs, window * signs])
     corners = np.concatenate([np.column_stack([rings, np.full(8, z)]) for z in (0.0, thickness)])
@@ -480,7 +480,7 @@ def panel(thickness, window=0.3):
 @needs_coal
 @pytest.mark.parametrize("thickness", [0.02, 0.002, 0.001])
 def test_plans_and_checks_agree_on_what_is_convex(thickness):
-    """A thin panel with a window is not its hull; a square plate as thin is."""
+    """A thin panel with a window is not its hull; a square plate of the same thickness is."""
     coal = pytest.importorskip("coal")
     assert hull_of(*panel(thickness), 0.01) is None
     assert not isinstance(geometry_of(Mesh(*panel(thickness))), coal.ConvexBase)
@@ -492,7 +492,7 @@ def test_plans_and_checks_agree_on_what_is_convex(thickness):
 @needs_coal
 @pytest.mark.parametrize("asked", [-np.inf, 0.3])
 def test_what_is_in_the_hull_of_a_mesh_alone_is_told_by_the_mesh(asked):
-    """The arm reaches through the window of a panel, 0.6 m wide, whose hull it is in; its sides are 0.02 m from its axis."""
+    """The arm reaches through the 0.6 m window of a panel, inside the panel's hull; its sides are 0.02 m from its axis."""
     window = Body("window", Mesh(*panel(0.1)), Rotation.from_euler("y", 90, degrees=True).as_matrix(), [0.9, 0.0, 0.0])
     qs, times = np.zeros((30, 3)), np.linspace(0.0, 1.0, 30)
     qs[:, 0] = np.linspace(0.0, 0.02, 30)
@@ -508,7 +508,7 @@ def test_what_is_in_the_hull_of_a_mesh_alone_is_told_by_the_mesh(asked):
 
 @needs_coal
 def test_a_flat_mesh_has_no_hull_to_ask():
-    """Triangles tell the distance of a sheet."""
+    """The distance of a sheet is that of its triangles."""
     sheet = Mesh(np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), np.array([[0, 1, 2]]))
     assert hull_around(sheet) is None and hull_around(Sphere(0.1)) is None
     check = MeshCheck(MODEL, SHAPES, Scene((Body("sheet", sheet, p=np.array([0.2, -0.2, 0.1])),)))
@@ -516,7 +516,7 @@ def test_a_flat_mesh_has_no_hull_to_ask():
 
 
 def test_without_the_extra_it_is_named(monkeypatch):
-    """Neither the check nor the planner begins, and both say what to install."""
+    """Check and planner raise an error that names the package to install."""
     for name, begun in {
         "coal": lambda: MeshCheck(MODEL, SHAPES, SCENE),
         "ompl": lambda: rrt_connect(lambda q: False, lambda a, b, h: False, *np.zeros((2, 3)), -np.ones(3), np.ones(3)),
@@ -527,7 +527,7 @@ def test_without_the_extra_it_is_named(monkeypatch):
 
 
 def test_a_cylinder_beside_the_first_link_gets_a_slot():
-    """The first joint swings its link, 0.5 m long, toward a post that the others do not come near."""
+    """The first joint swings its 0.5 m link toward a post that the other links do not approach."""
     post = Body("post", Cylinder(0.03, 1.0), p=np.array([0.3, 0.3, 0.0]))
     pairs = CollisionPairs(ROBOT, Scene((post,)))
     chosen = pairs.chosen(pairs.slots(), np.array([[0.6, -2.0, 0.0]]), np.zeros(1))
@@ -537,7 +537,7 @@ def test_a_cylinder_beside_the_first_link_gets_a_slot():
 
 @needs_coal
 def test_a_convex_mesh_that_coal_makes_no_hull_of_keeps_its_triangles():
-    """The tip of a cone with 300 faces has more neighbors than a vertex of coal's hulls may have."""
+    """The tip of a cone with 300 faces has more neighbors than coal's hulls support."""
     n = 300
     angles, i = np.linspace(0.0, 2.0 * np.pi, n, endpoint=False), np.arange(n)
     rim = np.column_stack([0.1 * np.cos(angles), 0.1 * np.sin(angles), np.zeros(n)])

@@ -1,4 +1,4 @@
-"""Self-collision along a motion, as part of the verdict on limits."""
+"""Self-collision along a motion, as part of the limit report."""
 
 from dataclasses import replace
 
@@ -74,7 +74,7 @@ def test_the_verdict_on_limits_has_it(load):
     "goal, told", [(0.0, "no self-collision at the knots"), (ROLLED[-1], "one and three overlap by")]
 )
 def test_the_report_of_a_script_has_it(load, tmp_path, goal, told):
-    """Also after the solution was saved; what the solve leaves beside it is not changed."""
+    """The report also works for a saved solution; the solve's metadata is unchanged."""
     pytest.importorskip("coal")
     ocp, xs, us = with_limits(load(file()), CLEAR)
     ends = to.state_cost(ocp.manifold, np.r_[np.broadcast_to(goal, 3), np.zeros(3)], 1e4)
@@ -89,7 +89,7 @@ def test_a_start_in_self_collision_is_told_as_given(load):
     pytest.importorskip("coal")
     ocp, xs, us = with_limits(load(file()), np.tile(ROLLED[-1], (3, 1)))
     (broken,) = to.limit_violations(ocp, xs, us)
-    assert broken.given and "the given start has it already" in broken.sentence()
+    assert broken.given and "the initial state already overlaps" in broken.sentence()
 
 
 def test_what_is_not_checked_is_said_with_the_reason(load):
@@ -114,7 +114,7 @@ def test_without_coal_capsules_that_are_clear_suffice(load, monkeypatch):
 
 
 def test_links_that_overlap_in_every_posture_are_left_out(load):
-    """A hood on the third link that reaches around its joint into the first."""
+    """A hood on the third link extends around its joint into the first link."""
     pytest.importorskip("coal")
     hood = '<collision><geometry><sphere radius="0.5"/></geometry></collision>'
     assert check_self_collision(load(file(last=hood)), ROLLED) == ((), "")

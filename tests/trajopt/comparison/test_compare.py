@@ -1,4 +1,4 @@
-"""Comparisons in a script: what runs, what is comparable, and the same table as that of the command."""
+"""Comparisons in a script: rows, comparability, and the table of the command."""
 
 import csv
 
@@ -12,7 +12,7 @@ SYSTEM = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 2.0 * to.sin(x[0])], 2,
 
 
 class Pendulum:
-    """The same dynamics by a user's backend."""
+    """The same dynamics by a user-defined backend."""
 
     manifold, nu, second_order = 2, 1, True
 
@@ -55,7 +55,7 @@ def test_a_solve_takes_another_backend(registered):
     costs = [solution.cost for solution in found.values()]
     assert costs == pytest.approx(3 * [costs[0]], rel=1e-10)
     assert [solution.meta["backends"] for solution in found.values()] == [["forward_ad"], ["complex_step"], ["own"]]
-    assert ocp.phases[0].dynamics.backend.name == "forward_ad"  # the problem stays
+    assert ocp.phases[0].dynamics.backend.name == "forward_ad"  # the problem is unchanged
     wide = to.solve(ocp, solver="slq", backend={"name": "central_difference", "step": 1e-3})
     assert wide.cost == pytest.approx(costs[0], rel=1e-6)
 
@@ -66,7 +66,7 @@ def test_a_registered_backend_gives_its_system_back(registered):
 
 
 def test_another_backend_of_what_has_no_system_is_refused():
-    with pytest.raises(ValueError, match="dynamics of phase 0 are known to their backend Pendulum alone; register it"):
+    with pytest.raises(ValueError, match="only the backend Pendulum can evaluate the dynamics of phase 0; register it"):
         to.solve(swing(Pendulum()), backend="complex_step")
     with pytest.raises(to.UnknownName, match="did you mean 'complex_step'"):
         to.solve(swing(), backend="complexstep")
@@ -96,7 +96,7 @@ def test_the_rows_of_a_comparison(registered, tmp_path):
         ("slq", "forward_ad", "converged", "yes"),
         ("slq", "forward_difference", "converged", "yes"),
         ("slq", "own", "converged", "yes"),
-        ("ddp", "forward_ad", "converged", "no"),  # its Hessian is another
+        ("ddp", "forward_ad", "converged", "no"),  # another Hessian
         ("ddp", "forward_difference", "not possible", ""),
         ("ddp", "own", "not possible", ""),
     ]

@@ -1,4 +1,4 @@
-"""Several solves that lead to one solution: their times, and a time limit for all of them."""
+"""Solution times and time limits for sequences of solves."""
 
 import time
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 from shooting_cases import pendulum_swing_up
 
 import trajopt as to
-from trajopt.config.build import build_task, over_easier, refined, with_time_before
+from trajopt.config.build import build_task, over_easier, solve_with_refinement, with_time_before
 from trajopt.config.config import read_config
 from trajopt.config.task import Refined
 from trajopt.solvers import time_limits
@@ -31,7 +31,7 @@ def test_the_time_of_earlier_solves_counts_by_phase():
 
 
 class Clock:
-    """A clock that stands still unless it is set."""
+    """A clock that stops unless it is set."""
 
     def __init__(self):
         self.now = 0.0
@@ -95,6 +95,6 @@ def test_rounds_of_a_refined_task_share_one_time_limit(clock):
         return Refined(False, "a sphere overlaps the shelf", ocp, start)
 
     task = replace(build_task(_config(9.9)), ocp=ocp, refined=not_yet)
-    found = refined(_config(9.9), task, start, check=False)
+    found = solve_with_refinement(_config(9.9), task, start, check=False)
     assert found.status.code is to.StatusCode.TIME_LIMIT and found.meta["rounds"] == 3
     assert found.status.message.endswith("the check of solve 3 found: a sphere overlaps the shelf.")

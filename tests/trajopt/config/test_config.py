@@ -1,4 +1,4 @@
-"""Configuration files: what is accepted, and what is said about mistakes."""
+"""Configuration files: accepted values, and error messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trajopt.config.build import patient
+from trajopt.config.build import with_iteration_limit
 from trajopt.config.config import ConfigError, load_config, parsed_override, read_config, set_value
 from trajopt.config.registry import PROBLEMS
 from trajopt.config.toml_text import to_toml
@@ -121,15 +121,15 @@ def test_numbers_without_end_are_refused(problem, message):
 
 
 def test_a_key_of_an_earlier_version_is_answered_with_the_remedy():
-    with pytest.raises(ConfigError, match="problem.sized_for: no key any more: .* leave it out"):
+    with pytest.raises(ConfigError, match="problem.sized_for: removed: .* remove this key"):
         read_config({"problem": {"name": "free_gait", "sized_for": "hyq"}})
 
 
 def test_a_limit_of_iterations_that_is_given_holds_in_repeated_solves():
-    assert patient(IPMOptions(), 40).max_iterations == 40
-    assert patient(IPMOptions(max_iterations=1000), 40).max_iterations == 1000
-    assert patient(IPMOptions(max_iterations=5), 40).max_iterations == 5
-    assert patient(AutoOptions(), 40) == AutoOptions()
+    assert with_iteration_limit(IPMOptions(), 40).max_iterations == 40
+    assert with_iteration_limit(IPMOptions(max_iterations=1000), 40).max_iterations == 1000
+    assert with_iteration_limit(IPMOptions(max_iterations=5), 40).max_iterations == 5
+    assert with_iteration_limit(AutoOptions(), 40) == AutoOptions()
 
 
 def test_limits_may_be_infinite():
@@ -231,7 +231,7 @@ def test_override_of_an_option_of_a_solver_that_is_a_name_alone():
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_any_solver_takes_the_place_of_the_one_in_a_file(path):
-    """With those of the file's options that it has."""
+    """Options of the file's solver are carried over to the new solver if it has them."""
     own = load_config(path)
     for name in ("slq", "gnms", "fddp", "ddp", "ipm", "sqp", "dms", "auto"):
         other = load_config(path, [f"solver.name={name}"])
@@ -254,12 +254,14 @@ def test_what_another_solver_does_not_take_over_is_told(tmp_path):
     other = load_config(path, ['solver.name="ipm"', "solver.hessian=gauss_newton"], told.append)
     assert told == ["ignored options of fddp that ipm does not have: cost_tolerance"]
     assert (other.solver_options.max_iterations, other.solver_options.hessian) == (7, "gauss_newton")
-    load_config(path, ['solver.name="ddp"'], told.append)  # which has them all
+    load_config(path, ['solver.name="ddp"'], told.append)  # ddp has all options
     assert len(told) == 1
     for wrong in (["solver.name=ipm", "solver.cost_tolerance=1e-3"], ["solver.cost_tolerancy=1e-3"]):
         with pytest.raises(ConfigError, match=r"solver.cost_tolerance?y?: unknown key"):
             load_config(path, wrong)
-    path.write_text(path.read_text().replace("max_iterations", "max_iterationen"))  # a mistake stays one
+    path.write_text(
+        path.read_text().replace("max_iterations", "max_iterationen")
+    )  # an unknown option is still reported
     with pytest.raises(ConfigError, match=r"solver.max_iterationen: unknown key"):
         load_config(path, ["solver.name=ipm"])
 
@@ -289,7 +291,7 @@ def test_invalid_toml_names_the_line(tmp_path):
 
 
 def test_urdf_paths_are_relative_to_the_config_and_kept_whole(tmp_path, monkeypatch):
-    """Paths of overrides are relative to where the command was typed: what is saved is found from any folder."""
+    """Paths in overrides are relative to the working directory, and saved as absolute paths."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "arm.toml"
     path.write_text('[problem]\nname = "arm_go_to"\nrobot = "arms/arm.urdf"\ngoal_q = "zero"\n')

@@ -1,4 +1,4 @@
-"""Problems in a script: by the name of a task, from a file, from a solution; tasks as documented functions."""
+"""Problems in a script: loaded by task name, from a file, or from a solution; tasks as documented functions."""
 
 import inspect
 from dataclasses import dataclass, replace
@@ -31,9 +31,9 @@ def test_changes_are_plain_values_of_python():
     problem = to.load_problem("iiwa7_reach", **changes, solver={"name": "slq", "max_iterations": 7})
     written = to.load_problem("iiwa7_reach").settings
     assert problem.settings.goal_position == tuple(goal)
-    assert problem.settings.weights == replace(written.weights, velocity=0.5)  # the others are those of the file
+    assert problem.settings.weights == replace(written.weights, velocity=0.5)  # other weights are those of the file
     assert (problem.solver, problem.options.max_iterations) == ("slq", 7)
-    weights = replace(written.weights, velocity=0.5)  # a dataclass stands for its keys
+    weights = replace(written.weights, velocity=0.5)  # a dataclass can replace a table
     assert to.load_problem("iiwa7_reach", weights=weights).settings.weights == weights
     assert to.load_problem("iiwa7_reach", dt=None).settings.dt == PROBLEMS["arm_go_to"].Settings.dt
 
@@ -82,7 +82,7 @@ def test_a_solve_may_be_silent_and_start_elsewhere(capsys):
 
 
 def test_relaxed_problems_and_limits_are_those_of_the_task():
-    """Relaxed problems and refinement, which `to.solve` alone leaves out."""
+    """LoadedProblem.solve includes relaxed problems and refinement, which `to.solve` omits."""
     problem = to.load_problem("hyq_trot_stepped", horizon=30, solver={"max_iterations": 1}, engine="numpy")
     solution = problem.solve(report=False)
     assert len(solution.meta["easier"]) == len(problem.task.easier) >= 1
@@ -142,7 +142,7 @@ def test_a_function_has_the_defaults_of_its_file():
     assert parameters["yaw"].default == PROBLEMS["quadruped_gait"].Settings.yaw
     assert 'robot: a string; default "hyq"' in gait.__doc__
     assert "length of a time step [s]" in gait.__doc__
-    assert "running.attitude: " in gait.__doc__  # of a table within
+    assert "running.attitude: " in gait.__doc__  # key of a nested table
     swing_up = to.tasks()["cart_pole"](horizon=20, solver="ddp")  # a problem with its own defaults
     assert swing_up.config == to.load_problem("cart_pole", horizon=20, solver="ddp").config
     with pytest.raises(to.UnknownName, match="did you mean 'hyq_trot'"):

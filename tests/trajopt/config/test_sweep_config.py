@@ -1,4 +1,4 @@
-"""Studies of configurations: rows are what `trajopt solve` finds at the varied keys; the command, its table and its errors."""
+"""Studies of configurations: rows equal results of `trajopt solve`; the command, its table and its errors."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_rows_are_what_solve_finds(config, tmp_path):
 
 
 def test_a_row_that_misses_its_goal_is_no_success(config, tmp_path):
-    """As it is none for `trajopt solve`."""
+    """A missed goal is a failure in a study, as for `trajopt solve`."""
     loose = "problem.weights.terminal_goal=1e-6"
     result = run(config, tmp_path / "out", "--set", loose, "--set", "output.plots=false")
     assert "0 of 4 rows solved" in result.output
@@ -77,14 +77,14 @@ def test_a_row_that_misses_its_goal_is_no_success(config, tmp_path):
 
 @pytest.mark.needs_compiler
 def test_rows_of_one_structure_are_solved_together_and_each_is_the_single_solve(config, tmp_path, monkeypatch):
-    """In lanes; what a row gives does not depend on the rows beside it."""
+    """Rows are solved in lanes; the result of a row does not depend on the other rows."""
     sizes = []
     monkeypatch.setattr(
         rows, "solve_batch", lambda ocps, *a, **k: (sizes.append(len(ocps)), solve_batch(ocps, *a, **k))[1]
     )
     settings = ("--set", "engine=compiled", "--set", "output.plots=false", "--n", 3)
     assert run(config, tmp_path / "together", *settings).exit_code == SOLVED
-    assert sizes == [1, 3]  # made ready by one row, then all
+    assert sizes == [1, 3]  # one row to compile, then all rows
     assert run(config, tmp_path / "alone", *settings, "--shard", 1).exit_code == SOLVED
     together, alone = (Sweep(tmp_path / name) for name in ("together", "alone"))
     np.testing.assert_allclose(together.trajectories().xs, alone.trajectories().xs, rtol=1e-9, atol=1e-9)
@@ -108,8 +108,8 @@ def test_the_command_line_adds_to_the_table_and_a_saved_config_repeats_it(config
     assert read_config(settings.as_dict()).sweep == settings.sweep
     first = run(config, tmp_path / "a", "--n", 2, "--set", "output.plots=false")
     repeated = run(config, tmp_path / "a", "--n", 2, "--set", "output.plots=false")
-    assert "solved before" not in first.output
-    assert "all 2 rows were solved before" in repeated.output
+    assert "already solved" not in first.output
+    assert "all 2 rows were already solved" in repeated.output
     again = run(tmp_path / "a" / "config.toml", tmp_path / "b")
     assert first.exit_code == again.exit_code == SOLVED
     found = [Sweep(tmp_path / name).trajectories().xs for name in "ab"]
@@ -121,14 +121,14 @@ def test_fewer_rows_than_there_are_take_none_away(config, tmp_path):
     assert run(config, out, *plain).exit_code == SOLVED
     result = run(config, out, "--n", 2, *plain)
     assert result.exit_code == SOLVED and "4 of 4 rows solved" in result.output
-    assert "all 2 rows were solved before\nthe dataset has 4 rows; --n 2 does not remove any" in result.output
+    assert "all 2 rows were already solved\nthe dataset has 4 rows; --n 2 does not remove any" in result.output
     assert load_config(out / "config.toml").sweep.n == Sweep(out).n == 4
     group = Sweep(out).group
     import zarr
 
     zarr.open_group(group.store.root, mode="r+")["mark"][1:] = 0
     result = run(config, out, "--n", 2, *plain)
-    assert "1 rows were solved before, 1 now" in result.output
+    assert "1 rows were already solved, 1 now" in result.output
     assert (
         "does not remove any, 2 of them not solved yet: use --n 4" in result.output
         and "2 of 2 rows solved" in result.output
@@ -147,9 +147,12 @@ def test_fewer_rows_than_there_are_take_none_away(config, tmp_path):
         (["--scheduler", "tcp://127.0.0.1:1"], "remove one of the two options"),
         (["--set", "sweep.vary.problem.dt=uniform(1)"], "sweep.vary.problem.dt: "),
         (["--set", "sweep.m=3"], "sweep.m: unknown key"),
-        (["--vary", "sweep.n=1,2"], "sweep.vary.sweep.n: varies nothing: rows are made of problem, solver and backend"),
-        (["--vary", "output.directory=a,b"], "sweep.vary.output.directory: varies nothing"),
-        (["--set", "sweep.vary.replan.rate=[1, 2]"], "sweep.vary.replan.rate: varies nothing"),
+        (
+            ["--vary", "sweep.n=1,2"],
+            "sweep.vary.sweep.n: does not change the rows of a study: vary keys of problem, solver or backend",
+        ),
+        (["--vary", "output.directory=a,b"], "sweep.vary.output.directory: does not change the rows of a study"),
+        (["--set", "sweep.vary.replan.rate=[1, 2]"], "sweep.vary.replan.rate: does not change the rows of a study"),
         (["--vary", "probelm.dt=0.1,0.2"], "probelm: unknown key; did you mean problem?"),
         (["--vary", "engine=numpy,compiled"], "vary backend.engine instead"),
         (["--vary", "solver.name=slq,dpp"], "sweep.vary.solver.name: expected one of"),
@@ -182,7 +185,7 @@ def test_a_film_that_cannot_be_written_is_refused_before_the_solve(config, tmp_p
 def test_a_study_that_varies_nothing_is_refused(config):
     values = load_config(config).as_dict()
     del values["sweep"]
-    with pytest.raises(ConfigError, match="nothing is varied; use --vary"):
+    with pytest.raises(ConfigError, match="no key is varied; use --vary"):
         with_variations(read_config(values))
 
 
@@ -208,9 +211,9 @@ def test_a_robot_of_ones_own_is_known_by_its_content(config, tmp_path):
     urdf.write_text(robot_path("double_pendulum").read_text())
     settings = load_config(config, ['problem.robot="own.urdf"']).as_dict()
     settings["problem"]["robot"] = str(urdf)
-    before = FromConfig.of(read_config(settings)).identity
+    before = FromConfig.from_config(read_config(settings)).identity
     urdf.write_text(urdf.read_text() + "<!-- heavier -->")
-    assert FromConfig.of(read_config(settings)).identity != before
+    assert FromConfig.from_config(read_config(settings)).identity != before
 
 
 def test_values_are_grouped_by_texts_by_few_numbers_and_by_bins():

@@ -10,7 +10,7 @@ import pytest
 import trajopt as to
 from trajopt.config.build import build_task, solve_task
 from trajopt.config.config import ConfigError, read_config
-from trajopt.config.free_time import TimeSettings, freed
+from trajopt.config.free_time import TimeSettings, with_free_durations
 from trajopt.validation.durations import durations_at_bounds
 from trajopt.validation.limit_violations import LimitViolation
 
@@ -51,7 +51,7 @@ def test_a_problem_lasts_as_long_as_is_best():
 
 
 def test_a_duration_at_its_bound_is_reported():
-    """With the remedy; one that is fixed, or between its bounds, is not."""
+    """The warning includes a remedy; fixed durations, and those between their bounds, cause no warning."""
     task = build_task(config())
     xs = np.tile(task.ocp.x0, (task.ocp.horizon + 1, 1))
     for T, found in ((0.5, "shortest"), (1.7999, "longest"), (1.0, "")):
@@ -60,7 +60,7 @@ def test_a_duration_at_its_bound_is_reported():
         assert bool(found) == bool(sentences)
         for sentence in sentences:
             assert sentence.startswith(
-                f"the duration ends at {T:.4g} s, the {found} that is allowed: the motion may be bounded"
+                f"the duration is {T:.4g} s, the {found} allowed duration: it may limit the motion"
             )
             assert ("lower" if found == "shortest" else "raise") + " this bound" in sentence
     xs[:, -1] = 0.7
@@ -70,14 +70,14 @@ def test_a_duration_at_its_bound_is_reported():
     assert durations_at_bounds(ocp, np.zeros((ocp.horizon + 1, 4))) == []
     c = config(durations=[0.5, 0.6])
     solution = solve_task(c, build_task(c))
-    assert any("0.6 s, the longest that is allowed" in finding for finding in solution.meta["findings"])
-    assert "the longest that is allowed" in solution.report()
+    assert any("0.6 s, the longest allowed duration" in finding for finding in solution.meta["findings"])
+    assert "the longest allowed duration" in solution.report()
 
 
 def test_easier_problems_have_the_free_time_of_the_task():
     c = config()
     fixed = build_task(config(time="fixed", durations=None, time_weight=1.0))
-    free = freed(replace(fixed, easier=(fixed.ocp,)), c.time)
+    free = with_free_durations(replace(fixed, easier=(fixed.ocp,)), c.time)
     assert free.easier[0].manifold.nx == free.ocp.manifold.nx == fixed.ocp.manifold.nx + 1
     assert to.solve(free.easier[0], free.guess, solver="ddp").status.success
 
@@ -86,7 +86,7 @@ def test_limits_of_contacts_are_told_in_seconds():
     c = config()
     fixed = build_task(config(time="fixed", durations=None, time_weight=1.0))
     slip = LimitViolation("friction cone", "foot", 3, float(fixed.ocp.times[3]), 2.0, np.nan, "N", True, 1)
-    free = freed(replace(fixed, contact_limits=lambda xs, us: [slip]), c.time)
+    free = with_free_durations(replace(fixed, contact_limits=lambda xs, us: [slip]), c.time)
     xs = np.array(free.guess.xs)
     xs[:, -1] = 0.7
     (told,) = free.contact_limits(xs, free.guess.us)
@@ -96,9 +96,9 @@ def test_limits_of_contacts_are_told_in_seconds():
 def test_a_price_of_time_is_refused_where_the_problem_has_its_own():
     fixed = build_task(config(time="fixed", durations=None, time_weight=1.0))
     own = replace(fixed, clock=lambda xs: xs[:, 0], time_key="weights.time")
-    assert freed(own, TimeSettings(time="free")) is own
+    assert with_free_durations(own, TimeSettings(time="free")) is own
     with pytest.raises(ValueError, match=r"problem.time_weight: .* use problem.weights.time"):
-        freed(own, TimeSettings(time="free", time_weight=7.0))
+        with_free_durations(own, TimeSettings(time="free", time_weight=7.0))
 
 
 def test_what_the_keys_cannot_be_is_told():

@@ -1,4 +1,4 @@
-"""What guesses refuse; what they are is tested with the solvers that start from them."""
+"""Invalid arguments of guesses; their values are tested with the solvers that start from them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_first_axes_may_be_left_out():
 
 
 def test_the_regulator_is_that_of_the_riccati_equation():
-    """Of a pendulum about its upper equilibrium, sampled: the stationary gains of scipy."""
+    """Gains of a sampled pendulum about its upper equilibrium equal the stationary gains of scipy."""
     from scipy.linalg import solve_discrete_are
 
     system = to.FunctionMap(lambda x, u, t, p: [x[1], 9.81 * sin(x[0]) - 0.1 * x[1] + u[0]], 2, 1)

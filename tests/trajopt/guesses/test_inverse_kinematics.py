@@ -114,7 +114,7 @@ def test_configurations_clear_of_obstacles_come_first():
 
 @pytest.mark.parametrize("tilt", [0.0, 1e-17, 1e-13, 1e-10, 1e-4])
 def test_an_axis_that_points_the_opposite_way_is_turned_around(tilt):
-    """Where the arm starts, the cross product of the two axes vanishes."""
+    """The cross product of the two axes vanishes at the start configuration."""
     model, frame = load_robot("iiwa7"), "iiwa_link_ee"
     T = tip(model, frame, model.neutral())
     c, s = -np.cos(tilt), -np.sin(tilt)
@@ -130,7 +130,7 @@ BAD = {
     "not finite": ({"position": np.full(3, np.nan)}, "NaN"),
     "axis": ({"rotation": np.eye(3), "free_axis": np.zeros(3)}, "free_axis"),
     "axis that is none": ({"rotation": np.eye(3), "free_axis": [np.nan, 0.0, 1.0]}, "free_axis"),
-    "axis of no rotation": ({"position": np.zeros(3), "free_axis": [0.0, 0.0, 1.0]}, "beside a rotation"),
+    "axis of no rotation": ({"position": np.zeros(3), "free_axis": [0.0, 0.0, 1.0]}, "together with a rotation"),
     "scaled rotation": ({"rotation": 2.0 * np.eye(3)}, "rotation is not a rotation"),
     "degrees": ({"rotation": [90.0, 0.0, 0.0]}, "degrees"),
     "reflection": ({"rotation": np.stack([np.eye(3), -np.eye(3)])}, "rotation is not a rotation"),

@@ -199,7 +199,7 @@ def test_what_cannot_be_refined_is_refused():
         with pytest.raises(ValueError, match="expected an integer of at least 2"):
             to.refine(solution, factor)
     loaded = pickle.loads(pickle.dumps(solution))
-    with pytest.raises(ValueError, match="give it as ocp"):
+    with pytest.raises(ValueError, match="pass it as ocp"):
         to.refine(loaded)
     assert to.refine(loaded, 2, drive())[0].horizon == 20
     with pytest.raises(ValueError, match="xs and us have shapes"):

@@ -155,7 +155,7 @@ def test_nan_is_reported_as_a_failure():
 
 
 class SideBySide:
-    """A sweep with one of these problems in each lane, from the knots ``first`` on, behind which all is known."""
+    """Sweep with a problem in each lane, starting at the knots ``first``, with the later knots known."""
 
     def __init__(self, problems, first, least=1):
         Lane = struct_of("elq_lane", "p f first:l failed:l left:l")
@@ -187,7 +187,7 @@ def assert_same_factors(lq, factors, done):
 
 @pytest.mark.parametrize("least", [1, 10**6])
 def test_sweeps_side_by_side_are_those_alone(least):
-    """They begin at different knots, two fail; where fewer than ``least`` go on, the rest is left."""
+    """Lanes begin at different knots, and two fail; the sweep stops when fewer than ``least`` lanes are active."""
     N, n, m, lanes = 9, 3, 2, find_toolchain().lanes
     rng = np.random.default_rng(4)
     alone, again, failed = [], [], []
@@ -233,7 +233,7 @@ def test_sweeps_side_by_side_with_equations_solve_as_those_alone(name):
 
 
 def test_lanes_with_another_rank_are_left_where_they_differ():
-    """One problem's equations depend on each other, another has one less: from there on they are to go on alone."""
+    """One problem has dependent equations, another one has fewer; the sweep deactivates both lanes there."""
     lanes, rng, N = find_toolchain().lanes, np.random.default_rng(8), 5
     if lanes < 4:
         pytest.skip("problems that differ take lanes beside those that do not")

@@ -107,9 +107,9 @@ class Blocks(ctypes.Structure):
 @pytest.mark.parametrize("with_steps", [True, False])
 @pytest.mark.parametrize("regularize", ["control", "state"])
 def test_directions_are_sweep_costates_and_step_of_each_problem(size, regularize, with_steps):
-    """Knots are asked for from the last; in one lane gaps count as none, one has an indefinite Quu, one a NaN.
+    """Knots are expanded from the last to the first; one lane ignores its gaps, one has an indefinite Quu, one a NaN.
 
-    Every second problem asks about other gains too.
+    Every second problem also provides other gains.
     """
     rng, lanes = np.random.default_rng(1), find_toolchain().lanes
     library, (N, n, m) = kernels(lanes), (STEPS, *size)

@@ -1,4 +1,4 @@
-"""What people bring along: the cost of a trajectory, placement by log6, a quadratic barrier for any bounds."""
+"""Building blocks known from other toolkits: the cost of a trajectory, placement by log6, a quadratic barrier for bounds."""
 
 import numpy as np
 import pytest

@@ -170,7 +170,7 @@ def swing(x, u, t, p):
 
 @pytest.mark.parametrize("solver", ["slq", "fddp", "ddp", "ipm", "sqp", "dms"])
 def test_discrete_dynamics_are_solved_as_they_are(solver):
-    """The same map as Euler's steps of the differential equation, which has the same optimum."""
+    """Discrete dynamics equal to Euler steps of the differential equation have the same optimum."""
     cost, goal = [to.control_cost(1)], [to.state_cost(2, [np.pi, 0.0], 1e3)]
     rates = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - np.sin(x[0])], 2, 1)
     given = [0.0, 0.0], 2 * N, DT, cost, goal
@@ -188,7 +188,7 @@ def test_backends_of_discrete_dynamics_are_changed_by_a_word():
 
 
 def test_discrete_dynamics_say_what_they_cannot():
-    with pytest.raises(TypeError, match="states of nx numbers, in no group"):
+    with pytest.raises(TypeError, match="expected an integer, since discrete dynamics have vector states"):
         to.discrete_dynamics(swing, to.SO3, 1)
     branching = to.discrete_dynamics(lambda x, u, t, p: [x[1], u[0] if x[0] > 0 else -u[0]], 2, 1)
     findings = to.validate(to.OCP.single_phase(branching, [1.0, 0.0], N, DT, [to.control_cost(1)]))

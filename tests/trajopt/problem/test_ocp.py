@@ -206,7 +206,7 @@ def test_terms_are_updated_by_name():
     np.testing.assert_array_equal(changed.terminal[0].parameters["reference"], goal)
     np.testing.assert_array_equal(changed.terminal[0].weight, np.full(6, 7.0))
     np.testing.assert_array_equal(ocp.terminal[0].parameters["reference"], REST)
-    with pytest.raises(ValueError, match="no cost term is named 'sate'; there are: control, state"):
+    with pytest.raises(ValueError, match="no cost term is named 'sate'; known: control, state"):
         ocp.updated("sate", weight=1.0)
 
 
@@ -293,7 +293,7 @@ def test_expansion_is_the_derivative_of_cost_and_dynamics():
 @pytest.mark.parametrize("gaps", ["linear", "nonlinear"])
 @pytest.mark.parametrize("shooting", ["single", 2, "all"])
 def test_rollout_of_many_step_lengths_is_that_of_each(shooting, gaps):
-    """To first order in the step it is xs (+) alpha dx, us + alpha du."""
+    """Rollouts of several step lengths equal single ones, and to first order (xs (+) alpha dx, us + alpha du)."""
     ocp = _two_phases()
     rng = np.random.default_rng(8)
     evaluator, nodes = StageEvaluator(ocp), Shooting.every(shooting, 5, gaps)

@@ -236,7 +236,7 @@ def test_mistakes_are_refused_at_the_door(robot):
         frame_position_cost(model, manifold, name, [0.0, np.nan, 0.0])
     with pytest.raises(ValueError, match="parameter 'reference' is inf at entry 0 of knot 1: give finite numbers"):
         control_cost(2, [[0.0, 0.0], [np.inf, 0.0]])
-    with pytest.raises(ValueError, match=r"constraint 'goal': lower is NaN for f\[0\]; infinity stands for no bound"):
+    with pytest.raises(ValueError, match=r"constraint 'goal': lower is NaN for f\[0\]; use infinity for no bound"):
         residual_constraint("goal", lambda x, u, t, p: [x[0]], flat, 1, np.nan, 1.0)
     with pytest.raises(ValueError, match="constraint 'goal': parameter 'r' is nan at entry 0"):
         residual_constraint("goal", lambda x, u, t, p: [x[0] - p["r"][0]], flat, 1, parameters={"r": np.nan})

@@ -40,7 +40,7 @@ def test_a_goal_turns_off_is_the_nearest_one(solver, engine):
 
 
 def test_turns_count_where_the_angle_is_a_number():
-    """The same goal, a turn away: the pendulum goes there."""
+    """With a plain number as the angle, the pendulum moves to the same goal a turn away."""
     far = to.solve(swing(1.0 - TURN, NUMBER), solver="ipm")
     assert far.status.success and far.xs[-1, 0] == pytest.approx(1.0 - TURN, abs=1e-6)
     assert far.cost > 2.0 * to.solve(swing(1.0 - TURN), solver="ipm").cost
@@ -53,7 +53,7 @@ def test_a_bound_on_an_angle_counts_turns():
 
 @pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
 def test_derivatives_of_a_problem_with_an_angle_pass_the_check(engine):
-    """Of all methods, first and second order, with a goal that is turns off."""
+    """First and second derivatives of all methods pass, with a goal several turns away."""
     checks = list(to.check_derivatives(swing(1.0 - 3.0 * TURN), engine=engine))
     assert len(checks) > 5 and all(check.passed for check in checks), [c for c in checks if not c.passed]
 

@@ -23,7 +23,7 @@ AHEAD = Timing(tick=TICK, period=PERIOD, prepare_ahead=True)
 
 
 class Counting:
-    """A planner that keeps what it is asked."""
+    """A planner that records its problems."""
 
     def __init__(self, planner=None):
         self.planner = planner or RealTimeSLQ()
@@ -163,7 +163,7 @@ def test_failed_solves(every):
     assert np.isfinite(plant.given).all()
     assert abs(log.xs[-1, 0] - 1.0) < 0.05  # the first plan alone ends there
     said = {event.message for event in log.events}
-    assert any("failed on purpose" in message for message in said)
+    assert any("simulated failure" in message for message in said)
     assert failed < 2 or any("us of the solution is not finite" in message for message in said)
 
 

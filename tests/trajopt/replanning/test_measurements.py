@@ -14,7 +14,7 @@ LINE = Manifold.vector(1)
 
 
 def series(sensor, ticks, tick=0.01):
-    """What a sensor tells about x = t."""
+    """Measurements of a sensor for x = t."""
     return [sensor.measure(k * tick, np.array([k * tick])) for k in range(ticks)]
 
 
@@ -49,12 +49,12 @@ def test_noise_is_that_of_the_seed_and_stays_on_the_manifold():
 def test_a_track_predicts_an_even_motion_exactly():
     track = Track(0.0, np.zeros(2), np.zeros(2))
     for t in (0.1, 0.25):
-        track = track.followed(Measurement(t, np.array([2.0 * t, -t])))
+        track = track.updated(Measurement(t, np.array([2.0 * t, -t])))
     np.testing.assert_allclose(track.at(np.array([0.25, 1.0])), [[0.5, -0.25], [2.0, -1.0]], atol=1e-14)
 
 
 def test_a_jump_is_no_speed():
-    track = Track(0.0, np.zeros(1), np.array([0.3])).followed(Measurement(0.1, np.array([5.0])), max_speed=2.0)
+    track = Track(0.0, np.zeros(1), np.array([0.3])).updated(Measurement(0.1, np.array([5.0])), max_speed=2.0)
     assert (track.position[0], track.velocity[0]) == (5.0, 0.0)
 
 
@@ -64,7 +64,7 @@ def test_smoothing_averages_over_noise():
     raw_errors, smooth_errors = [], []
     for k in range(1, 400):
         measured = Measurement(0.01 * k, np.array([0.01 * k]) + 1e-3 * rng.standard_normal(1))
-        raw, smooth = raw.followed(measured), smooth.followed(measured, smoothing=0.2)
+        raw, smooth = raw.updated(measured), smooth.updated(measured, smoothing=0.2)
         raw_errors.append(raw.velocity[0] - 1.0)
         smooth_errors.append(smooth.velocity[0] - 1.0)
     assert np.std(smooth_errors[100:]) < 0.2 * np.std(raw_errors[100:])
@@ -123,5 +123,5 @@ def test_a_predicted_velocity_is_forgotten():
     speed = 0.3 * np.exp(-(times - 1.0) / 0.5)
     traveled = 2.0 + np.concatenate([[0.0], np.cumsum(0.5 * (speed[1:] + speed[:-1]) * np.diff(times))])
     np.testing.assert_allclose(track.at(times)[:, 0], traveled, atol=1e-8)
-    later = track.followed(Measurement(1.1, np.array([2.02])))
+    later = track.updated(Measurement(1.1, np.array([2.02])))
     assert later.memory == 0.5 and later.velocity == pytest.approx([0.2])

@@ -1,4 +1,4 @@
-"""Model-predictive control in a loop of one's own."""
+"""Model-predictive control in a user-defined loop."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_values_hold_from_the_next_step_on(rows):
 @pytest.mark.parametrize(
     ("name", "values", "changes", "said"),
     [
-        ("gaol", [1.0], {}, "is named 'gaol'; there are: goal"),
+        ("gaol", [1.0], {}, "is named 'gaol'; known: goal"),
         ("goal", [1.0, 2.0], {}, "has 1 numbers; got 2"),
         ("goal", np.zeros((7, 1)), {}, r"goal has shape \(7, 1\); expected"),
         ("goal", [np.nan], {}, "goal is not finite"),
@@ -175,7 +175,7 @@ def test_what_cannot_be_used_is_refused():
 
 @pytest.mark.needs_compiler
 def test_a_compiled_problem_is_followed_when_its_values_change():
-    """New values go into the evaluator that is there: the controls are those of a planner that begins anew."""
+    """New values are loaded into the existing evaluator; controls equal those of a new planner."""
     dynamics, manifold = mass(), mass().manifold
     goal = to.state_cost(manifold, [1.0, 0.0], 20.0, "goal")
     ocp = to.OCP.single_phase(dynamics, np.zeros(2), KNOTS, DT, [to.control_cost(1, weight=0.01), goal], [goal])

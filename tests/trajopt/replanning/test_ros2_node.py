@@ -1,4 +1,4 @@
-"""The example of a ROS 2 node, with a ROS that keeps what it is given."""
+"""The example of a ROS 2 node, with a fake ROS that records messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RATE = 50.0
 
 
 class FakeNode:
-    """A stand-in for rclpy's Node with publishers, subscriptions, a timer and a clock."""
+    """Fake of rclpy's Node with publishers, subscriptions, a timer and a clock."""
 
     made: list = []  # noqa: RUF012
 

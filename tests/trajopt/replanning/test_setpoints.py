@@ -1,4 +1,4 @@
-"""What a controller is told of a plan: at its own rate, with feet and forces, from a loop, and through a node of ROS 2."""
+"""Setpoints of a plan for a controller: at its rate, with feet and forces, from a loop, and through a ROS 2 node."""
 
 from __future__ import annotations
 

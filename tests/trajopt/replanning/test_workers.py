@@ -1,4 +1,4 @@
-"""When answers become known: charged, scripted, and by a thread; clocks."""
+"""Availability of answers: charged, scripted, and by a thread; clocks."""
 
 from __future__ import annotations
 

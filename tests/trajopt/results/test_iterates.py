@@ -1,4 +1,4 @@
-"""What a callback learns of the iterate itself, from every solver."""
+"""Iterates of callbacks, for every solver."""
 
 import pickle
 from dataclasses import replace
@@ -12,7 +12,7 @@ import trajopt as to
 
 @pytest.mark.parametrize("solver", ["slq", "fddp", "ddp", "dms", "sqp", "ipm"])
 def test_a_callback_is_given_the_iterate_of_its_record(solver):
-    """Its cost is that of the record, a copy is given, and the history keeps none."""
+    """The iterate has the cost of its record and is a copy, and the history stores none."""
     ocp, seen = pendulum_swing_up(horizon=12), []
 
     def watch(record):
@@ -29,7 +29,7 @@ def test_a_callback_is_given_the_iterate_of_its_record(solver):
 
 @pytest.mark.parametrize("solver", ["slq", "fddp", "ddp", "dms", "sqp", "ipm"])
 def test_an_iterate_is_asked_for_in_time(solver):
-    """After the callback its memory belongs to the next iterate: an error says so, instead of other numbers."""
+    """After the callback, ``iterate`` raises an error, because its memory is reused for the next iterate."""
     records = []
     to.solve(pendulum_swing_up(horizon=12), solver=solver, callback=records.append, options={"max_iterations": 3})
     with pytest.raises(RuntimeError, match="while the callback runs"):
@@ -37,7 +37,7 @@ def test_an_iterate_is_asked_for_in_time(solver):
 
 
 def test_iterates_of_a_problem_with_constraints():
-    """The records of the augmented Lagrangian keep none either, so that its solutions can be pickled."""
+    """Records of the augmented Lagrangian store no iterates either, so its solutions can be pickled."""
     ocp, seen = pendulum_swing_up(horizon=8), []
     bound = to.residual_constraint("slow", lambda x, u, t, p: [x[1]], ocp.manifold, 1, upper=1.0)
     held = replace(ocp, phases=tuple(replace(phase, constraints=(bound,)) for phase in ocp.phases))

@@ -12,7 +12,7 @@ import trajopt as to
 from trajopt.results.records import PHASES, Journal
 
 GAINS_BEHIND = ("ipm", "sqp", "dms")
-"""Solvers whose feedback gains are found once the iterations have ended, by one more linearization."""
+"""Solvers that compute feedback gains after the iterations, by one more linearization."""
 ZERO = dict.fromkeys(
     ("cost", "merit", "stop", "gradient", "regularization", "step_norm", "defect", "constraint_violation"), 0.0
 )

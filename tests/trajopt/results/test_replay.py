@@ -86,7 +86,7 @@ START, KNOTS, STEP, LAW = [0.003, -0.4], 5, 0.01, RelaxedCone(stiffness=2e4, rel
 
 
 def landing(slower: float):
-    """Height and speed of a mass of 2 kg that meets a ground which is so much slower, by an integrator of its own."""
+    """Height and speed of a mass of 2 kg that lands on ground slower by ``slower`` [s], from an independent integrator."""
 
     def rates(t, x):
         y = x[0] + (LAW.dissipation + slower) * x[1]

@@ -13,7 +13,7 @@ import textbook_systems as textbook
 from slq_solve import solve
 
 from dynamics_backends.registry import make_backend
-from experiments.attacks.archives import attacked
+from experiments.attacks.archives import mutated_solution
 from trajopt import (
     OCP,
     SampledSystem,
@@ -48,7 +48,7 @@ def test_numbers_of_numpy_may_stand_in_meta(tmp_path):
     told = {"seed": np.int64(7), "share": np.float32(0.5), "goal": np.arange(3.0), "on": np.bool_(True)}
     saved = Solution.load(replace(s, meta={**s.meta, **told}).save(tmp_path / "s.npz"))
     assert {key: saved.meta[key] for key in told} == {"seed": 7, "share": 0.5, "goal": [0.0, 1.0, 2.0], "on": True}
-    with pytest.raises(TypeError, match="meta holds a set, which a solution file cannot: give numbers"):
+    with pytest.raises(TypeError, match="meta contains a set, which a solution file cannot store; use numbers"):
         replace(s, meta={"seen": {1}}).save(tmp_path / "t.npz")
     assert not (tmp_path / "t.npz").exists()
 
@@ -165,7 +165,9 @@ def _array(path):
 def test_foreign_and_broken_files_are_refused(solution, tmp_path, spoil):
     path = solution.save(tmp_path / "slew.npz")
     spoil(path)
-    with pytest.raises(SolutionFileError, match=r"slew.npz is not a (trajopt|whole) solution file") as caught:
+    with pytest.raises(
+        SolutionFileError, match=r"slew.npz is (not a trajopt|an incomplete or damaged) solution file"
+    ) as caught:
         Solution.load(path)
     assert "pickle" not in str(caught.value)
 
@@ -188,7 +190,7 @@ def _rewritten(solution, path, **changes):
 def test_other_formats_and_newer_versions_are_named(solution, tmp_path):
     path = tmp_path / "slew.npz"
     _rewritten(solution, path, format="other")
-    with pytest.raises(SolutionFileError, match="do not say 'trajopt.solution'"):
+    with pytest.raises(SolutionFileError, match="lack the format 'trajopt.solution'"):
         Solution.load(path)
     _rewritten(solution, path, format_version=99)
     with pytest.raises(SolutionFileError, match="newer version"):
@@ -268,7 +270,9 @@ def test_metadata_that_are_changed_are_refused(solution, tmp_path, case):
     metadata = json.loads(str(arrays["metadata"]))
     METADATA[case](metadata)
     np.savez(path, **(arrays | {"metadata": np.array(json.dumps(metadata))}))
-    with pytest.raises(SolutionFileError, match=r"slew.npz is not a whole solution file \(.+\); solve and save again"):
+    with pytest.raises(
+        SolutionFileError, match=r"slew.npz is an incomplete or damaged solution file \(.+\); solve and save again"
+    ):
         Solution.load(path)
 
 
@@ -314,7 +318,9 @@ def test_arrays_that_do_not_agree_are_refused(solution, tmp_path, case):
     path, (name, change) = tmp_path / "slew.npz", ARRAYS[case]
     arrays = _arrays_of(solution, path)
     np.savez(path, **(arrays | {name: change(arrays[name])}))
-    with pytest.raises(SolutionFileError, match=r"slew.npz is not a whole solution file \(.+\); solve and save again"):
+    with pytest.raises(
+        SolutionFileError, match=r"slew.npz is an incomplete or damaged solution file \(.+\); solve and save again"
+    ):
         Solution.load(path)
 
 
@@ -388,7 +394,7 @@ def test_columns_in_memory_order_and_other_precisions_are_read(solution, tmp_pat
 @pytest.mark.parametrize("seed", range(60))
 def test_damaged_files_are_solutions_or_refused(solution, tmp_path, seed):
     path = tmp_path / "slew.npz"
-    path.write_bytes(attacked(solution.save(path).read_bytes(), random.Random(seed)))
+    path.write_bytes(mutated_solution(solution.save(path).read_bytes(), random.Random(seed)))
     try:
         loaded = Solution.load(path)
     except SolutionFileError as error:
@@ -443,7 +449,7 @@ def test_resampling_keeps_durations_apart_from_forces():
 
 
 def test_a_shift_counts_in_seconds_where_durations_are_free():
-    """Of 0.4 s stretched to 0.8 s, a shift by 0.4 s is one by two of four steps."""
+    """With 0.4 s stretched to 0.8 s, a shift by 0.4 s is a shift by two of four steps."""
     ocp, xs, us = _stretched(6)
     guess = resampled_guess(ocp, SimpleNamespace(times=ocp.times_of(xs), xs=xs, us=us), shift=0.4)
     np.testing.assert_allclose(guess.xs[1:4], xs[3:], rtol=0, atol=1e-12)

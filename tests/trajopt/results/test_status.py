@@ -1,4 +1,4 @@
-"""How solves end, and how it is told: typed statuses with a sentence, the console table."""
+"""Termination of solves and its report: typed statuses with a message, the console table."""
 
 import io
 import time

@@ -1,4 +1,4 @@
-"""What a notebook shows of a solution: a table that tells the truth, and curves that are where the values are."""
+"""HTML summary of a solution for notebooks: correct table entries, and curves at the values."""
 
 from __future__ import annotations
 

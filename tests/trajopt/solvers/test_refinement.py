@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from trajopt.config.build import build_task, refined
+from trajopt.config.build import build_task, solve_with_refinement
 from trajopt.config.config import read_config
 from trajopt.config.task import Refined
 from trajopt.guesses.time_grids import coarser
@@ -192,7 +192,7 @@ def test_margins_hold_in_tasks_that_are_solved_again():
         own = replace(task, refined=lambda solution, looks=looks: looks.pop(0))
         solver = {"name": "ipm", "between_knots": margins}
         config = read_config({"problem": {"name": "cart_pole", "horizon": 5}, "solver": solver}, "test")
-        found[key] = refined(config, own, to.constant_guess(ocp))
+        found[key] = solve_with_refinement(config, own, to.constant_guess(ocp))
     assert found["without"].status.code == "violated_between_knots"
     assert "between_knots = true" in found["without"].status.advice
     assert found["with"].status.success, found["with"].status

@@ -19,7 +19,7 @@ SOLVERS = ("fddp", "slq", "ddp", "ipm")
 
 @pytest.fixture(autouse=True)
 def _nothing_kept(monkeypatch):
-    monkeypatch.setattr(solver_cache, "_kept", solver_cache._OfThread())
+    monkeypatch.setattr(solver_cache, "_thread_cache", solver_cache._ThreadCache())
 
 
 def pull(x, u, t, p):
@@ -53,11 +53,11 @@ def others(ocp):
 
 def alone(ocp, solver, **options):
     """The solution of a solve that finds nothing."""
-    with_nothing, solver_cache._kept = solver_cache._kept, solver_cache._OfThread()
+    with_nothing, solver_cache._thread_cache = solver_cache._thread_cache, solver_cache._ThreadCache()
     try:
         return to.solve(ocp, solver=solver, check=False, options=options)
     finally:
-        solver_cache._kept = with_nothing
+        solver_cache._thread_cache = with_nothing
 
 
 def check_same(found, expected):
@@ -73,7 +73,7 @@ def test_values_are_those_of_the_problem(solver):
     to.solve(ocp, solver=solver, check=False)
     for name, other in others(ocp):
         found = to.solve(other, solver=solver, check=False)
-        assert len(solver_cache._kept.by_structure) == 1, name
+        assert len(solver_cache._thread_cache.by_structure) == 1, name
         check_same(found, alone(other, solver))
 
 
@@ -105,11 +105,11 @@ def test_options_are_those_of_the_solve():
 def test_replays_and_findings_are_those_of_the_problem(solver):
     ocp = reach(solver)
     found = [to.solve(other, solver=solver).meta for _, other in others(ocp)]
-    solver_cache._kept.by_structure.clear()
+    solver_cache._thread_cache.by_structure.clear()
     for meta, (_, other) in zip(found, others(ocp), strict=True):
         own = to.solve(other, solver=solver).meta
         assert meta["replay"] == own["replay"] and meta["findings"] == own["findings"]
-        solver_cache._kept.by_structure.clear()
+        solver_cache._thread_cache.by_structure.clear()
 
 
 @pytest.mark.parametrize(("solver", "kind", "times"), [("fddp", ShootingSlot, 3), ("ddp", NewtonSlot, 1)])
@@ -124,18 +124,18 @@ def test_a_second_solve_binds_nothing_anew(solver, kind, times, monkeypatch):
 
 
 def test_few_structures_are_kept(monkeypatch):
-    problems = [reach("fddp", horizon) for horizon in range(5, 5 + solver_cache.MOST + 2)]
+    problems = [reach("fddp", horizon) for horizon in range(5, 5 + solver_cache.MAX_STRUCTURES + 2)]
     for ocp in problems:
         to.solve(ocp, solver="fddp", check=False)
-    assert list(solver_cache._kept.by_structure) == [
-        solver_cache.structure_of(ocp) for ocp in problems[-solver_cache.MOST :]
+    assert list(solver_cache._thread_cache.by_structure) == [
+        solver_cache.structure_of(ocp) for ocp in problems[-solver_cache.MAX_STRUCTURES :]
     ]
-    monkeypatch.setattr(solver_cache, "LARGEST", 2 * solver_cache.size(problems[0]))
+    monkeypatch.setattr(solver_cache, "MAX_ENTRIES", 2 * solver_cache.size(problems[0]))
     to.solve(problems[0], solver="fddp", check=False)
-    assert list(solver_cache._kept.by_structure) == [solver_cache.structure_of(problems[0])]
-    monkeypatch.setattr(solver_cache, "LARGEST", solver_cache.size(problems[0]) - 1)
+    assert list(solver_cache._thread_cache.by_structure) == [solver_cache.structure_of(problems[0])]
+    monkeypatch.setattr(solver_cache, "MAX_ENTRIES", solver_cache.size(problems[0]) - 1)
     to.solve(problems[1], solver="fddp", check=False)
-    assert solver_cache.structure_of(problems[1]) not in solver_cache._kept.by_structure
+    assert solver_cache.structure_of(problems[1]) not in solver_cache._thread_cache.by_structure
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -173,7 +173,7 @@ def test_what_fails_leaves_nothing(monkeypatch):
 
     with pytest.raises(ZeroDivisionError):
         to.solve(ocp, solver="fddp", callback=callback, check=False)
-    assert not solver_cache._kept.by_structure
+    assert not solver_cache._thread_cache.by_structure
 
 
 def test_a_time_step_that_was_changed_is_another():
@@ -189,7 +189,7 @@ def test_given_room_is_taken_in_place_of_the_threads():
     ocp, own = reach("fddp"), SolverCache()
     start = to.WarmStart(to.constant_guess(ocp), kept=own)
     to.solve(ocp, solver="fddp", warm_start=start, check=False)
-    assert own.prepared and not solver_cache._kept.by_structure
+    assert own.prepared and not solver_cache._thread_cache.by_structure
 
 
 def test_systems_of_textbooks_do_not_mix():

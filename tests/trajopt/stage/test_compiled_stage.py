@@ -1,4 +1,4 @@
-"""The compiled stage against its twins in NumPy: expansion and roll-out of a problem, and the LQ solver."""
+"""Compiled stages against NumPy stages: expansion and rollout of a problem, and the LQ solver."""
 
 import numpy as np
 import pytest
@@ -88,7 +88,7 @@ def test_damping_and_friction():
     )
 
 
-# -- roll-out -----------------------------------------------------------------------------------------------------------
+# -- rollout ------------------------------------------------------------------------------------------------------------
 
 
 def _direction(ocp, xs, us):
@@ -177,7 +177,7 @@ def test_dynamics_too_long_to_compile_stay_in_numpy(monkeypatch):
 
 @pytest.mark.parametrize("kind", SHOOTING)
 def test_phases_of_both_engines_beside_each_other(kind):
-    """Each phase is served by the engine of its backend; the numbers are those of one engine."""
+    """Each phase uses the engine of its backend; results equal those of a single engine."""
 
     def mixed(*engines):
         free = FreeBody(pendulum())

@@ -1,4 +1,4 @@
-"""Problems written with functions of NumPy: solved like those of the library's own functions; what is slow is told."""
+"""Problems with NumPy functions: the same solutions as with library functions, and reports of slow parts."""
 
 import logging
 import re
@@ -69,7 +69,7 @@ def test_every_solver_sees_the_same_problem(solver, engine):
 
 
 def told(caplog):
-    """What was said, but for how long a compiler takes on a busy machine."""
+    """Log messages without those on the compile time, which vary with the load."""
     return [message for message in caplog.messages if not message.startswith("compiling (")]
 
 
@@ -89,7 +89,7 @@ def test_a_decision_in_python_is_solved_by_differences_and_told(solver, caplog):
     assert any("term 'far': function decided" in m for m in solution.meta["findings"])
     (slow,) = solution.meta["not_compiled"]
     assert slow.startswith("'far' of phase 0 of 'ocp' runs in NumPy") and "function decided" in slow
-    assert not told(caplog)  # validation has said it
+    assert not told(caplog)  # validation has reported it
 
 
 @pytest.mark.needs_compiler
@@ -163,7 +163,7 @@ def swing_up(method, function=cart_pole):
 
 
 def by_casadi(x, T, u, lam):
-    """The Hessian in (x, T, u) of lam' x_next of a step of RK4 whose duration is T / 20: CasADi's own, of a text of its own."""
+    """Hessian in (x, T, u) of lam' x_next of an RK4 step of duration T / 20, by CasADi from independent code."""
     import casadi as ca
 
     z = ca.SX.sym("z", 6)

@@ -1,4 +1,4 @@
-"""Solves that start before their libraries are there: by what, with which numbers, and who compiles."""
+"""Solves that start before their libraries are compiled: engines used, results, and background compilation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def bent(x, u, t, p):
 
 
 def problem(weight=0.1, engine="compiled", horizon=20):
-    """A double pendulum that is to swing; each call has a backend of its own, whose libraries nobody has found yet."""
+    """Swing of a double pendulum; each call creates a new backend, whose libraries are not loaded."""
     free = FreeBody(load_robot("double_pendulum"))
     dynamics = to.SampledSystem(make_backend(free, "analytic", engine=engine), "rk4")
     running = [
@@ -62,7 +62,7 @@ def empty(tmp_path, monkeypatch):
 
 
 class Worker:
-    """Stands for another process, which works when it is told to."""
+    """Fake background process, which works when ``run`` is called."""
 
     def __init__(self):
         self.work, self.finished, self.complaint = [], False, ""
@@ -78,7 +78,7 @@ class Worker:
 
 @pytest.fixture
 def worker(empty, monkeypatch):
-    """What is left to another process, in an empty cache."""
+    """Fake background process with an empty cache."""
     found = Worker()
     monkeypatch.setattr(builds, "in_background", found)
     return found
@@ -125,7 +125,7 @@ def test_code_is_taken_up_between_iterations(solver, worker):
 
 
 def test_the_interior_point_starts_before_its_libraries_are_there(worker):
-    """By NumPy alone, and with code that comes on the way."""
+    """In NumPy alone, and with code that is ready during the solve."""
     plain = to.solve(problem(engine="numpy"), solver="ipm")
     first = to.solve(problem(), solver="ipm", start="at once")
     assert first.meta["engines"] == ["numpy"] and worker.work
@@ -156,7 +156,7 @@ def test_a_worker_that_dies_leaves_numpy(empty, monkeypatch):
 
 
 def test_a_cache_that_cannot_be_written_is_no_place_to_meet(empty, monkeypatch):
-    monkeypatch.setattr("dynamics_backends.compiled.runtime.background_process._can_be_kept", lambda: False)
+    monkeypatch.setattr("dynamics_backends.compiled.runtime.background_process._cache_is_writable", lambda: False)
     assert to.solve(problem(), solver="slq", start="at once").meta["engines"] == ["compiled"]
 
 
@@ -173,17 +173,17 @@ def test_another_process_compiles(empty):
 def test_a_quick_library_serves_nobody_who_waits(worker):
     ocp = problem()
     shape = builds.search(ocp.phases[0].dynamics.sampling.called, _shape(ocp))
-    shape.keep(quick=True)
+    shape.compile_to_cache(quick=True)
     quick = builds.Search(shape.backend, shape.shape)
-    assert quick.look() is not None and not quick.is_final
+    assert quick.lookup() is not None and not quick.is_final
     assert builds.Search(shape.backend, shape.shape).wait() is not None
-    assert quick.look() is not None and quick.is_final  # and is exchanged
+    assert quick.lookup() is not None and quick.is_final  # and is exchanged
 
 
 def _shape(ocp):
     with starting("at once"):
         [stages, _] = stages_of(ocp, Wanted(rollout=True), "auto")
-    return stages._soon.shape
+    return stages._search.shape
 
 
 def test_a_hurried_compiler_is_told_apart():
@@ -229,7 +229,7 @@ def _bare(ocp):
     """An evaluator by the library without terms."""
     found = StageEvaluator(ocp, engine="numpy")
     choice = CompiledChoice(ocp, 0, *found.stages, [ROLLED], required=True)
-    found.stages[0] = choice.by_bare(choice.bare.wait(), found.stages[0])
+    found.stages[0] = choice.bare_stages(choice.bare.wait(), found.stages[0])
     return found
 
 
@@ -239,8 +239,8 @@ def test_time_steps_are_taken_up_before_the_terms_are_there(worker):
     rng = np.random.default_rng(2)
     xs, us = 0.3 * rng.standard_normal((14, 4)), 0.3 * rng.standard_normal((13, 2))
     found = [stages.first(xs[:-1], us, xs[1:])]
-    for search, kind in ((stages._before[0], BareStages), (stages._soon, CompiledStages)):
-        search.keep(quick=True)
+    for search, kind in ((stages._interim[0], BareStages), (stages._search, CompiledStages)):
+        search.compile_to_cache(quick=True)
         found.append(stages.first(xs[:-1], us, xs[1:]))
         assert type(stages._now) is kind
     for later in found[1:]:
@@ -254,13 +254,13 @@ def test_time_steps_serve_where_the_whole_is_refused(worker, monkeypatch):
 
     with starting("at once"):
         [stages, _] = stages_of(problem(horizon=13), Wanted(rollout=True), "auto")
-    stages._before[0].keep(quick=True)
-    monkeypatch.setattr(stages._soon, "look", refuse)
+    stages._interim[0].compile_to_cache(quick=True)
+    monkeypatch.setattr(stages._search, "lookup", refuse)
     assert stages.compiled and isinstance(stages._now, BareStages)
 
 
 def test_a_motion_under_feedback_asks_for_time_steps_alone(worker):
-    """What was compiled for it serves when terms are edited."""
+    """The compiled code is reused after terms are edited."""
     ocp, K = problem(), np.zeros((2, 4))
     plain = to.feedback_guess(problem(engine="numpy"), K, 0.1)
     with starting("at once"):
@@ -274,7 +274,7 @@ def test_a_motion_under_feedback_asks_for_time_steps_alone(worker):
 
 def test_time_steps_are_made_where_all_else_is_there(worker):
     ocp = problem()
-    builds.search(ocp.phases[0].dynamics.sampling.called, _shape(ocp)).keep(quick=False)
+    builds.search(ocp.phases[0].dynamics.sampling.called, _shape(ocp)).compile_to_cache(quick=False)
     worker.work.clear()
     again = problem()
     with starting("at once"):
@@ -282,7 +282,7 @@ def test_time_steps_are_made_where_all_else_is_there(worker):
     assert isinstance(stages, CompiledStages) and len(worker.work) == 1
     worker.run()
     bare = StageShape("rk4", (), 2, parts=ROLLED)
-    assert builds.Search(again.phases[0].dynamics.sampling.called, bare).look() is not None
+    assert builds.Search(again.phases[0].dynamics.sampling.called, bare).lookup() is not None
 
 
 def test_what_serves_most_knots_is_compiled_first(empty, monkeypatch):
@@ -311,7 +311,7 @@ def test_a_new_term_waits_for_nothing(worker):
 
 
 def test_an_edited_term_changes_its_own_code_alone(monkeypatch):
-    """The loops of a stage, its dynamics and the other terms are objects that stay."""
+    """Object files of the stage loops, the dynamics and the other terms are unchanged."""
     monkeypatch.setattr(units_module, "WORTH_SPLITTING", 0)
     ocp = problem()
     sampling = ocp.phases[0].dynamics.sampling
@@ -335,7 +335,7 @@ def test_an_edited_term_changes_its_own_code_alone(monkeypatch):
 
 
 def test_robots_in_contact_and_their_friction_begin_on_loops(worker):
-    """The same numbers, from one system's solution, whose terms keep the arrays of the user's."""
+    """Results equal those of compiled code, and terms share the arrays of the user's terms."""
     system = Holonomic(load_robot("hyq"), [PointContact("lf_foot"), PointContact("rh_foot")])
     dynamics = to.SampledSystem(make_backend(system, "analytic", engine="compiled"), "semi_implicit_euler")
     cone = friction_cost(system, ["lf_foot", "rh_foot"], 0.7, 1.0)

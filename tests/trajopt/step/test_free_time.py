@@ -1,4 +1,4 @@
-"""Problems with free durations made of problems on a fixed grid: time steps, costs, and optima that do not depend on the solver."""
+"""Problems with free durations from problems on a fixed grid: time steps, costs, and optima independent of the solver."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_has_no_free_duration_is_told():
     class OwnSteps:
         takes_time, sampling = True, None
 
-    with pytest.raises(TypeError, match="OwnSteps defines its own time steps"):
+    with pytest.raises(TypeError, match="time steps of OwnSteps have no derivative in their length"):
         to.free_time(replace(ocp, phases=(replace(ocp.phases[0], dynamics=OwnSteps()),)))
 
 
@@ -159,7 +159,7 @@ def test_files_whose_times_were_those_of_the_grid_have_true_ones(tmp_path):
 
 
 def test_a_solution_of_a_free_duration_is_a_guess_on_another_grid():
-    """A motion at a constant rate, in 3 s: half of it stands at the middle of a grid of 5 knots."""
+    """A motion at a constant rate in 3 s reaches its half at the middle of a grid of 5 knots."""
     coarse = to.free_time(pendulum(), price=2.0).ocp
     seconds = 3.0
     count = coarse.horizon + 1

@@ -82,7 +82,7 @@ def test_curvature_of_a_step_is_the_slope_of_its_sensitivities(name, scheme, sub
 
 @pytest.mark.parametrize("scheme", ["euler", "rk4"])
 def test_curvature_of_a_step_in_a_vector_space_is_that_of_its_source(scheme):
-    """To rounding: a complex step over dual numbers through the whole step."""
+    """Agreement to rounding with a complex step over dual numbers through the whole step."""
     system = textbook.pendulum()
     x, u, lam = _points(system)
     sampled = _sampled(system, scheme, 3)

@@ -1,4 +1,4 @@
-"""Studies: rows are what single solves are; stops, kills, full disks and dead workers neither lose nor repeat any."""
+"""Studies: rows equal single solves; interruptions, kills, full disks and dead workers neither lose nor repeat rows."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def study(out, n=10, make=cart, vary=VARY, **options):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A study that was never stopped."""
+    """A study that was never interrupted."""
     return study(tmp_path_factory.mktemp("whole"))
 
 
 def assert_same(found, expected):
-    """Both have the same rows with the same results, but for times."""
+    """Assert that two studies have the same rows with the same results, except times."""
     assert list(found.finished) == list(expected.finished)
     for name in (*TOLD, *(f"vary/{key}" for key in expected.keys)):
         np.testing.assert_array_equal(found.group[name][:], expected.group[name][:], err_msg=name)
@@ -82,7 +82,7 @@ def test_a_study_that_was_stopped_goes_on_and_one_that_is_finished_does_nothing(
 
 
 def test_a_killed_study_loses_and_repeats_nothing(whole, tmp_path):
-    """Killed between the files of its third shard; what it left of that one is written again."""
+    """The process is killed while it writes its third shard; the resumed study writes this shard again."""
     script = f"""
 import os, signal
 from sweep_cases import VARY, cart
@@ -143,7 +143,7 @@ def test_another_study_is_refused_and_says_where_it_differs(tmp_path):
 
 
 class Shifted:
-    """Makes carts whose goals are moved."""
+    """Creates carts with different goals."""
 
     def __init__(self, by):
         self.by = by
@@ -200,7 +200,7 @@ def test_an_error_in_a_batch_of_rows_leaves_them_to_single_solves(whole, tmp_pat
     def solve_batch(*_, **__):
         raise RuntimeError("no lanes")
 
-    monkeypatch.setattr(rows, "goes_together", lambda problem: True)
+    monkeypatch.setattr(rows, "can_batch", lambda problem: True)
     monkeypatch.setattr(rows, "solve_batch", solve_batch)
     assert_same(study(tmp_path), whole)
 
@@ -218,24 +218,24 @@ READERS = (
     lambda found: found.trajectories(),
     lambda found: [found.items()[row] for row in range(10)],
 )
-"""One by one, so that what one of them does not read is noticed by another."""
+"""Arrays tested one by one, so that each mismatch is detected by itself."""
 
 
 def all_of(folder, number=1):
-    """The files of a shard, by array."""
+    """Return the files of a shard, by array."""
     names = sorted(path.parent for path in (folder / FOLDER).rglob("c"))
     found = {path.relative_to(folder / FOLDER).as_posix(): path / "c" / str(number) for path in names}
     return {name: path for name, path in found.items() if path.exists()}
 
 
 def put(source, target):
-    """Put a file, or a folder of files, in the place of another one."""
+    """Replace a file or folder by another one."""
     shutil.rmtree(target) if target.is_dir() else target.unlink()
     (shutil.copytree if source.is_dir() else shutil.copyfile)(source, target)
 
 
 def assert_refused(folder, name, whole):
-    """Neither read nor gone on with, but for its remedy."""
+    """The study can neither be read nor resumed, except after its remedy."""
     told = f"{name} of rows 4 to 7 in .* {name}/c/1 .* delete .*mark/c/1 and run the study again"
     with pytest.raises(ForeignDataset, match=told):
         for read in READERS:
@@ -250,13 +250,13 @@ def assert_refused(folder, name, whole):
 
 @pytest.fixture
 def mine(whole, tmp_path):
-    """A study of one's own to do harm to."""
+    """A copy of a study for a test to damage."""
     return shutil.copytree(whole.folder, tmp_path / "mine")
 
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    """Another study, whose shards are of the same shape."""
+    """Another study with shards of the same shape."""
     return study(tmp_path_factory.mktemp("theirs"), make=partial(cart, weight=2.0), vary={**VARY, "weight": [2.0]})
 
 
@@ -359,7 +359,7 @@ def test_the_study_that_a_dataset_tells_of_is_its_own(mine):
 
 
 def test_rows_that_are_empty_have_no_files_and_miss_none(tmp_path):
-    """Rows without a solution have no trajectories; more rows, wider ones, and another stop change nothing of that."""
+    """Rows without a solution have no trajectories, also after more rows, wider rows, and another interruption."""
     first = study(tmp_path, n=2, make=lasting, vary={"goal": [1.0], "knots": "each(-1, 3, 9)"}, shard=2)
     assert list(first.scalars()["status"]) == ["error", "converged"]
     for n in (3, 4, 9):
@@ -369,7 +369,7 @@ def test_rows_that_are_empty_have_no_files_and_miss_none(tmp_path):
 
 
 def test_what_a_killed_process_left_of_a_row_is_not_taken_for_its_result(tmp_path, monkeypatch):
-    """The row was solved, but not marked; now it has no solution, and no trajectory."""
+    """The row was solved but not marked; now it has no solution and no trajectory."""
     write = Dataset._write
 
     def killed(self, name, rows, values):
@@ -392,7 +392,7 @@ def test_what_a_killed_process_left_of_a_row_is_not_taken_for_its_result(tmp_pat
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="which file is meant is told by Linux")
 def test_each_file_is_on_the_disk_before_its_mark(tmp_path, monkeypatch):
-    """With the name that it has there; the mark is the last of its shard."""
+    """Each file is synced under its final name; the mark is the last file of its shard."""
     events, fsync, replace = [], os.fsync, Path.replace
 
     def settling(descriptor):
@@ -560,7 +560,7 @@ def test_ends_of_ranges_may_be_a_list_and_a_number(tmp_path):
 
 @pytest.mark.needs_compiler
 def test_rows_in_lanes_tell_their_gaps(tmp_path):
-    """Multiple shooting that is stopped early leaves gaps between its states and its time steps."""
+    """Multiple shooting that is stopped early leaves defects."""
     options = to.solver_options("gnms", max_iterations=1)
     found = study(
         tmp_path, n=3, make=partial(swinging, engine="compiled"), vary={"q": "uniform(1, 2)"}, options=options
@@ -575,7 +575,7 @@ def test_rows_in_lanes_tell_their_gaps(tmp_path):
 @pytest.mark.needs_compiler
 @pytest.mark.parametrize("solver", ["fddp", "ddp", "ipm", "auto"])
 def test_rows_of_one_structure_are_solved_together_as_alone(solver, tmp_path, monkeypatch):
-    """With constraints too; one row asks for a posture that its speed does not allow."""
+    """Also with constraints; one row has a posture that its velocity cannot reach."""
     vary = {"angle": "uniform(-0.1, 0.1)", "speed": [1.2, 1.6, 0.3]}
     options = {"n": 6, "make": limited, "vary": vary, "solver": None}
     options["options"] = to.solver_options(solver, max_iterations=60)
@@ -583,8 +583,8 @@ def test_rows_of_one_structure_are_solved_together_as_alone(solver, tmp_path, mo
     batches, solve_batch = [], rows.solve_batch
     monkeypatch.setattr(rows, "solve_batch", lambda *a, **k: batches.append(len(a[0])) or solve_batch(*a, **k))
     study(tmp_path / "again", **options)
-    assert batches == [1, 4, 2]  # the look beforehand, and two shards
-    monkeypatch.setattr(rows, "goes_together", lambda problem: False)
+    assert batches == [1, 4, 2]  # one row to compile, and two shards
+    monkeypatch.setattr(rows, "can_batch", lambda problem: False)
     alone = study(tmp_path / "alone", **options)
     assert not found.group["success"][:].all() and found.group["success"][:].any()
     for name in ("status", "success", "iterations"):
@@ -608,10 +608,10 @@ def test_a_row_that_kills_its_process_is_a_failure_and_stops_no_other(tmp_path):
 
 
 def test_workers_that_die_while_nobody_asks_are_begun_anew():
-    """The pool is broken when the next rows are handed over: none is lost."""
+    """The pool is broken when the next rows are submitted; no row is lost."""
 
     class Broken:
-        most = 1
+        max_jobs = 1
 
         def __init__(self):
             self.refused = 0
@@ -629,7 +629,7 @@ def test_workers_that_die_while_nobody_asks_are_begun_anew():
             return isinstance(error, BrokenExecutor)
 
     own = run.Study(cart, run.Variations(VARY, SEED), "slq")
-    found = [result.row for results in run.finished(Broken(), own, [range(2), range(2, 3)]) for result in results]
+    found = [result.row for results in run.run_jobs(Broken(), own, [range(2), range(2, 3)]) for result in results]
     assert sorted(found) == [0, 1, 2]
 
 

@@ -1,4 +1,4 @@
-"""Draws: each within its range, a function of seed, key and row alone; texts are read and written back."""
+"""Draws: within their range, functions of seed, key and row alone; texts are parsed and formatted."""
 
 from __future__ import annotations
 

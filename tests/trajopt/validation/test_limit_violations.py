@@ -1,4 +1,4 @@
-"""Broken limits: found where a trajectory breaks them, with the amount put there, and told with the setting that would help."""
+"""Limit violations: found with the right amount, and reported with the setting that enforces the limit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def problem(**limits):
 
 
 def trajectory(ocp, kind, excess):
-    """At rest without forces, but for one number at knot 4."""
+    """Return a trajectory at rest without forces, except for one violation at knot 4."""
     model, column = ocp.model, KINDS[kind][1]
     xs, us = np.zeros((11, 14)), np.zeros((10, 7))
     limits = {
@@ -49,7 +49,7 @@ def test_a_limit_that_was_not_asked_for_is_named_with_its_key(kind):
 
 
 def test_times_are_in_seconds_where_durations_are_free():
-    """Knot 4 of 10 of a motion that takes 2 s is reached after 0.8 s; a knot without duration, which chooses this, comes first."""
+    """Knot 4 of 10 of a motion of 2 s is at 0.8 s; an instantaneous knot, which chooses the duration, comes first."""
     ocp = problem()
     free = to.free_time(ocp, (0.1, 5.0))
     (broken,) = to.limit_violations(free.ocp, *free.with_durations(trajectory(ocp, "position", 0.25), [2.0]))
@@ -57,7 +57,7 @@ def test_times_are_in_seconds_where_durations_are_free():
 
 
 def test_residuals_read_the_time_from_the_start_of_a_problem_on():
-    """x = t on the way and at the end, of a problem that begins at 5 s."""
+    """x = t on the path and at the end, for a problem that starts at 5 s."""
     drift = to.FunctionMap(lambda x, u, t, p: [1.0 + 0.0 * u[0]], 1, 1)
     clock = to.residual_constraint("clock", lambda x, u, t, p: [x[0] - t], 1, 1, 0.0, 0.0)
     ocp = to.OCP.single_phase(
@@ -99,7 +99,7 @@ def test_the_given_start_breaks_nothing():
 
 
 def test_constraints_on_the_way_are_looked_at_at_the_end_too():
-    """What holds at knots 0 to N - 1 alone, and is missed by the last state; given for the end too it is told as enforced."""
+    """A running constraint violated by the last state is reported as not enforced there, unless it is also terminal."""
     system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
     step = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"), "euler")
     wall = to.residual_constraint("wall", lambda x, u, t, p: [x[0]], system.manifold, 1, -np.inf, 1.0)

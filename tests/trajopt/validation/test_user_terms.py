@@ -1,4 +1,4 @@
-"""Cost terms that a user writes with a mistake in them: what is told before and after a solve, on a point mass."""
+"""User cost terms with mistakes, on a point mass: warnings before a solve, and messages after it."""
 
 import logging
 import re
@@ -120,7 +120,7 @@ def test_a_slope_that_is_infinite_at_rest_names_its_term_knot_and_remedy(solver)
     assert found.severity == "warning" and "derivative of term 'mine'" in found.message
     assert "knot 0" in found.message and "1e-6" in found.message
     status = to.solve(ocp, solver=solver).status
-    named = "term 'mine'" if solver == "ipm" else "the cost gradient of x[0]"  # the first of the sum of all terms
+    named = "term 'mine'" if solver == "ipm" else "the cost gradient of x[0]"  # first entry of the sum of all terms
     assert (status.code, status.component, status.knot) == ("non_finite", named, 0)
     assert "derivative of term 'mine'" in status.message and "1e-6" in status.advice
 
@@ -140,7 +140,7 @@ def test_a_small_number_under_the_root_helps():
 
 
 def test_the_norm_of_a_frames_velocity_is_traced(caplog):
-    """By the frame's name too; at one knot the library's functions give what they give in a batch."""
+    """A frame may be given by name; at one knot, library functions return the same values as in a batch."""
     model, rng = chain(3), np.random.default_rng(1)
     tip, body = model.frames[-1].name, FreeBody(model)
     map = to.FunctionMap(

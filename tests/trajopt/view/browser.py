@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to by the DevTools protocol: pages are opened, asked, and photographed."""
+"""Headless Chromium, controlled by the DevTools protocol: opens pages, evaluates expressions, takes screenshots."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ FLAGS = (
     "--remote-allow-origins=*",
 )
 NO_NOTES = "<style>.mantine-Notifications-root {display: none}</style>"
-"""A page tells for some seconds that no graphics card draws it."""
+"""CSS that hides a notice about software rendering, which pages show for some seconds."""
 PATIENCE = 90.0
-"""Seconds after which a page is given up."""
+"""Timeout of a page [s]."""
 
 
 class Browser:
-    """A browser with one page. size: of its window [pixels]. ``errors``: what its console told. ``asked``: addresses beyond
-    files that pages asked for."""
+    """A browser with one page. size: of its window [pixels]. ``errors``: console errors. ``asked``: addresses, other than files,
+    that pages requested."""
 
     def __init__(self, profile: Path, size: tuple[int, int] = (800, 600)) -> None:
         from websockets.sync.client import connect
@@ -71,7 +71,7 @@ class Browser:
         self._process.wait(PATIENCE)
 
     def call(self, method: str, **parameters: Any) -> Any:
-        """The answer to one command."""
+        """Return the answer to a command."""
         number = next(self._count)
         self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
         while True:
@@ -94,25 +94,25 @@ class Browser:
             self.asked += [] if address.startswith(("file:", "data:", "blob:")) else [address[:200]]
 
     def evaluate(self, expression: str) -> Any:
-        """The value of an expression in the page."""
+        """Return the value of an expression in the page."""
         return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
     def press(self, element: str, key: str) -> None:
-        """Press a key on an element, given as an expression."""
+        """Press a key on the element of an expression."""
         self.evaluate(f"{element}.focus()")
         code = {"End": 35, "Home": 36}[key]
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
 
     def click(self, element: str, share: float = 0.5) -> None:
-        """Press the mouse on an element, given as an expression, at a share of its width."""
+        """Press the mouse on the element of an expression, at a fraction of its width."""
         place = f"(r => [r.x + {share} * r.width, r.y + 0.5 * r.height])({element}.getBoundingClientRect())"
         x, y = self.evaluate(place)
         for kind, button in (("mouseMoved", "none"), ("mousePressed", "left"), ("mouseReleased", "left")):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=1)
 
     def without_network(self) -> None:
-        """From now on pages reach files alone."""
+        """Disable network access: pages can only open files."""
         none = {"latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
         self.call("Network.emulateNetworkConditions", offline=True, **none)
 
@@ -123,14 +123,14 @@ class Browser:
         self.evaluate(f"document.head.insertAdjacentHTML('beforeend', '{NO_NOTES}')")
 
     def picture(self) -> np.ndarray:
-        """What is seen: (height, width, 3) in 0 .. 1."""
+        """Return a screenshot (height, width, 3) in 0 .. 1."""
         from PIL import Image
 
         data = base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
         return np.asarray(Image.open(BytesIO(data)).convert("RGB"), dtype=float) / 255.0
 
     def seen(self, test: Callable[[np.ndarray], bool]) -> np.ndarray:
-        """What is seen as soon as it passes a test. Raises TimeoutError."""
+        """Return the first screenshot that passes a test. Raises TimeoutError."""
         started = time.monotonic()
         while not test(picture := self.picture()):
             if time.monotonic() - started > PATIENCE:

@@ -1,4 +1,4 @@
-"""Systems without a robot model as shapes that move, and the goals and obstacles that a solution carries."""
+"""Shapes of systems without a robot model, and goals and obstacles stored in solutions."""
 
 import json
 
@@ -79,7 +79,7 @@ def test_shapes_between_their_knots():
 
 
 def test_a_picture_shows_the_shapes_where_they_are(solution):
-    """The picture at the end differs from that at the start where the bob was, and shows the goal."""
+    """The images at start and end differ at the bob, and both show the goal."""
     (motion,) = motions(solution, tracks=["bob"])
     studio = Studio([motion], solution.marks, width=300)
     first, last = (np.asarray(studio.picture([Moment(0, i)])).astype(int) for i in (0, len(motion.times) - 1))
@@ -107,7 +107,7 @@ def test_a_page_and_the_command_show_the_shapes(solution, tmp_path):
         (lambda x: [np.zeros(3)], TypeError, "draw returns a ndarray"),
         (lambda x: [to.Body(f"at {x[0]}", to.Sphere(0.1))], ValueError, "other bodies at state 1"),
         (lambda x: [to.Body("ball", to.Sphere(0.1 + x[0]))], ValueError, "the shape of 'ball' changes at state 1"),
-        (lambda x: [to.rod("rod", x, x, 0.1)], ValueError, "give two points"),
+        (lambda x: [to.rod("rod", x, x, 0.1)], ValueError, "give two distinct points"),
     ],
 )
 def test_what_draw_may_not_return(wrong, error, message):
@@ -177,7 +177,7 @@ EVERY_SHAPE = (
 
 
 def test_obstacles_of_every_shape_go_to_a_file_and_back():
-    """Also one of a user's class, as its triangles; nothing is pickled."""
+    """User-defined shapes are saved as triangles; nothing is pickled."""
 
     class Wedge:
         def triangles(self):
@@ -274,7 +274,7 @@ def test_a_token_is_asked_for_and_remembered_by_a_cookie(solution):
         known = cookie.partition(";")[0]
         assert answer(port, Host=own, Cookie=known)[0] == 200
         assert answer(port, Host=own, Origin=f"http://{own}", Cookie=known, **UPGRADE)[0] == 101
-    with pytest.raises(ValueError, match="a token takes letters"):
+    with pytest.raises(ValueError, match="a token consists of letters"):
         to.view(solution, token="a; Path=/evil")
 
 

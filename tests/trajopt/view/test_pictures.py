@@ -1,4 +1,4 @@
-"""Pictures drawn without a window: what is nearest is seen, edges stay edges, films move."""
+"""Images drawn without a window: the nearest surface is visible, edges stay sharp, videos move."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from dynamics_backends.rigid_body.geometry.shapes import Box, HalfSpace, Sphere
 from trajopt.problem.marks import Marks
 from trajopt.view.motion import Motion
 from trajopt.view.picture import FINER, GOAL, Moment, Studio, round_length
-from trajopt.view.raster import Camera, Layer, Solid, corner_normals, is_closed, over, rendered, volume
+from trajopt.view.raster import Camera, Layer, Solid, blend, corner_normals, is_closed, render, volume
 
 ARM = """<robot name="arm">
   <link name="base"><visual><geometry><box size="0.2 0.2 0.1"/></geometry></visual></link>
@@ -18,7 +18,7 @@ ARM = """<robot name="arm">
   <joint name="a" type="continuous"><parent link="base"/><child link="upper"/><axis xyz="0 1 0"/></joint>
 </robot>"""
 ALONG_Z = Camera(np.eye(3), np.zeros(2), 1.0, 40, 30)
-"""A pixel is a meter; right is x, up is y, and the camera is above."""
+"""One pixel per meter; right is x, up is y, and the camera is above."""
 
 
 @pytest.fixture
@@ -44,11 +44,11 @@ def inside(corner, x, y):
 
 
 def test_the_nearest_triangle_is_seen():
-    """At each pixel: of all triangles that contain its center, the highest plane there; found one pixel and triangle at a time."""
+    """At each pixel, the highest of all triangles that contain its center is visible; compared pixel by pixel."""
     rng = np.random.default_rng(3)
     corners = rng.uniform([-25.0, -20.0, -5.0], [25.0, 20.0, 5.0], (60, 3, 3))
     colors = np.zeros((60, 3))
-    layer = rendered([triangles(corners, colors)], ALONG_Z)
+    layer = render([triangles(corners, colors)], ALONG_Z)
     x, y = np.meshgrid(np.arange(40) + 0.5 - 20.0, 15.0 - np.arange(30) - 0.5)
     best = np.full(x.shape, -np.inf)
     for corner in corners:
@@ -62,9 +62,9 @@ def test_the_nearest_triangle_is_seen():
 def test_surfaces_that_face_the_lamp_are_brighter():
     solid = triangles([[[-9, -9, 0], [9, -9, 0], [0, 9, 0]]], [[0.5, 0.5, 0.5]])
     turned = solid._replace(normals=np.tile([0.9, -0.3, 0.3], (1, 3, 1)))
-    assert rendered([solid], ALONG_Z).color[15, 20, 0] > rendered([turned], ALONG_Z).color[15, 20, 0]
-    flipped = solid._replace(normals=-solid.normals)  # files do not agree about which side is outside
-    np.testing.assert_array_equal(rendered([flipped], ALONG_Z).color, rendered([solid], ALONG_Z).color)
+    assert render([solid], ALONG_Z).color[15, 20, 0] > render([turned], ALONG_Z).color[15, 20, 0]
+    flipped = solid._replace(normals=-solid.normals)  # files may have inward normals
+    np.testing.assert_array_equal(render([flipped], ALONG_Z).color, render([solid], ALONG_Z).color)
 
 
 def test_edges_stay_and_round_surfaces_are_smooth():
@@ -76,7 +76,7 @@ def test_edges_stay_and_round_surfaces_are_smooth():
 
 
 def test_the_inner_side_of_closed_surfaces_is_left_out():
-    """The picture is the same, from whichever side; what is open or inconsistent is not closed."""
+    """Closed surfaces look the same with both orientations; open and inconsistent surfaces are not closed."""
     vertices, faces = Sphere(8.0).triangles()
     corners = corner_normals(vertices, faces)
     assert volume(vertices, faces) == pytest.approx(4.0 / 3.0 * np.pi * 8.0**3, rel=0.05)
@@ -85,7 +85,7 @@ def test_the_inner_side_of_closed_surfaces_is_left_out():
     assert is_closed(sides) and volume(cube, sides) == pytest.approx(24.0)
     colors = np.full((len(faces), 3), 0.5)
     whole, half = (
-        rendered([Solid(vertices, faces, corners, colors, np.full(len(faces), c))], ALONG_Z) for c in (False, True)
+        render([Solid(vertices, faces, corners, colors, np.full(len(faces), c))], ALONG_Z) for c in (False, True)
     )
     np.testing.assert_allclose(half.nearness, whole.nearness, atol=1e-4)
     np.testing.assert_allclose(half.color, whole.color, atol=1e-3)
@@ -95,7 +95,7 @@ def test_what_is_seen_through_is_mixed_where_it_is_nearer():
     shape = (1, 3)
     below = Layer(np.zeros((*shape, 3)), np.array([[0.0, 2.0, -np.inf]]))
     above = Layer(np.ones((*shape, 3)), np.array([[1.0, 1.0, -np.inf]]))
-    np.testing.assert_allclose(over(below, above, 0.25).color[0, :, 0], [0.25, 0.0, 0.0])
+    np.testing.assert_allclose(blend(below, above, 0.25).color[0, :, 0], [0.25, 0.0, 0.0])
 
 
 def swing(model):
@@ -103,7 +103,7 @@ def swing(model):
 
 
 def test_a_picture_shows_the_robot_where_it_is(arm):
-    """The red link turns: its pixels lie around the projection of its middle; the dot of the goal where the goal is."""
+    """The red link turns: its pixels are around the projection of its center; the goal's dot is at the goal."""
     goal = np.array([0.3, 0.2, 0.5])
     studio = Studio([swing(arm)], Marks(goals=[goal]), width=300)
     for i, angle in enumerate((0.0, 0.5, 1.2)):
@@ -127,7 +127,7 @@ def test_bodies_of_a_scene_move_in_a_picture(arm):
 
 
 def test_a_scene_is_in_the_picture_and_a_floor_is_its_ground(arm):
-    """All corners of a shelf are seen; a floor, which has no end, gives the grid its height and changes nothing else."""
+    """All corners of a shelf are visible; an unbounded floor only sets the height of the grid."""
     shelf = Body("shelf", Box((0.4, 1.6, 0.8)), p=np.array([0.9, 0.3, 0.4]))
     floor = Body("floor", HalfSpace(), p=np.array([0.0, 0.0, -0.1]))
     alone, framed, grounded = (
@@ -138,7 +138,7 @@ def test_a_scene_is_in_the_picture_and_a_floor_is_its_ground(arm):
         seen = studio.camera.seen(corners)[:, :2]
         assert (seen.min() >= 0 and seen.max() <= studio.camera.width) == whole
     np.testing.assert_array_equal(grounded.camera.seen(corners), framed.camera.seen(corners))
-    assert len(framed._floor) == 0  # the arm reaches below the ground that is assumed
+    assert len(framed._floor) == 0  # the arm reaches below the default ground
     assert set(grounded._floor[..., 2].ravel()) == {-0.1}
 
 
@@ -158,7 +158,7 @@ def test_a_film_moves(arm, tmp_path):
 
 
 def test_a_goal_that_moves_keeps_its_color_in_a_film(arm, tmp_path):
-    """Few pixels of many thousand are of that color, which the palette of a GIF has nevertheless."""
+    """The palette of a GIF includes a color of few pixels among thousands."""
     from PIL import Image
 
     from trajopt.view.video import write_film

@@ -69,7 +69,7 @@ def test_motions_between_their_knots(arm):
 
 
 def test_what_has_no_shape_is_a_rod(arm):
-    """The lower link has no shape of its own: a rod reaches from its joint to the tip; the base is part of the world."""
+    """The lower link has no shape: a rod extends from its joint to the tip; the base belongs to the world."""
     look = appearance(arm)
     assert sorted({s.body for s in look.surfaces}) == [-1, 0, 1]
     rod = next(s for s in look.surfaces if s.body == 1)
@@ -121,7 +121,7 @@ def test_the_page_holds_its_scene_and_asks_no_network(arm, tmp_path):
 
 
 def test_marks_beside_the_robots_are_in_the_picture_unless_far_away(arm):
-    """A box's corners, a ball's edge and every place of a body that moves; a floor and what is kilometers away are cut."""
+    """Box corners, ball edges and all places of a moving body are included; a floor and objects kilometers away are cropped."""
     box = Body("box", Box((0.2, 0.4, 0.6)), p=np.array([1.0, 0.0, 0.3]))
     ball = Body("ball", Sphere(0.1), p=np.zeros(3), way=Way((0.0, 1.0), ((0.0, 0.0, 0.0), (0.0, 2.0, 0.0))))
     floor = Body("floor", HalfSpace())
@@ -133,7 +133,7 @@ def test_marks_beside_the_robots_are_in_the_picture_unless_far_away(arm):
 
 
 def test_robots_side_by_side_have_marks_of_their_own(arm):
-    """They stand apart, and in the same place again; what stands around the second one is hidden there."""
+    """Robots are moved apart and back together; the marks of the second robot are then hidden."""
     pytest.importorskip("viser")
     marks = to.Marks(goals=[np.array([0.3, 0.0, 0.3])], spheres=[(np.array([0.4, 0.2, 0.3]), 0.1)])
     other = dataclasses.replace(swing(arm), name="other")
@@ -153,23 +153,23 @@ def test_robots_side_by_side_have_marks_of_their_own(arm):
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 MOVED = 0.001
-"""The mean change of a scene's colors by a robot that moves; that of a scene at rest is a tenth of it at most."""
+"""Mean color change due to a moving robot; a scene at rest changes by at most a tenth of it."""
 TURNS = 6
-"""How often the slider goes to and fro: a busy machine may show the first scenes late."""
+"""Number of slider sweeps; a busy machine may show the first scenes late."""
 SLIDER = "document.querySelector('[role=slider]')"
 
 
 @pytest.mark.slow
 @needs_browser
 def test_the_slider_of_the_page_moves_the_robot(arm, tmp_path):
-    """By its keys, in a browser: at the end the scene is another one, at the start that of before; no error in the console."""
+    """Keys move the slider in a browser: the scene changes at the end and is restored at the start, without console errors."""
     pytest.importorskip("viser")
 
     def apart(a, b):  # of what is below the controls
         return np.abs(a - b)[200:].mean()
 
     def settled(browser):
-        """A picture of something, and that of a second before."""
+        """Return an image of a scene, and one from a second before."""
         seen = []
 
         def is_it(picture):
@@ -181,7 +181,7 @@ def test_the_slider_of_the_page_moves_the_robot(arm, tmp_path):
         return browser.seen(is_it)
 
     def moved(viewer, browser, key, value):
-        """Press a key until the slider is there: a page that is still being built does not hear it."""
+        """Press a key until the slider is there: a page that is still loading ignores keys."""
 
         def there():
             browser.press(SLIDER, key)
@@ -207,7 +207,7 @@ def test_the_slider_of_the_page_moves_the_robot(arm, tmp_path):
 
 
 def with_mesh(folder):
-    """The arm with a box from a file in place of what its upper link collides with."""
+    """Return the arm, with a box from a file instead of its upper link's collision shape."""
     import trimesh
 
     trimesh.creation.box((0.08, 0.08, 0.4)).export(folder / "box.stl")
@@ -219,8 +219,8 @@ def with_mesh(folder):
 @pytest.mark.slow
 @needs_browser
 def test_the_page_plays_and_its_slider_moves_the_robot(tmp_path):
-    """Without a server or a network, with a box, a mesh and a rod: time runs, and once it is stopped the scene at the end is
-    another one than at the start, and the same each time; no error in the console."""
+    """The page works without server and network, with a box, a mesh and a rod: time runs; the paused scene at the end differs
+    from the start, and is reproducible; no console errors."""
     pytest.importorskip("viser")
     pytest.importorskip("trimesh")
     page, missing = write_page(tmp_path / "motion.html", [swing(with_mesh(tmp_path))])
@@ -233,7 +233,7 @@ def test_the_page_plays_and_its_slider_moves_the_robot(tmp_path):
         return float(browser.evaluate(f"{SLIDER}.getAttribute('aria-valuenow')"))
 
     def seen_at(browser, share):
-        """The scene at a share of the time, when it stands still."""
+        """Return an image of the paused scene at a fraction of the time."""
 
         def there():
             browser.click("document.querySelector('.mantine-Slider-root')", share)

@@ -1,5 +1,5 @@
-/* The box QP of trajopt/lq/box_qp.py in C, behind small_matrices.h.  Before this text stand that module's constants: MAX_BOX_ITERATIONS,
-   ARMIJO, GRADIENT_TOLERANCE, SHORTEN, SHORTEST. */
+/* The box QP of trajopt/lq/box_qp.py in C.  Include small_matrices.h before this file, and define the constants of that module:
+   MAX_BOX_ITERATIONS, ARMIJO, GRADIENT_TOLERANCE, SHORTEN, SHORTEST. */
 
 ALWAYS_INLINE num between(num x, num lower, num upper)
 {
@@ -7,7 +7,7 @@ ALWAYS_INLINE num between(num x, num lower, num upper)
     return CHOSEN(x > upper, upper, x);
 }
 
-/* The Cholesky factor of H with a unit row and column in place of each variable that is not free; false where it has none. */
+/* Cholesky factor of H with a unit row and column for each clamped variable; false if that matrix is not positive definite. */
 ALWAYS_INLINE truth factor_of_free(const num *restrict H, const truth *restrict free_, num *restrict factor, lq_size dims)
 {
     for (int a = 0; a < M_; a++)
@@ -15,7 +15,7 @@ ALWAYS_INLINE truth factor_of_free(const num *restrict H, const truth *restrict 
     return cholesky(factor, M_);
 }
 
-/* The longest projected step from x along a direction that brings its share of the foretold decrease, into `moved`; where there is one. */
+/* moved <- the longest projected step from x along `direction` with sufficient decrease; returns true where there is one. */
 ALWAYS_INLINE truth shortened(const num *restrict H, const num *gradient, const num *lower, const num *upper, const num *x,
                               const num *direction, truth wanted, num *restrict moved, lq_size dims)
 {
@@ -37,8 +37,8 @@ ALWAYS_INLINE truth shortened(const num *restrict H, const num *gradient, const 
     return found;
 }
 
-/* minimize 1/2 x'H x + g'x within bounds: x, which variables are free, and the factor above.  False where the block of H of the free ones is
-   not positive definite. */
+/* Minimize 1/2 x'H x + g'x within bounds; results: x, the free variables, and the factor of factor_of_free.  Returns false where the block of H
+   of the free variables is not positive definite. */
 static truth box_qp(const num *restrict H, const num *restrict g, const num *lower, const num *upper, num *restrict x, truth *restrict free_,
                     num *restrict factor, lq_size dims)
 {

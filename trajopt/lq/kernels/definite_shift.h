@@ -1,9 +1,9 @@
-/* What makes a matrix positive definite, the twin of trajopt/lq/definite_shift.py, behind small_matrices.h.  Before this text stand that
-   module's constants FLOOR and MARGIN. */
+/* Shift that makes a matrix positive definite: the counterpart of trajopt/lq/definite_shift.py.  Include small_matrices.h before this file,
+   and define the constants FLOOR and MARGIN of that module. */
 
-#define MAX_JACOBI_SWEEPS 50 /* they converge quadratically: about six suffice */
+#define MAX_JACOBI_SWEEPS 50 /* convergence is quadratic: about six suffice */
 
-/* Eigenvalues and eigenvectors (columns of X) of a symmetric m x m matrix, which is destroyed, by Jacobi's method. */
+/* Eigenvalues and eigenvectors (columns of X) of a symmetric m x m matrix G by Jacobi's method; overwrites G. */
 static void eigen(double *restrict G, double *restrict values, double *restrict X, lq_size dims)
 {
     for (int i = 0; i < M_ * M_; i++) X[i] = i % (M_ + 1) == 0;
@@ -31,7 +31,7 @@ static void eigen(double *restrict G, double *restrict values, double *restrict 
     for (int i = 0; i < M_; i++) values[i] = G[i * M_ + i];
 }
 
-/* What makes a symmetric H positive definite: 0 where it is, else 1 with the shift. */
+/* Return 0 if the symmetric H is positive definite, else 1 and the shift that makes it so. */
 static int definite_shift(const double *restrict H, double *restrict shift, lq_size dims)
 {
     double G[M_ * M_], X[M_ * M_], values[M_], norm = 0.0, largest = 0.0, least = HUGE_VAL;

@@ -1,37 +1,38 @@
-/* Directions of several problems, one in each lane, from expansions that are made on the way back, knot by knot: what a knot's problem is made of
-   never leaves the fastest memory, but for A, B, the gaps and the gains, which a way forward reads.  Before this text stands riccati.h with ABREAST.
+/* Search directions of several problems, one in each lane; the backward sweep expands the problems knot by knot.  The blocks of a knot stay in
+   cache, except A, B, the gaps and the gains, which a forward sweep reads.  Include riccati.h with ABREAST before this file.
 
-   On the way back, beside gains and value function (riccati.h): the costates and the gradient, lambda = q + A' lambda', g = r + B' lambda', and
-   the same under the feedback K, as stationarity of lq.py has them; and under other gains, for the problems that ask.  On the way forward, where linear steps are asked for, dx' = A dx + B du + d, du = k + K dx from dx = 0. */
+   The backward sweep computes gains and value function (riccati.h), costates and gradient, lambda = q + A' lambda', g = r + B' lambda', and
+   costates and gradient under the feedback K (stationarity of lq.py), or under other gains for problems that provide some.  The optional
+   forward sweep computes linear steps dx' = A dx + B du + d, du = k + K dx from dx = 0. */
 
 typedef struct {
     num *A, *B, *d, *K, *k;
-} kept_t;
+} stored_t;
 
-/* Costates of two knots and the gradient under a feedback, the sizes of its terms and its largest entries: see stationarity of riccati.h. */
+/* Costates of two knots and the gradient under a feedback, sizes of its terms, and its largest entries: see stationarity of riccati.h. */
 typedef struct {
     num *lambda[2], *g, *size, *most;
-} held_t;
+} costates_t;
 
 /* The workspace; kept: of the first knot.  unseen: for rows that nobody reads. */
 typedef struct {
     num *S, *R, *r, *cost, *g, *Vx[2], *Vxx[2], *lambda[2], *K, *kept;
-    held_t held, under;
+    costates_t held, under;
     double *unseen;
 } directions_t;
 
-static void take_held(held_t *h, num **end, lq_size dims)
+static void take_costates(costates_t *h, num **end, lq_size dims)
 {
     for (int i = 0; i < 2; i++) h->lambda[i] = taken(end, N_);
     h->g = taken(end, M_), h->size = taken(end, M_), h->most = taken(end, M_);
 }
 
-static long kept_size(lq_size dims) { return N_ * (N_ + M_ + 1) + M_ * (N_ + 1); }
+static long stored_size(lq_size dims) { return N_ * (N_ + M_ + 1) + M_ * (N_ + 1); }
 
-ALWAYS_INLINE kept_t kept_at(num *kept, long i, lq_size dims)
+ALWAYS_INLINE stored_t stored_at(num *kept, long i, lq_size dims)
 {
-    num *A = kept + i * kept_size(dims), *B = A + N_ * N_, *d = B + N_ * M_, *K = d + N_;
-    return (kept_t){A, B, d, K, K + M_ * N_};
+    num *A = kept + i * stored_size(dims), *B = A + N_ * N_, *d = B + N_ * M_, *K = d + N_;
+    return (stored_t){A, B, d, K, K + M_ * N_};
 }
 
 /* Find the places of a workspace for N knots that begins at `at`; its length, in vectors. */
@@ -42,27 +43,27 @@ static long take_directions(directions_t *w, num *at, long N, lq_size dims)
     w->S = taken(&end, m * n), w->R = taken(&end, m * m), w->r = taken(&end, m), w->cost = taken(&end, 1), w->g = taken(&end, m);
     for (int i = 0; i < 2; i++) w->Vx[i] = taken(&end, n), w->Vxx[i] = taken(&end, n * n), w->lambda[i] = taken(&end, n);
     w->K = taken(&end, m * n);
-    take_held(&w->held, &end, dims), take_held(&w->under, &end, dims);
+    take_costates(&w->held, &end, dims), take_costates(&w->under, &end, dims);
     w->unseen = (double *)taken(&end, n + m);
-    w->kept = taken(&end, N * kept_size(dims));
+    w->kept = taken(&end, N * stored_size(dims));
     return end - at;
 }
 
-/* Doubles of the workspace: for N knots with linear steps, without them for one. */
+/* Workspace in doubles for N knots; without linear steps, N = 1 suffices. */
 EXPORT long lq_directions_room(int n, int m, long N)
 {
     directions_t w;
     return LANES * take_directions(&w, NULL, N, (lq_size){n, m});
 }
 
-/* Rows number i of `width` numbers of an array of each lane's problem <- x */
+/* Row i of `width` numbers of an array of each lane's problem <- x */
 #define SCATTER(x, array, width)                                                              \
     {                                                                                         \
         double *rows[LANES];                                                                  \
         for (int l = 0; l < LANES; l++) rows[l] = lane[l].array + i * (width);                \
         unpack_rows(x, width, rows);                                                          \
     }
-/* The same for the problems that ask about other gains. */
+/* The same for the problems with other gains `under`. */
 #define SCATTER_ASKED(x, array, width)                                                                        \
     {                                                                                                         \
         double *rows[LANES];                                                                                  \
@@ -70,14 +71,14 @@ EXPORT long lq_directions_room(int n, int m, long N)
         unpack_rows(x, width, rows);                                                                          \
     }
 
-static void hold_end(const held_t *h, const num *q, int own, lq_size dims)
+static void start_costates(const costates_t *h, const num *q, int own, lq_size dims)
 {
     memcpy(h->lambda[own], q, sizeof(num) * N_);
     for (int a = 0; a < M_; a++) h->size[a] = h->most[a] = number(0.0);
 }
 
-/* The gradient at a knot from the costates behind it, and the costates without what the feedback adds. */
-ALWAYS_INLINE void hold(const held_t *h, const num *A, const num *B, const num *q, const num *r, int own, lq_size dims)
+/* Gradient at a knot from the costates of the next knot, and costates without the contribution of the feedback. */
+ALWAYS_INLINE void step_costates(const costates_t *h, const num *A, const num *B, const num *q, const num *r, int own, lq_size dims)
 {
     const num *behind = h->lambda[!own];
     num terms[M_], far[N_];
@@ -94,8 +95,8 @@ ALWAYS_INLINE void hold(const held_t *h, const num *A, const num *B, const num *
     }
 }
 
-/* The largest entry of the gradient, by the size of its terms. */
-static num relative(const held_t *h, lq_size dims)
+/* Largest entry of the gradient relative to the size of its terms. */
+static num relative(const costates_t *h, lq_size dims)
 {
     num largest = number(0.0), kkt = number(0.0);
     for (int a = 0; a < M_; a++) largest = CHOSEN(h->size[a] > largest, h->size[a], largest);
@@ -107,7 +108,7 @@ static num relative(const held_t *h, lq_size dims)
     return kkt;
 }
 
-static void steps_ahead(const lq_direction *lane, long N, num *kept, lq_size dims)
+static void forward_steps(const lq_direction *lane, long N, num *kept, lq_size dims)
 {
     num x[2][N_], u[M_];
     for (int a = 0; a < N_; a++) x[0][a] = number(0.0);
@@ -116,7 +117,7 @@ static void steps_ahead(const lq_direction *lane, long N, num *kept, lq_size dim
         num *next = x[!(i & 1)];
         SCATTER(own, dx, N_)
         if (i == N) break;
-        const kept_t p = kept_at(kept, i, dims);
+        const stored_t p = stored_at(kept, i, dims);
         SUM_PRODUCT(u, p.k, p.K, own, M_, N_, 1);
         SCATTER(u, du, M_)
         SUM_PRODUCT(next, p.d, p.A, own, N_, N_, 1);
@@ -124,7 +125,8 @@ static void steps_ahead(const lq_direction *lane, long N, num *kept, lq_size dim
     }
 }
 
-/* Directions of as many problems of N steps as there are lanes, without bounds; room: the workspace.  expand: gives the blocks of knot i, and q, Q and the cost of knot N. */
+/* Directions of a problem of N steps in each lane, without bounds.  expand: computes the blocks of knot i, and q, Q and the cost of knot N; room: the
+   workspace. */
 EXPORT void lq_directions(lq_direction *lane, lq_size dims, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, num *room)
 {
     directions_t workspace, *w = &workspace;
@@ -142,13 +144,13 @@ EXPORT void lq_directions(lq_direction *lane, lq_size dims, long N, void (*expan
     }
     expand(of, N, &(lq_vectors){NULL, NULL, NULL, w->Vxx[N & 1], w->Vx[N & 1], NULL, NULL, NULL, w->cost});
     memcpy(w->lambda[N & 1], w->Vx[N & 1], sizeof(num) * N_);
-    hold_end(&w->held, w->Vx[N & 1], N & 1, dims);
-    hold_end(&w->under, w->Vx[N & 1], N & 1, dims);
+    start_costates(&w->held, w->Vx[N & 1], N & 1, dims);
+    start_costates(&w->under, w->Vx[N & 1], N & 1, dims);
     SCATTER(w->cost, costs, 1)
     SCATTER(w->lambda[N & 1], lambda, N_)
     if (under) SCATTER_ASKED(w->lambda[N & 1], held_lambda, N_)
     for (i = N - 1; i >= 0; i--) {
-        const kept_t at = kept_at(w->kept, forward ? i : 0, dims), *p = &at;
+        const stored_t at = stored_at(w->kept, forward ? i : 0, dims), *p = &at;
         const int own = i & 1, next = !own;
         expand(of, i, &(lq_vectors){p->A, p->B, p->d, w->Vxx[own], w->Vx[own], w->S, w->R, w->r, w->cost});
         SCATTER(w->cost, costs, 1)
@@ -162,12 +164,12 @@ EXPORT void lq_directions(lq_direction *lane, lq_size dims, long N, void (*expan
         SUM_PRODUCT(w->lambda[own], w->Vx[own], w->lambda[next], p->A, 1, N_, N_);
         SCATTER(w->g, g, M_)
         SCATTER(w->lambda[own], lambda, N_)
-        hold(&w->held, p->A, p->B, w->Vx[own], w->r, own, dims);
+        step_costates(&w->held, p->A, p->B, w->Vx[own], w->r, own, dims);
         if (under) {
             const double *rows[LANES];
             for (int l = 0; l < LANES; l++) rows[l] = (lane[l].under ? lane[l].under : under) + i * M_ * N_;
             pack_rows(rows, M_ * N_, w->K);
-            hold(&w->under, p->A, p->B, w->Vx[own], w->r, own, dims);
+            step_costates(&w->under, p->A, p->B, w->Vx[own], w->r, own, dims);
             PRODUCT(w->under.lambda[own], w->under.g, w->K, 1, M_, N_, 1);
             SCATTER_ASKED(w->under.g, held_g, M_)
             SCATTER_ASKED(w->under.lambda[own], held_lambda, N_)
@@ -184,7 +186,7 @@ EXPORT void lq_directions(lq_direction *lane, lq_size dims, long N, void (*expan
     }
     for (int a = 0; a < N_; a++) whole += w->lambda[0][a] * 0.0;
     const num kkt = relative(&w->held, dims), kkt_under = under ? relative(&w->under, dims) : kkt;
-    if (forward) steps_ahead(lane, N, w->kept, dims);
+    if (forward) forward_steps(lane, N, w->kept, dims);
     for (int l = 0; l < LANES; l++) {
         lane[l].found = HOLDS(found, l) && OF(whole, l) == 0.0;
         lane[l].change = OF(change, l), lane[l].slope = OF(slope, l), lane[l].defect = OF(defect, l);

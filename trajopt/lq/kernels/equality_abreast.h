@@ -1,12 +1,12 @@
-/* The backward sweep of equality_riccati.h for several problems, one in each lane.  Before this text stand rows.h and, with ABREAST,
-   equality_knot.h. */
+/* Backward sweep of equality_riccati.h for several problems, one in each lane.  Include rows.h and, with ABREAST, equality_knot.h before this
+   file. */
 
-/* A knot's matrices in lanes, and what the sweep leaves at it; P of this knot and of the next one. */
+/* Matrices of a knot in lanes, and results of the sweep at this knot; P of this knot and of the next one. */
 typedef struct {
     num *A, *B, *Q, *S, *R, *P[2], *K, *G, *uu, *ux;
 } blocks_t;
 
-/* The lanes, which of them go on at a knot, and where each reads: the others where the first one does that goes on. */
+/* The lanes, flags of the active ones, and the lane that each reads from: inactive lanes read from the first active one. */
 typedef struct {
     elq_lane *lane;
     const elq_lane *from[LANES];
@@ -25,7 +25,7 @@ typedef struct {
         }                                                       \
         pack_rows(rows_, width, to);                            \
     }
-/* The lanes' rows <- x, of those that go on */
+/* Rows of the active lanes <- x */
 #define SCATTER(x, row, width)                                  \
     {                                                           \
         double *rows_[LANES];                                   \
@@ -36,8 +36,8 @@ typedef struct {
         unpack_rows(x, width, rows_);                           \
     }
 
-/* Leave lanes alone from the knot k on, two numbers of which are not those of the first lane that goes on. */
-static void keep_alike(abreast_t *at, const long (*numbers)[2], long k)
+/* Deactivate, from knot k on, lanes whose two counts differ from those of the first active lane. */
+static void drop_unequal(abreast_t *at, const long (*numbers)[2], long k)
 {
     int first = -1;
     for (int l = 0; l < LANES; l++) {
@@ -49,8 +49,8 @@ static void keep_alike(abreast_t *at, const long (*numbers)[2], long k)
     for (int l = 0; l < LANES; l++) at->from[l] = at->lane + (at->goes_on[l] ? l : first);
 }
 
-/* Turn the equations at the knot k, with A and B in lanes, and leave them to their problems. */
-static void turn_abreast(abreast_t *at, long k, long own, long carried, turned_t to, lq_size dims)
+/* Eliminate the equations at knot k, with A and B in lanes, and store the results with their problems. */
+static void eliminate_abreast(abreast_t *at, long k, long own, long carried, turned_t to, lq_size dims)
 {
     const long most = at->from[0]->f->most, size = turned_size(most, dims), rows = own + carried;
     const int at_end = k == at->from[0]->p->N;
@@ -62,7 +62,7 @@ static void turn_abreast(abreast_t *at, long k, long own, long carried, turned_t
     turn(W, rows, at_end, to, &pivots, &kept, dims);
     long numbers[LANES][2];
     for (int l = 0; l < LANES; l++) numbers[l][0] = (long)OF(pivots, l), numbers[l][1] = (long)OF(kept, l);
-    keep_alike(at, numbers, k);
+    drop_unequal(at, numbers, k);
     for (int l = 0; l < LANES; l++) {
         elq_counts *q = at->lane[l].f->counts + k;
         if (at->goes_on[l]) q->rows = rows, q->pivots = numbers[l][0], q->kept = numbers[l][1];
@@ -72,7 +72,7 @@ static void turn_abreast(abreast_t *at, long k, long own, long carried, turned_t
     SCATTER(to.E, of->f->turned + k * size + E_at(most, dims), M_ * (M_ + N_) + q->kept * N_)
 }
 
-/* A step back at the knot k < N, with what the equations there are turned into; P: becomes the value. */
+/* Backward step at knot k < N, with the eliminated equations; P: receives the value function. */
 static void step_abreast(abreast_t *at, long k, num shift, turned_t turned, const num *next, num *restrict P, lq_size dims)
 {
     const int bound = at->from[0]->f->counts[k].pivots > 0;
@@ -111,8 +111,8 @@ EXPORT long elq_abreast_room(int n, int m, long most)
     return LANES * take_abreast(&at, &turned, NULL, most, (lq_size){n, m});
 }
 
-/* The sweeps of as many problems as there are lanes to their first knots, or to where they fail or have other numbers of equations, or to where
-   fewer than `least` go on. */
+/* Backward sweeps of a problem in each lane.  A lane stops where it fails or where its numbers of equations differ from the other lanes'; all
+   lanes stop when fewer than `least` are active. */
 EXPORT void elq_factor_abreast(elq_lane *lane, int least, num *workspace)
 {
     const lq_size dims = lane->p->size;
@@ -137,7 +137,7 @@ EXPORT void elq_factor_abreast(elq_lane *lane, int least, num *workspace)
         }
         if (works < least && !waits) break;
         if (!works) continue;
-        keep_alike(at, rows, k);
+        drop_unequal(at, rows, k);
         num *P = at->blocks.P[k & 1], *next = at->blocks.P[!(k & 1)];
         GATHER(at->blocks.Q, of->p->Q + k * N_ * N_, N_ * N_)
         if (k == N) {
@@ -150,7 +150,7 @@ EXPORT void elq_factor_abreast(elq_lane *lane, int least, num *workspace)
             GATHER(at->blocks.R, of->p->R + k * M_ * M_, M_ * M_)
         }
         const long own = rows[at->from[0] - lane][0], carried = rows[at->from[0] - lane][1];
-        if (own + carried) turn_abreast(at, k, own, carried, turned, dims);
+        if (own + carried) eliminate_abreast(at, k, own, carried, turned, dims);
         else
             for (int l = 0; l < LANES; l++) {
                 elq_counts *q = lane[l].f->counts + k;

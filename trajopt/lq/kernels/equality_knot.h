@@ -1,9 +1,9 @@
-/* A step back of the recursion of equality_riccati.h: of one problem or, with ABREAST, of one in each lane.  Before this text stands
-   equality_types.h. */
+/* Backward step of the recursion of equality_riccati.h, for one problem or, with ABREAST, for one in each lane.  Include equality_types.h
+   before this file. */
 
-#define PIVOT_TOLERANCE 1e-9 /* of rows whose largest entry is one */
+#define PIVOT_TOLERANCE 1e-9 /* for rows scaled to a largest entry of one */
 
-/* The quadratic function of (dx, du) at a knot with the value function P (n, n) of the next: uu (m, m), ux (m, n), and the upper half of xx. */
+/* Q-function of (dx, du) at a knot from the value function P (n, n) of the next: uu (m, m), ux (m, n), and the upper half of xx. */
 ALWAYS_INLINE void quadratic_at(const num *A, const num *B, const num *Q, const num *S, const num *R, num shift, const num *P,
                                 num *restrict uu, num *restrict ux, num *restrict xx, lq_size dims)
 {
@@ -29,14 +29,14 @@ ALWAYS_INLINE void mirror(num *P, lq_size dims)
         for (int b = 0; b < a; b++) P[a * N_ + b] = P[b * N_ + a];
 }
 
-/* The value at the last knot. */
+/* Value function at the last knot. */
 ALWAYS_INLINE void value_at_end(const num *Q, num shift, num *restrict P, lq_size dims)
 {
     memcpy(P, Q, sizeof(num) * N_ * N_);
     for (int a = 0; a < N_; a++) P[a * (N_ + 1)] += shift;
 }
 
-/* The Cholesky factor G of uu and the gains K; xx becomes the upper half of the value function.  False where uu is not positive definite. */
+/* Cholesky factor G of uu and gains K; xx becomes the upper half of the value function.  False where uu is not positive definite. */
 ALWAYS_INLINE truth free_gains(const num *uu, const num *ux, num *restrict G, num *restrict K, num *restrict xx, lq_size dims)
 {
     memcpy(G, uu, sizeof(num) * M_ * M_);
@@ -50,12 +50,12 @@ ALWAYS_INLINE truth free_gains(const num *uu, const num *ux, num *restrict G, nu
 
 /* -- equations ------------------------------------------------------------------------------------------------------------------------ */
 
-/* What equations at a knot are turned into: see elq_knot. */
+/* Eliminated equations of a knot: see elq_knot. */
 typedef struct {
     num *T, *E, *X, *H;
 } turned_t;
 
-/* Where E and H begin in the memory for `most` rows, and its size. */
+/* Offsets of E and H in the memory for `most` rows, and its size. */
 static long E_at(long most, lq_size dims) { return (M_ + most) * most; }
 static long H_at(long most, lq_size dims) { return E_at(most, dims) + M_ * (M_ + N_); }
 static long turned_size(long most, lq_size dims) { return H_at(most, dims) + most * N_; }
@@ -65,7 +65,7 @@ ALWAYS_INLINE turned_t turned_in(num *at, long most, lq_size dims)
     return (turned_t){at, at + E_at(most, dims), at + E_at(most, dims) + M_ * M_, at + H_at(most, dims)};
 }
 
-/* W (carried + own, m + n): H (carried, n) of the next knot through the dynamics, and C, D of a knot; A, B, D NULL at the last one. */
+/* W (carried + own, m + n): H (carried, n) of the next knot with the dynamics substituted, then C, D of the knot; A, B, D: NULL at the last knot. */
 ALWAYS_INLINE void joined(num *restrict W, const num *H, long carried, const num *A, const num *B, const num *C, const num *D, long own, lq_size dims)
 {
     const long w = M_ + N_;
@@ -84,9 +84,9 @@ ALWAYS_INLINE void joined(num *restrict W, const num *H, long carried, const num
     }
 }
 
-/* Gauss-Jordan with full pivoting in the columns first .. last of W (rows, m + n); the rows of T follow.  Rows have a place where they had a
-   pivot: its control, or m and how many had one in a state before.  Those of controls stay as they are while states have their turn.
-   Returns how many find a pivot. */
+/* Gauss-Jordan elimination with full pivoting in the columns first .. last of W (rows, m + n), with the same row operations on T.  place[i] of
+   a row with a pivot is the control of the pivot, or m plus the number of earlier pivots on states; it is negative without a pivot.  Rows with
+   a pivot on a control stay unchanged in the elimination of states.  Returns the number of pivots. */
 static num eliminate(num *restrict W, num *restrict T, num *restrict place, long rows, long first, long last, lq_size dims)
 {
     const long w = M_ + N_;
@@ -131,7 +131,8 @@ static num eliminate(num *restrict W, num *restrict T, num *restrict place, long
     return found;
 }
 
-/* Turn the equations W (rows, m + n), which become what nobody reads, at the last knot without controls; pivots, kept: how many there are. */
+/* Eliminate the equations W (rows, m + n), which is overwritten; at_end: no controls.  pivots: number of pivots on controls; kept: number of
+   equations passed to the previous knot. */
 static void turn(num *restrict W, long rows, int at_end, turned_t to, num *pivots, num *kept, lq_size dims)
 {
     const long w = M_ + N_;
@@ -162,7 +163,7 @@ static void turn(num *restrict W, long rows, int at_end, turned_t to, num *pivot
     }
 }
 
-/* free_gains where equations bind controls: du = -X dx + (1 - E) w, with any w on the free ones. */
+/* free_gains for a knot whose equations have pivots on controls: du = -X dx + (1 - E) w, with free w. */
 ALWAYS_INLINE truth bound_gains(const num *uu, const num *ux, const num *E, const num *X, num *restrict G, num *restrict K, num *restrict xx, lq_size dims)
 {
     num Z[M_ * M_], H[M_ * M_], T[M_ * N_], w[M_ * N_];

@@ -1,11 +1,9 @@
-/* The LQ problem with equations at its knots: see trajopt/lq/equality_lq.py.
-
-   Before this text stand equality_types.h and equality_knot.h.  What depends on the matrices is factored once; right-hand sides are solved for by
-   a sweep of vectors each. */
+/* LQ problem with equality constraints at its knots: see trajopt/lq/equality_lq.py.  Include equality_types.h and equality_knot.h before this file.
+   The matrices are factored once; each right-hand side takes one sweep of vectors. */
 
 static turned_t turned_at(const elq_factors *f, long k, lq_size dims) { return turned_in(f->turned + k * turned_size(f->most, dims), f->most, dims); }
 
-/* P of the next knot as it is seen through soft dynamics: P (1 + s P)^-1, and F = (1 + s P)^-1; 0 where that is not positive. */
+/* seen <- P (1 + s P)^-1, the value function of the next knot through soft dynamics, and F = (1 + s P)^-1; returns 0 if that is not definite. */
 static int softened(const double *restrict P, double s, double *restrict F, double *restrict seen, lq_size dims)
 {
     double L[N_ * N_];
@@ -37,7 +35,7 @@ static int softened(const double *restrict P, double s, double *restrict F, doub
     return 1;
 }
 
-/* The equations at knot k, turned. */
+/* Eliminate the equations at knot k. */
 static void turn_at(const elq_matrices *p, const elq_factors *f, long k)
 {
     const lq_size dims = p->size;
@@ -53,8 +51,8 @@ static void turn_at(const elq_matrices *p, const elq_factors *f, long k)
     q->pivots = (long)pivots, q->kept = (long)kept;
 }
 
-/* The backward sweep of the matrices over the knots `first` to 0, those behind being known.  Returns the knot where Quu is not positive
-   definite on the free controls, or -1. */
+/* Backward sweep of the matrices from knot `first` to 0, with the later knots known.  Returns the knot where Quu is not positive definite on
+   the free controls, or -1. */
 static long factor_from(const elq_matrices *p, const elq_factors *f, long first)
 {
     const lq_size dims = p->size;
@@ -81,7 +79,7 @@ static long factor_from(const elq_matrices *p, const elq_factors *f, long first)
     return -1;
 }
 
-/* The backward sweep over all knots. */
+/* Backward sweep of the matrices over all knots. */
 EXPORT long elq_factor(const elq_matrices *p, const elq_factors *f) { return factor_from(p, f, p->N); }
 
 /* y (a) += X x for X (a, b) */
@@ -90,7 +88,7 @@ ALWAYS_INLINE void add_onto(double *restrict y, const double *X, const double *x
     for (int i = 0; i < a; i++) y[i] += dot(X + i * b, x, b);
 }
 
-/* Right-hand sides of the turned rows at knot k, T [H_next d + h_next; e] (m + rows - pivots). */
+/* Right-hand sides of the eliminated rows at knot k, T [H_next d + h_next; e] (m + rows - pivots). */
 static void turned_sides(const elq_matrices *p, const elq_vectors *v, const elq_factors *f, long k, const double *h_next, double *restrict t)
 {
     const lq_size dims = p->size;
@@ -107,37 +105,37 @@ static void turned_sides(const elq_matrices *p, const elq_vectors *v, const elq_
     }
 }
 
-static void worsen(double *most, double by) { *most = fabs(by) > *most ? fabs(by) : *most; }
+static void update_max(double *most, double by) { *most = fabs(by) > *most ? fabs(by) : *most; }
 
-/* What the way back leaves of the vectors at a knot, in the room for a step: the feed-forward, the gradient Qu, and the sides of turned rows, of
-   which those that are kept stand behind those of controls. */
+/* Results of the backward sweep of vectors at a knot, in the workspace of elq_step: feed-forward, gradient Qu, and right-hand sides of the
+   eliminated rows, those of controls before those passed to the previous knot. */
 typedef struct {
     double *ff, *Qu, *sides;
-} aside_t;
+} backward_t;
 
-static aside_t aside_at(const elq_factors *f, const elq_step *to, long k, lq_size dims)
+static backward_t backward_at(const elq_factors *f, const elq_step *to, long k, lq_size dims)
 {
     double *at = to->room + k * (3 * M_ + f->most);
-    return (aside_t){at, at + M_, at + 2 * M_};
+    return (backward_t){at, at + M_, at + 2 * M_};
 }
 
-/* One sweep back and one forth with the factors.  dx_0 is read from to->dx.  Returns the largest
-   right-hand side of an equation that nothing can change. */
+/* One backward and one forward sweep with the factors.  Reads dx_0 from to->dx.  Returns the largest right-hand side of the dependent
+   equations, which no variable can change. */
 EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_factors *f, const elq_step *to)
 {
     const lq_size dims = p->size;
     const long N = p->N;
     double contradiction = 0.0, *x = to->dx;
-    double *Vx = to->lambda; /* lambda_k holds V'x of knot k + 1 until the way forth */
+    double *Vx = to->lambda; /* lambda_k holds V'x of knot k + 1 until the forward sweep */
     double next[N_];
     memcpy(next, v->q + N * N_, sizeof next);
     for (long k = N; k >= 0; k--) {
         const elq_counts *c = f->counts + k;
         const elq_knot q = knot_at(f, k, dims);
-        const aside_t a = aside_at(f, to, k, dims);
+        const backward_t a = backward_at(f, to, k, dims);
         if (c->rows) {
-            turned_sides(p, v, f, k, k < N ? aside_at(f, to, k + 1, dims).sides + M_ : NULL, a.sides);
-            for (long i = c->kept; i < c->rows - c->pivots; i++) worsen(&contradiction, a.sides[M_ + i]);
+            turned_sides(p, v, f, k, k < N ? backward_at(f, to, k + 1, dims).sides + M_ : NULL, a.sides);
+            for (long i = c->kept; i < c->rows - c->pivots; i++) update_max(&contradiction, a.sides[M_ + i]);
         }
         if (k == N) continue;
         memcpy(Vx + k * N_, next, sizeof next);
@@ -170,15 +168,15 @@ EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_f
         PRODUCT(next, a.ff, q.ux, 1, M_, N_, 1);
     }
     double nu[f->most + 1], eta[f->most + 1];
-    for (long i = 0; i < f->counts[0].kept; i++) /* what is left of the equations at the first state, which is given */
-        worsen(&contradiction, aside_at(f, to, 0, dims).sides[M_ + i] + dot(turned_at(f, 0, dims).H + i * N_, x, N_));
+    for (long i = 0; i < f->counts[0].kept; i++) /* remaining equations on the initial state, which is fixed */
+        update_max(&contradiction, backward_at(f, to, 0, dims).sides[M_ + i] + dot(turned_at(f, 0, dims).H + i * N_, x, N_));
     memset(nu, 0, sizeof nu);
     for (long k = 0; k <= N; k++, x += N_) {
         const elq_counts *c = f->counts + k;
         const elq_knot q = knot_at(f, k, dims);
-        const aside_t a = aside_at(f, to, k, dims);
+        const backward_t a = backward_at(f, to, k, dims);
         double *u = to->du + k * M_, *lambda = to->lambda + k * N_, g[M_];
-        memcpy(eta, nu, sizeof(double) * c->kept); /* multipliers of what was kept, found at the knot before */
+        memcpy(eta, nu, sizeof(double) * c->kept); /* multipliers of the passed equations, from the previous knot */
         if (k < N) {
             double *next_x = x + N_;
             memcpy(u, a.ff, sizeof(double) * M_);
@@ -197,7 +195,7 @@ EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_f
         const double *T = turned_at(f, k, dims).T;
         const long rows = c->rows, carried = k < N ? c[1].kept : 0;
         memset(nu, 0, sizeof(double) * rows);
-        if (c->pivots) { /* those of rows on controls are -(Qu + Qux dx + Quu du) */
+        if (c->pivots) { /* multipliers of rows with a pivot on a control are -(Qu + Qux dx + Quu du) */
             memcpy(g, a.Qu, sizeof g);
             add_onto(g, q.ux, x, M_, N_);
             add_onto(g, q.uu, u, M_, M_);

@@ -1,5 +1,5 @@
-/* What the kernels of LQ problems take and give, whatever the sizes n and m; and a search for numbers that are none.
-   Matrices by rows; every array is one knot after the other. */
+/* Arguments and results of the kernels of LQ problems, for all sizes n and m; and a check for NaN and infinity.
+   Matrices are row-major; arrays are contiguous over knots. */
 
 #define HALF_OF_DIGITS 0x1p-26 /* see lq.py */
 
@@ -20,12 +20,13 @@ typedef struct {
     const double *lower, *upper;
 } lq_bounds;
 
-/* du = k + K dx and its value function: K (N, m, n), k (N, m), Vx (N + 1, n), Vxx (N + 1, n, n) */
+/* Policy du = k + K dx and its value function: K (N, m, n), k (N, m), Vx (N + 1, n), Vxx (N + 1, n, n) */
 typedef struct {
     double *K, *k, *Vx, *Vxx;
 } lq_policy;
 
-/* A problem in a lane, where its gains go, and its damping; failed: becomes the knot where Quu was not positive definite, or -1. */
+/* Problem of a lane; to: receives its gains; on_state, on_control: its damping; failed: receives the knot where Quu was not positive definite, or
+   -1. */
 typedef struct {
     const lq_problem *p;
     const lq_bounds *bounds;
@@ -34,15 +35,14 @@ typedef struct {
     long failed;
 } lq_lane;
 
-/* One of several problems whose directions are found side by side, see lq_directions: where its expansion about a trajectory and the direction go,
-   and what is told of them.  closed: whether its gaps are rounding, and count as none.
+/* Problem of a lane in lq_directions, with its results.  closed: 1 if its gaps are rounding errors, which count as zero.
 
-   d (N, n), lambda (N + 1, n), g (N, m), costs (N + 1,): of the expansion; K (N, m, n), k (N, m), dx (N + 1, n), du (N, m), the last two
-   NULL where none of the problems asks for its linear step; under (N, m, n): other gains, NULL where nothing is asked about them, and
-   held_lambda (N + 1, n), held_g (N, m): costates and gradient under these.
-   found: whether numbers are finite and Quu is positive definite; else all but the costs may be anything.  change: of the cost along the step;
-   slope: of the cost at its beginning; defect: the largest gap; kkt: the largest entry of the gradient under the gains, by the size of its
-   terms; kkt_under: that under the other ones. */
+   Expansion: d (N, n), lambda (N + 1, n), g (N, m), costs (N + 1,).  Direction: K (N, m, n), k (N, m), dx (N + 1, n), du (N, m); dx and du are
+   NULL if no problem needs its linear step.  under (N, m, n): other gains, NULL for none, with costates held_lambda (N + 1, n) and gradient
+   held_g (N, m) under these gains.
+   found: 1 if all numbers are finite and Quu is positive definite; otherwise only the costs are valid.  change: cost change along the step;
+   slope: slope of the cost at its start; defect: largest gap; kkt: largest entry of the gradient under the gains, relative to the size of its
+   terms; kkt_under: the same under the other gains. */
 typedef struct {
     double on_state, on_control;
     long closed, found;
@@ -51,44 +51,44 @@ typedef struct {
     double change, slope, defect, kkt, kkt_under;
 } lq_direction;
 
-#define MOST_SHARES 3
+#define MAX_FRACTIONS 3
 
-/* What a barrier, whose parameter mu is chosen after the sweep, adds, (N, m) each: to the diagonals of R; to r, where costates are found; and to r of the
-   step, for each unit of mu. */
+/* Contributions of a barrier whose parameter mu is chosen after the sweep, (N, m) each.  bend: to the diagonals of R; pull: to r for the costates;
+   push: to r of the step, per unit of mu. */
 typedef struct {
     const double *bend, *pull, *push;
 } lq_barrier;
 
-/* One of several problems of which steps of Newton's method are attempted side by side, see lq_attempts.  delta: added to the diagonals of Q and R.
-   asked: which shares, as bits.  under (N, m, n): the gains under which costates are found, NULL for those without curvature, which are asked for then.  barrier: of all problems or of none, with NULL.  K (N, m, n), k (N, m): where
-   gains go, by the number of their share; dx (N + 1, n), du (N, m): where the step of the first share goes that leaves a convex problem; k_by, dx_by,
-   du_by: how these grow with mu, where they stand at mu = 0.
+/* Problem of a lane in lq_attempts, with its results.  delta: added to the diagonals of Q and R.  asked: requested curvature fractions, as bits.
+   under (N, m, n): gains under which costates are computed, NULL for those of fraction 0, which must be requested then.  barrier: of all
+   problems, or of none, with NULL.  K (N, m, n), k (N, m): receive the gains, by fraction; dx (N + 1, n), du (N, m): receive the step, at mu = 0,
+   of the first fraction with a convex problem; k_by, dx_by, du_by: receive their derivatives in mu.
 
-   finite: whether cost, gaps, costates and gradient are; convex: the shares that do, as bits; share: the number of the first one, or -1.
-   cost, defect and theta (largest entry and l1 norm of the gaps); gradient and scaled: its largest entry, as it is and by
-   the size of its terms, see stationarity of lq.py; slope: of the cost along the step, slope[0] + slope[1] mu + slope[2] mu^2. */
+   finite: 1 if cost, gaps, costates and gradient are finite; convex: fractions with a convex problem, as bits; share: index of the first of them,
+   or -1.  cost; defect and theta: largest entry and l1 norm of the gaps; gradient and scaled: largest entry of the gradient, absolute and relative
+   to the size of its terms, see stationarity of lq.py; slope: cost slope along the step, slope[0] + slope[1] mu + slope[2] mu^2. */
 typedef struct {
     double delta;
     long asked;
     const double *under;
     lq_barrier barrier;
-    double *K[MOST_SHARES], *k[MOST_SHARES], *dx, *du, *k_by[MOST_SHARES], *dx_by, *du_by;
+    double *K[MAX_FRACTIONS], *k[MAX_FRACTIONS], *dx, *du, *k_by[MAX_FRACTIONS], *dx_by, *du_by;
     long finite, convex, share;
     double cost, defect, theta, gradient, scaled, slope[3];
 } lq_attempt;
 
-/* What is attempted: shares of the curvature (MOST_SHARES, falling from 1 to 0), and which of them for some problem, as bits. */
+/* Curvature fractions (MAX_FRACTIONS, decreasing from 1 to 0), and those requested by any problem, as bits. */
 typedef struct {
     const double *shares;
     long asked;
 } lq_asked;
 
-/* The blocks of a knot, of several problems: vectors with one problem in each lane. */
+/* Blocks of a knot of several problems: SIMD vectors with one problem in each lane. */
 typedef struct {
     void *A, *B, *d, *Q, *q, *S, *R, *r, *cost;
 } lq_vectors;
 
-/* Whether all of `count` numbers are finite: what is not, times zero, is NaN. */
+/* 1 if all `count` numbers are finite: infinity and NaN times zero are NaN. */
 static int all_finite(const double *x, long count)
 {
     double sum[8] = {0.0}, rest = 0.0;

@@ -1,7 +1,7 @@
-/* What the kernels of LQ problems compute with: doubles; or, behind prelude.h and with ABREAST defined, vectors of one problem in each lane.
-   A truth is what a comparison of numbers gives; where it decides, each lane has a decision of its own.
+/* Number type of the LQ kernels: doubles; or, with prelude.h included and ABREAST defined, SIMD vectors with one problem in each lane.
+   A truth is the result of comparing numbers, with a value for each lane.
 
-   Of a truth: NOT and &, |; ANY, whether a lane holds; HOLDS, whether the lane l does; CHOSEN, a number from one or another. */
+   Operations on truths: NOT, & and |; ANY: true in some lane; HOLDS: true in lane l; CHOSEN: select one of two numbers by lane. */
 
 #include <math.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #endif
 #define SIZES(of) const lq_size dims = (of); (void)dims
 
-#ifndef ALWAYS_INLINE /* else the prelude's */
+#ifndef ALWAYS_INLINE /* the prelude defines them */
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 #endif

@@ -1,8 +1,8 @@
-/* The LQ problem with defects: the twin of trajopt/lq/lq.py.  Matrices by rows; every array is one knot after the other.  Before this text stand lq_types.h, numbers.h, small_matrices.h, box_qp.h
-   and, for one problem alone, definite_shift.h. */
+/* LQ problem with defects: the counterpart of trajopt/lq/lq.py.  Matrices are row-major; arrays are contiguous over knots.  Include lq_types.h,
+   numbers.h, small_matrices.h, box_qp.h and, without ABREAST, definite_shift.h before this file. */
 
 #ifdef ABREAST
-typedef void lq_changes; /* the problem stays as it is */
+typedef void lq_changes; /* no changes with ABREAST */
 #else
 /* Second derivatives, contracted with lam (n), of the knots first .. last: xx (n, n), ux (m, n), uu (m, m). */
 typedef struct {
@@ -11,8 +11,8 @@ typedef struct {
     const void *knots;
 } lq_curvature;
 
-/* How a sweep changes the problem on its way: see convex_lq of trajopt/solvers/shooting/ddp_model.py.  To Q, S and R, the problem's
-   own arrays, it adds `parts` pieces of curvature and, where `modify`, what makes Quu positive definite. */
+/* Changes of the problem during a sweep: see convex_lq of trajopt/solvers/shooting/ddp_model.py.  The sweep adds `parts` pieces of curvature to
+   the problem's arrays Q, S and R and, if `modify`, the shift of R that makes Quu positive definite. */
 typedef struct {
     int modify, parts;
     const lq_curvature *curvature;
@@ -34,7 +34,7 @@ ALWAYS_INLINE void add_curvature(const lq_changes *changes, long i, const double
 }
 #endif
 
-/* What the sweep reads at knot i: blocks of the problem where they stand, or of several problems side by side, gathered in `room`. */
+/* Blocks of a knot: in the arrays of the problem, or, with ABREAST, gathered from several problems in room_t. */
 typedef struct {
     const num *A, *B, *d, *Q, *q, *S, *R, *r, *lower, *upper;
 } blocks_t;
@@ -57,7 +57,7 @@ static long take_room(room_t *w, num *at, lq_size dims)
     return end - at;
 }
 
-/* The rows number i of `width` numbers of an array of each lane's problem; those before them, which come next, are sent for. */
+/* to <- row i of `width` numbers of an array of each lane's problem; prefetches the rows before, which are read next. */
 #define GATHER(array, width, to)                                                                                         \
     {                                                                                                                    \
         const double *rows[LANES];                                                                                       \
@@ -93,30 +93,30 @@ ALWAYS_INLINE blocks_t blocks_at(const lq_problem *p, const lq_bounds *limits, l
 }
 #endif
 
-/* What is added to V'xx and to Quu. */
+/* Regularization added to V'xx and to Quu. */
 typedef struct {
     num on_state, on_control;
 } damping_t;
 
-/* The gains of a knot, and the value function there. */
+/* Gains and value function of a knot. */
 typedef struct {
     num *K, *k, *Vx, *Vxx;
 } gains_t;
 
-/* The quadratic function of (dx, du) at a knot: Qu (m), Quu (m, m), Qux (m, n); Qx and Qxx stand where Vx and Vxx come to be. */
+/* Q-function of (dx, du) at a knot: Qu (m), Quu (m, m), Qux (m, n); Qx and Qxx are stored in Vx and Vxx of the knot. */
 typedef struct {
     num *u, *uu, *ux;
 } q_t;
 
-/* Columns of [K k], and of zeros behind them, which make whole packs. */
+/* Columns of [K k], padded with zeros to whole packs. */
 #define COLUMNS ((N_ + PACK) / PACK * PACK)
 
-/* What the gains solve: H (m, m) times [K k 0] = -X (m, COLUMNS), with damping. */
+/* Linear system of the gains with damping: H (m, m) [K k 0] = -X (m, COLUMNS). */
 typedef struct {
     num *H, *X;
 } damped_t;
 
-/* At a knot, from the value function V of the next and its gradient ahead, behind the defect: see q_function of lq.py. */
+/* Q-function at a knot from V'xx of the next knot (V_) and V'x after the defect (ahead): see q_function of lq.py. */
 ALWAYS_INLINE void q_function(blocks_t p, const num *ahead, const num *V_, const q_t *q, num *restrict Qx, num *restrict Qxx, lq_size dims)
 {
     const num *A = p.A, *B = p.B;
@@ -130,7 +130,7 @@ ALWAYS_INLINE void q_function(blocks_t p, const num *ahead, const num *V_, const
     UPPER_SUM_PRODUCT(Qxx, p.Q, A, VA, N_, N_);
 }
 
-/* Quu, Qu and Qux with regularization: see damped of lq.py. */
+/* Linear system of the gains with regularization: see damped of lq.py. */
 ALWAYS_INLINE void damped(const q_t *q, const num *A, const num *B, damping_t by, const damped_t *s, lq_size dims)
 {
     memcpy(s->H, q->uu, sizeof(num) * M_ * M_);
@@ -152,7 +152,7 @@ ALWAYS_INLINE void damped(const q_t *q, const num *A, const num *B, damping_t by
 }
 
 #ifndef ABREAST
-/* Makes the damped Quu positive definite by what is added to R (m, m) too; 0 where it is not finite. */
+/* Make the damped Quu positive definite by a shift, also added to R (m, m); returns 0 if Quu is not finite. */
 ALWAYS_INLINE int convexified(const q_t *q, const damped_t *s, double *restrict R, lq_size dims)
 {
     double shift[M_ * M_];
@@ -168,7 +168,7 @@ ALWAYS_INLINE int convexified(const q_t *q, const damped_t *s, double *restrict 
 }
 #endif
 
-/* K (m, n) and k (m); false where H, whose place the factor takes, is not positive definite. */
+/* Gains K (m, n) and k (m); false where H is not positive definite.  The Cholesky factor overwrites H. */
 ALWAYS_INLINE truth gains_of(const damped_t *s, num *restrict K, num *restrict k, lq_size dims)
 {
     const truth definite = cholesky(s->H, M_);
@@ -181,7 +181,7 @@ ALWAYS_INLINE truth gains_of(const damped_t *s, num *restrict K, num *restrict k
     return definite;
 }
 
-/* The gains within bounds on k: rows of K of clamped controls are zero; false where H is not positive definite on the others. */
+/* Gains with bounds on k: rows of K of clamped controls are zero; false where H is not positive definite on the free controls. */
 ALWAYS_INLINE truth box_gains(const damped_t *s, const num *Qu, const num *lower, const num *upper, num *restrict K, num *restrict k, lq_size dims)
 {
     truth free_[M_];
@@ -194,8 +194,8 @@ ALWAYS_INLINE truth box_gains(const damped_t *s, const num *Qu, const num *lower
     return definite;
 }
 
-/* V'xx = Qxx + K'(Quu K + Qux) + Qux'K,  V'x = Qx + K'(Quu k + Qu) + Qux'k, in the places of Qxx and Qx; to `change`, the value itself at
-   dx = 0 (NULL: not asked for), k'Qu + k'Quu k / 2 is added */
+/* Vxx = Qxx + K'(Quu K + Qux) + Qux'K, Vx = Qx + K'(Quu k + Qu) + Qux'k, which overwrite Qxx and Qx; adds k'Qu + k'Quu k / 2 to `change`, the
+   value at dx = 0 (NULL: skip) */
 ALWAYS_INLINE void value_of(const q_t *q, const num *K, const num *k, num *restrict Vx, num *restrict Vxx, num *restrict change, lq_size dims)
 {
     num T[M_ * N_], t[M_];
@@ -211,9 +211,8 @@ ALWAYS_INLINE void value_of(const q_t *q, const num *K, const num *k, num *restr
         for (int b = 0; b < a; b++) Vxx[a * N_ + b] = Vxx[b * N_ + a];
 }
 
-/* One knot of the backward sweep: gains and the value function from those of the next knot, of which the latter is read; false where
-   Quu is not positive definite on the free controls.  changes: NULL for none; i: the knot; change: see value_of; s: where, without bounds, the factor of Quu
-   is left. */
+/* One knot i of the backward sweep: gains and value function from the value function of the next knot; false where Quu is not positive definite on
+   the free controls.  changes: NULL for none; change: see value_of; s: without bounds, receives the factor of Quu. */
 ALWAYS_INLINE truth swept_factor(blocks_t p, damping_t by, const lq_changes *changes, long i, gains_t next, gains_t to, num *restrict change,
                                  const damped_t *s, lq_size dims)
 {
@@ -251,8 +250,7 @@ EXPORT long lq_abreast_room(int n, int m)
     return LANES * take_room(&w, NULL, (lq_size){n, m});
 }
 
-/* The backward sweeps of as many problems as there are lanes, which have the same number of knots, all of them with bounds or none;
-   Vx and Vxx are not kept. */
+/* Backward sweeps of a problem in each lane, with the same number of knots, all with bounds or none; Vx and Vxx are not stored. */
 EXPORT void lq_riccati_abreast(lq_lane *lane, num *room)
 {
     const lq_size dims = lane->p->size;
@@ -279,7 +277,7 @@ EXPORT void lq_riccati_abreast(lq_lane *lane, num *room)
     }
 }
 #else
-/* The backward sweep; returns the knot where Quu was not positive definite on the free controls, or -1.  changes: NULL for none. */
+/* Backward sweep; returns the knot where Quu was not positive definite on the free controls, or -1.  changes: NULL for none. */
 ALWAYS_INLINE long riccati(lq_problem p, lq_bounds limits, double on_state, double on_control, const lq_changes *changes, lq_policy to)
 {
     SIZES(p.size);
@@ -293,7 +291,7 @@ ALWAYS_INLINE long riccati(lq_problem p, lq_bounds limits, double on_state, doub
     return -1;
 }
 
-/* lambda_k = q + A' lambda_(k+1); g = r + B' lambda_(k+1) */
+/* Costates lambda_k = q + A' lambda_(k+1), and gradient g = r + B' lambda_(k+1) */
 static void adjoint(lq_problem p, double *restrict lambda, double *restrict g)
 {
     SIZES(p.size);
@@ -307,8 +305,8 @@ static void adjoint(lq_problem p, double *restrict lambda, double *restrict g)
     }
 }
 
-/* Costates lambda (N + 1, n) and gradient g (N, m) under the feedback K (NULL: none), and the size of the terms of g, for each control:
-   see stationarity of lq.py. */
+/* Costates lambda (N + 1, n) and gradient g (N, m) under the feedback K (NULL: none), and the size of the terms of g for each control: see
+   stationarity of lq.py. */
 static void stationarity(lq_problem p, const double *K, double *restrict lambda, double *restrict g, double *restrict size)
 {
     SIZES(p.size);
@@ -373,7 +371,7 @@ ALWAYS_INLINE void linear_rollout(lq_problem p, lq_bounds limits, const double *
 
 static const lq_bounds lq_no_bounds = {NULL, NULL};
 
-/* bounds, changes: NULL for none. */
+/* Backward sweep of one problem; bounds, changes: NULL for none. */
 EXPORT long lq_riccati(const lq_problem *p, const lq_bounds *bounds, double on_state, double on_control, const lq_changes *changes,
                        const lq_policy *policy)
 {

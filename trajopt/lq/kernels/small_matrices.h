@@ -1,7 +1,7 @@
-/* Products of small matrices, and Cholesky factors.  Matrices by rows; before this text stands numbers.h.
+/* Products of small matrices, and Cholesky factors.  Matrices are row-major.  Include numbers.h before this file.
 
-   Sizes are known at run time.  What is called is not inlined; what it consists of is, for each shape of a tile and for few controls, so that
-   sums stay in registers. */
+   Sizes are arguments.  The functions that kernels call are not inlined; tiles are inlined into them for each shape, and factorizations for small
+   numbers of controls, so that sums stay in registers. */
 
 /* -- products of small matrices, in tiles whose sums stay in registers -------------------------------------------------------- */
 
@@ -33,8 +33,8 @@ typedef double pack_t;
 #define UNROLLED
 #endif
 #define TILE_ROWS 4
-/* What is read once and used often stays in a register: GCC would read it anew for each use, and then the tiles wait for the reads.  With a
-   problem in each lane that is the factor, too, which else is one number for all lanes. */
+/* Keep a value in a register: GCC would load it again for each use, and the tiles would wait for these loads.  With a problem in each lane, the
+   factor is such a value too; otherwise it is one number for all lanes. */
 #if defined __GNUC__ && defined __AVX__
 #define STAYS(x) __asm__("" : "+v"(x))
 #else
@@ -51,14 +51,14 @@ typedef double pack_t;
 #define TILE_PACKS 3
 #endif
 
-/* A matrix by its entries X[i * by_row + k * by_column]: as it stands, or transposed. */
+/* Matrix with entries X[i * by_row + k * by_column], plain or transposed. */
 typedef struct {
     const num *at;
     int by_row, by_column;
 } strided_t;
 
-/* r rows of w packs of C = D + X Y (D NULL: zero, or C itself), the last pack `last` columns behind the first one, which may be ones of the
-   pack before it: all is read before anything is written.  Rows of C, D and Y are `stride` apart, X has b columns. */
+/* Tile of C = D + X Y (D: NULL for zero, or C itself) with r rows of w packs.  The last pack begins `last` columns after the first one and may
+   overlap the pack before, because the tile is read completely before it is written.  Rows of C, D and Y have stride `stride`; X has b columns. */
 #define DEFINE_TILE(name, type, wide)                                                                                                   \
     ALWAYS_INLINE void name(num *C, const num *D, strided_t X, const num *restrict Y, const int stride, const int b, const int r,       \
                             const int w, const int last)                                                                                \
@@ -84,7 +84,7 @@ typedef struct {
     }
 
 DEFINE_TILE(tile, pack_t, PACK)
-/* For few columns. */
+/* Tiles with narrower packs, for few columns. */
 #if PACK > 4
 DEFINE_TILE(tile4, pack4_t, 4)
 #endif
@@ -92,10 +92,10 @@ DEFINE_TILE(tile4, pack4_t, 4)
 DEFINE_TILE(tile2, pack2_t, 2)
 #endif
 
-/* The same columns of D, where there is one. */
+/* Columns of D from j on; NULL if D is NULL. */
 #define ALONG(D, j) ((D) ? (D) + (j) : NULL)
 
-/* r rows of C = D + X Y in the columns first .. c: whole tiles, and one of what is left, in as few packs as hold that */
+/* r rows of C = D + X Y in columns first .. c: whole tiles, and a last tile of the remaining columns, in as few packs as possible */
 ALWAYS_INLINE void row_tiles(num *C, const num *D, strided_t X, const num *restrict Y, int first, const int b, const int c, const int r)
 {
     int j = first;
@@ -131,26 +131,26 @@ ALWAYS_INLINE void row_tiles(num *C, const num *D, strided_t X, const num *restr
 #undef LEFT
 }
 
-/* C (a x c) = D + X Y for X (a x b), Y (b x c); upper: of C only what is on and above its diagonal, and some entries below */
+/* C (a x c) = D + X Y for X (a x b), Y (b x c); upper: compute only entries on and above the diagonal of C, and some below */
 NOT_INLINE void tiled_product(num *C, const num *D, strided_t X, const num *restrict Y, const int a, const int b, const int c,
                                  const int upper)
 {
     int i = 0;
     for (; i + TILE_ROWS <= a; i += TILE_ROWS, X.at += TILE_ROWS * X.by_row)
         row_tiles(C + i * c, ALONG(D, i * c), X, Y, upper ? i : 0, b, c, TILE_ROWS);
-    /* one tile of the rows that are left: a row alone has too few sums at once */
+    /* one tile for the remaining rows: a single row has too few parallel sums */
     if (a - i == 3) row_tiles(C + i * c, ALONG(D, i * c), X, Y, upper ? i : 0, b, c, 3);
     if (a - i == 2) row_tiles(C + i * c, ALONG(D, i * c), X, Y, upper ? i : 0, b, c, 2);
     if (a - i == 1) row_tiles(C + i * c, ALONG(D, i * c), X, Y, upper ? i : 0, b, c, 1);
 }
 
-/* C (a x c) = D + X Y for X (a x b), Y (b x c), D NULL for zero; with plus in its place, C = X Y, or C += X Y for plus = 1 */
+/* C (a x c) = D + X Y for X (a x b), Y (b x c), D: NULL for zero; PRODUCT: C = X Y, or C += X Y for plus = 1 */
 #define SUM_PRODUCT(C, D, X, Y, a, b, c) tiled_product(C, D, (strided_t){X, b, 1}, Y, a, b, c, 0)
 #define PRODUCT(C, X, Y, a, b, c, plus) SUM_PRODUCT(C, (plus) ? (C) : NULL, X, Y, a, b, c)
 /* C (a x c) = D + X' Y for X (b x a), Y (b x c) */
 #define SUM_TRANSPOSED_PRODUCT(C, D, X, Y, a, b, c) tiled_product(C, D, (strided_t){X, 1, a}, Y, a, b, c, 0)
 #define TRANSPOSED_PRODUCT(C, X, Y, a, b, c, plus) SUM_TRANSPOSED_PRODUCT(C, (plus) ? (C) : NULL, X, Y, a, b, c)
-/* The upper half of C (a x a) = D + X' Y for X, Y (b x a) */
+/* Upper half of C (a x a) = D + X' Y for X, Y (b x a) */
 #define UPPER_SUM_PRODUCT(C, D, X, Y, a, b) tiled_product(C, D, (strided_t){X, 1, a}, Y, a, b, a, 1)
 #define ADD_UPPER_PRODUCT(C, X, Y, a, b) UPPER_SUM_PRODUCT(C, C, X, Y, a, b)
 
@@ -160,7 +160,7 @@ ALWAYS_INLINE double dot(const double *x, const double *y, const int n)
 {
     double rest = 0.0;
     int i = 0;
-#if PACK > 1 /* ever narrower, since most vectors are short */
+#if PACK > 1 /* narrowing packs, since most vectors are short */
     pack2_t two = {0.0};
 #if PACK > 2
     pack4_t four = {0.0};
@@ -231,7 +231,7 @@ NOT_INLINE truth cholesky(num *restrict G, const int m)
     return definite;
 }
 
-/* The columns of X (m x c) that a `type` holds <- -G^-1 X by its Cholesky factor, whose diagonal has the inverses `inverse`. */
+/* Columns of X (m x c) in one `type` <- -G^-1 X by the Cholesky factor of G; inverse: inverses of the factor's diagonal. */
 #define DEFINE_MINUS_SOLVE(name, type)                                                                                                  \
     ALWAYS_INLINE void name(const num *restrict G, const num *restrict inverse, num *restrict X, const int c, const int m)              \
     {                                                                                                                                   \
@@ -262,7 +262,7 @@ ALWAYS_INLINE void minus_solve_of(const num *restrict G, num *restrict X, const 
     for (; j < c; j++) minus_solve_column(G, inverse, X + j, c, m);
 }
 
-/* X (m x c) <- -G^-1 X by its Cholesky factor. */
+/* X (m x c) <- -G^-1 X by the Cholesky factor of G. */
 NOT_INLINE void minus_solve(const num *restrict G, num *restrict X, const int c, const int m)
 {
 #define SOLVE(m) minus_solve_of(G, X, c, m)

@@ -1,11 +1,11 @@
-"""What a replanning loop asks of a solver, in two steps.
+"""Planners of a replanning loop, with two steps for each solve.
 
-    prepare   all that can be done before the state is known
-    respond   the solution from the state, as fast as possible
+    prepare   all work that does not need the current state
+    respond   the solution from the current state, as fast as possible
 
 | planner | prepare | respond |
 |---|---|---|
 | :class:`~trajopt.replanning.planners.converged_planner.ConvergedPlanner` | nothing | a solve, by any solver |
-| :class:`~trajopt.replanning.planners.real_time_slq.RealTimeSLQ` | derivatives and sweep about the shifted plan | one step |
-| :class:`~trajopt.replanning.planners.real_time_sqp.RealTimeSQP` | the QP about the shifted plan | its solution |
+| :class:`~trajopt.replanning.planners.real_time_slq.RealTimeSLQ` | derivatives and Riccati sweep about the shifted plan | one step
+| | :class:`~trajopt.replanning.planners.real_time_sqp.RealTimeSQP` | QP about the shifted plan | its solution |
 """

@@ -1,4 +1,4 @@
-"""A plan by a whole solve from the measured state, by any solver of the registry; and planners whose plans come late or broken."""
+"""Planner by complete solves with any solver; and wrappers that simulate failing and slow planners."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from trajopt.stage.evaluation import Direction, Shooting
 from trajopt.stage.numerics import numerics_for
 
 WARM_BARRIER = 1e-6
-"""The first barrier parameter of IPOPT from a plan that it has found."""
-KEEP_MULTIPLIERS = ("sqp", "ipm")
+"""Initial barrier parameter of IPOPT for a warm start from its last plan."""
+REUSE_MULTIPLIERS = ("sqp", "ipm")
 """Solvers that start from the multipliers of the last plan."""
 
 
 class ConvergedPlanner:
-    """Solves each problem as far as the options allow; a solution without gains gets those of :mod:`trajopt.solvers.feedback`.
+    """Planner that solves each problem until the options stop the solver; solutions without gains get tracking gains.
 
-    From a plan that it has found, IPOPT starts with a small barrier and multipliers of its own estimate: those of the plan belong
-    to a problem that has changed, and often take several times as many iterations. SQP and the interior point start with them.
+    IPOPT (``dms``) is warm-started with a small barrier parameter and its own estimate of the multipliers, because multipliers of
+    the last plan belong to a different problem and often increase the iterations severalfold. ``sqp`` and ``ipm`` reuse the
+    multipliers.
 
-    follow: start from the motion under the last plan's feedback, which obeys the dynamics, not from its states; what single
-    shooting needs where the system is unstable. Raises UnknownName for a solver or option, and as :func:`trajopt.solve` for options
-    that do not fit.
+    follow: start from a rollout under the feedback of the last plan instead of its states, as single shooting needs for unstable
+    systems. Raises UnknownName for an unknown solver or option, and the errors of :func:`trajopt.solve` for invalid options.
     """
 
     def __init__(self, solver: str = "slq", options: Any = None, *, follow: bool = False) -> None:
@@ -49,17 +49,17 @@ class ConvergedPlanner:
     def respond(self, x0: Array) -> Solution:
         """See :class:`~trajopt.replanning.planning.Planner`."""
         ocp, warm = replace(self._ocp, x0=x0), self._warm
-        guess, found = followed(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)
-        kept = warm.multipliers if self.solver in KEEP_MULTIPLIERS else {}
-        start = WarmStart(guess, multipliers=kept, barrier=WARM_BARRIER if found else None, kept=self._kept)
-        solution = solve(ocp, options=self.options, solver=self.solver, warm_start=start, check=not found)
+        guess, warm_started = feedback_rollout(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)
+        kept = warm.multipliers if self.solver in REUSE_MULTIPLIERS else {}
+        start = WarmStart(guess, multipliers=kept, barrier=WARM_BARRIER if warm_started else None, kept=self._kept)
+        solution = solve(ocp, options=self.options, solver=self.solver, warm_start=start, check=not warm_started)
         if fault_of(solution) is None and not solution.K.any():
             return replace(solution, K=tracking_gains(ocp, solution.xs, solution.us))
         return solution
 
 
-def followed(ocp: OCP, warm: WarmStart) -> Guess:
-    """The motion from x0 under the feedback of a warm start."""
+def feedback_rollout(ocp: OCP, warm: WarmStart) -> Guess:
+    """Rollout from x0 under the feedback of a warm start."""
     (xs, us), N, ndx = warm.guess, ocp.horizon, ocp.manifold.ndx
     off = ocp.manifold.difference(xs[:1].T, ocp.x0[:, None])[:, 0]
     K, start = np.zeros((N, ocp.nu, ndx)) if warm.K is None else warm.K, us.copy()
@@ -71,7 +71,7 @@ def followed(ocp: OCP, warm: WarmStart) -> Guess:
 
 
 class Failing:
-    """A planner that fails at each ``every``-th response: a fault on demand, as an error and as NaN in turn."""
+    """Fault simulation: a planner that fails at every ``every``-th response, alternately with an error and with NaN."""
 
     def __init__(self, planner: Planner, every: int) -> None:
         self.planner, self.every = planner, every
@@ -87,13 +87,13 @@ class Failing:
         if self._count % self.every:
             return self.planner.respond(x0)
         if self._count // self.every % 2:
-            raise RuntimeError("the solver failed on purpose (fail_every)")
+            raise RuntimeError("simulated failure of the solver (fail_every)")
         solution = self.planner.respond(x0)
         return replace(solution, us=np.full_like(solution.us, np.nan))
 
 
 class Slowed:
-    """A planner whose responses take ``factor`` times as long: a fault on demand, in wall-clock time."""
+    """Fault simulation: a planner whose responses take ``factor`` times as long, in wall-clock time."""
 
     def __init__(self, planner: Planner, factor: float) -> None:
         self.planner, self.factor = planner, factor

@@ -1,4 +1,4 @@
-"""Planners whose solve is a generator: it prepares, asks for the state, and returns the solution from there."""
+"""Planners whose solve is a generator: it prepares, yields to receive the state, and returns the solution from that state."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 
-AsksForState = Generator[None, Array, Solution]
-"""Yields once, for the state (nx,), and returns the solution."""
+SolveGenerator = Generator[None, Array, Solution]
+"""Generator that yields once to receive the state (nx,), and returns the solution."""
 
 
 class RealTimePlanner(ABC):
-    """A :class:`~trajopt.replanning.planning.Planner` of one generator for each pair of :meth:`prepare` and :meth:`respond`."""
+    """Base of a :class:`~trajopt.replanning.planning.Planner` with one generator for each :meth:`prepare` and :meth:`respond`."""
 
-    _running: AsksForState | None = None
+    _running: SolveGenerator | None = None
 
     @abstractmethod
-    def solve(self, ocp: OCP, warm: WarmStart) -> AsksForState:
-        """One solve: the preparation before ``x0 = yield``, the response after it."""
+    def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
+        """One solve as a generator: the preparation before ``x0 = yield``, the response after it."""
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """See :class:`~trajopt.replanning.planning.Planner`. Raises what the preparation raises."""
+        """See :class:`~trajopt.replanning.planning.Planner`. Raises the errors of the preparation."""
         self._running, running = None, self.solve(ocp, warm)
         next(running)
         self._running = running
@@ -39,4 +39,4 @@ class RealTimePlanner(ABC):
         except StopIteration as ended:
             solution: Solution = ended.value
             return solution
-        raise TypeError(f"the solve of {type(self).__name__} yielded twice; it asks for one state")
+        raise TypeError(f"solve() of {type(self).__name__} yielded twice; it must yield once, for the state")

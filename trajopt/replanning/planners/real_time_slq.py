@@ -1,22 +1,22 @@
-"""The real-time iteration: one Gauss-Newton step per call, about the shifted plan (xs, us), for an initial state that comes last.
+"""Real-time iteration by SLQ: one Gauss-Newton step per call about the shifted plan (xs, us).
 
     prepare   derivatives and Riccati sweep about the shifted plan, before the state is known
-    respond   dx_0 = x0 (-) xs_0 and the linear roll-out (dx, du) of the policy with gains K, from which the plan is
+    respond   dx_0 = x0 (-) xs_0, linear rollout (dx, du) of the policy with gains K, and the new plan
 
-| search | the plan | reference |
+| search | new plan | reference |
 |---|---|---|
 | no | xs (+) dx, us + du: the full step of multiple shooting | Diehl, Bock, Schloeder, SIAM J. Control Optim. 43, 2005 |
 | yes | the cheapest motion from x0 under u = us + alpha du + K (x (-) (xs (+) alpha dx)) | Tassa, Erez, Todorov, IROS 2012 |
 
-Full steps are right while the problem changes slowly; after a jump of a goal, or with one out of reach, they may swing for ever.
-The search tries alpha = 1, 1/2, 1/4, 1/8 and 0, the plan's own feedback, all at once; shortened steps raise the regularization of
-the next sweep.
+Full steps are suitable for slowly changing problems. After a jump of a goal, or with an unreachable goal, they may oscillate
+forever. The search tries alpha = 1, 1/2, 1/4, 1/8 and 0 (the feedback of the plan alone) in one batch. Shortened steps raise the
+regularization of the next sweep.
 
-Where residuals stay large, as those of a goal out of reach, their curvature outweighs what Gauss and Newton keep of the Hessian:
-steps overshoot, and gains drive the robot from its plan.  So when ENOUGH steps in a row have been shortened, Q comes from the exact
-Hessian of the cost from then on, if that is compiled: the nearest semidefinite blocks, those without negative eigenvalues (N. J.
-Higham, Linear Algebra Appl. 103, 1988).  Q as it is may leave a convex problem, too, but often one whose gains make a robot fall.
-Whoever knows a problem to be of that kind, as one that Gauss and Newton's steps do not solve, has it so from the first step on.
+With large residuals, such as those of an unreachable goal, the neglected second-order terms dominate the Gauss-Newton Hessian:
+steps overshoot, and gains drive the robot away from its plan. So after MAX_SHORTENED consecutive shortened steps, Q is computed
+from the exact Hessian of the cost, if that is compiled: the nearest positive semidefinite blocks, without negative eigenvalues (N.
+J. Higham, Linear Algebra Appl. 103, 1988). The unmodified Q may also give a convex problem, but often one whose gains make a robot
+fall. The option ``curved`` selects the exact Hessian from the first step on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trajopt.guesses.warm_start import WarmStart
 from trajopt.lq.bounded_lq import solve_bounded_lq
 from trajopt.lq.lq import Bounds, LQStep, Policy
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.planners.real_time import AsksForState, RealTimePlanner
+from trajopt.replanning.planners.real_time import RealTimePlanner, SolveGenerator
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
@@ -43,14 +43,14 @@ from trajopt.stage.numerics import Numerics, numerics_for
 from trajopt.validation.validation import refuse_constraints
 
 STEP_LENGTHS = np.array([1.0, 0.5, 0.25, 0.125, 0.0])
-ENOUGH = 2
-"""Single steps are shortened in good runs too, where the problem jumps."""
+MAX_SHORTENED = 2
+"""Number of consecutive shortened steps before the exact Hessian is used; single ones also occur in good runs."""
 ROUNDING = 1e-12
-"""Relative difference of costs below which the longer step is taken."""
+"""Relative difference of costs below which the longer step is preferred."""
 
 
-class Motion(NamedTuple):
-    """A trajectory, its cost, the length of the step that led to it, and its largest gap before that."""
+class Trajectory(NamedTuple):
+    """Trajectory, its cost, the length of its step, and the largest gap before that step."""
 
     xs: Array
     us: Array
@@ -60,12 +60,12 @@ class Motion(NamedTuple):
 
 
 class RealTimeSLQ(RealTimePlanner):
-    """A :class:`~trajopt.replanning.planning.Planner`; see the module docstring.
+    """:class:`~trajopt.replanning.planning.Planner` with one SLQ step per response; see the module docstring.
 
-    hessian: of the cost, "gauss_newton", until steps are shortened, or "exact", without its negative eigenvalues.
-    regularization: the least on the diagonal of Quu. search: see the module docstring. Finite bounds on controls make the
-    response a bounded LQ problem (:mod:`trajopt.lq.bounded_lq`), solved once the state is known. curved: whether the exact
-    Hessian is taken from the first step on where it is compiled.
+    hessian: Hessian of the cost, "gauss_newton" (until steps are shortened), or "exact", without negative eigenvalues.
+    regularization: minimum regularization on the diagonal of Quu. search: see the module docstring. curved: use the exact Hessian
+    from the first step on, if it is compiled. With finite bounds on controls, the response solves a bounded LQ problem
+    (:mod:`trajopt.lq.bounded_lq`).
     """
 
     def __init__(
@@ -74,21 +74,21 @@ class RealTimeSLQ(RealTimePlanner):
         self.hessian, self.least, self.search, self.curved = hessian, regularization, search, curved
         self._may_curve, self._curved, self._shortened = False, hessian == "exact", 0
         self._regularization = Regularization.of(SLQOptions())
-        self._begun = False
-        self._made: dict[str, Numerics] = {}
+        self._started = False
+        self._cached: dict[str, Numerics] = {}
 
     @property
     def mu(self) -> float:
-        """The regularization of the next sweep."""
+        """Regularization of the next sweep."""
         return max(self.least, self._regularization.mu)
 
-    def solve(self, ocp: OCP, warm: WarmStart) -> AsksForState:
-        """One iteration about the plan of a warm start. Raises ValueError for constraints other than bounds on controls."""
+    def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
+        """One iteration about the guess of a warm start. Raises ValueError for constraints other than bounds on controls."""
         refuse_constraints(ocp, "RealTimeSLQ")
-        if not self._begun and (self.search or self.curved) and not self._curved:
-            self._may_curve = numerics_for(ocp, "exact").evaluator.may_follow  # compiled on the way, it would be late
+        if not self._started and (self.search or self.curved) and not self._curved:
+            self._may_curve = numerics_for(ocp, "exact").evaluator.may_follow  # compiling it later would delay a step
             self._curved = self.curved and self._may_curve
-        self._begun, hessian = True, "exact" if self._curved else "gauss_newton"
+        self._started, hessian = True, "exact" if self._curved else "gauss_newton"
         evaluator, lq_solver = self._numerics(ocp, hessian)
         (xs, us), bounds = warm.guess, _finite_bounds(ocp, warm.guess.us)
         expansion = evaluator.expand(xs, us)
@@ -105,32 +105,32 @@ class RealTimeSLQ(RealTimePlanner):
             step = lq_solver.forward(lq, policy)[0]
         defect, mu = float(np.abs(lq.d).max(initial=0.0)), self.mu
         if policy.failed_at is not None:
-            motion = Motion(xs, us, expansion.cost, 0.0, defect)
+            motion = Trajectory(xs, us, expansion.cost, 0.0, defect)
             self._regularization = self._regularization.raised()
         elif self.search:
             motion = self._searched(evaluator, Guess(xs, us), x0, policy, step)
             mu = self.mu
-        else:  # the full step, whose gaps are of second order; the cost is that before it
+        else:  # the full step, whose gaps are of second order; the cost is that before the step
             plan = us + step.du if bounds is None else np.clip(us + step.du, us + bounds[0], us + bounds[1])
             moved = np.ascontiguousarray(evaluator.manifold.integrate(xs.T, step.dx.T).T)
-            motion = Motion(moved, plan, expansion.cost, 1.0, defect)
+            motion = Trajectory(moved, plan, expansion.cost, 1.0, defect)
         record, status = _record(motion, step, mu, hessian), _status(policy, motion, mu, hessian)
         k = np.zeros_like(motion.us)
         return Solution(motion.xs, motion.us, policy.K, k, status, motion.cost, 1, (record,), ocp.times_of(motion.xs))
 
     def _numerics(self, ocp: OCP, hessian: str) -> Numerics:
-        """Those with that Hessian of the cost, made anew where the structure is another."""
-        made = self._made.get(hessian)
+        """Cached numerics with this Hessian of the cost; new ones if the structure has changed."""
+        made = self._cached.get(hessian)
         if made is None or not made.evaluator.follow(ocp):
-            made = self._made[hessian] = numerics_for(ocp, hessian)
+            made = self._cached[hessian] = numerics_for(ocp, hessian)
         return made
 
-    def _searched(self, evaluator: Evaluator, plan: Guess, x0: Array, policy: Policy, step: LQStep) -> Motion:
-        """The cheapest roll-out from x0; it begins with what the feedback makes of dx_0, whatever alpha."""
+    def _searched(self, evaluator: Evaluator, plan: Guess, x0: Array, policy: Policy, step: LQStep) -> Trajectory:
+        """Cheapest rollout from x0; the feedback on dx_0 is applied with every alpha."""
         answer = policy.K[0] @ step.dx[0]
         xs, us, dx, du = plan.xs.copy(), plan.us.copy(), step.dx.copy(), step.du.copy()
         xs[0], us[0], dx[0], du[0] = x0, us[0] + answer, 0.0, du[0] - answer
-        with np.errstate(all="ignore"):  # what is not finite is not chosen
+        with np.errstate(all="ignore"):  # non-finite rollouts are not selected
             direction = Direction(dx, du, policy.K, np.zeros_like(dx[1:]))
             tried = evaluator.rollout(xs, us, direction, STEP_LENGTHS, Shooting())
             costs = np.where(np.isfinite(tried.cost), tried.cost, np.inf)
@@ -138,11 +138,11 @@ class RealTimeSLQ(RealTimePlanner):
         best = len(costs) - 1 if refused else int(np.argmax(costs <= costs.min() + ROUNDING * np.abs(costs.min())))
         self._regularization = self._regularization.raised() if best else self._regularization.lowered()
         self._shortened = self._shortened + 1 if best else 0
-        self._curved = self._curved or (self._may_curve and (refused or self._shortened >= ENOUGH))
-        return Motion(tried.xs[best], tried.us[best], float(tried.cost[best]), float(STEP_LENGTHS[best]), 0.0)
+        self._curved = self._curved or (self._may_curve and (refused or self._shortened >= MAX_SHORTENED))
+        return Trajectory(tried.xs[best], tried.us[best], float(tried.cost[best]), float(STEP_LENGTHS[best]), 0.0)
 
 
-def _record(motion: Motion, step: LQStep, mu: float, hessian: str) -> IterationRecord:
+def _record(motion: Trajectory, step: LQStep, mu: float, hessian: str) -> IterationRecord:
     unknown = float("nan")
     return IterationRecord(
         iteration=0,
@@ -161,7 +161,7 @@ def _record(motion: Motion, step: LQStep, mu: float, hessian: str) -> IterationR
     )
 
 
-def _status(policy: Policy, motion: Motion, mu: float, hessian: str) -> Status:
+def _status(policy: Policy, motion: Trajectory, mu: float, hessian: str) -> Status:
     if policy.failed_at is not None:
         return termination.not_positive_definite(policy.failed_at, mu, hessian)
     if not (np.isfinite(motion.xs).all() and np.isfinite(motion.us).all()):
@@ -170,7 +170,7 @@ def _status(policy: Policy, motion: Motion, mu: float, hessian: str) -> Status:
 
 
 def _semidefinite(Q: Array) -> Array:
-    """The nearest positive semidefinite matrices to Q (N + 1, ndx, ndx)."""
+    """Nearest positive semidefinite matrices to Q (N + 1, ndx, ndx)."""
     if not np.isfinite(Q).all():
         return Q
     values, vectors = np.linalg.eigh(Q)
@@ -178,7 +178,7 @@ def _semidefinite(Q: Array) -> Array:
 
 
 def _finite_bounds(ocp: OCP, us: Array) -> Bounds | None:
-    """Bounds on du, or None where no control is bounded."""
+    """Bounds on du, or None without finite bounds."""
     if ocp.control_bounds is None:
         return None
     lower, upper = ocp.control_bounds

@@ -1,9 +1,10 @@
-"""The real-time iteration for problems with constraints: one SQP step of direct multiple shooting per call.
+"""Real-time iteration by SQP, for problems with constraints: one step of direct multiple shooting per call.
 
-    prepare   the QP about the shifted plan, before the state is known, and gains of feedback about that plan
-    respond   the QP with its first state fixed (:mod:`trajopt.solvers.direct.real_time_iteration`); its whole step is the plan
+    prepare   QP about the shifted plan, before the state is known, and feedback gains about that plan
+    respond   solution of the QP with its first state fixed (:mod:`trajopt.solvers.direct.real_time_iteration`); the full step is
+    the plan
 
-Multipliers pass from one call to the next while the number of knots stays the same.
+Multipliers are passed from one call to the next while the number of knots is constant.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.planners.real_time import AsksForState, RealTimePlanner
+from trajopt.replanning.planners.real_time import RealTimePlanner, SolveGenerator
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class RealTimeSQP(RealTimePlanner):
-    """A :class:`~trajopt.replanning.planning.Planner`; see the module docstring. options: hold, hessian and qp_solver count."""
+    """:class:`~trajopt.replanning.planning.Planner` with one SQP step per response; uses options hold, hessian and qp_solver."""
 
     def __init__(self, options: SQPOptions | None = None) -> None:
         self.options = options or SQPOptions(hessian="gauss_newton")
         self._last: RealTimeIteration | None = None
 
-    def solve(self, ocp: OCP, warm: WarmStart) -> AsksForState:
-        """One step about the plan of a warm start. Raises ValueError where the plan gives NaN."""
+    def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
+        """One step about the guess of a warm start. Raises ValueError if the guess gives NaN."""
         from trajopt.solvers.direct.direct_sqp import staged_program, sweeper_of
         from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 
@@ -49,13 +50,13 @@ class RealTimeSQP(RealTimePlanner):
 
         x0 = yield
 
-        found = step.feedback(x0)
-        xs, us = program.trajectory(found.w)
-        us, (cost, g) = us[: ocp.horizon], program.evaluate(found.w)
+        result = step.feedback(x0)
+        xs, us = program.trajectory(result.w)
+        us, (cost, g) = us[: ocp.horizon], program.evaluate(result.w)
         outside = np.maximum(program.g_lower - g, g - program.g_upper)
-        record = _record(cost, float(outside.max(initial=0.0)), float(np.abs(found.w - w).max()), self.options)
-        status, k = _status(found.status, record.constraint_violation, self.options), np.zeros_like(us)
-        multipliers = program.by_name(found.y)
+        record = _record(cost, float(outside.max(initial=0.0)), float(np.abs(result.w - w).max()), self.options)
+        status, k = _status(result.status, record.constraint_violation, self.options), np.zeros_like(us)
+        multipliers = program.by_name(result.y)
         return Solution(xs, us, gains, k, status, cost, 1, (record,), ocp.times_of(xs), multipliers=multipliers)
 
 

@@ -1,1 +1,1 @@
-"""What is controlled: the project's own dynamics, and MuJoCo."""
+"""Simulated plants: dynamics of this project, and MuJoCo."""

@@ -1,7 +1,7 @@
-"""Ground under a robot in MuJoCo: a plane, level or tilted, boxes on it, and balls at the points with which the robot touches it.
+"""Ground for a robot in MuJoCo: a level or tilted plane, boxes on it, and balls at the contact points of the robot.
 
-MuJoCo's contacts differ from those of plans in law, friction and shape, as the world's do.  A ball of radius r about a contact
-point touches ground that lies r lower than the plan's, so that the point is as high over the plan's ground as the plan thinks.
+MuJoCo's contacts differ from those of plans in law, friction and shape, like real contacts. The ground of MuJoCo is lowered by the
+radius of the balls, so that contact points touch the ground at the height of the plan's ground.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ from dynamics_backends.rigid_body.model.model import Model
 from trajopt.replanning.plants.mujoco_urdf import link_of
 
 ROBOT, GROUND = 1, 2
-"""Bits of what touches what: feet and ground, no others."""
-SPIN, ROLL = 5e-3, 1e-4
+"""Contact bits: only feet and ground collide."""
+TORSIONAL, ROLLING = 5e-3, 1e-4
 """Torsional and rolling friction [m], MuJoCo's defaults."""
-YIELDS = 0.005
-"""[s] within which the ground throws back what sinks into it; MuJoCo's default, 0.02, lets feet run deep into the side of a box."""
-STRENGTH = 10.0
-"""The strength of friction against slow slip, relative to that of normal forces (MuJoCo's impratio, with the elliptic cone)."""
+CONTACT_TIME_CONSTANT = 0.005
+"""Time constant [s] of the ground contact; with MuJoCo's default, 0.02, feet penetrate deeply into the side of a box."""
+IMPEDANCE_RATIO = 10.0
+"""Ratio of frictional to normal impedance, which reduces slow slip (MuJoCo's impratio, with the elliptic cone)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MujocoGround:
-    """feet: frames of the robot that touch the ground. radius: of the balls about them [m]. friction: coefficient of Coulomb.
-    slope: of the ground along x, upward [rad]. boxes: rows (x, y, half sizes along x and y, height) [m] of boxes that stand on the
+    """Ground of a MuJoCo plant.
+
+    feet: frames of the robot that touch the ground. radius: of the balls about them [m]. friction: Coulomb coefficient. slope:
+    upward slope of the ground along x [rad]. boxes: rows (x, y, half size along x, half size along y, height) [m] of boxes on the
     plane z = 0.
 
-    Raises ValueError for numbers that make no ground.
+    Raises ValueError for values out of range.
     """
 
     feet: tuple[str, ...]
@@ -51,7 +53,7 @@ class MujocoGround:
             )
 
     def add_to(self, spec: Any, model: Model) -> None:
-        """Add ground and feet to a specification (mujoco.MjSpec) of the robot; nothing else touches anything then.
+        """Add ground and feet to a specification (mujoco.MjSpec) of the robot, and disable all other contacts.
 
         Raises UnknownName for a foot that the robot does not have, ValueError for one that does not move.
         """
@@ -61,9 +63,9 @@ class MujocoGround:
             geom.contype = geom.conaffinity = 0
         for pair in list(spec.pairs):
             spec.delete(pair)
-        kinds, grip = mujoco.mjtGeom, [self.friction, SPIN, ROLL]
+        kinds, grip = mujoco.mjtGeom, [self.friction, TORSIONAL, ROLLING]
         for foot in self.feet:
-            body, place = _place(model, foot)
+            body, place = _foot_position(model, foot)
             common = {"contype": ROBOT, "conaffinity": GROUND, "friction": grip}
             _body(spec, body, foot).add_geom(
                 type=kinds.mjGEOM_SPHERE, size=[self.radius, 0, 0], pos=place, mass=0.0, **common
@@ -80,21 +82,21 @@ class MujocoGround:
             size, at = [half_x, half_y, 0.5 * height], [x, y, 0.5 * height - self.radius]
             spec.worldbody.add_geom(type=kinds.mjGEOM_BOX, size=size, pos=at, **common)
 
-    def settle(self, simulated: Any) -> None:
-        """Switch contacts on in the compiled model (mujoco.MjModel)."""
+    def configure(self, simulated: Any) -> None:
+        """Enable contacts and set their options in the compiled model (mujoco.MjModel)."""
         import mujoco
 
         simulated.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
-        simulated.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # what diverges stays so, and is told
+        simulated.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # diverged states must be reported
         simulated.opt.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
-        simulated.geom_solref[simulated.geom_contype == GROUND, 0] = YIELDS
-        simulated.geom_priority[simulated.geom_contype == GROUND] = 1  # contacts are those of the ground, not a mean
+        simulated.geom_solref[simulated.geom_contype == GROUND, 0] = CONTACT_TIME_CONSTANT
+        simulated.geom_priority[simulated.geom_contype == GROUND] = 1  # use the parameters of the ground, not a mean
         simulated.opt.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
-        simulated.opt.impratio = STRENGTH
+        simulated.opt.impratio = IMPEDANCE_RATIO
 
 
-def _place(model: Model, foot: str) -> tuple[str, np.ndarray]:
-    """The body that a frame rides on, and where in that body's own axes [m]."""
+def _foot_position(model: Model, foot: str) -> tuple[str, np.ndarray]:
+    """Name of the body of a frame, and the position of the frame in the axes of that body [m]."""
     frame = model.frames[model.frame_id(foot)]
     if frame.body < 0:
         raise ValueError(
@@ -105,10 +107,10 @@ def _place(model: Model, foot: str) -> tuple[str, np.ndarray]:
 
 
 def _body(spec: Any, name: str, foot: str) -> Any:
-    """The body of a specification by the model's name, which for a body without one has its number (Names)."""
-    found = spec.body(name)
-    if found is not None:
-        return found
+    """Body of a specification by its name in the model; unnamed bodies are found by their number (Names)."""
+    result = spec.body(name)
+    if result is not None:
+        return result
     names = Names(spec.compile())
     if name not in names.bodies:
         raise ValueError(

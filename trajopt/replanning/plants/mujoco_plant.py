@@ -1,8 +1,9 @@
 """MuJoCo as a plant: an independent simulator, loaded from the URDF or MJCF of the same robot.
 
-Only the tree, its inertias (:mod:`~trajopt.replanning.plants.mujoco_urdf`) and its joints are taken from the file; shapes are left
-out. Damping, rotor inertia and springs are those of the model; joint limits, equalities, actuators and mimic joints are not
-enforced. Joints are matched by name; the conventions are those of :mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`."""
+The file provides only the kinematic tree, its inertias (:mod:`~trajopt.replanning.plants.mujoco_urdf`) and its joints; shapes are
+omitted. Damping, rotor inertia and springs are those of the model; joint limits, equalities, actuators and mimic joints are not
+enforced. Joints are matched by name; for conventions see :mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ MISSING = "the plant 'mujoco' needs the package mujoco: pip install 'urdf-trajop
 def load_mujoco(
     source: str | os.PathLike[str], model: Model, ground: MujocoGround | None = None
 ) -> tuple[Any, MujocoStates]:
-    """MuJoCo's model of the robot of a URDF or MJCF, file or text, with free dynamics as those of ``model``; and its states.
+    """Load a URDF or MJCF, file or text, as a MuJoCo model with the free dynamics of ``model``; returns it with its state
+    conversion.
 
-    ground: what it stands on, None for nothing.
-
-    Raises ModuleNotFoundError without the package, ValueError for a robot that MuJoCo does not take or that has other joints.
+    ground: ground under the robot, None for none. Raises ModuleNotFoundError without mujoco, ValueError for a robot that MuJoCo
+    rejects or that has other joints.
     """
     try:
         import mujoco
@@ -54,30 +55,30 @@ def load_mujoco(
     simulated.opt.gravity[:] = model.gravity
     states.set_joints(simulated, model)
     if ground is not None:
-        ground.settle(simulated)
+        ground.configure(simulated)
     return simulated, states
 
 
 def _mjcf_spec(source: str | os.PathLike[str]) -> Any:
-    """The specification of an MJCF, a file or a text that starts with "<"."""
+    """MuJoCo specification of an MJCF, a file or a text that starts with "<"."""
     import mujoco
 
     return mujoco.MjSpec.from_string(source) if not source_path(source) else mujoco.MjSpec.from_file(str(source))
 
 
 def _grounded(spec: Any, model: Model, ground: MujocoGround | None) -> Any:
-    """MuJoCo's model of a robot on the ground, or on none."""
+    """Compiled MuJoCo model of a robot, with ground if given."""
     if ground is not None:
         ground.add_to(spec, model)
     return spec.compile()
 
 
 class MujocoPlant:
-    """A robot in MuJoCo, stepped at most ``step`` [s] at a time, by RK4 where it touches nothing. source: the path or the text of
-    its URDF or MJCF.
+    """Robot in MuJoCo with time steps of at most ``step`` [s], integrated by RK4 without ground.
 
-    forces: (nv, nu) maps the controls u (nu,) of the plan to joint forces (nv,); pushes are added to these. limit: of the controls.
-    mass_factor: multiplies all masses and inertias. ground: what it stands on.
+    source: path or text of its URDF or MJCF. forces: (nv, nu) maps the controls u (nu,) of the plan to joint forces (nv,); pushes
+    are added to these. limit: of the controls. mass_factor: multiplies all masses and inertias. ground: ground under the robot, or
+    None.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class MujocoPlant:
             self._mujoco.mj_step(self._model, self._data)
 
     def acceleration(self, x: Array, tau: Array) -> Array:
-        """The acceleration (nv,) in the state x (nq + nv,) under joint forces tau (nv,); the state of the plant does not change."""
+        """Acceleration (nv,) in the state x (nq + nv,) under joint forces tau (nv,), without changing the state of the plant."""
         data = self._mujoco.MjData(self._model)
         data.qpos[:], data.qvel[:] = self._states.to_mujoco(x)
         data.qfrc_applied[:] = self._states.force_to_mujoco(x[: self._states.nq], tau)

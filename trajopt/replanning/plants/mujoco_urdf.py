@@ -1,8 +1,8 @@
-"""URDF as MuJoCo takes it: no shapes, a floating joint below the root where wanted, inertias that it accepts.
+"""Conversion of URDF for MuJoCo: no shapes, an optional floating root joint, and inertias that MuJoCo accepts.
 
-MuJoCo refuses links whose inertia no body can have, massless roots and cameras among them, although the moving bodies that they
-are part of may be sound.  Such a robot keeps MuJoCo's own kinematics, and each moving body gets the mass and inertia of the model,
-all that is fixed to it included; where even these break A + B >= C they are balanced by MuJoCo.
+MuJoCo rejects links with physically impossible inertias, such as massless roots and cameras, although the moving bodies that
+contain them may be valid. For such a robot, the kinematics are MuJoCo's, and each moving body gets the mass and inertia of the
+model, including all links fixed to it. MuJoCo balances inertias that still violate A + B >= C.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORLD = "world_of_the_plant"
 
 
 def mujoco_urdf(text: str, floating: bool, *, inertial: bool = True) -> str:
-    """The URDF text with what MuJoCo needs for free dynamics. inertial: whether links keep their masses and inertias."""
+    """URDF text for MuJoCo, without shapes, and with a floating joint if ``floating``. inertial: keep masses and inertias."""
     from xml.etree.ElementTree import SubElement, tostring
 
     from defusedxml.ElementTree import fromstring
@@ -46,7 +46,7 @@ def mujoco_urdf(text: str, floating: bool, *, inertial: bool = True) -> str:
 
 
 def urdf_spec(text: str, model: Model) -> Any:
-    """MuJoCo's specification (mujoco.MjSpec) of a robot's URDF. Raises ValueError for what MuJoCo does not take."""
+    """MuJoCo specification (mujoco.MjSpec) of a robot's URDF. Raises ValueError if MuJoCo rejects the robot."""
     import mujoco
 
     spec = mujoco.MjSpec.from_string(mujoco_urdf(text, model.floating_base))
@@ -64,13 +64,13 @@ def urdf_spec(text: str, model: Model) -> Any:
 
 
 def link_of(model: Model, body: int) -> Frame:
-    """The frame of the link that a moving body is named after: where MuJoCo has its axes."""
+    """Frame of the link that a moving body is named after, whose axes MuJoCo uses for the body."""
     name = model.body_names[body]
     return next(f for f in model.frames if f.body == body and f.name == name and f.kind == "link")
 
 
 def _set_inertia(target: Any, model: Model, b: int) -> None:
-    """Give a body of a specification the mass and the inertia of a moving body of the model."""
+    """Set mass and inertia of a body of a specification to those of moving body b of the model."""
     link = link_of(model, b)
     inertia = link.R.T @ np.asarray(model.inertia[b]) @ link.R
     target.mass, target.explicitinertial = float(model.mass[b]), True

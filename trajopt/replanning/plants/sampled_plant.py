@@ -1,4 +1,4 @@
-"""The project's own dynamics as a plant, with steps of its own and forces that no plan knows of; and a path beside a plant."""
+"""Dynamics of this project as a plant, with its own time steps and unplanned forces; and a plant with a path parameter."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trajopt.replanning.timing import SAME_TIME, steps_of
 
 
 class Push(NamedTuple):
-    """A force (nf,) from ``start`` on for ``duration`` [s]."""
+    """Disturbance: a force (nf,) from ``start`` on for ``duration`` [s]."""
 
     start: float
     duration: float
@@ -23,7 +23,7 @@ class Push(NamedTuple):
 
 
 def pushed(pushes: Sequence[Push], t: float, size: int) -> Array:
-    """The sum (size,) of the forces at t [s]."""
+    """Sum (size,) of the forces of pushes at t [s]."""
     total = np.zeros(size)
     for push in pushes:
         if push.start <= t + SAME_TIME < push.start + push.duration:
@@ -32,7 +32,7 @@ def pushed(pushes: Sequence[Push], t: float, size: int) -> Array:
 
 
 class SampledPlant:
-    """Any discrete map that does not depend on time, stepped at most ``step`` [s] at a time.
+    """Plant with the dynamics of a time-invariant discrete map, in time steps of at most ``step`` [s].
 
     forces: (nf, nu) maps the controls u (nu,) of the plan to the inputs (nf,) of the map; pushes are added to these. limit: of the
     controls, (nu,). parameters: of the map.
@@ -70,9 +70,9 @@ class SampledPlant:
 
 
 class BesidePath:
-    """A plant and a path parameter, which is the controller's own: states (x, s, sdot), controls (u, w), sddot = w.
+    """Plant extended by a path parameter of the controller: states (x, s, sdot), controls (u, w), sddot = w.
 
-    inputs: of the plant, (nu,), in its state x under the controls u; default u.
+    inputs: function from the state x of the plant and the controls u to its inputs (nu,); default u.
     """
 
     def __init__(self, plant: Plant, start: Array, inputs: Callable[[Array, Array], Array] = lambda x, u: u) -> None:

@@ -1,1 +1,1 @@
-"""Many problems of one structure at once."""
+"""Batches: many problems of one structure, solved in parallel."""

@@ -1,4 +1,4 @@
-"""The default of batches: the attempts of :mod:`trajopt.solvers.auto`, each for all problems that ask for it."""
+"""Automatic solver choice for batches: the attempts of :mod:`trajopt.solvers.auto`, each run on all problems that request it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.registry import attempt_options
 
 Run = Callable[[Batch, tuple[Array, Array], str, Any, Told], BatchSolution]
-"""Solves a batch from guesses xs (n, N + 1, nx), us (n, N, nu) by the solver of a name with options; told: how many have ended."""
+"""Solves a batch from guesses xs (n, N + 1, nx), us (n, N, nu) with a named solver and its options; reports the finished count."""
 
 
 def in_attempts(
@@ -35,10 +35,10 @@ def in_attempts(
     *,
     gains: bool,
 ) -> BatchSolution | None:
-    """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu).
+    """Solve a batch with the attempts of each problem; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu).
 
-    fits: whether many problems are solved together by the solver of some options. None where no first attempt does, and where all
-    attempts of a problem have one limit of time.
+    ``fits(ocp, options)`` is true if the solver of these options solves many problems together; ``told`` receives the finished
+    count. Returns None if no first attempt fits, or if the options have a time limit, which all attempts of a problem share.
     """
     began, n, plans, answers = time.perf_counter(), len(batch), _plans(batch), list[tuple[list[int], BatchSolution]]()
     firsts = {id(plan[0]): plan[0] for plan in plans}.values()
@@ -62,9 +62,9 @@ def in_attempts(
 
 
 def _plans(batch: Batch) -> list[list[Attempt]]:
-    """The attempts of each problem, all on its own time grid: bounds on the state may leave room in one, and none in another."""
+    """Return the attempts of each problem, none on a coarser grid; they depend on the problem's bounds."""
     if not batch.bounds_differ or any(chosen_coordinates(c) is None for c in batch.ocp.constraints()):
-        return [list(attempts(batch[0], coarse=False))] * len(batch)  # which has the bounds that only members have
+        return [list(attempts(batch[0], coarse=False))] * len(batch)  # batch[0] includes bounds of members
     open_bounds = [has_only_bounds(batch[i]) for i in range(len(batch))]
     plans = {kind: list(attempts(batch[open_bounds.index(kind)], coarse=False)) for kind in set(open_bounds)}
     return [plans[kind] for kind in open_bounds]

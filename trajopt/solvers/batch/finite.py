@@ -1,4 +1,4 @@
-"""Values of a batch that are no numbers, or bounds that leave no control: problems that have them have a status of their own."""
+"""Checks of the values of a batch: problems with NaN, infinity or crossed control bounds get an error status."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trajopt.solvers.problems.batch import DYNAMICS, Batch
 from trajopt.validation.finiteness import explained
 
 UNLIMITED = ("u_lower", "u_upper", "lower", "upper")
-"""Bounds may be infinite."""
+"""Names of bounds, which may be infinite."""
 
 
 def flawed(batch: Batch, guess: tuple[Array, Array]) -> dict[int, Status]:
-    """The problems that no solver can solve for the sake of their values, and what is said of each.
+    """Return the status of each problem with invalid values, by its number.
 
     guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu).
     """
@@ -35,7 +35,7 @@ def flawed(batch: Batch, guess: tuple[Array, Array]) -> dict[int, Status]:
 
 
 def _crossed(batch: Batch) -> Iterator[tuple[int, termination.CrossedBounds]]:
-    """The problems of which a control has a lower bound above its upper one, with the first such control."""
+    """Yield each problem with a lower control bound above the upper bound, and its first such control."""
     bounds = batch.bounds()
     if bounds is None:
         return
@@ -47,7 +47,7 @@ def _crossed(batch: Batch) -> Iterator[tuple[int, termination.CrossedBounds]]:
 
 
 def _not_numbers(batch: Batch, guess: tuple[Array, Array]) -> dict[int, str]:
-    """The problems with a NaN or an infinity among their values or in their guess, and the name of the first value with one."""
+    """Return the name of the first value or guess with a NaN or a forbidden infinity, by problem number."""
     found: dict[int, str] = {}
     for name, rows in _named(batch):
         for i in _bad_rows(name, rows):
@@ -64,7 +64,7 @@ def _not_numbers(batch: Batch, guess: tuple[Array, Array]) -> dict[int, str]:
 
 
 def blamed(batch: Batch, found: BatchSolution, flaws: Mapping[int, Status]) -> BatchSolution:
-    """The solutions, with terms named that have made numbers which are none, but for problems with flaws."""
+    """Name the terms that produced NaN or infinity in each non-finite status; problems in ``flaws`` keep their status."""
     began = time.perf_counter()
     status = tuple(
         explained(s, batch[i], found.xs[i], found.us[i]) if s.code is StatusCode.NON_FINITE and i not in flaws else s
@@ -75,7 +75,7 @@ def blamed(batch: Batch, found: BatchSolution, flaws: Mapping[int, Status]) -> B
 
 
 def _bad_rows(name: str, rows: Array) -> Array:
-    """The numbers of the rows of (n, ...) that hold what they must not."""
+    """Return the indices of rows of (n, ...) with a NaN, or an infinity where ``name`` does not allow it."""
     good = ~np.isnan(rows) if _may_be_infinite(name) else np.isfinite(rows)
     return np.flatnonzero(~good.reshape(len(rows), -1).all(axis=1))
 
@@ -85,13 +85,13 @@ def _may_be_infinite(name: str) -> bool:
 
 
 def _named(batch: Batch) -> Iterator[tuple[str, Array]]:
-    """Values of all problems by name, (n, ...) each."""
+    """Yield the stacked values of all problems by name, (n, ...) each."""
     yield from batch.fields.items()
     yield from ((f"{owner}.{key}", rows) for (owner, key), rows in batch.values.items())
 
 
 def _values(ocp: OCP) -> Iterator[tuple[str, Array]]:
-    """The values of one problem that was given as such."""
+    """Yield the values of one problem by name; used for batches that were built from a list of problems."""
     yield "x0", ocp.x0
     yield "start", np.asarray(ocp.start, float)
     yield from (("dt", phase.dt) for phase in ocp.phases)

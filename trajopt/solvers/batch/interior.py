@@ -1,8 +1,8 @@
-"""A batch by the interior point, on threads: windows of problems with one in each lane where that is faster, else one problem after
-the other on each thread, with its knots in the lanes.
+"""Interior-point solver for batches, on threads.
 
-What a problem asks for beyond the kernels (steps for feasibility alone, a program with other places of rows) is solved by single
-solves as a whole, one by one.
+SIMD lanes hold either one problem each (a window), where that is faster, or the knots of one problem; then each thread solves
+one problem after the other. Single solves handle problems that the kernels do not cover: those that need feasibility steps
+(restoration), or whose program has a different row structure.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by, serves
 from trajopt.solvers.window.interior_window import InteriorWindow, libraries_abreast
 
 LOOKS = 3
-"""Iterations whose seconds tell what lanes would save."""
+"""Iterations that are timed to estimate what lanes of problems would save."""
 TRIES = 3
-"""Maximum number of problems tried as the template of a batch: one whose bounds are at the same places as those of most others."""
+"""Maximum number of problems tried as the template of a batch, which should share its bound structure with most problems."""
 WORTH = 0.09
-"""Share of an iteration that lanes must save: less is lost again, since the memory of several problems does not fit the cache."""
+"""Minimum fraction of an iteration that lanes must save, to outweigh cache misses from the memory of several problems."""
 ROUNDS = 8
-"""Problems for each lane, below which libraries are not worth compiling, nor are lanes full."""
+"""Minimum number of problems per lane and thread; with fewer, compiling does not pay and lanes stay empty."""
 _REFERRED = (End.NOT_FINITE, End.REFERRED)
-"""Ends of problems that single solves are to have."""
+"""Terminations after which a single solve repeats the problem."""
 
 
 def _still(ocp: OCP) -> Guess:
@@ -51,24 +51,24 @@ def _still(ocp: OCP) -> Guess:
 
 
 def pays(program: StageProgram, options: IPMOptions, count: int, threads: int, share: Callable[[], float]) -> bool:
-    """True if lanes are to hold ``count`` problems, and not the knots of one.
+    """True if it is faster that lanes hold ``count`` problems rather than the knots of one problem.
 
-    That saves the share of :func:`empty` lanes in derivatives. share: tells that of derivatives in an iteration, if asked. A limit
-    of time counts what a problem alone takes, and asks for problems one by one.
+    Lanes of problems save the fraction :func:`empty` of the derivative work. ``share()`` measures the fraction of an iteration
+    spent on derivatives. A time limit applies to one problem alone, so it requires problems one by one.
     """
     many = count >= ROUNDS * find_toolchain().lanes * max(threads, 1)
     return options.time_limit is None and many and empty(program) > WORTH and empty(program) * share() > WORTH
 
 
 def empty(program: StageProgram) -> float:
-    """The share of lanes that the knots of a problem leave empty in derivatives."""
+    """Return the fraction of lanes that stay empty in derivatives if lanes hold the knots of one problem."""
     lanes = find_toolchain().lanes
     knots = np.array([len(s.plain.t) for s in cast(Any, program.stages[:-1])])
     return float(1.0 - knots.sum() / (-(-knots // lanes) * lanes).sum())
 
 
 def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
-    """The feedback about each trajectory, as the single solve has it."""
+    """Add feedback gains about each trajectory, computed as in a single solve."""
     n, N, m = found.us.shape
     K = np.zeros((n, N, m, batch.ocp.manifold.ndx))
     for i in np.flatnonzero(np.isfinite(found.cost)):
@@ -77,7 +77,7 @@ def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
 
 
 class InteriorBatch(WindowBatch):
-    """interior_problem_t of interior_slot.h for each problem. program: of one of the problems, first: its guess."""
+    """Batch of interior_problem_t (interior_slot.h). ``program``: that of the template problem; ``first``: the template's guess."""
 
     measures: ClassVar = {"gradient": "gradient", "kkt": "error", "violation": "violation"}
 
@@ -109,11 +109,11 @@ class InteriorBatch(WindowBatch):
 
     # -- solves -----------------------------------------------------------------------------------------------------------
     def solve(self, told: Told) -> dict[str, Any]:
-        """Solve those of :attr:`order` on threads; how the work was shared."""
+        """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
         if pays(self.program, self.options, len(self.order), self.threads, self._share) and self._fit():
             lanes, libraries = find_toolchain().lanes, libraries_abreast(self.ocp, self.program)
             ran, windows = self.solve_in_windows(lambda: InteriorWindow(self.program, libraries, lanes), told)
-            self.seconds /= lanes  # whose problems take turns
+            self.seconds /= lanes  # problems of a window share its wall time
             use = {"threads": ran.threads, "slots": ran.threads * lanes, **shares_of(windows, "expansions")}
             how: dict[str, Any] = {"how": "lanes", "lanes": use}
         else:
@@ -122,9 +122,9 @@ class InteriorBatch(WindowBatch):
         return how | ({"stopped": True} if ran.stopped else {})
 
     def solution(self, began: float, meta: dict[str, Any]) -> BatchSolution:
-        """The solutions, with the numbers of those that single solves are to have in ``meta["referred"]``."""
+        """Return the solutions; ``meta["referred"]`` lists the problems that need a single solve."""
         found, limits, chosen = super().solution(began, meta), self.batch.bounds(), set(self.order)
-        if limits is not None:  # those of the programs are relaxed
+        if limits is not None:  # bounds of the programs are relaxed
             found = replace(found, us=np.where(self.program.held, found.us, np.clip(found.us, *limits)))
         left = [i for i, e in enumerate(self.ended) if i not in chosen or (e is not None and e.end in _REFERRED)]
         if left and "stopped" not in meta:
@@ -139,7 +139,7 @@ class InteriorBatch(WindowBatch):
         return bool(self.threads * (lanes * one + 8 * sum(kept_by(program))) <= MEMORY)
 
     def _slot(self) -> InteriorSlot:
-        """What answers for problems, one after the other, on any thread."""
+        """Return a slot that solves problems one after the other; any thread may use it."""
         return InteriorSlot.of(self.program)
 
     def _method(self, number: int, slot: Any) -> InteriorPoint:
@@ -150,14 +150,14 @@ class InteriorBatch(WindowBatch):
         return ended.objective
 
     def _share(self) -> float:
-        """The share of derivatives and trials in an iteration, of the least seconds in the first ones of a problem."""
+        """Measure the fraction of an iteration spent on derivatives and trial steps: minimum times over the first iterations."""
         slot, seconds = self._slot(), list[tuple[float, float, float]]()
         slot.take(self.first)
         method = InteriorPoint(slot.size, replace(self.options, max_iterations=LOOKS + 1))
 
         def begin_iteration(*, step_length: float, **_: float) -> None:
             spent = slot.seconds
-            if method.iteration and step_length:  # neither with the start nor without a step
+            if method.iteration and step_length:  # excludes the start and iterations without a step
                 seconds.append(spent)
 
         method.report = begin_iteration
@@ -168,8 +168,9 @@ class InteriorBatch(WindowBatch):
     # -- programs -----------------------------------------------------------------------------------------------------------
 
     def _structured(self, count: int) -> tuple[StageProgram, Array, list[Array]]:
-        """The program of a problem whose bounds are at the places of many, which problems fit it, and what :meth:`_numbers`
-        finds of all with it: those with bounds at other places, or such as contradict each other, do not fit.
+        """Return the program of a template problem, a mask of the problems that fit it, and the values from :meth:`_numbers`.
+
+        A problem fits if its bounds are on the same rows as those of the template and do not contradict each other.
         """
         tries: list[tuple[int, StageProgram, Array, list[Array]]] = []
         at = 0
@@ -185,9 +186,10 @@ class InteriorBatch(WindowBatch):
         return program, fits, numbers
 
     def _numbers(self, p: StageProgram, count: int) -> tuple[Array, Array, list[Array]]:
-        """Bounds, targets and fixed numbers (count, ..) of each problem, or, with a count of 1, those of all.
+        """Return two masks (count,) and the values of each problem; a count of 1 stands for all problems.
 
-        Before these, whose rows are at the places of a program, and whose bounds do not contradict each other, both (count,).
+        Masks: the bounds are on the rows of program ``p``; the bounds do not contradict each other.
+        Values: lower and upper bounds, targets and fixed variables, (count, ..) each.
         """
         numbers = [np.empty((count, size)) for size in (p.numbers, p.numbers, p.rows, len(p.fixed))]
         alike, sound = np.zeros(count, bool), np.zeros(count, bool)
@@ -204,7 +206,7 @@ class InteriorBatch(WindowBatch):
         return Guess(*(rows[i if len(rows) == self.count else 0] for rows in self.guess))
 
     def _from(self, start: int) -> tuple[int, StageProgram]:
-        """The first problem from one on whose bounds are numbers, else that one, and its program."""
+        """Return the first problem from ``start`` on without NaN bounds, and its program; problem ``start`` if none exists."""
         for i in range(start, self.count):
             found = self._program(i)
             if not np.isnan(found.row_bounds).any():
@@ -215,7 +217,7 @@ class InteriorBatch(WindowBatch):
         return prepared(self.batch[i], self._guess(i), self.options).program
 
     def status(self, i: int) -> Status:
-        """The status of problem i: that of a single solve."""
+        """Return the status of problem i, equal to that of a single solve."""
         ended: Ended | None = self.ended[i]
         if ended is None or ended.end in _REFERRED:
             return termination.not_started()

@@ -1,7 +1,7 @@
-"""Ctrl-C while a batch is solved: where something is there to be lost it is noted, and the work ends where it can.
+"""Ctrl-C handling of batches: an interrupt sets a flag, so that a batch stops early without losing finished solutions.
 
-Before the first problem is begun it raises KeyboardInterrupt, as elsewhere; so does a second one that comes while Python is at work
-behind the first. While threads run C nothing is raised: what they write to must stay.
+Before the first problem starts, Ctrl-C raises KeyboardInterrupt as usual. A second Ctrl-C also raises it, unless threads run C
+code: they still write to the arrays of the batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 @dataclass
 class _State:
-    """begun: whether there is something to lose; pressed: whether Ctrl-C came since. running, raising: see below."""
+    """Flags. begun: a problem has started. pressed: Ctrl-C came since. running, raising: inside these context managers."""
 
     begun: bool = False
     pressed: bool = False
@@ -25,19 +25,19 @@ class _State:
 
 
 _now: list[_State] = []
-"""The state of the batch that the main thread solves; none where Ctrl-C does something else than to raise KeyboardInterrupt."""
+"""State of the batch that the main thread solves; empty if Ctrl-C has a handler other than Python's default."""
 
 
 def interrupted() -> bool:
-    """True after Ctrl-C."""
+    """True in the main thread after Ctrl-C was recorded."""
     return _in_main() and bool(_now) and _now[-1].pressed
 
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Inside, Ctrl-C is noted from the first :func:`running` on.
+    """Context manager: Ctrl-C sets a flag instead of raising, from the first :func:`running` on.
 
-    Where Ctrl-C does not raise KeyboardInterrupt, or only in another thread, nothing changes.
+    No effect outside the main thread, or if Ctrl-C has a handler other than Python's default.
     """
     usual = signal.default_int_handler
     own = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is usual] if _in_main() else []
@@ -57,14 +57,14 @@ def noted() -> Iterator[None]:
 
 @contextmanager
 def running() -> Iterator[None]:
-    """While threads run C: Ctrl-C raises nothing."""
+    """Context manager for threads that run C code: Ctrl-C never raises inside."""
     with _set("running"):
         yield
 
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """Inside, Ctrl-C raises KeyboardInterrupt at once, also one that was noted before."""
+    """Context manager: Ctrl-C raises KeyboardInterrupt immediately; an earlier recorded Ctrl-C raises it on entry."""
     with _set("raising"):
         if interrupted():
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""``multi_start``: one problem from many guesses, and the distinct local optima that they end in."""
+"""Multi-start: solve one problem from many guesses and group the solutions into distinct local optima."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from trajopt.solvers.batch.solve_batch import Told, solve_batch
 from trajopt.solvers.problems.batch import Batch
 
 SAME_COST, SAME_STATE = 1e-4, 1e-2
-"""Solutions whose states and costs differ by less, are one optimum (relative); in place of costs, controls may be as near."""
+"""Relative tolerances: solutions are one optimum if the states agree, and the costs or the controls."""
 
 
 class Optimum(NamedTuple):
-    """A local optimum: a solution, and which starts ended there."""
+    """Local optimum: a solution, and the indices of the starts that converged to it."""
 
     solution: Solution
     starts: tuple[int, ...]
@@ -35,19 +35,19 @@ class Optimum(NamedTuple):
 
 @dataclass(frozen=True)
 class MultiStart:
-    """optima: the distinct ones, the cheapest first, by the starts that converged. found: the solution of each start."""
+    """Result of :func:`multi_start`. optima: distinct optima of converged starts, cheapest first. found: solution of each start."""
 
     optima: tuple[Optimum, ...]
     found: BatchSolution
 
     @property
     def best_start(self) -> int:
-        """The first start that ended in the cheapest optimum; 0 where none converged."""
+        """Index of the first start that converged to the cheapest optimum; 0 if none converged."""
         return min(self.optima[0].starts) if self.optima else 0
 
     @property
     def best(self) -> Solution:
-        """The cheapest solution that converged, else that of the first start."""
+        """The cheapest converged solution; the solution of the first start if none converged."""
         return self.optima[0].solution if self.optima else self.found[0]
 
     def __repr__(self) -> str:
@@ -71,10 +71,11 @@ def multi_start(
     threads: int | None = None,
     check: bool = True,
 ) -> MultiStart:
-    """Solve a problem from many guesses by :func:`~trajopt.solvers.batch.solve_batch.solve_batch`, whose arguments these are.
+    """Solve a problem from many guesses; other arguments as in :func:`~trajopt.solvers.batch.solve_batch.solve_batch`.
 
-    starts: guesses, or how many: then the first is ``guess`` (default x0 at every knot, zero controls), and the others are random
-    detours from it (:func:`~trajopt.guesses.detours.detour`) by the seed.
+    starts: guesses, or their number. With a number, the first start is ``guess`` (default x0 at every knot, zero controls); the
+    others are random detours from it (:func:`~trajopt.guesses.detours.detour`), drawn with ``seed``.
+    Raises ValueError if the number is below 1.
 
     >>> import numpy as np, trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
@@ -100,7 +101,7 @@ def multi_start(
 
 
 def optima(found: BatchSolution) -> tuple[Optimum, ...]:
-    """The distinct optima among solutions that converged, the cheapest first."""
+    """Return the distinct optima of converged solutions, cheapest first."""
     solved = np.flatnonzero(found.success)
     distinct: list[tuple[int, list[int]]] = []
     for i in solved[np.argsort(found.cost[solved], kind="stable")]:
@@ -113,7 +114,7 @@ def optima(found: BatchSolution) -> tuple[Optimum, ...]:
 
 
 def _same(found: BatchSolution, a: int, b: int) -> bool:
-    """True if states are near, and costs or controls too: costs of an optimum at zero are rounding errors."""
+    """True if the states agree, and the costs or the controls; costs near zero differ by rounding errors alone."""
     near = abs(found.cost[a] - found.cost[b]) <= SAME_COST * max(abs(found.cost[a]), abs(found.cost[b]))
     return _near(found.xs, a, b, SAME_STATE) and (bool(near) or _near(found.us, a, b, SAME_COST))
 

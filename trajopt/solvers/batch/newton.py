@@ -1,6 +1,7 @@
-"""A batch by Newton's method, that of DDP: windows of problems on threads, with one problem in each lane.
+"""Newton's method (DDP) for batches, on threads.
 
-Few problems are solved one after the other on each thread, with the knots of a problem in the lanes.
+In a large batch, lanes hold one problem each (a window). In a small batch, each thread solves one problem after the other, and
+lanes hold the knots of the problem.
 """
 
 from __future__ import annotations
@@ -31,14 +32,13 @@ from trajopt.stage.compiled.newton_abreast import newton_libraries
 from trajopt.stage.numerics import numerics_for
 
 FULL = 4
-"""From so many problems for each lane of all threads on, lanes hold problems: toward the end of a batch they are empty, while
-knots of a problem fill them all the time."""
+"""Minimum number of problems per lane and thread for lanes of problems, which run empty toward the end of a batch."""
 SLOTS = 4
-"""Slots of a window for each lane: problems wait for several kinds of work."""
+"""Slots of a window per lane; more than one keeps lanes full, as problems request different operations."""
 
 
 def _evaluators(ocp: OCP, options: DDPOptions | MethodOptions) -> tuple[Any, Any]:
-    """The evaluator of the Gauss-Newton Hessian of the cost, and the one that the curvature is added to; maybe one."""
+    """Return the evaluators of the Gauss-Newton Hessian and of the Hessian of the options; the same object if both agree."""
     plain = numerics_for(ocp).evaluator
     return plain, plain if options.hessian == "gauss_newton" else numerics_for(ocp, options.hessian).evaluator
 
@@ -52,7 +52,7 @@ class NewtonBatch(WindowBatch):
 
     @classmethod
     def fits(cls, ocp: OCP, options: Any) -> bool:
-        """See :class:`WindowBatch`; also of a registered method."""
+        """See :class:`WindowBatch`; also covers registered user-defined methods."""
         if ocp.constraints() or not isinstance(options, (DDPOptions, MethodOptions)):
             return False
         if isinstance(options, DDPOptions) and not by_newton(ocp, options):
@@ -88,7 +88,7 @@ class NewtonBatch(WindowBatch):
         self.rows = self.table([*phases, *ends, batch.x0(), *guess, *bounds, *to])
 
     def solve(self, told: Told) -> dict[str, Any]:
-        """Solve all on threads; how the work was shared."""
+        """Solve all problems on threads; return metadata on how threads and lanes shared the work."""
         given, lengths = (self.ocp, self.plain, self.exact), self.options.max_backtracks + 1
         if not self.libraries:
             ran = self.solve_one_by_one(lambda: NewtonSlot(*given, lengths, own_rooms=True), told)
@@ -99,7 +99,7 @@ class NewtonBatch(WindowBatch):
             count = self.slots_of_a_thread(SLOTS * self.plain.stages[0].library.lanes, 8 * sizes[0], 8 * shared)
             libraries = self.libraries
             ran, windows = self.solve_in_windows(lambda: NewtonWindow(*given, libraries, lengths, count), told)
-            self.seconds /= count  # whose problems take turns
+            self.seconds /= count  # problems of a window share its wall time
             made = sum(0 if e is None else e.iterations for e in self.ended)
             alone = sum(w.made_alone for w in windows) / max(1, made)
             use = {"threads": ran.threads, "slots": ran.threads * count, **shares_of(windows), "alone": alone}
@@ -110,7 +110,7 @@ class NewtonBatch(WindowBatch):
         return self.method(self.size, self.options, int(self.limits[number]))
 
     def status(self, i: int) -> Status:
-        """The status of problem i: that of a single solve."""
+        """Return the status of problem i, equal to that of a single solve."""
 
         def blamed(xs: Array, us: Array) -> Blamed:
             ocp = self.batch[i]

@@ -1,8 +1,8 @@
-"""A batch by single solves in processes: for solvers that have no lanes.
+"""Batches by single solves in worker processes, for solvers without SIMD lanes.
 
-The first problem that can be is solved here, which compiles what is missing and tells what a solve takes; where the others would
-take little time, or the problem cannot be sent to another process, they are solved here too, one after the other. A problem that
-raises an error, or ends its process, has a status that says so; an error that all of them raise is raised.
+The calling process solves the first problem, which compiles missing code and measures the time of a solve. It also solves the
+others, one after the other, if they would take little time or cannot be pickled. A problem that raises an exception, or whose
+process dies, gets an error status. An exception is raised only if all problems raise one.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from trajopt.solvers.registry import solve
 
 loky: Any = deferred("loky") if find_spec("loky") else None
 WORTH = 3.0
-"""[s] of work from which on processes, which take about one to start, are worth it."""
+"""Minimum work [s] that justifies processes, which take about 1 s to start."""
 ONE_THREAD = dict.fromkeys(("TRAJOPT_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""The environment of a process that stands beside others."""
+"""Environment variables that limit each worker process to one thread."""
 
 
 class Work:
-    """The problems of a batch, solved by number; what processes are sent. guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
+    """Batch with its solver and guess, as sent to worker processes. guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
 
     def __init__(
         self, batch: Batch, guess: tuple[Array, Array], solver: str, options: Any, max_iterations: Array | None = None
     ) -> None:
         self.batch, self.guess, self.solver, self.options = batch, guess, solver, options
-        self.max_iterations = max_iterations  # of each, where they differ
+        self.max_iterations = max_iterations  # (n,), or None for that of the options
         self.error: Exception | None = None  # the last one that was raised in this process
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"batch": _without_goals(self.batch), "error": None}
 
     def tried(self, i: int, stopped: Callable[[], bool] = lambda: False) -> Solution | Status:
-        """A solution, or what says that an error was raised instead."""
+        """Solve problem i; return its solution, or an error status if an exception was raised."""
         try:
             return self(i, stopped)
         except Exception as error:
@@ -71,12 +71,12 @@ class Work:
         limits = self.max_iterations
         options = self.options if limits is None else replace(self.options, max_iterations=int(limits[i]))
         found = solve(self.batch[i], guess, options, told, self.solver, check=False)
-        return replace(found, history=(), model=None, marks=None)  # none is asked for, and all would have to be sent
+        return replace(found, history=(), model=None, marks=None)  # not needed, and costly to pickle
 
 
 def _without_goals(batch: Batch) -> Batch:
-    """The batch as it is sent."""
-    # solves without checks read no goals, and those of a script may be local functions, which cannot be pickled
+    """Copy a batch without its goals, for pickling."""
+    # solves with check=False read no goals, and goals may be local functions, which cannot be pickled
     other = copy(batch)
     other.ocp = replace(batch.ocp, goals=())
     other.members = None if batch.members is None else [replace(m, goals=()) for m in batch.members]
@@ -94,7 +94,7 @@ def in_processes(
     told: Callable[[int], None] | None,
     max_iterations: Array | None = None,
 ) -> BatchSolution:
-    """Solve a batch by single solves; max_iterations (n,): of each, where they differ."""
+    """Solve a batch by single solves, in processes where that pays; max_iterations (n,) overrides the limit of the options."""
     work, n, began = Work(batch, guess, solver, options, max_iterations), len(batch), time.perf_counter()
     found: dict[int, Solution | Status] = {}
     tell = told or (lambda done: None)
@@ -138,9 +138,9 @@ def _seconds(solution: Solution | Status) -> float:
 
 
 def _is_worker() -> bool:
-    """True if this is a process that another one began: it solves one after the other.
+    """True in a process that another Python process started; such a process solves one problem after the other.
 
-    Raises RuntimeError in one that is still reading the script it was begun by, which would run the batch again and again.
+    Raises RuntimeError while a spawned process still imports its main script, which would start the batch again and again.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         raise RuntimeError("a script that solves in processes needs: if __name__ == '__main__':")
@@ -148,10 +148,10 @@ def _is_worker() -> bool:
 
 
 class _Pool:
-    """Processes that solve problems of a batch: of loky, which does not read the script again, or else of Python.
+    """Pool of processes that solve problems of a batch: from loky, which does not import the main script, else from Python.
 
-    At most as many problems are under way as there are processes. A process that dies takes these along; each of them is then
-    tried alone.
+    The pool has at most one running problem per process. If a process dies, the executor loses all running problems; the pool
+    then repeats each of them alone.
     """
 
     def __init__(self, sent: bytes, workers: int) -> None:
@@ -161,10 +161,10 @@ class _Pool:
 
     @classmethod
     def of(cls, work: Work, workers: int) -> _Pool | None:
-        """A pool whose processes have begun; None where they cannot, or problems hold functions that cannot be sent."""
+        """Start a pool; return None if its processes cannot start or the problems cannot be pickled."""
         try:
             sent = _dumps(work)
-        except (pickle.PicklingError, AttributeError, TypeError, ValueError):  # the last by ctypes
+        except (pickle.PicklingError, AttributeError, TypeError, ValueError):  # ctypes raises ValueError
             return None
         self = cls(sent, workers)
         try:
@@ -173,7 +173,7 @@ class _Pool:
         except KeyboardInterrupt:
             self._end()
             raise
-        except Exception:  # whatever keeps a process from reading what it is sent
+        except Exception:  # any failure to unpickle the work
             self._end()
             return None
         return self
@@ -194,18 +194,18 @@ class _Pool:
             self._pool.shutdown(wait=True)
 
     def solved(self, numbers: Iterable[int]) -> Iterator[tuple[int, Solution | Status]]:
-        """Solutions in the order in which they come; Ctrl-C ends those that are being solved after their iteration."""
+        """Yield solutions in the order of completion; Ctrl-C stops running solves after their current iteration."""
         left, suspects = deque(numbers), deque[int]()
         running: dict[Future, int] = {}
         try:
             while left or suspects or running:
                 alone = bool(suspects)
                 source, most = (suspects, 1) if alone else (left, self._workers)
-                with _environment(ONE_THREAD), suppress(BrokenExecutor):  # which those under way tell
+                with _environment(ONE_THREAD), suppress(BrokenExecutor):  # running problems report it
                     while source and len(running) < most:
                         running[self._pool.submit(_solved, source[0])] = source[0]
                         source.popleft()
-                if not running:  # a process died at rest
+                if not running:  # an idle process died
                     self._end()
                     self._begin()
                     continue
@@ -233,11 +233,11 @@ class _Pool:
 
 
 _work: dict[str, Any] = {}
-"""In a process of the pool: what was sent."""
+"""The work and the stop event, in a process of the pool."""
 
 
 def _take_up(sent: bytes, stop: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     os.environ.update(ONE_THREAD)
     _work.update(work=pickle.loads(sent), stop=stop)
 
@@ -252,7 +252,7 @@ def _solved(i: int) -> Solution | Status:
 
 
 def _dumps(work: Work) -> bytes:
-    """The work as bytes; by loky's pickle also what a script or a function defines."""
+    """Pickle the work; with loky, cloudpickle also pickles functions and classes of scripts."""
     if loky is None:
         return pickle.dumps(work)
     sent: bytes = importlib.import_module("cloudpickle").dumps(work)
@@ -261,7 +261,7 @@ def _dumps(work: Work) -> bytes:
 
 @contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Variables that processes which are started inside see."""
+    """Context manager that sets environment variables for processes started inside."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:

@@ -1,4 +1,4 @@
-"""Problems of a batch that a single solve refuses: each has a status with the findings of :mod:`trajopt.validation`."""
+"""Validation of batches: an invalid problem gets a status with the findings of :mod:`trajopt.validation`."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from trajopt.validation.validation import (
 
 
 def require_structure(batch: Batch) -> None:
-    """Raises InvalidProblem for shapes and sizes, which all problems share."""
+    """Raise InvalidProblem for wrong shapes or sizes, which all problems of a batch share."""
     if structure_errors(batch[0]):
         raise InvalidProblem(errors_of(batch[0]))
 
 
 def refused(batch: Batch, guess: tuple[Array, Array], flaws: Mapping[int, Status]) -> dict[int, Status]:
-    """The problems that a single solve refuses, but for those with flaws, and what is said of each.
+    """Return the status of each invalid problem by its number, except problems in ``flaws``.
 
-    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). flaws: of :func:`~trajopt.solvers.batch.finite.flawed`.
-    Raises InvalidProblem for what is wrong with all problems alike.
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). flaws: result of :func:`~trajopt.solvers.batch.finite.flawed`.
+    Raises InvalidProblem if all problems have the same errors.
     """
     contradictory = _of_rows(len(batch), _contradictory(batch))
     wrong = contradictory | _of_rows(len(batch), _wrong(batch, guess[0]))
@@ -56,20 +56,20 @@ def _of_problem(batch: Batch, guess: tuple[Array, Array], i: int) -> Guess:
 
 
 def _of_rows(n: int, found: Iterator[Array]) -> set[int]:
-    """The numbers of problems with an entry that is true in rows (n or 1, ...)."""
+    """Return the indices of problems with a True entry in any of the masks (n or 1, ...)."""
     wrong = (np.broadcast_to(bad.reshape(len(bad), -1).any(axis=1), n) for bad in found)
     return {int(i) for rows in wrong for i in np.flatnonzero(rows)}
 
 
 def _contradictory(batch: Batch) -> Iterator[Array]:
-    """Masks of the bounds that no value satisfies."""
+    """Yield masks of the bounds that no value satisfies."""
     limits = [batch.limits(place, place.count) for place in places(batch.ocp)] if batch.bounds_differ else []
     for lower, upper in [*([bounds] if (bounds := batch.bounds()) is not None else []), *limits]:
         yield from (bad for bad, _ in contradictions(lower, upper))
 
 
 def _wrong(batch: Batch, xs: Array) -> Iterator[Array]:
-    """Masks of invalid rotations in the states, and of invalid time steps; xs: of the guess."""
+    """Yield masks of invalid quaternions in x0 and in the guess ``xs``, and of invalid time steps."""
     for x in (batch.x0(), xs):
         yield quaternion_errors(batch.ocp.manifold, x) > QUATERNION_TOLERANCE
     yield from (wrong_steps(phase, batch.steps(i)) for i, phase in enumerate(batch.ocp.phases))

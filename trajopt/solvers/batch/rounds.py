@@ -1,7 +1,7 @@
-"""Constraints with SLQ's family and DDP: the inner solves of the augmented Lagrangian in lanes, those of all problems in one round.
+"""Augmented-Lagrangian batches for SLQ and DDP with constraints: each round runs the inner solves of all problems in lanes.
 
-Multipliers, penalties and bounds, in which the inner solves of problems differ, are weights and parameters of cost terms, run-time
-values as any other.  Which bounds are equalities is part of the code: problems that differ in them have rounds of their own.
+Multipliers, penalties and bounds differ between problems. They are weights and parameters of cost terms, hence run-time values.
+Equality of a lower and an upper bound is compiled into the code, so problems that differ in it are solved in separate rounds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def in_rounds(
     gains: bool,
     told: Told,
 ) -> BatchSolution:
-    """Solve a batch; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: solves problems without constraints."""
+    """Solve a batch with constraints; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: solves unconstrained batches."""
     began, rounds, first = time.perf_counter(), Rounds(batch, guess, options), dict[str, Any]()
 
     def answer(numbers: list[int], requests: list[Inner], tell: Told) -> Answers:

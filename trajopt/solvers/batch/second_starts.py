@@ -1,4 +1,4 @@
-"""Second starts of the problems of a batch whose linear gaps have blown up (:mod:`trajopt.solvers.shooting.restart`)."""
+"""Restarts, with nonlinear gaps, of batch problems that diverged with linear gaps (:mod:`trajopt.solvers.shooting.restart`)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def solve_twice(
     max_iterations: Array | None = None,
     **rest: Any,
 ) -> BatchSolution:
-    """Solve a batch, problems whose linear gaps have blown up twice.
+    """Solve a batch; solve a problem again with nonlinear gaps if it diverged with linear gaps.
 
-    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: solves problems of which either all or none have a control that may take
-    one value alone. max_iterations (n,): of each, where they differ.
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). ``run`` solves a batch in which either all or no problems have a control
+    with equal bounds. max_iterations (n,): limit of each problem; None for that of the options.
     """
     began, n, found, starts = time.perf_counter(), len(batch), list[BatchSolution](), list[list[int]]()
     limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations
@@ -40,7 +40,7 @@ def solve_twice(
 
     def answer(numbers: list[int], requests: Sequence[SolveRequest], tell: Told) -> Answers:
         inner, own = requests[0].options, batch if len(numbers) == n else batch.subset(numbers)
-        if inner.time_limit is not None:  # which counts the time of all
+        if inner.time_limit is not None:  # the limit covers all problems of a call
             inner = replace(inner, time_limit=max(r.time_limit or 0.0 for r in requests))
         counts = np.array([r.max_iterations for r in requests])
         found.append(run(own, rows_of(guess, numbers, n), inner, told=tell, max_iterations=counts, **rest))
@@ -60,7 +60,7 @@ def solve_twice(
 
 
 def _without_interior(batch: Batch) -> list[bool]:
-    """By problem, True where a control has one value that it may take: Newton's loop is not for these."""
+    """Return True for each problem with a control whose bounds are equal; Newton's method does not cover these problems."""
     bounds = batch.bounds()
     if bounds is None:
         return [False] * len(batch)

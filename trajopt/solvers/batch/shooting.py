@@ -1,4 +1,4 @@
-"""SLQ's family in batches: windows of problems on threads."""
+"""SLQ-type shooting solvers for batches: windows of problems on threads."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numerics import numerics_for
 
 SLOTS = 2
-"""Slots of a window for each lane: problems wait for several kinds of work; the memory of more does not fit the caches."""
+"""Slots of a window per lane: more than one, as problems request different operations; more than two overflow the caches."""
 
 
 class ShootingBatch(WindowBatch):
-    """shooting_problem_t of shooting_slot.h for each problem. Raises ValueError where the problem is not compiled."""
+    """Batch of shooting_problem_t (shooting_slot.h). Raises ValueError if the problem is not compiled."""
 
     @classmethod
     def fits(cls, ocp: OCP, options: Any) -> bool:
@@ -50,12 +50,12 @@ class ShootingBatch(WindowBatch):
         self.models, self.corrects = models_of((), options), corrects_of(self.ocp, options)
 
     def solve(self, told: Told) -> dict[str, Any]:
-        """Solve all in windows; how the work was shared."""
+        """Solve all problems in windows; return metadata on how threads and lanes shared the work."""
         each, shared = layout(sizes_of(self.ocp, windowed=True)).doubles, directions_doubles(self.ocp, self.options)
         count = self.slots_of_a_thread(SLOTS * find_toolchain().lanes, 8 * each, 8 * shared)
         given = self.ocp, self.evaluator, self.options
         ran, windows = self.solve_in_windows(lambda: ShootingWindow(*given, count), told)
-        self.seconds /= count  # whose problems take turns
+        self.seconds /= count  # problems of a window share its wall time
         use = {"threads": ran.threads, "slots": ran.threads * count, **shares_of(windows)}
         return {"how": "lanes", "lanes": use} | ({"stopped": True} if ran.stopped else {})
 
@@ -63,7 +63,7 @@ class ShootingBatch(WindowBatch):
         return ShootingMethod(self.models, self.options, self.corrects, int(self.limits[number]))
 
     def status(self, i: int) -> Status:
-        """The status of problem i: that of a single solve."""
+        """Return the status of problem i, equal to that of a single solve."""
 
         def blamed(xs: Array, us: Array) -> Blamed:
             ocp = self.batch[i]

@@ -1,4 +1,4 @@
-"""The result of a batch."""
+"""Solutions of a batch, as one object."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.success import unchecked_status
 
 MEASURES = ("gradient", "defect", "kkt", "violation")
-"""What is told of the end of each problem: ``meta["gradients"]`` and so on."""
+"""Termination measures of each problem, stored as ``meta["gradients"]`` and so on."""
 _ONE = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {
     "attempts": "attempts",
     "goal_tolerances": "goal_tolerance",
 }
-"""By the name of a list in the metadata of a batch, that of the problem's own value in a solution."""
+"""Key in the metadata of a solution for each per-problem list in the metadata of a batch."""
 
 
 def unchecked_statuses(found: BatchSolution) -> tuple[Status, ...]:
-    """The statuses of a batch by the numbers of its solvers; see :func:`trajopt.solvers.success.unchecked_status`."""
+    """Return the statuses of a batch from solver values alone; see :func:`trajopt.solvers.success.unchecked_status`."""
     gradients = found.meta.get("gradients", [0.0] * len(found))
     rows = zip(found.status, gradients, found.us, found.cost, strict=True)
     return tuple(unchecked_status(s, float(g) if np.isfinite(g) else 0.0, us, float(c)) for s, g, us, c in rows)
@@ -37,17 +37,21 @@ def unchecked_statuses(found: BatchSolution) -> tuple[Status, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BatchSolution:
-    """n trajectories, each that of a single solve; ``found[i]`` is the i-th as a :class:`~trajopt.results.solution.Solution`.
+    """Solutions of n problems, equal to those of single solves; item i is a :class:`~trajopt.results.solution.Solution`.
 
-    xs (n, N + 1, nx), us (n, N, nu), cost (n,), iterations (n,); times (n or 1, N + 1) [s]. status: of each.
-    K (n, N, nu, ndx), k (n, N, nu): feedback gains and last feed-forward steps, where they were asked for. K and k of a problem
-    that no solver was given (see its status) are zero, its trajectory is the guess, its cost NaN.
-    meta: solver, options, seconds of the whole, and how the work was shared; "solve_times" (n,) of each [s], of those that were
-    solved in lanes its share of the time of all that stood beside it; "gradients", "kkts", "violations" (n,), the largest
-    gradient, scaled measure and violation of gaps and constraints at the end of each, and but for the interior point "defects"
-    (n,), the largest gap, NaN of those that were solved as alone; "rounds" of inner solves where these have constraints;
-    "attempts", those of "auto" by problem; "goal_tolerances" (n,), the tolerance of goals that were relaxed, None of others;
-    "stopped", True where Ctrl-C ended the batch. model: of the robot, if there is one. marks: of the first problem, to be shown.
+    xs (n, N + 1, nx), us (n, N, nu), cost (n,), iterations (n,); times (n or 1, N + 1) [s]. status: one per problem.
+    K (n, N, nu, ndx), k (n, N, nu): feedback gains and last feed-forward steps; None unless requested. An invalid problem (see its
+    status) has zero K and k, its guess as the trajectory, and a cost of NaN.
+    model: robot model or None. marks: annotations of the first problem, for plots. meta:
+
+    - solver, options, total "seconds", and "how" and "lanes": how processes, threads and lanes shared the work
+    - "solve_times" (n,) [s]; problems that were solved side by side in lanes share the elapsed time equally
+    - "gradients", "kkts", "violations" (n,): final largest gradient, scaled KKT error, and largest defect or constraint violation
+    - "defects" (n,): largest final defect, NaN after single solves; absent for the interior point
+    - "rounds": number of rounds of inner solves, for augmented Lagrangians
+    - "attempts" of the solver "auto", by problem
+    - "goal_tolerances" (n,): tolerance of relaxed goals, None for problems without relaxation
+    - "stopped": True if Ctrl-C ended the batch
     """
 
     xs: Array
@@ -67,7 +71,7 @@ class BatchSolution:
 
     @cached_property
     def success(self) -> Array:
-        """(n,) whether each was solved."""
+        """Success flag (n,) of each problem."""
         return np.array([s.success for s in self.status])
 
     @property
@@ -82,7 +86,7 @@ class BatchSolution:
 
     @cached_property
     def _metas(self) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
-        """The metadata that all problems share, and by name those of each."""
+        """Shared metadata, and (key, list) pairs of per-problem metadata."""
         shared = {key: v for key, v in self.meta.items() if key not in _ONE}
         return shared, [(one, self.meta[all_]) for all_, one in _ONE.items() if all_ in self.meta]
 
@@ -109,13 +113,13 @@ class BatchSolution:
 
 
 def rows_of(guess: tuple[Array, Array], numbers: list[int], n: int) -> tuple[Array, Array]:
-    """The guesses of some of n problems; one for all stays one."""
+    """Return the guesses of the problems in ``numbers``, out of n; a guess shared by all problems stays one row."""
     xs, us = (rows[numbers] if len(rows) == n and len(numbers) < n else rows for rows in guess)
     return xs, us
 
 
 def renumbered(meta: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
-    """The metadata of some problems of a batch, with their numbers among all."""
+    """Convert problem indices in the metadata of a sub-batch to indices of the whole batch."""
     lists = ("referred", "second_starts")
     return {key: [numbers[j] for j in value] if key in lists else value for key, value in meta.items()}
 
@@ -123,7 +127,7 @@ def renumbered(meta: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any
 def gathered(
     batch: Batch, found: Mapping[int, Solution | Status], *, gains: bool, meta: Mapping[str, Any]
 ) -> BatchSolution:
-    """Solutions by number as arrays; a status stands for a problem without one, and one that is missing was not begun."""
+    """Stack solutions into a BatchSolution; a problem may have only a status; a missing problem was not started."""
     ocp, n = batch.ocp, len(batch)
     N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
     xs, us, cost = np.full((n, N + 1, nx), np.nan), np.full((n, N, nu), np.nan), np.full(n, np.nan)

@@ -1,4 +1,4 @@
-"""``solve_batch``: one call for many problems of one structure."""
+"""``solve_batch``: solve many problems of one structure in one call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from trajopt.stage.engine import is_compiled
 from trajopt.stage.start import starting
 
 Told = Callable[[int, int], None]
-"""Called now and then with the number of problems that have ended, and that of all; may raise KeyboardInterrupt to stop."""
+"""Progress callback(finished, total) with numbers of problems; may raise KeyboardInterrupt to stop the batch."""
 
 
 _LOG = logging.getLogger(__name__)
@@ -48,32 +48,34 @@ def solve_batch(
     threads: int | None = None,
     check: bool = True,
 ) -> BatchSolution:
-    """Solve many problems that differ in numbers only; each solution is that of :func:`trajopt.solve` with ``check=False``.
+    """Solve many problems that differ only in values; each solution equals that of :func:`trajopt.solve` with ``check=False``.
 
-    Statuses cover feasibility and optimality by the numbers of the solver; goals and replays are for single solves.
+    Statuses cover feasibility and optimality as the solver measures them. Only single solves check goals and replay solutions.
 
-    ocp: the problem whose values change, or a :class:`~trajopt.solvers.problems.batch.Batch`, or problems one by one. batch:
-    the values, as a Batch has them. guess: one for all, (n, N + 1, nx) and (n, N, nu), or one for each; default each problem's x0
-    at every knot, and zero controls. options, solver: as in :func:`trajopt.solve`. callback: told how many are done. gains: whether
-    K and k are asked for. threads: at least 1; default TRAJOPT_THREADS, else the number of processors. check: look for
-    mistakes in the problems, as :func:`trajopt.solve` does.
+    ocp: the problem whose values change, a :class:`~trajopt.solvers.problems.batch.Batch`, or a list of problems. batch: the
+    values that differ, as for a Batch. guess: one guess for all problems, stacked arrays (n, N + 1, nx) and (n, N, nu), or a list
+    of guesses; default each problem's x0 at every knot, and zero controls. options, solver: as in :func:`trajopt.solve`.
+    callback: receives the number of finished problems and of all problems. gains: return K and k. threads: at least 1; default
+    TRAJOPT_THREADS, else the number of processors. check: validate the problems, as :func:`trajopt.solve` does.
 
-    SLQ and its relatives (slq, ilqr, gnms, fddp) and DDP solve compiled problems without constraints with one problem in each
-    lane of the vector unit, groups of lanes on threads. The time_limit of SLQ's family counts what a problem's whole group takes.
-    DDP of few problems and the interior point (ipm) solve one problem after the other on each thread, with the knots of a problem
-    in the lanes; what the interior point cannot go on with (no step length is accepted, numbers are not finite) is
-    solved once more as alone, which ``meta["referred"]`` tells. Where knots would leave lanes empty, and derivatives
-    take most of the time, the interior point finds these, and makes its sweeps, in lanes that hold problems.
-    Constraints with SLQ's family and DDP: the inner solves of the augmented Lagrangian in lanes, round by round
-    (:mod:`trajopt.solvers.batch.rounds`). The default, "auto", takes one attempt after the other for all problems that are left
-    (:mod:`trajopt.solvers.batch.attempts`). Other solvers, and constraints with slq and a time_limit, are solved one by one, in
-    processes where that is worth it; ``meta["how"]`` tells. A problem that fails, or whose values are no numbers, has a status that
-    says so, and stops nobody else; and so has one that alone would be refused: "infeasible" for bounds that contradict each other,
-    else "error". Ctrl-C returns what is finished, the others are "interrupted", and ``found.stopped`` says so; before the first
-    problem is begun, and where it comes twice, it raises KeyboardInterrupt.
+    How a batch is solved (``meta["how"]``) depends on the solver:
 
-    Raises ValueError for values that do not fit, for problems of different structures and for what is wrong with all problems
-    alike, UnknownName for a value that nothing has.
+    - slq, ilqr, gnms, fddp and ddp, without constraints and compiled: one problem in each SIMD lane, on threads. The time_limit of
+      slq, ilqr, gnms and fddp covers all problems that share the lanes. ddp with few problems: knots in lanes, as ipm.
+    - the same solvers with constraints: the inner solves of the augmented Lagrangian in lanes, round by round
+      (:mod:`trajopt.solvers.batch.rounds`)
+    - ipm: each thread solves one problem after the other, with the knots of a problem in lanes. Lanes hold problems instead if
+      knots would leave lanes empty and derivatives take most of the time. A failure (no accepted step length, non-finite
+      values) is repeated as a single solve; ``meta["referred"]`` lists these problems.
+    - "auto", the default: one attempt after the other, each for all unsolved problems (:mod:`trajopt.solvers.batch.attempts`)
+    - other solvers, and slq with constraints and a time_limit: single solves, in processes if the work is long enough
+
+    A failed or invalid problem gets a status and does not stop the others: "infeasible" for contradictory bounds, else an error
+    status. Ctrl-C returns the finished solutions; the other problems are "interrupted", and ``stopped`` of the result is True.
+    Ctrl-C before the first problem starts, or a second Ctrl-C, raises KeyboardInterrupt.
+
+    Raises ValueError for values of a wrong shape, problems of different structures, and errors that all problems share;
+    UnknownName for a value that matches no name in the problem.
 
     >>> import numpy as np, trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
@@ -116,7 +118,7 @@ def solve_batch(
 def _with_goal_tolerance(
     batch: Batch, guess: tuple[Array, Array], found: BatchSolution, solver: str, options: Any, **rest: Any
 ) -> BatchSolution:
-    """The solutions, those of failed problems near their goals by relaxed goals (:mod:`trajopt.solvers.goal_tolerance`)."""
+    """Solve failed problems that nearly meet their goals again, with relaxed goals (:mod:`trajopt.solvers.goal_tolerance`)."""
     tolerance, relaxed = options.goal_tolerance, dict[int, OCP]()
     for i, status in enumerate(found.status):
         if interrupted() or status.success or not nearly_met(batch[i], status, found.xs[i], found.us[i], tolerance):
@@ -161,7 +163,7 @@ def _solved(
     gains: bool,
     threads: int | None,
 ) -> BatchSolution:
-    """The solutions by the solver of a name, and in ``meta["how"]`` how the work was shared."""
+    """Solve a batch with a named solver; ``meta["how"]`` describes how processes, threads or lanes shared the work."""
     from trajopt.solvers.batch.processes import in_processes
 
     common: dict[str, Any] = {"gains": gains, "threads": threads}
@@ -189,7 +191,7 @@ def _solved(
 
 
 def _solved_once(batch: Batch, guess: tuple[Array, Array], options: Any, *, solver: str, **rest: Any) -> BatchSolution:
-    """The solutions, those of problems that windows do not serve by single solves; ``meta["referred"]`` has their numbers."""
+    """Solve a batch in windows, and the problems that windows cannot solve by single solves, listed in ``meta["referred"]``."""
     from trajopt.solvers.batch.processes import in_processes
 
     windows, n = _windows_for(batch[0], options), len(batch)
@@ -221,7 +223,7 @@ def solved_together(ocp: OCP, options: Any) -> bool:
 
 
 def _fits(ocp: OCP, options: Any) -> bool:
-    """True if problems, or the inner solves of problems with constraints, are solved together."""
+    """True if windows solve problems of this structure together, or the inner solves of their augmented Lagrangians."""
     if isinstance(options, SLQOptions) and ocp.constraints() and is_compiled(ocp):
         from trajopt.solvers.shooting.penalized import augmented
 
@@ -232,7 +234,7 @@ def _fits(ocp: OCP, options: Any) -> bool:
 
 
 def _windows_for(ocp: OCP, options: Any) -> Any:
-    """The class whose windows solve problems of this structure; None where kernels do not answer all that the solver asks for."""
+    """Return the window class for problems of this structure; None if the kernels lack an operation of the solver."""
     if not is_compiled(ocp):
         return None
     from trajopt.solvers.batch import interior, newton, shooting
@@ -252,7 +254,7 @@ def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None
 
 
 def _guesses_of(batch: Batch, guess: Motion | Sequence[Motion] | None) -> tuple[Array, Array]:
-    """xs (n or 1, N + 1, nx), us (n or 1, N, nu)."""
+    """Return the guess as arrays xs (n or 1, N + 1, nx), us (n or 1, N, nu); raises ValueError for other shapes."""
     ocp, n = batch.ocp, len(batch)
     guess = guess if guess is None or isinstance(guess, Sequence) else as_guess(guess)
     if guess is None:

@@ -1,4 +1,4 @@
-"""Work on threads, which ends where Ctrl-C comes."""
+"""Thread pool of a batch, with progress reports and a stop flag for Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from trajopt.solvers.batch.interrupts import interrupted, running
 from trajopt.solvers.methods.driver import Told
 
 POLL = 0.1
-"""[s] between looks at what was done."""
+"""Time [s] between progress checks."""
 
 
 class Ran(NamedTuple):
-    """What did the work, and whether it was stopped."""
+    """Number of threads that ran, and True if the work was stopped early."""
 
     threads: int
     stopped: bool
 
     @property
     def how(self) -> str:
-        """The words for it."""
+        """Description of the threads, such as "4 threads"."""
         return f"{self.threads} thread{'s' * (self.threads > 1)}"
 
 
 def lanes_at_work(threads: int, stages: Sequence[Any]) -> dict[str, float]:
-    """The threads, and the share of lanes that hold a knot in the expansions of some phases."""
+    """Return the number of threads, and the fraction of lanes that hold a knot in the expansions of the phases."""
     knots = [len(s.plain.t) for s in stages]
     blocks = [-(-count // s.library.lanes) * s.library.lanes for s, count in zip(stages, knots, strict=True)]
     return {"threads": threads, "expansions": sum(knots) / sum(blocks)}
 
 
 ENDED, STOP = range(2)
-"""The numbers that threads share: how many problems have ended, whether to stop."""
+"""Indices into the integers that threads share: number of finished problems, stop flag."""
 
 
 def run_workers(work: Callable[[Array], None], threads: int, told: Told) -> Ran:
-    """Call a function of the numbers that threads share on each of some threads."""
+    """Run ``work(shared)`` on each thread, where ``shared`` holds the integers of ``ENDED`` and ``STOP``; reports progress."""
     shared = np.zeros(2, np.int64)
     with running(), ThreadPoolExecutor(threads, thread_name_prefix="batch") as pool:
         try:
@@ -52,7 +52,7 @@ def run_workers(work: Callable[[Array], None], threads: int, told: Told) -> Ran:
 
 
 def wait_for(futures: list[Any], shared: Array, told: Told) -> None:
-    """Until all are done; Ctrl-C, also one raised by ``told``, lets the iterations end."""
+    """Wait for all futures; Ctrl-C, also if raised by ``told``, sets the stop flag, so that running iterations finish."""
     while True:
         try:
             unfinished = wait(futures, timeout=POLL).not_done
@@ -64,7 +64,7 @@ def wait_for(futures: list[Any], shared: Array, told: Told) -> None:
                 break
         except KeyboardInterrupt:
             shared[STOP] = 1
-        except BaseException:  # of ``told``: it goes on its way when the threads have ended
+        except BaseException:  # raised by ``told``; propagates once the threads have finished
             shared[STOP] = 1
             raise
     for future in futures:

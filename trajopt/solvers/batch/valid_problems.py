@@ -20,9 +20,10 @@ Run = Callable[[Batch, tuple[Array, Array], Told], BatchSolution]
 def solved_but(
     flaws: Mapping[int, Status], batch: Batch, guess: tuple[Array, Array], run: Run, told: Told, *, gains: bool
 ) -> BatchSolution:
-    """The solutions of the problems without flaws, in their places among all.
+    """Solve the problems without flaws and return the solutions of all problems, in order.
 
-    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: solves a batch. told: how many have ended, those with flaws among them.
+    A problem in ``flaws`` keeps its guess and gets the status in ``flaws``. guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu).
+    ``run`` solves a batch. ``told`` receives the number of finished problems, including those with flaws.
     """
     if not flaws:
         return run(batch, guess, told)

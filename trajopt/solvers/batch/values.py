@@ -1,4 +1,4 @@
-"""The numbers of a batch as kernels read them: one row of addresses for each problem, and arrays behind them."""
+"""Layout of a batch in memory for the C kernels: one row of array addresses for each problem."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from trajopt.stage.compiled.compiled_end import CompiledEnd
 
 
 class Rows:
-    """Addresses of what belongs to each of ``count`` problems, and the arrays behind them."""
+    """Table of array addresses for ``count`` problems; holds references to the arrays."""
 
     def __init__(self, count: int) -> None:
         self.count, self._kept = count, list[Array]()
 
     def table(self, columns: Sequence[Array | None]) -> Array:
-        """(n, columns) where the row of each problem is, of arrays with n rows or one for all; zeros for none."""
+        """Return addresses (n, columns) of the row of each problem in arrays with n rows or one shared row; 0 for None."""
         return np.ascontiguousarray(np.stack([self.addresses(column) for column in columns], axis=1))
 
     def addresses(self, array: Array | None) -> Array:
-        """(n,): a column of the table."""
+        """Return one column (n,) of the table: the address of the row of each problem in an array; 0 for None."""
         if array is None:
             return np.zeros(self.count, np.int64)
         array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
@@ -33,9 +33,9 @@ class Rows:
         return address(array) + step * np.arange(self.count, dtype=np.int64)
 
     def stages(self, batch: Batch, i: int, own: Any, path: Array | None = None) -> Array:
-        """(n, 8) words: stages_t of phase i for each problem.
+        """Return stages_t of phase i for each problem as 64-bit words (n, 8).
 
-        own: that of one of them; path: parameters of its constraints, if they are rows.
+        own: stages_t of one problem, for the shared words. path: parameters of its path constraints, by problem; None to share.
         """
         knots = batch.ocp.phase_slices[i]
         values = (
@@ -49,7 +49,7 @@ class Rows:
         return np.stack([*fixed, *map(self.addresses, values), last], axis=1)
 
     def end(self, batch: Batch, end: CompiledEnd, path: Array | None = None) -> list[Array]:
-        """end_t for each problem, by words."""
+        """Return the columns of end_t for each problem, one 64-bit word each."""
         values = batch.t()[:, -1:], batch.theta(lambda ocp: ocp.terminal, 1)
         last = np.full(self.count, end.data.pg, np.int64) if path is None else self.addresses(path)
         return [*map(self.addresses, values), last]

@@ -1,4 +1,4 @@
-"""A batch whose problems run through the slots of threads: windows of problems, or one problem after the other on each thread."""
+"""Batch of problems that threads solve in slots: several problems in a window, or one problem at a time on each thread."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window.status import Blamed, status_of
 
 MEMORY = 1 << 30
-"""Bytes that the slots of all windows may take; large problems on many processors get fewer slots."""
+"""Maximum bytes of the slots of all windows; large problems on many processors get fewer slots."""
 
 
 class WindowBatch(Rows, ABC):
-    """The problems of a batch, and where their solutions go. ``rows``: by problem, what slots read of it (:meth:`Rows.table`).
+    """Problems of a batch and the arrays of their solutions. ``rows``: the addresses of each problem's data (:meth:`Rows.table`).
 
-    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): of each problem, where they differ. order: the problems
-    that are solved. ended: by number, how a method has ended, None where it has not begun. errors: by number, those of methods.
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): limit of each problem; None for that of the options.
+    Attributes: ``order`` lists the problems to solve. ``ended`` holds the termination of each problem, None before its solve
+    starts. ``errors`` holds exceptions of methods by problem number.
     """
 
     rows: Array
@@ -42,7 +43,7 @@ class WindowBatch(Rows, ABC):
         "kkt": "kkt",
         "violation": "defect",
     }
-    """By the name of a measure in a solution, that of an end; without constraints, gaps are all that can be violated."""
+    """Attribute of a termination for each measure of a solution; without constraints, the violation is the defect."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class WindowBatch(Rows, ABC):
         max_iterations: Array | None = None,
     ) -> None:
         super().__init__(len(batch))
-        n, ocp = self.count, batch[0]  # which has the bounds that only members have
+        n, ocp = self.count, batch[0]  # batch[0] also has the bounds that only members have
         N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
         self.batch, self.guess, self.options, self.ocp = batch, guess, options, ocp
         self.limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations
@@ -71,13 +72,13 @@ class WindowBatch(Rows, ABC):
     @classmethod
     @abstractmethod
     def fits(cls, ocp: OCP, options: Any) -> bool:
-        """True if compiled kernels answer all requests of the method of some options for this problem."""
+        """True if compiled kernels answer all requests of the solver with these options for this problem."""
 
     @classmethod
     def solved(
         cls, batch: Batch, guess: tuple[Array, Array], options: Any, *, told: Told, **rest: Any
     ) -> BatchSolution:
-        """Solve a batch; the arguments are those of the class. told: called with how many problems have ended."""
+        """Solve a batch; arguments as in the class. ``told`` is called with the number of finished problems."""
         began = time.perf_counter()
         problems = cls(batch, guess, options, **rest)
         meta = problems.solve(told)
@@ -85,19 +86,19 @@ class WindowBatch(Rows, ABC):
 
     @abstractmethod
     def solve(self, told: Told) -> dict[str, Any]:
-        """Solve all of :attr:`order` on threads; returns how the work was shared."""
+        """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
 
     @abstractmethod
     def _method(self, number: int, slot: Any) -> Any:
-        """The method of a problem in a slot."""
+        """Return the solver method of a problem whose data a slot points to."""
 
     @abstractmethod
     def status(self, i: int) -> Status:
-        """The status of problem i: that of a single solve."""
+        """Return the status of problem i, equal to that of a single solve."""
 
     # -- solves -----------------------------------------------------------------------------------------------------------
     def solve_in_windows(self, make: Callable[[], Any], told: Told) -> tuple[Ran, list[Any]]:
-        """Solve all in windows, one on each thread; these are closed."""
+        """Solve all problems in windows, one window on each thread; return the closed windows."""
         windows: list[Any] = []
 
         def work(stop: Array) -> None:
@@ -107,7 +108,7 @@ class WindowBatch(Rows, ABC):
         return self._run(work, told, windows), windows
 
     def solve_one_by_one(self, make: Callable[[], Any], told: Told) -> Ran:
-        """Solve all, one after the other in the slot of each thread."""
+        """Solve all problems, one after the other in the slot of each thread."""
         slots: list[Any] = []
 
         def work(stop: Array) -> None:
@@ -125,12 +126,12 @@ class WindowBatch(Rows, ABC):
                 own.close()
 
     def slots_of_a_thread(self, most: int, each: int, shared: int) -> int:
-        """At most ``most``, and as many as there are problems for, and memory. each, shared: bytes of a slot, and of a window."""
+        """Return the slots of a thread, limited by ``most``, problems and memory. each, shared: bytes of a slot, of a window."""
         memory = (MEMORY // self.threads - shared) // each
         return max(1, min(most, -(-len(self.order) // self.threads), memory))
 
     def _take(self, slot: Any, stop: Array) -> tuple[int, Any] | None:
-        """Give a slot the next problem: its number and its method; None where there is none, or the batch is stopped."""
+        """Load the next problem into a slot and return its number and method; None if none remains or the batch is stopped."""
         place = next(self._turns)
         if stop[STOP] or place >= len(self.order):
             return None
@@ -158,7 +159,7 @@ class WindowBatch(Rows, ABC):
             window.active = len(running)
 
         run_window(window, window.slots, start, end, lambda: bool(stop[STOP]))
-        for slot, (number, method) in running.items():  # where it was stopped
+        for slot, (number, method) in running.items():  # only after a stop
             self._note_stopped(number, method, slot, window.alone_at(slot).answer)
 
     def _run_each(self, slot: Any, stop: Array) -> None:
@@ -167,7 +168,7 @@ class WindowBatch(Rows, ABC):
             ended: Any
             try:
                 ended = run_alone(self._solve(method), slot.answer, lambda: bool(stop[STOP]))
-            except Exception as error:  # of a user's method
+            except Exception as error:  # raised by user code
                 ended = error
             if ended is None:
                 self._note_stopped(number, method, slot, slot.answer)
@@ -180,7 +181,7 @@ class WindowBatch(Rows, ABC):
             self._note(number, method, slot, ended, np.zeros(2, np.int64))
 
     def _note(self, number: int, method: Any, slot: Any, ended: Any, stop: Array) -> None:
-        """Take what a solve has come to: where it is, also where its method has raised an error."""
+        """Store the result of a solve; after an exception, the current iterate with End.NO_STEP."""
         slot.put()
         if isinstance(ended, Exception):
             self.errors[number], ended = ended, method.ended(End.NO_STEP)
@@ -189,12 +190,12 @@ class WindowBatch(Rows, ABC):
         stop[ENDED] += 1
 
     def _cost(self, slot: Any, ended: Any) -> float:
-        """The cost where a solve has ended."""
+        """Return the cost of the final iterate."""
         return float(slot.cost)
 
-    # -- what came of it --------------------------------------------------------------------------------------------------
+    # -- results ----------------------------------------------------------------------------------------------------------
     def solution(self, began: float, meta: dict[str, Any]) -> BatchSolution:
-        """The solutions of a batch that began at some time. Raises an error that the methods of all problems have raised."""
+        """Return the solutions of a batch that started at time ``began``. Raises the first exception if all methods raised one."""
         if len(self.errors) == self.count:
             raise next(iter(self.errors.values()))
         status = tuple(self.status(i) for i in range(self.count))
@@ -205,9 +206,9 @@ class WindowBatch(Rows, ABC):
         return BatchSolution(*arrays, status, self.batch.times(), self.K, self.k, meta)
 
     def _status(self, i: int, blamed: Callable[[Array, Array], Blamed]) -> Status:
-        """The status of problem i without constraints. A guess that is not finite is left as the trajectory.
+        """Return the status of problem i without constraints. After a non-finite start, the trajectory is the guess.
 
-        blamed: the expansion about a trajectory that is to blame for a failure.
+        ``blamed`` finds the culprit of a failure in the expansion about a trajectory.
         """
         ended: Ended | None = self.ended[i]
         if ended is None:
@@ -230,6 +231,6 @@ class WindowBatch(Rows, ABC):
 
 
 def shares_of(windows: Sequence[Any], forward: str = "rollouts") -> dict[str, float]:
-    """The shares of lanes at work in sweeps and in what goes forward over the knots, of windows of some threads."""
+    """Return the fraction of busy lanes in backward sweeps and in forward passes over the knots, over all windows."""
     of = {"sweeps": 0, forward: 1}
     return {name: sum(w.busy[i] for w in windows) / max(1, sum(w.all[i] for w in windows)) for name, i in of.items()}

@@ -79,7 +79,7 @@ class RealTimeIteration:
         return Feedback(at.w + found.w, found.y, found.z, found.status)
 
     def _coordinates(self, x0: Array) -> Array:
-        """Those (ndx,) of a state in the program: itself, or its chart's on a Lie group."""
+        """Coordinates (ndx,) of a state in the program: the state itself, or its chart coordinates on a Lie group."""
         x0, manifold = np.asarray(x0, dtype=float), self.program.original.manifold
         if x0.shape != (manifold.nx,) or not np.isfinite(x0).all():
             raise ValueError(f"x0 = {x0}; expected {manifold.nx} finite numbers, the state of the problem")

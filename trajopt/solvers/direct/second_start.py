@@ -40,7 +40,7 @@ Run = Callable[[Guess, Any, Callback | None], Solution]
 
 
 def solve_twice(run: Run, ocp: OCP, guess: Guess, options: Options, callback: Callback | None) -> Solution:
-    """What ``run`` finds from a guess, or where its gaps stay open from the motion under its controls, if that is finite."""
+    """Solve from a guess; if its defects stay open, solve again from the rollout of its controls, if that is finite."""
     tell = None if callback is None else Continued(callback)
     watch = _Watch(tell, options, ocp, guess)
 

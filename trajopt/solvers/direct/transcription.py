@@ -126,7 +126,7 @@ class Transcription:
     # -- patterns -------------------------------------------------------------------------------------------------------
     @cached_property
     def _jacobian(self) -> Assembly:
-        """What assembles minus the identity and the parts' blocks; made when a sparse Jacobian is first asked for."""
+        """Assembles the sparse Jacobian from minus the identity and the blocks of the parts; built at first use."""
         jacobian = Entries()
         jacobian.add(self._defect_rows, self.ix[1:], np.eye(self.n, dtype=bool))
         for part in self.parts:
@@ -140,7 +140,7 @@ class Transcription:
 
     @cached_property
     def _hessian(self) -> Assembly:
-        """What assembles the parts' blocks; made when a sparse Hessian is first asked for."""
+        """Assembles the sparse Hessian from the blocks of the parts; built at first use."""
         hessian = Entries()
         for part in self.parts:
             for rows, columns in itertools.product((part.ix, part.iu), repeat=2):

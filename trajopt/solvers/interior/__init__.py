@@ -1,1 +1,1 @@
-"""A primal-dual interior-point method on the stages of an optimal control problem."""
+"""Primal-dual interior-point method on the stages of an optimal control problem."""

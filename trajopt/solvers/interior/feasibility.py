@@ -1,10 +1,11 @@
-"""Where no step is acceptable: steps for feasibility alone, until the filter takes the iterate or none can reduce the violation.
+"""Feasibility restoration: steps that reduce the violation alone, after the line search accepts no step.
 
     minimize    1/2 |c(v)|^2  within bounds,    c = (F (-) x_next, g - s, e)
 
-by Levenberg-Marquardt steps within a barrier whose parameter goes to zero. With w = c + J dv their system is that of
-:mod:`trajopt.solvers.interior.newton` for H = damping, with -w in the place of zero in the rows: the dynamics and all equations are
-soft. A point where |J'c + zu - zl| is small against |c| is one of least violation: a certificate that none near is feasible.
+The method takes Levenberg-Marquardt steps with a log barrier whose parameter goes to zero. With w = c + J dv, their linear system
+is that of :mod:`trajopt.solvers.interior.newton` for H = damping, with -w instead of zero in the rows: the dynamics and all
+equations are soft. A point where |J'c + zu - zl| is small against |c| is a local minimum of the violation, a certificate that no
+point nearby is feasible. Restoration ends there, or as soon as the filter accepts the iterate.
 """
 
 from __future__ import annotations
@@ -27,33 +28,36 @@ from trajopt.solvers.rules.interior_measures import Violation
 from trajopt.solvers.rules.verdicts import BACK, HOPELESS, LEAST_VIOLATION, OUT, STUCK
 
 ENOUGH, NEARLY_ALL = 0.9, 1e-3
-"""Share of the violation that may remain: kappa_resto, at points acceptable to the filter, and where it is to be removed wholly."""
+"""Fractions of the entry violation that end restoration: at points the filter accepts (kappa_resto), and at any point."""
 NEARLY_LEAST = 1e2 * STATIONARY_VIOLATION
-"""The same as STATIONARY_VIOLATION where rounding, or derivatives that vanish, leave no better point."""
+"""STATIONARY_VIOLATION for points that rounding errors or vanishing derivatives keep from improving."""
 FEASIBLE = 1e-9
-"""A violation below which nothing is left to do."""
+"""Violation below which restoration ends."""
 DAMPING, LEAST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-10, 1e10
 POOR, GOOD, RAISE, LOWER = 0.25, 0.75, 4.0, 0.1
-"""Shares of the decrease that a step promises, below which the damping is raised, and above which it is lowered."""
+"""Ratios of actual to predicted decrease below and above which the damping is raised and lowered, with the factors."""
 ARMIJO, SHORTEST = 1e-4, 1e-6
 MU_LEAST, MU_SHARE = 1e-9, 0.1
 IDLE, SAME = 40, 0.98
-"""Where so many steps leave this share of |c|, no more follow."""
+"""Restoration gives up if IDLE steps leave more than the fraction SAME of |c|."""
 SLOW = 0.5
-"""The last steps were slow if as many as were made, at their rate, would leave this share of |c|."""
+"""Progress is slow if all steps, at the rate of the last IDLE steps, would leave more than this fraction of |c|."""
 AWAY, WEIGHT = 1e-2, 0.1
-"""The barrier parameter at the start, as a share of |c|_infinity; and the share of |c|^2 that all bounds together may weigh.
-A heavier barrier would lead to the middle of the bounds, and not to feasible points."""
+"""Initial barrier parameter as a fraction of |c|_infinity, and the maximum weight of all bounds as a fraction of |c|^2.
+A larger barrier parameter would push iterates to the middle of the bounds rather than to feasible points."""
 
 
 class Restoration:
-    """The method above for the program of a system. journal: times derivatives and linear algebra."""
+    """Feasibility restoration for the program of a Newton system. journal: times derivatives and linear algebra."""
 
     def __init__(self, system: NewtonSystem, journal: Journal) -> None:
         self.program, self.kernels, self.system, self.journal = system.program, system.kernels, system, journal
 
     def run(self, point: Point, other: Point, r: Restore) -> tuple[Restored, Point]:
-        """Answer a request at a point with first derivatives, with the one of both points where it ended, which has them."""
+        """Run restoration from a point with first derivatives; return the answer, and the final point with first derivatives.
+
+        other: memory for trial points. The final point is one of the two.
+        """
         self.z, self.step = self.program.multipliers(), self.system.empty_step()
         self._left = point.v.copy(), point.xs.copy()
         at = r.at
@@ -92,7 +96,7 @@ class Restoration:
         return Restored(end, count, objective, at, stationary, slow), point
 
     def come_back(self, point: Point) -> None:
-        """Write the states and v where the last run began to a point."""
+        """Restore the states and v that a point had before the last run."""
         point.v[:], point.xs[:] = self._left
 
     def _most(self, at: Violation) -> float:
@@ -100,7 +104,7 @@ class Restoration:
         return max(MU_LEAST, WEIGHT * at.squares / max(int(bounds), 1))
 
     def _stepped(self, p: Point, to: Point, damping: float) -> tuple[float | None, float]:
-        """One step; the objective at its end and the next damping. None: there is none."""
+        """Take one step from p to ``to``; return the new objective (None if no step decreases the merit) and the next damping."""
         value, c = self._merit(p), self._residuals(p)
         self._by_name(c)
         with self.journal.timed("derivatives"):
@@ -141,12 +145,12 @@ class Restoration:
         return float(np.linalg.norm(self._residuals(p)))
 
     def _slope(self, p: Point) -> float:
-        """The largest entry of J'c + zu - zl."""
+        """Return the largest absolute entry of J'c + zu - zl."""
         self._by_name(self._residuals(p))
         return self.system.slope(p, self.z)
 
     def _by_name(self, c: Array) -> None:
-        """The residuals in the place of multipliers."""
+        """Write the residuals c into the multipliers, so that J'c takes the place of J' times multipliers."""
         z, gaps, rows = self.z, self.program.N * self.program.n, self.program.rows
         z.lam[:], z.y[:], z.f[:] = c[:gaps].reshape(z.lam.shape), c[gaps : gaps + rows], c[gaps + rows :]
 

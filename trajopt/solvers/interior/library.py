@@ -1,4 +1,4 @@
-"""The linear algebra of the folder kernels, and the structs that it takes."""
+"""Bindings of the C kernels of the interior point: linear algebra, and the structs of its arguments."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from trajopt.lq.equality_lq import allotted
 from trajopt.solvers.structs import structs_in
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
-"""Kinds of rows."""
+"""Kinds of constraint rows."""
 NEWTON, FEASIBILITY, ESTIMATE = 0, 1, 2
-"""What a linear system is for: a step, a step toward feasibility alone, an estimate of multipliers."""
+"""Purposes of a linear system: a Newton step, a feasibility step, an estimate of multipliers."""
 LONG = np.dtype(ctypes.c_long)
 _KERNELS = ("interior_point.h", "reflection.h", "centering.h", "newton.h")
 
@@ -27,12 +27,12 @@ def _text(names: Sequence[str]) -> str:
 
 
 TEXT = "\n".join([equality_lq.kernel_text(), _text(("interior_point.h", "newton.h"))])
-"""The text that declares the structs."""
+"""C text that declares the structs."""
 StructureData, PointData, MultiplierData, CondensedData, StepData, SystemData = structs_in(
     TEXT, "ipm_structure", "ipm_point", "ipm_multipliers", "ipm_condensed", "ipm_step", "ipm_system"
 )
 FLOOR = 1e-8
-"""Least eigenvalue of a reflected Hessian, relative to its largest."""
+"""Minimum eigenvalue of a reflected Hessian, relative to its largest eigenvalue."""
 FIRST_SHIFT, LEAST_SHIFT, LARGEST_SHIFT = 1e-4, 1e-20, 1e40
 FASTER, RAISE, LOWER = 100.0, 8.0, 1.0 / 3.0
 """delta_w_0, delta_w_min, delta_w_max, kappa_w+ (first time and later), kappa_w- of algorithm IC of Waechter and Biegler."""
@@ -48,7 +48,7 @@ _CONSTANTS = {
 
 
 class Kernels:
-    """The functions of the C library, bound."""
+    """Functions of the C library, bound by ctypes."""
 
     def __init__(self) -> None:
         library = kernels()
@@ -63,14 +63,14 @@ class Kernels:
 
 
 def source() -> str:
-    """The C text of the functions."""
+    """Return the C text of the functions."""
     constants = [f"#define {name} {value!r}" for name, value in _CONSTANTS.items()]
     lanes = ["#include <stdlib.h>", prelude(), template("lanes/rows.h")]
     return "\n".join([*constants, *lanes, equality_lq.source(), _text(_KERNELS)])
 
 
 class Multipliers:
-    """lam (N, n) of the dynamics, y (rows), zl and zu of the bounds on v, f of the fixed numbers of the state."""
+    """Multipliers: lam (N, n) of the dynamics, y (rows), zl and zu of the bounds on v, f of the fixed state entries."""
 
     def __init__(self, sizes: tuple[int, int, int, int, int]) -> None:
         N, n, rows, numbers, fixes = sizes

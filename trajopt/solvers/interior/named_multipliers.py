@@ -1,4 +1,4 @@
-"""Multipliers of the interior point by the names of the constraints, and back."""
+"""Conversion between multiplier arrays of the interior point and a dictionary by constraint name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trajopt.solvers.interior.stage_program import Point, StageProgram
 
 
 def by_name(program: StageProgram, z: Multipliers, scale: float) -> dict[str, Array]:
-    """Multipliers by the names of :func:`trajopt.solvers.direct.dms.multipliers_by_name`; scale: of the objective."""
+    """Return multipliers by name, as :func:`trajopt.solvers.direct.dms.multipliers_by_name`; scale: that of the objective."""
     found = {"dynamics": z.lam / scale}
     for (k, constraints), (_, rows, count) in zip(program.groups, program.parts, strict=True):
         values = z.y[rows].reshape(k.stop - k.start, count) / scale
@@ -25,13 +25,13 @@ def by_name(program: StageProgram, z: Multipliers, scale: float) -> dict[str, Ar
 
 
 def of_start(program: StageProgram, p: Point, z: Multipliers, scale: float) -> Array:
-    """The multiplier (n,) of the initial state, which is given: what makes the Lagrangian stationary there."""
+    """Return the multiplier (n,) of the given initial state, which makes the Lagrangian stationary in x_0."""
     own = slice(program.row[0], program.row[1])
     return -(p.lx[0] + (p.A[0].T @ z.lam[0] + p.gx[own].T @ z.y[own]) / scale)
 
 
 def from_names(program: StageProgram, named: Mapping[str, Array], scale: float, z: Multipliers) -> None:
-    """The inverse: multipliers of an earlier solution, written to z; zero for what has no name or another shape there."""
+    """Write multipliers by name into z, the inverse of :func:`by_name`; skips names that are missing or have another shape."""
     own = by_name(program, _numbered(program), 1.0)
     for name, places in own.items():
         values = np.asarray(named.get(name, np.zeros(0)))

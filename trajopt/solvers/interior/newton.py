@@ -1,4 +1,4 @@
-"""The Newton system of the barrier problem, condensed onto the knots and solved by the sweeps of :mod:`trajopt.lq.equality_lq`.
+"""Newton system of the barrier problem, condensed onto the knots and solved by the sweeps of :mod:`trajopt.lq.equality_lq`.
 
 With H of the Lagrangian, Sigma = zl / (v - l) + zu / (u - v) and phi the gradient of the barrier, the new multipliers lam+, y+ and
 the step (dx, du, ds) solve
@@ -6,14 +6,14 @@ the step (dx, du, ds) solve
     H (dx, du) + Sigma (dx, du) + J'(lam+, y+) = -(grad f + phi)        Sigma_s ds - y+ = -phi_s
     J_d (dx, du) + d = 0    J_g (dx, du) - ds + g - s = 0    J_e (dx, du) + e = 0
 
-(A. Waechter, L. T. Biegler, Math. Program. 106, 2006, eq. 13). The slack's step leaves: H gains J_g' Sigma_s J_g, the gradient
-J_g'(Sigma_s (g - s) + phi_s).
+(A. Waechter, L. T. Biegler, Math. Program. 106, 2006, eq. 13). Elimination of the slack step ds adds J_g' Sigma_s J_g to H, and
+J_g'(Sigma_s (g - s) + phi_s) to the gradient.
 
-Where the reduced Quu of a knot is not positive definite, the negative eigenvalues of the blocks of H from there to the end change
-their sign: their directions keep the size of their curvature, and the knots before stay as they are.  (A shift of all of H,
-algorithm IC there, shortens the steps of all knots for the sake of one.)  But a direction that the equations leave, of little
-curvature, gets that of whole blocks: near a saddle steps become short, though they are taken nearly in full.  Where that goes on,
-as :class:`trajopt.solvers.rules.curvature.Curvature` sees it, the shift takes over, and it is the last resort.
+If the reduced Quu of a knot is not positive definite, the blocks of H from that knot to the end are reflected: negative
+eigenvalues change their sign. Reflection keeps the size of the curvature, and does not change earlier knots. (A shift of all of
+H, algorithm IC of the paper, shortens the steps of all knots because of one.) But reflection can add the curvature of whole
+blocks to a feasible direction with little curvature: near a saddle, steps become short though step lengths are near one.
+:class:`trajopt.solvers.rules.curvature.Curvature` detects this and switches to the shift, which is also the last resort.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ from trajopt.solvers.rules.interior_measures import Violation
 
 
 class Step(NamedTuple):
-    """A direction: v (numbers,), new multipliers lam, y, f and steps of zl, zu in ``z``, the largest primal and dual step
-    lengths, the slope of the barrier's objective; ref: address of its ipm_step.
+    """Newton step: v (numbers,); ``z`` with new multipliers lam, y, f and the steps of zl, zu.
+
+    alpha, alpha_z: largest primal and dual step lengths. slope: directional derivative of the barrier objective. ref: address of
+    its ipm_step.
     """
 
     v: Array
@@ -54,13 +56,13 @@ class Step(NamedTuple):
 
 
 ROOM = 10
-"""Numbers of memory for each of v."""
+"""Workspace size in numbers per entry of v."""
 LARGEST_ESTIMATE = 1e3
-"""Estimates of multipliers beyond this one are zero instead (constr_mult_init_max)."""
+"""Multiplier estimates above this limit are replaced by zero (IPOPT's constr_mult_init_max)."""
 
 
 class NewtonSystem:
-    """Memory for the system of a program."""
+    """Newton system of a program, with its workspace: condense, factor, solve."""
 
     def __init__(self, program: StageProgram) -> None:
         p = self.program = program
@@ -78,12 +80,12 @@ class NewtonSystem:
 
     # -- measures -------------------------------------------------------------------------------------------------------
     def violation(self, p: Point) -> Violation:
-        """The measures of the filter at a point whose values are known; NaN where they are not finite."""
+        """Return the filter measures at a point with values; NaN if the values are not finite."""
         self.kernels.values(self.program.ref, p.data.v, p.data.d, p.data.g, self._measured_at)
         return Violation(*self._measured[:5].tolist())
 
     def slope(self, p: Point, z: Multipliers) -> float:
-        """Largest entry of the Lagrangian's gradient without the objective, at a point whose derivatives are known."""
+        """Return the largest entry of the gradient of the Lagrangian without the objective, at a point with derivatives."""
         self.kernels.measure(self.program.ref, p.ref, z.ref, 0.0, 0.0, self._measured_at)
         return float(self._measured[0])
 
@@ -91,30 +93,30 @@ class NewtonSystem:
     def condense(
         self, p: Point, z: Multipliers, mu: float, scale: float, mode: int = NEWTON, soft: float = 0.0
     ) -> None:
-        """Build the system at a point."""
+        """Build the condensed system at a point. scale: that of the objective. soft: regularization of the equations."""
         o = self.data
         o.settings_mu, o.settings_scale, o.settings_soft, o.settings_weight = mu, scale, soft, 1.0
         o.settings_mode = mode
         self.kernels.build(self._ref, p.ref, z.ref)
 
     def factor(self, *, reflect: bool = True) -> bool:
-        """Factor it, made positive definite where it is not, by reflections or by a shift alone; False where nothing does that."""
+        """Factor the system; reflections, or only a shift, make it positive definite. Returns False if both fail."""
         return bool(self.kernels.factor(self._ref, reflect))
 
     def solve(self, p: Point, z: Multipliers, tau: float, to: Step) -> Step:
-        """The step for the vectors; its arrays are those of ``to``. tau: how much of a distance from a bound may go."""
+        """Solve for the step, in the arrays of ``to``. tau: fraction-to-the-boundary parameter of the step lengths."""
         self.kernels.solve(self._ref, p.ref, z.ref, self._rows, tau, to.ref)
         found = self.data
         return Step(to.v, to.z, found.alpha, found.alpha_z, found.slope, to.ref, to.data)
 
     def empty_step(self) -> Step:
-        """Memory for a step."""
+        """Allocate a zero step."""
         v, z = np.zeros(self.program.numbers), self.program.multipliers()
         data = StepData(address(v), *z.addresses)
         return Step(v, z, 0.0, 0.0, 0.0, ctypes.addressof(data), data)
 
     def toward_feasibility(self, p: Point, z: Multipliers, mu: float, damping: float, step: Step) -> Step | None:
-        """The Levenberg-Marquardt step of 1/2 |residuals|^2 within the barrier; None where it cannot be found."""
+        """Return the Levenberg-Marquardt step of 1/2 |residuals|^2 plus the barrier; None if the factorization fails."""
         self.lq.soften()
         self.condense(p, z, mu, 0.0, FEASIBILITY, 1.0)
         if self.kernels.factor_damped(self._ref, damping, 1.0) >= 0:

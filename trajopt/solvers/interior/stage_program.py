@@ -1,11 +1,11 @@
-"""An optimal control problem as an interior-point method sees it: blocks by stage, and one vector of primal variables.
+"""Optimal control problem in the form of the interior-point method: blocks by stage, and one vector of primal variables.
 
     v = (x (N + 1, n), u (N, m), s (rows)),   lower <= v <= upper
 
-Rows are those of the constraints, knot by knot. An inequality g(x, u) has a slack s with its bounds, g - s = 0; an equality has
-none. Bounds on numbers of the state and on controls are bounds on v; numbers of the state that a bound fixes are equations of
-their knot, controls that are fixed, or that nothing reads, stay where they are. On a Lie group x in v is not read: states are
-moved by their retraction, and their constraints are rows. x_0 is given. All bounds are relaxed by RELAXED.
+Rows are the constraint rows, knot by knot. An inequality g(x, u) has a slack s with the bounds of g, and g - s = 0; an equality
+has no slack. Bounds on state entries and controls are bounds on v. A state entry with equal bounds is an equation of its knot. A
+control that has equal bounds, or that no function reads, is held at its value. On a Lie group the x part of v is unused: the
+retraction moves the states, and state constraints are rows. x_0 is given. All bounds are relaxed by RELAXED.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues
 
 RELAXED = 1e-10
-"""How far bounds are moved out, of their size and at least this: states that equations put on a bound have room beside it then.
+"""Relative (below magnitude 1: absolute) relaxation of bounds, which gives an interior to states that equations put on a bound.
 (IPOPT's bound_relax_factor is 1e-8.)
 """
 EXACT, GAUSS_NEWTON, MIXED = "exact", "gauss_newton", "mixed"
-"""Kinds of Hessians: of the Lagrangian, of the cost, and that of the cost with the curvature of the time steps."""
+"""Kinds of Hessians: of the Lagrangian, Gauss-Newton of the cost, and Gauss-Newton plus the curvature of the time steps."""
 
 
 class Point:
-    """Memory for a point: states xs (N + 1, nx), v, its values, and its derivatives by stage; at: the address of v."""
+    """Point with its workspace: states xs (N + 1, nx), primal vector v, values, and derivatives by stage; at: address of v."""
 
     def __init__(self, program: StageProgram) -> None:
         N, n, m, rows = program.N, program.n, program.m, program.rows
@@ -53,13 +53,13 @@ class Point:
         self.at = at[0]
         self.xs = self.v[: (N + 1) * n].reshape(N + 1, n) if program.flat else apart
         self.us = self.v[(N + 1) * n : (N + 1) * n + N * m].reshape(N, m)
-        self.fresh = False  # whether Q, S and R are as first derivatives leave them
+        self.fresh = False  # True if Q, S and R hold what first derivatives wrote
         self.data = PointData(*at[:12])
         self.ref = ctypes.addressof(self.data)
         self.views = [self._view(part) for part in program.parts]
 
     def _view(self, part: tuple[slice, slice, int]) -> StageDerivatives:
-        """The memory of a phase, or of the final knot, as its stages fill it."""
+        """Return views of the memory of one phase, or of the final knot, for its stages to fill."""
         k, rows, count = part
         K, end = k.stop - k.start, k.start == len(self.A)
         g = self.g[rows].reshape(K, count)
@@ -77,10 +77,10 @@ class Point:
 
 
 class StageProgram:
-    """The structure, and evaluations at points.
+    """Structure of an optimal control problem, and its evaluation at points.
 
-    hessian: "exact", of the Lagrangian; "gauss_newton", of the cost alone; "auto", exact, but that of the cost with the curvature
-    of the time steps where the latter is compiled and the former is not.
+    hessian: "exact", of the Lagrangian; "gauss_newton", of the cost alone; "auto", exact, except for phases where only the
+    curvature of the time steps is compiled: Gauss-Newton plus that curvature.
     """
 
     def __init__(self, ocp: OCP, us: Array, hessian: str) -> None:
@@ -105,12 +105,13 @@ class StageProgram:
 
     @property
     def may_follow(self) -> bool:
-        """True if it can continue with another problem: all is compiled, with Hessians of one kind."""
+        """True if another problem can reuse the program: all stages are compiled, with Hessians of one kind."""
         return len(set(self.orders)) == 1 and may_follow(self.stages)
 
     def follow(self, ocp: OCP, us: Array) -> bool:
-        """Go on with another problem of the same structure, whose points and systems are those of this one; False where it has
-        another one, or stages that cannot: then this program is of no use any more.
+        """Switch to another problem of the same structure, which reuses points and systems.
+
+        Returns False if the structure differs or the stages cannot be reused; the program is then unusable.
         """
         kept = with_rows(ocp)
         if not self.may_follow or not follow(self.stages, self.ocp, ocp, _wanted(kept, self.orders[0])):
@@ -121,7 +122,7 @@ class StageProgram:
 
     # -- structure ------------------------------------------------------------------------------------------------------
     def _lay_out(self, kept: list[tuple[Constraint, ...]], us: Array) -> None:
-        """Rows and bounds."""
+        """Set up rows, bounds, fixed states and held controls."""
         ocp = self.ocp
         self.groups = list(zip([*ocp.phase_slices, slice(self.N, self.N + 1)], kept, strict=True))
         self._lay_out_rows()
@@ -131,7 +132,7 @@ class StageProgram:
         self._finish()
 
     def rebound(self, ocp: OCP, us: Array) -> StageProgram:
-        """The program of a problem that differs in numbers: bounds and targets are its own, evaluations those of this one."""
+        """Return a program with the bounds and targets of another problem, which shares the stages of this one."""
         other = copy(self)
         other.ocp, other.structure = ocp, StructureData()
         other.ref = ctypes.addressof(other.structure)
@@ -139,17 +140,17 @@ class StageProgram:
         return other
 
     def alike(self, other: StageProgram) -> bool:
-        """True if rows, fixed numbers and held controls of two programs are at the same places."""
+        """True if two programs have the same row kinds, fixed state entries and held controls."""
         own, its = ((p.kind, p.row, p.fixed, p.fix, p.held) for p in (self, other))
         return all(np.array_equal(a, b) for a, b in zip(own, its, strict=True))
 
     @property
     def sizes(self) -> tuple[Any, ...]:
-        """What the memory of points, systems and multipliers depends on."""
+        """Sizes that determine the memory of points, systems and multipliers."""
         return self.parts, self.rows, len(self.fixed), self.equations, self.most_equations
 
     def _lay_out_rows(self) -> None:
-        """parts: knots, rows and rows a knot, of each phase and of the end; row (N + 2) offsets; kinds, bounds of rows."""
+        """Set parts (knots, rows, rows per knot of each phase and of the final knot), row offsets (N + 2), kinds and row bounds."""
         self.parts: list[tuple[slice, slice, int]] = []
         counts, lower, upper, kinds = [], [], [], []
         at = 0
@@ -196,7 +197,7 @@ class StageProgram:
             upper[knots, chosen] = np.minimum(upper[knots, chosen], high)
 
     def _fix_states(self) -> None:
-        """Numbers of the state with equal bounds become equations."""
+        """Turn state entries with equal bounds into equations."""
         size = self.u.start
         fixed = np.flatnonzero(self.lower[:size] == self.upper[:size])
         self.fixed_at = self.lower[fixed]
@@ -206,7 +207,7 @@ class StageProgram:
         self.fix = np.searchsorted(fixed, self.n * np.arange(self.N + 2)).astype(LONG)
 
     def _hold_controls(self, us: Array) -> None:
-        """Controls that are fixed by their bounds, or that neither dynamics nor terms nor constraints read."""
+        """Hold controls with equal bounds, and controls that no dynamics, term or constraint reads."""
         N, m = self.N, self.m
         lower, upper = (b[self.u].reshape(N, m) for b in (self.lower, self.upper))
         held = lower == upper
@@ -234,17 +235,17 @@ class StageProgram:
         self.equations, self.most_equations = int(own.sum()), int(own.max())
 
     def multipliers(self) -> Multipliers:
-        """Zero ones."""
+        """Allocate zero multipliers."""
         return Multipliers((self.N, self.n, self.rows, self.numbers, len(self.fixed)))
 
     # -- evaluation -----------------------------------------------------------------------------------------------------
     def place(self, point: Point, xs: Array, us: Array) -> None:
-        """Write a trajectory from x_0 to a point."""
+        """Write a trajectory to a point, with x_0 and held controls in place of its own."""
         point.xs[:], point.us[:] = xs, np.where(self.held, self.held_at, us)
         point.xs[0] = self.ocp.x0
 
     def move(self, point: Point, alpha: float, step: Array, to: Point) -> None:
-        """to = point (+) alpha step, step (numbers,)."""
+        """Set to = point (+) alpha step, step (numbers,)."""
         np.multiply(step, alpha, out=to.v)
         if not self.flat:
             dx = to.v[: self.u.start].reshape(self.N + 1, self.n)
@@ -270,7 +271,7 @@ class StageProgram:
 
     def second(self, p: Point, scale: float, z: Multipliers) -> None:
         """Fill Q, S and R with the Hessian of scale f + lam'd + y'g at a point with first derivatives."""
-        if not p.fresh:  # they hold this Hessian for other multipliers
+        if not p.fresh:  # the blocks hold a Hessian for other multipliers
             self.first(p)
         p.fresh = False
         for stages, (k, rows, count), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
@@ -290,7 +291,7 @@ class StageProgram:
                     block += found
 
     def final_equalities(self, p: Point) -> Array:
-        """sum_i J_i'J_i (n, n) of the equalities at the final state."""
+        """Return sum_i J_i'J_i (n, n) over the equalities of the final state."""
         _, rows, _ = self.parts[-1]
         J = p.gx[rows][self.kind[rows] == EQUALITY]
         fixed = self.fixed[self.fix[self.N] :]
@@ -299,13 +300,13 @@ class StageProgram:
         return np.asarray(total)
 
     def given(self, p: Point, k: slice) -> tuple[Array, Array, Array]:
-        """States, controls and next nodes of the knots k."""
+        """Return states, controls and next states of the knots k."""
         if k.start == self.N:
             return p.xs[k], p.us[:1, :0], p.xs[:0]
         return p.xs[k], p.us[k], p.xs[k.start + 1 : k.stop + 1]
 
     def _silence(self, p: Point) -> None:
-        """Nothing depends on controls that stay where they are."""
+        """Set derivatives with respect to held controls to zero."""
         p.B.transpose(0, 2, 1)[self.still_read] = 0.0
         for k, rows, count in self.parts[:-1]:
             gu = p.gu[rows].reshape(k.stop - k.start, count, self.m)
@@ -313,12 +314,12 @@ class StageProgram:
 
 
 def _wanted(kept: list[tuple[Constraint, ...]], hessian: str = GAUSS_NEWTON) -> Wanted:
-    """What is asked of the stages with these constraints."""
+    """Return the evaluations that stages with these constraints must provide."""
     return Wanted(hessian, second=hessian == EXACT, path=kept[:-1], final=kept[-1])
 
 
 def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:
-    """The kind of Hessian of a phase."""
+    """Return the kind of Hessian of phase i."""
     if hessian != "auto":
         return hessian
     if isinstance(stages, SoonStages) and stages.will_be_whole:
@@ -334,5 +335,5 @@ def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:
 
 
 def _stacked(constraints: tuple[Constraint, ...], K: int, side: int) -> Array:
-    """Bounds (K, ng) of some constraints."""
+    """Return the lower (side 0) or upper (side 1) bounds (K, ng) of constraints."""
     return np.concatenate([np.zeros((K, 0)), *(c.bounds(K)[side] for c in constraints)], axis=1)

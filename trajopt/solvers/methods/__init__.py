@@ -1,6 +1,7 @@
-"""Methods as generators: each reads as its paper, decides in Python, and yields requests for what costs time.
+"""Solver methods as generators: the algorithm runs in Python and yields requests for the expensive operations.
 
-What a user's own method needs (:func:`trajopt.register_method`) is here: requests, answers, ends, the size of a problem.
+This package exports the types of a user-defined method (:func:`trajopt.register_method`): requests, answers, ends and problem
+sizes.
 """
 
 from trajopt.solvers.methods.method import End as End, Size as Size

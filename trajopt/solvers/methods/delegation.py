@@ -1,4 +1,4 @@
-"""Solves that a method asks for: the request, and what is read of the answer, which is a solution."""
+"""Requests of a method that delegates a whole solve, and helpers that merge the solutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trajopt.solvers.time_limits import remaining, start_of_solve
 
 
 class SolveRequest(NamedTuple):
-    """Request: solve the problem. options: but for max_iterations and time_limit [s]. guess: None for that of the problem."""
+    """Request to solve the problem. The limits here replace those in options; time_limit [s]. guess: None for the problem's."""
 
     options: Any
     max_iterations: int
@@ -24,32 +24,32 @@ class SolveRequest(NamedTuple):
 
     @property
     def limited(self) -> Any:
-        """The options with the limits."""
+        """The options with the limits of the request."""
         o, limits = self.options, self[1:3]
         same = (o.max_iterations, o.time_limit) == limits
         return o if same else replace(o, max_iterations=limits[0], time_limit=limits[1])
 
 
 def at_end(found: Solution) -> Mapping[str, Any]:
-    """The measures at the end of a solve by name: "gradient", "defect", "kkt"."""
+    """Return the final error measures of a solve by name: "gradient", "defect", "kkt"."""
     return vars(found.history[-1]) if found.history else found.meta
 
 
 class Continued:
-    """A callback that numbers the records of several solves through, from ``count`` on."""
+    """Callback that numbers the records of consecutive solves without a break, starting at ``count``."""
 
     def __init__(self, callback: Callback, count: int = 0) -> None:
         self.callback, self.count = callback, count
 
     def __call__(self, record: IterationRecord) -> None:
-        """Pass a record on."""
+        """Renumber a record and pass it to the callback."""
         record = record if record.iteration == self.count else replace(record, iteration=self.count)
         self.count += 1
         self.callback(record)
 
 
 class Second(NamedTuple):
-    """Another start. first_end: a sentence on how the first one ended. start: what is new. guess: None for that of the problem."""
+    """A second start. first_end: sentence on the end of the first solve. start: the change. guess: None for the problem's."""
 
     options: Any
     first_end: str
@@ -60,9 +60,9 @@ class Second(NamedTuple):
 def started_twice(
     options: Any, max_iterations: int, second: Callable[[Solution], Second | None]
 ) -> Generator[SolveRequest, Any, Solution | Status]:
-    """A solve, and where ``second`` finds another start, one from there with what is left of iterations and time.
+    """Solve, then solve again from the start that ``second`` returns, within the remaining iterations and time.
 
-    Answers are solutions, or None where the solve was stopped before. Returns the status of a problem without a solve.
+    Answers are solutions, or None if the solve was stopped before it began. Returns a solution, or a status if nothing was solved.
     """
     began = start_of_solve()
     found = yield SolveRequest(options, max_iterations, options.time_limit)
@@ -78,10 +78,11 @@ def started_twice(
 
 
 def of_both(found: Solution, second: Solution, again: Second) -> Solution:
-    """The second solution if it is one, else the first; with the records of both.
+    """Merge two solutions: return the second if it succeeded, else the first, with the records of both.
 
-    Where neither is one, the advice is that of the second, whose start the first would advise; unless the first names a place. A
-    second start that was stopped by hand or by its time limit ends the solve as such, with the first one's trajectory.
+    If both failed, the advice comes from the second solve, because the first would advise the start that the second used. The
+    advice of the first is used if its status names a knot. If the user or the time limit stopped the second solve, the status says
+    so and the trajectory is that of the first.
     """
     best = second if second.status.success else found
     how = "converged" if second.status.success else f"ended with {second.status.code}"
@@ -98,7 +99,7 @@ def of_both(found: Solution, second: Solution, again: Second) -> Solution:
 
 
 def iterations_of(before: Solution, after: Solution) -> dict[str, Any]:
-    """The fields ``iterations`` and ``history`` of two solves that follow each other, with records numbered through."""
+    """Return ``iterations`` and ``history`` of two consecutive solves, with continuous record numbers."""
     first = len(before.history)
     records = (replace(record, iteration=record.iteration + first) for record in after.history)
     return {"iterations": before.iterations + after.iterations, "history": (*before.history, *records)}

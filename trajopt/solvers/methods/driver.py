@@ -1,4 +1,4 @@
-"""Drivers of methods: they pass each request of a method to what answers it, and send the answer back."""
+"""Drivers of methods: pass each request of a method to an answer function and send the answer back."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ Method = Generator[Any, Any, Any]
 
 
 def never() -> bool:
-    """Nothing stops a run."""
+    """Return False: default stop condition of a run."""
     return False
 
 
 def run_alone(method: Method, answer: Callable[[Any], Any], stopped: Callable[[], bool] = never) -> Any:
-    """Run a method on one problem, of which ``answer`` answers the requests; returns what the method returns, None where it
-    was stopped.
+    """Run a method on one problem and answer its requests with ``answer``.
+
+    Returns the result of the method, or None if ``stopped`` returned True.
     """
     reply = None
     try:
@@ -28,21 +29,21 @@ def run_alone(method: Method, answer: Callable[[Any], Any], stopped: Callable[[]
 
 
 class Wait:
-    """The answer to a request that is answered together with those of other problems."""
+    """Placeholder answer: the request is pending and is answered together with those of other problems."""
 
 
 WAIT = Wait()
 
 
 class Window(Protocol):
-    """Slots of several problems, whose requests are answered together."""
+    """Slots of several problems, with one call that answers the pending requests together."""
 
     def ask(self, slot: Any, request: Any) -> Any:
-        """The answer for a slot, or WAIT; a slot waits for one answer at a time."""
+        """Return the answer for a slot, or WAIT; a slot has at most one pending request."""
         ...
 
     def serve(self) -> list[tuple[Any, Any]]:
-        """Answer requests that wait: some slots with their answers, none where nothing waits."""
+        """Answer pending requests; return pairs of slot and answer, an empty list if none is pending."""
         ...
 
 
@@ -53,10 +54,10 @@ def run_window(
     end: Callable[[Any, Any], None],
     stopped: Callable[[], bool] = never,
 ) -> None:
-    """Run methods on problems, as many at a time as there are slots, until all have ended or the run is stopped.
+    """Run methods on problems, one per slot at a time, until all have ended or the run is stopped.
 
-    start: gives a slot its next problem and returns its method, None if there is none. end: called with the slot and what its
-    method returned.
+    start: loads the next problem into a slot and returns its method, or None if no problem remains. end: called with the slot and
+    the result of its method.
     """
     running: dict[Any, Method] = {}
     ready: deque[tuple[Any, Any]] = deque()
@@ -78,7 +79,7 @@ def run_window(
                     reply = window.ask(slot, method.send(reply))
             except StopIteration as ended:
                 result = ended.value
-            except Exception as error:  # of a user's method
+            except Exception as error:  # raised by a user-defined method
                 result = error
             else:
                 continue
@@ -92,7 +93,7 @@ Told = Callable[[int], None] | None
 
 
 class Answers(NamedTuple):
-    """Answers in the order of the requests; stopped: True if Ctrl-C came while they were found."""
+    """Answers in the order of the requests; stopped: True if Ctrl-C was pressed during their computation."""
 
     each: Iterable[Any]
     stopped: bool
@@ -105,13 +106,14 @@ def run_together(
     told: Told,
     interrupted: Callable[[], bool] = never,
 ) -> tuple[list[Any], bool]:
-    """Run methods until all have ended, and answer their requests together where they are alike.
+    """Run methods until all have ended, and answer requests of the same kind together.
 
-    Returns the results of the methods, and True if Ctrl-C came; from then on requests are answered by None.
+    Returns the results of the methods, and True if Ctrl-C was pressed. After Ctrl-C every request is answered with None; before the
+    first answer Ctrl-C raises KeyboardInterrupt.
 
-    answer: finds the answers for some methods, by their numbers and requests, which are of one kind; what it is given beside them
-    is to be called with how many of these are done. told: called with how many methods have ended or are done; may raise
-    KeyboardInterrupt. Ctrl-C raises KeyboardInterrupt before the first answer.
+    answer: called with indices of methods, their requests (of one kind), and a progress callback that takes the number of finished
+    requests; returns the answers. kind: key of a method's request. told: progress callback, called with the number of methods that
+    have ended or finished; may raise KeyboardInterrupt.
     """
     results: dict[int, Any] = {}
     waiting: dict[int, Any] = {}
@@ -129,7 +131,7 @@ def run_together(
         tell = None if told is None else lambda done: told(ended + done)
         try:
             return answer(numbers, [waiting[i] for i in numbers], tell)
-        except (Exception, KeyboardInterrupt) as error:  # a compiler that is interrupted, too, raises another one
+        except (Exception, KeyboardInterrupt) as error:  # an interrupted compiler raises another exception
             if not (begun and (interrupted() or isinstance(error, KeyboardInterrupt))):
                 raise
             return Answers([None] * len(numbers), True)
@@ -140,7 +142,7 @@ def run_together(
         kinds: dict[Hashable, list[int]] = {}
         for i, request in waiting.items():
             kinds.setdefault(kind(i, request), []).append(i)
-        numbers = min(kinds.values(), key=len)  # those that are behind catch up
+        numbers = min(kinds.values(), key=len)  # the smallest group first, so that late methods catch up
         stopped = stopped or (begun and interrupted())
         replies = Answers([None] * len(numbers), True) if stopped else answered(numbers)
         begun, stopped = True, replies.stopped or interrupted()

@@ -3,13 +3,13 @@
     minimize    f(x, u) - mu sum log (v - l) - mu sum log (u - v)    subject to   F_k(x_k, u_k) (-) x_(k+1) = 0,  g - s = 0,  e = 0
 
 for mu that goes to zero: the primal-dual Newton system, solved along the horizon (:mod:`trajopt.solvers.interior.newton`); a line
-search on a filter of the violation theta and the barrier's objective phi with second-order corrections; where it finds no step,
-steps for feasibility alone (:mod:`trajopt.solvers.interior.feasibility`).  States on a Lie group are moved by their retraction and
-every linear system is about the iterate: no charts, no second derivatives of them.
+search on a filter of the violation theta and the barrier objective phi with second-order corrections; if it finds no step, a
+restoration phase (:mod:`trajopt.solvers.interior.feasibility`).  Steps move states on a Lie group by retraction, and each linear
+system uses the tangent space at the iterate.  Charts and their second derivatives are not needed.
 
-A step that gains a little violation may raise the objective far above that of iterates in the filter, whose pairs then refuse
-all but short steps on the way back.  Where they, and not the iterate itself, shorten BLOCKED steps in a row, the filter is
-emptied, EMPTIED times at most (as IPOPT does: filter_reset_trigger, max_filter_resets).
+A step that reduces the violation slightly may raise the objective far above the objectives in the filter, whose pairs then
+reject all but short steps.  If filter pairs, and not the iterate itself, shorten BLOCKED steps in a row, the filter is
+emptied, at most EMPTIED times (as IPOPT does: filter_reset_trigger, max_filter_resets).
 
 A. Waechter, L. T. Biegler, On the implementation of an interior-point filter line-search algorithm for large-scale nonlinear
 programming, Math. Program. 106, 2006, to whose sections and equations numbers refer; the structure is used as by C. V. Rao,
@@ -52,26 +52,28 @@ from trajopt.solvers.rules.verdicts import BACK, HOPELESS, LEAST_VIOLATION, OUT,
 from trajopt.solvers.time_limits import start_of_solve
 
 STEEPEST = 100.0
-"""Objectives with a steeper gradient at the start are scaled down to it (nlp_scaling_max_gradient)."""
+"""Largest gradient entry of the objective at the start; steeper objectives are scaled down (nlp_scaling_max_gradient)."""
 CORRECTIONS, WORTH = 4, 0.99
-"""p_max and kappa_soc: corrections of a step, and how much the violation has to fall with each."""
+"""p_max and kappa_soc: maximum number of second-order corrections, and the required reduction factor of the violation for each."""
 BLOCKED, EMPTIED = 5, 5
-"""After so many steps in a row that pairs of the filter shortened it is emptied, and how often."""
+"""Number of consecutive steps shortened by filter pairs before the filter is emptied, and the maximum number of resets."""
 CREEPING, CREPT, CONVEXIFIED = 20, 1e-2, 1e-3
-"""After CREEPING steps in a row from infeasible iterates, all shorter than CREPT, steps reduce the violation alone. CONVEXIFIED is
-the length where the Hessian was convexified: it changes from step to step then, which ends many such phases."""
+"""Restoration starts after CREEPING consecutive steps from infeasible iterates, all shorter than CREPT. CONVEXIFIED replaces CREPT
+if the Hessian was convexified: the modification changes from step to step, which often ends a series of short steps."""
 PARTLY = 1
 """Number of restorations that may end at points acceptable to the filter; later ones continue to a feasible or stationary point."""
 ACCEPTABLE = 1e-6
-"""An end without a step is one at the limit of double precision below this error (acceptable_tol)."""
+"""Below this error, a search without an acceptable step has reached the limit of double precision (acceptable_tol)."""
 BOTTOM = -1e20
-"""A feasible point with a lower objective tells that there is no least one."""
+"""A problem is reported as unbounded if a feasible point has a lower objective."""
 
 
 class End(IntEnum):
-    """End of a solve. PRECISION: double precision allows no more. LEAST_VIOLATION: a stationary point of the violation; STALLED:
-    steps for feasibility alone hardly reduced it. NO_STEP: no step is acceptable, nor any for feasibility alone; REFERRED: the
-    engine has no such steps.
+    """Reason why a solve ended.
+
+    PRECISION: double precision allows no further progress. LEAST_VIOLATION: stationary point of the violation. STALLED: restoration
+    hardly reduced the violation. NO_STEP: neither the line search nor restoration found a step. REFERRED: the engine has no
+    restoration.
     """
 
     CONVERGED = 0
@@ -87,8 +89,10 @@ class End(IntEnum):
 
 
 class Ended(NamedTuple):
-    """The end, and the errors of the iterate: gradient and complementarity unscaled but for the objective's factor ``scale``; NaN
-    behind steps for feasibility alone.
+    """Reason of the end, and errors of the final iterate.
+
+    gradient and complementarity include only the factor ``scale`` of the objective. Errors are NaN after an unsuccessful
+    restoration.
     """
 
     end: End
@@ -102,7 +106,7 @@ class Ended(NamedTuple):
 
 
 class Size(NamedTuple):
-    """What of a problem the method depends on: how many numbers v and the residuals are, and whether multipliers are given."""
+    """Problem size: numbers: length of v; equations: number of residuals; given: True if the guess has multipliers."""
 
     numbers: int
     equations: int
@@ -110,7 +114,7 @@ class Size(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """A step that the filter takes, the objective and the violation at its end; known: whether the first derivatives there are."""
+    """Step accepted by the filter, with objective and violation at its end; known: True if first derivatives there are known."""
 
     corrected: bool
     alpha: float
@@ -127,12 +131,12 @@ _UNKNOWN = Optimality(nan, nan, nan, nan, nan, 0.0, nan, 0, nan)
 
 
 class InteriorPoint:
-    """One solve: ``solve`` is the method; the attributes tell where it is, also after an interruption.
+    """State of one solve: ``solve`` is the method; the attributes hold the current iterate, also after an interruption.
 
-    objective, at, now: of the iterate; scale: of the objective; begun: whether there is an iterate. iteration: steps taken.
-    reports: records made. hessian: the name of that of the problem, for records. monotone_since: the iteration at which an
-    adaptive barrier became monotone for good; None: it did not. stationary: whether the last steps for feasibility alone ended at a
-    stationary point of the violation.
+    objective, at, now: objective, violation and optimality errors of the iterate. scale: factor of the objective. begun: True once
+    an iterate exists. iteration: number of steps. reports: number of records. hessian: name of the problem's Hessian in records.
+    monotone_since: iteration at which the adaptive barrier became monotone permanently, or None. stationary: True if the last
+    restoration ended at a stationary point of the violation.
     """
 
     report: Report | None = None
@@ -148,12 +152,12 @@ class InteriorPoint:
         self.iteration = self.reports = self.restorations = self.crept = self.blocked = self.emptied = 0
         self.begun = self.hopeless = self.stationary = self.matched = False
         self.hopeful = (
-            True  # whether the last full step was taken: then derivatives are worth finding before the next is
+            True  # True if the last full step was accepted: the next trial is then differentiated in the same call
         )
         self.began = start_of_solve()
 
     def solve(self, *, gains: bool = False) -> Solve:
-        """Iterate from the guess until a test is met; gains: False, feedback about a solution is made by others."""
+        """Iterate from the guess until a termination test holds; gains must be False: feedback gains are computed elsewhere."""
         assert not gains
         end = yield from self._start()
         while end is None:
@@ -161,20 +165,20 @@ class InteriorPoint:
         return self.ended(end)
 
     def stopped(self, *, gains: bool = False) -> Solve:
-        """Nothing is left to do where a solve that has begun is stopped from outside."""
+        """Return the result of a solve interrupted by the caller; no request is needed."""
         assert not gains
         yield from ()
         return self.ended(End.INTERRUPTED)
 
     def ended(self, end: End) -> Ended:
-        """An end where the solve is."""
+        """Return the result at the current iterate for the given reason."""
         now = self.now
         errors = now.gradient, now.violation, now.complementarity, now.error
         return Ended(end, self.iteration, self.objective, *errors, self.scale)
 
     # -- the start ----------------------------------------------------------------------------------------------------------
     def _start(self) -> Generator[Request, Any, End | None]:
-        """The guess within its bounds, and multipliers (section 3.6)."""
+        """Move the guess into its bounds and initialize the multipliers (section 3.6)."""
         near = self.options.barrier < NEAR
         self.objective, self.at, steepest = yield Start(NEAR_PUSH if near else PUSH)
         if not isfinite(self.objective + self.at.theta):
@@ -191,7 +195,7 @@ class InteriorPoint:
 
     # -- an iteration ---------------------------------------------------------------------------------------------------------
     def _iterate(self) -> Generator[Request, Any, End | None]:
-        """One iteration; an end where it is the last."""
+        """Run one iteration; return the reason if it is the last, else None."""
         end = self._finished()
         if end is not None:
             self._report(0.0, 0.0)
@@ -236,7 +240,7 @@ class InteriorPoint:
         return inf if limit is None else self.began + limit
 
     def _lower_barrier(self) -> Generator[Request, Any, None]:
-        """Lower mu as long as the barrier problem is solved well enough (eq. 7)."""
+        """Lower mu while the error of the barrier problem is small enough for its mu (eq. 7)."""
         barrier = self.barrier
         while self.now.barrier_error <= KAPPA_EPS * barrier.mu and barrier.lowered() < barrier.mu:
             barrier.mu = barrier.lowered()
@@ -244,7 +248,7 @@ class InteriorPoint:
             self._measure((yield Measure(barrier.mu, self.scale)))
 
     def _direction(self) -> Generator[Request, Any, Direction | None]:
-        """The Newton step; with a free barrier, for the mu that a step for mu = 0 suggests."""
+        """Compute the Newton step; a free barrier parameter is chosen from the step for mu = 0. None if no step exists."""
         barrier, now, reflect = self.barrier, self.now, not self.curvature.shifts
         if barrier.free and now.products > 0 and now.mean > 0.0:
             low, high = barrier.range_of_sigma(now.mean)
@@ -264,7 +268,7 @@ class InteriorPoint:
 
     @property
     def _share(self) -> float:
-        """tau: how much of a distance from a bound a step may take (eq. 8)."""
+        """Fraction-to-the-boundary parameter tau (eq. 8)."""
         return max(TAU, 1.0 - self.barrier.mu)
 
     def _take(self, step: Accepted) -> Generator[Request, Any, None]:
@@ -274,7 +278,7 @@ class InteriorPoint:
         self._measure((yield Take(step.corrected, *lengths, step.known, self.barrier.mu, self.scale)))
 
     def _creeps(self, alpha: float) -> bool:
-        """True if steps that were found have been short for long; the last one is left then."""
+        """True after CREEPING consecutive short steps from infeasible iterates; the last step is then discarded."""
         length = CONVEXIFIED if self.reflected > 0 or self.shift > 0.0 else CREPT
         self.crept = self.crept + 1 if alpha < length and self.now.violation > self.options.constraint_tolerance else 0
         if self.crept < CREEPING:
@@ -284,15 +288,15 @@ class InteriorPoint:
 
     # -- the line search ------------------------------------------------------------------------------------------------------
     def _empty_filter(self) -> None:
-        """For another barrier problem; the scale is that of the start."""
+        """Remove all pairs of the filter, for a new barrier problem; the scale of the filter does not change."""
         self.filter.pairs = []
 
     def _merit(self, objective: float, at: Violation) -> float:
-        """phi: the objective of the barrier problem."""
+        """Objective phi of the barrier problem."""
         return self.scale * objective + self.barrier.mu * at.barrier
 
     def _search(self, step: Direction) -> Generator[Request, Any, Accepted | None]:
-        """The longest step length of its trials that the filter accepts; None: none is."""
+        """Backtracking line search: return the first trial step that the filter accepts, or None."""
         self._look_back()
         start = self.at.theta, self._merit(self.objective, self.at)
         alpha, trial, known, self.hopeful = step.alpha, step.trial, self.hopeful, True
@@ -311,7 +315,7 @@ class InteriorPoint:
         return None
 
     def _look_back(self) -> None:
-        """Empty a filter whose pairs have shortened the last steps."""
+        """Empty the filter if its pairs shortened the last BLOCKED steps."""
         self.blocked = self.blocked + 1 if self.matched else 0
         self.matched = False
         if self.blocked >= BLOCKED and self.emptied < EMPTIED:
@@ -319,7 +323,7 @@ class InteriorPoint:
             self._empty_filter()
 
     def _takes(self, start: tuple[float, float], trial: Trial | Corrected, expected: float) -> bool:
-        """True if a step is accepted; if so, and if it was not for the objective, the filter keeps the iterate left (eq. 22)."""
+        """True if a step is accepted; adds the current iterate to the filter unless the objective decided (eq. 22)."""
         theta, merit = trial.at.theta, self._merit(trial.objective, trial.at)
         finite, new = isfinite(theta + merit), (theta, merit)
         matched = finite and self.filter.matched(new)
@@ -331,8 +335,9 @@ class InteriorPoint:
         return True
 
     def _corrected(self, start: tuple[float, float], step: Direction) -> Generator[Request, Any, Accepted | None]:
-        """Second-order corrections of a full step (section 2.4): further solutions of the same system for the violation found at
-        its end, as long as that falls.
+        """Second-order corrections of a full step (section 2.4).
+
+        Each solves the same linear system for the violation at the last trial, while that violation decreases.
         """
         alpha, last = step.alpha, step.trial.at.theta
         if not isfinite(last) or last > LARGE * self.filter.scale:
@@ -347,11 +352,12 @@ class InteriorPoint:
             last = found.at.theta
         return None
 
-    # -- steps for feasibility alone --------------------------------------------------------------------------------------------
+    # -- restoration ----------------------------------------------------------------------------------------------------------
     def _restore(self, *, crept: bool) -> Generator[Request, Any, End | None]:
-        """Steps for feasibility alone; an end where they do not lead back.
+        """Run the restoration phase; return None if the solve continues, else the reason of its end.
 
-        A solve that crept goes on from where it was then, and what this means is said at its end.
+        If ``crept`` and restoration cannot succeed, the solve continues from the iterate before it. The final status then reports
+        that the problem seems infeasible.
         """
         measure = Measure(self.barrier.mu, self.scale)
         if crept and self.hopeless:
@@ -377,7 +383,7 @@ class InteriorPoint:
             return None
         if found.verdict not in (BACK, HOPELESS):
             return self._not_restored(found)
-        if wholly:  # to a point that its pairs may refuse
+        if wholly:  # the filter's pairs may reject the restored point
             self._empty_filter()
         self._measure((yield Multipliers(Way.AGAIN, self.barrier.mu, self.scale)))
         return None
@@ -416,4 +422,4 @@ class InteriorPoint:
         self.reports += 1
 
     def report_end(self) -> None:
-        """The last iteration has reported the end."""
+        """Do nothing: the last iteration has reported the end."""

@@ -1,14 +1,14 @@
-"""What the interior point asks for, and the answers.
+"""Requests of the interior-point method, and their answers.
 
-A method yields requests; whoever drives it sends the answer to each.  Arrays (points, multipliers, steps) stay with the one that
-answers, in the slot of the problem; requests and answers carry a few numbers.  A slot has:
+The method yields requests; the driver sends back the answer to each.  Arrays (points, multipliers, steps) stay in the slot of the
+problem; requests and answers carry a few numbers.  A slot holds:
 
-the point          where the solve is: v = (x, u, s), its values, derivatives, and the multipliers there
-the trial          the point that was tried last
-the step           of the last Newton system, and the corrected one behind it
+the point          the current iterate: v = (x, u, s), its values, derivatives and multipliers
+the trial          the last trial point
+the step           solution of the last Newton system, and its second-order correction
 
-``scale`` is the factor of the objective, ``mu`` the barrier parameter, ``share`` how much of a distance from a bound, or of a
-multiplier, a step may take (tau of eq. 15 of Waechter & Biegler, Math. Program. 106, 2006).
+``scale`` is the factor of the objective, ``mu`` the barrier parameter, ``share`` the fraction-to-the-boundary parameter for
+variables and multipliers (tau of eq. 15 of Waechter & Biegler, Math. Program. 106, 2006).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from trajopt.solvers.rules.interior_measures import Violation
 
 
 class Start(NamedTuple):
-    """Take the guess, moved off its bounds by the share ``push`` (section 3.6), with first derivatives. Answer: :class:`Begun`."""
+    """Load the guess, pushed off its bounds by the fraction ``push`` (section 3.6), and differentiate. Answer: :class:`Begun`."""
 
     push: float
 
 
 class Begun(NamedTuple):
-    """The objective and the violation of the start; steepest: the largest entry of the objective's gradient."""
+    """Objective and violation at the start; steepest: the largest entry of the objective's gradient."""
 
     objective: float
     at: Violation
@@ -35,8 +35,10 @@ class Begun(NamedTuple):
 
 
 class Way(IntEnum):
-    """Multipliers zl, zu of the bounds. COLD: at most 1 and mu over the distance; NEAR: mu over the distance, near a solution;
-    GIVEN: those that were given, but no less than that; AGAIN: at most LARGEST_ESTIMATE and mu over the distance.
+    """Initialization of the bound multipliers zl, zu, where d is the distance to the bound.
+
+    COLD: min(1, mu / d). NEAR, for a guess near a solution: mu / d. GIVEN: multipliers of the guess, at least mu / d. AGAIN, after
+    restoration: min(LARGEST_ESTIMATE, mu / d).
     """
 
     COLD = 0
@@ -46,10 +48,10 @@ class Way(IntEnum):
 
 
 class Multipliers(NamedTuple):
-    """Multipliers for the point: those of the bounds as ``way`` says, the others given, or the least-squares estimate (eq. 36);
-    zero where that has entries above LARGEST_ESTIMATE.
+    """Initialize the multipliers at the point: those of the bounds by ``way``, the others from the guess or by least squares.
 
-    Answer: the sums of :func:`trajopt.solvers.rules.interior_measures.optimality`.
+    The least-squares estimate (eq. 36) is replaced by zero if it has entries above LARGEST_ESTIMATE. Answer: the sums of
+    :func:`trajopt.solvers.rules.interior_measures.optimality`.
     """
 
     way: Way
@@ -58,26 +60,26 @@ class Multipliers(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """Answer: the sums of :func:`trajopt.solvers.rules.interior_measures.optimality` at the point."""
+    """Measure the point. Answer: the sums of :func:`trajopt.solvers.rules.interior_measures.optimality`."""
 
     mu: float
     scale: float
 
 
 class Trial(NamedTuple):
-    """The objective and the violation of a point that was tried."""
+    """Objective and violation of a trial point."""
 
     objective: float
     at: Violation
 
 
 class Newton(NamedTuple):
-    """Find second derivatives, solve the Newton system (eq. 13) for a step, and go its largest length.
+    """Compute second derivatives, solve the Newton system (eq. 13), and evaluate the trial at the largest step length.
 
-    reflect: whether, where the system is not convex, eigenvalues are reflected; else all of it is shifted. differentiate: whether
-    the trial gets first derivatives. centered: with mu = 0, whether the step is for the sigma mean that the quality function
-    chooses, low <= sigma <= high; mean: the mean complementarity; dual, primal: mean squares of the gradient of the Lagrangian and
-    of the violation. Answer: :class:`Direction`.
+    reflect: True to reflect negative eigenvalues if the system is not convex; False to shift the whole diagonal. differentiate:
+    True to compute first derivatives of the trial. centered, with mu = 0: True to choose mu = sigma mean by the quality function,
+    with low <= sigma <= high. mean: the mean complementarity. dual, primal: mean squares of the Lagrangian's gradient and of the
+    violation. Answer: :class:`Direction`.
     """
 
     scale: float
@@ -94,9 +96,11 @@ class Newton(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """A step. found: 0 where no shift makes the system convex. alpha, alpha_z: the largest step lengths; slope: of the barrier's
-    objective along it; size: its largest entry; mu: its barrier parameter. shift, reflected: what was added to the diagonal, and at
-    how many knots eigenvalues changed their sign. trial: at the length alpha.
+    """Search direction of a Newton system.
+
+    found: 0 if no shift makes the system convex. alpha, alpha_z: the largest step lengths. slope: directional derivative of the
+    barrier objective. size: the largest entry of the step. mu: the barrier parameter of the step. shift: number added to the
+    diagonal. reflected: number of knots with reflected eigenvalues. trial: the point at the length alpha.
     """
 
     found: float
@@ -111,15 +115,16 @@ class Direction(NamedTuple):
 
 
 class Try(NamedTuple):
-    """Go the length ``alpha`` along the step. Answer: :class:`Trial`."""
+    """Evaluate the trial point at step length ``alpha``. Answer: :class:`Trial`."""
 
     alpha: float
 
 
 class Correct(NamedTuple):
-    """Solve the system again, for c <- length c + c(trial) in the place of the residuals c (section 2.4), and go along the
-    corrected step as far as its bounds allow. length: of the step that led to the trial; first: whether c is that of the point,
-    else that of the last correction. Answer: :class:`Corrected`.
+    """Second-order correction: solve the system for the residuals c <- length c + c(trial) (section 2.4).
+
+    The trial is the longest corrected step that the bounds allow. length: step length of the last trial. first: True if c is that
+    of the point, False if that of the last correction. Answer: :class:`Corrected`.
     """
 
     length: float
@@ -128,7 +133,7 @@ class Correct(NamedTuple):
 
 
 class Corrected(NamedTuple):
-    """A corrected step (see :class:`Direction`), and the point it leads to."""
+    """A corrected step (see :class:`Direction`), with objective and violation of its trial point."""
 
     alpha: float
     alpha_z: float
@@ -138,9 +143,10 @@ class Corrected(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Go to the trial, alpha along the step or the corrected one; multipliers by alpha, those of bounds by alpha_z, within a factor
-    of mu over the distance (eq. 16). known: whether its first derivatives are. Answer: the sums of
-    :func:`trajopt.solvers.rules.interior_measures.optimality` there.
+    """Accept the trial as the new point, with length alpha along the step, or along the correction if ``corrected``.
+
+    Multipliers move by alpha, those of bounds by alpha_z, and stay within a factor of mu over the distance (eq. 16). known: True if
+    first derivatives of the trial are known. Answer: the sums of :func:`trajopt.solvers.rules.interior_measures.optimality` there.
     """
 
     corrected: bool
@@ -152,11 +158,11 @@ class Take(NamedTuple):
 
 
 class Restore(NamedTuple):
-    """Steps for feasibility alone (:mod:`trajopt.solvers.interior.feasibility`), at most so many, until ``deadline`` (of
-    time.perf_counter()).
+    """Run the restoration phase (:mod:`trajopt.solvers.interior.feasibility`), at most ``most`` steps, until ``deadline``.
 
-    at: the violation of the point; filter: of the barrier problem that is left; wholly: whether nothing but feasible points is
-    enough. Answer: :class:`Restored`; None where whoever answers leaves such problems to others.
+    deadline: on the clock of time.perf_counter() [s]. at: the violation of the point. filter: the filter of the barrier problem.
+    wholly: True to continue to a feasible point; False to stop at a point that the filter accepts. Answer: :class:`Restored`, or
+    None if the engine has no restoration.
     """
 
     at: Violation
@@ -169,8 +175,10 @@ class Restore(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """Where it ended and how, see :mod:`trajopt.solvers.interior.feasibility`; stationary: whether no step reduces more than a
-    thousandth of the violation to first order; slow: whether as many steps again would leave most of it, at the rate of the last.
+    """Result of the restoration phase, with a verdict of :mod:`trajopt.solvers.interior.feasibility`.
+
+    stationary: True if no step reduces the violation by more than a thousandth to first order. slow: True if the same number of
+    steps again, at the rate of the last ones, would not remove most of the violation.
     """
 
     verdict: str
@@ -182,7 +190,7 @@ class Restored(NamedTuple):
 
 
 class Return(NamedTuple):
-    """Go back to where :class:`Restore` has begun. Answer: :class:`Trial`."""
+    """Return to the point at which :class:`Restore` started. Answer: :class:`Trial`."""
 
 
 Request = Start | Multipliers | Measure | Newton | Try | Correct | Take | Restore | Return

@@ -1,4 +1,4 @@
-"""The size of a problem, the ends of a solve, and what drivers ask of a method."""
+"""Interface of a method: problem size, termination reasons, result and the protocol that drivers call."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any, NamedTuple, Protocol
 
 
 class End(IntEnum):
-    """OPTIMAL: the scaled KKT error is small; CONVERGED: the gradient and the gaps are. CHEAPER: the cost hardly falls.
+    """Reason why a solve ended.
 
-    ROUNDED: double precision allows no more. NO_STEP: the search has failed. GAPS_OPEN: only short steps are accepted.
+    OPTIMAL: the scaled KKT error is small. CONVERGED: the gradient and the defects are small. CHEAPER: the last step hardly lowered
+    the cost. ROUNDED: double precision allows no further progress. NO_STEP: the line search failed. GAPS_OPEN: only short steps are
+    accepted, and defects stay open.
     """
 
     OPTIMAL = 0
@@ -27,9 +29,9 @@ class End(IntEnum):
 
 
 class Ended(NamedTuple):
-    """The end, and the errors of the point where a test was met; change: the share by which the last step lowered the cost.
+    """Reason of the end, and errors of the final point; change: relative cost decrease of the last step.
 
-    gradient: of the open loop, or under the last feedback gains where the scaled KKT error decides the end.
+    gradient: of the open loop, or under the last feedback gains if the scaled KKT error decided the end.
     failed_at: the knot where Quu could not be factorized last, -1 for none.
     """
 
@@ -43,8 +45,8 @@ class Ended(NamedTuple):
 
 
 class Size(NamedTuple):
-    """What of a problem a method depends on. widest: the number of the largest fraction of the curvature that is there.
-    controls: how many numbers the controls of all knots are; bounded: whether they have bounds.
+    """Problem size. widest: index in FRACTIONS of the largest curvature fraction available. controls: total number of control
+    entries over all knots. bounded: True if controls have bounds.
     """
 
     widest: int
@@ -55,11 +57,11 @@ class Size(NamedTuple):
 Report = Callable[..., None]
 """Called with the numbers of a record (:class:`trajopt.results.records.IterationRecord`) before each step is taken."""
 Solve = Generator[Any, Any, Ended]
-"""Yields requests, takes their answers."""
+"""Generator that yields requests and receives their answers."""
 
 
 class Method(Protocol):
-    """One solve. begun: whether there is a point; began: the time [s] of its making; iteration: steps taken."""
+    """State of one solve. begun: True once a point exists; began: start time [s]; iteration: number of steps."""
 
     begun: bool
     began: float
@@ -67,15 +69,15 @@ class Method(Protocol):
     report: Report | None
 
     def solve(self, *, gains: bool = True) -> Solve:
-        """Iterate from the guess until a test is met; gains: whether feedback gains belong to the solution."""
+        """Iterate from the guess until a termination test holds; gains: True to compute feedback gains of the solution."""
         ...
 
     def stopped(self, *, gains: bool = True) -> Solve:
-        """What is left to do where a solve that has begun is stopped from outside."""
+        """Finish a solve interrupted by the caller: yield the last requests, such as gains, and return the result."""
         ...
 
     def ended(self, end: End) -> Ended:
-        """An end where the solve is."""
+        """Return the result at the current point for the given reason."""
         ...
 
     def report_end(self) -> None:

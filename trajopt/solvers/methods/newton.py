@@ -4,16 +4,15 @@ Each iteration solves the LQ problem with the Hessian
 
     H(fraction, delta) = H_GN + fraction (H_exact - H_GN) + delta I
 
-of the Lagrangian in states and controls, H_GN the Gauss-Newton one.  The whole curvature is used wherever the problem stays
-convex on the linearized motion, which a Riccati sweep tells; else as large a fraction of it as does.  Far from a solution that is
-often none, and then the next steps do not ask for it either.  delta shortens steps that
-the search refuses, in the states as well as in the controls, so that the gaps, which grow with the square of the step in the
-states, stay small.  Where most of the cost is the force that holds a weight, gaps lower it far below the optimum: gaps stay below a
-share of the travel of the states, which has their unit.
-Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.optimality`).
-Bounds on the controls are a barrier (:mod:`trajopt.solvers.window.barrier`), a step is judged by a filter
-(:mod:`trajopt.solvers.rules.filter`), and where the filter accepts none, the motion is restored: rolled out from x0 under the last
-policy, without gaps.
+of the Lagrangian in states and controls; H_GN is the Gauss-Newton Hessian.  The fraction is the largest one for which the LQ
+problem is convex on the linearized dynamics; the Riccati sweep tests this.  Far from a solution the fraction is often zero, and
+the next steps then start with zero too.  delta shortens rejected steps, in the states as well as in the controls.  This limits
+the defects, which grow with the square of the step in the states.  If most of the cost is the force that holds a weight, defects
+lower the cost far below the optimum; defects are therefore limited to a fraction of the travel of the states, which has the same
+unit. Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.optimality`). Bounds on the controls
+are a barrier (:mod:`trajopt.solvers.window.barrier`), and a filter accepts or rejects steps
+(:mod:`trajopt.solvers.rules.filter`).  If the filter accepts no step, the trajectory is restored by a rollout from x0 under the
+last policy, which has no defects.
 
 D. Mayne, Int. J. Control 3, 1966; J. F. O. De O. Pantoja, Int. J. Control 47, 1988 (the stagewise Newton step); A. Waechter,
 L. Biegler, Math. Program. 106, 2006 (filter, barrier, inertia correction).
@@ -55,27 +54,28 @@ from trajopt.solvers.rules.rounding import RoundingTest
 from trajopt.solvers.time_limits import start_of_solve
 
 FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0
-"""The first delta, its factors until one has served and after, and what a later one starts from (Waechter & Biegler 2006, IC)."""
+"""First delta, its growth factors before and after the first accepted delta, and the decay of the next initial delta (Waechter &
+Biegler 2006, algorithm IC)."""
 SMALLEST, LARGEST = 1e-20, 1e20
-"""Range of delta: small enough for a cost in any unit."""
+"""Range of delta, wide enough for a cost in any unit."""
 SHORT = 0.25
-"""A step no longer than this share of what the bounds allow is short."""
+"""A step is short up to this fraction of the longest step within the bounds."""
 FAR, PLAIN = 0.1, 4
-"""After a step without curvature, up to PLAIN further ones are first sought without it too, while they are not short and the
-gradient is above the share FAR of the size of its terms."""
+"""After a step with curvature fraction 0, the next PLAIN steps try fraction 0 first. This ends with a short step, or if the
+gradient is below FAR times the size of its terms."""
 WIDE, WIDE_SHARE = 1e2, 0.25
-"""Limit on the gaps of a first step, relative to those at the start (at least 1; Waechter and Biegler have 1e4 here); and on those
-of later steps, as a share of the travel of the states, if not those at the start: wider gaps take dozens of iterations to close."""
+"""Limits on defects. WIDE: of the first step, relative to the defects at the start (at least 1; Waechter and Biegler: 1e4).
+WIDE_SHARE: of later steps, as a fraction of the travel of the states. Larger defects take dozens of iterations to close."""
 MAX_RESTORED = 5
-"""Restorations before giving up."""
+"""Maximum number of restorations."""
 AT_ROUNDING = 1e-13
-"""A slope below this share of the cost tells no direction."""
+"""A slope below this fraction of the cost is rounding error."""
 NEARLY_SOLVED = 1e3
-"""A search that fails with errors below so many times those of a solution has met rounding."""
+"""A failed search counts as limited by rounding if the errors are below this multiple of the tolerances of a solution."""
 
 
 class Found(NamedTuple):
-    """A step that the filter accepts: where its policy and trajectory are, and what it promises and does."""
+    """Step accepted by the filter: place of its policy, row of its trial, step length, slope, and the new filter pair."""
 
     place: int
     row: int
@@ -95,10 +95,10 @@ class Found(NamedTuple):
 
 
 class Newton:
-    """One solve: ``solve`` is the method; the attributes tell where it is, also after an interruption.
+    """State of one solve: ``solve`` is the method; the attributes hold the current point, also after an interruption.
 
-    at, kkt, stop: the errors of the point, see _arrive. begun: whether there is one. iteration: steps taken. change: the share
-    by which the last one lowered the cost.
+    at, kkt, stop: the point and its errors, see _arrive. begun: True once a point exists. iteration: number of steps. change:
+    relative cost decrease of the last step.
     """
 
     report: Report | None = None
@@ -116,7 +116,7 @@ class Newton:
         self.began = start_of_solve()
 
     def solve(self, *, gains: bool = True) -> Solve:
-        """Iterate from the guess until a test is met; gains: whether feedback gains belong to the solution."""
+        """Iterate from the guess until a termination test holds; gains: True to compute feedback gains of the solution."""
         end = yield from self._start()
         while end is None:
             end = self._finished()
@@ -139,18 +139,18 @@ class Newton:
         return ended
 
     def stopped(self, *, gains: bool = True) -> Solve:
-        """Gains where the solve is."""
+        """Compute gains at the current point if requested, and return the result of an interrupted solve."""
         if gains:
             yield Gains(self.size.widest)
         return self.ended(End.INTERRUPTED)
 
     def ended(self, end: End) -> Ended:
-        """An end where the solve is."""
+        """Return the result at the current point for the given reason."""
         return Ended(end, self.iteration, self.at.gradient, self.at.defect, self.kkt, self.change)
 
     # -- the start ----------------------------------------------------------------------------------------------------------
     def _start(self) -> Generator[Request, Any, End | None]:
-        """Gains for the first costates."""
+        """Compute the first gains and costates at the guess; return the reason if the guess is not finite."""
         cost = yield Start()
         if self.size.bounded:
             self.mu = first_weight(cost, self.size.controls)
@@ -170,8 +170,9 @@ class Newton:
 
     # -- points ----------------------------------------------------------------------------------------------------------
     def _arrive(self, at: Point) -> None:
-        """Be at a point, with its scaled KKT error; stop: the largest of gradient, complementarity and gaps, each by its
-        tolerance, NaN where numbers are not finite.
+        """Make a point the current one and compute its scaled KKT error.
+
+        stop: the largest of gradient, complementarity and defect, each divided by its tolerance; NaN if they are not finite.
         """
         o, product = self.options, at.complementarity()
         self.at = at
@@ -185,7 +186,7 @@ class Newton:
 
     @property
     def phi(self) -> float:
-        """The cost with its barrier."""
+        """Cost plus barrier."""
         return self.at.cost + self.mu * self.at.logs if self.size.bounded else self.at.cost
 
     def _finished(self) -> End | None:
@@ -195,7 +196,7 @@ class Newton:
         return self._limit()
 
     def _limit(self) -> End | None:
-        """The end where iterations or time are used up."""
+        """Return the reason if iterations or time are used up, else None."""
         if self.iteration >= self.max_iterations:
             return End.MOST_ITERATIONS
         limit = self.options.time_limit
@@ -207,7 +208,7 @@ class Newton:
             self.mu, self.filter.pairs = mu, []
 
     def _leave(self, step: Found, promised: float) -> None:
-        """Remember the point in the filter if it is left for its gaps, and report it."""
+        """Add the point to the filter unless the cost decided the step, and report the step."""
         start = self.at.theta, self.phi
         if not self.filter.decides_by_cost(start, promised):
             self.filter.add(start)
@@ -216,7 +217,7 @@ class Newton:
         self.fraction = step.fraction
 
     def _judge(self, left: Point, promised: float) -> End | None:
-        """The end, if the solve ends here: at a small change of the cost if asked, or where rounding rules."""
+        """Return CHEAPER if the cost changed by less than its tolerance, ROUNDED if rounding limits progress, else None."""
         o, at, kkt = self.options, self.at, self.kkt
         change = abs(left.cost - at.cost)
         if change < o.cost_tolerance * abs(at.cost) and at.defect <= o.defect_tolerance:
@@ -226,14 +227,14 @@ class Newton:
 
     # -- steps ------------------------------------------------------------------------------------------------------------------
     def _asked(self) -> int:
-        """The fractions that the next step will ask for, as bits; the others behind all of the curvature only once that fails."""
+        """Return the curvature fractions that the next step may use, as bits; only the largest if the last step used it."""
         first = len(FRACTIONS) - 1 if self.plain > 0 else self.size.widest
         if first == self.size.widest == self.fraction:
             return 1 << first
         return (1 << len(FRACTIONS)) - (1 << first)
 
     def _step(self) -> Generator[Request, Any, Found | None]:
-        """A step that the filter accepts; None if there is none."""
+        """Return a step that the filter accepts, or None."""
         widest, past = self.size.widest, len(FRACTIONS)
         found = None
         if widest < past - 1 and self.plain > 0 and self.at.scaled > FAR:
@@ -247,7 +248,7 @@ class Newton:
         return found
 
     def _damped_step(self, place: int, first: int, past: int, delta: float) -> Generator[Request, Any, Found | None]:
-        """A step that the filter accepts, with more damping than delta until there is one."""
+        """Increase the damping from ``delta`` until the filter accepts a step; None if no step is accepted."""
         while delta < LARGEST:
             step = yield Step(place, first, past, delta, self.mu)
             if step is not None:
@@ -267,7 +268,7 @@ class Newton:
         return delta * (GROWTH if self.last_delta else LEAP)
 
     def _searched(self, place: int, step: Direction, delta: float) -> Generator[Request, Any, Found | None]:
-        """The first of the lengths longest / 2^i that the filter accepts; the longest one is tried alone."""
+        """Backtracking line search: the first of the lengths longest / 2^i that the filter accepts, or None."""
         trials, first, count = [step.trial], 0, self.options.max_backtracks + 1
         while True:
             for row, trial in enumerate(trials):
@@ -282,16 +283,16 @@ class Newton:
     def _accepted(
         self, place: int, row: int, step: Direction, delta: float, alpha: float, trial: Trial
     ) -> Found | None:
-        """A trial, if the filter accepts it."""
+        """Return the trial as a step if the filter accepts it, else None."""
         theta, phi = trial.theta, trial.cost + self.mu * trial.logs if self.size.bounded else trial.cost
         start = self.at.theta, self.phi
         if isfinite(theta) and isfinite(phi) and self.filter.accepts(start, (theta, phi), step.slope * alpha):
             return Found(place, row, step.fraction, delta, step.slope, step.longest, step.size, alpha, theta, phi)
         return None
 
-    # -- where no step is accepted, and the end ------------------------------------------------------------------------
+    # -- restoration and termination -----------------------------------------------------------------------------------
     def _restore(self) -> Generator[Request, Any, End | None]:
-        """Go on from the rollout of the last policy, without gaps; or the end."""
+        """Continue from a rollout of the last policy, which has no defects; return the reason if the solve ends instead."""
         at = self.at
         if self.kkt <= SOLVED or at.theta == 0.0 or self.restored >= MAX_RESTORED:
             return self._no_progress()
@@ -311,12 +312,12 @@ class Newton:
         return End.ROUNDED if near else End.NO_STEP
 
     def _succeeds(self, end: End) -> bool:
-        """True if an end is a success (:class:`trajopt.results.status.Status`)."""
+        """True if the reason counts as success (:class:`trajopt.results.status.Status`)."""
         enough = {End.OPTIMAL: inf, End.CHEAPER: STATIONARY, End.ROUNDED: SOLVED}.get(end, -1.0)
         return enough == inf or self.kkt <= enough
 
     def _put_on_bounds(self) -> Generator[Request, Any, None]:
-        """Go to the motion with controls on the bounds that hold them; nowhere where that spoils it."""
+        """Put controls exactly on their active bounds, unless this worsens the cost or the scaled KKT error."""
         new = yield OnBounds()
         spoiled = not abs(new.cost - self.at.cost) <= SOLVED * abs(self.at.cost)
         if not spoiled and new.kkt() <= max(SOLVED, self.kkt):
@@ -341,6 +342,6 @@ class Newton:
         self.report(iteration=self.iteration, cost=at.cost, merit=phi, **errors, **taken)
 
     def report_end(self) -> None:
-        """The record of the solution, without a step, unless a failed restoration has made it."""
+        """Report the solution without a step, unless a failed restoration has reported it."""
         if self.report is not None and self.reported < self.iteration:
             self._report(None)

@@ -1,12 +1,12 @@
-"""What Newton's method asks for, and the answers.
+"""Requests of Newton's method, and their answers.
 
-A method yields requests; whoever drives it sends the answer to each.  Arrays (trajectories, expansions, steps) stay with the
-one that answers, in the slot of the problem; requests and answers carry a few numbers.  A slot has:
+The method yields requests; the driver sends back the answer to each.  Arrays (trajectories, expansions, steps) stay in the slot of
+the problem; requests and answers carry a few numbers.  A slot holds:
 
-the point                  where the solve is: trajectory, expansion, costates, errors
-the last step              the policy of the step that led there
+the point                  the current iterate: trajectory, expansion, costates, errors
+the last step              the policy of the step that led to the point
 two steps, in places 0, 1  a policy, its linear step (dx, du) and its longest step length
-trials                     the trajectories of the step lengths tried last, by row
+trials                     the trajectories of the last trial step lengths, by row
 
 N knots, states of dimension n (tangent), m controls.  ``mu`` is the weight of the barrier of the bounds on the controls, 0
 without bounds.
@@ -20,25 +20,25 @@ from typing import NamedTuple
 from dynamics_backends.protocol import Array
 
 FRACTIONS = (1.0, 0.25, 0.0)
-"""Fractions of the exact curvature that are tried until the LQ problem is convex; more of them give no better steps."""
+"""Curvature fractions, tried in this order until the LQ problem is convex; more fractions give no better steps."""
 GAUSS_NEWTON = len(FRACTIONS) - 1
-"""The number of the fraction without curvature."""
+"""Index of the fraction 0, without curvature."""
 TINY = 2.2250738585072014e-308
-"""The smallest cost that errors are compared with."""
+"""Smallest cost used as a scale of errors."""
 
 
 class Start(NamedTuple):
-    """Take the guess, x0 as its first state, controls moved into the interior of their bounds.
+    """Load the guess, with x0 as its first state and controls moved into the interior of their bounds.
 
-    Answer: its cost, NaN or infinite where that is not finite; 0 where the cost is not yet known and nothing depends on it.
+    Answer: the cost, NaN or infinite if it is not finite; 0 if the cost is not computed yet and not needed.
     """
 
 
 class FirstGains(NamedTuple):
-    """Gains of the Gauss-Newton LQ problem about the guess, whose Hessian has ``delta`` I added, None for zero gains; with
-    delta = 0 the multipliers of the bounds become mu / slack.
+    """Compute gains of the Gauss-Newton LQ problem at the guess, with ``delta`` I added to its Hessian; None for zero gains.
 
-    Answer: the :class:`Point` with costates under these gains; found: whether the LQ problem was convex.
+    With delta = 0 the multipliers of the bounds become mu / slack. Answer: the :class:`Point` with costates under these gains;
+    found: True if the LQ problem was convex.
     """
 
     delta: float | None
@@ -50,10 +50,10 @@ class IsFinite(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Solve the LQ problem whose Hessian has a fraction of the exact curvature and ``delta`` I added, and roll out its full step.
+    """Solve the LQ problem with a curvature fraction and ``delta`` I in its Hessian, and roll out the full step.
 
-    place: where the step goes. first, past: the numbers of the fractions that are tried until the LQ problem is convex, from
-    ``first`` to before ``past``. Answer: a :class:`Direction`, or None where no fraction is convex.
+    place: 0 or 1, storage of the step. first, past: range of indices in FRACTIONS, tried in order until the LQ problem is convex;
+    ``past`` is excluded. Answer: a :class:`Direction`, or None if no fraction gives a convex problem.
     """
 
     place: int
@@ -66,7 +66,7 @@ class Step(NamedTuple):
 class Roll(NamedTuple):
     """Roll out the step in a place with the lengths longest / 2^i, i = first, first + 1, ...
 
-    Answer: a :class:`Trial` for each, at least one and at most ``most``; these are rows 0, 1, ...
+    Answer: a list of at least one and at most ``most`` :class:`Trial`, stored in rows 0, 1, ...
     """
 
     place: int
@@ -75,10 +75,9 @@ class Roll(NamedTuple):
 
 
 class Accept(NamedTuple):
-    """Go to the trajectory of a row of trials along the step in a place, expand there, and let the multipliers of the bounds take
-    their own step.
+    """Accept the trial in a row as the new point, expand there, and step the multipliers of the bounds.
 
-    asked: fractions of the curvature that the next step will ask for, as bits. Answer: the new :class:`Point`.
+    asked: curvature fractions that the next step may use, as bits. Answer: the new :class:`Point`.
     """
 
     place: int
@@ -88,9 +87,9 @@ class Accept(NamedTuple):
 
 
 class Restore(NamedTuple):
-    """Go to the rollout of the controls from x0 under the last gains, without gaps.
+    """Replace the point by a rollout of the controls from x0 under the last gains, which has no defects.
 
-    Answer: the new :class:`Point`; found: False where it is not finite, and nothing has changed.
+    Answer: the new :class:`Point`; if it is not finite, found is False and the slot is unchanged.
     """
 
     asked: int
@@ -98,30 +97,30 @@ class Restore(NamedTuple):
 
 
 class OnBounds(NamedTuple):
-    """Roll out the motion with controls on the bounds that multipliers hold them at. Answer: the :class:`Point` there; the
-    solve stays where it is.
-    """
+    """Roll out a candidate with controls on their active bounds. Answer: its :class:`Point`; the slot's point is unchanged."""
 
 
 class Turn(NamedTuple):
-    """Go to the point of :class:`OnBounds`. No answer (None)."""
+    """Accept the point of :class:`OnBounds`. No answer (None)."""
 
 
 class Gains(NamedTuple):
-    """Gains about the point, for the solution: of the first fraction of the curvature from ``first`` on that is convex, else those
-    of the last step; zero for controls held by bounds. No answer (None).
+    """Compute feedback gains of the solution at the point. No answer (None).
+
+    They use the first curvature fraction from index ``first`` on with a convex LQ problem, else the gains of the last step. Gains
+    of controls at active bounds are zero.
     """
 
     first: int
 
 
 class Point(NamedTuple):
-    """A point and its errors.
+    """Errors of a point.
 
-    gradient: largest entry of the Lagrangian's gradient in the controls; scaled: by the size of its terms
-    (:mod:`trajopt.solvers.shooting.optimality`). defect, theta: largest gap of the dynamics, and l1 norm of all. travel: l1 norm of
-    the differences between the states of neighboring knots. least, greatest: of the products of multipliers and slacks of the
-    bounds. logs: the barrier with mu = 1. found: see the request. NaN where numbers are not finite.
+    gradient: largest entry of the Lagrangian's gradient in the controls; scaled: the same, divided by the size of its terms
+    (:mod:`trajopt.solvers.shooting.optimality`). defect, theta: largest defect of the dynamics, and l1 norm of all defects. travel:
+    l1 norm of the differences between the states of neighboring knots. least, greatest: smallest and largest product of a bound
+    multiplier and its slack. logs: the barrier with mu = 1. found: see the request. NaN marks values that are not finite.
     """
 
     cost: float
@@ -136,23 +135,21 @@ class Point(NamedTuple):
     found: float
 
     def complementarity(self, mu: float = 0.0) -> float:
-        """The largest difference between mu and a product of a multiplier and its slack; 0 without bounds."""
+        """Complementarity error: largest difference between mu and a product of multiplier and slack; 0 without bounds."""
         return max(self.greatest - mu, mu - self.least, 0.0)
 
     def kkt(self, mu: float = 0.0) -> float:
-        """The scaled KKT error, with complementarity at mu; NaN where numbers are not finite."""
+        """Scaled KKT error, with complementarity for mu; NaN if values are not finite."""
         rest = max(self.complementarity(mu) / size_of(self.cost), self.defect)
         return rest if self.scaled <= rest else self.scaled
 
 
 NOWHERE = Point(nan, nan, nan, nan, nan, nan, inf, -inf, 0.0, 0.0)
-"""Before there is a point."""
+"""Placeholder before the first point exists."""
 
 
 class Trial(NamedTuple):
-    """A trajectory that was tried: its cost, the barrier with mu = 1, and the l1 norm of the gaps, infinite where it is not
-    finite.
-    """
+    """Trial trajectory: its cost, the barrier with mu = 1, and the l1 norm of the defects, infinite if not finite."""
 
     cost: float
     logs: float
@@ -160,9 +157,9 @@ class Trial(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """A step. fraction: the number of the fraction of the curvature. slope: of the cost with its barrier along the step.
-    longest: the largest step length that the bounds allow, at most 1. size: largest entry of (dx, du). trial: of the longest
-    step; it is row 0.
+    """Search direction. fraction: index of the curvature fraction. slope: directional derivative of cost plus barrier.
+    longest: the largest step length that the bounds allow, at most 1. size: largest entry of (dx, du). trial: at the longest
+    step, stored in row 0.
     """
 
     fraction: int
@@ -173,19 +170,19 @@ class Direction(NamedTuple):
 
 
 def hessian_name(fraction: float | None) -> str:
-    """Name of a curvature fraction in records; None: no step was taken."""
+    """Return the name of a curvature fraction in records; None: no step was taken."""
     if fraction is None or fraction == 1.0:
         return "newton"
     return "gauss_newton" if fraction == 0.0 else "mixed"
 
 
 def size_of(cost: float) -> float:
-    """What errors in the unit of the cost are compared with."""
+    """Return the scale of errors in the unit of the cost: its absolute value, at least TINY."""
     return max(abs(cost), TINY)
 
 
 class Solved(NamedTuple):
-    """The trajectory of a slot, xs (N + 1, nx), us (N, m), with gains K (N, m, n) and steps k (N, m)."""
+    """Trajectory of a slot, xs (N + 1, nx), us (N, m), with gains K (N, m, n) and feedforward steps k (N, m)."""
 
     xs: Array
     us: Array

@@ -1,14 +1,14 @@
-"""Shooting by a line search: solve an LQ problem about the trajectory, search along its solution, expand, and so on.
+"""Shooting method with a line search: each iteration solves an LQ problem, searches along its solution, and expands there.
 
-Single shooting, multiple shooting every K knots, GNMS and FDDP differ in the nodes and in how their gaps close
-(:class:`~trajopt.stage.evaluation.Shooting`), and in nothing else.  A step is accepted that reduces the merit, cost + penalty |d|_1
-(:mod:`trajopt.solvers.rules.line_search`). Where its expected decrease is below what double precision can tell apart in a cost,
-gradients decide instead, so that they converge to their own accuracy, not to the square root of that of the cost.
+Single shooting, multiple shooting every K knots, GNMS and FDDP differ only in the shooting nodes and in the rule that closes their
+gaps (:class:`~trajopt.stage.evaluation.Shooting`).  The line search accepts steps that reduce the merit, cost + penalty |d|_1
+(:mod:`trajopt.solvers.rules.line_search`). If the expected decrease is below the rounding error of the cost, gradients decide
+instead. Gradients then converge to their accuracy, not to the square root of that of the cost.
 
-Several models may be solved for a direction, the one of most curvature last. Where the preferred model's step is spoiled, those of
-the others compete with it, and the winner is preferred from then on. The last one is preferred after an iteration that reduces the
-merit by less than the share ``switch``: where progress is slow, curvature pays (compare the switch of R. Fletcher, C. Xu, IMA J.
-Numer. Anal. 7, 1987), and near the solution progress is slow.
+The direction may come from one of several models, ordered by curvature, the most exact last. If the step of the preferred model is
+rejected or short, the steps of the other models compete with it, and the winner becomes the preferred model. The last model becomes
+preferred after an iteration that reduces the merit by less than the fraction ``switch``: curvature pays when progress is slow
+(compare the switch of R. Fletcher, C. Xu, IMA J. Numer. Anal. 7, 1987), and progress is slow near the solution.
 """
 
 from __future__ import annotations
@@ -65,19 +65,20 @@ from trajopt.solvers.rules.regularization import Regularization
 from trajopt.solvers.time_limits import start_of_solve
 
 NEARLY = 100.0
-"""The scaled KKT error is asked for where that of the last iterate was below so many times its tolerance."""
+"""The scaled KKT error is computed if that of the last iterate was below this multiple of its tolerance."""
 SPOILED_AT = 0.25
-"""A step no longer than this is one that curvature may have spoiled: the step without it is tried too."""
+"""At or below this step length, curvature may have spoiled the step: the steps of other models are tried too."""
 BENT = 4
-"""Lengths 1, 1/2, ... tried along a parabola; shorter ones are as good as straight."""
+"""Number of lengths 1, 1/2, ... tried along a parabola; at shorter lengths the parabola is nearly straight."""
 STRETCHED = 2
-"""Doublings of the straight step that are tried beside parabolas."""
+"""Number of doublings of the straight step, tried in addition to parabolas."""
 
 
 class Models(NamedTuple):
-    """What may be solved for a direction: the name of its second derivatives, and whether it can make Quu positive definite.
+    """Models of the search direction: names of their Hessians, and True for each that can make Quu positive definite.
 
-    curved: whether steps are searched along parabolas too, where those of all models compete once progress is slow.
+    switch: relative merit decrease below which the last model is preferred. curved: True to search along parabolas too; all models
+    then compete once progress is slow.
     """
 
     names: tuple[str, ...]
@@ -87,9 +88,9 @@ class Models(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """A step of a model in a place and what its search found: the next iterate, or None; penalty and regularization behind it.
+    """Step of a model, the result of its line search, the next iterate or None, and the penalty and regularization after it.
 
-    kkt: the scaled KKT error of the next iterate under the policy of the step, NaN where it is not known.
+    kkt: scaled KKT error of the next iterate under the policy of the step, NaN if not computed.
     """
 
     place: int
@@ -105,16 +106,16 @@ class Attempt(NamedTuple):
 
     @property
     def spoiled(self) -> bool:
-        """True if the step was refused or short."""
+        """True if the step was rejected or short."""
         return self.new is None or (not self.polished and self.found.alpha <= SPOILED_AT)
 
 
 class ShootingMethod:
-    """One solve: ``solve`` is the method; the attributes tell where it is, also after an interruption.
+    """State of one solve: ``solve`` is the method; the attributes hold the current iterate, also after an interruption.
 
-    at, stop: the iterate, and the larger of its gradient and its largest gap, each by its tolerance. begun: whether there is one.
-    kkt: its scaled KKT error under the last policy, NaN where it is not known. going: whether the slot has yet to go there
-    (STAY: it is there). iteration: iterations done. last: the last iterates. corrects: whether there are nodes whose gaps
+    at: the iterate. stop: the larger of its gradient and its defect, each divided by its tolerance. begun: True once an iterate
+    exists. kkt: scaled KKT error under the last policy, NaN if not computed. going: move that the slot still has to make to reach
+    the iterate (STAY: none). iteration: number of iterations. last: the last iterates. corrects: True if the gaps of some nodes
     close linearly.
     """
 
@@ -137,7 +138,7 @@ class ShootingMethod:
         self.began = start_of_solve()
 
     def solve(self, *, gains: bool = True) -> Solve:
-        """Iterate from the guess until a test is met; gains: whether feedback gains belong to the solution."""
+        """Iterate from the guess until a termination test holds; gains: True to compute feedback gains of the solution."""
         at = yield Start(self.regularization.mu)
         if not at.finite:
             return self.ended(End.NOT_FINITE)
@@ -148,7 +149,7 @@ class ShootingMethod:
             if end is None:
                 end = yield from self._advance()
         yield from self._measured()
-        if end in (End.OPTIMAL, End.CHEAPER, End.ROUNDED):  # ends that the gradient of the open loop does not decide
+        if end in (End.OPTIMAL, End.CHEAPER, End.ROUNDED):  # the open-loop gradient does not decide these ends
             found: Optimality = yield Kkt()
             self.kkt, self.at = found.kkt, self.at._replace(gradient=found.gradient)
         kkt = self.cheaper_kkt if end is End.CHEAPER else self.kkt
@@ -157,14 +158,14 @@ class ShootingMethod:
         return self.ended(end)._replace(kkt=kkt)
 
     def stopped(self, *, gains: bool = True) -> Solve:
-        """Stand at the iterate, with gains there."""
+        """Move the slot to the iterate, compute gains if requested, and return the result of an interrupted solve."""
         yield from self._measured()
         if gains:
             yield self._gains()
         return self.ended(End.INTERRUPTED)
 
     def ended(self, end: End) -> Ended:
-        """An end where the solve is."""
+        """Return the result at the current iterate for the given reason."""
         return Ended(end, self.iteration, self.at.gradient, self.at.defect, self.kkt, self.change, self.failed_at)
 
     def _gains(self) -> Gains:
@@ -178,7 +179,7 @@ class ShootingMethod:
         self.last.append(at)
 
     def _measured(self) -> Generator[Request, Any, float]:
-        """Stand at the iterate; its scaled KKT error under the last policy."""
+        """Move the slot to the iterate; return its scaled KKT error under the last policy."""
         if self.going:
             going, self.going = self.going, STAY
             yield Go(going)
@@ -200,7 +201,7 @@ class ShootingMethod:
 
     # -- an iteration -------------------------------------------------------------------------------------------------------
     def _advance(self) -> Generator[Request, Any, End | None]:
-        """A direction, a search along it, the next iterate; the end, if the solve ends here."""
+        """Run one iteration: direction, line search, next iterate. Return the reason if the solve ends, else None."""
         attempt = yield from (self._best_attempt() if self.several else self._tried(0, 0, False, None))
         if attempt is None:
             return End.NOT_POSITIVE_DEFINITE
@@ -227,14 +228,16 @@ class ShootingMethod:
         return (yield from self._left(attempt, new))
 
     def _note_best(self, attempt: Attempt) -> None:
-        """The iterate is the best so far, unless gradients decide and it is little better; idle: iterations since then."""
+        """Mark the iterate as the best, unless gradients decide and it is hardly better; idle counts iterations since."""
         if not attempt.polished or self.stop < PROGRESS * self.best_stop:
             self.best, self.best_stop, self.is_best, self.idle = self.at, self.stop, True, 0
         self.idle += 1
 
     def _note_promise(self, attempt: Attempt, alpha: float) -> None:
-        """True if the measure of the next iterate is worth a look: this one has a small one, and the step promised little of the
-        cost. Where costates blow up over an unstable horizon, the terms that the measure is relative to do too.
+        """Set ``nearly``: True if the scaled KKT error of the next iterate should be computed.
+
+        This needs a small error of the current iterate and a small expected decrease. The second condition matters on unstable
+        horizons: costates grow there, and so do the terms that scale the error.
         """
         tolerance = self.options.kkt_tolerance
         self.nearly = (
@@ -244,7 +247,10 @@ class ShootingMethod:
         )
 
     def _left(self, attempt: Attempt, new: Point) -> Generator[Request, Any, End | None]:
-        """Leave for the next iterate; the end where the cost hardly falls, which is an end there if it is nearly optimal."""
+        """Move to the next iterate; return CHEAPER if the cost hardly changed.
+
+        In that case the solve moves only if the next iterate is nearly stationary.
+        """
         o, change = self.options, abs(self.at.cost - new.cost)
         end, kkt = None, attempt.kkt
         if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
@@ -258,7 +264,7 @@ class ShootingMethod:
         return end
 
     def _settled(self) -> Generator[Request, Any, End]:
-        """The end of a search without success: rounding, if even the full step without mu promises next to nothing."""
+        """Return the reason after an unsuccessful search: ROUNDED if the undamped full step promises a negligible decrease."""
         if not self.is_best:
             yield Back()
             self.kkt = nan
@@ -279,9 +285,9 @@ class ShootingMethod:
 
     # -- steps ------------------------------------------------------------------------------------------------------------------
     def _direction(self, place: int, model: int, definite: bool) -> Generator[Request, Any, Step | None]:
-        """The solution of a model's LQ problem, with more regularization until Quu can be factorized; None where it cannot.
+        """Solve a model's LQ problem, raising the regularization until Quu can be factorized; None if it cannot.
 
-        A model that can make Quu positive definite is left at the first failure: others come first.
+        A model that can make Quu positive definite returns at the first failure, because other models are tried first.
         """
         rolled = not self.models.curved
         while True:
@@ -297,7 +303,7 @@ class ShootingMethod:
     def _tried(
         self, place: int, model: int, definite: bool, rival: Attempt | None
     ) -> Generator[Request, Any, Attempt | None]:
-        """The step of a model, and the search along it, which ends where it is beaten by a rival; None where there is no step."""
+        """Compute the step of a model and search along it; a step worse than ``rival`` is not expanded. None without a step."""
         step = yield from self._direction(place, model, definite)
         if step is None:
             return None
@@ -324,8 +330,10 @@ class ShootingMethod:
         return Attempt(place, model, regularization.mu, step, found, polished, new, kkt, penalty, regularization)
 
     def _best_attempt(self) -> Generator[Request, Any, Attempt | None]:
-        """The preferred model's step, or the best of all where it is spoiled, or where curves are searched and progress has become
-        slow; last those that change Quu.
+        """Return the step of the preferred model, or the best step of all models.
+
+        Other models are tried if the step is rejected or short; with parabolas, if progress has become slow. Models that modify Quu
+        are tried last.
         """
         before, preferred, models = (self.penalty, self.regularization), self.preferred, self.models
         best = yield from self._tried(0, preferred, False, None)
@@ -345,7 +353,7 @@ class ShootingMethod:
         return best
 
     def _next(self, model: int, found: Found) -> int:
-        """The model to prefer after a step of one: the last where that was slow."""
+        """Return the model to prefer next: the last one after a slow step, else the same."""
         return len(self.models.names) - 1 if self._is_slow(found) else model
 
     def _is_slow(self, found: Found) -> bool:
@@ -353,12 +361,12 @@ class ShootingMethod:
 
     # -- searches -----------------------------------------------------------------------------------------------------------
     def _searched(self, place: int, step: Step, start: float, hoped: float) -> Generator[Request, Any, Found]:
-        """The longest of the steps 1, 1/2, 1/4, ... that realizes its share of the expected decrease ``hoped`` of the merit.
+        """Backtracking line search on the merit, over the lengths 1, 1/2, 1/4, ...; ``hoped``: expected decrease of the full step.
 
-        The full step is tried alone, then with second-order corrections while they help, then the others together.  One that
-        realizes less than the share :data:`~trajopt.solvers.rules.line_search.LOWER_RATIO` gives way to the next one while that
-        gains more.  A full step that gains much more than it promised is stretched: Gauss-Newton's Hessian lacks curvature of
-        either sign, and where that is negative it converges linearly, by steps that are too short.
+        The full step is tried alone, then with second-order corrections while they help, then the shorter steps together.  A step
+        that realizes less than :data:`~trajopt.solvers.rules.line_search.LOWER_RATIO` of the expected decrease is replaced by the
+        next shorter one while that reduces the merit more.  A full step that gains much more than expected is lengthened: the
+        Gauss-Newton Hessian omits curvature of either sign, and if the omitted part is negative its steps are too short.
         """
         ratio, actual = self.options.accept_ratio, decrease(start, self.penalty, step.trial)
         risen = start - (self.at.cost + self.penalty * self.at.gap)
@@ -375,7 +383,7 @@ class ShootingMethod:
         return (yield from self._shortened(place, step, best, start))
 
     def _stretched(self, place: int, full: Found, start: float) -> Generator[Request, Any, Found]:
-        """The one of the longer steps, or the full one, with the lowest merit."""
+        """Return the step with the lowest merit among the full and the longer steps."""
         best, first = full, -DOUBLINGS
         while first <= 0:
             trials = yield Roll(place, first, 1 - first, False)
@@ -385,17 +393,17 @@ class ShootingMethod:
                     best = Found(True, row, 0.5 ** (first + row), full.expected, actual, trial)
                     last = first
             first += len(trials)
-        if last + len(trials) != 1:  # others stand there
+        if last + len(trials) != 1:  # later trials have overwritten the rows
             return (yield from self._rolled_again(place, last + best.row, best))
         return best
 
     def _rolled_again(self, place: int, number: int, found: Found) -> Generator[Request, Any, Found]:
-        """What was found, by length 2^-number, in row 0."""
+        """Roll out the step of length 2^-number again into row 0."""
         yield Roll(place, number, 1, False)
         return found._replace(row=0)
 
     def _corrected(self, place: int, full: Found, start: float) -> Generator[Request, Any, Found]:
-        """The best of a full step that was refused and its second-order corrections: the first one that is accepted."""
+        """Return the first accepted second-order correction of a rejected full step, else the one with the lowest merit."""
         ratio, best = self.options.accept_ratio, full
         for number in range(MAX_CORRECTIONS):
             if full.actual == -inf:
@@ -412,8 +420,10 @@ class ShootingMethod:
         return best
 
     def _shortened(self, place: int, step: Step, best: Found, start: float) -> Generator[Request, Any, Found]:
-        """The first of the steps 1/2, 1/4, ... that is accepted, or one behind it while they gain more and it is not good; else the
-        one with the lowest merit of them and the full one.
+        """Return the first accepted step of 1/2, 1/4, ..., or a shorter one while that reduces the merit more.
+
+        Shorter steps are tried until one is good. If no step is accepted, return the one with the lowest merit, the full one
+        included.
         """
         o, at, penalty = self.options, self.at, self.penalty
         first, number, looking, last = 1, 0, True, 0
@@ -434,13 +444,14 @@ class ShootingMethod:
                     looking = False
                     break
             last, first = first, first + len(trials)
-        if best.accepted and number < last:  # others stand there
+        if best.accepted and number < last:  # later trials have overwritten the rows
             return (yield from self._rolled_again(place, number, best))
         return best
 
     def _most_reduced(self, place: int, step: Step, start: float, hoped: float) -> Generator[Request, Any, Found]:
-        """The step of the lowest merit along the straight line and along the parabola, accepted if it realizes its share of
-        what its length promises.
+        """Return the step with the lowest merit along the line and the parabola.
+
+        It is accepted if it realizes the fraction ``accept_ratio`` of the decrease expected for its length.
         """
         o, gap = self.options, self.at.gap
         best, number, bent = None, 0, False
@@ -467,10 +478,10 @@ class ShootingMethod:
     def _polished(
         self, place: int, model: int, step: Step, start: float
     ) -> Generator[Request, Any, tuple[Found, Point | None, float]]:
-        """The longest of a few steps that reduces the measure of optimality, or the cost as told by the gradients at both ends.
+        """Return the longest of a few steps that reduces the scaled KKT error, or the cost as computed from gradients at both ends.
 
-        Measures are under the policy of the step (:mod:`trajopt.solvers.shooting.optimality`). The trapezoidal rule on the slope of
-        the cost along the step is free of the cancellation in a difference of costs; the cost itself may rise by noise only
+        Errors are under the policy of the step (:mod:`trajopt.solvers.shooting.optimality`). The trapezoidal rule on the slope of
+        the cost avoids the cancellation in a difference of costs. The cost itself may rise only within rounding error
         (compare the approximate Wolfe conditions of W. Hager, H. Zhang, SIAM J. Optim. 16, 2005, eq. 4.1).
         """
         o, at, penalty = self.options, self.at, self.penalty
@@ -522,15 +533,13 @@ class ShootingMethod:
         )
 
     def report_end(self) -> None:
-        """The record of the solution, without a step."""
+        """Report the solution, without a step."""
         if self.report is not None:
             self._report(None)
 
 
 def beaten(trial: Trial, penalty: float, by: Attempt) -> bool:
-    """True if an attempt has reduced the merit as much as a trial that was found with a penalty, as the larger penalty of both
-    measures it.
-    """
+    """True if the attempt ``by`` has a merit no larger than that of the trial, both with the larger of the two penalties."""
     if by.new is None:
         return False
     penalty, own = max(by.penalty, penalty), by.found.trial
@@ -538,7 +547,7 @@ def beaten(trial: Trial, penalty: float, by: Attempt) -> bool:
 
 
 def better(one: Attempt | None, other: Attempt | None) -> Attempt | None:
-    """The attempt that reduces the merit more; where the other has led nowhere, or was beaten() by the one, the one."""
+    """Return the attempt that reduces the merit more; the first if the second is rejected or no better."""
     if other is None or one is None:
         return other or one
     return one if other.new is None or beaten(other.found.trial, other.penalty, one) else other

@@ -1,16 +1,16 @@
-"""What the line search of shooting methods asks for, and the answers.
+"""Requests of the shooting methods, and their answers.
 
-As in :mod:`trajopt.solvers.methods.requests`, arrays stay in the slot of the problem. A slot has:
+As in :mod:`trajopt.solvers.methods.requests`, arrays stay in the slot of the problem. A slot holds:
 
-the iterate                where the solve is: trajectory, expansion, reduced gradient, costates
-the best iterate           the one that was marked last
-the last policy            whose gains the scaled KKT error is measured under; zero gains before the first step
-places 0, 1                each with a step (a policy and its linear step (dx, du)), the trajectories of the step lengths tried
-                           last along it, by row, and the next iterate, the trial that was expanded last; one place where one
-                           model serves
+the iterate                trajectory, expansion, reduced gradient, costates
+the best iterate           the iterate marked last
+the last policy            its gains define the scaled KKT error; zero gains before the first step
+places 0, 1                each with a step (a policy and its linear step (dx, du)), the trajectories of its last trial step
+                           lengths, by row, and the next iterate, which is the trial expanded last; a single place if one model
+                           is used
 
-N knots, states of dimension n (tangent), m controls. ``model``: the number of what is solved for a direction
-(:mod:`trajopt.solvers.shooting.ddp_model`), 0 where there is one. ``mu``: its damping.
+N knots, states of dimension n (tangent), m controls. ``model``: index of the model of the direction
+(:mod:`trajopt.solvers.shooting.ddp_model`), 0 for a single model. ``mu``: its damping.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import NamedTuple
 from trajopt.solvers.rules.line_search import Trial
 
 STAY, GO, MARK = range(3)
-"""Moves: none; to the next iterate; to the next iterate, where the present one becomes the best one."""
+"""Moves of the slot: none; to the next iterate; to the next iterate, with the present one marked as the best."""
 
 
 class Start(NamedTuple):
-    """Take the guess, from x0, controls within their bounds, with the parts between nodes rolled out, and expand there.
+    """Load the guess, clip its controls to their bounds, roll out from x0 and between nodes, and expand there.
 
-    mu: of the first step. Answer: a :class:`Point`.
+    mu: damping of the first step. Answer: a :class:`Point`.
     """
 
     mu: float
 
 
 class Direction(NamedTuple):
-    """Solve the LQ problem of a model, after going to the next iterate as ``going`` says.
+    """Solve the LQ problem of a model, after the move ``going`` of the slot.
 
-    place: where the step goes. definite: whether the model is to make Quu positive definite. rolled: whether to roll out the full
-    step. Answer: a :class:`Step`.
+    place: storage of the step. definite: True to make Quu positive definite. rolled: True to roll out the full step. Answer: a
+    :class:`Step`.
     """
 
     place: int
@@ -48,9 +48,9 @@ class Direction(NamedTuple):
 
 
 class Roll(NamedTuple):
-    """Roll out the step in a place with the lengths 2^-i, i = first, first + 1, ...; bent: along its parabola.
+    """Roll out the step in a place with the lengths 2^-i, i = first, first + 1, ...; bent: True for the parabola.
 
-    Answer: a :class:`Trial` for each, at least one and at most ``count``, which are rows 0, 1, ...; none where nothing is bent.
+    Answer: a list of at least one and at most ``count`` :class:`Trial`, stored in rows 0, 1, ...; empty if there is no parabola.
     """
 
     place: int
@@ -60,9 +60,9 @@ class Roll(NamedTuple):
 
 
 class Correct(NamedTuple):
-    """Close the gaps left by the last trial too, under the same policy (J. Nocedal, S. Wright, 2006, section 18.3).
+    """Second-order correction: close the gaps of the last trial too, under the same policy (Nocedal, Wright 2006, sec. 18.3).
 
-    again: whether that was a correction itself. Answer: the :class:`Trial` of the corrected full step; it is row 0.
+    again: True if the last trial was a correction. Answer: the :class:`Trial` of the corrected full step, stored in row 0.
     """
 
     place: int
@@ -70,9 +70,9 @@ class Correct(NamedTuple):
 
 
 class Expand(NamedTuple):
-    """Let a row of trials be the next iterate, and expand there with the Hessian of a model.
+    """Make the trial in a row the next iterate, and expand there with the Hessian of a model.
 
-    mu: of the step behind it, as far as it is known. Answer: a :class:`Point`.
+    mu: expected damping of the following step. Answer: a :class:`Point`.
     """
 
     place: int
@@ -82,9 +82,9 @@ class Expand(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """Measure the next iterate, behind a step of length ``alpha``, under the policy of the step.
+    """Measure the next iterate, after a step of length ``alpha``, under the policy of the step.
 
-    Answer: its scaled KKT error, and the slope of the cost along the step there, with the gaps that are left to close.
+    Answer: its scaled KKT error, and the slope of the cost along the step there, including the gaps still open.
     """
 
     place: int
@@ -92,19 +92,19 @@ class Rate(NamedTuple):
 
 
 class Choose(NamedTuple):
-    """The policy in a place is the last one now, and its next iterate the one to go to. No answer (None)."""
+    """Select a place: its policy becomes the last policy, and GO moves to its next iterate. No answer (None)."""
 
     place: int
 
 
 class Go(NamedTuple):
-    """Go to the next iterate; going: GO or MARK. No answer (None)."""
+    """Move to the next iterate; going: GO or MARK. No answer (None)."""
 
     going: int
 
 
 class Back(NamedTuple):
-    """Go to the best iterate. No answer (None)."""
+    """Return to the best iterate. No answer (None)."""
 
 
 class Kkt(NamedTuple):
@@ -112,8 +112,9 @@ class Kkt(NamedTuple):
 
 
 class Gains(NamedTuple):
-    """Gains about the iterate, of a model; those of the last policy where Quu cannot be factorized. They are part of the
-    solution. No answer (None).
+    """Compute feedback gains of the solution with a model; those of the last policy if Quu cannot be factorized.
+
+    No answer (None).
     """
 
     model: int
@@ -121,10 +122,10 @@ class Gains(NamedTuple):
 
 
 class Point(NamedTuple):
-    """An iterate and its errors; finite: whether its expansion is, else the others may be anything.
+    """Errors of an iterate; finite: True if its expansion is finite, else the other fields are undefined.
 
-    gradient, defect: largest entries, of the reduced gradient projected on the bounds and of the gaps, NaN where they are not
-    finite. gap: l1 norm of the gaps, 0 at rounding level. violation: how far controls are beyond their bounds.
+    gradient: largest entry of the reduced gradient projected on the bounds; defect: largest gap; NaN if not finite. gap: l1 norm of
+    the gaps, 0 at rounding level. violation: largest violation of the control bounds.
     """
 
     finite: bool
@@ -143,10 +144,10 @@ class Optimality(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step. failed: the knot where Quu could not be factorized, and nothing else is told then, else -1.
+    """Search direction. failed: the knot where Quu could not be factorized (other fields are then undefined), else -1.
 
-    The cost changes by alpha D1 + alpha^2/2 D2 along it. size: largest entry of (dx, du). kkt: the scaled KKT error of the iterate
-    under its gains. trial: of the full step; it is row 0.
+    The predicted cost change is alpha D1 + alpha^2/2 D2. size: largest entry of (dx, du). kkt: scaled KKT error of the iterate
+    under the gains of the step. trial: of the full step, stored in row 0.
     """
 
     failed: int

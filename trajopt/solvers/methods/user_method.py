@@ -13,14 +13,14 @@ from trajopt.solvers.options import MethodOptions
 
 OwnSolve = Generator[Request, Any, End]
 MethodFunction = Callable[[Size, Any], OwnSolve]
-"""A generator function of the size of a problem and the options, which returns how its solve ends."""
+"""Generator function of the problem size and the options; returns the reason of its end."""
 
 
 class OwnMethod(Newton):
-    """One solve by a user's method.
+    """One solve by a user-defined method.
 
-    Errors, iterations and records are those of :class:`trajopt.solvers.methods.newton.Newton`, from the answers that the method
-    gets; it checks the limits of iterations and time before each step.
+    Errors, iterations and records are derived from the answers to its requests, as in
+    :class:`trajopt.solvers.methods.newton.Newton`. Iteration and time limits are checked before each step.
     """
 
     def __init__(self, method: MethodFunction, size: Size, options: MethodOptions, max_iterations: int) -> None:
@@ -30,7 +30,7 @@ class OwnMethod(Newton):
         self._first = 0
 
     def solve(self, *, gains: bool = True) -> Solve:
-        """Pass the requests of the method on until it returns an end, or a limit is met."""
+        """Forward the requests of the method until it returns an end or a limit is reached."""
         end = yield from self._passed_on()
         ended = self.ended(end)
         if gains and self.begun:
@@ -59,7 +59,7 @@ class OwnMethod(Newton):
             self._note(request, reply)
 
     def _note(self, request: Request, reply: Any) -> None:
-        """Take what an answer tells of where the solve is."""
+        """Update the state of the solve from an answer."""
         if isinstance(request, Step):
             self._last, self._first = (None if reply is None else (request, reply)), 0
         elif isinstance(request, Roll):
@@ -72,7 +72,7 @@ class OwnMethod(Newton):
             self.begun = True
 
     def _report_step(self, request: Accept) -> None:
-        """The record of the step to a row of trials."""
+        """Report the step to the trial in a row."""
         if self._last is None:
             self._report(None)
             return

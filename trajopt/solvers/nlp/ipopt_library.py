@@ -28,7 +28,7 @@ def ipopt_library() -> Any:
 
 
 def _from_interface(name: str) -> Any:
-    """What cyipopt has from its interface to SciPy. Raises AttributeError."""
+    """Attribute of cyipopt's SciPy interface, imported at first use. Raises AttributeError."""
     if name.startswith("__"):
         raise AttributeError(name)
     found = getattr(importlib.import_module(INTERFACE), name, None)

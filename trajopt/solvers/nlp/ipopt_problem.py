@@ -50,7 +50,7 @@ class Ended(NamedTuple):
 
 
 class Callbacks(Protocol):
-    """What IPOPT asks for. Values and first derivatives are asked for once at each point."""
+    """Callbacks of IPOPT. Values and first derivatives are evaluated once at each point."""
 
     def values(self, w: Array) -> tuple[float, Array]:
         """f and g (m,) at w (n,)."""

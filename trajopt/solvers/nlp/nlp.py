@@ -77,7 +77,7 @@ class Patterned(Protocol):
         ...
 
     def first_entries(self, w: Array) -> tuple[Array, Columns]:
-        """What :meth:`NLP.differentiate` gives, the Jacobian by its entries."""
+        """Result of :meth:`NLP.differentiate`, with the Jacobian as its entries."""
         ...
 
     def second_entries(self, w: Array, sigma: float, multipliers: Array) -> Array:
@@ -95,7 +95,7 @@ class OfTrajectory(Protocol):
 
 
 def trajectory_at(nlp: NLP, w: Array) -> Trajectory | None:
-    """What finds the states and controls at w, where the program has any."""
+    """Function for the states and controls at w; None if the program has none."""
     return (lambda: nlp.trajectory(w)) if isinstance(nlp, OfTrajectory) else None
 
 

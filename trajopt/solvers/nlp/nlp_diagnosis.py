@@ -42,7 +42,7 @@ def crossed_bounds(nlp: NLP) -> CrossedBounds | None:
 
 
 def non_finite_number(nlp: NLP, w: Array, objective: float, g: Array, other: str = "a derivative") -> NonFinite:
-    """What is not finite first among w (n,), the constraints g (m,) and the objective; other: what it is where these are."""
+    """First non-finite number among w (n,), the constraints g (m,) and the objective; other: reported if all are finite."""
     for values, names, kind in ((w, nlp.x_names, "the variable"), (g, nlp.g_names, "the constraint")):
         if not np.isfinite(values).all():
             return NonFinite(names[int(np.argmin(np.isfinite(values)))], kind)

@@ -253,7 +253,7 @@ def _moved(phase: Phase, key: str, value: Array) -> Phase:
 
 
 def _owners(ocp: OCP, name: str) -> list[tuple[str, str, int]]:
-    """What a name of a batch means: names of terms with keys and their sizes. Raises UnknownName."""
+    """Terms, parameter keys and sizes that a name of a batch refers to. Raises UnknownName."""
     known: dict[tuple[str, str], int] = {}
     for t in ocp.terms():
         known |= {(t.name, key): np.shape(v)[-1] for key, v in (("weight", t.weight), *t.parameters.items())}

@@ -45,7 +45,7 @@ RECESSION = 1e-7
 FLAT = 1e-3
 """Relative residual of a direction in which the objective falls for ever, and the change of the gradient along it so far."""
 ALMOST = 1e5
-"""Where rounding stops the iteration, a residual of this many tolerances is taken for solved."""
+"""If rounding stops the iteration, residuals up to this multiple of the tolerance count as solved."""
 PATIENCE, LAST_PATIENCE = 15, 2
 """Iterations without half the residual, or half of mu, before giving up; and once the residual is that small, without half of it.
 The residual is relative to the size of its terms, and stays as it is for long where those fall as fast."""

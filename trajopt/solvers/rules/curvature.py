@@ -1,9 +1,9 @@
-"""When the shift of a whole Hessian takes the place of reflected eigenvalues in the interior point.
+"""Choice between reflected eigenvalues and a diagonal shift for indefinite Hessians in the interior-point method.
 
-Reflected eigenvalues near zero leave directions of little curvature: steps along them are long, and bounds or the filter cut them
-short.  Where all knots are indefinite, as with products of forces and distances in complementarity constraints, steps creep so.
-The shift of Waechter and Biegler's algorithm IC serves there; elsewhere it shortens the steps of all knots for the sake of one.
-Each time that reflections fail, it stays for twice as many steps as the last time.
+Reflected eigenvalues near zero leave directions of little curvature.  Steps along them are long, and bounds or the filter shorten
+them.  If all knots are indefinite, as with products of forces and distances in complementarity constraints, steps become tiny.
+The shift of Waechter and Biegler's algorithm IC avoids this; in other problems it shortens the steps of all knots because of one.
+Each time reflections fail, the shift is used for twice as many steps as the time before.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections import deque
 
 SLOW, LITTLE = 4, 0.5
-"""Reflected steps in a row, none shorter than SHORT, that count as slow if they leave more than this share of the error."""
+"""SLOW consecutive reflected steps, none below SHORT, count as slow if more than the fraction LITTLE of the error remains."""
 SHORT, TINY = 0.1, 0.01
-"""Two reflected steps in a row below the first length, or one below the second, are too short."""
+"""Two consecutive reflected steps below the length SHORT, or one below TINY, switch to the shift."""
 SHIFTED = 5
-"""Steps of the first spell of shifts."""
+"""Number of steps with a shift after the first failure of reflections."""
 
 
 class Curvature:
-    """True if the shift replaces reflections (``shifts``)."""
+    """Counter of slow and short steps that decides when the shift replaces reflections (``shifts``)."""
 
     def __init__(self) -> None:
         self._left, self._spell, self._short = 0, SHIFTED, 0
@@ -27,11 +27,11 @@ class Curvature:
 
     @property
     def shifts(self) -> bool:
-        """True while the shift takes the place of reflections."""
+        """True while the shift replaces reflections."""
         return self._left > 0
 
     def watch(self, error: float, alpha: float, changed: bool) -> None:
-        """Count a step of the length alpha from an iterate with this error; changed: whether its Hessian was convexified."""
+        """Record a step of length alpha from an iterate with the given error; changed: True if its Hessian was convexified."""
         if self._left:
             self._left -= 1
             return

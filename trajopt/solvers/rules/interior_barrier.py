@@ -2,12 +2,12 @@
 
 monotone    mu stays until E_mu <= KAPPA_EPS mu, then becomes max(tol / 10, min(KAPPA_MU mu, mu^THETA_MU))  (A. V. Fiacco,
             G. P. McCormick; eq. 7 of Waechter and Biegler)
-adaptive    mu = sigma (mean complementarity) at each iteration, with the sigma whose step leaves least of the optimality
-            conditions as their linearization sees it, as long as the error falls below the largest of the last few; where it does
-            not, monotone steps until it does  (quality functions: J. Nocedal, A. Waechter, R. A. Waltz, SIAM J. Optim. 19, 2009)
+adaptive    mu = sigma (mean complementarity) at each iteration; sigma minimizes the linearized optimality error of its step. This
+            continues while the error falls below the largest of the last few errors; otherwise monotone steps follow until it does
+            (quality functions: J. Nocedal, A. Waechter, R. A. Waltz, SIAM J. Optim. 19, 2009)
 
-An adaptive mu can fall far faster than the violation and the gradient do. The monotone steps that follow then keep a mu whose
-problem they do not solve. After STUCK steps at one mu the rest of the solve is monotone, from a mu that suits the error (eq. 7).
+An adaptive mu can fall much faster than the violation and the gradient. The monotone steps that follow may then fail to solve the
+barrier problem of that mu. After STUCK steps at one mu the rest of the solve is monotone, with a mu that matches the error (eq. 7).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from math import isfinite
 from trajopt.solvers.barrier_rules import KAPPA_EPS, KAPPA_MU, THETA_MU
 
 LEAST = 0.1
-"""The share of the tolerance where mu ends."""
+"""Final mu as a fraction of the tolerance."""
 PROGRESS, REMEMBERED = 0.9999, 4
-"""Least relative decrease of the error against the largest of the last few, and how many these are."""
+"""Progress: the error is at most PROGRESS times the largest of the last REMEMBERED errors."""
 SIGMA, LARGEST = (1e-6, 100.0), 1e3
-"""The range of sigma; the largest mu, relative to the mean complementarity at the start."""
+"""Range of sigma, and largest mu relative to the mean complementarity at the start."""
 AFTER = 0.8
-"""The share of the mean complementarity that mu is at the start of monotone steps."""
+"""Initial mu of monotone steps, as a fraction of the mean complementarity."""
 STUCK = 20
-"""Monotone steps at one mu after which an adaptive barrier becomes monotone for good."""
+"""Number of monotone steps at one mu after which an adaptive barrier becomes monotone permanently."""
 
 
 class Barrier:
-    """mu, whether it may follow the complementarity (``adaptive``), and whether it does (``free``)."""
+    """Barrier parameter mu with its update rule; adaptive: True if adaptive steps are allowed; free: True while they are used."""
 
     def __init__(self, mu: float, tolerance: float, adaptive: bool) -> None:
         self.mu, self.least, self.adaptive, self.free = mu, LEAST * tolerance, adaptive, adaptive
@@ -39,7 +39,7 @@ class Barrier:
         self._errors: deque[float] = deque(maxlen=REMEMBERED)
 
     def lowered(self) -> float:
-        """The next mu of monotone steps."""
+        """Return the next mu of monotone steps."""
         fast = self.mu**THETA_MU if self.mu < 1.0 else self.mu
         return max(self.least, min(KAPPA_MU * self.mu, fast))
 
@@ -63,7 +63,7 @@ class Barrier:
         return False
 
     def range_of_sigma(self, mean: float) -> tuple[float, float]:
-        """Between which sigma is looked for, at a positive mean complementarity."""
+        """Return the search interval of sigma for a positive mean complementarity."""
         if not isfinite(self._most):
             self._most = LARGEST * mean
         low, high = max(SIGMA[0], self.least / mean), min(SIGMA[1], self._most / mean)

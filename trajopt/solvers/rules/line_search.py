@@ -1,4 +1,4 @@
-"""The l1 merit of a line search: phi = cost + penalty |d|_1, with d the gaps, and what it accepts.
+"""l1 merit function of a line search, phi = cost + penalty |d|_1 with gaps d, and its acceptance tests.
 
 The merit is exact for a penalty above the largest multiplier (J. Nocedal, S. Wright, Numerical Optimization, 2006, Theorem 17.3).
 A nonmonotone search compares a trial with the largest merit of the last iterates (L. Grippo, F. Lampariello, S. Lucidi, SIAM J.
@@ -14,34 +14,34 @@ from typing import NamedTuple, Protocol
 PENALTY_MARGIN = 0.1
 """rho of Nocedal & Wright, eq. 18.36."""
 MAX_CORRECTIONS = 4
-"""Second-order corrections of a full step; each is one more step toward the closed-loop roll-out of the policy."""
+"""Maximum number of second-order corrections of a full step; each brings it closer to the closed-loop rollout of the policy."""
 ROUNDING = 1e-12
-"""Expected decreases below this share of the merit are noise."""
+"""Expected decreases below this fraction of the merit are rounding errors."""
 NEAR_ROUNDING = 1e-8
-"""Below this share, gradients have the last word where the merit refuses a step, or residuals where rows are violated."""
+"""If the merit rejects a step with a relative expected decrease below this, gradients decide, or residuals if rows are violated."""
 LOWER_AT, LOWER_RATIO = 0.5, 0.6
-"""mu falls after a step longer than this that realized this share of its promise; it rises where no step is accepted."""
+"""mu falls after a step above LOWER_AT that realized LOWER_RATIO of its expected decrease; it rises if no step is accepted."""
 MAX_IDLE, PROGRESS = 20, 0.99
-"""Iterations decided by gradients in which the residual does not fall below this share before giving up."""
+"""The solve ends after MAX_IDLE iterations by gradients in which the residual did not fall below PROGRESS times its best."""
 DRIFTING, ADRIFT, CLOSING = 0.125, 20, 0.5
-"""Linear gaps are given up after a row of ADRIFT steps no longer than DRIFTING in which they did not fall to the share CLOSING."""
+"""The search fails after ADRIFT steps in a row up to DRIFTING in which linear gaps did not fall to the fraction CLOSING."""
 POLISHED = 4
-"""Step lengths 1, 1/2, ... tried near rounding level."""
+"""Number of step lengths 1, 1/2, ... tried near rounding level."""
 DOUBLINGS = 3
-"""Step lengths 2, 4, ... tried where a full step gained too much."""
+"""Number of step lengths 2, 4, ... tried if a full step gained too much."""
 TOO_MUCH = 1.5
-"""A full step whose gain is that many times what the model promised met at most half of the curvature of the model."""
+"""A full step gained too much if its actual decrease is this multiple of the expected one: the model overestimates curvature."""
 
 
 class Trial(NamedTuple):
-    """A trajectory that was tried: its cost, and the l1 norm of its gaps, infinite where it is not finite."""
+    """Trial trajectory: its cost, and the l1 norm of its gaps; infinite if not finite."""
 
     cost: float
     gap: float
 
 
 class Found(NamedTuple):
-    """An accepted (or the best refused) trial of a line search: its row, its step length, what was expected, what came."""
+    """Accepted or best rejected trial of a line search: row, step length, expected and actual decrease of the merit."""
 
     accepted: bool
     row: int
@@ -57,15 +57,15 @@ class Found(NamedTuple):
 
     @property
     def long_and_good(self) -> bool:
-        """True if mu decreases."""
+        """True if the step is long and good enough to lower mu."""
         return self.alpha > LOWER_AT and self.actual >= LOWER_RATIO * self.expected
 
 
 def adapted(penalty: float, D1: float, D2: float, gap: float) -> float:
-    """The penalty for a step (D1, D2 of the cost) that closes gaps of l1 norm ``gap``: where it is one of descent.
+    """Return a penalty for which a step with cost derivatives D1, D2 that closes gaps of l1 norm ``gap`` is a descent direction.
 
-    It only rises (Nocedal & Wright, eq. 18.36 and the remark after it). A penalty above the multipliers would do as
-    well in theory; with contacts these are a thousand times larger, and it would forbid all but the shortest steps.
+    The penalty only rises (Nocedal & Wright, eq. 18.36 and the remark after it). A penalty above the multipliers would also
+    work in theory. With contacts, multipliers are a thousand times larger, and the merit would reject all but the shortest steps.
     """
     closed = (1.0 - PENALTY_MARGIN) * gap
     if closed == 0.0:
@@ -75,7 +75,7 @@ def adapted(penalty: float, D1: float, D2: float, gap: float) -> float:
 
 
 def expected_decrease(penalty: float, alpha: float, D1: float, D2: float, gap: float) -> float:
-    """The decrease of the merit that the model expects along alpha times the step."""
+    """Return the decrease of the merit that the model predicts for alpha times the step."""
     return -(alpha * D1 + 0.5 * alpha * alpha * D2) + alpha * penalty * gap
 
 
@@ -89,29 +89,29 @@ class HasMerit(Protocol):
 
 
 def reference(last: Iterable[HasMerit], penalty: float) -> float:
-    """The largest merit of the last iterates, which a trial is compared with."""
+    """Return the reference merit of a nonmonotone search: the largest merit of the last iterates."""
     return max([at.cost + penalty * at.gap for at in last])
 
 
 def decrease(start: float, penalty: float, trial: Trial) -> float:
-    """By how much a trial is below the reference merit ``start``, -inf where something is not finite."""
+    """Return the decrease of the merit of a trial from the reference merit ``start``, -inf if not finite."""
     actual = start - (trial.cost + penalty * trial.gap)
     return actual if isfinite(actual) else -inf
 
 
 def share(decrease: float, merit: float) -> float:
-    """A decrease as a share of the merit."""
+    """Return the magnitude of a decrease relative to the merit."""
     return abs(decrease) / abs(merit) if merit != 0.0 else inf
 
 
 class Drift(NamedTuple):
-    """steps: short ones in a row with open gaps; gap: l1 norm of these where the row began, or where they had fallen last."""
+    """Count of consecutive short steps with open gaps; gap: l1 norm of the gaps at the start of the count."""
 
     steps: int = 0
     gap: float = 0.0
 
     def after(self, alpha: float, gap: float) -> Drift:
-        """What follows a step of a length, 0 for one that was refused, from an iterate with open gaps."""
+        """Return the count after a step of length alpha (0: rejected) from an iterate with open gaps."""
         if alpha > DRIFTING:
             return STEADY
         if self.steps == 0 or gap < CLOSING * self.gap:
@@ -125,4 +125,4 @@ class Drift(NamedTuple):
 
 
 STEADY = Drift()
-"""No short steps."""
+"""Initial count: no short steps."""

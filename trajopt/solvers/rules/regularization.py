@@ -1,4 +1,4 @@
-"""The damping mu of Quu or V'xx: the quadratic schedule of Y. Tassa, T. Erez, E. Todorov, IROS 2012, section II-F."""
+"""Regularization mu of Quu or V'xx: quadratic schedule of Y. Tassa, T. Erez, E. Todorov, IROS 2012, section II-F."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trajopt.solvers.options import SLQOptions
 
 
 class Regularization(NamedTuple):
-    """mu and its rate of change delta; factor: delta_0; smallest: the least mu but 0, largest: the largest."""
+    """Regularization mu and its rate of change delta; factor: delta_0; smallest, largest: range of nonzero mu."""
 
     mu: float
     delta: float
@@ -18,17 +18,17 @@ class Regularization(NamedTuple):
 
     @classmethod
     def of(cls, options: SLQOptions) -> Regularization:
-        """The start of the schedule."""
+        """Return the initial state of the schedule."""
         factor, limits = options.regularization_factor, (options.min_regularization, options.max_regularization)
         return cls(options.initial_regularization, 1.0, factor, *limits)
 
     def raised(self) -> Regularization:
-        """delta <- max(delta_0, delta delta_0), mu <- max(mu_min, mu delta), at most mu_max."""
+        """Increase: delta <- max(delta_0, delta delta_0), mu <- max(mu_min, mu delta), at most mu_max."""
         delta = max(self.factor, self.delta * self.factor)
         return self._replace(delta=delta, mu=min(max(self.smallest, self.mu * delta), self.largest))
 
     def lowered(self) -> Regularization:
-        """delta <- min(1/delta_0, delta/delta_0), mu <- mu delta, or 0 below mu_min."""
+        """Decrease: delta <- min(1/delta_0, delta/delta_0), mu <- mu delta, or 0 below mu_min."""
         mu, delta, factor, smallest, largest = self
         delta = min(1.0 / factor, delta / factor)
         mu *= delta

@@ -1,4 +1,4 @@
-"""Termination at the level of rounding: steps that promise next to nothing and no longer reduce the KKT error."""
+"""Termination test at rounding level: steps with a negligible expected decrease no longer reduce the KKT error."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ from dataclasses import dataclass
 from math import inf
 
 STALLED = 10
-"""Iterations at the level of rounding without a smaller KKT error before giving up."""
+"""Maximum number of consecutive iterations at rounding level without a smaller KKT error."""
 BETTER, LITTLE = 0.9, 1e-10
-"""A KKT error is smaller if below BETTER times the least before; a step is at the level of rounding if the decrease that it
-promises is at most LITTLE times the size of the cost."""
+"""A KKT error is smaller if below BETTER times the smallest so far. A step is at rounding level if its expected decrease is at most
+LITTLE times the size of the cost."""
 
 
 @dataclass
 class RoundingTest:
-    """Counts consecutive iterations at the level of rounding. least: the smallest KKT error so far. idle: the count."""
+    """Counter of consecutive iterations at rounding level. least: smallest KKT error so far. idle: the count."""
 
     least: float = inf
     idle: int = 0
 
     def exhausted(self, kkt: float, promised: float, size: float) -> bool:
-        """True after more than STALLED such iterations. kkt: of the iterate that a step reached. promised: its expected decrease.
-        size: of the cost.
+        """Count an iteration; True after more than STALLED consecutive ones at rounding level.
+
+        kkt: KKT error after the step. promised: expected decrease of the step. size: absolute value of the cost.
         """
         better = kkt < BETTER * self.least or abs(promised) > LITTLE * size
         self.least = min(self.least, kkt)

@@ -1,5 +1,7 @@
-"""Termination of the feasibility phase: at a point that is enough, at one of least violation, where the violation hardly falls,
-without an acceptable step, or without iterations or time.
+"""Termination reasons of the restoration phase.
+
+BACK: at an acceptable point. LEAST_VIOLATION: at a minimizer of the violation. HOPELESS: the violation hardly falls. STUCK: no
+acceptable step. OUT: out of iterations or time.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""SLQ, GNMS, FDDP and DDP: one loop of expansion, Riccati sweep and roll-out."""
+"""SLQ, GNMS, FDDP and DDP: one loop of expansion, Riccati sweep and rollout."""

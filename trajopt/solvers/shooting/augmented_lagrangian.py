@@ -1,9 +1,9 @@
-"""Constraints for solvers that know none: an augmented Lagrangian around their loop.
+"""Augmented Lagrangian loop around solvers without constraints.
 
-Inner solves, of the problem with the cost terms of :mod:`.penalized`, and updates of multipliers and penalties take turns.  A
-penalty grows where the violation does not fall fast enough (R. Andreani, E. Birgin, J. Martinez, M. Schuverdt, SIAM J. Optim. 18,
-2007, algorithm 3.1).  The method is a generator, which asks for the inner solves of one problem; arrays stay in :class:`Rounds`,
-which answers it, for one problem here and for those of a batch in :mod:`trajopt.solvers.batch.rounds`.
+Inner solves, with the cost terms of :mod:`.penalized`, alternate with updates of multipliers and penalties.  The penalty of a
+constraint grows if its violation falls too slowly (R. Andreani, E. Birgin, J. Martinez, M. Schuverdt, SIAM J. Optim. 18, 2007,
+algorithm 3.1).  The method is a generator that requests the inner solves of one problem.  :class:`Rounds` holds the arrays and
+answers the requests, here for one problem and in :mod:`trajopt.solvers.batch.rounds` for a batch.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ from trajopt.solvers.shooting.penalized import (
 from trajopt.solvers.time_limits import remaining, start_of_solve
 
 GROWTH, SUFFICIENT = 10.0, 0.25
-"""A penalty grows by GROWTH where the violation is above this share of the last one."""
+"""A penalty grows by the factor GROWTH if the violation exceeds SUFFICIENT times the last one."""
 FIRST_TOLERANCE, TIGHTENING = 1e-2, 0.1
-"""The tolerance on the gradient of the first inner solve, and its factor from one to the next."""
+"""Gradient tolerance of the first inner solve, and its factor from one inner solve to the next."""
 CERTAIN_PENALTY = 1e4
-"""Below this one the gradient of the cost moves a minimizer of the penalized problem off the stationary points of the violation."""
+"""Only above this penalty is a minimizer of the penalized problem close to a stationary point of the violation."""
 EXACT = 10.0
-"""Penalties above this multiple of a cost are not subtracted from their sum: digits would be lost."""
+"""If the penalty terms exceed this multiple of the cost, the cost is recomputed: a subtraction would lose digits."""
 
 Solver = Callable[[OCP, Guess, Any, "Callback | None"], Solution]
 
 
 class Inner(NamedTuple):
-    """Request: raise the penalties of the constraints that are slow, solve without constraints, move the multipliers."""
+    """Request: raise the penalties of the constraints in ``slow``, run an inner solve, update the multipliers."""
 
     slow: Sequence[bool]
     solve: SolveRequest
 
 
 class Moved(NamedTuple):
-    """The answer: the solution, and where the constraints are there; None in its place where the solve was not begun.
+    """Answer to Inner: the solution and the constraint errors at it; the answer is None if the solve was not started.
 
-    errors, rho: the violation of feasibility and complementarity, and the penalty, by constraint. violation: of feasibility, the
-    largest one.
+    errors, rho: violation of feasibility and complementarity, and penalty, of each constraint. violation: the largest constraint
+    violation.
     """
 
     solution: Solution
@@ -70,7 +70,7 @@ class Moved(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The status, and the iterations of all inner solves; moved: the answer of the last one, None where there was none."""
+    """Final status, total iterations of all inner solves, and the last answer (None if no inner solve was started)."""
 
     status: Status
     iterations: int
@@ -83,21 +83,21 @@ _GOES_ON = (
     StatusCode.PRECISION_LIMIT,
     StatusCode.LINE_SEARCH_FAILED,
 )
-"""Ends of an inner solve after which multipliers are worth updating."""
+"""Status codes of an inner solve after which the multipliers are updated."""
 
 
 def augmented_lagrangian(
     problem: Callable[[], OCP], options: SLQOptions, constraints: int, violation: float
 ) -> Generator[Inner, Moved | None, Ended]:
-    """Inner solves of a problem until its constraints are met.
+    """Run inner solves of a problem until its constraints are satisfied.
 
-    problem: returns it, where a constraint is to be named. violation: of its constraints by the guess.
-    The look of an inner solve at its start counts as an iteration, but for the first, as in a solve without constraints.
+    problem: returns the problem, called only to name a constraint in a message. constraints: number of constraints. violation:
+    largest constraint violation of the guess. The initial evaluation of each inner solve but the first counts as an iteration.
     """
     o, began, made, updates, moved = options, start_of_solve(), 0, 0, None
     slow, last = [False] * constraints, (np.inf,) * constraints
     tolerance = max(o.gradient_tolerance, FIRST_TOLERANCE)
-    # a look first, whether the rollout of a guess leads to where values are finite
+    # an infinite violation: first evaluate the rollout of the guess, whose values may be finite
     looks = not np.isfinite(violation)
     while True:
         seconds = remaining(o.time_limit, began)
@@ -143,7 +143,7 @@ def _with_tolerance(options: SLQOptions, tolerance: float) -> SLQOptions:
 
 
 def _measured(moved: Moved, n: int, o: SLQOptions, problem: Callable[[], OCP] | None) -> termination.Measured:
-    """The errors at the end of an inner solve; problem: returns that of which the worst constraint is to be named."""
+    """Collect the errors at the end of an inner solve; problem: returns the problem, to name the worst constraint."""
     found, end = moved.solution, at_end(moved.solution)
     errors = termination.Errors(end["kkt"], end["gradient"], end["defect"], moved.violation)
     worst = None if problem is None else worst_violation(problem(), found.xs, found.us)
@@ -151,7 +151,7 @@ def _measured(moved: Moved, n: int, o: SLQOptions, problem: Callable[[], OCP] | 
 
 
 def _of_last(inner: Status, at: termination.Measured, o: SLQOptions) -> Status:
-    """The status where the last inner solve has decided."""
+    """Convert the status of the last inner solve to that of the whole solve."""
     match inner.code:
         case _ if inner.success:
             return termination.converged(at)
@@ -169,10 +169,10 @@ def _of_last(inner: Status, at: termination.Measured, o: SLQOptions) -> Status:
 
 
 class Rounds:
-    """The problems of a batch between inner solves: multipliers and penalties, and the trajectory of each.
+    """State of the problems of a batch between inner solves: multipliers, penalties and trajectories.
 
-    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). multipliers: of an earlier solution, by name. violation (n,): of the
-    constraints by the last trajectories, penalty (n,): that in their costs, seconds (n,): spent in solves. count: rounds.
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). multipliers: of an earlier solution, by name. violation (n,): constraint
+    violation of the last trajectories. penalty (n,): penalty terms in their costs. seconds (n,): solve time [s]. count: rounds.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Rounds:
         self.penalty, self.seconds = np.zeros(n), np.zeros(n)
 
     def methods(self) -> list[Generator[Inner, Moved | None, Ended]]:
-        """The method of each problem."""
+        """Return the augmented Lagrangian generator of each problem."""
         given = self.options, len(self.parts)
         rows = enumerate(self.violation.tolist())
         return [augmented_lagrangian(partial(self.batch.__getitem__, i), *given, violation) for i, violation in rows]
@@ -203,7 +203,7 @@ class Rounds:
         requests: Sequence[Inner],
         solve: Callable[[Augmented, tuple[Array, Array], Sequence[Inner]], Iterable[Solution]],
     ) -> list[Moved | None]:
-        """Answer the requests of some problems; solve: finds their solutions from guesses xs (n, N + 1, nx), us (n, N, nu)."""
+        """Answer the requests of some problems; solve: solver from the guesses xs (n, N + 1, nx), us (n, N, nu)."""
         chosen = list(numbers)
         for part, slow in zip(self.parts, np.array([r.slow for r in requests], bool).T, strict=True):
             if slow.any():
@@ -238,7 +238,7 @@ class Rounds:
         return [Moved(*row) for row in zip(found, *rows, strict=True)]
 
     def solution(self, i: int, ended: Ended) -> Solution | Status:
-        """The solution of problem i, or the status of one that was not begun; it has no multipliers."""
+        """Return the solution of problem i without multipliers, or the status if no inner solve was started."""
         if ended.moved is None:
             return ended.status
         found, penalty = ended.moved.solution, float(self.penalty[i])
@@ -256,7 +256,7 @@ def solve_constrained(
     solver: Solver,
     multipliers: Mapping[str, Array] | None = None,
 ) -> Solution:
-    """A problem with constraints by a solver of problems without; multipliers: of an earlier solution, by name."""
+    """Solve a constrained problem with an unconstrained solver; multipliers: of an earlier solution, by name."""
     rounds = Rounds(Batch.of([ocp]), (guess.xs[None], guess.us[None]), options, multipliers)
     records: list[IterationRecord] = []
 
@@ -275,7 +275,7 @@ def solve_constrained(
     found = rounds.solution(0, ended)
     assert isinstance(found, Solution)
     status = found.status
-    if records and status.code is not StatusCode.INTERRUPTED:  # of the point returned, without penalties
+    if records and status.code is not StatusCode.INTERRUPTED:  # record of the returned point, without penalties
         last = replace(records[-1], cost=found.cost, merit=found.cost, constraint_violation=0.0, times={})
         records.append(of_all(last, len(records)))
         trajectory = np.array(found.xs), np.array(found.us)
@@ -288,7 +288,7 @@ def solve_constrained(
 
 
 def _by_name(parts: Sequence[Imposed], ocp: OCP) -> dict[str, Array]:
-    """The multipliers of one problem; those of one name have as many rows in all phases, or else the last ones stay."""
+    """Return the multipliers of one problem by name; phases with a name in common and equal widths are concatenated."""
     own = [(key_of(part.place, part.place(ocp)), part.y[0]) for part in parts]
     widths = dict.fromkeys((key, y.shape[1]) for key, y in own)
     return {key: np.concatenate([y for name, y in own if (name, y.shape[1]) == (key, width)]) for key, width in widths}

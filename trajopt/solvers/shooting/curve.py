@@ -1,17 +1,17 @@
-"""Searches along parabolas: the geodesic acceleration of least squares, for trajectories.
+"""Line search along a parabola: geodesic acceleration of least squares, applied to trajectories.
 
-Along a step (dx, du) that solves an LQ problem, the dynamics leave defects that grow with the square of its length,
+Along a step (dx, du) that solves an LQ problem, the defects of the dynamics grow with the square of the step length,
 
     c_k = d^2/da^2 f(x_k + a dx_k, u_k + a du_k) at a = 0.
 
-The acceleration (ddx, ddu) is what meets them at the least cost of the same quadratic model,
+The acceleration (ddx, ddu) removes these defects at the least cost of the same quadratic model,
 
     minimize 1/2 sum (ddx, ddu)' H (ddx, ddu)    subject to  ddx_(k+1) = A ddx_k + B ddu_k + c_k,     ddx_0 = 0,
 
-and the motion is searched along x + a dx + a^2/2 ddx as well as along the straight line.  In the valleys of least squares, which
-are narrow and bent, the parabola stays on the floor for longer (M. Transtrum, B. Machta, J. Sethna, Phys. Rev. E 83, 2011, section
-VI; second derivatives of the residuals themselves are left out: those of trajectories are nearly linear in states and controls).
-It takes one more roll-out and one more sweep of Riccati, and no second derivatives.
+and the line search tries x + a dx + a^2/2 ddx in addition to the straight line.  Least-squares costs often have narrow, curved
+valleys, and the parabola follows them for longer (M. Transtrum, B. Machta, J. Sethna, Phys. Rev. E 83, 2011, section VI).  Second
+derivatives of the residuals are omitted, because residuals of trajectories are nearly linear in states and controls.  The cost is
+one more rollout and one more Riccati sweep, without second derivatives.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from trajopt.solvers.shooting.iterate import Iterate, Step
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting
 
 PROBE = 0.1
-"""The share of a step at which its second derivative is measured (Transtrum & Sethna, arXiv:1201.5885, section 3)."""
+"""Step length of the finite difference for the second derivative (Transtrum & Sethna, arXiv:1201.5885, section 3)."""
 
 
 def bend_of(at: Iterate, step: Step, lq: LQProblem, evaluator: Evaluator, lq_solver: LQSolver) -> LQStep | None:
-    """The acceleration along a step, which solves lq; None where it is not finite."""
+    """Return the geodesic acceleration of a step that solves lq; None if it is not finite or has no solution."""
     d = at.expansion.lq.d
     probe = Direction(PROBE * step.linear.dx, PROBE * step.linear.du, step.policy.K, d)
     left = evaluator.rollout(at.xs, at.us, probe, np.ones(1), Shooting.every("all", lq.horizon, "linear")).defects[0]

@@ -1,10 +1,10 @@
-"""The LQ problem of differential dynamic programming: that of SLQ with the curvature of the dynamics.
+"""LQ models of differential dynamic programming: the LQ problem of SLQ plus the curvature of the dynamics.
 
-With lam_k' F_ww the second derivatives of the k-th step (with its gap map), contracted,
+With lam_k' F_ww, the contracted second derivatives of the k-th step (with its gap map),
 
     Q <- Q + lam' F_xx      S <- S + lam' F_ux      R <- R + lam' F_uu
 
-for one of two lam, which agree at the solution:
+with one of two choices of lam, which agree at the solution:
 
     newton   the costate lambda_(k+1) of one adjoint sweep, so that all knots are contracted as one batch: the stagewise
              form of Newton's method (J. Pantoja, Int. J. Control 47, 1988; J. Dunn, D. Bertsekas, JOTA 63, 1989)
@@ -12,8 +12,8 @@ for one of two lam, which agree at the solution:
              Differential Dynamic Programming, 1970), with the gap d before V'x
 
 Curvature may make Quu indefinite.  Then its eigenvalues are replaced by their absolute values, at least :data:`FLOOR` of the
-largest, and the difference is added to R: the problem that comes out has a positive definite Quu at every knot, so every
-free block of it is, whichever controls its bounds clamp, and its solution is a direction of descent (Nocedal & Wright,
+largest, and the difference is added to R.  The modified problem has a positive definite Quu at every knot, hence also positive
+definite blocks of free controls for any active bounds.  Its solution is a descent direction (Nocedal & Wright,
 section 3.4; absolute values as in Y. Dauphin et al., NeurIPS 2014).
 """
 
@@ -32,15 +32,15 @@ from trajopt.solvers.shooting.iterate import Iterate
 from trajopt.stage.evaluation import Evaluator
 
 MAX_TENSOR = 2**24
-"""Entries of second-order tensors that are kept."""
+"""Maximum number of entries of stored second-order tensors."""
 MIXED_SHARES = (1.0, 0.5, 0.25, 0.125, 0.0)
-"""Shares of the exact curvature that are tried until the LQ problem is convex, where steps of several models compete."""
+"""Curvature fractions of MixedModel, tried in this order until the LQ problem is convex."""
 KnotCurvature = Callable[[int, Array], Hessians]
-"""lam' F_ww of one knot, (1, ...), from its index and lam (ndx,)."""
+"""Function that returns lam' F_ww of one knot, (1, ...), from its index and lam (ndx,)."""
 
 
 class Damping(NamedTuple):
-    """mu, where it acts ("control" or "state"), and the bounds on du or None."""
+    """Regularization mu, the Hessian it is added to ("control": Quu, "state": V'xx), and the bounds on du or None."""
 
     mu: float
     regularize: str
@@ -48,7 +48,7 @@ class Damping(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is solved, and its policy where the sweep that made it found that too (without bounds, or about du = 0)."""
+    """LQ problem, and its policy if the sweep that built it computed one (without bounds, or about du = 0)."""
 
     lq: LQProblem
     policy: Policy | None = None
@@ -56,7 +56,7 @@ class Problem(NamedTuple):
 
 @runtime_checkable
 class ConvexSolver(Protocol):
-    """An LQ solver with :func:`convex_lq` of its own; curvature: what :class:`SweptEvaluator` gives it."""
+    """LQ solver with its own implementation of :func:`convex_lq`; curvature: result of ``SweptEvaluator.knot_curvatures``."""
 
     def convex(
         self,
@@ -67,24 +67,24 @@ class ConvexSolver(Protocol):
         curvature: Any = None,
         modify: bool = True,
     ) -> tuple[LQProblem, Policy]:
-        """The problem, and its policy."""
+        """Return the convexified problem and its policy."""
         ...
 
 
 @runtime_checkable
 class SweptEvaluator(Protocol):
-    """An evaluator whose contraction of single knots a :class:`ConvexSolver` calls itself."""
+    """Evaluator with a contraction of single knots that a :class:`ConvexSolver` can call inside its sweep."""
 
     def knot_curvatures(self, xs: Array, us: Array) -> Any | None:
-        """For the knots of xs (N + 1, nx), us (N, nu); None where it cannot."""
+        """Return the contraction for the knots of xs (N + 1, nx), us (N, nu), or None if unsupported."""
         ...
 
 
 class Model(Protocol):
-    """What is solved for a direction.
+    """LQ model of the search direction.
 
-    name: of the curvature in it, for the record. evaluator: whose expansion, with its Hessian of the cost, it starts from.
-    modifies: whether it can make Quu positive definite itself; else that is left to mu.
+    name: name of its Hessian in records. evaluator: computes the expansion with the Hessian of the cost. modifies: True if the
+    model can make Quu positive definite; otherwise the regularization mu does.
     """
 
     name: str
@@ -92,12 +92,12 @@ class Model(Protocol):
     modifies: bool
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
-        """The LQ problem about an iterate; definite: with a positive definite Quu, by a model that modifies it."""
+        """Return the LQ problem about an iterate; definite: True to make Quu positive definite, if the model modifies it."""
         ...
 
 
 def expanded(at: Iterate, evaluator: Evaluator) -> LQProblem:
-    """The expansion about an iterate by an evaluator, made once for each."""
+    """Return the expansion about an iterate by an evaluator, cached in the iterate."""
     if at.evaluator is evaluator:
         return at.expansion.lq
     if evaluator not in at.others:
@@ -106,7 +106,7 @@ def expanded(at: Iterate, evaluator: Evaluator) -> LQProblem:
 
 
 class PlainModel:
-    """The expansion as it is; name: the Hessian of the cost."""
+    """Model without curvature of the dynamics; name: the Hessian of the cost."""
 
     modifies = False
 
@@ -119,7 +119,7 @@ class PlainModel:
 
 
 class NewtonModel:
-    """With the curvature that the costates see."""
+    """Model with the curvature of the dynamics contracted with the costates of an adjoint sweep ("newton")."""
 
     name = "newton"
 
@@ -141,9 +141,9 @@ class NewtonModel:
 
 
 class MixedModel:
-    """With the largest share of the curvature that leaves the problem convex on the linearized motion, which a Riccati sweep tells.
+    """Model with the largest curvature fraction for which a Riccati sweep finds the LQ problem convex.
 
-    Costates are those under the gains of the sweep before (:mod:`trajopt.solvers.shooting.optimality`).
+    Costates are those under the gains of the previous sweep (:mod:`trajopt.solvers.shooting.optimality`).
     """
 
     name = "mixed"
@@ -172,7 +172,7 @@ class MixedModel:
 
 
 class TrueModel:
-    """With the curvature that the backward sweep sees."""
+    """Model with the curvature of the dynamics contracted with the value gradient of the backward sweep ("true")."""
 
     name = "true"
 
@@ -190,7 +190,7 @@ class TrueModel:
 
 
 def curvature_by_knot(dynamics: Evaluator, xs: Array, us: Array) -> KnotCurvature:
-    """The contraction knot by knot: from full tensors of all knots where these take fewer calls and little room."""
+    """Return the contraction of single knots; uses full tensors of all knots if they need fewer calls and little memory."""
     N, nu = us.shape
     n = dynamics.manifold.ndx
     if n >= N or N * n * (n + nu) ** 2 > MAX_TENSOR:
@@ -201,7 +201,7 @@ def curvature_by_knot(dynamics: Evaluator, xs: Array, us: Array) -> KnotCurvatur
 
 
 def mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:
-    """The Hessian between that of one problem and that of another."""
+    """Interpolate the Hessian between two LQ problems; share: 0 for ``one``, 1 for ``other``."""
     if share in (0.0, 1.0):
         return other if share else one
     blocks = {key: getattr(one, key) + share * (getattr(other, key) - getattr(one, key)) for key in ("Q", "S", "R")}
@@ -209,7 +209,7 @@ def mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:
 
 
 def with_curvature(lq: LQProblem, H: Hessians) -> LQProblem:
-    """The problem with the second derivatives of all knots."""
+    """Add the contracted second derivatives H of all knots to the Hessian of an LQ problem."""
     Q = lq.Q.copy()
     Q[:-1] += H.xx
     return lq._replace(Q=Q, S=lq.S + H.ux, R=lq.R + H.uu)
@@ -218,10 +218,10 @@ def with_curvature(lq: LQProblem, H: Hessians) -> LQProblem:
 def convex_lq(
     lq: LQProblem, damping: Damping, curvature: KnotCurvature | None = None, modify: bool = True
 ) -> LQProblem:
-    """The problem with a positive definite Quu at every knot, by a backward sweep that changes R where needed.
+    """Make Quu positive definite at every knot by a backward sweep that modifies R where needed.
 
-    curvature: added on the way. modify: whether to change R; where not, and at NaN, the sweep ends at the knot where Quu is not
-    positive definite, and the solver that takes the problem reports it.
+    curvature: contraction of single knots, added during the sweep. modify: True to modify R. Otherwise, and at NaN, the sweep ends
+    at the knot where Quu is not positive definite, and the LQ solver reports the failure.
     """
     lq = lq._replace(Q=lq.Q.copy(), S=lq.S.copy(), R=lq.R.copy())
     Vx, Vxx = lq.q[-1], lq.Q[-1]

@@ -1,4 +1,4 @@
-"""An iterate of a shooting solver, and a step from it: what is measured of them."""
+"""Iterates and steps of a shooting solver, with their error measures and the rollout of a guess."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from trajopt.results.records import Journal
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
 
 FALLEN = 2.0
-"""A guess whose open-loop roll-out costs that many times more than it promised is held by feedback, where that costs less."""
+"""A guess is rolled out with feedback if its open-loop rollout costs more than this multiple of its own cost, and feedback less."""
 HOLDING = 1e-6
-"""Regularization of the gains that hold a guess."""
+"""Regularization of the gains for the rollout of a guess."""
 GAP_ROUNDING = 2e-13
-"""Gaps below this share of the states are noise, of a step that is computed on two ways. A penalty that makes a step one of descent
-in them would be what the step promises, divided by noise, and would let the cost rise."""
+"""Gaps below this fraction of the states are rounding errors. A penalty computed from such gaps would be the expected decrease
+divided by noise, and would let the cost rise."""
 
 
 class Iterate(NamedTuple):
-    """xs, us with their expansion, reduced gradient (N, m) and costates (N + 1, n).
+    """Trajectory xs, us with its expansion, reduced gradient (N, m) and costates (N + 1, n).
 
-    evaluator: that made the expansion. gradient, defect: largest entries, of the projected gradient and the gaps. gap: l1 norm
-    of the gaps, 0 at rounding level. others: LQ problems by other evaluators, once they are known.
+    evaluator: computed the expansion. gradient, defect: largest entries of the projected gradient and of the gaps. gap: l1 norm
+    of the gaps, 0 at rounding level. others: cache of the LQ problems of other evaluators.
     """
 
     xs: Array
@@ -41,13 +41,15 @@ class Iterate(NamedTuple):
 
     @property
     def cost(self) -> float:
-        """The cost."""
+        """Cost of the trajectory."""
         return self.expansion.cost
 
 
 class Step(NamedTuple):
-    """A policy, its linear trajectory, the change alpha D1 + alpha^2/2 D2 of the cost along it; bend: the second derivative of the
-    parabola that begins with it (:mod:`trajopt.solvers.shooting.curve`), where that is searched too."""
+    """A policy, its linear trajectory, and the predicted cost change alpha D1 + alpha^2/2 D2.
+
+    bend: second derivative of the parabola along the step (:mod:`trajopt.solvers.shooting.curve`), or None.
+    """
 
     policy: Policy
     linear: LQStep
@@ -64,7 +66,7 @@ def measured(
     lq_solver: LQSolver,
     bounds: Bounds | None,
 ) -> Iterate | None:
-    """The iterate with its residuals, or None if the expansion is not finite; bounds on u."""
+    """Return the iterate with its error measures, or None if the expansion is not finite; bounds on u."""
     lq = expansion.lq
     if not (np.isfinite(expansion.cost) and lq_solver.is_finite(lq)):
         return None
@@ -78,7 +80,7 @@ def measured(
 
 
 def _projected(us: Array, gradient: Array, bounds: Bounds | None) -> Array:
-    """us - P(us - gradient), P the projection on the bounds: zero at a constrained minimum."""
+    """Projected gradient us - P(us - gradient), with P the projection on the bounds: zero at a constrained minimum."""
     if bounds is None:
         return gradient
     lower, upper = bounds
@@ -86,21 +88,21 @@ def _projected(us: Array, gradient: Array, bounds: Bounds | None) -> Array:
 
 
 def violation(us: Array, bounds: Bounds | None) -> float:
-    """Violation of the bounds by controls (N, m)."""
+    """Return the largest violation of the bounds by controls us (N, m)."""
     return 0.0 if bounds is None else float(np.maximum(bounds[0] - us, us - bounds[1]).max(initial=0.0))
 
 
 def step_of(iterate: Iterate, policy: Policy, linear: LQStep, D2: float, lq_solver: LQSolver) -> Step:
-    """A step along the linear trajectory of a policy."""
+    """Return the step along the linear trajectory of a policy, with its slope D1."""
     lq = iterate.expansion.lq
     return Step(policy, linear, slope(lq, policy.K, linear, lq.d, lq_solver), D2)
 
 
 def slope(lq: LQProblem, K: Array, linear: LQStep, closed: Array, lq_solver: LQSolver) -> float:
-    """The derivative of the cost along a step as gaps ``closed`` (N, n) are closed, under the gains K (N, m, n).
+    """Return the derivative of the cost along a step that closes the gaps ``closed`` (N, n), under the gains K (N, m, n).
 
-    It is sum_k g_k'(du - K dx)_k + lambda_(k+1)'closed_k, with costates and gradient under K: free of the cancellation in
-    q'dx + r'du, and of costates that grow with every instability of the open-loop motion.
+    It is sum_k g_k'(du - K dx)_k + lambda_(k+1)'closed_k, with costates and gradient under K. This form avoids the cancellation in
+    q'dx + r'du and the growth of open-loop costates on unstable motions.
     """
     at = lq_solver.stationarity(lq, K)
     free = linear.du - (K @ linear.dx[:-1, :, None])[:, :, 0]
@@ -108,9 +110,9 @@ def slope(lq: LQProblem, K: Array, linear: LQStep, closed: Array, lq_solver: LQS
 
 
 def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolver, bounds: Bounds | None) -> Step:
-    """The step that closes the gaps left by ``step`` too, under the same policy (Nocedal & Wright, section 18.3).
+    """Second-order correction: the step that also closes the gaps of ``step``, under its policy (Nocedal & Wright, sec. 18.3).
 
-    Without it the merit may refuse good steps for gaps that are of second order (the Maratos effect). bounds: on du.
+    It avoids the Maratos effect: the merit rejects good steps because of second-order gaps. bounds: on du.
     """
     lq = iterate.expansion.lq._replace(d=defects, dx0=np.zeros_like(step.linear.dx[0]))
     feedback = step.policy._replace(k=np.zeros_like(step.policy.k))
@@ -122,15 +124,15 @@ def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolv
 def rolled_out(
     xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, lq_solver: LQSolver, journal: Journal
 ) -> tuple[Array, Array]:
-    """A guess with the parts between nodes rolled out, held by feedback where it falls and that costs less.
+    """Roll out a guess between its nodes; feedback holds it if the open-loop rollout diverges and feedback costs less.
 
-    journal: times derivatives and sweeps. `hold` of shooting_slot.h is the twin.
+    journal: times derivatives and sweeps. `hold` of shooting_slot.h is the C equivalent.
     """
     N, nu = us.shape
     ndx = evaluator.manifold.ndx
     still = Direction(np.zeros((N + 1, ndx)), np.zeros((N, nu)), np.zeros((N, nu, ndx)), np.zeros((N, ndx)))
     first = evaluator.rollout(xs, us, still, np.zeros(1), nodes)
-    follows = len(nodes.nodes) < N  # where every knot is a node, no state follows from another
+    follows = len(nodes.nodes) < N  # if every knot is a node, nothing is rolled out
     if not follows:
         return first.xs[0], first.us[0]
     with journal.timed("derivatives"):
@@ -150,8 +152,10 @@ def held_rollout(
     lq_solver: LQSolver,
     journal: Journal,
 ) -> Candidates | None:
-    """A guess rolled out under the policy of its LQ problem, or under its gains alone, whichever costs less; None where neither is
-    finite."""
+    """Roll out a guess under the policy of its LQ problem and under its gains alone; return the cheaper rollout.
+
+    None if the backward pass fails or neither rollout is finite.
+    """
     if not lq_solver.is_finite(lq):
         return None
     with journal.timed("backward"):

@@ -1,20 +1,20 @@
-"""Scaled KKT error of the shooting solvers, without units.
+"""Scaled KKT error of the shooting solvers.
 
 With costates lambda of the linearized motion under a feedback K,
 
     lambda_N = q_N,   lambda_k = q + A'lambda_(k+1) + K'g_k        g_k = r + B'lambda_(k+1)
 
-g_k is the gradient of the Lagrangian in u_k, and K'g_k what is left of that in x_k.  Any K certifies a solution, since both
-vanish with g; K = 0 is the adjoint sweep, whose costates grow with every instability of the open-loop motion, so that rounding
-outweighs the gradient of a light wrist.  With the gains of the last Riccati sweep they stay of the size of V'x.
+g_k is the gradient of the Lagrangian in u_k, and K'g_k the remaining gradient in x_k.  Both vanish with g, so that any K
+certifies a solution.  K = 0 is the adjoint sweep: its costates grow on unstable motions until rounding errors exceed the gradient
+of a light wrist.  With the gains of the last Riccati sweep, costates have the size of V'x.
 
-The measure is the largest of
+The error is the largest of
 
     |g_i| / s_i          s_i = max_k (|r_i| + sum_j |B_ji| |lambda_j|), the size of the terms that cancel in it, for each control
     z (u - bound) / |J|  complementarity relative to the cost, where bounds have multipliers z
     gaps and violations  in the units of the states and constraints
 
-Neither the unit of a control nor that of the cost changes the first two, so that a tolerance means the same for every robot.
+The first two do not depend on the units of controls and cost, so that a tolerance has the same meaning for every robot.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trajopt.lq.lq_solver import LQSolver
 
 
 def scaled(found: Stationarity, gradient: Array) -> Array:
-    """Entries of a gradient (N, m) relative to the sizes; those of controls that nothing reads are zero."""
+    """Divide the entries of a gradient (N, m) by the sizes of their terms; entries of unused controls are zero."""
     return np.divide(gradient, found.size, out=np.zeros_like(gradient), where=found.size > 0.0)
 
 
@@ -36,7 +36,7 @@ def optimality(
 ) -> tuple[float, float]:
     """Return the scaled KKT error and the largest entry of the gradient of controls us (N, m) within bounds, under gains K.
 
-    Controls on a bound have no gains, and the part of their gradient that pushes outward is the multiplier of the bound.
+    Controls on a bound have zero gains; the outward part of their gradient is the multiplier of the bound.
     """
     gap = float(np.abs(lq.d).max(initial=0.0))
     if bounds is None or not (held := (us <= bounds[0]) | (us >= bounds[1])).any():

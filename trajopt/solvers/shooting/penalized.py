@@ -1,12 +1,12 @@
-"""Constraints as cost terms: the problem that an augmented Lagrangian solves in their place.
+"""Augmented Lagrangian terms: constraints converted to cost terms of an unconstrained problem.
 
 For lower <= g <= upper with multiplier y and penalty rho, Powell, Hestenes and Rockafellar add to the cost
 
     rho/2 |z - P(z)|^2        z = g + y / rho,   P the projection on [lower, upper]
 
-and the minimizer in x gives the next multiplier y <- rho (z - P(z)), y > 0 at upper bounds, y < 0 at lower ones.  That is a cost
-term with the weight rho and the residual z - P(z), whose shift y / rho, bounds and weight are run-time values: a change of
-multipliers compiles nothing anew.  Multipliers are those of the constraints at each knot, not densities in time: the weight of a
+and the minimizer in x gives the next multiplier y <- rho (z - P(z)), y > 0 at upper bounds, y < 0 at lower ones.  The added term
+has the weight rho and the residual z - P(z).  The shift y / rho, bounds and weight are run-time parameters, so that new multipliers
+need no compilation.  Multipliers belong to the constraints at each knot, not to densities in time: the weight of a
 running term is divided by dt.
 """
 
@@ -32,11 +32,11 @@ from trajopt.solvers.termination import NonFinite, WorstConstraint
 
 SHIFT, LOWER, UPPER = "shift", "lower", "upper"
 OWN = "constraint: "
-"""Stands before the names of the constraint's own parameters, which may be any."""
+"""Prefix of the constraint's parameters in the cost term, which avoids name conflicts."""
 
 
 class PenalizedMap:
-    """z - P(z) for z = g + shift, as a map; equal: which components are equalities, where it is smooth."""
+    """Map z - P(z) for z = g + shift; equal: True for each equality component, for which the map is smooth."""
 
     def __init__(self, map: Map, equal: tuple[bool, ...]) -> None:
         self.inner, self.equal = map, equal
@@ -44,12 +44,12 @@ class PenalizedMap:
         self.output_names, self.control_names = map.output_names, map.control_names
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows (n_out, N)."""
+        """Return the residual z - P(z), rows (n_out, N)."""
         return sm.stack(penalized(self.equal, self.inner(x, u, t, _own(p)), p))
 
 
 def penalized(equal: tuple[bool, ...], g: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
-    """z - P(z) by component."""
+    """Return the components of z - P(z)."""
     rows = []
     for i, held in enumerate(equal):
         z, lower, upper = g[i] + p[SHIFT][i], p[LOWER][i], p[UPPER][i]
@@ -59,31 +59,31 @@ def penalized(equal: tuple[bool, ...], g: Rows, p: Mapping[str, Rows]) -> list[S
 
 
 def _own(p: Mapping[str, Rows]) -> dict[str, Rows]:
-    """The parameters of the constraint's own map."""
+    """Return the parameters of the constraint's map, without the prefix."""
     return {key.removeprefix(OWN): value for key, value in p.items() if key.startswith(OWN)}
 
 
 def _named(parameters: Mapping[str, Array]) -> dict[str, Array]:
-    """The parameters of a constraint by their names in the cost term."""
+    """Return the parameters of a constraint by their prefixed names in the cost term."""
     return {OWN + key: value for key, value in parameters.items()}
 
 
 @lru_cache(maxsize=256)
 def _penalized_map(map: Map, equal: tuple[bool, ...]) -> Map:
-    """Penalized map, cached so that a problem solved again compiles nothing; with written-out derivatives if the map has them."""
+    """Return the penalized map, with analytic derivatives if the map has them; cached, to avoid compilation in later solves."""
     return composed(map, partial(penalized, equal), _own) if isinstance(map, HasPartials) else PenalizedMap(map, equal)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a constraint stands: its phase (None at the end), its number there, and its knots."""
+    """Location of a constraint: its phase (None for terminal), its index there, and its knots."""
 
     phase: int | None
     number: int
     knots: slice
 
     def __call__(self, ocp: OCP) -> Constraint:
-        """The constraint of a problem."""
+        """Return the constraint of a problem at this location."""
         return (ocp.terminal_constraints if self.phase is None else ocp.phases[self.phase].constraints)[self.number]
 
     @property
@@ -93,7 +93,7 @@ class Place:
 
 
 def places(ocp: OCP) -> list[Place]:
-    """Where constraints stand: those of the phases, then those at the end."""
+    """Return the locations of all constraints: those of the phases, then the terminal ones."""
     N = ocp.horizon
     found = [
         Place(i, j, knots)
@@ -107,8 +107,8 @@ def places(ocp: OCP) -> list[Place]:
 class Imposed:
     """A constraint of n problems with multipliers and penalties.
 
-    place: its phase, number and K knots. y (n, K, nr): multipliers. rho (n,): penalties. scale (n or 1, K): of the cost.
-    lower, upper (n or 1, K, nr): bounds. active (K, nr): which components are imposed.
+    place: its phase, index and K knots. y (n, K, nr): multipliers. rho (n,): penalties. scale (n or 1, K): weight of the stage
+    cost. lower, upper (n or 1, K, nr): bounds. active (K, nr): True for components that are imposed.
     """
 
     place: Place
@@ -120,29 +120,29 @@ class Imposed:
     active: Array
 
     def rows(self, chosen: Sequence[int]) -> Imposed:
-        """The constraint of the problems of these numbers."""
+        """Return the constraint for a selection of problems."""
         whole = (self.y, self.rho, self.scale, self.lower, self.upper)
         y, rho, scale, lower, upper = (a[chosen] if len(a) == len(self.y) else a for a in whole)
         return Imposed(self.place, y, rho, scale, lower, upper, self.active)
 
     @property
     def weight(self) -> Array:
-        """The weight of the cost term, (n, K, nr)."""
+        """Weight of the cost term, (n, K, nr)."""
         return np.where(self.active, self.rho[:, None, None] / self.scale[..., None], 0.0)
 
     @property
     def parameters(self) -> dict[str, Array]:
-        """Parameters of the cost term beside those of the constraint, each (n or 1, K, nr), in its order."""
+        """Shift and bounds of the cost term, each (n or 1, K, nr), in the order of its parameters."""
         lower, upper = np.maximum(self.lower, -UNBOUNDED), np.minimum(self.upper, UNBOUNDED)
         return {SHIFT: self.y / self.rho[:, None, None], LOWER: lower, UPPER: upper}
 
     @property
     def equal(self) -> Array:
-        """(n or 1, nr) which components are equalities, which is part of the code of a cost term."""
+        """True for each equality component, (n or 1, nr); the compiled code of the cost term depends on it."""
         return (self.lower == self.upper).all(axis=-2)
 
     def term(self, ocp: OCP) -> CostTerm:
-        """The cost term of the first problem."""
+        """Return the cost term of the first problem."""
         c, own, weight = self.place(ocp), {key: value[0] for key, value in self.parameters.items()}, self.weight[0]
         if self.place.phase is None:
             own, weight = {key: value[0] for key, value in own.items()}, weight[0]
@@ -151,11 +151,11 @@ class Imposed:
         return CostTerm(c.name, made, weight, _named(c.parameters) | own)
 
     def violation(self, g: Array) -> Array:
-        """The largest violation of values, (n,)."""
+        """Return the largest violation of constraint values g (n, K, nr), (n,)."""
         return np.abs(g - np.clip(g, self.lower, self.upper)).max(axis=(-2, -1), initial=0.0)
 
     def next_multipliers(self, g: Array) -> tuple[Array, Array]:
-        """Multipliers (n, K, nr) for values g, and the violation of feasibility and complementarity, |g - P(z)|, (n,)."""
+        """Return the next multipliers (n, K, nr) and the violation of feasibility and complementarity, |g - P(z)|, (n,)."""
         rho = self.rho[:, None, None]
         z = g + self.y / rho
         projected = np.clip(z, self.lower, self.upper)
@@ -163,7 +163,7 @@ class Imposed:
 
 
 def imposed(batch: Batch, rho: float, multipliers: Mapping[str, Array] | None = None) -> list[Imposed]:
-    """All constraints of a batch at the penalty rho, with multipliers given by name (:func:`key_of`), else zero."""
+    """Return all constraints of a batch with the penalty rho; multipliers by name (:func:`key_of`), else zero."""
     n, parts = len(batch), []
     for place in places(batch.ocp):
         c, K = place(batch.ocp), place.count
@@ -176,24 +176,24 @@ def imposed(batch: Batch, rho: float, multipliers: Mapping[str, Array] | None = 
 
 
 def key_of(place: Place, constraint: Constraint) -> str:
-    """The name of its multipliers in a solution."""
+    """Return the name of the constraint's multipliers in a solution."""
     return constraint.name if place.phase is not None else f"terminal {constraint.name}"
 
 
 def active_at(place: Place, constraint: Constraint) -> Array:
-    """(K, nr) where it is imposed: x0 is given, so there only what reads controls."""
+    """Mask (K, nr) of the imposed components: x0 is fixed, so that only maps of controls are imposed at the first knot."""
     active = np.ones((place.count, constraint.residual.n_out), dtype=bool)
     active[0] = place.knots.start > 0 or constraint.residual.nu > 0
     return active
 
 
 def _parameters(batch: Batch, place: Place) -> Array:
-    """The parameters of a constraint, (n or 1, K, size)."""
+    """Return the parameters of a constraint, (n or 1, K, size)."""
     return batch.path(lambda ocp: [place(ocp)], place.count)
 
 
 def values(batch: Batch, parts: Sequence[Imposed], xs: Array, us: Array) -> list[Array]:
-    """g (n, K, nr) of each constraint along trajectories; components that are not imposed are moved within their bounds."""
+    """Return g (n, K, nr) of each constraint along trajectories; components that are not imposed are clipped to their bounds."""
     n, t, found = len(xs), batch.t(), list[Array]()
     for part in parts:
         c, knots, K = part.place(batch.ocp), part.place.knots, part.place.count
@@ -215,7 +215,7 @@ def values(batch: Batch, parts: Sequence[Imposed], xs: Array, us: Array) -> list
 
 
 class Augmented(Batch):
-    """The problems of a batch without constraints, with their cost terms. parts: constraints of n problems."""
+    """Batch with constraints replaced by penalty terms. whole: the constrained batch; parts: its constraints."""
 
     def __init__(self, whole: Batch, parts: Sequence[Imposed]) -> None:
         vars(self).update(vars(whole))
@@ -240,12 +240,12 @@ class Augmented(Batch):
         return self._augmented(ocp, self._terms(ocp, i))
 
     def subset(self, indices: Sequence[int]) -> Augmented:
-        """The problems of these numbers."""
+        """Return the batch of a selection of problems."""
         chosen = list(indices)
         return Augmented(self.whole.subset(chosen), [part.rows(chosen) for part in self.parts])
 
     def theta(self, terms: Callable[[OCP], Sequence[CostTerm]], K: int) -> Array:
-        """Weights and parameters of some cost terms on K knots, (n or 1, K, size), those of the constraints behind the others."""
+        """Return weights and parameters of cost terms on K knots, (n or 1, K, size); those of the constraints come last."""
         own = {id(term) for term in terms(self.ocp)}
         blocks = [self.whole.theta(terms, K)]
         for part, term in zip(self.parts, self.penalties, strict=True):
@@ -255,25 +255,25 @@ class Augmented(Batch):
 
 
 def augmented(ocp: OCP, rho: float) -> OCP:
-    """The problem without constraints, with their cost terms at the penalty rho."""
+    """Return the problem with constraints replaced by penalty terms of weight rho."""
     alone = Batch.of([ocp])
     return Augmented(alone, imposed(alone, rho)).ocp
 
 
 def _of_one(ocp: OCP, xs: Array, us: Array) -> list[tuple[Imposed, Array]]:
-    """Each constraint of a problem, and its values (K, nr) along a trajectory."""
+    """Return each constraint of a problem with its values (K, nr) along a trajectory."""
     alone = Batch.of([ocp])
     parts = imposed(alone, 1.0)
     return [(part, g[0]) for part, g in zip(parts, values(alone, parts, xs[None], us[None]), strict=True)]
 
 
 def named(ocp: OCP, part: Imposed, k: int, i: int) -> str:
-    """Component i of a constraint at the k-th of its knots, for messages."""
+    """Return the name of component i of a constraint at its k-th knot, for messages."""
     return f"{part.place(ocp).component_names[i]} at knot {part.place.knots.start + k}"
 
 
 def worst_violation(ocp: OCP, xs: Array, us: Array) -> WorstConstraint | None:
-    """The constraint that a trajectory violates most, by name and knot; None where none is violated."""
+    """Return the most violated constraint of a trajectory, with component and knot; None if none is violated."""
     worst = None
     for part, g in _of_one(ocp, xs, us):
         excess = np.abs(g - np.clip(g, part.lower[0], part.upper[0]))
@@ -284,7 +284,7 @@ def worst_violation(ocp: OCP, xs: Array, us: Array) -> WorstConstraint | None:
 
 
 def non_finite_constraint(ocp: OCP, xs: Array, us: Array) -> NonFinite | None:
-    """The first constraint that is NaN or infinite along a trajectory, or None."""
+    """Return the first constraint with NaN or infinite values along a trajectory, or None."""
     for part, g in _of_one(ocp, xs, us):
         if not np.isfinite(g).all():
             k, i = (int(v) for v in np.argwhere(~np.isfinite(g))[0])

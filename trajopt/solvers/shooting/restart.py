@@ -1,10 +1,9 @@
-"""A second start where linear gaps have blown up.
+"""Second start with nonlinear gaps after linear gaps have grown too large.
 
-A full step closes linear gaps to first order only, and what it leaves may be large where a problem is far from linear: a
-pendulum that swings up from rest gains gaps of several revolutions in two steps while its cost falls.  Closing them then costs more
-than all that was gained, the penalty of the merit rises beyond all proportion, and no step length is accepted.  Nonlinear gaps
-shrink by the step length and no iterate has larger ones than the guess, at the price of shorter steps: so the second start has
-them.
+A full step closes linear gaps to first order only, and the remaining gaps are large for strongly nonlinear problems.  A pendulum
+that swings up from rest reaches gaps of several revolutions in two steps while its cost falls.  Closing these gaps costs more
+than was gained, the penalty of the merit becomes very large, and no step length is accepted.  Nonlinear gaps shrink by the step
+length and never exceed those of the guess, but steps are shorter.  The second start therefore uses nonlinear gaps.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from trajopt.solvers.options import SLQOptions
 
 
 def with_nonlinear_gaps(options: SLQOptions, max_iterations: int) -> Generator[SolveRequest, Any, Solution | Status]:
-    """A solve from the guess, and where its linear gaps have blown up another one with nonlinear gaps."""
+    """Solve from the guess; if linear gaps prevented progress, solve again with nonlinear gaps."""
 
     linear = options.shooting != "single" and options.gaps == "linear"
 
@@ -39,7 +38,7 @@ def with_nonlinear_gaps(options: SLQOptions, max_iterations: int) -> Generator[S
 def solve_twice(
     run: Callable[[Any, Callback | None], Solution], options: SLQOptions, callback: Callback | None
 ) -> Solution:
-    """Answer the requests of :func:`with_nonlinear_gaps`; run: solves with options."""
+    """Run :func:`with_nonlinear_gaps` on one problem; run: solves it with given options and callback."""
     tell = None if callback is None else Continued(callback)
     method = with_nonlinear_gaps(options, options.max_iterations)
     found: Solution = run_alone(method, lambda request: run(request.limited, tell))

@@ -13,13 +13,13 @@ from trajopt.solvers import termination
 from trajopt.stage.evaluation import Expansion
 
 UNSTABLE = 2.0
-"""A step whose Jacobian stretches some direction of its own by more than this multiplies errors from knot to knot."""
+"""A time step is unstable if its Jacobian has a negative real eigenvalue of larger magnitude than this."""
 
 
 def unstable_step(ocp: OCP, lq: LQProblem) -> tuple[int, str, float] | None:
-    """The knot, component and factor of the least stable time step by the eigenvalues of A; None where none is unstable.
+    """Return knot, component and growth factor of the least stable time step by the eigenvalues of A; None if all are stable.
 
-    An explicit step that is too long for a damping turns the sign of a velocity and enlarges it: A has an eigenvalue below -1.
+    If an explicit step is too long for a damping, it reverses and amplifies a velocity: A has an eigenvalue below -1.
     """
     finite = np.isfinite(lq.A).all(axis=(1, 2))
     values = np.linalg.eigvals(np.where(finite[:, None, None], lq.A, 0.0))
@@ -34,14 +34,14 @@ def unstable_step(ocp: OCP, lq: LQProblem) -> tuple[int, str, float] | None:
 
 
 def no_step(ocp: OCP, lq: LQProblem, at: termination.Measured) -> Status:
-    """The status where no step length was accepted: the integration is blamed where it is unstable."""
+    """Return the status for a failed line search; an unstable integration step is reported as its cause."""
     if (step := unstable_step(ocp, lq)) is not None:
         return termination.unstable_integration(*step)
     return termination.line_search_failed(termination.NO_STEP_LENGTH, at)
 
 
 def non_finite_entry(ocp: OCP, xs: Array, e: Expansion) -> termination.NonFinite:
-    """The first knot and component with NaN or infinity along states xs (N + 1, nx), in the order in which values are computed."""
+    """Return the first knot and component with NaN or infinity along states xs (N + 1, nx), in evaluation order."""
     states, controls = ocp.state_names, ocp.control_names
     blocks = (
         (xs, "the state {}", (_coordinate_names(ocp.manifold),)),
@@ -67,7 +67,7 @@ def _first(block: Array) -> tuple[int, tuple[int, ...]]:
 
 
 def _coordinate_names(manifold: Manifold) -> tuple[str, ...]:
-    """A name for each of the nx numbers of a state; a quaternion's fourth takes the name of the third."""
+    """Return a name for each of the nx numbers of a state; a quaternion's fourth number has the name of the third."""
     names: list[str] = []
     start = 0
     for group in manifold.groups:

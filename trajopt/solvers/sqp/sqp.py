@@ -218,7 +218,7 @@ class SQPLoop:
             return self._newton(at, H, floor) or self._convex_step(at, H, floor)
 
     def _searched(self, at: Iterate, step: Step, convex: Convexified, promise: float, scaling: bool) -> Taken:
-        """What is taken of a step; scaling: whether there will be another one."""
+        """Line search along a step. scaling: True if another step follows, which needs fewer step lengths here."""
         o = self.options
         halvings = 0 if o.globalization == "none" else min(HALVINGS, o.max_backtracks) if scaling else o.max_backtracks
         taken = self.search.along(at, step, convex, self.test, halvings)

@@ -147,7 +147,7 @@ class FilterTest(Acceptance):
 
     @property
     def corrects(self) -> bool:
-        """Where f must fall: elsewhere a shorter step is as good, and corrections of long ones lead anywhere."""
+        """True if second-order corrections are tried: only where f must decrease; elsewhere a shorter step is as good."""
         return self._promises(1.0)
 
     def remember(self) -> None:

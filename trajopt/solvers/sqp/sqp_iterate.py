@@ -109,7 +109,7 @@ def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Hessian:
 
 
 def semidefinite_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Callable[[], Hessian] | None:
-    """What makes sigma times the Hessian of Gauss and Newton; None where the program has none, or where H is that already."""
+    """Function for sigma times the Gauss-Newton Hessian; None if the program has none, or if H is already that Hessian."""
     if not isinstance(at.nlp, ConvexOverNonlinear) or o.hessian != "exact":
         return None
     return lambda: _hessian(at, sigma, np.zeros_like(at.y), True)

@@ -1,4 +1,4 @@
-"""What an SQP method carries from one iteration to the next, by what changes together.
+"""State of an SQP method between iterations, grouped by when it changes.
 
 Progress          after each iteration: its number, the best iterate
 Damping           with each Hessian: its multiple sigma, and what made the QP convex

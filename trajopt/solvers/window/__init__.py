@@ -1,1 +1,1 @@
-"""Who answers what methods ask for: the driver of a window of problems, answers by kernels and by NumPy."""
+"""Windows of problems: they answer the requests of solver methods, with C kernels or with NumPy."""

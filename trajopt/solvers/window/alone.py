@@ -1,4 +1,4 @@
-"""One solve of a problem whose slot answers the requests of a method."""
+"""Single solves: run a method whose requests a slot answers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from trajopt.stage.evaluation import Evaluator, StageEvaluator
 
 
 def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator], lq_solver: LQSolver) -> bool:
-    """True if compiled kernels answer all requests: the problem is compiled, and one thread suffices for an expansion."""
+    """True if compiled kernels answer all requests: the problem is compiled, and an expansion does not need several threads."""
     first, whole = evaluators[0], all(type(e) is StageEvaluator for e in evaluators)
     alone = whole and is_compiled(ocp) and first.alone  # type: ignore[attr-defined]
     return bool(alone) and type(lq_solver) is CompiledLQ
 
 
 def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[Any], Status]) -> Status:
-    """Run a method on the problem that a slot has taken, until its end or Ctrl-C. status_of: finds the status of an end."""
+    """Run a method on the problem in a slot until it terminates or Ctrl-C; ``status_of`` turns a termination into a status."""
 
     def report(**numbers: Any) -> None:
         slot.note_times(journal)
@@ -62,9 +62,9 @@ def solve_alone(
     evaluators: Sequence[Evaluator],
     lq_solver: LQSolver,
 ) -> Solution:
-    """Run a method on the problem that a slot has taken, and close the slot; there is a solution after Ctrl-C too.
+    """Run a method on the problem in a slot and close the slot; after Ctrl-C, return the current iterate.
 
-    evaluators: find what is to blame where numbers are not finite or no step length was accepted.
+    The evaluators find the culprit of non-finite values or a failed line search.
     """
 
     def refused() -> Blamed:
@@ -72,7 +72,7 @@ def solve_alone(
         return to_blame(ocp, xs, us, evaluators, lq_solver)
 
     try:
-        with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
+        with np.errstate(all="ignore"):  # the status reports non-finite values
             status = run_to_end(method, slot, journal, lambda ended: status_of(ended, options, refused))
             found, cost = (slot.solution(), slot.cost) if method.begun else (_unsolved(ocp, guess), float("nan"))
             slot.note_times(journal)
@@ -82,7 +82,7 @@ def solve_alone(
 
 
 def _unsolved(ocp: OCP, guess: Guess) -> Solved:
-    """A guess without gains."""
+    """Return the guess as a solution, with zero gains."""
     N, m, n = ocp.horizon, ocp.nu, ocp.manifold.ndx
     xs, us = map(np.array, guess)
     return Solved(xs, us, np.zeros((N, m, n)), np.zeros((N, m)))

@@ -1,4 +1,4 @@
-"""Slots of a window that wait for work, which is done for as many of them together as there are lanes."""
+"""Scheduler of a window: each step runs one operation for as many waiting slots as SIMD lanes hold."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any
 from trajopt.solvers.methods.driver import WAIT
 
 DONE = 0
-"""The kind of work that a slot waits for whose answer is there."""
+"""Operation code of a slot whose answer is ready."""
 PATIENCE = 100
-"""Turns after which a kind of work is done although more slots wait for another."""
+"""Scheduler steps after which a waiting operation runs even if more slots wait for another operation."""
 
 
 class GroupedWindow(ABC):
-    """Slots that wait for some kinds of work: numbers from 1 on, which the functions of a kernel return.
+    """Window whose slots wait for operations, numbered from 1 on; kernel functions return the number of the next operation.
 
-    A slot has its ``address`` in C, ``waits`` (the kind of work it waits for now), and what the window notes there: its
-    ``request``, and the turn ``since`` which it waits. answers: by type of request, the answer in a slot that has it.
-    busy, all: lanes with a problem and all lanes, by the direction of the work, summed over the calls. active: problems at work.
+    A slot has its ``address`` in C and ``waits``, the operation it waits for. The window sets its ``request`` and ``since``, the
+    scheduler step at which the slot began to wait. answers: function that reads the answer from a slot, by request type.
+    busy, all: busy lanes and all lanes, by direction (0 backward, 1 forward), summed over calls. active: running problems.
     """
 
     slots: Sequence[Any]
     active: int
     _asks: dict[type, Callable[[Any, Any], int]]
-    """By type of request, the function that returns what the slot waits for; a slot answers the other requests by itself."""
+    """Function that posts a request and returns the operation to wait for, by request type; slots answer other types alone."""
 
     def __init__(self, kinds: int, lanes: int, answers: dict[type, Callable[[Any], Any]]) -> None:
         self.lanes, self._answers = lanes, answers
@@ -39,27 +39,27 @@ class GroupedWindow(ABC):
 
     @abstractmethod
     def _work(self, kind: int, count: int) -> int | None:
-        """Do work of a kind for the slots of ``_group_address``.
+        """Run operation ``kind`` for the first ``count`` slots at ``_group_address``.
 
-        Returns whether that goes forward over the knots (1) or backward (0); None where lanes held no problems.
+        Returns 1 for a forward pass over the knots, 0 for a backward pass, None if lanes do not hold problems.
         """
 
     def ask(self, slot: Any, request: Any) -> Any:
-        """The answer for a slot, or WAIT."""
+        """Return the answer to the request of a slot, or WAIT."""
         own = self._asks.get(type(request))
         return slot.answer(request) if own is None else self._wait(slot, request, own(slot, request))
 
     def alone_at(self, slot: Any) -> Any:
-        """What answers for a slot alone."""
+        """Return the object that answers the requests of a slot without the window."""
         return slot
 
     def close(self) -> None:
-        """Give memory back."""
+        """Release the memory of the slots."""
         for slot in self.slots:
             slot.close()
 
     def _wait(self, slot: Any, request: Any, kind: int) -> Any:
-        """Let a slot wait for a kind of work, or answer at once."""
+        """Queue a slot for an operation, or return the answer if it is ready."""
         if kind == DONE:
             return self._answers[type(request)](slot)
         slot.request, slot.since = request, self._turn
@@ -67,12 +67,12 @@ class GroupedWindow(ABC):
         return WAIT
 
     def serve(self) -> list[tuple[Any, Any]]:
-        """Do the work that most slots wait for, for as many as there are lanes: those that have their answer, with it."""
+        """Run the most requested operation for one slot per lane; return the slots with a ready answer, and the answers."""
         kind = self._wanted()
         if kind is None:
             return []
         self._turn += 1
-        waiting = self._waiting[kind]  # those that have waited the longest, at most one for each lane
+        waiting = self._waiting[kind]  # longest waiting first, one slot per lane
         group = [waiting.popleft() for _ in range(min(self.lanes, len(waiting)))]
         for lane, slot in enumerate(group):
             self._group_of[lane] = slot.address
@@ -91,7 +91,7 @@ class GroupedWindow(ABC):
         return answered
 
     def _wanted(self) -> int | None:
-        """The kind of work that most slots wait for, unless one has waited for long; None: none waits."""
+        """Return the most requested operation, or one that has waited too long; None if no slot waits."""
         most, best, oldest, longest = 0, None, self._turn - PATIENCE, None
         for kind, waiting in enumerate(self._waiting):
             if waiting:

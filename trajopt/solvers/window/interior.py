@@ -1,4 +1,4 @@
-"""One solve by the interior point: answered by kernels where all is compiled, else by NumPy."""
+"""Single solves by the interior point: C kernels answer the requests if all stages are compiled, else NumPy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def solve_interior(
     callback: Callback | None,
     multipliers: Mapping[str, Array] | None,
 ) -> Solution:
-    """Solve the problem of a workspace from a guess; there is a solution after Ctrl-C too. It has no gains."""
+    """Solve the problem of a workspace from a guess, without gains; after Ctrl-C, return the current iterate."""
     journal, program = Journal(callback), room.program
     slot = room.slot(journal)
     method = InteriorPoint(slot.take(guess, multipliers), options)
@@ -39,7 +39,7 @@ def solve_interior(
             return interior_status.non_finite(program, guess)
         return interior_status.status_of(ended, options, program, slot.point)
 
-    with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
+    with np.errstate(all="ignore"):  # the status reports non-finite values
         status = interior_status.crossed_bounds(program)
         if status is None:
             status = run_to_end(method, slot, journal, status_of)
@@ -52,7 +52,7 @@ def _solution(slot: InteriorSlot, method: InteriorPoint, guess: Guess, status: S
     ocp = program.ocp
     xs, us = (p.xs.copy(), p.us.copy()) if np.isfinite(method.objective) else guess
     N, m = program.N, program.m
-    if ocp.control_bounds is not None:  # those of the program are relaxed
+    if ocp.control_bounds is not None:  # bounds of the program are relaxed
         us = np.where(program.held, us, np.clip(us, *ocp.control_bounds))
     multipliers = by_name(program, z, method.scale)
     multipliers["bounds on x"][0] = of_start(program, p, z, method.scale)
@@ -72,7 +72,7 @@ def _solution(slot: InteriorSlot, method: InteriorPoint, guess: Guess, status: S
 
 
 def _strategy(method: InteriorPoint) -> dict[str, Any]:
-    """The barrier strategy at the end, and the iteration at which an adaptive one became monotone."""
+    """Return the final barrier strategy, and the iteration at which an adaptive strategy became monotone."""
     since = method.monotone_since
     chosen = {"barrier_strategy": "adaptive" if method.barrier.adaptive else "monotone"}
     return chosen if since is None else {**chosen, "monotone_since": since}

@@ -1,4 +1,4 @@
-"""The slot of a problem in the interior point whose stages are not all compiled: NumPy evaluates them between the kernels."""
+"""Interior-point slot of a problem with uncompiled stages: NumPy evaluates the stages, C kernels do the linear algebra."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from trajopt.solvers.window.interior_slot import InteriorSlot
 from trajopt.solvers.window.slots import functions
 
 TRIAL, CORRECTED = 8, 3
-"""The numbers of an answer before those of a trial: of a step, of a corrected one."""
+"""Offsets of the trial values in an answer: of a step, of a corrected step."""
 
 
 class InteriorNumpy(InteriorSlot):
-    """The slot with the evaluations of its program. journal: times these."""
+    """Slot that evaluates its program with NumPy. journal: times the evaluations."""
 
     journal: Journal
 
     def answer(self, request: Any) -> Any:
-        """The answer to a request of the method."""
-        with self.journal.timed("backward"):  # but for evaluations
+        """Return the answer to a request of the method."""
+        with self.journal.timed("backward"):  # nested timers count evaluations
             return super().answer(request)
 
     def note_times(self, journal: Journal) -> None:
-        """The journal has timed the work."""
+        """No effect: the journal times the work as it runs."""
 
     def _take_stages(self, shared: list[Array] | None) -> None:
-        """The kernels call no functions of stages."""
+        """Bind kernels that call no functions of the stages."""
         function = functions(kernels(), "interior")
         self._place, self._tell_start = function("place", "ppd"), function("tell_start", "pdd")
         self._solve, self._tell = function("solve", "p", ctypes.c_int), function("tell", "pdii")
@@ -54,12 +54,12 @@ class InteriorNumpy(InteriorSlot):
         return None, None
 
     def _first(self, p: Point) -> float:
-        """The objective at a point, with its first derivatives."""
+        """Fill first derivatives at a point; return the objective."""
         with self.journal.timed("derivatives"):
             return self.program.first(p)
 
     def _go(self, step: StepArrays, alpha: float, differentiate: bool, at: int) -> None:
-        """Go along a step, and answer the objective and the violation there, from the number ``at`` on."""
+        """Move along a step, and write the new objective and violation into the answer from index ``at`` on."""
         with self.journal.timed("rollout"):
             self.program.move(self.point, alpha, step.v, self.other)
             objective = self._first(self.other) if differentiate else self.program.values(self.other)
@@ -99,13 +99,13 @@ class InteriorNumpy(InteriorSlot):
         return self.sums()
 
     def _carry(self, step: Array) -> None:
-        """The multipliers of gaps, from the tangent spaces at the old nodes to those at the new ones."""
+        """Transport the multipliers of the defects from the tangent spaces at the old knots to those at the new knots."""
         n, N = self.program.n, self.program.N
         E = self.program.ocp.manifold.d_integrate(step[n : (N + 1) * n].reshape(N, n))[1]
         self.z.lam[:] = np.linalg.solve(E.transpose(0, 2, 1), self.z.lam[:, :, None])[:, :, 0]
 
     def go_to(self, point: Point) -> Trial:
-        """Be at a point that was changed from outside."""
+        """Make a point that outside code changed the current iterate, and evaluate it."""
         self.data.at = self.points.index(point)
         self._tell(self.address, self._first(point), 0, False)
         return self.trial()

@@ -1,6 +1,6 @@
-"""The slot of a problem in the interior point: its memory, and the answers of kernels/interior_slot.h to the method's requests.
+"""Slot of the interior point: memory of one problem, and the C kernels that answer the requests of the method.
 
-The linear algebra is that of :mod:`trajopt.solvers.interior.library`.
+kernels/interior_slot.h has the answers, :mod:`trajopt.solvers.interior.library` the linear algebra.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from trajopt.stage.compiled.library import StagesData
 from trajopt.stage.pool import numbers_filled, worth_sharing
 
 ASKED, ANSWER = 11, 16
-"""Numbers of a request and of an answer at most."""
+"""Maximum sizes of a request and of an answer, in numbers."""
 _CONSTANTS = {"ASKED": ASKED, "ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LARGEST_ESTIMATE": LARGEST_ESTIMATE}
 _KERNELS = "slot.h", "interior_stages.h", "interior_slot.h"
 
 
 def source(*window: str, before: str = library.TEXT) -> str:
-    """The C text of the slot behind that of the linear algebra, and of a window."""
+    """Return the C text of the slot, after ``before`` (the linear algebra), followed by the kernel files of a window."""
     shared = ("trajopt.lq", "lq_functions.h"), ("trajopt.stage", "stage_types.h")
     texts = ((files(package) / "kernels" / name).read_text() for package, name in shared)
     return "\n".join([before, constants(_CONSTANTS), *texts, *map(kernel, (*_KERNELS, *window))])
@@ -66,16 +66,16 @@ _STRUCTURE = [name for name, *_ in library.StructureData._fields_]
 SlotData, PartData, ProblemData = structs_in(source(), "interior_t", "part_t", "interior_problem_t")
 _ASKED, _ANSWER = SlotData.asked_0.offset, SlotData.answer_0.offset
 _REQUESTS = {of: Struct(f"{len(of._fields)}d") for of in (Newton, Take)}
-"""Those of each iteration, whose numbers the kernels read."""
+"""Binary layout of the requests of each iteration, which the kernels read."""
 _SUMS, _DIRECTION = Struct("10d"), Struct("14d")
 _TRIAL, _BEGUN, _CORRECTED = Struct("6d"), Struct("7d"), Struct("9d")
-_new = tuple.__new__  # of named tuples, in a fifth of the time
+_new = tuple.__new__  # creates named tuples in a fifth of the time
 
 
 def serves(program: StageProgram, *, alone: bool) -> bool:
-    """True if the kernels answer all requests for a program; alone: and one thread does the work.
+    """True if the kernels answer all requests for a program: all its stages are compiled.
 
-    These are stages that are compiled as wholes.
+    alone: also requires that one thread suffices for the stages of a problem.
     """
     *stages, end = program.stages
     if MIXED in program.orders or type(end) is not CompiledEnd:
@@ -91,7 +91,7 @@ def serves(program: StageProgram, *, alone: bool) -> bool:
 
 
 def kept_by(program: StageProgram) -> list[int]:
-    """Numbers that first derivatives of a phase leave for second ones, with the knots of a problem in the lanes."""
+    """Return the size, by phase, of the intermediate values that second derivatives reuse from first derivatives."""
     sizes = []
     for s, order in zip(cast(Any, program.stages[:-1]), program.orders, strict=False):
         blocks = -(-len(s.plain.t) // s.library.lanes) if order == EXACT else 0
@@ -100,11 +100,11 @@ def kept_by(program: StageProgram) -> list[int]:
 
 
 class InteriorSlot(Slot):
-    """interior_t with its memory: what answers the requests for problems of one structure, one after the other.
+    """interior_t with its memory; answers the requests for problems of one structure, one after the other.
 
-    own_rooms: see :class:`~trajopt.solvers.window.slots.Slot`. shared: the memory of a window where the slot is one of it: room for
-    kernels, and by phase what first derivatives leave for second ones. restoration: answers :class:`Restore` and
-    :class:`Return`; None: nobody does. method: what runs there in a window.
+    own_rooms: see :class:`~trajopt.solvers.window.slots.Slot`. shared: memory that the slots of a window share: kernel workspace,
+    and by phase the intermediate values of :func:`kept_by`. restoration: answers :class:`Restore` and :class:`Return`; None if no
+    restoration is available. method: the method that runs in the slot, in a window.
     """
 
     method: InteriorPoint | None = None
@@ -146,22 +146,22 @@ class InteriorSlot(Slot):
 
     @classmethod
     def of(cls, program: StageProgram, shared: tuple[Array, list[Array]] | None = None) -> InteriorSlot:
-        """A slot with memory of its own for one problem of many, of a program's structure."""
+        """Create a slot with a separate workspace, for the problems of a batch with the structure of a program."""
         slot = cls(program, own_rooms=True, shared=shared)
         slot.look_at_structure()
         return slot
 
     @property
     def bytes(self) -> int:
-        """Bytes of the memory of a slot of a window."""
+        """Memory [bytes] of a slot of a window."""
         system = self.system
         blocks: list[Any] = [*(p.v for p in self.points), *(s.z.lam for s in self._steps), system.lq.A, system.rows]
         return int(sum(b.base.nbytes for b in blocks))
 
     def _take_stages(self, shared: list[Array] | None) -> None:
-        """Take the functions of the stages.
+        """Write the addresses of the stage functions and their workspace to the struct.
 
-        shared: by phase, memory of a window for what first derivatives leave for second ones.
+        shared: memory of a window for the intermediate values of :func:`kept_by`, by phase; None to allocate it here.
         """
         d, program, (*stages, end) = self.data, self.program, self._stages
         for i in range(len(self.points)):
@@ -192,14 +192,14 @@ class InteriorSlot(Slot):
 
     # -- a problem --------------------------------------------------------------------------------------------------------
     def look_at_structure(self) -> None:
-        """Take the program's structure as it is now."""
+        """Copy the current structure of the program to the struct."""
         d, program = self.data, self.program
         for name in _STRUCTURE:
             setattr(d, f"structure_{name}", getattr(program.structure, name))
         d.program_still = address(program.still_read) if program.any_read else None
 
     def take(self, guess: Guess, multipliers: Mapping[str, Array] | None = None) -> Size:
-        """Take the problem that the program has, with a guess, maybe with multipliers by the names of the constraints."""
+        """Load the problem of the program with a guess, and optionally multipliers by constraint name; return its sizes."""
         self.look_at_structure()
         program, stages = self.program, self._values_of_stages()
         us = np.where(program.held, program.held_at, guess.us)
@@ -212,33 +212,33 @@ class InteriorSlot(Slot):
         return self.size._replace(given=bool(multipliers))
 
     def _values_of_stages(self) -> tuple[Any, Any]:
-        """The values of the problem that functions of the stages read, by phase and at the end."""
+        """Return the problem data that the stage functions read: by phase, and of the final knot."""
         *stages, end = self._stages
         return (StagesData * len(stages))(*[s.data for s in stages]), end.data
 
     @property
     def point(self) -> Point:
-        """The point where the solve is."""
+        """The current iterate."""
         return self.points[self.data.at]
 
     @property
     def trajectory(self) -> tuple[Array, Array]:
-        """xs and us of the point where the solve is."""
+        """States and controls of the current iterate."""
         return self.point.xs, self.point.us
 
     @property
     def other(self) -> Point:
-        """The point that was tried last."""
+        """The last trial point."""
         return self.points[1 - self.data.at]
 
     def go_to(self, point: Point) -> Trial:
-        """Be at a point that was changed from outside."""
+        """Make a point that outside code changed the current iterate, and evaluate it."""
         self._go_to(self.address, self.points.index(point))
         return self.trial()
 
     # -- answers ----------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
-        """The functions of the library, with what they take."""
+        """Bind the functions of the library."""
         function = functions(kernels(), "interior")
         self._start, self._go_to, self._put = function("start", "ppd"), function("go_to", "pi"), function("put", "p")
         self._multipliers, self._measure = function("multipliers", "pidd"), function("measure_again", "pdd")
@@ -261,7 +261,7 @@ class InteriorSlot(Slot):
         return self.begun()
 
     def begun(self) -> Begun:
-        """The last answer, if it was the start."""
+        """Read the last answer as that of a start."""
         objective, *at, steepest = _BEGUN.unpack_from(self.data, _ANSWER)
         return Begun(objective, _new(Violation, at), steepest)
 
@@ -275,7 +275,7 @@ class InteriorSlot(Slot):
         return self.sums()
 
     def hand_over(self, r: Newton | Take) -> None:
-        """Write a request where kernels read it."""
+        """Write a request to the memory that kernels read."""
         _REQUESTS[type(r)].pack_into(self.data, _ASKED, *r)
 
     def _solved(self, r: Newton) -> Direction:
@@ -297,7 +297,7 @@ class InteriorSlot(Slot):
         return self.correction()
 
     def correction(self) -> Corrected:
-        """The last answer, if it was a corrected step."""
+        """Read the last answer as a corrected step."""
         alpha, alpha_z, size, objective, *at = _CORRECTED.unpack_from(self.data, _ANSWER)
         return Corrected(alpha, alpha_z, size, objective, _new(Violation, at))
 
@@ -315,16 +315,16 @@ class InteriorSlot(Slot):
         return self.go_to(self.point)
 
     def sums(self) -> tuple[float, ...]:
-        """The last answer, if it was the sums of the measures."""
+        """Read the last answer as the sums of the measures."""
         return _SUMS.unpack_from(self.data, _ANSWER)
 
     def direction(self) -> Direction:
-        """The last answer, if it was a step."""
+        """Read the last answer as a step."""
         numbers = _DIRECTION.unpack_from(self.data, _ANSWER)
         trial = _new(Trial, (numbers[8], _new(Violation, numbers[9:])))
         return _new(Direction, (*numbers[:8], trial))
 
     def trial(self) -> Trial:
-        """The last answer, if it was a trial."""
+        """Read the last answer as a trial step."""
         objective, *at = _TRIAL.unpack_from(self.data, _ANSWER)
         return _new(Trial, (objective, _new(Violation, at)))

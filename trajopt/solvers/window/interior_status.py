@@ -1,6 +1,6 @@
-"""The status of a solve by the interior point, and what is to blame where it fails.
+"""Status of a solve by the interior point, and the culprit of a failure.
 
-Names of constraints are those of :mod:`trajopt.solvers.direct.transcription`; it is made when something is to be named.
+Constraint names come from :mod:`trajopt.solvers.direct.transcription`, which is built only when a status needs a name.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from trajopt.solvers.termination import Errors, Measured
 
 
 def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Guess) -> Status:
-    """The status of an end at a point."""
+    """Return the status of a termination at a point."""
     end, n = ended.end, ended.iterations
-    known = isfinite(ended.error)  # not behind steps for feasibility alone
+    known = isfinite(ended.error)  # unknown after feasibility steps
     gradient = ended.gradient / ended.scale if known else None
     errors = Errors(ended.error if known else None, gradient, violation=ended.violation)
     at = Measured(n, errors, o.tolerances)
@@ -49,7 +49,7 @@ def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Gue
 
 
 def crossed_bounds(program: StageProgram) -> Status | None:
-    """The status of a program of which a lower bound lies above its upper one, or None."""
+    """Return the status of a program with a lower bound above the upper bound; None without such bounds."""
     low, high = program.row_bounds
     if not (low > high).any() and not (program.lower > program.upper).any():
         return None
@@ -58,14 +58,14 @@ def crossed_bounds(program: StageProgram) -> Status | None:
 
 
 def non_finite(program: StageProgram, guess: Guess) -> Status:
-    """The status of a point with NaN or infinity."""
+    """Return the status of a point with NaN or infinity, with the first such value."""
     nlp = _named(program, guess)
     w = nlp.variables(*guess)
     return termination.non_finite(nlp_diagnosis.non_finite_number(nlp, w, *nlp.evaluate(w)))
 
 
 def _stopped(at: Measured, o: IPMOptions, program: StageProgram, p: Point | Guess) -> Status:
-    """Iterations or time are used up."""
+    """Return the status of a solve that reached its iteration or time limit."""
     if (at.errors.violation or 0.0) > o.constraint_tolerance:
         at = at._replace(worst=_worst(program, p))
     if at.iterations >= o.max_iterations:
@@ -74,12 +74,12 @@ def _stopped(at: Measured, o: IPMOptions, program: StageProgram, p: Point | Gues
 
 
 def _named(program: StageProgram, guess: Guess) -> Transcription:
-    """The problem as a program whose rows have names; a status does not wait for a compiler."""
+    """Return a transcription with row names; NumPy evaluates it, so that a status does not wait for a compiler."""
     return Transcription(program.ocp, guess, hessian="gauss_newton", engine="numpy")
 
 
 def _worst(program: StageProgram, p: Point | Guess, *, defects: bool = True) -> termination.WorstConstraint | None:
-    """The constraint violated most; defects: the dynamics count as constraints."""
+    """Return the most violated constraint; defects: include the defects of the dynamics."""
     nlp = _named(program, Guess(p.xs, p.us))
     w = nlp.variables(p.xs, p.us)
     g = nlp.evaluate(w)[1]

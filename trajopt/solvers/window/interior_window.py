@@ -1,6 +1,4 @@
-"""A window of problems in the interior point: the requests of all are answered by kernels/interior_window.h, with a problem in each
-lane.
-"""
+"""Window of interior-point problems: kernels/interior_window.h answers requests for several problems, one in each lane."""
 
 from __future__ import annotations
 
@@ -21,13 +19,13 @@ from trajopt.stage.compiled import builds
 from trajopt.stage.compiled.library import ABREAST, Library
 
 SWEEPS, REFLECTIONS, STAGES = 1, 2, 3
-"""Kinds of work; STAGES + i: derivatives of phase i."""
+"""Operations; STAGES + i: derivatives of phase i."""
 
 _Window, _Phase = structs_in(kernel("interior_window.h"), "interior_window_t", "window_phase_t")
 
 
 def libraries_abreast(ocp: OCP, program: StageProgram) -> list[Library]:
-    """The libraries of the phases for several problems, compiled or from the cache."""
+    """Return the libraries, by phase, that evaluate several problems in lanes; compiles those missing in the cache."""
     wanted = [
         builds.search(
             cast(Any, phase.dynamics.sampling).called,
@@ -40,7 +38,7 @@ def libraries_abreast(ocp: OCP, program: StageProgram) -> list[Library]:
 
 
 class InteriorWindow(GroupedWindow):
-    """Slots for problems of a program's structure. libraries: by phase, see :func:`libraries_abreast`."""
+    """Window of ``count`` slots for problems with the structure of a program. libraries: see :func:`libraries_abreast`."""
 
     def __init__(self, program: StageProgram, libraries: Sequence[Library], count: int) -> None:
         *stages, end = cast(Any, program.stages)
@@ -86,7 +84,7 @@ class InteriorWindow(GroupedWindow):
         self._serve = lambda kind, count: serve(at, self._group_address, count, kind)
 
     def _wanted(self) -> int | None:
-        """What Newton systems ask for goes first: behind it slots are in step again."""
+        """Prefer the sweeps and reflections of Newton systems, after which slots run in step again."""
         first = next((kind for kind in (SWEEPS, REFLECTIONS) if self._waiting[kind]), None)
         return super()._wanted() if first is None else first
 
@@ -95,7 +93,7 @@ class InteriorWindow(GroupedWindow):
 
 
 def _ends_soon(slot: InteriorSlot) -> bool:
-    """True if the step leads to the end, as far as Newton's steps square the error: no second derivatives follow."""
+    """True if this step should converge, as Newton steps square the error; no second derivatives are needed after it."""
     method = slot.method
     return method is not None and method.now.error <= sqrt(method.options.gradient_tolerance)
 

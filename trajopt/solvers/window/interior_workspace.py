@@ -1,6 +1,6 @@
-"""The workspace of an interior-point solve: the program and its slot.
+"""Workspace of an interior-point solve: the program and its slot.
 
-It is made for a structure; the next problem of that structure takes it over with values of its own.
+The next problem of the same structure reuses the workspace with its values.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from trajopt.stage.solver_cache import SolverCache
 from trajopt.step.contraction import missing_curvature
 
 _NAME = "ipm"
-"""Under which a workspace is kept."""
+"""Key of the workspace in the solver cache."""
 
 
 class Workspace:
-    """A program and its slot."""
+    """Program and slot of an interior-point solve."""
 
     def __init__(self, program: StageProgram) -> None:
         self.program = program
@@ -29,7 +29,7 @@ class Workspace:
         self._slot: InteriorSlot | None = None
 
     def slot(self, journal: Journal) -> InteriorSlot:
-        """The slot of the problem, without multipliers. journal: times what NumPy evaluates."""
+        """Return the slot of the problem, with zero multipliers. journal: times evaluations by NumPy."""
         kind = InteriorSlot if serves(self.program, alone=True) else InteriorNumpy
         if type(self._slot) is not kind:
             self._slot = kind(self.program)
@@ -43,12 +43,12 @@ class Workspace:
 
     @property
     def at(self) -> Point:
-        """The point where the last solve has ended."""
+        """Final point of the last solve."""
         assert self._slot is not None
         return self._slot.point
 
     def feedback(self) -> Numerics:
-        """Expansions and sweeps for gains about a trajectory of the problem."""
+        """Return the numerics that compute feedback gains about a trajectory of the problem."""
         known, ocp = self._feedback, self.program.ocp
         if known is None or not known.evaluator.follow(ocp):
             self._feedback = known = numerics_for(ocp)
@@ -56,14 +56,14 @@ class Workspace:
 
 
 def workspace(kept: SolverCache | None, ocp: OCP, us: Array, asked: str) -> Workspace:
-    """The one that is kept, if it fits, with the values of a problem; else a new one, which is kept.
+    """Return the cached workspace if it matches the structure of a problem; else create and cache a new one.
 
-    us: controls (N, m) of a guess. asked: the option ``hessian``. Raises MissingCapability where that is "exact" and a
-    time step has no second derivatives.
+    us: controls (N, m) of a guess. asked: the option ``hessian``. Raises MissingCapability if it is "exact" and a time step has no
+    second derivatives.
     """
     known = (
         None if kept is None else kept.prepared.pop(_NAME, None)
-    )  # of no use where another one is being made and that fails
+    )  # remove it first, in case the construction of a new workspace fails
     if known is not None and known[0] == asked and known[1].program.follow(ocp, us):
         found: Workspace = known[1]
     else:
@@ -74,7 +74,7 @@ def workspace(kept: SolverCache | None, ocp: OCP, us: Array, asked: str) -> Work
 
 
 def _hessian(ocp: OCP, asked: str) -> str:
-    """The kind of Hessian. Raises MissingCapability where an exact one is asked for that a time step has not."""
+    """Return the kind of Hessian. Raises MissingCapability if "exact" is requested and a time step has no second derivatives."""
     reason = None if asked == "gauss_newton" else missing_curvature(ocp)
     if reason is None:
         return asked

@@ -1,4 +1,4 @@
-"""The memory of slots, which is kept for later solves, and the text of what their kernels share."""
+"""Memory pool of slots, for reuse by later solves, and the C text that the kernels of all slots share."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dynamics_backends.compiled.interface.libraries import aligned, template
 from dynamics_backends.protocol import Array
 
 LINE = 8
-"""Doubles in a line of the cache, where arrays begin."""
+"""Doubles in a cache line; arrays start on cache lines."""
 LENGTHS = 4
-"""Number of lengths for which memory is cached."""
+"""Maximum number of array lengths in the memory pool."""
 TRIALS, BLOCKS = 8, 4
-"""Step lengths that are tried together behind the full one: at most so many, and as few as fill so many blocks of lanes."""
+"""Step lengths per batch of trial steps after the full step: at most TRIALS, and at most enough to fill BLOCKS blocks of lanes."""
 
 
 def trials_together(parts: int, lanes: int) -> int:
-    """Number of step lengths that are tried together, for a given number of parallel parts: more would often be wasted."""
+    """Return the number of step lengths to try together, given the parallel parts of a rollout; more would be wasted work."""
     return min(TRIALS, -(-BLOCKS * lanes // max(parts, 1)))
 
 
 def common_source() -> str:
-    """The C text of what the kernels of all slots share."""
+    """Return the C text that the kernels of all slots share."""
     own = "trajopt.solvers.window"
     lq = [("trajopt.lq", name) for name in ("lq_types.h", "equality_types.h", "lq_functions.h")]
     kernels = *lq, ("trajopt.stage", "stage_types.h"), (own, "slot.h"), (own, "knots.h")
@@ -32,7 +32,7 @@ def common_source() -> str:
 
 
 class _Shelf:
-    """Memory of solves that are over, by its length, for those to come; of the lengths that were used last."""
+    """Pool of memory of finished solves, by length; keeps the most recently used lengths."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[Array]] = {}

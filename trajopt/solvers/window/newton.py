@@ -1,4 +1,4 @@
-"""One solve by Newton's method: answered by kernels where all is compiled, else by NumPy."""
+"""Single solves by Newton's method: C kernels answer the requests if all stages are compiled, else NumPy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trajopt.stage.solver_cache import SolverCache
 
 
 def filtered(ocp: OCP, o: SLQOptions) -> bool:
-    """True if the options ask for this method, and the bounds have an interior."""
+    """True if the options select Newton's method with a filter, and the control bounds have an interior."""
     open_bounds = ocp.control_bounds is None or bool((ocp.control_bounds[0] < ocp.control_bounds[1]).all())
     return o.globalization == "filter" and o.shooting == "all" and o.gaps == "linear" and open_bounds
 
@@ -36,11 +36,11 @@ def solve_newton(
     kept: SolverCache | None = None,
     method: Callable[..., Any] = Newton,
 ) -> Solution:
-    """Solve from a guess; there is a solution after Ctrl-C too.
+    """Solve from a guess by Newton's method; after Ctrl-C, return the current iterate.
 
-    evaluator: of the Gauss-Newton Hessian of the cost. exact: of the one that the curvature of the dynamics is added to, maybe
-    the same; None for Gauss-Newton alone. kept: memory of earlier solves, where this one leaves its own.
-    method: makes the method of a size, options and a maximum number of iterations.
+    evaluator: with the Gauss-Newton Hessian of the cost. exact: with the Hessian to which the curvature of the dynamics is added,
+    maybe the same evaluator; None for Gauss-Newton alone. kept: cache of solver workspaces, read and updated.
+    method: constructor of the method from a size, options and a maximum number of iterations.
     """
     journal = Journal(callback)
     slot: Any = NewtonNumpy(ocp, evaluator, exact, lq_solver, journal)

@@ -1,4 +1,4 @@
-"""The answers to Newton's method by NumPy: where functions are not compiled, and as the reference of the kernels."""
+"""NumPy answers to Newton's method, for uncompiled functions and as the reference of the C kernels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, 
 
 
 class _At(NamedTuple):
-    """A trajectory with its expansion (with the exact Hessian of the cost, where that counts), costates and gradient."""
+    """Trajectory with its expansion (with the exact Hessian of the cost, if used), costates and gradient."""
 
     xs: Array
     us: Array
@@ -48,7 +48,7 @@ class _At(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """A policy, its linear step and its longest length."""
+    """Policy, its linear step, and the maximum step length."""
 
     policy: Policy
     linear: LQStep
@@ -56,8 +56,10 @@ class _Step(NamedTuple):
 
 
 class NewtonNumpy(Answering):
-    """The slot of one problem. evaluator: of the Gauss-Newton Hessian of the cost; exact: of the one that the curvature is
-    added to, None for Gauss-Newton alone. journal: times what is done.
+    """Slot of one problem, evaluated by NumPy.
+
+    evaluator: with the Gauss-Newton Hessian of the cost. exact: with the Hessian to which the curvature of the dynamics is added;
+    None for Gauss-Newton alone. journal: times the work.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class NewtonNumpy(Answering):
         }
 
     def take(self, ocp: OCP, guess: Guess) -> Size:
-        """Take a guess of the problem."""
+        """Load a guess of the problem; return its sizes."""
         self._guess = Guess(np.array(guess.xs, dtype=float), np.array(guess.us, dtype=float))
         N, m, n = *guess.us.shape, self.ocp.manifold.ndx
         self.K, self.k = np.zeros((N, m, n)), np.zeros((N, m))
@@ -91,22 +93,22 @@ class NewtonNumpy(Answering):
 
     @property
     def trajectory(self) -> tuple[Array, Array]:
-        """xs and us of the point."""
+        """States and controls of the current iterate."""
         return self._at.xs, self._at.us
 
     @property
     def cost(self) -> float:
-        """The cost at the point."""
+        """Cost of the current iterate."""
         return float(self._at.expansion.cost)
 
     def solution(self) -> Solved:
-        """The trajectory at the point, with the gains that were asked for."""
+        """Return the current iterate, with the gains of the last :class:`Gains` request."""
         return Solved(*self.trajectory, self.K, self.k)
 
     # -- points -------------------------------------------------------------------------------------------------------------
     @property
     def _alike(self) -> bool:
-        """True if one Hessian of the cost serves."""
+        """True if the Gauss-Newton and the exact evaluator are the same."""
         return self._exact is None or self._exact is self._evaluator
 
     def _expanded(self, xs: Array, us: Array) -> Expansion:
@@ -117,7 +119,7 @@ class NewtonNumpy(Answering):
         return self.lq_solver.is_finite(lq)
 
     def _measured(self, xs: Array, us: Array, expansion: Expansion) -> _At:
-        """The point with costates under the last gains."""
+        """Return a trajectory and expansion with costates, computed with the last gains."""
         lq = expansion.lq
         if self._barrier is not None:
             lq = lq._replace(r=lq.r + self._barrier.force())
@@ -165,7 +167,7 @@ class NewtonNumpy(Answering):
 
     # -- LQ problems --------------------------------------------------------------------------------------------------------
     def _gauss_newton(self) -> LQProblem:
-        """The expansion with the Gauss-Newton Hessian of the cost."""
+        """Return the expansion with the Gauss-Newton Hessian of the cost."""
         if self._alike:
             return self._at.expansion.lq
         if self._convex_part is None:
@@ -174,7 +176,7 @@ class NewtonNumpy(Answering):
         return self._convex_part
 
     def _exact_lq(self) -> LQProblem:
-        """The expansion with the exact Hessian of the Lagrangian."""
+        """Return the expansion with the exact Hessian of the Lagrangian."""
         assert self._exact is not None
         if self._curvature is None:
             at = self._at
@@ -190,13 +192,13 @@ class NewtonNumpy(Answering):
         return self._exact_lq() if fraction == 1.0 else mixed(self._gauss_newton(), self._exact_lq(), fraction)
 
     def _damped(self, lq: LQProblem, delta: float) -> LQProblem:
-        """With delta I in the states and the controls, and the barrier."""
+        """Add delta I to Q and R, and the barrier terms."""
         if delta != 0.0:
             lq = lq._replace(Q=lq.Q + delta * np.eye(lq.Q.shape[1]), R=lq.R + delta * np.eye(lq.R.shape[1]))
         return lq if self._barrier is None else self._barrier.imposed(lq, self._at.us)
 
     def _convex(self, first: int, past: int, delta: float) -> tuple[int, LQProblem, Policy] | None:
-        """The number of the first fraction that leaves a convex problem, that problem and its policy."""
+        """Return the first curvature fraction (by index) that yields a convex LQ problem, with the problem and its policy."""
         for number in range(first, past):
             lq = self._with_fraction(number)
             with self.journal.timed("backward"):
@@ -255,9 +257,9 @@ class NewtonNumpy(Answering):
         self._go(self._measured(xs, us, expansion))
         return self._point(self._at)
 
-    # -- motions without gaps ---------------------------------------------------------------------------------------------------
+    # -- trajectories without defects -------------------------------------------------------------------------------------------
     def _closed(self, us: Array, K: Array) -> Candidates:
-        """The rollout of controls from x0 by gains K."""
+        """Roll out controls from x0 with feedback gains K about the current trajectory."""
         lq = self._at.expansion.lq
         still = Along(np.zeros_like(lq.q), np.zeros_like(us), K, lq.d)
         with self.journal.timed("rollout"):

@@ -1,6 +1,6 @@
-"""The slot of a problem in Newton's method: its memory, and the answers of kernels/newton_slot.h to the method's requests.
+"""Slot of Newton's method: memory of one problem, and the C kernels (kernels/newton_slot.h) that answer its requests.
 
-It serves problems whose phases are all compiled, with the second derivatives of their time steps where they are asked for.
+All phases of the problem must be compiled, with the second derivatives of their time steps if the method uses them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from trajopt.stage.compiled.library import StagesData
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
 
 ANSWER = 32
-"""Numbers of an answer at most."""
-_new = tuple.__new__  # of named tuples, in a fifth of the time
+"""Maximum size of an answer, in numbers."""
+_new = tuple.__new__  # creates named tuples in a fifth of the time
 _CONSTANTS = {
     "ANSWER": ANSWER,
     "FRACTIONS": len(FRACTIONS),
@@ -56,7 +56,7 @@ _CONSTANTS = {
 
 
 def source(*window: str) -> str:
-    """The C text of the slot, and of a window."""
+    """Return the C text of the slot, followed by the kernel files of a window."""
     fractions = f"static const double fractions[] = {{{', '.join(map(repr, FRACTIONS))}}};"
     texts = map(kernel, ("barrier.h", "newton_slot.h", *window))
     return "\n".join(["#include <float.h>", common_source(), constants(_CONSTANTS), fractions, *texts])
@@ -70,8 +70,9 @@ _TRIALS_ANSWER = [Struct(f"{3 * count}d") for count in range(TRIALS + 1)]
 
 
 class Sizes(NamedTuple):
-    """What arrays depend on: N, nx, n, m, step lengths at most; whether the slot is one of a window, where expansions are not
-    held; and whether controls may have bounds.
+    """Sizes of the arrays of a slot. lengths: maximum number of step lengths. bounded: controls may have bounds.
+
+    windowed: the slot belongs to a window and stores no expansions.
     """
 
     N: int
@@ -85,7 +86,7 @@ class Sizes(NamedTuple):
 
 @lru_cache(maxsize=64)
 def layout(s: Sizes) -> Layout:
-    """The arrays of a slot."""
+    """Return the memory layout of the arrays of a slot."""
     N, nx, n, m, lengths, windowed, bounded = s
     trials = 1 if windowed else TRIALS
     blocks = {"Q": (N + 1, n, n), "S": (N, m, n), "R": (N, m, m)}
@@ -117,14 +118,14 @@ def layout(s: Sizes) -> Layout:
 
 
 def sizes_of(ocp: OCP, lengths: int, *, windowed: bool = False) -> Sizes:
-    """The sizes of a problem of which so many step lengths are tried at most."""
+    """Return the sizes for a problem and a maximum number of step lengths."""
     manifold = ocp.manifold
     limited = not windowed or ocp.control_bounds is not None
     return Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, lengths, windowed, limited)
 
 
 def serves(evaluators: Sequence[Evaluator], curved: bool) -> bool:
-    """True if evaluators are compiled as wholes; curved: with the second derivatives of their time steps."""
+    """True if all stages of the evaluators are compiled; curved: including second derivatives of the time steps."""
     return all(type(e) is StageEvaluator and _is_compiled(e, curved) for e in evaluators)
 
 
@@ -135,10 +136,11 @@ def _is_compiled(evaluator: StageEvaluator, curved: bool) -> bool:
 
 
 class NewtonSlot(ArraySlot):
-    """newton_t with its memory: what answers the requests for problems of one structure, one after the other.
+    """newton_t with its memory; answers the requests for problems of one structure, one after the other.
 
-    plain: the evaluator of the Gauss-Newton Hessian of the cost; exact: the one that the curvature is added to, maybe the same,
-    or None. lengths: how many step lengths are tried at most. rooms: see :class:`~trajopt.solvers.window.slots.Slot`.
+    plain: evaluator with the Gauss-Newton Hessian of the cost. exact: evaluator with the Hessian to which the curvature is added,
+    maybe the same, or None. lengths: maximum number of step lengths. room, own_rooms: see
+    :class:`~trajopt.solvers.window.slots.Slot`.
     """
 
     name = "newton"
@@ -177,7 +179,7 @@ class NewtonSlot(ArraySlot):
         self._bind()
 
     def serves(self, *given: Any) -> bool:
-        """True if it is made of these evaluators, with memory for the problem."""
+        """True if the slot was built from these evaluators and has the sizes of the problem."""
         ocp, plain, exact, lengths = given
         own_plain, own_exact = self._evaluators
         own = own_plain is plain and own_exact is exact
@@ -197,7 +199,7 @@ class NewtonSlot(ArraySlot):
 
     # -- a problem --------------------------------------------------------------------------------------------------------
     def take(self, ocp: OCP, guess: Guess) -> Size:
-        """Take the problem that the evaluators have, with a guess."""
+        """Load the problem of the evaluators with a guess; return its sizes."""
         plain, exact = self._evaluators
         *stages, end = plain.stages
         *of, of_end = (exact or plain).stages
@@ -215,7 +217,7 @@ class NewtonSlot(ArraySlot):
 
     # -- answers ------------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
-        """The functions of the library, with what they take."""
+        """Bind the functions of the library."""
 
         function = functions(kernels(), "newton")
         self._start = function("start", "pp")
@@ -256,15 +258,15 @@ class NewtonSlot(ArraySlot):
         return self.trials(self._try(self.address, *r))
 
     def point(self) -> Point:
-        """The last answer, if it was a point."""
+        """Read the last answer as a point."""
         return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
     def direction(self) -> Direction | None:
-        """The last answer, if it was a step."""
+        """Read the last answer as a step; None if no curvature fraction yields a convex problem."""
         fraction, slope, longest, size, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
         return None if fraction < 0.0 else _new(Direction, (int(fraction), slope, longest, size, _new(Trial, trial)))
 
     def trials(self, count: int) -> list[Trial]:
-        """The last answer, if it was so many trials."""
+        """Read the last answer as ``count`` trial steps."""
         numbers = _TRIALS_ANSWER[count].unpack_from(self.data, _ANSWER)
         return [_new(Trial, numbers[3 * i : 3 * i + 3]) for i in range(count)]

@@ -1,7 +1,7 @@
-"""A window of problems in Newton's method: kernels/newton_window.h answers all of them, with a problem in each lane.
+"""Window of problems in Newton's method: kernels/newton_window.h answers requests for several problems, one in each lane.
 
-What few problems ask for (steps with damping, and the iterations behind them) is answered for one at a time by a slot that has
-expansions; so are the last problems of a batch, whose knots fill lanes better.
+An extra slot that stores expansions answers rare requests (damped steps, and the iterations after them) for one problem at a
+time. It also serves the last problems of a batch, whose knots fill lanes better.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ from trajopt.stage.compiled.library import Library
 from trajopt.stage.evaluation import StageEvaluator
 
 TRIALS, ATTEMPTS = 1, 2
-"""What a slot waits for; ATTEMPTS + the bits of the fractions of the curvature that are asked for."""
+"""Operations: trial steps, and LQ solves (ATTEMPTS + bit mask of the requested curvature fractions)."""
 KINDS = ATTEMPTS + (1 << len(FRACTIONS))
 IN_A_ROW = 8
-"""Iterations that one problem makes alone while others wait."""
+"""Consecutive iterations of one problem in the extra slot before other problems get a step."""
 
 _Window, _Phase = structs_in(kernel("newton_window.h"), "newton_window_t", "window_phase_t")
 
 
 class WindowSlot(NewtonSlot):
-    """A slot of a window. request, since: what it waits for, from which turn on.
+    """Slot of a window. request, since: pending request, and the scheduler step of its start.
 
-    damped: whether its last step was. By place, deltas: of the step there, borrowed: whether that is one of the slot with
-    expansions. in_a_row: iterations that were made there.
+    damped: True if the last step was damped. deltas, borrowed, by place of a step: its damping; True if the extra slot holds it.
+    in_a_row: iterations made in the extra slot.
     """
 
     request: Any = None
     since = in_a_row = 0
 
     def clear(self) -> None:
-        """Forget the last problem."""
+        """Reset the state of the previous problem."""
         self.damped, self.borrowed, self.deltas = False, [False, False], [0.0, 0.0]
 
 
 class NewtonWindow(GroupedWindow):
-    """Slots for problems of one structure.
+    """Window of slots for problems of one structure.
 
-    plain, exact: the evaluators of the Gauss-Newton Hessian of the cost, and of the one that the curvature is added to.
-    libraries: by phase, see :func:`~trajopt.stage.compiled.newton_abreast.newton_libraries`. lengths: step lengths at most.
-    count: slots. active: problems at work.
+    plain, exact: evaluators with the Gauss-Newton Hessian of the cost, and with the Hessian to which the curvature is added.
+    libraries: by phase, see :func:`~trajopt.stage.compiled.newton_abreast.newton_libraries`. lengths: maximum number of step
+    lengths. count: number of slots. active: running problems.
     """
 
     def __init__(
@@ -128,13 +128,13 @@ class NewtonWindow(GroupedWindow):
         }
 
     def close(self) -> None:
-        """Give memory back."""
+        """Release the memory of all slots."""
         for slot in (self.alone, *self.slots):
             slot.close()
 
     # -- requests ---------------------------------------------------------------------------------------------------------------
     def ask(self, slot: WindowSlot, request: Request) -> Any:
-        """The answer for a slot, or WAIT."""
+        """Return the answer to the request of a slot, or WAIT."""
         return self._asks[type(request)](slot, request)
 
     def _started(self, slot: WindowSlot, _: Start) -> float:
@@ -144,7 +144,7 @@ class NewtonWindow(GroupedWindow):
         return float(slot.data.answer_0)
 
     def alone_at(self, slot: WindowSlot, *, anew: bool = False) -> NewtonSlot:
-        """The slot with expansions, where this one is."""
+        """Return the extra slot, moved to the iterate of a slot; ``anew`` moves it even if it is already lent to that slot."""
         if self._lent is not slot or anew:
             self._lend(self.alone.address, slot.address)
             self._lent = slot
@@ -177,7 +177,7 @@ class NewtonWindow(GroupedWindow):
         return WAIT
 
     def _lent_to(self, slot: WindowSlot, place: int) -> NewtonSlot:
-        """The slot with expansions, which has the step in a place of this one."""
+        """Return the extra slot, which holds the step in a place of a slot; raises RuntimeError if it moved to another slot."""
         if self._lent is not slot:
             raise RuntimeError(
                 f"the step in place {place} is gone: use damped steps before the next request for others"
@@ -185,7 +185,7 @@ class NewtonWindow(GroupedWindow):
         return self.alone
 
     def _forget(self, slot: WindowSlot) -> None:
-        """The slot moves: the one with expansions is not where it is any more."""
+        """Invalidate the copy of a slot's iterate in the extra slot, as the slot moves."""
         slot.borrowed = [False, False]
         if self._lent is slot:
             self._lent = None
@@ -194,9 +194,9 @@ class NewtonWindow(GroupedWindow):
         self._forget(slot)
         return self._wait(slot, request, kind)
 
-    # -- work that is done together -------------------------------------------------------------------------------------
+    # -- operations for several slots -----------------------------------------------------------------------------------
     def serve(self) -> list[tuple[WindowSlot, Any]]:
-        """The answers of work that was done alone, else of what is done together."""
+        """Return postponed answers of the extra slot, else run the next operation for several slots."""
         if self._later:
             later, self._later = self._later, []
             return later
@@ -219,6 +219,6 @@ _ANSWERS: dict[type, Callable[[NewtonSlot], Any]] = {
 
 
 def attempts_doubles(ocp: OCP) -> int:
-    """Doubles that attempts for several problems take on their way."""
+    """Return the workspace size, in doubles, of LQ solves for several problems in lanes."""
     room = bound(kernels(find_toolchain().lanes), "lq_attempts_room", "iil", ctypes.c_long)
     return int(room(ocp.manifold.ndx, ocp.nu, ocp.horizon))

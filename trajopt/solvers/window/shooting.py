@@ -1,4 +1,4 @@
-"""One solve by the line search of shooting methods: answered by kernels where one model serves and all is compiled."""
+"""Single solves by shooting methods: C kernels answer the requests if all stages are compiled and there is one model."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def solve_shooting(
     *,
     kept: SolverCache | None = None,
 ) -> Solution:
-    """Solve from a guess; there is a solution after Ctrl-C too.
+    """Solve from a guess by a shooting method; after Ctrl-C, return the current iterate.
 
-    models: what is solved for a direction, the one of most curvature last; default the plain expansion alone. kept: memory of
-    earlier solves, where this one leaves its own. Raises InvalidProblem for a problem with constraints.
+    models: LQ models that yield the directions, in order of increasing curvature; default the plain expansion alone. kept: cache of
+    solver workspaces, read and updated. Raises InvalidProblem for a problem with constraints.
     """
     refuse_constraints(ocp, "a shooting method")
     journal = Journal(callback)
@@ -55,7 +55,7 @@ def solve_shooting(
 
 
 def models_of(models: Sequence[Model], o: SLQOptions) -> Models:
-    """What a method depends on of models."""
+    """Return the properties of models that a shooting method uses."""
     if not models:
         return Models((o.hessian,))
     curved = isinstance(o, DDPOptions) and o.search == "curve"
@@ -64,5 +64,5 @@ def models_of(models: Sequence[Model], o: SLQOptions) -> Models:
 
 
 def corrects_of(ocp: OCP, o: SLQOptions) -> bool:
-    """True if there are nodes whose gaps close linearly."""
+    """True if the options have shooting nodes whose gaps close linearly."""
     return o.gaps == "linear" and len(Shooting.every(o.shooting, ocp.horizon, o.gaps).nodes) > 0

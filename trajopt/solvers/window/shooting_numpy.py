@@ -1,6 +1,4 @@
-"""The answers to the line search of shooting methods by NumPy: for what is not compiled, for several models, and as the reference
-of the kernels.
-"""
+"""NumPy answers to shooting methods, for uncompiled functions, for several models, and as the reference of the C kernels."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ REFUSED = Trial(np.inf, np.inf)
 
 
 class _Place:
-    """A step, the corrected one, the trajectories tried last and the next iterate."""
+    """Step, corrected step, last trial trajectories, and next iterate."""
 
     step: iterate.Step
     corrected: iterate.Step
@@ -57,9 +55,9 @@ class _Place:
 
 
 class ShootingNumpy(Answering):
-    """The slot of one problem. models: what is solved for a direction. journal: times what is done.
+    """Slot of one problem, evaluated by NumPy. models: LQ models that yield the directions. journal: times the work.
 
-    curved: whether steps are given a bend, the second derivative of a parabola that begins with them.
+    curved: add a bend to each step, the second derivative of a parabola that starts along the step.
     """
 
     def __init__(
@@ -95,27 +93,27 @@ class ShootingNumpy(Answering):
         }
 
     def take(self, ocp: OCP, guess: Guess) -> None:
-        """Take a guess of the problem."""
+        """Load a guess of the problem."""
         self._guess = guess
 
     @property
     def at(self) -> Iterate:
-        """The iterate."""
+        """The current iterate."""
         assert self._at is not None
         return self._at
 
     @property
     def trajectory(self) -> tuple[Array, Array]:
-        """xs and us of the iterate; before there is one, of the guess as it was rolled out."""
+        """States and controls of the current iterate; without a finite start, of the rolled-out guess."""
         return self._tried_start if self._at is None else (self._at.xs, self._at.us)
 
     @property
     def cost(self) -> float:
-        """The cost at the iterate."""
+        """Cost of the current iterate."""
         return float(self.at.cost)
 
     def solution(self) -> Solved:
-        """The trajectory of the iterate, with the gains that were asked for."""
+        """Return the current iterate, with the gains of the last :class:`Gains` request."""
         return Solved(*map(np.array, (*self.trajectory, self.K, self.k)))
 
     # -- iterates -----------------------------------------------------------------------------------------------------------
@@ -135,7 +133,7 @@ class ShootingNumpy(Answering):
         return self._models[-1 if switch >= 1.0 else 0].evaluator
 
     def _expanded(self, xs: Array, us: Array, evaluator: Evaluator) -> Iterate | None:
-        """The iterate, or None if its expansion is not finite."""
+        """Expand about a trajectory; return the iterate, or None if the expansion is not finite."""
         with self.journal.timed("derivatives"):
             expansion = evaluator.expand(xs, us)
         with self.journal.timed("backward"):
@@ -178,7 +176,7 @@ class ShootingNumpy(Answering):
 
     # -- steps --------------------------------------------------------------------------------------------------------------
     def _bounds(self) -> Bounds | None:
-        """Bounds on du."""
+        """Return the bounds on du at the current controls; None without bounds."""
         limits, us = self.ocp.control_bounds, self.at.us
         return None if limits is None else (limits[0] - us, limits[1] - us)
 
@@ -204,7 +202,7 @@ class ShootingNumpy(Answering):
         return Step(-1, place.step.D1, float(D2), size, self._optimality(at, policy).kkt, trial)
 
     def _lq_solution(self, problem: Problem, damping: Damping) -> tuple[Policy, LQStep, float]:
-        """A policy, its linear trajectory, and D2. Bounds on the controls of parabolas are kept by roll-outs."""
+        """Solve an LQ problem; return the policy, its linear step, and D2. On parabolas, rollouts enforce the control bounds."""
         lq, policy = problem
         if damping.bounds is not None:
             policy, linear = solve_bounded_lq(lq, damping.bounds, damping.mu, damping.regularize, self.lq_solver)

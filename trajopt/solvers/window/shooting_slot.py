@@ -1,6 +1,6 @@
-"""The slot of a problem in the line search of shooting methods: its memory, and the answers of kernels/shooting_slot.h.
+"""Slot of shooting methods: memory of one problem, and the C kernels (kernels/shooting_slot.h) that answer its requests.
 
-It serves problems whose phases are all compiled, with one model, the plain expansion.
+All phases of the problem must be compiled, and the only model is the plain expansion.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from trajopt.stage.evaluation import Shooting, StageEvaluator
 
 SLOTS = 3
 ANSWER = 2 * TRIALS
-"""Numbers of an answer at most."""
+"""Maximum size of an answer, in numbers."""
 SIDE_BY_SIDE = 2
-"""Step lengths that one problem of a window tries side by side."""
-_new = tuple.__new__  # of named tuples, in a fifth of the time
+"""Step lengths that one problem of a window tries together."""
+_new = tuple.__new__  # creates named tuples in a fifth of the time
 _CONSTANTS = {
     "MAX_SWEEPS": bounded_lq.MAX_SWEEPS,
     "ENOUGH": bounded_lq.ENOUGH,
@@ -68,11 +68,11 @@ _CONSTANTS = {
 }
 """Constants that the C text takes from Python."""
 _BLOCKS = ("A", "B", "Q", "q", "S", "R", "r")
-"""Blocks that are the first iterate's where iterates share them."""
+"""Blocks of an iterate that all iterates of a window slot share."""
 
 
 def source(*window: str) -> str:
-    """The C text of the slot, and of a window."""
+    """Return the C text of the slot, followed by the kernel files of a window."""
     texts = map(kernel, ("bounded_lq.h", "shooting_slot.h", *window))
     return "\n".join([common_source(), constants(_CONSTANTS), *texts])
 
@@ -85,8 +85,9 @@ REFUSED = Trial(math.inf, math.inf)
 
 
 class Sizes(NamedTuple):
-    """What arrays depend on: N, nx, n, m, trajectories that are tried at once, whether controls are bounded, and whether the
-    slot is one of a window, where iterates share the memory of their blocks.
+    """Sizes of the arrays of a slot. trials: trajectories per batch of trial steps. bounded: controls have bounds.
+
+    windowed: the slot belongs to a window, where iterates share the memory of their blocks.
     """
 
     N: int
@@ -99,14 +100,14 @@ class Sizes(NamedTuple):
 
 
 def sizes_of(ocp: OCP, *, windowed: bool = False) -> Sizes:
-    """The sizes of a problem."""
+    """Return the sizes for a problem."""
     manifold, trials = ocp.manifold, SIDE_BY_SIDE if windowed else TRIALS
     return Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, ocp.control_bounds is not None, windowed)
 
 
 @lru_cache(maxsize=64)
 def layout(s: Sizes) -> Layout:
-    """The arrays of a slot."""
+    """Return the memory layout of the arrays of a slot."""
     N, nx, n, m, L, bounded, windowed = s
     own = {
         "xs": (N + 1, nx), "us": (N, m), "x_next": (N, nx), "costs": (N + 1,), "lambda": (N + 1, n), "g": (N, m),
@@ -134,7 +135,7 @@ def layout(s: Sizes) -> Layout:
 
 
 class ShootingSlot(ArraySlot):
-    """shooting_t with its memory: what answers the requests for problems of one structure, one after the other.
+    """shooting_t with its memory; answers the requests for problems of one structure, one after the other.
 
     room: see :class:`~trajopt.solvers.window.slots.Slot`.
     """
@@ -166,7 +167,7 @@ class ShootingSlot(ArraySlot):
         self._take_options(ocp, options)
 
     def _stages(self, evaluator: StageEvaluator) -> tuple[list[Any], tuple[Any, ...]]:
-        """The phases, and what evaluates their end."""
+        """Return the structs of the phases, and the functions and data of the final knot."""
         *stages, end = evaluator.stages
         phases = list[Any]()
         for stage, knots, read in zip(stages, evaluator.slices, evaluator.controls_read, strict=False):
@@ -180,7 +181,7 @@ class ShootingSlot(ArraySlot):
         return phases, (*functions, ctypes.addressof(last.data), self._room(last.library.rooms))
 
     def serves(self, *given: Any) -> bool:
-        """True if it is made of this evaluator, with memory for the problem; then it takes the options."""
+        """True if the slot was built from this evaluator and has the sizes of the problem; then sets the options."""
         ocp, evaluator, options = given
         if not (self._evaluator is evaluator and self.sizes == sizes_of(ocp)):
             return False
@@ -204,7 +205,7 @@ class ShootingSlot(ArraySlot):
 
     # -- a problem ----------------------------------------------------------------------------------------------------------
     def take(self, ocp: OCP, guess: Guess) -> None:
-        """Take the problem that the evaluator has, with a guess."""
+        """Load the problem of the evaluator with a guess."""
         self._problem = ProblemData(None, None, *self._values(ocp, guess))
         self.problem = ctypes.addressof(self._problem)
 
@@ -214,7 +215,7 @@ class ShootingSlot(ArraySlot):
 
     # -- answers ------------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
-        """The functions of the library, with what they take."""
+        """Bind the functions of the library."""
         function = functions(kernels(), "shooting")
         self._start, self._solve = function("start", "pp"), function("direction", "pdll")
         self._try, self._close_gaps = function("roll", "pll", ctypes.c_long), function("correct", "pl")
@@ -264,28 +265,28 @@ class ShootingSlot(ArraySlot):
         return _new(Optimality, _PAIR_ANSWER.unpack_from(self.data, _ANSWER))
 
     def point(self) -> Point:
-        """The last answer, if it was a point."""
+        """Read the last answer as a point."""
         return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
     def step(self) -> Step:
-        """The last answer, if it was a step."""
+        """Read the last answer as a step."""
         failed, D1, D2, size, kkt, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
         if failed >= 0.0:
             return Step(int(failed), 0.0, 0.0, 0.0, 0.0, REFUSED)
         return _new(Step, (-1, D1, D2, size, kkt, _new(Trial, trial)))
 
     def trials(self, count: int) -> list[Trial]:
-        """The last answer, if it was so many trials."""
+        """Read the last answer as ``count`` trial steps."""
         numbers = _TRIALS_ANSWER[count].unpack_from(self.data, _ANSWER)
         return [_new(Trial, numbers[2 * i : 2 * i + 2]) for i in range(count)]
 
 
 @lru_cache(maxsize=16)
 def lengths(max_backtracks: int) -> Array:
-    """Step lengths 2^DOUBLINGS, ..., 1, 1/2, ... 2^-max_backtracks, or as many as are tried near rounding level."""
+    """Return the step lengths 2^DOUBLINGS, ..., 1, 1/2, ..., 2^-max(max_backtracks, POLISHED)."""
     return 0.5 ** np.arange(-DOUBLINGS, max(max_backtracks, POLISHED) + 1.0)
 
 
 def reads_linear_steps(ocp: OCP, o: SLQOptions) -> bool:
-    """True if rollouts read more of a linear step than du - K dx: they start at nodes, or deviations are not differences."""
+    """True if rollouts need dx and du, not only du - K dx: they start at nodes, or the state space is not flat."""
     return o.gaps == "linear" or not ocp.manifold.is_flat

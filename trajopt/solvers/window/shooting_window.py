@@ -1,4 +1,4 @@
-"""A window of problems in the line search of shooting methods: kernels/shooting_window.h, with a problem in each lane."""
+"""Window of problems in shooting methods: kernels/shooting_window.h answers requests for several problems, one in each lane."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from trajopt.solvers.window.slots import functions, kernel
 from trajopt.stage.evaluation import StageEvaluator
 
 ROLLS = 4
-"""The first of the kinds of work that are rollouts, two for each phase."""
+"""First operation that is a rollout; each phase has two."""
 
 _Window, _Phase = structs_in(kernel("shooting_window.h"), "shooting_window_t", "window_phase_t")
 
 
 class ShootingWindow(GroupedWindow):
-    """Slots for problems of one structure. count: slots."""
+    """Window of ``count`` slots for problems of one structure."""
 
     def __init__(self, ocp: OCP, evaluator: StageEvaluator, options: SLQOptions, count: int) -> None:
         *stages, end = cast(Any, evaluator.stages)
@@ -59,7 +59,7 @@ class ShootingWindow(GroupedWindow):
 
     @property
     def active(self) -> int:
-        """Problems at work: where they leave lanes empty, the knots of one problem fill them."""
+        """Number of running problems; if they leave lanes empty, the knots of one problem fill the lanes."""
         return int(self._data.active)
 
     @active.setter
@@ -81,7 +81,7 @@ _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
 
 
 def directions_doubles(ocp: OCP, options: SLQOptions) -> int:
-    """Doubles that directions of several problems take on their way."""
+    """Return the workspace size, in doubles, of directions for several problems in lanes."""
     room = bound(kernels(find_toolchain().lanes), "lq_directions_room", "iil", ctypes.c_long)
     knots = ocp.horizon if reads_linear_steps(ocp, options) else 1
     return int(room(ocp.manifold.ndx, ocp.nu, knots))

@@ -1,4 +1,4 @@
-"""The slot of a problem: a struct of C with its arrays, and the kernels that answer the requests of a method."""
+"""Slot of a problem: a C struct with its arrays, and the kernels that answer the requests of a method."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ _SECONDS = Struct("3d")
 
 
 class Layout(NamedTuple):
-    """Arrays in one piece of memory: where each begins, in doubles, and its shape; their length together; and which words of a
-    struct point to them, how many bytes from the first one.
+    """Layout of arrays in one block of memory.
+
+    places: start, in doubles, and shape of each array. doubles: total length. fields: indices of the 64-bit words of the struct
+    that point to the arrays. offsets: their starts in bytes.
     """
 
     places: dict[str, tuple[int, Shape]]
@@ -38,7 +40,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(struct: Any, shapes: Mapping[str, Shape], shared: Mapping[str, str] | None = None) -> Layout:
-    """The layout of the arrays of a struct, by the names of its fields. shared: names of arrays that are others."""
+    """Return the layout of the arrays of a struct by field name. shared: fields that alias the array of another field."""
     same = shared or {}
     sizes = [0 if name in same else -(-math.prod(shape) // LINE) * LINE for name, shape in shapes.items()]
     starts = [0, *itertools.accumulate(sizes)]
@@ -49,17 +51,17 @@ def layout_of(struct: Any, shapes: Mapping[str, Shape], shared: Mapping[str, str
 
 
 def constants(values: Mapping[str, Any]) -> str:
-    """The C text of constants."""
+    """Return constants as C defines."""
     return "\n".join(f"#define {name} {value!r}" for name, value in values.items())
 
 
 def kernel(name: str) -> str:
-    """The C text of a file of kernels."""
+    """Return the C text of a kernel file."""
     return (files("trajopt.solvers.window") / "kernels" / name).read_text()
 
 
 def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) -> Callable[..., Callable[..., Any]]:
-    """Binds functions of a library by their names behind a prefix, with what they take and return (``default``, if not told)."""
+    """Return a function that binds ``prefix_name`` of a library; ``default``: its return type unless given."""
 
     def function(name: str, arguments: str, returns: type | None = default) -> Callable[..., Any]:
         return bound(library, f"{prefix}_{name}", arguments, returns)
@@ -68,26 +70,27 @@ def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) ->
 
 
 class Answering:
-    """Answers the requests of a method, each by its own function."""
+    """Base class of slots: answers each type of request of a method with a function."""
 
     _answers: dict[type, Callable[[Any], Any]]
 
     def answer(self, request: Any) -> Any:
-        """The answer to a request of the method."""
+        """Return the answer to a request of the method."""
         return self._answers[type(request)](request)
 
     def note_times(self, journal: Journal) -> None:
-        """Add the seconds since the last call to the record in the making, unless the journal has timed the work itself."""
+        """Add the seconds since the last call to the current record; no effect if the journal times the work itself."""
 
     def close(self) -> None:
-        """Give memory back."""
+        """Release the memory."""
 
 
 class Slot(Answering):
-    """A struct and its kernels. own_rooms: whether the kernels work in memory of its own, as where another thread calls them.
+    """C struct of a problem with its kernels.
 
-    room: the memory of a window where the slot is one of it, whose kernels have no other. data: the struct. problem: the address
-    of the problem. request, since: what it waits for in a window, and from which turn on.
+    own_rooms: give the kernels a separate workspace, as needed if another thread calls them. room: workspace of the window that
+    the slot belongs to, which replaces any other. data: the struct. problem: address of the problem. request, since: pending
+    request in a window, and the scheduler step of its start.
     """
 
     data: Any
@@ -103,7 +106,7 @@ class Slot(Answering):
         self._seconds = type(data).seconds_0.offset
 
     def _room(self, rooms: Any) -> int:
-        """The address of the memory that kernels work in."""
+        """Return the address of the workspace of the kernels."""
         room = self._window_room
         if room is None:
             room = aligned(rooms.doubles) if self._own_rooms else rooms[0]
@@ -111,26 +114,26 @@ class Slot(Answering):
         return address(room)
 
     def put(self) -> None:
-        """Write the trajectory where the solve is to where the problem wants it."""
+        """Write the current iterate to the solution arrays of the problem."""
         self._put(self.address)
 
     @property
     def seconds(self) -> tuple[float, float, float]:
-        """Seconds in derivatives, sweeps and rollouts since the last call of this."""
+        """Seconds in derivatives, sweeps and rollouts since the last access; an access resets them."""
         spent: Any = _SECONDS.unpack_from(self.data, self._seconds)
         _SECONDS.pack_into(self.data, self._seconds, 0.0, 0.0, 0.0)
         return spent
 
     def note_times(self, journal: Journal) -> None:
-        """Add the seconds since the last call to the record in the making."""
+        """Add the seconds since the last call to the current record."""
         journal.spent(*self.seconds)
 
 
 class ArraySlot(Slot, ABC):
-    """A slot whose arrays are one piece of memory, which is kept for later solves. home: where, None where it is not."""
+    """Slot whose arrays share one block of memory, for reuse by later solves. home: cache to return to; None for no cache."""
 
     name: ClassVar[str]
-    """The name under which the slot is kept."""
+    """Key of the slot in the solver cache."""
     home: SolverCache | None
 
     def __init__(self, data: Any, layout: Layout, **rooms: Any) -> None:
@@ -142,7 +145,7 @@ class ArraySlot(Slot, ABC):
 
     @classmethod
     def of(cls, kept: SolverCache | None, *given: Any, may_follow: bool) -> Self:
-        """The slot of one problem, made of what is given, or one that is kept. may_follow: whether later solves may have it."""
+        """Return the cached slot if it serves the given arguments, else a new one. may_follow: later solves may reuse it."""
         known: Any = None if kept is None else kept.prepared.pop(cls.name, None)
         if known is not None and known.serves(*given):
             known.home = kept
@@ -153,10 +156,10 @@ class ArraySlot(Slot, ABC):
 
     @abstractmethod
     def serves(self, *given: Any) -> bool:
-        """True if it is made of the given parts, and has memory for the problem."""
+        """True if the slot was built from the given arguments and has the sizes of the problem."""
 
     def close(self) -> None:
-        """Give the memory back, or leave it for the next solve: nothing that came from here may be used any more."""
+        """Return the slot to its cache, or its memory to the pool; invalidates all arrays of the slot."""
         if self.home is None:
             shelf.put_back(self._memory)
         else:
@@ -164,31 +167,31 @@ class ArraySlot(Slot, ABC):
 
     @property
     def bytes(self) -> int:
-        """Bytes of its memory."""
+        """Memory of the arrays [bytes]."""
         return int(self._memory.nbytes)
 
     def view(self, name: str) -> Array:
-        """One of the arrays."""
+        """Return an array of the slot by field name."""
         at, shape = self._places[name]
         return self._memory[at : at + math.prod(shape)].reshape(shape)
 
     @property
     @abstractmethod
     def _here(self) -> str:
-        """The prefix of the fields of where the solve is."""
+        """Prefix of the fields of the current iterate."""
 
     @property
     def trajectory(self) -> tuple[Array, Array]:
-        """xs and us where the solve is, as they are now."""
+        """States and controls of the current iterate, as views."""
         return self.view(f"{self._here}_xs"), self.view(f"{self._here}_us")
 
     @property
     def cost(self) -> float:
-        """The cost where the solve is."""
+        """Cost of the current iterate."""
         return float(getattr(self.data, f"{self._here}_cost"))
 
     def _values(self, ocp: OCP, guess: Guess) -> list[int | None]:
-        """The addresses of x0, of xs and us of a guess, and of bounds on the controls; then those of where the solution goes."""
+        """Return the addresses of x0, guess xs and us, lower and upper control bounds, and the solution xs, us, K, k."""
         xs, us = (np.array(rows, dtype=float, order="C") for rows in guess)
         N, m = us.shape
         self._solution = own = Solved(xs, us, np.zeros((N, m, ocp.manifold.ndx)), np.zeros((N, m)))
@@ -199,6 +202,6 @@ class ArraySlot(Slot, ABC):
         return [*map(address, (x0, xs, us)), *bounds, *map(address, own)]
 
     def solution(self) -> Solved:
-        """The trajectory where the solve is, with the gains that were asked for."""
+        """Return the current iterate, with the gains of the last Gains request."""
         self.put()
         return self._solution

@@ -1,4 +1,4 @@
-"""The status of a solve by Newton's method or shooting, and what is to blame where numbers or the search have failed."""
+"""Status of a solve by Newton's method or shooting, and the culprit of non-finite values or a failed line search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trajopt.stage.evaluation import Evaluator, Expansion
 
 
 class Blamed(NamedTuple):
-    """A problem, states, and the expansion about them that is to blame where numbers or the search have failed."""
+    """Problem, states, and the expansion about them that explains non-finite values or a failed line search."""
 
     ocp: OCP
     xs: Array
@@ -27,9 +27,9 @@ class Blamed(NamedTuple):
 
 
 def status_of(at: Ended, o: SLQOptions | MethodOptions, refused: Callable[[], Blamed]) -> Status:
-    """The status of an end; refused: finds what is to blame where numbers are not finite or no step length was accepted."""
+    """Return the status of a termination; ``refused()`` finds the culprit of non-finite values or a failed line search."""
     end, n = at.end, at.iterations
-    kkt = None if end is End.CONVERGED else at.kkt  # which its test does not ask for
+    kkt = None if end is End.CONVERGED else at.kkt  # the convergence test does not use it
     measured = termination.Measured(n, termination.Errors(kkt, at.gradient, at.defect), o.tolerances)
     match end:
         case End.OPTIMAL | End.CONVERGED:
@@ -62,6 +62,6 @@ def is_finite(e: Expansion, lq_solver: LQSolver) -> bool:
 
 
 def to_blame(ocp: OCP, xs: Array, us: Array, evaluators: Sequence[Evaluator], lq_solver: LQSolver) -> Blamed:
-    """The expansion about a trajectory by the first of the evaluators that finds it not to be finite, else that by the last."""
+    """Return the expansion of the first evaluator that yields non-finite values, else that of the last evaluator."""
     expansions = [evaluator.expand(xs, us) for evaluator in evaluators]
     return Blamed(ocp, xs, next((e for e in expansions if not is_finite(e, lq_solver)), expansions[-1]))

@@ -1,1 +1,1 @@
-"""Stages as compiled libraries: what is called, when it is built, and what serves until then."""
+"""Stages as compiled libraries: their functions, their compilation, and substitutes until they are compiled."""

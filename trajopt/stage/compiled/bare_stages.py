@@ -1,6 +1,6 @@
-"""Stages whose time steps are compiled, and some or all of whose cost terms and constraints are NumPy's.
+"""Stages with compiled time steps, and cost terms and constraints in NumPy.
 
-For terms that are new all are, until code is there; for a term that cannot be compiled that one stays so.
+New terms run in NumPy until their code is compiled. A term that cannot be compiled stays in NumPy.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
 
 
 class BareStages:
-    """See :class:`~trajopt.stage.stages.Stages`.
+    """Compiled time steps with NumPy terms: see :class:`~trajopt.stage.stages.Stages`.
 
-    steps: with the cost terms that are compiled, without constraints. plain: with the other terms and all constraints, in NumPy.
+    steps: time steps and the compiled cost terms, without constraints. plain: the remaining terms and all constraints, in NumPy.
     """
 
     compiled = True
@@ -63,7 +63,7 @@ class BareStages:
         return out
 
     def _sum(self, x: Array, u: Array, nodes: Array, out: StageDerivatives, quadratic: bool) -> StageDerivatives:
-        """The step, and the costs of both added up; what the compiled stages keep for later stays theirs."""
+        """Derivatives of the step, and the sum of both costs. Compiled stages write to their own arrays, which they reuse later."""
         step = self.steps.first(x, u, nodes, quadratic=quadratic)
         own = self._costs.first(x, u, nodes, quadratic=quadratic)
         out.values.x_next[:], out.values.d[:], out.A[:], out.B[:] = step.values.x_next, step.values.d, step.A, step.B
@@ -88,14 +88,14 @@ class BareStages:
         """See :class:`~trajopt.stage.stages.Stages`."""
         if not sigma and y is None:
             return self.steps.second(x, u, nodes, 0.0, lam, None, first, out)
-        found = self._costs.second(x, u, nodes, sigma, None, y, first, out)
+        result = self._costs.second(x, u, nodes, sigma, None, y, first, out)
         if lam is not None:
-            for block, part in zip(found, self.steps.second(x, u, nodes, 0.0, lam), strict=True):
+            for block, part in zip(result, self.steps.second(x, u, nodes, 0.0, lam), strict=True):
                 block += part
         if sigma and self.steps.plain.terms:
-            for block, part in zip(found, self.steps.second(x, u, nodes, sigma, None, None, first), strict=True):
+            for block, part in zip(result, self.steps.second(x, u, nodes, sigma, None, None, first), strict=True):
                 block += part
-        return found
+        return result
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[Any, Any] | None:
         """See :class:`~trajopt.stage.stages.SweptStages`."""

@@ -1,7 +1,8 @@
-"""Libraries of stages that are not there yet: made while the caller waits, or aside while NumPy serves.
+"""Compilation of stage libraries: while the caller waits, or in a background process while NumPy evaluates the stages.
 
-Another process compiles for a solve that starts at once (:mod:`trajopt.stage.start`), quickly at first, then well, and goes on when
-this one has ended. A quick library never serves a solve that waits.
+A background process compiles for solves that start at once (:mod:`trajopt.stage.start`): first with quick compiler flags, then with
+full optimization.
+It outlives this process. Solves that wait never use a "quick" library.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from typing import Any
 from dynamics_backends.compiled.interface.libraries import BackgroundProcess, in_background, remember_sources
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError
 from dynamics_backends.symbols import tracing
-from trajopt.stage.compiled.library import Library, sought, source_of
+from trajopt.stage.compiled.library import Library, library_lookup, source_of
 from trajopt.stage.source.stage_source import StageShape
 from trajopt.stage.start import starts_at_once
 
 _LOG = logging.getLogger(__name__)
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
 class Search:
-    """The library of a structure: looked for, and told apart by whether it was made in a hurry."""
+    """Lookup of the library of a phase's structure in the cache, with its optimized and its quick version."""
 
     def __init__(self, backend: Any, shape: StageShape) -> None:
         self.backend, self.shape = backend, shape
@@ -36,44 +37,44 @@ class Search:
 
     @cached_property
     def _well(self) -> Any:
-        return sought(self.backend, self.shape)
+        return library_lookup(self.backend, self.shape)
 
     @cached_property
     def _quick(self) -> Any:
-        return sought(self.backend, self.shape, quick=True)
+        return library_lookup(self.backend, self.shape, quick=True)
 
-    def look(self) -> Library | None:
-        """The best library that is there now. Raises TooLong where it is known that there will be none."""
+    def lookup(self) -> Library | None:
+        """Return the best library in the cache, or None. Raises TooLong if compilation was refused before."""
         if not self.is_final and self._well.may_be_known:
-            self._take(self._well)
+            self._load(self._well)
             self.is_final = self.library is not None
         elif self.library is None and self._quick.may_be_known:
-            self._take(self._quick)
+            self._load(self._quick)
         return self.library
 
-    def _take(self, found: Any) -> None:
-        library = found.known()
+    def _load(self, lookup: Any) -> None:
+        library = lookup.known()
         self.library = self.library if library is None else Library(library, self.backend, self.shape)
 
     @property
-    def is_being_made(self) -> bool:
-        """True while a background process that this one started compiles it; a failure is reported once."""
+    def is_compiling(self) -> bool:
+        """True while a background process of this process compiles the library; logs a failure once."""
         if self.maker is None or not self.maker.finished:
             return self.maker is not None
-        if self.maker.complaint and self.maker.complaint not in _told:
-            _told.add(self.maker.complaint)
+        if self.maker.complaint and self.maker.complaint not in _logged:
+            _logged.add(self.maker.complaint)
             _LOG.warning("continuing with NumPy, because compilation failed: %s", self.maker.complaint)
         return False
 
     def wait(self) -> Library:
-        """The library, made here where it is not there. Raises TooLong, TraceError, CompilerError."""
+        """Return the optimized library, compiled in this process if needed. Raises TooLong, TraceError, CompilerError."""
         if not self.is_final or self.library is None:
             self.library = Library(self._well.found(self._written), self.backend, self.shape)
             self.is_final = True
         return self.library
 
-    def keep(self, *, quick: bool) -> None:
-        """Have it in the cache, for other processes. Raises as :meth:`wait`."""
+    def compile_to_cache(self, *, quick: bool) -> None:
+        """Compile the library into the cache, for other processes. Raises the errors of :meth:`wait`."""
         (self._quick if quick else self._well).found(lambda: self._text)
 
     @cached_property
@@ -87,15 +88,15 @@ class Search:
 
 @lru_cache(maxsize=128)
 def search(backend: Any, shape: StageShape) -> Search:
-    """One for each structure, kept for problems that differ in values only."""
+    """Return the cached :class:`Search` of a structure, shared by problems that differ in values only."""
     return Search(backend, shape)
 
 
 def request(wanted: Sequence[Search], steps: Sequence[Search] = ()) -> None:
-    """Have libraries made aside that are not there and that nobody makes yet: quickly, then well.
+    """Start a background process that compiles the missing libraries, first quick, then optimized.
 
-    steps: libraries of time steps alone, which serve before the others are there, and whenever terms are edited. Where making them
-    aside is impossible, those that are wanted are made here.
+    steps: libraries of time steps alone, used until the others are compiled and again after terms are edited. Without background
+    processes, the ``wanted`` libraries are compiled in this process.
     """
     missing, alone = (
         [s for s in dict.fromkeys(group) if s.maker is None and _is_missing(s)] for group in (wanted, steps)
@@ -104,7 +105,7 @@ def request(wanted: Sequence[Search], steps: Sequence[Search] = ()) -> None:
         return
     made = in_background(lambda: _make_all(missing, alone))
     if made is None:
-        side_by_side([s.wait for s in missing])
+        run_in_parallel([s.wait for s in missing])
         return
     for s in (*missing, *alone):
         s.maker = made
@@ -112,21 +113,21 @@ def request(wanted: Sequence[Search], steps: Sequence[Search] = ()) -> None:
 
 def _is_missing(s: Search) -> bool:
     try:
-        s.look()
+        s.lookup()
     except TooLong:
         return False
     return not s.is_final
 
 
 def make_here(wanted: Sequence[Search]) -> None:
-    """Make libraries side by side; what cannot be made is told to whoever asks for it."""
+    """Compile libraries in parallel; a failure is raised again when its library is waited for."""
     missing = [s for s in dict.fromkeys(wanted) if not s.is_final]
     if len(missing) > 1:
-        side_by_side([s.wait for s in missing])
+        run_in_parallel([s.wait for s in missing])
 
 
-def side_by_side(work: Sequence[Callable[[], Any]]) -> None:
-    """Do some work on threads, whose refusals and failures show again where the results are asked for."""
+def run_in_parallel(work: Sequence[Callable[[], Any]]) -> None:
+    """Run calls on threads; failures are logged and are raised again when the results are requested."""
 
     def attempt(call: Callable[[], Any]) -> None:
         try:
@@ -139,7 +140,7 @@ def side_by_side(work: Sequence[Callable[[], Any]]) -> None:
 
 
 def _make_all(wanted: Sequence[Search], steps: Sequence[Search]) -> None:
-    """The work of the other process; the first failure ends it, and is told."""
+    """Work of the background process; the first failure ends it and is reported to the parent."""
     early = steps if wanted else ()
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for group, quick in ((early, True), (wanted, True), (wanted, False), (steps, False)):
@@ -149,14 +150,17 @@ def _make_all(wanted: Sequence[Search], steps: Sequence[Search]) -> None:
 
 def _unless_refused(s: Search, quick: bool) -> None:
     with contextlib.suppress(TooLong, TraceError):
-        s.keep(quick=quick)
+        s.compile_to_cache(quick=quick)
 
 
-def library_at(backend: Any, shape: StageShape) -> Library | None:
-    """The library of a structure: waited for, or as good as there is at once. Raises TooLong, TraceError."""
-    found = search(backend, shape)
+def library_for(backend: Any, shape: StageShape) -> Library | None:
+    """Return the library of a structure: compiled now, or, for solves that start at once, the best in the cache.
+
+    Raises TooLong, TraceError.
+    """
+    result = search(backend, shape)
     if not starts_at_once():
-        return found.wait()
-    library = found.look()
-    request([found])
+        return result.wait()
+    library = result.lookup()
+    request([result])
     return library

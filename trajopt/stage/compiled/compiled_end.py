@@ -1,4 +1,4 @@
-"""The final knot of a problem in the compiled library of a phase, of whose terms and constraints it is made."""
+"""Final knot of a problem in the compiled library of a phase, which contains its terms and constraints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
 
 
 def shapes_of(plain: NumpyStages) -> tuple[list[TermShape], list[TermShape]]:
-    """What is compiled of the terms and of the constraints of a stage."""
+    """Compiled structure of the terms and of the constraints of a stage."""
     return [*map(TermShape.of, plain.terms)], [*map(TermShape.of, plain.constraints)]
 
 
@@ -26,7 +26,7 @@ def _end_values(plain: NumpyStages) -> tuple[Array, ...]:
 
 
 class CompiledEnd:
-    """The final knot in the library of a phase: see :class:`~trajopt.stage.stages.Stages`; plain: the same in NumPy."""
+    """Final knot in the library of a phase: see :class:`~trajopt.stage.stages.Stages`. plain: NumPy stages of the final knot."""
 
     compiled = True
 
@@ -37,12 +37,12 @@ class CompiledEnd:
         self.data = EndData(*map(address, self._values))
         self._ng = sum(c.residual.n_out for c in plain.constraints)
 
-    def fits(self, plain: NumpyStages) -> bool:
-        """True if another final knot has the same structure."""
+    def matches(self, plain: NumpyStages) -> bool:
+        """True if the final knot ``plain`` has the same structure."""
         return self._structure == shapes_of(plain)
 
-    def take(self, plain: NumpyStages) -> None:
-        """Go on with the values of another final knot of the same structure."""
+    def load_values(self, plain: NumpyStages) -> None:
+        """Load the values of another final knot of the same structure."""
         self.plain, (t, theta, final) = plain, self._values
         t[:] = plain.t
         theta_of(plain.terms, 1, theta)
@@ -69,13 +69,13 @@ class CompiledEnd:
         pool: Pool | None = None,
     ) -> StageDerivatives:
         """See :class:`~trajopt.stage.stages.Stages`."""
-        x, found = np.ascontiguousarray(x), out or room_for(1, (0, self._n, 0, 0, self._ng))
-        arrays = (found.values.cost, found.values.g, found.lx, found.gx, found.Q)
+        x, result = np.ascontiguousarray(x), out or room_for(1, (0, self._n, 0, 0, self._ng))
+        arrays = (result.values.cost, result.values.g, result.lx, result.gx, result.Q)
         results = EndFirstData(*map(address, arrays))
         self.library.end_first(
             ctypes.byref(self.data), address(x), ctypes.byref(results), address(self.library.rooms[0])
         )
-        return found
+        return result
 
     def second(
         self,
@@ -92,8 +92,8 @@ class CompiledEnd:
         if "second" not in self.library.shape.parts:
             if y is not None or self.plain.hessian == "exact":
                 return self.plain.second(x, u, nodes, sigma, lam, y)
-            found = self.first(x, u, nodes)
-            return Hessians(sigma * found.Q, found.S, found.R)
+            result = self.first(x, u, nodes)
+            return Hessians(sigma * result.Q, result.S, result.R)
         x, n, xx = np.ascontiguousarray(x), self._n, np.empty((1, self._n, self._n))
         y = None if y is None else np.ascontiguousarray(y, float)
         to = (None if y is None else address(y), address(xx), address(self.library.rooms[0]))
@@ -101,11 +101,11 @@ class CompiledEnd:
         return Hessians(xx, np.zeros((1, 0, n)), np.zeros((1, 0, 0)))
 
     def finer(self, pieces: int) -> CompiledEnd:
-        """See :class:`~trajopt.stage.stages.Stages`; it takes no step."""
+        """See :class:`~trajopt.stage.stages.Stages`; the final knot has no time step."""
         return self
 
     def shortened(self, share: float) -> CompiledEnd:
-        """See :class:`~trajopt.stage.stages.Stages`; it takes no step."""
+        """See :class:`~trajopt.stage.stages.Stages`; the final knot has no time step."""
         return self
 
     def rollout(self, trials: Trials) -> Array:

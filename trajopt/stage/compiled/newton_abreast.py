@@ -1,6 +1,6 @@
-"""The libraries of problems that Newton's loop solves side by side: kernels/newton_abreast.h.
+"""Libraries for Newton's loop with a problem in each lane: kernels/newton_abreast.h.
 
-They are compiled when a batch asks for them.
+They are compiled on the first batch that uses them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trajopt.stage.compiled.library import NEWTON, Library
 
 
 def newton_libraries(ocp: OCP, stages: Sequence[CompiledStages]) -> list[Library] | None:
-    """One for each phase, with the Hessian of the cost that these stages have; None where one cannot be compiled."""
+    """Library of each phase, with the cost Hessian of these stages; None if one cannot be compiled."""
     wanted = [search(_backend(ocp, i), s.library.shape._replace(parts=NEWTON)) for i, s in enumerate(stages)]
     try:
         make_here(wanted)

@@ -1,7 +1,7 @@
-"""Stages that change hands: what serves at once, until compiled code is there; the same numbers, to rounding.
+"""Stages that start in NumPy and switch to compiled code once it is ready; results are equal to rounding.
 
-Every call goes to the best that is there when it comes.  A roll-out in NumPy is left for compiled code as soon as that is
-there; where it would take longer than PATIENCE it first waits for that, for as long as it would take itself.
+Every call uses the best stages available at that time. A rollout in NumPy restarts in compiled code as soon as that is ready. If
+the rollout would take longer than PATIENCE, it first waits for the compiler, at most its own estimated duration.
 """
 
 from __future__ import annotations
@@ -18,87 +18,87 @@ from trajopt.stage.compiled.library import Library
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.pool import Pool
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues, SweptStages, Trials
-from trajopt.stage.start import note_serving
+from trajopt.stage.start import record_engine
 
 PATIENCE = 3.0
-"""[s] of the processor for a roll-out in NumPy, from which on it makes room for the compiler."""
+"""Estimated processor time [s] of a NumPy rollout above which it waits for the compiler."""
 _POLL, _LOOK = 0.01, 0.1
-"""[s] Between looks into the cache, of who waits and of who works meanwhile."""
+"""Intervals [s] between cache lookups: of a rollout that waits, and of one that runs in NumPy."""
 NUMPY, MIXED, COMPILED = "numpy", "compiled steps and numpy terms", "compiled"
-"""What :func:`~trajopt.stage.start.served` tells of."""
+"""Engine names reported by :func:`~trajopt.stage.start.served`."""
 
 
 class _Better(Exception):
-    """There is compiled code now."""
+    """Raised in a NumPy rollout when compiled code is ready."""
 
 
 class SoonStages:
-    """See :class:`~trajopt.stage.stages.Stages`.
+    """Stages whose library is still compiling: see :class:`~trajopt.stage.stages.Stages`.
 
-    now: what serves at once. soon: where its library will be. made: the stages by a library. never: what serves where it turns out
-    that there will be none. before: another search, and the stages by its library, which serves until the first is there, and if
-    that is refused.
+    now: stages used at the start. search: search for the library. make: makes stages from the library. fallback: stages used if the
+    library cannot be compiled. interim: search for an interim library and the function that makes stages from it; they are used
+    until the library is ready, or for good if it cannot be compiled.
     """
 
     def __init__(
         self,
         now: Stages,
-        soon: Search,
-        made: Callable[[Library], Stages],
-        never: Stages,
-        before: tuple[Search, Callable[[Library], Stages]] | None = None,
+        search: Search,
+        make: Callable[[Library], Stages],
+        fallback: Stages,
+        interim: tuple[Search, Callable[[Library], Stages]] | None = None,
     ) -> None:
-        self._now, self._soon, self._made, self._never, self._before = now, soon, made, never, before
+        self._now, self._search, self._make, self._fallback, self._interim = now, search, make, fallback, interim
         self._by: Library | None = None
         self._settled = False
 
     @property
     def compiled(self) -> bool:
-        """True if compiled code is used now."""
-        return self._best().compiled
+        """True if compiled code evaluates these stages at present."""
+        return self._current().compiled
 
     @property
     def will_be_whole(self) -> bool:
-        """True if its library will have second derivatives of the whole stage, as far as is known."""
-        return "second" in self._soon.shape.parts
+        """True if the library is expected to have second derivatives of the whole stage."""
+        return "second" in self._search.shape.parts
 
-    def _best(self) -> Stages:
+    def _current(self) -> Stages:
         if not self._settled:
-            self._look()
+            self._update()
         now = self._now
-        note_serving(NUMPY if isinstance(now, NumpyStages) else MIXED if isinstance(now, BareStages) else COMPILED)
+        record_engine(NUMPY if isinstance(now, NumpyStages) else MIXED if isinstance(now, BareStages) else COMPILED)
         return now
 
-    def _look(self) -> None:
-        goes_on = self._soon.is_being_made  # asked first: what is made may be there by then
+    def _update(self) -> None:
+        compiling = self._search.is_compiling  # read before the lookup: compilation may end in between
         try:
-            library = self._soon.look()
+            library = self._search.lookup()
         except TooLong:
-            if self._before is None:
-                self._now, self._settled = self._never, True
+            if self._interim is None:
+                self._now, self._settled = self._fallback, True
             else:
-                (self._soon, self._made), self._before = self._before, None
-                self._look()
+                (self._search, self._make), self._interim = self._interim, None
+                self._update()
             return
-        made = self._made
-        if library is None and self._before is not None:
-            made = self._before[1]
-            library = self._looked_before(self._before[0])
+        make = self._make
+        if library is None and self._interim is not None:
+            make = self._interim[1]
+            library = self._lookup_interim(self._interim[0])
         if library is not self._by and library is not None:
-            self._now, self._by = made(library), library
-        self._settled = self._soon.is_final or not goes_on
+            self._now, self._by = make(library), library
+        self._settled = self._search.is_final or not compiling
 
-    def _looked_before(self, search: Search) -> Library | None:
-        """The library that serves before, where it is there."""
+    def _lookup_interim(self, search: Search) -> Library | None:
+        """Interim library, None if it is not in the cache."""
         try:
-            return search.look()
+            return search.lookup()
         except TooLong:
-            self._before = None
+            self._interim = None
             return None
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """See :class:`~trajopt.stage.stages.Stages`."""
-        return self._best().values(x, u, nodes)
+        return self._current().values(x, u, nodes)
 
     def first(
         self,
@@ -111,7 +111,7 @@ class SoonStages:
         pool: Pool | None = None,
     ) -> StageDerivatives:
         """See :class:`~trajopt.stage.stages.Stages`."""
-        return self._best().first(x, u, nodes, quadratic=quadratic, out=out, pool=pool)
+        return self._current().first(x, u, nodes, quadratic=quadratic, out=out, pool=pool)
 
     def second(
         self,
@@ -125,24 +125,24 @@ class SoonStages:
         out: Hessians | None = None,
     ) -> Hessians:
         """See :class:`~trajopt.stage.stages.Stages`."""
-        return self._best().second(x, u, nodes, sigma, lam, y, first, out)
+        return self._current().second(x, u, nodes, sigma, lam, y, first, out)
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[Any, Any] | None:
         """See :class:`~trajopt.stage.stages.SweptStages`."""
-        best = self._best()
+        best = self._current()
         return best.sweep_part(x, u, nodes) if isinstance(best, SweptStages) else None
 
     def finer(self, pieces: int) -> Stages:
-        """See :class:`~trajopt.stage.stages.Stages`; of what serves now."""
-        return self._best().finer(pieces)
+        """See :class:`~trajopt.stage.stages.Stages`; of the stages in use at present."""
+        return self._current().finer(pieces)
 
     def shortened(self, share: float) -> Stages:
-        """See :class:`~trajopt.stage.stages.Stages`; of what serves now."""
-        return self._best().shortened(share)
+        """See :class:`~trajopt.stage.stages.Stages`; of the stages in use at present."""
+        return self._current().shortened(share)
 
     def rollout(self, trials: Trials) -> Array:
         """See :class:`~trajopt.stage.stages.Stages`."""
-        best = self._best()
+        best = self._current()
         if not isinstance(best, NumpyStages):
             return best.rollout(trials)
         first: tuple[float, float] | None = None
@@ -151,7 +151,7 @@ class SoonStages:
         def pause(done: float) -> None:
             nonlocal first, waited, looked
             now = time.thread_time()
-            if first is None:  # the first knot loads and prepares
+            if first is None:  # the first knot includes loading, so timing starts after it
                 first = now, done
             elif not waited and done < 1.0:
                 takes = (now - first[0]) * (1.0 - done) / (done - first[1])
@@ -160,7 +160,7 @@ class SoonStages:
                     self._wait(takes)
             if self._now is best and time.monotonic() - looked > _LOOK:
                 looked = time.monotonic()
-                self._best()
+                self._current()
             if self._now is not best:
                 raise _Better
 
@@ -170,7 +170,7 @@ class SoonStages:
             return self.rollout(trials)
 
     def _wait(self, seconds: float) -> None:
-        """Until there is a better one, nobody makes one any more, or so long."""
-        before, until = self._now, time.monotonic() + seconds
-        while self._best() is before and self._soon.is_being_made and time.monotonic() < until:
+        """Wait until better stages are ready, compilation has ended, or ``seconds`` have passed."""
+        previous, until = self._now, time.monotonic() + seconds
+        while self._current() is previous and self._search.is_compiling and time.monotonic() < until:
             time.sleep(_POLL)

@@ -1,5 +1,5 @@
-/* Several problems of one structure at the same knot, one in each lane; results stay vectors, as which the sweeps of problems abreast read
-   them.  Before this text stand stage.h and rows.h. */
+/* One knot of several problems of the same structure, one problem in each lane.  Results stay SIMD vectors, as the LQ sweeps in lanes read
+   them.  Include stage.h and rows.h before this file. */
 
 /* y <- a row of `width` numbers for each lane l */
 #define ROW_OF_EACH(row, width, y)                        \
@@ -9,7 +9,7 @@
         pack_rows(rows, width, y);                        \
     }
 
-/* What the knot n of the horizon reads, in a phase whose first one is `origin`. */
+/* Load the inputs of knot n of the horizon, in a phase that begins at knot `origin`. */
 static void load_abreast(const seen_t *of, long origin, long n, knot_t *restrict k)
 {
     const long own = n - origin;
@@ -22,7 +22,7 @@ static void load_abreast(const seen_t *of, long origin, long n, knot_t *restrict
     ROW_OF_EACH(of[l].stages->dt + own, 1, &k->dt)
 }
 
-/* The gap behind a time step whose state and sensitivities are k->next and k->G, and A and B of it. */
+/* Store the defect of the time step to k->next, and A and B from its sensitivities k->G. */
 static void put_step(knot_t *restrict k, const first_t *out)
 {
     manifold_difference(k->node, k->next, k->d);
@@ -32,13 +32,13 @@ static void put_step(knot_t *restrict k, const first_t *out)
     control_sensitivities(k, (V *)out->B);
 }
 
-/* What nothing reads, of controls behind the first `read`, stays where it is. */
-static void put_still(long read, V *restrict R)
+/* Set the diagonal of R to 1 for controls that nothing reads, those from number `read` on, so that they keep their values. */
+static void fix_unread_controls(long read, V *restrict R)
 {
     for (long a = read; a < NU; a++) R[a * NU + a] = splat(1.0);
 }
 
-/* The final knot, number n. */
+/* First derivatives and Hessian of the terminal cost, at the final knot n. */
 EXPORT void end_first_abreast(const seen_t *of, long n, const end_first_t *out, V *room)
 {
     knot_t *k = (knot_t *)room;

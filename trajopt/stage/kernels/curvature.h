@@ -1,8 +1,9 @@
-/* Second derivatives of lam' (x_next (-) node) in w = (dx, u): the twin of trajopt/step/step_curvature.py, on lanes.
+/* Second derivatives of lam' (x_next (-) node) in w = (dx, u), in SIMD lanes: the counterpart of trajopt/step/step_curvature.py.
 
-   Before this text stand sensitivities.h with what it asks for, dynamics_contracted, and the second derivatives of the manifold.  A forward
-   sweep over the substeps leaves the stages and the sensitivities at their start; the adjoint sweep back finds the multiplier of
-   every operation and adds its curvature, seen through the sensitivities of its arguments, to the upper triangle of H (NW x NW). */
+   Include sensitivities.h with its dependencies, dynamics_contracted, and the second derivatives of the manifold before this file.  A
+   forward sweep over the substeps stores the stages and the sensitivities at the start of each.  The adjoint sweep backward computes the
+   multiplier of every operation, and adds its curvature, chained with the sensitivities of its arguments, to the upper triangle of H
+   (NW x NW). */
 
 typedef struct {
     stage_t stage[STAGES];
@@ -12,12 +13,12 @@ typedef struct {
 #endif
 } substep_t;
 
-/* A Hessian in the tangent vector of the state and all controls of the problem. */
+/* Hessian in the tangent vector of the state and all controls of the problem. */
 typedef struct {
     V xx[ND * ND], ux[NU * ND + 1], uu[NU * NU + 1];
 } hessian_t;
 
-/* What dynamics_contracted gives. */
+/* Results of dynamics_contracted. */
 typedef struct {
     V xx[ND * ND], ux[ME * ND + 1], uu[ME * ME + 1], f[ND], fx[NF * ND], fu[NF * ME + 1];
 } contracted_t;
@@ -29,7 +30,7 @@ typedef struct {
     columns_t columns[STAGES + 1];
 } curvature_t;
 
-/* r rows from i on of M S + N' E, M (rows x ND) and N (NE x ND), in the w columns from `first` on; N, E: NULL for zero */
+/* T <- M S + N' E, with M (rows x ND) and N (NE x ND): its rows i .. i + r and columns first .. first + w; N, E: NULL for zero */
 ALWAYS_INLINE void curvature_rows(
     const V *restrict M, const V *restrict S, const V *restrict N, const V *restrict E, V *restrict T, int first, int i, const int r, const int w)
 {
@@ -46,7 +47,7 @@ ALWAYS_INLINE void curvature_rows(
         UNROLL for (int c = 0; c < w; c++) T[(i + j) * NW + first + c] = sum[j][c];
 }
 
-/* All `rows` of them. */
+/* T <- M S + N' E as above, all `rows`. */
 ALWAYS_INLINE void curvature_panel(const V *restrict M, const V *restrict S, const V *restrict N, const V *restrict E, V *restrict T, int rows,
                                    int first, const int w)
 {
@@ -55,7 +56,7 @@ ALWAYS_INLINE void curvature_panel(const V *restrict M, const V *restrict S, con
     for (; i < rows; i++) curvature_rows(M, S, N, E, T, first, i, 1, w);
 }
 
-/* sum (r x w) += r rows from i on of S' T, S and T with so many rows, in the w columns from `first` on */
+/* sum (r x w) += S' T, S and T with `rows` rows: its rows i .. i + r and columns first .. first + w */
 ALWAYS_INLINE void curvature_outer(const V *restrict S, const V *restrict T, int rows, V *restrict sum, int first, int i, const int r, const int w)
 {
     for (int k = 0; k < rows; k++)
@@ -63,7 +64,7 @@ ALWAYS_INLINE void curvature_outer(const V *restrict S, const V *restrict T, int
             UNROLL for (int c = 0; c < w; c++) sum[j * w + c] += S[k * NW + i + j] * T[k * NW + first + c];
 }
 
-/* r rows from i on of S' T + E' U, added to H; E: NULL for zero */
+/* H += S' T + E' U in rows i .. i + r and columns first .. first + w; E: NULL for zero */
 ALWAYS_INLINE void add_outer(const V *restrict S, const V *restrict T, const V *restrict E, const V *restrict U, V *restrict H, int first, int i,
                              const int r, const int w)
 {
@@ -76,8 +77,8 @@ ALWAYS_INLINE void add_outer(const V *restrict S, const V *restrict T, const V *
         UNROLL for (int c = 0; c < w; c++) H[(i + j) * NW + first + c] = sum[j * w + c];
 }
 
-/* The upper triangle of H += S' xx S + S' N' E + E' N S, where N (NE x ND) are the last rows of ux, in the w columns from `first` on; E: NULL for zero.
-   T (ND + ME x NW) becomes xx S + N' E and, behind that, ux S: without E the rows of the controls alone. */
+/* Upper triangle of H += S' xx S + S' N' E + E' N S in columns first .. first + w, where N (NE x ND) are the last rows of ux; E: NULL for zero.
+   T (ND + ME x NW) becomes xx S + N' E in its first ND rows and ux S below; without E, ux S of the controls alone. */
 ALWAYS_INLINE void quadratic_panel(const contracted_t *restrict F, const V *restrict S, const V *restrict E, V *restrict T, V *restrict H, int first,
                                    const int w)
 {
@@ -92,7 +93,7 @@ ALWAYS_INLINE void quadratic_panel(const contracted_t *restrict F, const V *rest
 
 static contraction_t into(contracted_t *a) { return (contraction_t){a->f, a->fx, a->fu, a->xx, a->ux, a->uu}; }
 
-/* dynamics_contracted at a stage */
+/* Evaluate dynamics_contracted at a stage. */
 static void contracted_at(ctx_t c, curvature_t *restrict a, const stage_t *s, const V *x, V t, const V *lam)
 {
     inputs_t at;
@@ -100,8 +101,8 @@ static void contracted_at(ctx_t c, curvature_t *restrict a, const stage_t *s, co
     dynamics_contracted(c, x, at.u, t, at.p, lam, into(&a->at));
 }
 
-/* H += [S; 0 1; E]' F [S; 0 1; E] with F = (xx, ux, uu), the Hessian of lam' f at a stage, where E is zero without an offset and the
-   dynamics are affine in that and the controls; only the upper triangle counts. */
+/* H += [S; 0 1; E]' F [S; 0 1; E] with F = (xx, ux, uu), the Hessian of lam' f at a stage; upper triangle only.  E: NULL for zero, without
+   an offset.  With an offset, the dynamics are affine in the offset and the controls. */
 static void add_field(curvature_t *restrict a, const V *restrict S, const V *restrict E)
 {
     V *H = a->H;
@@ -116,8 +117,7 @@ static void add_field(curvature_t *restrict a, const V *restrict S, const V *res
 }
 
 #ifdef LIE
-/* H += Y' (M / 2 Y + N' Z) and its transpose on the rows of the groups; M, N as blocks, M symmetric, N (or NULL) from Z to Y;
-   turned: N from Y to Z */
+/* H += Y' (M / 2 Y + N' Z) and its transpose, on the rows of the groups; M, N as blocks, M symmetric, N: NULL for zero; turned: use N for N' */
 static void add_bend(const V *restrict M, const V *restrict N, const V *restrict Y, const V *restrict Z, int turned, V *restrict H)
 {
     for (int g = 0; g < LIE_GROUPS; g++) {
@@ -140,7 +140,7 @@ static void add_bend(const V *restrict M, const V *restrict N, const V *restrict
     }
 }
 
-/* to <- M' from on the rows of the groups, M as blocks; other rows are those of `from` */
+/* to <- M' from, on the rows of the groups, M as blocks; to <- from on other rows */
 static void blocks_adjoint(const V *restrict M, const V *restrict from, V *restrict to)
 {
     memcpy(to, from, sizeof(V) * ND);
@@ -155,7 +155,7 @@ static void blocks_adjoint(const V *restrict M, const V *restrict from, V *restr
 }
 #endif
 
-/* The multipliers of f at the stages, from that of the increment; those of later stages come on top. */
+/* Multipliers of f at the stages from the multiplier of the increment, without the contributions of later stages. */
 static void stage_multipliers(V h, const V *restrict increment, V (*restrict slope)[ND])
 {
 #ifdef SEMI_IMPLICIT
@@ -169,8 +169,8 @@ static void stage_multipliers(V h, const V *restrict increment, V (*restrict slo
 #endif
 }
 
-/* Back through one substep: adds its curvature to H, and turns the multiplier lam of its end into that of its start.
-   phi: of the forces at that. */
+/* Adjoint sweep through one substep: adds its curvature to H, and replaces lam, the multiplier at its end, by that at its start.
+   phi: multipliers of the forces at its start. */
 static void back(ctx_t c, curvature_t *restrict a, const substep_t *restrict b, V t, V h, const V *phi)
 {
     V slope[STAGES][ND], increment[ND], start[ND];
@@ -249,8 +249,8 @@ static void columns_of(const substep_t *b, V h, int fresh, V *restrict G, column
     all_through((passage_t){b->stage, T, E, h, fresh}, G, kept);
 }
 
-/* Through the substeps: x becomes x_next and G its derivative; b keeps the stages, the sensitivities before them, and the first forces.
-   last: where not NULL, the columns of the last substep. */
+/* Forward sweep over the substeps: x becomes x_next and G its derivative; b stores the stages, the sensitivities at their start, and the
+   forces of the first substep.  last: if not NULL, receives the columns of the last substep. */
 static void forward(ctx_t c, start_t at, substep_t *restrict b, V *restrict x, V *restrict G, columns_t *last)
 {
     const V h = STEP_LENGTH(at.dt) / (double)at.substeps;
@@ -273,7 +273,7 @@ static void forward(ctx_t c, start_t at, substep_t *restrict b, V *restrict x, V
     }
 }
 
-/* Back through the substeps: adds the Hessian of lam' x_next; a->columns are those of the last substep. */
+/* Adjoint sweep over the substeps: adds the Hessian of lam' x_next to a->H; a->columns: those of the last substep. */
 static void backward(ctx_t c, int substeps, V t, V h, const substep_t *restrict b, curvature_t *restrict a)
 {
     for (int s = substeps - 1; s >= 0; s--) {
@@ -285,7 +285,7 @@ static void backward(ctx_t c, int substeps, V t, V h, const substep_t *restrict 
     }
 }
 
-/* f, its derivatives and the Hessian of lam' x_next of a step AT_ONE_POINT, through which f is seen as it is. */
+/* f, its derivatives and the Hessian of lam' x_next for a step AT_ONE_POINT, whose Hessian is that of the multiplier of f times f. */
 static void contracted_once(ctx_t c, start_t at, const V *lam, contracted_t *to)
 {
     const V h = STEP_LENGTH(at.dt);
@@ -296,8 +296,8 @@ static void contracted_once(ctx_t c, start_t at, const V *lam, contracted_t *to)
     dynamics_contracted(c, at.x, own.u, at.t, own.p, slope[0], into(to));
 }
 
-/* a->H, which is 0, gets the Hessian of lam' (x_next (-) node) + phi' forces for a->lam and the phi of c; behind forward() to a->x, a->G and
-   a->columns. */
+/* Add the Hessian of lam' (x_next (-) node) + phi' forces, for a->lam and the phi of c, to a->H, which must be 0.  Call forward() to a->x,
+   a->G and a->columns before. */
 static void contract_back(ctx_t c, start_t at, const V *node, const substep_t *b, curvature_t *restrict a)
 {
     const V h = STEP_LENGTH(at.dt) / (double)at.substeps;
@@ -317,8 +317,8 @@ static void contract_back(ctx_t c, start_t at, const V *node, const substep_t *b
     backward(c, at.substeps, at.t, h, b, a);
 }
 
-/* a->H, the Hessian of lam' (x_next (-) node) + phi' forces for a->lam and the phi of c.  kept: the substeps by forward() at the same
-   point; NULL: they are found first, in `own`. */
+/* a->H <- the Hessian of lam' (x_next (-) node) + phi' forces, for a->lam and the phi of c.  kept: substeps stored by forward() at the same
+   point; NULL: compute them first, in `own`. */
 static void contract(ctx_t c, start_t at, const V *node, const substep_t *kept, substep_t *restrict own, curvature_t *restrict a)
 {
     const int substeps = at.substeps;

@@ -1,10 +1,10 @@
-/* What a function of y adds to the expansion of the cost: J' g and J' H J with J (rows x columns) = dy/d(x, u), whose columns are ndx
-   for the state, then those of the first controls; g (rows), H (rows x rows), symmetric.  Products are found a panel of columns at a
-   time, in registers; of symmetric blocks the lower half, which the upper then repeats. */
+/* Contribution of a function of y to the expansion of the cost: J' g and J' H J with J (rows x columns) = dy/d(x, u), whose columns are ndx
+   for the state, then those of the first controls; g (rows), H (rows x rows), symmetric.  Products are computed by panels of columns in
+   registers; of symmetric blocks only the lower half, which is then copied to the upper one. */
 
 #define INNER_PANEL 6
 
-/* to (w) += a' B: a (rows) stands `step` apart, the rows of B (rows x w) `columns` apart */
+/* to (w) += a' B: a (rows) with stride `step`, B (rows x w) with row stride `columns` */
 ALWAYS_INLINE void inner_panel(
     const int rows, const int columns, const V *restrict a, int step, const V *restrict B, V *restrict to, const int w)
 {
@@ -17,7 +17,7 @@ ALWAYS_INLINE void inner_panel(
     UNROLL for (int c = 0; c < w; c++) to[c] = sum[c];
 }
 
-/* The same for n columns, in panels up to the one that holds the column `last` */
+/* inner_panel for n columns, in panels up to the one that contains column `last` */
 ALWAYS_INLINE void inner_row(
     const int rows, const int columns, const V *restrict a, int step, const V *restrict B, V *restrict to, const int n, int last)
 {
@@ -28,27 +28,27 @@ ALWAYS_INLINE void inner_row(
     if (panels && end <= last) inner_panel(rows, columns, a, step, B + end, to + end, n - end);
 }
 
-/* The upper half of A (n x n) becomes the lower one. */
+/* Copy the lower half of A (n x n) to the upper one. */
 ALWAYS_INLINE void inner_mirror(const int n, V *A, const int apart)
 {
     for (int i = 0; i < n; i++)
         for (int j = 0; j < i; j++) A[j * apart + i] = A[i * apart + j];
 }
 
-/* lxx += xx, lux += ux in the rows of the first `own` controls */
+/* lxx += xx; lux += ux in the rows of the first `own` controls */
 ALWAYS_INLINE void add_bent(const int ndx, const int own, const V *restrict xx, const V *restrict ux, V *restrict lxx, V *restrict lux)
 {
     for (int i = 0; i < ndx * ndx; i++) lxx[i] += xx[i];
     for (int i = 0; i < own * ndx; i++) lux[i] += ux[i];
 }
 
-/* An inner map y (rows) of x (ndx) and of the first columns - ndx of nu controls: the gradient and the Hessian of its terms in y, and
+/* Inner map y (rows) of x (ndx) and of the first columns - ndx of nu controls: gradient g and Hessian H of its terms in y, and
    J = dy/d(x, u). */
 typedef struct { int rows, columns, ndx, nu; const V *g, *H, *J; } inner_t;
-/* The gradient and the Hessian of a sum of terms. */
+/* Gradient and Hessian of a sum of terms. */
 typedef struct { V *lx, *lu, *lxx, *lux, *luu; } expanded_t;
 
-/* T: workspace for rows x columns vectors. */
+/* Add J' g and J' H J to the gradient and the Hessian; T: workspace of rows x columns vectors. */
 ALWAYS_INLINE void add_inner(const inner_t y, const expanded_t to, V *restrict T)
 {
     const int rows = y.rows, columns = y.columns, ndx = y.ndx, nu = y.nu, own = columns - ndx;

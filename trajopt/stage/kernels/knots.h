@@ -1,17 +1,17 @@
-/* A block of knots on the lanes: the knots n, n + 1, .. of one problem, whose rows stand one after the other; or, with ABREAST defined, the
-   knot n of LANES problems of one structure, whose structs stand one after the other.  Before this text stands sensitivities.h, with ABREAST rows.h. */
+/* A block of knots in the lanes: knots n, n + 1, .. of one problem, whose rows are contiguous; or, with ABREAST defined, knot n of LANES
+   problems of one structure, whose structs are contiguous.  Include sensitivities.h before this file, with ABREAST also rows.h. */
 
-#define MOST(a, b) ((a) > (b) ? (a) : (b))
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
 
 typedef struct {
     V x[NX], node[NX], u[NU + 1], p[NP + 1], theta[THETA_ROOM], pg[PG_ROOM + 1], t, dt, next[NX], d[ND], G[ND * NW], l,
-        lx[ND], lu[NU + 1], lxx[ND * ND], lux[NU * ND + 1], luu[NU * NU + 1], g[MOST(NG, NGT) + 1], gx[MOST(NG, NGT) * ND + 1],
-        gu[NG * NU + 1], forces[FORCES_ROOM + 1], phi[FORCES_BENT + 1], block[MOST(ND, NU) * MOST(ND, NU)];
+        lx[ND], lu[NU + 1], lxx[ND * ND], lux[NU * ND + 1], luu[NU * NU + 1], g[LARGER(NG, NGT) + 1], gx[LARGER(NG, NGT) * ND + 1],
+        gu[NG * NU + 1], forces[FORCES_ROOM + 1], phi[FORCES_BENT + 1], block[LARGER(ND, NU) * LARGER(ND, NU)];
 } knot_t;
 
-/* PACE: knots from a block to the next; BLOCK_AT: the number of the block of knot n, from the first one or, abreast, from the one where a call
-   begins.  LOAD x, STORE x: rows of `width` numbers of the knot n on, or of knot n for each lane l, of an array; where that is NULL,
-   nothing is stored. */
+/* PACE: knots per block; BLOCK_AT: index of the block of knot n, counted from the first knot of the phase, with ABREAST from the first knot
+   of the call.  LOAD x, STORE x: rows of `width` numbers of an array, of the knots from n on, or of knot n for each lane l; STORE skips NULL
+   arrays. */
 #ifdef ABREAST
 #define PACE 1
 #define BLOCK_AT(n) ((n) - first)
@@ -42,13 +42,13 @@ typedef struct {
     }
 #endif
 
-/* Store rows of `width` numbers from the knot n on, where they are asked for. */
+/* Store rows of `width` numbers from knot n on, unless `out` is NULL. */
 ALWAYS_INLINE void put_rows(const V *v, long width, int count, long n, double *out)
 {
     if (out) unpack(v, width, count, out + n * width);
 }
 
-/* Load the inputs of the block that begins at the knot n; returns how many of the lanes count. */
+/* Load the inputs of the block that begins at knot n; returns the number of lanes in use. */
 static int load_knots(const stages_t *s, const point_t *at, long n, long last, knot_t *restrict k)
 {
     const int count = PACE == 1 || last - n >= LANES ? LANES : (int)(last - n);

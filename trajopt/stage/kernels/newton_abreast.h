@@ -1,12 +1,12 @@
-/* Second order of several problems side by side, and steps that are tried for them, as Newton's loop has it: every knot is a node, and bounds on controls
-   are a barrier, which stands outside of the expansion.  Before this text stands abreast.h, with CURVATURE. */
+/* Second derivatives and trial steps of several problems, one in each lane, for Newton's loop: every knot is a shooting node, and bounds on
+   controls are a barrier, which the expansion does not contain.  Include abreast.h, with CURVATURE, before this file. */
 
 EXPORT long newton_room(const int *head, long substeps)
 {
     return stage_room(head) + (sizeof(curvature_t) + substeps * sizeof(substep_t)) / sizeof(V);
 }
 
-/* The expansion where dynamics_contracted has found f and its derivatives, too; the cost is expanded. */
+/* Expansion for a step AT_ONE_POINT, where dynamics_contracted also gives f and its derivatives; the cost is already expanded. */
 static void put_contracted(ctx_t c, start_t at, knot_t *restrict k, contracted_t *restrict found, const V *lam, const first_t *out)
 {
     const V h = STEP_LENGTH(at.dt);
@@ -26,7 +26,7 @@ static void put_contracted(ctx_t c, start_t at, knot_t *restrict k, contracted_t
     }
 }
 
-/* The expansion where a step has several stages, or moves on groups. */
+/* Expansion for a step with several stages or on a Lie group, after forward(). */
 static void put_swept(ctx_t c, start_t at, knot_t *restrict k, const substep_t *own, curvature_t *restrict a, const V *lam, const first_t *out)
 {
     V *Q = (V *)out->Q, *S = (V *)out->S, *R = (V *)out->R;
@@ -41,7 +41,7 @@ static void put_swept(ctx_t c, start_t at, knot_t *restrict k, const substep_t *
     for (int i = 0; i < NU * NU; i++) R[i] += a->out.uu[i];
 }
 
-/* The expansion at the knot n as stage_first_abreast has it, with the Hessian of l + lam' (x_next (-) node) as Q, S and R. */
+/* Expansion at knot n as in stage_first_abreast, with the Hessian of l + lam' (x_next (-) node) as Q, S and R. */
 EXPORT void stage_newton_abreast(const seen_t *of, long origin, long n, long read, const V *lam, const first_t *out, V *room)
 {
     curvature_t *a = (curvature_t *)room;
@@ -59,10 +59,10 @@ EXPORT void stage_newton_abreast(const seen_t *of, long origin, long n, long rea
     c.phi = FORCES_BENT ? k->phi : NULL;
     if (once) put_contracted(c, at, k, &a->at, lam, out);
     else put_swept(c, at, k, own, a, lam, out);
-    put_still(read, (V *)out->R);
+    fix_unread_controls(read, (V *)out->R);
 }
 
-/* xs (+) alpha dx at the knot n */
+/* x <- xs (+) alpha dx at knot n */
 static void tried_state(const tried_t *of, V alpha, long n, V *restrict x)
 {
     V from[NX], move[ND];
@@ -72,7 +72,7 @@ static void tried_state(const tried_t *of, V alpha, long n, V *restrict x)
     manifold_integrate(from, move, x);
 }
 
-/* y (width), a row of an array of each lane's problem */
+/* A row of `width` numbers of each lane l <- y */
 #define TO_EACH(y, row, width)                          \
     {                                                   \
         double *rows[LANES];                            \
@@ -80,7 +80,7 @@ static void tried_state(const tried_t *of, V alpha, long n, V *restrict x)
         unpack_rows(y, width, rows);                    \
     }
 
-/* Steps at the knots first .. last of a phase: states, controls, gaps and the costs on the way, which are added. */
+/* Trial steps at knots first .. last of a phase: stores states, controls and defects, and adds the running costs. */
 EXPORT void stage_tried_abreast(const tried_t *of, long first, long last, V *room)
 {
     knot_t *k = (knot_t *)room;
@@ -110,7 +110,7 @@ EXPORT void stage_tried_abreast(const tried_t *of, long first, long last, V *roo
     for (int l = 0; l < LANES; l++) *of[l].cost += LANE(total, l);
 }
 
-/* The cost at the final knot, number n, is added. */
+/* Add the terminal cost at the final knot n. */
 EXPORT void end_tried_abreast(const tried_t *of, long n, V *room)
 {
     knot_t *k = (knot_t *)room;

@@ -1,26 +1,26 @@
-/* Closed-loop roll-outs of a phase for several step lengths: u = us + alpha du + K (x (-) (xs (+) alpha dx)), within bounds, or along a
+/* Closed-loop rollouts of a phase for several step lengths: u = us + alpha du + K (x (-) (xs (+) alpha dx)), within bounds, or along a
    parabola, with dx + alpha/2 ddx and du + alpha/2 ddu in place of dx and du.
-   The twin of the roll-out of trajopt/stage/numpy_stages.py.  Before this text stand rows.h and stage.h.
+   The counterpart of the rollout of trajopt/stage/numpy_stages.py.  Include rows.h and stage.h before this file.
 
-   The horizon is rolled out in parts, one in each lane: a part begins at xs (+) alpha dx at knot 0 and at nodes with linear gaps,
-   elsewhere at the state found in X, and ends at the first such node or at the end of the phase.  Lanes may hold parts of one
-   problem, or of several that differ in values only. */
+   The horizon is rolled out in segments ("parts"), one in each lane.  A segment starts at xs (+) alpha dx at knot 0 and at nodes with linear
+   gaps, elsewhere at the state in X.  It ends at the next node with linear gaps or at the end of the phase.  Lanes may hold segments of
+   one problem, or of several that differ in values only. */
 
-/* Where the lanes are: parts, at the knots n counted from the first of the horizon.  same: whether all of them read the same rows. */
+/* Segment and knot n of each lane; n counts from the start of the horizon.  same: 1 if all lanes read the same rows. */
 typedef struct {
     rolled_t of[LANES];
     long n[LANES], steps[LANES], trial[LANES];
     int count, same;
 } lanes_t;
 
-static void settle(lanes_t *at)
+static void update_same(lanes_t *at)
 {
     at->same = 1;
     for (int l = 1; l < LANES; l++)
         if (at->n[l] != at->n[0] || at->of[l].trials != at->of[0].trials) at->same = 0;
 }
 
-/* y <- a row of `width` numbers for each lane l; `row`: where it stands. */
+/* y <- a row of `width` numbers for each lane l; row: its address. */
 #define ROWS_OF_LANES(row, width, y)                                                       \
     {                                                                                      \
         const double *rows[LANES];                                                         \
@@ -29,12 +29,12 @@ static void settle(lanes_t *at)
             for (int i = 0; i < (width); i++) (y)[i] = splat(rows[0][i]);                  \
         else pack_rows(rows, width, y);                                                    \
     }
-/* Of an array of the problem, and of one of its phase. */
+/* Rows of an array of the problem, and of an array of its phase. */
 #define OF_TRIALS(array, width, y) ROWS_OF_LANES(at->of[l].trials->array + at->n[l] * (width), width, y)
 #define OF_STAGES(array, width, y) \
     ROWS_OF_LANES(at->of[l].stages->array + (at->n[l] - at->of[l].parts->origin) * (width), width, y)
 
-/* xs (+) alpha dx at the knots of the lanes, which all bend or do not */
+/* y <- xs (+) alpha dx at the knots of the lanes, with parabolic terms in all lanes or in none */
 static void along(V alpha, const lanes_t *at, V *restrict y)
 {
     V from[NX], move[ND];
@@ -49,7 +49,7 @@ static void along(V alpha, const lanes_t *at, V *restrict y)
     manifold_integrate(from, move, y);
 }
 
-/* The lanes at the starts of `count` parts; returns the longest way ahead. */
+/* Place the lanes at the starts of `count` segments; returns the largest number of steps. */
 static long begin(const rolled_t *of, int count, lanes_t *restrict at, V *restrict alpha)
 {
     long steps = 0;
@@ -63,11 +63,11 @@ static long begin(const rolled_t *of, int count, lanes_t *restrict at, V *restri
         LANE(*alpha, l) = own->trials->alphas[at->trial[l]];
         if (at->steps[l] > steps) steps = at->steps[l];
     }
-    settle(at);
+    update_same(at);
     return steps;
 }
 
-/* The states x at the starts: those `ahead`, kept in X, or those found in X; returns whether some are found. */
+/* Set the start states x: `ahead` for segments that start at a node, also stored in X, else those in X; returns 1 if any is from X. */
 static int enter(const lanes_t *at, const V *ahead, V *restrict x)
 {
     int found = 0;
@@ -85,7 +85,7 @@ static int enter(const lanes_t *at, const V *ahead, V *restrict x)
     return found;
 }
 
-/* u from the deviation e of x; NULL: none. */
+/* u from the deviation e of x from the nominal state; e: NULL for zero. */
 static void controls(V alpha, const lanes_t *at, const V *e, V *restrict u)
 {
     V step[NU + 1], K[NU * ND + 1], limit[NU + 1];
@@ -109,12 +109,12 @@ static void controls(V alpha, const lanes_t *at, const V *e, V *restrict u)
     for (int i = 0; i < NU; i++) u[i] = v_fmax(u[i], limit[i]);
 }
 
-/* From x_next to the state x at the knots `next`, and the gap e that is left there. */
+/* Set the state x at the knots `next` from x_next, and the remaining gap e there. */
 static void close_gaps(V alpha, const lanes_t *at, const lanes_t *next, const V *ahead, const V *x_next, V *restrict x, V *restrict e)
 {
     memcpy(x, x_next, sizeof(V) * NX);
     for (int i = 0; i < ND; i++) e[i] = ZERO;
-    if (at->of[0].trials->nonlinear) { /* the parts of all lanes are then the same */
+    if (at->of[0].trials->nonlinear) { /* all lanes then hold the same segment */
         V back[ND];
         if (!at->of[0].trials->node[next->n[0]]) return;
         OF_TRIALS(gaps, ND, e)
@@ -131,8 +131,8 @@ static void close_gaps(V alpha, const lanes_t *at, const lanes_t *next, const V 
     }
 }
 
-/* Keep u, the gap e and the state x after the j-th step of the parts that are not yet at their end. */
-static void keep_step(const lanes_t *at, long j, const V *u, const V *e, const V *x)
+/* Store u, the gap e and the state x after the j-th step, of the segments that are not yet at their end. */
+static void store_step(const lanes_t *at, long j, const V *u, const V *e, const V *x)
 {
     double unseen[NU + ND + NX], *us[LANES], *gaps[LANES], *xs[LANES];
     for (int l = 0; l < LANES; l++) {
@@ -141,7 +141,7 @@ static void keep_step(const lanes_t *at, long j, const V *u, const V *e, const V
         const int kept = l < at->count && j < at->steps[l];
         us[l] = kept ? r->U + (trial * N + n) * NU : unseen;
         gaps[l] = kept ? r->D + (trial * N + n) * ND : unseen;
-        const int begun = n + 1 < N && r->node[n + 1] && !r->nonlinear; /* kept by the part that begins there */
+        const int begun = n + 1 < N && r->node[n + 1] && !r->nonlinear; /* stored by the segment that starts there */
         xs[l] = kept && !begun ? r->X + (trial * (N + 1) + n + 1) * NX : unseen;
     }
     unpack_rows(u, NU, us);
@@ -149,7 +149,7 @@ static void keep_step(const lanes_t *at, long j, const V *u, const V *e, const V
     unpack_rows(x, NX, xs);
 }
 
-/* `count` parts, at most one for each lane; those of one problem stand together. */
+/* Roll out `count` segments, at most one per lane; segments of one problem are contiguous. */
 static void roll_block(const rolled_t *of, int count, V *room)
 {
     knot_t *k = (knot_t *)room;
@@ -173,17 +173,17 @@ static void roll_block(const rolled_t *of, int count, V *room)
         next.same = at->same;
         along(alpha, &next, ahead);
         close_gaps(alpha, at, &next, ahead, k->next, x, e);
-        keep_step(at, j, u, e, x);
+        store_step(at, j, u, e, x);
         for (int l = 0; l < count; l++)
             if (j < at->steps[l]) LANE(total, l) += LANE(k->l, l);
-        for (int l = 0; l < LANES; l++) /* a part that has ended goes on at its last knot, unseen */
+        for (int l = 0; l < LANES; l++) /* a segment that has ended repeats its last knot, without storing it */
             if (j + 1 < at->steps[l]) at->n[l] = next.n[l];
-        settle(at);
+        update_same(at);
     }
     for (int l = 0; l < count; l++) of[l].parts->cost[of[l].part] = LANE(total, l);
 }
 
-/* Parts first .. last of a problem. */
+/* Roll out segments first .. last of a problem. */
 EXPORT void stage_rollout(const stages_t *s, const trials_t *r, const parts_t *p, long first, long last, V *room)
 {
     rolled_t of[LANES];
@@ -194,7 +194,8 @@ EXPORT void stage_rollout(const stages_t *s, const trials_t *r, const parts_t *p
     }
 }
 
-/* Parts of several problems: with the same tables, and all with nonlinear gaps, nodes at the same knots and bounds, or none of them. */
+/* Roll out segments of several problems with the same tables.  Either all of them have nonlinear gaps with nodes at the same knots, or none;
+   either all have bounds, or none. */
 EXPORT void stage_rollout_abreast(const rolled_t *of, long count, V *room)
 {
     for (long n = 0; n < count; n += LANES) roll_block(of + n, count - n < LANES ? count - n : LANES, room);

@@ -1,9 +1,9 @@
-/* Sensitivities of a time step: the twin of trajopt/step/sensitivities.py.  Before this text stands step.h.
+/* Sensitivities of a time step: the counterpart of trajopt/step/sensitivities.py.  Include step.h before this file.
 
-   The derivatives of f at the stages of a step depend on its states only.  They are found first; then the sensitivities
-   d x / d w, w = (x_0, u) at the start of all substeps, pass through the whole step a few columns at a time, in fast memory. */
+   The derivatives of f at the stages of a step depend on the stage states only, and are computed first.  Then the sensitivities
+   d x / d w, with w = (x_0, u) at the start of all substeps, are propagated through the whole step by panels of columns, in cache. */
 
-/* r of the full rows from number i on of f_x S + [0 f_u] + f_e E, in the w columns from `first` on; E is NULL for zero */
+/* K <- f_x S + [0 f_u] + f_e E in full rows i .. i + r and columns first .. first + w; E: NULL for zero */
 ALWAYS_INLINE void slope_rows(
     const stage_t *restrict a, const V *restrict S, const V *restrict E, V *restrict K, int first, int i, const int r, const int w)
 {
@@ -25,7 +25,7 @@ ALWAYS_INLINE void slope_rows(
         UNROLL for (int c = 0; c < w; c++) K[(ND - NF + FULL_ROW(i + j)) * w + c] = sum[j][c];
 }
 
-/* The rows that read few numbers of the state and no controls. */
+/* K <- f_x S in the sparse rows, which read few entries of the state and no controls. */
 ALWAYS_INLINE void few_slopes(const stage_t *restrict a, const V *restrict S, V *restrict K, const int w)
 {
 #if FEW_ROWS
@@ -42,7 +42,7 @@ ALWAYS_INLINE void few_slopes(const stage_t *restrict a, const V *restrict S, V 
 #endif
 }
 
-/* K (ND x w) = f_x S + [0 f_u] + f_e E in the columns from `first` on; fresh: S is [1 0], E zero */
+/* K (ND x w) = f_x S + [0 f_u] + f_e E in columns first .. first + w; fresh: S is [1 0], E zero */
 ALWAYS_INLINE void slopes(
     const stage_t *restrict a, const V *restrict S, const V *restrict E, V *restrict K, int fresh, int first, const int w)
 {
@@ -59,7 +59,7 @@ ALWAYS_INLINE void slopes(
     for (; i < FULL_ROWS; i++) slope_rows(a, S, E, K, first, i, 1, w);
 }
 
-/* S <- T G + E D in w columns, with D the derivative of the increment; T, E are identities beside the groups */
+/* S <- T G + E D in w columns, with D the derivative of the increment; T, E are identities outside of the groups */
 ALWAYS_INLINE void moved(const V *T, const V *E, const V *restrict G, const V *restrict D, V *restrict S, const int w)
 {
     for (int i = 0; i < ND * w; i++) S[i] = G[i] + D[i];
@@ -73,7 +73,7 @@ ALWAYS_INLINE void moved(const V *T, const V *E, const V *restrict G, const V *r
 }
 
 #if STAGES > 1
-/* The derivative S of the state of stage s, and on groups that of the increment D to it. */
+/* Derivative S of the state at stage s, and on groups derivative D of the increment to that state. */
 ALWAYS_INLINE void moved_to_stage(int s, const stage_t *restrict a, V h, const V *restrict P, const V *restrict K, V *restrict D, V *restrict S, const int w)
 {
 #ifdef LIE
@@ -86,7 +86,7 @@ ALWAYS_INLINE void moved_to_stage(int s, const stage_t *restrict a, V h, const V
 }
 #endif
 
-/* Derivatives in w of the state of a stage, of the increment to it and of f there, the last two on groups only; and of the offset. */
+/* Derivatives in w: S of the state at a stage, D of the increment to it, K of f there (D and K on groups only), E of the offset. */
 typedef struct {
     V S[ND * NW], D[ND * NW], K[ND * NW], E[NE * NW + 1];
 } columns_t;
@@ -108,7 +108,7 @@ ALWAYS_INLINE void store_groups(const V *restrict from, V *restrict to, int firs
 #endif
 }
 
-/* One step of length h: its stages, and the derivatives of x_next in x (T) and in the increment (E) as blocks; fresh: the first one. */
+/* One step of length h: its stages, and the derivatives of x_next in x (T) and in the increment (E) as blocks; fresh: 1 for the first step. */
 typedef struct {
     const stage_t *stage;
     const V *T, *E;
@@ -116,8 +116,8 @@ typedef struct {
     int fresh;
 } passage_t;
 
-/* G (ND x NW) = d x / d w, in the w columns from `first` on, through one step; before a fresh one it is [1 0].  kept (STAGES + 1, the
-   last for the whole increment): where not NULL, what is found on the way. */
+/* Propagate columns first .. first + w of G (ND x NW) = d x / d w through one step; before a fresh step G is [1 0].  kept (STAGES + 1, the last
+   for the whole increment): if not NULL, receives the derivatives of the stages. */
 ALWAYS_INLINE void through_step(passage_t step, V *restrict G, columns_t *restrict kept, int first, const int w)
 {
     const stage_t *stage = step.stage;
@@ -159,14 +159,14 @@ ALWAYS_INLINE void through_step(passage_t step, V *restrict G, columns_t *restri
     store_columns(S, G, first, w);
 }
 
-/* All columns. */
+/* Propagate all columns of G through one step. */
 ALWAYS_INLINE void all_through(passage_t step, V *restrict G, columns_t *restrict kept)
 {
     for (int j = 0; j < PANELS - 1; j++) through_step(step, G, kept, j * PANEL, PANEL);
     through_step(step, G, kept, (PANELS - 1) * PANEL, LAST_PANEL);
 }
 
-/* l' f_x, added to `to` (ND), and l' f_e, added to at_offset (NE), for multipliers l of the rows of f that are computed */
+/* Add l' f_x to `to` (ND), and l' f_e to at_offset (NE), for multipliers l of the computed rows of f */
 ALWAYS_INLINE void slopes_adjoint(const stage_t *restrict a, const V *restrict l, V *restrict to, V *restrict at_offset)
 {
     for (int i = 0; i < FULL_ROWS; i++)
@@ -179,7 +179,7 @@ ALWAYS_INLINE void slopes_adjoint(const stage_t *restrict a, const V *restrict l
         for (int j = 0; j < NE; j++) at_offset[j] += a->fu[i * ME + MU + j] * l[FULL_ROW(i)];
 }
 
-/* Whether a step of one substep is x + increment with f and its derivatives at one point, in a vector space. */
+/* 1 if a step of one substep is x + increment, with f and its derivatives evaluated at one point in a vector space. */
 #if STAGES == 1 && !defined LIE
 #define AT_ONE_POINT 1
 #else
@@ -190,7 +190,7 @@ ALWAYS_INLINE void slopes_adjoint(const stage_t *restrict a, const V *restrict l
 #error "derivatives of a step at one point are not packed"
 #endif
 
-/* G of such a step from fx and fu. */
+/* G of a step AT_ONE_POINT from fx and fu. */
 static void sensitivities_at_once(V h, const V *restrict fx, const V *restrict fu, V *restrict G)
 {
     SCRATCH V K[ND * NW];

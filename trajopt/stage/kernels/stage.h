@@ -1,22 +1,23 @@
-/* The knots of one phase of an optimal-control problem: values, first order, and second order of
+/* Knots of one phase of an optimal-control problem: values, first derivatives, and second derivatives of
 
        sigma l(x, u) + lam' (x_next (-) node) + y' g(x, u),
 
-   derivatives in the tangent spaces at x and at the node.  The twin of trajopt/stage/numpy_stages.py.
+   in the tangent spaces at x and at the node.  The counterpart of trajopt/stage/numpy_stages.py.
 
-   Before this text stand stage_types.h, knots.h with what it asks for; FIRST or SECOND or both, for what is wanted, and with SECOND, or
-   where Newton's loop asks for problems side by side, CURVATURE and curvature.h;
-   FORCES_ROOM, the numbers of the forces of constraints and of their derivatives that running terms read, 0 for none; FORCES_BENT, of
-   how many forces running_expand gives multipliers phi in place of (phi' forces)_xx, 0 for none: only with CURVATURE;
+   Include stage_types.h and knots.h with its dependencies before this file, and define:
+   FIRST or SECOND or both, for the functions to compile; with SECOND or the part "newton", also CURVATURE, with curvature.h included;
+   FORCES_ROOM: entries of the contact forces and of their derivatives that running terms read, 0 for none;
+   FORCES_BENT: number of forces whose multipliers phi running_expand returns in place of (phi' forces)_xx, 0 for none, only with CURVATURE;
    NU >= MU (controls of the problem), NP (dynamics parameters); NT and NTT (weights and parameters of running and terminal terms), at most
-   THETA_ROOM; NG and NGT (constraints at the knots and at the final one), NPG and NPGT (their parameters), at most PG_ROOM; and the functions (term_source.py, constraint_source.py)
+   THETA_ROOM; NG and NGT (constraints at the knots and at the final one), NPG and NPGT (their parameters), at most PG_ROOM;
+   and the functions (term_source.py, constraint_source.py)
 
        running_value(x, u, t, dt, theta, forces, l, w)  running_expand(x, u, t, dt, theta, forces, phi, l, lx, lu, lxx, lux, luu, w)
        path_value(x, u, t, pg, g, w)                    path_first(.., g, gx, gu, w)      path_second(.., y, hxx, hux, huu, w)
        terminal_value, terminal_expand, final_value, final_first, final_second            the same without u and dt
 
-   Arrays begin at the first knot of the phase.  What is NULL among the results is not asked for.  With ABREAST the structs are those of LANES
-   problems, one after the other: they ask for the same, and the lanes hold the same knot of each. */
+   Arrays begin at the first knot of the phase.  Results that are NULL are not stored.  With ABREAST, struct arguments are arrays of LANES
+   structs, one for each problem, with the same results NULL, and the lanes hold the same knot of each problem. */
 
 #if FORCES_BENT
 #define BENT_ROOM (long)(sizeof(contracted_t) / sizeof(V))
@@ -31,7 +32,7 @@ EXPORT long stage_room(const int *head)
     return sizeof(knot_t) / sizeof(V) + DYNAMICS_ROOM + TERMS_ROOM + BENT_ROOM;
 }
 
-/* x_next, and the gap d to the node, to the `values` of the lane l */
+/* Store x_next and the defect d at the node in `values` of lane l. */
 #define STORE_STEP(values)                                  \
     STORE(k->next, NX, count, n, (values).x_next)           \
     manifold_difference(k->node, k->next, k->d);            \
@@ -52,7 +53,7 @@ static void expand_running(knot_t *restrict k, const V *forces, V *w)
     running_expand(k->x, k->u, &k->t, &k->dt, k->theta, forces, k->phi, &k->l, k->lx, k->lu, k->lxx, k->lux, k->luu, w);
 }
 
-/* lxx and lux += (phi' forces)_xx; these are linear in u. */
+/* Add (phi' forces)_xx to lxx and lux; the forces are linear in u. */
 static void add_forces_bend(ctx_t c, knot_t *restrict k)
 {
 #if FORCES_BENT
@@ -67,7 +68,7 @@ static void add_forces_bend(ctx_t c, knot_t *restrict k)
 #endif
 }
 
-/* The columns of G are carried to the tangent space at the node. */
+/* Transport the columns of G to the tangent space at the node. */
 static void carry_sensitivities(knot_t *restrict k)
 {
 #ifdef LIE
@@ -79,7 +80,7 @@ static void carry_sensitivities(knot_t *restrict k)
 #endif
 }
 
-/* A (ND x ND) and B (ND x NU) */
+/* A (ND x ND) and B (ND x NU) as blocks of G */
 ALWAYS_INLINE void state_sensitivities(const knot_t *restrict k, V *restrict A)
 {
     for (int i = 0; i < ND; i++)
@@ -93,7 +94,7 @@ ALWAYS_INLINE void control_sensitivities(const knot_t *restrict k, V *restrict B
 }
 
 #ifdef CURVATURE
-/* The upper triangle of H (NW x NW) as blocks. */
+/* Blocks xx, ux, uu from the upper triangle of H (NW x NW). */
 static void blocks_of(const V *H, hessian_t *restrict out)
 {
     for (int i = 0; i < ND; i++)
@@ -107,7 +108,7 @@ static void blocks_of(const V *H, hessian_t *restrict out)
 #endif
 
 #ifdef FIRST
-#if !defined ROLLOUT && !defined ABREAST /* roll-outs give values, too */
+#if !defined ROLLOUT && !defined ABREAST /* rollouts compute values, too */
 EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long last, const values_t *out, V *room)
 {
     knot_t *k = (knot_t *)room;
@@ -125,7 +126,7 @@ EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long 
 }
 
 #ifdef LIE
-/* to <- xs (+) alpha dx, `count` states */
+/* to <- xs (+) alpha dx for `count` states */
 EXPORT void stage_moved(const double *xs, const double *dx, double alpha, long count, double *to)
 {
     for (long n = 0; n < count; n += LANES) {
@@ -139,7 +140,7 @@ EXPORT void stage_moved(const double *xs, const double *dx, double alpha, long c
     }
 }
 
-/* Covectors lam at `count` states to those at the states alpha dx away: lam <- dexp^-1(alpha dx)' lam on the groups. */
+/* Transport covectors lam at `count` states to the states x (+) alpha dx: lam <- dexp^-1(alpha dx)' lam on the groups. */
 EXPORT void stage_carried(const double *dx, double alpha, long count, double *lam)
 {
     for (long n = 0; n < count; n += LANES) {
@@ -171,8 +172,8 @@ static void store_sensitivities(knot_t *restrict k, int count, long n, const fir
     STORE(k->block, ND * NU, count, n, out[l].B)
 }
 
-/* Lines of the cache that will be written soon. */
-static inline void send_for(const double *rows, long numbers)
+/* Prefetch cache lines that will be written soon. */
+static inline void prefetch_rows(const double *rows, long numbers)
 {
 #if PACE > 1
     for (long i = 0; rows && i < numbers; i += 8) __builtin_prefetch(rows + i, 1, 2);
@@ -181,7 +182,7 @@ static inline void send_for(const double *rows, long numbers)
 #endif
 }
 
-/* Where neither the step nor its derivatives are asked for, those of the terms are found alone. */
+/* Values and first derivatives; terms alone if x_next, d and A are NULL. */
 EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long last, const first_t *out, V *room)
 {
     const int stepped = out->values.x_next || out->values.d;
@@ -191,11 +192,11 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
     for (long n = first; n < last; n += PACE) {
         const V *forces = k->forces;
         const int count = load_knots(s, at, n, last, k);
-        send_for(out->A ? out->A + n * ND * ND : NULL, (long)count * ND * ND);
-        send_for(out->B ? out->B + n * ND * NU : NULL, (long)count * ND * NU);
-        send_for(out->Q ? out->Q + n * ND * ND : NULL, (long)count * ND * ND);
-        send_for(out->S ? out->S + n * NU * ND : NULL, (long)count * NU * ND);
-        send_for(out->R ? out->R + n * NU * NU : NULL, (long)count * NU * NU);
+        prefetch_rows(out->A ? out->A + n * ND * ND : NULL, (long)count * ND * ND);
+        prefetch_rows(out->B ? out->B + n * ND * NU : NULL, (long)count * ND * NU);
+        prefetch_rows(out->Q ? out->Q + n * ND * ND : NULL, (long)count * ND * ND);
+        prefetch_rows(out->S ? out->S + n * NU * ND : NULL, (long)count * NU * ND);
+        prefetch_rows(out->R ? out->R + n * NU * NU : NULL, (long)count * NU * NU);
 #ifdef SECOND
         if (out->kept) {
             substep_t *kept = (substep_t *)out->kept + BLOCK_AT(n) * s->substeps;
@@ -227,7 +228,7 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
 #endif
 
 #ifdef SECOND
-/* sigma; lam and y, NULL for none; kept: by stage_first at the same point, or NULL. */
+/* sigma; lam and y, NULL for none; kept: substeps stored by stage_first at the same point, or NULL. */
 typedef struct {
     double sigma;
     const double *lam, *y;
@@ -294,14 +295,14 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
 }
 
 #ifndef ABREAST
-/* For a sweep that finds lam on its way: a phase at a point. */
+/* Phase and point of stage_knot_second, for a sweep that computes lam knot by knot. */
 typedef struct {
     const stages_t *stages;
     const point_t *at;
     V *room;
 } sweep_t;
 
-/* The Hessian of lam' (x_next (-) node) at the knot n. */
+/* Hessian of lam' (x_next (-) node) at knot n. */
 EXPORT void stage_knot_second(const void *sweep, long n, const double *lam, double *xx, double *ux, double *uu)
 {
     const sweep_t *k = sweep;
@@ -323,7 +324,7 @@ static void load_end(const end_t *s, const double *x, knot_t *restrict k)
     LOAD(s->t, 0, 1, 1, &k->t)
 }
 
-/* Costs and constraints of `count` states, which stand `stride` numbers apart. */
+/* Costs and constraints of `count` states with stride `stride`. */
 EXPORT void end_values(const end_t *s, const double *xs, long stride, long count, double *cost, double *g, V *room)
 {
     knot_t *k = (knot_t *)room;
@@ -356,7 +357,7 @@ EXPORT void end_first(const end_t *s, const double *x, const end_first_t *out, V
 }
 
 #ifdef SECOND
-/* The Hessian of sigma l + y' g; y: NULL for none. */
+/* Hessian of sigma l + y' g; y: NULL for none. */
 EXPORT void end_second(const end_t *s, const double *x, double sigma, const double *y, double *xx, V *room)
 {
     knot_t *k = (knot_t *)room;

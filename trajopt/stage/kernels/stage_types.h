@@ -1,7 +1,7 @@
-/* What the kernels of a phase take and give: stage.h, rollout.h.  Arrays begin at the first knot of the phase unless said; what is NULL
-   among the results is not asked for. */
+/* Arguments and results of the kernels of a phase: stage.h, rollout.h.  Arrays begin at the first knot of the phase unless stated otherwise.
+   Results that are NULL are not stored. */
 
-/* What a phase knows: the tables of its dynamics, and values that may change between solves. */
+/* Data of a phase: tables of its dynamics, and values that may change between solves. */
 typedef struct {
     const int *const *ti;
     const double *const *td;
@@ -9,7 +9,7 @@ typedef struct {
     const double *t, *dt, *p, *theta, *pg;
 } stages_t;
 
-/* Where it is evaluated; nodes: to which x_next is compared. */
+/* Point of evaluation; the defect is x_next (-) nodes. */
 typedef struct {
     const double *xs, *us, *nodes;
 } point_t;
@@ -18,14 +18,14 @@ typedef struct {
     double *x_next, *d, *cost, *g;
 } values_t;
 
-/* A and B are those of d.  kept: the substeps, for second derivatives at the same point. */
+/* A and B: derivatives of d.  kept: receives the substeps, for second derivatives at the same point. */
 typedef struct {
     values_t values;
     double *A, *B, *lx, *lu, *gx, *gu, *Q, *S, *R;
     void *kept;
 } first_t;
 
-/* What the final knot knows. */
+/* Data of the final knot. */
 typedef struct {
     const double *t, *theta, *pg;
 } end_t;
@@ -34,15 +34,15 @@ typedef struct {
     double *cost, *g, *lx, *gx, *Q;
 } end_first_t;
 
-/* One of several problems side by side: its values in a phase and at the end, and its trajectory. */
+/* Problem of a lane: its data in a phase and at the final knot, and its trajectory. */
 typedef struct {
     const stages_t *stages;
     const end_t *end;
     const double *xs, *us;
 } seen_t;
 
-/* Arrays of the whole horizon of N knots.  lower, upper: NULL for none.  X, U, D: trajectories of all step lengths, one after the other.
-   ddx, ddu: how the step bends, NULL for a straight one. */
+/* Arguments of a rollout; arrays of the whole horizon of N knots.  lower, upper: NULL for none.  X, U, D: trajectories of all step lengths,
+   contiguous.  ddx, ddu: second-order terms of a parabolic step, NULL for a straight one. */
 typedef struct {
     long N, nonlinear;
     const double *xs, *us, *dx, *du, *K, *gaps, *lower, *upper, *alphas;
@@ -51,15 +51,15 @@ typedef struct {
     const double *ddx, *ddu;
 } trials_t;
 
-/* Part k has the knots start[k] .. stop[k] of the horizon and the step length alphas[trial[k]]; cost[k] becomes its running cost.
-   origin: the first knot of the phase. */
+/* Segments of a rollout: segment k has knots start[k] .. stop[k] of the horizon and step length alphas[trial[k]]; cost[k] receives its running
+   cost.  origin: first knot of the phase. */
 typedef struct {
     long origin;
     const long *start, *stop, *trial;
     double *cost;
 } parts_t;
 
-/* A part of a problem's roll-out. */
+/* A segment of a problem's rollout. */
 typedef struct {
     const stages_t *stages;
     const trials_t *trials;
@@ -67,8 +67,8 @@ typedef struct {
     long part;
 } rolled_t;
 
-/* A step of length alpha along (dx, du) that is tried for one of several problems side by side: where its trajectory X, U and the gaps D go, and its cost, to
-   which that of a phase, or of the end, is added. */
+/* Trial step of length alpha along (dx, du) of the problem in a lane.  X, U, D: receive its trajectory and defects; the cost of a phase, or
+   of the final knot, is added to cost. */
 typedef struct {
     const stages_t *stages;
     const end_t *end;

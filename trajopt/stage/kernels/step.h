@@ -1,19 +1,19 @@
-/* One time step of xdot = f(x, u, t, p): the twin of trajopt/step/integrators.py.
+/* One time step of xdot = f(x, u, t, p): the counterpart of trajopt/step/integrators.py.
 
-   Before this text stand a prelude (prelude.h, or scalar.h for one lane in plain C99); NX, ND (numbers of a state and of a tangent
-   vector), MU (controls of the dynamics), NF (rows of xdot that are computed: ND, or those below qdot = v), FEW_ROWS and its tables
-   where derivatives of some of these rows are packed (dynamics_source.py); STAGES and the tableau A_, B_, C_ of a Runge-Kutta method,
-   or SEMI_IMPLICIT; JUMP where f is a jump of the state; IMPLICIT where damping is implicit: then the dynamics have one more
-   parameter, the implicit step, and NE more controls, the offset of the damped velocity, and AI_ is the tableau of damping; and the
-   functions of a manifold and of its dynamics (dynamics_backends/compiled/sources/manifold_source.py, dynamics_source.py).
+   Include a prelude (prelude.h, or scalar.h for one lane in plain C99) before this file, and define: NX, ND (sizes of a state and of a
+   tangent vector); MU (controls of the dynamics); NF (computed rows of xdot: ND, or those below qdot = v); FEW_ROWS and its tables if
+   derivatives of some rows are stored sparsely (dynamics_source.py); STAGES and the tableau A_, B_, C_ of a Runge-Kutta method, or
+   SEMI_IMPLICIT; JUMP if f is a jump of the state; IMPLICIT if damping is implicit.  With IMPLICIT, the dynamics have one more parameter,
+   the implicit step, and NE more controls, the offset of the damped velocity, and AI_ is the tableau of damping.  The functions of the
+   manifold and of the dynamics are required too (dynamics_backends/compiled/sources/manifold_source.py, dynamics_source.py).
 
-   Where ctx asks for forces of constraints, they are those at x_0. */
+   Contact forces, if requested in ctx, are those at x_0. */
 
 #ifndef IMPLICIT
 #define NE 0
 #endif
 #if NE
-#define NV NE /* behind q and v there may be more, such as durations */
+#define NV NE /* the state may continue after q and v, for example with durations */
 #else
 #define NV (ND / 2)
 #endif
@@ -41,15 +41,15 @@
 #define STAGES 1
 #endif
 
-/* A jump x (+) f is Euler's step of length one, whatever dt is. */
+/* A jump x (+) f is an Euler step of length one, whatever dt is. */
 #ifdef JUMP
 #define STEP_LENGTH(dt) splat(1.0)
 #else
 #define STEP_LENGTH(dt) (dt)
 #endif
 
-/* What is known of a stage before the sensitivities: its state and the increment that leads there, f and its derivatives, packed; where there is a group, d (x (+) delta) / d x and
-   / d delta, dexp^-1(delta) and the derivative of dexp^-1(delta) f, as blocks. */
+/* A stage before its sensitivities: its state, the increment to it, f and its derivatives, with sparse rows packed; on groups also the
+   derivatives of x (+) delta in x (transport) and in delta (dexp), dexp^-1(delta), and the derivative of dexp^-1(delta) f in delta, as blocks. */
 typedef struct {
     V at[NX], delta[ND], f[ND], fx[FULL_ROWS * ND + FEW_ENTRIES], fu[FULL_ROWS * ME + 1], e[NE + 1], step;
 #ifdef LIE
@@ -57,14 +57,14 @@ typedef struct {
 #endif
 } stage_t;
 
-/* Where a time step begins, and how long it takes. */
+/* Start and duration of a time step. */
 typedef struct {
     int substeps;
     const V *x, *u, *p;
     V t, dt;
 } start_t;
 
-/* u and p of the dynamics at a stage with the offset e (NULL: zero) and the implicit step. */
+/* u and p of the dynamics at a stage, extended by the offset and the implicit step if damping is implicit. */
 typedef struct {
     const V *u, *p;
 #ifdef IMPLICIT
@@ -106,7 +106,7 @@ static void field_partials(ctx_t c, const V *x, const V *u, V t, const V *p, con
 }
 
 #ifdef LIE
-/* y (ND x w) <- M y for the rows of the groups, M as blocks */
+/* y (ND x w) <- M y on the rows of the groups, M as blocks */
 ALWAYS_INLINE void blocks_times(const V *restrict M, V *restrict y, const int w)
 {
     for (int g = 0; g < LIE_GROUPS; g++) {
@@ -122,7 +122,7 @@ ALWAYS_INLINE void blocks_times(const V *restrict M, V *restrict y, const int w)
     }
 }
 
-/* y (ND x w) += M x, likewise */
+/* y (ND x w) += M x on the rows of the groups, M as blocks */
 ALWAYS_INLINE void add_blocks_times(const V *restrict M, const V *restrict x, V *restrict y, const int w)
 {
     for (int g = 0; g < LIE_GROUPS; g++) {
@@ -135,7 +135,7 @@ ALWAYS_INLINE void add_blocks_times(const V *restrict M, const V *restrict x, V 
 }
 #endif
 
-/* to (rows x w) <- from + h sum_j a[j] K[j], of `rows` rows of the K from `first` on; from: NULL for zero */
+/* to (rows x w) <- from + h sum_j a[j] K[j], with rows first .. first + rows of each K[j]; from: NULL for zero */
 ALWAYS_INLINE void combined(
     const double *a, int count, V h, const V *restrict K, int first, int rows, const V *restrict from, V *restrict to, const int w)
 {
@@ -151,7 +151,7 @@ ALWAYS_INLINE void combined(
     }
 }
 
-/* r <- h sum_j (ai_sj - a_sj) K[j], the w columns of velocities: the offset of the damped velocity at stage s, or its derivative */
+/* r <- h sum_j (ai_sj - a_sj) K[j] in the rows of velocities, w columns: the offset of the damped velocity at stage s, or its derivative */
 #if NE
 ALWAYS_INLINE void lagged(int s, V h, const V *restrict K, V *restrict r, const int w)
 {
@@ -185,7 +185,7 @@ ALWAYS_INLINE void increments(V h, const V *restrict K, V *restrict D, const int
 }
 #endif
 
-/* delta (ND), the increment of a step of length h; where `stage` is given, also the derivatives of f at its stages. */
+/* delta (ND): increment of a step of length h; if stage is not NULL, it receives the stages with the derivatives of f. */
 static void increment(ctx_t c, const V *x, const V *u, V t, V h, const V *p, stage_t *stage, V *restrict delta)
 {
     V k[STAGES][ND];

@@ -1,1 +1,1 @@
-"""The C text of stages: cost terms, constraints, time steps."""
+"""C source of stages: cost terms, constraints, time steps."""

@@ -2,8 +2,8 @@
 
     NAME_value(x, u, t, theta, g, w)   NAME_first(x, u, t, theta, g, gx, gu, w)   NAME_second(x, u, t, theta, y, hxx, hux, huu, w)
 
-Derivatives are those in (dx, du) of g(x (+) dx, u + du), second ones those of y'g: the residual's own where it writes them out,
-else CasADi's. The parameters of all constraints stand behind each other in one vector theta per knot. Final ones do not read u.
+Derivatives are in (dx, du) of g(x (+) dx, u + du); second derivatives are of y'g. They are analytic where the residual defines
+them, else CasADi's. A vector theta per knot concatenates the parameters of all constraints. Final constraints do not read u.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dynamics_backends.compiled.interface.sources import (
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, HasContraction, HasPartials
 from trajopt.problem.constraints import Constraint
-from trajopt.stage.source.term_source import TermShape, TermSource, by_knot, own_partials
+from trajopt.stage.source.term_source import TermShape, TermSource, analytic_partials, by_knot
 
 
 def constraint_theta(constraints: Sequence[Constraint], knots: int, out: Array | None = None) -> Array:
-    """theta (knots, size): the parameters of each in order; out: where to write it."""
+    """Vectors theta (knots, size): the parameters of all constraints in order. out: output array."""
     return by_knot([v for c in constraints for v in c.parameters.values()], knots, out)
 
 
@@ -41,9 +41,9 @@ def constraint_source(
     running: bool,
     orders: Sequence[str] = ("value", "first", "second"),
 ) -> TermSource:
-    """Trace the residuals one below the other, their Jacobian, and the Hessian of y'g; of the functions above, those of ``orders``.
+    """C source of the stacked constraints: of the functions above, those of ``orders``.
 
-    Raises TooLong for constraints whose code would take too long to compile, TraceError for one that does not work on symbols.
+    Raises TooLong if the code would take too long to compile, TraceError for a residual that cannot be traced.
     """
     import casadi as ca
 
@@ -65,13 +65,13 @@ def constraint_source(
         H = _hessian(shapes, x, u, t, y, w)
         functions["second"] = inputs | {"y": y}, {"hxx": H[:n, :n], "hux": H[n:, :n], "huu": H[n:, n:]}
     texts, room = [], 0
-    for kind, (given, found) in functions.items():
-        results = {key: e for key, e in found.items() if running or key not in ("gu", "hux", "huu")}
+    for kind, (symbols, result) in functions.items():
+        results = {key: e for key, e in result.items() if running or key not in ("gu", "hux", "huu")}
         columns = [ca.reshape(e.T, -1, 1) for e in results.values()]  # by rows
         if not manifold.is_flat:
             columns = ca.substitute(columns, [dx], [ca.SX.zeros(n)])
-        arguments = [Argument(key, s.numel()) for key, s in given.items()]
-        traced = short_enough(f"the {name} constraints", trace_expressions(list(given.values()), columns))
+        arguments = [Argument(key, s.numel()) for key, s in symbols.items()]
+        traced = short_enough(f"the {name} constraints", trace_expressions(list(symbols.values()), columns))
         text, own = chunked_function(f"{name}_{kind}", traced, arguments, list(results))
         texts.append(text)
         room = max(room, own)
@@ -79,24 +79,24 @@ def constraint_source(
 
 
 def _firsts(shapes, x, u, t, w) -> dict[str, Any]:
-    """The values of all residuals, one below the other, and their derivatives."""
+    """Stacked values of all residuals, and their derivatives."""
     import casadi as ca
 
     n = w.numel() - u.numel()
-    found = [_first(c, x, u, t, p, value, w) for c, p, value in shapes]
-    J = ca.vertcat(ca.SX(0, w.numel()), *(J for _, J in found))
-    return {"g": ca.vertcat(ca.SX(0, 1), *(value for value, _ in found)), "gx": J[:, :n], "gu": J[:, n:]}
+    result = [_first(c, x, u, t, p, value, w) for c, p, value in shapes]
+    J = ca.vertcat(ca.SX(0, w.numel()), *(J for _, J in result))
+    return {"g": ca.vertcat(ca.SX(0, 1), *(value for value, _ in result)), "gx": J[:, :n], "gu": J[:, n:]}
 
 
 def _parameters(constraints: Sequence[TermShape], theta) -> list[dict[str, Any]]:
-    """The parameters of each by name."""
-    found, at = [], 0
+    """Parameters of each constraint by name, as slices of theta."""
+    result, at = [], 0
     for c in constraints:
         p = {}
         for key, size in c.parameters:
             p[key], at = theta[at : at + size], at + size
-        found.append(p)
-    return found
+        result.append(p)
+    return result
 
 
 def _value(c: TermShape, x, u, t, p):
@@ -105,27 +105,27 @@ def _value(c: TermShape, x, u, t, p):
 
 
 def _first(c: TermShape, x, u, t, p, value, w):
-    """The value of a residual and its derivatives (nr, n + nu), its own at x or those of the value in w."""
+    """Value of a residual and its Jacobian (nr, n + nu): its analytic partials at x, or CasADi's derivatives in w."""
     import casadi as ca
 
     if not isinstance(c.residual, HasPartials):
         return value, ca.jacobian(value, w)
     with _calls(c):
-        return own_partials(c.residual, x, u, t, p, w.numel() - u.numel())
+        return analytic_partials(c.residual, x, u, t, p, w.numel() - u.numel())
 
 
 def _writes_out(residual: Any) -> bool:
-    """True if a residual writes out all its derivatives."""
+    """True if a residual defines analytic first and second derivatives."""
     return isinstance(residual, HasPartials) and isinstance(residual, HasContraction)
 
 
 def _calls(c: TermShape) -> AbstractContextManager[None]:
-    """Functions are called in what CasADi need not differentiate."""
+    """Context that traces calls as functions if CasADi does not differentiate the residual."""
     return calls_kept() if _writes_out(c.residual) else nullcontext()
 
 
 def _hessian(shapes, x, u, t, y, w):
-    """The second derivatives of y'g in w: contractions that residuals write out, and CasADi's of the others."""
+    """Hessian of y'g in w: analytic contractions where residuals define them, CasADi's for the others."""
     import casadi as ca
 
     n, rest, at = w.numel() - u.numel(), ca.SX(0), 0
@@ -138,8 +138,8 @@ def _hessian(shapes, x, u, t, y, w):
             continue
         k, m = c.residual.manifold.ndx, c.residual.nu
         with _calls(c):
-            _, found = residual.contracted(x[: c.residual.manifold.nx], u[:m], t, p, own)
-        xx, ux, uu = (_matrix(M, *shape) for M, shape in zip(found, ((k, k), (m, k), (m, m)), strict=True))
+            _, result = residual.contracted(x[: c.residual.manifold.nx], u[:m], t, p, own)
+        xx, ux, uu = (_matrix(M, *shape) for M, shape in zip(result, ((k, k), (m, k), (m, m)), strict=True))
         H[:k, :k] += xx
         H[n : n + m, :k] += ux
         H[:k, n : n + m] += ux.T
@@ -148,7 +148,7 @@ def _hessian(shapes, x, u, t, y, w):
 
 
 def _matrix(M, rows: int, columns: int):
-    """A matrix from its rows."""
+    """CasADi matrix from its rows."""
     import casadi as ca
 
     return ca.sparsify(ca.reshape(by_rows(M), columns, rows).T) if rows and columns else ca.SX(rows, columns)

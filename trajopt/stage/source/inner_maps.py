@@ -1,12 +1,12 @@
-"""Cost terms that are functions of costly maps, such as the forces of contacts: l = sum 1/2 w r(y)^2 with y = y(x, u).
+"""Cost terms of costly inner maps, such as contact forces: l = sum 1/2 w r(y)^2 with y = y(x, u).
 
     l_x = J' g,     l_xx = J' H J + (g' y)_xx          g, H: gradient and Hessian of l in y,   J = dy/d(x, u)
 
-where the second part, and that of H with the curvature of r, is left out for a Gauss-Newton Hessian.
-g and H are a few operations, which are traced; y, J and (g' y)_xx come from the map's own code
-(:mod:`dynamics_backends.compiled.sources.forces_source`), once for all terms of a stage that read them, and the products are loops.
-The forces in the motion of the stage itself are found with its time step: y and J are then those of the step, and where its second
-derivatives are compiled, (g' y)_xx joins them: g is handed out as the multipliers of the forces (phi of ctx_t).
+A Gauss-Newton Hessian omits the second summand, and the curvature of r in H.
+g and H take few operations and are traced. y, J and (g' y)_xx come from the map's C source
+(:mod:`dynamics_backends.compiled.sources.forces_source`), evaluated once for all terms of a stage that read them; the products are
+loops. Contact forces of the stage's own dynamics are computed with its time step, which then provides y and J. If second
+derivatives of the step are compiled, they include (g' y)_xx: g is passed to them as the multipliers of the forces (phi of ctx_t).
 """
 
 from __future__ import annotations
@@ -39,44 +39,44 @@ static void {name}_expand(const V* x, const V* u, const V* t, const V* dt, const
 
 
 class InnerMap:
-    """One such map, and what its terms add to the gradient and the Hessian in y.
+    """An inner map, with the gradient and the Hessian in y of its terms.
 
-    i: its number among those of a stage. given: whether the time step gives y and J. exact: with the map's second derivatives.
-    bent: whether the contraction of the time step gives these.
+    i: index among the inner maps of a stage. from_step: the time step provides y and J. exact: include the map's second
+    derivatives. bent: the contraction of the time step provides them.
     """
 
-    def __init__(self, map: Any, i: int, name: str, *, given: bool, exact: bool, bent: bool) -> None:
-        self.map, self.i, self.given, self.exact, self.bent = map, i, given, exact, bent
-        found = () if given else ("value",) if exact else ("value", "first")
+    def __init__(self, map: Any, i: int, name: str, *, from_step: bool, exact: bool, bent: bool) -> None:
+        self.map, self.i, self.from_step, self.exact, self.bent = map, i, from_step, exact, bent
+        result = () if from_step else ("value",) if exact else ("value", "first")
         second = ("second",) if self.curved else ()
-        self.source: ForcesSource = forces_source(map, f"{name}_{i}", (*found, *second))
+        self.source: ForcesSource = forces_source(map, f"{name}_{i}", (*result, *second))
         self.y = ca.SX.sym("y", self.source.rows)
         self.gradient = ca.SX(self.source.rows, 1)
         self.hessian = ca.SX(self.source.rows, self.source.rows)
 
     @property
     def curved(self) -> bool:
-        """True if the own code has second derivatives."""
+        """True if the map's own C source contains second derivatives."""
         return self.exact and not self.bent
 
     @property
     def room(self) -> str:
-        """The workspace in vectors: J and T of kernels/inner_maps.h, two blocks of second derivatives, that of the own code."""
+        """Workspace in vectors: J and T of kernels/inner_maps.h, two blocks of second derivatives, and that of the map's source."""
         s = self.source
         return f"{2 * s.rows * s.columns + 2 * self.curved * s.columns**2} + {s.room}"
 
     def value(self) -> str:
-        """y in C."""
+        """C code that computes y."""
         s, y = self.source, f"y{self.i}"
-        if self.given:
+        if self.from_step:
             return f"const V* {y} = forces;"
         return f"V {y}[{s.rows}];\n{s.prefix}_forces_value(x, u, *t, {y}, w);"
 
     def first(self) -> str:
-        """y and J in C, J where it does not wait for the multipliers of the second derivatives; and the places of g and H."""
+        """C code that computes y, declares g and H, and computes J unless the second derivatives compute it."""
         s, i = self.source, self.i
         slopes = f"V g{i}[{s.rows}], h{i}[{s.rows**2}];\n"
-        if self.given and not self.curved:
+        if self.from_step and not self.curved:
             return f"{slopes}const V *y{i} = forces, *J{i} = forces + {s.rows};"
         J = f"V* J{i} = w;\nw += {s.rows * s.columns};\n"
         if self.curved:
@@ -84,7 +84,7 @@ class InnerMap:
         return f"{slopes}{J}V y{i}[{s.rows}];\n{s.prefix}_forces_first(x, u, *t, y{i}, J{i}, w);"
 
     def product(self, ndx: int, nu: int) -> str:
-        """What the map adds to the expansion, in C."""
+        """C code that adds the contribution of the map to the expansion."""
         s, i = self.source, self.i
         at = f"{s.rows}, {s.columns}, {ndx}, {nu}"
         product = f"add_inner((inner_t){{{at}, g{i}, h{i}, J{i}}}, (expanded_t){{lx, lu, lxx, lux, luu}}, w);"
@@ -99,7 +99,7 @@ class InnerMap:
 
 @dataclass
 class InnerMaps:
-    """The inner maps of some residuals, by identity."""
+    """Inner maps of a list of residuals, one for each system."""
 
     maps: list[InnerMap] = field(default_factory=list)
 
@@ -107,33 +107,33 @@ class InnerMaps:
     def of(
         cls, name: str, residuals: Iterable[Map], *, exact: bool, moving: Any = None, curved: bool = False
     ) -> InnerMaps:
-        """The inner maps of the residuals that can be served.
+        """Inner maps of the residuals whose maps have C source.
 
-        name: of the sum of terms, before all names in C. exact: with the maps' own second derivatives. moving: the system whose
-        time step gives its forces, if any; curved: whether that step's second derivatives are compiled beside.
+        name: prefix of all C names. exact: include the maps' second derivatives. moving: the system whose time step provides its
+        contact forces, if any. curved: second derivatives of that step are compiled too.
         """
-        found = cls()
+        result = cls()
         for residual in residuals:
             inner: Any = residual.inner if isinstance(residual, ComposedMap) else None
-            if inner is None or found._serving(residual) is not None:
+            if inner is None or result._serving(residual) is not None:
                 continue
-            given = moving is not None and _system(inner) is moving
-            if given or solved_in_loops(inner, second=exact):
-                bent = given and exact and curved
-                found.maps.append(InnerMap(inner, len(found.maps), name, given=given, exact=exact, bent=bent))
-        return found
+            from_step = moving is not None and _system(inner) is moving
+            if from_step or solved_in_loops(inner, second=exact):
+                bent = from_step and exact and curved
+                result.maps.append(InnerMap(inner, len(result.maps), name, from_step=from_step, exact=exact, bent=bent))
+        return result
 
     def _serving(self, residual: Map) -> InnerMap | None:
-        """The map that a residual is a function of: those of one system give the same forces."""
+        """Inner map of a residual, found by its system, because all maps of a system give the same forces; None without one."""
         inner: Any = residual.inner if isinstance(residual, ComposedMap) else None
         return next((m for m in self.maps if m.map.system is _system(inner)), None)
 
     def serves(self, residual: Map) -> bool:
-        """True if a residual is a function of one of the maps."""
+        """True if a residual is a function of one of these maps."""
         return self._serving(residual) is not None
 
     def add(self, residual: ComposedMap, p: dict[str, Any], weight: Any) -> Any:
-        """The value of a term; its derivatives in y are kept."""
+        """Return the value of a term, and add its derivatives in y to those of its inner map."""
         m = self._serving(residual)
         assert m is not None
         r = ca.vertcat(*residual.outer(m.y, p))
@@ -147,31 +147,31 @@ class InnerMaps:
     # -- C ------------------------------------------------------------------------------------------------------------
     @property
     def arguments(self) -> dict[str, Any]:
-        """The symbols of y by their names in C."""
+        """Symbols of y by C name."""
         return {f"y{m.i}": m.y for m in self.maps}
 
     @property
     def expansions(self) -> dict[str, Any]:
-        """g and H by their names in C."""
+        """Expressions of g and H by C name."""
         pairs = [((f"g{m.i}", m.gradient), (f"h{m.i}", m.hessian)) for m in self.maps]
         return {name: ca.densify(e) for pair in pairs for name, e in pair}
 
     @property
-    def given(self) -> int:
-        """Number of entries of the step that are read: y and J."""
-        return sum(m.source.rows * (1 + m.source.columns) for m in self.maps if m.given)
+    def from_step(self) -> int:
+        """Number of entries of y and J that the time step provides."""
+        return sum(m.source.rows * (1 + m.source.columns) for m in self.maps if m.from_step)
 
     @property
     def bent(self) -> int:
-        """Number of forces of the step for which the contraction of its dynamics gets multipliers."""
+        """Number of forces of the time step whose multipliers the contraction of its dynamics receives."""
         return sum(m.source.rows for m in self.maps if m.bent)
 
     def room(self, plain: str) -> str:
-        """The workspace of all, in vectors."""
+        """C expression of the workspace of all maps, in vectors; plain: that of the traced terms."""
         return " + ".join([plain, *(m.room for m in self.maps)])
 
     def text(self, name: str, ndx: int, nu: int) -> list[str]:
-        """The maps' own code, and NAME_value and NAME_expand around NAME_plain_value and NAME_plain_expand."""
+        """C source of the maps, and of NAME_value and NAME_expand, which wrap NAME_plain_value and NAME_plain_expand."""
         if not self.maps:
             return []
         wrappers = _WRAPPERS.format(
@@ -187,5 +187,5 @@ class InnerMaps:
 
 
 def _system(map: Map) -> Any:
-    """Whose forces a map gives, None for another map."""
+    """System whose forces a map reports; None for other maps."""
     return map.system if isinstance(map, ReportOf) else None

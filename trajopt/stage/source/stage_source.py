@@ -1,4 +1,4 @@
-"""The C text of a whole stage: manifold, dynamics, time step, cost terms and the loops over knots around them."""
+"""C source of a whole stage: manifold, dynamics, time step, cost terms, constraints, and the loops over knots."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 
 
 class StageSource(NamedTuple):
-    """C source of a whole stage, to stand behind a prelude; the lengths of theta, the workspace of its parts in vectors, and
-    FORCES_ROOM of kernels/stage.h."""
+    """C source of a whole stage, which needs a prelude before it; lengths of theta of running and terminal terms, the workspace in
+    vectors, and FORCES_ROOM of kernels/stage.h."""
 
     source: str
     theta: int
@@ -29,12 +29,12 @@ class StageSource(NamedTuple):
 
 
 class StageShape(NamedTuple):
-    """What of a phase is compiled, beside its dynamics.
+    """Structure of a phase that determines its library, together with the dynamics.
 
-    scheme: of the time step, or JUMP. parameters: names and sizes of those of the dynamics. nu: controls of the problem.
-    running, terminal: the cost terms; path, final: the constraints. hessian: of the cost, "gauss_newton" or "exact".
-    parts: of the functions: "first" (values and first order), "second", "rollout", which needs "first"; "abreast": lanes hold the
-    same knot of several problems; or "newton" alone, what Newton's loop asks for of several problems side by side.
+    scheme: integration scheme, or JUMP. parameters: names and sizes of the dynamics parameters. nu: controls of the problem.
+    running, terminal: cost terms. path, final: constraints. hessian: Hessian of the cost, "gauss_newton" or "exact".
+    parts: groups of functions: "first" (values and first derivatives), "second", "rollout", which needs "first", "abreast", where
+    lanes hold the same knot of several problems, or "newton" alone, for Newton's loop with a problem in each lane.
     """
 
     scheme: str
@@ -51,9 +51,10 @@ class StageShape(NamedTuple):
 def stage_source(
     dynamics: DynamicsSource, map: Map, shape: StageShape, second: DynamicsSource | None = None
 ) -> StageSource:
-    """The text of kernels/stage.h with all that it asks for; second: the contracted second derivatives, for the part of that name.
+    """C source of kernels/stage.h with everything that it includes. second: contracted second derivatives of the dynamics, for the
+    parts that need them.
 
-    Raises TooLong for cost terms and constraints whose code would take too long to compile.
+    Raises TooLong if the code of cost terms or constraints would take too long to compile.
     """
     traced = _traced(dynamics, map, shape, second)
     room = dynamics.room if second is None else f"{dynamics.room} + {second.room}"
@@ -89,7 +90,7 @@ def _traced(dynamics: DynamicsSource, map: Map, shape: StageShape, second: Dynam
     manifold, nu = map.manifold, shape.nu
     orders = ["value", "first"] if second is None else ["value", "first", "second"]
     rolled = "rollout" in shape.parts
-    along = orders[1:] if rolled else orders  # roll-outs are of problems whose running constraints are terms
+    along = orders[1:] if rolled else orders  # problems of rollouts have their running constraints as terms
     moving, curved = map if dynamics.forces else None, second is not None and not rolled
     hessian = shape.hessian
     return _Traced(
@@ -103,7 +104,7 @@ def _traced(dynamics: DynamicsSource, map: Map, shape: StageShape, second: Dynam
 
 
 def _sizes(dynamics: DynamicsSource, map: Map, shape: StageShape, traced: _Traced) -> dict[str, int]:
-    """The sizes that kernels/stage.h knows at compile time."""
+    """Macros of kernels/stage.h with the sizes known at compile time."""
     manifold, offsets = map.manifold, damping_offsets(map)
     rows = [sum(c.residual.n_out for c in group) for group in (shape.path, shape.final)]
     sizes = {"NX": manifold.nx, "ND": manifold.ndx, "MU": map.nu - (offsets or 0), "NU": shape.nu, "NF": dynamics.rows}
@@ -117,8 +118,8 @@ def _sizes(dynamics: DynamicsSource, map: Map, shape: StageShape, traced: _Trace
 
 
 def _lengths(traced: _Traced, terms_room: str) -> list[str]:
-    """What most edits of terms change, as numbers that the linker sets: the lengths of theta, and the terms' workspace where it is
-    known here."""
+    """Declarations of numbers that the linker sets, so that editing a term recompiles little: lengths of theta, and the workspace
+    of the terms if it is a number."""
     lengths = dict(zip(("NT", "NTT", "NPG", "NPGT"), (part.theta for part in traced), strict=True))
     known = _SUM_OF_NUMBERS.fullmatch(terms_room) is not None
     if known:
@@ -128,7 +129,7 @@ def _lengths(traced: _Traced, terms_room: str) -> list[str]:
 
 
 def _motion(dynamics: DynamicsSource, manifold: Manifold, second: DynamicsSource | None) -> list[str]:
-    """The manifold, the dynamics and the time step, with their second derivatives where these are asked for."""
+    """C source of the manifold, the dynamics and the time step; with ``second``, of their second derivatives too."""
     first = [manifold_source.manifold_source(manifold), dynamics.source]
     step = [kernel_text("stage_types.h"), kernel_text("step.h"), kernel_text("sensitivities.h")]
     if second is None:
@@ -138,22 +139,22 @@ def _motion(dynamics: DynamicsSource, manifold: Manifold, second: DynamicsSource
 
 
 _MORE = {"rollout": ("rollout.h", "abreast.h", "first_abreast.h"), "newton": ("abreast.h", "newton_abreast.h")}
-"""What stands behind stage.h for some of the parts."""
+"""Kernels included after stage.h, by part."""
 _SUM_OF_NUMBERS = re.compile(r"[\d+() ]+")
-LEAST_ROOM = 256
-"""Weights and parameters that there is always room for, so that most edits of terms change nothing but the terms' own code."""
+MIN_THETA_ROOM = 256
+"""Minimum capacity of theta, so that most edits of terms change only the code of these terms."""
 
 
 def theta_room(*lengths: int) -> int:
-    """Room for vectors theta of these lengths: LEAST_ROOM, or that doubled as often as it takes."""
-    room = LEAST_ROOM
+    """Capacity for vectors theta of these lengths: the smallest MIN_THETA_ROOM 2^k that holds them."""
+    room = MIN_THETA_ROOM
     while room < max(lengths):
         room *= 2
     return room
 
 
 def kernel_text(name: str) -> str:
-    """A text of the folder kernels."""
+    """Text of a file in the folder kernels."""
     return (files("trajopt.stage") / "kernels" / name).read_text()
 
 
@@ -164,12 +165,12 @@ def _scheme(name: str) -> str:
 
 
 def has_stages(scheme: str) -> bool:
-    """True if a step has more than one stage."""
+    """True if the scheme has more than one stage."""
     return scheme in RUNGE_KUTTA and len(RUNGE_KUTTA[scheme].b) > 1
 
 
 def tableau_source(scheme: str) -> str:
-    """STAGES and the coefficients A_, B_, C_ of a Runge-Kutta method in C, and AI_ of its implicit damping."""
+    """C source of STAGES, the coefficients A_, B_, C_ of a Runge-Kutta method, and AI_ of its implicit damping."""
     tableau = RUNGE_KUTTA[scheme]
     s = len(tableau.b)
     a, implicit = (

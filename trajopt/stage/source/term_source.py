@@ -1,9 +1,9 @@
-"""C functions of cost terms and their expansions, from their residuals traced on symbols.
+"""C functions of cost terms and their quadratic expansions, from residuals traced with symbols.
 
-Derivatives are CasADi's, or the residual's own partials where it writes them out and the Hessian is Gauss-Newton's; functions of
-the forces of constraints are expanded in these (:mod:`~trajopt.stage.source.inner_maps`).
-The weights and parameters of all terms of a stage stand behind each other in one vector theta per knot, so that a
-changed reference, weight or goal is a changed input.
+Derivatives are CasADi's, or the analytic partials of a residual that has them if the Hessian is Gauss-Newton. Functions of contact
+forces are expanded in the forces first (:mod:`~trajopt.stage.source.inner_maps`).
+A vector theta per knot concatenates the weights and parameters of all terms of a stage, so a changed reference, weight or goal is a
+changed input.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ from trajopt.stage.source.inner_maps import InnerMaps
 
 @dataclass(frozen=True)
 class TermSource:
-    """C source of NAME_value and NAME_expand, the length of theta, the workspace in vectors; how many numbers about the forces of
-    its time step a running sum reads, and of how many forces it gives multipliers."""
+    """C source of NAME_value and NAME_expand, the length of theta, and the workspace in vectors.
+
+    forces: entries of the step's contact forces and their Jacobian that running terms read. bent: forces whose multipliers they
+    return.
+    """
 
     source: str
     theta: int
@@ -46,9 +49,9 @@ class TermSource:
 
 
 class TermShape(NamedTuple):
-    """The compiled structure of a term: its residual, the names and sizes of its parameters, and whether it is a square.
+    """Compiled structure of a term or constraint: residual, names and sizes of parameters, and whether its cost is a square.
 
-    Hashable, by the residual's identity.
+    Hashable by the identity of the residual.
     """
 
     residual: Map
@@ -62,23 +65,23 @@ class TermShape(NamedTuple):
 
     @property
     def theta(self) -> int:
-        """Numbers per knot: one weight for each residual, and the parameters."""
+        """Numbers in theta per knot: one weight for each output of the residual, and the parameters."""
         return self.residual.n_out + sum(size for _, size in self.parameters)
 
 
 def theta_of(terms: Sequence[CostTerm], knots: int, out: Array | None = None) -> Array:
-    """theta (knots, size) of some terms: for each its weight, then its parameters in order; out: where to write it."""
+    """Vectors theta (knots, size) of terms: the weight of each term, then its parameters in order. out: output array."""
     return by_knot([v for term in terms for v in (term.weight, *term.parameters.values())], knots, out)
 
 
 def by_knot(values: Iterable[Array], knots: int, out: Array | None = None) -> Array:
-    """Values (n,) or (knots, n) behind each other: (knots, sum of n); out: where to write them."""
+    """Concatenate values (n,) or (knots, n) into (knots, sum of n). out: output array."""
     parts, first = list(values), 0
-    found = np.empty((knots, sum(v.shape[-1] for v in parts))) if out is None else out
+    result = np.empty((knots, sum(v.shape[-1] for v in parts))) if out is None else out
     for v in parts:
-        found[:, first : first + v.shape[-1]] = v
+        result[:, first : first + v.shape[-1]] = v
         first += v.shape[-1]
-    return found
+    return result
 
 
 def term_source(
@@ -92,10 +95,11 @@ def term_source(
     moving: Map | None = None,
     curved: bool = False,
 ) -> TermSource:
-    """Trace the sum of terms and its expansion; running terms are scaled by dt, read controls, and the forces of constraints that
-    the time step of the system ``moving`` gives; curved: beside which its second derivatives are compiled.
+    """C source of a sum of terms and its quadratic expansion.
 
-    Raises TooLong for terms whose code would take too long to compile, TraceError for one that does not work on symbols.
+    running: scale terms by dt, and let them read controls. moving: system whose time step provides its contact forces to running
+    terms. curved: second derivatives of that step are compiled too. Raises TooLong if the code would take too long to compile,
+    TraceError for a residual that cannot be traced.
     """
     x, u, t, dt = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
     theta = ca.SX.sym("theta", sum(term.theta for term in terms))
@@ -126,12 +130,12 @@ def term_source(
     expand, room_expand = chunked_function(f"{plain}_expand", traces[1], arguments, outputs)
     room = str(max(room_value, room_expand))
     text = [value, expand, *inner.text(name, n, nu)]
-    return TermSource("".join(text), theta.numel(), inner.room(room), inner.given, inner.bent)
+    return TermSource("".join(text), theta.numel(), inner.room(room), inner.from_step, inner.bent)
 
 
 def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
-    """Value, gradient and Hessian of the sum of terms at x (+) dx, u + du, in w = (dx, du) at 0; of terms that are functions of
-    inner maps the value alone."""
+    """Value, gradient and Hessian of the sum of terms at x (+) dx, u + du, in w = (dx, du) at 0; terms of inner maps contribute to
+    the value alone."""
     dx = x if manifold.is_flat else ca.SX.sym("dx", manifold.ndx)
     moved = x if manifold.is_flat else manifold.integrate(x, dx)
     w = ca.vertcat(dx, u)
@@ -152,7 +156,7 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
         total += _sum(term, scale * weight, r)
         gradient += ca.mtimes(J.T, _slope(term, scale * weight, r))
         curvature += H if exact else ca.mtimes(J.T * ca.repmat((scale * weight).T, n, 1), J)
-    curvature = ca.triu2symm(ca.triu(curvature))  # half of it is computed
+    curvature = ca.triu2symm(ca.triu(curvature))  # only one triangle is computed
     sums = [total, gradient, curvature]
     if manifold.is_flat:
         return sums
@@ -160,23 +164,23 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
 
 
 def _sum(term, weight, r):
-    """The term for values r of its residual."""
+    """Value of a term for the value r of its residual."""
     return ca.dot(weight, 0.5 * r * r if term.squared else r)
 
 
 def _slope(term, weight, r):
-    """Its derivatives in r."""
+    """Gradient of a term in r."""
     return weight * r if term.squared else weight
 
 
 def _derivatives(term, weight, at, w, manifold, *, exact):
-    """The residual of a term at (x, moved, u, t, p), its derivatives in w, and the term's Hessian, None unless that is exact.
+    """Residual of a term at (x, moved, u, t, p), its Jacobian in w, and the Hessian of the term, None unless ``exact``.
 
-    In vector spaces the poses of bodies that it reads are variables of their own (seen_poses.py), which takes fewer operations.
+    On vector spaces, body poses that the residual reads are intermediate variables (seen_poses.py), which saves operations.
     """
     residual, (x, moved, u, t, p) = term.residual, at
     if not exact and isinstance(residual, HasPartials):
-        return *own_partials(residual, x, u, t, p, manifold.ndx), None
+        return *analytic_partials(residual, x, u, t, p, manifold.ndx), None
     with watching(x if manifold.is_flat else ca.SX(0, 1)) as seen:
         r = symbolic_value(residual, moved[: residual.manifold.nx], u[: residual.nu], t, p)
     if not seen.poses:
@@ -185,27 +189,27 @@ def _derivatives(term, weight, at, w, manifold, *, exact):
     both = ca.vertcat(w, xi)
     first = ca.jacobian(r, both)
     through = ca.vertcat(ca.SX.eye(n), seen.jacobian(n))
-    found = [r, ca.mtimes(first, through)]
+    result = [r, ca.mtimes(first, through)]
     if exact:
         own = _hessian(residual, _sum(term, weight, r), both)
         slope = ca.mtimes(first[:, n:].T, _slope(term, weight, r))
-        found.append(ca.mtimes(through.T, ca.mtimes(own, through)) + seen.bend(slope, n))
-    r, J, *H = seen.at_q(found)
+        result.append(ca.mtimes(through.T, ca.mtimes(own, through)) + seen.bend(slope, n))
+    r, J, *H = seen.at_q(result)
     return r, J, H[0] if exact else None
 
 
 def _hessian(residual, value, w):
-    """CasADi's Hessian; it has some operations for each of the value's and each variable that matters.
+    """CasADi's Hessian of ``value`` in w.
 
-    Raises TooLong before the attempt where these are too many.
+    Raises TooLong, without differentiating, if operations of the value times variables that it depends on exceed the limit.
     """
     operations = ca.Function("value", [w], [value], {"allow_free": True}).n_instructions()
     require_short(f"the exact Hessian of {description(residual)}", operations * sum(ca.which_depends(value, w)))
     return ca.hessian(value, w)[0]
 
 
-def own_partials(residual, x, u, t, p, ndx):
-    """Value (n_out) of a residual at x, and its own derivatives in (dx, du): (n_out, ndx + nu), structurally sparse."""
+def analytic_partials(residual, x, u, t, p, ndx):
+    """Value (n_out) of a residual at x, and its analytic Jacobian in (dx, du): (n_out, ndx + nu), structurally sparse."""
     m = residual.manifold
     value, fx, fu = residual.partials(x[: m.nx], u[: residual.nu], t, p)
     J = ca.SX(residual.n_out, ndx + u.numel())

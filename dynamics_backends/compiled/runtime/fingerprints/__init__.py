@@ -1,1 +1,1 @@
-"""What the text of a kernel depends on: the sources, versions and structure that its name counts."""
+"""Fingerprints of generated code: hashes of the sources, versions and structures that its text depends on."""

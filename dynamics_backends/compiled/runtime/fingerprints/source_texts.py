@@ -1,8 +1,8 @@
-"""Equivalence of source texts: those that differ in comments, docstrings and layout only are the same.
+"""Equivalence of source texts: texts that differ only in comments, docstrings and layout are equivalent.
 
-A text counts by its own hash until another one that means the same has been seen; then by the hash of that.  What means the same
-is told by the syntax tree without docstrings.  To find that of all sources takes about a second, so it is done beside solves
-that start at once, or with the installation, and kept in the cache; later a text that has changed costs a few milliseconds.
+A text is identified by its own hash, until an equivalent earlier text is known; then by the hash of that one.  Texts are equivalent
+if their syntax trees without docstrings are equal.  Parsing all sources takes about a second, so it is done in parallel with
+uncompiled solves, or with the installation, and cached; later a changed text costs a few milliseconds.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from dynamics_backends.compiled.runtime.kept_files import cache_folder, read_val
 from dynamics_backends.trusted_files import trusted_folder
 
 FILE = f"{hashlib.sha256(b'source texts').hexdigest()[:32]}.texts"
-MOST = 10_000
-"""Texts that are remembered; beyond, those of now alone."""
+MAX_TEXTS = 10_000
+"""Maximum number of cached texts; beyond it only the current ones are stored."""
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def counted_as(texts: Iterable[bytes]) -> list[str]:
-    """By which hash each text counts."""
+    """Identifying hash of each text: its own, or that of an equivalent known text."""
     known = _known()
     return [_counted_as(text, known) for text in texts]
 
 
 def remember(texts: Iterable[bytes]) -> None:
-    """Keep what texts mean, so that later ones that mean the same count as these. Raises OSError."""
+    """Cache the identifying hashes of texts, so that later equivalent texts have the same ones. Raises OSError."""
     known = _known()
     now = {}
     for text in texts:
@@ -37,17 +37,17 @@ def remember(texts: Iterable[bytes]) -> None:
             now[meaning(text)] = counted
     if now.keys() <= known.keys():
         return
-    write_value(trusted_folder(cache_folder()) / FILE, now if len(known) > MOST else known | now)
+    write_value(trusted_folder(cache_folder()) / FILE, now if len(known) > MAX_TEXTS else known | now)
 
 
 def is_known(texts: Iterable[bytes]) -> bool:
-    """True if there is nothing to be remembered."""
+    """True if the hashes of all texts are cached."""
     known = _known()
     return all(_hash(text) in known for text in texts)
 
 
 def meaning(text: bytes) -> str:
-    """The hash of a text without comments and docstrings; of its own, where it is not Python."""
+    """Hash of a Python text without comments and docstrings; of the text itself if it is not Python."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -66,7 +66,7 @@ def _counted_as(text: bytes, known: dict[str, str]) -> str:
 
 
 def _known() -> dict[str, str]:
-    """Hash of a text or of its meaning -> the hash that counts."""
+    """Cached table: hash of a text, or of its syntax tree, -> identifying hash."""
     return dict(read_value(cache_folder() / FILE) or {})
 
 

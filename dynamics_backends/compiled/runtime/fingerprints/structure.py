@@ -1,14 +1,13 @@
-"""What a piece of generated code depends on, as a hash: found in milliseconds, where tracing takes seconds.
+"""Structural hash of everything that generated code depends on: computed in milliseconds, where tracing takes seconds.
 
-Everything that can change the generated text is written down in one canonical form, and hashed: values by type and content,
-functions by their byte code with constants, defaults, closures and the globals that they read, objects by their class and state,
-recursively.
-Every item carries its kind and its length, so that no two different structures are written alike.  Classes and functions of the
-toolkit count by their name, since its sources are part of :func:`environment`; so do those of NumPy, CasADi and the pure modules of
-the standard library, by their versions.
+Everything that can change the generated text is written in one canonical form and hashed, recursively: values by type and content,
+functions by their byte code with constants, defaults, closures and the globals that they read, objects by their class and state.
+Every item carries its kind and its length, so that no two different structures have the same form.  Classes and functions of the
+toolkit are written by name, since its sources are part of :func:`environment`; so are those of NumPy, CasADi and the pure modules
+of the standard library, whose versions are part of it.
 
-Where the content of an object cannot be told so (a random generator, an open file, code that is not Python) there is no hash:
-:class:`Unknown` says why, and what depends on it is generated anew each time.
+Objects without an accessible content (a random generator, an open file, compiled code) have no hash: :class:`Unknown` names the
+object and the reason, and code that depends on it is generated in each process.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ LIBRARIES += (
     "builtins",
     "__future__",
 )
-"""Modules whose functions depend on their arguments alone; each has a version that is part of every hash."""
+"""Modules whose functions depend on their arguments alone; their versions are part of every hash."""
 _IMPURE = ("random", "load", "loadtxt", "fromfile", "genfromtxt", "memmap", "open", "external", "importer")
-"""Names in these modules that read something else."""
+"""Names in these modules whose results depend on more than their arguments."""
 _BUILTINS = frozenset(
     """
     abs all any bool bytes callable complex dict divmod enumerate filter float frozenset getattr hasattr hash int isinstance
@@ -63,23 +62,23 @@ _NOT_CONTENT = frozenset(
 _STORES, _ATTRIBUTES = ("STORE_GLOBAL", "DELETE_GLOBAL"), ("LOAD_ATTR", "LOAD_METHOD")
 _TUPLE_GETTER = type(NamedTuple("_Example", [("field", int)]).field)  # type: ignore[attr-defined]
 _HEAP_TYPE = 1 << 9
-"""The flag of classes that a class statement has made."""
+"""Flag of classes that a class statement created."""
 
 
 class Unknown(TypeError):
-    """What an object depends on cannot be told; the message says of which object, and why."""
+    """An object has no structural hash; the message names the object and the reason."""
 
 
 def digest(*values: Any) -> str:
-    """The hash of a structure together with :func:`environment`, 32 hexadecimal digits. Raises Unknown."""
+    """Hash of a structure and of :func:`environment`, 32 hexadecimal digits. Raises Unknown."""
     return hashlib.sha256(environment() + _Writer().written(values)).hexdigest()[:32]
 
 
 class Likeness:
-    """True if two objects have the same content, as far as generated code goes: called with one and another.
+    """Equality of two objects by their content, as far as generated code depends on it; a callable of both.
 
-    An object whose content cannot be told is like itself only.  What was written of objects is kept for the next calls, between
-    which they may not change.
+    An object without a structural hash equals only itself.  Hashes are cached between calls, so that objects must not change
+    between them.
     """
 
     def __init__(self) -> None:
@@ -103,13 +102,13 @@ def _within(module: str | None, packages: tuple[str, ...]) -> bool:
 
 
 def _by_name(value: Any) -> bool:
-    """True if a class or function counts by its name alone: its code is that of the toolkit or of a library."""
+    """True if a class or function is written by name: its code belongs to the toolkit or a library."""
     name = getattr(value, "__qualname__", "")
     return _within(getattr(value, "__module__", None), TOOLKIT + LIBRARIES) and "<" not in name
 
 
 def _item(kind: str, *parts: bytes) -> bytes:
-    """Parts behind each other, each with its length, under a kind."""
+    """Concatenate parts, each with its length, under the name of a kind."""
     return b"".join([_part(kind.encode()), struct.pack("<q", len(parts)), *map(_part, parts)])
 
 
@@ -118,7 +117,7 @@ def _part(content: bytes) -> bytes:
 
 
 class _Writer:
-    """Writes structures; remembers objects that it has finished, and knows those that it is in, for cycles."""
+    """Writer of canonical forms; caches finished objects and tracks the enclosing ones, to detect cycles."""
 
     def __init__(self) -> None:
         self._inside: dict[int, int] = {}
@@ -126,7 +125,7 @@ class _Writer:
         self._reaches = sys.maxsize
 
     def written(self, value: Any) -> bytes:
-        """The canonical form of a value."""
+        """Canonical form of a value."""
         plain = _PLAIN.get(type(value))
         return plain(value) if plain is not None else self._shared(value)
 
@@ -134,7 +133,7 @@ class _Writer:
         return [self.written(v) for v in values]
 
     def _shared(self, value: Any) -> bytes:
-        """An object: by its own hash, found once, unless it refers to one around it; that one by how far out it is."""
+        """Form of an object: its hash, cached unless it refers to an enclosing object; an enclosing object by its distance."""
         key = id(value)
         if key in self._finished:
             return self._finished[key][1]
@@ -147,7 +146,7 @@ class _Writer:
             content = _item("hash", hashlib.sha256(self._content(value)).digest())
         finally:
             del self._inside[key]
-        if self._reaches >= depth:  # nothing inside refers to what is around it
+        if self._reaches >= depth:  # no inner reference to the enclosing structure
             self._finished[key] = (value, content)
             self._reaches = around
         else:
@@ -211,7 +210,7 @@ class _Writer:
         return _item("code", code.co_code, code.co_exceptiontable, *self._all(counts, names, code.co_consts))
 
     def _globals(self, f: types.FunctionType, code: types.CodeType) -> Iterator[bytes]:
-        """The globals that a code reads, by name, in the order in which it does."""
+        """Forms of the globals that a code object reads, by name, in the order of reading."""
         read, complaint = _reads(code)
         if complaint:
             raise Unknown(f"{_named(f)} {complaint}")
@@ -229,7 +228,7 @@ class _Writer:
         value, chain = f.__globals__[name], iter(attributes)
         while isinstance(value, types.ModuleType):
             if set(value.__name__.split(".")) & set(_IMPURE):
-                raise Unknown(f"{_named(f)} asks for {value.__name__}, which may return a different value each time")
+                raise Unknown(f"{_named(f)} uses {value.__name__}, which may return a different value each time")
             if _within(value.__name__, TOOLKIT + LIBRARIES):
                 return _item("module", value.__name__.encode())
             attribute = next(chain, None)
@@ -268,7 +267,7 @@ class _Writer:
         if not cls.__flags__ & _HEAP_TYPE:  # not made by a class statement: its code is not Python
             raise Unknown(f"the class {cls.__module__}.{cls.__qualname__}: code that is not Python")
         if type(cls).__module__ not in ("builtins", "abc", "enum", "typing"):
-            raise Unknown(f"the class {cls.__qualname__} has a metaclass of its own")
+            raise Unknown(f"the class {cls.__qualname__} has a user-defined metaclass")
         entries = [part for k, v in cls.__dict__.items() if k not in _NOT_CONTENT for part in self._all(k, v)]
         return _item("class", name, *self._all(*cls.__bases__), *entries)
 
@@ -284,7 +283,7 @@ class _Writer:
         return _item("object", self.written(cls), self._state(value))
 
     def _state(self, value: Any) -> bytes:
-        """What an object of Python's holds, but for what it has found out about itself."""
+        """Attributes and slots of a Python object, without cached properties."""
         held = dict(getattr(value, "__dict__", {}))
         for cls in type(value).__mro__:
             for name in _slots(cls):
@@ -311,7 +310,7 @@ class _Writer:
 
 @lru_cache(maxsize=4096)
 def _reads(code: types.CodeType) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], str]:
-    """The names of the globals that a code reads, each with the attributes asked of it; and why this does not tell all, or ''."""
+    """Global names that a code object reads, with the attributes read of each; and the reason why the list is incomplete, or ''."""
     found: list[tuple[str, tuple[str, ...]]] = []
     steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "PRECALL", "PUSH_NULL")]
     for i, step in enumerate(steps):
@@ -321,7 +320,7 @@ def _reads(code: types.CodeType) -> tuple[tuple[tuple[str, tuple[str, ...]], ...
         if step.opname == "IMPORT_NAME" and not _within(name or None, TOOLKIT + LIBRARIES):
             return (), f"imports {name!r} when called; import it at the top of its module"
         if step.opname in (*_ATTRIBUTES, "IMPORT_FROM") and name in _IMPURE:
-            return (), f"asks for {name!r}, which may return a different value each time"
+            return (), f"uses {name!r}, which may return a different value each time"
         if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
             after = itertools.takewhile(lambda s: s.opname in _ATTRIBUTES, steps[i + 1 :])
             found.append((name, tuple(s.argval for s in after)))
@@ -340,7 +339,7 @@ def _slots(cls: type) -> tuple[str, ...]:
 
 
 def _resolved(value: Any) -> Any:
-    """What the module of a class or function has under its name."""
+    """Object that the module of a class or function has under its qualified name."""
     found: Any = sys.modules.get(value.__module__)
     for name in value.__qualname__.split("."):
         found = getattr(found, name, None)

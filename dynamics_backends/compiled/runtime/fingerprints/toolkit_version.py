@@ -1,4 +1,4 @@
-"""Which toolkit, interpreter and libraries write code: what they are counts in the name of all that is kept."""
+"""Fingerprint of the toolkit, interpreter and libraries that generate code; part of every cache key."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ TOOLKIT = ("dynamics_backends", "trajopt")
 
 @lru_cache(maxsize=1)
 def environment() -> bytes:
-    """The toolkit's sources without comments and docstrings
-    (:mod:`~dynamics_backends.compiled.runtime.fingerprints.source_texts`), the interpreter, and the versions of the libraries
-    that take part in tracing."""
+    """Hash of the toolkit's sources, the interpreter and the versions of the libraries that take part in tracing.
+
+    Sources count without comments and docstrings (:mod:`~dynamics_backends.compiled.runtime.fingerprints.source_texts`).
+    """
     content = hashlib.sha256(sys.version.encode())
     content.update(f"numpy {np.__version__}\n".encode() + _installed("casadi"))
     for package in TOOLKIT:
@@ -31,12 +32,12 @@ def environment() -> bytes:
 
 
 def toolkit_texts() -> list[bytes]:
-    """The toolkit's sources."""
+    """Source texts of the toolkit's packages."""
     return [file.read_bytes() for package in TOOLKIT for file in _sources(package)]
 
 
 def _installed(package: str) -> bytes:
-    """Sizes and times of the files of a package, which tell one installed version from another without loading it."""
+    """Sizes and times of a package's files, which identify the installed version without importing it."""
     spec = find_spec(package)
     folder = Path(spec.origin).parent if spec is not None and spec.origin else None
     files = [] if folder is None else sorted(file for file in folder.iterdir() if package in file.name)

@@ -1,9 +1,10 @@
-/* Derivatives of constrained motion from their right-hand sides, a panel of columns at a time: the twin of solve in
-   rigid_body/contact/constrained_solve.py and of through_solution in systems/constraints/constrained_derivatives.py.
+/* Derivatives of constrained motion from their right-hand sides, a panel of columns at a time. Python versions: solve in
+   rigid_body/contact/constrained_solve.py, through_solution in systems/constraints/constrained_derivatives.py.
 
-   Before this text stand CD, CR, CC (degrees of freedom, rows of the constraints, columns) and the places of the matrices that are
-   sparse: of row i of a matrix M the columns M_at[M_start[i] .. M_start[i + 1]].  Their values come in that order.  -L' and -L of the
-   mass matrix, -W' and W, -L' and -L of the Delassus matrix; of second derivatives g_qa and -g_qf. */
+   Required before this text: CD, CR, CC (degrees of freedom, constraint rows, columns) and the positions of the entries of
+   sparse matrices: row i of a matrix M has the columns M_at[M_start[i] .. M_start[i + 1]], and its values are in that order. The
+   matrices are -L' and -L of the mass matrix, -W' and W, -L' and -L of the Delassus matrix; for second derivatives g_qa and
+   -g_qf. */
 
 #define CPANELS ((CC + 5) / 6)
 #define CPANEL ((CC + CPANELS - 1) / CPANELS)
@@ -14,7 +15,7 @@ typedef struct {
         D[CD], force_D[CR + !CR];
 } constrained_factor_t;
 
-/* K and the right-hand sides of (x; -f): top (CD x CC), bottom (CR x CC). */
+/* Factors of K and the right-hand sides of (x; -f): top (CD x CC), bottom (CR x CC). */
 typedef struct {
     const constrained_factor_t *k;
     const V *top, *bottom;
@@ -29,7 +30,7 @@ ALWAYS_INLINE void add_sparse_row(const int *start, const int *at, const V *valu
     }
 }
 
-/* x (CD x w) and f (CR x w) of K (x; -f) = (top; bottom), in the columns from `first` on */
+/* Solve K (x; -f) = (top; bottom) for x (CD x w) and f (CR x w), in w columns from `first` */
 ALWAYS_INLINE void constrained_columns(constrained_sides_t s, int first, V *restrict x, V *restrict f, const int w)
 {
     const constrained_factor_t *k = s.k;
@@ -63,7 +64,7 @@ ALWAYS_INLINE void constrained_columns(constrained_sides_t s, int first, V *rest
     }
 }
 
-/* Columns (q, v, u) of the derivatives of x to fx (CD x 2 CD) and fu */
+/* Store columns (q, v, u) of the derivatives of x in fx (CD x 2 CD) and fu */
 ALWAYS_INLINE void store_constrained(const V *restrict x, int first, V *restrict fx, V *restrict fu, const int w)
 {
     for (int i = 0; i < CD; i++)
@@ -71,7 +72,7 @@ ALWAYS_INLINE void store_constrained(const V *restrict x, int first, V *restrict
             *(first + c < 2 * CD ? fx + i * 2 * CD + first + c : fu + i * (CC - 2 * CD) + first + c - 2 * CD) = x[i * w + c];
 }
 
-/* The same columns of the derivatives of f to J (CR x CC) */
+/* Store the same columns of the derivatives of f in J (CR x CC) */
 ALWAYS_INLINE void store_force_slopes(const V *restrict f, int first, V *restrict J, const int w)
 {
     for (int r = 0; r < CR; r++)
@@ -86,7 +87,7 @@ ALWAYS_INLINE void constrained_panel(constrained_sides_t s, int first, V *fx, V 
     if (J) store_force_slopes(f, first, J, w);
 }
 
-/* J: where not NULL, for the derivatives of the forces */
+/* First derivatives; J: derivatives of the forces, or NULL */
 static void constrained_first(constrained_sides_t s, V *fx, V *fu, V *J)
 {
     for (int j = 0; j < CPANELS - 1; j++) constrained_panel(s, j * CPANEL, fx, fu, J, CPANEL);

@@ -1,6 +1,7 @@
-/* dynamics_contracted of constrained motion, behind constrained_second.h and second_unsolved(c, x, u, t, p, lam, phi, f, fx, fu, top,
-   bottom, xx, entries, slopes): straight-line code for what first_unsolved of constrained_partials.h gives, for the second derivatives
-   xx of g at a still solution, and for the entries of constrained_slopes_t. */
+/* dynamics_contracted of constrained motion. Required before this text: constrained_second.h and the straight-line code
+   second_unsolved(c, x, u, t, p, lam, phi, f, fx, fu, top, bottom, xx, entries, slopes), which computes the outputs of
+   first_unsolved in constrained_partials.h, the second derivatives xx of g at a constant solution, and the entries of
+   constrained_slopes_t. */
 
 static void dynamics_contracted(ctx_t c, const V *x, const V *u, V t, const V *p, const V *lam, contraction_t to)
 {

@@ -1,4 +1,4 @@
-/* What a kernel of constrained motion hands out that is not computed: the rows of qdot = v above the others. */
+/* Rows qdot = v that a kernel of constrained motion copies instead of computing them. */
 
 /* f (rows) = v, and its derivatives fx (rows x columns), fu (rows x controls) */
 ALWAYS_INLINE void velocity_rows(int rows, int columns, int controls, const V *v, V *f, V *fx, V *fu)

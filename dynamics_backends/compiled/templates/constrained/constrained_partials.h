@@ -1,6 +1,6 @@
-/* dynamics_partials of constrained motion, behind constrained.h and first_unsolved(c, x, u, t, p, f, fx, fu, y, top, bottom, entries): straight-line
-   code for the value, the rows of fx and fu above those that are solved for (CABOVE of them), the forces y (CR), the right-hand sides
-   top (CD x CC) and bottom (CR x CC), and the entries of constrained_factor_t. */
+/* dynamics_partials of constrained motion. Required before this text: constrained.h and the straight-line code first_unsolved(c,
+   x, u, t, p, f, fx, fu, y, top, bottom, entries), which computes the value, the CABOVE rows of fx and fu above the solved ones,
+   the forces y (CR), the right-hand sides top (CD x CC) and bottom (CR x CC), and the entries of constrained_factor_t. */
 
 static void dynamics_partials(ctx_t c, const V *x, const V *u, V t, const V *p, V *f, V *fx, V *fu)
 {

@@ -1,10 +1,10 @@
-/* Second derivatives of constrained motion, to stand behind constrained.h. */
+/* Second derivatives of constrained motion. Required before this text: constrained.h. */
 
 typedef struct {
     V qa[CQA_SIZE], qf[CQF_SIZE];
 } constrained_slopes_t;
 
-/* T (CD x CC) = g_qy dy in w columns, from dy there */
+/* T (CD x CC) <- g_qy dy in w columns, where dy is the derivative of the solution in these columns */
 ALWAYS_INLINE void constrained_slopes(
     const constrained_slopes_t *g, const V *restrict x, const V *restrict f, int first, V *restrict T, const int w)
 {
@@ -17,7 +17,7 @@ ALWAYS_INLINE void constrained_slopes(
     }
 }
 
-/* The same as constrained_panel, and T in these columns */
+/* Same as constrained_panel, and T in these columns */
 ALWAYS_INLINE void constrained_panel_second(
     constrained_sides_t s, const constrained_slopes_t *g, int first, V *restrict T, contraction_t to, const int w)
 {
@@ -27,7 +27,7 @@ ALWAYS_INLINE void constrained_panel_second(
     constrained_slopes(g, x, f, first, T, w);
 }
 
-/* What the solution's own dependence adds to xx, which holds g's second derivatives; ux and uu. */
+/* Add the terms of the solution's dependence on (q, v) to xx, which holds the second derivatives of g; write ux and uu. */
 static void constrained_curvature(const V *restrict T, V *xx, V *ux, V *uu)
 {
     enum { n = CD, ndx = 2 * CD, nu = CC - 2 * CD };
@@ -46,7 +46,7 @@ static void constrained_curvature(const V *restrict T, V *xx, V *ux, V *uu)
     for (int i = 0; i < nu * nu; i++) uu[i] = ZERO;
 }
 
-/* The rows of fx and fu that are solved for, and the second derivatives; T (CD x CC): workspace. */
+/* Solved rows of fx and fu, and the second derivatives; T (CD x CC): workspace. */
 static void constrained_second(constrained_sides_t s, const constrained_slopes_t *g, V *restrict T, contraction_t to)
 {
     for (int j = 0; j < CPANELS - 1; j++) constrained_panel_second(s, g, j * CPANEL, T, to, CPANEL);

@@ -1,5 +1,5 @@
-/* The forces of constrained motion and their derivatives in (q, v, u), behind constrained.h and
-   forces_unsolved(c, x, u, t, p, y, top, bottom, entries): straight-line code for the forces y (CR), the right-hand sides top and bottom,
+/* Constraint forces and their derivatives in (q, v, u). Required before this text: constrained.h and the straight-line code
+   forces_unsolved(c, x, u, t, p, y, top, bottom, entries), which computes the forces y (CR), the right-hand sides top and bottom,
    and the entries of constrained_factor_t. */
 
 ALWAYS_INLINE void forces_panel(constrained_sides_t s, int first, V *J, const int w)
@@ -9,7 +9,7 @@ ALWAYS_INLINE void forces_panel(constrained_sides_t s, int first, V *J, const in
     store_force_slopes(f, first, J, w);
 }
 
-/* y (CR) and its derivatives J (CR x CC) */
+/* Forces y (CR) and their derivatives J (CR x CC) */
 static void forces_first(const V *x, const V *u, V t, V *y, V *J, V *w)
 {
     constrained_factor_t *k = (constrained_factor_t *)w;

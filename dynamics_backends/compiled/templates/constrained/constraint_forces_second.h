@@ -1,6 +1,7 @@
-/* The derivatives of forces of both orders, behind constrained.h, constrained_second.h and forces_bent(c, x, u, t, p, phi, top,
-   bottom, xx, entries, slopes): straight-line code for what forces_unsolved gives but the forces, for the second derivatives xx of g at
-   a still solution, and for the entries of constrained_slopes_t. */
+/* First and second derivatives of constraint forces. Required before this text: constrained.h, constrained_second.h and the
+   straight-line code forces_bent(c, x, u, t, p, phi, top, bottom, xx, entries, slopes), which computes the outputs of
+   forces_unsolved except the forces, the second derivatives xx of g at a constant solution, and the entries of
+   constrained_slopes_t. */
 
 ALWAYS_INLINE void forces_panel_second(
     constrained_sides_t s, const constrained_slopes_t *g, int first, V *J, V *T, const int w)
@@ -11,7 +12,7 @@ ALWAYS_INLINE void forces_panel_second(
     constrained_slopes(g, x, f, first, T, w);
 }
 
-/* J (CR x CC), and the second derivatives of phi' y in (q, v) and u; those in u twice vanish */
+/* Derivatives J (CR x CC) of the forces, and second derivatives of phi' y in (q, v) and u; those in (u, u) vanish */
 static void forces_second(const V *x, const V *u, V t, const V *phi, V *J, V *xx, V *ux, V *w)
 {
     constrained_factor_t *k = (constrained_factor_t *)w;

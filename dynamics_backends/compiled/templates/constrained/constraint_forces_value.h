@@ -1,4 +1,4 @@
-/* The forces of constrained motion, behind forces_alone(c, x, u, t, p, y): straight-line code. */
+/* Constraint forces. Required before this text: the straight-line code forces_alone(c, x, u, t, p, y). */
 
 static void forces_value(const V *x, const V *u, V t, V *y, V *w)
 {

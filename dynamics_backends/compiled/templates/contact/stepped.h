@@ -1,12 +1,14 @@
-/* The dynamics of robots that meet the ground in long time steps: dynamics_value and dynamics_partials; the twin of solved in
-   systems/contact/implicit_step.py.  Before this text stand constrained.h (for no rows of constraints), SV, SC (degrees of freedom,
-   contacts), SM, SJ (entries of M and of all J), SSTEP (place of the step in p), SSTEPS, SENERGY, SFLAT, STRIALS (STEPS, ACCURACY^2, FLAT,
-   TRIALS there), SROOM (workspace of the functions below) and straight-line code for
+/* Dynamics of robots that touch the ground in long time steps: dynamics_value and dynamics_partials. Python version: solved in
+   systems/contact/implicit_step.py.
 
-   stepped_parts(c, x, u, t, p, M, drive, J, speed, gap, normal, energy)          the problem of a step
-   stepped_law(gap, normal, w, p, force, slope)                                   of one contact
+   Required before this text: constrained.h (with no constraint rows), SV, SC (degrees of freedom, contacts), SM, SJ (entries of
+   M and of all J), SSTEP (position of the step length in p), SSTEPS, SENERGY, SFLAT, STRIALS (STEPS, ACCURACY^2, FLAT, TRIALS in
+   Python), SROOM (workspace of the functions below) and the straight-line code
+
+   stepped_parts(c, x, u, t, p, M, drive, J, speed, gap, normal, energy)          contact problem of a step
+   stepped_law(gap, normal, w, p, force, slope)                                   contact law of one contact
    stepped_direction(M, drive, J, h, delta, force, slope, d, along, sums, w)      sums: decrement, phi' at zero without forces, d' M d
-   stepped_linear(c, x, u, t, p, a, top, entries)                                 what the derivatives are solved from */
+   stepped_linear(c, x, u, t, p, a, top, entries)                                 linear equations of the derivatives */
 
 typedef struct {
     V M[SM], drive[SV], J[SJ], w[3 * SC], gap[SC], normal[3 * SC], energy[1], force[3 * SC], slope[9 * SC], d[SV], along[3 * SC], sums[3],
@@ -22,7 +24,7 @@ static int stepped_all(V where)
     return 1;
 }
 
-/* phi' and phi'' at a step length */
+/* First and second derivative of phi at a step length */
 static void stepped_slope(const stepped_t *s, const V *p, V length, V *slope, V *bend)
 {
     V by_force = ZERO, by_slope = ZERO;
@@ -58,7 +60,7 @@ static V stepped_length(const stepped_t *s, const V *p, V settled)
     return length;
 }
 
-/* s->delta; each lane on its own: one that has arrived does not move any more. */
+/* Solve for s->delta; a lane that has converged no longer moves. */
 static void stepped_solve(ctx_t c, const V *x, const V *u, V t, const V *p, stepped_t *s)
 {
     V arrived = ZERO;
@@ -71,7 +73,7 @@ static void stepped_solve(ctx_t c, const V *x, const V *u, V t, const V *p, step
         const V length = v_if_else_zero(v_not(arrived), stepped_length(s, p, arrived));
         for (int i = 0; i < SV; i++) s->delta[i] += length * s->d[i];
         for (int i = 0; i < 3 * SC; i++) s->w[i] += length * s->along[i];
-        arrived = v_or(arrived, v_not(v_lt(SENERGY * s->energy[0], s->sums[0]))); /* so are those that are not finite */
+        arrived = v_or(arrived, v_not(v_lt(SENERGY * s->energy[0], s->sums[0]))); /* lanes that are not finite stop too */
         if (stepped_all(arrived)) break;
     }
 }

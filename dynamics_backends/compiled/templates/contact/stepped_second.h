@@ -1,9 +1,11 @@
-/* dynamics_contracted of robots that meet the ground in long time steps, behind stepped.h and constrained_second.h: the twin of contracted in
-   systems/contact/stepped_contact.py.  csj_start and csj_at say which degrees of freedom move which contact; straight-line code is
+/* dynamics_contracted of robots that touch the ground in long time steps. Python version: contracted in
+   systems/contact/stepped_contact.py.
+   Required before this text: stepped.h, constrained_second.h, csj_start and csj_at (degrees of freedom that move each contact),
+   and
 
-   stepped_curved(c, x, u, t, p, a, lam, top, entries, xx, slopes, J, bend)       what both derivatives are made of; bend: -H_ww */
+   stepped_curved(c, x, u, t, p, a, lam, top, entries, xx, slopes, J, bend)       parts of both derivatives; bend: -H_ww */
 
-/* (3 x CC) <- J_c dV of a contact */
+/* P (3 x CC) <- J_c dV of a contact */
 static void stepped_arriving(int contact, const V *J, V step, const V *fx, const V *fu, V *restrict P)
 {
     enum { n = SV, ndx = 2 * SV, nu = CC - 2 * SV };

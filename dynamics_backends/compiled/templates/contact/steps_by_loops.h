@@ -1,15 +1,16 @@
-/* Time steps of robots that are free or in soft contact, by loops over tables: sizes, points of contact and the scheme are known at
-   run time alone, so that the text is the same for all robots with one contact law.
+/* Time steps of free robots and robots in soft contact, by loops over tables. Sizes, contact points and the scheme are read at
+   run time, so that the text is the same for all robots with one contact law.
 
-   Before this text stand FLOATING (the type of a joint that is a group), the places TYPE, Q_INDEX, V_INDEX, UP, END of tables, the
-   kernels MOTION and DYNAMICS as macros that name their arguments, with their rooms, START_AND_FINISH (fields of the first part, and
-   how the second is called) with its room, the functions of SE(3) (sources/manifold_source.py), and straight-line code for
+   Required before this text: FLOATING (type of a joint on a Lie group), the indices TYPE, Q_INDEX, V_INDEX, UP, END of tables,
+   the kernels MOTION and DYNAMICS as macros with named arguments, and their workspaces, START and FINISH (fields of the first
+   part, and the call of the second) with their workspace, the functions of SE(3) (sources/manifold_source.py), and the
+   straight-line code
 
-       contact_force(X, vel, at, origin, ground, r)     the force on a body, in its own frame, at its point `at`; ground: plane and law
-       contact_slopes(X, vel, at, origin, ground, r)    place and velocity of the point about the working origin, the force on it, and
-                                                        its derivatives in both (by columns), in the axes of the world
+       contact_force(X, vel, at, origin, ground, r)     force on a body, in the body frame, at its point `at`; ground: plane and law
+       contact_slopes(X, vel, at, origin, ground, r)    position and velocity of the point about the working origin, the force on it,
+                                                        and its derivatives in both (by columns), in world axes
 
-   The scheme is that of trajopt/step/integrators.py, of f that does not depend on time. */
+   The scheme is that of trajopt/step/integrators.py, for f without explicit time dependence. */
 
 #pragma once
 #include "../../../machine/include/steps.h"
@@ -23,14 +24,14 @@ static void cross(const V *a, const V *b, V *restrict r)
     }
 }
 
-/* The velocity at p of the motion m (angular; linear). */
+/* Velocity of motion m (angular; linear) at the point p. */
 static void field_at(const V *m, const V *p, V *restrict r)
 {
     cross(m, p, r);
     for (int i = 0; i < 3; i++) r[i] += m[3 + i];
 }
 
-/* The origin of what hangs from a floating base, and q about it. */
+/* Origin of a floating base, and q relative to it. */
 static void about_base(const robot_t *s, const V *x, V *restrict q, V *restrict origin)
 {
     memcpy(q, x, sizeof(V) * s->nq);
@@ -42,8 +43,8 @@ static void about_base(const robot_t *s, const V *x, V *restrict q, V *restrict 
     }
 }
 
-/* Forces tau (nv) of controls, damping at the velocity v + e (NULL: v), friction and springs, and rotors (nv) with damping that is
-   implicit over h. */
+/* Joint forces tau (nv) of controls, damping at the velocity v + e (NULL: v), friction and springs, and rotors (nv) with
+   implicit damping over h. */
 static void joint_forces(const robot_t *s, const V *x, const V *u, const V *e, V h, V *restrict tau, V *restrict rotors)
 {
     const int nv = s->nv, *restrict type = s->ti[TYPE], *restrict q_at = s->ti[Q_INDEX], *restrict v_at = s->ti[V_INDEX];
@@ -61,7 +62,7 @@ static void joint_forces(const robot_t *s, const V *x, const V *u, const V *e, V
     for (int i = 0; i < s->controls; i++) tau[s->driven[i]] += u[i];
 }
 
-/* The accelerations (nv) at x. */
+/* Accelerations (nv) at x. */
 static void accelerations(const robot_t *s, const V *x, const V *u, const V *e, V h, V *restrict a, V *room)
 {
     const int nb = s->nb, nv = s->nv, nq = s->nq;
@@ -80,7 +81,7 @@ static void accelerations(const robot_t *s, const V *x, const V *u, const V *e, 
     DYNAMICS(s, x, v, tau, external, rotors, a, rest);
 }
 
-/* y (6 x w) <- M x, or y + M x where `more`; x and y may be the same where not. */
+/* y (6 x w) <- M x, or y + M x if `more`; without `more` x and y may be the same. */
 static void block_times(const V *restrict M, const V *x, V *y, int w, int more)
 {
     for (int c = 0; c < w; c++) {
@@ -93,7 +94,7 @@ static void block_times(const V *restrict M, const V *x, V *y, int w, int more)
     }
 }
 
-/* y = x (+) d, or d <- dexp^-1(delta) d in the groups; x and y are different. */
+/* y = x (+) d; x and y differ. */
 static void integrate(const robot_t *s, const V *x, const V *d, V *restrict y)
 {
     const int *restrict type = s->ti[TYPE], *restrict q_at = s->ti[Q_INDEX], *restrict v_at = s->ti[V_INDEX];
@@ -103,6 +104,7 @@ static void integrate(const robot_t *s, const V *x, const V *d, V *restrict y)
     for (int i = 0; i < s->nv; i++) y[s->nq + i] = x[s->nq + i] + d[s->nv + i];
 }
 
+/* On Lie groups: d <- dexp^-1(delta) d. */
 static void carried(const robot_t *s, const V *delta, V *restrict d)
 {
     const int *restrict type = s->ti[TYPE], *restrict v_at = s->ti[V_INDEX];
@@ -124,7 +126,7 @@ static void combined(const double *a, int count, V h, const V *K, long width, lo
     for (long i = 0; i < n; i++) r[i] *= h;
 }
 
-/* The increment (2 nv) of one step of length h from x. */
+/* Increment (2 nv) of one step of length h from x. */
 static void increment(const robot_t *s, const V *x, const V *u, V h, V *restrict delta, V *room)
 {
     const int nv = s->nv, nq = s->nq, n = 2 * nv, stages = s->stages;
@@ -152,7 +154,7 @@ static void increment(const robot_t *s, const V *x, const V *u, V h, V *restrict
         for (int d = 0; d < nv; d++) delta[d] += h * delta[nv + d];
 }
 
-/* Subtract from dq and dv (nv x nv) what a contact changes in the joint forces, and add the force itself: to tau, and to `ground`. */
+/* Subtract the derivatives of a contact's joint forces from dq and dv (nv x nv), and add its force to tau and to `ground`. */
 static void add_contact(const robot_t *s, int c, const V *at, const V *S, const V *psid, V *dq, V *dv, V *tau, V *ground)
 {
     const V *p = at, *velocity = at + 3, *F = at + 6, *in_p = at + 9, *in_w = at + 18;
@@ -183,7 +185,7 @@ static void add_contact(const robot_t *s, int c, const V *at, const V *S, const 
     }
 }
 
-/* The accelerations (nv) at x, their derivatives fx (nv x 2 nv), and M^-1 (nv x nv). */
+/* Accelerations (nv) at x, their derivatives fx (nv x 2 nv), and M^-1 (nv x nv). */
 static void slopes(
     const robot_t *s, const V *x, const V *u, const V *e, V h, V *restrict a, V *restrict fx, V *restrict inverse, V *room)
 {
@@ -244,7 +246,7 @@ static void slope_rows(const robot_t *s, const V *fx, const V *inverse, const V 
     }
 }
 
-/* S (2 nv x w) = d (x (+) delta) / d w from those of x, G, and of delta, D */
+/* S (2 nv x w) = d (x (+) delta) / d w from the derivatives G of x and D of delta */
 static void moved(const robot_t *s, const V *delta, const V *G, const V *D, V *restrict S)
 {
     const int n = 2 * s->nv, w = n + s->controls, *restrict type = s->ti[TYPE], *restrict v_at = s->ti[V_INDEX];
@@ -260,7 +262,7 @@ static void moved(const robot_t *s, const V *delta, const V *G, const V *D, V *r
         }
 }
 
-/* k and its derivative K <- those of dexp^-1(delta) k, in the groups; D: the derivative of delta */
+/* On Lie groups: k <- dexp^-1(delta) k, and its derivative K; D: the derivative of delta */
 static void pulled_back(const robot_t *s, const V *delta, const V *D, V *restrict k, V *restrict K)
 {
     const int w = 2 * s->nv + s->controls, *restrict type = s->ti[TYPE], *restrict v_at = s->ti[V_INDEX];
@@ -276,7 +278,7 @@ static void pulled_back(const robot_t *s, const V *delta, const V *D, V *restric
     carried(s, delta, k);
 }
 
-/* One step of length h from x, and on with the derivative G (2 nv x w) of the state in (x, u) at the start of all. */
+/* One step of length h from x; updates the derivative G (2 nv x w) of the state in the initial (x, u). */
 static void step_first(const robot_t *s, V *restrict x, const V *u, V h, V *restrict G, V *room)
 {
     const int nv = s->nv, nq = s->nq, n = 2 * nv, stages = s->stages;

@@ -1,6 +1,6 @@
-/* dynamics_partials by numbers with one perturbation, a direction after the other.  Before this text stand DYN_NDX, DYN_NU, DYN_ROWS,
-   the size DYN_STEP of a perturbation, and dynamics_along(c, x, u, t, p, e, f, slope): the value f and, of its perturbation, the
-   part along e (DYN_NDX + DYN_NU). */
+/* dynamics_partials by numbers with one perturbation, one direction after the other. Required before this text: DYN_NDX, DYN_NU,
+   DYN_ROWS, the size DYN_STEP of a perturbation, and dynamics_along(c, x, u, t, p, e, f, slope), which computes the value f and its
+   derivative slope in the direction e (DYN_NDX + DYN_NU). */
 
 static void dynamics_partials(ctx_t c, const V *x, const V *u, V t, const V *p, V *f, V *fx, V *fu)
 {

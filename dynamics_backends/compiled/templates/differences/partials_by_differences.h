@@ -1,6 +1,6 @@
-/* dynamics_partials by differences of dynamics_value: the twin of dynamics_backends/methods/finite_difference.py.  Before this text stand
-   DYN_NX, DYN_NDX, DYN_NU, DYN_ROWS, DYN_CENTRAL (whether differences are central), the relative step DYN_STEP, and dyn_component
-   (DYN_NDX): the component of x that a direction moves, -1 on a group. */
+/* dynamics_partials by differences of dynamics_value. Python version: dynamics_backends/methods/finite_difference.py. Required
+   before this text: DYN_NX, DYN_NDX, DYN_NU, DYN_ROWS, DYN_CENTRAL (1 for central differences), the relative step DYN_STEP, and
+   dyn_component (DYN_NDX): the component of x that a direction perturbs, -1 on a Lie group. */
 
 static void dynamics_partials(ctx_t c, const V *x, const V *u, V t, const V *p, V *f, V *fx, V *fu)
 {

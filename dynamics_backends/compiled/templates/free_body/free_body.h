@@ -1,7 +1,7 @@
-/* Free rigid bodies by loops: dynamics_value, and what derivatives of both orders share.  Before this text stand FREE_NV, FREE_NQ, FREE_NU;
-   free_driven, free_share (FREE_NU): the degree of freedom that each control drives, and its force there per unit; free_spring
-   (FREE_NV): stiffnesses; free_rotors(p, rotors): the inertias of rotors with what implicit damping adds; the kernel aba, called
-   FREE_ABA; and straight-line code for at_base(q, r), the joint forces joint_forces(q, v, u, tau), and
+/* Free rigid bodies by loops: dynamics_value, and functions shared by first and second derivatives. Required before this text:
+   FREE_NV, FREE_NQ, FREE_NU; free_driven, free_share (FREE_NU): the degree of freedom that each control drives, and its force per
+   unit of control; free_spring (FREE_NV): stiffnesses; free_rotors(p, rotors): rotor inertias with the terms of implicit damping;
+   the kernel aba, called by FREE_ABA; and the straight-line code at_base(q, r), the joint forces joint_forces(q, v, u, tau), and
    joint_force_slopes(q, v, u, slope): d tau_i / d v_i. */
 
 static void dynamics_value(ctx_t c, const V *x, const V *u, V t, const V *p, V *f)

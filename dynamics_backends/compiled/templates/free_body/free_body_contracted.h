@@ -1,5 +1,6 @@
-/* dynamics_contracted of free rigid bodies, behind free_body.h, the kernel fd_second_order, called FREE_FD_SECOND_ORDER,
-   and joint_force_bends(q, v, u, bend): d^2 tau_i / d v_i^2.   Vectors of workspace beside the kernel's: 7 nv^2. */
+/* dynamics_contracted of free rigid bodies. Required before this text: free_body.h, the kernel fd_second_order, called by
+   FREE_FD_SECOND_ORDER, and joint_force_bends(q, v, u, bend): d^2 tau_i / d v_i^2. Workspace in addition to the kernel's: 7 nv^2
+   vectors. */
 
 static void dynamics_contracted(ctx_t c, const V *x, const V *u, V t, const V *p, const V *lam, contraction_t to)
 {

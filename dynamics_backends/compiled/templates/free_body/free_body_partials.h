@@ -1,4 +1,5 @@
-/* dynamics_partials of free rigid bodies, behind free_body.h and the kernel fdsva, called FREE_FDSVA.  Vectors of workspace beside the kernel's: 3 nv^2. */
+/* dynamics_partials of free rigid bodies. Required before this text: free_body.h and the kernel fdsva, called by FREE_FDSVA.
+   Workspace in addition to the kernel's: 3 nv^2 vectors. */
 
 static void dynamics_partials(ctx_t c, const V *x, const V *u, V t, const V *p, V *f, V *fx, V *fu)
 {

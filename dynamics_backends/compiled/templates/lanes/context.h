@@ -1,6 +1,6 @@
-/* What functions of dynamics get beside their arguments: the model's tables, a workspace, and where the forces of constraints and
-   their derivatives go (rows, then rows x columns in (q, v, u)), NULL where nobody asks.  A function of the value leaves the latter out.
-   phi (rows): multipliers of the forces, whose second derivatives join those of lam' f; NULL for none. */
+/* Context of dynamics functions: the model's tables, a workspace, and output arrays for the constraint forces and their
+   derivatives (rows, and rows x columns in (q, v, u)), or NULL. Functions of the value ignore the derivatives. phi (rows):
+   multipliers of the forces, whose second derivatives are added to those of lam' f, or NULL. */
 
 typedef struct {
     const int *const *ti;
@@ -9,7 +9,7 @@ typedef struct {
     const V *phi;
 } ctx_t;
 
-/* What dynamics_contracted gives: f and its derivatives, and the second derivatives of lam' f. */
+/* Outputs of dynamics_contracted: f and its derivatives, and the second derivatives of lam' f. */
 typedef struct {
     V *f, *fx, *fu, *xx, *ux, *uu;
 } contraction_t;

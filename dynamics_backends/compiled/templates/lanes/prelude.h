@@ -1,4 +1,4 @@
-/* Rows of doubles in memory <-> vectors over lanes. */
+/* Conversion between rows of doubles in memory and vectors over lanes. */
 #pragma once
 #include "vector_math.h"
 #include "vectors.h"
@@ -10,7 +10,7 @@ static inline void transpose(const V *restrict x, V *restrict a)
 {
 #if LANES == 8
     typedef double H __attribute__((vector_size(32), aligned(32)));
-    const H *h = (const H *)x; /* halves come from memory in place: shuffles are what this costs */
+    const H *h = (const H *)x; /* memory operands load the halves: the shuffles dominate the cost */
     V b[8], c[8];
     for (int i = 0; i < 4; i++) {
         b[i] = MIX(h[2 * i], h[2 * i + 8], 0, 1, 2, 3, 4, 5, 6, 7);
@@ -36,7 +36,8 @@ static inline void transpose(const V *restrict x, V *restrict a)
 #endif
 }
 
-/* LANES rows of n doubles each <-> n vectors.  Lanes beyond `count` repeat the last row on the way in and are dropped on the way out. */
+/* LANES rows of n doubles each <-> n vectors. Lanes beyond `count` repeat the last row when packed and are dropped when
+   unpacked. */
 static void pack(const double *restrict rows, long n, int count, V *restrict x)
 {
     long i = 0;
@@ -54,7 +55,7 @@ static void pack(const double *restrict rows, long n, int count, V *restrict x)
     }
 }
 
-/* Outputs behind as many doubles, a megabyte, go past the caches: they would be read into them first, and thrown out again. */
+/* Outputs of more doubles than this (a megabyte) bypass the caches, which would otherwise read and evict them. */
 #define STREAM_ABOVE (1L << 17)
 
 static inline void store(V x, double *to, int streamed)

@@ -1,4 +1,4 @@
-/* Rows of n doubles each, one for each lane, which stand anywhere <-> n vectors. */
+/* Conversion between rows of n doubles, one for each lane at any address, and n vectors. */
 #pragma once
 #include "prelude.h"
 
@@ -8,7 +8,7 @@ static void pack_rows(const double *const *rows, long n, V *restrict x)
 #if LANES == 8 || LANES == 4
     for (; i < n && n >= LANES; i += LANES) {
         V t[LANES];
-        i = i < n - LANES ? i : n - LANES; /* the last ones twice */
+        i = i < n - LANES ? i : n - LANES; /* the last block overlaps the one before */
         for (int l = 0; l < LANES; l++) memcpy(&t[l], rows[l] + i, sizeof(V));
         transpose(t, x + i);
     }

@@ -1,4 +1,4 @@
-/* One lane in plain C99: the twin of prelude.h for exported code. */
+/* Scalar version of prelude.h in plain C99, one lane, for exported code. */
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ typedef double V;
 #define NUMBER(name, value) enum { name = value };
 #if defined(__GNUC__)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
-/* functions of one kind take the same parameters, whether they need all of them or not */
+/* functions of one kind have the same parameters, even if they use only some */
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #else
 #define ALWAYS_INLINE static inline

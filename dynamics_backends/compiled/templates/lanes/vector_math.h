@@ -1,19 +1,21 @@
-/* Elementary functions of vectors, to about one unit in the last place, with the values of C at zeros, infinities and NaN.
+/* Elementary functions of vectors, accurate to about one unit in the last place, with the C library's values at zeros,
+   infinities and NaN.
 
-   Each is an argument reduction and a polynomial (Chebyshev series of mpmath.chebyfit in 50 digits, with an error below a tenth of a unit).
-   Odd functions are computed of |x|.  Angles above LARGE, which no robot reaches, go through the C library lane by lane. */
+   Each function is an argument reduction and a polynomial (Chebyshev series of mpmath.chebyfit in 50 digits, with an error below
+   a tenth of a unit). Odd functions are evaluated at |x|. Angles above LARGE, far outside the range of robots, are evaluated
+   lane by lane by the C library. */
 #pragma once
 #include "vectors.h"
 
 #define SIGN_BIT ((VI)splat(-0.0))
 #define HALF_PI 0x1.921fb54442d18p+0
-#define HALF_PI_REST 0x1.1a62633145c07p-54 /* pi/2 in two numbers */
+#define HALF_PI_REST 0x1.1a62633145c07p-54 /* pi/2 as a sum of two numbers */
 #define QUARTER_PI_REST 0x1.1a62633145c07p-55
 #define LN2 0x1.62e42fee00000p-1 /* its multiples up to 2^11 are exact */
 #define LN2_REST 0x1.a39ef35793c76p-33
 #define LOG2_E 0x1.71547652b82fep+0
 #define TWO_OVER_PI 0x1.45f306dc9c883p-1
-#define TO_INTEGER 0x1.8p+52 /* x + this has the nearest integer to x in its last bits */
+#define TO_INTEGER 0x1.8p+52 /* the last bits of x + TO_INTEGER are the integer nearest to x */
 #define LARGE 0x1p+19
 #define TAN_PI_8 0x1.a827999fcef32p-2
 
@@ -28,7 +30,7 @@ static inline int somewhere(VI where)
     return found != 0;
 }
 
-/* sum_i c[i] x^i; even and odd powers apart, which are half as long a chain */
+/* sum_i c[i] x^i; separate sums of even and odd powers halve the dependency chain */
 #define POLYNOMIAL(x, ...)                                              \
     ({                                                                  \
         static const double c_[] = {__VA_ARGS__};                       \
@@ -40,7 +42,7 @@ static inline int somewhere(VI where)
         even_ + (x) * odd_;                                             \
     })
 
-/* x 2^n for whole n in [-2044, 2046], in two factors, since 2^n may be no number */
+/* x 2^n for integer n in [-2044, 2046], in two factors, since 2^n may overflow */
 static inline V times_power_of_two(V x, V n)
 {
     const V half = (0.5 * n + TO_INTEGER) - TO_INTEGER;
@@ -50,7 +52,8 @@ static inline V times_power_of_two(V x, V n)
 
 /* -- angles ---------------------------------------------------------------------------------------------------------- */
 
-/* a - n pi/2, with pi/2 in three parts, since some multiples are within 2^-60 of a double; those of the first two are exact. */
+/* a - n pi/2, with pi/2 in three parts, since some multiples are within 2^-60 of a double; products with the first two are
+   exact. */
 static inline V less_quarters(V a, V n)
 {
     return ((a - n * 0x1.921fb54400000p+0) - n * 0x1.0b4611a600000p-34) - n * 0x1.3198a2e037073p-69;
@@ -65,7 +68,7 @@ static inline V sine_of_reduced(V r)
     return r + r * (z * p);
 }
 
-/* The angles of `far` lanes through the C library: what is in a lane changes nothing in others. */
+/* Evaluate the angles of `far` lanes by the C library; other lanes are unchanged. */
 #define OF_FAR_LANES(function, x, r)                                                 \
     {                                                                                \
         const VI far = ~(magnitude(x) <= splat(LARGE));                              \
@@ -135,7 +138,7 @@ NOINLINE V v_expm1(V x)
 {
     V n;
     const V at = clamped(x, -60.0, 710.0), e = exponential_of_reduced(at, &n), scaled = times_power_of_two(e, n);
-    /* 2^n is exact, and 2^n - 1 is in the range where it counts */
+    /* 2^n is exact, and 2^n - 1 is exact in the range where it matters */
     const V one = times_power_of_two(splat(1.0), n), sum = (one - 1.0) + scaled;
     return either((x != x) | (x == splat(0.0)), x, either(at > splat(709.0), times_power_of_two(1.0 + e, n), sum));
 }
@@ -183,7 +186,7 @@ static inline V reduced_number(V x, V *k)
 {
     const VI tiny = x < splat(0x1p-1022);
     const VI bits = (VI)either(tiny, x * 0x1p+54, x), up = (bits & 0xfffffffffffffLL) + 0x95f619980c434LL;
-    /* the exponent, one more where the fraction is above sqrt(2) */
+    /* the exponent, plus one if the fraction is above sqrt(2) */
     const VI exponent = (bits >> 52) + (up >> 52);
     const VI magic = (VI)splat(TO_INTEGER);
     *k = ((V)(exponent + magic) - TO_INTEGER) - 1023.0 - (V)(tiny & (VI)splat(54.0));
@@ -194,7 +197,7 @@ NOINLINE V v_log(V x)
 {
     V k;
     const V m = reduced_number(x, &k), y = logarithm_of_reduced(m, ZERO, k);
-    const V above = either(x == splat(HUGE_VAL), x, y); /* NaN is above nothing */
+    const V above = either(x == splat(HUGE_VAL), x, y); /* comparisons with NaN are false */
     return either(x > ZERO, above, either(x == ZERO, splat(-HUGE_VAL), either(x == x, splat(NAN), x)));
 }
 
@@ -251,11 +254,11 @@ static inline V arcsine_more(V x)
     return x * z * p;
 }
 
-/* s + rest = sqrt((1 - a)/2), whose arcsine is half of acos(a) */
+/* s + rest = sqrt((1 - a)/2), the sine of half of acos(a) */
 static inline V half_angle_sine(V a, V *rest)
 {
     const V z = 0.5 * (1.0 - a), s = v_sqrt(z), high = (V)((VI)s & ~0xffffffffLL);
-    *rest = either(z > ZERO, (z - high * high) / (s + high), ZERO); /* of s cut to `high`, whose square is exact */
+    *rest = either(z > ZERO, (z - high * high) / (s + high), ZERO); /* high: s truncated, so that its square is exact */
     return high;
 }
 

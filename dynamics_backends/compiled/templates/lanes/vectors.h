@@ -1,4 +1,4 @@
-/* Vectors over lanes, one knot of the horizon in each, and their arithmetic.  LANES: doubles in a vector of the instruction set. */
+/* Vectors over lanes, one knot of the horizon per lane, and their arithmetic. LANES: doubles in a vector of the instruction set. */
 #pragma once
 #include <math.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 typedef double V __attribute__((vector_size(8 * LANES)));
 typedef long long VI __attribute__((vector_size(8 * LANES)));
 
-/* Names that all kernels use; scalar.h is the twin for one lane in plain C99. */
+/* Names that all kernels use; scalar.h defines them for one lane in plain C99. */
 #define ZERO ((V){})
 #define LANE(v, l) (v)[l]
 #define NOINLINE static __attribute__((noinline))
@@ -51,7 +51,7 @@ static inline V v_and(V a, V b) { return one_where((a != (V){}) & (b != (V){}));
 static inline V v_or(V a, V b) { return one_where((a != (V){}) | (b != (V){})); }
 static inline V v_select_lt(V x, V y, V a, V b) { VI m = x < y; return (V)((m & (VI)a) | (~m & (VI)b)); }
 static inline V v_if_else_zero(V c, V a) { return (V)((VI)(c != (V){}) & (VI)a); }
-#if LANES == 8 && defined(__AVX512F__) && !defined(__clang__) /* GCC finds these in no comparison */
+#if LANES == 8 && defined(__AVX512F__) && !defined(__clang__) /* GCC does not generate these instructions from comparisons */
 static inline V v_fmin(V a, V b) { return __builtin_ia32_minpd512_mask(a, b, a, -1, 4); }
 static inline V v_fmax(V a, V b) { return __builtin_ia32_maxpd512_mask(a, b, a, -1, 4); }
 #elif LANES == 4 && defined(__AVX__) && !defined(__clang__)

@@ -1,15 +1,16 @@
-/* M = L' D L along the branches of a tree, and M x = b; the twin of rigid_body/algorithms/ltl.py (Featherstone, RBDA 6.5).
+/* Factorization M = L' D L along the branches of a tree, and solution of M x = b (Featherstone, RBDA 6.5). Python version:
+   rigid_body/algorithms/ltl.py.
    `up` is the parent of each degree of freedom in the tree expanded to single ones, -1 at a root; `end` is one past the last
-   degree of freedom of its subtree, which is the range up to there where numbering is depth first; elsewhere others lie between,
-   where L is zero.  A factor is L (n x n, rows below the diagonal) and 1/D (n). */
+   degree of freedom of its subtree. With depth-first numbering the subtree is the whole range; otherwise the range contains
+   other degrees of freedom, at which L is zero. A factor is L (n x n, rows below the diagonal) and 1/D (n). */
 #pragma once
 #include "../lanes/prelude.h"
 
-/* n degrees of freedom and their branches. */
+/* Branches of a tree with n degrees of freedom. */
 typedef struct { int n; const int *up, *end; } branches_t;
 /* First derivatives of forward dynamics in q, v and tau. */
 typedef struct { const V *q, *v, *tau; } forward_first_t;
-/* Its second derivatives. */
+/* Second derivatives of forward dynamics. */
 typedef struct { V *qq, *vv, *qv, *qtau; } forward_second_t;
 
 static void ltl_factor(int n, const int *restrict up, const V *restrict M, V *restrict factor)
@@ -31,14 +32,14 @@ static void ltl_factor(int n, const int *restrict up, const V *restrict M, V *re
     }
 }
 
-/* Stores of zeros to few vectors, in place: a call of memset, which compilers make of a plain loop, would cost more. */
+/* Zero a few vectors inline: compilers turn a plain loop into a call of memset, which would cost more. */
 static inline void clear(V *x, long n)
 {
     for (volatile V *at = x; at < x + n; at++) *at = ZERO;
 }
 
-/* Zeros in a matrix, of `width` vectors an entry, where its row and column lie on no common path; gaps: how many runs of entries,
-   of each where it begins and its length. */
+/* Zero the entries, `width` vectors each, of a matrix whose row and column lie on no common path; gaps: number of runs of
+   entries, then begin and length of each run. */
 static void clear_gaps(const int *restrict gaps, V *M, int width)
 {
     for (int i = 0; i < gaps[0]; i++) clear(M + (long)width * gaps[1 + 2 * i], (long)width * gaps[2 + 2 * i]);
@@ -46,9 +47,9 @@ static void clear_gaps(const int *restrict gaps, V *M, int width)
 
 #define TILE 6
 
-/* w columns of x (n x m) <- sign M^-1 b, held in registers: L'y = b from the leaves, then D and L from the root.  The subtree of
-   degree of freedom i lies in the range i + 1 .. end[i], so both sweeps are plain dot products.  Rows k with skip[k] are known to be
-   zero in these columns until the second sweep. */
+/* w columns of x (n x m) <- sign M^-1 b, in registers: L'y = b from the leaves, then D and L from the root. The subtree of
+   degree of freedom i lies in the range i + 1 .. end[i], so both sweeps are plain dot products. Rows k with skip[k] are zero in
+   these columns until the second sweep. */
 static inline __attribute__((always_inline)) void ltl_solve_columns(
     branches_t tree, const V *restrict factor, const V *b, V *x, int m, double sign, const char *restrict skip, const int w)
 {
@@ -72,11 +73,12 @@ static inline __attribute__((always_inline)) void ltl_solve_columns(
     }
 }
 
-/* Rows of a matrix with the branches' sparsity that vanish in the columns c .. c + w: no column is above, at or below the row. */
+/* Mark rows that vanish in the columns c .. c + w of a matrix with the branches' sparsity: no column is above, at or below the
+   row. */
 static void vanishing_rows(branches_t tree, int c, int w, char *restrict skip)
 {
     const int n = tree.n, *restrict up = tree.up, *restrict end = tree.end;
-    char above[n]; /* whether the columns hold an ancestor */
+    char above[n]; /* 1 if the columns contain an ancestor */
     for (int k = 0; k < n; k++) {
         above[k] = up[k] >= 0 && ((up[k] >= c && up[k] < c + w) || above[up[k]]);
         skip[k] = !(above[k] || (c < end[k] && k < c + w));
@@ -110,7 +112,7 @@ static void ltl_inverse(branches_t tree, const V *restrict factor, V *restrict X
             V l = L[k * n + i];
             for (int c = k; c < end[k]; c++) X[i * n + c] -= l * X[k * n + c];
         }
-    for (int k = 0; k < n; k++) { /* each row from its diagonal on, then the mirror */
+    for (int k = 0; k < n; k++) { /* each row from its diagonal, then its mirror image */
         for (int c = k; c < n; c++) X[k * n + c] *= D[k];
         for (int i = up[k]; i >= 0; i = up[i]) {
             V l = L[k * n + i];
@@ -120,7 +122,7 @@ static void ltl_inverse(branches_t tree, const V *restrict factor, V *restrict X
     }
 }
 
-/* Rows of a product whose sums run over the degrees of freedom on one path with `deep`; see path_product. */
+/* Row of a product whose sums run over the degrees of freedom on one path with `deep`; see path_product. */
 typedef struct { int row, deep; } product_row_t;
 
 #if LANES == 8
@@ -129,11 +131,11 @@ typedef struct { int row, deep; } product_row_t;
 #define TILE_ROWS 2
 #endif
 
-/* G + P F or its part that is asked for: out[i][c] <- G[i][c] + sum_k P[across i + down k] F[k][c]; G may be null, or out itself.
+/* Product G + P F, or a part of it: out[i][c] <- G[i][c] + sum_k P[across i + down k] F[k][c]; G may be NULL or out.
    mirrored: out and its transpose += P F. */
 typedef struct { const V *P; long across, down; const V *F, *G; V *out; int mirrored; } product_t;
 
-/* h rows and w columns of it, held in registers, from column c on, with sums over `support`. */
+/* Tile of h rows and w columns from column c, in registers, with sums over `support`. */
 static inline __attribute__((always_inline)) void product_tile(
     int n, const product_t *t, const int *restrict support, int count, const product_row_t *rows, int c, const int h, const int w)
 {
@@ -165,14 +167,14 @@ static inline __attribute__((always_inline)) void product_tile(
     }
 }
 
-/* How many rows to take at once of those that are left, evenly. */
+/* Number of rows to compute next, so that the remaining rows are split evenly. */
 static inline int tile_height(int left)
 {
     const int tiles = (left + TILE_ROWS - 1) / TILE_ROWS;
     return (left + tiles - 1) / tiles;
 }
 
-/* All of `height` rows, w columns from c on. */
+/* All `height` rows, w columns from c. */
 static inline __attribute__((always_inline)) void product_columns(
     int n, const product_t *t, const int *support, int count, const product_row_t *rows, int height, int c, const int w)
 {
@@ -187,7 +189,7 @@ static inline __attribute__((always_inline)) void product_columns(
     }
 }
 
-/* All of `height` rows, columns first <= c < last; a few columns of F at a time serve all rows from the nearest cache. */
+/* All `height` rows, columns first <= c < last; a few columns of F at a time stay in the nearest cache for all rows. */
 static void product(
     int n, const product_t *t, const int *support, int count, const product_row_t *rows, int height, int first, int last)
 {
@@ -197,11 +199,12 @@ static void product(
     for (; c < last; c++) product_columns(n, t, support, count, rows, height, c, 1);
 }
 
-/* For `count` rows i and columns first <= c < last, over the k that lie on one path with the row's `deep`; P is zero elsewhere. */
+/* Product for `count` rows i and columns first <= c < last, summed over the k that lie on one path with the row's `deep`; P is
+   zero elsewhere. */
 static void path_product(branches_t tree, const product_row_t *rows, int count, const product_t *t, int first, int last)
 {
     const int n = tree.n, *up = tree.up, *end = tree.end;
-    while (count > 0) { /* rows of one branch: their sums run over about the same */
+    while (count > 0) { /* rows of one branch: their sums run over nearly the same degrees of freedom */
         int h = 1, support[n], length = 0;
         char on_path[n];
         while (h < count && h < TILE_ROWS && rows[h].deep < end[rows[0].deep]) h++;
@@ -219,7 +222,7 @@ static void path_product(branches_t tree, const product_row_t *rows, int count, 
     }
 }
 
-/* For the rows of all stretches and columns from c on; stretches: see tables.py. */
+/* Product for the rows of all stretches and columns from c; stretches: see tables.py. */
 static void product_along(int n, const int *restrict stretches, const product_t *t, int c)
 {
     const int *at = stretches + 2;
@@ -232,10 +235,10 @@ static void product_along(int n, const int *restrict stretches, const product_t 
     }
 }
 
-/* The second derivatives of lambda' FD, see rigid_body/derivatives/fd_second_order.py, from those of mu' ID: qq and qv arrive as G_qq and
-   G_qv; vv stays as it is.  P[i][k] = d (M mu)_k / d q_i vanishes where the joint of i hangs from the world, and elsewhere unless i and
-   k lie on one path.  Where a base moves everything as one (stretches[0] is the number of its DoFs), its rows of qq and, for its
-   translations, columns of qv vanish but for its own block. */
+/* Second derivatives of lambda' FD (rigid_body/derivatives/fd_second_order.py) from those of mu' ID: on entry qq and qv hold
+   G_qq and G_qv; vv is unchanged. P[i][k] = d (M mu)_k / d q_i vanishes if the joint of i is attached to the world, or if i and k
+   lie on no common path. For a floating base (stretches[0] is the number of its DoFs) its rows of qq and, for its translations,
+   columns of qv vanish outside its own block. */
 static void fd_contraction(int n, const int *restrict dof_body, const int *restrict parent, const int *restrict stretches, const V *P,
                            forward_first_t a, forward_second_t to)
 {

@@ -1,13 +1,15 @@
-/* Matrices n x n and tensors n x n x n over DoFs, with structural zeros: an entry vanishes unless its DoFs lie on one path, or in one
-   tree.  See ltl.h for up and end: DoFs i < j lie on no common path if j >= end[i]. */
+/* Matrices n x n and tensors n x n x n over DoFs, with structural zeros: an entry vanishes unless its DoFs lie on one path, or
+   in one tree. See ltl.h for up and end: DoFs i < j lie on no common path if j >= end[i]. */
 #pragma once
 #include "ltl.h"
 
-/* Doubles from one knot's n numbers to the next: whole blocks of lanes, so that all of them are aligned. */
+/* Stride in doubles between the n numbers of consecutive knots: a multiple of the lanes, so that all are aligned. */
 #define PADDED(n) (((n) + LANES - 1) / LANES * LANES)
 
-/* LANES rows of n doubles each, PADDED(n) apart, <- n vectors, blocks of LANES numbers at a time: blocks[0] of them, numbered behind.
-   All others of rows stay as they are, but for what is behind the n of a row: there may be anything, as up to LANES vectors behind x. */
+/* LANES rows of n doubles each, PADDED(n) apart, <- blocks of LANES numbers of n vectors: blocks[0] is the number of blocks,
+   then their indices.
+   Other numbers of the rows are unchanged; the padding after the n of a row may hold any values, as may up to LANES vectors
+   after x. */
 static void unpack_blocks(
     const V *restrict x, long n, const int *restrict blocks, int count, double *restrict rows, int streamed)
 {
@@ -28,7 +30,8 @@ static void unpack_blocks(
     }
 }
 
-/* The same where the vectors of a block are anywhere in x: blocks[0] times a block's number and the positions of its vectors. */
+/* Same, for blocks whose vectors are anywhere in x: blocks[0] is their number, then the index and the positions of the vectors
+   of each. */
 static void unpack_scattered(
     const V *restrict x, long n, const int *restrict blocks, int count, double *restrict rows, int streamed)
 {
@@ -51,12 +54,12 @@ static void unpack_scattered(
     }
 }
 
-/* A tree of DoFs: its branches, the body of each DoF, the parent of each body, and where the DoFs of bodies begin. */
+/* Tree of DoFs: its branches, the body of each DoF, the parent of each body, and the first DoF of each body. */
 typedef struct { branches_t branches; const int *dof_body, *parent, *joint; } tree_t;
 /* Second derivatives of inverse dynamics: qq and vv symmetric, qv, and M_q[i][d][b] = d M_db / d q_i. */
 typedef struct { const V *qq, *vv, *qv, *M_q; } inverse_second_t;
 
-/* One past the last DoF of the tree that begins at `first`; trees whose numbers interleave count as one. */
+/* One past the last DoF of the tree that begins at `first`; trees with interleaved numbers count as one. */
 static int tree_end(const int *end, int first)
 {
     int last = end[first];
@@ -65,9 +68,9 @@ static int tree_end(const int *end, int first)
     return last;
 }
 
-/* out[b][c] <- G[b][c] + sum_d P[d][b] F[d][c] for the slice P = M_q[i], with b and c in the tree first .. last of i.  M_q vanishes unless
-   its DoFs lie on one path, and where the joint of b hangs from the world; G may be null.  mirrored: out arrives as G, and out' is
-   added too. */
+/* out[b][c] <- G[b][c] + sum_d P[d][b] F[d][c] for the slice P = M_q[i], with b and c in the tree first .. last of i. M_q
+   vanishes unless its DoFs lie on one path, and if the joint of b is attached to the world; G may be NULL. mirrored: out holds G on
+   entry, and the transposed product is added too. */
 static void tensor_product(const tree_t *tree, int i, int first, int last, const product_t *t)
 {
     const int n = tree->branches.n, *end = tree->branches.end;
@@ -83,9 +86,9 @@ static void tensor_product(const tree_t *tree, int i, int first, int last, const
     path_product(tree->branches, rows, count, t, first, last);
 }
 
-/* T <- -M^-1 T along the first index.  T[i][b][c] vanishes unless i lies on one path with b or, where `either`, with c.  symmetric:
-   T is so in its last two indices but for those of one joint, whose DoFs are joint[b] .. joint[b + 1] with b its body; only the
-   columns from the joint of b on are read. */
+/* T <- -M^-1 T along the first index. T[i][b][c] vanishes unless i lies on one path with b or, if `either`, with c. symmetric: T
+   is symmetric in its last two indices except within one joint, whose DoFs are joint[b] .. joint[b + 1] with b its body; only the
+   columns from the joint of b are read. */
 static void tensor_solve(const tree_t *tree, const V *restrict factor, V *T, int symmetric, int either)
 {
     const branches_t on = tree->branches;
@@ -114,7 +117,7 @@ static void tensor_solve(const tree_t *tree, const V *restrict factor, V *T, int
     }
 }
 
-/* The tensors of forward dynamics from those of inverse dynamics; the twin of COMBINE in rigid_body/derivatives/fd_tensors.py. */
+/* Tensors of forward dynamics from those of inverse dynamics. Python version: COMBINE in rigid_body/derivatives/fd_tensors.py. */
 static void fd_tensors(
     const tree_t *tree, const V *factor, const inverse_second_t *tau, const forward_first_t *a, const forward_second_t *to)
 {

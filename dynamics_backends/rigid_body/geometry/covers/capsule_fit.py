@@ -1,12 +1,12 @@
-"""The least capsule that covers a set of points.
+"""The smallest capsule that covers a set of points.
 
-For an axis through c along a, with s_i the coordinates of the points along it and d_i their distances from it, a radius r >=
-max d_i asks for a segment [t0, t1] that reaches all of them,
+For an axis through c along a, let s_i be the coordinates of the points along it and d_i their distances from it. A radius
+r >= max d_i then requires a segment [t0, t1] that reaches all points,
 
-    t0 = min_i s_i + sqrt(r^2 - d_i^2),     t1 = max_i s_i - sqrt(r^2 - d_i^2)     (t0 > t1: a sphere's worth of room is left)
+    t0 = min_i s_i + sqrt(r^2 - d_i^2),     t1 = max_i s_i - sqrt(r^2 - d_i^2)     (t0 > t1: a sphere is enough)
 
-so that its volume pi r^2 (t1 - t0 + 4 r / 3) is a function of axis and radius alone; simplex searches from the principal axes
-find its least value. A last step enlarges the radius by what rounding has left outside.
+so that the volume pi r^2 (t1 - t0 + 4 r / 3) depends on the axis and the radius only. Simplex searches from the principal axes
+minimize it. The last step enlarges the radius by the rounding error.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.shapes import Capsule, PlacedShape, Sphere
 
 ROUND = 0.05
-"""A capsule whose segment is shorter than this share of its radius is told as a sphere."""
+"""A capsule with a segment shorter than this fraction of its radius becomes a sphere."""
 SEARCH = {"maxiter": 200, "xatol": 1e-4, "fatol": 1e-5}
-"""The accuracy of the search, in shares of the points' extent and of the volume."""
+"""The accuracy of the search, as fractions of the points' extent and of the volume."""
 
 
 class FittedCapsule(NamedTuple):
-    """All points within ``radius`` [m] of the segment from ``a`` (3) to ``b`` (3) [m]."""
+    """A capsule with all points within ``radius`` [m] of the segment from ``a`` (3) to ``b`` (3) [m]."""
 
     a: Array
     b: Array
@@ -33,11 +33,11 @@ class FittedCapsule(NamedTuple):
 
     @property
     def volume(self) -> float:
-        """[m^3]."""
+        """The volume [m^3]."""
         return Capsule(self.radius, float(np.linalg.norm(self.b - self.a))).volume
 
     def placed(self, link: str) -> PlacedShape:
-        """The capsule, or a sphere where it is nearly one, as a shape of a link in whose frame the points are."""
+        """The capsule, or a sphere if it is nearly one, as a shape of a link; the points are in the frame of that link."""
         along, middle = self.b - self.a, 0.5 * (self.a + self.b)
         length = float(np.linalg.norm(along))
         if length < ROUND * self.radius:
@@ -46,7 +46,10 @@ class FittedCapsule(NamedTuple):
 
 
 def fit_capsule(points: Array) -> FittedCapsule:
-    """A capsule of locally least volume that covers points (n, 3) [m]. Raises ValueError for none, or for some not finite."""
+    """Fit a capsule of locally minimum volume around points (n, 3) [m].
+
+    Raises ValueError without points, or if some are not finite.
+    """
     points = np.asarray(points, float)
     if points.ndim != 2 or points.shape[1] != 3 or not len(points) or not np.isfinite(points).all():
         raise ValueError(f"points has shape {points.shape}; expected (n, 3) finite coordinates, n at least 1")
@@ -62,7 +65,7 @@ def fit_capsule(points: Array) -> FittedCapsule:
 
 
 def rough_capsule(points: Array) -> FittedCapsule:
-    """A capsule along a principal axis of points (n, 3) [m] that covers them: :func:`fit_capsule` without its search."""
+    """A covering capsule along a principal axis of points (n, 3) [m]: :func:`fit_capsule` without the search."""
     center = points.mean(axis=0)
     best: FittedCapsule | None = None
     for axis in np.linalg.svd(points - center, full_matrices=False)[2]:
@@ -85,7 +88,7 @@ def distances_to_segment(points: Array, a: Array, b: Array) -> Array:
 
 
 def _hull(points: Array) -> Array:
-    """The corners of the convex hull; the points themselves where they are flat."""
+    """The corners of the convex hull; for flat sets, the points themselves."""
     from scipy.spatial import ConvexHull, QhullError
 
     try:
@@ -95,7 +98,7 @@ def _hull(points: Array) -> Array:
 
 
 def _searched(points: Array, axis: Array) -> FittedCapsule:
-    """The capsule of locally least volume whose axis is near to ``axis`` (3), for points of extent 1."""
+    """The capsule of locally minimum volume with an axis near ``axis`` (3), for points of extent 1."""
     from scipy.optimize import minimize
 
     side = np.linalg.svd(axis[None])[2][1:]
@@ -109,7 +112,9 @@ def _searched(points: Array, axis: Array) -> FittedCapsule:
 
 
 def _capsule(points: Array, axis: Array, side: Array, z: Array) -> FittedCapsule:
-    """z: the axis' offset (2) and tilt (2) along ``side``, and how much the radius exceeds the least one, as a square root."""
+    """The capsule of the search variables z: offset (2) and tilt (2) of the axis along ``side``, and the square root of the excess
+    radius.
+    """
     a = axis + z[2:4] @ side
     a /= np.linalg.norm(a)
     c = z[:2] @ side
@@ -124,7 +129,7 @@ def _capsule(points: Array, axis: Array, side: Array, z: Array) -> FittedCapsule
 
 
 def _frame_along(z: Array) -> Array:
-    """A rotation (3, 3) whose third column is the unit vector z."""
+    """A rotation matrix (3, 3) with the unit vector z as its third column."""
     x = np.cross(np.eye(3)[np.argmin(np.abs(z))], z)
     x /= np.linalg.norm(x)
     return np.column_stack([x, np.cross(z, x), z])

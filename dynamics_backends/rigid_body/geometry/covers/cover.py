@@ -1,8 +1,8 @@
-"""Capsules and spheres that cover a link, several where one would be much larger than the link.
+"""Capsules and spheres that cover a link: several, if a single one would be much larger than the link.
 
-The surface of each shape is cut in two, again and again, by the plane across a principal axis of a piece that leaves the least
-volume in rough capsules of both halves, where these stand out most; those of the last pieces are fitted. Triangles that a plane
-crosses are cut there, so that the capsules cover the surface between the vertices too.
+The algorithm repeatedly cuts the surface of a shape in two, at the piece whose capsule protrudes most. The plane of the cut is
+normal to a principal axis; the chosen axis gives the rough capsules of both halves the smallest volume. The last pieces get fitted
+capsules. Triangles that cross a plane are cut too, so that the capsules also cover the surface between the vertices.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from dynamics_backends.rigid_body.geometry.covers.capsule_fit import FittedCapsu
 from dynamics_backends.rigid_body.geometry.shapes import Capsule, PlacedShape, Sphere, Triangles
 
 SAMPLES = 64
-"""Points on the surface of a capsule, by which it is measured how far it stands out."""
+"""Number of points on the surface of a capsule that measure its protrusion."""
 
 
 class Piece(NamedTuple):
-    """A part of a link: corners of triangles (m, 3, 3) [m] in the link's frame, the capsule that covers them, and how far
-    that stands out of their convex hull [m]."""
+    """A part of a link: corners of triangles (m, 3, 3) [m] in the link's frame, the capsule that covers them, and its largest
+    protrusion from their convex hull [m].
+    """
 
     link: str
     triangles: Array
@@ -31,9 +32,9 @@ class Piece(NamedTuple):
 
 
 def covers(shapes: Iterable[PlacedShape], tolerance: float = 0.01, most: int = 8) -> tuple[Piece, ...]:
-    """Pieces of shapes, each cut until its capsules stand out by at most ``tolerance`` [m], or there are ``most`` of them.
+    """Cut shapes into pieces until each capsule protrudes by at most ``tolerance`` [m], or until there are ``most`` pieces.
 
-    Raises ValueError for a tolerance that is not positive, or no piece allowed.
+    Raises ValueError for a tolerance that is not positive, and for ``most`` below 1.
     """
     if not tolerance > 0 or most < 1:
         raise ValueError(f"tolerance = {tolerance}, most = {most}; expected a positive length [m], and at least 1")
@@ -77,7 +78,7 @@ def _piece(link: str, triangles: Array) -> Piece:
 
 
 def _best_halves(piece: Piece) -> list[Piece] | None:
-    """The halves of least volume; None for what cannot be cut."""
+    """The halves of smallest total volume; None if the piece cannot be cut."""
     points = piece.triangles.reshape(-1, 3)
     low, high = points.min(axis=0), points.max(axis=0)
     axes = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[2]
@@ -119,7 +120,7 @@ def _clipped(triangles: Array, axis: Array, level: float) -> Array:
 
 
 def _excess(points: Array, capsule: FittedCapsule) -> float:
-    """Largest distance of a capsule's surface from the convex hull of points (n, 3); its radius for flat ones."""
+    """Largest distance of the capsule's surface from the convex hull of points (n, 3); for flat sets, the radius."""
     from scipy.spatial import ConvexHull, QhullError
 
     try:

@@ -1,7 +1,7 @@
-"""Capsules that cover shapes, kept on disk: for a robot their search takes seconds, reading them milliseconds.
+"""A disk cache of capsules that cover shapes: the search takes seconds for a robot, reading the result takes milliseconds.
 
-Entries are named by what is covered, point by point, by how closely, and by the version of the search, so that a changed shape is
-covered anew; they appear complete or not at all, and a folder that cannot be written only costs the time.
+The name of an entry depends on every point of the shapes, on the tolerance, and on the version of the search. A changed shape
+therefore gets a new entry. Entries are written atomically. A read-only folder costs only time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import UNREADABLE, 
 from dynamics_backends.rigid_body.geometry.shapes import Mesh, PlacedShape
 
 VERSION = 1
-"""The version of the search: entries of another are not read."""
+"""Version of the search; entries of other versions are ignored."""
 
 
 def kept_covers(shapes: Iterable[PlacedShape], tolerance: float, most: int) -> tuple[Piece, ...]:
-    """:func:`~dynamics_backends.rigid_body.geometry.covers.cover.covers` of shapes. Raises ValueError as that does."""
+    """:func:`~dynamics_backends.rigid_body.geometry.covers.cover.covers` with a disk cache; raises the same ValueError."""
     placed = tuple(shapes)
-    told = [part for shape in placed for part in _told(shape)]
-    entry = cache_entry("covers", f"{VERSION} {tolerance!r} {most}".encode(), *told)
+    key = [part for shape in placed for part in _key_parts(shape)]
+    entry = cache_entry("covers", f"{VERSION} {tolerance!r} {most}".encode(), *key)
     with contextlib.suppress(*UNREADABLE):
         return _read_pieces(entry)
     pieces = covers(placed, tolerance, most)
@@ -44,7 +44,7 @@ def kept_covers(shapes: Iterable[PlacedShape], tolerance: float, most: int) -> t
 
 
 def kept_capsules(points: Sequence[Array]) -> list[FittedCapsule]:
-    """:func:`~dynamics_backends.rigid_body.geometry.covers.capsule_fit.fit_capsule` of sets of points (n, 3)."""
+    """:func:`~dynamics_backends.rigid_body.geometry.covers.capsule_fit.fit_capsule` of sets of points (n, 3), with a disk cache."""
     entry = cache_entry("covers", f"{VERSION} capsules".encode(), *(_bytes(own) for own in points))
     with contextlib.suppress(*UNREADABLE):
         return [_capsule(row) for row in read_entry(entry)["capsules"]]
@@ -53,8 +53,8 @@ def kept_capsules(points: Sequence[Array]) -> list[FittedCapsule]:
     return fitted
 
 
-def _told(placed: PlacedShape) -> list[bytes]:
-    """A shape, and where it is, to the last digit."""
+def _key_parts(placed: PlacedShape) -> list[bytes]:
+    """A shape and its placement as bytes, at full precision."""
     shape = placed.shape
     own = [_bytes(a) for a in (shape.vertices, shape.faces)] if isinstance(shape, Mesh) else [repr(shape).encode()]
     return [placed.link.encode(), _bytes(placed.R), _bytes(placed.p), *own]

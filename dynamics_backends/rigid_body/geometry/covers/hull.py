@@ -1,8 +1,9 @@
-"""Convex meshes as the faces of their convex hulls: few of them, with a radius around that makes up for what they leave out.
+"""Convex meshes as a few faces of their convex hulls, with a radius that compensates for the omitted parts.
 
-Corners of the mesh are taken in the order of how far they are beyond faces of the hull of those before, until none is by more than
-:data:`CLOSE`, or there are :data:`CORNERS` of them; their distance from it is the radius. The ball inside of all faces stands for
-what is far from them where each of them is asked by itself; that a segment is inside of a hull, its faces tell together.
+The algorithm adds the corner of the mesh that is farthest outside the hull of the corners so far. It ends when no corner is
+outside by more than :data:`CLOSE`, or when there are :data:`CORNERS` corners. The largest distance of the omitted corners from the
+hull is the radius. A test of a single face cannot detect a segment inside the hull. The inscribed ball represents the interior in
+such tests.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.triangle_distance import triangle_distance
 
 CONVEX = 1e-4
-"""A mesh is convex where the corners and the middles of its triangles are within this share of its size of its hull."""
+"""A mesh is convex if its corners and the centers of its triangles are within this fraction of its size from its hull."""
 CLOSE, CORNERS = 5e-4, 34
-"""[m], and how many corners a hull has at most: then it has 64 faces."""
+"""[m], and the maximum number of corners of a hull: it then has 64 faces."""
 
 
 ROUNDING = 1e-9
-"""[m] Corners closer to a face are on it."""
+"""[m] Corners closer to a face than this lie on it."""
 BLOCK = 256
-"""Points whose distances from all faces of a hull are found at once: meshes that are not convex mostly end in the first."""
+"""Number of points per distance computation; the first block already rejects most nonconvex meshes."""
 
 
 class Face(NamedTuple):
-    """R (3, 3), p (3) [m]: its frame, in the middle of its longest edge, z out of the hull. size: half that edge, and the opposite
-    corner [m]."""
+    """R (3, 3), p (3) [m]: its frame, at the middle of its longest edge, with z out of the hull. size: half of that edge, and the
+    opposite corner [m].
+    """
 
     R: Array
     p: Array
@@ -36,7 +38,7 @@ class Face(NamedTuple):
 
 
 class Hull(NamedTuple):
-    """Faces, what they leave out [m], and center (3) and radius [m] of a ball inside."""
+    """The faces, the radius that covers the omitted parts [m], and the center (3) and radius [m] of an inscribed ball."""
 
     faces: tuple[Face, ...]
     radius: float
@@ -45,7 +47,7 @@ class Hull(NamedTuple):
 
 
 def convex_hull(vertices: Array, faces: Array) -> Any:
-    """SciPy's hull of a mesh, vertices (n, 3) and faces (m, 3), if all of this is on it; None where it is not convex or flat."""
+    """SciPy's hull of a mesh, vertices (n, 3) and faces (m, 3); None if the mesh is flat or not convex."""
     from scipy.spatial import ConvexHull, QhullError
 
     vertices = np.asarray(vertices, dtype=float)
@@ -63,7 +65,7 @@ def convex_hull(vertices: Array, faces: Array) -> Any:
 
 
 def _others(triangles: Array, known: Array, points: Array) -> Array:
-    """The middles (k, 3) of triangles, corners (m, 3) among the points, that are not known ones."""
+    """The centers (k, 3) of those triangles, corners (m, 3) among the points, that are not in ``known``."""
     n = len(points)
     one, other = (np.sort(t, axis=1).astype(np.int64) @ [n * n, n, 1] for t in (triangles, known))
     middles: Array = points[triangles[~np.isin(one, other)]].mean(axis=1)
@@ -73,14 +75,14 @@ def _others(triangles: Array, known: Array, points: Array) -> Array:
 def hull_of(vertices: Array, faces: Array, tolerance: float) -> Hull | None:
     """The hull of a mesh, vertices (n, 3) and faces (m, 3).
 
-    None where the mesh is not convex, is flat, or has so many corners that more than ``tolerance`` [m] would be left out.
+    None for a mesh that is flat or not convex, or if omitted corners are farther than ``tolerance`` [m] from the hull.
     """
     whole = convex_hull(vertices, faces)
     if whole is None:
         return None
     corners = whole.points[whole.vertices]
     chosen = sorted({int(f(corners[:, i])) for i in range(3) for f in (np.argmin, np.argmax)})
-    while not _faces(corners[chosen]):  # the extreme ones are in a plane
+    while not _faces(corners[chosen]):  # the extreme corners are in a plane
         chosen = [*chosen, next(i for i in range(len(corners)) if i not in chosen)]
     while True:
         found = _faces(corners[chosen])
@@ -99,7 +101,7 @@ def hull_of(vertices: Array, faces: Array, tolerance: float) -> Hull | None:
 
 
 def _faces(corners: Array) -> tuple[Face, ...]:
-    """The faces of the hull of corners (n, 3); none where these are in a plane."""
+    """The faces of the hull of corners (n, 3); empty if the corners are in a plane."""
     from scipy.spatial import ConvexHull, QhullError
 
     try:
@@ -122,7 +124,7 @@ def _face(corners: Array, normal: Array) -> Face:
 
 
 def _distances(points: Array, faces: tuple[Face, ...]) -> Array:
-    """The distances of points (n, 3) outside of a hull from its faces [m]."""
+    """The distances of points (n, 3) outside a hull from its faces [m]."""
     still, found = [np.zeros(len(points))] * 3, np.full(len(points), np.inf)
     for face in faces:
         local = (points - face.p) @ face.R

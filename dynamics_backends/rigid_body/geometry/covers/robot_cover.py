@@ -1,4 +1,4 @@
-"""A robot as capsules on its bodies, placed in the world for batches of configurations."""
+"""Capsules that cover the bodies of a robot, placed in the world for batches of configurations."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from dynamics_backends.rigid_body.model.model import Model
 
 @dataclass(frozen=True, eq=False)
 class RobotCover:
-    """P capsules. links: their names; bodies (P,), -1 for the ground; ends a, b (P, 3) [m] in the internal frames of the bodies;
-    radii (P,), and how far each stands out of what it covers, excess (P,) [m]; corners: of what each covers, in the same frames,
-    (n, 3) each."""
+    """P capsules. links: their names. bodies (P,): body numbers, -1 for the ground. a, b (P, 3) [m]: the ends of their segments, in
+    the internal frames of the bodies. radii (P,) [m]. excess (P,) [m]: the protrusion of each capsule from the covered shape.
+    corners: the covered points of each capsule in the same frames, (n, 3) each.
+    """
 
     model: Model
     links: tuple[str, ...]
@@ -31,7 +32,7 @@ class RobotCover:
 
     @classmethod
     def of(cls, model: Model, pieces: Sequence[Piece]) -> RobotCover:
-        """Raises UnknownName for a link that the model does not have."""
+        """The cover made of pieces. Raises UnknownName for a link that the model does not have."""
         frames = [model.frames[model.frame_id(piece.link)] for piece in pieces]
         a, b = (
             np.array([f.R @ end + f.p for f, end in zip(frames, ends, strict=True)]).reshape(-1, 3)
@@ -50,12 +51,12 @@ class RobotCover:
 
     @cached_property
     def carried(self) -> tuple[int, ...]:
-        """The bodies that carry something."""
+        """The bodies that carry a capsule."""
         return tuple(sorted({int(b) for b in self.bodies}))
 
     @cached_property
     def coarse(self) -> RobotCover:
-        """This robot with a single capsule around all that a body carries, for bodies that move."""
+        """The same robot with a single capsule for each moving body."""
         moving = [b for b in self.carried if b >= 0]
         corners = tuple(np.concatenate([self.corners[i] for i in np.flatnonzero(self.bodies == b)]) for b in moving)
         fitted = kept_capsules(corners)
@@ -70,11 +71,11 @@ class RobotCover:
 
 
 Poses = Mapping[int, tuple[Array, Array]]
-"""Rotation (M, 3, 3) and place (M, 3) [m] of each body of a model in the world; of the ground under -1."""
+"""Rotation (M, 3, 3) and position (M, 3) [m] of each body of a model in the world; key -1: the ground."""
 
 
 def placed_bodies(poses: Poses, bodies: Array) -> tuple[Array, Array]:
-    """Rotations (M, P, 3, 3) and places (M, P, 3) [m] of some bodies (P,) of a model."""
+    """Rotations (M, P, 3, 3) and positions (M, P, 3) [m] of the bodies (P,) of a model."""
     known, number = np.unique(bodies, return_inverse=True)
     R, p = (np.stack([poses[b][i] for b in known.tolist()], axis=1) for i in (0, 1))
     return R[:, number], p[:, number]

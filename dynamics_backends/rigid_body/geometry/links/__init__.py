@@ -1,1 +1,1 @@
-"""The shapes that URDF and MJCF files give to links."""
+"""Readers for the shapes of links in URDF and MJCF files."""

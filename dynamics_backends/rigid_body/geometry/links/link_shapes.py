@@ -1,4 +1,4 @@
-"""The shapes that a robot's file gives to its links, whatever its format."""
+"""The shapes of links in a robot file of any supported format."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def link_shapes(
     links: Collection[str] | None = None,
     package_dirs: Sequence[str] = (),
 ) -> LinkShapes:
-    """The shapes of a URDF or MJCF file or text, see :func:`~.urdf_shapes.urdf_shapes`.
+    """Read the shapes of a URDF or MJCF file or text; arguments as for :func:`~.urdf_shapes.urdf_shapes`.
 
-    Raises URDFError, MJCFError for wrong elements; ModuleNotFoundError where trimesh, or mujoco, is needed and not installed.
+    Raises URDFError or MJCFError for wrong elements, ModuleNotFoundError if trimesh or mujoco is required and not installed.
     """
     if is_mjcf(source):
         return mjcf_shapes(source, purpose, triangles, links)

@@ -1,7 +1,7 @@
-"""The shapes that an MJCF gives to bodies: its geoms, those that can touch others and those that are shown.
+"""The shapes of bodies in an MJCF: collision geoms and visible geoms.
 
-A geom can touch others where `contype` or `conaffinity` is not zero, and is shown where MuJoCo's viewer shows it: in the groups 0
-to 2, not transparent.  Trees without a joint are the scene in which the robot stands; all other bodies are the robot.
+A geom with a nonzero `contype` or `conaffinity` takes part in collisions. A geom is visible if MuJoCo's viewer shows it by default:
+in the groups 0 to 2, and not transparent. Trees without a joint form the scene around the robot; all other bodies are the robot.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.rigid_body.geometry.links.urdf_shapes import LEAST, Color, LinkShapes, Purpose
+from dynamics_backends.rigid_body.geometry.links.urdf_shapes import MIN_TRIANGLES, Color, LinkShapes, Purpose
 from dynamics_backends.rigid_body.geometry.meshes.meshes import simplified
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene
 from dynamics_backends.rigid_body.geometry.shapes import (
@@ -31,7 +31,7 @@ from dynamics_backends.rigid_body.mjcf.source import Names, compiled, moves, rot
 
 SHOWN_GROUPS = (0, 1, 2)
 """The groups of geoms that MuJoCo's viewer shows."""
-UNKNOWN = "has the shape {kind}, which distances are not measured from"
+UNKNOWN = "has the shape {kind}, for which there is no distance function"
 
 
 def mjcf_shapes(
@@ -40,11 +40,11 @@ def mjcf_shapes(
     triangles: int | None = None,
     links: Collection[str] | None = None,
 ) -> LinkShapes:
-    """The shapes of the robot's bodies in an MJCF file or text; as :func:`~.urdf_shapes.urdf_shapes`. Raises MJCFError."""
+    """Read the shapes of the robot's bodies in an MJCF file or text; as :func:`~.urdf_shapes.urdf_shapes`. Raises MJCFError."""
     m, names = _read(source)
     of_robot = [g for g in range(m.ngeom) if _of_robot(m, int(m.geom_bodyid[g])) and _serves(m, g, purpose)]
     chosen = [g for g in of_robot if links is None or names.bodies[m.geom_bodyid[g]] in links]
-    share = None if triangles is None else max(triangles // max(len(chosen), 1), LEAST)
+    share = None if triangles is None else max(triangles // max(len(chosen), 1), MIN_TRIANGLES)
     placed, missing = [], []
     for g in chosen:
         shape, link = _shape(m, g, share), names.bodies[m.geom_bodyid[g]]
@@ -56,9 +56,9 @@ def mjcf_shapes(
 
 
 def mjcf_scene(source: str | os.PathLike[str]) -> Scene:
-    """The geoms that can touch others of the bodies that no joint moves, but for those of a robot.
+    """The collision geoms of the bodies that no joint moves, without those of a robot.
 
-    Raises MJCFError, ValueError for a shape that distances are not measured from.
+    Raises MJCFError, and ValueError for a shape without a distance function.
     """
     m, names = _read(source)
     R, p = body_poses(m)
@@ -75,7 +75,7 @@ def mjcf_scene(source: str | os.PathLike[str]) -> Scene:
 
 
 def mjcf_contact_points(source: str | os.PathLike[str]) -> tuple[ContactPoint, ...]:
-    """The points of an MJCF's moving geoms that can touch others. Raises MJCFError."""
+    """The contact points of an MJCF's moving collision geoms. Raises MJCFError."""
     return contact_points(*_read(source))
 
 

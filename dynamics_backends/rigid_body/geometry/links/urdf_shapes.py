@@ -1,4 +1,4 @@
-"""The shapes that a URDF gives to links: elements <visual> and <collision>."""
+"""The shapes of links in a URDF: elements <visual> and <collision>."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from dynamics_backends.rigid_body.urdf.xml_source import Element, is_text, read_
 
 Purpose = Literal["visual", "collision"]
 Color = tuple[float, float, float, float]
-LEAST = 200
-"""No mesh is simplified to fewer triangles."""
+MIN_TRIANGLES = 200
+"""Minimum number of triangles of a simplified mesh."""
 NAMED = 3
-"""Missing meshes that are named; others are counted."""
+"""Maximum number of missing meshes in a message; it counts the others."""
 
 
 class LinkShapes(NamedTuple):
-    """placed: the shapes of all links, in the order of the file. missing: sentences about meshes that were not found or read."""
+    """placed: the shapes of all links, in the order of the file. missing: messages about meshes not found or not readable."""
 
     placed: tuple[PlacedShape, ...]
     missing: tuple[str, ...]
@@ -38,19 +38,19 @@ def urdf_shapes(
     links: Collection[str] | None = None,
     package_dirs: Sequence[str] = (),
 ) -> LinkShapes:
-    """The shapes of a URDF file, or of URDF text; meshes need the package trimesh.
+    """Read the shapes in a URDF file or text; meshes need the package trimesh.
 
-    triangles: the meshes are simplified to about as many, each by the size of its file; None: as they are. links: those asked
-    for, default all. package_dirs: folders that hold packages of meshes.
+    triangles: approximate total number of triangles after simplification, shared by file size; None: meshes remain unchanged.
+    links: the selected links, default all. package_dirs: folders that contain packages of meshes.
 
-    Each missing mesh file is named once, with the links that it leaves without it; after some the others are counted. Raises
-    URDFError for wrong elements, ModuleNotFoundError where trimesh is needed and not installed.
+    A missing mesh file is named once, together with the links that use it; beyond a few files, only their number is reported.
+    Raises URDFError for wrong elements, ModuleNotFoundError if trimesh is required and not installed.
     """
     root = read_xml(source)
     folder = None if is_text(source) else Path(source).resolve().parent
-    materials = {m.string("name"): _own_color(m) for m in root.all("material")}
-    asked = [link for link in root.all("link") if links is None or link.string("name") in links]
-    elements = [(link.string("name"), element) for link in asked for element in link.all(purpose)]
+    materials = {m.string("name"): _color_of(m) for m in root.all("material")}
+    selected = [link for link in root.all("link") if links is None or link.string("name") in links]
+    elements = [(link.string("name"), element) for link in selected for element in link.all(purpose)]
     shares = (
         None if triangles is None else _shares([element for _, element in elements], folder, triangles, package_dirs)
     )
@@ -74,9 +74,9 @@ def urdf_shapes(
 def _shares(
     elements: Sequence[Element], folder: Path | None, triangles: int, package_dirs: Sequence[str]
 ) -> dict[Path, int]:
-    """How many triangles the mesh files of elements may have, so that they have about so many altogether.
+    """The number of triangles for each mesh file of the elements, for this total.
 
-    Files of one robot are of a kind, so that their sizes tell, before they are read, how much there is in each.
+    The mesh files of a robot usually have the same format, so that their sizes indicate the number of triangles in each.
     """
     sizes: list[tuple[Path, int]] = []
     for element in elements:
@@ -86,13 +86,13 @@ def _shares(
                 path = find_mesh(mesh.string("filename"), folder, package_dirs)
                 sizes.append((path, path.stat().st_size))
     total = max(sum(size for _, size in sizes), 1)
-    return {path: max(triangles * size // total, LEAST) for path, size in sizes}
+    return {path: max(triangles * size // total, MIN_TRIANGLES) for path, size in sizes}
 
 
 def _shapes(
     geometry: Element, folder: Path | None, shares: Mapping[Path, int] | None, package_dirs: Sequence[str]
 ) -> list[tuple[Shape, Color | None]]:
-    """The shapes of one element, and the colors of those that have one of their own. shares: of mesh files; None: all of them."""
+    """The shapes of one element, each with its color in the mesh file. shares: triangles per mesh file; None: no limit."""
     for tag, read in _READERS.items():
         element = geometry.first(tag)
         if element is not None:
@@ -100,9 +100,9 @@ def _shapes(
     mesh = geometry.first("mesh")
     if mesh is None:
         known = ", ".join(f"<{tag}>" for tag in (*_READERS, "mesh"))
-        raise geometry.error(f"there is no shape in it that is known: {known}")
+        raise geometry.error(f"it contains no known shape: {known}")
     path, scale = find_mesh(mesh.string("filename"), folder, package_dirs), mesh.vector("scale", (1, 1, 1))
-    parts = load_mesh(path) if shares is None else simplified_mesh(path, shares.get(path, LEAST))
+    parts = load_mesh(path) if shares is None else simplified_mesh(path, shares.get(path, MIN_TRIANGLES))
     turn = -1 if np.prod(scale) < 0.0 else 1  # a mirrored mesh is inside out
     return [(Mesh(part.vertices * scale, part.faces[:, ::turn], str(path)), part.color) for part in parts]
 
@@ -119,10 +119,10 @@ def _color(element: Element, materials: dict[str, Color | None]) -> Color | None
     material = element.first("material")
     if material is None:
         return None
-    return _own_color(material) or materials.get(material.attributes.get("name", ""))
+    return _color_of(material) or materials.get(material.attributes.get("name", ""))
 
 
-def _own_color(material: Element) -> Color | None:
+def _color_of(material: Element) -> Color | None:
     color = material.first("color")
     if color is None:
         return None

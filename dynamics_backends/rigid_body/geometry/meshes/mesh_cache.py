@@ -1,7 +1,7 @@
-"""Simplified surfaces, kept on disk: reading a robot's meshes takes seconds, what is drawn of them milliseconds.
+"""A disk cache of simplified surfaces: reading a robot's meshes takes seconds, reading simplified ones takes milliseconds.
 
-Entries are named by the file's path, time and size, by the number of triangles and by how they are simplified, so that a changed
-file is read anew; they appear complete or not at all, and a folder that cannot be written only costs the time.
+The name of an entry depends on the file's path, time and size, on the number of triangles, and on the version of the
+simplification. A changed file therefore gets a new entry. Entries are written atomically. A read-only folder costs only time.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from dynamics_backends.rigid_body.geometry.meshes.meshes import Part, load_mesh,
 from dynamics_backends.trusted_files import content_of, replace, trusted_folder, user_folder
 
 VERSION = 4
-"""The version of how meshes are simplified: entries of another are not read."""
-FEWEST = 200
-"""No part is cut to fewer triangles."""
+"""Version of the simplification; entries of other versions are ignored."""
+MIN_TRIANGLES = 200
+"""Minimum number of triangles of a simplified part."""
 UNREADABLE = (
     OSError,
     ValueError,
@@ -38,30 +38,30 @@ UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""Errors of reading a damaged entry of the cache; the entry is then made again."""
-ENOUGH = 1.5
-"""A mesh with up to so many times the triangles asked for is left as it is: to cut takes longer than to draw."""
+"""Errors of reading a damaged entry of the cache, which is then replaced."""
+SIMPLIFY_ABOVE = 1.5
+"""A mesh with at most this multiple of the requested triangles is not simplified: simplifying would take longer than drawing."""
 
 
 def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
-    """The parts of a mesh file in about ``triangles`` triangles, corners joined. Raises MeshMissing, ModuleNotFoundError."""
+    """The parts of a mesh file, welded and cut to about ``triangles`` triangles. Raises MeshMissing, ModuleNotFoundError."""
     entry = _entry(path, triangles)
     with contextlib.suppress(*UNREADABLE):
         return _read(entry)
     parts = tuple(Part(*welded(part.vertices, part.faces), part.color) for part in load_mesh(path))
     sizes = [len(part.faces) for part in parts]
-    most = max(sizes) if sum(sizes) <= ENOUGH * triangles else _level(sizes, triangles)
+    most = max(sizes) if sum(sizes) <= SIMPLIFY_ABOVE * triangles else _level(sizes, triangles)
     fewer = tuple(Part(*simplified(part.vertices, part.faces, most), part.color) for part in parts)
     write_entry(entry, **_arrays(fewer))
     return fewer
 
 
 def _level(sizes: list[int], total: int) -> int:
-    """The largest number that cuts sizes to it so that their sum is at most ``total``: large parts lose, small ones stay."""
+    """The largest limit on the sizes that makes their sum at most ``total``: large parts shrink, small ones do not."""
     left, count = total, len(sizes)
     for size in sorted(sizes):
         if size * count > left:
-            return max(left // count, FEWEST)
+            return max(left // count, MIN_TRIANGLES)
         left, count = left - size, count - 1
     return max(sizes)
 
@@ -72,13 +72,13 @@ def _entry(path: Path, triangles: int) -> Path:
 
 
 def cache_entry(room: str, *parts: bytes) -> Path:
-    """Where arrays are kept that belong to all of the parts; room: the folder in the cache."""
-    told = hashlib.sha256()
+    """The file in the cache for a key made of all parts; room: the folder in the cache."""
+    digest = hashlib.sha256()
     for part in parts:
-        told.update(part)
-        told.update(b"\0" if len(parts) > 1 else b"")
+        digest.update(part)
+        digest.update(b"\0" if len(parts) > 1 else b"")
     folder = environment.folder(environment.CACHE_FOLDER) or user_folder()
-    return folder / room / f"{told.hexdigest()[:32]}.npz"
+    return folder / room / f"{digest.hexdigest()[:32]}.npz"
 
 
 def read_entry(entry: Path) -> Mapping[str, Array]:
@@ -97,7 +97,7 @@ def _read(entry: Path) -> tuple[Part, ...]:
 
 
 def write_entry(entry: Path, **arrays: Any) -> None:
-    """Keep arrays, where that can be done."""
+    """Write arrays to the cache, if its folder is writable."""
     content = io.BytesIO()
     np.savez(content, **arrays)
     with contextlib.suppress(OSError):

@@ -1,9 +1,10 @@
-"""Mesh files: where a URDF's names for them lead, and what is in them.
+"""Mesh files: search for the file of a name in a URDF, reading, and simplification.
 
-A name is a path beside the URDF, `file://` and a path, or `package://PACKAGE/...`. A package is searched for in the given
-``package_dirs``, in the folders above the URDF, in those of the environment variables ROS_PACKAGE_PATH and AMENT_PREFIX_PATH, and
-in their subfolders of that name. Where a part of a package was copied, what follows PACKAGE is searched for below those folders
-above the URDF that it names. example-robot-data is found where it is installed.
+A name is a path relative to the URDF, `file://` and a path, or `package://PACKAGE/...`. The search for a package covers the given
+``package_dirs``, the folders above the URDF, and the folders in ROS_PACKAGE_PATH and AMENT_PREFIX_PATH (environment variables). It
+includes their subfolders of that name. For a partial copy of a package, the search takes the folders above the URDF that occur in
+the path after PACKAGE, and looks for the rest of the path below them. The search also finds example-robot-data if it is
+installed.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from dynamics_backends.rigid_body.urdf.example_robots import ERD_PACKAGE, exampl
 GRAY = "0.5 0.5 0.5 1"
 PACKAGE, FILE = "package://", "file://"
 WELD = 1e-6
-"""Vertices closer than this, as a share of a mesh's extent, are one."""
+"""Vertices closer than this fraction of a mesh's extent are merged."""
 
 
 class MeshMissing(LookupError):
-    """A mesh file that is not there, or that cannot be read; the message names it."""
+    """A mesh file that does not exist or cannot be read; the message contains its name."""
 
 
 def find_mesh(name: str, folder: Path | None, package_dirs: Sequence[str] = ()) -> Path:
-    """The file behind a name in a URDF of this folder. package_dirs: searched first for packages. Raises MeshMissing."""
+    """The file of a name in a URDF in ``folder``. package_dirs: searched first for packages. Raises MeshMissing."""
     for path in _candidates(name, folder, package_dirs):
         if path.is_file():
             return path
@@ -69,7 +70,7 @@ def _candidates(name: str, folder: Path | None, package_dirs: Sequence[str]) -> 
 
 
 def _package_places(folder: Path | None) -> Iterator[Path]:
-    """Folders that may hold packages, or be one."""
+    """Folders that may contain packages or be one."""
     if folder is not None:
         yield from (folder, *folder.parents)
     for variable in ("ROS_PACKAGE_PATH", "AMENT_PREFIX_PATH"):
@@ -78,7 +79,7 @@ def _package_places(folder: Path | None) -> Iterator[Path]:
 
 
 class Part(NamedTuple):
-    """A piece of a mesh in one color: vertices (n, 3) in the file's units, faces (m, 3), red, green, blue, opacity in 0 .. 1."""
+    """A piece of a mesh in one color: vertices (n, 3) in the file's units, faces (m, 3), color (red, green, blue, opacity)."""
 
     vertices: Array
     faces: Array
@@ -94,16 +95,14 @@ def load_mesh(path: Path) -> tuple[Part, ...]:
         raise ModuleNotFoundError("meshes need the package trimesh: pip install trimesh", name="trimesh") from error
     try:
         pieces: list[Any] = trimesh.load_scene(path, process=False).dump()
-        if (
-            not pieces and path.suffix.lower() == ".dae"
-        ):  # a picture that the file does not hold takes the triangles with it
+        if not pieces and path.suffix.lower() == ".dae":  # trimesh drops triangles with a missing texture file
             pieces = trimesh.load_scene(BytesIO(_plain_collada(path)), file_type="dae", process=False).dump()
         parts = tuple(
             Part(np.asarray(piece.vertices, float), np.asarray(piece.faces, np.int64), _color(piece))
             for piece in pieces
             if len(getattr(piece, "faces", ()))
         )
-    except Exception as error:  # readers of a dozen formats raise what they like
+    except Exception as error:  # the readers of the formats raise various errors
         raise MeshMissing(f"the mesh {path} cannot be read ({type(error).__name__}: {error})") from error
     if not parts or not all(np.isfinite(part.vertices).all() for part in parts):
         raise MeshMissing(f"the mesh {path} holds no triangles, or coordinates that are not finite")
@@ -111,7 +110,7 @@ def load_mesh(path: Path) -> tuple[Part, ...]:
 
 
 def _plain_collada(path: Path) -> bytes:
-    """A COLLADA file with gray in place of pictures."""
+    """A COLLADA file with gray instead of textures."""
     from xml.etree import ElementTree
 
     tree = ElementTree.parse(path)
@@ -128,7 +127,7 @@ def _plain_collada(path: Path) -> bytes:
 
 
 def _color(piece: Any) -> tuple[float, float, float, float] | None:
-    """The main color of a piece that has one of its own."""
+    """The main color of a piece, if it defines one."""
     if not piece.visual.defined:
         return None
     r, g, b, a = (
@@ -140,10 +139,10 @@ def _color(piece: Any) -> tuple[float, float, float, float] | None:
 
 
 def simplified(vertices: Array, faces: Array, triangles: int) -> tuple[Array, Array]:
-    """About ``triangles`` triangles in place of more (quadric error metrics of M. Garland, P. Heckbert, SIGGRAPH 1997).
+    """Reduce a surface to about ``triangles`` triangles (quadric error metrics of M. Garland, P. Heckbert, SIGGRAPH 1997).
 
-    Corners that coincide are made one first: many files give each triangle corners of its own, and such would fall apart.
-    Raises ModuleNotFoundError without fast-simplification where there are more.
+    Coincident corners are merged first: many files have separate corners for each triangle, and the surface would break apart.
+    Raises ModuleNotFoundError if a reduction is necessary and fast-simplification is not installed.
     """
     if len(faces) <= triangles:
         return vertices, faces
@@ -160,7 +159,7 @@ def simplified(vertices: Array, faces: Array, triangles: int) -> tuple[Array, Ar
 
 
 def welded(vertices: Array, faces: Array) -> tuple[Array, Array]:
-    """The surface with one vertex in place of those that agree to WELD of its extent, without triangles that become lines."""
+    """The surface with vertices merged that agree to WELD of its extent, without degenerate triangles."""
     size = float(np.ptp(vertices, axis=0).max())
     if size == 0.0:
         return vertices, faces

@@ -76,7 +76,7 @@ def evaluated(pair: type, function, *operands: np.ndarray) -> np.ndarray:
 
 
 def assert_pairs_equal(actual: np.ndarray, expected: np.ndarray) -> None:
-    """To rounding, first and second numbers each for themselves."""
+    """Compare to rounding, separately for first and second numbers."""
     assert np.allclose(actual.real, expected.real, rtol=1e-13, atol=1e-14)
     size = np.abs(expected.imag).max()
     assert np.allclose(actual.imag, expected.imag, rtol=1e-12, atol=1e-14 * size)

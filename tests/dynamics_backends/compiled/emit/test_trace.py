@@ -89,7 +89,7 @@ def test_calls_are_kept_only_where_they_are_asked_for():
 
 
 def test_results_stand_behind_their_call():
-    """Code is cut into functions, and each takes the results of its own calls out of their arrays."""
+    """Code is cut into functions; each reads the results of its calls from their arrays."""
     with calls_kept():
         found = trace(nested, [2])
     text, _ = chunked_function("f", found, [Argument("x", 2)], ["y"])

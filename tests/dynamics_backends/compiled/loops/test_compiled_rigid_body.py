@@ -126,7 +126,7 @@ def test_real_numbers(tier, program, name, one_kernel_for_all):
 @each_program
 @each_model
 def test_complex_numbers(program, name, one_kernel_for_all):
-    """With a complex step, and with imaginary parts of ordinary size."""
+    """The arguments have a complex step, or imaginary parts of ordinary size."""
     model, driver = MODELS[name](), compiled("loops")
     rng = np.random.default_rng(2)
     for size in (1e-30, 0.1):
@@ -305,7 +305,7 @@ def test_a_library_exports_only_prefixed_symbols(algebra):
 
 @pytest.mark.parametrize(("seconds", "threads"), [(1e-6, 1), (1e-4, 3), (1e-2, 4)])
 def test_threads_are_taken_for_work_that_takes_long(seconds, threads, monkeypatch):
-    """By the processor time of the first knots: 72 more of 100 us are work for three threads, of 2 ms each."""
+    """The number of threads depends on the processor time of the first knots: 72 more of 100 us suffice for three, 2 ms each."""
     from dynamics_backends.compiled.runtime import memory
 
     clock, parts = [0.0], []
@@ -324,7 +324,7 @@ def test_threads_are_taken_for_work_that_takes_long(seconds, threads, monkeypatc
 
 @pytest.mark.parametrize("knots", [2, 7, 8, 9, 17])
 def test_the_first_knots_are_no_more_than_there_are(knots, monkeypatch):
-    """Where one is worth a thread, as a long roll-out is: compiled code would read and write behind its arrays."""
+    """The parts cover exactly the knots if one knot is worth a thread: otherwise, compiled code would exceed its arrays."""
     from dynamics_backends.compiled.runtime import memory
 
     parts = []
@@ -334,7 +334,7 @@ def test_the_first_knots_are_no_more_than_there_are(knots, monkeypatch):
 
 
 def test_an_interrupt_waits_for_the_workers():
-    """What compiled code still writes to must not be freed: the call returns to its caller when all parts are done."""
+    """Arrays in use by compiled code must not be freed: the call returns only when all parts are finished."""
     from dynamics_backends.compiled.runtime.memory import Rooms, over_threads
 
     done = []

@@ -47,7 +47,7 @@ def arguments(model, program, N, seed=0):
 
 
 def assert_same(program, model, given, results):
-    """To rounding: 1e-12, times the condition number of M where it is solved with."""
+    """Compare to rounding: 1e-12, times the condition number of M for solutions with M."""
     expected = rows(PROGRAMS[program], model, {name: x.T for name, x in given.items()})
     condition = np.linalg.cond(batched.mass_matrix(model, given["q"])) if program == "fdsva_so" else 1.0
     for name, result in zip(PROGRAMS[program].outputs, results, strict=True):
@@ -65,7 +65,7 @@ def test_there_is_a_model_with_several_trees_and_all_joint_types_occur():
 @each_program
 @pytest.mark.parametrize("name", MODELS)
 def test_loops(program, name):
-    """With whole and broken blocks of lanes, and twice into the same arrays."""
+    """The batches have full and partial blocks of lanes; a second call writes into the same arrays."""
     model, k = MODELS[name](), kernel(program, name)
     out = k.buffers(19)
     for seed in (0, 1):

@@ -1,4 +1,4 @@
-"""Dynamics under contact on loops: fields of structs and factors, the numbers of the row driver, no compiler asked."""
+"""Dynamics under contact on loops: fields of structs and factors, the numbers of the row driver, no call of a compiler."""
 
 import numpy as np
 import pytest

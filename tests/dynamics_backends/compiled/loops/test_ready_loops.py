@@ -1,4 +1,4 @@
-"""Recursions by the kernels of the library: the numbers of NumPy, no compiler asked, rows where there is no kernel."""
+"""Recursions by the kernels of the library: the numbers of NumPy, no call of a compiler, rows where there is no kernel."""
 
 import numpy as np
 import pytest

@@ -21,7 +21,7 @@ SLOPE = Plane(-0.03, (0.02, -0.04, 1.0))
 
 
 def damped(model):
-    """With dampers, springs and friction in its joints, but for a base."""
+    """The model with dampers, springs and friction in its joints, except for a base."""
     there = np.where(model.actuated, 1.0, 0.0)
     return model.replace(damping=0.4 * there, stiffness=3.0 * there, friction=0.2 * there)
 
@@ -156,7 +156,7 @@ def test_the_numbers_are_those_of_rows(name, scheme):
         np.testing.assert_allclose(found, known, rtol=0.0, atol=1e-10 * np.abs(known).max())
 
 
-# -- what is left to rows -------------------------------------------------------------------------------------------------
+# -- models that use rows -------------------------------------------------------------------------------------------------
 
 
 class OwnLaw(SoftContactLaw):

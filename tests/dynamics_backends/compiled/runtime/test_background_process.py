@@ -13,7 +13,7 @@ import pytest
 
 from dynamics_backends.compiled.runtime import cache, progress
 from dynamics_backends.compiled.runtime.background_process import in_background
-from dynamics_backends.compiled.runtime.file_locks import turn
+from dynamics_backends.compiled.runtime.file_locks import file_lock
 from dynamics_backends.compiled.runtime.toolchain import Toolchain
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks for Linux")
@@ -77,7 +77,7 @@ def test_a_killed_one_has_ended(folder):
     assert work is not None and until(lambda: work.finished)
     assert work.complaint == ""
     [left] = folder.glob("*.turn")
-    with turn(left):  # and is free
+    with file_lock(left):  # and is free
         pass
 
 
@@ -114,7 +114,7 @@ def test_turns_are_one_at_a_time(tmp_path):
 
     def work():
         for _ in range(20):
-            with turn(tmp_path / "a.turn"):
+            with file_lock(tmp_path / "a.turn"):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 time.sleep(0.0005)
@@ -132,7 +132,7 @@ def test_turns_are_one_at_a_time_among_processes(tmp_path):
     log, go_on = tmp_path / "log", tmp_path / "go on"
 
     def work():
-        with turn(tmp_path / "a.turn"):
+        with file_lock(tmp_path / "a.turn"):
             log.write_text("in")
             until(go_on.exists)
             log.write_text("out")
@@ -140,18 +140,18 @@ def test_turns_are_one_at_a_time_among_processes(tmp_path):
     other = in_background(work)
     assert other is not None and until(log.exists)
     threading.Timer(0.05, go_on.touch).start()
-    with turn(tmp_path / "a.turn"):
+    with file_lock(tmp_path / "a.turn"):
         assert log.read_text() == "out"
 
 
 def test_a_folder_that_cannot_be_written_gives_turns_at_once(tmp_path):
     (tmp_path / "file").touch()
-    with turn(tmp_path / "file" / "a.turn"):
+    with file_lock(tmp_path / "file" / "a.turn"):
         pass
 
 
 def test_how_far_another_process_is_is_told_while_it_works(tmp_path, folder, monkeypatch):
-    """Three pieces, one of them done: a line says so and that they are kept; none once the process has ended."""
+    """Three pieces, one finished: a line reports the count and the cache; no line after the end of the process."""
     for name in ("WORTH_A_LINE", "AGAIN_AFTER", "NOTED_AFTER"):
         monkeypatch.setattr(progress, name, 0.01)
     go_on, lines = tmp_path / "go on", []

@@ -19,7 +19,7 @@ needs_compiler = pytest.mark.needs_compiler
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty cache, and a place of its own for what cannot go there."""
+    """An empty cache, and a separate folder for files that cannot be in it."""
     place = tmp_path / "deep" / "kernels"
     monkeypatch.setattr(cache, "_fallback_folder", lambda: tmp_path / "fallback")
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(place))
@@ -49,7 +49,9 @@ def answer(library):
 
 
 def files(folder):
-    return sorted(path.suffix for path in folder.iterdir() if path.suffix != ".known")  # what is known of the compiler
+    return sorted(
+        path.suffix for path in folder.iterdir() if path.suffix != ".known"
+    )  # the cached description of the compiler
 
 
 def entry(folder):

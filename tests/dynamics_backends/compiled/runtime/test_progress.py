@@ -1,4 +1,4 @@
-"""A script is told once that code is compiled for long; whoever asked to be told is told instead."""
+"""A script gets one message about a long compilation; a registered listener gets it instead."""
 
 import logging
 import threading

@@ -1,18 +1,18 @@
-"""What killed processes left in the cache goes a day later; what somebody is at, and other people's files, stay."""
+"""Files of killed processes are removed from the cache after a day; files in use and files of other users remain."""
 
 import os
 import time
 
 import pytest
 
-from dynamics_backends.compiled.runtime.file_locks import turn
-from dynamics_backends.compiled.runtime.stale_files import COMPILING, OLD, remove_stale_files
+from dynamics_backends.compiled.runtime.file_locks import file_lock
+from dynamics_backends.compiled.runtime.stale_files import COMPILING, STALE_AGE, remove_stale_files
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 
 NAME = "0123456789abcdef" * 2
 
 
-def aged(path, age=OLD + 60.0):
+def aged(path, age=STALE_AGE + 60.0):
     """A file, and the folder it is in, as written so long ago [s]."""
     then = time.time() - age
     os.utime(path, (then, then))
@@ -58,7 +58,7 @@ def test_fresh_ones_kernels_and_foreign_files_stay(tmp_path):
 def test_a_turn_that_somebody_is_in_stays(tmp_path):
     pytest.importorskip("fcntl")
     file = tmp_path / f"{NAME}.turn"
-    with turn(file):
+    with file_lock(file):
         aged(file)
         remove_stale_files(tmp_path)
         assert file.exists()

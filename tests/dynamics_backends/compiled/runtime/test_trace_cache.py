@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch):
 
 
 class Source:
-    """A text that counts how often it is asked for."""
+    """A text that counts its uses."""
 
     def __init__(self, number):
         self.number, self.asked = number, 0
@@ -70,7 +70,7 @@ def test_damage_costs_time_at_most(damage, suffix, folder):
 
 
 def _is_compilers(path):
-    """True if a value is what is known of the compiler."""
+    """True if a value is a cached description of the compiler."""
     return path.suffix == ".known" and len(read_value(path) or ()) == 3
 
 
@@ -136,7 +136,7 @@ def test_values_are_whole_or_missing(tmp_path):
 
 
 def long_source(value):
-    """Two functions of straight-line code, in units of their own."""
+    """Two functions of straight-line code, in separate units."""
     text = "STRAIGHT void {0}_0(V* restrict w)\n{{\nw[0] = splat({1});\n}}\n"
     main = '__attribute__((visibility("default"))) double answer(void) { V w[1]; first_0(w); second_0(w); return w[0][0]; }\n'
     return templates() + text.format("first", 1.0) + text.format("second", value) + main
@@ -218,15 +218,15 @@ def test_a_process_killed_at_any_moment_leaves_nothing_wrong(folder):
 
 
 def test_what_is_known_of_a_compiler_is_kept_for_its_file(folder, monkeypatch):
-    asked, ask = [], toolchain._asked
-    monkeypatch.setattr(toolchain, "_asked", lambda *given: (asked.append(given), ask(*given))[1])
+    asked, ask = [], toolchain._queried
+    monkeypatch.setattr(toolchain, "_queried", lambda *given: (asked.append(given), ask(*given))[1])
     command = find_toolchain().command
     if toolchain._identity(command, "native") is None:
         pytest.skip("the compiler is a script or a wrapper, which is asked each time")
-    first, second = toolchain._examined(command, "native"), toolchain._examined(command, "native")
+    first, second = toolchain._toolchain_of(command, "native"), toolchain._toolchain_of(command, "native")
     assert first == second and len(asked) == 1
     monkeypatch.setattr(toolchain, "cpu_features", lambda: "another processor")
-    toolchain._examined(command, "native")
+    toolchain._toolchain_of(command, "native")
     assert len(asked) == 2
 
 

@@ -10,7 +10,7 @@ import pytest
 from dynamics_backends import trusted_files
 from dynamics_backends.compiled.runtime import cache, kept_files
 from dynamics_backends.compiled.runtime.cache import CacheWarning, existing, key_of, load
-from dynamics_backends.compiled.runtime.file_locks import turn
+from dynamics_backends.compiled.runtime.file_locks import file_lock
 from dynamics_backends.compiled.runtime.kept_files import read_value, seal, write_value
 from dynamics_backends.trusted_files import UntrustedFolder, content_of, problem_of, replace, trusted_folder
 
@@ -174,7 +174,7 @@ def test_writing_replaces_a_link_and_not_what_it_points_to(folder, tmp_path):
 
 def test_a_turn_does_not_follow_a_link(folder, tmp_path):
     (folder / "x.turn").symlink_to(tmp_path / "made")
-    with turn(folder / "x.turn"):
+    with file_lock(folder / "x.turn"):
         assert not (tmp_path / "made").exists()
 
 
@@ -200,7 +200,7 @@ def _unknown(*_, **__):
 
 @pytest.mark.parametrize("answer", [_unknown, lambda *_, **__: "~/.cache/trajopt"])
 def test_a_user_without_a_home_has_a_cache_in_the_temporary_folder(answer, monkeypatch, tmp_path):
-    """As platformdirs answers for a user that is not in the list of users, without HOME."""
+    """The answer of platformdirs for a user who is not in the list of users, without HOME."""
     monkeypatch.delenv("TRAJOPT_CACHE_DIR", raising=False)
     monkeypatch.setattr("platformdirs.user_cache_dir", answer)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

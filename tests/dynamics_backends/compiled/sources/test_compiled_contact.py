@@ -1,4 +1,4 @@
-"""The compiled stage of a gait with rigid contacts, friction and impacts, on a small robot, against its twin in NumPy."""
+"""The compiled stage of a gait with rigid contacts, friction and impacts, on a small robot, against the same stage in NumPy."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The compiled stage of every kind of system against its twin in NumPy: groups, methods, phases, parameters; its curvature."""
+"""The compiled stage of every kind of system against the same stage in NumPy: groups, methods, phases, parameters, curvature."""
 
 from dataclasses import replace
 

@@ -184,7 +184,7 @@ def test_other_scalars_go_to_the_map_itself(monkeypatch):
 
 @compiled
 def test_a_function_that_cannot_be_traced(caplog):
-    """Numbers beyond the symbols: the function is asked itself, which is logged once."""
+    """Numbers other than symbols: the map calls the function itself and logs this once."""
 
     def cut(x, u, t, p):
         return [min(max(float(x[0]), 0.0), 1.0)]
@@ -200,7 +200,7 @@ def test_a_function_that_cannot_be_traced(caplog):
 @pytest.fixture
 def no_compiler(monkeypatch):
     """A machine without a C compiler."""
-    remembered = (registry._available, toolchain._found)
+    remembered = (registry._available, toolchain._cached_toolchain)
     monkeypatch.setattr(toolchain, "candidates", list)
     for cached in remembered:
         cached.cache_clear()
@@ -229,7 +229,7 @@ def test_names_of_engines():
 
 @pytest.mark.needs_compiler
 def test_the_compiled_engine_is_the_default():
-    """In a process of its own: this suite sets another default."""
+    """A separate process is necessary: this suite sets another default."""
     code = (
         "from dynamics_backends.protocol import FunctionMap; from dynamics_backends.registry import make_backend; "
         "print(make_backend(FunctionMap(lambda x, u, t, p: [x[0]], 1, 0), 'forward_ad').engine)"

@@ -30,7 +30,7 @@ def point(model, seed: int = 0) -> list[np.ndarray]:
 
 
 def users_graph(f, model):
-    """An expression that calls f twice, on arguments of its own making: MX inputs and the value."""
+    """An expression that calls f twice on computed arguments: MX inputs and the value."""
     q, v, w = (ca.MX.sym(n, size) for n, size in (("q", model.nq), ("v", model.nv), ("w", model.nv)))
     once = f(q, 2.0 * v, ca.sin(w))
     return [q, v, w], v * f(q, v, once) + once

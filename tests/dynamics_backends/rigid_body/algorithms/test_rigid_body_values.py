@@ -212,7 +212,7 @@ def test_jacobian_rates_are_the_derivatives_of_jacobians(name, reference):
 
 
 def with_end_frames(model: Model) -> Model:
-    """With a frame off every body's origin."""
+    """The frame is off every body's origin."""
     for b in range(model.nb):
         R = dense.turn_about_z(0.3 + b)[[1, 2, 0]]
         frame = Frame(f"end{b}", b, R, np.array([0.1, -0.2, 0.3]) * (b + 1), "user")

@@ -1,4 +1,4 @@
-"""Contracted second derivatives against complex steps through the first derivatives, which have oracles of their own."""
+"""Contracted second derivatives against complex steps through the first derivatives, which other tests verify."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Poses as variables of their own: derivatives of functions of them, beside CasADi's through the whole recursion."""
+"""Poses as independent variables: derivatives of functions of them, compared with CasADi's through the whole recursion."""
 
 import casadi as ca
 import numpy as np
@@ -10,7 +10,7 @@ from dynamics_backends.rigid_body.algorithms.seen_poses import watching
 
 
 def residual(model, q):
-    """What two frames, and a joint itself, make: positions, a distance, a logarithm, entries of a Jacobian."""
+    """Functions of two frames and a joint: positions, a distance, a logarithm, entries of a Jacobian."""
     a, b = (kinematics.frame_position(model, q, model.frames[i].name) for i in (-1, len(model.frames) // 2))
     R = kinematics.frame_rotation(model, q, model.frames[-1].name)
     J = kinematics.frame_jacobian(model, q, model.frames[-1].name)

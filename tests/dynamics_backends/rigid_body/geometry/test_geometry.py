@@ -92,7 +92,7 @@ def test_shapes_of_links_with_their_places_and_colors():
 
 
 def test_wrong_shapes_are_refused_at_their_place():
-    with pytest.raises(URDFError, match=r"line 1.*<geometry>.*no shape in it that is known: <box>"):
+    with pytest.raises(URDFError, match=r"line 1.*<geometry>.*it contains no known shape: <box>"):
         urdf_shapes(robot(LINK.format("a", "", "<cone/>", "")))
 
 
@@ -154,7 +154,7 @@ def test_capsules_are_kept_and_searched_anew_for_another_shape(tmp_path, monkeyp
 
 
 def soup(vertices, faces):
-    """A surface with corners of its own for each triangle."""
+    """A surface with separate corners for each triangle."""
     return vertices[faces].reshape(-1, 3), np.arange(faces.size).reshape(-1, 3)
 
 

@@ -7,7 +7,7 @@ from scipy.spatial import ConvexHull
 from dynamics_backends.rigid_body.geometry.covers.capsule_fit import distances_to_segment
 from dynamics_backends.rigid_body.geometry.covers.cover import covers
 from dynamics_backends.rigid_body.geometry.covers.hull import hull_of
-from dynamics_backends.rigid_body.geometry.scene import VAST, Body, Scene, Way
+from dynamics_backends.rigid_body.geometry.scene import HALF_SPACE_SIZE, Body, Scene, Way
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, PlacedShape, Sphere
 
 LINK = PlacedShape("link", Box((0.4, 0.1, 0.06)), np.eye(3), np.array([0.1, 0.0, 0.0]))
@@ -89,7 +89,7 @@ def test_cores():
     (floor,) = Body("f", HalfSpace()).cores()
     assert sphere.size == (0.0, 0.0, 0.0) and sphere.radius == 0.2
     assert cylinder.kind == "cylinder" and cylinder.size[:2] == (0.1, 0.2)
-    assert floor.p[2] + floor.size[2] == 0.0 and floor.size[0] == VAST
+    assert floor.p[2] + floor.size[2] == 0.0 and floor.size[0] == HALF_SPACE_SIZE
 
 
 def test_a_mesh_becomes_capsules_that_cover_it():
@@ -113,7 +113,7 @@ def test_bodies_move_along_their_way():
 def test_bodies_need_names_of_their_own_and_rotations():
     with pytest.raises(ValueError, match="two bodies of the scene are called 'a'"):
         Scene((Body("a", Sphere(1.0)), Body("a", Sphere(2.0))))
-    with pytest.raises(ValueError, match="no rotation"):
+    with pytest.raises(ValueError, match="not a rotation matrix"):
         Body("a", Sphere(1.0), R=2.0 * np.eye(3))
-    with pytest.raises(ValueError, match="rising times"):
+    with pytest.raises(ValueError, match="increasing times"):
         Body("a", Sphere(1.0), way=Way((1.0, 1.0), ((0.0, 0.0, 0.0),) * 2))

@@ -1,4 +1,4 @@
-"""What a robot carries: mass properties of solids by textbook formulas, and the torques that a load asks for."""
+"""Loads of a robot: mass properties of solids by textbook formulas, and the torques due to a load."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What users send to other processes survives pickling."""
+"""Pickling of the objects that users send to other processes."""
 
 from __future__ import annotations
 

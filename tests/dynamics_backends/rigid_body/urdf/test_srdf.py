@@ -39,7 +39,7 @@ def test_postures_and_pairs():
 
 
 def test_postures_of_no_group_are_those_of_the_joints_they_name():
-    """As the files of three robots of example-robot-data have them."""
+    """The form used by three robots of example-robot-data."""
     model, found = to.load_urdf(URDF), to.load_srdf(SRDF.replace(' group="hand"', ""))
     assert set(found.postures) == {("all", "ready"), ("", "ready"), ("all", "up")}
     np.testing.assert_allclose(found.posture(model, "ready", group=""), [0.0, 0.25])

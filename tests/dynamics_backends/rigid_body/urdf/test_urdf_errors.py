@@ -1,4 +1,4 @@
-"""What is wrong with a URDF is said with file, line, element and a remedy."""
+"""Errors of a URDF name the file, line, element and a remedy."""
 
 import re
 import warnings

@@ -1,4 +1,4 @@
-"""Arms in scenes: a planar arm of two links around a post, and what wrong settings are told."""
+"""Arms in scenes: a planar arm of two links around a post, and errors of wrong settings."""
 
 import gc
 from dataclasses import replace
@@ -17,10 +17,16 @@ from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.arms.scenes.arm_in_scene import Settings, build, robot_of
 from problems.arms.scenes.in_scene import Limits, motion_at, plan_timed
-from problems.arms.scenes.scene_refinement import multipliers_kept
+from problems.arms.scenes.scene_refinement import matching_multipliers
 from problems.arms.scenes.scene_robot import MOST, Carried, LinkCapsule
 from problems.arms.scenes.scene_settings import SceneBody, load_scene, quaternion_matrix
-from trajopt.config.build import build_task, patient, refined, sharper, solve_task
+from trajopt.config.build import (
+    build_task,
+    solve_task,
+    solve_with_refinement,
+    with_iteration_limit,
+    with_smaller_tolerance,
+)
 from trajopt.config.config import read_config
 from trajopt.config.task import Refined, SettingsError
 from trajopt.guesses.time_optimal import Timing
@@ -117,7 +123,7 @@ def test_capsules_of_ones_own(robot):
 
 
 def test_capsules_of_few_robots_are_kept(robot):
-    """What an arm carries may differ in every scene of a study; the latest robots are at hand."""
+    """Carried bodies may differ in every scene of a study; the latest robots are cached."""
 
     def cover(mass):
         thing = Carried(name="ball", type="sphere", radius=0.1, frame="l2", mass=mass)
@@ -165,8 +171,8 @@ def test_without_bodies_the_duration_is_that_of_bang_bang(robot):
 @needs_coal
 @pytest.mark.needs_compiler
 def test_a_motion_that_lags_behind_its_guess_is_solved_sharper_and_told(robot):
-    """One joint at its limits of velocity and acceleration, 1.2 rad in 1.2 / 2 + 2 / 10 = 0.8 s, is the guess; steps that begin
-    when it switches, and a motion that is quickened to its limits, reach that."""
+    """The guess is at the limits of velocity and acceleration of one joint: 1.2 rad in 1.2 / 2 + 2 / 10 = 0.8 s. Steps that begin
+    when the acceleration switches, and a motion sped up to its limits, reach this duration."""
     far = {**config(robot).as_dict()["problem"], "body": [{**POST, "position": [5.0, 5.0, 0.0]}]}
     ipm = {"name": "ipm", "hessian": "gauss_newton", "gradient_tolerance": 1e-3, "constraint_tolerance": 1e-5}
     chosen = read_config(
@@ -176,7 +182,9 @@ def test_a_motion_that_lags_behind_its_guess_is_solved_sharper_and_told(robot):
     first = to.solve(task.ocp, task.guess, chosen.solver_options, solver="ipm")
     solution = solve_task(chosen, task)
     assert task.guess.xs[-1, -1] == pytest.approx(0.8, rel=1e-2)
-    assert solution.meta["rounds"] == 2 and "its guess" not in solution.meta["check"]  # it takes no less
+    assert (
+        solution.meta["rounds"] == 2 and "its guess" not in solution.meta["check"]
+    )  # the motion is as fast as its guess
     assert 0.8 * (1.0 - 1e-9) <= solution.xs[-1, -1] < first.xs[-1, -1]
     assert solution.xs[-1, -1] == pytest.approx(0.8, rel=5e-5)
     np.testing.assert_array_equal(solution.times, task.ocp.times_of(solution.xs))
@@ -187,7 +195,7 @@ def test_a_motion_that_lags_behind_its_guess_is_solved_sharper_and_told(robot):
 @needs_coal
 @pytest.mark.needs_compiler
 def test_what_costs_more_than_time_may_take_longer_than_the_guess(robot):
-    """Where gentle accelerations are asked no shorter motion is looked for, and a slow one is no corner to get out of."""
+    """With a high weight of accelerations, no shorter motion is searched, and a slow motion is not abandoned."""
     weights = {"time": 1.0, "acceleration": 5.0}
     far = [{**POST, "position": [5.0, 5.0, 0.0]}]
     chosen = config(robot, body=far, weights=weights, guess="auto", torque_scale=10.0)
@@ -292,7 +300,7 @@ def test_scenes_from_toml_and_urdf(tmp_path):
 
 
 def test_multipliers_stay_with_their_pairs(robot):
-    """The multipliers of a slot that is about another pair begin at zero; all others are kept."""
+    """Multipliers of a slot whose pair changed start at zero; the others are unchanged."""
     task = build_task(config(robot))
     before = task.ocp
     path = before.phases[1].constraints
@@ -300,7 +308,7 @@ def test_multipliers_stay_with_their_pairs(robot):
     clearance = next(c for c in path if "pairs" in c.parameters)
     pairs = clearance.parameters["pairs"].copy()
     pairs[5, 21] += 0.1  # the second slot, at one knot
-    kept = multipliers_kept(y, before, before.updated(clearance.name, pairs=pairs))
+    kept = matching_multipliers(y, before, before.updated(clearance.name, pairs=pairs))
     expected = np.ones_like(y[clearance.name])
     expected[5, 1] = 0.0
     np.testing.assert_array_equal(kept.pop(clearance.name), expected)
@@ -309,7 +317,7 @@ def test_multipliers_stay_with_their_pairs(robot):
 
 @needs_coal
 def test_a_motion_is_checked_by_the_problem_that_it_solves(robot):
-    """Problems solved after it have other pairs, margins and tubes."""
+    """Later problems have other pairs, margins and tubes than the problem of the solution."""
     pytest.importorskip("cyipopt")
     chosen = config(robot)
     task = build_task(chosen)
@@ -321,9 +329,9 @@ def test_a_motion_is_checked_by_the_problem_that_it_solves(robot):
 
 
 def test_a_solve_that_begins_anew_ends_early():
-    assert patient(to.solver_options("ipm"), 60).max_iterations == 60
-    assert patient(to.solver_options("ipm", max_iterations=20), 60).max_iterations == 20
-    assert patient(to.solver_options("ipm"), None) == to.solver_options("ipm")
+    assert with_iteration_limit(to.solver_options("ipm"), 60).max_iterations == 60
+    assert with_iteration_limit(to.solver_options("ipm", max_iterations=20), 60).max_iterations == 20
+    assert with_iteration_limit(to.solver_options("ipm"), None) == to.solver_options("ipm")
 
 
 @pytest.mark.parametrize(("most", "patience", "told"), [(200, 0, "problem.seed"), (0, 60, "Increase max_iterations")])
@@ -336,32 +344,35 @@ def test_more_iterations_are_advised_only_where_they_would_be_taken(most, patien
     )
     config = SimpleNamespace(solver_options=to.solver_options("slq", max_iterations=most), solver_name="slq")
     task = SimpleNamespace(ocp=ocp, patience=patience, latest=None, refined=lambda solution: Refined(False, "far away"))
-    status = refined(config, task, to.constant_guess(ocp)).status
+    status = solve_with_refinement(config, task, to.constant_guess(ocp)).status
     assert status.code == "max_iterations" and told in status.advice
 
 
 def test_a_sharper_solve_ends_nearer_to_an_optimum():
-    before, after = (f(to.solver_options("ipm", gradient_tolerance=1e-4, barrier=1e-3)) for f in (lambda o: o, sharper))
+    before, after = (
+        f(to.solver_options("ipm", gradient_tolerance=1e-4, barrier=1e-3))
+        for f in (lambda o: o, with_smaller_tolerance)
+    )
     assert (after.gradient_tolerance, after.barrier) == pytest.approx((1e-6, 1e-5))
-    assert sharper(replace(after, gradient_tolerance=1e-7)).gradient_tolerance == 1e-8
-    assert sharper(replace(after, gradient_tolerance=1e-9)).gradient_tolerance == 1e-9
+    assert with_smaller_tolerance(replace(after, gradient_tolerance=1e-7)).gradient_tolerance == 1e-8
+    assert with_smaller_tolerance(replace(after, gradient_tolerance=1e-9)).gradient_tolerance == 1e-9
     assert after.constraint_tolerance == before.constraint_tolerance
 
 
 def test_auto_ends_sharper_than_the_method_that_it_chose():
     auto, ipm = to.solver_options("auto"), to.solver_options("ipm")
-    assert sharper(auto, ipm) == replace(auto, gradient_tolerance=ipm.gradient_tolerance)
-    assert sharper(replace(auto, gradient_tolerance=1e-3), ipm).gradient_tolerance == 1e-5
+    assert with_smaller_tolerance(auto, ipm) == replace(auto, gradient_tolerance=ipm.gradient_tolerance)
+    assert with_smaller_tolerance(replace(auto, gradient_tolerance=1e-3), ipm).gradient_tolerance == 1e-5
 
 
 def test_a_problem_that_auto_solves_is_solved_sharper(robot):
-    """The refined problem of a motion that is to end nearer to its optimum, with the solver that is chosen by itself."""
+    """The refined problem of a motion with a smaller tolerance, for the solver chosen by ``auto``."""
     c = read_config({"engine": "numpy", "problem": {"name": "cart_pole", "horizon": 5}}, "test")
     task = build_task(c)
     looks = [Refined(False, "", task.ocp, task.guess, sharp=True), Refined(True, "it stands")]
     short = replace(task.ocp, goals=())  # the pole is not up after five steps
     task = replace(task, ocp=short, refined=lambda solution: looks.pop(0))
-    solution = refined(c, task, task.guess)
+    solution = solve_with_refinement(c, task, task.guess)
     used = to.solver_options(solution.meta["attempts"][-1]["solver"])
     assert solution.meta["rounds"] == 2 and solution.status.success
     assert solution.meta["options"]["gradient_tolerance"] == pytest.approx(0.1 * used.gradient_tolerance)
@@ -377,7 +388,7 @@ def test_quaternions():
 @needs_coal
 @pytest.mark.needs_compiler
 def test_around_a_post_that_is_a_convex_mesh(robot, tmp_path):
-    """A hexagonal prism, whose faces the arm keeps away from; its corners are on a circle of 0.06 m."""
+    """A hexagonal prism as obstacle; its corners are on a circle of 0.06 m."""
     pytest.importorskip("trimesh")
     pytest.importorskip("ompl")
     angles = np.pi / 3.0 * np.arange(6)
@@ -409,17 +420,17 @@ def test_a_body_whose_mesh_is_missing_is_named(tmp_path):
 
 @needs_coal
 def test_a_motion_held_back_by_its_tube_starts_again_from_the_timing_of_its_way(robot):
-    """One joint, 1.2 rad within 2 rad/s and 10 rad/s^2, takes 0.8 s at best. A motion that takes 1.2 s and ended at the edge of a
-    tube starts again, in the tube that served, from what TOPP-RA makes of its way; one that nothing held back stands."""
+    """One joint, 1.2 rad within 2 rad/s and 10 rad/s^2, takes 0.8 s at best. A motion of 1.2 s at the edge of its tube restarts
+    from the TOPP-RA timing of its path, in the same tube; a motion that no tube limits is accepted."""
     pytest.importorskip("toppra")
     chosen = config(robot, body=[{**POST, "position": [5.0, 5.0, 0.0]}], guess="auto", torque_scale=10.0)
     task = build_task(chosen)
     refinement = task.refined.__self__
     slow = replace_duration(task.guess, 1.2)
     refinement.best, refinement.known = SimpleNamespace(xs=slow.xs, us=slow.us, times=task.ocp.times_of(slow.xs)), 2.0
-    refinement.planned, refinement.stood = True, 0.125  # the planner's way has been tried
+    refinement.planned, refinement.best_tube = True, 0.125  # the planner's path has been tried
     assert refinement._faster()[0] is None
-    refinement.held = True
+    refinement.at_limit = True
     again = refinement._ended()
     assert again.ocp is not None and not again.good
     assert again.guess.xs[-1, -1] == pytest.approx(0.8, rel=2e-2)
@@ -428,8 +439,8 @@ def test_a_motion_held_back_by_its_tube_starts_again_from_the_timing_of_its_way(
 
 @needs_coal
 def test_a_motion_that_is_longer_than_the_planners_way_gives_way_to_that(robot):
-    """One joint, 1.2 rad within 2 rad/s and 10 rad/s^2, takes 0.8 s at best, which TOPP-RA finds on the straight way: a motion of
-    1.2 s does not stand beside that, and one of 0.8 s is told to take as long."""
+    """One joint, 1.2 rad within 2 rad/s and 10 rad/s^2, takes 0.8 s at best, as TOPP-RA finds on the straight path: a motion of
+    1.2 s is rejected, and one of 0.8 s is reported as equally fast."""
     pytest.importorskip("toppra")
     chosen = config(robot, body=[{**POST, "position": [5.0, 5.0, 0.0]}], guess="auto", torque_scale=10.0)
     task = build_task(chosen)
@@ -450,12 +461,12 @@ def test_a_motion_that_is_longer_than_the_planners_way_gives_way_to_that(robot):
     assert np.abs(v[-1]).max() < 1e-9
     own = found.solution
     assert "not optimal" in own.status.message and not own.multipliers and not own.k.any()
-    np.testing.assert_array_equal(own.xs[0], slow.xs[0])  # where the motion that it replaces began
+    np.testing.assert_array_equal(own.xs[0], slow.xs[0])  # start of the motion that it replaces
 
 
 @pytest.mark.parametrize("least", [0.1, 2.0])
 def test_a_plan_that_must_last_longer_is_a_motion(least):
-    """Constant accelerations lead from each state to the next, in the duration that limits ask for too."""
+    """Constant accelerations lead from each state to the next, within the duration limits."""
     limits = Limits(*np.full((5, 2), np.inf), (least, 10.0))
     s = np.linspace(0.0, 1.0, 101)
     timing = Timing(np.outer(3 * s**2 - 2 * s**3, [0.6, -0.4]), 0.8 * s)
@@ -468,7 +479,7 @@ def test_a_plan_that_must_last_longer_is_a_motion(least):
 
 
 def replace_duration(guess, duration):
-    """The motion of a guess in another duration [s]."""
+    """Return the motion of a guess with another duration [s]."""
     n, share = 2, duration / guess.xs[-1, -1]
     xs, us = guess.xs.copy(), guess.us.copy()
     xs[:, n : 2 * n] /= share

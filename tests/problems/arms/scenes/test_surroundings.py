@@ -1,4 +1,4 @@
-"""Somebody walks past an arm, which keeps away: by plans in turn, and by constraints."""
+"""An arm that avoids a walking person, by replanning and by constraints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def robot(tmp_path):
 
 
 def config(robot, **around):
-    """The arm is to stay where it is, but a person walks through that place, as measured ten times a second."""
+    """Task: the arm holds its position, but a person walks through it, measured at 10 Hz."""
     problem = {
         "name": "arm_go_to",
         "robot": robot,
@@ -50,12 +50,12 @@ def test_plans_in_turn_keep_clear_of_somebody_who_walks_through(robot):
     log = simulate(start)
     away, walked = log.clearances["person"], log.objects["person"]
     still = np.tile(start.task.ocp.x0, (len(walked), 1))
-    assert start.task.clearance(still, walked).min() < -0.05  # it would be hit where it stays
+    assert start.task.clearance(still, walked).min() < -0.05  # without motion it would be hit
     assert away.min() > 0.03 and log.statistics()["failed"] == 0
     tip = np.stack([0.5 * np.cos(log.xs[:, 0]) + 0.5 * np.cos(log.xs[:, :2].sum(axis=1)),
                     0.5 * np.sin(log.xs[:, 0]) + 0.5 * np.sin(log.xs[:, :2].sum(axis=1))])  # fmt: skip
     apart = np.hypot(tip[0] - 1.0, tip[1] - 0.43 - 0.55 * np.sin(0.3 * np.pi * log.times[: tip.shape[1]] + 2.2))
-    assert apart.min() > 0.2 + 0.02  # the tip by hand, without the width of the link
+    assert apart.min() > 0.2 + 0.02  # tip positions by hand, without the link's width
 
 
 def test_a_start_too_near_is_told(robot):
@@ -66,7 +66,7 @@ def test_a_start_too_near_is_told(robot):
 
 
 def test_derivatives_of_distances_from_what_moves(robot):
-    """Displacing a body that moves is placing one that stands."""
+    """Displacing a moving body is equivalent to a static body at another place."""
     (person,) = (t for t in build_task(config(robot)).ocp.terms() if t.name == "person")
     inner = person.residual.inner
     x, u = np.random.default_rng(0).normal(size=(6, 4)), np.zeros((6, 0))
@@ -81,7 +81,7 @@ def test_derivatives_of_distances_from_what_moves(robot):
 
 
 def test_a_go_to_that_ends_inside_of_a_body_is_told_as_one_that_does_not_do_what_was_asked_for(robot):
-    """The post is too light to keep away from, and stands where the arm is to go."""
+    """The post has too small a weight, and is at the goal of the arm."""
     asked = config(robot, person=None, body=[POST | {"position": [0.65, 0.5, 0.0]}], weight=1e-3)
     task = build_task(asked)
     assert not task.nearness(task.ocp.x0[None]).warnings

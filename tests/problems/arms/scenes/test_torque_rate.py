@@ -1,4 +1,4 @@
-"""Limits on the rates of torques, and what motions cost: time, energy, and sums of both."""
+"""Torque rate limits, and costs of motions: time, energy, and their weighted sum."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def solved(tmp_path, **problem):
 
 
 def torques(solution):
-    """In the middles of steps, between those at rest, and the length of a step."""
+    """Return torques at the midpoints of steps, with rest at both ends, and the step length."""
     xs, us, T = solution.xs, solution.us[1:], float(solution.xs[-1, -1])
     s = T / len(us) / 2.0
     q, v = xs[1:-1, :2] + s * (xs[1:-1, 2:4] + 0.5 * s * us), xs[1:-1, 2:4] + s * us
@@ -94,7 +94,7 @@ def test_torques_change_no_faster_than_their_limits(tmp_path):
 
 @needs_coal
 def test_time_energy_and_their_weighted_sum(tmp_path):
-    """Each is best at what it costs, and the sum lies between."""
+    """Each motion is optimal for its own cost, and the weighted sum lies between."""
     weights = [{"time": 1.0}, {"time": 1.0, "energy": 5.0}, {"time": 0.0, "energy": 1.0}]
     found = [solved(tmp_path, weights={"acceleration": 1e-4, **w}, duration=[0.1, 2.0]) for w in weights]
     durations = [float(s.xs[-1, -1]) for s in found]

@@ -15,7 +15,7 @@ from problems.robots import load_robot
 from trajopt.guesses.guesses import Guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.replanning.plan import Plan, warm_start, with_values
-from trajopt.replanning.planners.converged_planner import ConvergedPlanner, followed
+from trajopt.replanning.planners.converged_planner import ConvergedPlanner, feedback_rollout
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.results.status import StatusCode
 
@@ -79,7 +79,7 @@ def test_the_search_starts_from_the_state_and_never_costs_more_than_the_feedback
     np.testing.assert_allclose(moved, found.xs[1:], atol=1e-10)
     from trajopt.stage.evaluation import StageEvaluator
 
-    alone = followed(replace(ocp, x0=x0), warm)
+    alone = feedback_rollout(replace(ocp, x0=x0), warm)
     costs = StageEvaluator(ocp).cost(np.stack([found.xs, alone.xs]), np.stack([found.us, alone.us]))
     assert costs[0] == pytest.approx(found.cost) and costs[0] <= costs[1]
 

@@ -1,4 +1,4 @@
-"""Robots on MuJoCo's ground: they stand on it, and slide where friction does not hold them."""
+"""Robots on MuJoCo's ground: standing, and sliding with too little friction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
 
 
 def stood(seconds: float, lift: float = 0.0, **ground):
-    """HyQ after it has held its posture for a while, and the weight that the ground carries in shares of its own."""
+    """State of HyQ after holding its posture for ``seconds``, and the ground force as a fraction of its weight."""
     standing = LeggedRobot(robot="hyq").stand()
     model, forces = standing.model, np.eye(standing.model.nv)[:, 6:]
     x0 = np.concatenate([standing.q, np.zeros(model.nv)])

@@ -1,4 +1,4 @@
-"""Batches of the interior point with a problem in each lane: each solution is that of a single solve."""
+"""Interior-point batches with a problem in each lane: each solution equals that of a single solve."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.needs_compiler
 CONFIGS = Path(to.__file__).parents[1] / "problems" / "configs"
 GOAL = np.array([0.4, 0.3, 0.0, 0.0])
 MANY = 19
-"""More problems than a window has slots."""
+"""Number of problems: more than a window has slots."""
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def steps(scheme="rk4", substeps=1):
 
 
 def swing(horizon=9):
-    """A double pendulum reaches a posture; its joints below a speed and out of a corner."""
+    """Double pendulum that reaches a posture, with joint speed limits and a forbidden corner of joint angles."""
     dynamics = steps()
     manifold = dynamics.manifold
     terms = [to.control_cost(2, weight=1e-2), to.state_cost(manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
@@ -64,7 +64,7 @@ def in_lanes(batch, guess, changes=None, **fields):
     {"max_iterations": 4},
 ], ids=str)  # fmt: skip
 def test_each_is_the_single_solve(changes):
-    """Starts, sides, parameters of constraints, goals and limits differ; the speed binds."""
+    """Problems differ in x0, bounds and parameters of constraints, goals and control limits; the speed limit is active."""
     ocp = swing()
     values, guess = varied(ocp, MANY)
     rng = np.random.default_rng(5)
@@ -100,7 +100,7 @@ def test_an_arm_goes_around_a_sphere_to_many_goals(hessian):
 
 
 def test_states_may_live_on_a_group():
-    """Multipliers are carried to other tangent spaces, also those of steps that are not taken yet."""
+    """On a Lie group, multipliers are transported to other tangent spaces, also those predicted for a trial step."""
     ocp = tumble()
     n, rng = find_toolchain().lanes + 3, np.random.default_rng(1)
     away = 0.05 * rng.standard_normal((n, ocp.manifold.ndx))
@@ -112,7 +112,7 @@ def test_states_may_live_on_a_group():
 
 
 def test_phases_have_lanes_of_their_own():
-    """Two phases of other lengths and steps, of which the first has constraints."""
+    """Two phases with different lengths and time steps; the first one has constraints."""
     fine, coarse = steps("rk4", 2), steps("semi_implicit_euler")
     manifold = fine.manifold
     terms = (to.control_cost(2, weight=1e-2),)
@@ -130,7 +130,7 @@ def test_phases_have_lanes_of_their_own():
 
 
 def test_what_cannot_be_solved_is_told_as_alone_and_stops_nobody():
-    """A goal beyond what the speed allows, a start that is no number, a problem with rows at other places."""
+    """Cases: a goal out of reach at the speed limit, x0 with NaN, and a problem with a different row structure."""
     ocp = swing()
     values, guess = varied(ocp, MANY, size=0.02)
     values["x0"][2] = np.nan
@@ -172,7 +172,7 @@ def test_the_default_solver_has_lanes():
 
 
 def test_lanes_are_taken_where_they_save_something(monkeypatch):
-    """Few empty lanes or quick derivatives leave nothing to save; a limit of time and few problems are for problems one by one."""
+    """Lanes hold knots of one problem if few lanes are empty, derivatives are fast, problems are few, or there is a time limit."""
     lanes, options = find_toolchain().lanes, IPMOptions()
 
     def pays(horizon, share, count=MANY, **changes):

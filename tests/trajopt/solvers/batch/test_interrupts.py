@@ -1,4 +1,4 @@
-"""Ctrl-C, as a signal, at any point of a batch: what is finished is returned, and nothing that threads write to is lost."""
+"""Ctrl-C, as a signal, at any point of a batch: finished solutions are returned, and arrays of running threads stay valid."""
 
 import signal
 import threading
@@ -20,7 +20,7 @@ SOLVERS = {"slq": shooting.ShootingBatch, "ddp": newton.NewtonBatch, "ipm": inte
 
 @pytest.fixture(autouse=True)
 def _raised():
-    """Ctrl-C raises KeyboardInterrupt, also where these tests run in the background."""
+    """Let Ctrl-C raise KeyboardInterrupt, even if these tests run in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -31,7 +31,7 @@ def press():
 
 
 def pressing(monkeypatch, owner, name, *, times=1):
-    """Ctrl-C comes at the beginning of the first calls of a function; returns the list of its calls."""
+    """Press Ctrl-C at the start of the first ``times`` calls of a function; returns the list of its calls."""
     plain, calls = getattr(owner, name), []
 
     def own(*args, **kwargs):
@@ -105,7 +105,7 @@ def test_in_the_preparation_of_a_second_attempt_it_keeps_the_first(monkeypatch, 
 
 @pytest.mark.parametrize("solver", ["ddp", "auto"])
 def test_problems_of_another_kind_are_not_begun_after_it(solver):
-    """One problem has a control that may take one value alone, or a limit that leaves no room, and is asked for first."""
+    """One problem, solved first, has a control with equal bounds, or a state limit without an interior."""
     ocp = swing(constrained=False)
     if solver == "auto":
         limit = to.state_bounds(ocp.manifold, -9.0, 9.0, name="end")

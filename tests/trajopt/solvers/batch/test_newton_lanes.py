@@ -1,4 +1,4 @@
-"""Batches of DDP with one problem in each lane: each solution is that of a single solve, whatever stands beside it."""
+"""DDP batches with one problem in each lane: each solution equals that of a single solve."""
 
 from dataclasses import replace
 from functools import partial
@@ -19,12 +19,12 @@ GOAL = np.array([2.0, -0.6, 0.0, 0.0])
 
 @pytest.fixture(autouse=True)
 def _lanes_for_few(monkeypatch):
-    """Lanes hold problems where these are few, too."""
+    """Let lanes hold problems even in small batches."""
     monkeypatch.setattr(newton, "FULL", 1)
 
 
 def swing(horizon=24, scheme="semi_implicit_euler"):
-    """A double pendulum goes to a posture and a placement of its tip."""
+    """Double pendulum with goals for its posture and the placement of its tip."""
     model = to.load_robot("double_pendulum")
     body = to.FreeBody(model)
     terms = [to.control_cost(2, weight=1e-2), to.state_cost(body.manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
@@ -35,7 +35,7 @@ def swing(horizon=24, scheme="semi_implicit_euler"):
 
 
 def floating(scheme="semi_implicit_euler", substeps=1):
-    """A tree of three bodies in the air turns and moves to a posture."""
+    """Tree of three bodies with a floating base that moves to a posture."""
     model = to.random_tree(3, 3, ("revolute",), floating_base=True)
     body = to.FreeBody(model)
     x0 = np.zeros(body.manifold.nx)
@@ -49,7 +49,7 @@ def floating(scheme="semi_implicit_euler", substeps=1):
 
 
 def check_lanes(ocp, n, size, options, *, gains=False, atol=1e-6):
-    """Starts, and guesses away from them. atol: rounding grows along far ways, most through stiff contacts."""
+    """Compare a batch of different starts with single solves. atol: rounding grows along long paths and stiff contacts."""
     x0, guess = shifted(ocp, n, size=size)
     batch = Batch(ocp, {"x0": x0})
     found = to.solve_batch(batch, guess=guess, options=options, solver="ddp", gains=gains, threads=1)
@@ -81,12 +81,12 @@ def test_steps_of_several_stages_in_a_vector_space():
 
 @pytest.mark.parametrize("problem", [hop, partial(soft_hop, substeps=10)], ids=["hop", "soft_hop"])
 def test_contact_phases_and_impacts(problem):
-    """Phases of several structures, impacts, terms that read contact forces; steps short enough that rounding does not grow."""
+    """Phases of several structures, impacts, terms that read contact forces; few iterations, so that rounding does not grow."""
     check_lanes(problem("compiled"), 9, 0.02, {"max_iterations": 2}, atol=1e-5)
 
 
 def test_solved_to_the_end_in_any_company():
-    """More problems than slots, on two threads: steps with all of the curvature, a share or none, damped ones, short ones."""
+    """More problems than slots, on two threads: steps with full, partial or no curvature, damped steps, short steps."""
     ocp, n = swing(horizon=40), 180
     x0, guess = shifted(ocp, n, size=2.0)
     batch = Batch(ocp, {"x0": x0})
@@ -99,7 +99,7 @@ def test_solved_to_the_end_in_any_company():
         if same[-1]:
             assert found.cost[i] == pytest.approx(single.cost, rel=1e-9)
         kinds |= {(r.hessian, r.regularization > 0.0, r.step_length < 1.0) for r in single.history[:-1]}
-    assert np.mean(same) > 0.9  # rounding may part a long way
+    assert np.mean(same) > 0.9  # rounding may separate long paths
     assert {kind for kind, _, _ in kinds} == {"gauss_newton", "mixed", "newton"}
     assert {damped for _, damped, _ in kinds} == {short for _, _, short in kinds} == {False, True}
     used = found.meta["lanes"]
@@ -118,7 +118,7 @@ def test_a_start_that_is_no_motion_stops_nobody():
 
 
 def test_derivatives_that_are_no_numbers_are_told_as_alone():
-    """A norm of zero at a knot of two guesses."""
+    """Two guesses have a norm of zero at a knot, where its derivative is not finite."""
     ocp = swing(horizon=16)
     norm = to.residual_cost("norm", lambda x, u, t, p: [np.sqrt(x[0] * x[0] + x[1] * x[1])], ocp.manifold, 1, 1e-3)
     ocp = replace(ocp, phases=(replace(ocp.phases[0], terms=(*ocp.phases[0].terms, norm)),))
@@ -135,7 +135,7 @@ def test_derivatives_that_are_no_numbers_are_told_as_alone():
 
 
 def test_gains_where_every_step_is_damped():
-    """Controls that cost nothing: the feedback is that of the last step, its k too."""
+    """With almost free controls, the gains K and k are those of the last step."""
     ocp = swing(horizon=16, scheme="euler")
     free = to.control_cost(2, weight=1e-12)
     ocp = replace(ocp, phases=(replace(ocp.phases[0], terms=(free, *ocp.phases[0].terms[2:])),))
@@ -168,7 +168,7 @@ def test_ctrl_c_returns_what_is_finished(monkeypatch):
 
 
 def bounded(ocp, limit):
-    """A problem whose controls have bounds: one that holds, on one side only, and one that is far away."""
+    """Add control bounds: an active one, a one-sided one, and an inactive distant one."""
     wide = np.full(ocp.nu, 1e3)
     lower, upper = -wide, wide.copy()
     lower[0], upper[0], upper[-1] = -limit, limit, np.inf
@@ -182,7 +182,7 @@ def bounded(ocp, limit):
     {"max_backtracks": 2},
 ], ids=str)  # fmt: skip
 def test_bounds_on_the_controls(changes):
-    """The barrier's parameter falls with the errors at a point, from which steps have been attempted by then."""
+    """The barrier parameter falls with the errors at a point, after its LQ problem was solved in a window."""
     ocp = bounded(swing(), 4.0)
     found = check_lanes(ocp, 17, 0.5, changes, gains=True)
     held = np.abs(found.us[..., 0]) == 4.0
@@ -197,7 +197,7 @@ def test_bounds_in_other_structures(problem):
 
 
 def test_bounds_in_any_company():
-    """More problems than slots: steps with damping, short ones and the last problems go on alone, with their multipliers."""
+    """More problems than slots: the extra slot serves damped steps, short steps and the last problems, with their multipliers."""
     ocp, n = bounded(swing(horizon=40), 3.0), 120
     x0, guess = shifted(ocp, n, size=2.0)
     batch = Batch(ocp, {"x0": x0})
@@ -209,7 +209,7 @@ def test_bounds_in_any_company():
         if same[-1]:
             assert found.cost[i] == pytest.approx(single.cost, rel=1e-8)
         damped |= {r.regularization > 0.0 for r in single.history[:-1]}
-    assert np.mean(same) > 0.9 and damped == {False, True}  # rounding may part a long way
+    assert np.mean(same) > 0.9 and damped == {False, True}  # rounding may separate long paths
 
 
 def test_bounds_and_a_guess_that_is_no_number():
@@ -252,7 +252,7 @@ def test_bounds_without_room_are_those_of_their_problem_alone():
 
 
 def test_iterations_alone_are_counted_once():
-    """As many problems as there are lanes are the last ones from their beginning on."""
+    """With no more problems than lanes, the extra slot makes all iterations."""
     ocp = swing(horizon=16)
     x0, guess = shifted(ocp, find_toolchain().lanes, size=0.1)
     found = to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", threads=1)

@@ -1,4 +1,4 @@
-"""Problems of a batch that a single solve refuses: each has a status that says why, and stops nobody, wherever it stands."""
+"""Invalid problems of a batch: each gets a status with the reason, and does not stop the others, at any index."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ SOLVERS = ["slq", "ddp", "ipm", "auto"]
 
 
 def same_but(members, wrong, other, solver, code, message):
-    """The batch with another problem in one place: that is refused with these words, the rest are solved as without it."""
+    """Replace one problem of a batch by an invalid one; check its message, and that the others are solved as without it."""
     given = [*members[:wrong], other, *members[wrong + 1 :]]
     rest = [i for i in range(len(members)) if i != wrong]
     with pytest.raises(to.InvalidProblem, match=message):
@@ -38,7 +38,7 @@ def same_but(members, wrong, other, solver, code, message):
 
 
 def moved(count=3):
-    """Pendulums that hang at different angles."""
+    """Return pendulum problems with different initial angles."""
     ocp = pendulum_swing_up(horizon=20)
     return [replace(ocp, x0=np.array([0.1 * i, 0.0])) for i in range(count)]
 
@@ -59,7 +59,7 @@ def test_time_steps_that_are_none(wrong, dt, solver):
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("wrong", [0, 2])
 def test_bounds_that_contradict_each_other(wrong, solver):
-    """Bounds of a constraint, given as values and problem by problem."""
+    """Contradictory bounds of a constraint, given as values of a batch and in a list of problems."""
     ocp = swing(constrained=True)
     values, guess = varied(ocp, size=0.02)
     lower, upper = np.tile(GOAL, (N, 1)), np.tile(GOAL, (N, 1))
@@ -122,7 +122,7 @@ def test_times_that_are_no_numbers_are_named(name):
 
 @pytest.mark.parametrize("solver", ["slq", "fddp", "ddp"])
 def test_constraints_that_are_not_finite_are_named_at_once(solver):
-    """A division by zero in one of three problems: by solvers with an augmented Lagrangian, in lanes and alone."""
+    """A division by zero in one of three problems, with augmented Lagrangians, in lanes and in single solves."""
     ocp = swing(constrained=True)
     share = to.residual_constraint(
         "share", lambda x, u, t, p: [x[0] / p["size"][0]], ocp.manifold, 1, -9.0, 9.0, parameters={"size": [1.0]}

@@ -1,4 +1,4 @@
-"""Batches of constrained problems by SLQ's family and DDP: inner solves in lanes, each solution that of a single solve."""
+"""Constrained batches with SLQ, its variants and DDP: inner solves in lanes; each solution equals that of a single solve."""
 
 from dataclasses import replace
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.needs_compiler
 
 @pytest.fixture(autouse=True)
 def _lanes_for_few(monkeypatch):
-    """Lanes hold problems of DDP where these are few, too."""
+    """Let lanes hold problems of DDP even in small batches."""
     monkeypatch.setattr(newton, "FULL", 1)
 
 
 @pytest.mark.parametrize("solver", ["slq", "ilqr", "gnms", "fddp", "ddp"])
 def test_each_is_the_single_solve(solver):
-    """Starts, sides, parameters of constraints, goals and limits differ."""
+    """Problems differ in x0, bounds and parameters of constraints, goals and control limits."""
     ocp = swing(constrained=True)
     values, guess = varied_constraints(ocp, n=17)
     batch = Batch(ocp, values)
@@ -45,7 +45,7 @@ def test_each_is_the_single_solve(solver):
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("solver", ["slq", "ddp"])
 def test_ends_without_success_are_told_as_alone(solver, options, code):
-    """Limits for all inner solves, and penalties that may not grow: the constraint is named that is violated most."""
+    """With few iterations or fixed penalties, the status names the most violated constraint."""
     ocp = swing(constrained=True)
     values, guess = varied(ocp)
     batch = Batch(ocp, values)
@@ -61,7 +61,7 @@ def test_ends_without_success_are_told_as_alone(solver, options, code):
 
 @pytest.mark.parametrize("solver", ["slq", "ddp"])
 def test_one_that_cannot_be_solved_stops_nobody(solver):
-    """A goal beyond what the speed allows, a start that is no number."""
+    """Cases: a goal out of reach at the speed limit, and x0 with NaN."""
     ocp = swing(constrained=True)
     values, guess = varied(ocp, size=0.02)
     values["x0"][2] = np.nan
@@ -76,7 +76,7 @@ def test_one_that_cannot_be_solved_stops_nobody(solver):
 
 
 def test_problems_with_other_equations_have_rounds_of_their_own():
-    """Which bounds are equalities is part of the code."""
+    """Problems that differ in equal bounds need different compiled code."""
     ocp = swing(constrained=True)
     values, guess = varied(ocp)
     lower, upper = np.tile(GOAL, (N, 1)), np.tile(GOAL, (N, 1))
@@ -89,7 +89,7 @@ def test_problems_with_other_equations_have_rounds_of_their_own():
 
 @pytest.mark.parametrize("solver", ["ilqr", "fddp"])
 def test_a_rollout_leads_away_from_where_a_constraint_is_not_finite(solver):
-    """Single shooting rolls the controls of the guess out, whose states count for nothing."""
+    """Single shooting rolls out the controls of the guess and ignores its states."""
     ocp = swing(constrained=True)
     pole = to.residual_constraint("pole", lambda x, u, t, p: [1.0 / (x[0] - 0.1)], ocp.manifold, 1, -20.0, 1e6)
     phase = ocp.phases[0]
@@ -104,7 +104,7 @@ def test_a_rollout_leads_away_from_where_a_constraint_is_not_finite(solver):
 
 
 def test_a_second_start_is_one_of_an_inner_solve(monkeypatch):
-    """Double pendulums that hang at rest have to stand up; the others go on with their linear gaps."""
+    """Double pendulums at rest restart with nonlinear gaps to swing up; the other problem continues with linear gaps."""
     ocp, hanging = bundled_swing_up()
     up = np.r_[ocp.terminal[0].parameters["reference"]]
     goal = to.state_bounds(ocp.manifold, up, up, name="up")
@@ -126,7 +126,7 @@ def test_a_limit_of_time_is_of_each_problem():
 
 
 def test_contact_phases():
-    """Constraints in two of the phases, one of which reads the forces of its contact's controls."""
+    """Constraints in two phases; one of them reads contact forces, which are controls."""
     ocp = hop("compiled")
     low = to.residual_constraint("low", lambda x, u, t, p: [x[0]], ocp.manifold, 1, -np.inf, float(ocp.x0[0]) + 0.05)
     weak = to.residual_constraint(
@@ -145,12 +145,12 @@ def test_contact_phases():
 
 
 def test_ctrl_c_returns_what_is_finished(monkeypatch):
-    """Problems whose constraints were met before it are solved; the others say how far they came."""
+    """Problems that met their constraints before Ctrl-C are solved; the others report their violation."""
     monkeypatch.setattr(threads, "POLL", 1e-4)
     ocp = swing(constrained=True)
     values, guess = varied(ocp, n=40)
     goals = np.tile(GOAL, (40, 1))
-    goals[::2, 0] = 30.0  # beyond what the speed allows, which takes more rounds to find
+    goals[::2, 0] = 30.0  # out of reach at the speed limit, which takes more rounds to find
     values |= {"reach.lower": goals, "reach.upper": goals}
     rounds = []
 
@@ -171,7 +171,7 @@ def test_ctrl_c_returns_what_is_finished(monkeypatch):
 @pytest.mark.parametrize("call", [0, 2, 5])
 @pytest.mark.parametrize("solver", ["slq", "ddp"])
 def test_ctrl_c_once_is_not_lost(solver, call):
-    """Whenever it comes, also when all inner solves of a round are through by then."""
+    """Ctrl-C stops a batch at any time, even after all inner solves of a round have finished."""
     ocp = swing(constrained=True)
     values, guess = varied(ocp, n=6)
     calls = []

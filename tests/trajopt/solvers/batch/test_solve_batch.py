@@ -1,4 +1,4 @@
-"""Many problems at once: each solution is that of a single solve, whatever stands beside it; values, errors, interruptions."""
+"""``solve_batch``: each solution equals that of a single solve; values, errors, interruptions."""
 
 import os
 import pickle
@@ -26,7 +26,7 @@ from trajopt.solvers.batch.shooting import ShootingBatch
 pytestmark = pytest.mark.needs_compiler
 N = 9
 BY_DIFFERENCES = "central_difference"
-"""The backend of a problem whose second derivatives are not compiled."""
+"""Backend without compiled second derivatives."""
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -34,7 +34,7 @@ BY_DIFFERENCES = "central_difference"
 def test_each_is_the_single_solve(problem, name):
     ocp = PROBLEMS[problem]()
     x0, guess = shifted(ocp)
-    batch, options = Batch(ocp, {"x0": x0}), {**SETTINGS[name], "max_iterations": 8}  # before rounding has grown
+    batch, options = Batch(ocp, {"x0": x0}), {**SETTINGS[name], "max_iterations": 8}  # few, as rounding grows
     found = to.solve_batch(batch, guess=guess, options=options, solver="slq", gains=True, threads=1)
     assert found.meta["how"] == "lanes"
     check_each(found, batch, guess, options, atol=1e-7 if "every 7" in name else 1e-8)
@@ -59,7 +59,7 @@ def test_options_mean_the_same(changes):
 
 @pytest.mark.parametrize("limit", [None, 6.0])
 def test_where_rounding_rules(limit):
-    """Paths part in the last digits, ends agree: iterates that were refused are taken up again."""
+    """At rounding level, paths differ but statuses agree; rejected iterates can become the current one again."""
     ocp = pendulum_swing_up(horizon=70, limit=limit)
     x0, guess = shifted(ocp, size=0.05)
     batch, options = (
@@ -79,7 +79,7 @@ def test_where_rounding_rules(limit):
 @pytest.mark.parametrize("name", ["ilqr", "gnms", "fddp"])
 @pytest.mark.parametrize("problem", [hop, soft_hop])
 def test_contact_phases_and_impacts(problem, name):
-    """A leg that stands, flies, lands and stands on rigid ground, and one on soft ground."""
+    """Hop of a leg: stance, flight, landing and stance on rigid ground, and a hop on soft ground."""
     ocp = problem("compiled")
     x0, guess = shifted(ocp, size=0.02)
     batch, options = Batch(ocp, {"x0": x0}), {**SETTINGS[name], "max_iterations": 4}
@@ -89,7 +89,7 @@ def test_contact_phases_and_impacts(problem, name):
 
 
 def test_solved_to_the_end_in_any_company():
-    """More problems than slots, of different difficulty, on two threads: all reach the optima of single solves."""
+    """More problems than slots, of varying difficulty, on two threads: all reach the optima of single solves."""
     ocp = cart_pole([1.0, 0.0, 0.0, 0.0], 30, 0.05)
     x0, guess = shifted(ocp, 70)
     goals = np.zeros((70, 4))
@@ -107,7 +107,7 @@ def test_solved_to_the_end_in_any_company():
 
 
 def test_phases_with_values_of_their_own():
-    """Parameters of dynamics, references by knot, a phase whose controls nothing reads."""
+    """Values: parameters of dynamics, references by knot; one phase does not read its controls."""
     pendulum, manifold = textbook.autonomous_pendulum(), textbook.autonomous_pendulum().manifold
     falling = to.FunctionMap(lambda x, u, t, p: [x[1], -p["g"][0] * sm.sin(x[0])], manifold, 0, second_order=True)
     phases = (
@@ -152,7 +152,7 @@ def test_a_member_is_a_solution_of_its_robot(tmp_path):
 
 
 def test_robots_of_other_inertias():
-    """A payload is a value: each is the single solve of the robot that has these inertias."""
+    """Payloads are values: each solution equals the single solve of a robot with these inertias."""
     model = to.load_robot("double_pendulum")
     robots = [replace(model, mass=share * model.mass, inertia=share * model.inertia) for share in (1.0, 1.3, 2.0)]
 
@@ -203,7 +203,7 @@ def test_a_problem_that_is_not_finite_is_named_and_stops_nobody():
 @pytest.mark.parametrize("wrong", [0, 1])
 @pytest.mark.parametrize("name", ["x0", "state.reference", "u_upper", "guess.us"])
 def test_values_that_are_no_numbers_are_named_wherever_they_stand(name, wrong, solver):
-    """Also in the first problem, and where problems are given one by one."""
+    """Messages name NaN values in the first and in other problems, for a batch of values and for a list of problems."""
     ocp, x0 = pendulum_swing_up(horizon=20), np.zeros((3, 2))
     values = {"x0": x0, "state.reference": np.zeros((3, 2)), "u_upper": np.full((3, 1), np.inf)}
     guess = Guess(np.zeros((3, 21, 2)), np.zeros((3, 20, 1)))
@@ -234,7 +234,7 @@ def test_an_indefinite_quu_is_named():
 
 
 def test_second_starts_where_linear_gaps_blow_up():
-    """A double pendulum that hangs at rest, and one whose guess is easy: each as alone."""
+    """Two hanging double pendulums restart, one with an easy guess does not; each solution equals that of a single solve."""
     from trajopt.config.build import build_task
     from trajopt.config.config import load_config
 
@@ -247,7 +247,7 @@ def test_second_starts_where_linear_gaps_blow_up():
     assert found.messages[0] == str(single.status) and found.iterations[0] == single.iterations
     assert found.cost[[0, 2]] == pytest.approx(single.cost, rel=1e-9)
     first = int(re.search(r"linear gaps ended with \w+ after (\d+) iterations", single.status.message)[1])
-    for limit in (first, first + 4):  # gaps that stay open, without a second start and with one that fails
+    for limit in (first, first + 4):  # defects stay open: without a restart, and with one that fails
         single = to.solve(ocp, hanging, {"max_iterations": limit}, solver="gnms")
         assert not single.status.success and ("second start" in single.status.message) == (limit > first)
         found = to.solve_batch(ocp, {"x0": ocp.x0[None]}, [hanging], {"max_iterations": limit}, solver="gnms")
@@ -255,7 +255,7 @@ def test_second_starts_where_linear_gaps_blow_up():
 
 
 def test_ctrl_c_returns_what_is_finished():
-    """The first problems begin at their goal, the many others take long."""
+    """The first problems start at their goal; the many others take long."""
     goal = [1.0, 0.0, 0.0, 0.0]
     ocp = cart_pole(goal, 40, 0.05)
     x0, guess = shifted(ocp, 2000)
@@ -297,16 +297,16 @@ def test_solvers_without_lanes_give_the_same(solver):
 
 
 def test_in_processes(monkeypatch):
-    """Problems that can be sent are solved in processes where that is worth it."""
+    """Problems that can be pickled are solved in processes if the work is long enough."""
     from trajopt.config.build import build_task
     from trajopt.config.config import load_config
 
     monkeypatch.setattr(processes, "WORTH", 0.0)
     ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
     batch, guess = Batch(ocp, {"x0": np.tile(ocp.x0, (3, 1))}), shifted(ocp, 3)[1]
-    for given in (batch, Batch.of([ocp] * 3)):  # as values and one by one
+    for given in (batch, Batch.of([ocp] * 3)):  # values, and a list of problems
         work = pickle.loads(pickle.dumps(processes.Work(given, (guess.xs, guess.us), "sqp", None)))
-        assert given.ocp.goals and not any(work.batch[i].goals for i in range(3))  # which need not be sent
+        assert given.ocp.goals and not any(work.batch[i].goals for i in range(3))  # goals are not pickled
     before = dict(os.environ)
     x0 = ocp.x0 + 0.1 * np.random.default_rng(0).standard_normal((4, 4))
     done = []
@@ -319,7 +319,7 @@ def test_in_processes(monkeypatch):
 
 
 def failing(monkeypatch):
-    """Single solves raise an error where the first coordinate of x0 is large."""
+    """Let single solves raise an error if the first coordinate of x0 is large."""
     whole = processes.solve
 
     def solve(ocp, *arguments, **named):
@@ -347,7 +347,7 @@ def test_the_number_of_starts_may_be_of_numpy():
 
 
 def test_optima_of_no_cost_are_one():
-    """A mass that is where it is to be: each start ends at rest, at costs that are rounding errors."""
+    """A mass at its goal: each start ends at rest, with costs of rounding errors."""
     mass = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
     step = to.SampledSystem(to.make_backend(mass, "forward_ad", engine="numpy"), "euler")
     running, terminal = [to.control_cost(1)], [to.state_cost(mass.manifold, [0.0, 0.0], 1e2)]
@@ -364,7 +364,7 @@ def test_an_error_of_all_problems_is_raised(monkeypatch):
 
 
 class Deadly(processes.Work):
-    """Work whose first state says what becomes of its process."""
+    """Work that kills its process, or raises an error, depending on the first state of a problem."""
 
     def __call__(self, i, stopped=lambda: False):
         value = self.batch.x0()[i, 0]
@@ -447,7 +447,7 @@ def test_members_of_other_structures_are_named():
                 replace(cart_pole([0.0] * 4, 20, 1.0), phases=_slower(cart_pole([0.0] * 4, 20, 1.0))),
             ]
         )
-    assert len(Batch.of([first, pendulum_swing_up(horizon=20)])) == 2  # made twice, of the same structure
+    assert len(Batch.of([first, pendulum_swing_up(horizon=20)])) == 2  # built twice, with the same structure
 
 
 @pytest.mark.parametrize(("changes", "message"), [

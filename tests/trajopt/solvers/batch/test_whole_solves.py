@@ -1,4 +1,4 @@
-"""Batches of the interior point and of DDP, whole solves in C on threads: each solution is that of a single solve."""
+"""Interior-point and DDP batches, one problem at a time on each thread: each solution equals that of a single solve."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.needs_compiler
     {"max_iterations": 4},
 ], ids=str)  # fmt: skip
 def test_each_of_the_interior_point_is_the_single_solve(changes):
-    """Starts, sides, parameters of constraints, goals and limits differ."""
+    """Problems differ in x0, bounds and parameters of constraints, goals and control limits."""
     ocp = swing(constrained=True)
     values, guess = varied_constraints(ocp)
     batch = Batch(ocp, values)
@@ -32,7 +32,7 @@ def test_each_of_the_interior_point_is_the_single_solve(changes):
 
 
 def test_what_cannot_be_solved_is_told_as_alone_and_stops_nobody():
-    """A goal beyond what the speed allows, a start that is no number, a problem with rows at other places."""
+    """Cases: a goal out of reach at the speed limit, x0 with NaN, and a problem with a different row structure."""
     ocp = swing(constrained=True)
     values, guess = varied(ocp, size=0.02)
     values["x0"][2] = np.nan
@@ -53,7 +53,7 @@ def test_what_cannot_be_solved_is_told_as_alone_and_stops_nobody():
 
 
 def test_the_first_problem_does_not_decide_about_the_others():
-    """Its rows are at other places than theirs."""
+    """The first problem has a different row structure, and is solved alone."""
     ocp = swing(constrained=True)
     values, guess = varied(ocp)
     lower = np.tile(GOAL, (N, 1))
@@ -77,7 +77,7 @@ def test_each_of_ddp_is_the_single_solve(changes):
     batch = Batch(ocp, {**values, "goal.weight": np.geomspace(10.0, 1e4, N), "way.reference": GOAL + values["x0"]})
     found = to.solve_batch(batch, guess=guess, options=changes, solver="ddp", gains=True, threads=2)
     assert found.meta["how"] == "2 threads"
-    if "gradient_tolerance" in changes:  # rounding rules: paths part in the last digits
+    if "gradient_tolerance" in changes:  # at rounding level, paths differ in the last digits
         assert {s.code for s in found.status} == {StatusCode.CONVERGED}
         assert all("Double precision allows no further progress" in s.message for s in found.status)
         return
@@ -86,7 +86,7 @@ def test_each_of_ddp_is_the_single_solve(changes):
 
 @pytest.mark.parametrize("changes", [{}, {"max_iterations": 4}, {"cost_tolerance": 1e-3}], ids=str)
 def test_each_of_ddp_within_bounds_is_the_single_solve(changes):
-    """Limits of its own on each problem, one side free; controls end on the bounds that hold them."""
+    """Each problem has different control limits, with one side free; controls end on their active bounds."""
     ocp = replace(swing(constrained=False, horizon=24), u_lower=[-10.0, -np.inf], u_upper=[10.0, 4.0])
     values, guess = varied(ocp, size=0.3)
     limits = np.c_[6.0 + np.arange(N), np.full(N, 3.0)]

@@ -1,4 +1,4 @@
-"""The kernels answer the interior point as NumPy does: the same iterations, ends and interruptions, numbers to rounding."""
+"""C kernels and NumPy give the interior point the same answers: equal iterations, statuses and interruptions, up to rounding."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ GOAL = np.array([0.4, 0.3, 0.0, 0.0])
 
 
 def swing(goal=GOAL, corner=0.4):
-    """A double pendulum reaches a posture; its joints below a speed and out of a corner."""
+    """Double pendulum that reaches a posture, with joint speed limits and a forbidden corner of joint angles."""
     body = to.FreeBody(to.load_robot("double_pendulum", turns="counted"))
     dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
     terms = [to.control_cost(2, weight=1e-2), to.state_cost(body.manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
@@ -48,7 +48,7 @@ def guess_of(ocp, size=0.3, seed=3):
 
 @pytest.fixture
 def in_numpy(monkeypatch):
-    """Solves that NumPy answers."""
+    """Return a solve function whose requests NumPy answers."""
 
     def run(*args, **fields):
         with monkeypatch.context() as patched:
@@ -60,7 +60,7 @@ def in_numpy(monkeypatch):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The requests that kernels have answered."""
+    """Record the requests that the kernels answer."""
     asked, original = [], InteriorSlot.answer
 
     def noted(self, request):
@@ -73,12 +73,14 @@ def calls(monkeypatch):
 
 
 def check_same(actual, expected, rel=1e-4):
-    first = [str(found.status).split(":")[:2] for found in (actual, expected)]  # what follows may tell rounding errors
+    first = [
+        str(found.status).split(":")[:2] for found in (actual, expected)
+    ]  # the rest of the text may contain rounding errors
     assert first[0] == first[1] and actual.iterations == expected.iterations
     for a, e in zip(actual.history, expected.history, strict=True):
         assert a.hessian == e.hessian
         for name in NUMBERS:
-            least = 1e-3 if name == "stop" else 1e-9  # which counts in tolerances
+            least = 1e-3 if name == "stop" else 1e-9  # in units of the tolerance
             assert getattr(a, name) == pytest.approx(getattr(e, name), rel=rel, abs=least), (a.iteration, name)
     for name in ("xs", "us", "K"):
         a, e = getattr(actual, name), getattr(expected, name)
@@ -112,7 +114,7 @@ def test_every_iteration_is_the_same(options, seed, in_numpy, calls):
 )
 @pytest.mark.parametrize("scheme", ["semi_implicit_euler", "rk4"])
 def test_every_iteration_of_a_free_base_is_the_same(options, scheme, in_numpy, calls):
-    """States on a Lie group: retractions, and multipliers that are carried from one tangent space to the next."""
+    """States on a Lie group: retractions, and multipliers transported from one tangent space to the next."""
     ocp, rng = replace(tumble(scheme), replay_tolerance=np.inf), np.random.default_rng(5)
     away = 0.2 * rng.standard_normal((ocp.manifold.ndx, ocp.horizon + 1))
     xs = ocp.manifold.integrate(np.repeat(ocp.x0[:, None], ocp.horizon + 1, axis=1), away).T
@@ -121,7 +123,7 @@ def test_every_iteration_of_a_free_base_is_the_same(options, scheme, in_numpy, c
     assert calls
     check_same(found, in_numpy(ocp, guess, options))
     assert found.status.code is StatusCode.CONVERGED or found.iterations == options["max_iterations"]
-    assert np.abs(found.us).max() == pytest.approx(0.5, rel=0.05)  # a limit counts
+    assert np.abs(found.us).max() == pytest.approx(0.5, rel=0.05)  # the limit is active
     again = to.solve(ocp, guess, options, solver="ipm")
     np.testing.assert_array_equal(again.xs, found.xs)
 
@@ -136,7 +138,7 @@ def test_warm_starts_and_what_is_kept(in_numpy, calls):
     found = to.solve(other, warm_start=warm, solver="ipm")
     assert len(calls) > before and found.iterations < first.iterations
     check_same(found, expected)
-    again = to.solve(other, warm_start=warm, solver="ipm")  # in memory that was used
+    again = to.solve(other, warm_start=warm, solver="ipm")  # in reused memory
     np.testing.assert_array_equal(again.xs, found.xs)
 
 
@@ -145,7 +147,7 @@ def test_warm_starts_and_what_is_kept(in_numpy, calls):
     [(30, "out", StatusCode.MAX_ITERATIONS), (200, "least violation", StatusCode.LOCALLY_INFEASIBLE)],
 )
 def test_steps_for_feasibility_alone_come_between(most, last, code, in_numpy, monkeypatch):
-    """To a goal that is out of reach at that speed; they lead back once before the verdict."""
+    """A goal out of reach at the speed limit: the first restoration succeeds, the second one ends the solve."""
     ran, original = [], Restoration.run
     monkeypatch.setattr(Restoration, "run", lambda self, *a, **k: ran.append(original(self, *a, **k)) or ran[-1])
     ocp = swing(np.array([30.0, 0.3, 0.0, 0.0]))
@@ -159,7 +161,7 @@ def test_steps_for_feasibility_alone_come_between(most, last, code, in_numpy, mo
 
 
 def test_steps_that_creep_give_way_to_steps_for_feasibility_alone(in_numpy, monkeypatch):
-    """A joint within a narrow range until the last time step, which is to take it far out."""
+    """A joint stays in a narrow range until the last time step, and then has to move far out of it."""
     ran, original = [], Restoration.run
     monkeypatch.setattr(
         Restoration, "run", lambda self, p, other, r: ran.append(r.wholly) or original(self, p, other, r)
@@ -174,7 +176,7 @@ def test_steps_that_creep_give_way_to_steps_for_feasibility_alone(in_numpy, monk
     assert ran == [True, True] and found.iterations == expected.iterations
     for a, e in zip(found.history, expected.history, strict=True):
         assert (a.cost, a.step_length) == pytest.approx((e.cost, e.step_length), rel=1e-4), a.iteration
-    again = to.solve(ocp, options={"max_iterations": 60}, solver="ipm")  # in memory that was used
+    again = to.solve(ocp, options={"max_iterations": 60}, solver="ipm")  # in reused memory
     np.testing.assert_array_equal(again.xs, found.xs)
 
 
@@ -211,7 +213,7 @@ def test_only_steps_in_a_row_that_the_filter_shortens_empty_it():
 @pytest.mark.parametrize("crept", [False, True])
 @pytest.mark.parametrize(("slow", "end"), [(False, End.STOPPED), (True, End.STALLED)])
 def test_steps_for_feasibility_that_run_out_tell_whether_more_would_help(slow, end, crept):
-    """The solve ends where they ended."""
+    """The solve ends at the final point of the restoration."""
     method, at = InteriorPoint(Size(1, 1, False), IPMOptions()), Violation(*5 * [2.0])
     steps = method._restore(crept=crept)
     next(steps)
@@ -223,7 +225,7 @@ def test_steps_for_feasibility_that_run_out_tell_whether_more_would_help(slow, e
 @pytest.mark.parametrize("number", [0.0, 5e-324, 1e-300, 1.0, 1e300, np.inf, np.nan])
 @pytest.mark.parametrize("slope", [0.0, -5e-324, -1e-200, -1.0, -1e300, -np.inf, np.nan])
 def test_numbers_however_large_or_small_end_no_solve(number, slope):
-    """Decisions are made where C would go on with infinity."""
+    """Python rules raise no exceptions for extreme numbers, for which C arithmetic yields infinity."""
     method = InteriorPoint(Size(1, 1, False), IPMOptions())
     for problem in (method.filter, replace(method.filter, scale=1e300)):
         assert problem.least_length(number, slope) > 0.0
@@ -267,7 +269,7 @@ def test_ctrl_c_leaves_the_iterate_that_was_told_of(in_numpy):
 
 
 def test_ctrl_c_during_a_call_leaves_the_iterate_that_it_led_to(monkeypatch):
-    """It is raised when the call is over: the memory of the iterate before holds the next step by then."""
+    """Python raises Ctrl-C after the call, when the memory of the previous iterate already holds the next step."""
     calls, original = [], InteriorSlot.answer
 
     def interrupted(slot, request):

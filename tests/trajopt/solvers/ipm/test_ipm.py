@@ -1,4 +1,4 @@
-"""The interior-point method: textbook programs, optima of other solvers, its linear systems, statuses, multipliers, options."""
+"""Interior-point method: textbook programs, optima of other solvers, linear systems, statuses, multipliers, options."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def solve(ocp, guess=None, options=None, **fields):
 
 
 class TextbookStages:
-    """A program's functions at the one knot of a horizon; the state does not matter."""
+    """Problem with one time step, whose controls are the variables of a nonlinear program; the state has no effect."""
 
     def __init__(self, nlp):
         self.nlp = nlp
@@ -86,7 +86,7 @@ def test_textbook_programs(problem: Problem, strategy):
 
 
 def test_least_effort_is_the_least_norm_solution():
-    """With x_(k+1) = A x_k + B u_k the controls of least norm that reach the goal are a pseudoinverse away."""
+    """For x_(k+1) = A x_k + B u_k, a pseudoinverse yields the controls of minimum norm that reach the goal."""
     h, N = 0.1, 10
     A, B = np.array([[1.0, h], [0.0, 1.0]]), np.array([[h * h / 2], [h]])
     reach = np.hstack([np.linalg.matrix_power(A, N - 1 - k) @ B for k in range(N)])
@@ -127,7 +127,7 @@ def test_reorientation_is_the_optimum_of_another_solver():
 
 
 def test_phases_of_other_controls_and_equations_along_the_way():
-    """A mass driven by two forces, by one, then by none after a jump of its speed; half way it must be at a given place."""
+    """Mass driven by two forces, then one, then none after a jump of its speed; it has to pass a position half way."""
     double = FunctionMap(lambda x, u, t, p: [x[1], u[0] + 0.5 * u[1]], 2, 2, second_order=True)
     single = FunctionMap(lambda x, u, t, p: [x[1], u[0] - to.sin(x[0])], 2, 1, second_order=True)
     jump = FunctionMap(lambda x, u, t, p: [0.0 * x[0], -0.5 * x[1]], 2, 0, second_order=True)
@@ -149,7 +149,7 @@ def test_phases_of_other_controls_and_equations_along_the_way():
     s, other = solve(ocp, guess), to.solve(ocp, guess, solver="sqp")
     assert s.status.success and other.status.success, (s.status, other.status)
     assert s.cost == pytest.approx(other.cost, rel=1e-7)
-    assert (s.us[5:, 1] == 0.25).all() and s.us[6, 0] == 0.25  # what nothing reads stays
+    assert (s.us[5:, 1] == 0.25).all() and s.us[6, 0] == 0.25  # unread controls keep their values
     np.testing.assert_allclose(s.us[:5, 0], 2.0 * s.us[:5, 1], atol=1e-8)
     assert s.xs[5, 0] + 0.1 * s.xs[5, 0] ** 2 == pytest.approx(0.4, abs=1e-8)
     assert set(s.multipliers) == set(other.multipliers)
@@ -205,7 +205,7 @@ def test_warm_starts_cross_between_solvers(other):
 
 
 def test_a_step_is_that_of_the_dense_system():
-    """The step at the first iterate, by the whole unreduced system of eq. 9 of Waechter and Biegler."""
+    """Compute the step at the first iterate from the full system of Waechter and Biegler, eq. 9."""
     from trajopt.solvers.interior.newton import NewtonSystem
     from trajopt.solvers.interior.stage_program import Point
 
@@ -229,7 +229,7 @@ def test_a_step_is_that_of_the_dense_system():
     assert system.factor() and not system.data.reflected
     step = system.solve(p, z, tau, system.empty_step())
 
-    t = Transcription(ocp, Guess(p.xs, p.us))  # the same rows and Hessian, in its order
+    t = Transcription(ocp, Guess(p.xs, p.us))  # the same rows and Hessian, in the order of the transcription
     w = t.variables(p.xs, p.us)
     y = np.zeros(t.rows)
     y[t._defect_rows] = z.lam
@@ -298,7 +298,7 @@ def test_an_unreachable_goal_is_named():
     (lambda x, u, t, p: [to.sin(x[0])], (1.5, 1.5)),
 ], ids=["square", "squares", "sine", "control", "sine at the end"])  # fmt: skip
 def test_what_no_motion_can_meet_is_named(residual, sides):
-    """Residuals that nothing brings to zero, whose derivatives vanish where they are least: a certificate is not always found."""
+    """Residuals without a zero, whose derivatives vanish at the minimum: the solver does not always find a certificate."""
     body = to.FreeBody(to.load_robot("double_pendulum"))
     dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "rk4")
     impossible = to.residual_constraint(
@@ -329,7 +329,7 @@ def test_bounds_that_contradict_each_other_are_named():
 
 
 def test_contradicting_equations_are_named():
-    """Two places at once: dependent rows of the linear system that contradict each other."""
+    """Two contradictory goal positions: dependent rows of the linear system."""
     manifold = sampled(textbook.double_integrator()).manifold
     goals = [bounded(state_cost(manifold, [x, 0.0]), name=name) for x, name in ((1.0, "here"), (2.0, "there"))]
     s = solve(mass(terminal_constraints=goals))
@@ -355,7 +355,7 @@ def test_limits_of_iterations_and_time():
 
 
 def test_a_status_waits_for_no_compiler(monkeypatch):
-    """A replanning loop that stops at its limit has no second to spare for the names of what is violated."""
+    """A status names violated constraints without waiting for a compiler, which would delay a replanning loop."""
     made = []
 
     def noted(*given, **more):
@@ -390,7 +390,7 @@ def test_numbers_that_are_not_finite_are_located():
 
 
 def test_steps_into_numbers_that_are_not_finite_are_shortened():
-    """A root of a number that must stay positive: full steps leave its domain."""
+    """Full steps leave the domain of a square root."""
     system = FunctionMap(lambda x, u, t, p: [u[0]], 1, 1, second_order=True)
     deep = to.residual_cost("root", lambda x, u, t, p: [1.0 / to.sqrt(x[0] + 1.0) - 2.5], sampled(system).manifold, 1)
     ocp = OCP.single_phase(sampled(system), [3.0], 8, 0.25, [control_cost(1, 0.0, 1e-3), deep])

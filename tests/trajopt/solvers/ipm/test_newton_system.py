@@ -1,4 +1,4 @@
-"""The linear systems of the interior-point method: points of compiled stages, convexified Hessians, states on their bounds."""
+"""Linear systems of the interior-point method: points of compiled stages, convexified Hessians, states on their bounds."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ from trajopt.solvers.rules.verdicts import BACK
 
 
 def with_engine(engine):
-    """A problem of two pendulums with constraints of the path and of the end."""
+    """Problem of two pendulums with path and terminal constraints."""
     ocp = problem()
     backend = make_backend(FreeBody(pendulum()), "analytic", engine=engine)
     manifold = ocp.manifold
@@ -36,7 +36,7 @@ def with_engine(engine):
 
 @pytest.mark.needs_compiler
 def test_points_have_second_derivatives_of_their_own():
-    """Another point is evaluated between first and second derivatives of a point; the numbers are those of NumPy's stages."""
+    """Evaluate another point between first and second derivatives of a point; the results equal those of NumPy stages."""
     blocks = []
     for engine in ("compiled", "numpy"):
         ocp, rng = with_engine(engine), np.random.default_rng(0)
@@ -79,7 +79,7 @@ def test_reflected_hessians_have_the_sizes_of_the_eigenvalues():
 
 
 def hessians(lq):
-    """H (N, n + m, n + m) of the knots."""
+    """Return the Hessians H (N, n + m, n + m) of the knots."""
     return np.block([[lq.Q[:-1], lq.S.transpose(0, 2, 1)], [lq.S, lq.R]])
 
 
@@ -89,7 +89,7 @@ def size_of(H):
 
 
 def steps_by_shift(curvature, most=100):
-    """Number of steps until reflections are tried again."""
+    """Return the number of steps until reflections are tried again."""
     for count in range(most):
         if not curvature.shifts:
             return count
@@ -148,7 +148,7 @@ def test_a_monotone_barrier_does_not_rise_above_its_start():
 
 
 def walls(scheme):
-    """Problems of a mass with states that the given one, or equations, put on bounds: what has no room inside."""
+    """Problems of a mass whose x_0 or equations put states on their bounds, without an interior."""
     dynamics = to.SampledSystem(to.make_backend(textbook.double_integrator(), "forward_ad"), scheme)
     manifold, free = dynamics.manifold, np.inf
     goal = bounded(state_cost(manifold, [1.0, 0.0]), name="goal")
@@ -176,7 +176,7 @@ def test_states_that_equations_put_on_bounds(scheme, name):
 
 
 def test_it_needs_no_compiler(monkeypatch):
-    """The linear algebra is in the package's library; stages are evaluated by NumPy."""
+    """The prebuilt library of the package has the linear algebra; NumPy evaluates the stages."""
     monkeypatch.setenv("CC", "/nonexistent")
     s = to.solve(with_engine("numpy"), solver="ipm")
     assert s.status.code == StatusCode.CONVERGED, s.status
@@ -184,7 +184,7 @@ def test_it_needs_no_compiler(monkeypatch):
 
 @pytest.mark.needs_compiler
 def test_kept_preparations_serve_problems_of_one_structure_alone():
-    """The same solutions as by solves of their own: of another goal, other bounds, another number of rows, other terms."""
+    """Solves with a cached workspace equal fresh solves, for other goals, bounds, numbers of rows and terms."""
     from trajopt.guesses.guesses import constant_guess
     from trajopt.guesses.warm_start import SolverCache, WarmStart
 
@@ -211,7 +211,7 @@ def test_kept_preparations_serve_problems_of_one_structure_alone():
 
 @pytest.mark.needs_compiler
 def test_preparations_that_were_interrupted_are_not_taken_up(monkeypatch):
-    """Another structure whose preparation was interrupted: its next solve begins anew, in memory of its own sizes."""
+    """After an interrupted preparation for another structure, the next solve creates a new workspace of the right size."""
     from trajopt.guesses.guesses import constant_guess
     from trajopt.guesses.warm_start import SolverCache
     from trajopt.solvers.ipm import ipm
@@ -238,7 +238,7 @@ def test_preparations_that_were_interrupted_are_not_taken_up(monkeypatch):
 @pytest.mark.parametrize("horizon", [15, 16, 31])
 @pytest.mark.parametrize("far", [1e3, 1e40, 1e120])
 def test_bounds_however_far_leave_the_objective_finite(far, horizon):
-    """What a barrier adds for bounds far away is a number: its logarithms are those of their distances."""
+    """Distant bounds leave the barrier finite: its logarithms are those of the distances."""
     dynamics = to.SampledSystem(to.make_backend(textbook.double_integrator(), "forward_ad"), "euler")
     ocp = OCP.single_phase(dynamics, np.zeros(2), horizon, 0.1, [control_cost(1)], u_lower=[-far], u_upper=[far])
     program = StageProgram(ocp, np.zeros((horizon, 1)), "gauss_newton")
@@ -252,7 +252,7 @@ def test_bounds_however_far_leave_the_objective_finite(far, horizon):
 
 @pytest.mark.needs_compiler
 def test_a_small_violation_is_restored_without_a_way_to_the_middle_of_the_bounds():
-    """What is nearly feasible close to its bounds stays there: steps for feasibility reduce the violation first."""
+    """From a nearly feasible point close to its bounds, restoration reduces the violation and stays close to the bounds."""
     dynamics = to.SampledSystem(to.make_backend(textbook.double_integrator(), "forward_ad"), "euler")
     us = np.repeat([0.95, -0.95], 20)[:, None]
     xs = np.zeros((41, 2))

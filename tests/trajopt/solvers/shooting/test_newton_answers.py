@@ -1,4 +1,4 @@
-"""The kernels answer Newton's method as NumPy does: the same iterations, ends and interruptions, numbers to rounding."""
+"""C kernels and NumPy give Newton's method the same answers: equal iterations, statuses and interruptions, up to rounding."""
 
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,7 @@ GOAL = np.array([0.4, 0.3, 0.0, 0.0])
 
 
 def swing(horizon=24, **limits):
-    """A double pendulum goes from one posture to another."""
+    """Double pendulum that moves from one posture to another."""
     body = to.FreeBody(to.load_robot("double_pendulum"))
     dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
     terms = [to.control_cost(2, weight=1e-2), to.state_cost(body.manifold, GOAL, [0.1, 0.1, 0.01, 0.01])]
@@ -34,7 +34,7 @@ def swing(horizon=24, **limits):
 
 
 def throw(horizon=24):
-    """The end of a double pendulum is to be far away soon: curvature that is of no use first, and residuals that are not linear."""
+    """Double pendulum whose tip has to move far in a short time: indefinite curvature at first, and nonlinear residuals."""
     body = to.FreeBody(to.load_robot("double_pendulum"))
     dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
     goal = to.frame_position_cost(body.model, body.manifold, "tip", [0.2, 0.0, 0.1], 1e3)
@@ -58,7 +58,7 @@ KINDS = {
 
 @pytest.fixture
 def in_numpy(monkeypatch):
-    """Solves that NumPy answers."""
+    """Return a solve function whose requests NumPy answers."""
 
     def run(solver, *args):
         with monkeypatch.context() as patched:
@@ -70,7 +70,7 @@ def in_numpy(monkeypatch):
 
 @pytest.fixture
 def steps(monkeypatch):
-    """The Accept requests that the kernels answered."""
+    """Record the Accept requests that the kernels answer."""
     counted = []
     original = NewtonSlot.answer
 
@@ -88,7 +88,7 @@ def steps(monkeypatch):
 def test_every_iteration_is_the_same(kind, problem, guess, in_numpy, steps):
     ocp, (solver, options, given) = CASES[kind, problem](), KINDS[kind]
     start = constant_guess(ocp) if guess == "constant" else random_guess(ocp)
-    o = options(**given, max_iterations=8)  # before rounding has grown
+    o = options(**given, max_iterations=8)  # few, as rounding grows
     found = solver(ocp, start, o)
     assert len(steps) == found.iterations > 0
     expected = in_numpy(solver, ocp, start, o)
@@ -109,7 +109,7 @@ def test_options_mean_the_same(changes, limits, in_numpy):
     ocp = swing(**limits)
     options = DDPOptions(**{"max_iterations": 15, **changes})
     found, expected = ddp(ocp, constant_guess(ocp), options), in_numpy(ddp, ocp, constant_guess(ocp), options)
-    if "gradient_tolerance" in changes:  # where rounding rules, paths part and ends agree
+    if "gradient_tolerance" in changes:  # at rounding level, paths differ and statuses agree
         assert found.status.code is expected.status.code is StatusCode.PRECISION_LIMIT
         assert found.cost == pytest.approx(expected.cost, rel=1e-12)
     else:
@@ -127,7 +127,7 @@ def test_phases_of_which_one_reads_no_controls(in_numpy, steps):
 
 
 def root_problem(start):
-    """A cost with an infinite slope where the state vanishes."""
+    """Problem with a cost whose slope is infinite at state zero."""
     line = Manifold.vector(1, ("a",))
     system = FunctionMap(lambda x, u, t, p: [u[0]], line, 1)
     root = residual_cost("root", lambda x, u, t, p: [sm.sqrt(x[0])], line, 1, 1.0)
@@ -145,7 +145,7 @@ def test_a_start_that_is_no_number_is_refused(in_numpy):
 
 
 def test_an_expansion_that_is_no_number_is_no_optimum(in_numpy):
-    """The cost of the guess is finite, its derivatives are not: nothing is taken for a small gradient."""
+    """A guess with finite cost and non-finite derivatives must not count as one with a small gradient."""
     ocp = root_problem(1.0)
     guess = Guess(np.array([[1.0], [1.0], [1.0], [0.0], [1.0]]), np.zeros((4, 1)))
     options = SLQOptions(globalization="filter")

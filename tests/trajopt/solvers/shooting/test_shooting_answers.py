@@ -1,4 +1,4 @@
-"""The kernels answer the line search of shooting methods as NumPy does: the same iterations and ends, numbers to rounding."""
+"""C kernels and NumPy give shooting methods the same answers: equal iterations and statuses, up to rounding."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.needs_compiler
 
 @pytest.fixture
 def in_numpy(monkeypatch):
-    """Solves that NumPy answers."""
+    """Return a solve function whose requests NumPy answers."""
 
     def run(*args, **kwargs):
         with monkeypatch.context() as patched:
@@ -34,7 +34,7 @@ def in_numpy(monkeypatch):
 
 @pytest.fixture
 def directions(monkeypatch):
-    """The directions that kernels were asked for."""
+    """Record the Direction requests that the kernels answer."""
     asked, original = [], ShootingSlot.answer
 
     def noted(slot, request):
@@ -52,7 +52,7 @@ def directions(monkeypatch):
 def test_every_iteration_is_the_same(problem, name, guess, in_numpy, directions):
     ocp = PROBLEMS[problem]()
     start = constant_guess(ocp) if guess == "constant" else random_guess(ocp)
-    options = SLQOptions(**SETTINGS[name], max_iterations=12)  # before rounding has grown
+    options = SLQOptions(**SETTINGS[name], max_iterations=12)  # few, as rounding grows
     found = slq(ocp, start, options)
     assert len(directions) >= found.iterations > 0
     check_same(found, in_numpy(ocp, start, options))
@@ -72,7 +72,7 @@ def test_options_mean_the_same(changes, limit, in_numpy):
     ocp = pendulum_swing_up(horizon=70, limit=limit)
     options = SLQOptions(**{"max_iterations": 15, **changes})
     found, expected = slq(ocp, constant_guess(ocp), options), in_numpy(ocp, constant_guess(ocp), options)
-    if "gradient_tolerance" in changes:  # where rounding rules, paths part and ends agree
+    if "gradient_tolerance" in changes:  # at rounding level, paths differ and statuses agree
         assert found.status.code is expected.status.code is StatusCode.PRECISION_LIMIT
         assert found.cost == pytest.approx(expected.cost, rel=1e-12)
     else:

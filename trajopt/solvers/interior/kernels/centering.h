@@ -1,15 +1,15 @@
-/* The barrier parameter by a quality function: mu = sigma (mean complementarity) for the sigma whose step leaves least of the optimality
-   conditions, as their linearization sees it (J. Nocedal, A. Waechter, R. A. Waltz, SIAM J. Optim. 19, 2009).  Steps are linear in sigma.
-   Before this text stands interior_point.h. */
+/* Adaptive barrier parameter by a quality function (J. Nocedal, A. Waechter, R. A. Waltz, SIAM J. Optim. 19, 2009): mu = sigma (mean
+   complementarity), for the sigma whose step minimizes the linearized residual of the optimality conditions.  Steps are linear in sigma.
+   Requires interior_point.h. */
 
-/* The share of a distance that a step may take, and what sigma is chosen by: the mean complementarity; mean squares of the gradient of the
-   Lagrangian and of the violation; the range of sigma. */
+/* Inputs of the choice of sigma.  share: fraction of a distance that a step may use; mean: mean complementarity; dual, primal: mean squares of
+   the gradient of the Lagrangian and of the violation; low, high: range of sigma. */
 typedef struct {
     double share, mean, dual, primal, low, high;
 } ipm_aim;
 
-/* What the quality function knows of the bounds, side by side: z (distance); steps for mu = 0 and what mean adds to them, over the
-   distance (at, by) and over z (at_z, by_z). */
+/* Data of the bounds for the quality function, one entry per bound.  product: z (distance).  at, by: step for mu = 0, and its change for
+   mu = mean, relative to the distance.  at_z, by_z: the same for the multiplier, relative to z. */
 typedef struct {
     double *product, *at, *by, *at_z, *by_z;
     const ipm_aim *aim;
@@ -26,7 +26,7 @@ typedef struct {
         n++;                                                                                                                           \
     }
 
-/* The bounds' part of it, from the steps for mu = 0 and for mu = mean. */
+/* Fill the data of the bounds from the steps for mu = 0 and for mu = mean. */
 static void look_at_bounds(const ipm_condensed *c, const ipm_multipliers *z, const ipm_step *zero, const ipm_step *mean, long count,
                            ipm_oracle *o)
 {
@@ -36,7 +36,7 @@ static void look_at_bounds(const ipm_condensed *c, const ipm_multipliers *z, con
     o->count = n;
 }
 
-/* What the step for sigma would leave, to first order in the residuals. */
+/* Quality function: linearized squared residual of the optimality conditions after the step for sigma. */
 static double quality(const ipm_oracle *o, double sigma)
 {
     const double *restrict product = o->product, *restrict at = o->at, *restrict by = o->by, *restrict at_z = o->at_z, *restrict by_z = o->by_z;
@@ -58,7 +58,7 @@ static double quality(const ipm_oracle *o, double sigma)
 #define SECTIONS 8
 #define NARROW 1e-2
 
-/* The sigma of its range that minimizes the quality function, by golden sections: on the side of 1 where it falls. */
+/* Minimize the quality function over the range of sigma by golden sections, on the side of sigma = 1 toward which it decreases. */
 static double centering(const ipm_oracle *o)
 {
     double low = o->aim->low, high = o->aim->high;

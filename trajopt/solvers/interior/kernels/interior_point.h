@@ -1,14 +1,14 @@
-/* What an iteration of trajopt/solvers/ipm computes beside derivatives: the Newton system, condensed onto the knots, steps and how far
-   they may go, residuals, and the two measures of the filter.  Before this text stands small_matrices.h.
+/* Linear algebra of an interior-point iteration: the Newton system, condensed onto the knots; steps and their maximum lengths; residuals;
+   the two measures of the filter.  Requires small_matrices.h.
 
-   The primal variables are one vector v = (x (N + 1, n), u (N, m), s (rows)) with bounds lower, upper and their multipliers zl, zu; what
-   has no bounds has infinite ones.  Residuals of rows are g - s, s a slack, where `kind` is INEQUALITY, and g - lower where it is EQUALITY. */
+   The primal variables are one vector v = (x (N + 1, n), u (N, m), s (rows)) with bounds lower, upper and their multipliers zl, zu.  A free
+   variable has infinite bounds.  The residual of a row is g - s, with the slack s, for an INEQUALITY, and g - target for an EQUALITY. */
 
 enum { ABSENT, INEQUALITY, EQUALITY };
 enum { NEWTON, FEASIBILITY, ESTIMATE };
 
-/* The structure.  row (N + 2): rows of knot k are row[k] .. row[k + 1]; kind (rows); fixed (fixes): numbers of the state, of knot
-   k from fix[k] on, that a bound fixes at `at`; held (N, m): controls that stay where they are. */
+/* Structure of a problem.  row (N + 2): knot k has the rows row[k] .. row[k + 1]; kind (rows).  fixed (fixes): indices of state entries that
+   equal bounds fix at the values `at`, for knot k from fix[k] on.  held (N, m): controls that steps do not change. */
 typedef struct {
     long N, rows, fixes;
     lq_size size;
@@ -17,36 +17,37 @@ typedef struct {
     const double *lower, *upper, *target, *at;
 } ipm_structure;
 
-/* A point: v, and there the gaps d (N, n), rows g, and derivatives by rows; Q, S, R of the Lagrangian. */
+/* Point: primal variables v, with the defects d (N, n), row values g, first derivatives, and the Hessian blocks Q, S, R of the Lagrangian. */
 typedef struct {
     const double *v, *d, *g, *A, *B, *lx, *lu, *gx, *gu, *Q, *S, *R;
 } ipm_point;
 
-/* lambda (N, n) of the dynamics, y (rows), zl and zu of the bounds on v, f (fixes) of the fixed numbers of the state */
+/* Multipliers: lambda (N, n) of the dynamics, y (rows), zl and zu of the bounds on v, f (fixes) of the fixed state entries. */
 typedef struct {
     double *lambda, *y, *zl, *zu, *f;
 } ipm_multipliers;
 
-/* v, and the multipliers that a step leads to */
+/* Step of v; z: new multipliers lambda, y, f, and the steps of zl, zu. */
 typedef struct {
     double *v;
     ipm_multipliers z;
 } ipm_step;
 
-/* mu; scale: of the objective; weight: of the Hessian; soft: how far equations give way; mode: NEWTON, FEASIBILITY (no objective), ESTIMATE (of multipliers) */
+/* Settings of a system.  mu: barrier parameter; scale: that of the objective; weight: that of the Hessian; soft: regularization of the
+   equations, 0 for hard ones; mode: NEWTON, FEASIBILITY (without objective), ESTIMATE (of multipliers). */
 typedef struct {
     double mu, scale, weight, soft;
     long mode;
 } ipm_settings;
 
-/* The condensed problem: Q, S, R, q, r, d (N, n), and its equations C, D, e with their offsets `row`; as v: Sigma, phi, and the inverse
-   distances below and above from the bounds, zero where there is none. */
+/* Condensed problem: Q, S, R, q, r, d (N, n), and its equations C, D, e with the offsets `row`.  Arrays of the size of v: Sigma, phi, and
+   the inverse distances `below` and `above` from the bounds, zero without a bound. */
 typedef struct {
     double *Q, *S, *R, *q, *r, *d, *C, *D, *e, *Sigma, *phi, *below, *above;
     long *row;
 } ipm_condensed;
 
-/* The largest of the sizes of x and of `most`; NaN where one is. */
+/* Largest absolute entry of x, at least `most`; NaN if an entry or `most` is NaN. */
 static double largest(const double *x, long count, double most)
 {
     for (long i = 0; i < count; i++)
@@ -54,14 +55,14 @@ static double largest(const double *x, long count, double most)
     return most;
 }
 
-/* Reductions go in PARTS at once: a compiler may not change their order by itself. */
+/* Reductions use PARTS accumulators, as a compiler may not reorder sums by itself. */
 #define PARTS 16
 
 ALWAYS_INLINE long first_control(const ipm_structure *s) { return (s->N + 1) * s->size.n; }
 ALWAYS_INLINE long first_slack(const ipm_structure *s) { return first_control(s) + s->N * s->size.m; }
 ALWAYS_INLINE long numbers(const ipm_structure *s) { return first_slack(s) + s->rows; }
 
-/* phi for the inverse distances that are known, and another mu. */
+/* Set phi for another mu; the inverse distances are known. */
 static void barrier_gradient(const ipm_structure *s, const ipm_condensed *c, double mu)
 {
     const long count = numbers(s);
@@ -70,7 +71,7 @@ static void barrier_gradient(const ipm_structure *s, const ipm_condensed *c, dou
     for (long i = 0; i < count; i++) phi[i] = mu * (above[i] - below[i]);
 }
 
-/* Sigma = zl / (v - l) + zu / (u - v), phi the gradient of the barrier; ESTIMATE: 1 on slacks and zu - zl. */
+/* Set Sigma = zl / (v - l) + zu / (u - v) and phi, the gradient of the barrier.  ESTIMATE: Sigma = 1 on slacks, else 0; phi = zu - zl. */
 static void barrier_terms(const ipm_structure *s, const double *restrict v, const ipm_multipliers *z, const ipm_settings *o, ipm_condensed *c)
 {
     const long count = numbers(s), slack = first_slack(s);
@@ -110,10 +111,10 @@ ALWAYS_INLINE void add_gradient(double w, const double *restrict a, const double
         for (int j = 0; j < M_; j++) r[j] += w * b[j];
 }
 
-/* w of w (J dz + residual) + phi / (1 + soft Sigma), the new multiplier of an inequality. */
+/* Factor w in the new multiplier w (J dz + residual) + phi / (1 + soft Sigma) of an inequality. */
 ALWAYS_INLINE double stiffness(double Sigma, double soft) { return Sigma / (1.0 + soft * Sigma); }
 
-/* An equation a dx + b du + e = 0, as one of the condensed problem, or, soft, as a square in its objective. */
+/* Add an equation a dx + b du + e = 0 to the condensed problem; a soft one as a square to its objective. */
 static void add_equation(const double *a, const double *b, double e, const ipm_settings *o, ipm_condensed *c, long *count, long k, lq_size dims)
 {
     if (o->soft > 0.0) {
@@ -126,7 +127,7 @@ static void add_equation(const double *a, const double *b, double e, const ipm_s
     c->e[(*count)++] = e;
 }
 
-/* The inequalities of knot k, J' w J and J'(w (g - s) + phi) as products of matrices. */
+/* Add the inequalities of knot k: J' w J to the Hessian and J'(w (g - s) + phi) to the gradient, as matrix products. */
 static void add_inequalities(const ipm_structure *s, const ipm_point *p, const ipm_settings *o, ipm_condensed *c, long k)
 {
     const lq_size dims = s->size;
@@ -195,7 +196,7 @@ static void condense_knot(const ipm_structure *s, const ipm_point *p, const ipm_
     c->row[k + 1] = *count;
 }
 
-/* The Newton system's condensed problem. */
+/* Build the condensed problem of the Newton system. */
 static void condense(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, const ipm_settings *o, ipm_condensed *c)
 {
     long count = 0;
@@ -203,7 +204,7 @@ static void condense(const ipm_structure *s, const ipm_point *p, const ipm_multi
     for (long k = 0; k <= s->N; k++) condense_knot(s, p, o, c, &count, k);
 }
 
-/* The same vectors for other residuals d, g of the same rows: of a second-order correction. */
+/* Recompute the vectors of the condensed problem for other residuals, those of a second-order correction. */
 static void vectors(const ipm_structure *s, const ipm_point *p, const double *d, const double *rows, const double *fixes,
                     const ipm_settings *o, ipm_condensed *c)
 {
@@ -225,7 +226,7 @@ static void vectors(const ipm_structure *s, const ipm_point *p, const double *d,
     }
 }
 
-/* Residuals of the rows (rows) and of the fixed numbers (fixes). */
+/* Compute the residuals of the rows (rows) and of the fixed state entries (fixes). */
 static void residuals(const ipm_structure *s, const double *v, const double *g, double *rows, double *fixes)
 {
     const lq_size dims = s->size;
@@ -241,7 +242,7 @@ EXPORT void ipm_residuals(const ipm_structure *s, const double *v, const double 
     residuals(s, v, g, rows, fixes);
 }
 
-/* The largest step length that takes no more than `share` of a distance, for the largest ratio of a step to what it may take. */
+/* Step length, at most 1, that uses at most the fraction `share` of each distance to a bound; ratio: the largest of step / distance. */
 ALWAYS_INLINE double reach(double ratio, double share) { return ratio > share ? share / ratio : 1.0; }
 
 ALWAYS_INLINE double most_of(const double *part)
@@ -258,7 +259,7 @@ ALWAYS_INLINE double sum_of(const double *part)
     return sum;
 }
 
-/* A text for i = 0 .. count, in the part j: i modulo PARTS. */
+/* Run the code for i = 0 .. count, with the accumulator j = i modulo PARTS. */
 #define BY_PARTS(count, ...)                                                                                                           \
     {                                                                                                                                  \
         long i0 = 0;                                                                                                                   \
@@ -273,7 +274,7 @@ ALWAYS_INLINE double sum_of(const double *part)
         }                                                                                                                              \
     }
 
-/* z + alpha dz, within a factor of mu / (distance from the bound): eq. 16 of Waechter and Biegler. */
+/* Update z by alpha dz, clipped to within a factor of mu / (distance from the bound): Waechter and Biegler, eq. 16. */
 EXPORT void ipm_move_duals(const ipm_structure *s, const double *restrict v, const ipm_multipliers *dz, double alpha, double mu,
                            double factor, const ipm_multipliers *z)
 {
@@ -292,7 +293,7 @@ EXPORT void ipm_move_duals(const ipm_structure *s, const double *restrict v, con
     }
 }
 
-/* Multipliers after a step: lambda, y and f by alpha toward those of `to`, zl and zu by alpha_z of their steps. */
+/* Update the multipliers after a step: move lambda, y and f by the fraction alpha toward those of `to`, and zl, zu by alpha_z times their steps. */
 EXPORT void ipm_take(const ipm_structure *s, const double *v, const ipm_multipliers *to, double alpha, double alpha_z, double mu, double factor,
                      const ipm_multipliers *z)
 {
@@ -303,10 +304,10 @@ EXPORT void ipm_take(const ipm_structure *s, const double *v, const ipm_multipli
     ipm_move_duals(s, v, to, alpha_z, mu, factor, z);
 }
 
-/* How many numbers have the distances from their bounds in one product. */
+/* Number of variables whose distances from their bounds are multiplied before a logarithm. */
 #define BLOCK 4
 
-/* Logarithms of the distances from bounds of the numbers first, first + PARTS, ... before `last`, one by one. */
+/* Sum of logarithms of the distances from the bounds of variables first, first + PARTS, ... below `last`, without products. */
 static double logarithms_of(const ipm_structure *s, const double *v, long first, long last)
 {
     double sum = 0.0;
@@ -317,7 +318,8 @@ static double logarithms_of(const ipm_structure *s, const double *v, long first,
     return sum;
 }
 
-/* out: violation as l1 and largest entry, the largest gap, -sum of the logarithms of the distances from bounds, sum of its squares */
+/* out: violation as l1 norm and largest entry, largest defect, -sum of the logarithms of the distances from bounds, sum of squares of the
+   violation.  The violation is NaN if it is not finite. */
 EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d, const double *g, double *out)
 {
     const lq_size dims = s->size;
@@ -348,7 +350,7 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
             most = t > most ? t : most;
         }
     double product = 1.0;
-    for (long first = 0; first < count; first += BLOCK * PARTS) { /* logarithms of products: one in some */
+    for (long first = 0; first < count; first += BLOCK * PARTS) { /* a logarithm of a product replaces several logarithms */
         const long last = first + BLOCK * PARTS < count ? first + BLOCK * PARTS : count;
         double part[PARTS];
         for (int j = 0; j < PARTS; j++) part[j] = 1.0;
@@ -357,7 +359,7 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
             part[j] *= (below < HUGE_VAL ? below : 1.0) * (above < HUGE_VAL ? above : 1.0);
         })
         for (int j = 0; j < PARTS; j++) {
-            if (!(part[j] > 1e-100 && part[j] < 1e100)) { /* which a product of more would leave */
+            if (!(part[j] > 1e-100 && part[j] < 1e100)) { /* range without overflow in the running product */
                 logarithms += logarithms_of(s, v, first + j, last);
                 continue;
             }
@@ -368,8 +370,8 @@ EXPORT void ipm_values(const ipm_structure *s, const double *v, const double *d,
     out[0] = bad ? NAN : sum, out[1] = bad ? NAN : most, out[2] = gap, out[3] = -(logarithms + log(product)), out[4] = squares;
 }
 
-/* out: the largest entry of the gradient of the Lagrangian, of complementarity for mu = 0 and for mu; sums of |lambda|, |y| and of z;
-   counts of both; the sum and the least of the products z (distance); sums of squares of the gradient and of its slacks' part */
+/* out: largest entry of the gradient of the Lagrangian, and of the complementarity for mu = 0 and for mu; sum of |lambda|, |y|, |f|, and of z;
+   their counts; sum and minimum of the products z (distance); sum of squares of the gradient with its slack part. */
 EXPORT void ipm_measure(const ipm_structure *s, const ipm_point *p, const ipm_multipliers *z, double scale, double mu, double *out)
 {
     const lq_size dims = s->size;
@@ -435,7 +437,7 @@ EXPORT void ipm_measure(const ipm_structure *s, const ipm_point *p, const ipm_mu
     out[7] = total, out[8] = least, out[9] = squares;
 }
 
-/* A start strictly within bounds: eq. after (35) of Waechter and Biegler; slacks from g. */
+/* Move v strictly inside its bounds (Waechter and Biegler, after eq. 35); g: row values that set the slacks first, or NULL. */
 EXPORT void ipm_push(const ipm_structure *s, const double *g, double push, double share, double *v)
 {
     const long slack = first_slack(s), count = numbers(s);

@@ -1,9 +1,9 @@
-/* The Newton system of trajopt/solvers/ipm/newton.py: condensed, made positive definite, factored, and solved for steps.  Before this text
-   stand equality_riccati.h, interior_point.h, reflection.h and centering.h. */
+/* Newton system of trajopt/solvers/interior/newton.py: condensed, made positive definite, factored, and solved for steps.  Requires
+   equality_riccati.h, interior_point.h, reflection.h and centering.h. */
 
-/* What the system is made of: the problem's structure, the condensed LQ problem, its factors and solution; residuals of rows and of fixed
-   numbers of the state; room for ten times as many numbers as v; settings.  shift, last_shift: of H, now and the last that was not zero; reflected: knots whose Hessians changed
-   the sign of eigenvalues.  alpha, alpha_z, slope: of the last step; mu_of_step: its barrier parameter. */
+/* Newton system: structure of the problem; condensed LQ problem with its factors and solution; residuals of rows and of fixed state entries;
+   room: workspace of ten times the size of v; settings.  shift, last_shift: current shift of H, and the last nonzero one.  reflected: number of
+   knots with reflected Hessians.  alpha, alpha_z, slope, mu_of_step: step lengths, slope and barrier parameter of the last step. */
 typedef struct {
     const ipm_structure *structure;
     ipm_condensed *condensed;
@@ -17,7 +17,7 @@ typedef struct {
     long reflected;
 } ipm_system;
 
-/* Build the system at a point by its settings. */
+/* Build the system at a point, with its settings. */
 EXPORT void ipm_build(ipm_system *o, const ipm_point *p, const ipm_multipliers *z)
 {
     condense(o->structure, p, z, &o->settings, o->condensed);
@@ -25,14 +25,14 @@ EXPORT void ipm_build(ipm_system *o, const ipm_point *p, const ipm_multipliers *
     o->matrices->A = p->A, o->matrices->B = p->B;
 }
 
-/* A knot of a problem. */
+/* Knot k of a problem with N time steps. */
 typedef struct {
     const ipm_condensed *of;
     long N, k;
 } knot_t;
 
-/* Knots in lanes: the blocks of their Hessians, of so many entries, and H, with the sizes of its eigenvalues.  zeros: in place of what the last
-   knot has not; unused: what becomes of that. */
+/* Knots in lanes: the blocks Q, S, R of their Hessians, with sizes, and the full Hessian H, to be reflected.  zeros, unused: source and target
+   of the blocks S, R that the last knot does not have. */
 typedef struct {
     knot_t lanes[LANES];
     long sizes[3];
@@ -41,7 +41,7 @@ typedef struct {
     reflecting_t room;
 } side_by_side_t;
 
-/* Memory of a thread, which is kept; NULL where there is none. */
+/* Workspace of a thread, reused by later calls; NULL if the allocation fails. */
 static double *thread_memory(long doubles)
 {
     static _Thread_local double *memory = NULL;
@@ -53,7 +53,7 @@ static double *thread_memory(long doubles)
     return memory;
 }
 
-/* Memory for knots in lanes; 0 where there is none. */
+/* Allocate memory for knots in lanes; returns 0 if the allocation fails. */
 static int take_side_by_side(side_by_side_t *b, lq_size dims)
 {
     const long whole = W_ * W_, sizes[3] = {N_ * N_, M_ * N_, M_ * M_};
@@ -67,14 +67,14 @@ static int take_side_by_side(side_by_side_t *b, lq_size dims)
     return 1;
 }
 
-/* Q, S or R of a knot; NULL for what the last one has not. */
+/* Block Q, S or R (i = 0, 1, 2) of a knot; NULL for S and R of the last knot. */
 static double *block_of(const knot_t *knot, int i, long size)
 {
     double *const blocks[3] = {knot->of->Q, knot->of->S, knot->of->R};
     return i && knot->k == knot->N ? NULL : blocks[i] + knot->k * size;
 }
 
-/* The Hessians of the knots in lanes with the sizes of their eigenvalues. */
+/* Reflect the Hessians of the knots in lanes: replace eigenvalues by their absolute values. */
 static void reflect_lanes(side_by_side_t *b, lq_size dims)
 {
     V *Q = b->blocks[0], *S = b->blocks[1], *R = b->blocks[2];
@@ -86,7 +86,7 @@ static void reflect_lanes(side_by_side_t *b, lq_size dims)
         }
         pack_rows(from, b->sizes[i], b->blocks[i]);
     }
-    for (int l = 0; l < LANES; l++) { /* in place of controls, eigenvalues that are not beyond the others */
+    for (int l = 0; l < LANES; l++) { /* the last knot: dummy controls whose eigenvalues do not exceed the others */
         if (b->lanes[l].k < b->lanes[l].N) continue;
         const double most = largest(block_of(b->lanes + l, 0, b->sizes[0]), N_ * N_, 0.0);
         for (int i = 0; i < M_; i++) R[i * (M_ + 1)][l] = most;
@@ -106,7 +106,7 @@ static void reflect_lanes(side_by_side_t *b, lq_size dims)
         for (int j = 0; j < M_; j++) R[i * M_ + j] = UPPER(b->H, N_ + i, N_ + j);
 }
 
-/* Put the knots in the lanes first .. end in their places. */
+/* Write the Hessians in the lanes first .. end back to their knots. */
 static void leave_lanes(side_by_side_t *b, long first, long end)
 {
     for (int i = 0; i < 3; i++) {
@@ -119,8 +119,8 @@ static void leave_lanes(side_by_side_t *b, long first, long end)
     }
 }
 
-/* The Hessians of the knots first .. end with the sizes of their eigenvalues, but for those that are not finite.  Lanes that these leave empty
-   hold the knots before, of which most will be asked for: they wait in b, whose first lane holds the knot *top (-1: none waits). */
+/* Reflect the Hessians of the knots first .. end, except non-finite ones.  Free lanes hold earlier knots, most of which later calls need: b
+   caches their Hessians, with knot *top in its first lane (-1: empty cache). */
 static void reflect_knots(const ipm_condensed *c, long N, long first, long end, side_by_side_t *b, long *top, lq_size dims)
 {
     for (long k = end - 1; k >= first;) {
@@ -140,10 +140,10 @@ static long factored(ipm_system *o, double shift, double soft)
     return elq_factor(o->matrices, o->factors);
 }
 
-/* Factor it, soft dynamics with the damping; the knot that is not positive definite, or -1. */
+/* Factor the system with a shift `damping`, and soft dynamics if soft > 0; returns the knot that is not positive definite, or -1. */
 EXPORT long ipm_factor_damped(ipm_system *o, double damping, double soft) { return factored(o, damping, soft); }
 
-/* Factor it with the least shift that makes it positive definite; 0: none does. */
+/* Factor the system with the first shift of a growing series that makes it positive definite; returns 0 if none does. */
 static int factor_shifted(ipm_system *o)
 {
     const int first = o->last_shift == 0.0;
@@ -156,8 +156,8 @@ static int factor_shifted(ipm_system *o)
     return 1;
 }
 
-/* Factor it, made positive definite where it is not: by reflections, where these are asked for, from the knot that fails to the end or to
-   the last such one, else, and in the last resort, by a shift of all.  0: nothing does that. */
+/* Factor the system; make it positive definite if it is not.  With `reflections`, reflect the Hessians from the failing knot up to the previous
+   failing knot or the end, and repeat.  Without them, or if they fail, shift all Hessians.  Returns 0 if nothing succeeds. */
 EXPORT int ipm_factor(ipm_system *o, int reflections)
 {
     const lq_size dims = o->structure->size;
@@ -174,7 +174,8 @@ EXPORT int ipm_factor(ipm_system *o, int reflections)
     return failed < 0 || factor_shifted(o);
 }
 
-/* Steps of zl and zu for that of v, and how far they may go; returns phi's part of the slope.  share: how much of a distance may go. */
+/* Compute the steps of zl and zu from that of v, and the maximum step lengths; returns the part phi'step of the slope.  share: fraction of a
+   distance that a step may use. */
 static double recover_bounds(ipm_system *o, const ipm_multipliers *z, double share, const ipm_step *to)
 {
     const ipm_condensed *c = o->condensed;
@@ -196,7 +197,7 @@ static double recover_bounds(ipm_system *o, const ipm_multipliers *z, double sha
     return sum_of(slope);
 }
 
-/* The slope of the objective along a step. */
+/* Directional derivative of the objective along a step. */
 static double objective_slope(const ipm_system *o, const ipm_point *p, const double *step)
 {
     const lq_size dims = o->structure->size;
@@ -208,7 +209,7 @@ static double objective_slope(const ipm_system *o, const ipm_point *p, const dou
     return o->settings.scale * sum_of(parts);
 }
 
-/* From dx and du of a step and the residuals of the rows: its slacks and multipliers, y and f new ones; its lengths and its slope. */
+/* Recover the slack steps, the new multipliers y and f, the steps of zl and zu, the step lengths and the slope, from dx, du and row residuals. */
 static void recover(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const double *rows, double share, const ipm_step *to)
 {
     const lq_size dims = o->structure->size;
@@ -243,7 +244,7 @@ static void recover(ipm_system *o, const ipm_point *p, const ipm_multipliers *z,
     o->slope = objective_slope(o, p, step) + recover_bounds(o, z, share, to);
 }
 
-/* The step for the condensed vectors, whose rows have these residuals; share: how much of a distance from a bound may go. */
+/* Solve for the step of the condensed vectors, with the given row residuals; share: fraction of the distance to a bound that it may use. */
 EXPORT void ipm_solve(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const double *rows, double share, const ipm_step *to)
 {
     const lq_size dims = o->structure->size;
@@ -257,20 +258,20 @@ EXPORT void ipm_solve(ipm_system *o, const ipm_point *p, const ipm_multipliers *
     recover(o, p, z, rows, share, to);
 }
 
-/* The vectors of the system for other residuals of the same rows: of a second-order correction. */
+/* Recompute the vectors of the system for other residuals, those of a second-order correction. */
 EXPORT void ipm_vectors(ipm_system *o, const ipm_point *p, const double *d, const double *rows, const double *fixes)
 {
     vectors(o->structure, p, d, rows, fixes, &o->settings, o->condensed);
 }
 
-/* a <- a + sigma (b - a) */
+/* Set a = a + sigma (b - a). */
 static void between(double *restrict a, const double *restrict b, double sigma, long count)
 {
     for (long i = 0; i < count; i++) a[i] += sigma * (b[i] - a[i]);
 }
 
-/* From a system of mu = 0, the step for the mu = sigma mean that the quality function chooses: as the system is linear in mu, one
-   between the steps for mu = 0 and for mu = mean.  other: memory for the latter; room: for five numbers of each bound. */
+/* Solve for the step with mu = sigma mean, where the quality function chooses sigma.  The system was built for mu = 0.  As it is linear in mu,
+   the step interpolates between those for mu = 0 and mu = mean.  other: memory for the step for mu = mean. */
 EXPORT void ipm_centered(ipm_system *o, const ipm_point *p, const ipm_multipliers *z, const ipm_aim *aim, const ipm_step *other,
                          const ipm_step *to)
 {

@@ -1,15 +1,15 @@
-/* Symmetric matrices with the absolute values of their eigenvalues, one in each lane: Householder's reflections to a tridiagonal matrix, then
-   implicit symmetric QR steps with Wilkinson's shift (G. H. Golub, C. F. Van Loan, Matrix Computations, sections 8.3.1 and 8.3.3).  Lanes
-   are independent: each takes the steps that it would take alone, on a block of its own.  REFLECTED_FLOOR, of the largest eigenvalue, is the
-   least size of a reflected one.  Before this text stand prelude.h, rows.h and numbers.h.
+/* Reflection of symmetric matrices, one in each lane: replaces eigenvalues by their absolute values.  Householder reflections yield a
+   tridiagonal matrix, then implicit symmetric QR steps with Wilkinson's shift its eigenvalues (G. H. Golub, C. F. Van Loan, Matrix
+   Computations, sections 8.3.1 and 8.3.3).  Lanes are independent: the result in a lane does not depend on the other lanes.  A reflected
+   eigenvalue is at least REFLECTED_FLOOR times the largest one.  Requires prelude.h, rows.h and numbers.h.
 
-   Of a symmetric matrix the entries on and above its diagonal are kept, of W_ rows and columns. */
+   A symmetric matrix of W_ rows stores the entries on and above its diagonal. */
 
 #define W_ (N_ + M_)
 #define MOST_STEPS 50 /* QR steps for one eigenvalue */
 #define UPPER(H, i, j) (H)[(i) < (j) ? (i) * W_ + (j) : (j) * W_ + (i)]
 
-/* H, and what is made of it: T = diagonal d, beside it e, with H = Z'TZ, eigenvectors being the rows of Z; beta, of Householder's reflections. */
+/* Factorization H = Z'TZ.  T: tridiagonal, with diagonal d and off-diagonal e; rows of Z: eigenvectors at the end; beta: Householder factors. */
 typedef struct {
     V *H, *Z, *d, *e, *beta;
 } reflecting_t;
@@ -23,7 +23,7 @@ static inline int any_lane(VI m)
     return any;
 }
 
-/* Which matrices are not positive definite, by the pivots of their elimination, in L. */
+/* Mask of the matrices that are not positive definite, from the pivots of an elimination; L: workspace. */
 static VI indefinite(const V *restrict H, V *restrict L, lq_size dims)
 {
     VI found = (VI){};
@@ -39,7 +39,7 @@ static VI indefinite(const V *restrict H, V *restrict L, lq_size dims)
     return found;
 }
 
-/* T; of the reflections 1 - beta v v' the vectors v stay in the rows of H. */
+/* Reduce H to the tridiagonal T.  Rows of H hold the vectors v of the reflections 1 - beta v v'. */
 static void tridiagonal(const reflecting_t *w, lq_size dims)
 {
     V *restrict H = w->H, p[W_];
@@ -65,7 +65,7 @@ static void tridiagonal(const reflecting_t *w, lq_size dims)
     }
 }
 
-/* Z, the product of the reflections, from the last one on, whose products leave the rows and columns before as they are. */
+/* Accumulate the reflections in Z, from the last one on, so that each product changes only trailing rows and columns. */
 static void accumulated(const reflecting_t *w, lq_size dims)
 {
     V *restrict Z = w->Z;
@@ -82,8 +82,8 @@ static void accumulated(const reflecting_t *w, lq_size dims)
     }
 }
 
-/* The block of T that is next, in each lane: rows low .. high, the last ones that hang together; high = 0 where there is none.  What is
-   negligible beside the diagonal becomes zero. */
+/* Find the next unreduced block of T in each lane: the last coupled rows low .. high; high = 0 if T is diagonal.  Sets negligible off-diagonal
+   entries to zero. */
 static void next_block(const reflecting_t *w, V *restrict low, V *restrict high, lq_size dims)
 {
     V at = splat(1.0);
@@ -97,7 +97,7 @@ static void next_block(const reflecting_t *w, V *restrict low, V *restrict high,
     for (int j = 0; j + 1 < W_; j++, at += 1.0) *low = chosen((w->e[j] == 0.0) & (at < *high), at, *low);
 }
 
-/* Where a QR step of the rows low .. high begins. */
+/* First rotation of a QR step on the rows low .. high: the vector (x, z), with Wilkinson's shift. */
 static void shifted(const reflecting_t *w, V low, V high, V *restrict x, V *restrict z)
 {
     V last, before, beside, first;
@@ -109,7 +109,7 @@ static void shifted(const reflecting_t *w, V low, V high, V *restrict x, V *rest
     *x = first - (last - beside * beside / (half + chosen(half < 0.0, -root_, root_)));
 }
 
-/* One QR step on the rows low .. high of T. */
+/* Perform one QR step on the rows low .. high of T. */
 static void qr_step(const reflecting_t *w, V low, V high, int first, int end, lq_size dims)
 {
     V *restrict d = w->d, *restrict e = w->e, x0, z0, x = ZERO, z = ZERO, at = splat(first);
@@ -134,7 +134,7 @@ static void qr_step(const reflecting_t *w, V low, V high, int first, int end, lq
     }
 }
 
-/* The first and the last row of all blocks; 0 where there is none. */
+/* Return the last row over the blocks of all lanes, and set the first row; 0 if no lane has a block. */
 static int bounds_of(V low, V high, int *first, lq_size dims)
 {
     int end = 0;
@@ -147,7 +147,7 @@ static int bounds_of(V low, V high, int *first, lq_size dims)
     return end;
 }
 
-/* H <- the matrix with the sizes of its eigenvalues, in the lanes where it is finite and indefinite; whether it is in any. */
+/* Reflect H in the lanes where it is finite and indefinite; returns 1 if any lane changed. */
 static int reflect(V *restrict H, const reflecting_t *w, lq_size dims)
 {
     V unknown = ZERO, size_of_all = ZERO, most = ZERO, low, high;

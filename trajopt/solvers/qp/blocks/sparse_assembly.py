@@ -40,7 +40,7 @@ class Columns(NamedTuple):
 
 
 class Entries:
-    """Where the values of some blocks belong: rows and columns of each, broadcast against each other; row -1: nowhere."""
+    """Rows and columns of the entries of some blocks, broadcast against each other; row -1: not assembled."""
 
     def __init__(self) -> None:
         self._rows: list[Array] = []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class StagePlaces:
-    """Where the variables of the stages stand in w: states (N + 1, n) and controls (N, m) are indices, all of w among them.
+    """Indices of the stages' variables in w: states (N + 1, n) and controls (N, m), which cover all of w.
 
     carried: whether the controls of a stage are the last numbers of the next state. index (N + 1, n + m): places of (x, u),
     ``size`` where there is none. stage, place (n_w,): of each variable, its own in index, among the states where it has two.
@@ -64,7 +64,7 @@ class StagePlaces:
 
     @cached_property
     def assembly(self) -> Assembly:
-        """What makes a csc matrix of blocks (N + 1, n + m, n + m)."""
+        """Assembles a csc matrix from blocks (N + 1, n + m, n + m)."""
         entries = Entries()
         entries.add(self.index, self.index, self.present[:, :, None] & self.present[:, None, :])
         return entries.assembly((self.size, self.size))

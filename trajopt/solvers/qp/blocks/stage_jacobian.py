@@ -34,7 +34,7 @@ class RowPlaces:
 
     @cached_property
     def assembly(self) -> Assembly:
-        """What makes a csc matrix of minus the identity (N, r, r), A, B and G."""
+        """Assembles a csc matrix from minus the identity (N, r, r), A, B and G."""
         r, rows = self.dynamics.shape[1], self.dynamics
         entries, states, controls = Entries(), self.stages.states, self.stages.controls
         entries.add(rows, states[1:, :r], np.eye(r, dtype=bool))

@@ -36,7 +36,7 @@ REFINEMENTS = 3
 
 
 class KKTPattern:
-    """Where the entries of H, A, of the bounds' rows and of the diagonal stand in the matrix, and the order of elimination.
+    """Positions of the entries of H, A, the bounds' rows and the diagonal in the KKT matrix, and the order of elimination.
 
     H, A: indices and column of each entry. kept (m + n,): which of (A w, w) have rows. The unknown i is eliminated at the place
     order[i].
@@ -107,7 +107,7 @@ class SparseKKT:
         return found[: self.n], dC
 
     def _rest(self, goal: Array, found: Array) -> Array:
-        """What the system without the shift leaves of the right-hand side; found (size,) in the order of elimination."""
+        """Residual of the system without the shift; found (size,) in the order of elimination."""
         return goal - self.matrix @ found + self.shift * found[self.pattern.order]
 
     def _refined(self, goal: Array) -> Array:

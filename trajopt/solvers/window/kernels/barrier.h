@@ -1,7 +1,6 @@
-/* Bounds on the controls as a logarithmic barrier with multipliers: see trajopt/solvers/window/barrier.py, whose constants stand before this
-   text.
+/* Primal-dual logarithmic barrier for control bounds: see trajopt/solvers/window/barrier.py, whose constants this text requires.
 
-   us, lower, upper: `count` numbers; z: twice as many, those of the lower bounds first. */
+   us, lower, upper have `count` entries; z has 2 count entries, those of the lower bounds first. */
 
 typedef struct {
     const double *lower, *upper;
@@ -9,7 +8,7 @@ typedef struct {
     long count;
 } barrier_t;
 
-/* fmax and fmin are calls, which also order zeros; both of these keep `most` or `least` where x is no number. */
+/* Maximum and minimum that ignore a NaN x; faster than fmax and fmin, which are calls. */
 static inline double larger(double most, double x) { return x > most ? x : most; }
 static inline double smaller(double least, double x) { return x < least ? x : least; }
 
@@ -21,7 +20,7 @@ static double width_of(const barrier_t *b, long i)
     return isfinite(width) ? width : 1.0;
 }
 
-/* Controls moved into the interior. */
+/* Move controls into the interior of their bounds. */
 static void barrier_interior(const barrier_t *b, double *us)
 {
     for (long i = 0; i < b->count; i++) {
@@ -30,18 +29,18 @@ static void barrier_interior(const barrier_t *b, double *us)
     }
 }
 
-/* Multipliers mu / slack. */
+/* Set the multipliers to mu / slack. */
 static void barrier_multipliers(const barrier_t *b, const double *us)
 {
     for (int side = 0; side < 2; side++)
         for (long i = 0; i < b->count; i++) b->z[side * b->count + i] = b->mu / slack(b, us, side, i);
 }
 
-/* What a factor of a product, and the product of many, may be without a loss. */
+/* Range of a factor, and of a product of many factors, without overflow. */
 #define FACTOR 1e50
 #define PRODUCT_OF_FACTORS 1e200
 
-/* The barrier's value for mu = 1, infinite outside of the interior; logarithms of products, since these cost less. */
+/* Barrier term for mu = 1, infinite outside the interior.  A logarithm of a product replaces several logarithms, to save time. */
 static double barrier_logs(const barrier_t *b, const double *us)
 {
     double sum = 0.0, product = 1.0;
@@ -60,10 +59,10 @@ static double barrier_logs(const barrier_t *b, const double *us)
     return -(sum + log(product));
 }
 
-/* The curvature at a control with these slacks. */
+/* Curvature of the barrier at control i, with slacks below and above. */
 static double bend_of(const barrier_t *b, double below, double above, long i) { return b->z[i] / below + b->z[b->count + i] / above; }
 
-/* Add the gradient to r, and the curvature to the diagonals of R (N, m, m). */
+/* Add the gradient of the barrier to r, and its curvature to the diagonals of R (N, m, m). */
 static void barrier_impose(const barrier_t *b, const double *us, long m, double *R, double *r)
 {
     for (long i = 0; i < b->count; i++) {
@@ -73,7 +72,7 @@ static void barrier_impose(const barrier_t *b, const double *us, long m, double 
     }
 }
 
-/* The same apart, whatever mu will be: the curvature, the gradient by mu, and the force of the multipliers. */
+/* Compute the barrier terms separately, for any mu: curvature (bend), gradient divided by mu (push), multiplier contribution (pull). */
 static void barrier_apart(const barrier_t *b, const double *us, double *bend, double *push, double *pull)
 {
     for (long i = 0; i < b->count; i++) {
@@ -84,7 +83,7 @@ static void barrier_apart(const barrier_t *b, const double *us, double *bend, do
     }
 }
 
-/* The least and the greatest product of a multiplier and its slack. */
+/* Update the smallest and largest product of a multiplier and its slack. */
 static void barrier_products(const barrier_t *b, const double *us, double *least, double *greatest)
 {
     for (int side = 0; side < 2; side++)
@@ -98,7 +97,7 @@ static void barrier_products(const barrier_t *b, const double *us, double *least
 
 static double barrier_reach(double value, double move) { return move < 0.0 ? -TAU * value / move : 1.0; }
 
-/* The longest step that leaves a share of every slack. */
+/* Largest step length that leaves the fraction 1 - TAU of every slack. */
 static double barrier_longest(const barrier_t *b, const double *us, const double *du)
 {
     double longest = 1.0;
@@ -107,7 +106,7 @@ static double barrier_longest(const barrier_t *b, const double *us, const double
     return longest;
 }
 
-/* Move the multipliers by their own step for a step du from us; new: the controls accepted; room: twice the count. */
+/* Update the multipliers after a step du from us; new: accepted controls; room: workspace of 2 count entries. */
 static void barrier_stepped(const barrier_t *b, const double *us, const double *du, const double *new, double *room)
 {
     double longest = 1.0;
@@ -126,7 +125,7 @@ static void barrier_stepped(const barrier_t *b, const double *us, const double *
         }
 }
 
-/* Whether a multiplier holds a control on its bound: of the lower one 1, of the upper one 2, else 0. */
+/* Bound on which a multiplier holds control i: 1 for the lower one, 2 for the upper one, 0 for neither. */
 static int barrier_holds(const barrier_t *b, const double *us, long i)
 {
     for (int side = 0; side < 2; side++) {

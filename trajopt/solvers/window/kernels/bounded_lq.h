@@ -1,13 +1,13 @@
-/* The LQ problem with bounds on the controls: the twin of trajopt/lq/bounded_lq.py.  Before this text stand knots.h, and that module's
-   constants MAX_SWEEPS, ENOUGH and LENGTHS (the number of its step lengths 1, 1/2, ...).
+/* LQ problem with control bounds, the C version of trajopt/lq/bounded_lq.py.  Requires knots.h, and that module's constants MAX_SWEEPS, ENOUGH
+   and LENGTHS (the number of its step lengths 1, 1/2, ...).
 
-   Sweeps are made by whoever asks for a solution, for one problem or for several side by side: `sweep` says which comes next. */
+   The caller performs the Riccati sweeps, for one problem or for several in lanes; `sweep` describes the next one. */
 
 enum { FIRST_SWEEP, OPEN_SWEEP, LOCAL_SWEEP };
 
-/* Room for the re-centered problem and what is tried of it; behind these: the problem p within `limits`, whose policy goes to `policy`, the
-   re-centered one within `room`, the residual that is enough, the change of the cost by the best start, the sweep that comes next (of the kind
-   `stage`), sweeps that are left, and the knot where the first one failed, or NONE. */
+/* Workspace and state of a solve.  R to move: arrays of the re-centered problem and of trial steps.  p, limits, policy: the problem, its bounds,
+   and its solution; local, room: the re-centered problem and its bounds.  enough: residual of convergence; least: change of the cost by the best
+   start; stage, sweep: kind and arguments of the next sweep; left: remaining sweeps; failed: knot where the first sweep failed, or NONE. */
 typedef struct {
     double *R, *q, *r, *zero, *lower, *upper, *k, *lambda, *g;
     lq_policy about;
@@ -20,7 +20,7 @@ typedef struct {
     lq_lane sweep;
 } bounded_room;
 
-/* The largest entry of the gradient at du = 0, projected on the bounds. */
+/* Largest entry of the gradient at du = 0, projected on the bounds. */
 static double bounded_residual(lq_size dims, lq_problem p, lq_bounds limits, const bounded_room *w)
 {
     double most = 0.0;
@@ -29,7 +29,7 @@ static double bounded_residual(lq_size dims, lq_problem p, lq_bounds limits, con
     return most;
 }
 
-/* The change of the cost along the roll-out `to` of a policy. */
+/* Roll out a policy to `to`; returns the change of the cost. */
 static double rolled(lq_size dims, lq_problem p, const lq_bounds *limits, lq_policy along, lq_step to)
 {
     double change[2];
@@ -37,7 +37,7 @@ static double rolled(lq_size dims, lq_problem p, const lq_bounds *limits, lq_pol
     return change[0] + 0.5 * change[1];
 }
 
-/* `to` becomes the trajectory of a policy if that is cheaper. */
+/* Roll out a policy, and store its trajectory in `to` if it is cheaper than the best start. */
 static void cheaper_start(lq_size dims, bounded_room *w, lq_policy policy, lq_step to)
 {
     copy(w->move.dx, to.dx, dims.n);
@@ -48,7 +48,7 @@ static void cheaper_start(lq_size dims, bounded_room *w, lq_policy policy, lq_st
     copy(to.du, w->move.du, w->p.N * dims.m);
 }
 
-/* The problem in the deviations from a trajectory that satisfies its dynamics, and the bounds on them. */
+/* Re-center the problem: write it in the deviations from a trajectory that satisfies its dynamics, with the bounds on them. */
 static lq_problem recentered(lq_size dims, lq_problem p, lq_step at, lq_bounds limits, const bounded_room *w)
 {
     const long N = p.N, n = dims.n, m = dims.m;
@@ -71,7 +71,7 @@ static lq_problem recentered(lq_size dims, lq_problem p, lq_step at, lq_bounds l
     return p;
 }
 
-/* w->move: the longest step with k shortened that lowers the cost; 0 if rounding allows none, or if it is none. */
+/* Backtrack on the feedforward k until the rollout, in w->move, lowers the cost; returns 0 if no step length does, or if the step is zero. */
 static int descent(lq_size dims, lq_problem p, lq_policy policy, const lq_bounds *room, const bounded_room *w)
 {
     const long du = p.N * dims.m;
@@ -92,7 +92,7 @@ static void ask_sweep(bounded_room *w, long stage, const lq_problem *p, const lq
     w->sweep = (lq_lane){p, bounds, to, w->sweep.on_state, 0.0, NONE};
 }
 
-/* Begin with a problem within bounds on du: `sweep` is the first one. */
+/* Start a solve of a problem with bounds on du; `sweep` is the first sweep. */
 static void bounded_begin(lq_size dims, lq_problem p, lq_bounds limits, double on_state, double on_control, bounded_room *w,
                           lq_policy policy)
 {
@@ -105,10 +105,10 @@ static void bounded_begin(lq_size dims, lq_problem p, lq_bounds limits, double o
     ask_sweep(w, FIRST_SWEEP, &w->p, &w->limits, &w->policy);
 }
 
-/* Go on behind a sweep: 1 if there is another one to make; else `policy` and the trajectory `to`, whose dx_0 is given, are the solution, unless
-   `failed` is a knot.
+/* Continue after a sweep.  Returns 1 if another sweep is needed; else `policy` and the trajectory `to`, with the given dx_0, are the solution,
+   unless `failed` is a knot.
 
-   The trajectory to begin with is the cheapest of those of the policy, of its feedback alone, and of the policy without bounds. */
+   The initial trajectory is the cheapest of three rollouts: of the policy, of its feedback alone, and of the policy without bounds. */
 static int bounded_next(lq_size dims, bounded_room *w, lq_step to)
 {
     const long N = w->p.N, n = dims.n, m = dims.m;

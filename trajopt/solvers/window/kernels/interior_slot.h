@@ -1,20 +1,21 @@
-/* The slot of a problem in the interior point, and the kernels that answer its requests (trajopt/solvers/methods/interior_requests.py) with
-   the knots of one problem in the lanes.  Decisions stand in trajopt/solvers/methods/interior_point.py; nothing here decides.  Before this
-   text stand newton.h with what it asks for, interior_stages.h, and the constants of interior_slot.py.
+/* Slot of the interior point: memory of one problem, and the kernels that answer its requests
+   (trajopt/solvers/methods/interior_requests.py), with the knots of the problem in lanes.  The method that decides is
+   trajopt/solvers/methods/interior_point.py.  Requires newton.h with its dependencies, interior_stages.h, and the constants of
+   interior_slot.py.
 
-   A slot holds two points (where the solve is, and the one that was tried last) and two steps (that of the last system, and a corrected one). */
+   A slot has two points (the current iterate and the last trial point) and two steps (of the last system, and a corrected one). */
 
-enum { COLD, NEAR, GIVEN, AGAIN }; /* see Way */
-enum { TRIAL = 8 }; /* where a trial stands behind its step */
+enum { COLD, NEAR, GIVEN, AGAIN }; /* Way of interior_requests.py */
+enum { TRIAL = 8 }; /* offset of the trial values in the answer of a step */
 
-/* A problem: its values by phase and at the end, its start, bounds, targets and fixed numbers, and where its solution goes. */
+/* Problem: data of the phases and of the final knot, guess, bounds, targets, values of fixed state entries, and arrays of the solution. */
 typedef struct {
     problem_t own;
     const double *x0, *xs, *us, *lower, *upper, *target, *at;
     double *to_xs, *to_us;
 } interior_problem_t;
 
-/* Requests of each iteration, see interior_requests.py. */
+/* Requests of each iteration: see interior_requests.py. */
 typedef struct {
     double scale, reflect, differentiate, mu, centered;
     ipm_aim aim;
@@ -24,14 +25,14 @@ typedef struct {
     double corrected, alpha, alpha_z, known, mu, scale;
 } take_t;
 
-/* d, rows, fixes, new_rows, new_fixes: residuals of corrected steps.  problem: that it works at; at: the number of the place where the solve is; second_found: whether second
-   derivatives were found there; since: when the last phase of the work ended; seconds: spent in derivatives, linear algebra and values; asked: the request that is
-   answered; answer: what the last one has found.
+/* Slot.  d, rows, fixes, new_rows, new_fixes: residuals of corrected steps.  problem: current problem; at: index of the current iterate in
+   places; second_found: 1 if it has second derivatives; since: end of the last timed work; seconds: time in derivatives, linear algebra and
+   values; asked: current request; answer: last answer.
 
-   What follows is a window's.  ahead: by phase, where second derivatives were found ahead (Q), for multipliers foreseen_lambda and foreseen_y; NULL: nowhere.
-   waits: the work that the request waits for; then: what follows derivatives; phase: the next one; foresees: whether second derivatives are found with
-   first ones, alpha along the step `along`; soon: see interior_window_step; first, failed, end: where a sweep begins, where it has failed, and
-   the first knot that is reflected. */
+   Members from `ahead` on are for windows.  ahead: by phase, address of the Hessian Q that was computed early, for the predicted multipliers
+   foreseen_lambda and foreseen_y; NULL: none.  waits: operation that the request waits for; then: work after derivatives; phase: next phase.
+   foresees: compute second derivatives with first ones, for the multipliers at length alpha of step `along`.  soon: see interior_window_step.
+   first, failed, end: knot where a sweep starts, knot where it failed, and first reflected knot. */
 typedef struct {
     program_t program;
     ipm_structure structure;
@@ -51,16 +52,16 @@ typedef struct {
     double push, alpha, scale;
 } interior_t;
 
-/* What evaluations ask for. */
+/* Arguments of evaluations. */
 #define PROBLEM(o) &(o)->program, &(o)->structure, &(o)->problem->own
-/* The request that is answered. */
+/* The current request. */
 #define NEWTON_ASKED(o) ((const newton_t *)(o)->asked)
 #define TAKE_ASKED(o) ((const take_t *)(o)->asked)
 
 static place_t *here(interior_t *o) { return o->places + o->at; }
 static place_t *there(interior_t *o) { return o->places + 1 - o->at; }
 
-/* Charge the time since the last phase ended to a phase. */
+/* Add the time since the last call to one kind of work. */
 static void lap(interior_t *o, int phase)
 {
     const double at = now();
@@ -69,7 +70,7 @@ static void lap(interior_t *o, int phase)
 
 /* -- answers ----------------------------------------------------------------------------------------------------------------------- */
 
-/* answer: theta, the largest residual, the largest gap, the barrier's sum and the sum of squares. */
+/* answer: l1 violation, largest residual, largest defect, barrier term and sum of squares. */
 static void tell_violation(interior_t *o, const place_t *p, double *answer) { ipm_values(&o->structure, p->own.v, p->own.d, p->own.g, answer); }
 
 static void tell_measures(interior_t *o, double mu, double scale)
@@ -90,7 +91,7 @@ static void tell_step(interior_t *o, int found, double mu)
 
 /* -- the start --------------------------------------------------------------------------------------------------------------------- */
 
-/* Take the guess of a problem, within its bounds. */
+/* Load the guess of a problem and move it inside the bounds. */
 EXPORT void interior_place(interior_t *o, const interior_problem_t *m, double push)
 {
     const lq_size dims = o->structure.size;
@@ -107,7 +108,7 @@ EXPORT void interior_place(interior_t *o, const interior_problem_t *m, double pu
     ipm_push(s, NULL, push, push, v);
 }
 
-/* The start, of an objective that is known with first derivatives; answer: objective, violation, steepest. */
+/* Start from a point with first derivatives and a known objective; answer: objective, violation, largest gradient of the cost. */
 EXPORT void interior_tell_start(interior_t *o, double push, double objective)
 {
     const lq_size dims = o->structure.size;
@@ -121,7 +122,7 @@ EXPORT void interior_tell_start(interior_t *o, double push, double objective)
     lap(o, BACKWARD);
 }
 
-/* The guess of a problem within its bounds, with derivatives, without multipliers; answer: see interior_tell_start. */
+/* Load the guess of a problem and find its first derivatives; answer: see interior_tell_start. */
 EXPORT void interior_start(interior_t *o, const interior_problem_t *m, double push)
 {
     interior_place(o, m, push);
@@ -130,7 +131,7 @@ EXPORT void interior_start(interior_t *o, const interior_problem_t *m, double pu
     interior_tell_start(o, push, objective);
 }
 
-/* Multipliers lambda, y and f by least squares, or zero ones. */
+/* Estimate the multipliers lambda, y and f by least squares; zero if the estimate exceeds LARGEST_ESTIMATE. */
 static void estimate(interior_t *o, double scale)
 {
     const lq_size dims = o->structure.size;
@@ -149,7 +150,7 @@ static void estimate(interior_t *o, double scale)
     for (long i = 0; i < s->fixes; i++) z->f[i] = kept ? found->f[i] : 0.0;
 }
 
-/* A multiplier of a bound at a distance; known: the one that was given. */
+/* Initial multiplier of a bound at a distance; known: value of a warm start. */
 static double multiplier_of_bound(int way, double known, double mu, double distance)
 {
     if (!(distance < HUGE_VAL)) return 0.0;
@@ -157,7 +158,7 @@ static double multiplier_of_bound(int way, double known, double mu, double dista
     return way == COLD ? fmin(1.0, central) : way == NEAR ? central : way == GIVEN ? fmax(known, central) : fmin(central, LARGEST_ESTIMATE);
 }
 
-/* Multipliers for the point; answer: its measures. */
+/* Initialize the multipliers at the current iterate; answer: its measures. */
 EXPORT void interior_multipliers(interior_t *o, int way, double mu, double scale)
 {
     const ipm_structure *s = &o->structure;
@@ -182,7 +183,7 @@ EXPORT void interior_measure_again(interior_t *o, double mu, double scale)
 
 /* -- steps ------------------------------------------------------------------------------------------------------------------------- */
 
-/* Build the Newton system, second derivatives being there. */
+/* Build the Newton system at an iterate with second derivatives. */
 static void build_system(interior_t *o, double scale, double mu)
 {
     const ipm_point at = to_read(here(o));
@@ -191,7 +192,7 @@ static void build_system(interior_t *o, double scale, double mu)
     ipm_build(o->system, &at, &o->z);
 }
 
-/* Second derivatives at the point.  Where Q, S and R hold these for other multipliers, first ones are found again before. */
+/* Find second derivatives at the current iterate.  If Q, S and R hold them for other multipliers, find first derivatives again before. */
 static void find_second_here(interior_t *o, double scale)
 {
     o->since = now();
@@ -200,7 +201,7 @@ static void find_second_here(interior_t *o, double scale)
     lap(o, DERIVATIVES);
 }
 
-/* The step of a system that is factored, if asked for the mu that the quality function chooses. */
+/* Solve a factored system for the step; a centered request lets the quality function choose mu. */
 static void solve_newton(interior_t *o)
 {
     const newton_t *r = NEWTON_ASKED(o);
@@ -221,7 +222,7 @@ static void move(interior_t *o, double alpha, const double *step)
     for (long i = apart; i < count; i++) to[i] = alpha * step[i] + from[i];
 }
 
-/* Go alpha along the step; differentiate: with first derivatives there; answer: objective, violation. */
+/* Try the step length alpha; differentiate: find first derivatives at the trial point; answer: objective, violation. */
 static void try_length(interior_t *o, double alpha, int differentiate, double *answer)
 {
     move(o, alpha, o->steps[0]->v);
@@ -232,7 +233,7 @@ static void try_length(interior_t *o, double alpha, int differentiate, double *a
     lap(o, ROLLOUT);
 }
 
-/* The Newton step, second derivatives being there; whether there is one; answer: see tell_step. */
+/* Compute the Newton step at an iterate with second derivatives; returns 0 if the factorization fails; answer: see tell_step. */
 EXPORT int interior_solve(interior_t *o)
 {
     const newton_t *r = NEWTON_ASKED(o);
@@ -244,7 +245,7 @@ EXPORT int interior_solve(interior_t *o)
     return found;
 }
 
-/* The Newton step, and its end; answer: see tell_step, and the trial. */
+/* Compute the Newton step and evaluate its trial point; answer: see tell_step, then the trial values. */
 EXPORT void interior_newton(interior_t *o)
 {
     const newton_t *r = NEWTON_ASKED(o);
@@ -252,7 +253,7 @@ EXPORT void interior_newton(interior_t *o)
     if (interior_solve(o)) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
 }
 
-/* answer, from the number `at` on: the objective and the violation at the end of a step (ahead), or at the point. */
+/* answer, from index `at` on: objective and violation at the trial point (ahead), or at the current iterate. */
 EXPORT void interior_tell(interior_t *o, double objective, int at, int ahead)
 {
     o->since = now();
@@ -261,15 +262,15 @@ EXPORT void interior_tell(interior_t *o, double objective, int at, int ahead)
     lap(o, ROLLOUT);
 }
 
-/* Go alpha along the step; answer: objective, violation. */
+/* Try the step length alpha; answer: objective, violation. */
 EXPORT void interior_try(interior_t *o, double alpha)
 {
     o->since = now();
     try_length(o, alpha, 0, o->answer);
 }
 
-/* The second-order correction of a step of that length whose end was tried; first: of the step itself, else of the last correction.  answer:
-   alpha, alpha_z, size. */
+/* Compute the second-order correction of a step, after its trial at this length; first: correct the Newton step, else the last correction.
+   answer: alpha, alpha_z, size. */
 EXPORT void interior_correct_step(interior_t *o, double length, int first, double share)
 {
     const lq_size dims = o->structure.size;
@@ -294,7 +295,7 @@ EXPORT void interior_correct_step(interior_t *o, double length, int first, doubl
     o->answer[2] = largest(o->steps[1]->v, numbers(s), 0.0);
 }
 
-/* The same, and its end; answer: also objective and violation. */
+/* Compute the second-order correction and evaluate its trial point; answer: alpha, alpha_z, size, objective, violation. */
 EXPORT void interior_correct(interior_t *o, double length, int first, double share)
 {
     interior_correct_step(o, length, first, share);
@@ -304,7 +305,7 @@ EXPORT void interior_correct(interior_t *o, double length, int first, double sha
     lap(o, ROLLOUT);
 }
 
-/* Multipliers at the point that was taken; answer: its measures. */
+/* Update the multipliers at the accepted point; answer: its measures. */
 EXPORT void interior_take_multipliers(interior_t *o)
 {
     const lq_size dims = o->structure.size;
@@ -317,7 +318,7 @@ EXPORT void interior_take_multipliers(interior_t *o)
     lap(o, BACKWARD);
 }
 
-/* Go to the point that was tried; answer: its measures. */
+/* Accept the trial point; answer: its measures. */
 EXPORT void interior_take(interior_t *o)
 {
     o->since = now(), o->at = 1 - o->at, o->second_found = 0;
@@ -326,7 +327,7 @@ EXPORT void interior_take(interior_t *o)
     interior_take_multipliers(o);
 }
 
-/* Be at a place, whose point was changed from outside; answer: objective, violation. */
+/* Make the point in a place, changed by the caller, the current iterate, and evaluate it; answer: objective, violation. */
 EXPORT void interior_go_to(interior_t *o, int place)
 {
     o->since = now();
@@ -336,7 +337,7 @@ EXPORT void interior_go_to(interior_t *o, int place)
     lap(o, DERIVATIVES);
 }
 
-/* Write the trajectory at the point to where the problem wants it. */
+/* Write the current iterate to the solution arrays of the problem. */
 EXPORT void interior_put(interior_t *o)
 {
     const lq_size dims = o->structure.size;

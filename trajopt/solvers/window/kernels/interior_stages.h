@@ -1,8 +1,8 @@
-/* A problem at a point as its compiled stages see it: as trajopt/solvers/interior/stage_program.py has it for NumPy.  Before this text
-   stand newton.h with what it asks for, stage_types.h and slot.h. */
+/* Evaluation of compiled stages at a point, the C version of trajopt/solvers/interior/stage_program.py.  Requires newton.h with its
+   dependencies, stage_types.h and slot.h. */
 
-/* The knots first .. last of a phase, whose rows begin at `row`, `count` a knot, in their library; exact: whether second derivatives
-   are those of the Lagrangian, else they come with the first ones and are those of the cost. */
+/* Phase with the knots first .. last and its compiled functions; its rows start at `row`, `count` per knot.  exact: 1 if the Hessian is that
+   of the Lagrangian; else first derivatives include the Gauss-Newton Hessian of the cost. */
 typedef struct {
     long first, last, row, count, exact;
     void (*values)(const stages_t *s, const point_t *at, long first, long last, const values_t *out, void *room);
@@ -19,26 +19,27 @@ typedef struct {
     void *room;
 } final_t;
 
-/* What an ipm_point reads, to be filled. */
+/* Writable arrays of an ipm_point. */
 typedef struct {
     double *v, *d, *g, *A, *B, *lx, *lu, *gx, *gu, *Q, *S, *R;
 } filled_t;
 
-/* A point, its costs by knot, by phase what first derivatives leave for second ones, and its states, which in a vector space are those of v. */
+/* Point with its costs by knot, next states, and states xs (in a vector space those of v); kept: by phase, intermediate values of first
+   derivatives that second derivatives reuse. */
 typedef struct {
     filled_t own;
     double *cost, *x_next, *xs;
     void **kept;
 } place_t;
 
-/* The values of a problem by phase and at the end. */
+/* Data of a problem: of its phases and of its final knot. */
 typedef struct {
     const stages_t *stages;
     const end_t *end;
 } problem_t;
 
-/* What is evaluated: phases, the end, and controls (N, m) that are held but read, NULL for none.  nx: numbers of a state; moved, carried: of
-   stage.h on Lie groups, NULL in a vector space. */
+/* Program: phases and final knot; still (N, m): controls that are held but read, NULL for none; nx: numbers of a state; moved, carried:
+   retraction and transport of stage.h on Lie groups, NULL in a vector space. */
 typedef struct {
     const part_t *parts;
     long count;
@@ -75,7 +76,7 @@ static values_t values_at(const program_t *w, const place_t *p, const part_t *pa
     return (values_t){p->x_next + k * w->nx, p->own.d + k * N_, p->cost + k, p->own.g + part->row};
 }
 
-/* Values at a point; the objective. */
+/* Find the values at a point; returns the objective. */
 static double find_values(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
 {
     const lq_size dims = s->size;
@@ -90,7 +91,7 @@ static double find_values(const program_t *w, const ipm_structure *s, const prob
     return total(p->cost, N + 1);
 }
 
-/* Nothing depends on controls that stay where they are. */
+/* Set derivatives with respect to held controls to zero. */
 static void silence(const program_t *w, const ipm_structure *s, place_t *p)
 {
     const lq_size dims = s->size;
@@ -103,7 +104,7 @@ static void silence(const program_t *w, const ipm_structure *s, place_t *p)
         }
 }
 
-/* What is asked of a phase for its values and first derivatives at a point. */
+/* Outputs of phase i for its values and first derivatives at a point. */
 static first_t first_of(const program_t *w, place_t *p, long i, lq_size dims)
 {
     const part_t *part = w->parts + i;
@@ -115,7 +116,7 @@ static first_t first_of(const program_t *w, place_t *p, long i, lq_size dims)
     return out;
 }
 
-/* Values and first derivatives at the end of a point whose phases have theirs; the objective. */
+/* Find the values and first derivatives at the final knot, after those of all phases; returns the objective. */
 static double find_first_at_end(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
 {
     const lq_size dims = s->size;
@@ -127,7 +128,7 @@ static double find_first_at_end(const program_t *w, const ipm_structure *s, cons
     return total(p->cost, N + 1);
 }
 
-/* Those of a phase. */
+/* Find the values and first derivatives of phase i at a point. */
 static void find_first_of(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p, long i)
 {
     const lq_size dims = s->size;
@@ -137,7 +138,7 @@ static void find_first_of(const program_t *w, const ipm_structure *s, const prob
     part->expand(m->stages + i, &at, 0, part->last - part->first, &out, part->room);
 }
 
-/* Values and first derivatives at a point; the objective. */
+/* Find the values and first derivatives at a point; returns the objective. */
 static double find_first(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
 {
     for (long i = 0; i < w->count; i++) find_first_of(w, s, m, p, i);
@@ -149,7 +150,7 @@ static void scaled(double *x, double by, long count)
     for (long i = 0; i < count; i++) x[i] *= by;
 }
 
-/* What is asked of a phase for second derivatives at a point, with multipliers lambda and y. */
+/* Arguments of phase i for second derivatives at a point, with multipliers lambda and y. */
 static curved_t second_of(const program_t *w, place_t *p, long i, double scale, const double *lambda, const double *y, lq_size dims)
 {
     const part_t *part = w->parts + i;
@@ -159,7 +160,7 @@ static curved_t second_of(const program_t *w, place_t *p, long i, double scale, 
                       to->Q + k * N_ * N_, to->S + k * M_ * N_, to->R + k * M_ * M_};
 }
 
-/* Second derivatives of a phase at a point with first ones, which have left something there, or not (kept). */
+/* Find the second derivatives of phase i at a point with first derivatives; kept: 1 if intermediate values of these are still stored. */
 static void find_second_of(const program_t *w, const ipm_structure *s, const problem_t *m, double scale, const ipm_multipliers *z, place_t *p,
                            long i, int kept)
 {
@@ -176,7 +177,7 @@ static void find_second_of(const program_t *w, const ipm_structure *s, const pro
     part->curve(m->stages + i, &at, 0, count, &out, part->curve_room);
 }
 
-/* Second derivatives at the end. */
+/* Find the second derivatives at the final knot. */
 static void find_second_at_end(const program_t *w, const ipm_structure *s, const problem_t *m, double scale, const ipm_multipliers *z, place_t *p)
 {
     const lq_size dims = s->size;
@@ -186,7 +187,7 @@ static void find_second_at_end(const program_t *w, const ipm_structure *s, const
     else scaled(Q, scale, N_ * N_);
 }
 
-/* Second derivatives at a point with first ones. */
+/* Find the second derivatives at a point with first derivatives. */
 static void find_second(const program_t *w, const ipm_structure *s, const problem_t *m, double scale, const ipm_multipliers *z, place_t *p)
 {
     for (long i = 0; i < w->count; i++) find_second_of(w, s, m, scale, z, p, i, 1);

@@ -1,27 +1,26 @@
-/* A window of problems in the interior point: kernels that answer for several of them, with one problem in each lane.  Before this text stands
-   interior_slot.h.
+/* Window of interior-point problems: kernels that answer requests of several problems, one in each lane.  Requires interior_slot.h.
 
-   A request that needs derivatives of a phase at the end of a step, a sweep of its Newton system, or reflections of Hessians where that fails,
-   waits for it (its slot `waits` for a kind of work).  Derivatives are found with a knot of several problems in the lanes, one knot after
-   the other, where that takes fewer vectors than one problem after the other with its knots in the lanes.  All else is each problem's own.
+   A slot waits (`waits`) for one of three operations: derivatives of a phase at a trial point, the sweep of a Newton system, or the reflection
+   of Hessians after a failed sweep.  For derivatives, lanes hold the same knot of several problems, or the knots of one problem after the other,
+   whichever takes fewer vectors.  All other work is done for each problem separately.
 
-   A problem alone finds first derivatives, and second ones when it has taken the step; what the former leave behind for the latter would not
-   fit the caches for several.  So these find second derivatives with the first ones, knot by knot, for the multipliers that the step leads
-   to if its end is taken.  Where it is, they are there when they are asked for; else they are found then.  At the first point, where no
-   multipliers are known, and at the last ones, where no second derivatives follow, the first ones are found alone and at once. */
+   A single solve finds first derivatives at a trial point, and second derivatives after the step is accepted.  In a window, the intermediate
+   values that second derivatives reuse would not fit the caches.  So a window finds second derivatives together with first ones, knot by knot,
+   for the multipliers predicted in case the step is accepted; if the prediction fails, it finds them again.  At the first point, without
+   multipliers, and at the last one, which needs no second derivatives, first derivatives are found separately and immediately. */
 
-enum { DONE, SWEEPS, REFLECTIONS, STAGES }; /* what a slot waits for; STAGES + i: derivatives of phase i */
-enum { AT_START, AT_TRIAL, AT_TAKEN };      /* what follows derivatives */
+enum { DONE, SWEEPS, REFLECTIONS, STAGES }; /* operations; STAGES + i: derivatives of phase i */
+enum { AT_START, AT_TRIAL, AT_TAKEN };      /* request that continues after derivatives */
 
-/* The libraries of a phase for several problems, and what first derivatives leave for second ones: of all knots of one problem, or of one knot of
-   several. */
+/* Functions of a phase for several problems.  kept: intermediate values that second derivatives reuse from first ones, of all knots of one
+   problem, or of one knot of several problems. */
 typedef struct {
     void (*expand)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *room);
     void (*curve)(const stages_t *s, const point_t *at, long first, long last, const curved_t *out, void *room);
     void *kept;
 } window_phase_t;
 
-/* kept_for: the point whose first derivatives were the last to leave something in all phases, NULL where others have overwritten that. */
+/* Window.  kept_for: point whose intermediate values are stored for all phases; NULL after other points overwrote some of them. */
 typedef struct {
     const window_phase_t *phases;
     void *room;
@@ -34,13 +33,13 @@ static place_t *expanded(interior_t *o) { return o->then == AT_TRIAL ? there(o) 
 
 /* -- derivatives --------------------------------------------------------------------------------------------------------------------- */
 
-/* to <- from + alpha (end - from), as ipm_take has it */
+/* Set to = from + alpha (end - from), as ipm_take does. */
 static void moved_toward(const double *from, const double *end, double alpha, long count, double *to)
 {
     for (long i = 0; i < count; i++) to[i] = from[i] + alpha * (end[i] - from[i]);
 }
 
-/* The multipliers of a phase that its solve has if it takes the step that it tries. */
+/* Predict the multipliers of a phase in case the trial step is accepted. */
 static void foresee(const interior_t *o, const part_t *part)
 {
     const lq_size dims = o->structure.size;
@@ -60,7 +59,7 @@ static int is_foreseen(const interior_t *o, const part_t *part, const double *Q)
     return !part->count || !memcmp(o->z.y + part->row, o->foreseen_y + part->row, sizeof(double) * knots * part->count);
 }
 
-/* Second derivatives at the point of a slot that are not there yet. */
+/* Find the second derivatives at the current iterate that were not computed early. */
 static void window_second(interior_window_t *w, interior_t *o, double scale)
 {
     const lq_size dims = o->structure.size;
@@ -75,7 +74,7 @@ static void window_second(interior_window_t *w, interior_t *o, double scale)
     lap(o, DERIVATIVES);
 }
 
-/* What follows when all derivatives are there. */
+/* Continue a request after the derivatives of all phases. */
 static long differentiated(interior_t *o)
 {
     const double objective = find_first_at_end(PROBLEM(o), expanded(o));
@@ -90,7 +89,7 @@ static long differentiated(interior_t *o)
     return o->waits = DONE;
 }
 
-/* Go on with the derivatives of the phases from o->phase on. */
+/* Continue with the derivatives of the phases from o->phase on. */
 static long differentiate(interior_window_t *w, interior_t *o)
 {
     for (; o->phase < o->program.count; o->phase++) {
@@ -118,7 +117,7 @@ typedef struct {
     curved_t second;
 } asked_t;
 
-/* What is asked for a slot in a phase. */
+/* Arguments of the derivatives of a slot in its current phase. */
 static asked_t asked_of(const window_phase_t *phase, interior_t *o)
 {
     const lq_size dims = o->structure.size;
@@ -130,7 +129,7 @@ static asked_t asked_of(const window_phase_t *phase, interior_t *o)
     return a;
 }
 
-/* One problem after the other, with its knots in the lanes. */
+/* Find derivatives of one problem after the other, with its knots in lanes. */
 static void differentiate_alone(const part_t *part, const window_phase_t *phase, interior_t *const *slots, long count)
 {
     for (long i = 0; i < count; i++) {
@@ -141,7 +140,7 @@ static void differentiate_alone(const part_t *part, const window_phase_t *phase,
     }
 }
 
-/* One knot after the other, with that of all problems in the lanes; the last problem fills up the lanes. */
+/* Find derivatives of one knot after the other, with problems in lanes; unused lanes repeat the last problem. */
 static void differentiate_abreast(const interior_window_t *w, const part_t *part, const window_phase_t *phase, interior_t *const *slots, long count)
 {
     stages_t stages[LANES];
@@ -152,7 +151,7 @@ static void differentiate_abreast(const interior_window_t *w, const part_t *part
         interior_t *o = slots[l < count ? l : count - 1];
         const asked_t a = asked_of(phase, o);
         stages[l] = o->problem->own.stages[o->phase], at[l] = a.at, first[l] = a.first, second[l] = a.second;
-        first[l].values.x_next = NULL; /* which nobody reads */
+        first[l].values.x_next = NULL; /* unused */
     }
     for (long k = 0; k < knots_of(part); k++) {
         phase->expand(stages, at, k, k + 1, first, w->room);
@@ -160,7 +159,7 @@ static void differentiate_abreast(const interior_window_t *w, const part_t *part
     }
 }
 
-/* Derivatives of a phase, of up to LANES slots that wait for them. */
+/* Find the derivatives of a phase for up to LANES waiting slots; returns 1 if lanes held problems. */
 static int serve_stages(interior_window_t *w, interior_t *const *slots, long count)
 {
     const lq_size dims = slots[0]->structure.size;
@@ -181,7 +180,7 @@ static int serve_stages(interior_window_t *w, interior_t *const *slots, long cou
 
 /* -- Newton systems ------------------------------------------------------------------------------------------------------------------- */
 
-/* The step of a system that is factored, and its end. */
+/* Solve a factored system for the step, and evaluate its trial point. */
 static long stepped(interior_window_t *w, interior_t *o)
 {
     o->since = now();
@@ -195,7 +194,7 @@ static long stepped(interior_window_t *w, interior_t *o)
     return begin_derivatives(w, o, AT_TRIAL, !o->soon);
 }
 
-/* What follows a sweep that has failed at a knot, or not (-1). */
+/* Continue a request after a sweep; failed: knot where the sweep failed, or -1. */
 static long swept(interior_window_t *w, interior_t *o, long failed)
 {
     o->failed = failed;
@@ -206,8 +205,8 @@ static long swept(interior_window_t *w, interior_t *o, long failed)
     return o->waits = DONE;
 }
 
-/* Sweeps of up to LANES slots, which end where they fail: side by side, as long as most lanes go on, the last problem filling up the lanes; what is
-   left, alone. */
+/* Perform the sweeps of up to LANES slots; a sweep ends at the knot where it fails.  Lanes hold problems while most lanes are active (unused
+   lanes repeat the last problem); the remaining sweeps run one after the other. */
 static void serve_sweeps(interior_window_t *w, interior_t *const *slots, long count)
 {
     elq_lane lanes[LANES];
@@ -221,7 +220,7 @@ static void serve_sweeps(interior_window_t *w, interior_t *const *slots, long co
         swept(w, slots[l], lanes[l].left >= 0 ? factor_from(lanes[l].p, lanes[l].f, lanes[l].left) : lanes[l].failed);
 }
 
-/* The Hessians of the knots of all slots that wait for reflections, one in each lane. */
+/* Reflect the Hessians of all slots that wait for it, one knot in each lane. */
 static void serve_reflections(interior_window_t *w, interior_t *const *slots, long count)
 {
     const lq_size dims = slots[0]->structure.size;
@@ -250,7 +249,7 @@ static void serve_reflections(interior_window_t *w, interior_t *const *slots, lo
     }
 }
 
-/* Do the work of a kind for `count` slots, at most LANES, that wait for it; whether lanes held problems, and not the knots of one. */
+/* Run operation `kind` for `count` waiting slots, at most LANES; returns 1 if lanes held problems, 0 if they held knots. */
 EXPORT long interior_window_serve(interior_window_t *w, interior_t *const *slots, long count, long kind)
 {
     if (kind >= STAGES) return serve_stages(w, slots, count);
@@ -259,7 +258,7 @@ EXPORT long interior_window_serve(interior_window_t *w, interior_t *const *slots
     return kind == SWEEPS;
 }
 
-/* -- requests: each returns what the slot waits for ------------------------------------------------------------------------------------ */
+/* -- requests: each returns the operation that the slot waits for ---------------------------------------------------------------------- */
 
 EXPORT long interior_window_start(interior_window_t *w, interior_t *o, const interior_problem_t *m, double push)
 {
@@ -268,7 +267,7 @@ EXPORT long interior_window_start(interior_window_t *w, interior_t *o, const int
     return begin_derivatives(w, o, AT_START, 0);
 }
 
-/* The step of a Newton system; soon: whether it leads to the end, where no second derivatives follow. */
+/* Request the step of a Newton system; soon: 1 if it should converge, so that no second derivatives are needed after it. */
 EXPORT long interior_window_step(interior_window_t *w, interior_t *o, int soon)
 {
     const double scale = NEWTON_ASKED(o)->scale;

@@ -1,9 +1,10 @@
-/* What the kernels of slots share: how the phases of a problem and its LQ problems are computed, and sums over arrays.  Before this text stand
-   lq_types.h, stage_types.h and slot.h.
+/* Shared by the kernels of slots: expansions of the phases of a problem, its LQ problems, and reductions over arrays.  Requires lq_types.h,
+   stage_types.h and slot.h.
 
-   Nothing here and in the kernels behind it knows the sizes of a problem: what does comes as functions, compiled for it.  So this is compiled once. */
+   The kernels here do not depend on the sizes of a problem: code that does is compiled per problem and called through function pointers.  So
+   this text is compiled once. */
 
-/* The knots first .. last, whose dynamics and cost read `read` controls, in their library. */
+/* Phase with the knots first .. last and its compiled functions; its dynamics and cost read the first `read` controls. */
 typedef struct {
     long first, last, read;
     void (*expand)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *room);
@@ -19,13 +20,14 @@ typedef struct {
     void *room;
 } final_t;
 
-/* A trajectory of the LQ problem, dx (N + 1, n) and du (N, m). */
+/* Trajectory of the LQ problem: dx (N + 1, n) and du (N, m). */
 typedef struct {
     double *dx, *du;
 } lq_step;
 
-/* A trajectory with its expansion: costs (N + 1,) by knot, gaps d (N, n), costates lambda (N + 1, n) and gradient g (N, m).  gap: l1 norm of the gaps;
-   scaled: the gradient by the size of its terms; plain: whether Q, S and R are those of Gauss-Newton. */
+/* Iterate: a trajectory with its expansion, costs (N + 1,) by knot, defects d (N, n), costates lambda (N + 1, n) and gradient g (N, m).
+   defect, gap: largest entry and l1 norm of the defects; scaled: largest gradient relative to the size of its terms; plain: 1 if Q, S and R
+   are those of Gauss-Newton. */
 typedef struct {
     double *xs, *us, *x_next, *costs, *A, *B, *d, *Q, *q, *S, *R, *r, *lambda, *g;
     double cost, gradient, scaled, defect, gap;
@@ -34,7 +36,7 @@ typedef struct {
 
 enum { NONE = -1 };
 
-/* Reductions go in PARTS at once: a compiler may not change their order by itself. */
+/* Reductions use PARTS accumulators, as a compiler may not reorder sums by itself. */
 #define PARTS 16
 
 static double largest(const double *x, long count)
@@ -90,14 +92,14 @@ static lq_problem lq_of(const iterate_t *e, lq_size dims, long N)
     return (lq_problem){e->A, e->B, e->d, e->Q, e->q, e->S, e->R, e->r, N, dims};
 }
 
-/* A control that neither dynamics nor cost of a phase reads stays where it is. */
+/* Set a unit Hessian for controls that neither dynamics nor cost of a phase read, so that steps do not change them. */
 static void hold_unread(const phase_t *p, long m, double *R)
 {
     for (long i = p->first; i < p->last; i++)
         for (long a = p->read; a < m; a++) R[(i * m + a) * m + a] = 1.0;
 }
 
-/* The expansion of a phase about a trajectory with states of nx numbers. */
+/* Expand a phase about the trajectory of an iterate; nx: numbers of a state. */
 static void expand_phase(const phase_t *p, const stages_t *stages, lq_size dims, long nx, const iterate_t *e)
 {
     const long k = p->first, n = dims.n, m = dims.m;
@@ -109,7 +111,7 @@ static void expand_phase(const phase_t *p, const stages_t *stages, lq_size dims,
     hold_unread(p, m, e->R);
 }
 
-/* The expansion at the end behind those of all phases, and the cost of the whole. */
+/* Expand the final knot, after all phases, and sum the cost of the trajectory. */
 static void expand_end(const final_t *end, const end_t *values, long N, lq_size dims, long nx, iterate_t *e)
 {
     const long n = dims.n;
@@ -119,8 +121,8 @@ static void expand_end(const final_t *end, const end_t *values, long N, lq_size 
     for (long i = 0; i <= N; i++) e->cost += e->costs[i];
 }
 
-/* The parts of a phase between nodes (NULL: there are none), each for `count` step lengths next to each other: their first and last knots, and step lengths; how many there
-   are. */
+/* List the parts of a phase between shooting nodes (NULL: no nodes), `count` step lengths per part: first knot, last knot, and number of the
+   step length.  Returns the number of parts. */
 static long parts_between(const phase_t *p, const signed char *nodes, long count, long *start, long *stop, long *trial)
 {
     long parts = 0, begin = p->first;
@@ -132,5 +134,5 @@ static long parts_between(const phase_t *p, const signed char *nodes, long count
     return parts;
 }
 
-/* In a window, lanes that are left over repeat the last problem. */
+/* Slot in lane l of a window; unused lanes repeat the last problem. */
 #define SLOT_OF(l, slots, count) (slots)[(l) < (count) ? (l) : (count) - 1]

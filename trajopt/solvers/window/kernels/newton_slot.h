@@ -1,28 +1,28 @@
-/* The slot of a problem in Newton's method, and the kernels that answer its requests (trajopt/solvers/methods/requests.py) with the
-   knots of one problem in the lanes.  Decisions stand in trajopt/solvers/methods/newton.py; nothing here decides.  Before this text
-   stand knots.h, barrier.h, and the constants of newton_slot.py.
+/* Slot of Newton's method: memory of one problem, and the kernels that answer its requests (trajopt/solvers/methods/requests.py), with the
+   knots of the problem in lanes.  The method that decides is trajopt/solvers/methods/newton.py.  Requires knots.h, barrier.h, and the
+   constants of newton_slot.py.
 
-   A slot holds two points (where the solve is, and the next one), three steps (two that are tried, and the last one taken) and the
-   trajectories of the step lengths tried last.  In a window of many problems (newton_window.h) slots hold no expansions. */
+   A slot has two points (the current and the next iterate), three steps (two trial steps and the last accepted one), and the trajectories of
+   the last trial step lengths.  In a window (newton_window.h), slots store no expansions. */
 
-/* A phase: expansions with the exact and with the Gauss-Newton Hessian of the cost, rollouts, and the second derivatives of its time steps
-   contracted with costates. */
+/* Functions of a phase: expansions with the exact and with the Gauss-Newton Hessian of the cost, rollouts, and the second derivatives of its
+   time steps contracted with costates. */
 typedef struct {
     phase_t exact, plain;
     void (*curve)(const stages_t *s, const point_t *at, long first, long last, const curved_t *out, void *room);
     void *curve_room;
 } newton_phase_t;
 
-/* A policy and its linear step.  longest: the largest step length that the bounds allow; fraction: the
-   number of its fraction of the curvature, or NONE. */
+/* Policy and its linear step.  slope: directional derivative of the cost; longest: largest step length that the bounds allow; fraction: index
+   of its curvature fraction, or NONE. */
 typedef struct {
     double *K, *k, *dx, *du;
     double slope, longest;
     long fraction;
 } newton_step_t;
 
-/* A problem: its values by phase (for the exact, the Gauss-Newton and the second-order library) and at the end, its start, and where its solution
-   goes; to_K, to_k: NULL where gains are not asked for. */
+/* Problem: data of the phases (for the exact, the Gauss-Newton and the second-order library) and of the final knot, guess, bounds, and arrays of
+   the solution; to_K, to_k: NULL without gains. */
 typedef struct {
     const stages_t *exact, *plain, *curved;
     const end_t *end, *plain_end;
@@ -30,11 +30,12 @@ typedef struct {
     double *to_xs, *to_us, *to_K, *to_k;
 } newton_problem_t;
 
-/* Vx, Vxx: of a sweep; cQ, cS, cR: the Hessian of the Lagrangian; oQ, oS, oR: that of the cost of the other kind than the point's own; mQ, mS, mR,
-   mr: what is swept; z, move: multipliers of the bounds and their step; bend, push, pull: what these add to a problem, see barrier.h; X, U, D, cost:
-   trajectories that are tried, their gaps and costs.  alike: whether one Hessian of the cost serves; widest: the number of the largest fraction of the
-   curvature that is tried; trials: step lengths that are rolled out together.  What follows belongs to one problem: ahead, ahead_of: the last attempts
-   in a window and their point; request, place, first, past, waits: what is asked of the window and what that waits for; answer: what the last request has found; seconds: spent in derivatives, sweeps and rollouts. */
+/* Slot.  Vx, Vxx: value function of a sweep; cQ, cS, cR: Hessian of the Lagrangian; oQ, oS, oR: Hessian of the cost of the kind (exact or
+   Gauss-Newton) that the current iterate does not have; mQ, mS, mR, mr: LQ problem with damping and barrier; z, move: multipliers of the bounds and
+   their step; bend, push, pull: barrier terms, see barrier.h; X, U, D, cost: trial trajectories, their defects and costs.  alike: 1 if both
+   evaluators are the same; widest: index of the largest curvature fraction to try; trials: step lengths rolled out together.  Members from `ahead`
+   on belong to one problem.  ahead, ahead_of: last LQ solves in a window and their iterate; request, place, first, past: current request in a window;
+   waits: operation that it waits for; answer: last answer; seconds: time in derivatives, sweeps and rollouts. */
 typedef struct {
     const newton_phase_t *phases;
     final_t end, plain_end;
@@ -63,7 +64,7 @@ typedef struct {
 
 static const phase_t *newton_kind(const newton_t *o, long j, long plain) { return plain ? &o->phases[j].plain : &o->phases[j].exact; }
 
-/* The expansion about the trajectory of e; plain: with the Gauss-Newton Hessian of the cost. */
+/* Expand about the trajectory of e; plain: with the Gauss-Newton Hessian of the cost. */
 static void newton_expand(newton_t *o, iterate_t *e, long plain)
 {
     const stages_t *stages = plain ? o->problem->plain : o->problem->exact;
@@ -75,7 +76,7 @@ static void newton_expand(newton_t *o, iterate_t *e, long plain)
     o->seconds[DERIVATIVES] += now() - began;
 }
 
-/* The Hessian of the cost about the trajectory of e of the other kind than its own. */
+/* Find the Hessian of the cost about the trajectory of e of the kind (exact or Gauss-Newton) that e does not have. */
 static void newton_other(newton_t *o, const iterate_t *e)
 {
     if (o->other_known) return;
@@ -98,7 +99,7 @@ static void newton_other(newton_t *o, const iterate_t *e)
     o->seconds[DERIVATIVES] += now() - began;
 }
 
-/* The Hessian of the Lagrangian at the point where the solve is. */
+/* Find the Hessian of the Lagrangian at the current iterate. */
 static void newton_curvature(newton_t *o)
 {
     const iterate_t *e = o->at;
@@ -122,7 +123,7 @@ static void newton_curvature(newton_t *o)
     o->seconds[DERIVATIVES] += now() - began;
 }
 
-/* Costates under the gains of the last step, and the errors of a point: NaN where numbers of its expansion are not finite. */
+/* Compute the costates under the gains of the last step, and the errors of a point; NaN if its expansion is not finite. */
 static void newton_measure(newton_t *o, iterate_t *e)
 {
     const double began = now();
@@ -138,13 +139,13 @@ static void newton_measure(newton_t *o, iterate_t *e)
     e->scaled = 0.0;
     for (long i = 0; i < N * m; i++)
         if (o->size[i % m] > 0.0) e->scaled = larger(e->scaled, fabs(e->g[i]) / o->size[i % m]);
-    /* what is not finite in q, r, A and B is not finite in the costates or the gradient; a Hessian that is not leaves no sweep convex */
+    /* non-finite entries of q, r, A and B make the costates or the gradient non-finite; a non-finite Hessian makes every sweep fail */
     if (!(fabs(e->cost) < HUGE_VAL) || !all_finite(e->g, N * m) || !all_finite(e->lambda, (N + 1) * n) || !all_finite(e->d, N * n))
         e->gradient = e->scaled = NAN;
     o->seconds[BACKWARD] += now() - began;
 }
 
-/* The l1 norm of the differences between the states of neighboring knots. */
+/* l1 norm of the differences between the states of neighboring knots. */
 static double travel_of(const newton_t *o, const iterate_t *e)
 {
     double sum = 0.0;
@@ -152,7 +153,7 @@ static double travel_of(const newton_t *o, const iterate_t *e)
     return sum;
 }
 
-/* Point of requests.py. */
+/* Answer a Point of requests.py. */
 static void answer_point(newton_t *o, const iterate_t *e, int found)
 {
     double least = HUGE_VAL, greatest = -HUGE_VAL, logs = 0.0;
@@ -174,7 +175,7 @@ static void on_diagonal(double *H, double delta, long knots, long n)
         for (long a = 0; a < n; a++) H[(i * n + a) * n + a] += delta;
 }
 
-/* The problem with a fraction of the curvature and the damping delta. */
+/* LQ problem with a curvature fraction, the damping delta, and the barrier. */
 static lq_problem newton_damped_lq(newton_t *o, double fraction, double delta)
 {
     const long N = o->N, n = o->dims.n, m = o->dims.m;
@@ -204,7 +205,7 @@ static lq_problem newton_damped_lq(newton_t *o, double fraction, double delta)
     return lq;
 }
 
-/* The number of the first of the fractions first .. last that leaves a convex problem, with its policy in `to`; last where none does. */
+/* Find the first of the curvature fractions first .. last that yields a convex problem, with its policy in `to`; returns its index, or last. */
 static long newton_convex(newton_t *o, long first, long last, double delta, const newton_step_t *to, lq_problem *lq)
 {
     const lq_policy policy = {to->K, to->k, o->Vx, o->Vxx};
@@ -222,8 +223,7 @@ static long newton_convex(newton_t *o, long first, long last, double delta, cons
 
 /* -- rollouts ------------------------------------------------------------------------------------------------------------------------- */
 
-/* Trajectories for `count` step lengths from `alphas` on, from the controls us under the gains K; nodes: knots at which the motion starts from the
-   linear step. */
+/* Roll out `count` step lengths of `alphas`, from the controls us with gains K; nodes: knots at which the rollout starts from the linear step. */
 static void newton_roll(newton_t *o, const double *us, const double *K, const newton_step_t *step, const double *alphas, long count,
                         const signed char *nodes)
 {
@@ -244,7 +244,7 @@ static void newton_roll(newton_t *o, const double *us, const double *K, const ne
     o->seconds[ROLLOUT] += now() - began;
 }
 
-/* Roll out the controls us (N, m) from x0 by the gains K, without a step: the motion stands in the first row of what is tried. */
+/* Roll out the controls us (N, m) from x0 with gains K and a zero step, into the first row of the trial trajectories. */
 static void newton_roll_out(newton_t *o, const double *us, const double *K)
 {
     static const double still[1] = {0.0};
@@ -254,7 +254,7 @@ static void newton_roll_out(newton_t *o, const double *us, const double *K)
     newton_roll(o, us, K, step, still, 1, o->none);
 }
 
-/* Trial of requests.py, from row i of what was tried. */
+/* Answer a Trial of requests.py from row i of the trial trajectories. */
 static void answer_trial(newton_t *o, long i, double *to)
 {
     const long x = (o->N + 1) * o->nx, u = o->N * o->dims.m, d = o->N * o->dims.n;
@@ -265,14 +265,14 @@ static void answer_trial(newton_t *o, long i, double *to)
 
 /* -- requests ------------------------------------------------------------------------------------------------------------------------- */
 
-/* Let the next point be where the solve is. */
+/* Turn: make the next point the current iterate. */
 EXPORT void newton_turn(newton_t *o)
 {
     iterate_t *left = o->at;
     o->at = o->fresh, o->fresh = left, o->other_known = o->curvature_known = 0;
 }
 
-/* Take a problem and its guess, with controls in the interior of their bounds. */
+/* Load a problem and its guess, with controls moved into the interior of their bounds. */
 static void newton_take(newton_t *o, const newton_problem_t *problem)
 {
     const long N = o->N, m = o->dims.m;
@@ -288,7 +288,7 @@ static void newton_take(newton_t *o, const newton_problem_t *problem)
     at->cost = at->gradient = at->scaled = at->defect = at->gap = NAN;
 }
 
-/* Start: the expansion about the guess. */
+/* Start: expand about the guess; answer: cost. */
 EXPORT void newton_start(newton_t *o, const newton_problem_t *problem)
 {
     newton_take(o, problem);
@@ -296,7 +296,7 @@ EXPORT void newton_start(newton_t *o, const newton_problem_t *problem)
     o->answer[0] = o->at->cost;
 }
 
-/* FirstGains: of the Gauss-Newton problem with the damping delta, none where that is negative. */
+/* FirstGains: compute gains of the Gauss-Newton problem with the damping delta; no gains if delta is negative. */
 EXPORT void newton_first_gains(newton_t *o, double delta, double mu)
 {
     const long N = o->N, n = o->dims.n, m = o->dims.m;
@@ -314,14 +314,14 @@ EXPORT void newton_first_gains(newton_t *o, double delta, double mu)
     answer_point(o, o->at, (int)o->has_policy);
 }
 
-/* Whether all numbers of the expansion are finite. */
+/* IsFinite: 1 if the expansion is finite. */
 EXPORT void newton_is_finite(newton_t *o)
 {
     const lq_problem lq = lq_of(o->at, o->dims, o->N);
     o->answer[0] = fabs(o->at->cost) < HUGE_VAL && lq_finite(&lq);
 }
 
-/* Let the trajectory of row `row` of what was tried along the step in `place` be the next point, and that step the last one. */
+/* Accept trial trajectory `row` of the step in `place`: it becomes the next point, and the step the last one. */
 static void newton_move(newton_t *o, long place, long row, double mu)
 {
     const long x = (o->N + 1) * o->nx, u = o->N * o->dims.m;
@@ -333,7 +333,7 @@ static void newton_move(newton_t *o, long place, long row, double mu)
     o->tried[place] = o->last, o->last = step, o->has_policy = 1;
 }
 
-/* Expand; asked: fractions of the curvature that the next step will ask for, as bits. */
+/* Accept: expand about the accepted trial; asked: bit mask of the curvature fractions that the next step will request. */
 EXPORT void newton_accept(newton_t *o, long place, long row, long asked, double mu)
 {
     newton_move(o, place, row, mu);
@@ -343,7 +343,7 @@ EXPORT void newton_accept(newton_t *o, long place, long row, long asked, double 
     answer_point(o, o->at, 1);
 }
 
-/* What is known of a step and of the full step along it. */
+/* Answer a step, with the trial of its full length. */
 static void answer_step(newton_t *o, const newton_step_t *to)
 {
     const double length = fmax(largest(to->dx, (o->N + 1) * o->dims.n), largest(to->du, o->N * o->dims.m));
@@ -352,7 +352,7 @@ static void answer_step(newton_t *o, const newton_step_t *to)
     answer_trial(o, 0, o->answer + 4);
 }
 
-/* Step: by the first of the fractions first .. last of the curvature that leaves a convex problem, and its full length rolled out. */
+/* Step: solve with the first of the curvature fractions first .. last that yields a convex problem, and roll out its full length. */
 EXPORT void newton_solve_step(newton_t *o, long place, long first, long last, double delta, double mu)
 {
     newton_step_t *to = o->tried[place];
@@ -373,7 +373,7 @@ EXPORT void newton_solve_step(newton_t *o, long place, long first, long last, do
     answer_step(o, to);
 }
 
-/* Roll: up to `count` of the step lengths longest / 2^i from i = first on; how many there were. */
+/* Roll: roll out up to `count` of the step lengths longest / 2^i from i = first on; returns their number. */
 EXPORT long newton_try(newton_t *o, long place, long first, long count)
 {
     const newton_step_t *step = o->tried[place];
@@ -384,7 +384,8 @@ EXPORT long newton_try(newton_t *o, long place, long first, long count)
     return count;
 }
 
-/* Roll the controls out from x0 by the gains of the last step, into the interior of the bounds; 0 where that is not finite. */
+/* Roll out the controls from x0 with the gains of the last step, without defects, and move the controls into the interior of their bounds;
+   returns 0 if the rollout is not finite. */
 static int newton_closed_motion(newton_t *o, double mu)
 {
     const long N = o->N, m = o->dims.m;
@@ -397,7 +398,7 @@ static int newton_closed_motion(newton_t *o, double mu)
     return 1;
 }
 
-/* Go to that motion, if its errors are finite. */
+/* Make that trajectory the current iterate if its errors are finite. */
 static void answer_restored(newton_t *o)
 {
     const int finite = o->fresh->gradient == o->fresh->gradient;
@@ -406,7 +407,7 @@ static void answer_restored(newton_t *o)
     answer_point(o, o->at, finite);
 }
 
-/* Restore: go on from the motion without gaps; nothing changes where its expansion is not finite. */
+/* Restore: continue from the trajectory without defects; no effect if its expansion is not finite. */
 EXPORT void newton_restore(newton_t *o, long asked, double mu)
 {
     if (!newton_closed_motion(o, mu)) {
@@ -418,7 +419,7 @@ EXPORT void newton_restore(newton_t *o, long asked, double mu)
     answer_restored(o);
 }
 
-/* Controls on the bounds that hold them, and the motion under these, as the next point. */
+/* Set controls that multipliers hold near a bound to that bound, and roll them out as the next point. */
 static void newton_snapped(newton_t *o)
 {
     const long N = o->N, n = o->dims.n, m = o->dims.m;
@@ -433,7 +434,7 @@ static void newton_snapped(newton_t *o)
     copy(o->fresh->xs, o->X, (N + 1) * o->nx), copy(us, o->U, N * m);
 }
 
-/* OnBounds: the errors of that motion, which becomes the next point. */
+/* OnBounds: answer the errors of that trajectory, which becomes the next point. */
 EXPORT void newton_on_bounds(newton_t *o)
 {
     newton_snapped(o);
@@ -452,7 +453,7 @@ static void newton_put_gains(const newton_t *o, const newton_step_t *from)
         if (barrier_holds(&o->barrier, o->at->us, i)) memset(p->to_K + i * n, 0, sizeof(double) * n), p->to_k[i] = 0.0;
 }
 
-/* Gains: about the point where the solve is, else those of the last step, to where the problem wants them. */
+/* Gains: write gains about the current iterate, or those of the last step if no problem is convex, to the arrays of the solution. */
 EXPORT void newton_gains(newton_t *o, long first)
 {
     lq_problem lq;
@@ -460,14 +461,14 @@ EXPORT void newton_gains(newton_t *o, long first)
     newton_put_gains(o, convex ? o->tried[1] : o->has_policy ? o->last : NULL);
 }
 
-/* The trajectory where the solve is, to where the problem wants it. */
+/* Write the current iterate to the solution arrays of the problem. */
 EXPORT void newton_put(const newton_t *o)
 {
     copy(o->problem->to_xs, o->at->xs, (o->N + 1) * o->nx);
     copy(o->problem->to_us, o->at->us, o->N * o->dims.m);
 }
 
-/* Let the slot `to` be where `from` is, with the gains of the last step and the multipliers, but without an expansion. */
+/* Copy the current iterate of slot `from` to slot `to`, with the gains of the last step and the multipliers, without the expansion. */
 static void newton_hand_over(const newton_t *from, newton_t *to)
 {
     const long N = to->N, m = to->dims.m;

@@ -1,13 +1,14 @@
-/* A window of problems in Newton's method: expansions and attempts at steps of up to LANES problems in one pass backward over the knots and one
-   forward, with a problem in each lane; and trials of step lengths likewise.  Before this text stands newton_slot.h.
+/* Window of problems in Newton's method, with one problem in each lane.  Two kernels serve up to LANES problems: LQ solves with their expansions,
+   in one backward and one forward pass over the knots, and trials of step lengths.  Requires newton_slot.h.
 
-   A request either is answered at once, or waits (`waits`) for one of these two kernels; the driver chooses which problems go together.  What few
-   problems ask for (motions without gaps, steps with damping) is done for one at a time, the latter in a slot that has expansions. */
+   A request is answered immediately, or waits (`waits`) for one of the two kernels; the driver chooses the problems that share a call.  Rare
+   requests (rollouts without defects, damped steps) are served one at a time, damped steps in a slot that stores expansions. */
 
-enum { DONE, TRIALS, ATTEMPTS }; /* ATTEMPTS + the bits of the fractions that are asked for */
+enum { DONE, TRIALS, ATTEMPTS }; /* operations; ATTEMPTS + bit mask of the requested curvature fractions */
 enum { FIRST_GAINS, ACCEPT, STEP, TRY, RESTORE, ON_BOUNDS, GAINS };
 
-/* A phase: expansions of several problems, without and with second derivatives of the dynamics, the Hessian of its cost alone, and its trials. */
+/* Functions of a phase for several problems: expansions without and with second derivatives of the dynamics, the Hessian of its cost alone, and
+   trials. */
 typedef struct {
     long first, last, read;
     void (*plain)(const seen_t *of, long origin, long knot, long read, const first_t *out, void *room);
@@ -27,7 +28,7 @@ typedef struct {
 
 /* -- requests --------------------------------------------------------------------------------------------------------------------------- */
 
-/* Wait for an expansion about e and attempts without damping but for `delta`, under the gains `under`. */
+/* Wait for the expansion about e and LQ solves with damping `delta`; under: gains for the costates. */
 static long wait_for_attempt(newton_t *o, iterate_t *e, long asked, double delta, const double *under)
 {
     lq_attempt *a = &o->ahead;
@@ -36,7 +37,7 @@ static long wait_for_attempt(newton_t *o, iterate_t *e, long asked, double delta
     return o->waits = ATTEMPTS + asked;
 }
 
-/* Start, without an expansion: the cost of the guess where a barrier is to fit it, else 0. */
+/* Start, without an expansion; answer: cost of the guess if there are bounds, which scales the barrier, else 0. */
 EXPORT void newton_window_start(newton_t *o, const newton_problem_t *problem)
 {
     static const double still[1] = {0.0};
@@ -83,13 +84,13 @@ EXPORT long newton_window_on_bounds(newton_t *o)
     return wait_for_attempt(o, o->fresh, 0, 0.0, o->last->K);
 }
 
-/* to <- to + mu by, as far as there is a barrier */
+/* Set to = to + mu by if there is a barrier. */
 static void add_barrier_part(const newton_t *o, double *to, const double *by, long count)
 {
     for (long i = 0; o->bounded && i < count; i++) to[i] += o->barrier.mu * by[i];
 }
 
-/* Let the attempts by fraction i be the step in `to`, which leaves them its room. */
+/* Make the LQ solve with fraction i the step `to`; the two swap their memory. */
 static void take_attempt(newton_t *o, long i, newton_step_t *to)
 {
     lq_attempt *a = &o->ahead;
@@ -104,8 +105,8 @@ static void take_attempt(newton_t *o, long i, newton_step_t *to)
     to->fraction = i;
 }
 
-/* The step by the first of the fractions first .. past that leaves a convex problem: DONE with `first` as its number (past: none does), or what that
-   waits for.  Where the last step took all of the curvature, the others are asked for only when they are needed. */
+/* Find the step of the first of the fractions first .. past that yields a convex problem.  Returns DONE, with its index in `first` (past: none), or
+   the operation to wait for.  If the last step took the full curvature, smaller fractions are requested only when needed. */
 static long find_attempt(newton_t *o, newton_step_t *to)
 {
     const lq_attempt *a = &o->ahead;
@@ -135,7 +136,7 @@ static long go_on_with_step(newton_t *o)
     return o->waits = TRIALS;
 }
 
-/* Step, without damping. */
+/* Step without damping. */
 EXPORT long newton_window_step(newton_t *o, long place, long first, long past, double mu)
 {
     o->request = STEP, o->place = place, o->first = first, o->past = past, o->barrier.mu = mu;
@@ -161,7 +162,7 @@ EXPORT long newton_window_gains(newton_t *o, long first)
     return go_on_with_gains(o);
 }
 
-/* Let the slot with expansions be where a problem is. */
+/* Move the slot with expansions to the current iterate of a problem. */
 EXPORT void newton_window_lend(newton_t *alone, const newton_t *o)
 {
     alone->problem = o->problem, alone->at = alone->points, alone->fresh = alone->at + 1;
@@ -171,12 +172,12 @@ EXPORT void newton_window_lend(newton_t *alone, const newton_t *o)
     newton_expand(alone, alone->at, 0), newton_measure(alone, alone->at);
 }
 
-/* Let a problem be where the slot with expansions has brought it. */
+/* Move a problem to the iterate of the slot with expansions. */
 EXPORT void newton_window_return(const newton_t *alone, newton_t *o) { newton_hand_over(alone, o); }
 
 /* -- kernels -------------------------------------------------------------------------------------------------------------------------------- */
 
-/* What a slot's request does with an attempt: what it waits for now, or DONE. */
+/* Continue the request of a slot after an LQ solve; returns the operation to wait for, or DONE. */
 static long go_on_behind_attempt(newton_t *o)
 {
     lq_attempt *a = &o->ahead;
@@ -201,8 +202,7 @@ static long go_on_behind_attempt(newton_t *o)
     return DONE;
 }
 
-/* The problems for which steps are attempted: what is read of them by libraries without and with second derivatives, and the number of the phase that
-   is being expanded. */
+/* Problems in LQ solves: inputs of the functions without and with second derivatives, and the phase being expanded. */
 typedef struct {
     const newton_window_t *w;
     long phase;
@@ -211,7 +211,7 @@ typedef struct {
     seen_t plain[LANES], exact[LANES];
 } attempting_t;
 
-/* The phase of knot i, of which the lanes then read. */
+/* Return the phase of knot i, and let the lanes read its data. */
 static const window_phase_t *phase_at(attempting_t *at, long i)
 {
     const newton_window_t *w = at->w;
@@ -257,7 +257,7 @@ static void expand_attempts(void *of, long i, const void *lambda, const lq_vecto
     }
 }
 
-/* Attempts for `count` slots, at most LANES, that wait for some of the fractions `asked`, as bits. */
+/* Perform LQ solves for `count` waiting slots, at most LANES; asked: bit mask of the curvature fractions. */
 EXPORT void newton_window_attempts(const newton_window_t *w, newton_t *const *slots, long count, long asked)
 {
     lq_attempt lanes[LANES];
@@ -277,7 +277,7 @@ EXPORT void newton_window_attempts(const newton_window_t *w, newton_t *const *sl
     }
 }
 
-/* A trial of a step length for `count` slots, at most LANES. */
+/* Try a step length for each of `count` slots, at most LANES. */
 EXPORT void newton_window_trials(const newton_window_t *w, newton_t *const *slots, long count)
 {
     tried_t lanes[LANES];

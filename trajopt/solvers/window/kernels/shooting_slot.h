@@ -1,21 +1,22 @@
-/* The slot of a problem in the line search of shooting methods, and the kernels that answer its requests
-   (trajopt/solvers/methods/shooting_requests.py) with the knots of one problem in the lanes.  Decisions stand in
-   trajopt/solvers/methods/shooting.py; nothing here decides.  Before this text stand bounded_lq.h and the constants of shooting_slot.py.
+/* Slot of shooting methods: memory of one problem, and the kernels that answer its requests (trajopt/solvers/methods/shooting_requests.py), with
+   the knots of the problem in lanes.  The method that decides is trajopt/solvers/methods/shooting.py.  Requires bounded_lq.h and the constants
+   of shooting_slot.py.
 
-   A slot holds three iterates (where the solve is, the next one, the best one), the last step and the trajectories tried last.  In a window
-   (shooting_window.h) the iterates of a slot share the memory of their blocks, so that one problem of many takes little room. */
+   A slot has three iterates (the current, the next and the best one), the last step and the last trial trajectories.  In a window
+   (shooting_window.h), the iterates of a slot share the memory of their blocks, which saves memory. */
 
-/* The direction of a window's problem that a backward pass gives beside the residuals of the iterate `of`, with the damping mu.  to.K and to.k are the
-   spare gains.  to.dx, to.du: NULL where rollouts begin nowhere but at x0, in a vector space: du - K dx = k is all they read of a linear step then, and
-   (0, k) stands for it.  nearly: the KKT error of an iterate from which on that of the next one is found too, under the gains of the step between. */
+/* Direction of a problem in a window that one backward pass computes together with the residuals of the iterate `of`, with the damping mu.  to.K,
+   to.k: the spare gains.  to.dx, to.du: NULL if rollouts in a vector space start only at x0; they then need only du - K dx = k, so that (0, k)
+   replaces the linear step.  nearly: if the KKT error of an iterate is below it, the pass also finds the KKT error of the next iterate, under the
+   gains of the step between. */
 typedef struct {
     lq_direction to;
     const iterate_t *of;
     double mu, nearly;
 } ahead_t;
 
-/* A problem: its values by phase (NULL: those of the phases) and at the end, its start, bounds on us (NULL for none), and where its solution goes; to_K,
-   to_k: NULL where gains are not asked for. */
+/* Problem: data of the phases and of the final knot (NULL: those of the slot), guess, bounds on us (NULL for none), and arrays of the solution;
+   to_K, to_k: NULL without gains. */
 typedef struct {
     const stages_t *stages;
     const end_t *end;
@@ -23,18 +24,18 @@ typedef struct {
     double *to_xs, *to_us, *to_K, *to_k;
 } shooting_problem_t;
 
-/* What is being rolled out: the number of the phase, its parts, and step lengths. */
+/* State of a rollout: arguments, parts of the current phase, index of the phase, numbers of parts and of step lengths. */
 typedef struct {
     trials_t trials;
     parts_t parts;
     long phase, tasks, count;
 } rolling_t;
 
-/* A slot.  alphas: 2^DOUBLINGS, 2^(DOUBLINGS - 1), ..., 1, 1/2, ...; `at`, `fresh` and `best` are numbers of iterates; spare: gains that are not the last
-   policy's; X, U, D, cost and part_cost, start, stop, trial hold what is tried.  nodes: how many there are; abreast: step lengths that are tried side by
-   side; on_state: whether mu is added to V'xx; shared: whether iterates share the memory of their blocks, and holder the number of the one whose
-   they are; kkt: the KKT error answered with the last direction.  request, rolled, mu, waits: what is asked of a window, and the work that this waits for.
-   answer: what the last request has found; seconds: spent in derivatives, sweeps and rollouts. */
+/* Slot.  alphas: 2^DOUBLINGS, 2^(DOUBLINGS - 1), ..., 1, 1/2, ...; at, fresh, best: indices of the current, the next and the best iterate; spare_K,
+   spare_k: memory for the next gains; X, U, D, cost, part_cost, start, stop, trial: trial trajectories and their parts.  nodes: number of shooting
+   nodes; abreast: step lengths tried together; on_state: 1 if mu is added to V'xx, else to Quu; shared: 1 if iterates share the memory of their
+   blocks, which then hold those of iterate `holder`; kkt: KKT error answered with the last direction.  request, rolled, mu: current request in a
+   window; waits: operation that it waits for.  answer: last answer; seconds: time in derivatives, sweeps and rollouts. */
 typedef struct {
     long N, nx, count, nonlinear, nodes, abreast, on_state, shared, holder;
     phase_t *phases;
@@ -66,7 +67,7 @@ static iterate_t *next_of(shooting_t *s) { return s->slots + s->fresh; }
 
 /* -- iterates --------------------------------------------------------------------------------------------------------------- */
 
-/* The expansion about the trajectory of an iterate. */
+/* Expand about the trajectory of an iterate. */
 static void expand(shooting_t *s, iterate_t *e)
 {
     const double began = now();
@@ -76,7 +77,7 @@ static void expand(shooting_t *s, iterate_t *e)
     s->seconds[DERIVATIVES] += now() - began;
 }
 
-/* The blocks of an iterate's problem, once more where another has taken their place. */
+/* Restore the blocks of an iterate: expand again if another iterate has overwritten them. */
 static void recall(shooting_t *s, iterate_t *e)
 {
     if (!s->shared || s->holder == e - s->slots) return;
@@ -84,7 +85,7 @@ static void recall(shooting_t *s, iterate_t *e)
     if (e->gap == 0.0) memset(e->d, 0, sizeof(double) * s->N * s->dims.n);
 }
 
-/* us - P(us - g), P the projection on the bounds, its largest entry. */
+/* Largest entry of the projected gradient us - P(us - g), with P the projection on the bounds. */
 static double projected(const shooting_t *s, const iterate_t *e)
 {
     const long count = s->N * s->dims.m;
@@ -94,14 +95,14 @@ static double projected(const shooting_t *s, const iterate_t *e)
     return most;
 }
 
-/* The residuals behind an expansion with its gradient and gaps. */
+/* Compute the residuals of an iterate from its gradient and defects. */
 static void note_residuals(const shooting_t *s, iterate_t *e)
 {
     e->gradient = all_finite(e->g, s->N * s->dims.m) ? projected(s, e) : NAN;
     e->gap = l1(e->d, s->N * s->dims.n);
 }
 
-/* Expansion and residuals of an iterate: see measured of iterate.py; 0 where they are not finite. */
+/* Expand about an iterate and compute its residuals, as measured of iterate.py; returns 0 if they are not finite. */
 static int measure(shooting_t *s, iterate_t *e)
 {
     const long N = s->N, n = s->dims.n;
@@ -119,7 +120,7 @@ static int measure(shooting_t *s, iterate_t *e)
     return finite;
 }
 
-/* Go to the next iterate; whether the one that is left is marked as the best one. */
+/* Make the next iterate the current one; MARK: remember the previous one as the best; STAY: no effect. */
 static void go(shooting_t *s, long going)
 {
     if (going == STAY) return;
@@ -140,7 +141,7 @@ static void answer_point(shooting_t *s, const iterate_t *e, int finite)
 /* -- measures --------------------------------------------------------------------------------------------------------------- */
 
 
-/* The gains of the policy, those of controls on a bound zero. */
+/* Gains of the policy, zero for controls on a bound. */
 static const double *free_gains(const shooting_t *s, const iterate_t *e)
 {
     const long n = s->dims.n, m = s->dims.m;
@@ -151,7 +152,8 @@ static const double *free_gains(const shooting_t *s, const iterate_t *e)
     return s->masked;
 }
 
-/* The derivative of the cost along the step as the gaps `gaps` close by `share`, from what kkt has found under the gains: see slope of iterate.py. */
+/* Derivative of the cost along the step as the fraction `share` of the defects `gaps` closes, as slope of iterate.py; uses the costates and the
+   gradient of the last call of kkt. */
 static double slope(const shooting_t *s, const iterate_t *e, const double *gaps, double share)
 {
     const long n = s->dims.n, m = s->dims.m;
@@ -162,7 +164,7 @@ static double slope(const shooting_t *s, const iterate_t *e, const double *gaps,
     return sum;
 }
 
-/* The gradient of control number i (of N m) under the gains of the policy; one that pushes against a bound counts as zero. */
+/* Gradient of control number i (of N m) under the gains of the policy; zero if it pushes against a bound. */
 static double inward(const shooting_t *s, const iterate_t *e, long i)
 {
     double g = s->bounded.g[i];
@@ -171,8 +173,8 @@ static double inward(const shooting_t *s, const iterate_t *e, long i)
     return g;
 }
 
-/* The scaled KKT error under the gains of the policy: see optimality.py.  It may have been found with the direction.  The gradient under these gains
-   stands in `bounded.g` then. */
+/* Scaled KKT error under the gains of the policy: see optimality.py.  A window may have found it with the direction.  `bounded.g` then holds the
+   gradient under these gains. */
 static double kkt(shooting_t *s, iterate_t *e)
 {
     const long N = s->N, n = s->dims.n, m = s->dims.m;
@@ -190,9 +192,9 @@ static double kkt(shooting_t *s, iterate_t *e)
     return most;
 }
 
-/* -- roll-outs -------------------------------------------------------------------------------------------------------------- */
+/* -- rollouts --------------------------------------------------------------------------------------------------------------- */
 
-/* The parts of a phase that are rolled out side by side, for the step lengths next to each other. */
+/* List the parts of the current phase that are rolled out in lanes, for all step lengths. */
 static void roll_phase(shooting_t *s)
 {
     rolling_t *r = &s->rolling;
@@ -201,7 +203,7 @@ static void roll_phase(shooting_t *s)
     r->parts = (parts_t){p->first, s->start, s->stop, s->trial, s->part_cost};
 }
 
-/* Begin trajectories along a step under gains K, for `count` step lengths 2^-first, ...: X, U, D and their costs. */
+/* Start rollouts along a step with gains K, for `count` step lengths 2^-first, ...; results: X, U, D and costs. */
 static void roll_begin(shooting_t *s, const double *K, lq_step step, long nonlinear, long first, long count)
 {
     const iterate_t *e = here(s);
@@ -213,7 +215,7 @@ static void roll_begin(shooting_t *s, const double *K, lq_step step, long nonlin
     roll_phase(s);
 }
 
-/* The parts of a phase are rolled out: whether there is another one. */
+/* Sum the costs of a rolled-out phase and prepare the next phase; returns 0 after the last phase. */
 static int roll_on(shooting_t *s)
 {
     rolling_t *r = &s->rolling;
@@ -251,15 +253,15 @@ static void answer_trials(shooting_t *s, double *to)
 
 /* -- the start -------------------------------------------------------------------------------------------------------------- */
 
-/* Roll the guess out under the spare gains, its nodes where they are; returns the cost. */
+/* Roll out the guess with the spare gains, from its states at the nodes; returns the cost. */
 static double roll_guess(shooting_t *s)
 {
     roll(s, s->spare_K, s->step, 0, 0, 1);
     return s->cost[0];
 }
 
-/* Hold a guess by the policy of its LQ problem, or by its gains alone, where either costs less than the guess as it is rolled out: see
-   held_rollout of iterate.py. */
+/* Roll out the guess with the policy of its LQ problem, or with the feedback gains alone, if either costs less than the rollout without feedback:
+   see held_rollout of iterate.py. */
 static void hold(shooting_t *s, double cost)
 {
     enum { OPEN, GAINS, POLICY } best = OPEN;
@@ -283,7 +285,7 @@ static void hold(shooting_t *s, double cost)
     }
 }
 
-/* Take a problem with its guess, from x0 and within the bounds, without gains. */
+/* Load a problem with its guess, which starts at x0 and is clipped to the bounds; reset the gains. */
 static void take(shooting_t *s, const shooting_problem_t *p)
 {
     const long N = s->N, n = s->dims.n, m = s->dims.m;
@@ -302,12 +304,12 @@ static void take(shooting_t *s, const shooting_problem_t *p)
     memset(s->policy.k, 0, sizeof(double) * N * m);
 }
 
-/* Behind the roll-out of the guess: let its parts between nodes follow, held by feedback where that costs less. */
+/* After the rollout of the guess, set the first iterate; use a rollout with feedback if that costs less. */
 static void start_from(shooting_t *s)
 {
     iterate_t *e = here(s);
     const double cost = s->cost[0];
-    if (s->nodes < s->N) { /* where every knot is a node, no state follows from another */
+    if (s->nodes < s->N) { /* if every knot is a node, no state depends on another */
         expand(s, e);
         if (!(cost <= FALLEN * fmax(1.0, fabs(e->cost)))) hold(s, cost);
     }
@@ -317,7 +319,7 @@ static void start_from(shooting_t *s)
 
 /* -- steps ------------------------------------------------------------------------------------------------------------------ */
 
-/* The bounds on du at an iterate. */
+/* Bounds on du at an iterate. */
 static lq_bounds room_for(const shooting_t *s, const iterate_t *e)
 {
     for (long i = 0; i < s->N * s->dims.m; i++)
@@ -325,7 +327,7 @@ static lq_bounds room_for(const shooting_t *s, const iterate_t *e)
     return (lq_bounds){s->lower_du, s->upper_du};
 }
 
-/* alpha^2/2 D2: the curvature of the cost along a step. */
+/* Curvature D2 of the cost along a step, whose second-order change is alpha^2/2 D2. */
 static double curvature(const shooting_t *s, lq_problem p, lq_step step)
 {
     const long n = s->dims.n, m = s->dims.m;
@@ -339,7 +341,7 @@ static double curvature(const shooting_t *s, lq_problem p, lq_step step)
     return D2;
 }
 
-/* The policy has become the last one; the gains of the one before are spare. */
+/* Swap the gains of the policy and the spare gains. */
 static void take_policy(shooting_t *s)
 {
     double *K = s->policy.K, *k = s->policy.k;
@@ -347,7 +349,7 @@ static void take_policy(shooting_t *s)
     s->spare_K = K, s->spare_k = k;
 }
 
-/* Begin a direction: `bounded.sweep` is the first sweep. */
+/* Start a direction; `bounded.sweep` is the first sweep. */
 static void direction_begin(shooting_t *s, double mu)
 {
     iterate_t *at = here(s);
@@ -365,7 +367,7 @@ static void direction_begin(shooting_t *s, double mu)
     w->sweep = (lq_lane){&w->p, NULL, &w->policy, on_state, mu - on_state, NONE};
 }
 
-/* Step, of a direction that failed at a knot, or did not (NONE). */
+/* Answer a Step; failed: knot where the sweep failed, or NONE. */
 static void answer_direction(shooting_t *s, long failed, double D2)
 {
     double *to = s->answer;
@@ -378,7 +380,7 @@ static void answer_direction(shooting_t *s, long failed, double D2)
     to[3] = fmax(largest(s->step.dx, (s->N + 1) * s->dims.n), largest(s->step.du, s->N * s->dims.m));
 }
 
-/* Go on behind a sweep: 1 if there is another one to make, else the direction is answered. */
+/* Continue a direction after a sweep; returns 1 if another sweep is needed, else 0 with the direction answered. */
 static int direction_next(shooting_t *s)
 {
     bounded_room *w = &s->bounded;
@@ -398,7 +400,7 @@ static void sweep_alone(const shooting_t *s, lq_lane *of)
     of->failed = lq_riccati(of->p, of->bounds, of->on_state, of->on_control, NULL, of->to);
 }
 
-/* The policy and its linear trajectory. */
+/* Solve for the policy and its linear step. */
 static void solve_direction(shooting_t *s, double mu)
 {
     const double began = now();
@@ -408,7 +410,8 @@ static void solve_direction(shooting_t *s, double mu)
     s->seconds[BACKWARD] += now() - began;
 }
 
-/* The step that closes the gaps left by what was rolled out last too, under the same policy: see second_order of iterate.py. */
+/* Second-order correction: extend the step so that it also closes the defects of the last rollout, with the same policy; see second_order of
+   iterate.py. */
 static void correct(shooting_t *s, long again)
 {
     iterate_t *at = here(s);
@@ -438,7 +441,7 @@ static void correct(shooting_t *s, long again)
     s->seconds[BACKWARD] += now() - began;
 }
 
-/* Let the trajectory of a row of trials be that of the next iterate. */
+/* Copy trial trajectory `row` to the next iterate. */
 static void take_row(shooting_t *s, long row)
 {
     const long x = (s->N + 1) * s->nx, u = s->N * s->dims.m;
@@ -516,7 +519,7 @@ EXPORT void shooting_kkt(shooting_t *s)
     s->seconds[BACKWARD] += now() - began;
 }
 
-/* Begin the gains about the iterate: `bounded.sweep` is the sweep for them. */
+/* Start the gains about the current iterate; `bounded.sweep` is their sweep. */
 static void gains_begin(shooting_t *s, double mu)
 {
     bounded_room *w = &s->bounded;
@@ -528,7 +531,7 @@ static void gains_begin(shooting_t *s, double mu)
     w->sweep = (lq_lane){&w->p, s->lower ? &w->limits : NULL, &w->policy, on_state, mu - on_state, NONE};
 }
 
-/* The gains are those of the sweep, or the last ones where Quu cannot be factorized. */
+/* Finish the gains: those of the sweep, or the last ones if the sweep could not factorize Quu. */
 static void gains_end(const shooting_t *s)
 {
     const long steps = s->N * s->dims.m;
@@ -546,7 +549,7 @@ EXPORT void shooting_gains(shooting_t *s, double mu)
     s->seconds[BACKWARD] += now() - began;
 }
 
-/* Write the trajectory of the iterate to where the problem wants it. */
+/* Write the current iterate to the solution arrays of the problem. */
 EXPORT void shooting_put(shooting_t *s)
 {
     copy(s->problem->to_xs, here(s)->xs, (s->N + 1) * s->nx);

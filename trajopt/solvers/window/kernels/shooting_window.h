@@ -1,19 +1,20 @@
-/* A window of problems in the line search of shooting methods: expansions with their directions, sweeps, and rollouts of up to LANES problems, with one
-   in each lane.  Before this text stands shooting_slot.h.
+/* Window of problems in shooting methods, with one problem in each lane: kernels for expansions with their directions, sweeps, and rollouts of up
+   to LANES problems.  Requires shooting_slot.h.
 
-   A request either is answered at once, or waits (`waits`) for one of these kernels; the driver chooses which problems go together.  Work whose lanes the
-   knots of one problem fill (an expansion alone, rollouts between many nodes) is done at once; so is what few problems ask for. */
+   A request is answered immediately, or waits (`waits`) for one of these kernels; the driver chooses the problems that share a call.  Operations
+   whose lanes the knots of one problem fill (an expansion alone, rollouts between many nodes) run immediately, and so do rare requests. */
 
-enum { DONE, LOOKS, SWEEPS, OPEN_SWEEPS, ROLLS }; /* OPEN_SWEEPS: without bounds; ROLLS + 2 i: rollouts of phase i, one more with nonlinear gaps */
+/* Operations.  LOOKS: expansion with direction; OPEN_SWEEPS: sweeps without bounds; ROLLS + 2 i: rollouts of phase i, + 1 with nonlinear gaps. */
+enum { DONE, LOOKS, SWEEPS, OPEN_SWEEPS, ROLLS };
 enum { START_ASKED, DIRECTION_ASKED, TRIALS_ASKED, POINT_ASKED, GAINS_ASKED };
 
-/* A phase: its expansion and its rollout for several problems. */
+/* Functions of a phase for several problems: expansion and rollout. */
 typedef struct {
     void (*first)(const seen_t *of, long origin, long knot, long read, const first_t *out, void *room);
     void (*rolled)(const rolled_t *of, long count, void *room);
 } window_phase_t;
 
-/* active: problems at work; where they leave lanes empty, at the end of a batch, the knots of one problem fill them better. */
+/* Window.  active: number of running problems; if they leave lanes empty, at the end of a batch, the knots of one problem fill lanes better. */
 typedef struct {
     const window_phase_t *phases;
     void (*end_first)(const seen_t *of, long knot, const end_first_t *out, void *room);
@@ -21,9 +22,9 @@ typedef struct {
     long active;
 } shooting_window_t;
 
-/* -- requests: each function returns what the slot waits for now --------------------------------------------------------------- */
+/* -- requests: each function returns the operation that the slot waits for ----------------------------------------------------- */
 
-/* Wait for the expansion of an iterate, whose trajectory leaves the gaps `gaps`, with its direction for the damping mu. */
+/* Wait for the expansion of an iterate with its direction for the damping mu; gaps: defects of its trajectory. */
 static long wait_for_look(shooting_t *s, iterate_t *e, const double *gaps, double mu)
 {
     ahead_t *a = &s->ahead;
@@ -36,7 +37,7 @@ static long wait_for_look(shooting_t *s, iterate_t *e, const double *gaps, doubl
     return s->waits = LOOKS;
 }
 
-/* The expansion of an iterate and its residuals, with the direction where lanes hold problems. */
+/* Request the expansion and the residuals of an iterate, with the direction if lanes hold problems. */
 static long look(const shooting_window_t *w, shooting_t *s, iterate_t *e, const double *gaps)
 {
     if (!s->lower && w->active > LANES / 2) return wait_for_look(s, e, gaps, s->mu);
@@ -56,7 +57,7 @@ static long rolled_out(const shooting_window_t *w, shooting_t *s)
     return s->waits = DONE;
 }
 
-/* Roll out the phases that are left, at once where the parts of one fill the lanes. */
+/* Roll out the remaining phases: immediately if the parts of a phase fill the lanes, else wait. */
 static long roll_phases(const shooting_window_t *w, shooting_t *s)
 {
     const rolling_t *r = &s->rolling;
@@ -67,7 +68,7 @@ static long roll_phases(const shooting_window_t *w, shooting_t *s)
     return rolled_out(w, s);
 }
 
-/* Behind a direction: its full step, if it is asked for. */
+/* Continue after a direction: roll out its full step if requested. */
 static long directed(const shooting_window_t *w, shooting_t *s)
 {
     if (s->answer[0] >= 0.0 || !s->rolled) return s->waits = DONE;
@@ -75,7 +76,7 @@ static long directed(const shooting_window_t *w, shooting_t *s)
     return roll_phases(w, s);
 }
 
-/* The direction that was found with the expansion becomes the last one. */
+/* Make the direction that was found with the expansion the last one, and answer it. */
 static void take_look(shooting_t *s)
 {
     const long N = s->N, n = s->dims.n, m = s->dims.m;
@@ -153,7 +154,7 @@ EXPORT long shooting_window_gains(shooting_t *s, double mu)
 
 /* -- kernels ------------------------------------------------------------------------------------------------------------------- */
 
-/* The problems that are expanded: what is read of them, and the number of the phase that is next. */
+/* Problems in an expansion: inputs in lanes, and the current phase. */
 typedef struct {
     const shooting_window_t *w;
     long phase;
@@ -181,7 +182,7 @@ static void expand_lanes(void *of, long i, const lq_vectors *to)
     w->phases[at->phase].first(at->lanes, own->first, i, own->read, &out, w->room);
 }
 
-/* What an expansion with its direction has found becomes part of its iterate; 0 where numbers are not finite or Quu is not positive definite. */
+/* Store the results of an expansion with direction in its iterate; returns 0 if they are not finite or Quu is not positive definite. */
 static int note_look(shooting_t *s, iterate_t *e)
 {
     lq_direction *to = &s->ahead.to;
@@ -240,7 +241,7 @@ static void serve_sweeps(const shooting_window_t *w, shooting_t *const *slots, l
     }
 }
 
-/* Rollouts of a phase, with the parts of one problem side by side; problems whose parts find no lane go on waiting. */
+/* Roll out a phase of several problems, with their parts in lanes; problems whose parts do not fit keep waiting. */
 static void serve_rolls(const shooting_window_t *w, shooting_t *const *slots, long count)
 {
     rolled_t of[LANES];
@@ -259,7 +260,7 @@ static void serve_rolls(const shooting_window_t *w, shooting_t *const *slots, lo
         else rolled_out(w, rolled[l]);
 }
 
-/* Do the work of a kind for `count` slots, at most LANES, that wait for it. */
+/* Run operation `kind` for `count` waiting slots, at most LANES. */
 EXPORT void shooting_window_serve(const shooting_window_t *w, shooting_t *const *slots, long count, long kind)
 {
     if (kind == LOOKS) serve_looks(w, slots, count);

@@ -1,4 +1,4 @@
-/* What the kernels of all slots share: the clock, the parts of the work that it times, and what stages are asked for as second derivatives. */
+/* Shared by the kernels of all slots: a clock, the timed parts of the work, and the arguments of second derivatives of stages. */
 #include <time.h>
 
 enum { DERIVATIVES, BACKWARD, ROLLOUT };
@@ -10,7 +10,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* second_t of stage.h */
+/* Arguments of second derivatives: second_t of stage.h. */
 typedef struct {
     double sigma;
     const double *lam, *y;

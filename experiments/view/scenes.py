@@ -1,4 +1,4 @@
-"""From a saved solution, or a task and its solution, to motions and marks."""
+"""Viewer scenes of saved solutions, and of tasks with their solutions."""
 
 from __future__ import annotations
 
@@ -21,53 +21,55 @@ from trajopt.view.motion import AnyMotion
 from trajopt.view.view import motions
 
 
-class Shown(NamedTuple):
-    """Motions, the first solid and the others ghosts; marks; sentences about what cannot be shown."""
+class ViewerScene(NamedTuple):
+    """Motions (the first opaque, the others transparent), goals and obstacles, and warnings about missing parts."""
 
     motions: list[AnyMotion]
     marks: Marks
     warnings: tuple[str, ...] = ()
 
 
-def shown(solutions: Sequence[Solution], guess: bool = False) -> Shown:
-    """What saved solutions show; the problem of the first, built again from its settings, gives goals, obstacles and the guess.
+def solutions_scene(solutions: Sequence[Solution], guess: bool = False) -> ViewerScene:
+    """Scene of saved solutions; goals, obstacles and guess are those of the first solution's problem, rebuilt from its settings.
 
-    Raises ValueError where there is neither a robot nor shapes.
+    Raises ValueError if the solutions have neither a robot nor shapes.
     """
     task, warnings = task_of_solution(solutions[0])
     if task is None:
         marks = solutions[0].marks or Marks()
-        script = "config" not in solutions[0].meta  # whose solution carries all there is to show
+        script = "config" not in solutions[0].meta  # the solution of a script contains its own scene
         lost = "forces are not shown"
-        return Shown(motions(solutions), marks, () if script else tuple(f"{warning}: {lost}" for warning in warnings))
-    found = of_task(solutions[0], task, solutions[0].meta.get("config"), task.guess if guess else None)
+        return ViewerScene(
+            motions(solutions), marks, () if script else tuple(f"{warning}: {lost}" for warning in warnings)
+        )
+    found = task_scene(solutions[0], task, solutions[0].meta.get("config"), task.guess if guess else None)
     others = motions(list(solutions), task.ocp)[1:] if len(solutions) > 1 else []
-    return Shown([*found.motions, *others], found.marks, warnings)
+    return ViewerScene([*found.motions, *others], found.marks, warnings)
 
 
-def of_task(solution: Solution, task: Task, settings: Any = None, guess: Guess | None = None) -> Shown:
-    """What the solution of a task shows; settings: of its problem, for the obstacles in them; guess: shown as a ghost."""
-    on_time = on_the_clock(solution, task)
+def task_scene(solution: Solution, task: Task, settings: Any = None, guess: Guess | None = None) -> ViewerScene:
+    """Scene of a task's solution. settings: configuration with obstacles; guess: shown as a transparent motion."""
+    on_time = with_motion_times(solution, task)
     forces = contact_forces(task.ocp, solution.xs, solution.us) if task.feet else {}
     names = {frame.name for frame in task.ocp.model.frames} if task.ocp.model is not None else set()
     acting = {name: force for name, force in forces.items() if name in names}
-    moving = motions(on_time, task.ocp, guess=guess, tracks=tracks_of(task), forces=acting)
-    return Shown(moving, marks_of(task, settings))
+    moving = motions(on_time, task.ocp, guess=guess, tracks=tracked_frames(task), forces=acting)
+    return ViewerScene(moving, marks_of(task, settings))
 
 
-def tracks_of(task: Task) -> tuple[str, ...]:
-    """The frames whose paths are drawn: the feet, or the task's frame."""
+def tracked_frames(task: Task) -> tuple[str, ...]:
+    """Return the frames whose paths are drawn: the feet, or the task's frame."""
     return task.feet or (() if task.frame is None else (task.frame,))
 
 
 def marks_of(task: Task, settings: Any = None) -> Marks:
-    """What stands around; settings: of the task's problem, for the spheres in them."""
+    """Return goals and obstacles of a task. settings: configuration with spheres."""
     goals = () if task.goal is None else (np.asarray(task.goal),)
     return Marks(goals, tuple(_spheres(settings)), () if task.scene is None else task.scene.bodies)
 
 
-def on_the_clock(solution: Solution, task: Task | None) -> Solution:
-    """The solution with the times of its motion, where these are not the problem's."""
+def with_motion_times(solution: Solution, task: Task | None) -> Solution:
+    """Return the solution with the times of its motion, which differ from the problem's times if durations are free."""
     times = None if task is None else task.clock(solution.xs)
     return replace(solution, times=solution.times if times is None else times)
 
@@ -75,15 +77,15 @@ def on_the_clock(solution: Solution, task: Task | None) -> Solution:
 # -- joints --------------------------------------------------------------------------------------------------
 
 
-def can_be_shown(model: Model | None) -> bool:
-    """True if a robot's file gives shapes to its links, and the packages of the extra view are there."""
-    if model is None or find_spec("viser") is None or not can_be_pictured(model):
+def has_link_shapes(model: Model | None) -> bool:
+    """True if the robot's file has link shapes and the packages of the extra [view] are installed."""
+    if model is None or find_spec("viser") is None or not can_be_drawn(model):
         return False
     return bool(model.source) and (is_mjcf(model.source) or bool(_shapes(model.source)))
 
 
-def can_be_pictured(model: Model | None) -> bool:
-    """True if there is a robot, and the package that reads its meshes where its file names some."""
+def can_be_drawn(model: Model | None) -> bool:
+    """True if there is a robot, and trimesh is installed if its file has meshes."""
     if model is None:
         return False
     if not model.source or is_mjcf(model.source):
@@ -93,13 +95,13 @@ def can_be_pictured(model: Model | None) -> bool:
 
 
 def _shapes(urdf: str) -> list[Element]:
-    """The elements by which a URDF file gives shapes to its links."""
+    """Return the visual and collision elements of a URDF file."""
     links = read_xml(urdf).all("link")
     return [shape for link in links for kind in ("visual", "collision") for shape in link.all(kind)]
 
 
 def _spheres(settings: Any) -> Iterable[tuple[np.ndarray, float]]:
-    """The spheres in the settings of a problem, one table or a list of them."""
+    """Yield (center, radius) of the spheres in the settings of a problem: one table or a list of them."""
     problem = (settings or {}).get("problem", {})
     obstacles = problem.get("obstacle") or problem.get("obstacles") or []
     for table in [obstacles] if isinstance(obstacles, dict) else obstacles:

@@ -1,8 +1,8 @@
-"""Backends of users: values and first derivatives of batches of numbers, whatever computes them.
+"""User-defined backends: values and first derivatives of batches of numbers, computed by any code.
 
-A user's object has ``f(x, u, t, p)`` and ``jacobians(x, u, t, p)``, and ``hessian_contraction(x, u, t, p, lam)`` where it has
-second derivatives. Shapes are those of :class:`~dynamics_backends.protocol.DynamicsBackend`. Its sizes are its attributes
-``manifold`` (or the number of states) and ``nu``, or those of the system that it was made for.
+A user's object has ``f(x, u, t, p)`` and ``jacobians(x, u, t, p)``, and optionally ``hessian_contraction(x, u, t, p, lam)`` for
+second derivatives. Shapes are those of :class:`~dynamics_backends.protocol.DynamicsBackend`. Its attributes ``manifold`` (or the
+number of states) and ``nu`` are its sizes, default those of its system.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SIZES = ("manifold", "nu")
 
 
 class ValueMap:
-    """The map of a user's backend: values at numbers alone, by its ``f``."""
+    """Map of a user-defined backend: values at numbers only, by its ``f``."""
 
     generic = False
-    """Rows of other scalars have no values, so that nothing traces or differentiates the map."""
+    """False: the map has no values at other scalars, so it cannot be traced or differentiated."""
 
     def __init__(self, name: str, values: Callable[..., Any], like: Any) -> None:
         self.name, self.values = name, values
@@ -53,7 +53,7 @@ class ValueMap:
         parts = {key: np.asarray(rows) for key, rows in p.items()}
         if not all(part.dtype.kind == "f" or not part.size for part in (x, u, t, *parts.values())):
             raise MissingCapability(
-                f"the backend {self.name} has values at numbers alone: no other method can trace or differentiate its dynamics"
+                f"the backend {self.name} has values at numbers only: no other method can trace or differentiate its dynamics"
             )
         n = x.shape[1]
         return self.at(
@@ -61,12 +61,12 @@ class ValueMap:
         ).T
 
     def at(self, b: Batch) -> Array:
-        """The value (N, n_out), its shape checked."""
+        """Value (N, n_out), after a check of its shape."""
         return shaped(self.name, "f", self.values(*batch_first(b)), (b.size, self.n_out))
 
 
-class OwnBackend:
-    """A user's backend as solvers call it, evaluated by the NumPy engine."""
+class UserBackend:
+    """User-defined backend with the interface that solvers use, evaluated by the NumPy engine."""
 
     engine = "numpy"
 
@@ -75,7 +75,7 @@ class OwnBackend:
     ) -> None:
         self.own, self.name, self.options = own, name, options
         self.system = system
-        """The system that it was made for, which other backends can differentiate; None where there is none."""
+        """System that the backend was made for, which other backends can differentiate; or None."""
         self.map: Map = map
         self._values = map
 
@@ -83,7 +83,7 @@ class OwnBackend:
         return f"Backend({self.name!r}, {self.own!r})"
 
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
-        """The map's value (N, n_out)."""
+        """Value (N, n_out) of the map."""
         return self._values.at(Batch.of(self.map, x, u, t, p))
 
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
@@ -103,8 +103,8 @@ class OwnBackend:
         return Jacobians(*parts)
 
 
-class OwnSecondOrder(OwnBackend):
-    """A user's backend with second derivatives."""
+class UserSecondOrderBackend(UserBackend):
+    """User-defined backend with second derivatives."""
 
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
@@ -119,23 +119,23 @@ class OwnSecondOrder(OwnBackend):
         return self._jacobians(tuple(first), n, what), hessians
 
 
-def is_own(given: Any) -> bool:
-    """True for an object with the two methods of a user's backend."""
+def is_user_backend(given: Any) -> bool:
+    """True for an object with the two methods of a user-defined backend."""
     return callable(getattr(given, "f", None)) and callable(getattr(given, "jacobians", None))
 
 
-def own_backend(
+def wrap_user_backend(
     given: Any, like: Map | None = None, name: str = "", options: Mapping[str, Any] | None = None
-) -> OwnBackend:
-    """A user's backend as solvers call it.
+) -> UserBackend:
+    """Wrap a user-defined backend in the interface that solvers use.
 
-    like: the system that it was made for, whose sizes and names it has where its own attributes do not tell them. name: for
-    messages and reports; default that of its class.
+    like: the system that it was made for, whose sizes and names replace missing attributes. name: for messages and reports; default
+    the name of its class.
 
     Raises TypeError for an object without ``f`` and ``jacobians``, or without sizes.
     """
     name = name or str(getattr(given, "name", type(given).__name__))
-    if not is_own(given):
+    if not is_user_backend(given):
         raise TypeError(
             f"backend {name}: expected an object with f(x, u, t, p) and jacobians(x, u, t, p), got {_kind(given)}"
         )
@@ -143,29 +143,29 @@ def own_backend(
     if sizes is None:
         missing = ", ".join(key for key in SIZES if not hasattr(given, key))
         raise TypeError(
-            f"backend {name} does not say its sizes: give {type(given).__name__} the attributes manifold (a trajopt.Manifold, or "
-            f"the number of states) and nu; missing: {missing}"
+            f"backend {name} does not define its sizes: give {type(given).__name__} the attributes manifold (a trajopt.Manifold, "
+            f"or the number of states) and nu; missing: {missing}"
         )
     second = callable(getattr(given, "hessian_contraction", None))
-    return (OwnSecondOrder if second else OwnBackend)(
+    return (UserSecondOrderBackend if second else UserBackend)(
         given, ValueMap(name, given.f, sizes), name, dict(options or {}), like
     )
 
 
 def _wide(rows: Array, n: int) -> Array:
-    """Rows (m, n) of a parameter that may have one column."""
+    """Rows (m, n) of a parameter, repeated if it has one column."""
     return np.broadcast_to(rows, (len(rows), n)) if rows.ndim == 2 else np.repeat(rows[:, None], n, axis=1)
 
 
 def batch_first(b: Batch) -> tuple[Array, Array, Array, dict[str, Array]]:
-    """x (N, nx), u (N, nu), t (N,), p name -> (N, n), contiguous."""
+    """Arguments x (N, nx), u (N, nu), t (N,), p name -> (N, n), contiguous."""
     arrays = (np.ascontiguousarray(part.T) for part in (b.x, b.u))
     x, u = arrays
     return x, u, np.array(b.t), {key: np.ascontiguousarray(rows.T) for key, rows in b.p.items()}
 
 
 def shaped(backend: str, what: str, value: Any, shape: tuple[int, ...]) -> Array:
-    """A returned array as float64. Raises ValueError where it has another shape or holds other things than numbers."""
+    """Convert a returned array to float64. Raises ValueError for another shape or elements that are not numbers."""
     try:
         array = np.ascontiguousarray(value, dtype=float)
     except (TypeError, ValueError) as error:

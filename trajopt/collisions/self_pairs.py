@@ -1,8 +1,8 @@
-"""Which bodies of a robot may touch each other: all but neighbors, those that overlap wherever the robot is, and those
-that its joints keep apart, as far as random configurations show.
+"""Pairs of robot bodies that may collide. Excluded: neighbors, pairs that overlap in almost every configuration, and pairs that
+overlap in no sampled configuration.
 
-Pairs are of bodies of the model, -1 for the ground, the one nearer to the ground first, and on one chain: branches that may meet,
-such as two arms, are not among them.
+A pair contains two bodies of one chain, -1 for the ground, the body nearer to the ground first. Bodies of different branches,
+such as two arms, are not paired.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from trajopt.collisions.free_space import TruePieces
 
 SAMPLES = 200
 ALWAYS = 0.95
-"""A pair whose capsules overlap at this share of random configurations always touches."""
+"""A pair whose capsules overlap in this fraction of random configurations counts as always touching."""
 
 
-class OwnPairs(NamedTuple):
-    """pairs: of bodies that may touch. left_out: pairs of neighbors, of what always touches, and of what never did, in words.
-    disabled: pairs of links of such bodies that are left out."""
+class SelfPairs(NamedTuple):
+    """Pairs of a robot. pairs: bodies that may collide. left_out: the excluded pairs with the reason, as text. disabled: excluded
+    pairs of links of bodies in ``pairs``."""
 
     pairs: tuple[tuple[int, int], ...]
     left_out: str
     disabled: frozenset[frozenset[str]] = frozenset()
 
 
-def own_pairs(robot: RobotCover, seed: int = 0) -> OwnPairs:
-    """Find the pairs of a robot, by random configurations within its limits."""
+def self_pairs(robot: RobotCover, seed: int = 0) -> SelfPairs:
+    """Find the pairs of a robot by sampling random configurations within its joint limits."""
     model = robot.model
     candidates = [pair for pair in _on_chains(robot) if not _neighbors(model.parent, pair)]
     neighbors = [pair for pair in _on_chains(robot) if _neighbors(model.parent, pair)]
@@ -42,7 +42,7 @@ def own_pairs(robot: RobotCover, seed: int = 0) -> OwnPairs:
     qs = rng.uniform(lower, upper, (SAMPLES, model.nq))
     checked = CollisionPairs(robot, Scene(), tuple(candidates))
     gaps = checked.gaps(qs, np.zeros(SAMPLES))
-    bases = robot.bodies[list(checked.own_pieces)]
+    bases = robot.bodies[list(checked.self_pieces)]
     exact = find_spec("coal") is not None
     true = TruePieces(checked, qs, np.zeros(SAMPLES)) if exact else None
     pairs: list[tuple[int, int]] = []
@@ -60,11 +60,11 @@ def own_pairs(robot: RobotCover, seed: int = 0) -> OwnPairs:
         kind.append((near, far))
     kinds = {"neighbors": neighbors, "always touching": always, "never touching": never}
     text = "; ".join(f"{name}: {_named(robot, found) or 'none'}" for name, found in kinds.items())
-    return OwnPairs(tuple(pairs), text)
+    return SelfPairs(tuple(pairs), text)
 
 
-def pairs_not_disabled(robot: RobotCover, disabled: Iterable[tuple[str, str, str]]) -> OwnPairs:
-    """The pairs of a robot that an SRDF does not disable, by (link, link, reason)."""
+def pairs_not_disabled(robot: RobotCover, disabled: Iterable[tuple[str, str, str]]) -> SelfPairs:
+    """Return the pairs of a robot that an SRDF does not disable. disabled: rows (link, link, reason)."""
     left_out = frozenset(frozenset(pair[:2]) for pair in disabled)
     links: dict[int, set[str]] = {}
     for link, body in zip(robot.links, robot.bodies.tolist(), strict=True):
@@ -75,11 +75,11 @@ def pairs_not_disabled(robot: RobotCover, disabled: Iterable[tuple[str, str, str
         if any(frozenset((a, b)) not in left_out for a in links[near] for b in links[far])
     ]
     words = ", ".join(sorted(" and ".join(sorted(pair)) for pair in left_out))
-    return OwnPairs(tuple(kept), f"disabled: {words or 'none'}", left_out)
+    return SelfPairs(tuple(kept), f"disabled: {words or 'none'}", left_out)
 
 
 def _on_chains(robot: RobotCover) -> list[tuple[int, int]]:
-    """Pairs of bodies that carry something, one above the other."""
+    """Return the pairs of bodies with shapes, of which one is an ancestor of the other."""
     found = []
     for far in robot.carried:
         near = far

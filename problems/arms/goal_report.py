@@ -1,8 +1,8 @@
-"""What is told of a go-to: where it ends, and whether that is where it was to end.
+"""Reports of a point-to-point motion: its final error, and if it misses the goal, the reason and a remedy.
 
-A motion has missed its goal where its end is farther from it than FAR of the way there, and than NEAR: a frame by the distance
-of its position or the angle of its orientation, a configuration by its worst joint. A goal that is a constraint is the solver's
-matter.
+A motion misses its goal if its final error exceeds FAR times the initial error, and NEAR. The error of a frame is the distance of
+its position or the angle of its orientation; the error of a configuration is that of its worst joint. If the goal is a
+constraint, the solver reports a violation instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from problems.arms.arm import Arm
-from problems.arms.arm_guess import fastest
+from problems.arms.arm_guess import minimum_time
 from problems.arms.obstacle import Point
 from trajopt.guesses.inverse_kinematics import IKResult
 from trajopt.problem.goals import FAR, NEAR, NEAR_ANGLE
@@ -27,12 +27,12 @@ OTHER_WAYS = (
 
 
 @dataclass(frozen=True)
-class Account:
-    """The account of a go-to.
+class GoalReport:
+    """Report about a point-to-point motion.
 
-    position, rotation (3, 3): of the frame's goal; None for a goal in joint space. reached: the
-    configurations there, None where they are not known. warnings: why it cannot be reached. held: whether the goal is a
-    constraint. lasts: the duration [s], None where it is chosen. limited: whether limits of velocities hold.
+    position, rotation (3, 3): goal of the frame; None for a joint-space goal. reached: inverse kinematics of the goal, or None.
+    warnings: reasons why the goal is unreachable. is_constraint: the goal is a constraint. duration: in seconds, None if free.
+    velocity_limited: velocity limits are enforced.
     """
 
     arm: Arm
@@ -40,12 +40,12 @@ class Account:
     rotation: Array | None = None
     reached: IKResult | None = None
     warnings: Sequence[str] = ()
-    held: bool = False
-    lasts: float | None = None
-    limited: bool = False
+    is_constraint: bool = False
+    duration: float | None = None
+    velocity_limited: bool = False
 
     def outcome(self, x: Array) -> list[str]:
-        """Sentences about a final state (nx,)."""
+        """Return sentences about a final state (nx,)."""
         model, v = self.arm.model, x[self.arm.model.nq :][: self.arm.model.nv]
         i, units = int(np.argmax(np.abs(v))), model.dof_units
         speed = f"largest final joint speed {abs(v[i]):.2g} {units[i]}/s ({model.dof_names[i]})"
@@ -60,13 +60,13 @@ class Account:
         return sentences
 
     def missed(self, xs: Array) -> list[str]:
-        """That states (N + 1, nx) end far from the goal, why, and what helps."""
-        if self.held:
+        """Return a sentence if states (N + 1, nx) end far from the goal, with reason and remedy; else nothing."""
+        if self.is_constraint:
             return []
         if self.position is None:
             start, end = self._joint_errors(xs[0]), self._joint_errors(xs[-1])
             model, units = self.arm.model, np.array(self.arm.model.dof_units)
-            ways = np.array([start[units == unit].max() for unit in units])  # of joints of one kind
+            ways = np.array([start[units == unit].max() for unit in units])  # maximum over joints with this unit
             most = np.maximum(FAR * ways, self._near())
             i = int(np.argmax(end / most))
             if end[i] <= most[i]:
@@ -77,7 +77,7 @@ class Account:
         return [f"{self.arm.frame} ends {far} from its goal{self._why(xs)}"] if far else []
 
     def _how_far(self, start: tuple[float, float], end: tuple[float, float]) -> str:
-        """The distance and the angle that are too large, "" where none is."""
+        """Return the distance and the angle that exceed their limits, as text; "" if none does."""
         told = (length_text(end[0]), f"{end[1]:.2g} rad")
         limits = np.maximum(FAR * np.array(start), (NEAR, NEAR_ANGLE))
         return " and ".join(text for text, e, most in zip(told, end, limits, strict=True) if e > most)
@@ -90,11 +90,11 @@ class Account:
 
     def _remedy(self, xs: Array) -> str:
         more = "allow more time"
-        if self.lasts is None or xs.shape[1] != self.arm.manifold.nx:
+        if self.duration is None or xs.shape[1] != self.arm.manifold.nx:
             return OTHER_WAYS
-        least = self._least_duration() if self.limited else 0.0
-        if least > self.lasts:
-            return f"the motion lasts {self.lasts:.3g} s, but at the velocity limits it needs {least:.2g} s: {more}"
+        least = self._least_duration() if self.velocity_limited else 0.0
+        if least > self.duration:
+            return f"the motion lasts {self.duration:.3g} s, but at the velocity limits it needs {least:.2g} s: {more}"
         return f"{more}, {OTHER_WAYS}"
 
     def _least_duration(self) -> float:
@@ -104,20 +104,20 @@ class Account:
         if self.reached is None or not self.reached.reached:
             return 0.0
         (solutions,) = self.reached.solutions
-        return fastest(self.arm, solutions)
+        return minimum_time(self.arm, solutions)
 
     def _near(self) -> Array:
-        """NEAR of each joint (nv,) [rad, m]."""
+        """Return the tolerance of each joint (nv,) [rad, m]."""
         return np.where(np.array(self.arm.model.dof_units) == "m", NEAR, NEAR_ANGLE)
 
     def _joint_errors(self, x: Array) -> Array:
-        """Distances (nv,) of the joints [rad, m] from those of the goal at a state (nx,)."""
+        """Return the joint errors (nv,) [rad, m] relative to the goal at a state (nx,)."""
         assert self.arm.x_goal is not None  # see outcome
         own = x[: self.arm.manifold.nx, None]
         return np.abs(self.arm.manifold.difference(self.arm.x_goal[:, None], own)[: self.arm.model.nv, 0])
 
     def _frame_errors(self, x: Array) -> tuple[float, float]:
-        """Distance [m] and angle [rad] of the frame from its goal at a state (nx,); no angle where none is asked for."""
+        """Return distance [m] and angle [rad] of the frame from its goal at a state (nx,); angle 0 without a goal orientation."""
         assert self.position is not None  # see outcome
         goal = FrameGoal(self.arm.frame, np.array(self.position), self.rotation)
         (errors,) = frame_errors(self.arm.model, goal, x[None, : self.arm.model.nq])

@@ -35,7 +35,7 @@ def motion(end):
 
 
 def chord(angle):
-    """Between two places of the tip that are so far apart [rad], in mm."""
+    """Return the distance [mm] of two tip positions that are an angle [rad] apart."""
     return 2e3 * math.sin(0.5 * angle)
 
 
@@ -62,7 +62,7 @@ def test_a_goal_within_an_obstacle_is_missed_for_that(tmp_path):
 
 @pytest.mark.parametrize(("short", "missed"), [(0.015, False), (0.025, True)])
 def test_a_goal_of_joints_is_missed_by_its_worst_joint(tmp_path, short, missed):
-    """On a way of 1 rad an error of 0.02 rad is allowed."""
+    """On a path of 1 rad, an error of 0.02 rad is within tolerance."""
     told = task(tmp_path, goal_q=(1.0,)).missed(motion(1.0 - short))
     assert told == ([] if not missed else [f"hinge ends {short:.2g} rad from its goal: {told[0].partition(': ')[2]}"])
 
@@ -79,7 +79,7 @@ SLIDING = """<robot name="crane"><link name="base"/>
 
 @pytest.mark.parametrize(("short", "missed"), [(0.004, False), (0.006, True), (0.05, True)])
 def test_a_joint_that_slides_is_judged_by_meters(tmp_path, short, missed):
-    """A way of 3 rad and 0.1 m allows 60 mrad for the turn, 5 mm for the slide."""
+    """A path of 3 rad and 0.1 m allows errors of 60 mrad and 5 mm."""
     path = tmp_path / "crane.urdf"
     path.write_text(SLIDING)
     settings = Settings(robot=str(path), frame="tip", horizon=KNOTS, dt=DT, goal_q=(3.0, 0.1))
@@ -91,7 +91,7 @@ def test_a_joint_that_slides_is_judged_by_meters(tmp_path, short, missed):
 
 
 def test_an_orientation_that_is_missed_is_told_by_its_angle(tmp_path):
-    goal = {"goal_position": AT, "goal_rotation": (0.0, 0.7, 0.0)}  # the tip is there at a pitch of 1 rad alone
+    goal = {"goal_position": AT, "goal_rotation": (0.0, 0.7, 0.0)}  # the tip reaches the goal only at a pitch of 1 rad
     (told,) = task(tmp_path, **goal).missed(motion(1.0))
     assert told.startswith("tip ends 0.3 rad from its goal") and "not its orientation" in told
 

@@ -1,4 +1,4 @@
-"""What a replanning loop knows of its plant and of the world around it."""
+"""Perception of a replanning loop: state measurements and moving objects."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trajopt.replanning.run_log import Account, EventKind
 from trajopt.replanning.timing import SAME_TIME
 
 
-class Senses:
-    """The state, measured by the estimator and carried on by the observer, and the objects.
+class Perception:
+    """Passes measurements of the estimator to the observer, and updates the objects.
 
-    tick: period of the control [s]. account: where events are noted.
+    tick: control period [s]. account: receives events.
     """
 
     def __init__(
@@ -23,29 +23,29 @@ class Senses:
     ) -> None:
         self._estimator, self.observer, self.objects, self._account = estimator, observer, objects, account
         self._patience = max(estimator.patience, tick) - SAME_TIME
-        self._heard: float | None = 0.0  # when the last measurement came; None where its absence is noted
+        self._last_measurement: float | None = 0.0  # time of the last measurement; None once its absence is recorded
 
     def measure(self, t: float, truth: Array) -> None:
-        """Take in what becomes known at t [s], with the plant in the state ``truth`` (nx,)."""
+        """Process the measurements that arrive at t [s]; truth: true state of the plant (nx,)."""
         measured = self._estimator.measure(t, truth)
         if measured is None:
-            self._note_silence(t)
+            self._record_missing(t)
         elif not np.isfinite(measured.value).all():
-            told = "a measured state is not finite; using the model prediction"
-            self._account.event(t, EventKind.BAD_MEASUREMENT, told)
+            message = "a measured state is not finite; using the model prediction"
+            self._account.event(t, EventKind.BAD_MEASUREMENT, message)
         else:
             self.observer.correct(measured)
-            self._heard = t
+            self._last_measurement = t
         for item in self.objects:
             if not item.observe(t):
                 self._account.event(t, EventKind.BAD_MEASUREMENT, f"a measurement of {item.name!r} is not finite")
 
     def truths(self, t: float) -> list[Array]:
-        """Where the objects are."""
+        """True positions of the objects at t [s]."""
         return [np.array(o.truth(t), dtype=float) for o in self.objects]
 
-    def _note_silence(self, t: float) -> None:
-        """An event for each time that no measurement comes for too long."""
-        if self._heard is not None and t - self._heard > self._patience:
-            self._heard = None
+    def _record_missing(self, t: float) -> None:
+        """Record one event for each period without measurements that exceeds the patience."""
+        if self._last_measurement is not None and t - self._last_measurement > self._patience:
+            self._last_measurement = None
             self._account.event(t, EventKind.NO_MEASUREMENT, "no state measurements; using the model prediction")
