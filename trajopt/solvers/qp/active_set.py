@@ -1,11 +1,11 @@
-"""Small convex QPs by the active-set methods that come with CasADi: exact active sets, no tolerance to choose.
+"""Small convex QPs by the active-set methods of CasADi: exact active sets, without a tolerance to choose.
 
 daqp: dual, dense Cholesky (D. Arnström, A. Bemporad, D. Axehill, A dual active-set solver for embedded quadratic
 programming, IEEE Trans. Automatic Control 67, 2022).  qrqp: primal-dual, sparse QR (J. Andersson, J. Rawlings, Sensitivity
 analysis for nonlinear programming in CasADi, NMPC 2018).
 
-Both cost one update of a factorization for each change of the active set.  From a cold start qrqp may cycle; what it
-then returns is recognized by its residuals and not taken for a solution.
+Each change of the active set costs one update of a factorization.  From a cold start qrqp may cycle; the residuals of
+its result then show that it is not a solution.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 else:
     sp = deferred("scipy.sparse")
 ACCEPTABLE = 1e-9
-"""Largest residual of an answer, relative to the size of the problem's numbers."""
+"""Maximum residual of a solution, relative to the largest number of the problem and the solution."""
 PRECISE = 1e-14
-"""Above this, the equations of the active set are solved once more: dense updates lose digits where H is nearly singular."""
+"""Above this residual, the equations of the active set are solved again: dense updates lose digits if H is nearly singular."""
 _SETTINGS: dict[str, dict[str, Any]] = {
     "qrqp": {"print_header": False, "print_info": False, "print_iter": False},
     "daqp": {"daqp": {"primal_tol": 1e-11, "dual_tol": 1e-11}},
@@ -37,7 +37,7 @@ _CODES = {"SOLVER_RET_INFEASIBLE": QPStatus.INFEASIBLE, "SOLVER_RET_LIMITED": QP
 
 
 class ActiveSet:
-    """A :class:`~trajopt.solvers.qp.qp.QPSolver`. method: the name of a CasADi plugin, "daqp" or "qrqp"."""
+    """Active-set :class:`~trajopt.solvers.qp.qp.QPSolver`. method: the name of a CasADi plugin, "daqp" or "qrqp"."""
 
     def __init__(self, method: str) -> None:
         self.method = method
@@ -66,7 +66,7 @@ class ActiveSet:
         return _judged(qp, QPSolution(w, y, z, QPStatus.FAILED, max(0, int(stats.get("iter_count", 0)))), stats)
 
     def _solver_of(self, H: sp.csc_matrix, A: sp.csc_matrix) -> Any:
-        """A solver for the patterns of H and A."""
+        """Return the CasADi solver for the sparsity patterns of H and A; it is reused while the patterns stay the same."""
         import casadi
 
         H.sort_indices()
@@ -89,7 +89,7 @@ def _sparsity(M: sp.csc_matrix) -> Any:
 
 
 def _judged(qp: QP, solution: QPSolution, stats: dict[str, Any]) -> QPSolution:
-    """The answer with its status: solved only if its residuals say so."""
+    """Return the solution with its status; SOLVED requires small residuals."""
     if not stats["success"]:
         return solution._replace(status=_CODES.get(str(stats.get("unified_return_status")), QPStatus.FAILED))
     size = 1.0 + max(float(np.abs(part).max(initial=0.0)) for part in (qp.g, *solution[:3]))

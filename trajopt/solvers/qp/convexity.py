@@ -1,4 +1,4 @@
-"""True if a QP is convex: on all of its space, or where its equalities allow motion."""
+"""Convexity tests of a QP: on the whole space, or on the null space of its equalities."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ else:
     sp = deferred("scipy.sparse")
 sparse_linalg = deferred("scipy.sparse.linalg")
 DENSE = 150
-"""Up to this size dense factorizations are used: they are as fast, and leave no doubt about small eigenvalues."""
+"""Up to this size dense factorizations are used: they are as fast as sparse ones, and reliable for small eigenvalues."""
 MARGIN = 1e-10
-"""Share of the largest diagonal entry that the smallest eigenvalue must exceed."""
+"""Lower bound of the smallest eigenvalue, as a fraction of the largest diagonal entry."""
 ROUNDING = 1e-14
 COMPLIANCE = 1e-9
 SPARSE_MARGIN = 1e-6
-"""In the sparse test of inertia: eps times the size of H, and the margin, which covers rounding amplified by 1 / eps."""
+"""Sparse inertia test: COMPLIANCE is eps times the size of H; SPARSE_MARGIN covers rounding errors amplified by 1 / eps."""
 RANK = 1e-10
 
 
 def positive_definite(M: sp.csc_matrix) -> bool:
-    """True if a symmetric sparse matrix is positive definite, by more than rounding."""
+    """True if the smallest eigenvalue of a symmetric sparse matrix is positive beyond rounding errors."""
     if M.shape[0] <= DENSE:
         return _dense_positive_definite(M.toarray())
     shift = MARGIN * float(np.abs(M.diagonal()).max(initial=0.0))
@@ -40,9 +40,9 @@ def positive_definite(M: sp.csc_matrix) -> bool:
 def convex_on_equalities(qp: QP, lq_solver: LQSolver | None = None) -> bool:
     """True if H is positive definite on the null space of the equality rows and of the fixed variables.
 
-    By its stages, with somebody to sweep them: by a Riccati recursion. Small: by a basis of the null space (Nocedal & Wright,
-    eq. 16.18). Large: by the inertia of [[H, E'], [E, -eps]], which has as many negative eigenvalues as rows then and only then
-    (theorem 16.3).
+    A QP in stages is tested by a Riccati recursion if ``lq_solver`` is given. A small QP is tested by a basis of the null space
+    (Nocedal & Wright, eq. 16.18). A large QP is tested by the inertia of [[H, E'], [E, -eps]]: the number of negative eigenvalues
+    equals the number of rows of E if and only if H is positive definite there (theorem 16.3).
     """
     if lq_solver is not None and by_stages(qp):
         return RiccatiKKT(qp, lq_solver).factorize(np.where(np.equal(*qp.bounds), np.inf, 0.0))
@@ -55,13 +55,13 @@ def convex_on_equalities(qp: QP, lq_solver: LQSolver | None = None) -> bool:
 
 
 def _dense_positive_definite(M: Array, whole: float = 0.0) -> bool:
-    """By more than rounding, also that of a reduction from a matrix with entries as large as ``whole``."""
+    """True if a dense matrix is positive definite beyond rounding errors; whole: largest entry before a reduction."""
     shift = max(MARGIN * float(np.abs(M.diagonal()).max(initial=0.0)), ROUNDING * whole)
     return len(M) == 0 or bool(shift > 0.0 and cholesky(M - shift * np.eye(len(M)))[1] == 0)
 
 
 def _reduced(H: Array, E: Array) -> Array:
-    """Z'HZ with an orthonormal basis Z of the null space of E."""
+    """Return Z'HZ with an orthonormal basis Z of the null space of E."""
     if not len(E):
         return H
     from scipy.linalg import qr
@@ -84,7 +84,7 @@ def _inertia_is_right(H: sp.csc_matrix, E: sp.csr_matrix) -> bool:
 
 
 def _negative_pivots(M: sp.csc_matrix) -> int | None:
-    """Number of negative eigenvalues, by the pivots of a factorization that keeps them on the diagonal; None if it fails."""
+    """Return the number of negative eigenvalues from a factorization with diagonal pivots; None if it fails."""
 
     try:
         factor = sparse_linalg.splu(

@@ -2,18 +2,18 @@
 
     minimize 1/2 w'Hw + g'w   subject to   E w = e,   l <= C w <= u
 
-E holds the rows with l = u and the variables that equal bounds fix, C the other rows and bounds; t_l = Cw - l and
+E contains the rows with l = u and the variables with equal bounds, C the other rows and bounds; t_l = Cw - l and
 t_u = u - Cw > 0 are the slacks, v_l and v_u > 0 their multipliers.  Each iteration takes Newton steps toward
-t v = sigma mu  from
+t v = sigma mu,  which solve
 
     H dw + E'dE + C'dC = a,   E dw = b_E,   C dw - dC / D = b_C,       D = v_l / t_l + v_u / t_u
 
-where dC is the change of v_u - v_l.  Near the solution D tends to 0 or infinity; dC, an unknown of its own, does not suffer.
-(J. Nocedal, S. Wright, Numerical Optimization, 2006, section 16.6; S. Mehrotra, SIAM J. Optim. 2, 1992).  Who solves this
+where dC is the change of v_u - v_l.  Near the solution D tends to 0 or infinity; dC stays accurate because it is a separate unknown
+(J. Nocedal, S. Wright, Numerical Optimization, 2006, section 16.6; S. Mehrotra, SIAM J. Optim. 2, 1992).  The solver of this
 linear system is a parameter (:mod:`trajopt.solvers.qp.kkt.choice`).
 
-Where the constraints contradict each other the multipliers diverge along a certificate (Farkas): a direction with
-A'y + z = 0 and  max over the bounds of y'Aw + z'w  negative.
+If the constraints are infeasible, the multipliers diverge along a Farkas certificate: a direction with
+A'y + z = 0 and a negative maximum of  y'Aw + z'w  over the bounds.
 """
 
 from __future__ import annotations
@@ -33,30 +33,31 @@ from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual, larges
 
 TOLERANCE = 1e-12
 GAP = 10.0
-"""Complementarity is held to the tolerance divided by this: weakly active bounds are met to the square root of it only."""
+"""The tolerance on complementarity is TOLERANCE / GAP: weakly active bounds are accurate only to its square root."""
 MAX_ITERATIONS = 100
 TO_BOUNDARY = 0.995
-"""Share of the way to the boundary that a step may go."""
+"""Fraction-to-the-boundary parameter of a step."""
 BLOCKED, CENTERING = 0.1, 0.8
-"""A corrected step shorter than the first gives way to a step toward t v = this share of mu, if that is longer."""
+"""If a corrected step is shorter than BLOCKED, a step toward t v = CENTERING mu replaces it, provided that step is longer."""
 FARKAS_RADIUS, LAST_RADIUS = 1e4, 10.0
-"""A certificate counts if it excludes every w up to this many times the size of the current one; and where nothing else is left."""
+"""A certificate must exclude every w up to FARKAS_RADIUS times the size of the current w; LAST_RADIUS after the iteration
+failed."""
 RECESSION = 1e-7
 FLAT = 1e-3
-"""Relative residual of a direction in which the objective falls for ever, and the change of the gradient along it so far."""
+"""Test of an unbounded direction: RECESSION limits its relative residual, FLAT the relative change of the gradient along it."""
 ALMOST = 1e5
-"""If rounding stops the iteration, residuals up to this multiple of the tolerance count as solved."""
+"""If rounding errors stop the iteration, residuals up to this multiple of the tolerance count as solved."""
 PATIENCE, LAST_PATIENCE = 15, 2
-"""Iterations without half the residual, or half of mu, before giving up; and once the residual is that small, without half of it.
-The residual is relative to the size of its terms, and stays as it is for long where those fall as fast."""
+"""Maximum number of iterations in which neither residual nor mu halves; LAST_PATIENCE applies once the residual is below ALMOST.
+The residual is relative to the size of its terms, and stays constant while both fall at the same rate."""
 
 
 class InteriorPoint:
-    """A :class:`~trajopt.solvers.qp.qp.QPSolver` to TOLERANCE on the residuals, relative to the size of their terms.
+    """Interior-point :class:`~trajopt.solvers.qp.qp.QPSolver`, to TOLERANCE on the residuals relative to the size of their terms.
 
-    lq_solver: solves the linear systems of QPs that come by their stages; None: a sparse factorization, or NumPy if ``staged``.
-    staged: only QPs by their stages are solved, others raise UnstructuredQP; H need be positive definite only where the dynamics
-    and the equalities allow motion, and the cost of an iteration grows linearly with the horizon.
+    lq_solver: solves the linear systems of QPs in stages; None: a sparse factorization, or NumPy if ``staged``. staged: solve
+    only QPs in stages; others raise UnstructuredQP. H need be positive definite only on the null space of the dynamics and the
+    equalities, and the cost of an iteration grows linearly with the horizon.
     """
 
     def __init__(self, lq_solver: LQSolver | None = None, *, staged: bool = False) -> None:
@@ -70,7 +71,7 @@ class InteriorPoint:
         return convex_on_equalities(qp, self.lq_solver)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
-        """See :class:`~trajopt.solvers.qp.qp.QPSolver`; interior points have no use for a start."""
+        """See :class:`~trajopt.solvers.qp.qp.QPSolver`; the method ignores ``start``."""
         if self.staged:
             require_stages(qp)
         found = solve_interior_point(qp, self.lq_solver)
@@ -78,7 +79,7 @@ class InteriorPoint:
 
 
 class _Point(NamedTuple):
-    """w, multipliers y of E (m + n,), and for both sides (2, m + n) slacks t and multipliers v; 1 and 0 where there is none."""
+    """Iterate: w, multipliers y of E (m + n,), slacks t and multipliers v of both sides (2, m + n); 1 and 0 without a bound."""
 
     w: Array
     y: Array
@@ -90,7 +91,7 @@ class _Point(NamedTuple):
 
 
 class _Residuals(NamedTuple):
-    """Residuals of stationarity (n,), of E (m + n,), of the slacks (2, m + n), the mean mu of t v, and all by the tolerance."""
+    """Residuals of stationarity (n,), E (m + n,) and slacks (2, m + n), mean mu of t v, and the largest relative error."""
 
     dual: Array
     equal: Array
@@ -100,7 +101,7 @@ class _Residuals(NamedTuple):
 
 
 class _Iteration:
-    """The problem with its sides, and the Newton steps in it."""
+    """QP with its active bounds, residuals and Newton steps. sides (2, m + n): True for each finite bound of an inequality."""
 
     def __init__(self, qp: QP, system: KKTSystem) -> None:
         self.qp, self.system = qp, system
@@ -113,18 +114,18 @@ class _Iteration:
         self.count = max(1, int(self.sides.sum()))
 
     def transposed(self, values: Array) -> Array:
-        """A'y + z of values (m + n,)."""
+        """Return A'y + z for values (y, z) (m + n,)."""
         m = len(self.qp.l)
         return np.asarray(self.qp.A.T @ values[:m] + values[m:])
 
     def multipliers(self, p: _Point) -> Array:
-        """y and z (m + n,)."""
+        """Return the multipliers (y, z) of rows and bounds, (m + n,)."""
         return p.y + p.v[1] - p.v[0]
 
     def start(self, centered: bool = False) -> _Point | None:
-        """The minimizer with unit weights, its slacks pushed inside (Nocedal & Wright, section 16.6, p. 484).
+        """Return the minimizer with unit weights, its slacks pushed inside (Nocedal & Wright, section 16.6, p. 484).
 
-        centered: slacks and multipliers all as large as the largest violation, for problems that block the usual start.
+        centered: True to set slacks and multipliers to at least the largest violation, for a second start after a failure.
         """
         if not self.system.factorize(np.where(self.equal, np.inf, np.where(self.sides.any(axis=0), 1.0, 0.0))):
             return None
@@ -152,13 +153,13 @@ class _Iteration:
         return _Residuals(dual, equal, slack, mu, worst / TOLERANCE)
 
     def factorize(self, p: _Point) -> bool:
-        """Take the weights D of a point."""
+        """Factorize the system with the weights D of a point; True if it is regular."""
         return self.system.factorize(np.where(self.equal, np.inf, (p.v / p.t).sum(axis=0)))
 
     def step(self, p: _Point, r: _Residuals, target: Array) -> _Point:
-        """The Newton step on the residuals toward t v = target (2, m + n).
+        """Return the Newton step on the residuals toward t v = target (2, m + n).
 
-        Of two sides, the multiplier of the nearer one follows from dC, the other one from its own complementarity.
+        The multiplier of the nearer bound follows from dC, that of the other bound from its complementarity.
         """
         gap = np.where(self.sides, p.t * p.v - target, 0.0)
         weights = (p.v / p.t).sum(axis=0)
@@ -172,20 +173,20 @@ class _Iteration:
         return _Point(dw, np.where(self.equal, both, 0.0), dt, np.where(self.sides, dv, 0.0))
 
     def longest(self, p: _Point, step: _Point) -> float:
-        """The share of a step that keeps t and v positive, at most 1."""
+        """Return the longest step length that keeps t and v positive, at most 1."""
         falling_t, falling_v = self.sides & (step.t < 0.0), self.sides & (step.v < 0.0)
         to_t = (-p.t[falling_t] / step.t[falling_t]).min(initial=np.inf)
         to_v = (-p.v[falling_v] / step.v[falling_v]).min(initial=np.inf)
         return float(min(1.0, TO_BOUNDARY * to_t, TO_BOUNDARY * to_v))
 
     def infeasible(self, p: _Point, radius: float = FARKAS_RADIUS) -> bool:
-        """True if the multipliers certify that no point near enough to matter satisfies the constraints."""
+        """True if the multipliers certify that no w within ``radius`` times the size of the current one is feasible."""
         support = float((p.v[1] * self.bounds[1] - p.v[0] * self.bounds[0] + p.y * self.goal).sum())
         rest = float(np.abs(self.transposed(self.multipliers(p))).sum())
         return support < -rest * radius * (1.0 + largest(p.w))
 
     def unbounded(self, p: _Point) -> bool:
-        """True if w lies along a direction of descent without curvature and without an end."""
+        """True if w has diverged along a descent direction without curvature and without bounds."""
         size = largest(p.w)
         if size * RECESSION <= 1.0:
             return False
@@ -198,7 +199,7 @@ class _Iteration:
 
 
 def solve_interior_point(qp: QP, lq_solver: LQSolver | None) -> QPSolution:
-    """The method above, on an objective scaled to a gradient of at most 1."""
+    """Solve a QP by the interior-point method above, with the objective scaled to a gradient of at most 1."""
     if np.greater(*qp.bounds).any():
         return qp.without_solution(QPStatus.INFEASIBLE)
     scale = max(1.0, largest(qp.g))
@@ -241,7 +242,7 @@ def _iterate(iteration: _Iteration, p: _Point) -> QPSolution:
 
 
 def _advanced(iteration: _Iteration, p: _Point, r: _Residuals) -> _Point:
-    """Predictor, centering by Mehrotra's rule sigma = (mu_affine / mu)^3, corrector; centering alone where that is blocked."""
+    """Predictor-corrector step with Mehrotra's rule sigma = (mu_affine / mu)^3; centering step if the corrector is too short."""
     predictor = iteration.step(p, r, np.zeros_like(p.t))
     ahead = p.along(predictor, iteration.longest(p, predictor))
     mu_affine = float((ahead.t * ahead.v).sum()) / iteration.count
@@ -261,7 +262,7 @@ def _answer(iteration: _Iteration, p: _Point, status: QPStatus, count: int) -> Q
 
 
 def polished(qp: QP, system: KKTSystem, found: QPSolution) -> QPSolution:
-    """The solution of the QP with its active constraints as equations, where that has smaller residuals."""
+    """Solve the QP with its active constraints as equations; return that solution if its residuals are smaller."""
     values, (lower, upper) = qp.bounded(found.w), qp.bounds
     both = np.concatenate([found.y, found.z])
     goal = np.where(both > 0.0, upper, lower)

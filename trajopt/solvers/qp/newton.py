@@ -1,12 +1,12 @@
-"""QPs near one that is solved: Newton's method on the active set.
+"""Primal-dual active-set method for a QP with a good guess of its active set.
 
-With a guess of the active inequalities, the QP is a linear system. Inequalities that its solution violates enter the set,
-those with a multiplier of the wrong sign leave it, and so on until nothing changes: the primal-dual active-set method
+With a guess of the active inequalities, the QP is a linear system. Violated inequalities enter the active set, and inequalities
+with a multiplier of the wrong sign leave it, until the set stays the same
 (M. Hintermüller, K. Ito, K. Kunisch, The primal-dual active set strategy as a semismooth Newton method, SIAM J. Optim. 13,
-2002). From the active set of the last QP of an SQP method this takes one or two linear systems where an interior-point method
+2002). From the active set of the previous QP of an SQP method this takes one or two linear systems; an interior-point method
 takes ten or twenty.
 
-It need not converge; then another solver is asked. Nor does it ask for a convex H: what it finds satisfies the first-order
+The method need not converge; the caller then uses another solver. H need not be convex: the result satisfies the first-order
 conditions.
 """
 
@@ -22,17 +22,17 @@ from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual, larges
 CHANGES = 6
 """Maximum number of changes of the active set."""
 TOLERANCE = 1e-10
-"""On violations, multipliers and residuals, relative to the size of their terms."""
+"""Tolerance on violations, multipliers and residuals, relative to the size of their terms."""
 
 
 class ActiveSetNewton:
-    """Solves QPs from guesses of their multipliers; lq_solver: see :func:`~trajopt.solvers.qp.kkt.choice.system_of`."""
+    """Active-set solver of QPs from a guess of the multipliers; lq_solver: see :func:`~trajopt.solvers.qp.kkt.choice.system_of`."""
 
     def __init__(self, lq_solver: LQSolver | None = None) -> None:
         self.lq_solver = lq_solver
 
     def solve(self, qp: QP, y: Array, z: Array) -> QPSolution | None:
-        """The solution; y (m,), z (n,): multipliers that tell which sides are active. None where the set does not settle."""
+        """Return the solution, or None if the active set does not converge; the signs of y (m,), z (n,) give the first set."""
         lower, upper = qp.bounds
         if (lower > upper).any():
             return None
@@ -58,7 +58,7 @@ class ActiveSetNewton:
 
 
 def _sides(multipliers: Array, lower: Array, upper: Array) -> Array:
-    """1 where the upper side counts as active, -1 where the lower one does, else 0."""
+    """Return 1 for each active upper bound, -1 for each active lower bound, else 0."""
     size = TOLERANCE * (1.0 + largest(multipliers))
     at_upper, at_lower = (multipliers > size) & np.isfinite(upper), (multipliers < -size) & np.isfinite(lower)
     return at_upper.astype(int) - at_lower

@@ -1,7 +1,7 @@
 """Convex QPs by OSQP (B. Stellato et al., OSQP: an operator splitting solver for quadratic programs, Math. Prog. Comp. 12, 2020).
 
-The bounds on w are rows of the identity.  The workspace is set up once for a pattern; later problems update its numbers
-and start from the last solution or from the given one.
+The bounds on w are rows of the identity.  The workspace is set up once for each sparsity pattern.  Later problems update its values
+and start from the last solution or from ``start``.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 else:
     sp = deferred("scipy.sparse")
 SETTINGS: dict[str, Any] = {"verbose": False, "eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 20_000}
-"""For accuracy: ADMM far enough for polishing to find the active constraints."""
+"""OSQP settings, accurate enough for polishing to find the active constraints."""
 ACCEPTABLE = 1e-6
-"""An answer that ran out of iterations counts as solved if polishing made its residuals this small, relative to g."""
+"""After the maximum number of iterations, a polished result counts as solved if its residuals relative to g are below this."""
 
 
 class OSQP:
-    """A :class:`~trajopt.solvers.qp.qp.QPSolver`, which solves the equations of the active constraints at the end.
+    """OSQP as a :class:`~trajopt.solvers.qp.qp.QPSolver`, followed by a solve of the equations of the active constraints.
 
-    (OSQP's own polishing writes to the terminal.)
+    OSQP's built-in polishing is not used because it writes to the terminal.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class OSQP:
         return solution._replace(status=_status(qp, solution, int(result.info.status_val)))
 
     def _load(self, qp: QP, lower: Array, upper: Array) -> None:
-        """Set the workspace up, or give it new numbers."""
+        """Set up the workspace, or update its values if the pattern is the same."""
         import osqp
 
         P = sp.triu(qp.sparse_H, format="csc")

@@ -1,4 +1,4 @@
-"""Convex quadratic programs: their data, what a solver answers, and how good the answer is.
+"""Convex quadratic programs: data, solver interface, solutions and their residuals.
 
     minimize 1/2 w'Hw + g'w   subject to   l <= A w <= u,   lb <= w <= ub
 
@@ -7,9 +7,9 @@ rows and z of the bounds make  Hw + g + A'y + z = 0;  they are positive at upper
 
 | solver | method | for |
 |---|---|---|
-| interior_point | primal-dual, Riccati recursion where there are stages, else sparse factorization | any; the default |
-| osqp | operator splitting (ADMM) with polishing | large sparse ones where a coarse answer or a warm start helps |
-| daqp, qrqp | active set | small ones: exact active sets |
+| interior_point | primal-dual, Riccati recursion for QPs in stages, else sparse factorization | any QP; the default |
+| osqp | operator splitting (ADMM) with polishing | large sparse QPs for which a coarse solution or a warm start helps |
+| daqp, qrqp | active set | small QPs: exact active sets |
 | riccati | primal-dual, Riccati recursion | optimal control |
 """
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 Hessian: TypeAlias = "sp.csc_matrix | StageHessian"
-"""H of a QP: sparse, or the blocks of its stages."""
+"""Hessian H of a QP: sparse matrix, or blocks of stages."""
 Jacobian: TypeAlias = "sp.csc_matrix | StageJacobian"
-"""A of a QP, likewise."""
+"""Constraint matrix A of a QP: sparse matrix, or blocks of stages."""
 
 
 class QPStatus(StrEnum):
@@ -42,7 +42,7 @@ class QPStatus(StrEnum):
 
     SOLVED = "solved"
     INFEASIBLE = "infeasible"
-    """The constraints contradict each other: there is a certificate of it."""
+    """The constraints are infeasible, with a certificate."""
     UNBOUNDED = "unbounded"
     MAX_ITERATIONS = "max_iterations"
     FAILED = "failed"
@@ -51,9 +51,9 @@ class QPStatus(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class QP:
-    """The data above: H (n, n) and A (m, n), both as csc or both by their stages, g, lb, ub (n,), l, u (m,).
+    """Data of a QP: H (n, n) and A (m, n), both csc or both in stages, g, lb, ub (n,), l, u (m,).
 
-    Bounds that do not exist are infinite.
+    Missing bounds are infinite.
     """
 
     H: Hessian
@@ -66,17 +66,17 @@ class QP:
 
     @property
     def sparse_H(self) -> sp.csc_matrix:
-        """H as csc; assembled at the first call where it comes by its stages."""
+        """H as csc; H in stages is assembled at the first call."""
         return self.H.assembled if isinstance(self.H, StageHessian) else self.H
 
     @property
     def sparse_A(self) -> sp.csc_matrix:
-        """A as csc; assembled at the first call where it comes by its stages."""
+        """A as csc; A in stages is assembled at the first call."""
         return self.A.assembled if isinstance(self.A, StageJacobian) else self.A
 
     @property
     def sparse(self) -> QP:
-        """The QP with both matrices as csc."""
+        """QP with both matrices as csc."""
         return replace(self, H=self.sparse_H, A=self.sparse_A)
 
     @property
@@ -85,26 +85,26 @@ class QP:
         return np.concatenate([self.l, self.lb]), np.concatenate([self.u, self.ub])
 
     def bounded(self, w: Array) -> Array:
-        """The values (A w, w) that the bounds are on, (m + n,)."""
+        """Return the bounded values (A w, w), (m + n,)."""
         return np.concatenate([self.A @ w, w])
 
     def value(self, w: Array) -> float:
-        """The objective."""
+        """Return the objective at w."""
         return float(w @ (0.5 * (self.H @ w) + self.g))
 
     def without_solution(self, status: QPStatus) -> QPSolution:
-        """Zeros with a status that explains them."""
+        """Return a solution of zeros with a status of failure."""
         m, n = len(self.l), len(self.g)
         return QPSolution(np.zeros(n), np.zeros(m), np.zeros(n), status)
 
 
 def square_lengths(A: Jacobian) -> Array:
-    """|a_i|^2 (m,)."""
+    """Return |a_i|^2 of the rows, (m,)."""
     return A.square_lengths() if isinstance(A, StageJacobian) else np.asarray(A.multiply(A).sum(axis=1)).ravel()
 
 
 class QPSolution(NamedTuple):
-    """w (n,), multipliers y (m,) and z (n,), how it ended, and after how many iterations."""
+    """Solution w (n,), multipliers y (m,) and z (n,), status and number of iterations."""
 
     w: Array
     y: Array
@@ -114,10 +114,10 @@ class QPSolution(NamedTuple):
 
 
 class QPSolver(Protocol):
-    """Solves QPs of one pattern of H and A, one after the other."""
+    """Solver of a sequence of QPs with one sparsity pattern of H and A."""
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
-        """The solution; start: a guess with multipliers, which a solver is free to ignore."""
+        """Return the solution; start: a guess with multipliers, which a solver may ignore."""
         ...
 
     def is_convex(self, qp: QP) -> bool:
@@ -126,7 +126,7 @@ class QPSolver(Protocol):
 
 
 class QPResidual(NamedTuple):
-    """Largest entries of the violations of stationarity, of the constraints, and of complementarity with its signs."""
+    """Largest violations of stationarity, of the constraints, and of complementarity."""
 
     stationarity: float
     feasibility: float
@@ -134,7 +134,7 @@ class QPResidual(NamedTuple):
 
 
 def kkt_residual(qp: QP, solution: QPSolution) -> QPResidual:
-    """Residuals of the optimality conditions at a point (Nocedal & Wright, eq. 16.37)."""
+    """Return the residuals of the optimality conditions at a point (Nocedal & Wright, eq. 16.37)."""
     w, y, z = solution[:3]
     stationarity = qp.H @ w + qp.g + qp.A.T @ y + z
     rows = violation(qp.A @ w, qp.l, qp.u), violation(w, qp.lb, qp.ub)
@@ -143,17 +143,17 @@ def kkt_residual(qp: QP, solution: QPSolution) -> QPResidual:
 
 
 def largest(values: Array) -> float:
-    """Largest absolute value, 0 of none."""
+    """Return the largest absolute value, 0 for an empty array."""
     return float(np.abs(values).max(initial=0.0))
 
 
 def violation(values: Array, lower: Array, upper: Array) -> Array:
-    """By how much each value is outside its bounds."""
+    """Return the violation of its bounds by each value, 0 if they hold."""
     return np.maximum(np.maximum(lower - values, values - upper), 0.0)
 
 
 def complementarity(values: Array, lower: Array, upper: Array, multipliers: Array) -> Array:
-    """|multiplier| times the distance to the bound it belongs to, a distance above 1 counting as 1."""
+    """Return |multiplier| times the distance to its bound, with distances limited to 1."""
     room = np.where(multipliers > 0.0, upper - values, values - lower)
     return np.abs(multipliers) * np.minimum(np.abs(room), 1.0)
 
@@ -170,7 +170,7 @@ QP_SOLVERS = tuple(_SOLVERS)
 
 
 def make_qp_solver(name: str, lq_solver: LQSolver | None = None) -> QPSolver:
-    """A solver by its name in the table above. lq_solver: for those that sweep over stages. Raises UnknownName."""
+    """Return a solver by its name in the table above; lq_solver: for solvers with a Riccati recursion. Raises UnknownName."""
     if name not in _SOLVERS:
         raise unknown_name("QP solver", name, QP_SOLVERS)
     module, kind, preset = _SOLVERS[name]

@@ -1,23 +1,23 @@
-"""A convex QP with the same local solution as an indefinite one.
+"""Convexification: replaces an indefinite QP by a convex QP with the same local solution.
 
-The Hessian H of a Lagrangian need be positive definite only on the null space of the active constraints, at a regular
-minimizer (Nocedal & Wright, Theorem 12.6); QP solvers ask for more.  Two terms make it convex:
+At a regular minimizer, the Hessian H of the Lagrangian is positive definite only on the null space of the active constraints
+(Nocedal & Wright, Theorem 12.6); QP solvers require more.  Two terms make it convex:
 
     H + sum_active rho_i a_i a_i' + delta I,      rho_i = rho |H|_max / |a_i|^2
 
-The first adds rho_i/2 (a_i'd - b_i)^2 for each equality and each inequality a_i'd <= b_i (or >=) with a multiplier, with the
-gradient that goes with it: on a_i'd = b_i it vanishes, so neither the solution nor the multipliers of a QP with the
-right active set change, and by Debreu's lemma (G. Debreu, Econometrica 20, 1952) some rho is enough exactly where the
-reduced Hessian is positive definite.  So Newton's step, and its quadratic convergence, stay as they are.  Only elsewhere the
-second term is needed; delta follows the schedule of A. Wächter, L. Biegler, Math. Program. 106, 2006, algorithm IC.
+The first adds rho_i/2 (a_i'd - b_i)^2 for each equality and each inequality a_i'd <= b_i (or >=) with a multiplier.  This term and
+its gradient vanish for a_i'd = b_i, so neither the solution nor the multipliers of a QP with the right active set change.  By
+Debreu's lemma (G. Debreu, Econometrica 20, 1952), a sufficient rho exists exactly if the reduced Hessian is positive definite.
+Newton's step and its quadratic convergence are then preserved.  The second term is needed only otherwise; delta follows the
+schedule of A. Wächter, L. Biegler, Math. Program. 106, 2006, algorithm IC.
 
-delta I knows nothing of the units of the variables. Programs that have a second Hessian H_0 which is semidefinite everywhere,
-that of Gauss and Newton, use it instead: the largest theta of :data:`SHARES` for which theta H + (1 - theta) H_0 is convex; where
-H_0 has no curvature in some direction, as that of an objective of the last state alone, delta I stays.
-Then the first term is for equations alone: inequalities that it holds to their bounds could not leave the active set.
+delta I ignores the units of the variables. Programs with a semidefinite Gauss-Newton Hessian H_0 use H_0 instead: the largest theta
+of :data:`SHARES` for which theta H + (1 - theta) H_0 is convex. If H_0 has no curvature in some direction, as for an objective of
+the last state alone, delta I is used. With H_0 the first term applies to equations only: it would keep inequalities in the active
+set.
 
-Solvers differ in what they take for convex: osqp and the active-set methods ask for all of H, the interior-point method for the
-null space of the equalities, riccati for that of the dynamics.  A QP that only a second solver takes goes to that one.
+Solvers require convexity on different spaces: osqp and the active-set methods on the whole space, the interior-point method on the
+null space of the equalities, riccati on that of the dynamics.  If the first solver rejects a QP, the second one is used.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
 else:
     sp = deferred("scipy.sparse")
 WEIGHTS = (1.0, 1e2, 1e4)
-"""rho, in the order in which they are tried."""
+"""Values of rho, in the order of trials."""
 SHARES = (0.5, 0.25, 0.125, 0.0)
-"""theta, in the order in which they are tried."""
+"""Values of theta, in the order of trials."""
 FIRST, SMALLEST, LARGEST = 1e-4, 1e-9, 1e40
-"""delta: at the first attempt, at least, and where it ends (delta_0, delta_min, delta_max)."""
+"""First, smallest and largest delta (delta_0, delta_min, delta_max)."""
 FIRST_GROWTH, GROWTH, DECAY = 100.0, 8.0, 1.0 / 3.0
 CURVED = 1e-12
-"""Least curvature of a second Hessian in every direction, as a share of its largest entry."""
+"""Minimum curvature of H_0 in every direction, as a fraction of its largest entry."""
 ACTIVE = 1e-6
-"""Inequalities count as active whose multiplier exceeds this share of the largest one (or of 1), and the distance to the bound."""
+"""An inequality is active if its multiplier exceeds this fraction of the largest one (or of 1), and the distance to the bound."""
 
 
 @dataclass(frozen=True)
 class Convexified:
-    """A convex QP, the solver that takes it, its delta, and its rho_i (for QPs with other right-hand sides).
+    """A convex QP, a solver that accepts it, its delta, and its rho_i (for QPs with other right-hand sides).
 
-    weights: rho_i of the rows and the bounds (m + n,), zero where inactive. upper: whether the upper side is active (m + n,).
-    share: theta, 1 where H stayed.
+    weights: rho_i of the rows and the bounds (m + n,), zero if inactive. upper (m + n,): True if the upper bound is active.
+    share: theta, 1 if H is unchanged.
     """
 
     qp: QP
@@ -77,14 +77,14 @@ def convexified(
     semidefinite: Callable[[], Hessian] | None = None,
     last_share: float = 1.0,
 ) -> Convexified:
-    """A convex QP in place of ``qp`` for the first of the solvers that takes one; the last takes any with a large delta.
+    """Make ``qp`` convex for the first of the solvers that accepts it; the last solver accepts any QP with a large delta.
 
-    y (m,), z (n,): multipliers that tell which constraints are active. last_delta: of the last QP that needed one.
-    smallest: delta to begin with, added to all that follows. semidefinite: makes H_0, where there is one. last_share: theta of the
-    last QP; the next one is not much larger.
+    y (m,), z (n,): multipliers, which identify the active constraints. last_delta: delta of the last QP that needed one.
+    smallest: lower bound of delta. semidefinite: function that returns H_0, or None. last_share: theta of the last QP; the new
+    theta is at most twice as large.
     """
     shape, upper = _active(qp, y, z)
-    if semidefinite is not None:  # inequalities may leave the active set; what they cannot do, the second Hessian does
+    if semidefinite is not None:  # inequalities must be able to leave the active set; H_0 convexifies their directions
         shape = np.where(_equal(qp), shape, 0.0)
     rhos = WEIGHTS if semidefinite is None else WEIGHTS[:1]
     for solver in solvers if last_share >= SHARES[0] else ():
@@ -110,13 +110,13 @@ def convexified(
 
 
 def _curved(qp: QP, solvers: Sequence[QPSolver]) -> bool:
-    """True if a semidefinite Hessian has curvature in all directions that the equations leave, for some solver."""
+    """True if a semidefinite Hessian has curvature in all directions of the null space that some solver considers."""
     least = CURVED * float(np.abs(qp.H.data).max(initial=0.0))
     return least > 0.0 and any(solver.is_convex(shifted(qp, -least)) for solver in solvers)
 
 
 def penalized(qp: QP, weights: Array, upper: Array) -> QP:
-    """The QP with the first term of the docstring; weights rho_i (m + n,), upper (m + n,) bool."""
+    """Return the QP plus the first term of the module docstring; weights rho_i (m + n,), upper (m + n,) bool."""
     if not weights.any():
         return qp
     m = len(qp.l)
@@ -126,7 +126,7 @@ def penalized(qp: QP, weights: Array, upper: Array) -> QP:
 
 
 def shifted(qp: QP, delta: float) -> QP:
-    """The QP with delta I added to H."""
+    """Return the QP with delta I added to H."""
     if delta == 0.0:
         return qp
     if isinstance(qp.H, StageHessian):
@@ -135,7 +135,7 @@ def shifted(qp: QP, delta: float) -> QP:
 
 
 def _with_squares(qp: QP, weights: Array) -> Hessian:
-    """H + A'WA + W_z for the weights (W, W_z) (m + n,), which are zero for dynamics."""
+    """Return H + A'WA + W_z for the weights (W, W_z) (m + n,), which are zero for dynamics."""
     m = len(qp.l)
     if isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian):
         return qp.H.plus(qp.A.squares(weights[:m])).plus_diagonal(weights[m:])
@@ -148,14 +148,12 @@ def _equal(qp: QP) -> Array:
 
 
 def _active(qp: QP, y: Array, z: Array) -> tuple[Array, Array]:
-    """rho_i for rho = 1 (m + n,), and whether the upper side is the active one."""
+    """Return rho_i for rho = 1, and True for each active upper bound, both (m + n,)."""
     both = np.concatenate([y, z])
     lower, upper = qp.bounds
     size, room = np.abs(both), np.abs(np.where(both > 0.0, upper, lower))
     active = _equal(qp) | ((size > ACTIVE * max(1.0, float(size.max(initial=0.0)))) & (room < size))
-    if isinstance(
-        qp.A, StageJacobian
-    ):  # these rows couple stages; who solves QPs by their stages needs no help with them
+    if isinstance(qp.A, StageJacobian):  # dynamics couple stages; solvers of QPs in stages eliminate them exactly
         active[qp.A.places.dynamics] = False
     square = np.concatenate([square_lengths(qp.A), np.ones(len(z))])
     largest = max(float(np.abs(qp.H.data).max(initial=0.0)), FIRST)

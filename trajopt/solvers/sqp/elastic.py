@@ -1,12 +1,12 @@
-"""QPs whose rows contradict each other, made solvable by elastic rows.
+"""Elastic mode: relaxes the rows of an infeasible QP with penalized slacks.
 
     minimize 1/2 d'Hd + g'd + gamma 1'(p + n)   subject to   l <= A d + p - n <= u,   lb <= d <= ub,   p, n >= 0
 
-(Nocedal & Wright, eq. 18.12; P. Gill, W. Murray, M. Saunders, SNOPT, SIAM Rev. 47, 2005, section 1.)  The weight gamma is steered
-by what is attainable: the smallest l1 violation of the linearized rows, from the same QP with g = 0 and a small H
-(R. Byrd, J. Nocedal, R. Waltz, Steering exact penalty methods for nonlinear programming, Optim. Methods Softw. 23, 2008).  Where
-that is no less than the violation at d = 0, the point is a stationary point of the violation: the problem is locally infeasible.
-Where no weight does, the objective is left out for a step (the restoration of R. Fletcher, S. Leyffer, Math. Program. 91, 2002).
+(Nocedal & Wright, eq. 18.12; P. Gill, W. Murray, M. Saunders, SNOPT, SIAM Rev. 47, 2005, section 1.)  The weight gamma depends
+on the smallest attainable l1 violation of the linearized rows, computed by the same QP with g = 0 and a small H
+(R. Byrd, J. Nocedal, R. Waltz, Steering exact penalty methods for nonlinear programming, Optim. Methods Softw. 23, 2008).  If
+this equals the violation at d = 0, the point is stationary for the violation: the problem is locally infeasible.
+If no weight suffices, a step ignores the objective (the restoration of R. Fletcher, S. Leyffer, Math. Program. 91, 2002).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 else:
     sp = deferred("scipy.sparse")
 PROXIMITY = 1e-6
-"""H of the QP for the smallest violation, relative to the largest entry of A: it keeps the step short."""
+"""H of the QP for the smallest violation, relative to the largest entry of A; it limits the step."""
 SHARE = 0.5
-"""The share of the attainable decrease of the linearized violation that an elastic step must bring (Byrd et al. 2008, eq. 3.7)."""
+"""Fraction of the attainable decrease of the linearized violation that an elastic step must reach (Byrd et al. 2008, eq. 3.7)."""
 GROWTH = 10.0
 
 
 class ElasticStep(NamedTuple):
-    """d with its multipliers, and the weight gamma.
+    """Step d with its multipliers, and the weight gamma.
 
-    stationary: no step reduces the violation. sufficient: d does its share.
+    stationary: True if no step reduces the violation. sufficient: True if d reaches the required decrease of the violation.
     """
 
     solution: QPSolution
@@ -47,7 +47,7 @@ class ElasticStep(NamedTuple):
 
 
 def elastic(qp: QP, weight: float) -> QP:
-    """The elastic QP in (d, p, n), as sparse matrices."""
+    """Return the elastic QP in (d, p, n), with sparse matrices."""
     m = len(qp.l)
     slack = np.zeros(2 * m), np.full(2 * m, np.inf)
     g = np.concatenate([qp.g, np.full(2 * m, weight)])
@@ -58,7 +58,7 @@ def elastic(qp: QP, weight: float) -> QP:
 
 
 class ElasticInteriorPoint(InteriorPoint):
-    """The interior-point method where no row is sure to hold: it asks for all of H to be positive definite."""
+    """Interior-point method for elastic QPs: rows may be violated, so that H must be positive definite on the whole space."""
 
     def is_convex(self, qp: QP) -> bool:
         """True if H is positive definite."""
@@ -66,11 +66,11 @@ class ElasticInteriorPoint(InteriorPoint):
 
 
 def elastic_step(qp: QP, weight: float, largest: float) -> ElasticStep | None:
-    """The step with the smallest weight >= ``weight`` that does its share, at most ``largest``; None if QPs fail."""
+    """Return the step for the smallest sufficient weight between ``weight`` and ``largest``; None if the QPs fail."""
     solver = ElasticInteriorPoint()
     qp = convexified(qp.sparse, np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,)).qp
     now = _violated(qp, np.zeros(qp.A.shape[1]))
-    if now == 0.0:  # the rows are consistent: the QP failed for another reason, say its scale
+    if now == 0.0:  # the rows are consistent: the QP failed for another reason, such as its scaling
         found = _solved(qp, solver, largest)
         return None if found is None else ElasticStep(found, largest, False, True)
     size = PROXIMITY * max(1.0, float(np.abs(qp.A.data).max(initial=0.0)))
@@ -93,7 +93,7 @@ def elastic_step(qp: QP, weight: float, largest: float) -> ElasticStep | None:
 
 
 def _solved(qp: QP, solver: QPSolver, weight: float) -> QPSolution | None:
-    """The solution of the elastic QP without its slacks."""
+    """Return the solution of the elastic QP without its slacks, or None."""
     n = len(qp.g)
     found = solver.solve(elastic(qp, weight))
     if found.status is not QPStatus.SOLVED:
@@ -106,7 +106,7 @@ def _violated(qp: QP, d: np.ndarray) -> float:
 
 
 def feasibility_step(qp: QP, floor: float) -> QPSolution | None:
-    """The step toward less violation alone; qp: with the Hessian of the violation, made convex here, at least ``floor``."""
+    """Return a step that reduces the violation alone; qp: with the Hessian of the violation; floor: least shift of H."""
     size = PROXIMITY * max(1.0, float(np.abs(qp.A.data).max(initial=0.0)))
     alone, solver = replace(qp.sparse, g=np.zeros_like(qp.g)), ElasticInteriorPoint()
     convex = convexified(alone, np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,), smallest=max(size, floor)).qp

@@ -1,28 +1,28 @@
-"""Sparse nonlinear programs by sequential quadratic programming.
+"""Sequential quadratic programming (SQP) for sparse nonlinear programs.
 
     minimize f(w)   subject to   g_lower <= g(w) <= g_upper,   x_lower <= w <= x_upper
 
-Each iteration solves the QP of :mod:`trajopt.solvers.sqp.sqp_iterate` about the current point and searches along its solution
-(Nocedal & Wright, algorithm 18.3).
+Each iteration solves the QP of :mod:`trajopt.solvers.sqp.sqp_iterate` at the current point and runs a line search along its
+solution (Nocedal & Wright, algorithm 18.3).
 
 | hessian | H | reference |
 |---|---|---|
-| exact | of the Lagrangian, made convex without a change of the step near a minimizer | :mod:`trajopt.solvers.sqp.convexify` |
+| exact | Hessian of the Lagrangian, convexified; near a minimizer the step is unchanged | :mod:`trajopt.solvers.sqp.convexify` |
 | gauss_newton | J'phi''J of an objective phi(r(w)), phi convex | Nocedal & Wright, section 10.3 |
 | scqp | the same, and sum_i y_i J_i'psi_i''J_i of constraints psi_i(r_i(w)) <= u_i, y_i > 0 | R. Verschueren et al., CDC 2016 |
 
-After a full step the active set is known nearly always, and a QP takes one or two linear systems
-(:mod:`trajopt.solvers.qp.newton`). Multipliers go as far as the variables do: those of a QP whose step is cut short may be
+After a full step the active set is nearly always known, and a QP takes one or two linear systems
+(:mod:`trajopt.solvers.qp.newton`). Multipliers move by the same step length as the variables: those of a shortened QP step may be
 larger than the program's by orders of magnitude.
 
-A QP whose rows contradict each other is solved in elastic mode (:mod:`trajopt.solvers.sqp.elastic`).
+An infeasible QP is solved in elastic mode (:mod:`trajopt.solvers.sqp.elastic`).
 
-Steps are searched along by :mod:`trajopt.solvers.sqp.sqp_line_search`. Where the constraints are curved, or H is far less than
-the Hessian of the Lagrangian, as that of Gauss and Newton may be, the l1 merit grants but a tiny share of a step. Then the QP
-is solved again with a multiple sigma H: where that moves along the constraints is divided by sigma, where it moves toward them
-is not, and second-order corrections, which need short steps to converge, bring it back to them. So sigma does what the radius
-of a trust region does, whatever the units of the variables; it falls again with steps that keep their promise.  Where a filter
-lets none of these pass, the step restores feasibility: the violation alone counts (Wächter & Biegler 2006, step A-9).
+:mod:`trajopt.solvers.sqp.sqp_line_search` is the line search. With curved constraints, or if H is much smaller than the Hessian of
+the Lagrangian (as a Gauss-Newton Hessian may be), the l1 merit accepts only tiny step lengths. The QP is then solved again with a
+multiple sigma H. This divides the part of the step along the constraints by sigma, but not the part toward them. Second-order
+corrections, which converge only for short steps, then restore the constraints. sigma thus acts like a trust-region radius that is
+independent of the units of the variables; it falls again after steps that realize their expected decrease.  If a filter rejects all
+these steps, a step restores feasibility: it reduces the violation alone (Wächter & Biegler 2006, step A-9).
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ from trajopt.solvers.sqp.sqp_line_search import LineSearch, Taken
 from trajopt.solvers.sqp.sqp_state import Contradictions, Damping, Progress, Subproblems
 
 UNBOUNDED_BELOW = 1e10
-"""An objective that falls this far below zero, relative to its start, along feasible points has no minimum."""
+"""The problem is unbounded if the objective of a feasible point falls below minus this multiple of its start value (at least 1)."""
 SEMIDEFINITE_SHIFT = 1e-8
-"""Share of its largest entry added to the diagonal of a Hessian that is semidefinite by construction, where a QP solver asks."""
+"""Diagonal shift of a semidefinite Hessian for QP solvers that require a definite one, as a fraction of its largest entry."""
 SCALINGS, HALVINGS = 3, 4
-"""sigma grows up to SCALINGS times an iteration where not even 2^-HALVINGS of a step is accepted."""
+"""sigma grows up to SCALINGS times in an iteration, each time if no step length down to 2^-HALVINGS is accepted."""
 KEPT = 0.25
-"""A full step keeps its promise if it realizes this share of the decrease."""
+"""Fraction of the expected decrease that a good full step realizes."""
 RETRIES, RETRY_GROWTH = 4, 1e3
-"""After that: the whole line search with more regularization, this often and by this factor."""
+"""Number of further line searches with more regularization, and the growth factor of the regularization."""
 
 
 def solve_nlp(
@@ -83,11 +83,11 @@ def solve_nlp(
 ) -> NLPSolution:
     """Solve a program from the guess w (n,), clipped to its bounds.
 
-    multipliers: a guess of y (m,) and z (n,), say of an earlier solution, and of the active set. lq_solver: who
-    sweeps over the stages of QPs, where the program has such; None: they are sparse matrices.
-    callback: called with an IterationRecord after each iteration; its KeyboardInterrupt stops the solver, which returns the best
-    iterate. Raises ValueError where "gauss_newton" or "scqp" is asked of a program that has no ``convex_hessian``, and for
-    a guess of the wrong size. Non-convergence is no exception: see ``status``.
+    multipliers: a guess of y (m,) and z (n,), for example of an earlier solution; it also defines the first active set. lq_solver:
+    solver of the Riccati recursions of QPs in stages; None: QPs use sparse matrices.
+    callback: called with an IterationRecord after each iteration; if it raises KeyboardInterrupt, the solver stops and returns the
+    best iterate. Raises ValueError for hessian "gauss_newton" or "scqp" and a program without ``convex_hessian``, and for
+    a guess of the wrong size. Non-convergence raises nothing: see ``status``.
     """
     options = settled(options or SQPOptions(), nlp)
     n = len(nlp.x_lower)
@@ -97,7 +97,7 @@ def solve_nlp(
 
 
 class SQPLoop:
-    """One solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C."""
+    """State of one solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C."""
 
     def __init__(
         self, nlp: NLP, options: SQPOptions, callback: Callback | None = None, lq_solver: LQSolver | None = None
@@ -112,8 +112,8 @@ class SQPLoop:
         self.test: Acceptance = self.usual_test
 
     def run(self, w: Array, multipliers: tuple[Array, Array] | None = None) -> NLPSolution:
-        """Iterate from a guess until a test fires."""
-        with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
+        """Iterate from a guess until a termination test holds."""
+        with np.errstate(all="ignore"):  # the status reports non-finite numbers
             try:
                 crossed = nlp_diagnosis.crossed_bounds(self.nlp)
                 status = self._solve(w, multipliers) if crossed is None else termination.infeasible(crossed)
@@ -143,7 +143,7 @@ class SQPLoop:
             at = status
 
     def _remember(self, at: Iterate) -> None:
-        """The best iterate is the last; without a line search it is the one with the smallest residual."""
+        """Store the best iterate: the last one, or without a line search the one with the smallest residual."""
         best = self.progress.best
         if best is None or self.options.globalization != "none" or at.stop < best.stop:
             self.progress.best = at
@@ -167,7 +167,7 @@ class SQPLoop:
 
     # -- one iteration --------------------------------------------------------------------------------------------------
     def _advance(self, at: Iterate) -> Iterate | Status:
-        """The next iterate: with a larger sigma, then with more regularization, where no step length is accepted."""
+        """Return the next iterate or the final status; rejected steps are repeated with larger sigma, then regularization."""
         with self.journal.timed("derivatives"):
             H = hessian_at(at, self.options)
         if not np.isfinite(H.data).all():
@@ -204,8 +204,9 @@ class SQPLoop:
         return new
 
     def _test_of(self, at: Iterate, step: Step, restoring: bool) -> Acceptance:
-        """The violation alone counts for a step that leaves the objective out, and where no step passes a filter, which then holds
-        this point too.
+        """Return the acceptance test of a step: on the violation alone for steps that ignore the objective, or to restore.
+
+        Restoring with a filter also adds the current point to the filter.
         """
         if restoring and isinstance(self.usual_test, FilterTest) and at.violation > self.options.constraint_tolerance:
             self.usual_test.remember()
@@ -213,12 +214,12 @@ class SQPLoop:
         return ViolationTest() if np.isinf(step.weight) else self.usual_test
 
     def _directed(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step | Status]:
-        """The step for this Hessian with at least ``floor`` on the diagonal."""
+        """Return the QP step for the Hessian H with a diagonal shift of at least ``floor``, or the final status."""
         with self.journal.timed("backward"):
             return self._newton(at, H, floor) or self._convex_step(at, H, floor)
 
     def _searched(self, at: Iterate, step: Step, convex: Convexified, promise: float, scaling: bool) -> Taken:
-        """Line search along a step. scaling: True if another step follows, which needs fewer step lengths here."""
+        """Run the line search along a step; scaling: True if a step with larger sigma can follow a failure."""
         o = self.options
         halvings = 0 if o.globalization == "none" else min(HALVINGS, o.max_backtracks) if scaling else o.max_backtracks
         taken = self.search.along(at, step, convex, self.test, halvings)
@@ -227,7 +228,10 @@ class SQPLoop:
         return taken
 
     def _newton(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step] | None:
-        """After a full step: that on the active set, by H as it is, if the set settles and H is convex along the step."""
+        """Return the step for the active set of the last full step, with H unmodified.
+
+        None if the active set does not converge, or if H is not convex along the step.
+        """
         if floor > 0.0 or not self.qps.full:
             return None
         qp = qp_about(at, H)
@@ -238,16 +242,16 @@ class SQPLoop:
         return Convexified(qp, self.qps.fallback, 0.0, none, none > 0.0), step_of(at, qp, found, 0.0)
 
     def _convex_step(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step | Status]:
-        """The step of a convex QP, with how it was made convex."""
+        """Return the convexified QP and its step, or the final status."""
         convex = self._convex(qp_about(at, H), at, floor)
         return convex, self._step(at, convex, floor)
 
     def _is_noise(self, at: Iterate, promise: float) -> bool:
-        """True if a change of the merit is at the level of rounding, and no violation is left to reduce."""
+        """True if the expected change of the merit and the violation are both at rounding level."""
         return max(promise, at.violation) <= NEAR_ROUNDING * (1.0 + abs(self._value(at)))
 
     def _convex(self, qp: QP, at: Iterate, floor: float) -> Convexified:
-        """The convex QP with at least ``floor`` on the diagonal."""
+        """Return the convexified QP with a diagonal shift of at least ``floor``."""
         guess = (at.y, at.z) if floor == 0.0 else (np.zeros_like(at.y), np.zeros_like(at.z))
         damping, solvers = self.damping, self.qps.solvers
         if self.options.hessian != "exact" and not solvers[0].is_convex(qp):
@@ -258,7 +262,7 @@ class SQPLoop:
         return convex
 
     def _timed(self, hessian: Callable[[], Hessian] | None) -> Callable[[], Hessian] | None:
-        """The function, its time counted as that of derivatives."""
+        """Wrap a function to record its time as that of derivatives."""
         if hessian is None:
             return None
 
@@ -269,7 +273,7 @@ class SQPLoop:
         return timed
 
     def _step(self, at: Iterate, convex: Convexified, floor: float) -> Step | Status:
-        """The solution of the QP, elastic where its rows contradict each other."""
+        """Solve the QP, in elastic mode if it is infeasible; return the step or the final status."""
         qp, found, state = convex.qp, self.qps.solve(convex.qp, convex.solver), self.contradictions
         if found is not None:
             self.qps.last, state.count = found, 0
@@ -290,7 +294,7 @@ class SQPLoop:
         return step or termination.line_search_failed(termination.UNSOLVED_QP, self._measured(at))
 
     def _feasibility_step(self, at: Iterate, floor: float) -> Step | None:
-        """A step that reduces the violation whatever becomes of the objective; the multipliers of the program stay."""
+        """Return a step that reduces the violation and ignores the objective; the program's multipliers do not change."""
         with self.journal.timed("derivatives"):
             H = hessian_at(at._replace(y=self.contradictions.toward), self.options, 0.0)
         qp = qp_about(at, H)
@@ -301,7 +305,7 @@ class SQPLoop:
         return step_of(at, qp, found._replace(y=at.y, z=at.z), np.inf)
 
     def _recentered(self, new: Iterate) -> Iterate:
-        """The iterate in coordinates about itself, where the program lives on a manifold."""
+        """Return the iterate in a chart centered at it, for programs on a manifold."""
         nlp, w = new.nlp.recentered(new.w)
         if nlp is new.nlp:
             return new
@@ -310,7 +314,7 @@ class SQPLoop:
         return new if moved is None else moved
 
     def _stuck(self, at: Iterate, step: Step, taken: Taken, promise: float) -> Status:
-        """No step length was accepted: rounding, or a failure."""
+        """Return the status after a failed line search: precision limit or failure."""
         measured, violated = self._measured(at), at.violation > self.options.constraint_tolerance
         if np.isinf(step.weight) and violated:
             return termination.violation_remains(measured, stationary=False)
@@ -318,7 +322,7 @@ class SQPLoop:
             return termination.precision_limit(measured)
         return termination.line_search_failed(termination.no_step_length(taken.broken), measured)
 
-    # -- the account ----------------------------------------------------------------------------------------------------
+    # -- records --------------------------------------------------------------------------------------------------------
     def _value(self, at: Iterate) -> float:
         return self.test.value(at.f, at.theta)
 
@@ -328,7 +332,7 @@ class SQPLoop:
         return termination.Measured(self.progress.iteration, errors, self.options.tolerances, worst)
 
     def _record(self, at: Iterate, step: Step | None = None, taken: Taken | None = None) -> None:
-        """Tell of an iterate and the step from it, if there was one."""
+        """Record an iterate and the step from it, if any."""
         alpha = 0.0 if taken is None or taken.new is None else taken.alpha
         self.journal.add(
             trajectory_at(at.nlp, at.w),
@@ -349,7 +353,7 @@ class SQPLoop:
         )
 
     def _solution(self, status: Status, w: Array) -> NLPSolution:
-        """The best iterate; w: the guess, where there is none."""
+        """Return the best iterate as the solution, or the guess w if no iterate exists."""
         records, at = self.journal.history(), self.progress.best
         if at is None:
             m, n = len(self.nlp.g_lower), len(w)

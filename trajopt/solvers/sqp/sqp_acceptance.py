@@ -1,15 +1,15 @@
-"""Acceptance of SQP steps: by an l1 merit function, by a filter, or of all steps.
+"""Acceptance tests of SQP steps: l1 merit function, filter, or no test.
 
-Merit: phi = f + nu theta, theta the l1 norm of the violation, and for a step d that leaves a linearized violation theta_d
+Merit: phi = f + nu theta, with theta the l1 norm of the violation. A step d with the linearized violation theta_d is accepted if
 
     phi(w + alpha d) <= phi(w) + eta alpha D,     D = grad f'd - nu (theta - theta_d)
 
-(Nocedal & Wright, algorithm 18.3).  Filter: a point must improve f or theta, sufficiently, over the current one and over all
-remembered; where the step promises more for f than theta^S_THETA, f must fall by Armijo's rule (A. Wächter, L. Biegler, SIAM J.
-Optim. 16, 2005, algorithm A; the numbers are those of Math. Program. 106, 2006, section 3).  That asks for Armijo's rule below a
-theta_min only; here it counts wherever it is promised, as in R. Fletcher, S. Leyffer, P. Toint, On the global convergence of a
-filter-SQP algorithm, SIAM J. Optim. 13, 2002, eq. 2.12: full steps with a Hessian that leaves out negative curvature would go to
-and fro between two points that take turns in f and theta.
+(Nocedal & Wright, algorithm 18.3).  Filter: a point must sufficiently improve f or theta over the current point and over all
+pairs of the filter. If the expected decrease of f exceeds theta^S_THETA, f must satisfy Armijo's rule (A. Wächter, L. Biegler,
+SIAM J. Optim. 16, 2005, algorithm A; constants of Math. Program. 106, 2006, section 3).  Algorithm A requires Armijo's rule only
+below a theta_min.  Here it applies for any theta, as in R. Fletcher, S. Leyffer, P. Toint, On the global convergence of a
+filter-SQP algorithm, SIAM J. Optim. 13, 2002, eq. 2.12: otherwise full steps with a Hessian that omits negative curvature can
+alternate between two points, one with the lower f and one with the lower theta.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from trajopt.solvers.rules.line_search import PENALTY_MARGIN
 from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial
 
 ROUNDING = 1e-14
-"""Share of a value below which its changes are noise."""
+"""Relative changes of a value below this are rounding errors."""
 GAMMA_THETA, GAMMA_F, DELTA, S_THETA, S_F, ETA_F = 1e-5, 1e-8, 1.0, 1.1, 2.3, 1e-4
 LARGEST_VIOLATION, GROWTH = 100.0, 1.25
-"""No point is accepted with theta above the larger of this, and so many times theta at the start (R. Fletcher, S. Leyffer, User
-manual for filterSQP, Dundee 1998: ubd, tt).  With the 1e4 of Wächter & Biegler 2006 a swing-up lost itself where the gaps were a
+"""Limit on theta of accepted points: the larger of LARGEST_VIOLATION and GROWTH times theta at the start (R. Fletcher, S. Leyffer,
+User manual for filterSQP, Dundee 1998: ubd, tt).  With the 1e4 of Wächter & Biegler 2006 a swing-up diverged to defects of a
 hundred revolutions a second."""
 
 
 class Step(NamedTuple):
-    """d (n,) with the multipliers of its QP, slope grad f'd, quadratic d'Hd, the violation theta_d left.
+    """Step d (n,) with the multipliers of its QP, slope grad f'd, quadratic d'Hd, and linearized violation ``left`` (theta_d).
 
-    weight: of the violation in an elastic QP, 0 in a plain one, infinite where the objective was left out.
+    weight: weight of the violation in an elastic QP, 0 for a plain QP, infinite for a step that ignores the objective.
     """
 
     d: Array
@@ -50,24 +50,24 @@ class Step(NamedTuple):
 
 
 def step_of(at: Iterate, qp: QP, found: QPSolution, weight: float) -> Step:
-    """A solution of the QP with what the search needs to know of it."""
+    """Convert a QP solution to a step of the line search."""
     d = found.w
     left = float(violation(qp.A @ d, qp.l, qp.u).sum())
     return Step(d, found.y, found.z, float(at.grad @ d), float(d @ (qp.H @ d)), left, weight)
 
 
 class Acceptance(ABC):
-    """The test of a line search. slope: of the merit (for the filter: of f) along the step."""
+    """Acceptance test of a line search. slope: directional derivative of the merit (for the filter: of f) along the step."""
 
     slope: float
 
     @abstractmethod
     def begin(self, at: Iterate, step: Step) -> None:
-        """Take a new step."""
+        """Start the search along a new step: update penalty, limits and slope."""
 
     @property
     def corrects(self) -> bool:
-        """True if a second-order correction of the step is worth a trial."""
+        """True if a second-order correction of the step should be tried."""
         return True
 
     @abstractmethod
@@ -75,12 +75,12 @@ class Acceptance(ABC):
         """True if the trial at alpha d is acceptable; if so, the test updates its state."""
 
     def expected(self, alpha: float) -> float:
-        """Decrease of the merit that the slope promises."""
+        """Return the decrease of the merit expected from the slope."""
         return -alpha * self.slope
 
     @abstractmethod
     def value(self, f: float, theta: float) -> float:
-        """The merit; for the filter, f."""
+        """Return the merit; f for the filter."""
 
 
 class MeritTest(Acceptance):
@@ -91,7 +91,7 @@ class MeritTest(Acceptance):
         self.ratio = options.accept_ratio
 
     def begin(self, at: Iterate, step: Step) -> None:
-        """Raise nu above the multipliers and to where d is one of descent (Nocedal & Wright, eq. 18.36); lower it by halves."""
+        """Raise nu above the multipliers and until d is a descent direction (Nocedal & Wright, eq. 18.36), or halve it."""
         gap = at.theta - step.left
         wanted = max(self.smallest, (1.0 + PENALTY_MARGIN) * max(step.weight, float(np.abs(step.y).max(initial=0.0))))
         if gap > ROUNDING * at.theta:
@@ -101,34 +101,34 @@ class MeritTest(Acceptance):
         self.slope = step.slope - self.penalty * max(gap, 0.0)
 
     def value(self, f: float, theta: float) -> float:
-        """phi."""
+        """Return phi."""
         return f + self.penalty * theta
 
     def accepts(self, alpha: float, new: Trial) -> bool:
-        """Armijo's rule, up to rounding."""
+        """True if Armijo's rule holds, up to rounding errors."""
         noise = ROUNDING * (1.0 + abs(self.start))
         return self.value(new.f, new.theta) <= self.start + self.ratio * alpha * self.slope + noise
 
 
 class FilterTest(Acceptance):
-    """The filter: pairs (theta, f) that later points may not be worse than in both."""
+    """Filter: stores pairs (theta, f) and rejects points that a pair dominates."""
 
     def __init__(self, options: SQPOptions) -> None:
         self.entries: list[tuple[float, float]] = []
         self.largest: float | None = None
 
     def begin(self, at: Iterate, step: Step) -> None:
-        """Take the slope of f, and at the first step the limit on theta."""
+        """Set the slope of f, and at the first step the limit on theta."""
         if self.largest is None:
             self.largest = max(LARGEST_VIOLATION, GROWTH * at.theta)
         self.at, self.slope = at, step.slope
 
     def value(self, f: float, theta: float) -> float:
-        """f."""
+        """Return f."""
         return f
 
     def accepts(self, alpha: float, new: Trial) -> bool:
-        """Algorithm A, steps 5.3 and 5.4; the filter grows unless f fell by Armijo's rule (step 7)."""
+        """Test steps 5.3 and 5.4 of algorithm A; the filter grows unless Armijo's rule decided (step 7)."""
         assert self.largest is not None
         at, noise = self.at, ROUNDING * (1.0 + abs(self.at.f))
         if new.theta > self.largest or any(new.theta >= theta and new.f >= f + noise for theta, f in self.entries):
@@ -142,12 +142,12 @@ class FilterTest(Acceptance):
         return True
 
     def _promises(self, alpha: float) -> bool:
-        """True if the step promises more for f than there is violation."""
+        """Switching condition: True if the expected decrease of f dominates the violation."""
         return self.slope < 0.0 and alpha * (-self.slope) ** S_F > DELTA * self.at.theta**S_THETA
 
     @property
     def corrects(self) -> bool:
-        """True if second-order corrections are tried: only where f must decrease; elsewhere a shorter step is as good."""
+        """True if f must fall; otherwise a shorter step is as good, and corrections of long steps are unreliable."""
         return self._promises(1.0)
 
     def remember(self) -> None:
@@ -157,23 +157,23 @@ class FilterTest(Acceptance):
 
 
 class ViolationTest(Acceptance):
-    """Armijo's rule on theta alone, for steps that leave the objective out."""
+    """Armijo's rule on theta alone, for steps that ignore the objective."""
 
     @property
     def corrects(self) -> bool:
-        """Corrections have no use for them."""
+        """False: second-order corrections do not help such steps."""
         return False
 
     def begin(self, at: Iterate, step: Step) -> None:
-        """Take theta and its slope."""
+        """Set theta and its slope."""
         self.start, self.slope = at.theta, step.left - at.theta
 
     def value(self, f: float, theta: float) -> float:
-        """theta."""
+        """Return theta."""
         return theta
 
     def accepts(self, alpha: float, new: Trial) -> bool:
-        """Armijo's rule."""
+        """True if Armijo's rule on theta holds."""
         return new.theta <= self.start + ETA_F * alpha * self.slope and self.slope < 0.0
 
 
@@ -181,11 +181,11 @@ class AnyStep(MeritTest):
     """Accepts every finite step; the merit is that of :class:`MeritTest`, for the record."""
 
     def accepts(self, alpha: float, new: Trial) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
 
 def acceptance(options: SQPOptions) -> Acceptance:
-    """The test that the options name."""
+    """Return the acceptance test for ``options.globalization``."""
     kinds: dict[str, type[MeritTest] | type[FilterTest]] = {"merit": MeritTest, "filter": FilterTest, "none": AnyStep}
     return kinds[options.globalization](options)

@@ -1,4 +1,4 @@
-"""An iterate of the SQP method: its derivatives, residuals, and the QP about it.
+"""Iterates of the SQP method: derivatives, residuals, and the QP at an iterate.
 
 minimize 1/2 d'Hd + grad f'd   subject to   g_lower <= g + J d <= g_upper,   x_lower <= w + d <= x_upper
 """
@@ -18,11 +18,11 @@ from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.qp import QP, Hessian, Jacobian, complementarity, largest, violation
 
 MULTIPLIER_SCALE = 100.0
-"""Tolerances on gradients grow with mean multipliers above this (Wächter & Biegler 2006, eq. 6)."""
+"""Gradient tolerances grow with the mean multiplier above this value (Wächter & Biegler 2006, eq. 6)."""
 
 
 class Trial(NamedTuple):
-    """A point w (n,) with f, g (m,) and the l1 norm of the violation."""
+    """Trial point w (n,) with f, g (m,) and the l1 norm theta of the violation."""
 
     w: Array
     f: float
@@ -36,10 +36,11 @@ class Trial(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """A point with its derivatives and multipliers, and how far it is from optimal.
+    """Point with derivatives, multipliers and optimality errors.
 
-    gradient: largest entry of the gradient of the Lagrangian, or complementarity; violation: largest of a constraint;
-    defect: of an equality; stop: both by their tolerances. kkt: the measure of :mod:`trajopt.solvers.nlp.scaled_kkt`.
+    gradient: largest entry of the Lagrangian's gradient or of complementarity. violation: largest constraint violation. defect:
+    largest violation of an equality. stop: the larger of gradient and violation, each divided by its tolerance. kkt: error of
+    :mod:`trajopt.solvers.nlp.scaled_kkt`.
     """
 
     nlp: NLP
@@ -58,18 +59,18 @@ class Iterate(NamedTuple):
     kkt: float
 
     def is_solution(self, o: SQPOptions) -> bool:
-        """True if the tests of convergence hold."""
+        """True if the convergence tests hold."""
         return self.stop <= 1.0 or (self.kkt <= o.kkt_tolerance and self.violation <= o.constraint_tolerance)
 
 
 def trial(nlp: NLP, w: Array) -> Trial:
-    """f and g at w."""
+    """Evaluate f, g and the violation at w."""
     f, g = nlp.evaluate(w)
     return Trial(w, float(f), g, float(violation(g, nlp.g_lower, nlp.g_upper).sum()))
 
 
 def iterate_at(nlp: NLP, at: Trial, y: Array, z: Array, o: SQPOptions) -> Iterate | None:
-    """The iterate with its residuals, or None where a derivative is not finite."""
+    """Differentiate at a trial point and return the iterate, or None if a derivative is not finite."""
     grad, J = nlp.differentiate(at.w)
     if not (np.isfinite(grad).all() and np.isfinite(J.data).all()):
         return None
@@ -77,7 +78,7 @@ def iterate_at(nlp: NLP, at: Trial, y: Array, z: Array, o: SQPOptions) -> Iterat
 
 
 def measured(at: Iterate, o: SQPOptions) -> Iterate:
-    """The iterate with the residuals of its multipliers."""
+    """Return the iterate with its optimality errors computed from its multipliers."""
     nlp = at.nlp
     outside = violation(at.g, nlp.g_lower, nlp.g_upper)
     worst = max(largest(outside), largest(violation(at.w, nlp.x_lower, nlp.x_upper)))
@@ -93,7 +94,7 @@ def measured(at: Iterate, o: SQPOptions) -> Iterate:
 
 
 def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
-    """The options with the Hessian that "auto" stands for. Raises ValueError for one that the program does not have."""
+    """Replace hessian = "auto" by the default of the program. Raises ValueError for a Hessian that the program lacks."""
     convex = isinstance(nlp, ConvexOverNonlinear)
     if o.hessian == "auto":
         return replace(o, hessian="scqp" if convex else "exact")
@@ -103,13 +104,13 @@ def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
 
 
 def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Hessian:
-    """H (n, n), of the kind that the options name."""
+    """Return H (n, n) of the kind ``o.hessian``, with the factor sigma on the objective."""
     multipliers = np.zeros_like(at.y) if o.hessian == "gauss_newton" else at.y
     return _hessian(at, sigma, multipliers, o.hessian != "exact")
 
 
 def semidefinite_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Callable[[], Hessian] | None:
-    """Function for sigma times the Gauss-Newton Hessian; None if the program has none, or if H is already that Hessian."""
+    """Return a function for sigma times the Gauss-Newton Hessian; None if the program has none or H already is that."""
     if not isinstance(at.nlp, ConvexOverNonlinear) or o.hessian != "exact":
         return None
     return lambda: _hessian(at, sigma, np.zeros_like(at.y), True)
@@ -121,7 +122,7 @@ def _hessian(at: Iterate, sigma: float, multipliers: Array, convex: bool) -> Hes
 
 
 def qp_about(at: Iterate, H: Hessian) -> QP:
-    """The QP above."""
+    """Return the QP of the module docstring at an iterate."""
     nlp = at.nlp
     rows, bounds = (nlp.g_lower - at.g, nlp.g_upper - at.g), (nlp.x_lower - at.w, nlp.x_upper - at.w)
     return QP(H, at.grad, at.J, *rows, *bounds)

@@ -1,9 +1,9 @@
-"""The search along a step of the SQP method: the steps 1, 1/2, 1/4, ... until one passes the test.
+"""Backtracking line search of the SQP method: the lengths 1, 1/2, 1/4, ... until the acceptance test passes.
 
-A full step that is refused and raises the violation gets a second-order correction: the same QP with g(w + d) - J d in place of g
-(Nocedal & Wright, eq. 18.56), without which steps near the solution may be refused that raise objective and violation by
-second-order terms (the Maratos effect); and further ones from where it leads, while the violation falls (A. Wächter, L. Biegler,
-Math. Program. 106, 2006, steps A-5.5 to A-5.9).  Its active set is near that of the step, or else it is not worth its time.
+A rejected full step that raises the violation gets a second-order correction: the same QP with g(w + d) - J d in place of g
+(Nocedal & Wright, eq. 18.56).  Corrections avoid the Maratos effect: near the solution, second-order terms may raise objective and
+violation of good steps.  Further corrections follow while the violation falls (A. Wächter, L. Biegler,
+Math. Program. 106, 2006, steps A-5.5 to A-5.9).  A correction starts from the active set of the step; if that fails, it is skipped.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from trajopt.solvers.sqp.sqp_acceptance import Acceptance, Step
 from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial, iterate_at, qp_about, trial
 
 CORRECTION_FALLS = 0.99
-"""Share of the last violation that a correction must undercut to be followed by another; kappa_soc of Wächter & Biegler 2006."""
+"""Largest ratio of a correction's violation to the last one that allows another correction (kappa_soc, Wächter & Biegler 2006)."""
 
 
 class Taken(NamedTuple):
-    """The outcome of a search: the next iterate or None, the step length, the decrease of the merit, and the trials that were
-    not finite."""
+    """Result of a line search: next iterate or None, step length, decrease of the merit, and number of non-finite trials."""
 
     new: Iterate | None
     alpha: float
@@ -38,8 +37,9 @@ class Taken(NamedTuple):
 
 
 class LineSearch:
-    """Searches with the tests given; solve_near: who solves the QPs of the corrections, from the multipliers of the step (y, z),
-    None where that does not lead to the solution.
+    """Line search with second-order corrections.
+
+    solve_near: solves the QP of a correction from the multipliers (y, z) of the step; returns None if it fails.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LineSearch:
         self.options, self.journal, self.solve_near = options, journal, solve_near
 
     def along(self, at: Iterate, step: Step, convex: Convexified, test: Acceptance, halvings: int) -> Taken:
-        """The longest of the steps 1, 1/2, ..., 2^-halvings that is accepted; convex: the QP of the step."""
+        """Return the longest accepted step of the lengths 1, 1/2, ..., 2^-halvings; convex: the QP of the step."""
         broken, start = 0, test.value(at.f, at.theta)
         for k in range(halvings + 1):
             alpha = 0.5**k
@@ -63,7 +63,7 @@ class LineSearch:
         return Taken(None, 0.0, 0.0, broken)
 
     def polished(self, at: Iterate, step: Step, test: Acceptance, noise: float) -> Taken | None:
-        """The full step if the residual falls and the merit does not rise by more than a share ``noise``."""
+        """Return the full step if the residual falls and the relative increase of the merit is at most ``noise``, else None."""
         tried, start = self._trial(at, step.d), test.value(at.f, at.theta)
         if not (tried.finite and test.value(tried.f, tried.theta) <= start + noise * (1.0 + abs(start))):
             return None
@@ -75,13 +75,13 @@ class LineSearch:
             return trial(at.nlp, np.clip(at.w + d, at.nlp.x_lower, at.nlp.x_upper))
 
     def _accepted(self, at: Iterate, step: Step, test: Acceptance, alpha: float, tried: Trial) -> Iterate | None:
-        """The iterate at a trial that passes the test and whose derivatives are finite."""
+        """Return the iterate at a trial, or None if the test rejects it or derivatives are not finite."""
         if not tried.finite or not test.accepts(alpha, tried):
             return None
         return self._derived(at, step, tried, alpha)
 
     def _derived(self, at: Iterate, step: Step, tried: Trial, alpha: float) -> Iterate | None:
-        """The iterate at a trial; multipliers go as far as the variables (Nocedal & Wright, algorithm 18.3)."""
+        """Differentiate at a trial; multipliers use the same step length (Nocedal & Wright, algorithm 18.3)."""
         y, z = at.y + alpha * (step.y - at.y), at.z + alpha * (step.z - at.z)
         with self.journal.timed("derivatives"):
             return iterate_at(at.nlp, tried, y, z, self.options)
@@ -89,7 +89,7 @@ class LineSearch:
     def _corrected(
         self, at: Iterate, step: Step, convex: Convexified, test: Acceptance, tried: Trial
     ) -> Iterate | None:
-        """The iterate at the first correction of the full step that is accepted."""
+        """Return the iterate at the first accepted second-order correction of the full step, or None."""
         for _ in range(MAX_CORRECTIONS):
             if not tried.finite or tried.theta <= step.left:
                 return None
@@ -103,7 +103,7 @@ class LineSearch:
         return None
 
     def _correction(self, at: Iterate, step: Step, convex: Convexified, tried: Trial) -> Array | None:
-        """The step of the QP with g(w + d) - J d in place of g, for the step d that was tried."""
+        """Solve the QP with g(w + d) - J d in place of g, for the trial step d; None if that fails."""
         nlp, shift = at.nlp, tried.g - at.J @ (tried.w - at.w)
         qp = replace(qp_about(at, convex.qp.H), l=nlp.g_lower - shift, u=nlp.g_upper - shift)
         if convex.weights.any():

@@ -1,9 +1,9 @@
-"""State of an SQP method between iterations, grouped by when it changes.
+"""State of the SQP method between iterations.
 
-Progress          after each iteration: its number, the best iterate
-Damping           with each Hessian: its multiple sigma, and what made the QP convex
-Contradictions    where the rows of a QP contradict each other: the elastic weight, and for how long it has been so
-Subproblems       with each QP: its solution, from whose active set the next one starts
+Progress          iteration number and best iterate
+Damping           multiple sigma of the Hessian, and convexification of the last QP
+Contradictions    infeasible QPs: elastic weight, and number of consecutive infeasible QPs
+Subproblems       QP solvers, and the last QP solution, whose active set starts the next QP
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from trajopt.solvers.sqp.sqp_iterate import Iterate
 from trajopt.solvers.time_limits import start_of_solve
 
 FALLING, LEAVE_OBJECTIVE, GIVE_UP = 0.95, 4, 16
-"""Violations of contradictory linearizations that do not fall below this share of the least one: after so many iterations the
-objective is left out, and after so many the solve ends."""
+"""Limits on infeasible QPs during which the violation does not fall below FALLING times its minimum: after LEAVE_OBJECTIVE of them
+steps ignore the objective, after GIVE_UP the solve ends."""
 SCALE_GROWTH, LARGEST_SCALE = 8.0, 1e9
-"""sigma grows by this within an iteration, up to this."""
+"""Growth factor of sigma within an iteration, and its maximum."""
 SCALE_DECAY, SCALE_RISE = 0.25, 4.0
-"""sigma falls by SCALE_DECAY after a full step that keeps its promise; it rises with the shortening of others, at most by
-SCALE_RISE, where H is not exact."""
+"""sigma falls by the factor SCALE_DECAY after a good full step. After a shortened step it rises by 1 / alpha, at most by
+SCALE_RISE, unless H is exact."""
 
 
 @dataclass
 class Progress:
-    """iteration: its number. best: iterate so far. objective_size: max(1, |f|) at the start. began: [s] on a monotonic clock."""
+    """Progress of a solve. best: best iterate. objective_size: max(1, |f|) at the start. began: start on a monotonic clock [s]."""
 
     iteration: int = 0
     best: Iterate | None = None
@@ -45,7 +45,7 @@ class Progress:
 
 @dataclass
 class Damping:
-    """scale: sigma. delta, share: of the last QP that needed them (:mod:`trajopt.solvers.sqp.convexify`). used: for the record."""
+    """Damping of steps. scale: sigma. delta, share: last delta, theta of :mod:`trajopt.solvers.sqp.convexify`. used: in records."""
 
     scale: float = 1.0
     delta: float = 0.0
@@ -53,27 +53,27 @@ class Damping:
     used: float = 0.0
 
     def grow(self, first: float, attempt: int) -> None:
-        """Sigma of a further attempt, counted from 1, at an iteration that began with ``first``."""
+        """Raise sigma for the given attempt (from 1) of an iteration that started with sigma = ``first``."""
         self.scale = min(LARGEST_SCALE, first * SCALE_GROWTH**attempt)
 
     def learn(self, alpha: float, kept: bool, exact: bool) -> None:
-        """Sigma after a step of length alpha. kept: whether it kept its promise. exact: whether H is the Lagrangian's."""
+        """Update sigma after a step of length alpha. kept: True if the decrease was good. exact: True for an exact Hessian."""
         if alpha == 1.0 and kept:
             self.scale = max(1.0, SCALE_DECAY * self.scale)
-        elif not exact:  # a step cut short tells of second derivatives that H lacks
+        elif not exact:  # H lacks the second derivatives that shortened the step
             self.scale = min(LARGEST_SCALE, self.scale * min(1.0 / alpha, SCALE_RISE))
 
     def note(self, convex: Convexified, floor: float) -> None:
-        """Remember how a QP was made convex that had at least ``floor`` on the diagonal."""
+        """Store delta and theta of a convexified QP whose diagonal shift was at least ``floor``."""
         self.delta = convex.delta - floor or self.delta
         self.used, self.share = convex.delta + 1.0 - convex.share, convex.share
 
 
 @dataclass
 class Contradictions:
-    """weight: of the violation in elastic QPs. toward: multipliers (m,) of the last step that left the objective out.
+    """State of elastic mode. weight: weight of the violation. toward: multipliers (m,) of the last step on the violation alone.
 
-    count: contradictory QPs since the violation last fell below a share of the least one.
+    count: number of infeasible QPs since the violation last fell below FALLING times its minimum.
     """
 
     weight: float
@@ -82,28 +82,28 @@ class Contradictions:
     count: int = 0
 
     def another(self, theta: float) -> None:
-        """Count one at a point whose violation is theta."""
+        """Count an infeasible QP at a point with violation theta."""
         if theta < FALLING * self.least:
             self.least, self.count = theta, 0
         self.count += 1
 
     @property
     def hopeless(self) -> bool:
-        """True if the solve has to end."""
+        """True if the solve must end."""
         return self.count > GIVE_UP
 
     @property
     def leaves_objective(self) -> bool:
-        """True if the violation alone counts."""
+        """True if steps must ignore the objective."""
         return self.count > LEAVE_OBJECTIVE
 
 
 class Subproblems:
-    """The QPs of one solve.
+    """QP solvers and the last QP solution of one solve.
 
-    solver: who is asked. fallback: who takes over. newton: who is asked first,
-    with a guess of the active set. given: multipliers (y, z) that came with the guess. last: the last solution.
-    full: whether the last step was taken as it was, so that its active set is known.
+    newton: solver tried first, from a guess of the active set. solver: the solver of the options. fallback: used if it fails.
+    given: multipliers (y, z) of the guess. last: the last solution. full: True if the last step was a full step, so that its active
+    set is known.
     """
 
     def __init__(self, solver: QPSolver, lq_solver: LQSolver | None = None) -> None:
@@ -115,11 +115,11 @@ class Subproblems:
 
     @property
     def solvers(self) -> Sequence[QPSolver]:
-        """Who may be asked, in this order."""
+        """Solvers in the order of trials."""
         return (self.solver,) if type(self.solver) is InteriorPoint else (self.solver, self.fallback)
 
     def near(self, qp: QP, y: Array, z: Array) -> QPSolution | None:
-        """The solution from the active set of multipliers; None where it does not settle. An active-set solver finds it itself."""
+        """Solve a QP from the active set of multipliers (y, z); None if this fails. An active-set solver is used directly."""
         if isinstance(self.solver, ActiveSet):
             known = self.solver.solve(qp, QPSolution(np.zeros_like(qp.g), y, z, QPStatus.SOLVED))
             return known if known.status is QPStatus.SOLVED and np.isfinite(known.w).all() else None
@@ -127,7 +127,7 @@ class Subproblems:
         return found if found is not None and np.isfinite(found.w).all() else None
 
     def solve(self, qp: QP, solver: QPSolver) -> QPSolution | None:
-        """From the last active set, by one solver, or by interior points; None where the rows contradict each other."""
+        """Solve a QP from the last active set, else by ``solver``, else by the fallback; None if infeasible or not finite."""
         last = self.last
         none = np.zeros_like(qp.l), np.zeros_like(qp.g)
         near = self.near(qp, *((last.y, last.z) if last is not None else self.given or none))

@@ -1,1 +1,1 @@
-"""Hessians and Jacobians as blocks of stages, and as sparse matrices."""
+"""Hessians and Jacobians of QPs as blocks of stages and as sparse matrices."""

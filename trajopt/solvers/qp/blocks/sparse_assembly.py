@@ -1,4 +1,4 @@
-"""Sparse matrices of a fixed pattern from dense blocks, whose values are given anew each time."""
+"""Assembly of dense blocks into sparse matrices of a fixed pattern, with new values at each call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ else:
 
 
 class Columns(NamedTuple):
-    """The entries (e,) of a sparse matrix column by column, their rows and columns: what need not wait for SciPy to be loaded."""
+    """Sparse matrix as entries (e,) with rows and columns, in column order; works without loading SciPy."""
 
     shape: tuple[int, int]
     rows: Array
@@ -28,37 +28,37 @@ class Columns(NamedTuple):
 
     @property
     def T(self) -> Columns:
-        """The transpose, whose entries stand row by row."""
+        """Transpose, with entries in row order."""
         return Columns(self.shape[::-1], self.columns, self.rows, self.data)
 
     def __abs__(self) -> Columns:
         return self._replace(data=np.abs(self.data))
 
     def __matmul__(self, vector: Array) -> Array:
-        """The product with a vector."""
+        """Return the product with a vector."""
         return np.bincount(self.rows, self.data * vector[self.columns], minlength=self.shape[0])
 
 
 class Entries:
-    """Rows and columns of the entries of some blocks, broadcast against each other; row -1: not assembled."""
+    """Collector of the matrix indices of dense blocks; entries with row -1 are omitted."""
 
     def __init__(self) -> None:
         self._rows: list[Array] = []
         self._columns: list[Array] = []
 
     def add(self, rows: Array, columns: Array, mask: Array | bool = True) -> None:
-        """Blocks (..., r, c) with row indices (..., r) and column indices (..., c); mask: entries that can differ from zero."""
+        """Add blocks (..., r, c) at rows (..., r) and columns (..., c); mask: True for entries that can be nonzero."""
         r, c, m = np.broadcast_arrays(rows[..., :, None], columns[..., None, :], mask)
         self._rows.append(np.where(m, r, -1).ravel())
         self._columns.append(c.ravel())
 
     def assembly(self, shape: tuple[int, int]) -> Assembly:
-        """The assembly of the blocks in the order in which they were added."""
+        """Return the assembly of the added blocks, in their order."""
         return Assembly(shape, self._rows, self._columns)
 
 
 class Assembly:
-    """A sum of blocks as a csc matrix, or as its entries; those at the same place are added up."""
+    """Sum of blocks as a csc matrix or as entries; entries with the same indices are added."""
 
     def __init__(self, shape: tuple[int, int], rows: Sequence[Array], columns: Sequence[Array]) -> None:
         self.shape = shape
@@ -74,23 +74,23 @@ class Assembly:
 
     @cached_property
     def pattern(self) -> sp.csc_matrix:
-        """The matrix of ones."""
+        """Matrix with the sparsity pattern and ones as values."""
         indptr = np.searchsorted(self.columns, np.arange(self.shape[1] + 1)).astype(np.int32)
         return sp.csc_matrix((np.ones(len(self.indices)), self.indices, indptr), shape=self.shape)
 
     def __call__(self, blocks: Sequence[Array]) -> sp.csc_matrix:
-        """The matrix of these values, blocks as they were added."""
-        matrix = copy(self.pattern)  # scipy's constructor examines what is known here
+        """Return the matrix with the values of blocks, in the order of the added ones."""
+        matrix = copy(self.pattern)  # a copy skips the checks of SciPy's constructor
         matrix.data = self.values(blocks)
         return matrix
 
     def entries(self, blocks: Sequence[Array] | None = None) -> Columns:
-        """The matrix by its entries; they are ones where there are no blocks."""
+        """Return the matrix as entries with the values of blocks, or ones without blocks."""
         data = np.ones(len(self.indices)) if blocks is None else self.values(blocks)
         return Columns(self.shape, self.indices, self.columns, data)
 
     def values(self, blocks: Sequence[Array]) -> Array:
-        """The values of the entries (e,)."""
+        """Return the values of the entries (e,)."""
         values = np.concatenate([*(block.ravel() for block in blocks), np.zeros(0)])
         if self._source is not None:
             return values.take(self._source)

@@ -1,13 +1,13 @@
-"""The Hessian of an optimal-control QP as one block for each stage, which a Riccati recursion reads as they are.
+"""Hessian of an optimal-control QP as one block per stage, the form that a Riccati recursion uses.
 
     w'Hw = sum_k z_k'H_k z_k,   z_k = (x_k, u_k),   z_N = x_N
 
-What an SQP method does to H before a QP is solved keeps this form: multiples, sums, D on the diagonal (a shift, the penalties of
-bounds), and sum_i rho_i a_i a_i' of rows a_i that lie within a stage (:mod:`trajopt.solvers.qp.blocks.stage_jacobian`). Solvers of
-sparse QPs ask for the same as a csc matrix.
+The operations of an SQP method on H preserve this form: multiples, sums, a diagonal D (a shift, or the penalties of
+bounds), and sum_i rho_i a_i a_i' of rows a_i within a stage (:mod:`trajopt.solvers.qp.blocks.stage_jacobian`). Solvers of
+sparse QPs use the assembled csc matrix.
 
-Controls that change linearly over a step belong to two stages. They are the controls of the stage before and, carried over, the
-last numbers of the next state: z_k = ((x_k, u_k), u_(k+1)), two places of one variable.
+Controls that change linearly over a step belong to two stages. They are the controls of one stage and also the
+last numbers of the next state (carried controls): z_k = ((x_k, u_k), u_(k+1)) has two entries for one variable.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class StagePlaces:
-    """Indices of the stages' variables in w: states (N + 1, n) and controls (N, m), which cover all of w.
+    """Map from the variables of the stages to w: states (N + 1, n) and controls (N, m) are indices that cover all of w.
 
-    carried: whether the controls of a stage are the last numbers of the next state. index (N + 1, n + m): places of (x, u),
-    ``size`` where there is none. stage, place (n_w,): of each variable, its own in index, among the states where it has two.
+    carried: True if the controls of a stage are the last numbers of the next state. index (N + 1, n + m): indices of (x, u) in w,
+    ``size`` for missing controls. stage, place (n_w,): inverse of index; a variable with two entries uses that among the states.
     """
 
     def __init__(self, states: Array, controls: Array) -> None:
@@ -45,17 +45,17 @@ class StagePlaces:
         self.stage[self.index[self.present]], self.place[self.index[self.present]] = knots, places
 
     def gathered(self, w: Array) -> Array:
-        """(x, u) of the stages (N + 1, n + m) from w (n_w,); zero for controls that do not exist."""
+        """Return (x, u) of the stages, (N + 1, n + m), from w (n_w,); zero for missing controls."""
         return np.append(w, 0.0)[self.index]
 
     def shared_out(self, w: Array) -> Array:
-        """A linear form w (n_w,) as one of the stages (N + 1, n + m), each entry at the own place of its variable."""
+        """Return a linear form w (n_w,) in stages, (N + 1, n + m), each entry at (stage, place) of its variable."""
         z = np.zeros(self.index.shape)
         z[self.stage, self.place] = w
         return z
 
     def scattered(self, z: Array) -> Array:
-        """The transpose of :meth:`gathered`: entries of one variable are added up."""
+        """Transpose of :meth:`gathered`: add the entries of each variable."""
         if self.carried:
             return np.bincount(self.index.ravel(), z.ravel(), minlength=self.size + 1)[:-1]
         w = np.empty(self.size + 1)
@@ -64,7 +64,7 @@ class StagePlaces:
 
     @cached_property
     def assembly(self) -> Assembly:
-        """Assembles a csc matrix from blocks (N + 1, n + m, n + m)."""
+        """Assembly of blocks (N + 1, n + m, n + m) into a csc matrix."""
         entries = Entries()
         entries.add(self.index, self.index, self.present[:, :, None] & self.present[:, None, :])
         return entries.assembly((self.size, self.size))
@@ -72,22 +72,22 @@ class StagePlaces:
 
 @dataclass(frozen=True, eq=False)
 class StageHessian:
-    """blocks (N + 1, n + m, n + m) of (x, u), symmetric; zero in the controls of the last stage, which do not exist."""
+    """Symmetric blocks (N + 1, n + m, n + m) of (x, u); zero for the missing controls of the last stage."""
 
     blocks: Array
     places: StagePlaces
 
     __array_ufunc__ = None
-    """Products with numbers of NumPy are those below."""
+    """None: NumPy scalars use __rmul__ of this class."""
 
     @property
     def data(self) -> Array:
-        """All entries, as those of a sparse matrix."""
+        """All entries of the blocks, like ``data`` of a sparse matrix."""
         return self.blocks.ravel()
 
     @cached_property
     def assembled(self) -> sp.csc_matrix:
-        """The matrix (n_w, n_w); its pattern is that of full blocks."""
+        """Sparse matrix (n_w, n_w), with the pattern of full blocks."""
         return self.places.assembly([self.blocks])
 
     def __matmul__(self, w: Array) -> Array:
@@ -103,11 +103,11 @@ class StageHessian:
         return replace(self, blocks=self.blocks + other.blocks)
 
     def plus_diagonal(self, values: Array) -> StageHessian:
-        """H + diag(values), values (n_w,)."""
+        """Return H + diag(values), values (n_w,)."""
         blocks, places = self.blocks.copy(), self.places
         blocks[places.stage, places.place, places.place] += values
         return replace(self, blocks=blocks)
 
     def plus(self, blocks: Array) -> StageHessian:
-        """H + blocks (N + 1, n + m, n + m)."""
+        """Return H + blocks, (N + 1, n + m, n + m)."""
         return replace(self, blocks=self.blocks + blocks)

@@ -1,11 +1,11 @@
-"""The Jacobian of the rows of an optimal-control QP by its stages.
+"""Jacobian of the rows of an optimal-control QP as blocks of stages.
 
     dynamics       A_k x_k + B_k u_k - x_(k+1)       k = 0 .. N - 1
     within stages  G_k z_k,   z_k = (x_k, u_k)       k = 0 .. N,   z_N = x_N
 
-Where controls are carried over (:mod:`trajopt.solvers.qp.blocks.stage_hessian`) there are dynamics of the other numbers of a
-state only: x_(k+1) has r rows, those behind are u_k itself.  Products with vectors, and sum_i rho_i a_i a_i' of rows within
-stages, are products of blocks.  Solvers of sparse QPs ask for all of it as a csc matrix.
+With carried controls (:mod:`trajopt.solvers.qp.blocks.stage_hessian`) only the first r numbers of x_(k+1) have dynamics; the
+others are u_k.  Products with vectors, and sum_i rho_i a_i a_i' of rows within
+stages, are products of blocks.  Solvers of sparse QPs use the assembled csc matrix.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RowPlaces:
-    """Row numbers in the Jacobian: of the dynamics (N, r), and within stages (N + 1, c), -1 where a stage has fewer than c rows."""
+    """Row numbers in the Jacobian: dynamics (N, r), and rows within stages (N + 1, c), -1 for unused entries."""
 
     def __init__(self, stages: StagePlaces, dynamics: Array, within: Array) -> None:
         self.stages, self.dynamics = stages, dynamics
@@ -34,7 +34,7 @@ class RowPlaces:
 
     @cached_property
     def assembly(self) -> Assembly:
-        """Assembles a csc matrix from minus the identity (N, r, r), A, B and G."""
+        """Assembly of minus the identity (N, r, r), A, B and G into a csc matrix."""
         r, rows = self.dynamics.shape[1], self.dynamics
         entries, states, controls = Entries(), self.stages.states, self.stages.controls
         entries.add(rows, states[1:, :r], np.eye(r, dtype=bool))
@@ -47,7 +47,7 @@ class RowPlaces:
 
 @dataclass(frozen=True, eq=False)
 class StageJacobian:
-    """A (N, r, n), B (N, r, m), G (N + 1, c, n + m) as above; G is zero where there is no row or no control."""
+    """Jacobian blocks A (N, r, n), B (N, r, m), G (N + 1, c, n + m) as above; G is zero for unused rows and missing controls."""
 
     A: Array
     B: Array
@@ -58,17 +58,17 @@ class StageJacobian:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Number of rows and columns."""
         return self.places.count, self.places.stages.size
 
     @property
     def data(self) -> Array:
-        """All entries but the constant ones, as those of a sparse matrix."""
+        """All entries except the constant ones, like ``data`` of a sparse matrix."""
         return np.concatenate([self.A.ravel(), self.B.ravel(), self.G.ravel()])
 
     @cached_property
     def assembled(self) -> sp.csc_matrix:
-        """The matrix; its pattern is that of full blocks."""
+        """Sparse matrix, with the pattern of full blocks."""
         N, r = self.A.shape[:2]
         return self.places.assembly([np.broadcast_to(-np.eye(r), (N, r, r)), self.A, self.B, self.G])
 
@@ -82,15 +82,15 @@ class StageJacobian:
 
     @property
     def T(self) -> _Transposed:
-        """J', which multiplies rows."""
+        """Transpose J', which supports products with vectors."""
         return _Transposed(self)
 
     def transposed_product(self, y: Array) -> Array:
-        """J'y (n_w,) of y (m,)."""
+        """Return J'y (n_w,) for y (m,)."""
         return self._into_stages(self.A, self.B, self.G, -1.0, y)
 
     def absolute_transposed_product(self, y: Array) -> Array:
-        """|J|'y (n_w,), with the absolute values of J."""
+        """Return |J|'y (n_w,), with the absolute values of J."""
         return self._into_stages(np.abs(self.A), np.abs(self.B), np.abs(self.G), 1.0, y)
 
     def _into_stages(self, A: Array, B: Array, G: Array, ahead: float, y: Array) -> Array:
@@ -104,12 +104,12 @@ class StageJacobian:
         return places.stages.scattered(z)
 
     def squares(self, weights: Array) -> Array:
-        """sum_i rho_i a_i a_i' of the rows within stages, as blocks (N + 1, n + m, n + m); weights rho (m,)."""
+        """Return sum_i rho_i a_i a_i' of the rows within stages, as blocks (N + 1, n + m, n + m); weights rho (m,)."""
         rho = np.append(weights, 0.0)[self.places.within]
         return self.G.transpose(0, 2, 1) @ (rho[:, :, None] * self.G)
 
     def square_lengths(self) -> Array:
-        """|a_i|^2 (m,)."""
+        """Return |a_i|^2 of the rows, (m,)."""
         rows = np.empty(self.places.count + 1)
         rows[self.places.within] = (self.G * self.G).sum(axis=2)
         rows[self.places.dynamics] = 1.0 + (self.A * self.A).sum(axis=2) + (self.B * self.B).sum(axis=2)

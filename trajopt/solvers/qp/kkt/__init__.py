@@ -1,1 +1,1 @@
-"""The KKT system of a QP, factored sparse or by a Riccati sweep."""
+"""KKT systems of a QP, solved by a sparse factorization or a Riccati sweep."""

@@ -1,7 +1,7 @@
-"""Who solves the Newton systems of a QP (:mod:`trajopt.solvers.qp.kkt.kkt_system`).
+"""Choice of the linear solver for the Newton systems of a QP (:mod:`trajopt.solvers.qp.kkt.kkt_system`).
 
-A QP by its stages is swept by a Riccati recursion (:mod:`trajopt.solvers.qp.kkt.riccati_kkt`) where there is a solver of LQ
-problems to sweep; all others are factorized as sparse matrices (:mod:`trajopt.solvers.qp.kkt.sparse_kkt`).
+A QP in stages uses a Riccati recursion (:mod:`trajopt.solvers.qp.kkt.riccati_kkt`) if an LQ solver is given; all other
+QPs use a sparse factorization (:mod:`trajopt.solvers.qp.kkt.sparse_kkt`).
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ from trajopt.solvers.qp.qp import QP
 
 
 def system_of(qp: QP, lq_solver: LQSolver | None) -> KKTSystem:
-    """The systems of a QP."""
+    """Return the Riccati system of a QP in stages if ``lq_solver`` is given, else the sparse system."""
     return SparseKKT(qp) if lq_solver is None or not by_stages(qp) else RiccatiKKT(qp, lq_solver)

@@ -1,4 +1,4 @@
-"""The Newton systems of interior-point and active-set methods.
+"""Newton systems of interior-point and active-set methods.
 
 H dw + E'dE + C'dC = a,   E dw = b_E,   C dw - dC / D = b_C
 """
@@ -11,12 +11,12 @@ from dynamics_backends.protocol import Array
 
 
 class KKTSystem(Protocol):
-    """The linear systems of the iterations; rows and bounds are stacked (m + n,), as in (A w, w)."""
+    """Linear system of a Newton iteration; rows and bounds are stacked (m + n,), as in (A w, w)."""
 
     def factorize(self, weights: Array) -> bool:
-        """Take D (m + n,): infinite for the rows E, zero where there is no bound; whether it can be solved."""
+        """Factorize with D (m + n,): infinite for the rows E, zero without a bound. Returns False if this fails."""
         ...
 
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """dw (n,), and dE and dC (m + n,), from a (n,) and b (m + n,), which counts where D > 0."""
+        """Return dw (n,), and dE and dC stacked (m + n,), from a (n,) and b (m + n,); b is ignored where D = 0."""
         ...

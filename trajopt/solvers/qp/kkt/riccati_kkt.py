@@ -1,14 +1,14 @@
-"""The Newton systems of an interior-point method on an optimal-control problem, solved by a Riccati recursion.
+"""Newton systems of an optimal-control QP, solved by a Riccati recursion.
 
     H dw + E'dE + C'dC = a,   E dw = b_E,   C dw - dC / D = b_C           (:mod:`trajopt.solvers.qp.kkt.kkt_system`)
 
-In a QP by its stages the terms C'DC of bounds and inequalities add to the stages' own Hessians: this is an LQ problem (C. Rao,
+In a QP in stages, the terms C'DC of bounds and inequalities add to the Hessians of the stages, which gives an LQ problem (C. Rao,
 S. Wright, J. Rawlings, Application of interior-point methods to model predictive control, J. Optim. Theory Appl. 99, 1998).
 
-Fixed controls and a fixed first state are substituted.  Other equalities E within stages get a large finite D: then the sweep
-also tells whether H is positive definite where they allow motion (Debreu's lemma).  What that leaves of E dw - b_E, and what
-the reduction to dw loses in dC = D (C dw - b_C), refinement against the full system brings back; its error shrinks by about
-1 / (D s) in every pass, s the curvature of the optimal value along E, and by rounding times D over that of H.
+Fixed controls and a fixed first state are substituted.  Other equalities E within stages get a large finite D: the sweep then
+also tests if H is positive definite on their null space (Debreu's lemma).  Iterative refinement against the full system removes
+the remaining errors of E dw - b_E and of dC = D (C dw - b_C).  Each pass reduces the error by a factor of about 1 / (D s), with s
+the curvature of the optimal value along E, plus rounding errors times D over the size of H.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from trajopt.solvers.qp.qp import QP, largest
 
 REFINEMENTS = 6
 EXACT = 1e-15
-"""Refinement ends where what is left is this share of the right-hand side."""
+"""Refinement ends if the residual is below this fraction of the right-hand side."""
 STIFFNESS = 1e7
 """D of an equality a'w = b, in units of the largest entry of H over |a|^2."""
 
 
 class UnstructuredQP(ValueError):
-    """A QP that does not come by its stages."""
+    """Raised for a QP without stages."""
 
 
 def by_stages(qp: QP) -> bool:
-    """True if a QP is given by its stages."""
+    """True if the matrices of a QP are blocks of stages."""
     return isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian)
 
 
 def require_stages(qp: QP) -> None:
-    """Raise UnstructuredQP for a QP that does not."""
+    """Raise UnstructuredQP for a QP without stages."""
     if not by_stages(qp):
         raise UnstructuredQP("this program has no stages; use 'interior_point'")
 
 
 class RiccatiKKT:
-    """A :class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem`; raises UnstructuredQP."""
+    """:class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem` by a Riccati recursion; raises UnstructuredQP."""
 
     def __init__(self, qp: QP, lq_solver: LQSolver) -> None:
         require_stages(qp)
@@ -94,7 +94,7 @@ class RiccatiKKT:
         return not free.any() or bool(cholesky(V[np.ix_(free, free)])[1] == 0)
 
     def _linear(self, a: Array, b: Array) -> LQProblem:
-        """The LQ problem whose solution is dw, its first state as far as that is fixed; a (n_w,) with the terms C'D b."""
+        """Return the LQ problem whose solution is dw, with the fixed entries of its first state; a (n_w,) includes C'D b."""
         places, lq, full = self.places, self.lq, self.full
         z, bounds = -places.shared_out(a), b[self.rows :]
         q, r, d = z[:, : self.n], z[:-1, self.n :], np.zeros_like(full.d)
@@ -107,7 +107,7 @@ class RiccatiKKT:
         return lq._replace(d=d, q=q, r=r, dx0=np.where(self.held_x0, bounds[places.states[0]], 0.0))
 
     def _once(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """dw and (dE, dC) by one sweep."""
+        """Return dw and (dE, dC) by one sweep, without refinement."""
         m, finite = self.rows, self.finite
         pushed = finite * b
         lq = self._linear(a + self.jacobian.T @ pushed[:m] + pushed[m:], b)
@@ -143,7 +143,7 @@ class RiccatiKKT:
 
 
 def _first_state(v: Array, V: Array, given: Array, free: Array) -> Array:
-    """The minimizer of 1/2 x'Vx + v'x over the free entries of x (n,), the others as given."""
+    """Minimize 1/2 x'Vx + v'x over the free entries of x (n,); the other entries are those of ``given``."""
     x = given.copy()
     factor = cholesky(V[np.ix_(free, free)])[0]
     x[free] = cholesky_solve(factor, -(v + V @ given)[free])

@@ -1,13 +1,14 @@
-"""The Newton systems of an interior-point or active-set method on a sparse QP, by SuperLU.
+"""Newton systems of a sparse QP, solved by SuperLU.
 
     H dw + E'dE + C'dC = a,   E dw = b_E,   C dw - dC / D = b_C           (:mod:`trajopt.solvers.qp.kkt.kkt_system`)
 
-QPs of one program share the pattern of the matrix. It is analyzed once, also for later solves: where the entries stand, and an
-order of the columns of small fill whatever the pivots (COLAMD: T. Davis et al., ACM Trans. Math. Softw. 30, 2004).
+QPs of one program share the sparsity pattern of the matrix. The pattern is analyzed once, also for later solves: the positions of
+the entries, and a fill-reducing column order that suits any pivots (COLAMD: T. Davis et al., ACM Trans. Math. Softw. 30, 2004).
 
-Small numbers added to the diagonal keep redundant rows from doing harm, and refinement against the system without them removes
-their effect: its error shrinks by about the shift over the least curvature in every pass. So the shift of a variable goes by its
-own entry H_ii, not by the largest one: weights of states may exceed those of controls by ten orders of magnitude.
+A small shift of the diagonal keeps the matrix regular if rows are redundant. Iterative refinement against the system without the
+shift removes its effect: each pass reduces the error by about the shift over the smallest curvature. The shift of a variable is
+therefore relative to its entry H_ii, not to the largest one: weights of states may exceed those of controls by ten orders of
+magnitude.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ else:
     sp = deferred("scipy.sparse")
 sparse_linalg = deferred("scipy.sparse.linalg")
 REGULARIZATION = 1e-9
-"""Added to the diagonal of the KKT matrix: for rows as it is, for variables relative to H_ii."""
+"""Shift of the diagonal of the KKT matrix: absolute for rows, relative to H_ii for variables."""
 FLAT = 1e-7
-"""An H_ii below this share of the largest entry of H counts as that share."""
+"""Lower bound of H_ii in the shift, as a fraction of the largest entry of H."""
 SMALLEST_WEIGHT = 1e-16
 REFINEMENTS = 3
 
 
 class KKTPattern:
-    """Positions of the entries of H, A, the bounds' rows and the diagonal in the KKT matrix, and the order of elimination.
+    """Sparsity pattern of the KKT matrix of H, A, bound rows and diagonal, and the elimination order.
 
-    H, A: indices and column of each entry. kept (m + n,): which of (A w, w) have rows. The unknown i is eliminated at the place
-    order[i].
+    H, A: row and column of each entry. kept (m + n,): True for the entries of (A w, w) that have rows. The unknown i is at the
+    position order[i] of the elimination.
     """
 
     def __init__(self, H: tuple[Array, Array], A: tuple[Array, Array], kept: Array, n: int) -> None:
@@ -57,12 +58,12 @@ class KKTPattern:
         self.assembly = Assembly(shape, rows, [self.order[columns]])
 
     def matrix(self, qp: QP, diagonal: Array) -> sp.csc_matrix:
-        """The matrix, its columns in the order of elimination, with ``diagonal`` (size,) added."""
+        """Return the matrix with columns in the elimination order and ``diagonal`` (size,) added."""
         return self.assembly([qp.sparse_H.data, qp.sparse_A.data, qp.sparse_A.data, self.ones, diagonal])
 
 
 def pattern_of(qp: QP) -> KKTPattern:
-    """The pattern of a QP, analyzed unless it is one of the last."""
+    """Return the analyzed pattern of a QP, from a cache if possible."""
     kept = np.concatenate([np.ones(len(qp.l), dtype=bool), np.isfinite(qp.lb) | np.isfinite(qp.ub)])
     H, A = qp.sparse_H, qp.sparse_A
     places = (H.indptr, H.indices, A.indptr, A.indices)
@@ -78,7 +79,7 @@ def _analyzed(*key: bytes) -> KKTPattern:
 
 
 class SparseKKT:
-    """A :class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem`."""
+    """:class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem` by a sparse LU factorization."""
 
     def __init__(self, qp: QP) -> None:
         self.qp = qp = qp.sparse
@@ -107,11 +108,11 @@ class SparseKKT:
         return found[: self.n], dC
 
     def _rest(self, goal: Array, found: Array) -> Array:
-        """Residual of the system without the shift; found (size,) in the order of elimination."""
+        """Return the residual of the system without the shift; found (size,) in the elimination order."""
         return goal - self.matrix @ found + self.shift * found[self.pattern.order]
 
     def _refined(self, goal: Array) -> Array:
-        """The solution after refinement, in the order of elimination."""
+        """Return the solution after iterative refinement, in the elimination order."""
         found = self.factor.solve(goal)
         rest = self._rest(goal, found)
         error = largest(rest)
