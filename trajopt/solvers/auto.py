@@ -1,23 +1,20 @@
-"""The method that a problem asks for, and other attempts where it fails.
+"""Solver ``auto``: choose a method by the constraints of a problem, and try others if it fails.
 
-    no constraints                       shooting, else direct methods from where it stopped
-    bounds on numbers of the state       the same without them; where the solution breaks some, direct methods from it, with
-                                         all of them.  A solution of the problem without them that keeps them solves it with them
-                                         too, its multipliers of theirs being zero.
-    any other constraint                 direct methods
+    no constraints                shooting, then direct methods from its last iterate
+    bounds on state components    shooting without the bounds; if it violates some, direct methods from it with all bounds.
+                                  A solution without the bounds that satisfies them solves the problem; their multipliers are zero.
+    any other constraint          direct methods
 
-Shooting is DDP, or SLQ where a time step has no second derivatives.  The direct methods are two, the second from where the first
-stopped: IPM where there is a C compiler, then DMS with IPOPT, where a time step has no second derivatives with the Hessian of
-Gauss-Newton, then SQP.
+Shooting is DDP, or SLQ if a time step has no second derivatives. The direct methods are two, the second from the last iterate of
+the first: IPM, then DMS with IPOPT (with the Gauss-Newton Hessian if a time step has no second derivatives), or SQP without IPOPT.
 
-Where the first direct method finds no feasible motion of a problem with free durations, it solves the problem on COARSE knots
-from the guess, and then on all of them from where each of these solves ended.  The cheapest solution counts; if there is none, the
-second method follows.  Few knots leave fewer ways to be infeasible.
+If the first direct method finds no feasible motion of a problem with free durations, it solves the problem on the coarse grids
+COARSE from the guess, and then on the full grid from each coarse solution. The cheapest solution counts; if there is none, the
+second method follows. Coarse grids leave fewer ways to be infeasible.
 
-An attempt that ended without finding a step (ASTRAY) leaves
-nothing worth going on from: the next one starts from the guess.  Where all attempts fail, the cheapest of the motions that keep the
-constraints is the solution, the last one if there is none.  What was tried, and how it ended, is told by the status of
-the solution and by ``meta["attempts"]``; the history holds the records of all attempts one after the other.
+After an attempt that found no step (ASTRAY) the next one starts from the guess. If all attempts fail, the solution is the cheapest
+motion that satisfies the constraints, or the last one. The status and ``meta["attempts"]`` report all attempts; the history holds
+their records in order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is made ready is all that a solve calls: nothing is written or compiled after it."""
+"""Preparation covers all code that a solve calls: the solve writes and compiles nothing."""
 
 from __future__ import annotations
 

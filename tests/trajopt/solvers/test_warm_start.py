@@ -1,4 +1,4 @@
-"""What solve takes of an earlier solution: guess, multipliers, penalty."""
+"""Warm starts: guess, multipliers and penalty of an earlier solution."""
 
 from __future__ import annotations
 

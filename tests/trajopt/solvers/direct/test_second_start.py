@@ -1,4 +1,4 @@
-"""Where gaps of the guess stay open, a direct method starts again from the rollout of its controls, and tells so."""
+"""Second start: a direct method with open defects starts again from the rollout of its controls, and reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which step length the line search on the merit takes, and the slope of the cost that it starts from."""
+"""Line search on the merit function: accepted step lengths, and the slope of the cost at its start."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Where linear gaps blow up, A second start with nonlinear gaps solves the problem, and is told."""
+"""Second start with nonlinear gaps after linear gaps diverge: it solves the problem, and the status reports it."""
 
 import re
 from dataclasses import replace

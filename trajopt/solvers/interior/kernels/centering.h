@@ -62,7 +62,7 @@ static double quality(const ipm_oracle *o, double sigma)
 static double centering(const ipm_oracle *o)
 {
     double low = o->aim->low, high = o->aim->high;
-    const double below = 1.0 - (1e-4 > NARROW ? 1e-4 : NARROW);
+    const double below = 1.0 - NARROW;
     if (low < below && high > 1.0) {
         if (quality(o, below) > quality(o, 1.0)) low = 1.0;
         else high = below;
