@@ -140,7 +140,7 @@ class Task:
     commands: sentences about commanded and achieved speeds and distances, from states (M, nx) at times (M,) [s].
     nearness: sentences about the smallest distance of states (N + 1, nx) from obstacles.
     missed: sentences about goals that states (N + 1, nx) miss, with reason and remedy; none if all goals are met.
-    fallen: the same about falls, in states (M, nx) at times (M,) [s]. These three become the ``goals`` of the problem.
+    fallen: sentences about falls, in states (M, nx) at times (M,) [s]. outcome to fallen become the ``goals`` of the problem.
     clock: knot times (N + 1,) [s] of states (N + 1, nx) of problems with free durations, for plots; else None.
     time_key: setting that weighs free durations, for problems with a setting for it.
     scene: surroundings of the robot, for plots.

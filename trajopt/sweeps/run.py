@@ -91,7 +91,7 @@ def sweep(
     workers: number of processes on this machine; default: one for each processor; 0: solve in this process. scheduler: address of
     a Dask scheduler, or a Client, in place of ``workers``. Each worker has one thread. gains: also store feedback gains. shard:
     rows per written file; a resumed study keeps its shard size.
-    progress: called with a :class:`Progress` at the start and after each shard.
+    progress: called with a :class:`Progress` at the start and after each job, which may be a part of a shard.
 
     A stopped study resumes with the missing rows; a larger n adds rows. Failed rows have a status and a reason.
 
