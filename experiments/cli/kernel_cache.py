@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from dynamics_backends.compiled.runtime.cache import cache_folder
 from dynamics_backends.compiled.runtime.stale_files import remove_stale_files
 from dynamics_backends.trusted_files import problem_of
-from experiments.analysis.environment import with_variable
 
 if TYPE_CHECKING:
     from trajopt.config.config import Config
@@ -78,11 +77,6 @@ def clear() -> Contents:
     for path in before.files:
         path.unlink(missing_ok=True)
     return before
-
-
-def with_cache_folder(folder: Path) -> AbstractContextManager[None]:
-    """Use another folder as kernel cache inside the context."""
-    return with_variable("TRAJOPT_CACHE_DIR", folder)
 
 
 def precompile(config: Config, progress: Callable[[str], AbstractContextManager] = nullcontext) -> int:

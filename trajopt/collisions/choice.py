@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from dynamics_backends.compiled.interface.libraries import (
     CompilerError,
     address,
     bound,
+    kernel_text,
     library,
     struct_of,
     templates,
@@ -64,18 +64,14 @@ def chosen_pairs(
 @lru_cache(maxsize=1)
 def _kernel() -> Any:
     try:
-        found = library(_source, "choice of pairs", _text())
+        found = library(_source, "choice of pairs", kernel_text("trajopt.collisions", "choice.h"))
     except CompilerError:
         return None
     return bound(found, "chosen_pairs", "p")
 
 
 def _source() -> str:
-    return "\n".join([templates(), _text()])
-
-
-def _text() -> str:
-    return (files("trajopt.collisions") / "kernels" / "choice.h").read_text()
+    return "\n".join([templates(), kernel_text("trajopt.collisions", "choice.h")])
 
 
 def _compiled(kernel: Any) -> Callable[..., Array]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from dynamics_backends.compiled.interface.libraries import (
     CompilerError,
     address,
     bound,
+    kernel_text,
     library,
     templates,
 )
@@ -83,12 +83,15 @@ class _Gaps(ctypes.Structure):
 
 @lru_cache(maxsize=1)
 def _kernel() -> Any:
-    found = library(_source, "capsule gaps", box_distance, cylinder_distance, triangle_distance, _text())
+    found = library(
+        _source,
+        "capsule gaps",
+        box_distance,
+        cylinder_distance,
+        triangle_distance,
+        kernel_text("trajopt.collisions", "gaps.h"),
+    )
     return bound(found, "capsule_gaps", "p")
-
-
-def _text() -> str:
-    return (files("trajopt.collisions") / "kernels" / "gaps.h").read_text()
 
 
 def _source() -> str:
@@ -102,7 +105,7 @@ def _source() -> str:
         text, own = chunked_function(name, trace_expressions([p, d, size], [value]), arguments, ["D"])
         parts.append(text)
         room = max(room, own)
-    return "\n".join([templates(), *parts, f"#define WORK {room}", _text()])
+    return "\n".join([templates(), *parts, f"#define WORK {room}", kernel_text("trajopt.collisions", "gaps.h")])
 
 
 def _set_depths(gaps: Array, A: Array, B: Array, thick: Array, cores: Cores, counts: Array) -> None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
-from dynamics_backends.compiled.interface.libraries import CompilerError, bound, library, struct_of, templates
+from dynamics_backends.compiled.interface.libraries import (
+    CompilerError,
+    bound,
+    kernel_text,
+    library,
+    struct_of,
+    templates,
+)
 
 bounds_struct = struct_of(
     "bounds_t",
@@ -30,7 +36,7 @@ class MotionKernels(NamedTuple):
 def motion_kernels() -> MotionKernels | None:
     """Return the compiled functions, or None without a compiler."""
     try:
-        found = library(_source, "bounds along a motion", _text())
+        found = library(_source, "bounds along a motion", kernel_text("trajopt.collisions", "motion.h"))
     except CompilerError:
         return None
     signatures = {"box_motion": "lpppppp", "raise_bounds": "pplllpdp", "ball_motion": "llpppdpp", "block_bounds": "p"}
@@ -38,8 +44,4 @@ def motion_kernels() -> MotionKernels | None:
 
 
 def _source() -> str:
-    return "\n".join([templates(), _text()])
-
-
-def _text() -> str:
-    return (files("trajopt.collisions") / "kernels" / "motion.h").read_text()
+    return "\n".join([templates(), kernel_text("trajopt.collisions", "motion.h")])

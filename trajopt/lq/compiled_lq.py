@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
-from importlib.resources import files
 from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, kernels, prelude, template
+from dynamics_backends.compiled.interface.libraries import (
+    address,
+    bound,
+    definitions,
+    kernel_text,
+    kernels,
+    prelude,
+    template,
+)
 from dynamics_backends.protocol import Array
 from trajopt.lq import box_qp, definite_shift
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity
@@ -44,9 +51,7 @@ def source_abreast() -> str:
 
 
 def _text(*names: str) -> str:
-    folder = files("trajopt.lq") / "kernels"
-    constants = [f"#define {name} {value}" for name, value in _CONSTANTS.items()]
-    return "\n".join([*constants, *((folder / name).read_text() for name in names)])
+    return "\n".join([definitions(_CONSTANTS), kernel_text("trajopt.lq", *names)])
 
 
 # Packed structs of kernels/riccati.h: filling a ctypes.Structure takes longer than a knot of a small sweep.

@@ -25,7 +25,6 @@ import ctypes
 import itertools
 import math
 from collections.abc import Sequence
-from importlib.resources import files
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from dynamics_backends.compiled.interface.libraries import (
     address,
     aligned,
     bound,
+    kernel_text,
     kernels,
     prelude,
     struct_of,
@@ -57,21 +57,22 @@ def allotted(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Array], list[int]]
     return arrays, [at + 8 * i for i in starts[:-1]]
 
 
+TYPES = kernel_text("trajopt.lq", "lq_types.h", "equality_types.h")
+"""C source of the types."""
+
+
 def source() -> str:
     """C source of the recursion for one problem."""
-    return kernel_text("numbers.h", "small_matrices.h", "equality_knot.h", "equality_riccati.h")
+    return _text("equality_riccati.h")
 
 
 def source_abreast() -> str:
     """C source of the backward sweep with one problem in each lane: equality_abreast.h."""
-    kernels = ("numbers.h", "small_matrices.h", "equality_knot.h", "equality_abreast.h")
-    return "\n".join([prelude(), template("lanes/rows.h"), "#define ABREAST", kernel_text(*kernels)])
+    return "\n".join([prelude(), template("lanes/rows.h"), "#define ABREAST", _text("equality_abreast.h")])
 
 
-def kernel_text(*names: str) -> str:
-    """C source of the types and of kernels in this folder."""
-    folder = files("trajopt.lq") / "kernels"
-    return "\n".join((folder / name).read_text() for name in ("lq_types.h", "equality_types.h", *names))
+def _text(last: str) -> str:
+    return "\n".join([TYPES, kernel_text("trajopt.lq", "numbers.h", "small_matrices.h", "equality_knot.h", last)])
 
 
 class EqualityLQ:

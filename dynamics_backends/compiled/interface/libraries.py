@@ -1,6 +1,12 @@
 """Functions to compile and call C source: compilation, the cache, addresses of arrays, workspaces and threads."""
 
-from dynamics_backends.compiled.loops.kernel import prelude as prelude, template as template, templates as templates
+from dynamics_backends.compiled.loops.kernel import (
+    definitions as definitions,
+    kernel_text as kernel_text,
+    prelude as prelude,
+    template as template,
+    templates as templates,
+)
 from dynamics_backends.compiled.runtime.background_process import (
     BackgroundProcess as BackgroundProcess,
     in_background as in_background,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -44,6 +44,17 @@ def template(name: str) -> str:
 def header(name: str) -> str:
     """Header of the package's C library, by its name in the folder include."""
     return _without_includes((files("dynamics_backends.machine") / "include" / name).read_text())
+
+
+def kernel_text(package: str, *names: str) -> str:
+    """C source of files in the folder kernels of a package."""
+    folder = files(package) / "kernels"
+    return "\n".join((folder / name).read_text() for name in names)
+
+
+def definitions(values: Mapping[str, Any]) -> str:
+    """Macros of C for Python constants, by name."""
+    return "\n".join(f"#define {name} {value!r}" for name, value in values.items())
 
 
 def _without_includes(text: str) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from importlib.resources import files
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import bound, kernels, prelude, template
+from dynamics_backends.compiled.interface.libraries import bound, definitions, kernel_text, kernels, prelude, template
 from trajopt.lq import equality_lq
 from trajopt.lq.equality_lq import allotted
 from trajopt.solvers.structs import structs_in
@@ -18,16 +16,9 @@ ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
 NEWTON, FEASIBILITY, ESTIMATE = 0, 1, 2
 """Purposes of a linear system: a Newton step, a feasibility step, an estimate of multipliers."""
 LONG = np.dtype(ctypes.c_long)
-_KERNELS = ("interior_point.h", "reflection.h", "centering.h", "newton.h")
-
-
-def _text(names: Sequence[str]) -> str:
-    folder = files("trajopt.solvers.interior") / "kernels"
-    return "\n".join((folder / name).read_text() for name in names)
-
-
-TEXT = "\n".join([equality_lq.kernel_text(), _text(("interior_point.h", "newton.h"))])
-"""C text that declares the structs."""
+_PACKAGE = "trajopt.solvers.interior"
+TEXT = "\n".join([equality_lq.TYPES, kernel_text(_PACKAGE, "interior_point.h", "newton.h")])
+"""C source that declares the structs."""
 StructureData, PointData, MultiplierData, CondensedData, StepData, SystemData = structs_in(
     TEXT, "ipm_structure", "ipm_point", "ipm_multipliers", "ipm_condensed", "ipm_step", "ipm_system"
 )
@@ -63,10 +54,10 @@ class Kernels:
 
 
 def source() -> str:
-    """Return the C text of the functions."""
-    constants = [f"#define {name} {value!r}" for name, value in _CONSTANTS.items()]
+    """C source of the kernels."""
+    own = kernel_text(_PACKAGE, "interior_point.h", "reflection.h", "centering.h", "newton.h")
     lanes = ["#include <stdlib.h>", prelude(), template("lanes/rows.h")]
-    return "\n".join([*constants, *lanes, equality_lq.source(), _text(_KERNELS)])
+    return "\n".join([definitions(_CONSTANTS), *lanes, equality_lq.source(), own])
 
 
 class Multipliers:

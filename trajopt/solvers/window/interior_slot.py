@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from importlib.resources import files
 from struct import Struct
 from typing import Any, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, code_of, kernels
+from dynamics_backends.compiled.interface.libraries import address, aligned, code_of, definitions, kernel_text, kernels
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.solvers.barrier_rules import KAPPA_SIGMA
@@ -42,7 +41,8 @@ from trajopt.solvers.methods.interior_requests import (
 )
 from trajopt.solvers.rules.interior_measures import Violation
 from trajopt.solvers.structs import structs_in
-from trajopt.solvers.window.slots import Slot, constants, functions, kernel
+from trajopt.solvers.window.memory import PACKAGE
+from trajopt.solvers.window.slots import Slot, functions
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
@@ -56,9 +56,8 @@ _KERNELS = "slot.h", "interior_stages.h", "interior_slot.h"
 
 def source(*window: str, before: str = library.TEXT) -> str:
     """Return the C text of the slot, after ``before`` (the linear algebra), followed by the kernel files of a window."""
-    shared = ("trajopt.lq", "lq_functions.h"), ("trajopt.stage", "stage_types.h")
-    texts = ((files(package) / "kernels" / name).read_text() for package, name in shared)
-    return "\n".join([before, constants(_CONSTANTS), *texts, *map(kernel, (*_KERNELS, *window))])
+    types = kernel_text("trajopt.lq", "lq_functions.h"), kernel_text("trajopt.stage", "stage_types.h")
+    return "\n".join([before, definitions(_CONSTANTS), *types, kernel_text(PACKAGE, *_KERNELS, *window)])
 
 
 _PLACE = [f"own_{name}" for name, *_ in library.PointData._fields_]

@@ -7,21 +7,22 @@ from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, kernels
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, kernel_text, kernels
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.interior.stage_program import EXACT, StageProgram
 from trajopt.solvers.methods.interior_requests import Newton, Start, Take
 from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by
-from trajopt.solvers.window.slots import functions, kernel
+from trajopt.solvers.window.memory import PACKAGE
+from trajopt.solvers.window.slots import functions
 from trajopt.stage.compiled import builds
 from trajopt.stage.compiled.library import ABREAST, Library
 
 SWEEPS, REFLECTIONS, STAGES = 1, 2, 3
 """Operations; STAGES + i: derivatives of phase i."""
 
-_Window, _Phase = structs_in(kernel("interior_window.h"), "interior_window_t", "window_phase_t")
+_Window, _Phase = structs_in(kernel_text(PACKAGE, "interior_window.h"), "interior_window_t", "window_phase_t")
 
 
 def libraries_abreast(ocp: OCP, program: StageProgram) -> list[Library]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from importlib.resources import files
 
-from dynamics_backends.compiled.interface.libraries import aligned, template
+from dynamics_backends.compiled.interface.libraries import aligned, kernel_text, template
 from dynamics_backends.protocol import Array
 
+PACKAGE = "trajopt.solvers.window"
+"""Package of the kernels of slots and windows."""
 LINE = 8
 """Doubles in a cache line; arrays start on cache lines."""
 LENGTHS = 4
@@ -23,12 +24,9 @@ def trials_together(parts: int, lanes: int) -> int:
 
 def common_source() -> str:
     """Return the C text that the kernels of all slots share."""
-    own = "trajopt.solvers.window"
-    lq = [("trajopt.lq", name) for name in ("lq_types.h", "equality_types.h", "lq_functions.h")]
-    kernels = *lq, ("trajopt.stage", "stage_types.h"), (own, "slot.h"), (own, "knots.h")
-    return "\n".join(
-        [template("lanes/vectors.h"), *((files(of) / "kernels" / name).read_text() for of, name in kernels)]
-    )
+    lq = kernel_text("trajopt.lq", "lq_types.h", "equality_types.h", "lq_functions.h")
+    own = kernel_text(PACKAGE, "slot.h", "knots.h")
+    return "\n".join([template("lanes/vectors.h"), lq, kernel_text("trajopt.stage", "stage_types.h"), own])
 
 
 class _Shelf:

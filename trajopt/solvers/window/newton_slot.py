@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import code_of, kernels
+from dynamics_backends.compiled.interface.libraries import code_of, definitions, kernel_text, kernels
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
@@ -37,8 +37,8 @@ from trajopt.solvers.methods.requests import (
 )
 from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window import barrier
-from trajopt.solvers.window.memory import TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import ArraySlot, Layout, constants, functions, kernel, layout_of
+from trajopt.solvers.window.memory import PACKAGE, TRIALS, common_source, trials_together
+from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import StagesData
@@ -58,8 +58,8 @@ _CONSTANTS = {
 def source(*window: str) -> str:
     """Return the C text of the slot, followed by the kernel files of a window."""
     fractions = f"static const double fractions[] = {{{', '.join(map(repr, FRACTIONS))}}};"
-    texts = map(kernel, ("barrier.h", "newton_slot.h", *window))
-    return "\n".join(["#include <float.h>", common_source(), constants(_CONSTANTS), fractions, *texts])
+    own = kernel_text(PACKAGE, "barrier.h", "newton_slot.h", *window)
+    return "\n".join(["#include <float.h>", common_source(), definitions(_CONSTANTS), fractions, own])
 
 
 SlotData, PhaseData, ProblemData = structs_in(source(), "newton_t", "newton_phase_t", "newton_problem_t")

@@ -10,7 +10,15 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, find_toolchain, kernels
+from dynamics_backends.compiled.interface.libraries import (
+    address,
+    aligned,
+    bound,
+    code_of,
+    find_toolchain,
+    kernel_text,
+    kernels,
+)
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.driver import WAIT
 from trajopt.solvers.methods.requests import (
@@ -29,8 +37,9 @@ from trajopt.solvers.methods.requests import (
 )
 from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window.groups import GroupedWindow
+from trajopt.solvers.window.memory import PACKAGE
 from trajopt.solvers.window.newton_slot import NewtonSlot
-from trajopt.solvers.window.slots import functions, kernel
+from trajopt.solvers.window.slots import functions
 from trajopt.stage.compiled.library import Library
 from trajopt.stage.evaluation import StageEvaluator
 
@@ -40,7 +49,7 @@ KINDS = ATTEMPTS + (1 << len(FRACTIONS))
 IN_A_ROW = 8
 """Consecutive iterations of one problem in the extra slot before other problems get a step."""
 
-_Window, _Phase = structs_in(kernel("newton_window.h"), "newton_window_t", "window_phase_t")
+_Window, _Phase = structs_in(kernel_text(PACKAGE, "newton_window.h"), "newton_window_t", "window_phase_t")
 
 
 class WindowSlot(NewtonSlot):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, code_of, kernels
+from dynamics_backends.compiled.interface.libraries import address, code_of, definitions, kernel_text, kernels
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq import bounded_lq
@@ -42,8 +42,8 @@ from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import DOUBLINGS, POLISHED, Trial
 from trajopt.solvers.shooting import iterate
 from trajopt.solvers.structs import structs_in
-from trajopt.solvers.window.memory import TRIALS, common_source, trials_together
-from trajopt.solvers.window.slots import ArraySlot, Layout, constants, functions, kernel, layout_of
+from trajopt.solvers.window.memory import PACKAGE, TRIALS, common_source, trials_together
+from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of
 from trajopt.stage.compiled.compiled_stages import node_flags
 from trajopt.stage.evaluation import Shooting, StageEvaluator
 
@@ -73,8 +73,8 @@ _BLOCKS = ("A", "B", "Q", "q", "S", "R", "r")
 
 def source(*window: str) -> str:
     """Return the C text of the slot, followed by the kernel files of a window."""
-    texts = map(kernel, ("bounded_lq.h", "shooting_slot.h", *window))
-    return "\n".join([common_source(), constants(_CONSTANTS), *texts])
+    own = kernel_text(PACKAGE, "bounded_lq.h", "shooting_slot.h", *window)
+    return "\n".join([common_source(), definitions(_CONSTANTS), own])
 
 
 SlotData, ProblemData, PhaseData = structs_in(source(), "shooting_t", "shooting_problem_t", "phase_t")

@@ -6,20 +6,29 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, find_toolchain, kernels
+from dynamics_backends.compiled.interface.libraries import (
+    address,
+    aligned,
+    bound,
+    code_of,
+    find_toolchain,
+    kernel_text,
+    kernels,
+)
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.shooting_requests import Correct, Direction, Expand, Gains, Roll, Start
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window.groups import GroupedWindow
+from trajopt.solvers.window.memory import PACKAGE
 from trajopt.solvers.window.shooting_slot import ShootingSlot, reads_linear_steps
-from trajopt.solvers.window.slots import functions, kernel
+from trajopt.solvers.window.slots import functions
 from trajopt.stage.evaluation import StageEvaluator
 
 ROLLS = 4
 """First operation that is a rollout; each phase has two."""
 
-_Window, _Phase = structs_in(kernel("shooting_window.h"), "shooting_window_t", "window_phase_t")
+_Window, _Phase = structs_in(kernel_text(PACKAGE, "shooting_window.h"), "shooting_window_t", "window_phase_t")
 
 
 class ShootingWindow(GroupedWindow):

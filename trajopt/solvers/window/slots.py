@@ -7,7 +7,6 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from importlib.resources import files
 from struct import Struct
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -48,16 +47,6 @@ def layout_of(struct: Any, shapes: Mapping[str, Shape], shared: Mapping[str, str
     places = {name: own[same.get(name, name)] for name in own}
     fields = [getattr(struct, name).offset // 8 for name in places]
     return Layout(places, starts[-1], np.array(fields), np.array([8 * at for at, _ in places.values()]))
-
-
-def constants(values: Mapping[str, Any]) -> str:
-    """Return constants as C defines."""
-    return "\n".join(f"#define {name} {value!r}" for name, value in values.items())
-
-
-def kernel(name: str) -> str:
-    """Return the C text of a kernel file."""
-    return (files("trajopt.solvers.window") / "kernels" / name).read_text()
 
 
 def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) -> Callable[..., Callable[..., Any]]:

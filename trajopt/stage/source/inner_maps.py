@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Any
 
+from dynamics_backends.compiled.interface.libraries import kernel_text
 from dynamics_backends.compiled.interface.sources import ForcesSource, forces_source, solved_in_loops
 from dynamics_backends.composed_map import ComposedMap
 from dynamics_backends.deferred import deferred
@@ -182,7 +182,7 @@ class InnerMaps:
             slopes=", ".join(self.expansions),
             products="\n".join(m.product(ndx, nu) for m in self.maps),
         )
-        products = (files("trajopt.stage") / "kernels" / "inner_maps.h").read_text()
+        products = kernel_text("trajopt.stage", "inner_maps.h")
         return [*(m.source.source for m in self.maps), products, wrappers]
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import NamedTuple
 
-from dynamics_backends.compiled.interface.libraries import template
+from dynamics_backends.compiled.interface.libraries import kernel_text, template
 from dynamics_backends.compiled.interface.sources import DynamicsSource, manifold_source
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Map, damping_offsets
@@ -69,9 +68,9 @@ def stage_source(
         *_motion(dynamics, map.manifold, second),
         *(part.source for part in traced),
         *([template("lanes/rows.h")] if {"abreast", *_MORE}.intersection(shape.parts) else []),
-        kernel_text("knots.h"),
-        kernel_text("stage.h"),
-        *(kernel_text(name) for part in shape.parts for name in _MORE.get(part, ())),
+        kernel_text("trajopt.stage", "knots.h"),
+        kernel_text("trajopt.stage", "stage.h"),
+        *(kernel_text("trajopt.stage", name) for part in shape.parts for name in _MORE.get(part, ())),
     ]
     lengths = traced.running.theta, traced.terminal.theta
     return StageSource("\n".join(text), *lengths, f"({room}) + {terms_room}", traced.running.forces)
@@ -131,10 +130,14 @@ def _lengths(traced: _Traced, terms_room: str) -> list[str]:
 def _motion(dynamics: DynamicsSource, manifold: Manifold, second: DynamicsSource | None) -> list[str]:
     """C source of the manifold, the dynamics and the time step; with ``second``, of their second derivatives too."""
     first = [manifold_source.manifold_source(manifold), dynamics.source]
-    step = [kernel_text("stage_types.h"), kernel_text("step.h"), kernel_text("sensitivities.h")]
+    step = [
+        kernel_text("trajopt.stage", "stage_types.h"),
+        kernel_text("trajopt.stage", "step.h"),
+        kernel_text("trajopt.stage", "sensitivities.h"),
+    ]
     if second is None:
         return [*first, *step]
-    curvature = ["#define CURVATURE", kernel_text("curvature.h")]
+    curvature = ["#define CURVATURE", kernel_text("trajopt.stage", "curvature.h")]
     return [*first, second.source, manifold_source.curvature_source(manifold), *step, *curvature]
 
 
@@ -151,11 +154,6 @@ def theta_room(*lengths: int) -> int:
     while room < max(lengths):
         room *= 2
     return room
-
-
-def kernel_text(name: str) -> str:
-    """Text of a file in the folder kernels."""
-    return (files("trajopt.stage") / "kernels" / name).read_text()
 
 
 def _scheme(name: str) -> str:
