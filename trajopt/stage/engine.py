@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from dynamics_backends import registry
+from dynamics_backends.compiled.interface.libraries import has_compiler
 from dynamics_backends.protocol import MissingCapability, is_generic
-from dynamics_backends.registry import engine_in_use
 from trajopt.lq.compiled_lq import compiled_lq
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.constraints import Constraint
@@ -166,9 +166,11 @@ def is_compiled(ocp: OCP) -> bool:
 def lq_solver_for(ocp: OCP, carried: bool = False) -> LQSolver:
     """LQ solver for the sizes of a problem. carried: the state also holds the controls of the previous step.
 
-    Problems with user-defined backends get a compiled LQ solver too: these backends use NumPy only because they have no C source.
+    The sweeps in the C library need no compiler. NumPy sweeps serve problems that were put on the NumPy engine; a backend that runs
+    in NumPy for want of C code (a user-defined one, or any backend without a compiler) was not put there.
     """
-    if not is_compiled(ocp) and not (has_user_backend(ocp) and engine_in_use(registry.DEFAULT_ENGINE) == "compiled"):
+    numpy_chosen = registry.DEFAULT_ENGINE == "numpy" or (has_compiler() and not has_user_backend(ocp))
+    if numpy_chosen and not is_compiled(ocp):
         return NumpyLQ()
     return compiled_lq(ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu)
 
