@@ -346,7 +346,10 @@ def to_rows(x: Entry | Entries) -> Any:
 
 
 def takes_entries(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: a function of rows also accepts entries, and then returns entries; arrays (n,) of numbers are one state."""
+    """Decorator: let a function of rows also accept entries, or arrays (n,) of the numbers of one knot.
+
+    It returns entries for entries, and numbers without the batch axis for arrays (n,).
+    """
 
     @wraps(function)
     def either(*args: Any, **kwargs: Any) -> Any:

@@ -49,7 +49,7 @@ class Sampling(NamedTuple):
 
     @property
     def called(self) -> DynamicsBackend:
-        """Backend that steps call."""
+        """Backend that time steps evaluate: the one with implicit damping if there is one, else the backend of the dynamics."""
         return self.stages or self.backend
 
 

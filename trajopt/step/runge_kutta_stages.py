@@ -91,7 +91,11 @@ class Field(NamedTuple):
     def at(
         self, x: Array, t: Array, moves: tuple[Array, Array], lags: tuple[Array, Array] | None, share: float
     ) -> Stage:
-        """Later stage of a step from x. moves: its delta; lags: its offset (None for zero); each with its derivative in w."""
+        """Stage at x (+) delta of a step that starts at x.
+
+        moves: delta and its derivative in w. lags: offset of the stage and its derivative in w, or None for zero. share: fraction
+        of the step length that implicit damping uses.
+        """
         (delta, delta_w), manifold, m = moves, self.backend.map.manifold, self.u.shape[1]
         at = manifold.integrate(x.T, delta.T).T
         u, p = self.arguments(share, None if lags is None else lags[0])

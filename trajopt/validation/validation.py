@@ -213,7 +213,7 @@ def _time_errors(ocp: OCP) -> Iterator[str]:
 
 
 def wrong_steps(phase: Phase, dt: Array) -> Array:
-    """Mask of the time steps dt (..., N) that are invalid in a phase."""
+    """Mask of invalid time steps dt (..., N): not finite or not positive; of dynamics without duration, not 0 or not one knot."""
     if phase.dynamics.takes_time:
         return ~(np.isfinite(dt) & (dt > 0))
     return (dt != 0.0) | (phase.knots != 1)

@@ -83,7 +83,7 @@ class LogDifferential:
         return powers
 
     def transpose_times(self, powers: list[Force]) -> Force:
-        """Product L' n."""
+        """Product L' n, from the powers (ad_e')^i n of one force n (:meth:`powers`)."""
         return powers[0] + powers[1] * 0.5 + powers[2] * self.c2 + powers[4] * self.c4
 
     def bend(self, powers: list[Force], z: Motion) -> Force:

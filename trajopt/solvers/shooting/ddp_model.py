@@ -11,10 +11,10 @@ with one of two choices of lam, which agree at the solution:
     true     V'x + V'xx d of the backward sweep, known knot by knot (D. Mayne, Int. J. Control 3, 1966; D. Jacobson, D. Mayne,
              Differential Dynamic Programming, 1970), with the gap d before V'x
 
-Curvature may make Quu indefinite.  Then its eigenvalues are replaced by their absolute values, at least :data:`FLOOR` of the
-largest, and the difference is added to R.  The modified problem has a positive definite Quu at every knot, hence also positive
-definite blocks of free controls for any active bounds.  Its solution is a descent direction (Nocedal & Wright,
-section 3.4; absolute values as in Y. Dauphin et al., NeurIPS 2014).
+Curvature may make Quu indefinite.  Then its eigenvalues are replaced by their absolute values, at least
+:data:`~trajopt.lq.definite_shift.FLOOR` of the largest, and the difference is added to R.  The modified problem has a positive
+definite Quu at every knot, hence also positive definite blocks of free controls for any active bounds.  Its solution is a descent
+direction (Nocedal & Wright, section 3.4; absolute values as in Y. Dauphin et al., NeurIPS 2014).
 """
 
 from __future__ import annotations
