@@ -36,7 +36,7 @@ from dynamics_backends.time_scaled import Durations, time_scaled
 from problems.arms.arm import holding_forces
 from problems.robots.human import HEEL, TOE, sagittal_human
 from trajopt.config.task import (
-    MOST_KNOTS,
+    MAX_KNOTS,
     BackendFactory,
     Checked,
     Checks,
@@ -82,7 +82,7 @@ class Settings(Checked):
         return {
             "load": not_negative(self.load),
             **{key: (0 < low <= high < np.inf, expected) for key, ((low, high), expected) in ranges.items()},
-            "knots": (2 <= self.knots <= MOST_KNOTS, f"at least 2 and at most {MOST_KNOTS}"),
+            "knots": (2 <= self.knots <= MAX_KNOTS, f"at least 2 and at most {MAX_KNOTS}"),
             "substeps": substeps_check(self.substeps, self.knots),
             "foot_margin": (
                 0 <= self.foot_margin < 0.5 * (TOE - HEEL),

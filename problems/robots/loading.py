@@ -48,7 +48,7 @@ def load_floating_base(robot: str, package_dirs: tuple[str, ...] = ()) -> Model:
 
 
 _RECENT: dict[str, tuple[Model, list[warnings.WarningMessage]]] = {}
-MOST_RECENT = 8
+MAX_RECENT = 8
 """Maximum number of cached robots."""
 
 
@@ -66,7 +66,7 @@ def _loaded(robot: str, **options: Any) -> Model:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             model = load_robot(robot, **options)
-        while len(_RECENT) >= MOST_RECENT:
+        while len(_RECENT) >= MAX_RECENT:
             del _RECENT[next(iter(_RECENT))]
         _RECENT[key] = model, caught
     model, message = _RECENT[key]

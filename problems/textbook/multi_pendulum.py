@@ -19,7 +19,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots.textbook import multi_pendulum
 from trajopt.config.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative
 
-MOST_BODIES = 1000
+MAX_BODIES = 1000
 """Maximum number of links; the derivatives of longer pendulums take minutes."""
 
 
@@ -43,7 +43,7 @@ class Settings(Sampling):
     def checks(self) -> Checks:
         weights = ("control_weight", "velocity_weight", "terminal_weight", "spacing")
         return super().checks() | {
-            "bodies": (1 <= self.bodies <= MOST_BODIES, f"from 1 to {MOST_BODIES}"),
+            "bodies": (1 <= self.bodies <= MAX_BODIES, f"from 1 to {MAX_BODIES}"),
             "branches": (1 <= self.branches <= self.bodies, "from 1 to the number of bodies"),
             **{key: not_negative(getattr(self, key)) for key in weights},
         }

@@ -6,7 +6,7 @@ import pytest
 
 from dynamics_backends.rigid_body.urdf.xml_source import URDFError
 from problems.robots import robot_path
-from problems.robots.loading import MOST_RECENT, load_fixed_base, load_floating_base
+from problems.robots.loading import MAX_RECENT, load_fixed_base, load_floating_base
 
 UNTIDY = """<robot name="untidy"><link name="base"/><link name="arm"><inertial><mass value="1"/>
 <inertia ixx="1" iyy="1" izz="10" ixy="0" ixz="0" iyz="0"/></inertial></link>
@@ -24,7 +24,7 @@ def test_a_robot_is_the_same_object_until_its_file_changes(tmp_path):
     assert load_fixed_base(str(urdf)) is not before
     assert load_floating_base("hyq") is load_floating_base("hyq")
     first = load_fixed_base("double_pendulum", "lock")
-    for i in range(MOST_RECENT):
+    for i in range(MAX_RECENT):
         (tmp_path / f"{i}.urdf").write_text(urdf.read_text())
         load_fixed_base(str(tmp_path / f"{i}.urdf"))
     assert load_fixed_base("double_pendulum", "lock") is not first

@@ -36,7 +36,7 @@ from trajopt.config.schema import read_table
 from trajopt.config.task import Checked, Checks, SettingsError
 from trajopt.sweeps.variation import LISTS, Variation
 
-MOST_ISSUES = 30
+MAX_ISSUES = 30
 LARGEST_CONFIG = 4 << 20
 """Maximum size of a configuration file, 4 MiB [bytes]."""
 DEFAULT_SOLVER = "auto"
@@ -55,12 +55,12 @@ ROW = ("problem", "solver", "backend")
 
 
 class ConfigError(InputError):
-    """A configuration has mistakes. ``issues`` holds one sentence per mistake; the message shows up to MOST_ISSUES."""
+    """A configuration has mistakes. ``issues`` holds one sentence per mistake; the message shows up to MAX_ISSUES."""
 
     def __init__(self, source: str, issues: Sequence[str]) -> None:
         self.issues = list(issues)
-        shown = [shortened(issue) for issue in issues[:MOST_ISSUES]]
-        more = [f"and {len(issues) - MOST_ISSUES} more"] if len(issues) > MOST_ISSUES else []
+        shown = [shortened(issue) for issue in issues[:MAX_ISSUES]]
+        more = [f"and {len(issues) - MAX_ISSUES} more"] if len(issues) > MAX_ISSUES else []
         several = f"{len(issues)} problems\n" + "\n".join(f"  - {issue}" for issue in [*shown, *more])
         super().__init__(f"{source}: {issues[0] if len(issues) == 1 else several}")
 

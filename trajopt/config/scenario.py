@@ -27,7 +27,7 @@ CONTACT_FRICTION = 0.7
 """Default friction coefficient of the ground in MuJoCo."""
 QUICKEST = 1e4
 """Maximum speed of a wandering point, in half sizes of its box per second."""
-MOST_TICKS = 10_000_000
+MAX_TICKS = 10_000_000
 """Maximum number of ticks of a run; longer logs exceed the memory of most machines."""
 
 
@@ -252,8 +252,8 @@ class Settings(Checked):
     def checks(self) -> Checks:
         return {
             "duration": (
-                self.tick <= self.duration and (self.tick <= 0 or self.duration / self.tick <= MOST_TICKS),
-                f"at least one tick and at most {MOST_TICKS} ticks",
+                self.tick <= self.duration and (self.tick <= 0 or self.duration / self.tick <= MAX_TICKS),
+                f"at least one tick and at most {MAX_TICKS} ticks",
             ),
             "tick": (
                 self.tick > 0 and (self.plant.step <= 0 or self.tick / self.plant.step <= MOST_SUBSTEPS),

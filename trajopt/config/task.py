@@ -24,7 +24,7 @@ from dynamics_backends.user_input import quoted, shortened
 from trajopt.guesses.guesses import constant_guess
 from trajopt.problem.goals import Goal, OfMotion, state_goal
 from trajopt.problem.guess import Guess
-from trajopt.problem.ocp import MOST_STEPS, OCP
+from trajopt.problem.ocp import MAX_STEPS, OCP
 from trajopt.problem.residuals import LinkPoint
 from trajopt.replanning.plan import Horizon
 from trajopt.results.solution import Solution
@@ -34,7 +34,7 @@ from trajopt.validation.limit_violations import LimitViolation
 
 BackendFactory = Callable[[Map], DynamicsBackend]
 Integrator = Literal["semi_implicit_euler", "euler", "rk4"]
-MOST_KNOTS = 100_000
+MAX_KNOTS = 100_000
 """Maximum number of knots; longer trajectories exceed the memory of most machines."""
 Checks = dict[str, tuple[bool, str]]
 """Checks of settings: key -> (True if the value is acceptable, description of acceptable values)."""
@@ -298,7 +298,7 @@ class Sampling(Checked):
     def checks(self) -> Checks:
         endless = self.dt * self.horizon == np.inf
         return {
-            "horizon": (1 <= self.horizon <= MOST_KNOTS, f"at least 1 and at most {MOST_KNOTS}"),
+            "horizon": (1 <= self.horizon <= MAX_KNOTS, f"at least 1 and at most {MAX_KNOTS}"),
             "dt": (
                 self.dt > 0 and not endless,
                 "a positive number of seconds" + (", finite when multiplied by the horizon" if endless else ""),
@@ -312,9 +312,9 @@ class Sampling(Checked):
 
 
 def substeps_check(substeps: int, steps: float) -> tuple[bool, str]:
-    """Check the number of integrator substeps, given the number of time steps (at most MOST_KNOTS)."""
-    most = int(min(MOST_SUBSTEPS, MOST_STEPS / min(max(1.0, steps), MOST_KNOTS)))
-    return 1 <= substeps <= most, f"at least 1 and, with so many time steps, at most {most}"
+    """Check the number of integrator substeps for a number of time steps (at most MAX_KNOTS)."""
+    limit = int(min(MOST_SUBSTEPS, MAX_STEPS / min(max(1.0, steps), MAX_KNOTS)))
+    return 1 <= substeps <= limit, f"at least 1 and, with {min(steps, MAX_KNOTS):.0f} time steps, at most {limit}"
 
 
 def not_negative(value: float | tuple[float, ...]) -> tuple[bool, str]:

@@ -53,7 +53,7 @@ class Sampling(NamedTuple):
         return self.stages or self.backend
 
 
-MOST_STEPS = 10_000_000
+MAX_STEPS = 10_000_000
 """Maximum number of time steps of a phase; derivatives at more knots exceed the memory of most machines."""
 
 StepContraction = Callable[[Array, Array, "Array | float", "Array | float", "Parameters | None", Array], Hessians]
@@ -95,7 +95,7 @@ class Phase:
     """Consecutive knots that share dynamics, running cost terms and constraints.
 
     dt: (N,) time steps [s]. terms: running cost. parameters: of the dynamics, each (n,) or (N, n). constraints: on every knot.
-    Raises ValueError for more than MOST_STEPS time steps or substeps.
+    Raises ValueError for more than MAX_STEPS time steps or substeps.
     """
 
     dynamics: DiscreteMap
@@ -105,12 +105,12 @@ class Phase:
     constraints: tuple[Constraint, ...] = ()
 
     def __post_init__(self) -> None:
-        if np.size(self.dt) > MOST_STEPS:
-            raise ValueError(f"a phase has {np.size(self.dt)} time steps; give it at most {MOST_STEPS}, by a longer dt")
+        if np.size(self.dt) > MAX_STEPS:
+            raise ValueError(f"a phase has {np.size(self.dt)} time steps; give it at most {MAX_STEPS}, by a longer dt")
         sampling = getattr(self.dynamics, "sampling", None)
-        if sampling is not None and np.size(self.dt) * sampling.substeps > MOST_STEPS:
+        if sampling is not None and np.size(self.dt) * sampling.substeps > MAX_STEPS:
             steps = f"{np.size(self.dt)} time steps of {sampling.substeps} substeps"
-            raise ValueError(f"a phase has {steps}; give it at most {MOST_STEPS} substeps in all")
+            raise ValueError(f"a phase has {steps}; give it at most {MAX_STEPS} substeps in all")
         object.__setattr__(self, "dt", np.atleast_1d(np.array(self.dt, dtype=float)))
         object.__setattr__(self, "terms", _terms("the running costs", self.terms))
         object.__setattr__(self, "constraints", _constraints("constraints", self.constraints))

@@ -24,7 +24,7 @@ SMALL = 256 << 20
 """Unpacked size [bytes] up to which archives are read regardless of their file size, 256 MiB."""
 LARGEST_RATIO = 200
 """Maximum ratio of unpacked size to file size of larger archives; trajectories have about 2, zip bombs about 1000."""
-MOST_ARRAYS = 10_000
+MAX_ARRAYS = 10_000
 _CHUNK = 1 << 24
 
 
@@ -108,7 +108,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
     members_by_name = {member.filename.removesuffix(".npy"): member for member in members}
     if not all(member.filename.endswith(".npy") for member in members):
         raise ForeignFile(f"{path} is not an archive of arrays")
-    if len(members) > MOST_ARRAYS or len(members_by_name) < len(members):
+    if len(members) > MAX_ARRAYS or len(members_by_name) < len(members):
         raise DamagedArchive(f"{path} has {len(members)} arrays with {len(members_by_name)} names")
     if any(member.compress_type not in _COMPRESSIONS or member.flag_bits & 1 for member in members):
         raise DamagedArchive(f"{path} is encrypted, or compressed by an unknown method")

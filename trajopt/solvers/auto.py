@@ -42,19 +42,17 @@ from trajopt.validation.limit_violations import constraint_violations
 
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
-KEPT = 1e-6
-"""Dynamics and bounds off by less are kept by a motion of a failed attempt."""
-
-
+FEASIBLE = 1e-6
+"""Tolerance on dynamics and constraints for the solution of a failed attempt to count as feasible."""
 COARSE = (10, 20)
-"""Numbers of knots of coarse time grids, about, in their order."""
+"""Approximate numbers of knots of coarse time grids, in order."""
 
 
 class Attempt(NamedTuple):
-    """A method for a problem, with options that it needs; relaxed: without the bounds on the state.
+    """A method for a problem, with the options that it needs.
 
-    fine: the problem that is to be solved, where the attempt is on a coarser time grid. restart: whether it starts where one on
-    such a grid ended.
+    relaxed: True if the bounds on the state are omitted. fine: the problem to solve, if the attempt uses a coarser time grid.
+    restart: True if the attempt starts from the solution on a coarse grid.
     """
 
     solver: str
@@ -66,12 +64,12 @@ class Attempt(NamedTuple):
 
     @property
     def coarse(self) -> bool:
-        """True if the attempt is on a coarser time grid than the problem."""
+        """True if the attempt uses a coarser time grid than the problem."""
         return self.fine is not None
 
 
 class Try(NamedTuple):
-    """Request: make an attempt from a guess. time_limit: see :func:`~trajopt.solvers.time_limits.remaining`."""
+    """Request: solve by an attempt from a guess. time_limit: see :func:`~trajopt.solvers.time_limits.remaining`."""
 
     attempt: Attempt
     guess: Guess
@@ -81,10 +79,10 @@ class Try(NamedTuple):
 def in_turn(
     plan: Iterable[Attempt], problem: Callable[[], OCP], guess: Guess, options: AutoOptions
 ) -> Generator[Try, Solution | None, Solution | Status]:
-    """Attempts at a problem until one solves it; answers are solutions, or None where the solve was stopped before an attempt.
+    """Request attempts in order until one solves the problem; an answer is a solution, or None if the solve was stopped.
 
-    Returns the last solution, or the best where that has failed too, with the account of all; the status of a problem without an
-    attempt. problem: returns the problem.
+    problem: function that returns the problem. Returns the last solution, or the best one if all failed, with a report on all
+    attempts in ``meta``; without an attempt, a status.
     """
     began, made, solutions, account = start_of_solve(), list[Attempt](), list[Solution](), list[dict[str, Any]]()
     coarse = list[tuple[OCP, Solution]]()
@@ -92,7 +90,7 @@ def in_turn(
     for attempt in plan:
         main = [s for a, s in zip(made, solutions, strict=True) if not (a.coarse or a.restart)]
         if attempt.coarse or attempt.restart:
-            if (attempt.restart and not coarse) or any(keeps(problem(), s) for s in main):
+            if (attempt.restart and not coarse) or any(is_feasible(problem(), s) for s in main):
                 continue
         elif _solved(made, solutions, account):
             break
@@ -134,13 +132,13 @@ def in_turn(
 
 
 def goes_on(found: Solution, options: AutoOptions, broken: bool, coarse: bool = False) -> bool:
-    """True if another attempt follows; broken: whether the solution violates bounds on the state that the attempt left out."""
+    """Return True if another attempt follows; broken: True if the solution violates bounds on the state that were omitted."""
     solved = found.status.success and not (broken or coarse)
     return not solved and found.status.code not in STOPPED and (options.fallback or broken)
 
 
 def attempts(ocp: OCP, *, coarse: bool = True) -> Iterator[Attempt]:
-    """The methods for a problem, in their order; coarse: on coarse time grids, too."""
+    """Yield the attempts for a problem in order; coarse: include attempts on coarse time grids."""
     curved = has_curvature(ocp)
     if has_only_bounds(ocp):
         yield Attempt("ddp" if curved else "slq", ocp.unconstrained(), {}, relaxed=bool(ocp.constraints()))
@@ -152,7 +150,7 @@ def attempts(ocp: OCP, *, coarse: bool = True) -> Iterator[Attempt]:
 
 
 def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:
-    """An attempt on coarse grids, and on the grid of the problem from where each of them ended."""
+    """Yield an attempt on coarse grids, and then on the grid of the problem from each coarse solution."""
     steps = sum(phase.knots for phase in attempt.ocp.phases if phase.dynamics.takes_time)
     factors = [round(steps / knots) for knots in COARSE if steps >= 2 * knots]
     for factor in factors:
@@ -161,13 +159,13 @@ def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:
 
 
 def _direct(ocp: OCP, curved: bool) -> list[Attempt]:
-    """The direct methods that this machine can run, in their order."""
+    """Return the installed direct methods in order."""
     ipopt = [Attempt("dms", ocp, {} if curved else {"hessian": "gauss_newton"})] if find_spec("cyipopt") else []
     return [Attempt("ipm", ocp, {}), *ipopt, Attempt("sqp", ocp, {})]
 
 
 def has_only_bounds(ocp: OCP) -> bool:
-    """True if all constraints are bounds on numbers of the state that leave room between."""
+    """Return True if all constraints are bounds on state components with lower < upper."""
     return all(_is_bound(c) for c in ocp.constraints())
 
 
@@ -176,18 +174,18 @@ def _is_bound(c: Constraint) -> bool:
 
 
 def start_of_next(found: Solution, guess: Guess) -> Guess:
-    """Initial guess of the next attempt: the last iterate of this one if usable, else the guess."""
+    """Return the guess of the next attempt: the last iterate of this one if usable, else the first guess."""
     return Guess(found.xs, found.us) if leaves_a_start(found) else guess
 
 
 def leaves_a_start(found: Solution) -> bool:
-    """True if an attempt stopped where another one may start."""
+    """Return True if the last iterate of an attempt is usable as a guess."""
     finite = np.isfinite(found.xs).all() and np.isfinite(found.us).all()
     return bool(finite) and found.status.code not in ASTRAY
 
 
 def _entry(attempt: Attempt, found: Solution, seconds: float, broken: bool) -> dict[str, Any]:
-    """The account of an attempt; see :func:`goes_on` for ``broken``."""
+    """Return the report on an attempt; see :func:`goes_on` for ``broken``."""
     return {
         "solver": attempt.solver,
         "without": "bounds on the state" if attempt.relaxed else "",
@@ -203,7 +201,7 @@ def _entry(attempt: Attempt, found: Solution, seconds: float, broken: bool) -> d
 
 
 def _solved(made: Sequence[Attempt], found: Sequence[Solution], account: Sequence[Mapping[str, Any]]) -> list[int]:
-    """The numbers of the attempts that have solved the problem, on its own time grid and with its bounds."""
+    """Return the indices of attempts that solved the problem on its time grid and satisfy its bounds."""
     each = enumerate(zip(made, found, account, strict=True))
     return [i for i, (a, s, entry) in each if s.status.success and not a.coarse and not entry["breaks them"]]
 
@@ -211,7 +209,7 @@ def _solved(made: Sequence[Attempt], found: Sequence[Solution], account: Sequenc
 def _best(
     made: Sequence[Attempt], found: Sequence[Solution], account: Sequence[Mapping[str, Any]], problem: Callable[[], OCP]
 ) -> int:
-    """The number of the solution to return: one on the grid of the problem."""
+    """Return the index of the solution to return, on the grid of the problem."""
 
     def cheapest(numbers: Sequence[int], default: int) -> int:
         return min(numbers, key=lambda i: float(found[i].cost), default=default)
@@ -220,19 +218,19 @@ def _best(
     solved = _solved(made, found, account)
     if solved or len(whole) == 1 or found[-1].status.code in STOPPED:
         return cheapest(solved, whole[-1])
-    return cheapest([i for i in whole if keeps(problem(), found[i])], whole[-1])
+    return cheapest([i for i in whole if is_feasible(problem(), found[i])], whole[-1])
 
 
 def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int, limit: float | None) -> Status:
-    """The status with an account of the attempts; limit: the time limit that left none for another one, else None [s]."""
+    """Return the status with a list of the attempts; limit: time limit [s] that prevented another attempt, else None."""
     names = [a["solver"] for a in account]
     most = max(a["knots"] for a in account)
     if limit is not None:
         status = replace(status, message=f"{status.message} time_limit = {limit:g} s left no time for another attempt.")
     if len(names) == 1:
         left_out = account[0]["without"] and status.success
-        kept = " The solution satisfies the state limits, which were left out." if left_out else ""
-        return replace(status, message=f"{names[0]}: {status.message}{kept}")
+        limits = " The solution satisfies the state limits, which were omitted." if left_out else ""
+        return replace(status, message=f"{names[0]}: {status.message}{limits}")
     ends = ", ".join(f"{a['solver']} {_end(a, most)}" for i, a in enumerate(account) if i != number)
     best = ", the best one" if number < len(names) - 1 else ""
     return replace(
@@ -240,18 +238,18 @@ def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int, l
     )
 
 
-def keeps(ocp: OCP, s: Solution) -> bool:
-    """True if a motion satisfies the dynamics, the bounds and the constraints of a problem."""
+def is_feasible(ocp: OCP, s: Solution) -> bool:
+    """Return True if a solution satisfies the dynamics, bounds and constraints of a problem."""
     if not (np.isfinite(s.cost) and np.isfinite(s.xs).all() and np.isfinite(s.us).all()):
         return False
-    worst = largest_violation(ocp, s.xs, s.us, KEPT)
+    worst = largest_violation(ocp, s.xs, s.us, FEASIBLE)
     return worst is None or worst.ratio <= 1.0
 
 
 def _end(attempt: Mapping[str, Any], knots: int) -> str:
-    """Why another attempt followed this one; knots: of the problem."""
+    """Return the reason why another attempt followed this one; knots: number of knots of the problem."""
     on = f" on {attempt['knots']} knots" if attempt["knots"] < knots else ""
     on = " from a coarse solution" if attempt["from_coarse"] else on
     if attempt["breaks them"]:
-        return "violated state limits that were left out"
+        return "violated state limits that were omitted"
     return f"{'converged' if attempt['status'] == StatusCode.CONVERGED else 'ended with ' + attempt['status']}{on}"

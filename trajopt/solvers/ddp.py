@@ -1,10 +1,10 @@
-"""Differential dynamic programming: SLQ with the curvature of the dynamics, quadratically convergent.
+"""Differential dynamic programming: SLQ with second derivatives of the dynamics, quadratically convergent.
 
-Iterations solve the LQ problem of :mod:`trajopt.solvers.shooting.ddp_model` and search along its solution; all kinds of
-shooting, box limits and globalization are those of SLQ. Far from the solution, Gauss-Newton steps are often longer: they are
-taken first, and where curvature spoils a step they compete with it; the record tells which was used.  With search = "curve" they
-compete in every iteration, each along a parabola too (:mod:`trajopt.solvers.shooting.curve`).  Where linear gaps have
-blown up, the problem is solved again from the guess with nonlinear ones (:mod:`trajopt.solvers.shooting.restart`), which is told.
+Each iteration solves the LQ problem of :mod:`trajopt.solvers.shooting.ddp_model` and searches along its solution. Shooting nodes,
+box limits and globalization are those of SLQ. Far from the solution, Gauss-Newton steps are often longer: they are tried first, and
+again if the exact Hessian gives a poor step. Records name the Hessian of each step. With search = "curve", both steps are tried in
+every iteration, also along parabolas (:mod:`trajopt.solvers.shooting.curve`). If linearly closed defects diverge, the problem is
+solved again from the guess with nonlinear closing (:mod:`trajopt.solvers.shooting.restart`); the status reports this.
 
 D. Mayne, Int. J. Control 3, 1966; D. Jacobson, D. Mayne, Differential Dynamic Programming, 1970; box limits: Tassa et al.,
 ICRA 2014; on real robots by contraction: J. Nganga, P. Wensing, RA-L 2021.
@@ -44,9 +44,8 @@ def ddp(
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
-    evaluator, lq_solver: the numerics below the loop; default those of the engine that the problem's backends are on.
-    kept: what earlier solves of this structure have left, default what the thread has kept.
-    Raises InvalidProblem where a time step has no second derivatives.
+    evaluator, lq_solver: evaluation of the stages and solution of LQ problems; default: those of the engine of the backends.
+    kept: cache of workspaces; default: the cache of the thread. Raises InvalidProblem if a time step has no second derivatives.
     """
     options = options or DDPOptions()
     with borrowed(ocp, kept) as own:
@@ -72,12 +71,12 @@ def ddp(
 
 
 def by_newton(ocp: OCP, options: DDPOptions) -> bool:
-    """True if Newton's method solves it: :mod:`trajopt.solvers.methods.newton`."""
+    """Return True if the options select Newton's method (:mod:`trajopt.solvers.methods.newton`)."""
     return filtered(ocp, options) and options.curvature == "newton" and options.indefinite == "modify"
 
 
 def require_contractions(ocp: OCP) -> None:
-    """Raise InvalidProblem where a time step has no second derivatives, naming the remedy."""
+    """Raise InvalidProblem, with the remedy, if a time step has no second derivatives."""
     reason = missing_curvature(ocp)
     if reason is not None:
         raise InvalidProblem([Finding(ERROR, reason)])

@@ -1,7 +1,8 @@
-"""Feedback about a trajectory that a sparse solver has found: the gains of the linear-quadratic regulator along it.
+"""Feedback gains of a linear-quadratic regulator along the trajectory of a direct method.
 
-Its cost is the Gauss-Newton expansion of the problem's; equalities at the final knot, without which nothing would draw the motion
-to its goal, weigh FINAL_WEIGHT times the largest entry of the running Hessian.  Bounds and other constraints are left out.
+The cost is the Gauss-Newton expansion of the cost of the problem. Equalities at the final knot become a penalty, weighted by
+FINAL_WEIGHT times the largest entry of the running Hessian, so that the feedback leads to the goal. Bounds and other constraints
+are omitted.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from trajopt.problem.ocp import OCP, fitting
 from trajopt.stage.numerics import Numerics, numerics_for
 
 FINAL_WEIGHT = 1e3
+"""Weight of final equalities, relative to the largest entry of the running Hessian."""
 
 
 def tracking_gains(
     ocp: OCP, xs: Array, us: Array, final: Array | None = None, numerics: Numerics | None = None
 ) -> Array:
-    """K (N, nu, ndx) of u = us + K (x (-) xs); zero where the problem weighs some control not at all.
+    """Return gains K (N, nu, ndx) of u = us + K (x (-) xs); zero if some control has no weight.
 
-    final: sum_i J_i'J_i (ndx, ndx) of the equalities at the final state, where it is known. numerics: of the problem, where they
-    are known. Raises ValueError for a trajectory of other shapes, xs (N + 1, nx), us (N, nu).
+    xs (N + 1, nx), us (N, nu): trajectory. final: sum_i J_i'J_i (ndx, ndx) of the equalities at the final state; default: computed.
+    numerics: numerics of the problem; default: created. Raises ValueError for a trajectory of wrong shapes.
     """
     xs, us = fitting(ocp, xs, us)
     with np.errstate(all="ignore"):
@@ -38,7 +40,7 @@ def tracking_gains(
 
 
 def _final_equalities(ocp: OCP, x: Array) -> Array:
-    """sum_i J_i'J_i (ndx, ndx) of the equalities at the final state x (1, nx)."""
+    """Return sum_i J_i'J_i (ndx, ndx) of the equalities at the final state x (1, nx)."""
     total = np.zeros((ocp.manifold.ndx, ocp.manifold.ndx))
     for c in ocp.terminal_constraints:
         lower, upper = (bound[0] for bound in c.bounds(1))

@@ -1,8 +1,8 @@
-"""Goals that hold to a tolerance: equations at the last knot that contradict other constraints by rounding.
+"""Tolerance on goals: equality constraints at the last knot that contradict other constraints by rounding.
 
-A goal that is rounded to six digits lies some 1e-7 beside what the dynamics, a limit or another goal allow: no motion meets all
-equations to the tolerance of a solver.  Where a solver fails with violations of that size, it solves again from there.  Bounds then
-take the place of each equation at the last knot, ``SHARE`` of the option ``goal_tolerance`` on both sides.
+A goal rounded to six digits may differ by 1e-7 from the values that dynamics, limits and other goals allow. No motion then
+satisfies all equalities to the tolerance of a solver. If a solver fails with violations of that size, it solves again from its
+last iterate, with each equality at the last knot replaced by bounds at a distance of ``SHARE * goal_tolerance``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trajopt.solvers.measures import largest_violation
 from trajopt.solvers.methods.delegation import iterations_of
 
 SHARE = 0.9
-"""The part of goal_tolerance that is given to the solver; the rest covers its own tolerance."""
+"""Fraction of goal_tolerance in the bounds; the rest covers the tolerance of the solver."""
 LEAST, NEAR = 1e-9, 10.0
 """Violations from LEAST, in the units of the rows, to NEAR times goal_tolerance may come from rounded goals."""
 _FAILED = (
@@ -36,9 +36,9 @@ _FAILED = (
 
 
 def relaxed_goals(ocp: OCP, tolerance: float) -> OCP | None:
-    """The problem with bounds in place of equations at the last knot; None without such equations.
+    """Return the problem with bounds in place of equalities at the last knot, or None without such equalities.
 
-    tolerance: half the distance of the bounds, in the units of the rows.
+    tolerance: distance of the bounds from the equality, in its units.
     """
     relaxed = tuple(_relaxed(c, tolerance) for c in ocp.terminal_constraints)
     if all(new is old for new, old in zip(relaxed, ocp.terminal_constraints, strict=True)):
@@ -58,11 +58,11 @@ def _relaxed(c: Constraint, tolerance: float) -> Constraint:
 
 
 def nearly_met(ocp: OCP, status: Status, xs: Array, us: Array, tolerance: float) -> bool:
-    """True where a failed solve may owe its end to goals that contradict other constraints by rounding."""
+    """Return True if rounding errors of goals may be the reason of a failed solve."""
     used = status.code is StatusCode.MAX_ITERATIONS and status.kkt is not None and status.kkt <= STATIONARY
     if status.success or not (used or status.code in _FAILED):
         return False
-    if status.code is StatusCode.INFEASIBLE:  # bounds that cross: relaxed ones may not
+    if status.code is StatusCode.INFEASIBLE:  # crossed bounds, which relaxation may separate
         return True
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return False
@@ -73,9 +73,9 @@ def nearly_met(ocp: OCP, status: Status, xs: Array, us: Array, tolerance: float)
 def with_goal_tolerance(
     ocp: OCP, warm: WarmStart, first: Solution, solve: Callable[[OCP, WarmStart], Solution], tolerance: float
 ) -> tuple[Solution, OCP]:
-    """The solution and its problem: where the first one failed near its goals those with relaxed goals, if this problem is solved.
+    """Solve again with relaxed goals if the first solve failed near its goals; return the solution and its problem.
 
-    meta["goal_tolerance"]: the tolerance, where it was needed.
+    If the second solve fails, the first solution and ``ocp`` are returned. meta["goal_tolerance"]: the tolerance, if it was used.
     """
     relaxed = None
     if nearly_met(ocp, first.status, first.xs, first.us, tolerance):
@@ -93,15 +93,15 @@ def with_goal_tolerance(
 
 
 def with_goals_of(ocp: OCP, solution: Solution) -> OCP:
-    """The problem that a solution solves: with relaxed goals, if it needed them."""
+    """Return the problem of a solution: with relaxed goals if meta["goal_tolerance"] is set."""
     tolerance = solution.meta.get("goal_tolerance")
     return ocp if tolerance is None else relaxed_goals(ocp, SHARE * tolerance) or ocp
 
 
 def by_tolerance(status: Status, before: int, tolerance: float) -> Status:
-    """The status of a solution that meets its goals to the tolerance; before: iterations of the solve with exact goals."""
+    """Return the status of a solution with relaxed goals; before: iterations of the solve with exact goals."""
     reason = (
-        f"This was the second solve, after {before} iterations with exact goals, which contradict other constraints: "
-        f"goals hold to goal_tolerance = {tolerance:.0e}."
+        f"Goals hold to goal_tolerance = {tolerance:.0e}, because exact goals contradict other constraints; the solve with exact "
+        f"goals took {before} iterations."
     )
     return replace(status, message=f"{status.message} {reason}")

@@ -1,6 +1,4 @@
-"""The interior point on the stages of an optimal control problem (:mod:`trajopt.solvers.methods.interior_point`), and the feedback
-about what it finds.
-"""
+"""Solver ``ipm``: interior-point method on the stages (:mod:`trajopt.solvers.methods.interior_point`), with feedback gains."""
 
 from __future__ import annotations
 
@@ -31,21 +29,21 @@ def ipm(
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
-    multipliers: of an earlier solution of the same structure; with a small ``barrier`` they make a warm start. kept: what earlier
-    solves of this structure have left, default what the thread has kept. Raises CompilerError without a C compiler,
-    MissingCapability for hessian = "exact" where a time step has no second derivatives.
+    multipliers: of an earlier solution of the same structure, for a warm start with a small ``barrier``. kept: cache of workspaces;
+    default: the cache of the thread. Raises CompilerError without a C compiler, MissingCapability for hessian = "exact" if a time
+    step has no second derivatives.
     """
     options = options or IPMOptions()
     with (
         borrowed(ocp, kept) as own,
         np.errstate(all="ignore"),
-    ):  # non-finite numbers are found and reported, not warned about
-        room = prepared(ocp, guess, options, own)
-        found = solve_interior(room, guess, options, callback, multipliers)
-        final = room.program.final_equalities(room.at)
-        return replace(found, K=tracking_gains(ocp, found.xs, found.us, final, room.feedback()))
+    ):  # the status reports non-finite numbers
+        space = prepared(ocp, guess, options, own)
+        found = solve_interior(space, guess, options, callback, multipliers)
+        final = space.program.final_equalities(space.at)
+        return replace(found, K=tracking_gains(ocp, found.xs, found.us, final, space.feedback()))
 
 
 def prepared(ocp: OCP, guess: Guess, options: IPMOptions, kept: SolverCache | None = None) -> Workspace:
-    """All that a solve needs before its first iteration."""
+    """Return the workspace of a solve, ready for its first iteration."""
     return workspace(kept, ocp, np.asarray(guess.us, dtype=float), options.hessian)

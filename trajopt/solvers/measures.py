@@ -1,25 +1,25 @@
-"""Violation and optimality error of a trajectory, measured at the trajectory itself, whatever solver found it.
+"""Violation and optimality error of a trajectory, evaluated at the trajectory, independent of the solver.
 
-Feasibility: the defects F_k(x_k, u_k) (-) x_(k+1), the bounds on controls and the rows of the constraints, each in its own unit.
+Feasibility: the defects F_k(x_k, u_k) (-) x_(k+1), the bounds on controls and the constraints, each in its unit.
 
-Stationarity: the gradient of the Lagrangian in the controls, for the multipliers y, z that the solver returned,
+Stationarity: the gradient of the Lagrangian in the controls, with the multipliers y, z of the solver,
 
     q_k = l_x + g_x'y + z_x        r_k = l_u + g_u'y + z_u
     lambda_N = q_N,   lambda_k = q_k + A'lambda_(k+1) + K'g_k,   g_k = r_k + B'lambda_(k+1)
 
-with the feedback gains K of the solution, for which see :mod:`trajopt.solvers.shooting.optimality`: any K certifies a solution,
-and these keep the costates small.  Two numbers without units are made of it:
+with the feedback gains K of the solution (:mod:`trajopt.solvers.shooting.optimality`). Any K certifies a solution; these gains keep
+the costates small. The gradient yields two numbers without units:
 
     scaled KKT error    max |g_i| / s_i, s_i the largest sum of the absolute terms of g_i; complementarity |y| dist / max(1, |J|)
     cost sensitivity    max |g_i| U_i / max(1, |J|), U_i the largest |u_i| along the trajectory
 
-A gradient that pushes a control against a bound is the multiplier of the bound: there |g_i| dist / max(1, |J|) counts instead,
-where it is smaller.
+If a gradient pushes a control against a bound, it is the multiplier of the bound, and |g_i| dist / max(1, |J|) replaces the
+relative gradient if it is smaller.
 
-On an unstable motion rounding alone makes the gradient large.  Scaling removes that, but it also hides a gradient that matters
-where costates overflow.  So the cost sensitivity is bounded too: to first order, the share of the cost by which a change of a
-control by its own size changes it.  Stages are evaluated by the compiled code that the solve has loaded, else in NumPy: the
-numbers agree to rounding.
+On unstable dynamics, rounding errors make the gradient large. The scaling removes this effect, but hides a significant gradient if
+costates overflow. The cost sensitivity is therefore limited as well: it is the relative first-order change of the cost if a control
+changes by its largest magnitude. Stages are evaluated by the compiled code of the solve if it is loaded, else in NumPy; the numbers
+agree to rounding.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from trajopt.stage.engine import Wanted, lq_solver_for, stages_of
 from trajopt.stage.stages import StageDerivatives
 
 NEAR_BOUND = 1e-5
-"""Controls nearer to a bound than this, relative to bounds beyond 1, have no feedback in the adjoint sweep."""
+"""Controls closer to a bound than this, relative to bounds beyond 1, have no feedback in the adjoint sweep."""
 
 
 class Violation(NamedTuple):
-    """The largest violation. ratio: violation / tolerance. sentence: what is violated, where, by how much."""
+    """Largest violation. ratio: violation / tolerance. sentence: the violated component, its knot and the amount."""
 
     ratio: float
     sentence: str
 
 
 class Measures(NamedTuple):
-    """violation: the worst one; None where everything is zero. kkt: the scaled KKT error. sensitivity: the cost sensitivity."""
+    """Errors of a trajectory. violation: the largest one; None if all are zero. kkt: scaled KKT error. sensitivity: of the cost."""
 
     violation: Violation | None
     kkt: float
@@ -57,23 +57,23 @@ class Measures(NamedTuple):
 
 
 def measures(ocp: OCP, xs: Array, us: Array, K: Array, multipliers: Mapping[str, Array], tolerance: float) -> Measures:
-    """Measure a finite trajectory xs (N + 1, nx), us (N, nu) with gains K (N, nu, ndx).
+    """Return the errors of a finite trajectory xs (N + 1, nx), us (N, nu) with gains K (N, nu, ndx).
 
-    multipliers: of a solution, by the names that :class:`~trajopt.results.solution.Solution` documents; missing ones count as zero.
-    tolerance: of defects, bounds and constraint rows, relative to bounds beyond 1.
+    multipliers: of a solution, by the names that :class:`~trajopt.results.solution.Solution` documents; missing ones are zero.
+    tolerance: on defects, bounds and constraint rows, relative to bounds beyond 1.
     """
     with np.errstate(all="ignore"):
         return _Measured(ocp, xs, us, multipliers).measures(K, tolerance)
 
 
 def largest_violation(ocp: OCP, xs: Array, us: Array, tolerance: float) -> Violation | None:
-    """The worst violation of dynamics, bounds on controls and constraints by a finite trajectory; None where there is none."""
+    """Return the largest violation of dynamics, control bounds and constraints by a finite trajectory, or None if there is none."""
     with np.errstate(all="ignore"):
         return _Measured(ocp, xs, us, {}).violation(tolerance)
 
 
 class _Measured:
-    """The derivatives of the stages at a trajectory, and the multipliers in their places."""
+    """Derivatives of the stages along a trajectory, with its multipliers."""
 
     def __init__(self, ocp: OCP, xs: Array, us: Array, multipliers: Mapping[str, Array]) -> None:
         self.ocp, self.xs, self.us, self.multipliers = ocp, xs, us, multipliers
@@ -91,10 +91,10 @@ class _Measured:
         gradient, size, complementarity = self._stationarity(K)
         relative = np.divide(np.abs(gradient), size, out=np.zeros_like(gradient), where=size > 0.0)
         scale = max(1.0, abs(self.cost))
-        room = self._room(gradient)
-        # a gradient is zero, or the multiplier of a bound that is reached
-        relative = np.minimum(relative, np.where(np.isfinite(room), np.abs(gradient) * room / scale, np.inf))
-        reach = np.minimum(np.abs(self.us).max(axis=0, initial=0.0), room)
+        distance = self._bound_distances(gradient)
+        # at an optimum the gradient is zero, or the multiplier of an active bound
+        relative = np.minimum(relative, np.where(np.isfinite(distance), np.abs(gradient) * distance / scale, np.inf))
+        reach = np.minimum(np.abs(self.us).max(axis=0, initial=0.0), distance)
         sensitivity = float((np.abs(gradient) * reach).max(initial=0.0)) / scale
         kkt = max(float(relative.max(initial=0.0)), complementarity / scale)
         return Measures(self.violation(tolerance), *(v if np.isfinite(v) else np.inf for v in (kkt, sensitivity)))
@@ -112,7 +112,7 @@ class _Measured:
         )
         for knots, group, part in self.parts:
             if part.values.d.size:
-                text = "the dynamics are off in {} by {:.2g} at knot {}"
+                text = "the dynamics have a defect in {} of {:.2g} at knot {}"
                 yield from _worst(np.abs(part.values.d), tolerance, ocp.state_names, knots.start, text)
             for c, g, imposed in self._rows(knots, group, part.values.g):
                 yield from _constraint_violations(c, g, imposed, knots.start, tolerance)
@@ -128,14 +128,14 @@ class _Measured:
     def _rows(
         self, knots: slice, group: tuple[Constraint, ...], values: Array
     ) -> Iterator[tuple[Constraint, Array, Array]]:
-        """Each constraint with its columns of values (K, ng), and whether each row is imposed: x0 is given."""
+        """Yield each constraint with its columns of values (K, ng) and the mask of imposed rows (x0 is given)."""
         at = 0
         for c in group:
             g = values[:, at : (at := at + c.residual.n_out)]
             yield c, g, _imposed(c, g, knots)
 
     def _state_bounds(self, rows: list[tuple[Constraint, ...]]) -> Iterator[tuple[slice, Constraint, list[int]]]:
-        """The constraints that are bounds on numbers of the state, which have no rows: their knots and numbers."""
+        """Yield the constraints that bound components of the state and have no rows, with their knots and components."""
         ocp, N = self.ocp, self.ocp.horizon
         groups = [*(phase.constraints for phase in ocp.phases), ocp.terminal_constraints]
         for knots, group, own in zip((*ocp.phase_slices, slice(N, N + 1)), groups, rows, strict=True):
@@ -145,7 +145,7 @@ class _Measured:
 
     # -- stationarity -----------------------------------------------------------------------------------------------------
     def _stationarity(self, K: Array) -> tuple[Array, Array, float]:
-        """The gradient (N, nu), the sizes of its terms (nu,), and the largest complementarity product."""
+        """Return the gradient (N, nu), the sizes of its terms (nu,), and the largest complementarity product."""
         ocp, N, n, m = self.ocp, self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
         q, r, size = np.zeros((N + 1, n)), np.zeros((N, m)), np.zeros((N, m))
         A, B, products = np.zeros((N, n, n)), np.zeros((N, n, m)), [0.0]
@@ -195,7 +195,7 @@ class _Measured:
         return found.gradient, np.maximum(largest, floor), max(products)
 
     def _multiplier(self, c: Constraint, knots: slice, taken: dict[str, int]) -> Array:
-        """The rows (K, nr) of a constraint at the knots of a part; those of one name follow each other."""
+        """Return the multipliers (K, nr) of a constraint at the knots of a part; phases with the same name are concatenated."""
         count = knots.stop - knots.start
         name = c.name if knots.start < self.ocp.horizon else f"terminal {c.name}"
         values = np.asarray(self.multipliers.get(name, np.zeros((0, 0))))
@@ -209,15 +209,15 @@ class _Measured:
         return z if z is not None and np.shape(z) == shape else None
 
     def _near_bounds(self) -> Array:
-        """(N, nu) which controls lie on a bound, or as near to one as an interior-point method leaves them."""
+        """Return the mask (N, nu) of controls on a bound, or as close to it as an interior-point method ends."""
         bounds = self.ocp.control_bounds
         if bounds is None:
             return np.zeros(self.us.shape, bool)
         near = [np.abs(self.us - b) <= NEAR_BOUND * np.maximum(1.0, np.abs(b)) for b in bounds]
         return np.asarray(near[0] | near[1])
 
-    def _room(self, gradient: Array) -> Array:
-        """The distances (N, nu) of controls from the bound that a gradient pushes them against, infinite where there is none."""
+    def _bound_distances(self, gradient: Array) -> Array:
+        """Return the distances (N, nu) of controls from the bound that a gradient pushes them against; infinite without a bound."""
         if self.ocp.control_bounds is None:
             return np.full(self.us.shape, np.inf)
         lower, upper = self.ocp.control_bounds
@@ -225,7 +225,7 @@ class _Measured:
 
 
 def _imposed(c: Constraint, g: Array, knots: slice) -> Array:
-    """Mask of the rows g (K, nr) of a constraint that are imposed: x0 is given."""
+    """Return the mask of the imposed rows g (K, nr) of a constraint; rows in x0 alone are not imposed."""
     imposed = np.ones(g.shape, dtype=bool)
     imposed[0] = knots.start > 0 or c.residual.nu > 0
     return imposed
@@ -244,7 +244,7 @@ def _constraint_violations(
 def _worst(
     excess: Array, tolerance: Array | float, names: tuple[str, ...], first: int, text: str
 ) -> Iterator[Violation]:
-    """The worst entry of excess (K, n) relative to its tolerance, with the name of its column."""
+    """Yield the largest entry of excess (K, n) relative to its tolerance, with the name of its column."""
     if not excess.size or not excess.any():
         return
     ratio = excess / tolerance
@@ -253,7 +253,7 @@ def _worst(
 
 
 def _complementarity(values: Array, lower: Array, upper: Array, multipliers: Array) -> float:
-    """The largest product of a multiplier and the distance of its value from the bound that it pushes against."""
+    """Return the largest product of a multiplier and the distance of its value from the bound that it belongs to."""
     distance = np.where(multipliers > 0.0, upper - values, values - lower)
     products = np.where(multipliers != 0.0, np.abs(multipliers) * np.abs(distance), 0.0)
     return float(np.where(np.isfinite(products), products, 0.0).max(initial=0.0))

@@ -19,22 +19,22 @@ from trajopt.solvers.termination import Errors
 
 COST_HESSIANS = ("gauss_newton", "exact")
 MAX_TOLERANCE, MAX_GRADIENT = 1.0, 1e3
-"""Largest tolerances, and of the gradient of a cost that is not scaled: larger ones accept any iterate."""
+"""Maximum tolerances; MAX_GRADIENT for the gradient of a cost that is not scaled. Larger ones accept any iterate."""
 MAX_BARRIER = 1e8
 """Largest initial barrier parameter."""
 MAX_BACKTRACKS = 100
-"""Halvings of a step; below 2^-53 of its length a step changes nothing."""
+"""Maximum number of halvings of a step; steps below 2^-53 of the full length change nothing."""
 MAX_COUNT = 1_000_000
 """Largest number of iterations."""
 
 
 @dataclass(frozen=True)
 class CommonOptions:
-    """Options of every solver, and the checks of those that several have.
+    """Common options of all solvers, and their validation.
 
-    between_knots: solve again with tighter inequalities where the motion violates them between the knots
-    (:mod:`trajopt.solvers.refinement`); without it such a violation is reported. Neither is done in batches and in other solves
-    without checks. goal_tolerance: tolerance on equations at the last knot that contradict other constraints, as rounded goals do
+    between_knots: solve again with tighter inequalities if the motion violates them between the knots
+    (:mod:`trajopt.solvers.refinement`); by default such a violation is only reported. Batches and other solves without checks do
+    neither. goal_tolerance: tolerance on equalities at the last knot that contradict other constraints, such as rounded goals
     (:mod:`trajopt.solvers.goal_tolerance`), in their units [m, rad].
     """
 
@@ -45,7 +45,7 @@ class CommonOptions:
         self._check_shared()
 
     def _check_shared(self, *, max_gradient: float = MAX_TOLERANCE) -> None:
-        """Raise ValueError for a name that an annotation does not list, and for a number out of its range."""
+        """Raise ValueError for a value that its annotation does not list, or for a number out of range."""
         own: Any = self
         _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")
         for key, known in _choices(own.__class__).items():
@@ -72,7 +72,7 @@ class CommonOptions:
 
 @lru_cache(maxsize=32)
 def _choices(kind: Any) -> dict[str, tuple[Any, ...]]:
-    """The values that annotations of the options in this module list, by key; options of users check their own."""
+    """Return the allowed values of Literal annotations by key, for options of this module but not user-defined ones."""
     own = next(base for base in kind.__mro__ if base.__module__ == __name__)
     return {key: get_args(hint) for key, hint in get_type_hints(own).items() if get_origin(hint) is Literal}
 
@@ -89,7 +89,7 @@ class SLQOptions(CommonOptions):
     shooting: "single", "all", or an integer K: a shooting node (a free state) every K knots. "all" uses the states of the
     guess and evaluates all knots as one batch; "single" uses only the controls of the guess. gaps: closing of the defects at
     the nodes: "linear", the nodes move by the linear step and the segments between them are rolled out in parallel
-    (Giftthaler 2018); "nonlinear", one rollout in which each gap shrinks by 1 - alpha (Mastalli 2020). hessian: second
+    (Giftthaler 2018); "nonlinear", one rollout in which each defect shrinks by 1 - alpha (Mastalli 2020). hessian: second
     derivatives of the cost in the quadratic model of a step, "gauss_newton" or "exact".
 
     max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. globalization: "merit", a line
@@ -105,8 +105,8 @@ class SLQOptions(CommonOptions):
     initial mu. min_regularization: smallest nonzero mu. max_regularization: largest mu. regularization_factor: delta_0 of
     the schedule of Tassa 2012, section II-F. accept_ratio: required fraction of the expected decrease of the merit.
     max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks. penalty: initial weight of the l1 norm of the defects in
-    the merit; raised automatically. nonmonotone: number of last iterates, of whose merits the largest is the one that a step has
-    to reduce (Grippo 1986); 1: each step reduces the merit.
+    the merit; raised automatically. nonmonotone: number of last iterates; a step has to
+    reduce the largest of their merits (Grippo 1986); 1: each step reduces the merit.
 
     For problems with constraints (:mod:`trajopt.solvers.shooting.augmented_lagrangian`): constraint_tolerance: tolerance on
     the largest violation of feasibility and complementarity. constraint_penalty: initial penalty. max_constraint_penalty:
@@ -157,14 +157,13 @@ class SLQOptions(CommonOptions):
 
 @dataclass(frozen=True)
 class MethodOptions(CommonOptions):
-    """Options of every registered method (:func:`trajopt.register_method`), which extends them by its own; validated at
-    construction.
+    """Options of registered methods (:func:`trajopt.register_method`), which may add their own; validated at construction.
 
-    hessian: "gauss_newton", or "exact" where the method asks for the curvature of the dynamics, too. max_iterations: maximum
-    number of iterations. max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks. time_limit: default: none [s].
-    Tolerances are for the method: gradient_tolerance on the largest entry of the gradient of the Lagrangian in the controls,
-    defect_tolerance on the
-    largest gap, kkt_tolerance on the scaled KKT error.
+    hessian: "gauss_newton", or "exact" with the second derivatives of the dynamics if the method requests them. max_iterations:
+    maximum number of iterations. max_backtracks: step lengths are 1, 1/2, ..., 2^-max_backtracks. time_limit: time limit; default:
+    none [s]. gradient_tolerance: tolerance on the largest entry of the gradient of the Lagrangian in the controls.
+    defect_tolerance: tolerance on the largest defect. kkt_tolerance: tolerance on the scaled KKT error. The method applies the
+    tolerances.
     """
 
     hessian: Literal["gauss_newton", "exact"] = "gauss_newton"
@@ -182,12 +181,12 @@ class MethodOptions(CommonOptions):
 
 @dataclass(frozen=True)
 class DDPOptions(SLQOptions):
-    """Options of :func:`trajopt.solvers.ddp.ddp`: those of SLQ, and more.
+    """Options of :func:`trajopt.solvers.ddp.ddp`, in addition to those of SLQ.
 
     hessian: second derivatives of the cost, as in SLQ; the default "exact" gives quadratic convergence also for nonzero
     residuals. search: "line", or, with globalization = "merit", "curve" for narrow valleys
-    (:mod:`trajopt.solvers.shooting.curve`): once progress is slower than ``switch``, steps of Gauss-Newton and of the
-    largest convex fraction of the curvature compete in every iteration, in place of ``curvature`` and ``indefinite``. It
+    (:mod:`trajopt.solvers.shooting.curve`): once progress is slower than ``switch``, every iteration tries a Gauss-Newton
+    step and a step with the largest convex curvature fraction, in place of ``curvature`` and ``indefinite``. It
     needs fewer iterations, each at two to three times the cost. curvature: costates in the second derivatives of the
     dynamics: those of an adjoint pass ("newton"), or V'x of the backward pass ("true"). indefinite: treatment of an
     indefinite Quu: "modify" its eigenvalues, or "regularize" by mu. switch: curvature is used after an iteration that
@@ -294,7 +293,7 @@ class IPMOptions(CommonOptions):
     max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. gradient_tolerance: tolerance on
     the scaled optimality error, as IPOPT's tol. constraint_tolerance: tolerance on the largest violation. barrier: initial
     barrier parameter mu; choose a small value near the solution. barrier_strategy: update of mu, "monotone", or "adaptive", which
-    becomes monotone where it makes no progress (:mod:`trajopt.solvers.rules.interior_barrier`).
+    becomes monotone if it makes no progress (:mod:`trajopt.solvers.rules.interior_barrier`).
     """
 
     hessian: Literal["auto", "exact", "gauss_newton"] = "auto"
@@ -341,7 +340,7 @@ def _require_tolerances(options: object, *keys: str, most: float = MAX_TOLERANCE
 
 
 def _require_ordered(options: object, low: str, high: str) -> None:
-    """Two positive numbers, the second at least as large as the first."""
+    """Raise ValueError unless both options are positive and high >= low."""
     _require_positive(options, low, high)
     first, last = getattr(options, low), getattr(options, high)
     _require(first <= last, high, last, f"a number of at least {low} = {first:g}")
@@ -372,7 +371,7 @@ class AutoOptions(CommonOptions):
 
 
 def accepts(Options: Any, key: str, value: Any) -> bool:
-    """True if an option that a dataclass has may have a value; options check themselves when they are made."""
+    """Return True if the constructor of an options dataclass accepts a value for a key."""
     try:
         Options(**{key: value})
     except ValueError:

@@ -1,4 +1,4 @@
-"""User-defined methods: registered by name, they solve as the built-in ones do, alone and in batches."""
+"""User-defined methods, registered by name and used like the built-in ones, for single problems and batches."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from trajopt.solvers.options import MethodOptions
 
 @dataclass(frozen=True)
 class OwnSolver:
-    """The solver of a user-defined method, for the registry of solvers."""
+    """Solver function of a user-defined method, for the registry of solvers."""
 
     name: str
     method: MethodFunction
 
     @property
     def made(self) -> Callable[..., OwnMethod]:
-        """The function that makes the method of a size, options and a maximum number of iterations."""
+        """Factory of the method: a function of size, options and maximum number of iterations."""
         return partial(OwnMethod, self.method)
 
     def __call__(self, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
@@ -46,9 +46,9 @@ class OwnSolver:
 
 
 def own_solver(name: str, given: Any) -> tuple[OwnSolver, type[MethodOptions], Mapping[str, Any]]:
-    """The entry of the registry of solvers for a method, or for a method and the class of its options.
+    """Return the registry entry of a method, or of a tuple (method, class of its options).
 
-    Raises TypeError for a method that cannot be called, or for options of another class.
+    Raises TypeError for a method that is not callable, or for options of a wrong class.
     """
     method, options = given if isinstance(given, tuple) and len(given) == 2 else (given, MethodOptions)
     if not callable(method):
@@ -59,7 +59,7 @@ def own_solver(name: str, given: Any) -> tuple[OwnSolver, type[MethodOptions], M
 
 
 def require_open(ocp: OCP, name: str) -> None:
-    """Raise InvalidProblem for constraints, and for bounds on the controls that leave no interior."""
+    """Raise InvalidProblem for constraints, and for control bounds without interior."""
     from trajopt.validation.validation import ERROR, Finding, InvalidProblem, refuse_constraints
 
     refuse_constraints(ocp, f"the method {name!r}")

@@ -1,4 +1,4 @@
-"""Compile and load the code of a solve without solving: evaluators of shooting methods, programs of direct methods."""
+"""Preparation of a solve without solving: compile and load the evaluators and programs of the solvers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _KINDS: dict[str, Any] = {"ddp": DDPOptions, "slq": SLQOptions, "ipm": IPMOption
 
 
 def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
-    """Make ready for solving a problem from a guess by the solver that the options belong to; of several attempts the first.
+    """Prepare a solve by the solver of the options; for ``auto``, its first attempt.
 
-    Raises what the solve would raise before its first iteration.
+    Raises the exceptions that the solve would raise before its first iteration.
     """
     if isinstance(options, AutoOptions):
         attempt = next(iter(attempts(ocp)))
@@ -27,10 +27,9 @@ def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
 
 
 def make_ready(ocp: OCP, guess: Guess, options: Any) -> float:
-    """Compile and load all that a solve will call, without solving; the seconds that took.
+    """Compile and load the code of a solve, without solving; return the time [s].
 
-    Later solves find it in memory, and on disk, so that they spend their time on solving. Raises what the solve would raise before
-    its first iteration.
+    Later solves find the code in memory and on disk. Raises the exceptions that the solve would raise before its first iteration.
     """
     from trajopt.stage.start import starting
 
@@ -60,10 +59,10 @@ def _dms(ocp: OCP, guess: Guess, options: DMSOptions) -> None:
 
 
 def _sqp(ocp: OCP, guess: Guess, options: SQPOptions) -> None:
-    from trajopt.solvers.direct.direct_sqp import chosen, staged_program, sweeper_of
+    from trajopt.solvers.direct.direct_sqp import stage_lq_solver, staged_program, with_selected_hessian
 
-    staged_program(ocp, guess, chosen(ocp, options))
-    sweeper_of(ocp, options.hold)
+    staged_program(ocp, guess, with_selected_hessian(ocp, options))
+    stage_lq_solver(ocp, options.hold)
     numerics_for(ocp)
 
 

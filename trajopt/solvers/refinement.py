@@ -1,10 +1,10 @@
-"""Consecutive solves: a check of each solution asks for the next one, which starts from it, until it accepts a solution.
+"""Consecutive solves: each starts from the solution of the last one, until a check accepts a solution.
 
-    margins     where the motion violates an inequality within time steps, its bound is tightened at the knots beside them by MARGIN
-                times the violation.  Margins add up over at most ROUNDS solves.
-    substeps    where the replay disagrees, the integrator takes twice as many substeps, at most 2^DOUBLINGS as many.
+    margins     tighten the bound of an inequality that is violated within time steps, at the adjacent knots, by MARGIN times the
+                violation. Margins add up over at most ROUNDS solves.
+    substeps    double the substeps of the integrator if the replay fails, up to a factor of 2^DOUBLINGS.
 
-Where a solve fails or does not help, the solution before it is returned.
+If a solve fails or does not help, the previous solution is returned.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from trajopt.step.sensitivities import SampledSystem
 from trajopt.validation.between_knots import BetweenKnots, tightened
 
 MARGIN, ROUNDS = 1.2, 8
-"""By how many times a violation its bound is tightened, and how often at most."""
+"""Factor from a violation to its margin, and maximum number of solves with margins."""
 PROGRESS = 0.7
-"""The largest violation falls below this share of the last one, or margins do not help."""
+"""Margins count as useful if the largest violation falls below this fraction of the last one."""
 DOUBLINGS = 3
-"""Substeps are doubled at most so often."""
+"""Maximum number of doublings of the substeps."""
 NEAR_BARRIER = 1e-3
-"""The barrier parameter that a solve begins with near its solution."""
+"""Initial barrier parameter of a solve that starts near its solution."""
 
 
 class Again(NamedTuple):
-    """Request: solve a problem from a guess. multipliers: to start with. sharp: whether to a smaller tolerance."""
+    """Request: solve a problem from a guess. multipliers: initial multipliers. sharp: True for a smaller tolerance."""
 
     ocp: OCP
     guess: Guess
@@ -47,7 +47,7 @@ class Again(NamedTuple):
 
     @property
     def warm(self) -> WarmStart:
-        """The guess as a warm start near a solution."""
+        """Warm start from the guess, near a solution."""
         return WarmStart(self.guess, multipliers=self.multipliers, barrier=NEAR_BARRIER)
 
 
@@ -55,12 +55,12 @@ class Check(Protocol):
     """A check of the solutions of consecutive solves."""
 
     def __call__(self, solution: Solution) -> Again | None:
-        """The solve that follows; None where the solution is accepted, or none would help."""
+        """Return the next solve, or None to accept the solution or if another solve would not help."""
         ...
 
 
 def consecutive_solves(first: Solution, check: Check, solve: Callable[[Again], Solution]) -> list[Solution]:
-    """The solutions of a solve and of those that a check asks for after it."""
+    """Return the first solution and those of the solves that a check requests."""
     found: list[Solution] = run_alone(_until_accepted(first, check), solve)
     return found
 
@@ -88,7 +88,7 @@ class _Improving:
         self.best: Solution | None = None
 
     def _again(self, solution: Solution, ocp: OCP) -> Again | None:
-        """The solve of another problem, after a solution of the last one; None if there is no time for it."""
+        """Store a solution and return the solve of another problem, or None if the time limit leaves no time for it."""
         self.best, self.solved = solution, self._next
         if not self._has_time():
             self.reason = "The time limit left no time for another solve."
@@ -100,7 +100,7 @@ class _Improving:
         self.best, self.solved = solution, self._next
 
     def result(self, solutions: list[Solution], key: str, count: int) -> Solution:
-        """The best solution with the records of all; ``key`` of its metadata holds a count."""
+        """Return the best solution with the records of all solves; meta[key] is a count."""
         best, whole = self.best or solutions[0], solutions[0]
         for solution in solutions[1:]:
             whole = replace(solution, **iterations_of(whole, solution))
@@ -114,7 +114,7 @@ class _Improving:
 
 
 class Margins(_Improving):
-    """Tightens inequalities that are violated between the knots; measure: the violations of a solution."""
+    """Check that tightens inequalities violated between the knots; measure: returns these violations of a solution."""
 
     def __init__(
         self, ocp: OCP, measure: Callable[[Solution], BetweenKnots | None], has_time: Callable[[], bool]
@@ -122,13 +122,13 @@ class Margins(_Improving):
         super().__init__(ocp, has_time)
         self._measure, self._least = measure, np.inf
         self.rounds = 0
-        """The number of margins of the best solution."""
+        """Number of solves with margins of the best solution."""
 
     def __call__(self, solution: Solution) -> Again | None:
         """See :class:`Check`."""
         if not solution.status.success:
             if self.solves:
-                self.reason = f"A solve with margins for the motion between the knots ended as {solution.status}"
+                self.reason = f"A solve with margins for the motion between the knots failed: {solution.status}"
             return None
         found = self._measure(solution)
         if found is None or found.ratio <= 1.0:
@@ -136,7 +136,7 @@ class Margins(_Improving):
             self.rounds = self.solves
             if self.solves:
                 self.reason = (
-                    f"It is the last of {self.solves + 1} solves, with margins for the motion between the knots."
+                    f"This is the last of {self.solves + 1} solves, with margins for the motion between the knots."
                 )
             return None
         if self.solves == ROUNDS or found.ratio > PROGRESS * self._least:
@@ -147,10 +147,10 @@ class Margins(_Improving):
 
 
 class Substeps(_Improving):
-    """Takes more substeps where the replay disagrees with a solution that is feasible and optimal otherwise."""
+    """Check that doubles the substeps if only the replay of a solution fails."""
 
     factor = 1
-    """By how many times more substeps the time steps of the best solution have."""
+    """Factor on the number of substeps of the best solution."""
 
     def __call__(self, solution: Solution) -> Again | None:
         """See :class:`Check`."""
@@ -158,24 +158,24 @@ class Substeps(_Improving):
             if solution.status.success and self.solves:
                 self._accept(solution)
                 self.factor = 2**self.solves
-                self.reason = f"Its time steps have {self.factor} times as many substeps, with which the replay agrees."
+                self.reason = f"Solved with {self.factor} times as many substeps, which the replay confirms."
             elif self.solves:
-                self.reason = f"A solve with {2**self.solves} times as many substeps ended as {solution.status}"
+                self.reason = f"A solve with {2**self.solves} times as many substeps failed: {solution.status}"
             return None
         if self.solves == DOUBLINGS:
-            self.reason = f"With {2**self.solves} times as many substeps the replay disagrees, too."
+            self.reason = f"The replay also fails with {2**self.solves} times as many substeps."
             return None
         finer = _with_substeps(self._next)
         if finer is None:
             return None
         first, solved = self.best or solution, self.solved
         again = self._again(solution, finer)
-        self.best, self.solved = first, solved  # until the replay agrees
+        self.best, self.solved = first, solved  # until the replay confirms the new solution
         return again
 
 
 def _with_substeps(ocp: OCP) -> OCP | None:
-    """The problem with twice as many substeps; None where time steps cannot be cut."""
+    """Return the problem with twice as many substeps, or None if its time steps cannot be divided."""
     phases = []
     for phase in ocp.phases:
         d: Any = phase.dynamics

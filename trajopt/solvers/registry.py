@@ -1,4 +1,4 @@
-"""Solvers by name; each is loaded when it is first called."""
+"""Registry of solvers by name, loaded at their first call, and the functions ``solve`` and ``validate``."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _ddp(ocp: OCP, warm: WarmStart, options: DDPOptions, callback: Callback | No
 
 
 def _with_constraints(run: Any, ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
-    """A shooting solver, with constraints inside an augmented Lagrangian."""
+    """Run a shooting solver, with an augmented Lagrangian if there are constraints."""
     if not ocp.constraints():
         return run(ocp, warm.guess, options, callback)
     from trajopt.solvers.shooting.augmented_lagrangian import solve_constrained
@@ -102,7 +102,7 @@ def _ipm(ocp: OCP, warm: WarmStart, options: IPMOptions, callback: Callback | No
 
 
 def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
-    """A direct method, which starts again where the gaps of its guess stay open, then without the multipliers there."""
+    """Run a direct method, with a second start without multipliers if the defects of its guess stay open."""
     from trajopt.solvers.direct.second_start import solve_twice
 
     def run(guess: Guess, options: Any, callback: Callback | None) -> Solution:
@@ -126,7 +126,7 @@ def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | 
 
 
 def attempt_options(attempt: Attempt, options: AutoOptions) -> Any:
-    """The options of the solver of an attempt of :mod:`trajopt.solvers.auto`: its own, and those that any method may have."""
+    """Return the options of the solver of an attempt: the common options, and those that the attempt needs."""
     _, kind, preset = SOLVERS[attempt.solver]
     common = {key: getattr(options, key) for key in ("max_iterations", "gradient_tolerance", "constraint_tolerance")}
     known = {f.name for f in fields(kind)}
@@ -149,7 +149,7 @@ SOLVERS: Registry[tuple[Any, Any, Mapping[str, Any]]] = Registry(
     },
     own_solver,
 )
-"""name -> (function of ocp, warm start, options, callback; class of its options; options that the name stands for)."""
+"""name -> (function of ocp, warm start, options, callback; class of its options; options that the name implies)."""
 DEFAULT_SOLVER = "auto"
 
 
@@ -158,26 +158,26 @@ def register_method(name: str, method: MethodFunction, options: type[MethodOptio
 
     method: a generator function ``method(size, options)``, which yields requests (:mod:`trajopt.methods`) and returns an
     :class:`~trajopt.methods.End`. size: the number of controls and whether they have bounds. options: a frozen dataclass that
-    extends :class:`~trajopt.MethodOptions`, of which limits of iterations and time are kept for the method. A package registers its
-    methods by entry points of the group ``trajopt.solvers``, which name a method, or a tuple of a method and the class of its
-    options. A method that was registered before is replaced.
+    extends :class:`~trajopt.MethodOptions`, whose limits of iterations and time are enforced for the method. A package registers
+    its methods by entry points of the group ``trajopt.solvers``, which name a method, or a tuple of a method and the class of its
+    options. Registration replaces an earlier method of the same name.
 
-    Raises ValueError for the name of a built-in solver, TypeError for a method that cannot be called or for options of another
+    Raises ValueError for the name of a built-in solver, TypeError for a method that is not callable or for options of a wrong
     class.
     """
     SOLVERS.register(name, (method, options))
 
 
 def solver_names() -> tuple[str, ...]:
-    """The names accepted by :func:`solve`."""
+    """Return the names accepted by :func:`solve`."""
     return tuple(SOLVERS)
 
 
 def solver_options(solver: str = DEFAULT_SOLVER, **values: Any) -> Any:
-    """The options of a solver, checked.
+    """Create the validated options of a solver.
 
-    Raises UnknownName for a solver or option, with the nearest known one; ValueError for a value that is out of range,
-    and for one that contradicts the solver's name (shooting = "single" under "gnms").
+    Raises UnknownName for an unknown solver or option, with the closest known one; ValueError for a value out of range or one that
+    contradicts the name of the solver (shooting = "single" for "gnms").
     """
     _, kind, preset = SOLVERS[solver]
     known = [f.name for f in fields(kind)]
@@ -203,17 +203,17 @@ def solve(
 ) -> Solution:
     """Solve an optimal control problem.
 
-    guess: states and controls, such as those of a solution; default that of the warm start, else x0 at every knot and zero
-    controls. Its angles on SO(2) are moved by whole turns so that they begin near x0 and do not jump. solver: a name; default
-    "auto", or the solver whose options they are (:mod:`trajopt.solvers.auto`). options: of the solver, as its dataclass or as a
-    mapping; a name that stands for certain options ("gnms") overrides those of a dataclass. callback: called with an
-    :class:`~trajopt.results.records.IterationRecord` after each iteration.
-    backend: of the derivatives of all phases, in place of those of the problem: a name, or a mapping with "name", "engine" and
-    options (:mod:`trajopt.step.other_backend`).
-    warm_start: of an earlier solution. check: validate the problem first, and afterwards decide the status by all checks of
-    :mod:`trajopt.solvers.success`: feasible, optimal, confirmed by a replay on finely integrated dynamics, goals met. False is for
-    loops that solve one problem again and again with other values: the status then covers feasibility and optimality alone, by the
-    numbers of the solver; the shapes of x0 and of the guess are validated in any case.
+    guess: states and controls, such as those of a solution; default: that of the warm start, else x0 at every knot and zero
+    controls. Angles on SO(2) are shifted by whole turns, so that they begin near x0 and do not jump.
+    solver: name of a solver; default: "auto", or the solver of the given options. options: of the solver, as its dataclass or a
+    mapping; a name that implies options ("gnms") overrides those of a dataclass.
+    callback: called with an :class:`~trajopt.results.records.IterationRecord` after each iteration.
+    backend: derivative method of all phases, in place of those of the problem: a name, or a mapping with "name", "engine" and
+    options (:mod:`trajopt.step.other_backend`). warm_start: of an earlier solution.
+    check: validate the problem before the solve, and decide the status by all checks of :mod:`trajopt.solvers.success`: feasible,
+    optimal, confirmed by a replay with finer time steps, goals met. Use False in loops that solve one problem repeatedly with other
+    values: the status then covers feasibility and optimality only, by the numbers of the solver. The shapes of x0 and of the guess
+    are always validated.
     start: "compiled" waits for compiled code that is not in the cache; "at once" begins with NumPy while another process compiles,
     which goes on when this one has ended, and takes code up when it is there (:mod:`trajopt.stage.compiled.builds`);
     meta["engines"] tells what served. Default: as the environment's TRAJOPT_START says, else "compiled".
@@ -246,8 +246,7 @@ def solve(
 def solve_with_margins(
     ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None = None, solver: str | None = None
 ) -> tuple[Solution, OCP]:
-    """A solve without checks, but with margins for the motion between the knots if the options say so; and the problem with
-    margins."""
+    """Solve without checks, but with margins between the knots if the options request them; return solution and solved problem."""
     return _solved(ocp, warm, options, callback, solver, check=False, margins=True)
 
 
@@ -262,7 +261,7 @@ def _solved(
     margins: bool,
     start: Start | None = None,
 ) -> tuple[Solution, OCP]:
-    """See :func:`solve`; margins: for the motion between the knots, if the options say so. And the problem with margins."""
+    """Return the solution of :func:`solve` and the solved problem; margins: allow margins between the knots."""
     solver, chosen = chosen_options(solver, options)
     approximated = approximated_hessian(ocp, solver, chosen)
     with gathered() as slow, starting(start), served() as engines, timed_solve():
@@ -307,7 +306,7 @@ def _solved(
 
 
 class _Solves:
-    """Solves by one solver with its options; seconds: that they have taken together, without checks; work: after the last one."""
+    """Solves by one solver and options; seconds: their total time without checks; work: state of the engines after the last one."""
 
     def __init__(self, run: Any, options: Any, callback: Callback | None, work: Callable[[], Any]) -> None:
         self._run, self._options, self._callback, self._work = run, options, callback, work
@@ -315,24 +314,24 @@ class _Solves:
         self.seconds, self.work = 0.0, work()
 
     def has_time(self) -> bool:
-        """True if enough of the time limit is left for another solve."""
+        """Return True if the time limit allows another solve."""
         return enough_time(self._options.time_limit, start_of_solve())
 
     def plain(self, ocp: OCP, warm: WarmStart, options: Any = None) -> Solution:
-        """A solve; its time limit counts from the first one on."""
+        """Solve a problem; the time limit counts from the first solve."""
         options = options or self._options
-        tell = self._callback
-        if tell is not None and self._records:
-            tell = Continued(tell, self._records)
+        callback = self._callback
+        if callback is not None and self._records:
+            callback = Continued(callback, self._records)
         began = time.perf_counter()
-        solution = _within_limit(self._run, ocp, warm, options, tell)
+        solution = _within_limit(self._run, ocp, warm, options, callback)
         self.seconds += time.perf_counter() - began
         self._records += len(solution.history)
         self.work = self._work()
         return solution
 
     def with_margins(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
-        """The solution, or that of solves with margins that follow it if the options say so; and the problem that it solves."""
+        """Solve again with margins between the knots if the options request it; return the best solution and its problem."""
         if not self._options.between_knots or not may_be_violated(ocp):
             return solution, ocp
         from trajopt.solvers.refinement import Margins, consecutive_solves, near
@@ -342,7 +341,7 @@ class _Solves:
         return margins.result(solutions, "margins", margins.rounds), margins.solved
 
     def until_replayed(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
-        """The solution, or where its replay disagrees that of solves with more substeps; and the problem that it solves."""
+        """Solve again with more substeps while the replay fails; return the best solution and its problem."""
         from trajopt.solvers.refinement import Again, Substeps, consecutive_solves
 
         def solve_again(again: Again) -> Solution:
@@ -356,7 +355,7 @@ class _Solves:
         return substeps.result(solutions, "substeps", substeps.factor), substeps.solved
 
     def checked(self, ocp: OCP, solution: Solution, tight: OCP) -> Solution:
-        """The solution with the status of the checks, or as far as the time limit allows; see :func:`checked`."""
+        """Return the solution with the status of the checks, as far as the time limit allows; see :func:`checked`."""
         found: Any = None
         limit = self._options.time_limit
         with interrupting(limit):
@@ -368,7 +367,7 @@ class _Solves:
 
 
 def _within_limit(run: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
-    """A solve whose iterations are interrupted behind its time limit; the guess, if it has not begun by then."""
+    """Solve, interrupted after the time limit; return the guess if no iteration has started by then."""
     limit, found = options.time_limit, None
     with interrupting(limit) as watchdog:
         found = run(ocp, warm, options, callback)
@@ -379,7 +378,7 @@ def _within_limit(run: Any, ocp: OCP, warm: WarmStart, options: Any, callback: C
 
 
 def _not_begun(ocp: OCP, guess: Guess) -> Solution:
-    """The guess as the trajectory of a solve without an iterate."""
+    """Return the guess as the solution of a solve without iterations."""
     N, m, n = ocp.horizon, ocp.nu, ocp.manifold.ndx
     xs, us = np.array(guess.xs), np.array(guess.us)
     gains = np.zeros((N, m, n)), np.zeros((N, m))
@@ -387,7 +386,7 @@ def _not_begun(ocp: OCP, guess: Guess) -> Solution:
 
 
 def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:
-    """The sentence for a Hessian that a solver approximates because a time step has no second derivatives; "" if it does not."""
+    """Return a warning if a solver approximates its Hessian because a time step has no second derivatives, else ""."""
     kinds = {AutoOptions: "gauss_newton", IPMOptions: "gauss_newton", SQPOptions: "scqp"}
     if type(options) not in kinds or getattr(options, "hessian", "auto") != "auto":
         return ""
@@ -400,10 +399,10 @@ def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:
 
 
 def validate(ocp: OCP, guess: Guess | None = None, solver: str | None = None, options: Any = None) -> list[Finding]:
-    """All findings about a problem: errors that no solve can begin with, and warnings; empty if there is nothing to say.
+    """Return all findings about a problem, errors that prevent a solve and warnings.
 
-    guess: checked too, if given. solver, options: as in :func:`solve`; errors about derivatives that this solver needs and a
-    backend lacks are included. Raises UnknownName for a solver or option, ValueError for bad options.
+    guess: validated if given. solver, options: as in :func:`solve`; missing derivatives that this solver needs are errors. Raises
+    UnknownName for an unknown solver or option, ValueError for invalid options.
     """
     findings = findings_of(ocp, guess)
     if any(f.severity == ERROR for f in findings):
@@ -412,7 +411,7 @@ def validate(ocp: OCP, guess: Guess | None = None, solver: str | None = None, op
 
 
 def require_solvable(ocp: OCP, guess: Guess | None, solver: str, options: Any) -> list[Finding]:
-    """The warnings about a problem; raises InvalidProblem with its errors, those for this solver included."""
+    """Return the warnings about a problem. Raises InvalidProblem with all errors, including those of this solver."""
     warnings = require_valid(ocp, guess)
     _require(requirement_errors(ocp, solver, options))
     return warnings
@@ -424,23 +423,23 @@ def _require(errors: list[Finding]) -> None:
 
 
 def _require_problem(given: Any) -> None:
-    """Raises TypeError for anything but an OCP."""
+    """Raise TypeError for objects other than an OCP."""
     if not isinstance(given, OCP):
-        own = "; solve its .ocp" if hasattr(given, "ocp") else ""
-        raise TypeError(f"the problem is a {type(given).__name__}, not a trajopt.OCP{own}")
+        advice = "; solve its .ocp" if hasattr(given, "ocp") else ""
+        raise TypeError(f"the problem is a {type(given).__name__}, not a trajopt.OCP{advice}")
 
 
 def _require_shapes(ocp: OCP, guess: Guess) -> None:
-    """Raises ValueError where compiled code would read and write beyond the ends of x0 or of the guess."""
+    """Raise ValueError for wrong shapes of x0 or the guess, which compiled code does not check."""
     if np.shape(ocp.x0) != (ocp.manifold.nx,):
         raise ValueError(f"x0 has shape {np.shape(ocp.x0)}; expected (nx = {ocp.manifold.nx},)")
     fitting(ocp, guess.xs, guess.us)
 
 
 def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
-    """A solution with the status of :mod:`trajopt.solvers.success`; options: of the solver that found it.
+    """Return a solution with the status of :mod:`trajopt.solvers.success`.
 
-    solved: the problem with margins whose solution it is, where that is another one.
+    options: of its solver. solved: the problem with margins that was solved, if it differs from ``ocp``.
     """
     shooting = isinstance(options, (SLQOptions, MethodOptions))  # whose gradient_tolerance is not scaled
     kkt = options.kkt_tolerance if shooting else getattr(options, "gradient_tolerance", None) or 0.0
@@ -452,9 +451,7 @@ def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = Non
 
 
 def checked_afterwards(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
-    """A solution found with ``check=False``, with the warnings about its problem and the status of the checks; solved: see
-    :func:`checked`.
-    """
+    """Return a solution of ``check=False`` with the status of the checks and the warnings; see :func:`checked`."""
     findings = [*(f.message for f in require_valid(ocp)), *solution.meta.get("findings", ())]
     with starting(None):
         found = replace(solution, meta={**solution.meta, "findings": findings})
@@ -462,7 +459,7 @@ def checked_afterwards(ocp: OCP, solution: Solution, options: Any, solved: OCP |
 
 
 def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
-    """The name of a solver, which options may tell, and its options. Raises as :func:`solve`."""
+    """Return the name of a solver, if necessary by its options, and its validated options. Raises as :func:`solve`."""
     solver = _named_by(options) if solver is None else solver
     _, kind, preset = SOLVERS[solver]
     if options is None or isinstance(options, Mapping):
@@ -474,22 +471,22 @@ def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
 
 
 def _replay(ocp: OCP, options: Any, solution: Solution, holds: Callable[[Deviation], bool]) -> Replay | str:
-    """The replay of a finite trajectory, see :mod:`trajopt.validation.replay`, or the reason why there is none.
+    """Return the replay of a finite trajectory (:mod:`trajopt.validation.replay`), or the reason why there is none.
 
-    holds: which runs suffice.
+    holds: test of a replay run; the first run that passes ends the replay.
     """
     from trajopt.validation.replay import replay, replay_first_order_hold
 
     if LAST_CONTROL in solution.meta:
         us = np.vstack([solution.us, solution.meta[LAST_CONTROL]])
-        return replay_first_order_hold(ocp, solution.xs, us, solution.K, holds) or UNCUT
+        return replay_first_order_hold(ocp, solution.xs, us, solution.K, holds) or INDIVISIBLE
     with _evaluators(ocp, options) as (served, evaluator):
         found = replay(served, solution.xs, solution.us, solution.K, evaluator, holds)
-    return UNCUT if found is None else found
+    return INDIVISIBLE if found is None else found
 
 
 def _between_knots(ocp: OCP, options: Any, solution: Solution) -> BetweenKnots | None:
-    """The violations of a finite solution between its knots; None where there can be none, and with interpolated controls."""
+    """Return the violations of a finite solution between its knots; None if impossible or with interpolated controls."""
     if LAST_CONTROL in solution.meta or not may_be_violated(ocp):
         return None
     with _evaluators(ocp, options) as (served, evaluator):
@@ -498,8 +495,9 @@ def _between_knots(ocp: OCP, options: Any, solution: Solution) -> BetweenKnots |
 
 @contextmanager
 def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], StageEvaluator]]]:
-    """The problem as it was compiled for its solve, and what makes the evaluator of such problems: compiled stages that the solve
-    has left, else CasADi's virtual machine.
+    """Yield the problem as compiled for its solve, and a function that returns an evaluator of such problems.
+
+    The evaluator uses the cached compiled stages of the solve, else CasADi's virtual machine.
     """
     from trajopt.stage.evaluation import StageEvaluator
     from trajopt.stage.numerics import kept_evaluator
@@ -514,24 +512,26 @@ def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], S
     with borrowed(ocp) as own:
 
         def evaluator(other: OCP) -> StageEvaluator:
-            rooms = own
+            cache = own
             if own is not None and other is not ocp:  # with slower contacts
-                rooms = own.prepared.setdefault("replay", SolverCache())
-            made = kept_evaluator(rooms, other, kind)
+                cache = own.prepared.setdefault("replay", SolverCache())
+            made = kept_evaluator(cache, other, kind)
             return made if made.compiled else StageEvaluator(interpreted(other), kind, "numpy")
 
         yield ocp, evaluator
 
 
-UNCUT = "its time steps cannot be cut finer"
-"""The reason why there is no replay of a problem whose dynamics are a discrete map."""
+INDIVISIBLE = "its time steps cannot be divided"
+"""Reason why there is no replay of a problem whose dynamics are a discrete map."""
 
 
 def _named_by(options: Any) -> str:
-    """The solver that options belong to, by their class, or as a mapping by their names; the default one for those that it has."""
+    """Return the solver of options, by their class or, for a mapping, by their names; prefers the default solver."""
     known = SOLVERS.loaded()
     first = (DEFAULT_SOLVER, *(name for name in known if name != DEFAULT_SOLVER))
-    kinds = {known[name][1]: name for name in first if not known[name][2]}  # a preset's options are another's
+    kinds = {
+        known[name][1]: name for name in first if not known[name][2]
+    }  # solvers with presets share the class of another
     if not isinstance(options, Mapping):
         return kinds.get(type(options), DEFAULT_SOLVER)
     having = (name for kind, name in kinds.items() if set(options) <= {f.name for f in fields(kind)})
@@ -546,7 +546,7 @@ def solve_nlp(
     *,
     multipliers: tuple[Array, Array] | None = None,
 ) -> NLPSolution:
-    """Solve a sparse program of one's own by SQP: :func:`trajopt.solvers.sqp.sqp.solve_nlp`, loaded when called."""
+    """Solve a user-defined sparse program by SQP: :func:`trajopt.solvers.sqp.sqp.solve_nlp`, loaded at the call."""
     from trajopt.solvers.sqp import sqp
 
     return sqp.solve_nlp(nlp, w, options, callback, multipliers=multipliers)

@@ -13,7 +13,7 @@ from trajopt.validation.validation import ERROR, Finding
 def requirement_errors(ocp: OCP, solver: str, options: Any) -> list[Finding]:
     """Errors about second derivatives that a solver needs and a backend of the problem lacks, with the remedy."""
     exact = getattr(options, "hessian", "") == "exact"
-    sparse = isinstance(options, (DMSOptions, SQPOptions))  # these differentiate the source where a backend has none
+    sparse = isinstance(options, (DMSOptions, SQPOptions))  # these can differentiate the source itself
     needed = isinstance(options, DDPOptions) or (exact and (sparse or isinstance(options, (IPMOptions, MethodOptions))))
     reason = missing_curvature(ocp, from_source=sparse) if needed else None
     if reason is None:

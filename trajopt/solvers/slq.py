@@ -1,17 +1,17 @@
 """SLQ: sequential linear-quadratic optimal control, with single and multiple shooting.
 
-Each iteration solves the LQ problem about the current trajectory (first order in the dynamics, Gauss-Newton or exact in
+Each iteration solves the LQ problem at the current trajectory (first derivatives of the dynamics, Gauss-Newton or exact Hessian of
 the cost) by a Riccati sweep, and searches along its solution.
 
 | name | shooting | gaps | reference |
 |---|---|---|---|
 | ilqr | single | | W. Li, E. Todorov, ICINCO 2004; box limits: Tassa et al., ICRA 2014 |
-| slq | as the options say | | A. Sideris, J. Bobrow, ACC 2005 |
+| slq | by options | by options | A. Sideris, J. Bobrow, ACC 2005 |
 | gnms | all | linear | M. Giftthaler et al., IROS 2018 |
 | fddp | all | nonlinear | C. Mastalli et al., ICRA 2020 |
 
-Where linear gaps have blown up, the problem is solved again from the guess with nonlinear ones
-(:mod:`trajopt.solvers.shooting.restart`), which is told.
+If linearly closed defects diverge, the problem is solved again from the guess with nonlinear closing
+(:mod:`trajopt.solvers.shooting.restart`); the status reports this.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def slq(
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
-    evaluator, lq_solver: the numerics below the loop; default those of the engine that the problem's backends are on.
-    kept: what earlier solves of this structure have left, default what the thread has kept.
+    evaluator, lq_solver: evaluation of the stages and solution of LQ problems; default: those of the engine of the backends.
+    kept: cache of workspaces; default: the cache of the thread.
     """
     options = options or SLQOptions()
     with borrowed(ocp, kept) as own:

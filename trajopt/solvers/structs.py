@@ -1,4 +1,4 @@
-"""The structs of kernels, read from the C text that declares them."""
+"""ctypes classes of the structs of kernels, parsed from the C headers that declare them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NUMBERS: dict[str, Any] = {"double": ctypes.c_double, "long": ctypes.c_long, "i
 
 
 def structs_in(text: str, *names: str) -> Iterator[Any]:
-    """Structs by their names, as classes of ctypes, whose pointers are addresses.
+    """Yield the named structs of a C text as ctypes classes; pointers are addresses.
 
-    The members of a struct within another one stand behind its name, those of an array behind their number: points_0_xs.
-    An attribute that is no member raises AttributeError, a struct or a type that is not known KeyError.
+    Members of nested structs and arrays get composed names: points_0_xs is member xs of points[0]. Setting an unknown member raises
+    AttributeError. Raises KeyError for an unknown struct or type.
     """
     text = _COMMENT.sub("", text)
     bodies, numbers = {name: body for body, name in _STRUCT.findall(text)}, dict(_NUMBER.findall(text))

@@ -1,17 +1,17 @@
-"""The contract of success: one set of checks on the final trajectory, the same after every solver and with any engine.
+"""Success checks of the final trajectory, equal for all solvers and engines.
 
-    (a) feasible     dynamics, bounds and constraint rows hold to ``FEASIBLE``; between the knots inequalities hold to the tolerance
-                     of :mod:`trajopt.validation.between_knots`
+    (a) feasible     dynamics, bounds and constraints hold to ``FEASIBLE``; between the knots inequalities hold to the tolerance of
+                     :mod:`trajopt.validation.between_knots`
     (b) optimal      scaled KKT error <= ``STATIONARY`` and cost sensitivity <= ``SENSITIVE`` (:mod:`trajopt.solvers.measures`)
-    (c) it holds     the replay stays within the replay tolerance and meets the goals (:mod:`trajopt.validation.replay`)
+    (c) holds        the replay stays within the replay tolerance and meets the goals (:mod:`trajopt.validation.replay`)
     (d) goals        the trajectory meets the goals of the problem (:mod:`trajopt.problem.goals`)
 
-Larger tolerances that a user gave the solver replace the first two.  The scaled KKT error is relative to the terms of each control,
-or scaled as the solver does that has converged (IPOPT's E_0), whichever is smaller.
+Larger tolerances in the options of the solver replace the first two. The scaled KKT error is relative to the terms of each control,
+or scaled as in the solver if that has converged (E_0 of IPOPT); the smaller value counts.
 
-``converged`` is (a) to (d); ``acceptable`` is (a), (c) and (d).  Otherwise the first check that fails gives the code and the
-sentence; where (a) fails and the solver did not claim success, its own reason says more and stays.  Without checks
-(``check=False``, replanning, batches) (a) and (b) are decided by the numbers of the solver's last iteration.
+``converged`` requires (a) to (d); ``acceptable`` requires (a), (c) and (d). Otherwise the first failed check defines code and
+message. If (a) fails and the solver reported no success, the status of the solver stays. Without checks (``check=False``,
+replanning, batches) (a) and (b) are decided by the numbers of the last iteration of the solver.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from trajopt.validation.reach import goals_of
 from trajopt.validation.replay import Deviation, Replay
 
 FEASIBLE = 1e-6
-"""Tolerance on defects, bounds and constraint rows, in their units; relative where a bound is beyond 1."""
+"""Tolerance on defects, bounds and constraints, in their units; relative to bounds beyond 1."""
 SENSITIVE = 1e-2
-"""Tolerance on the cost sensitivity (:mod:`trajopt.solvers.measures`), as a share of the cost."""
+"""Tolerance on the cost sensitivity (:mod:`trajopt.solvers.measures`), relative to the cost."""
 _UNCHANGED = (
     StatusCode.INTERRUPTED,
     StatusCode.NON_FINITE,
@@ -45,18 +45,18 @@ _UNCHANGED = (
     StatusCode.INFEASIBLE,
     StatusCode.ERROR,
 )
-"""Codes that no check changes."""
+"""Status codes that checks do not change."""
 
 
 class Tolerances(NamedTuple):
-    """Tolerances that a user gave a solver: on violations, and on its scaled KKT error; 0 for the defaults."""
+    """Tolerances of the options of a solver, on violations and on the scaled KKT error; 0 for the defaults."""
 
     constraints: float = 0.0
     kkt: float = 0.0
 
 
 Replayed = Callable[[Callable[[Deviation], bool]], Replay | str]
-"""The replay of a trajectory, given which runs of it suffice, or the reason why there is none."""
+"""Function of a test of replay runs; returns the replay of a trajectory, or the reason why there is none."""
 
 
 def assessed(
@@ -68,14 +68,15 @@ def assessed(
     found: Measures | None = None,
     solved: OCP | None = None,
 ) -> Solution:
-    """The solution with the status of the contract, and what the checks found in ``meta``.
+    """Return the solution with the status of all checks, and their results in ``meta``.
 
-    tolerances: of the solver that found it, where they are larger than the defaults. replayed: called once, for a trajectory
-    that is finite. between: called once, the violations between the knots of a trajectory that is feasible. found: its measures,
-    default those of :mod:`trajopt.solvers.measures`. solved: the problem with margins at whose optimum it is, if not this one.
-    meta["measures"]: violation, kkt and sensitivity. meta["replay"]: see :func:`trajopt.validation.replay.as_meta`.
-    meta["goals"]: report and missed, sentences about the goals. meta["limits"]: sentence and enforced of each limit exceeded,
-    but for self-collision: meta["self_collision"] says that it was not checked.
+    tolerances: of the solver, used if larger than the defaults. replayed: replay, called once for a finite trajectory. between:
+    returns the violations between the knots, called once for a feasible trajectory. found: errors of the trajectory; default: by
+    :mod:`trajopt.solvers.measures`. solved: the problem with margins that was solved, if it differs from ``ocp``.
+
+    meta["measures"]: violation, kkt and sensitivity. meta["replay"]: see :func:`trajopt.validation.replay.as_meta`. meta["goals"]:
+    sentences "report" and "missed" about the goals. meta["limits"]: "sentence" and "enforced" of each violated limit, without
+    self-collision; meta["self_collision"] states that it was not checked.
     """
     xs, us, K = solution.xs, solution.us, solution.K
     if not (np.isfinite(xs).all() and np.isfinite(us).all() and np.isfinite(K).all()):
@@ -121,10 +122,11 @@ def verdict(
     tolerance: float = STATIONARY,
     violated: Sequence[str] = (),
 ) -> Status:
-    """The status by the contract.
+    """Return the status by the checks of this module.
 
-    reason: why the solver stopped. broken: how the replay leaves the plan or misses goals. missed: goals that the plan misses.
-    tolerance: on the scaled KKT error. violated: which inequalities are violated between the knots.
+    reason: status of the solver. found: errors of the trajectory. broken: sentences about replays that deviate or miss goals.
+    missed: sentences about goals that the plan misses. tolerance: on the scaled KKT error. violated: sentences about inequalities
+    violated between the knots.
     """
     if reason.code in _UNCHANGED:
         return reason
@@ -141,7 +143,7 @@ def verdict(
         if sentences:
             message = f"{title}: {'; '.join(sentences)}. {reason.message}"
             return replace(reason, code=code, message=message, advice=_ADVICE.get(code, ""), kkt=found.kkt)
-    kkt = found.kkt  # relative to the terms of each control; or by the scaling of the solver, such as IPOPT's
+    kkt = found.kkt
     if reason.code is StatusCode.CONVERGED and reason.kkt is not None:
         kkt = min(kkt, reason.kkt)
     ceiling = SENSITIVE * tolerance / STATIONARY
@@ -152,7 +154,7 @@ def verdict(
         return replace(reason, code=StatusCode.CONVERGED, message=message, advice="", kkt=kkt)
     error = f"scaled KKT error {kkt:.1e}, tolerance {tolerance:.0e}"
     if kkt <= tolerance:
-        error = _sensitive(found.sensitivity)
+        error = _sensitive(found.sensitivity, ceiling)
     message = f"Feasible, and the motion holds, but not yet optimal: {error}. {reason.message}"
     return replace(reason, code=StatusCode.ACCEPTABLE, message=message, kkt=kkt)
 
@@ -167,7 +169,7 @@ _ADVICE = {
 
 
 def solver_measures(solution: Solution, tolerance: float) -> Measures:
-    """The measures by the numbers of the solver's last iteration, for controls that are not held over the time steps."""
+    """Return the errors of the last iteration of the solver, for controls that are not constant over the time steps."""
     if not solution.history:
         return Measures(Violation(np.inf, "no iteration"), np.inf, np.inf)
     last = solution.history[-1]
@@ -181,7 +183,7 @@ def solver_measures(solution: Solution, tolerance: float) -> Measures:
 
 
 def with_goals(ocp: OCP, solution: Solution) -> Solution:
-    """A converged solution of a solve without checks, with the status of (d): the goals of the problem."""
+    """Return the solution of a solve without checks, with status "goal_missed" if it converged but misses a goal."""
     if not solution.status.success:
         return solution
     xs, times = solution.xs, np.asarray(ocp.times_of(solution.xs))
@@ -191,13 +193,13 @@ def with_goals(ocp: OCP, solution: Solution) -> Solution:
 
 
 def unchecked(solution: Solution) -> Solution:
-    """The solution of a solve without checks: (a) and (b) by the numbers of its last iteration."""
+    """Return the solution of a solve without checks, with (a) and (b) by the numbers of its last iteration."""
     gradient = solution.history[-1].gradient if solution.history else 0.0
     return replace(solution, status=unchecked_status(solution.status, gradient, solution.us, solution.cost))
 
 
 def unchecked_status(status: Status, gradient: float, us: Array, cost: float) -> Status:
-    """The status by (a) and (b) of a solver that stopped at controls us (N, nu) with a gradient and a cost."""
+    """Return the status by (a) and (b) of a solver that stopped at controls us (N, nu) with a gradient and a cost."""
     if not status.success:
         return status
     sensitivity = gradient * float(np.abs(us).max(initial=0.0)) / max(1.0, abs(cost))
@@ -207,8 +209,8 @@ def unchecked_status(status: Status, gradient: float, us: Array, cost: float) ->
     return replace(status, code=StatusCode.CONVERGED, advice="")
 
 
-def _sensitive(sensitivity: float) -> str:
-    return f"a change of a control by its own size changes the cost by {100.0 * sensitivity:.2g} %"
+def _sensitive(sensitivity: float, tolerance: float = SENSITIVE) -> str:
+    return f"cost sensitivity {100.0 * sensitivity:.2g} %, tolerance {100.0 * tolerance:.2g} %"
 
 
 def _measures_meta(found: Measures) -> dict[str, Any]:
@@ -222,7 +224,7 @@ def _measures_meta(found: Measures) -> dict[str, Any]:
 
 
 def _failures(run: Deviation, goals: Sequence[Goal]) -> list[str]:
-    """Sentences about a run of the replay that leaves the plan, or misses goals that the plan meets."""
+    """Return sentences about a replay run that deviates from the plan, or misses goals that the plan meets."""
     if not run.ratio <= 1.0:
         return [run.sentence()]
     missed = [s for goal in goals for s in goal.missed(run.xs, run.times)]

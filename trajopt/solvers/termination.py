@@ -1,8 +1,8 @@
-"""Why a solve ended: every solver takes its statuses from here, one function per reason.
+"""Statuses of all solvers, one function per termination reason.
 
-A message states the result first, then the numbers that decided with their tolerances, then the constraint or component and its
-knot.  ``iterations`` is always that of the solution.  Nothing is evaluated here: what finds the component to blame is in
-:mod:`trajopt.solvers.nlp.nlp_diagnosis` and :mod:`trajopt.solvers.shooting.shooting_diagnosis`.
+A message states the result first, then the errors with their tolerances, then the constraint or component and its knot.
+``iterations`` counts all iterations of the solution. The modules :mod:`trajopt.solvers.nlp.nlp_diagnosis` and
+:mod:`trajopt.solvers.shooting.shooting_diagnosis` find the constraint or component.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from trajopt.results.status import STATIONARY, Status, StatusCode
 
 
 class Errors(NamedTuple):
-    """Errors of a point, or the tolerances on them; None for what a solver does not measure or test.
+    """Errors of an iterate, or tolerances on them; None for errors that a solver does not compute or test.
 
     kkt: scaled KKT error. gradient: largest entry of the gradient of the Lagrangian, in shooting of the reduced gradient.
     defect: largest defect of the dynamics. violation: largest violation of the constraints, in direct methods with the dynamics.
@@ -27,14 +27,14 @@ class Errors(NamedTuple):
 
 
 class WorstConstraint(NamedTuple):
-    """The name of the constraint that is violated most, with its knot, and its violation."""
+    """Name of the most violated constraint, with its knot, and its violation."""
 
     name: str
     violation: float
 
 
 class CrossedBounds(NamedTuple):
-    """The name of a component whose lower bound is above its upper bound, with its knot, and both."""
+    """Name of a component, with its knot, whose lower bound exceeds its upper bound, and both bounds."""
 
     name: str
     lower: float
@@ -42,7 +42,7 @@ class CrossedBounds(NamedTuple):
 
 
 class NonFinite(NamedTuple):
-    """A component that is NaN or infinite. kind: stands before its name in a sentence. knot: where the name does not tell it."""
+    """Component that is NaN or infinite. kind: prefix of its name in messages. knot: None if the name includes it."""
 
     component: str
     kind: str = ""
@@ -50,7 +50,7 @@ class NonFinite(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The last iterate of a solve: its number, its errors and the tolerances on them; worst: the constraint violated most."""
+    """Last iterate of a solve: number of iterations, errors, tolerances; worst: the most violated constraint."""
 
     iterations: int
     errors: Errors
@@ -59,7 +59,7 @@ class Measured(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why there is no step, and what to try."""
+    """Reason why there is no step, with advice."""
 
     reason: str
     advice: str
@@ -80,11 +80,11 @@ MORE_ITERATIONS = (
     "Increase max_iterations if the errors are still decreasing; otherwise start from a better guess, or reduce the ratio between "
     "the largest and smallest weights. If the goal is out of reach, more iterations do not help."
 )
-EXACT_HESSIAN = " Or use hessian = 'exact': the present one omits second derivatives."
+EXACT_HESSIAN = " Or use hessian = 'exact': the current one omits second derivatives."
 BETTER_GUESS = "Start from a better guess."
 BETTER_ROLLOUT = "Start from a better guess, shorten dt or the horizon, or change the option shooting."
 STALLED_ADVICE = (
-    "Start from a better guess, raise max_iterations, or replace the named constraint by a cost (to.softened); where goals are "
+    "Start from a better guess, raise max_iterations, or replace the named constraint by a cost (to.softened); if goals are "
     "rounded, raise goal_tolerance."
 )
 REST_OF_BATCH = "The other problems of the batch are not affected."
@@ -92,7 +92,7 @@ REST_OF_BATCH = "The other problems of the batch are not affected."
 
 # -- solutions ----------------------------------------------------------------------------------------------------------
 def converged(at: Measured) -> Status:
-    """The tests of convergence hold; numbers above their tolerance did not decide, and are given without it."""
+    """The convergence tests hold; the message omits tolerances of errors that did not decide."""
     pairs = zip(at.errors, at.tolerances, strict=True)
     decided = Errors(*(t if e is not None and t is not None and e <= t else None for e, t in pairs))
     message = f"Converged{_after(at.iterations)}: {_numbers(at.errors, decided)}."
@@ -108,50 +108,52 @@ def cost_converged(iterations: int, decrease: float, tolerance: float, kkt: floa
 
 
 def precision_limit(at: Measured) -> Status:
-    """Rounding errors allow no better point; success depends on the scaled KKT error."""
+    """Rounding errors prevent further progress; success depends on the scaled KKT error."""
     result = f"Double precision allows no further progress{_after(at.iterations)}"
     advice = "Increase the tolerances, or scale the cost; finite differences may limit the precision."
     return _without_advice(_ended(StatusCode.PRECISION_LIMIT, result, at, advice))
 
 
 # -- limits -------------------------------------------------------------------------------------------------------------
-def max_iterations(limit: int, at: Measured, advice: str = MORE_ITERATIONS, *, of: str = "max_iterations") -> Status:
-    """All iterations are used; of: the option that limits them."""
-    return _ended(StatusCode.MAX_ITERATIONS, f"Stopped at {of} = {limit}", at, advice)
+def max_iterations(
+    limit: int, at: Measured, advice: str = MORE_ITERATIONS, *, option: str = "max_iterations"
+) -> Status:
+    """All iterations are used; option: name of the limit."""
+    return _ended(StatusCode.MAX_ITERATIONS, f"Stopped at {option} = {limit}", at, advice)
 
 
 def real_time_iteration() -> Status:
-    """The single iteration of a real-time scheme."""
+    """A real-time iteration ended after its single step."""
     return Status(StatusCode.MAX_ITERATIONS, "Stopped after 1 iteration, as a real-time iteration does.")
 
 
 def defects_stay_open(iterations: int, first: float, last: float) -> Status:
-    """A start was given up: the largest defect of its guess has not decreased enough."""
+    """A start was stopped because the largest defect of its guess has not decreased enough."""
     message = f"The defects of the guess, {first:.3g}, were still {last:.3g}{_after(iterations)}."
     return Status(StatusCode.MAX_ITERATIONS, message, advice=BETTER_GUESS)
 
 
 def time_limit(limit: float | None, at: Measured) -> Status:
-    """The time is used; limit in seconds."""
+    """The time limit [s] is reached."""
     result = f"Stopped at time_limit = {limit} s{_after(at.iterations)}"
     return _ended(StatusCode.TIME_LIMIT, result, at, f"Increase time_limit. {BETTER_GUESS}")
 
 
 def no_time_left(limit: float | None, state: str) -> Status:
-    """Earlier solves of a sequence used the time; limit in seconds, state: of the sequence, without a full stop."""
+    """Earlier solves of a sequence used the time limit [s]; state: progress of the sequence, without a full stop."""
     message = f"Stopped at time_limit = {limit} s, which all solves of a task share: {state}."
     return Status(StatusCode.TIME_LIMIT, message, advice="Increase time_limit.")
 
 
 def interrupted(iterations: int) -> Status:
-    """Ctrl-C; before the first step there is only the initial guess."""
+    """Ctrl-C stopped the solve; before the first step the result is the initial guess."""
     found = "the best iterate" if iterations else "the initial guess"
     when = _after(iterations) if iterations else " before the first step"
     return Status(StatusCode.INTERRUPTED, f"Interrupted{when}; returning {found}.")
 
 
 def interrupted_at_limit(limit: float, iterations: int) -> Status:
-    """The time was used up within an iteration, or before the first one; limit in seconds."""
+    """The time limit [s] was reached within an iteration, or before the first one."""
     when = f"within iteration {iterations + 1}; returning the best iterate" if iterations else "before the first step"
     message = f"Stopped at time_limit = {limit} s {when}."
     advice = (
@@ -162,7 +164,7 @@ def interrupted_at_limit(limit: float, iterations: int) -> Status:
 
 
 def unchecked_at_limit(status: Status, limit: float) -> Status:
-    """A status whose checks the time limit [s] has cut off: a success is none without them."""
+    """The time limit [s] was reached before the checks; without checks a success does not count."""
     code = StatusCode.TIME_LIMIT if status.success else status.code
     advice = status.advice or "Increase time_limit, which includes the checks after a solve."
     return replace(
@@ -174,13 +176,13 @@ def unchecked_at_limit(status: Status, limit: float) -> Status:
 
 
 def not_started() -> Status:
-    """Ctrl-C before a problem of a batch had its turn."""
+    """Ctrl-C stopped a batch before this problem started."""
     return Status(StatusCode.INTERRUPTED, "Interrupted before this problem started; it has no trajectory.")
 
 
 # -- failures -----------------------------------------------------------------------------------------------------------
 def no_step_length(non_finite_trials: int) -> Failure:
-    """NO_STEP_LENGTH, with how many of the trial points were NaN or infinite."""
+    """Return NO_STEP_LENGTH with the number of trial points that were NaN or infinite."""
     if not non_finite_trials:
         return NO_STEP_LENGTH
     points = f"{non_finite_trials} trial points were NaN or infinite"
@@ -188,25 +190,25 @@ def no_step_length(non_finite_trials: int) -> Failure:
 
 
 def no_direction(library: str, code: int) -> Failure:
-    """A library found no step, and returned this code."""
+    """A library found no step and returned this code."""
     return Failure(f"{library} found no step (code {code})", CHECK_DERIVATIVES)
 
 
 def line_search_failed(failure: Failure, at: Measured) -> Status:
-    """There is no step from here."""
+    """The solver found no further step."""
     result = f"{failure.reason}{_after(at.iterations)}"
     return _ended(StatusCode.LINE_SEARCH_FAILED, result, at, failure.advice)
 
 
 def unstable_integration(knot: int, component: str, factor: float) -> Status:
-    """No step length was accepted, since the time step at a knot multiplies a component of the state by -factor."""
+    """No step length was accepted, because the time step at a knot multiplies a component of the state by -factor."""
     message = f"The integration is unstable: the time step at knot {knot} multiplies {component} by -{factor:.3g}."
     advice = "Reduce dt, increase substeps, or use an integrator with implicit damping."
     return Status(StatusCode.LINE_SEARCH_FAILED, message, knot, component, advice)
 
 
 def max_penalty(code: StatusCode, at: Measured) -> Status:
-    """A violated constraint has the largest penalty, and the last inner solve ended with a code other than success."""
+    """The penalty of a violated constraint reached its limit, and the last inner solve failed with this code."""
     result = (
         f"The penalties reached max_constraint_penalty{_after(at.iterations)}, the last inner solve ended with {code}"
     )
@@ -214,12 +216,12 @@ def max_penalty(code: StatusCode, at: Measured) -> Status:
 
 
 def of_last_inner_solve(status: Status) -> Status:
-    """The status of the last of several inner solves, whose message counts the iterations of this one alone."""
+    """Return the status of the last inner solve, marked as such because its message counts only its own iterations."""
     return replace(status, message=f"The last inner solve ended: {status.message}")
 
 
 def not_positive_definite(knot: int, mu: float, hessian: str) -> Status:
-    """Quu could not be factorized at a knot; mu: the regularization. hessian: of the cost, "exact" or "gauss_newton"."""
+    """Quu could not be factorized at a knot; mu: regularization. hessian: Hessian of the cost, "exact" or "gauss_newton"."""
     message = f"Quu is not positive definite at knot {knot} with the regularization mu = {mu:.0e}."
     other = ", or use hessian = 'gauss_newton'" if hessian == "exact" else ""
     advice = f"Use a positive weight on every control{other}."
@@ -228,9 +230,9 @@ def not_positive_definite(knot: int, mu: float, hessian: str) -> Status:
 
 def non_finite(found: NonFinite, advice: str = BETTER_GUESS) -> Status:
     """A number is NaN or infinite."""
-    what = f"{found.kind} {found.component}".strip()
+    name = f"{found.kind} {found.component}".strip()
     where = "" if found.knot is None else f" at knot {found.knot}"
-    message = f"NaN or infinity in {what}{where}."
+    message = f"NaN or infinity in {name}{where}."
     return Status(StatusCode.NON_FINITE, message, found.knot, found.component, advice)
 
 
@@ -254,21 +256,21 @@ def overdetermined(at: Measured) -> Status:
 
 
 CERTAIN = 100.0
-"""Violations that prove something are larger than the tolerance by this factor."""
-LEAST_CERTAIN = 1e-4
-"""And larger than this: rounded goals and bounds contradict each other by less."""
+"""Factor on the tolerance: smaller violations are no certificate of local infeasibility."""
+MIN_CERTAIN = 1e-4
+"""Absolute minimum of such a violation: rounded goals and bounds contradict each other by less."""
 
 
 def violation_remains(at: Measured, *, stationary: bool, in_rollout: bool = False) -> Status:
-    """The violation is not reduced: locally infeasible with a certificate, else stalled. No other function decides this.
+    """The violation does not decrease: locally infeasible with a certificate, else stalled. All solvers decide this here.
 
-    at: the errors with the largest violation, and the worst constraint. stationary: True if the solver has found the point to be a
-    stationary one of a norm of the violation, within the bounds. in_rollout: the worst constraint is that of the controls' rollout.
+    at: errors, with the largest violation and the worst constraint. stationary: True if the point is a stationary point of a norm
+    of the violation within the bounds. in_rollout: True if the worst constraint is that of the rollout of the controls.
     """
     violation, tolerance = at.errors.violation or 0.0, at.tolerances.violation or 0.0
-    if stationary and violation > max(CERTAIN * tolerance, LEAST_CERTAIN):
+    if stationary and violation > max(CERTAIN * tolerance, MIN_CERTAIN):
         return infeasible_nearby(at.iterations, at.worst, in_rollout=in_rollout)
-    result = f"The violation hardly falls, and nothing proves that it cannot vanish; stalled{_after(at.iterations)}"
+    result = f"Stalled{_after(at.iterations)}: the violation hardly decreases, without proof of local infeasibility"
     status = _ended(StatusCode.STALLED, result, at, STALLED_ADVICE)
     return (
         replace(status, message=f"{status.message[:-1]}{_IN_ROLLOUT}.") if in_rollout and status.component else status
@@ -279,7 +281,7 @@ _IN_ROLLOUT = " in the rollout of the controls (the states have open defects)"
 
 
 def infeasible_nearby(iterations: int, worst: WorstConstraint | None, *, in_rollout: bool = False) -> Status:
-    """The status of a certificate (:func:`violation_remains`); in_rollout: the rollout of the controls violates ``worst`` most."""
+    """The problem is locally infeasible (:func:`violation_remains`); in_rollout: ``worst`` is of the rollout of the controls."""
     where = _largest(worst)
     where += _IN_ROLLOUT if where and in_rollout else ""
     result = f"No feasible point nearby{_after(iterations)}: a stationary point of the constraint violation"
@@ -288,27 +290,27 @@ def infeasible_nearby(iterations: int, worst: WorstConstraint | None, *, in_roll
 
 
 def unrefined(rounds: int, report: str) -> Status:
-    """The status of a problem that was solved again, and whose last solution does not pass the checks of its task."""
+    """After repeated solves, the last solution still fails the checks of its task."""
     advice = "Increase the margin or the number of knots, or start from another guess."
     return Status(StatusCode.INFEASIBLE, f"After {rounds} solves: {report}.", advice=advice)
 
 
 def unbounded(iterations: int, objective: float) -> Status:
-    """The objective fell below any meaningful value at feasible points."""
+    """The objective decreased below any meaningful value at feasible points."""
     message = f"The objective is unbounded{_after(iterations)}: it decreased to {objective:.1e} along feasible points."
-    return Status(StatusCode.UNBOUNDED, message, advice="Add bounds, or a cost that grows far away.")
+    return Status(StatusCode.UNBOUNDED, message, advice="Add bounds, or a cost that grows far from the solution.")
 
 
 # -- problems of a batch ------------------------------------------------------------------------------------------------
 def non_finite_value(name: str, problem: int, *, may_be_infinite: bool) -> Status:
-    """A value that a problem was given is NaN, or infinite where it may not be."""
+    """A value of a problem is NaN, or infinite although it must be finite."""
     number = "NaN" if may_be_infinite else "NaN or infinity"
     advice = f"Set finite numbers. {REST_OF_BATCH}"
     return Status(StatusCode.NON_FINITE, f"{number} in {name} of problem {problem}.", component=name, advice=advice)
 
 
 def invalid(problem: int, mistakes: str, *, contradictory: bool) -> Status:
-    """A single solve would refuse this problem; contradictory: whether no value satisfies its bounds."""
+    """The problem is invalid; contradictory: True if its bounds contradict each other."""
     code = StatusCode.INFEASIBLE if contradictory else StatusCode.ERROR
     return Status(code, f"Problem {problem} is invalid: {mistakes}.", advice=REST_OF_BATCH)
 
@@ -319,20 +321,20 @@ def error(raised: Exception) -> Status:
 
 
 def process_died() -> Status:
-    """The process of the solve ended without an answer."""
+    """The process of the solve ended without a result."""
     return Status(StatusCode.ERROR, "The process of this problem died: out of memory, or an error in compiled code.")
 
 
 # -- sentences ----------------------------------------------------------------------------------------------------------
 def _ended(code: StatusCode, result: str, at: Measured, advice: str) -> Status:
-    """An end with all numbers; the worst constraint is named if it is violated by more than the tolerance."""
+    """Return a status with all errors; it names the worst constraint if that is violated by more than the tolerance."""
     worst = at.worst if at.worst is not None and at.worst.violation > (at.tolerances.violation or 0.0) else None
     message = f"{result}: {_numbers(at.errors, at.tolerances)}{_largest(worst)}."
     return Status(code, message, component=_name(worst), advice=advice, kkt=at.errors.kkt)
 
 
 def _numbers(errors: Errors, tolerances: Errors) -> str:
-    """All errors by name, each against its tolerance where it has one."""
+    """Return all errors by name, each with its tolerance if there is one."""
     names = "scaled KKT error", "gradient", "defect", "constraint violation"
     return ", ".join(
         f"{name} {error:.1e}" + ("" if limit is None else f" {'<=' if error <= limit else '>'} {limit:.1e}")
@@ -354,5 +356,5 @@ def _after(iterations: int) -> str:
 
 
 def _without_advice(status: Status) -> Status:
-    """An end that counts as success needs no advice."""
+    """Return the status without advice if it is a success."""
     return replace(status, advice="") if status.success else status

@@ -1,8 +1,9 @@
-"""Time limits of solves: they count from the call on, with tracing and compiling, and interrupt an iteration that does not end.
+"""Time limits of solves: they start with the call, include tracing and compiling, and interrupt a long iteration.
 
-A method tests its limit between iterations. An iteration that goes on for GRACE seconds behind the limit, as with functions
-evaluated in Python, gets a KeyboardInterrupt, as by Ctrl-C: the solver returns its best iterate. Where that takes as long as the
-limit, another one ends it. In the main thread the compiler is stopped too; other calls of C end first.
+A method tests its limit between iterations. An iteration that continues for GRACE seconds after the limit, for example with
+functions evaluated in Python, receives a KeyboardInterrupt like Ctrl-C, and the solver returns its best iterate. If that takes as
+long as the limit, a second interrupt follows. In the main thread the interrupt also stops the compiler; other C calls finish
+first.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-LEAST_TIME = 1e-3
+MIN_TIME = 1e-3
 """Minimum time limit of a further solve [s]."""
 ENOUGH_TIME = 0.1
-"""Share of the time limit that has to be left for another solve."""
+"""Minimum fraction of the time limit for another solve to start."""
 GRACE = 1.0
-"""Seconds that an iteration may take behind the limit."""
+"""Time [s] that an iteration may continue after the limit."""
 _start: ContextVar[float | None] = ContextVar("start_of_solve", default=None)
 _sequence: ContextVar[float | None] = ContextVar("start_of_sequence", default=None)
 
 
 @contextmanager
 def timed_sequence() -> Iterator[float]:
-    """Time limits of consecutive solves count from here, or from the start of an enclosing sequence; yields that time [s]."""
+    """Let the time limits of consecutive solves start here, or with an enclosing sequence; yields the start time [s]."""
     start = _sequence.get()
     start = time.perf_counter() if start is None else start
     token = _sequence.set(start)
@@ -39,7 +40,7 @@ def timed_sequence() -> Iterator[float]:
 
 @contextmanager
 def timed_solve() -> Iterator[None]:
-    """The time limit of a solve, with all its attempts, counts from here, or from the start of its :func:`timed_sequence`."""
+    """Let the time limit of a solve with all its attempts start here, or with its :func:`timed_sequence`."""
     start = _sequence.get()
     token = _start.set(time.perf_counter() if start is None else start)
     outside = _sequence.set(None)  # solves in callbacks count from their own start
@@ -51,24 +52,24 @@ def timed_solve() -> Iterator[None]:
 
 
 def start_of_solve() -> float:
-    """Start time [s] of the solve that is running; the present time outside of :func:`timed_solve`."""
+    """Return the start time [s] of the current solve; outside of :func:`timed_solve` the current time."""
     start = _start.get()
     return time.perf_counter() if start is None else start
 
 
 def enough_time(limit: float | None, began: float) -> bool:
-    """True if enough of a time limit [s] is left for another solve, since then."""
+    """Return True if enough of a time limit [s] that started at ``began`` is left for another solve."""
     return limit is None or time.perf_counter() - began <= (1.0 - ENOUGH_TIME) * limit
 
 
 def remaining(limit: float | None, began: float) -> float | None:
-    """The limit of a further solve [s], of a solve that began then: what is left of it, at least LEAST_TIME; None without one.
+    """Return the time limit [s] of a further solve: the remaining time, at least MIN_TIME; None without a limit.
 
-    Inside of :func:`timed_solve` it is the limit itself, since all methods count from the same start.
+    began: start time [s]. Inside of :func:`timed_solve` all methods count from the same start, so the limit itself is returned.
     """
     if limit is None or began == _start.get():
         return limit
-    return max(LEAST_TIME, limit - (time.perf_counter() - began))
+    return max(MIN_TIME, limit - (time.perf_counter() - began))
 
 
 class Watchdog:
@@ -92,18 +93,19 @@ class Watchdog:
                 self._start(self._again)
 
     def stop(self) -> None:
-        """Interrupt no more. An interrupt may come while it waits for the lock; then it is called again."""
+        """Stop interrupting. If an interrupt arrives while this waits for the lock, call it again."""
         self._active = False
         with self._lock:
             self._timer.cancel()
-        if self.expired:  # and not raised yet
+        if self.expired:  # cancel an interrupt that was not raised yet
             _raise_in(self._thread, None)
 
 
 @contextmanager
 def interrupting(limit: float | None) -> Iterator[Watchdog | None]:
-    """Inside, KeyboardInterrupt is raised GRACE seconds behind a limit [s] that counts from :func:`start_of_solve`; it ends the
-    block and goes no further. None without a limit.
+    """Raise KeyboardInterrupt in the block GRACE seconds after a time limit [s]; the exception ends the block silently.
+
+    The limit counts from :func:`start_of_solve`. Yields the watchdog, or None without a limit.
     """
     if limit is None:
         yield None
@@ -122,9 +124,9 @@ def interrupting(limit: float | None) -> Iterator[Watchdog | None]:
 
 
 def _raise_in(thread: int, exception: type[KeyboardInterrupt] | None) -> None:
-    """Let a thread raise an exception at its next instruction; None: none that it has not raised yet.
+    """Raise an exception in a thread at its next instruction; None: cancel an exception that is not raised yet.
 
-    In the main thread it is that of Ctrl-C, where its handler is Python's, which also ends the wait for a compiler.
+    In the main thread with Python's handler of SIGINT, the signal is sent, which also ends the wait for a compiler.
     """
     main = thread == threading.main_thread().ident and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if exception is not None and main and hasattr(signal, "pthread_kill"):

@@ -45,7 +45,7 @@ COLUMNS = (*SCALARS, "session", "row", "times", "xs", "us")
 """Names of the results of a row; varied keys with these names are stored as vary/NAME."""
 
 
-MOST_KINDS, LOOKED_AT = 64, 1000
+MAX_KINDS, LOOKED_AT = 64, 1000
 """Maximum number of kinds of rows that are compiled beforehand, and of rows searched for kinds."""
 
 
@@ -226,12 +226,12 @@ def failed(row: int, status: str, reason: str, seconds: float = np.nan) -> Resul
 def kinds(study: Study, n: int) -> list[list[int]]:
     """Return the first rows of each combination of drawn strings and booleans, which may require different compiled code.
 
-    Numbers do not change the code. At most MOST_KINDS combinations are returned.
+    Numbers do not change the code. At most MAX_KINDS combinations are returned.
     """
     found: dict[tuple[Any, ...], list[int]] = {}
     for row in range(min(n, LOOKED_AT)):
         values = study.variations.values(row).values()
         kind = tuple(v for v in values if isinstance(v, (str, bool)))
-        if kind in found or len(found) < MOST_KINDS:
+        if kind in found or len(found) < MAX_KINDS:
             found.setdefault(kind, []).append(row)
     return list(found.values())

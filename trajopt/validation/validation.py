@@ -28,7 +28,7 @@ from trajopt.validation.system_checks import system_warnings
 ERROR, WARNING = "error", "warning"
 DECLARED = ("takes_time", "sampling", "contract")
 """Attributes that a time step must have in addition to its sizes."""
-MOST_DECADES = 12.0
+MAX_DECADES = 12.0
 """Span of weights [decades] above which a warning is issued; double precision has 16 decimal digits."""
 START_TOLERANCE = 1e-6
 """Violation of a constraint by x0 up to which no warning is issued."""
@@ -297,7 +297,7 @@ def _spread_weights(ocp: OCP) -> Iterator[str]:
         return
     least, most = min(ranges), max(ranges, key=lambda r: r[1])
     decades = np.log10(most[1]) - np.log10(least[0])
-    if decades > MOST_DECADES:
+    if decades > MAX_DECADES:
         yield (
             f"weights span {decades:.0f} decades, from {least[0]:.0e} ({least[2]!r}) to {most[1]:.0e} ({most[2]!r}): rounding "
             "hides the small ones; bring them closer together"

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 MAX_COPIES = 100_000
 """Maximum number of copies by nested <replicate>, and of points of a <flexcomp> or <composite>."""
-MOST_CELLS = 100_000_000
+MAX_CELLS = 100_000_000
 """Maximum number of cells of a height field or texels of a texture."""
-MOST_ENTRIES = 1_000_000
+MAX_ENTRIES = 1_000_000
 """Maximum value of an attribute of <size> other than `memory`."""
 _TAG = re.compile(r"<(/?)([A-Za-z_]\w*)((?:\s+[\w:.-]+\s*=\s*(?:\"[^\"]*\"|'[^']*'))*)\s*(/?)>")
 _ATTRIBUTE = re.compile(r"([\w:.-]+)\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
@@ -87,14 +87,14 @@ def _limited(largest: int, *keys: str) -> Callable[[Mapping[str, str]], Iterator
 
 def _size(values: Mapping[str, str]) -> Iterator[str]:
     for key, value in values.items():
-        if key != "memory" and _whole(value) > MOST_ENTRIES:
-            yield f"{key} is {value!r}: MuJoCo would need too much memory; give at most {MOST_ENTRIES}"
+        if key != "memory" and _whole(value) > MAX_ENTRIES:
+            yield f"{key} is {value!r}: MuJoCo would need too much memory; give at most {MAX_ENTRIES}"
 
 
 _SIZES = {
     "flexcomp": _limited(MAX_COPIES, "count"),
     "composite": _limited(MAX_COPIES, "count"),
-    "hfield": _limited(MOST_CELLS, "nrow", "ncol"),
-    "texture": _limited(MOST_CELLS, "width", "height"),
+    "hfield": _limited(MAX_CELLS, "nrow", "ncol"),
+    "texture": _limited(MAX_CELLS, "width", "height"),
     "size": _size,
 }

@@ -29,7 +29,7 @@ LOADED = 0.1
 """Minimum load of a foot in contact, relative to the robot's weight divided by the number of feet."""
 HALF = 0.5
 """Load from which on a foot is in contact in any case, in the same unit."""
-LEAST_OVERLAP = 0.5
+MIN_OVERLAP = 0.5
 """Minimum overlap of shifted signals, as a fraction of the time; a period must fit twice."""
 
 
@@ -122,7 +122,7 @@ def _overlap(a: Array, b: Array, lag: int) -> float:
 
 
 def _most(samples: int) -> int:
-    return max(1, int((1.0 - LEAST_OVERLAP) * samples))
+    return max(1, int((1.0 - MIN_OVERLAP) * samples))
 
 
 def wrapped(share: float | Array) -> float | Array:

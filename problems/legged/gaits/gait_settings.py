@@ -29,7 +29,7 @@ from problems.legged.robot.similarity import (
     terminal_weight,
 )
 from trajopt.config.task import (
-    MOST_KNOTS,
+    MAX_KNOTS,
     Checked,
     Checks,
     Integrator,
@@ -127,8 +127,8 @@ class Settings(SoftGround):
                 f"one of {', '.join(PATTERNS)}, or user-defined swings",
             ),
             "cycles": (
-                self.cycles >= 1 and (self.schedule_of != "" or self._steps() <= MOST_KNOTS),
-                f"at least 1, with at most {MOST_KNOTS} time steps in total",
+                self.cycles >= 1 and (self.schedule_of != "" or self._steps() <= MAX_KNOTS),
+                f"at least 1, with at most {MAX_KNOTS} time steps in total",
             ),
             "distance": one_of_two(self, "distance", "step_length"),
             "schedule_of": (

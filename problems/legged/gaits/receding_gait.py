@@ -28,7 +28,7 @@ from problems.legged.robot.joint_limits import REMOVED_BY, EnforcedLimits
 from problems.legged.robot.similarity import DAMPING, LENGTH, TIME, TORQUE, Units, prefixed, running_weight
 from problems.legged.robot.walker import Standing, joint_gains
 from trajopt.config.task import (
-    MOST_KNOTS,
+    MAX_KNOTS,
     BackendFactory,
     Checked,
     Checks,
@@ -90,7 +90,7 @@ class Settings(SoftGround, Sampling):
         return super().checks() | {
             "distance": one_of_two(self, "distance", "step_length"),
             "height": (self.height is None or self.height > 0, "a positive number of meters"),
-            "cycles": (1 <= self.cycles <= MOST_KNOTS, f"at least 1 and at most {MOST_KNOTS}"),
+            "cycles": (1 <= self.cycles <= MAX_KNOTS, f"at least 1 and at most {MAX_KNOTS}"),
             **{key: not_negative(getattr(self, key)) for key in ("control_weight", "terminal", "guess_gains")},
         }
 

@@ -1,4 +1,4 @@
-"""What solves leave for later ones of the same structure: no values, few structures, nothing of what is under way."""
+"""Solver cache: it stores no values, few structures, and no workspace of a running solve."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

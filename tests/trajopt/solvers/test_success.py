@@ -159,7 +159,7 @@ def test_without_checks_the_numbers_of_the_solver_decide():
     assert unchecked_status(ended, 1e-9, np.ones((2, 1)), 1.0).code is StatusCode.CONVERGED
     unstable = unchecked_status(ended, 1e120, np.ones((2, 1)), 1.0)
     assert unstable.code is StatusCode.ACCEPTABLE and unstable.message.startswith(
-        "Feasible, but not yet optimal: a change"
+        "Feasible, but not yet optimal: cost sensitivity"
     )
     failed = replace(ended, code=StatusCode.LINE_SEARCH_FAILED)
     assert unchecked_status(failed, 1e-9, np.ones((2, 1)), 1.0) == failed

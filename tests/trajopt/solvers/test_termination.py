@@ -47,7 +47,7 @@ def solve(ocp, solver, options=None, callback=None):
         StatusCode.MAX_ITERATIONS, f"Stopped at max_iterations = 7: {FAR_TOLD}",
     ),
     (
-        termination.max_iterations(7, FAR, of="max_outer_iterations"),
+        termination.max_iterations(7, FAR, option="max_outer_iterations"),
         StatusCode.MAX_ITERATIONS, f"Stopped at max_outer_iterations = 7: {FAR_TOLD}",
     ),
     (

@@ -41,7 +41,7 @@ class ShootingBatch(WindowBatch):
         super().__init__(batch, guess, options, **rest)
         self.evaluator = evaluator = StageEvaluator(self.ocp, options.hessian, "auto")
         if not evaluator.compiled:
-            raise ValueError("the problem is not compiled as a whole")
+            raise ValueError("a part of the problem is evaluated in NumPy; lanes need all stages compiled")
         *stages, end = cast(Any, evaluator.stages)
         phases = np.stack([self.stages(batch, i, s.data) for i, s in enumerate(stages)], axis=1)
         bounds = batch.bounds() or (None, None)

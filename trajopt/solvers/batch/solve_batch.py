@@ -135,7 +135,7 @@ def _with_goal_tolerance(
         np.where(began[:, None, None], rows[numbers], own)
         for rows, own in zip((found.xs, found.us), first, strict=True)
     ]
-    again = _solved(Batch.of(list(relaxed.values())), (starts[0], starts[1]), solver, options, None, **rest)
+    again = _solved(Batch.from_problems(list(relaxed.values())), (starts[0], starts[1]), solver, options, None, **rest)
     solutions: dict[int, Solution | Status] = dict(enumerate(found))
     for i, s in zip(numbers, again, strict=True):
         if s.status.success:
@@ -246,11 +246,13 @@ def _windows_for(ocp: OCP, options: Any) -> Any:
 def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None) -> Batch:
     if isinstance(ocp, OCP):
         if values is None:
-            raise ValueError("a single problem is not a batch: give the values that differ, or use to.solve")
+            raise ValueError(
+                "solve_batch got one problem without values; pass the values that differ (batch=...), or use to.solve"
+            )
         return Batch(ocp, values)
     if values is not None:
         raise ValueError("values require a single problem, but a list of problems was given")
-    return ocp if isinstance(ocp, Batch) else Batch.of(ocp)
+    return ocp if isinstance(ocp, Batch) else Batch.from_problems(ocp)
 
 
 def _guesses_of(batch: Batch, guess: Motion | Sequence[Motion] | None) -> tuple[Array, Array]:

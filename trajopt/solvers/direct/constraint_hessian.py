@@ -1,4 +1,4 @@
-"""The Hessian of the convex outer functions of constraints: J'(y psi'')J of psi(r(x, u)) <= u_i where that is semidefinite.
+"""Hessian J'(y psi'')J of constraints psi(r(x, u)) <= u_i with convex outer functions psi, where it is semidefinite.
 
 R. Verschueren, N. van Duijkeren, R. Quirynen, M. Diehl, Exploiting convexity in direct optimal control: a sequential convex
 quadratic programming method, CDC 2016, eq. 9.
@@ -18,8 +18,10 @@ from trajopt.problem.expansion import contracted_hessian, residual_batch, residu
 def constraint_hessians(
     constraints: Sequence[Constraint], x: Array, u: Array, t: Array, y: Array
 ) -> Iterator[tuple[int, int, Array]]:
-    """For each constraint with an outer function and a multiplier: how many numbers of the state and controls it reads, and the
-    Hessian (K, k + m, k + m) in them; x (K, nx), u (K, m), t (K,), y (K, ng).
+    """Yield (k, m, Hessian (K, k + m, k + m)) for each constraint with an outer function and a nonzero multiplier.
+
+    The constraint reads k states and m controls. x (K, nx), u (K, m), t (K,), y (K, ng): states, controls, times, multipliers.
+    Constraints without an outer function yield nothing.
     """
     at = 0
     for c in constraints:
@@ -33,8 +35,8 @@ def constraint_hessians(
 def _outer(c: Constraint, x: Array, u: Array, t: Array, y: Array) -> Array:
     assert c.composition is not None
     inner, outer, convex = c.composition
-    kept = np.maximum(y, 0.0) if convex else np.minimum(y, 0.0)
+    signed = np.maximum(y, 0.0) if convex else np.minimum(y, 0.0)
     r, rx, ru = residual_jacobians(inner, residual_batch(inner, x, u, t, c.parameters))
-    W = contracted_hessian(outer, residual_batch(outer, r, np.zeros((len(x), 0)), t, c.parameters), kept)
+    W = contracted_hessian(outer, residual_batch(outer, r, np.zeros((len(x), 0)), t, c.parameters), signed)
     J = np.concatenate([rx, ru], axis=2)
     return np.asarray(J.transpose(0, 2, 1) @ W @ J)

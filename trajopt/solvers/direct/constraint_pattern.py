@@ -1,4 +1,4 @@
-"""Sparsity pattern of a residual's Jacobian, from its source on symbols."""
+"""Sparsity pattern of a residual's Jacobian, by tracing the residual with CasADi symbols."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from trajopt.problem.constraints import Constraint
 
 
 def jacobian_pattern(constraints: Sequence[Constraint], n: int, m: int) -> Array:
-    """A mask (ng, n + m) of the rows of all constraints, in the tangent vector (n) of a state, in any chart, and m controls."""
+    """Return the mask (ng, n + m) of the Jacobian of all constraints in the tangent vector (n) of a state and m controls.
+
+    The mask holds in every chart.
+    """
     masks = [np.zeros((0, n + m), dtype=bool)]
     for c in constraints:
         residual: Any = c.residual
@@ -28,7 +31,7 @@ def jacobian_pattern(constraints: Sequence[Constraint], n: int, m: int) -> Array
 
 @lru_cache(maxsize=256)
 def _structure(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
-    """The mask (nr, ndx + nu) of one residual; full where its source does not take symbols."""
+    """Return the mask (nr, ndx + nu) of one residual; full if the residual cannot be traced."""
 
     def found() -> list[list[bool]]:
         return _traced(residual, sizes).tolist()

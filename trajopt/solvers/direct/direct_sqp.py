@@ -1,7 +1,6 @@
-"""Direct multiple shooting with SQP: the transcription of :mod:`trajopt.solvers.direct.transcription` solved by
-:mod:`trajopt.solvers.sqp.sqp`.
+"""Direct multiple shooting with SQP (:mod:`trajopt.solvers.direct.transcription`, :mod:`trajopt.solvers.sqp.sqp`).
 
-The programs of this module know their derivatives by their stages, for Riccati recursions, and Hessians without second
+The programs of this module return their derivatives by stages, for Riccati recursions. They also provide Hessians without second
 derivatives of dynamics and constraints.
 """
 
@@ -32,13 +31,13 @@ from trajopt.step.contraction import has_curvature
 
 
 class StagedProgram(Transcription):
-    """A transcription with its derivatives by their stages and its Gauss-Newton Hessian.
+    """Transcription with derivatives by stages and a Gauss-Newton Hessian.
 
-    With a first-order hold a stage has the state (x_k, u_k) and the controls u_(k+1), which the next state carries on.
+    With a first-order hold, a stage has the state (x_k, u_k) and the controls u_(k+1), which become part of the next state.
     """
 
     def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
-        """See :class:`~trajopt.solvers.nlp.nlp.NLP`: by stages."""
+        """See :class:`~trajopt.solvers.nlp.nlp.NLP`; the Jacobian is stored by stages."""
         N, n, places = self.N, self.n, self._row_places
         size, width = self._places.states.shape[1], self._places.index.shape[1]
         gradient, found = self._linearized(w)
@@ -59,11 +58,11 @@ class StagedProgram(Transcription):
         return RowPlaces(self._places, self._defect_rows, within)
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
-        """See :class:`~trajopt.solvers.nlp.nlp.NLP`: by stages."""
+        """See :class:`~trajopt.solvers.nlp.nlp.NLP`; the Hessian is stored by stages."""
         return self._by_stages(self.parts, self._part_hessians(self.parts, w, sigma, multipliers, self.kind))
 
     def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
-        """See :class:`~trajopt.solvers.nlp.nlp.ConvexOverNonlinear`: by stages."""
+        """See :class:`~trajopt.solvers.nlp.nlp.ConvexOverNonlinear`; the Hessian is stored by stages."""
         kind = "gauss_newton" if self.kind == "exact" else self.kind
         found = self._part_hessians(self.convex_parts, w, sigma, multipliers, kind)
         return self._by_stages(self.convex_parts, found)
@@ -88,7 +87,7 @@ class StagedProgram(Transcription):
 
     @cached_property
     def convex_parts(self) -> list[Part]:
-        """The parts with convex Hessians."""
+        """Parts whose stages compute convex Hessians."""
         if self.kind != "exact":
             return self.parts
         return parts_of(self.ocp, self.ix, self.iu, self.hold, "gauss_newton", self.N * self.n, cost_alone=True)
@@ -103,33 +102,32 @@ def sqp(
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
-    multipliers: of an earlier solution of the same structure; the first QP starts at their active set.
+    multipliers: of an earlier solution of the same structure; the first QP starts with their active set.
 
-    hessian: "auto", the default, is "exact" where all time steps have second derivatives, else "scqp", which counts the outer
-    functions of constraints that have a :class:`~trajopt.problem.constraints.Composition`, and is "gauss_newton" where none
-    has.
+    hessian = "auto", the default, selects "exact" if all time steps have second derivatives, else "scqp". The latter includes the
+    outer functions of constraints with a :class:`~trajopt.problem.constraints.Composition`; without any it equals "gauss_newton".
     """
-    options = chosen(ocp, options or SQPOptions())
+    options = with_selected_hessian(ocp, options or SQPOptions())
     program = staged_program(ocp, guess, options)
     warm = None if multipliers is None else warm_multipliers(program, multipliers)
-    w, lq_solver = program.variables(*guess), sweeper_of(ocp, options.hold)
+    w, lq_solver = program.variables(*guess), stage_lq_solver(ocp, options.hold)
     found = solve_nlp(program, w, options, callback, multipliers=warm, lq_solver=lq_solver)
     return trajectory_solution(found.nlp, found, options.hessian)  # type: ignore[arg-type]
 
 
-def chosen(ocp: OCP, options: SQPOptions) -> SQPOptions:
-    """The options with the Hessian that "auto" stands for."""
+def with_selected_hessian(ocp: OCP, options: SQPOptions) -> SQPOptions:
+    """Return the options with "auto" replaced by the Hessian that it selects."""
     if options.hessian != "auto":
         return options
     return replace(options, hessian="exact" if has_curvature(ocp) else "scqp")
 
 
 def staged_program(ocp: OCP, guess: Guess, options: SQPOptions) -> StagedProgram:
-    """The program that the SQP method solves; "auto" stands for "scqp" here, as in real-time iterations."""
+    """Return the program of the SQP method; hessian = "auto" selects "scqp" here, as in real-time iterations."""
     return StagedProgram(ocp, guess, options.hold, "scqp" if options.hessian == "auto" else options.hessian)
 
 
-def sweeper_of(ocp: OCP, hold: str) -> LQSolver | None:
-    """Who solves the LQ problems of QPs; None where that would be NumPy, which is slower than a sparse factorization."""
+def stage_lq_solver(ocp: OCP, hold: str) -> LQSolver | None:
+    """Return the compiled solver of the LQ problems of QPs, or None without one: NumPy is slower than a sparse factorization."""
     found = lq_solver_for(ocp, carried=hold == "first_order") if is_compiled(ocp) else None
     return None if isinstance(found, NumpyLQ) else found

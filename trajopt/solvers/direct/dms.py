@@ -1,6 +1,4 @@
-"""Direct multiple shooting with IPOPT: the transcription of :mod:`trajopt.solvers.direct.transcription` solved by
-:mod:`trajopt.solvers.nlp.ipopt`.
-"""
+"""Direct multiple shooting with IPOPT (:mod:`trajopt.solvers.direct.transcription`, :mod:`trajopt.solvers.nlp.ipopt`)."""
 
 from __future__ import annotations
 
@@ -33,18 +31,18 @@ def dms(
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
-    multipliers: of an earlier solution of the same structure; with a small ``barrier`` they make a warm start. Raises
-    MissingIpopt without cyipopt.
+    multipliers: of an earlier solution of the same structure, for a warm start with a small ``barrier``. Raises MissingIpopt
+    without cyipopt.
     """
     options = options or DMSOptions()
     program = transcribed(ocp, guess, options)
     warm = None if multipliers is None else warm_multipliers(program, multipliers)
-    found = solve_ipopt(program, program.variables(*guess), options, callback, warm=warm, gaps=program.N * program.n)
+    found = solve_ipopt(program, program.variables(*guess), options, callback, warm=warm, defects=program.N * program.n)
     return trajectory_solution(program, found, options.hessian)
 
 
 def warm_multipliers(program: Transcription, multipliers: Mapping[str, Array]) -> Multipliers:
-    """An earlier solution's multipliers in the order of a program; zero for what has no name or another shape there."""
+    """Return an earlier solution's multipliers in the order of a program; zero if a name is missing or a shape differs."""
     z = np.zeros(program.size)
     for name, places in (("bounds on x", program.ix), ("bounds on u", program.iu)):
         values = multipliers.get(name)
@@ -54,15 +52,15 @@ def warm_multipliers(program: Transcription, multipliers: Mapping[str, Array]) -
 
 
 def transcribed(ocp: OCP, guess: Guess, options: DMSOptions) -> Transcription:
-    """The program that IPOPT solves."""
+    """Return the program for IPOPT."""
     kind = "exact" if options.hessian == "exact" else "gauss_newton"
     return Transcription(ocp, guess, options.hold, kind)
 
 
 def trajectory_solution(program: Transcription, found: NLPSolution, hessian: str) -> Solution:
-    """The solution of a transcription as one of the problem, with the gains of :mod:`trajopt.solvers.feedback`.
+    """Convert the solution of a transcription to a solution of the problem, with gains by :mod:`trajopt.solvers.feedback`.
 
-    hessian: of the quadratic models of its steps, for ``meta``.
+    hessian: the kind of the Hessian, for ``meta``.
     """
     ocp = program.original
     xs, us = program.trajectory(found.w)
@@ -90,7 +88,7 @@ def trajectory_solution(program: Transcription, found: NLPSolution, hessian: str
 
 
 def multipliers_by_name(program: Transcription, found: NLPSolution) -> dict[str, Array]:
-    """The multipliers by name: of the dynamics, of each constraint, and of the bounds on states and controls."""
+    """Return the multipliers of dynamics, constraints, and bounds on states and controls, by name."""
     z = found.bound_multipliers
     named = program.by_name(found.multipliers)
     return named | {"bounds on x": z[program.ix], "bounds on u": z[program.iu]}

@@ -1,4 +1,4 @@
-"""The parts of a sparse program: knots that are evaluated together, with the places of their variables and rows."""
+"""Parts of a sparse program: knots that are evaluated together, with the indices of their variables and rows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from trajopt.step.sensitivities import SampledSystem
 class Part(NamedTuple):
     """K knots with their stages and constraints.
 
-    ix (K, n), iu (K, m): places of what they read in w. rows (K, ng): rows of the constraints, -1 where there is none.
-    stepped: whether time steps begin there.
+    ix (K, n), iu (K, m): indices of their states and controls in w. rows (K, ng): rows of the constraints, -1 for none.
+    stepped: True if time steps begin at the knots.
     """
 
     knots: slice
@@ -45,34 +45,36 @@ def parts_of(
     cost_alone: bool = False,
     engine: Engine = "auto",
 ) -> list[Part]:
-    """The phases and the final knot of a problem; rows are numbered from ``first_row``. kind: of the Hessian, see Transcription.
-    cost_alone: for the Gauss-Newton Hessian of the cost, by the library that shooting solvers use. engine: of the stages.
+    """Return the parts of a problem: its phases and the final knot.
 
-    With a first-order hold the running cost is integrated by the trapezoidal rule: another part stands at the end of each
-    phase.
+    first_row: number of the first row of constraints. kind: kind of the Hessian, see Transcription. cost_alone: compute only the
+    Gauss-Newton Hessian of the cost, as in shooting solvers. engine: engine of the stages.
+
+    With a first-order hold the trapezoidal rule integrates the running cost, and each phase has another part at its end.
     """
-    N, kept = ocp.horizon, with_rows(ocp)
+    N, constraints = ocp.horizon, with_rows(ocp)
     linear = hold == "first_order"
-    stages = _stages(ocp, kept, kind, cost_alone, linear, engine)
+    stages = _stages(ocp, constraints, kind, cost_alone, linear, engine)
     parts: list[Part] = []
     for i, knots in enumerate(ocp.phase_slices):
         controls = iu[knots]
         if linear:
             controls = np.hstack([controls, iu[knots.start + 1 : knots.stop + 1]])
-        rows = _rows(kept[i], knots, first_row)
+        rows = _rows(constraints[i], knots, first_row)
         first_row = max(first_row, int(rows.max(initial=-1)) + 1)
-        parts.append(Part(knots, stages[i], kept[i], ix[knots], controls, rows))
+        parts.append(Part(knots, stages[i], constraints[i], ix[knots], controls, rows))
         if linear:
             end = slice(knots.stop, knots.stop + 1)
             last = _at_end(ocp, i, iu.shape[1], kind)
             parts.append(Part(end, last, (), ix[end], iu[end], np.zeros((1, 0), dtype=int), stepped=False))
     end = slice(N, N + 1)
     none = np.zeros((1, 0), dtype=int)
-    return [*parts, Part(end, stages[-1], kept[-1], ix[end], none, _rows(kept[-1], end, first_row), stepped=False)]
+    rows = _rows(constraints[-1], end, first_row)
+    return [*parts, Part(end, stages[-1], constraints[-1], ix[end], none, rows, stepped=False)]
 
 
 def with_rows(ocp: OCP) -> list[tuple[Constraint, ...]]:
-    """The constraints that have rows, by phase, terminal ones last; on a vector space the others are bounds on variables."""
+    """Return the constraints with rows by phase, terminal ones last; on a vector space the others are bounds on variables."""
     groups = [*(phase.constraints for phase in ocp.phases), ocp.terminal_constraints]
     if not ocp.manifold.is_flat:
         return groups
@@ -80,9 +82,9 @@ def with_rows(ocp: OCP) -> list[tuple[Constraint, ...]]:
 
 
 def coordinate_bounds(ocp: OCP) -> Iterator[tuple[str, slice, list[int], Array, Array]]:
-    """The constraints without rows, from knot 1 on: the first state is given. None on a Lie group.
+    """Yield the constraints without rows: name, knots, indices of the bounded states, lower and upper bounds (K, count).
 
-    For each its name, its knots, the numbers of the state that it bounds, and lower and upper bounds (K, count).
+    Knot 0 is excluded, because x0 is given. On a Lie group there are none.
     """
     if not ocp.manifold.is_flat:
         return
@@ -93,18 +95,18 @@ def coordinate_bounds(ocp: OCP) -> Iterator[tuple[str, slice, list[int], Array, 
             chosen = chosen_coordinates(c)
             if chosen is not None:
                 low, high = c.bounds(knots.stop - knots.start)
-                own = slice(knots.start + free, knots.stop)
-                yield c.name, own, list(chosen), low[free:], high[free:]
+                bounded = slice(knots.start + free, knots.stop)
+                yield c.name, bounded, list(chosen), low[free:], high[free:]
 
 
 def controls_read(phase: Phase) -> int:
-    """The number of leading controls that the dynamics, terms and constraints of a phase read."""
+    """Return the number of leading controls that the dynamics, terms and constraints of a phase read."""
     residuals = [*(term.residual for term in phase.terms), *(c.residual for c in phase.constraints)]
     return max([phase.dynamics.nu, *(residual.nu for residual in residuals)])
 
 
 def add_by_name(found: dict[str, Array], constraints: Sequence[Constraint], values: Array, *, terminal: bool) -> None:
-    """Add values (K, ng) of the rows of constraints by their names, behind those of other phases with that name."""
+    """Append values (K, ng) of constraint rows to ``found`` by name; values of other phases under the same name come first."""
     at = 0
     for c in constraints:
         name = f"terminal {c.name}" if terminal else c.name
@@ -114,7 +116,7 @@ def add_by_name(found: dict[str, Array], constraints: Sequence[Constraint], valu
 
 
 def held_problem(ocp: OCP) -> OCP:
-    """The problem with time steps of the controls at both ends.
+    """Return the problem with time steps that read the controls at both ends.
 
     Raises MissingCapability for a time step that is not a sampled system, or phases with different controls.
     """
@@ -129,11 +131,11 @@ def held_problem(ocp: OCP) -> OCP:
 
 
 def _stages(
-    ocp: OCP, kept: Sequence[tuple[Constraint, ...]], kind: str, cost_alone: bool, linear: bool, engine: Engine
+    ocp: OCP, constraints: Sequence[tuple[Constraint, ...]], kind: str, cost_alone: bool, linear: bool, engine: Engine
 ) -> list[Stages]:
-    """The stages of each phase, and of the final knot; with a linear hold the cost is integrated by the trapezoidal rule."""
+    """Return the stages of each phase and of the final knot; linear: integrate the cost by the trapezoidal rule."""
     exact = kind == "exact"
-    wanted = Wanted("exact" if exact else "gauss_newton", second=exact, path=kept[:-1], final=kept[-1])
+    wanted = Wanted("exact" if exact else "gauss_newton", second=exact, path=constraints[:-1], final=constraints[-1])
     found = stages_of(ocp, Wanted("gauss_newton", rollout=True) if cost_alone else wanted, engine)
     if linear:
         phases = zip(found, ocp.phases, strict=False)
@@ -142,12 +144,12 @@ def _stages(
 
 
 def _trapezoid(phase: Phase) -> Array:
-    """Weights (K,) of the trapezoidal rule at the knots of a phase, without the one at its end."""
+    """Return the weights (K,) of the trapezoidal rule at the knots of a phase, without its end."""
     return 0.5 * (phase.dt + np.concatenate([[0.0], phase.dt[:-1]]))
 
 
 def _at_end(ocp: OCP, i: int, width: int, kind: str) -> Stages:
-    """The running cost of a phase at its end, with the values of its last knot."""
+    """Return a stage with the running cost at the end of phase i, with the weights and parameters of its last knot."""
     phase, stop = ocp.phases[i], ocp.phase_slices[i].stop
 
     def last(term: CostTerm) -> CostTerm:
@@ -160,7 +162,7 @@ def _at_end(ocp: OCP, i: int, width: int, kind: str) -> Stages:
 
 
 def _rows(constraints: Sequence[Constraint], knots: slice, first_row: int) -> Array:
-    """Row numbers (K, ng); none where no bound is finite, nor at x0, which is given, for constraints that read no controls."""
+    """Return row numbers (K, ng), -1 for no row: if no bound is finite, and at x0 for constraints that read no controls."""
     count = knots.stop - knots.start
     bounds = [np.isfinite(c.bounds(count)).any(axis=0) for c in constraints]
     present = np.concatenate([np.zeros((count, 0), dtype=bool), *bounds], axis=1)

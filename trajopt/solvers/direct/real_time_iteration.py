@@ -1,10 +1,10 @@
-"""Real-time iteration: one full SQP step per sample, cut in two.
+"""Real-time iteration: one full SQP step per sample, in two phases.
 
-    prepare(w)     all that does not depend on the initial state: functions, derivatives, the convex QP about w
-    feedback(x0)   the QP with x_0 fixed at x0, and its solution: the only work between measurement and control
+    prepare(w)     evaluates functions and derivatives and builds the convex QP at w, without the initial state
+    feedback(x0)   solves the QP with x_0 = x0: the only work between measurement and control
 
 (M. Diehl, H. G. Bock, J. Schlöder, A real-time iteration scheme for nonlinear optimization in optimal feedback control,
-SIAM J. Control Optim. 43, 2005.)  The program fixes x_0 by equal bounds on variables, so a new x0 is met to first order by one QP.
+SIAM J. Control Optim. 43, 2005.)  The program fixes x_0 by equal bounds, so that one QP adapts the step to a new x0 to first order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trajopt.solvers.sqp.sqp_iterate import Iterate, hessian_at, iterate_at, qp_
 
 
 class Feedback(NamedTuple):
-    """The new w (n,) with multipliers y (m,), z (n,), and how the QP ended; w stays where it was unless it was solved."""
+    """New w (n,) with multipliers y (m,), z (n,), and the status of the QP; w is unchanged if the QP was not solved."""
 
     w: Array
     y: Array
@@ -35,10 +35,10 @@ class Feedback(NamedTuple):
 
 
 class RealTimeIteration:
-    """Steps on the program of an optimal-control problem, whose first state is given anew at each sample.
+    """Real-time iterations of an optimal control problem, whose initial state is measured at each sample.
 
-    options: hessian and qp_solver count. lq_solver: who sweeps over the stages of QPs; None: they are sparse matrices.
-    Multipliers pass from one step to the next.
+    options: only hessian and qp_solver are used. lq_solver: solver of the LQ problems of QPs by stages; None: sparse factorization.
+    Each step starts with the multipliers of the previous step.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RealTimeIteration:
         self._prepared: tuple[Iterate, Convexified] | None = None
 
     def prepare(self, w: Array) -> None:
-        """Build the QP about w (n,), in the coordinates of the program. Raises ValueError where it is not finite."""
+        """Build the QP at w (n,), in the coordinates of the program. Raises ValueError if values there are not finite."""
         at = iterate_at(self.program, trial(self.program, w), self.y, self.z, self.options)
         if at is None or not np.isfinite(at.f + at.theta):
             raise ValueError("NaN or infinity along the trajectory passed to prepare; use another trajectory")
@@ -62,9 +62,9 @@ class RealTimeIteration:
         self._prepared = at, convexified(qp, self.y, self.z, solvers, semidefinite=other)
 
     def feedback(self, x0: Array) -> Feedback:
-        """The step for the state x0 (nx,) of the problem.
+        """Solve the prepared QP for the state x0 (nx,) of the problem and return the step.
 
-        Raises RuntimeError before :meth:`prepare`, ValueError for a state of another size or one that is not finite.
+        Raises RuntimeError before :meth:`prepare`, ValueError for a state of wrong size or with NaN or infinity.
         """
         if self._prepared is None:
             raise RuntimeError("call prepare(w) before feedback(x0)")
@@ -79,7 +79,7 @@ class RealTimeIteration:
         return Feedback(at.w + found.w, found.y, found.z, found.status)
 
     def _coordinates(self, x0: Array) -> Array:
-        """Coordinates (ndx,) of a state in the program: the state itself, or its chart coordinates on a Lie group."""
+        """Return the coordinates (ndx,) of a state in the program: the state itself, or its chart coordinates on a Lie group."""
         x0, manifold = np.asarray(x0, dtype=float), self.program.original.manifold
         if x0.shape != (manifold.nx,) or not np.isfinite(x0).all():
             raise ValueError(f"x0 = {x0}; expected {manifold.nx} finite numbers, the state of the problem")

@@ -1,11 +1,16 @@
-"""A second start of a direct method, where the gaps of its guess stay open.
+"""Second start of a direct method whose guess has defects that stay open.
 
-States of a guess that no motion joins, as all zeros are where x0 is not, make the first linearized dynamics those of another
-motion.  Steps that would close the gaps by them are refused or cut short, and the iterates end near a point of least violation,
-or creep: for Crocoddyl's double pendulum, which hangs down with all states of the guess upright, two thirds of the gap were open
-after 300 iterations of every direct method.  The motion from x0 under the guess's controls has no gaps: so the second start has
-its states.  It follows where the first ended without a solution, or has spent half of its iterations, and the guess's largest
-gap was never closed but for a share OPEN.  Gaps that are larger than it, in the median LATELY, have come from steps.
+If the states of a guess are far from any trajectory of the dynamics, for example all zero with a nonzero x0, the linearized
+dynamics do not describe the motion. Steps that would close the defects are rejected or shortened. The iterates stop near a minimum
+of the violation, or progress very slowly: Crocoddyl's double pendulum hangs down at x0, with all states of the guess upright, and
+two thirds of the defect were left after 300 iterations of every direct method.
+
+The rollout from x0 with the controls of the guess has no defects, so the second start takes its states. It follows if the first
+start failed, or used half of its iterations, and
+
+    min of the largest defects of all iterations > OPEN * the largest defect of the guess
+
+unless the median of the last RECENT defects exceeds that of the guess: such defects come from steps.
 """
 
 from __future__ import annotations
@@ -28,11 +33,11 @@ from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.options import DMSOptions, IPMOptions, SQPOptions
 
 OPEN = 0.5
-"""Share of the guess's largest gap: below it gaps are closing."""
-LATELY = 20
-"""Iterations."""
+"""Fraction of the largest defect of the guess, below which the defects count as closing."""
+RECENT = 20
+"""Number of last iterations in the median of the defects."""
 PATIENCE = 50
-"""A solve has at least so many iterations before it is given up."""
+"""Minimum number of iterations of the first start."""
 START = "from the rollout of its controls"
 
 Options = DMSOptions | SQPOptions | IPMOptions
@@ -48,13 +53,13 @@ def solve_twice(run: Run, ocp: OCP, guess: Guess, options: Options, callback: Ca
         if request.guess is not None:
             return run(request.guess, request.limited, tell)
         found = run(guess, request.limited, watch)
-        return replace(found, status=watch.open_defects) if watch.gave_up else found
+        return replace(found, status=watch.open_defects) if watch.stopped else found
 
     def second(found: Solution) -> Second | None:
         ended = found.status.success or (found.status.code in (*STOPPED, StatusCode.UNBOUNDED))
-        if ended or not watch.is_open or watch.moved is None:
+        if ended or not watch.is_open or watch.rollout is None:
             return None
-        return Second(options, watch.open_defects.message, START, watch.moved)
+        return Second(options, watch.open_defects.message, START, watch.rollout)
 
     found: Solution = run_alone(started_twice(options, options.max_iterations, second), answer)
     return found
@@ -62,41 +67,41 @@ def solve_twice(run: Run, ocp: OCP, guess: Guess, options: Options, callback: Ca
 
 @dataclass
 class _Watch:
-    """Passes records on, and gives a solve up whose gaps stay open, where there is another start."""
+    """Callback that forwards records and stops a solve whose defects stay open, if there is another start."""
 
     callback: Callback | None
     options: Options
     ocp: OCP
     guess: Guess
-    gaps: list[float] = field(default_factory=list)
-    gave_up: bool = False
+    defects: list[float] = field(default_factory=list)
+    stopped: bool = False
 
     def __call__(self, record: IterationRecord) -> None:
-        self.gaps.append(record.defect)
+        self.defects.append(record.defect)
         if self.callback is not None:
             self.callback(record)
         half = max(self.options.max_iterations // 2, PATIENCE)
-        if record.iteration == half and self.is_open and self.moved is not None:
-            self.gave_up = True
+        if record.iteration == half and self.is_open and self.rollout is not None:
+            self.stopped = True
             raise KeyboardInterrupt
 
     @cached_property
-    def moved(self) -> Guess | None:
-        """The motion under the guess's controls; None where it is not finite."""
+    def rollout(self) -> Guess | None:
+        """Rollout with the controls of the guess, or None if it is not finite."""
         still = np.zeros((self.ocp.nu, self.ocp.manifold.ndx))
         found = feedback_guess(self.ocp, still, self.guess.us)
         return found if np.isfinite(found.xs).all() else None
 
     @property
     def is_open(self) -> bool:
-        """True if the guess had a gap that is still open."""
+        """True if the defects of the guess are still open."""
         tolerance = self.options.constraint_tolerance
-        if not self.gaps or not self.gaps[0] > tolerance:
+        if not self.defects or not self.defects[0] > tolerance:
             return False
-        least = max(OPEN * self.gaps[0], tolerance)
-        return min(self.gaps) > least and float(np.median(self.gaps[-LATELY:])) <= self.gaps[0]
+        limit = max(OPEN * self.defects[0], tolerance)
+        return min(self.defects) > limit and float(np.median(self.defects[-RECENT:])) <= self.defects[0]
 
     @property
     def open_defects(self) -> Status:
-        """The status of a first start that was given up."""
-        return termination.defects_stay_open(len(self.gaps) - 1, self.gaps[0], self.gaps[-1])
+        """Status of a first start that was stopped."""
+        return termination.defects_stay_open(len(self.defects) - 1, self.defects[0], self.defects[-1])

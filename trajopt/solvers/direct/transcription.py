@@ -5,7 +5,7 @@
     constraints    F_k(x_k, u_k) - x_(k+1) = 0,   g_k(x_k, u_k) within its bounds,   g_N(x_N) within its bounds
 
 H. G. Bock, K. J. Plitt, IFAC World Congress 1984. Time steps, costs and constraints of all knots are evaluated as one batch.
-Bounds on numbers of the state become bounds on variables. On a Lie group x_k stands for its coordinates about a reference
+Bounds on components of the state become bounds on variables. On a Lie group x_k denotes its coordinates about a reference
 (:mod:`trajopt.solvers.direct.charts`). A running constraint that reads no controls has no row at x_0, which is fixed.
 """
 
@@ -40,19 +40,19 @@ from trajopt.stage.stages import StageDerivatives, StageValues
 
 
 class _Point(NamedTuple):
-    """A point of the program: coordinates delta (N + 1, n) and states xs (N + 1, nx)."""
+    """Point of the program: coordinates delta (N + 1, n) and states xs (N + 1, nx)."""
 
     delta: Array
     xs: Array
 
 
 class Transcription:
-    """An OCP as an :class:`~trajopt.solvers.nlp.nlp.NLP` about a guess.
+    """Transcription of an OCP to an :class:`~trajopt.solvers.nlp.nlp.NLP`, with charts about the states of a guess.
 
-    hold: of the controls, "zero_order" or "first_order". hessian: "exact", "gauss_newton" (of the cost alone) or "scqp", which
-    keeps what is convex of the constraints' outer functions (:mod:`trajopt.solvers.direct.constraint_hessian`). engine: of the
-    stages, "auto", "compiled" or "numpy".
-    Raises TypeError where a first-order hold meets a time step that is not a sampled system.
+    hold: interpolation of the controls, "zero_order" or "first_order". hessian: "exact", "gauss_newton" (of the cost alone), or
+    "scqp", which adds convex outer functions of constraints (:mod:`trajopt.solvers.direct.constraint_hessian`). engine: engine of
+    the stages, "auto", "compiled" or "numpy".
+    Raises MissingCapability for a first-order hold with a time step that is not a sampled system.
     """
 
     def __init__(
@@ -63,7 +63,9 @@ class Transcription:
         self.ocp = held_problem(ocp) if hold == "first_order" else ocp
         self._last: tuple[bytes, list[StageDerivatives]] = b"", []
         self.charts = Charts(ocp.manifold, self.reference)
-        self._nodes = np.roll(self.charts.reference, -1, axis=0)  # of the steps; the last one is not read
+        self._nodes = np.roll(
+            self.charts.reference, -1, axis=0
+        )  # end points of the time steps; the last one is not read
         self._x0 = self.first_coordinates(ocp.x0)
         self.N, self.n, self.m = ocp.horizon, ocp.manifold.ndx, ocp.nu
         self._index(self.N + (hold == "first_order"))
@@ -74,14 +76,14 @@ class Transcription:
 
     @cached_property
     def kinds(self) -> Array:
-        """See :class:`~trajopt.solvers.nlp.scaled_kkt.OfKinds`: the component of the state, or of the controls."""
+        """See :class:`~trajopt.solvers.nlp.scaled_kkt.OfKinds`: a kind is a component of the states or of the controls."""
         kinds = np.zeros(self.size, dtype=int)
         kinds[self.ix], kinds[self.iu] = np.arange(self.n), self.n + np.arange(self.m)
         return kinds
 
     # -- variables and rows ---------------------------------------------------------------------------------------------
     def _index(self, controls: int) -> None:
-        """ix (N + 1, n) and iu (controls, m), places of states and controls in w."""
+        """Set the indices ix (N + 1, n) and iu (controls, m) of states and controls in w."""
         width = self.n + self.m
         self.size = (self.N + 1) * self.n + controls * self.m
         starts = width * np.arange(self.N + 1)
@@ -89,7 +91,7 @@ class Transcription:
         self.iu = starts[:controls, None] + self.n + np.arange(self.m)
 
     def first_coordinates(self, x0: Array) -> Array:
-        """The coordinates (ndx,) of a first state (nx,)."""
+        """Return the coordinates (ndx,) of an initial state (nx,)."""
         return Charts(self.original.manifold, self.reference[:1]).coordinates(x0[None])[0]
 
     def _bounds(self, us: Array) -> None:
@@ -108,14 +110,14 @@ class Transcription:
                 target[part.rows[part.rows >= 0]] = block[part.rows >= 0]
 
     def _hold_unread_controls(self, us: Array) -> None:
-        """Controls that neither dynamics nor terms read stay at the guess."""
+        """Fix controls that are not read at their values in the guess."""
         for phase, knots in zip(self.original.phases, self.original.phase_slices, strict=True):
             read = controls_read(phase)
             for bound in (self.x_lower, self.x_upper):
                 bound[self.iu[knots, read:]] = us[knots, read:]
 
     def _bound_states(self) -> None:
-        """Constraints on single numbers of the state, as bounds on the variables from knot 1 on."""
+        """Convert constraints on single components of the state to bounds on the variables from knot 1 on."""
         self._bounded_by: dict[int, str] = {}
         for name, knots, chosen, low, high in coordinate_bounds(self.ocp):
             places = self.ix[knots][:, chosen]
@@ -126,7 +128,7 @@ class Transcription:
     # -- patterns -------------------------------------------------------------------------------------------------------
     @cached_property
     def _jacobian(self) -> Assembly:
-        """Assembles the sparse Jacobian from minus the identity and the blocks of the parts; built at first use."""
+        """Assembly of the sparse Jacobian from minus the identity and the blocks of the parts."""
         jacobian = Entries()
         jacobian.add(self._defect_rows, self.ix[1:], np.eye(self.n, dtype=bool))
         for part in self.parts:
@@ -140,7 +142,7 @@ class Transcription:
 
     @cached_property
     def _hessian(self) -> Assembly:
-        """Assembles the sparse Hessian from the blocks of the parts; built at first use."""
+        """Assembly of the sparse Hessian from the blocks of the parts."""
         hessian = Entries()
         for part in self.parts:
             for rows, columns in itertools.product((part.ix, part.iu), repeat=2):
@@ -163,7 +165,7 @@ class Transcription:
         return float(sum(v.cost.sum() for v in values)), self._constraint_values(w, values)
 
     def _given(self, part: Part, w: Array, at: _Point) -> tuple[Array, Array, Array]:
-        """x, u and nodes of a part."""
+        """Return states, controls and end points of the time steps of a part."""
         return at.xs[part.knots], w[part.iu], self._nodes[part.knots]
 
     def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
@@ -177,7 +179,7 @@ class Transcription:
         return gradient, self._jacobian.entries(blocks)
 
     def _differentiated(self, w: Array) -> tuple[Array, list[Array]]:
-        """The gradient of f (n,), and the blocks of the Jacobian."""
+        """Return the gradient of f (n,) and the blocks of the Jacobian."""
         gradient, found = self._linearized(w)
         blocks = [np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))]
         for part, d in zip(self.parts, found, strict=True):
@@ -185,7 +187,7 @@ class Transcription:
         return gradient, blocks
 
     def _linearized(self, w: Array) -> tuple[Array, list[StageDerivatives]]:
-        """The gradient of f (n,), and the derivatives of the parts in the coordinates of the program."""
+        """Return the gradient of f (n,) and the derivatives of the parts in the coordinates of the program."""
         at, gradient, found = self._point(w), np.zeros(self.size), []
         for part, d in zip(self.parts, self._derivatives(w, at), strict=True):
             E = self.charts.slopes(at.delta[part.knots])
@@ -200,7 +202,7 @@ class Transcription:
         return gradient, found
 
     def _derivatives(self, w: Array, at: _Point) -> list[StageDerivatives]:
-        """The derivatives of the parts; kept for the charts' part in the Hessian at the same point."""
+        """Return the derivatives of the parts; cached for the chart terms of the Hessian at the same point."""
         point = b"" if self.charts.flat else w.tobytes()
         if not point or self._last[0] != point:
             quadratic = self.kind != "exact"
@@ -219,7 +221,7 @@ class Transcription:
     def _part_hessians(
         self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array, kind: str
     ) -> list[Hessians]:
-        """The Hessian of this kind, "exact", "gauss_newton" or "scqp", of each part."""
+        """Return the Hessian of each part; kind: "exact", "gauss_newton" or "scqp"."""
         at = self._point(w)
         moved = kind == "exact" and not self.charts.flat and at.delta.any()
         found = self._derivatives(w, at) if moved else [None] * len(parts)
@@ -237,7 +239,7 @@ class Transcription:
         kind: str,
         first: StageDerivatives | None,
     ) -> Hessians:
-        """In the coordinates of the program; first: derivatives, where second derivatives of its charts count."""
+        """Return the Hessian of a part in the coordinates of the program; first: derivatives, if the charts have curvature."""
         given, delta = self._given(part, w, at), at.delta[part.knots]
         lam = multipliers[self._defect_rows[part.knots]] if part.stepped else None
         y = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
@@ -258,7 +260,7 @@ class Transcription:
         return Hessians(xx, ux, uu)
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:
-        """See :class:`~trajopt.solvers.nlp.nlp.NLP`: charts about the states of w."""
+        """See :class:`~trajopt.solvers.nlp.nlp.NLP`; the new charts are about the states of w."""
         if self.original.manifold.is_flat:
             return self, w
         xs, us = self.trajectory(w)
@@ -277,18 +279,18 @@ class Transcription:
 
     # -- trajectories ---------------------------------------------------------------------------------------------------
     def variables(self, xs: Array, us: Array) -> Array:
-        """w of states (N + 1, nx) and controls (N, nu); the last control is held."""
+        """Return w for states (N + 1, nx) and controls (N, nu); a first-order hold repeats the last control."""
         w = np.zeros(self.size)
         w[self.ix] = self.charts.coordinates(xs)
         w[self.iu] = np.vstack([us, us[-1:]])[: len(self.iu)]
         return w
 
     def trajectory(self, w: Array) -> tuple[Array, Array]:
-        """States (N + 1, nx) and controls (N, nu), or (N + 1, nu) with a first-order hold."""
+        """Return states (N + 1, nx) and controls (N, nu), or (N + 1, nu) with a first-order hold."""
         return self.charts.states(w[self.ix]), w[self.iu]
 
     def simulated(self, w: Array) -> Array:
-        """The controls of a guess with the states of the motion from x0 under them."""
+        """Return w with its states replaced by the rollout of its controls from x0."""
         w = w.copy()
         w[self.ix[0]] = self._x0
         for part in (part for part in self.parts if part.stepped):
@@ -298,7 +300,7 @@ class Transcription:
         return w
 
     def by_name(self, multipliers: Array) -> dict[str, Array]:
-        """The multipliers (m,) as "dynamics" (N, n) and the constraints by name, (K, nr) each, zero where there is no row."""
+        """Split multipliers (m,) into "dynamics" (N, n) and constraints (K, nr) by name; zero for missing rows."""
         found = {"dynamics": multipliers[self._defect_rows]}
         for part in self.parts:
             values = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
@@ -306,7 +308,7 @@ class Transcription:
         return found
 
     def from_names(self, named: Mapping[str, Array]) -> Array:
-        """The inverse of :meth:`by_name`; zero for what has no name or another shape there."""
+        """Return the inverse of :meth:`by_name`; zero if a name is missing or a shape differs."""
         y, own = np.zeros(self.rows), self.by_name(np.arange(1.0, self.rows + 1))
         for name, rows in own.items():
             values = np.asarray(named.get(name, np.zeros(0)))
@@ -317,7 +319,7 @@ class Transcription:
     # -- names ----------------------------------------------------------------------------------------------------------
     @cached_property
     def x_names(self) -> list[str]:
-        """A name for each variable."""
+        """Name of each variable."""
         names = [""] * self.size
         for places, kinds in ((self.ix, self.original.state_names), (self.iu, self.original.control_names)):
             for k, row in enumerate(places):
@@ -329,7 +331,7 @@ class Transcription:
 
     @cached_property
     def g_names(self) -> list[str]:
-        """A name for each row."""
+        """Name of each row."""
         names = [f"dynamics of {name} from knot {k}" for k in range(self.N) for name in self.original.state_names]
         names += [""] * (self.rows - len(names))
         for part in self.parts:
@@ -342,5 +344,5 @@ class Transcription:
 
 
 def _blocks(found: Sequence[Hessians]) -> list[Array]:
-    """The blocks of parts' Hessians."""
+    """Return the blocks of the Hessians of all parts."""
     return [block for xx, ux, uu in found for block in (xx, ux.transpose(0, 2, 1), ux, uu)]

@@ -1,1 +1,1 @@
-"""Sparse nonlinear programs, IPOPT, and how their ends are told."""
+"""Sparse nonlinear programs, IPOPT, and diagnosis of failed solves."""

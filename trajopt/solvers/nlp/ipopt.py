@@ -1,8 +1,8 @@
 """Sparse nonlinear programs by IPOPT, through cyipopt (:mod:`trajopt.solvers.nlp.ipopt_problem`).
 
 A. Waechter, L. T. Biegler, On the implementation of an interior-point filter line-search algorithm for large-scale nonlinear
-programming, Math. Program. 106, 2006.  What IPOPT tells of its iterations and of its end becomes the records and statuses of
-this package.  Each record is of the iterate at its start and of the step taken from there.
+programming, Math. Program. 106, 2006.  This module converts the iterations and return codes of IPOPT to records and statuses.
+Each record describes an iterate and the step from it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _MISSING = (
 
 
 class MissingIpopt(ImportError):
-    """cyipopt is not installed; the message says how to get it."""
+    """cyipopt is not installed; the message explains the installation."""
 
 
 class Multipliers(NamedTuple):
-    """A warm start: y (m,) of the constraints, z (n,) of the bounds, with the signs of :mod:`trajopt.solvers.nlp.nlp`."""
+    """Warm start: y (m,) of the constraints, z (n,) of the bounds, with the signs of :mod:`trajopt.solvers.nlp.nlp`."""
 
     y: Array
     z: Array
@@ -62,21 +62,22 @@ def solve_ipopt(
     callback: Callback | None = None,
     *,
     warm: Multipliers | None = None,
-    gaps: int = 0,
+    defects: int = 0,
 ) -> NLPSolution:
-    """A local minimum near w0 (n,); warm: multipliers to start from; gaps: how many of the first rows are gaps of a transcription.
+    """Find a local minimum from w0 (n,) by IPOPT.
 
+    warm: multipliers of a warm start. defects: number of leading rows that are defects of a transcription.
     Raises MissingIpopt without cyipopt, ValueError for an option that IPOPT does not know.
     """
     options = options or DMSOptions()
-    run = _Run(nlp, np.asarray(w0, dtype=float), options, callback, gaps)
+    run = _Run(nlp, np.asarray(w0, dtype=float), options, callback, defects)
     crossed = nlp_diagnosis.crossed_bounds(nlp)
-    with np.errstate(all="ignore"):  # non-finite numbers are found and reported, not warned about
+    with np.errstate(all="ignore"):  # the status reports non-finite numbers
         return run.solve(warm) if crossed is None else run.ended(termination.infeasible(crossed))
 
 
 def require_ipopt() -> Any:
-    """The module cyipopt. Raises MissingIpopt, which says how to get it."""
+    """Return the module cyipopt. Raises MissingIpopt, whose message explains the installation."""
     try:
         return ipopt_library()
     except ImportError as error:
@@ -84,23 +85,25 @@ def require_ipopt() -> Any:
 
 
 class _Point(NamedTuple):
-    """An iterate with its objective, its largest violation of all rows and of the gaps alone, its dual infeasibility, and the
-    measure of :mod:`trajopt.solvers.nlp.scaled_kkt`.
+    """Iterate with its errors.
+
+    violation: largest violation of rows and bounds. defect: largest defect. gradient: dual infeasibility of IPOPT. kkt: scaled KKT
+    error (:mod:`trajopt.solvers.nlp.scaled_kkt`).
     """
 
     iterate: Iterate
     objective: float
     violation: float
-    gap: float
+    defect: float
     gradient: float
     kkt: float
 
 
 class _Run:
-    """One solve: IPOPT's callbacks, the journal, the best iterate."""
+    """State of one solve: callbacks of IPOPT, journal, best iterate."""
 
-    def __init__(self, nlp: NLP, w0: Array, options: DMSOptions, callback: Callback | None, gaps: int) -> None:
-        self.nlp, self.options, self.gaps = nlp, options, gaps
+    def __init__(self, nlp: NLP, w0: Array, options: DMSOptions, callback: Callback | None, defects: int) -> None:
+        self.nlp, self.options, self.defects = nlp, options, defects
         self.journal = Journal(callback)
         self.w0 = np.clip(w0, nlp.x_lower, np.maximum(nlp.x_lower, nlp.x_upper))
         self.iteration = 0
@@ -111,12 +114,12 @@ class _Run:
 
     # -- the solve ------------------------------------------------------------------------------------------------------
     def solve(self, warm: Multipliers | None) -> NLPSolution:
-        """Run IPOPT to its end, or to that of the user's patience."""
+        """Run IPOPT until it ends or Ctrl-C interrupts it."""
         require_ipopt()
         start = warm or Multipliers(np.zeros(len(self.nlp.g_lower)), np.zeros(len(self.w0)))
         try:
-            self._problem = self._made(warm is not None)
-            with self.journal.timed("backward"):  # but for the callbacks
+            self._problem = self._ipopt_problem(warm is not None)
+            with self.journal.timed("backward"):  # excludes the callbacks
                 code, objective, end = self._problem.solve(self.w0, *start)
         except KeyboardInterrupt:
             return self.ended(termination.interrupted(self.iteration))
@@ -125,7 +128,7 @@ class _Run:
         self._close_record(0.0, 0.0, 0.0)
         return self.ended(self._status(code))
 
-    def _made(self, warm: bool) -> IpoptProblem:
+    def _ipopt_problem(self, warm: bool) -> IpoptProblem:
         nlp, second = self.nlp, self.options.hessian != "limited_memory"
         bounds = [np.clip(b, -UNBOUNDED, UNBOUNDED) for b in (nlp.x_lower, nlp.x_upper, nlp.g_lower, nlp.g_upper)]
         jacobian, hessian = _evaluated_patterns(nlp, self.w0) if self._entries is None else self._entries.patterns()
@@ -134,13 +137,13 @@ class _Run:
         return problem
 
     def _triangle(self, hessian: Columns | sp.csc_matrix) -> Pattern:
-        """The pattern of the Hessian's lower triangle."""
+        """Return the pattern of the lower triangle of the Hessian."""
         rows, columns = _places(hessian)
         self._lower = np.flatnonzero(rows >= columns)
         return rows[self._lower], columns[self._lower]
 
     def ended(self, status: Status) -> NLPSolution:
-        """The best iterate so far, or the guess, with a status."""
+        """Return the best iterate, or the guess, with a status."""
         p = self.best
         if p is None:
             objective, g = self.nlp.evaluate(self.w0)
@@ -151,18 +154,18 @@ class _Run:
 
     # -- IPOPT's callbacks ----------------------------------------------------------------------------------------------
     def values(self, w: Array) -> tuple[float, Array]:
-        """f and g."""
+        """Return f and g (m,)."""
         with self.journal.timed("rollout"):
             return self.nlp.evaluate(w)
 
     def derivatives(self, w: Array) -> tuple[Array, Array]:
-        """df, and the entries of dg."""
+        """Return the gradient of f (n,) and the entries of the Jacobian of g."""
         with self.journal.timed("derivatives"):
             gradient, jacobian = self._derivatives_at(w)
             return gradient, jacobian.data
 
     def _derivatives_at(self, w: Array) -> tuple[Array, Columns | sp.csc_matrix]:
-        """The gradient of f and the Jacobian of g; those of the last point are kept."""
+        """Return the gradient of f and the Jacobian of g; the last point is cached."""
         point = w.tobytes()
         if self._linearized is None or self._linearized[0] != point:
             found = self.nlp.differentiate(w) if self._entries is None else self._entries.first_entries(w)
@@ -170,15 +173,15 @@ class _Run:
         return self._linearized[1:]
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Array:
-        """The entries of the lower triangle."""
+        """Return the entries of the lower triangle of the Hessian."""
         with self.journal.timed("derivatives"):
             if self._entries is None:
                 return self.nlp.hessian(w, sigma, multipliers).data.take(self._lower)
             return self._entries.second_entries(w, sigma, multipliers).take(self._lower)
 
     def intermediate(self, progress: Progress) -> None:
-        """After each iteration: close the record of the last iterate."""
-        with self.journal.timed("backward"):  # charges the time of IPOPT so far
+        """Close the record of the last iterate; IPOPT calls this after each iteration."""
+        with self.journal.timed("backward"):  # counts the time in IPOPT until here
             if progress.iteration > 0:
                 self._close_record(progress.regularization, progress.alpha * progress.step, progress.alpha)
             self.iteration = progress.iteration
@@ -197,7 +200,7 @@ class _Run:
             derivatives = self._derivatives_at(w)
         with self.journal.timed("backward"):
             kkt = scaled_kkt(nlp, w, objective, g, *derivatives, *iterate[2:])
-        return _Point(iterate, objective, worst, largest(rows[: self.gaps]), dual, kkt)
+        return _Point(iterate, objective, worst, largest(rows[: self.defects]), dual, kkt)
 
     def _merit(self, p: _Point) -> tuple[float, float]:
         return max(p.violation, self.options.constraint_tolerance), p.objective
@@ -215,7 +218,7 @@ class _Run:
             gradient=p.gradient,
             regularization=regularization,
             step_norm=step,
-            defect=p.gap,
+            defect=p.defect,
             constraint_violation=p.violation,
             step_length=alpha,
             hessian=o.hessian,
@@ -252,7 +255,7 @@ class _Run:
 
 
 def _ipopt_options(o: DMSOptions, warm: bool) -> Mapping[str, Any]:
-    """Options by IPOPT's names; the user's own last."""
+    """Return the options by their names in IPOPT; ``o.ipopt`` overrides the others."""
     approximation = "limited-memory" if o.hessian == "limited_memory" else "exact"
     options: dict[str, Any] = {
         "print_level": 0,
@@ -263,7 +266,7 @@ def _ipopt_options(o: DMSOptions, warm: bool) -> Mapping[str, Any]:
         "max_iter": o.max_iterations,
         "mu_init": float(o.barrier),
         "mu_strategy": o.barrier_strategy,
-        "bound_relax_factor": 0.0,  # bounds are met as they stand
+        "bound_relax_factor": 0.0,  # exact bounds
         "check_derivatives_for_naninf": "yes",
     }
     limit = remaining(o.time_limit, start_of_solve())
@@ -280,20 +283,22 @@ def _ipopt_options(o: DMSOptions, warm: bool) -> Mapping[str, Any]:
 
 
 MUMPS = {"mumps_permuting_scaling": 0, "mumps_scaling": 0}
-"""Neither permuted nor scaled by their values: the matrices of shooting problems are well scaled, and small."""
+"""Options of MUMPS: no permutation and no scaling, because the matrices of shooting problems are small and well scaled."""
 _PUSHED = ("bound_push", "bound_frac", "slack_bound_push", "slack_bound_frac")
-"""By how much a start is moved off its bounds. Without multipliers, those of the bounds follow from the barrier at a start near the
-solution, and those of the constraints are IPOPT's least-squares estimate: from a plan for a problem that has changed it takes fewer
-iterations than the multipliers of that plan do."""
+"""Options for the distance of the initial point from its bounds.
+
+Near a solution without given multipliers, the barrier parameter determines the multipliers of the bounds, and IPOPT estimates those
+of the constraints by least squares. If the problem has changed since the plan, the estimate takes fewer iterations than the
+multipliers of the plan."""
 
 
 def _evaluated_patterns(nlp: NLP, w: Array) -> tuple[sp.csc_matrix, sp.csc_matrix]:
-    """Jacobian and Hessian at w."""
+    """Return Jacobian and Hessian at w, for their patterns."""
     return nlp.differentiate(w)[1], nlp.hessian(w, 0.0, np.zeros(len(nlp.g_lower)))
 
 
 def _places(matrix: Columns | sp.csc_matrix) -> Pattern:
-    """Rows and columns of the entries of a matrix."""
+    """Return rows and columns of the entries of a matrix."""
     if isinstance(matrix, Columns):
         return matrix.rows, matrix.columns
     return matrix.indices, np.repeat(np.arange(matrix.shape[1]), np.diff(matrix.indptr))

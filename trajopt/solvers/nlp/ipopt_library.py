@@ -1,7 +1,7 @@
-"""The module cyipopt, without its interface to SciPy's optimizers.
+"""Import of cyipopt without its SciPy interface.
 
-cyipopt imports that interface, and with it all of scipy.optimize, which takes longer than many solves do. Here an empty module
-stands in its place while cyipopt is imported; what of it anybody asks for later is imported then.
+That interface imports scipy.optimize, which takes longer than many solves. An empty module replaces it during the import of
+cyipopt; its attributes are imported at first use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PACKAGE, INTERFACE = "cyipopt", "cyipopt.scipy_interface"
 
 
 def ipopt_library() -> Any:
-    """The module cyipopt. Raises ImportError where it is not installed."""
+    """Return the module cyipopt. Raises ImportError if it is not installed."""
     if PACKAGE in sys.modules or INTERFACE in sys.modules:
         return importlib.import_module(PACKAGE)
     sys.modules[INTERFACE] = ModuleType(INTERFACE)
@@ -28,7 +28,7 @@ def ipopt_library() -> Any:
 
 
 def _from_interface(name: str) -> Any:
-    """Attribute of cyipopt's SciPy interface, imported at first use. Raises AttributeError."""
+    """Return an attribute of cyipopt's SciPy interface, imported at first use. Raises AttributeError."""
     if name.startswith("__"):
         raise AttributeError(name)
     found = getattr(importlib.import_module(INTERFACE), name, None)

@@ -1,7 +1,7 @@
-"""A program in IPOPT's hands, by cyipopt.
+"""Interface to IPOPT through cyipopt.
 
-cyipopt asks for objective, constraints, gradient and Jacobian one by one, and names no point as new: values and first derivatives
-are computed once for each point.
+cyipopt requests objective, constraints, gradient and Jacobian one by one, without marking new points. This module evaluates values
+and first derivatives once per point.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Pattern = tuple[Array, Array]
 
 
 class Progress(NamedTuple):
-    """The numbers that IPOPT reports after each iteration."""
+    """Numbers that IPOPT reports after each iteration."""
 
     iteration: int
     objective: float
@@ -31,8 +31,9 @@ class Progress(NamedTuple):
 
 
 class Iterate(NamedTuple):
-    """w (n,), g (m,), multipliers y (m,) of the constraints and z (n,) of the bounds, with the signs of
-    :mod:`trajopt.solvers.nlp.nlp`.
+    """Variables w (n,), constraints g (m,), multipliers y (m,) of constraints and z (n,) of bounds.
+
+    Signs are those of :mod:`trajopt.solvers.nlp.nlp`.
     """
 
     w: Array
@@ -42,7 +43,7 @@ class Iterate(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """IPOPT's return code (IpReturnCodes.h), and where it ended."""
+    """Return code of IPOPT (IpReturnCodes.h), final objective and iterate."""
 
     code: int
     objective: float
@@ -53,36 +54,38 @@ class Callbacks(Protocol):
     """Callbacks of IPOPT. Values and first derivatives are evaluated once at each point."""
 
     def values(self, w: Array) -> tuple[float, Array]:
-        """f and g (m,) at w (n,)."""
+        """Return f and g (m,) at w (n,)."""
         ...
 
     def derivatives(self, w: Array) -> tuple[Array, Array]:
-        """The gradient of f (n,) and the entries of dg in the order of the pattern."""
+        """Return the gradient of f (n,) and the entries of the Jacobian of g in the order of the pattern."""
         ...
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Array:
-        """The entries of the Hessian of sigma f + multipliers' g, its lower triangle in the order of the pattern."""
+        """Return the entries of the Hessian of sigma f + multipliers' g, lower triangle, in the order of the pattern."""
         ...
 
     def intermediate(self, progress: Progress) -> None:
-        """After each iteration."""
+        """Receive the numbers of an iteration."""
         ...
 
 
 class IpoptProblem:
-    """bounds: x_lower, x_upper (n,), g_lower, g_upper (m,), infinite ones as UNBOUNDED. jacobian, hessian: patterns, that of the
-    Hessian in the lower triangle; None: IPOPT approximates it. Raises ImportError without cyipopt.
+    """Problem of IPOPT.
+
+    bounds: x_lower, x_upper (n,), g_lower, g_upper (m,); infinite bounds as UNBOUNDED. jacobian: pattern. hessian: pattern of the
+    lower triangle; None: IPOPT approximates the Hessian. Raises ImportError without cyipopt.
     """
 
     def __init__(
         self, callbacks: Callbacks, bounds: Sequence[Array], jacobian: Pattern, hessian: Pattern | None
     ) -> None:
-        asked = _Asked(callbacks, jacobian, hessian)
+        definition = _ProblemDefinition(callbacks, jacobian, hessian)
         x_lower, x_upper, g_lower, g_upper = bounds
         self._problem = ipopt_library().Problem(
             n=len(x_lower),
             m=len(g_lower),
-            problem_obj=asked,
+            problem_obj=definition,
             lb=x_lower,
             ub=x_upper,
             cl=g_lower,
@@ -90,7 +93,7 @@ class IpoptProblem:
         )
 
     def set_options(self, options: Mapping[str, int | float | str]) -> None:
-        """Raises ValueError for what IPOPT does not know."""
+        """Set options. Raises ValueError for a name or value that IPOPT does not accept."""
         for key, value in options.items():
             try:
                 self._problem.add_option(key, value)
@@ -98,13 +101,13 @@ class IpoptProblem:
                 raise ValueError(f"ipopt: IPOPT does not accept {key} = {value!r}") from error
 
     def solve(self, w: Array, y: Array, z: Array) -> Ended:
-        """From w (n,), and in a warm start from the multipliers y (m,), z (n,). Raises what a callback raises."""
+        """Solve from w (n,), in a warm start with multipliers y (m,), z (n,). Raises exceptions of the callbacks."""
         lower, upper = np.maximum(-z, 0.0), np.maximum(z, 0.0)
         w, info = self._problem.solve(w, lagrange=y, zl=lower, zu=upper)
         return Ended(info["status"], info["obj_val"], _iterate(w, info))
 
     def iterate(self) -> Iterate | None:
-        """The iterate, within a call of ``intermediate``; None where IPOPT has none."""
+        """Return the iterate during a call of ``intermediate``, or None if IPOPT has none."""
         found = self._problem.get_current_iterate()
         return None if found is None else _iterate(found["x"], found)
 
@@ -113,8 +116,8 @@ def _iterate(w: Array, found: Mapping[str, Any]) -> Iterate:
     return Iterate(w, found["g"], found["mult_g"], found["mult_x_U"] - found["mult_x_L"])
 
 
-class _Asked:
-    """cyipopt's callbacks, by the names that it looks for; without those of a Hessian it has IPOPT approximate it."""
+class _ProblemDefinition:
+    """Callbacks under the names that cyipopt expects; without ``hessian``, IPOPT approximates the Hessian."""
 
     def __init__(self, callbacks: Callbacks, jacobian: Pattern, hessian: Pattern | None) -> None:
         self._callbacks, self._jacobian = callbacks, jacobian
@@ -125,29 +128,29 @@ class _Asked:
         self._raised: BaseException | None = None
 
     def objective(self, w: Array) -> float:
-        """f."""
+        """Return f."""
         return self._at(w, "values")[0]
 
     def constraints(self, w: Array) -> Array:
-        """g."""
+        """Return g (m,)."""
         return self._at(w, "values")[1]
 
     def gradient(self, w: Array) -> Array:
-        """df."""
+        """Return the gradient of f (n,)."""
         return self._at(w, "derivatives")[0]
 
     def jacobian(self, w: Array) -> Array:
-        """The entries of dg."""
+        """Return the entries of the Jacobian of g."""
         return self._at(w, "derivatives")[1]
 
     def jacobianstructure(self) -> Pattern:
-        """Rows and columns of the entries of dg."""
+        """Return rows and columns of the entries of the Jacobian of g."""
         return self._jacobian
 
     def intermediate(
         self, mode, iteration, objective, primal, dual, mu, step, regularization, alpha_dual, alpha, trials
     ) -> None:
-        """After each iteration; cyipopt looks at the names of the parameters."""
+        """Forward the numbers of an iteration; cyipopt inspects the parameter names."""
         self._callbacks.intermediate(Progress(iteration, objective, dual, step, regularization, alpha))
 
     def _at(self, w: Array, kind: str) -> Any:
@@ -159,15 +162,15 @@ class _Asked:
         if kind not in self._found:
             try:
                 self._found[kind] = getattr(self._callbacks, kind)(w)
-            except KeyboardInterrupt as error:  # behind which IPOPT asks for other points
+            except KeyboardInterrupt as error:  # IPOPT would continue with other points
                 self._raised = error
                 raise
         return self._found[kind]
 
     def _second(self, count: int, w: Array, multipliers: Array, sigma: float) -> Array:
-        """The ``count`` entries of the lower triangle of the Hessian."""
+        """Return the ``count`` entries of the lower triangle of the Hessian."""
         try:
             return self._callbacks.hessian(w, sigma, multipliers)
-        except BaseException as error:  # which cyipopt forgets: it is raised again by the next callback
+        except BaseException as error:  # cyipopt drops it; the next callback raises it again
             self._raised = error
             return np.zeros(count)

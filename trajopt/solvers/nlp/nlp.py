@@ -1,4 +1,4 @@
-"""Sparse nonlinear programs, as a solver sees them.
+"""Interface between sparse nonlinear programs and their solvers.
 
     minimize f(w)   subject to   g_lower <= g(w) <= g_upper,   x_lower <= w <= x_upper
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class NLP(Protocol):
-    """A program in n variables with m constraints; infinite bounds where there is none.
+    """Program in n variables with m constraints; missing bounds are infinite.
 
     x_lower, x_upper (n,); g_lower, g_upper (m,); x_names, g_names: for messages.
     """
@@ -39,69 +39,71 @@ class NLP(Protocol):
     def g_names(self) -> Sequence[str]: ...
 
     def evaluate(self, w: Array) -> tuple[float, Array]:
-        """f and g (m,) at w (n,)."""
+        """Return f and g (m,) at w (n,)."""
         ...
 
     def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
-        """The gradient of f (n,) and the Jacobian of g (m, n), whose pattern is fixed: csc, or by stages."""
+        """Return the gradient of f (n,) and the Jacobian of g (m, n) with a fixed pattern, as csc matrix or by stages."""
         ...
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
-        """The Hessian (n, n) of sigma f + multipliers' g: full, symmetric, its pattern fixed."""
+        """Return the full symmetric Hessian (n, n) of sigma f + multipliers' g, with a fixed pattern."""
         ...
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:
-        """The program in coordinates about w, and w in them; a program in a vector space returns itself and w."""
+        """Return the program with charts about w, and w in its coordinates; on a vector space the program itself and w."""
         ...
 
 
 @runtime_checkable
 class ConvexOverNonlinear(Protocol):
-    """A program whose objective and some constraints are convex functions of nonlinear ones, f = phi(r(w)).
+    """Program with convex-over-nonlinear objective f = phi(r(w)) and constraints.
 
-    Such a program knows a Hessian that needs no second derivatives: J' phi'' J with J = dr/dw, positive semidefinite.
+    Its positive semidefinite Hessian J' phi'' J, J = dr/dw, needs no second derivatives of r.
     """
 
     def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
-        """sigma J'phi''J of the objective plus multipliers_i J_i'psi_i''J_i of those convex- or concave-over-nonlinear
-        constraints for which it is positive semidefinite."""
+        """Return sigma J'phi''J plus multipliers_i J_i'psi_i''J_i of convex- or concave-over-nonlinear constraints.
+
+        Only positive semidefinite contributions of constraints are included.
+        """
         ...
 
 
 @runtime_checkable
 class Patterned(Protocol):
-    """A program that knows its patterns without evaluation, and gives the entries in them."""
+    """Program with patterns that are known without evaluation."""
 
     def patterns(self) -> tuple[Columns, Columns]:
-        """Matrices with the patterns of the Jacobian (m, n) and the Hessian (n, n)."""
+        """Return matrices with the patterns of the Jacobian (m, n) and the Hessian (n, n)."""
         ...
 
     def first_entries(self, w: Array) -> tuple[Array, Columns]:
-        """Result of :meth:`NLP.differentiate`, with the Jacobian as its entries."""
+        """Return the result of :meth:`NLP.differentiate`, with the Jacobian by its entries."""
         ...
 
     def second_entries(self, w: Array, sigma: float, multipliers: Array) -> Array:
-        """The entries of :meth:`NLP.hessian`, as its pattern has them."""
+        """Return the entries of :meth:`NLP.hessian` in the order of its pattern."""
         ...
 
 
 @runtime_checkable
 class OfTrajectory(Protocol):
-    """A program whose variables stand for states and controls."""
+    """Program whose variables are states and controls."""
 
     def trajectory(self, w: Array) -> tuple[Array, Array]:
-        """States (N + 1, nx) and controls at w (n,)."""
+        """Return states (N + 1, nx) and controls at w (n,)."""
         ...
 
 
 def trajectory_at(nlp: NLP, w: Array) -> Trajectory | None:
-    """Function for the states and controls at w; None if the program has none."""
+    """Return a function that returns states and controls at w, or None for other programs."""
     return (lambda: nlp.trajectory(w)) if isinstance(nlp, OfTrajectory) else None
 
 
 @dataclass(frozen=True, eq=False)
 class NLPSolution:
-    """A point with its multipliers and the account of how it was found.
+    """Solution of a nonlinear program, with its multipliers and history.
 
     w (n,) in the coordinates of ``nlp``; objective; constraints g(w) (m,); multipliers y (m,) and bound_multipliers z
     (n,) with the signs above; history: one record per iteration.

@@ -10,11 +10,11 @@ from trajopt.solvers.qp.qp import violation
 from trajopt.solvers.termination import CrossedBounds, NonFinite, WorstConstraint
 
 STATIONARY_VIOLATION = 1e-5
-"""A point is one of least violation where to first order no step reduces more than this share of the violation."""
+"""A point minimizes the violation if, to first order, no step reduces more than this fraction of it."""
 
 
 def worst_constraint(nlp: NLP, w: Array, g: Array) -> WorstConstraint | None:
-    """Among the rows g (m,) and the bounds on w (n,); None where there is no constraint or none is violated."""
+    """Return the most violated of the rows g (m,) and the bounds on w (n,), or None without violation."""
     amounts = np.concatenate([violation(g, nlp.g_lower, nlp.g_upper), violation(w, nlp.x_lower, nlp.x_upper)])
     if not amounts.any():
         return None
@@ -24,16 +24,16 @@ def worst_constraint(nlp: NLP, w: Array, g: Array) -> WorstConstraint | None:
 
 
 def worst_in_rollout(nlp: NLP, w: Array) -> WorstConstraint | None:
-    """The constraint that the rollout w (n,) of the controls violates most; None also where that is not finite.
+    """Return the constraint that the rollout w (n,) of the controls violates most, or None if there is none or it is not finite.
 
-    At a point of least violation the defects take their share of it, and say nothing about its cause.
+    At a minimizer of the violation, defects carry a part of it and hide its cause; a rollout has no defects.
     """
     worst = worst_constraint(nlp, w, nlp.evaluate(w)[1])
     return worst if worst is not None and np.isfinite(worst.violation) else None
 
 
 def crossed_bounds(nlp: NLP) -> CrossedBounds | None:
-    """The bounds of which the lower one is farthest above the upper one; None where none is."""
+    """Return the bounds whose lower value is farthest above the upper one, or None if no bounds cross."""
     lower, upper = np.concatenate([nlp.g_lower, nlp.x_lower]), np.concatenate([nlp.g_upper, nlp.x_upper])
     if not (lower > upper).any():
         return None
@@ -42,7 +42,7 @@ def crossed_bounds(nlp: NLP) -> CrossedBounds | None:
 
 
 def non_finite_number(nlp: NLP, w: Array, objective: float, g: Array, other: str = "a derivative") -> NonFinite:
-    """First non-finite number among w (n,), the constraints g (m,) and the objective; other: reported if all are finite."""
+    """Return the first non-finite number of w (n,), constraints g (m,) and objective, or ``other`` if all are finite."""
     for values, names, kind in ((w, nlp.x_names, "the variable"), (g, nlp.g_names, "the constraint")):
         if not np.isfinite(values).all():
             return NonFinite(names[int(np.argmin(np.isfinite(values)))], kind)

@@ -1,1 +1,1 @@
-"""Problems of one structure that differ in numbers."""
+"""Batches of problems with one structure and different values."""

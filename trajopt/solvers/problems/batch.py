@@ -1,7 +1,7 @@
-"""Problems of one structure with other values: what a batch is made of.
+"""Batch of problems with one structure and different values.
 
-What may differ are the numbers that a compiled library takes as inputs: x0, bounds on controls, weights, references, goals and
-other parameters of cost terms, constraints and dynamics, time steps.
+Problems may differ in run-time values: x0, bounds on controls, time steps, and weights, references, goals and other parameters of
+cost terms, constraints and dynamics.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from trajopt.stage.source.term_source import by_knot, theta_of
 
 FIELDS = ("x0", "u_lower", "u_upper")
 DYNAMICS = "dynamics"
-"""The name under which parameters of the dynamics are found."""
+"""Owner of the parameters of the dynamics."""
 
 
 class Batch:
-    """n problems of one structure; ``batch[i]`` returns problem i as an OCP. Constructed from values, or by :meth:`of`.
+    """n problems of one structure; ``batch[i]`` returns problem i as an OCP. Constructed from values, or by :meth:`from_problems`.
 
-    ocp: the problem whose values change. values: by name, the first axis of each over the n problems:
+    ocp: the problem whose values change. values: arrays by name, with the problems along the first axis:
 
     x0, u_lower, u_upper        of the problem
     "term.parameter"            of cost terms and constraints of this name, as in :meth:`~trajopt.problem.ocp.OCP.updated`:
-                                (n, size), (n, knots, size), or (n,) where the size is one; among them "term.weight", and "lower"
-                                and "upper" of constraints, of which one number stands for all components
+                                (n, size), (n, knots, size), or (n,) if the size is one; includes "term.weight", and "lower" and
+                                "upper" of constraints, where one number applies to all components
     "dynamics.parameter"        of the dynamics of all phases that have it
-    "parameter"                 of everything that has a parameter of this name
+    "parameter"                 of all terms, constraints and dynamics with a parameter of this name
 
-    members: the problems that were given one by one, else None; fields, values: those of the problem, and of its terms and dynamics
-    by (owner, key).
+    members: the problems passed to :meth:`from_problems`, else None. fields: values of the problem by name. values: values of
+    terms, constraints and dynamics by (owner, key).
 
-    Raises UnknownName for a name that nothing has, ValueError for values that do not fit or differ in number.
+    Raises UnknownName for an unknown name, ValueError for values of a wrong shape or with different numbers of problems.
 
     >>> import numpy as np, trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
@@ -75,8 +75,8 @@ class Batch:
                     _check_weights(owner, self.values[owner, key])
         counts = {name: len(np.asarray(given)) for name, given in values.items()}
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{name}: {count}" for name, count in counts.items())
-            raise ValueError(f"the values have different numbers of problems ({told})")
+            numbers = ", ".join(f"{name}: {count}" for name, count in counts.items())
+            raise ValueError(f"the values have different numbers of problems ({numbers})")
         self._count = next(iter(counts.values()))
         if not self._count:
             raise ValueError(f"the values ({', '.join(counts)}) have no problems; a batch needs at least one")
@@ -92,8 +92,8 @@ class Batch:
                 raise ValueError(f"{name} has shape {rows.shape}; expected {expected}")
 
     @classmethod
-    def of(cls, ocps: Sequence[OCP]) -> Batch:
-        """Problems given one by one. Raises ValueError that says which of them differs in structure from the first, and how."""
+    def from_problems(cls, ocps: Sequence[OCP]) -> Batch:
+        """Create a batch from problems. Raises ValueError if one differs in structure from the first, with the difference."""
         members = list(ocps)
         if not members:
             raise ValueError("a batch needs at least one problem")
@@ -120,7 +120,7 @@ class Batch:
         return ocp
 
     def subset(self, indices: Sequence[int]) -> Batch:
-        """The problems of these numbers."""
+        """Return the problems with these indices."""
         chosen = list(indices)
         self_ = Batch.__new__(Batch)
         self_.ocp, self_._count = self.ocp, len(chosen)
@@ -135,7 +135,7 @@ class Batch:
         return self.members is not None or any(key in ("lower", "upper") for _, key in self.values)
 
     def unconstrained(self) -> Batch:
-        """The problems without their constraints; the bounds on controls stay."""
+        """Return the problems without their constraints, but with the bounds on controls."""
         other = self.subset(range(len(self)))
         names = {c.name for c in self.ocp.constraints()}
         other.ocp = self.ocp.unconstrained()
@@ -143,13 +143,13 @@ class Batch:
         other.values = {(owner, key): rows for (owner, key), rows in self.values.items() if owner not in names}
         return other
 
-    # -- values as arrays, with n rows or, where all agree, one -----------------------------------------------------------
+    # -- values as arrays, with n rows, or one row if all are equal -----------------------------------------------------------
     def x0(self) -> Array:
-        """(n or 1, nx)."""
+        """Return the initial states (n or 1, nx)."""
         return self._each(lambda ocp: ocp.x0, "x0")
 
     def bounds(self) -> tuple[Array, Array] | None:
-        """Bounds on the controls, both (n, N, nu) or both (1, N, nu), or None."""
+        """Return lower and upper bounds on the controls, both (n, N, nu) or both (1, N, nu), or None."""
         ocp, shape = self.ocp, (self.ocp.horizon, self.ocp.nu)
         if self.members is None and not self.fields.keys() & set(FIELDS[1:]):
             return None if ocp.control_bounds is None else (ocp.control_bounds[0][None], ocp.control_bounds[1][None])
@@ -170,23 +170,23 @@ class Batch:
         return lower, upper
 
     def times(self) -> Array:
-        """(n or 1, N + 1)."""
+        """Return the times of the knots (n or 1, N + 1) [s]."""
         return self._each(lambda ocp: ocp.times)
 
     def steps(self, i: int) -> Array:
-        """The time steps of phase i, (n or 1, K)."""
+        """Return the time steps (n or 1, K) [s] of phase i."""
         return self._each(lambda ocp: ocp.phases[i].dt)
 
     def t(self) -> Array:
-        """(n or 1, N + 1) what residuals and dynamics read as t."""
+        """Return the argument t (n or 1, N + 1) of residuals and dynamics."""
         return self._each(lambda ocp: ocp.t)
 
     def weights(self, i: int) -> Array:
-        """The weights of phase i, (n or 1, K): see :attr:`~trajopt.problem.ocp.Phase.weights`."""
+        """Return the weights (n or 1, K) of phase i, see :attr:`~trajopt.problem.ocp.Phase.weights`."""
         return self._each(lambda ocp: ocp.phases[i].weights)
 
     def parameters(self, i: int) -> Array:
-        """The parameters of the dynamics of phase i, (n or 1, K, size)."""
+        """Return the parameters (n or 1, K, size) of the dynamics of phase i."""
         K = self.ocp.phases[i].knots
         if self.members is not None:
             return _stacked([by_knot(m.phases[i].parameters.values(), K) for m in self.members])
@@ -194,9 +194,9 @@ class Batch:
         return self._filled(by_knot(own.values(), K), [(DYNAMICS, key, np.shape(v)[-1]) for key, v in own.items()])
 
     def theta(self, terms: Callable[[OCP], Sequence[CostTerm]], K: int) -> Array:
-        """Weights and parameters of some cost terms on K knots, (n or 1, K, size).
+        """Return weights and parameters (n or 1, K, size) of cost terms on K knots.
 
-        They stand as in :func:`~trajopt.stage.source.term_source.theta_of`.
+        Their order is that of :func:`~trajopt.stage.source.term_source.theta_of`.
         """
         if self.members is not None:
             return _stacked([theta_of(terms(m), K) for m in self.members])
@@ -207,25 +207,25 @@ class Batch:
         return self._filled(theta_of(own, K), parts)
 
     def path(self, constraints: Callable[[OCP], Sequence[Constraint]], K: int) -> Array:
-        """Parameters of some constraints on K knots, (n or 1, K, size)."""
+        """Return parameters (n or 1, K, size) of constraints on K knots."""
         if self.members is not None:
             return _stacked([constraint_theta(constraints(m), K) for m in self.members])
         own = constraints(self.ocp)
         parts = [(c.name, key, np.shape(v)[-1]) for c in own for key, v in c.parameters.items()]
         return self._filled(constraint_theta(own, K), parts)
 
-    def limits(self, of: Callable[[OCP], Constraint], K: int) -> tuple[Array, Array]:
-        """Lower and upper bounds of a constraint on K knots, each (n or 1, K, nr)."""
+    def limits(self, constraint_of: Callable[[OCP], Constraint], K: int) -> tuple[Array, Array]:
+        """Return lower and upper bounds, each (n or 1, K, nr), of a constraint on K knots."""
         if self.members is not None:
-            both = [of(m).bounds(K) for m in self.members]
+            both = [constraint_of(m).bounds(K) for m in self.members]
             return np.array([lower for lower, _ in both]), np.array([upper for _, upper in both])
-        own = of(self.ocp)
+        own = constraint_of(self.ocp)
         pairs = zip(("lower", "upper"), own.bounds(K), strict=True)
         lower, upper = (self._filled(base, [(own.name, key, own.residual.n_out)]) for key, base in pairs)
         return lower, upper
 
     def _filled(self, base: Array, parts: Sequence[tuple[str, str, int]]) -> Array:
-        """The base (K, size) with what varies in its columns."""
+        """Return the base (K, size) with the columns that differ between problems, (n or 1, K, size)."""
         if not any(part[:2] in self.values for part in parts):
             return base[None]
         found, at = np.tile(base, (self._count, 1, 1)), 0
@@ -253,7 +253,7 @@ def _moved(phase: Phase, key: str, value: Array) -> Phase:
 
 
 def _owners(ocp: OCP, name: str) -> list[tuple[str, str, int]]:
-    """Terms, parameter keys and sizes that a name of a batch refers to. Raises UnknownName."""
+    """Return (owner, key, size) of all values that a name of a batch refers to. Raises UnknownName."""
     known: dict[tuple[str, str], int] = {}
     for t in ocp.terms():
         known |= {(t.name, key): np.shape(v)[-1] for key, v in (("weight", t.weight), *t.parameters.items())}
@@ -280,13 +280,13 @@ def _check_weights(term: str, weights: Array) -> None:
         )
 
 
-OF_ALL = ("weight", "lower", "upper")
-"""Values of which one number may stand for all components."""
+BROADCAST = ("weight", "lower", "upper")
+"""Values of which one number may apply to all components."""
 
 
 def _fitted(name: str, rows: Array, size: int) -> Array:
-    """Values (n, size) or (n, knots, size); of weights and bounds one number for each problem stands for all components."""
-    alone = size == 1 or name.rpartition(".")[2] in OF_ALL
+    """Return values (n, size) or (n, knots, size); one weight or bound per problem is repeated for all components."""
+    alone = size == 1 or name.rpartition(".")[2] in BROADCAST
     if rows.ndim == 1 and alone:
         return np.repeat(rows[:, None], size, axis=1)
     if not 1 < rows.ndim <= 3 or rows.shape[-1] != size:

@@ -1,4 +1,4 @@
-"""True if problems have one structure: what is compiled of them is the same, and they differ in numbers only."""
+"""Comparison of the structure of problems: two problems of one structure differ in run-time values only."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from trajopt.validation.validation import structure_errors
 
 
 def require_alike(ocps: Sequence[OCP]) -> None:
-    """Raises ValueError that names the first problem that differs in structure from the first of all, or whose arrays have wrong
-    shapes, and says how."""
+    """Raise ValueError if a problem differs in structure from the first one, or if its arrays have wrong shapes."""
     first, alike, seen = ocps[0], Likeness(), set[int]()
     for i, ocp in enumerate(ocps):
         if id(ocp) in seen:
@@ -32,7 +31,7 @@ def require_alike(ocps: Sequence[OCP]) -> None:
 
 
 def differences(a: OCP, b: OCP, alike: Likeness | None = None) -> Iterator[str]:
-    """Difference in structure of problem b from a; alike: one for all problems that are compared with a."""
+    """Yield the differences in structure of problem b from problem a; alike: cache of comparisons with a."""
     alike = alike or Likeness()
     yield from _unequal("states", a.manifold.tangent_names, b.manifold.tangent_names)
     yield from _unequal("controls", a.nu, b.nu)
@@ -80,6 +79,6 @@ def _sizes(parameters: Any) -> list[tuple[str, int]]:
     return [(name, np.shape(value)[-1]) for name, value in parameters.items()]
 
 
-def _unequal(what: str, a: Any, b: Any) -> Iterator[str]:
+def _unequal(name: str, a: Any, b: Any) -> Iterator[str]:
     if a != b:
-        yield f"{what}: {b} instead of {a}"
+        yield f"{name}: {b} instead of {a}"

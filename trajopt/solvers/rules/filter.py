@@ -25,7 +25,7 @@ SAFETY, SHORTEST = 0.05, 1e-14
 """gamma_alpha, the safety factor of the minimum step length, and the absolute minimum of the step length."""
 
 
-MOST_PAIRS = 1 << 16
+MAX_PAIRS = 1 << 16
 """Maximum number of pairs; the oldest pair is dropped first."""
 
 
@@ -69,7 +69,7 @@ class Filter:
         """Store a pair (theta, phi) and drop the pairs that it dominates."""
         theta, phi = at
         self.pairs = [(t, p) for t, p in self.pairs if t < theta or p - MARGIN * t < phi - MARGIN * theta][
-            -MOST_PAIRS + 1 :
+            -MAX_PAIRS + 1 :
         ]
         self.pairs.append(at)
 

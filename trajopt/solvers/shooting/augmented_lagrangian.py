@@ -132,7 +132,7 @@ def augmented_lagrangian(
         if updates >= o.max_outer_iterations:
             advice = "Increase max_outer_iterations or constraint_penalty, or start from a better guess."
             limit = o.max_outer_iterations
-            return ended(termination.max_iterations(limit, measured(), advice, of="max_outer_iterations"))
+            return ended(termination.max_iterations(limit, measured(), advice, option="max_outer_iterations"))
         if made > o.max_iterations:
             return ended(termination.max_iterations(o.max_iterations, measured()))
 
@@ -257,7 +257,7 @@ def solve_constrained(
     multipliers: Mapping[str, Array] | None = None,
 ) -> Solution:
     """Solve a constrained problem with an unconstrained solver; multipliers: of an earlier solution, by name."""
-    rounds = Rounds(Batch.of([ocp]), (guess.xs[None], guess.us[None]), options, multipliers)
+    rounds = Rounds(Batch.from_problems([ocp]), (guess.xs[None], guess.us[None]), options, multipliers)
     records: list[IterationRecord] = []
 
     def of_all(record: IterationRecord, number: int) -> IterationRecord:

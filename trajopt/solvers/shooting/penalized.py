@@ -256,13 +256,13 @@ class Augmented(Batch):
 
 def augmented(ocp: OCP, rho: float) -> OCP:
     """Return the problem with constraints replaced by penalty terms of weight rho."""
-    alone = Batch.of([ocp])
+    alone = Batch.from_problems([ocp])
     return Augmented(alone, imposed(alone, rho)).ocp
 
 
 def _of_one(ocp: OCP, xs: Array, us: Array) -> list[tuple[Imposed, Array]]:
     """Return each constraint of a problem with its values (K, nr) along a trajectory."""
-    alone = Batch.of([ocp])
+    alone = Batch.from_problems([ocp])
     parts = imposed(alone, 1.0)
     return [(part, g[0]) for part, g in zip(parts, values(alone, parts, xs[None], us[None]), strict=True)]
 

@@ -304,7 +304,7 @@ def test_in_processes(monkeypatch):
     monkeypatch.setattr(processes, "WORTH", 0.0)
     ocp = build_task(load_config("problems/configs/double_pendulum_swing_up.toml")).ocp
     batch, guess = Batch(ocp, {"x0": np.tile(ocp.x0, (3, 1))}), shifted(ocp, 3)[1]
-    for given in (batch, Batch.of([ocp] * 3)):  # values, and a list of problems
+    for given in (batch, Batch.from_problems([ocp] * 3)):  # values, and a list of problems
         work = pickle.loads(pickle.dumps(processes.Work(given, (guess.xs, guess.us), "sqp", None)))
         assert given.ocp.goals and not any(work.batch[i].goals for i in range(3))  # goals are not pickled
     before = dict(os.environ)
@@ -429,25 +429,25 @@ def test_members_of_other_structures_are_named():
         ValueError,
         match="problem 2 of the batch differs in structure from problem 0: in phase 0, knots: 21 instead of 20",
     ):
-        Batch.of([first, first, other])
+        Batch.from_problems([first, first, other])
     with pytest.raises(ValueError, match="problem 1 .* bounds on the controls: True instead of False"):
-        Batch.of([first, replace(first, u_upper=np.ones(1))])
+        Batch.from_problems([first, replace(first, u_upper=np.ones(1))])
     renamed = replace(first, terminal=(replace(first.terminal[0], name="other"),))
     with pytest.raises(ValueError, match=r"terminal cost terms: \['other'\] instead of \['state'\]"):
-        Batch.of([first, renamed])
+        Batch.from_problems([first, renamed])
     squared = to.residual_cost(
         "state", lambda x, u, t, p: [x[0] * x[0], x[1]], first.manifold, 2, parameters={"reference": [0.0, 0.0]}
     )
     with pytest.raises(ValueError, match="the residual of 'state' is another function"):
-        Batch.of([first, replace(first, terminal=(squared,))])
+        Batch.from_problems([first, replace(first, terminal=(squared,))])
     with pytest.raises(ValueError, match="the dynamics differ"):
-        Batch.of(
+        Batch.from_problems(
             [
                 cart_pole([0.0] * 4, 20, 1.0),
                 replace(cart_pole([0.0] * 4, 20, 1.0), phases=_slower(cart_pole([0.0] * 4, 20, 1.0))),
             ]
         )
-    assert len(Batch.of([first, pendulum_swing_up(horizon=20)])) == 2  # built twice, with the same structure
+    assert len(Batch.from_problems([first, pendulum_swing_up(horizon=20)])) == 2  # built twice, with the same structure
 
 
 @pytest.mark.parametrize(("changes", "message"), [
@@ -506,11 +506,11 @@ def test_guesses_that_do_not_fit():
     for threads in (-1, 0, 1.5):
         with pytest.raises(ValueError, match=f"threads = {threads}; expected a number of at least 1, or None"):
             to.solve_batch(ocp, values, threads=threads)
-    with pytest.raises(ValueError, match="a single problem is not a batch"):
+    with pytest.raises(ValueError, match="one problem without values"):
         to.solve_batch(ocp)
     with pytest.raises(ValueError, match="a list of problems was given"):
         to.solve_batch([ocp, ocp], values)
-    with pytest.raises(ValueError, match="not compiled as a whole"):
+    with pytest.raises(ValueError, match="lanes need all stages compiled"):
         guess = to.constant_guess(ocp)
         ShootingBatch(Batch(interpreted(ocp), values), guess, to.SLQOptions(), gains=False, threads=1)
     assert to.solve_batch(interpreted(ocp), values, options={"max_iterations": 1}).meta["how"] == "one after the other"

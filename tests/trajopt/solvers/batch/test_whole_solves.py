@@ -227,7 +227,7 @@ def test_the_default_keeps_limits_that_solutions_without_them_break():
     batch = Batch(ocp, {**values, "speed.lower": -limits, "speed.upper": limits})
     _, names = check_attempts(batch, guess, {}, ["ddp", "ipm"])
     assert names == [["ddp"], ["ddp", "ipm"]] * (N // 2)
-    members = Batch.of([batch[i] for i in range(N)])
+    members = Batch.from_problems([batch[i] for i in range(N)])
     assert [[a[0] for a in tried(s.meta)] for s in to.solve_batch(members, guess=guess)] == names
 
 

@@ -114,9 +114,8 @@ def test_it_follows_where_gaps_stay_open():
     assert found.status.code == "max_iterations"
 
 
-def test_it_does_not_follow_elsewhere():
-    """Where gaps close, even if by little, or did once, where there were none, where steps made larger ones, where few iterations
-    were asked, after a success, or an end by hand."""
+def test_other_solves_have_no_second_start():
+    """Cases: defects close, also slowly or once; no defects; defects grow by steps; few iterations; success; Ctrl-C."""
     closing = [3.0, *[0.1] * 200]
     for method, options in (
         (Scripted([1.5e-6, *[0.9e-6] * 200]), {"constraint_tolerance": 1e-6}),

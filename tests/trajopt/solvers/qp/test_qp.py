@@ -312,7 +312,7 @@ def test_a_second_semidefinite_hessian_makes_convex_without_regard_to_units():
 
 @pytest.mark.parametrize(("curvature", "mixed"), [(2.0, True), (0.0, False)])
 def test_a_second_hessian_without_curvature_is_not_mixed_in(curvature, mixed):
-    """That of an objective of the last state knows nothing of the controls: QPs by it have their solutions at bounds."""
+    """The Hessian of a terminal objective is zero in the controls; QPs with it have their solutions at bounds."""
     H, infinite = sp.csc_matrix(np.diag([-1.0, 1.0])), np.full(2, np.inf)
     qp = QP(H, np.ones(2), sp.csc_matrix((0, 2)), np.zeros(0), np.zeros(0), -infinite, infinite)
     other = sp.csc_matrix(np.diag([curvature, 1.0]))

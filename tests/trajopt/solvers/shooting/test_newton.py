@@ -262,7 +262,7 @@ def test_damping_starts_below_the_last_one_that_served():
 
 
 LIFT_OPTIMUM = 81.45045678417
-"""Of the lift below in N and N m: single shooting in NumPy with complex-step gradients, minimized by BFGS of SciPy."""
+"""Optimal cost of the lift below in N and N m, by single shooting in NumPy with complex-step gradients and SciPy's BFGS."""
 
 
 def lift(cost_unit, force_unit):

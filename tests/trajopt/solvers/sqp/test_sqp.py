@@ -84,7 +84,7 @@ def test_textbook_problems(problem, options):
 
 
 FLAT = ("HS1", "HS30")
-"""Where a gradient of 1e-8 does not fix the minimizer to 1e-8: small or no curvature along the constraints."""
+"""Problems with little or no curvature along the constraints: a gradient of 1e-8 does not determine the minimizer to 1e-8."""
 
 
 @pytest.mark.parametrize("problem", [p for p in ALL if p.x is not None and p.name not in FLAT], ids=lambda p: p.name)
