@@ -16,12 +16,12 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.auto import Attempt, Try, attempts, has_only_bounds, in_turn
 from trajopt.solvers.batch.interrupts import interrupted
 from trajopt.solvers.batch.solution import BatchSolution, gathered, renumbered
-from trajopt.solvers.methods.driver import Answers, Told, run_together
+from trajopt.solvers.methods.driver import Answers, ProgressCallback, run_together
 from trajopt.solvers.options import AutoOptions
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.registry import attempt_options
 
-Run = Callable[[Batch, tuple[Array, Array], str, Any, Told], BatchSolution]
+Run = Callable[[Batch, tuple[Array, Array], str, Any, ProgressCallback], BatchSolution]
 """Solves a batch from guesses xs (n, N + 1, nx), us (n, N, nu) with a named solver and its options; reports the finished count."""
 
 
@@ -31,31 +31,32 @@ def in_attempts(
     options: AutoOptions,
     run: Run,
     fits: Callable[[OCP, Any], bool],
-    told: Told,
+    on_finished: ProgressCallback,
     *,
     gains: bool,
 ) -> BatchSolution | None:
     """Solve a batch with the attempts of each problem; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu).
 
-    ``fits(ocp, options)`` is true if the solver of these options solves many problems together; ``told`` receives the finished
-    count. Returns None if no first attempt fits, or if the options have a time limit, which all attempts of a problem share.
+    ``fits(ocp, options)`` is true if the solver of these options solves many problems together; ``on_finished`` receives the
+    finished count. Returns None if no first attempt fits, or if the options have a time limit, which all attempts of a problem
+    share.
     """
     began, n, plans, answers = time.perf_counter(), len(batch), _plans(batch), list[tuple[list[int], BatchSolution]]()
     firsts = {id(plan[0]): plan[0] for plan in plans}.values()
     if options.time_limit is not None or not any(fits(first.ocp, attempt_options(first, options)) for first in firsts):
         return None
 
-    def answer(numbers: list[int], requests: list[Try], tell: Told) -> Answers:
+    def answer(numbers: list[int], requests: list[Try], report: ProgressCallback) -> Answers:
         attempt, own = requests[0].attempt, batch.subset(numbers)
         starts = np.array([r.guess.xs for r in requests]), np.array([r.guess.us for r in requests])
         limits = own.unconstrained() if attempt.relaxed else own
-        found = run(limits, starts, attempt.solver, attempt_options(attempt, options), tell)
+        found = run(limits, starts, attempt.solver, attempt_options(attempt, options), report)
         answers.append((numbers, found))
         return Answers(found, found.stopped)
 
     guesses = [Guess(*(rows[i if len(rows) == n else 0] for rows in guess)) for i in range(n)]
     methods = [in_turn(plan, partial(batch.__getitem__, i), guesses[i], options) for i, plan in enumerate(plans)]
-    solutions, stopped = run_together(methods, answer, lambda i, request: id(request.attempt), told, interrupted)
+    solutions, stopped = run_together(methods, answer, lambda i, request: id(request.attempt), on_finished, interrupted)
     numbers, most = max(answers, key=lambda pair: len(pair[0]))
     meta = {**renumbered(most.meta, numbers), "seconds": time.perf_counter() - began, "stopped": stopped}
     return gathered(batch, dict(enumerate(solutions)), gains=gains, meta=meta)

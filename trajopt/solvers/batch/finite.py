@@ -20,7 +20,7 @@ UNLIMITED = ("u_lower", "u_upper", "lower", "upper")
 """Names of bounds, which may be infinite."""
 
 
-def flawed(batch: Batch, guess: tuple[Array, Array]) -> dict[int, Status]:
+def invalid_values(batch: Batch, guess: tuple[Array, Array]) -> dict[int, Status]:
     """Return the status of each problem with invalid values, by its number.
 
     guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu).
@@ -63,7 +63,7 @@ def _not_numbers(batch: Batch, guess: tuple[Array, Array]) -> dict[int, str]:
     return found
 
 
-def blamed(batch: Batch, found: BatchSolution, flaws: Mapping[int, Status]) -> BatchSolution:
+def with_culprits(batch: Batch, found: BatchSolution, flaws: Mapping[int, Status]) -> BatchSolution:
     """Name the terms that produced NaN or infinity in each non-finite status; problems in ``flaws`` keep their status."""
     began = time.perf_counter()
     status = tuple(

@@ -26,7 +26,7 @@ from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.interior.stage_program import StageProgram
 from trajopt.solvers.ipm import prepared
-from trajopt.solvers.methods.driver import Told, run_alone
+from trajopt.solvers.methods.driver import ProgressCallback, run_alone
 from trajopt.solvers.methods.interior_point import End, Ended, InteriorPoint
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.problems.batch import Batch
@@ -108,16 +108,16 @@ class InteriorBatch(WindowBatch):
         self.threads = min(self.threads, max(1, len(self.order)))
 
     # -- solves -----------------------------------------------------------------------------------------------------------
-    def solve(self, told: Told) -> dict[str, Any]:
+    def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
         """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
         if pays(self.program, self.options, len(self.order), self.threads, self._share) and self._fit():
             lanes, libraries = find_toolchain().lanes, libraries_abreast(self.ocp, self.program)
-            ran, windows = self.solve_in_windows(lambda: InteriorWindow(self.program, libraries, lanes), told)
+            ran, windows = self.solve_in_windows(lambda: InteriorWindow(self.program, libraries, lanes), on_finished)
             self.seconds /= lanes  # problems of a window share its wall time
             use = {"threads": ran.threads, "slots": ran.threads * lanes, **shares_of(windows, "expansions")}
             how: dict[str, Any] = {"how": "lanes", "lanes": use}
         else:
-            ran = self.solve_one_by_one(self._slot, told)
+            ran = self.solve_one_by_one(self._slot, on_finished)
             how = {"how": ran.how, "lanes": lanes_at_work(ran.threads, self.program.stages[:-1])}
         return how | ({"stopped": True} if ran.stopped else {})
 
@@ -176,8 +176,8 @@ class InteriorBatch(WindowBatch):
         at = 0
         for _ in range(TRIES):
             at, program = self._from(at)
-            alike, sound, numbers = self._numbers(program, count)
-            tries.append((at, program, alike & sound, numbers))
+            alike, valid, numbers = self._numbers(program, count)
+            tries.append((at, program, alike & valid, numbers))
             if 2 * alike.sum() >= count:
                 break
             at = int(np.flatnonzero(~alike)[0])
@@ -192,15 +192,15 @@ class InteriorBatch(WindowBatch):
         Values: lower and upper bounds, targets and fixed variables, (count, ..) each.
         """
         numbers = [np.empty((count, size)) for size in (p.numbers, p.numbers, p.rows, len(p.fixed))]
-        alike, sound = np.zeros(count, bool), np.zeros(count, bool)
+        alike, valid = np.zeros(count, bool), np.zeros(count, bool)
         for i in range(count):
             own = p.rebound(self.batch[i], self._guess(i).us)
-            alike[i], sound[i] = p.alike(own), interior_status.crossed_bounds(own) is None
+            alike[i], valid[i] = p.alike(own), interior_status.crossed_bounds(own) is None
             if not alike[i]:
                 continue
             for rows, values in zip(numbers, (own.lower, own.upper, own.target, own.fixed_at), strict=True):
                 rows[i] = values
-        return alike, sound, numbers
+        return alike, valid, numbers
 
     def _guess(self, i: int) -> Guess:
         return Guess(*(rows[i if len(rows) == self.count else 0] for rows in self.guess))

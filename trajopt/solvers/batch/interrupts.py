@@ -24,17 +24,17 @@ class _State:
     raising: bool = False
 
 
-_now: list[_State] = []
+_states: list[_State] = []
 """State of the batch that the main thread solves; empty if Ctrl-C has a handler other than Python's default."""
 
 
 def interrupted() -> bool:
     """True in the main thread after Ctrl-C was recorded."""
-    return _in_main() and bool(_now) and _now[-1].pressed
+    return _in_main() and bool(_states) and _states[-1].pressed
 
 
 @contextmanager
-def noted() -> Iterator[None]:
+def deferred_interrupts() -> Iterator[None]:
     """Context manager: Ctrl-C sets a flag instead of raising, from the first :func:`running` on.
 
     No effect outside the main thread, or if Ctrl-C has a handler other than Python's default.
@@ -44,15 +44,15 @@ def noted() -> Iterator[None]:
     if not own:
         yield
         return
-    _now.append(_State())
+    _states.append(_State())
     try:
         for number in own:
-            signal.signal(number, _note)
+            signal.signal(number, _record_interrupt)
         yield
     finally:
         for number in own:
             signal.signal(number, usual)
-        _now.pop()
+        _states.pop()
 
 
 @contextmanager
@@ -73,10 +73,10 @@ def raising() -> Iterator[None]:
 
 @contextmanager
 def _set(name: str) -> Iterator[None]:
-    if not _in_main() or not _now:
+    if not _in_main() or not _states:
         yield
         return
-    state, before = _now[-1], getattr(_now[-1], name)
+    state, before = _states[-1], getattr(_states[-1], name)
     setattr(state, name, True)
     state.begun = True
     try:
@@ -85,8 +85,8 @@ def _set(name: str) -> Iterator[None]:
         setattr(state, name, before)
 
 
-def _note(number: int, frame: Any) -> None:
-    state = _now[-1]
+def _record_interrupt(number: int, frame: Any) -> None:
+    state = _states[-1]
     if state.raising or not (state.running or (state.begun and not state.pressed)):
         signal.default_int_handler(number, frame)
     state.pressed = True

@@ -14,7 +14,7 @@ from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.solve_batch import Told, solve_batch
+from trajopt.solvers.batch.solve_batch import BatchCallback, solve_batch
 from trajopt.solvers.problems.batch import Batch
 
 SAME_COST, SAME_STATE = 1e-4, 1e-2
@@ -51,11 +51,11 @@ class MultiStart:
         return self.optima[0].solution if self.optima else self.found[0]
 
     def __repr__(self) -> str:
-        told = ", ".join(f"cost {o.solution.cost:.8g} found {o.times_found} times" for o in self.optima[:5])
+        listed = ", ".join(f"cost {o.solution.cost:.8g} found {o.times_found} times" for o in self.optima[:5])
         more = f", and {len(self.optima) - 5} more" if len(self.optima) > 5 else ""
         solved = sum(o.times_found for o in self.optima)
         return (
-            f"MultiStart({len(self.optima)} optima from {solved} of {len(self.found)} starts: {told or 'none'}{more})"
+            f"MultiStart({len(self.optima)} optima from {solved} of {len(self.found)} starts: {listed or 'none'}{more})"
         )
 
 
@@ -63,7 +63,7 @@ def multi_start(
     ocp: OCP,
     starts: int | Sequence[Guess],
     options: Any = None,
-    callback: Told | None = None,
+    callback: BatchCallback | None = None,
     solver: str | None = None,
     *,
     guess: Motion | tuple[Array, Array] | None = None,

@@ -19,7 +19,7 @@ from trajopt.results.status import Status
 from trajopt.solvers.batch.threads import lanes_at_work
 from trajopt.solvers.batch.window_batch import WindowBatch, shares_of
 from trajopt.solvers.ddp import by_newton
-from trajopt.solvers.methods.driver import Told
+from trajopt.solvers.methods.driver import ProgressCallback
 from trajopt.solvers.methods.method import Size
 from trajopt.solvers.methods.newton import Newton
 from trajopt.solvers.methods.requests import GAUSS_NEWTON
@@ -87,18 +87,18 @@ class NewtonBatch(WindowBatch):
         to = self.xs, self.us, self.K, self.k
         self.rows = self.table([*phases, *ends, batch.x0(), *guess, *bounds, *to])
 
-    def solve(self, told: Told) -> dict[str, Any]:
+    def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
         """Solve all problems on threads; return metadata on how threads and lanes shared the work."""
         given, lengths = (self.ocp, self.plain, self.exact), self.options.max_backtracks + 1
         if not self.libraries:
-            ran = self.solve_one_by_one(lambda: NewtonSlot(*given, lengths, own_rooms=True), told)
+            ran = self.solve_one_by_one(lambda: NewtonSlot(*given, lengths, own_rooms=True), on_finished)
             how = {"how": ran.how, "lanes": lanes_at_work(ran.threads, self.plain.stages[:-1])}
         else:
             sizes = [layout(sizes_of(self.ocp, lengths, windowed=w)).doubles for w in (True, False)]
             shared = sizes[1] + attempts_doubles(self.ocp)
             count = self.slots_of_a_thread(SLOTS * self.plain.stages[0].library.lanes, 8 * sizes[0], 8 * shared)
             libraries = self.libraries
-            ran, windows = self.solve_in_windows(lambda: NewtonWindow(*given, libraries, lengths, count), told)
+            ran, windows = self.solve_in_windows(lambda: NewtonWindow(*given, libraries, lengths, count), on_finished)
             self.seconds /= count  # problems of a window share its wall time
             made = sum(0 if e is None else e.iterations for e in self.ended)
             alone = sum(w.made_alone for w in windows) / max(1, made)
@@ -112,8 +112,8 @@ class NewtonBatch(WindowBatch):
     def status(self, i: int) -> Status:
         """Return the status of problem i, equal to that of a single solve."""
 
-        def blamed(xs: Array, us: Array) -> Blamed:
+        def find_culprit(xs: Array, us: Array) -> Blamed:
             ocp = self.batch[i]
             return to_blame(ocp, xs, us, _evaluators(ocp, self.options), compiled_lq(ocp.manifold.ndx, ocp.nu))
 
-        return self._status(i, blamed)
+        return self._status(i, find_culprit)

@@ -63,14 +63,14 @@ class Work:
             return termination.error(error)
 
     def __call__(self, i: int, stopped: Callable[[], bool] = lambda: False) -> Solution:
-        def told(_: Any) -> None:
+        def on_finished(_: Any) -> None:
             if stopped():
                 raise KeyboardInterrupt
 
         guess = Guess(*(rows[i if len(rows) == len(self.batch) else 0] for rows in self.guess))
         limits = self.max_iterations
         options = self.options if limits is None else replace(self.options, max_iterations=int(limits[i]))
-        found = solve(self.batch[i], guess, options, told, self.solver, check=False)
+        found = solve(self.batch[i], guess, options, on_finished, self.solver, check=False)
         return replace(found, history=(), model=None, marks=None)  # not needed, and costly to pickle
 
 
@@ -91,18 +91,18 @@ def in_processes(
     *,
     gains: bool,
     threads: int | None,
-    told: Callable[[int], None] | None,
+    on_finished: Callable[[int], None] | None,
     max_iterations: Array | None = None,
 ) -> BatchSolution:
     """Solve a batch by single solves, in processes where that pays; max_iterations (n,) overrides the limit of the options."""
     work, n, began = Work(batch, guess, solver, options, max_iterations), len(batch), time.perf_counter()
     found: dict[int, Solution | Status] = {}
-    tell = told or (lambda done: None)
+    report = on_finished or (lambda done: None)
     how, stopped = "one after the other", True
     with suppress(KeyboardInterrupt), raising():
         for i, solution in _in_turn(work, range(n)):
             found[i] = solution
-            tell(len(found))
+            report(len(found))
             if isinstance(solution, Solution):
                 if solution.status.code is StatusCode.INTERRUPTED:
                     raise KeyboardInterrupt
@@ -117,7 +117,7 @@ def in_processes(
             how = f"{workers} processes"
         for i, solution in _in_turn(work, rest) if pool is None else pool.solved(rest):
             found[i] = solution
-            tell(len(found))
+            report(len(found))
         stopped = False
     if work.error is not None and not any(isinstance(s, Solution) for s in found.values()) and len(found) == n:
         raise work.error

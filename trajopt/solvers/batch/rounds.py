@@ -16,7 +16,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.interrupts import interrupted
 from trajopt.solvers.batch.solution import BatchSolution, gathered
-from trajopt.solvers.methods.driver import Answers, Told, run_together
+from trajopt.solvers.methods.driver import Answers, ProgressCallback, run_together
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.shooting.augmented_lagrangian import Inner, Rounds
@@ -30,19 +30,19 @@ def in_rounds(
     run: Callable[..., BatchSolution],
     *,
     gains: bool,
-    told: Told,
+    on_finished: ProgressCallback,
 ) -> BatchSolution:
     """Solve a batch with constraints; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: solves unconstrained batches."""
     began, rounds, first = time.perf_counter(), Rounds(batch, guess, options), dict[str, Any]()
 
-    def answer(numbers: list[int], requests: list[Inner], tell: Told) -> Answers:
+    def answer(numbers: list[int], requests: list[Inner], report: ProgressCallback) -> Answers:
         stopped = False
 
         def solve(own: Augmented, at: tuple[Array, Array], requests: Sequence[Inner]) -> BatchSolution:
             nonlocal stopped
             limits = np.array([r.solve.max_iterations for r in requests])
-            still = None if tell is None else lambda _: tell(0)
-            found = run(own, at, requests[0].solve.options, told=still, max_iterations=limits)
+            still = None if report is None else lambda _: report(0)
+            found = run(own, at, requests[0].solve.options, on_finished=still, max_iterations=limits)
             first.update({} if first else {key: found.meta[key] for key in ("how", "lanes") if key in found.meta})
             stopped = found.stopped
             return found
@@ -51,7 +51,9 @@ def in_rounds(
 
     equal = [np.broadcast_to(part.equal, (len(batch), part.equal.shape[-1])) for part in rounds.parts]
     kinds = [row.tobytes() for row in np.concatenate(equal, axis=1)]
-    ended, stopped = run_together(rounds.methods(), answer, lambda i, r: (kinds[i], r.solve.options), told, interrupted)
+    ended, stopped = run_together(
+        rounds.methods(), answer, lambda i, r: (kinds[i], r.solve.options), on_finished, interrupted
+    )
     found = {i: rounds.solution(i, end) for i, end in enumerate(ended)}
     whole = gathered(batch, found, gains=gains, meta={**first, "rounds": rounds.count, "stopped": stopped})
     violations = np.maximum(whole.meta["defects"], rounds.violation).tolist()

@@ -13,7 +13,7 @@ from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.interrupts import interrupted
 from trajopt.solvers.batch.solution import BatchSolution, gathered, rows_of
 from trajopt.solvers.methods.delegation import SolveRequest
-from trajopt.solvers.methods.driver import Answers, Told, run_together
+from trajopt.solvers.methods.driver import Answers, ProgressCallback, run_together
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.shooting.restart import with_nonlinear_gaps
@@ -25,7 +25,7 @@ def solve_twice(
     options: SLQOptions,
     *,
     run: Callable[..., BatchSolution],
-    told: Told,
+    on_finished: ProgressCallback,
     max_iterations: Array | None = None,
     **rest: Any,
 ) -> BatchSolution:
@@ -38,18 +38,18 @@ def solve_twice(
     limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations
     closed, referred = _without_interior(batch), set[int]()
 
-    def answer(numbers: list[int], requests: Sequence[SolveRequest], tell: Told) -> Answers:
+    def answer(numbers: list[int], requests: Sequence[SolveRequest], report: ProgressCallback) -> Answers:
         inner, own = requests[0].options, batch if len(numbers) == n else batch.subset(numbers)
         if inner.time_limit is not None:  # the limit covers all problems of a call
             inner = replace(inner, time_limit=max(r.time_limit or 0.0 for r in requests))
         counts = np.array([r.max_iterations for r in requests])
-        found.append(run(own, rows_of(guess, numbers, n), inner, told=tell, max_iterations=counts, **rest))
+        found.append(run(own, rows_of(guess, numbers, n), inner, on_finished=report, max_iterations=counts, **rest))
         starts.append(numbers)
         referred.update(numbers[j] for j in found[-1].meta.get("referred", ()))
         return Answers(found[-1], found[-1].stopped)
 
     methods = [with_nonlinear_gaps(options, int(limit)) for limit in limits]
-    solutions, stopped = run_together(methods, answer, lambda i, r: (closed[i], r.options), told, interrupted)
+    solutions, stopped = run_together(methods, answer, lambda i, r: (closed[i], r.options), on_finished, interrupted)
     if len(found) == 1 and len(found[0]) == n:
         return replace(found[0], meta={**found[0].meta, "stopped": True}) if stopped else found[0]
     counts = np.bincount(np.concatenate(starts), minlength=n)

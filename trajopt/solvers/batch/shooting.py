@@ -11,7 +11,7 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers.batch.window_batch import WindowBatch, shares_of
-from trajopt.solvers.methods.driver import Told
+from trajopt.solvers.methods.driver import ProgressCallback
 from trajopt.solvers.methods.shooting import ShootingMethod
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.problems.batch import Batch
@@ -49,12 +49,12 @@ class ShootingBatch(WindowBatch):
         self.rows = self.table([phases, np.stack(self.end(batch, end), axis=1), batch.x0(), *guess, *bounds, *to])
         self.models, self.corrects = models_of((), options), corrects_of(self.ocp, options)
 
-    def solve(self, told: Told) -> dict[str, Any]:
+    def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
         """Solve all problems in windows; return metadata on how threads and lanes shared the work."""
         each, shared = layout(sizes_of(self.ocp, windowed=True)).doubles, directions_doubles(self.ocp, self.options)
         count = self.slots_of_a_thread(SLOTS * find_toolchain().lanes, 8 * each, 8 * shared)
         given = self.ocp, self.evaluator, self.options
-        ran, windows = self.solve_in_windows(lambda: ShootingWindow(*given, count), told)
+        ran, windows = self.solve_in_windows(lambda: ShootingWindow(*given, count), on_finished)
         self.seconds /= count  # problems of a window share its wall time
         use = {"threads": ran.threads, "slots": ran.threads * count, **shares_of(windows)}
         return {"how": "lanes", "lanes": use} | ({"stopped": True} if ran.stopped else {})
@@ -65,8 +65,8 @@ class ShootingBatch(WindowBatch):
     def status(self, i: int) -> Status:
         """Return the status of problem i, equal to that of a single solve."""
 
-        def blamed(xs: Array, us: Array) -> Blamed:
+        def find_culprit(xs: Array, us: Array) -> Blamed:
             ocp = self.batch[i]
             return Blamed(ocp, xs, numerics_for(ocp, self.options.hessian).evaluator.expand(xs, us))
 
-        return self._status(i, blamed)
+        return self._status(i, find_culprit)

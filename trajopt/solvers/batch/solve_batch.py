@@ -17,11 +17,11 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 from trajopt.solvers.auto import attempts
-from trajopt.solvers.batch.finite import blamed, flawed
-from trajopt.solvers.batch.interrupts import interrupted, noted
-from trajopt.solvers.batch.refused import refused, require_structure
+from trajopt.solvers.batch.finite import invalid_values, with_culprits
+from trajopt.solvers.batch.interrupts import deferred_interrupts, interrupted
 from trajopt.solvers.batch.solution import BatchSolution, gathered, rows_of, unchecked_statuses
-from trajopt.solvers.batch.valid_problems import solved_but
+from trajopt.solvers.batch.valid_problems import solve_valid_problems
+from trajopt.solvers.batch.validation import invalid_problems, require_structure
 from trajopt.solvers.goal_tolerance import SHARE, by_tolerance, nearly_met, relaxed_goals
 from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions
 from trajopt.solvers.problems.batch import Batch
@@ -29,7 +29,7 @@ from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.start import starting
 
-Told = Callable[[int, int], None]
+BatchCallback = Callable[[int, int], None]
 """Progress callback(finished, total) with numbers of problems; may raise KeyboardInterrupt to stop the batch."""
 
 
@@ -41,7 +41,7 @@ def solve_batch(
     batch: Mapping[str, Any] | None = None,
     guess: Motion | Sequence[Motion] | None = None,
     options: Any = None,
-    callback: Told | None = None,
+    callback: BatchCallback | None = None,
     solver: str | None = None,
     *,
     gains: bool = False,
@@ -95,23 +95,23 @@ def solve_batch(
             "between_knots has no effect in batches, which are not checked between the knots: solve one by one"
         )
     guesses = _guesses_of(problems, guess)
-    flaws = flawed(problems, guesses)
+    flaws = invalid_values(problems, guesses)
     if check:
-        flaws |= refused(problems, guesses, flaws)
-    told = None if callback is None else (lambda done: callback(done, len(problems)))
+        flaws |= invalid_problems(problems, guesses, flaws)
+    on_finished = None if callback is None else (lambda done: callback(done, len(problems)))
 
-    def run(sound: Batch, own: tuple[Array, Array], tell: Callable[[int], None] | None) -> BatchSolution:
-        found = _solved(sound, own, name, chosen, tell, gains=gains, threads=threads)
-        return _with_goal_tolerance(sound, own, found, name, chosen, gains=gains, threads=threads)
+    def run(valid: Batch, own: tuple[Array, Array], report: Callable[[int], None] | None) -> BatchSolution:
+        found = _solved(valid, own, name, chosen, report, gains=gains, threads=threads)
+        return _with_goal_tolerance(valid, own, found, name, chosen, gains=gains, threads=threads)
 
-    with noted():
+    with deferred_interrupts():
         with starting("compiled"):
-            found = solved_but(flaws, problems, guesses, run, told, gains=gains)
+            found = solve_valid_problems(flaws, problems, guesses, run, on_finished, gains=gains)
         meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen)}
         if problems.ocp.in_scaled_time:
             found = replace(found, times=np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)]))
         seen = {"model": problems.ocp.model, "marks": problem_marks(problems.ocp)}
-        whole = blamed(problems, replace(found, status=unchecked_statuses(found), meta=meta, **seen), flaws)
+        whole = with_culprits(problems, replace(found, status=unchecked_statuses(found), meta=meta, **seen), flaws)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
 
 
@@ -158,7 +158,7 @@ def _solved(
     guess: tuple[Array, Array],
     solver: str,
     options: Any,
-    told: Callable[[int], None] | None,
+    on_finished: Callable[[int], None] | None,
     *,
     gains: bool,
     threads: int | None,
@@ -170,24 +170,26 @@ def _solved(
     if isinstance(options, AutoOptions):
         from trajopt.solvers.batch.attempts import in_attempts
 
-        found = in_attempts(batch, guess, options, partial(_solved, **common), _fits, told, gains=gains)
-        return in_processes(batch, guess, options, solver, **common, told=told) if found is None else found
+        found = in_attempts(batch, guess, options, partial(_solved, **common), _fits, on_finished, gains=gains)
+        return (
+            in_processes(batch, guess, options, solver, **common, on_finished=on_finished) if found is None else found
+        )
     if isinstance(options, MethodOptions):
         from trajopt.solvers.own_method import require_open
 
         require_open(batch[0], solver)
         common["threads"] = threads if _fits(batch[0], options) else 1
     if not _fits(batch[0], options):
-        return in_processes(batch, guess, options, solver, **common, told=told)
+        return in_processes(batch, guess, options, solver, **common, on_finished=on_finished)
     if not isinstance(options, SLQOptions):
-        return _solved_once(batch, guess, options, solver=solver, **common, told=told)
+        return _solved_once(batch, guess, options, solver=solver, **common, on_finished=on_finished)
     from trajopt.solvers.batch.rounds import in_rounds
     from trajopt.solvers.batch.second_starts import solve_twice
 
     run: Callable[..., BatchSolution] = partial(solve_twice, run=partial(_solved_once, solver=solver), **common)
     if not batch[0].constraints():
-        return run(batch, guess, options, told=told)
-    return in_rounds(batch, guess, options, run, gains=gains, told=told)
+        return run(batch, guess, options, on_finished=on_finished)
+    return in_rounds(batch, guess, options, run, gains=gains, on_finished=on_finished)
 
 
 def _solved_once(batch: Batch, guess: tuple[Array, Array], options: Any, *, solver: str, **rest: Any) -> BatchSolution:
@@ -200,11 +202,13 @@ def _solved_once(batch: Batch, guess: tuple[Array, Array], options: Any, *, solv
         return replace(found, meta={**found.meta, "referred": list(range(n))})
     own = {"method": SOLVERS[solver][0].made} if isinstance(options, MethodOptions) else {}
     found = windows.solved(batch, guess, options, **rest, **own)
-    left, told = found.meta.get("referred", []), rest["told"]
+    left, on_finished = found.meta.get("referred", []), rest["on_finished"]
     if not left:
         return found
-    tell = None if told is None else (lambda done: told(n - len(left) + done))
-    alone = in_processes(batch.subset(left), rows_of(guess, left, n), options, solver, **{**rest, "told": tell})
+    report = None if on_finished is None else (lambda done: on_finished(n - len(left) + done))
+    alone = in_processes(
+        batch.subset(left), rows_of(guess, left, n), options, solver, **{**rest, "on_finished": report}
+    )
     meta = {**found.meta, "seconds": found.meta["seconds"] + alone.meta["seconds"]}
     whole = gathered(
         batch, dict(enumerate(found)) | dict(zip(left, alone, strict=True)), gains=rest["gains"], meta=meta

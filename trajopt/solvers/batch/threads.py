@@ -10,7 +10,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.solvers.batch.interrupts import interrupted, running
-from trajopt.solvers.methods.driver import Told
+from trajopt.solvers.methods.driver import ProgressCallback
 
 POLL = 0.1
 """Time [s] between progress checks."""
@@ -39,32 +39,32 @@ ENDED, STOP = range(2)
 """Indices into the integers that threads share: number of finished problems, stop flag."""
 
 
-def run_workers(work: Callable[[Array], None], threads: int, told: Told) -> Ran:
+def run_workers(work: Callable[[Array], None], threads: int, on_finished: ProgressCallback) -> Ran:
     """Run ``work(shared)`` on each thread, where ``shared`` holds the integers of ``ENDED`` and ``STOP``; reports progress."""
     shared = np.zeros(2, np.int64)
     with running(), ThreadPoolExecutor(threads, thread_name_prefix="batch") as pool:
         try:
-            wait_for([pool.submit(work, shared) for _ in range(threads)], shared, told)
+            wait_for([pool.submit(work, shared) for _ in range(threads)], shared, on_finished)
         except BaseException:
             shared[STOP] = 1
             raise
     return Ran(threads, bool(shared[STOP]))
 
 
-def wait_for(futures: list[Any], shared: Array, told: Told) -> None:
-    """Wait for all futures; Ctrl-C, also if raised by ``told``, sets the stop flag, so that running iterations finish."""
+def wait_for(futures: list[Any], shared: Array, on_finished: ProgressCallback) -> None:
+    """Wait for all futures; Ctrl-C, also if raised by ``on_finished``, sets the stop flag, so that running iterations finish."""
     while True:
         try:
             unfinished = wait(futures, timeout=POLL).not_done
             if interrupted():
                 shared[STOP] = 1
-            if told is not None and not shared[STOP]:
-                told(int(shared[ENDED]))
+            if on_finished is not None and not shared[STOP]:
+                on_finished(int(shared[ENDED]))
             if not unfinished:
                 break
         except KeyboardInterrupt:
             shared[STOP] = 1
-        except BaseException:  # raised by ``told``; propagates once the threads have finished
+        except BaseException:  # raised by ``on_finished``; propagates once the threads have finished
             shared[STOP] = 1
             raise
     for future in futures:

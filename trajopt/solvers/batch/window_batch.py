@@ -19,7 +19,7 @@ from trajopt.solvers import termination
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import ENDED, STOP, Ran, run_workers
 from trajopt.solvers.batch.values import Rows
-from trajopt.solvers.methods.driver import Told, run_alone, run_window
+from trajopt.solvers.methods.driver import ProgressCallback, run_alone, run_window
 from trajopt.solvers.methods.method import End, Ended, Solve
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window.status import Blamed, status_of
@@ -76,16 +76,16 @@ class WindowBatch(Rows, ABC):
 
     @classmethod
     def solved(
-        cls, batch: Batch, guess: tuple[Array, Array], options: Any, *, told: Told, **rest: Any
+        cls, batch: Batch, guess: tuple[Array, Array], options: Any, *, on_finished: ProgressCallback, **rest: Any
     ) -> BatchSolution:
-        """Solve a batch; arguments as in the class. ``told`` is called with the number of finished problems."""
+        """Solve a batch; arguments as in the class. ``on_finished`` is called with the number of finished problems."""
         began = time.perf_counter()
         problems = cls(batch, guess, options, **rest)
-        meta = problems.solve(told)
+        meta = problems.solve(on_finished)
         return problems.solution(began, meta)
 
     @abstractmethod
-    def solve(self, told: Told) -> dict[str, Any]:
+    def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
         """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class WindowBatch(Rows, ABC):
         """Return the status of problem i, equal to that of a single solve."""
 
     # -- solves -----------------------------------------------------------------------------------------------------------
-    def solve_in_windows(self, make: Callable[[], Any], told: Told) -> tuple[Ran, list[Any]]:
+    def solve_in_windows(self, make: Callable[[], Any], on_finished: ProgressCallback) -> tuple[Ran, list[Any]]:
         """Solve all problems in windows, one window on each thread; return the closed windows."""
         windows: list[Any] = []
 
@@ -105,9 +105,9 @@ class WindowBatch(Rows, ABC):
             windows.append(make())
             self._run_window(windows[-1], stop)
 
-        return self._run(work, told, windows), windows
+        return self._run(work, on_finished, windows), windows
 
-    def solve_one_by_one(self, make: Callable[[], Any], told: Told) -> Ran:
+    def solve_one_by_one(self, make: Callable[[], Any], on_finished: ProgressCallback) -> Ran:
         """Solve all problems, one after the other in the slot of each thread."""
         slots: list[Any] = []
 
@@ -115,12 +115,12 @@ class WindowBatch(Rows, ABC):
             slots.append(make())
             self._run_each(slots[-1], stop)
 
-        return self._run(work, told, slots)
+        return self._run(work, on_finished, slots)
 
-    def _run(self, work: Callable[[Array], None], told: Told, made: list[Any]) -> Ran:
+    def _run(self, work: Callable[[Array], None], on_finished: ProgressCallback, made: list[Any]) -> Ran:
         self._turns = itertools.count()
         try:
-            return run_workers(work, self.threads, told)
+            return run_workers(work, self.threads, on_finished)
         finally:
             for own in made:
                 own.close()
@@ -205,10 +205,10 @@ class WindowBatch(Rows, ABC):
         arrays = self.xs, self.us, self.cost, iterations
         return BatchSolution(*arrays, status, self.batch.times(), self.K, self.k, meta)
 
-    def _status(self, i: int, blamed: Callable[[Array, Array], Blamed]) -> Status:
+    def _status(self, i: int, find_culprit: Callable[[Array, Array], Blamed]) -> Status:
         """Return the status of problem i without constraints. After a non-finite start, the trajectory is the guess.
 
-        ``blamed`` finds the culprit of a failure in the expansion about a trajectory.
+        ``find_culprit`` finds the culprit of a failure in the expansion about a trajectory.
         """
         ended: Ended | None = self.ended[i]
         if ended is None:
@@ -220,17 +220,19 @@ class WindowBatch(Rows, ABC):
             self.xs[i], self.us[i] = (rows[i if len(rows) == self.count else 0] for rows in self.guess)
             self.cost[i] = np.nan
 
-        def refused() -> Blamed:
+        def culprit() -> Blamed:
             with np.errstate(all="ignore"):
-                return blamed(xs, us)
+                return find_culprit(xs, us)
 
         options = self.options
         if ended.end is End.MOST_ITERATIONS:
             options = replace(options, max_iterations=int(self.limits[i]))
-        return status_of(ended, options, refused)
+        return status_of(ended, options, culprit)
 
 
 def shares_of(windows: Sequence[Any], forward: str = "rollouts") -> dict[str, float]:
     """Return the fraction of busy lanes in backward sweeps and in forward passes over the knots, over all windows."""
-    of = {"sweeps": 0, forward: 1}
-    return {name: sum(w.busy[i] for w in windows) / max(1, sum(w.all[i] for w in windows)) for name, i in of.items()}
+    columns = {"sweeps": 0, forward: 1}
+    return {
+        name: sum(w.busy[i] for w in windows) / max(1, sum(w.all[i] for w in windows)) for name, i in columns.items()
+    }

@@ -89,7 +89,7 @@ def run_window(
         ready.extend(window.serve())
 
 
-Told = Callable[[int], None] | None
+ProgressCallback = Callable[[int], None] | None
 
 
 class Answers(NamedTuple):
@@ -101,9 +101,9 @@ class Answers(NamedTuple):
 
 def run_together(
     methods: Sequence[Method],
-    answer: Callable[[list[int], list[Any], Told], Answers],
+    answer: Callable[[list[int], list[Any], ProgressCallback], Answers],
     kind: Callable[[int, Any], Hashable],
-    told: Told,
+    on_finished: ProgressCallback,
     interrupted: Callable[[], bool] = never,
 ) -> tuple[list[Any], bool]:
     """Run methods until all have ended, and answer requests of the same kind together.
@@ -112,14 +112,14 @@ def run_together(
     first answer Ctrl-C raises KeyboardInterrupt.
 
     answer: called with indices of methods, their requests (of one kind), and a progress callback that takes the number of finished
-    requests; returns the answers. kind: key of a method's request. told: progress callback, called with the number of methods that
-    have ended or finished; may raise KeyboardInterrupt.
+    requests; returns the answers. kind: key of a method's request. on_finished: progress callback, called with the number of
+    methods that have ended or finished; may raise KeyboardInterrupt.
     """
     results: dict[int, Any] = {}
     waiting: dict[int, Any] = {}
     begun = stopped = False
 
-    def go_on(i: int, reply: Any) -> None:
+    def advance(i: int, reply: Any) -> None:
         try:
             waiting[i] = methods[i].send(reply)
         except StopIteration as ended:
@@ -128,16 +128,16 @@ def run_together(
 
     def answered(numbers: list[int]) -> Answers:
         ended = len(results)
-        tell = None if told is None else lambda done: told(ended + done)
+        report = None if on_finished is None else lambda done: on_finished(ended + done)
         try:
-            return answer(numbers, [waiting[i] for i in numbers], tell)
+            return answer(numbers, [waiting[i] for i in numbers], report)
         except (Exception, KeyboardInterrupt) as error:  # an interrupted compiler raises another exception
             if not (begun and (interrupted() or isinstance(error, KeyboardInterrupt))):
                 raise
             return Answers([None] * len(numbers), True)
 
     for i in range(len(methods)):
-        go_on(i, None)
+        advance(i, None)
     while waiting:
         kinds: dict[Hashable, list[int]] = {}
         for i, request in waiting.items():
@@ -147,10 +147,10 @@ def run_together(
         replies = Answers([None] * len(numbers), True) if stopped else answered(numbers)
         begun, stopped = True, replies.stopped or interrupted()
         for i, reply in zip(numbers, replies.each, strict=True):
-            go_on(i, reply)
-        if told is not None and not stopped:
+            advance(i, reply)
+        if on_finished is not None and not stopped:
             try:
-                told(len(results))
+                on_finished(len(results))
             except KeyboardInterrupt:
                 stopped = True
     return [results[i] for i in range(len(methods))], stopped or interrupted()

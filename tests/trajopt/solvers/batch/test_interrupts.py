@@ -12,7 +12,7 @@ import trajopt as to
 from trajopt import Batch, StatusCode
 from trajopt.solvers import auto
 from trajopt.solvers.batch import interior, newton, processes, shooting
-from trajopt.solvers.batch.interrupts import interrupted, noted, raising, running
+from trajopt.solvers.batch.interrupts import deferred_interrupts, interrupted, raising, running
 
 pytestmark = pytest.mark.needs_compiler
 SOLVERS = {"slq": shooting.ShootingBatch, "ddp": newton.NewtonBatch, "ipm": interior.InteriorBatch}
@@ -136,7 +136,7 @@ def test_a_solve_one_by_one_ends_at_once(monkeypatch):
 
 
 def test_what_is_noted_and_what_is_raised():
-    with noted():
+    with deferred_interrupts():
         with pytest.raises(KeyboardInterrupt):
             press()
         with running():
@@ -148,19 +148,19 @@ def test_what_is_noted_and_what_is_raised():
         with pytest.raises(KeyboardInterrupt), raising():
             pass
     assert not interrupted()
-    with noted(), raising(), pytest.raises(KeyboardInterrupt):
+    with deferred_interrupts(), raising(), pytest.raises(KeyboardInterrupt):
         press()
 
 
 def test_another_thread_and_another_handler_are_left_alone():
     seen = []
-    thread = threading.Thread(target=lambda: [noted().__enter__(), seen.append(interrupted())])
+    thread = threading.Thread(target=lambda: [deferred_interrupts().__enter__(), seen.append(interrupted())])
     thread.start()
     thread.join()
     assert seen == [False]
     before = signal.signal(signal.SIGINT, lambda *_: seen.append("own"))
     try:
-        with noted(), running():
+        with deferred_interrupts(), running():
             press()
     finally:
         signal.signal(signal.SIGINT, before)

@@ -29,10 +29,10 @@ def require_structure(batch: Batch) -> None:
         raise InvalidProblem(errors_of(batch[0]))
 
 
-def refused(batch: Batch, guess: tuple[Array, Array], flaws: Mapping[int, Status]) -> dict[int, Status]:
+def invalid_problems(batch: Batch, guess: tuple[Array, Array], flaws: Mapping[int, Status]) -> dict[int, Status]:
     """Return the status of each invalid problem by its number, except problems in ``flaws``.
 
-    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). flaws: result of :func:`~trajopt.solvers.batch.finite.flawed`.
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). flaws: result of :func:`~trajopt.solvers.batch.finite.invalid_values`.
     Raises InvalidProblem if all problems have the same errors.
     """
     contradictory = _of_rows(len(batch), _contradictory(batch))
