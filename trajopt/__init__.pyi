@@ -50,8 +50,8 @@ from dynamics_backends.rigid_body.casadi_functions import (
 )
 from dynamics_backends.rigid_body.geometry.scene import (
     Body as Body,
+    BodyPath as BodyPath,
     Scene as Scene,
-    Way as Way,
 )
 from dynamics_backends.rigid_body.geometry.shapes import (
     Box as Box,
@@ -213,6 +213,11 @@ from trajopt.lq.lq import (
     LQProblem as LQProblem,
     solve_riccati as solve_riccati,
 )
+from trajopt.problem.annotations import (
+    Annotations as Annotations,
+    Drawn as Drawn,
+    rod as rod,
+)
 from trajopt.problem.constraints import (
     Composition as Composition,
     Constraint as Constraint,
@@ -239,11 +244,6 @@ from trajopt.problem.guess import Guess as Guess
 from trajopt.problem.impact_stage import (
     ImpactStage as ImpactStage,
     discrete_dynamics as discrete_dynamics,
-)
-from trajopt.problem.marks import (
-    Drawn as Drawn,
-    Marks as Marks,
-    rod as rod,
 )
 from trajopt.problem.ocp import (
     OCP as OCP,

@@ -211,7 +211,7 @@ def _page(start: Setup, log: RunLog, folder: Path) -> Path:
 
     scene = run_scene(start.task, start.first_plan, log, start.config.as_dict())
     notes = [f"{len(log.events)} events", *(f"{e.time:.3f} s: {e.kind}" for e in log.events)] if log.events else []
-    warn(write_page(path, scene.motions, scene.marks, notes=notes)[1])
+    warn(write_page(path, scene.motions, scene.annotations, notes=notes)[1])
     return path
 
 

@@ -99,6 +99,6 @@ def animation(solution: Solution, folder: Path, task: Task) -> Path:
     from trajopt.view.page import write_page
 
     scene = task_scene(solution, task, solution.meta.get("config"))
-    path, missing = write_page(folder / FILE, scene.motions, scene.marks)
+    path, missing = write_page(folder / FILE, scene.motions, scene.annotations)
     warn(missing)
     return path

@@ -66,7 +66,7 @@ def view(
     if page is not None:
         from trajopt.view.page import write_page
 
-        warn(write_page(Path(page), scene.motions, scene.marks, geometry)[1])
+        warn(write_page(Path(page), scene.motions, scene.annotations, geometry)[1])
         click.echo(f"written to {page}")
     if video is not None:
         write_video(Path(video), scene, geometry)
@@ -96,7 +96,7 @@ def write_video(path: Path, scene: ViewerScene, geometry: Geometry) -> None:
     """Write a video and print its path."""
     from trajopt.view.video import write_film
 
-    warn(write_film(path, scene.motions, scene.marks, geometry)[1])
+    warn(write_film(path, scene.motions, scene.annotations, geometry)[1])
     click.echo(f"written to {path}")
 
 
@@ -110,7 +110,7 @@ def show_in_window(
     """Show a scene in a browser until Ctrl-C."""
     from trajopt.view.viewer import Viewer
 
-    with Viewer(scene.motions, scene.marks, geometry=geometry, host=host, port=port, token=token) as viewer:
+    with Viewer(scene.motions, scene.annotations, geometry=geometry, host=host, port=port, token=token) as viewer:
         warn(viewer.missing)
         click.echo(f"viewer: {viewer.url} (stop with Ctrl-C)")
         viewer.wait()

@@ -31,7 +31,7 @@ def draw_poses(path: Path, scene: ViewerScene, geometry: Geometry = "visual") ->
     whole = scene.motions[0]
     motion = whole.at(np.linspace(whole.times[0], whole.times[-1], BETWEEN * (POSES - 1) + 1))
     ghosts = scene.motions[1:]
-    studio = Studio([motion, *ghosts], scene.marks, geometry)
+    studio = Studio([motion, *ghosts], scene.annotations, geometry)
     moments = [Moment(0, BETWEEN * i, FIRST_OPACITY + (1.0 - FIRST_OPACITY) * i / (POSES - 1)) for i in range(POSES)]
     moments += [Moment(i, len(ghost.times) - 1, OTHER_OPACITY) for i, ghost in enumerate(ghosts, 1)]
     others = f"; {', '.join(ghost.name for ghost in ghosts)} at the end" if ghosts else ""
@@ -78,6 +78,6 @@ def _titled(picture: Any, title: str) -> Any:
 
 def _caption(scene: ViewerScene) -> str:
     """Return the part of the title that explains lines and the green dot."""
-    tracks, marks = scene.motions[0].tracks, scene.marks
+    tracks, annotations = scene.motions[0].tracks, scene.annotations
     lines = f"; {'lines' if len(tracks) > 1 else 'line'}: {', '.join(tracks)}" if tracks else ""
-    return lines + ("; green: goal" if marks.goals or marks.targets else "")
+    return lines + ("; green: goal" if annotations.goals or annotations.targets else "")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.view.scenes import marks_of, tracked_frames
+from experiments.view.scenes import task_annotations, tracked_frames
 from trajopt import Guess
 from trajopt.config.task import Task
 from trajopt.view.motion import Motion
@@ -28,4 +28,4 @@ def watch_task(task: Task, guess: Guess, settings: Any = None) -> Watch:
         q = np.where(np.isfinite(xs), xs, 0.0)[:, : model.nq]
         return Motion("solve", model, task.ocp.times if times is None else times, q, tracks=tracked_frames(task))
 
-    return Watch(motion_of(guess.xs), motion_of, marks_of(task, settings))
+    return Watch(motion_of(guess.xs), motion_of, task_annotations(task, settings))

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.rigid_body.geometry.scene import Body, Way
+from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath
 from dynamics_backends.rigid_body.geometry.shapes import Sphere
 from dynamics_backends.rigid_body.model.model import Model
 from experiments.view.scenes import ViewerScene, task_scene
 from trajopt import Solution
 from trajopt.config.task import Task
-from trajopt.problem.marks import Marks
+from trajopt.problem.annotations import Annotations
 from trajopt.replanning.loop import Now
 from trajopt.replanning.run_log import RunLog
-from trajopt.view.drawing import GOAL_COLOR, SEEN_THROUGH, SPHERE_COLOR, DrawnMarks, DrawnRobot, draw_ground
+from trajopt.view.drawing import GOAL_COLOR, SEEN_THROUGH, SPHERE_COLOR, DrawnAnnotations, DrawnRobot, draw_ground
 from trajopt.view.motion import Motion
 from trajopt.view.viewer import GOAL_SIZE, HOST, PORT, extent, look_at, server_for, stop
 from trajopt.view.watch import GHOST
@@ -46,9 +46,9 @@ class LiveRun:
         plan = self._plan(first.times, first.xs)
         self._size = extent([plan])
         self._robots = [DrawnRobot(self.server.scene, motion) for motion in (self._plant(first.xs[0]), plan)]
-        DrawnMarks(self.server.scene, Marks(bodies=scene.marks.bodies), GOAL_SIZE * self._size)
-        draw_ground(self.server.scene, scene.marks)
-        look_at(self.server, [plan], scene.marks)
+        DrawnAnnotations(self.server.scene, Annotations(bodies=scene.annotations.bodies), GOAL_SIZE * self._size)
+        draw_ground(self.server.scene, scene.annotations)
+        look_at(self.server, [plan], scene.annotations)
         self._objects: dict[str, Any] = {}
         self._drawn = 0.0
 
@@ -108,9 +108,9 @@ def run_scene(task: Task, first: Solution, log: RunLog, settings: Any = None) ->
     obstacles = [_ball(name, times, p, radius) for name, p in places.items() if is_obstacle(name, settings)]
     small = GOAL_SIZE * extent([motion])
     targets = [_ball(name, times, p, small) for name, p in places.items() if not is_obstacle(name, settings)]
-    goals, spheres = () if targets else start.marks.goals, () if obstacles else start.marks.spheres
+    goals, spheres = () if targets else start.annotations.goals, () if obstacles else start.annotations.spheres
     curves = {} if task.contour is None else {"contour": task.contour.at(log.xs[::every])}
-    return ViewerScene([motion], Marks(goals, spheres, (*start.marks.bodies, *obstacles), targets, curves))
+    return ViewerScene([motion], Annotations(goals, spheres, (*start.annotations.bodies, *obstacles), targets, curves))
 
 
 def is_obstacle(name: str, settings: Any) -> bool:
@@ -132,5 +132,7 @@ def _table(settings: Any, *names: str) -> Any:
 
 
 def _ball(name: str, times: Any, p: Any, radius: float) -> Body:
-    way = Way(tuple((times - times[0]).tolist()), tuple(map(tuple, (p - p[0]).tolist()))) if len(times) > 1 else None
-    return Body(name, Sphere(radius), p=p[0], way=way)
+    path = (
+        BodyPath(tuple((times - times[0]).tolist()), tuple(map(tuple, (p - p[0]).tolist()))) if len(times) > 1 else None
+    )
+    return Body(name, Sphere(radius), p=p[0], path=path)

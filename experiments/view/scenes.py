@@ -16,7 +16,7 @@ from problems.legged.gaits.gait_analysis import contact_forces
 from trajopt import Guess, Solution
 from trajopt.config.build import task_of_solution
 from trajopt.config.task import Task
-from trajopt.problem.marks import Marks
+from trajopt.problem.annotations import Annotations
 from trajopt.view.motion import AnyMotion
 from trajopt.view.view import motions
 
@@ -25,7 +25,7 @@ class ViewerScene(NamedTuple):
     """Motions (the first opaque, the others transparent), goals and obstacles, and warnings about missing parts."""
 
     motions: list[AnyMotion]
-    marks: Marks
+    annotations: Annotations
     warnings: tuple[str, ...] = ()
 
 
@@ -36,15 +36,15 @@ def solutions_scene(solutions: Sequence[Solution], guess: bool = False) -> Viewe
     """
     task, warnings = task_of_solution(solutions[0])
     if task is None:
-        marks = solutions[0].marks or Marks()
+        annotations = solutions[0].annotations or Annotations()
         script = "config" not in solutions[0].meta  # the solution of a script contains its own scene
         lost = "forces are not shown"
         return ViewerScene(
-            motions(solutions), marks, () if script else tuple(f"{warning}: {lost}" for warning in warnings)
+            motions(solutions), annotations, () if script else tuple(f"{warning}: {lost}" for warning in warnings)
         )
     found = task_scene(solutions[0], task, solutions[0].meta.get("config"), task.guess if guess else None)
     others = motions(list(solutions), task.ocp)[1:] if len(solutions) > 1 else []
-    return ViewerScene([*found.motions, *others], found.marks, warnings)
+    return ViewerScene([*found.motions, *others], found.annotations, warnings)
 
 
 def task_scene(solution: Solution, task: Task, settings: Any = None, guess: Guess | None = None) -> ViewerScene:
@@ -54,7 +54,7 @@ def task_scene(solution: Solution, task: Task, settings: Any = None, guess: Gues
     names = {frame.name for frame in task.ocp.model.frames} if task.ocp.model is not None else set()
     acting = {name: force for name, force in forces.items() if name in names}
     moving = motions(on_time, task.ocp, guess=guess, tracks=tracked_frames(task), forces=acting)
-    return ViewerScene(moving, marks_of(task, settings))
+    return ViewerScene(moving, task_annotations(task, settings))
 
 
 def tracked_frames(task: Task) -> tuple[str, ...]:
@@ -62,10 +62,10 @@ def tracked_frames(task: Task) -> tuple[str, ...]:
     return task.feet or (() if task.frame is None else (task.frame,))
 
 
-def marks_of(task: Task, settings: Any = None) -> Marks:
+def task_annotations(task: Task, settings: Any = None) -> Annotations:
     """Return goals and obstacles of a task. settings: configuration with spheres."""
     goals = () if task.goal is None else (np.asarray(task.goal),)
-    return Marks(goals, tuple(_spheres(settings)), () if task.scene is None else task.scene.bodies)
+    return Annotations(goals, tuple(_spheres(settings)), () if task.scene is None else task.scene.bodies)
 
 
 def with_motion_times(solution: Solution, task: Task | None) -> Solution:

@@ -263,11 +263,11 @@ INVERSE_STEPS, INVERSE_DAMPING = 20, 1e-4
 
 def _guess(ocp: to.OCP, model: Model, s: Settings, durations: Array) -> to.Guess:
     """Return a smooth motion from standing to a posture at the box and to one at the waist, with gravity compensation."""
-    way = [STANDING, _reaching(model, s.pick, CROUCH), _reaching(model, s.place, STANDING)]
+    postures = [STANDING, _reaching(model, s.pick, CROUCH), _reaching(model, s.place, STANDING)]
     tau = ocp.times
     first = tau <= 1.0
     share = np.where(first, tau, tau - 1.0)[:, None]
-    start, end = (np.where(first[:, None], way[i], way[i + 1]) for i in (0, 1))
+    start, end = (np.where(first[:, None], postures[i], postures[i + 1]) for i in (0, 1))
     q = start + share**2 * (3.0 - 2.0 * share) * (end - start)
     v = 6.0 * share * (1.0 - share) * (end - start) / np.where(first, *durations)[:, None]
     xs = np.concatenate([q, v, np.tile(durations, (len(q), 1))], axis=1)

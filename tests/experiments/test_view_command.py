@@ -46,8 +46,8 @@ def test_goal_scene_and_guess_of_a_task_are_shown(task, solution):
     shown = task_scene(solution, task, guess=task.guess)
     assert [motion.name for motion in shown.motions] == ["solution", "guess"]
     assert shown.motions[0].opacity == 1.0 > shown.motions[1].opacity
-    assert shown.marks.bodies == task.scene.bodies
-    np.testing.assert_array_equal(shown.marks.goals, [task.goal])
+    assert shown.annotations.bodies == task.scene.bodies
+    np.testing.assert_array_equal(shown.annotations.goals, [task.goal])
     assert can_be_drawn(task.ocp.model) and not can_be_drawn(None)
 
 
@@ -116,16 +116,16 @@ def test_a_run_is_shown_while_it_runs_and_afterwards(task, solution):
     xs, moving = np.linspace(0, 1, 31)[:, None] * np.ones(2 * n), np.linspace([0, 0, 0], [0.3, 0, 0], 31)
     log = RunLog(0.01, times, xs, xs, xs, xs[:, :n], times, {"goal": moving}, [], [], [])
     shown = run_scene(task, solution, log)
-    [goal] = shown.marks.targets
+    [goal] = shown.annotations.targets
     np.testing.assert_allclose(
         goal.places(np.array([0.0, 0.15, 0.3])), [[0, 0, 0], [0.15, 0, 0], [0.3, 0, 0]], atol=1e-12
     )
     np.testing.assert_array_equal(shown.motions[0].q, xs[:, :n])
-    assert shown.marks.goals == ()  # it moves
+    assert shown.annotations.goals == ()  # it moves
     settings = {"problem": {"obstacle": {"radius": 0.3}}, "replan": {"obstacle": {"term": "goal"}}}
     avoided = run_scene(task, solution, log, settings)  # the same, were it an obstacle
-    assert avoided.marks.bodies[-1].shape.radius == 0.3 and not avoided.marks.targets
-    np.testing.assert_array_equal(avoided.marks.goals, [task.goal])
+    assert avoided.annotations.bodies[-1].shape.radius == 0.3 and not avoided.annotations.targets
+    np.testing.assert_array_equal(avoided.annotations.goals, [task.goal])
 
 
 # -- panels --------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ def test_a_solution_of_a_script_shows_its_goals_and_obstacles(solution, tmp_path
     from experiments.view.scenes import solutions_scene
 
     ball = Body("ball", Sphere(0.1))
-    own = replace(solution, marks=to.Marks(goals=[np.ones(3)], bodies=[ball]))
+    own = replace(solution, annotations=to.Annotations(goals=[np.ones(3)], bodies=[ball]))
     found = solutions_scene([to.Solution.load(own.save(tmp_path / "own.npz"))])
-    assert found.warnings == () and [body.name for body in found.marks.bodies] == ["ball"]
-    np.testing.assert_array_equal(found.marks.goals, [np.ones(3)])
+    assert found.warnings == () and [body.name for body in found.annotations.bodies] == ["ball"]
+    np.testing.assert_array_equal(found.annotations.goals, [np.ones(3)])

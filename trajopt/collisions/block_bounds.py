@@ -58,7 +58,7 @@ class BlockBounds:
         if self.scene.moves:
             blocks = np.minimum(np.arange(len(middle) * block), len(at.poses[-1][0]) - 1).reshape(-1, block)
             for n, body in enumerate(self.scene.bodies):
-                if body.way is not None:
+                if body.path is not None:
                     moved[n] = lengths(at.bodies[n][blocks] - at.bodies[n, middle][:, None]).max(axis=1)
         for n, ball in enumerate(self._balls, self.count):
             moved[n] = at.moved(ball, block, middle)

@@ -121,7 +121,7 @@ class CollisionPairs:
     @cached_property
     def resting(self) -> tuple[Any, ...]:
         """coal poses of the bodies of the scene, None for moving bodies."""
-        return tuple(None if body.way is not None else pose(body.R, body.p) for body in self.scene.bodies)
+        return tuple(None if body.path is not None else pose(body.R, body.p) for body in self.scene.bodies)
 
     def gaps(self, qs: Array, times: Array, reach: float | None = None) -> Array:
         """Return gaps (M, P, O) [m] between capsules and cores, scene cores first, at configurations (M, nq). Gaps beyond ``reach``

@@ -2,7 +2,7 @@
 
 Both evaluate :mod:`dynamics_backends.rigid_body.geometry.distances`. A pair whose bounding-ball gap exceeds the reach gets this
 lower bound. A single face of a hull does not show which side is inside. For a segment behind all faces of a hull, the face with
-the shortest way out gets the depth, even beyond the reach.
+the shortest separating translation gets the depth, even beyond the reach.
 """
 
 from __future__ import annotations

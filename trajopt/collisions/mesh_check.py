@@ -124,7 +124,7 @@ class MeshCheck:
             i, o = pairs[pair]
             found, normal = self.distance(i, o, k, at, known)
             base = self.parts[o - count].body if o >= count else GROUND
-            moves = o < count and self.scene.bodies[o].way is not None
+            moves = o < count and self.scene.bodies[o].path is not None
             other = at.bodies[o] if moves else None
             at.raise_bounds(lower, found - ROUNDING, k, around, (self.parts[i], i), normal, base, other)
             return found
@@ -160,7 +160,7 @@ class MeshCheck:
             other, hull, b = second.geometry, second.hull, at.placed(second, o - count, k)
         else:
             body, other, hull = self.scene.bodies[o], self.bodies[o], self.hulls[o]
-            b = self._rest[o] if body.way is None else pose(body.R, at.bodies[o, k])
+            b = self._rest[o] if body.path is None else pose(body.R, at.bodies[o, k])
         plane = not (self._round[count + i] or self._round[o])
         if part.hull is not None or hull is not None:
             one, two = part.geometry if part.hull is None else part.hull, other if hull is None else hull

@@ -118,12 +118,12 @@ def _bound_by_coordinates(corners: Array, velocity: Array, acceleration: Array) 
     """Lower bound by single coordinates: each stops where it reverses, and its limits bound the time between two reversals."""
     least = 0.0
     for i, q in enumerate(corners.T):
-        way = np.diff(q)
-        way = way[way != 0.0]
-        if not len(way):
+        travel = np.diff(q)
+        travel = travel[travel != 0.0]
+        if not len(travel):
             continue
-        starts = np.append(0, np.flatnonzero(np.diff(np.sign(way))) + 1)
-        pieces = np.add.reduceat(way, starts)
+        starts = np.append(0, np.flatnonzero(np.diff(np.sign(travel))) + 1)
+        pieces = np.add.reduceat(travel, starts)
         times, _ = shortest_times(pieces, np.full(len(pieces), velocity[i]), np.full(len(pieces), acceleration[i]))
         least = max(least, float(times.sum()))
     return least
@@ -131,15 +131,15 @@ def _bound_by_coordinates(corners: Array, velocity: Array, acceleration: Array) 
 
 def _bound_by_pieces(corners: Array, velocity: Array, acceleration: Array) -> float:
     """Lower bound by pieces between corners: the slowest coordinate bounds each; the first and last pieces have an end at rest."""
-    way = np.abs(np.diff(corners, axis=0))
+    travel = np.abs(np.diff(corners, axis=0))
     with np.errstate(divide="ignore", invalid="ignore"):
-        times = np.where(way > 0.0, way / velocity, 0.0)
+        times = np.where(travel > 0.0, travel / velocity, 0.0)
         for end in (0, -1):  # from rest to a free speed, which takes less time than from rest to rest
-            rise = np.minimum(velocity / acceleration, np.sqrt(2.0 * way[end] / acceleration))
+            rise = np.minimum(velocity / acceleration, np.sqrt(2.0 * travel[end] / acceleration))
             rise = np.where(np.isfinite(acceleration), rise, 0.0)
-            cruise = np.where(way[end] > 0.0, (way[end] - 0.5 * acceleration * rise**2) / velocity, 0.0)
+            cruise = np.where(travel[end] > 0.0, (travel[end] - 0.5 * acceleration * rise**2) / velocity, 0.0)
             times[end] = np.maximum(times[end], rise + np.where(np.isfinite(cruise), cruise, 0.0))
-    return float(times.max(axis=1).sum()) if len(way) > 1 else 0.0
+    return float(times.max(axis=1).sum()) if len(travel) > 1 else 0.0
 
 
 def _toppra() -> tuple[Any, Any, Any]:

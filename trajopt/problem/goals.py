@@ -80,9 +80,9 @@ def state_goal(
 
 def _state_missed(manifold: Manifold, reference: Array, places: Array, xs: Array, times: Array) -> list[str]:
     ends = manifold.difference(np.repeat(reference[:, None], 2, axis=1), xs[[0, -1], : len(reference)].T)[places]
-    way, off = np.abs(ends).T
+    travel, off = np.abs(ends).T
     worst = int(np.argmax(off))
-    if off[worst] <= max(FAR * float(way.max()), NEAR_ANGLE):
+    if off[worst] <= max(FAR * float(travel.max()), NEAR_ANGLE):
         return []
     direction = manifold.tangent_names[places[worst]]
     return [f"{direction} ends {off[worst]:.2g} from its goal: {MORE}"]

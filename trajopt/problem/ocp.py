@@ -21,10 +21,10 @@ import numpy as np
 
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, DynamicsBackend, Hessians, InScaledTime, Parameters, unwrapped
+from trajopt.problem.annotations import Annotations
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import phase_cost
 from trajopt.problem.goals import Goal
-from trajopt.problem.marks import Marks
 from trajopt.problem.terms import CostTerm, Values, trapezoidal
 
 
@@ -166,13 +166,13 @@ def _several(where: str, parts: Any) -> tuple[Any, ...]:
 class OCP:
     """An immutable optimal control problem; see the module docstring.
 
-    x0: (nx,). u_lower, u_upper: None, a number for all controls, (nu,) or (N, nu), infinite for no bound.
-    model: robot model of the state (q, v), if any; used for checks and reports, never to solve.
-    marks: goals, obstacles and shapes for viewers (:class:`~trajopt.Marks`), never used to solve. Without goals or spheres in
-    marks, viewers show those of cost terms and constraints. start: t at the first knot [s], for residuals and dynamics that read
-    it. goals: requirements checked after a solve; default: the goals of frames in terminal costs (see
-    :mod:`trajopt.validation.reach`). replay_tolerance: allowed deviation of the replay from the plan [rad, m, or fraction of a
-    component's range]; default by kind of robot, see :mod:`trajopt.validation.replay`.
+    x0: (nx,). u_lower, u_upper: None, a number for all controls, (nu,) or (N, nu), infinite for no bound. model: robot model of
+    the state (q, v), if any; used for checks and reports, never to solve. annotations: goals, obstacles and shapes for viewers
+    (:class:`~trajopt.Annotations`), never used to solve. Without goals or spheres in annotations, viewers show those of cost terms
+    and constraints. start: t at the first knot [s], for residuals and dynamics that read it. goals: requirements checked after a
+    solve; default: the goals of frames in terminal costs (see :mod:`trajopt.validation.reach`). replay_tolerance: allowed
+    deviation of the replay from the plan [rad, m, or fraction of a component's range]; default by kind of robot, see
+    :mod:`trajopt.validation.replay`.
 
     Raises ValueError for a problem without phases, and for a tolerance that is not positive.
     """
@@ -188,7 +188,7 @@ class OCP:
     start: float = 0.0
     goals: tuple[Goal, ...] = ()
     replay_tolerance: float | None = None
-    marks: Marks | None = None
+    annotations: Annotations | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "phases", tuple(self.phases))

@@ -20,7 +20,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_data import model_from_data, model_to_data
 from dynamics_backends.user_input import InputError, parse_json, quoted
-from trajopt.problem.marks import Marks, marks_from_data, marks_to_data
+from trajopt.problem.annotations import Annotations, annotations_from_data, annotations_to_data
 from trajopt.results.archive import ForeignFile, read_archive, write_archive
 from trajopt.results.records import NUMBERS, OTHER, PHASES, IterationRecord
 from trajopt.results.solution_checks import (
@@ -58,12 +58,12 @@ class Solution:
     xs (N + 1, nx), us (N, nu), K (N, nu, ndx) feedback gains, k (N, nu) the last feed-forward step, times (N + 1,) [s] of the
     states, computed from the durations in the states if phase durations are free. iterations: steps taken. history: one record per
     iteration. meta: JSON-like; options, solver, backend, digest; "hessian": second derivatives in the quadratic models of the
-    steps, with the same names for all solvers: "exact" (of the Lagrangian), "exact cost" (of the cost alone), "mixed" (Gauss-Newton
-    for the cost with the exact curvature of the time steps), "gauss_newton", "scqp", "limited_memory"; for ipm "barrier_strategy"
-    at the end, and "monotone_since", the iteration at which an adaptive barrier became monotone for lack of progress. multipliers:
-    by name, if the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint. model: robot of the problem, if any, for
-    viewers. marks: goals, obstacles and shapes of the problem, for viewers. problem: the solved :class:`~trajopt.OCP`; None for a
-    solution from a file, a batch or another process.
+    steps, with the same names for all solvers: "exact" (of the Lagrangian), "exact cost" (of the cost alone), "mixed"
+    (Gauss-Newton for the cost with the exact curvature of the time steps), "gauss_newton", "scqp", "limited_memory"; for ipm
+    "barrier_strategy" at the end, and "monotone_since", the iteration at which an adaptive barrier became monotone for lack of
+    progress. multipliers: by name, if the solver has them: "dynamics" (N, ndx), and (K, nr) of each constraint. model: robot of
+    the problem, if any, for viewers. annotations: goals, obstacles and shapes of the problem, for viewers. problem: the solved
+    :class:`~trajopt.OCP`; None for a solution from a file, a batch or another process.
     """
 
     xs: Array
@@ -78,7 +78,7 @@ class Solution:
     meta: Mapping[str, Any] = field(default_factory=dict)
     multipliers: Mapping[str, Array] = field(default_factory=dict)
     model: Model | None = None
-    marks: Marks | None = None
+    annotations: Annotations | None = None
     problem: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -177,18 +177,18 @@ class Solution:
             "versions": versions(),
             "meta": dict(self.meta),
             "robot": None if self.model is None else model_to_data(self.model),
-            "marks": self._marks_data(),
+            "marks": self._annotations_data(),
         }
 
-    def _marks_data(self) -> dict[str, Any] | None:
-        """Marks for a file; without shapes, and with a warning, if ``draw`` fails."""
-        if self.marks is None:
+    def _annotations_data(self) -> dict[str, Any] | None:
+        """Annotations for a file; without shapes, and with a warning, if ``draw`` fails."""
+        if self.annotations is None:
             return None
         try:
-            return marks_to_data(self.marks, self.xs)
+            return annotations_to_data(self.annotations, self.xs)
         except Exception as error:  # a failing user function must not prevent saving
             warnings.warn(f"the file contains no shapes: draw failed ({type(error).__name__}: {error})", stacklevel=3)
-            return marks_to_data(replace(self.marks, draw=None), self.xs)
+            return annotations_to_data(replace(self.annotations, draw=None), self.xs)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Solution:
@@ -244,7 +244,7 @@ class Solution:
             history=_history(numbers["history"], metadata),
             meta=metadata["meta"],
             model=model,
-            marks=_marks_of(metadata),
+            annotations=_loaded_annotations(metadata),
             multipliers={k.removeprefix(MULTIPLIER): v for k, v in numbers.items() if k.startswith(MULTIPLIER)},
         )
 
@@ -259,12 +259,12 @@ def _model_of(metadata: Mapping[str, Any]) -> Model | None:
         raise ValueError(f"its robot cannot be read: {error}") from error
 
 
-def _marks_of(metadata: Mapping[str, Any]) -> Marks | None:
+def _loaded_annotations(metadata: Mapping[str, Any]) -> Annotations | None:
     """Goals and obstacles from checked metadata; None without any. Raises ValueError if they cannot be built."""
     if not metadata.get("marks"):
         return None
     try:
-        return marks_from_data(metadata["marks"])
+        return annotations_from_data(metadata["marks"])
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"its goals and obstacles cannot be read: {error}") from error
 

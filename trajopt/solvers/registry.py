@@ -16,7 +16,7 @@ from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
 from trajopt.guesses.warm_start import WarmStart
-from trajopt.problem.marks import problem_marks
+from trajopt.problem.annotations import problem_annotations
 from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
@@ -296,8 +296,8 @@ def _solved(
             meta["not_compiled"] = slow.sentences(elapsed)
         if approximated:
             meta["findings"].append(approximated)
-        marks = problem_marks(ocp) if check else ocp.marks
-        solution = replace(solution, meta=meta, model=ocp.model, marks=marks, problem=problem)
+        annotations = problem_annotations(ocp) if check else ocp.annotations
+        solution = replace(solution, meta=meta, model=ocp.model, annotations=annotations, problem=problem)
         solution = solution if check else unchecked(solution)
     status = explained(solution.status, ocp, solution.xs, solution.us)
     if approximated and status.code is StatusCode.MAX_ITERATIONS:

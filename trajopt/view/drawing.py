@@ -1,4 +1,4 @@
-"""Robots and marks as nodes of a viser scene. A body is a frame with its surfaces as children, so triangles are sent once and
+"""Robots and annotations as nodes of a viser scene. A body is a frame with its surfaces as children, so triangles are sent once and
 a pose moves the body.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.scene import Body
-from trajopt.problem.marks import Marks
+from trajopt.problem.annotations import Annotations
 from trajopt.view.motion import AnyMotion, Poses
 from trajopt.view.surfaces import Geometry, Surface
 
@@ -85,31 +85,33 @@ def draw_path(scene: Any, name: str, path: Array, color: tuple[int, int, int]) -
         scene.add_line_segments(name, points=segments, colors=color, thickness=2.0, thickness_units="screen")
 
 
-class DrawnMarks:
-    """Marks in a scene: goals as balls with radius ``size`` [m], spheres, bodies and curves. ``show`` moves bodies and targets,
-    ``place`` displaces all. name: unique name in the scene."""
+class DrawnAnnotations:
+    """Annotations in a scene: goals as balls with radius ``size`` [m], spheres, bodies and curves. ``show`` moves bodies and
+    targets, ``place`` displaces all. name: unique name in the scene."""
 
-    def __init__(self, scene: Any, marks: Marks, size: float, name: str = "around") -> None:
+    def __init__(self, scene: Any, annotations: Annotations, size: float, name: str = "around") -> None:
         self._root = scene.add_frame(f"/{name}", show_axes=False)
-        for i, goal in enumerate(marks.goals):
+        for i, goal in enumerate(annotations.goals):
             scene.add_icosphere(f"/{name}/goal {i}", radius=size, color=GOAL_COLOR, position=tuple(map(float, goal)))
-        for i, (center, radius) in enumerate(marks.spheres):
+        for i, (center, radius) in enumerate(annotations.spheres):
             place = tuple(map(float, center))
             scene.add_icosphere(
                 f"/{name}/obstacle {i}", radius=radius, color=SPHERE_COLOR, opacity=SEEN_THROUGH, position=place
             )
-        nodes = [(body, _add_body(scene, f"{name}/bodies", body, SPHERE_COLOR, SEEN_THROUGH)) for body in marks.solids]
-        nodes += [(body, _add_body(scene, f"{name}/targets", body, GOAL_COLOR, None)) for body in marks.targets]
-        self._moving = [(body, node) for body, node in nodes if body.way is not None]
-        for title, curve in marks.curves.items():
+        nodes = [
+            (body, _add_body(scene, f"{name}/bodies", body, SPHERE_COLOR, SEEN_THROUGH)) for body in annotations.solids
+        ]
+        nodes += [(body, _add_body(scene, f"{name}/targets", body, GOAL_COLOR, None)) for body in annotations.targets]
+        self._moving = [(body, node) for body, node in nodes if body.path is not None]
+        for title, curve in annotations.curves.items():
             draw_path(scene, f"/{name}/curves/{title}", curve, GOAL_COLOR)
 
     def set_visible(self, visible: bool) -> None:
-        """Show or hide all marks."""
+        """Show or hide all annotations."""
         self._root.visible = visible
 
     def place(self, offset: Array) -> None:
-        """Displace all marks by an offset (3,) [m]."""
+        """Displace all annotations by an offset (3,) [m]."""
         self._root.position = tuple(map(float, offset))
 
     def show(self, t: float) -> None:
@@ -118,9 +120,9 @@ class DrawnMarks:
             node.position = tuple(body.places(np.array(t)).tolist())
 
 
-def draw_ground(scene: Any, marks: Marks) -> None:
+def draw_ground(scene: Any, annotations: Annotations) -> None:
     """Draw the ground as a grid, at the height of the floor if there is one."""
-    height = 0.0 if marks.floor is None else float(marks.floor.p[2])
+    height = 0.0 if annotations.floor is None else float(annotations.floor.p[2])
     scene.add_grid("/ground", width=8.0, height=8.0, cell_size=0.25, section_size=1.0, position=(0.0, 0.0, height))
 
 

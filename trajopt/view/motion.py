@@ -14,7 +14,7 @@ from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import center_of_mass, point_positions
 from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
-from trajopt.problem.marks import Drawn, Marks
+from trajopt.problem.annotations import Annotations, Drawn
 from trajopt.view.surfaces import GRAY, Appearance, Geometry, Surface, appearance
 
 ARROW = 0.6
@@ -228,8 +228,10 @@ def _positions(motion: Motion, names: Sequence[str]) -> dict[str, Array]:
 AnyMotion = Motion | ShapeMotion
 
 
-def with_marks(low: Array, high: Array, marks: Marks, margin: float, axes: Array | None = None) -> tuple[Array, Array]:
-    """Widen bounds (n), (n) [m] along axes (n, 3) (default: world axes) to include marks, by at most ``margin`` [m]."""
-    at = marks.corners() @ (np.eye(3) if axes is None else axes).T
+def with_annotations(
+    low: Array, high: Array, annotations: Annotations, margin: float, axes: Array | None = None
+) -> tuple[Array, Array]:
+    """Widen bounds (n), (n) [m] along axes (n, 3) (default: world axes) to include annotations, by at most ``margin`` [m]."""
+    at = annotations.corners() @ (np.eye(3) if axes is None else axes).T
     at = np.clip(np.vstack([low, high, at]), low - margin, high + margin)
     return at.min(axis=0), at.max(axis=0)

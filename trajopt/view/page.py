@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.problem.marks import Marks
-from trajopt.view.drawing import DrawnMarks, DrawnRobot, draw_ground
+from trajopt.problem.annotations import Annotations
+from trajopt.view.drawing import DrawnAnnotations, DrawnRobot, draw_ground
 from trajopt.view.motion import AnyMotion
 from trajopt.view.surfaces import Geometry
 from trajopt.view.viewer import GOAL_SIZE, extent, frames, look_at, server_for, stop
@@ -25,7 +25,7 @@ background: rgba(255, 255, 255, 0.85); font: 13px system-ui, sans-serif"><summar
 def write_page(
     path: Path,
     motions: Sequence[AnyMotion],
-    marks: Marks | None = None,
+    annotations: Annotations | None = None,
     geometry: Geometry = "visual",
     notes: Sequence[str] = (),
 ) -> tuple[Path, tuple[str, ...]]:
@@ -40,10 +40,10 @@ def write_page(
     try:
         times = _frames(motions)
         robots = [DrawnRobot(server.scene, motion.at(times), geometry) for motion in motions]
-        marks = marks or Marks()
-        around = DrawnMarks(server.scene, marks, GOAL_SIZE * extent(motions))
-        draw_ground(server.scene, marks)
-        look_at(server, motions, marks)
+        annotations = annotations or Annotations()
+        around = DrawnAnnotations(server.scene, annotations, GOAL_SIZE * extent(motions))
+        draw_ground(server.scene, annotations)
+        look_at(server, motions, annotations)
         for robot in robots:
             robot.show(0)
         recording = server.get_scene_serializer()

@@ -13,8 +13,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.shapes import Shape, Sphere
-from trajopt.problem.marks import Marks
-from trajopt.view.motion import ROUND, AnyMotion, Poses, with_marks
+from trajopt.problem.annotations import Annotations
+from trajopt.view.motion import ROUND, AnyMotion, Poses, with_annotations
 from trajopt.view.raster import Camera, Layer, Solid, blend, corner_normals, is_closed, render, volume
 from trajopt.view.surfaces import Geometry, Surface
 
@@ -77,11 +77,15 @@ class Studio:
     """
 
     def __init__(
-        self, motions: Sequence[AnyMotion], marks: Marks | None = None, geometry: Geometry = "visual", width: int = 1050
+        self,
+        motions: Sequence[AnyMotion],
+        annotations: Annotations | None = None,
+        geometry: Geometry = "visual",
+        width: int = 1050,
     ) -> None:
         if not motions:
             raise ValueError("no motion to show")
-        self.motions, self.marks = list(motions), marks or Marks()
+        self.motions, self.annotations = list(motions), annotations or Annotations()
         looks = {m.shape_key: m.appearance(geometry) for m in motions}
         self.missing = tuple(dict.fromkeys(sentence for look in looks.values() for sentence in look.missing))
         parts = {key: [_Part.of(s) for s in look.surfaces] for key, look in looks.items()}
@@ -95,11 +99,11 @@ class Studio:
         both = np.vstack([axes, np.eye(3)])
         robots = self._bounds(both)
         margin = ROUND * float(np.linalg.norm(robots[1][3:] - robots[0][3:]))
-        low, high = with_marks(*robots, self.marks, margin, both)
+        low, high = with_annotations(*robots, self.annotations, margin, both)
         self.camera = _fitted(axes, low[:3], high[:3], round(FINER * width))
         self._floor = np.zeros((0, 2, 3))
         if axes[1, 2] > 0.1:
-            ground = self.marks.floor
+            ground = self.annotations.floor
             level = 0.0 if ground is None else float(ground.p[2])
             lowest = (
                 level if ground is not None else min(robots[0][5], 0.0)
@@ -132,9 +136,9 @@ class Studio:
             rest.add(k)
 
     def _obstacles(self, t: float) -> Iterator[Solid]:
-        for center, radius in self.marks.spheres:
+        for center, radius in self.annotations.spheres:
             yield _placed(Sphere(radius), OBSTACLE, np.eye(3), center)
-        for body in self.marks.solids:
+        for body in self.annotations.solids:
             yield _placed(body.shape, OBSTACLE, body.R, body.places(np.array(t)))
 
     def _bounds(self, axes: Array) -> tuple[Array, Array]:
@@ -162,12 +166,12 @@ class Studio:
         for motion in self.motions:
             for path in motion.paths().values():
                 self._lines(draw, np.stack([path[:-1], path[1:]], axis=1), PATH, 2)
-        for curve in self.marks.curves.values():
+        for curve in self.annotations.curves.values():
             self._lines(draw, np.stack([curve[:-1], curve[1:]], axis=1), GOAL, 2)
         for k, i, _ in moments if forces else ():
             arrows = [(at[i], at[i] + along[i]) for at, along in self.motions[k].force_arrows().values()]
             self._lines(draw, np.array(arrows).reshape(-1, 2, 3), FORCE, 4)
-        goals = [*self.marks.goals, *(body.places(np.asarray(t)) for body in self.marks.targets)]
+        goals = [*self.annotations.goals, *(body.places(np.asarray(t)) for body in self.annotations.targets)]
         for x, y, _ in self.camera.seen(np.reshape(goals, (-1, 3))):
             r = FINER * DOT
             draw.ellipse([x - r, y - r, x + r, y + r], fill=GOAL, outline=(255, 255, 255), width=2)

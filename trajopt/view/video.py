@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trajopt.problem.marks import Marks
+from trajopt.problem.annotations import Annotations
 from trajopt.view.motion import AnyMotion
 from trajopt.view.picture import FORCE, GOAL, PATH, Moment, Studio
 from trajopt.view.surfaces import Geometry
@@ -20,7 +20,7 @@ WIDTH = 640  # [pixels]
 REST = 0.8
 """Duration of the last frame of a GIF [s]."""
 COLORS = 96
-"""Size of a GIF's palette: colors of the marks, and a palette optimized for SAMPLES frames along the motion."""
+"""Size of a GIF's palette: colors of the annotations, and a palette optimized for SAMPLES frames along the motion."""
 SAMPLES = 4
 MARKED = (GOAL, FORCE, PATH, (255, 255, 255))
 KINDS = (".gif", ".mp4")
@@ -29,7 +29,7 @@ KINDS = (".gif", ".mp4")
 def write_film(
     path: Path,
     motions: Sequence[AnyMotion],
-    marks: Marks | None = None,
+    annotations: Annotations | None = None,
     geometry: Geometry = "visual",
     width: int = WIDTH,
 ) -> tuple[Path, tuple[str, ...]]:
@@ -41,7 +41,7 @@ def write_film(
     write = _write_gif if path.suffix.lower() == ".gif" else _write_mp4
     end = max(float(motion.times[-1]) for motion in motions) if motions else 0.0
     times = np.linspace(0.0, end, max(round(end * FRAME_RATE), 1) + 1)
-    studio = Studio([motion.at(times) for motion in motions], marks, geometry, width)
+    studio = Studio([motion.at(times) for motion in motions], annotations, geometry, width)
     strengths = [1.0 if motion.opacity >= 1.0 else motion.opacity for motion in motions]
 
     def picture(i: int) -> Any:
@@ -74,7 +74,7 @@ def _write_gif(path: Path, picture: Callable[[int], Any], count: int, period: fl
 
 
 def palette(pictures: Sequence[Any], count: int) -> Any:
-    """Return an image with a palette of ``count`` colors for all pictures. It includes the marks' colors, which cover few
+    """Return an image with a palette of ``count`` colors for all pictures. It includes the annotations' colors, which cover few
     pixels."""
     from PIL import Image
 

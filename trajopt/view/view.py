@@ -6,7 +6,7 @@ write_video(path, solution)         a video, .gif or .mp4
 watch(ocp)                          a callback of solve that shows the iterates
 
 A solution stores the robot of its problem, goals, obstacles, and the shapes of a system without a robot model
-(``OCP(..., marks=Marks(draw=...))``).
+(``OCP(..., annotations=Annotations(draw=...))``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.guesses.guesses import Guess, constant_guess
-from trajopt.problem.marks import Drawn, Marks, problem_marks
+from trajopt.problem.annotations import Annotations, Drawn, problem_annotations
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.view.motion import AnyMotion, Motion, ShapeMotion
@@ -39,7 +39,7 @@ def view(
     *,
     model: Model | None = None,
     guess: Guess | None = None,
-    marks: Marks | None = None,
+    annotations: Annotations | None = None,
     tracks: Sequence[str] = (),
     forces: Mapping[str, Array] | None = None,
     geometry: Geometry = "visual",
@@ -49,12 +49,12 @@ def view(
 ) -> Viewer:
     """Show one or several solutions in a browser. ``viewer.url`` is the address, ``viewer.close()`` stops the server.
 
-    ocp, model: problem or robot that replaces the one stored in the solution. guess: shown as a ghost. marks: goals [m],
-    obstacles and shapes that replace those of the solution. tracks: frames, or bodies of ``Marks.draw``, whose paths are drawn.
-    forces: drawn as arrows; frame -> (N + 1, 3) [N] in world axes, at the knots of the first solution. token: required from
+    ocp, model: problem or robot that replaces the one stored in the solution. guess: shown as a ghost. annotations: goals [m],
+    obstacles and shapes that replace those of the solution. tracks: frames, or bodies of ``Annotations.draw``, whose paths are
+    drawn. forces: drawn as arrows; frame -> (N + 1, 3) [N] in world axes, at the knots of the first solution. token: required from
     browsers; default: none. Raises ValueError without a robot and shapes, ModuleNotFoundError without viser.
     """
-    around = marks_of(solution, ocp, marks)
+    around = task_annotations(solution, ocp, annotations)
     shown = motions(solution, ocp, model, guess, tracks, forces, around)
     return Viewer(shown, around, geometry=geometry, host=host, port=port, token=token)
 
@@ -66,13 +66,13 @@ def write_animation(
     *,
     model: Model | None = None,
     guess: Guess | None = None,
-    marks: Marks | None = None,
+    annotations: Annotations | None = None,
     tracks: Sequence[str] = (),
     forces: Mapping[str, Array] | None = None,
     geometry: Geometry = "visual",
 ) -> Path:
     """Write the motions of :func:`view` as one HTML file that works without server and network. Raises as :func:`view`."""
-    around = marks_of(solution, ocp, marks)
+    around = task_annotations(solution, ocp, annotations)
     return write_page(Path(path), motions(solution, ocp, model, guess, tracks, forces, around), around, geometry)[0]
 
 
@@ -82,7 +82,7 @@ def write_video(
     ocp: OCP | None = None,
     *,
     model: Model | None = None,
-    marks: Marks | None = None,
+    annotations: Annotations | None = None,
     tracks: Sequence[str] = (),
     forces: Mapping[str, Array] | None = None,
     geometry: Geometry = "visual",
@@ -92,7 +92,7 @@ def write_video(
     Raises ValueError for another suffix, and without a robot and shapes; ModuleNotFoundError if MP4 lacks its package
     (extra view).
     """
-    around = marks_of(solution, ocp, marks)
+    around = task_annotations(solution, ocp, annotations)
     return write_film(Path(path), motions(solution, ocp, model, None, tracks, forces, around), around, geometry)[0]
 
 
@@ -100,7 +100,7 @@ def watch(
     ocp: OCP,
     guess: Guess | None = None,
     *,
-    marks: Marks | None = None,
+    annotations: Annotations | None = None,
     tracks: Sequence[str] = (),
     geometry: Geometry = "visual",
     host: str = HOST,
@@ -108,11 +108,11 @@ def watch(
 ) -> Watch:
     """Return a callback that shows a solve in a browser: pass it to ``solve`` as ``callback``.
 
-    guess: start of the solve, shown as a ghost; default: x0 at all knots. marks: goals [m], obstacles and shapes that replace
+    guess: start of the solve, shown as a ghost; default: x0 at all knots. annotations: goals [m], obstacles and shapes that replace
     those of the problem. tracks: frames or bodies whose paths are drawn. Raises ValueError without a robot and shapes,
     ModuleNotFoundError without viser.
     """
-    around = marks_of((), ocp, marks)
+    around = task_annotations((), ocp, annotations)
     show = _shower((), ocp, None, tracks, around)
 
     def motion_of(xs: Array) -> AnyMotion:
@@ -122,16 +122,18 @@ def watch(
     return Watch(first, motion_of, around, geometry=geometry, host=host, port=port)
 
 
-def marks_of(solution: Solution | Sequence[Solution], ocp: OCP | None, marks: Marks | None) -> Marks:
-    """Return ``marks``, or else the marks of the problem, or else those of the first solution.
+def task_annotations(
+    solution: Solution | Sequence[Solution], ocp: OCP | None, annotations: Annotations | None
+) -> Annotations:
+    """Return ``annotations``, or else the annotations of the problem, or else those of the first solution.
 
-    If ``marks`` has no shapes, the shapes of the problem are added.
+    If ``annotations`` has no shapes, the shapes of the problem are added.
     """
     first = solution if isinstance(solution, Solution) else next(iter(solution), None)
-    known = problem_marks(ocp) if ocp is not None else first.marks if first is not None else None
-    if marks is None:
-        return known or Marks()
-    return replace(marks, draw=known.draw) if marks.draw is None and known is not None else marks
+    known = problem_annotations(ocp) if ocp is not None else first.annotations if first is not None else None
+    if annotations is None:
+        return known or Annotations()
+    return replace(annotations, draw=known.draw) if annotations.draw is None and known is not None else annotations
 
 
 def motions(
@@ -141,20 +143,20 @@ def motions(
     guess: Guess | None = None,
     tracks: Sequence[str] = (),
     forces: Mapping[str, Array] | None = None,
-    marks: Marks | None = None,
+    annotations: Annotations | None = None,
 ) -> list[AnyMotion]:
     """Return the motions of solutions and of the guess; all but the first are ghosts.
 
-    marks: moving shapes for systems without a robot. Raises ValueError without a robot and shapes.
+    annotations: moving shapes for systems without a robot. Raises ValueError without a robot and shapes.
     """
     solutions = [solution] if isinstance(solution, Solution) else list(solution)
-    around = marks_of(solutions, ocp, marks)
+    around = task_annotations(solutions, ocp, annotations)
     show = _shower(solutions, ocp, model, tracks, around)
     found: list[AnyMotion] = []
     for i, one in enumerate(solutions):
         name = "solution" if len(solutions) == 1 else f"solution {i + 1}"
-        if isinstance(around.draw, Drawn) and one.marks is not None:  # solutions from files store their own poses
-            show = _shower([one], ocp, model, tracks, one.marks)
+        if isinstance(around.draw, Drawn) and one.annotations is not None:  # solutions from files store their own poses
+            show = _shower([one], ocp, model, tracks, one.annotations)
         motion = show(name, one.times, one.xs)
         if isinstance(motion, Motion):
             motion = replace(motion, forces=dict(forces or {}) if i == 0 else {})
@@ -166,7 +168,7 @@ def motions(
 
 
 def _shower(
-    solutions: Sequence[Solution], ocp: OCP | None, model: Model | None, tracks: Sequence[str], marks: Marks
+    solutions: Sequence[Solution], ocp: OCP | None, model: Model | None, tracks: Sequence[str], annotations: Annotations
 ) -> Callable[[str, Array, Array], AnyMotion]:
     """Return a function from name, times and states to a motion of the robot, or else of shapes.
 
@@ -174,17 +176,17 @@ def _shower(
     """
     robot: Any = model or (ocp.model if ocp is not None else None) or (solutions[0].model if solutions else None)
     title = ocp.name if ocp is not None else str(solutions[0].meta.get("problem", "")) if solutions else ""
-    if robot is None and marks.draw is None:
+    if robot is None and annotations.draw is None:
         raise ValueError(
-            f"{title or 'the solution'} has no robot and no shapes to show: give the problem marks=to.Marks(draw=...), a function "
-            "from a state to bodies, or model=... (to.load_urdf)"
+            f"{title or 'the solution'} has no robot and no shapes to show: give the problem "
+            "annotations=to.Annotations(draw=...), a function from a state to bodies, or model=... (to.load_urdf)"
         )
 
     def show(name: str, times: Array, xs: Array) -> AnyMotion:
         finite = np.where(np.isfinite(xs), xs, 0.0)
         if robot is not None:
             return Motion(name, robot, times, finite[:, : robot.nq], {}, tuple(tracks))
-        drawn = marks.drawn(finite)
+        drawn = annotations.drawn(finite)
         assert drawn is not None  # see above
         return ShapeMotion(name, drawn, times, title or name, tuple(tracks))
 

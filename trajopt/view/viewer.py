@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.problem.marks import Marks
-from trajopt.view.drawing import DrawnMarks, DrawnRobot, draw_ground
+from trajopt.problem.annotations import Annotations
+from trajopt.view.drawing import DrawnAnnotations, DrawnRobot, draw_ground
 from trajopt.view.guard import guarded, is_loopback
-from trajopt.view.motion import ROUND, AnyMotion, with_marks
+from trajopt.view.motion import ROUND, AnyMotion, with_annotations
 from trajopt.view.surfaces import Geometry
 
 FRAME_RATE = 40.0
@@ -100,7 +100,7 @@ class Viewer:
     def __init__(
         self,
         motions: Sequence[AnyMotion],
-        marks: Marks | None = None,
+        annotations: Annotations | None = None,
         *,
         geometry: Geometry = "visual",
         host: str = HOST,
@@ -110,12 +110,12 @@ class Viewer:
         if not motions:
             raise ValueError("no motion to show")
         self.server, self._token = server_for(host, port, token), token
-        self.marks = marks or Marks()
+        self.annotations = annotations or Annotations()
         self.times = frames(motions)
         self.robots = {m.name: DrawnRobot(self.server.scene, m.at(self.times), geometry) for m in motions}
-        self._around = [DrawnMarks(self.server.scene, self.marks, GOAL_SIZE * extent(motions))]
-        draw_ground(self.server.scene, self.marks)
-        look_at(self.server, motions, self.marks)
+        self._around = [DrawnAnnotations(self.server.scene, self.annotations, GOAL_SIZE * extent(motions))]
+        draw_ground(self.server.scene, self.annotations)
+        look_at(self.server, motions, self.annotations)
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._add_controls()
         self.show(0.0)
@@ -157,14 +157,16 @@ class Viewer:
         slider.on_update(lambda _: self.replace(name, motions[int(slider.value)]))
 
     def arrange(self, beside: bool) -> None:
-        """Show the robots side by side, each with a copy of the marks, or all in the same place."""
+        """Show the robots side by side, each with a copy of the annotations, or all in the same place."""
         motions = [robot.motion for robot in self.robots.values()]
-        low, high = with_marks(*bounds(motions), self.marks, ROUND * extent(motions))
+        low, high = with_annotations(*bounds(motions), self.annotations, ROUND * extent(motions))
         width = float(np.linalg.norm((high - low)[:2])) + APART * extent(motions)
         with self._lock, self.server.atomic():
             while len(self._around) < len(motions):
                 name = f"around {len(self._around) + 1}"
-                self._around.append(DrawnMarks(self.server.scene, self.marks, GOAL_SIZE * extent(motions), name))
+                self._around.append(
+                    DrawnAnnotations(self.server.scene, self.annotations, GOAL_SIZE * extent(motions), name)
+                )
                 self._around[-1].show(float(self._slider.value))
             for i, (robot, around) in enumerate(zip(self.robots.values(), self._around, strict=True)):
                 offset = i * width * TO_THE_RIGHT if beside else np.zeros(3)
@@ -240,10 +242,10 @@ def extent(motions: Sequence[AnyMotion]) -> float:
     return max(float(np.linalg.norm(high - low)), LEAST)
 
 
-def look_at(server: Any, motions: Sequence[AnyMotion], marks: Marks) -> None:
-    """Place the initial camera so that it shows the motions and marks from the side and above."""
+def look_at(server: Any, motions: Sequence[AnyMotion], annotations: Annotations) -> None:
+    """Place the initial camera so that it shows the motions and annotations from the side and above."""
     camera = server.initial_camera
-    camera.position, camera.look_at = _camera(*with_marks(*bounds(motions), marks, ROUND * extent(motions)))
+    camera.position, camera.look_at = _camera(*with_annotations(*bounds(motions), annotations, ROUND * extent(motions)))
     camera.up = (0.0, 0.0, 1.0)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dynamics_backends.protocol import Array
-from trajopt.problem.marks import Marks
+from trajopt.problem.annotations import Annotations
 from trajopt.results.records import IterationRecord
 from trajopt.view.motion import AnyMotion
 from trajopt.view.surfaces import Geometry
@@ -33,7 +33,7 @@ class Watch:
         self,
         first: AnyMotion,
         motion_of: Callable[[Array], AnyMotion],
-        marks: Marks | None = None,
+        annotations: Annotations | None = None,
         *,
         geometry: Geometry = "visual",
         host: str = HOST,
@@ -41,7 +41,7 @@ class Watch:
     ) -> None:
         self._motion_of = motion_of
         shown = [replace(first, name=ITERATE, opacity=1.0), replace(first, name="guess", opacity=GHOST)]
-        self.viewer = Viewer(shown, marks, geometry=geometry, host=host, port=port)
+        self.viewer = Viewer(shown, annotations, geometry=geometry, host=host, port=port)
         self.iterates: list[AnyMotion] = []
         self._last: AnyMotion | None = None
         self._every, self._seen, self._drawn = 1, 0, 0.0

@@ -86,7 +86,7 @@ class Clearances:
         for slot in slots:
             if slot.base != WORLD and not set(model.ancestors(slot.base)) < set(model.ancestors(slot.link)):
                 raise ValueError(
-                    f"{model.body_names[slot.base]} is not on the way to {model.body_names[slot.link]}: let the link "
+                    f"{model.body_names[slot.base]} is not on the path to {model.body_names[slot.link]}: let the link "
                     "farther along the chain carry the capsule, and the nearer one the body"
                 )
         self.moving = moving

@@ -201,7 +201,7 @@ def _through(p: Scalar, d: Scalar, half: Scalar, axis: Vec) -> Inside:
 
 
 def deepest(a: Inside, b: Inside) -> Inside:
-    """The result of larger depth (less negative), hence the shorter way out."""
+    """The result of larger depth (less negative), hence the shorter separating translation."""
     decider = a.depth - b.depth
     normal = Vec(*(sm.select(decider, x, y) for x, y in zip(parts(a.normal), parts(b.normal), strict=True)))
     return Inside(sm.select(decider, a.depth, b.depth), sm.select(decider, a.share, b.share), normal)

@@ -45,7 +45,7 @@ class Core(NamedTuple):
     radius: float
 
 
-class Way(NamedTuple):
+class BodyPath(NamedTuple):
     """Motion of a body: displacements ``offsets`` (K, 3) [m] at increasing ``times`` (K,) [s], with straight lines between.
 
     The body is at rest before and after.
@@ -68,7 +68,7 @@ class Body:
     shape: Shape
     R: Array = field(default_factory=lambda: np.eye(3))
     p: Array = field(default_factory=lambda: np.zeros(3))
-    way: Way | None = None
+    path: BodyPath | None = None
 
     def __post_init__(self) -> None:
         R, p = np.array(self.R, float), np.array(self.p, float)
@@ -76,18 +76,20 @@ class Body:
             raise ValueError(f"body {self.name!r}: R is not a rotation matrix (3, 3)")
         if p.shape != (3,) or not np.isfinite(p).all():
             raise ValueError(f"body {self.name!r}: the position has shape {p.shape}; expected three finite numbers [m]")
-        way = self.way
-        if way is not None and (
-            len(way.times) != len(way.offsets) or len(way.times) < 2 or not (np.diff(way.times) > 0).all()
+        path = self.path
+        if path is not None and (
+            len(path.times) != len(path.offsets) or len(path.times) < 2 or not (np.diff(path.times) > 0).all()
         ):
-            raise ValueError(f"body {self.name!r}: a way needs two or more increasing times, and an offset (3) at each")
+            raise ValueError(
+                f"body {self.name!r}: a path needs two or more increasing times, and an offset (3) at each"
+            )
         object.__setattr__(self, "R", R)
         object.__setattr__(self, "p", p)
 
     def places(self, t: Array) -> Array:
         """Its origin (..., 3) [m] in the world at times (...) [s]."""
         t = np.asarray(t, float)
-        return np.broadcast_to(self.p, (*t.shape, 3)) if self.way is None else self.p + self.way.at(t)
+        return np.broadcast_to(self.p, (*t.shape, 3)) if self.path is None else self.p + self.path.at(t)
 
     def cores(self) -> tuple[Core, ...]:
         """The cores for computing distances from the body."""
@@ -111,7 +113,7 @@ class Scene:
     @property
     def moves(self) -> bool:
         """True if any body moves."""
-        return any(body.way is not None for body in self.bodies)
+        return any(body.path is not None for body in self.bodies)
 
 
 def cores_of(shape: Shape) -> tuple[Core, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.rigid_body.geometry.scene import Body, Way
+from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, Shape, Sphere
 
 _PRIMITIVES: dict[str, Any] = {
@@ -50,15 +50,17 @@ def shape_from_data(data: Mapping[str, Any]) -> Shape:
 
 def body_to_data(body: Body) -> dict[str, Any]:
     """The fields of a body as plain values."""
-    way = None if body.way is None else {"times": list(body.way.times), "offsets": [list(o) for o in body.way.offsets]}
+    path = (
+        None if body.path is None else {"times": list(body.path.times), "offsets": [list(o) for o in body.path.offsets]}
+    )
     shape = shape_to_data(body.shape)
-    return {"name": body.name, "shape": shape, "R": body.R.tolist(), "p": body.p.tolist(), "way": way}
+    return {"name": body.name, "shape": shape, "R": body.R.tolist(), "p": body.p.tolist(), "way": path}
 
 
 def body_from_data(data: Mapping[str, Any]) -> Body:
     """The inverse of :func:`body_to_data`. Raises ValueError, KeyError or TypeError for other values."""
-    way = data["way"]
-    if way is not None:
-        x, y, z = np.array(way["offsets"], float).T.tolist()
-        way = Way(tuple(map(float, way["times"])), tuple(zip(x, y, z, strict=True)))
-    return Body(str(data["name"]), shape_from_data(data["shape"]), np.array(data["R"]), np.array(data["p"]), way)
+    path = data["way"]
+    if path is not None:
+        x, y, z = np.array(path["offsets"], float).T.tolist()
+        path = BodyPath(tuple(map(float, path["times"])), tuple(zip(x, y, z, strict=True)))
+    return Body(str(data["name"]), shape_from_data(data["shape"]), np.array(data["R"]), np.array(data["p"]), path)

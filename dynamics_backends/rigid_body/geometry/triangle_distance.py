@@ -7,7 +7,7 @@ between two of the crossings with the segment. W is n n' over the triangle, n n'
 plane, and the identity beyond a corner.
 
 The triangle has the corners (-h, 0, 0), (h, 0, 0), (x, y, 0) with y > 0, and its normal z points out of the hull. The depth of a
-segment that pierces the triangle is that of its shortest way out, over the face or over an edge.
+segment that pierces the triangle is that of the shortest separating translation, over the face or over an edge.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _crossings(edges: Sequence[_Edge], p: Vec, d: Vec) -> list[Scalar]:
 
 
 def _pierced(edges: Sequence[_Edge], p: Vec, d: Vec) -> Inside:
-    """The shortest way out for the whole segment, over the face or over an edge."""
+    """Shortest translation that separates the whole segment, over the face or over an edge."""
     zero, one = 0.0 * p.z, 1.0 + 0.0 * p.z
     best = Inside(p.z + sm.smaller(d.z, zero), sm.select(-d.z, one, zero), Vec(zero, zero, one))
     for edge in edges:

@@ -47,9 +47,9 @@ from problems.arms.scenes.arm_in_scene import (
     task_in_scene,
 )
 from problems.arms.scenes.in_scene import Limits, motion_at
+from problems.arms.scenes.path_timing import path_limits, planned_timing
 from problems.arms.scenes.scene_robot import scene_robot
 from problems.arms.scenes.scene_settings import quaternion_matrix
-from problems.arms.scenes.way_timing import path_limits, planned_timing
 from problems.robots.loading import load_fixed_base
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.mesh_check import RATE, MeshCheck

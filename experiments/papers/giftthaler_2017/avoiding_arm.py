@@ -13,7 +13,7 @@ import numpy as np
 
 import problems
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.scene import Body, Way
+from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath
 from dynamics_backends.rigid_body.geometry.shapes import Sphere
 from experiments.papers.method import Method, ran
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome
@@ -21,7 +21,7 @@ from experiments.replan.run import Setup, require_uninterrupted, setup, simulate
 from trajopt.config.config import load_config
 from trajopt.config.scenario import path_of
 from trajopt.replanning.run_log import RunLog
-from trajopt.view.motion import Marks, Motion
+from trajopt.view.motion import Annotations, Motion
 from trajopt.view.picture import Moment, Studio
 
 SOURCE = f"{GIFTTHALER}, fig. 6"
@@ -87,10 +87,10 @@ def _draw(start: Setup, log: RunLog, at: Array, sphere: Array, path: Path) -> No
     model, first = start.task.ocp.model, path_of(start.task, start.first_plan.xs)
     assert model is not None and start.task.frame is not None and first is not None
     times = log.times - log.times[0]
-    way = Way(tuple(times.tolist()), tuple(map(tuple, (sphere - sphere[0]).tolist())))
-    ball = Body("sphere", Sphere(FREE), p=sphere[0], way=way)
+    ball_path = BodyPath(tuple(times.tolist()), tuple(map(tuple, (sphere - sphere[0]).tolist())))
+    ball = Body("sphere", Sphere(FREE), p=sphere[0], path=ball_path)
     motion = Motion("arm", model, times, log.xs[:, : model.nq], tracks=(start.task.frame,))
-    studio = Studio([motion], Marks(bodies=[ball], curves={"first plan": first}), width=WIDTH)
+    studio = Studio([motion], Annotations(bodies=[ball], curves={"first plan": first}), width=WIDTH)
     pictures = [studio.picture([Moment(0, int(k))]) for k in at]
     columns, (width, height) = PICTURES // 2, pictures[0].size
     sheet = Image.new("RGB", (columns * width, 2 * (height + CAPTION)), (255, 255, 255))

@@ -23,11 +23,11 @@ from problems.arms.arm import Arm, Configuration
 from problems.arms.arm_limits import friction_notes, missing_limit_warnings, weak_joint_warnings
 from problems.arms.goal_orientation import Orientation, goal_orientation, orientation_check, orientation_warnings
 from problems.arms.scenes.in_scene import Limits, MotionInScene, plan_along, shares_between
+from problems.arms.scenes.path_timing import PathTiming
 from problems.arms.scenes.scene_refinement import KEPT, PATIENCE, WIDE, Refinement
 from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
 from problems.arms.scenes.scene_settings import SceneBody, load_scene
 from problems.arms.scenes.scene_structure import Costs, cached_ends, clearance_name
-from problems.arms.scenes.way_timing import PathTiming
 from problems.robots.loading import load_fixed_base
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import FreeSpace
@@ -190,9 +190,9 @@ def task_in_scene(
     robot: SceneRobot,
     scene: Scene,
     backend: BackendFactory,
-    way: tuple[Array, bool] | None = None,
+    path: tuple[Array, bool] | None = None,
 ) -> Task:
-    """Build the task from robot and scene. way: corners (K, nq) of a guess and True if it is collision-free; default: path_of."""
+    """Build the task from robot and scene. path: corners (K, nq) of a guess and True if it is collision-free; default: path_of."""
     model, own = arm.model, robot.own
     exact = find_spec("coal") is not None
     for key, x in {"q0": arm.x0, "goal_q": arm.x_goal}.items():
@@ -206,7 +206,7 @@ def task_in_scene(
     motion = MotionInScene(model, pairs, limits, costs, s.knots, s.checks_per_step, s.margin, exact, shares)
     _require_free(arm.q0, "the start", motion, check)
     _require_free(goal, "the goal", motion, check)
-    corners, free = path_of(s, arm.q0, goal, pairs, model) if way is None else way
+    corners, free = path_of(s, arm.q0, goal, pairs, model) if path is None else path
     tube = WIDE if free else np.inf
     guess = plan_along(corners, limits, shares)
     ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion), tube)

@@ -16,7 +16,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS
 from problems.arms.scenes.in_scene import MotionInScene, motion_at, plan_timed, timed_by
 from problems.arms.scenes.joint_torques import torques_of
-from problems.arms.scenes.way_timing import PathTiming
+from problems.arms.scenes.path_timing import PathTiming
 from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
 from trajopt.config.task import Refined
 from trajopt.guesses.time_optimal import Timing

@@ -13,7 +13,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.links.mjcf_shapes import mjcf_scene
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing, load_mesh
-from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
+from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, Shape, Sphere
 from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
@@ -78,8 +78,8 @@ class SceneBody(Checked):
 
     def body(self, folder: Path) -> Body:
         """Return the body. folder: folder of mesh files. Raises ValueError with the body's name, also for a missing mesh."""
-        way = None if self.times is None or self.offsets is None else Way(self.times, self.offsets)
-        return Body(self.name, self._shape(folder), self._rotation(), np.array(self.position), way)
+        path = None if self.times is None or self.offsets is None else BodyPath(self.times, self.offsets)
+        return Body(self.name, self._shape(folder), self._rotation(), np.array(self.position), path)
 
     def _rotation(self) -> Array:
         if self.quaternion is not None:

@@ -20,7 +20,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import WORLD, Clearances, Slot
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
-from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
+from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath, Scene
 from problems.arms.scenes.scene_settings import SceneBody
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.config.task import Checked, Checks, not_negative
@@ -130,8 +130,8 @@ def distances_from_person(cover: RobotCover, s: Surroundings, qs: Array, centers
     assert s.walking is not None  # else nothing moves
     offsets = tuple(tuple(row) for row in (centers - s.walking.p).tolist())
     times = np.arange(float(len(qs)))
-    way = Way(tuple(times.tolist()), offsets) if len(qs) > 1 else None
-    body = replace(s.walking, way=way) if way else replace(s.walking, p=centers[0])
+    path = BodyPath(tuple(times.tolist()), offsets) if len(qs) > 1 else None
+    body = replace(s.walking, path=path) if path else replace(s.walking, p=centers[0])
     return CollisionPairs(cover, Scene((body,)), reach=np.inf).smallest_gaps(qs, times)
 
 

@@ -73,9 +73,9 @@ def _during(when: Array, times: Array) -> str:
 def goal_misses(goal: Sequence[float], height: float | None, xs: Array) -> list[str]:
     """Return sentences about a base that ends far from the goal (x, y) [m], or from a height [m]."""
     start, end, found = xs[0, :2], xs[-1, :2], []
-    away, way = float(np.linalg.norm(end - goal[:2])), float(np.linalg.norm(np.asarray(goal[:2]) - start))
-    if away > max(FAR * way, NEAR):
-        found.append(f"the base ends {away:.2f} m from its goal, {way:.2f} m from its start: {MORE}")
+    away, distance = float(np.linalg.norm(end - goal[:2])), float(np.linalg.norm(np.asarray(goal[:2]) - start))
+    if away > max(FAR * distance, NEAR):
+        found.append(f"the base ends {away:.2f} m from its goal, {distance:.2f} m from its start: {MORE}")
     if height is not None and abs(xs[-1, 2] - height) > max(HIGH * height, LEVEL):
         found.append(f"the base ends {xs[-1, 2]:.2f} m high; the target is {height:.2f} m")
     return found

@@ -304,10 +304,10 @@ def _running(w: _Walker) -> list[to.CostTerm]:
         w.cost("gait", s.running, w.on_the_way, **going),
     ]
     if s.waypoint is not None:
-        way = s.waypoint
+        waypoint = s.waypoint
         times = s.dt * np.arange(s.horizon)
-        during = (times >= way.start) & (times <= way.end)
-        term = w.cost("waypoint", way.weights, w.joints, position=(0.0, 0.0, way.height))
+        during = (times >= waypoint.start) & (times <= waypoint.end)
+        term = w.cost("waypoint", waypoint.weights, w.joints, position=(0.0, 0.0, waypoint.height))
         terms.append(term.updated(weight=during[:, None] * term.weight))
     return terms
 

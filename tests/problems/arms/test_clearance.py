@@ -100,7 +100,7 @@ def test_a_point_of_the_last_link_against_a_wall():
 def test_slots_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="at least one slot"):
         Clearances(MODEL, [])
-    with pytest.raises(ValueError, match="not on the way"):
+    with pytest.raises(ValueError, match="not on the path"):
         Clearances(MODEL, [Slot(1, 3, "box")])
     assert NUMBERS == 21
 

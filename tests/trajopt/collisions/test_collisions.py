@@ -17,7 +17,7 @@ from dynamics_backends.rigid_body.geometry.covers.cover import covers
 from dynamics_backends.rigid_body.geometry.covers.hull import hull_of
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
-from dynamics_backends.rigid_body.geometry.scene import Body, Scene, Way
+from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Mesh, Sphere
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from trajopt.collisions.boxes import boxes_apart
@@ -242,7 +242,7 @@ def apart(shapes, poses):
     return coal.distance(shapes[0], at[0], shapes[1], at[1], coal.DistanceRequest(), coal.DistanceResult())
 
 
-def distances_by_hand(qs, times, way):
+def distances_by_hand(qs, times, path):
     """Return the smallest distance (M,) of three bars of 0.5 m, 0.04 m wide, from a moving stone, and of bar 1 from bar 3."""
     coal = pytest.importorskip("coal")
     bar, stone = coal.Box(0.5, 0.04, 0.04), coal.Box(0.3, 0.2, 0.25)
@@ -253,7 +253,7 @@ def distances_by_hand(qs, times, way):
             along = np.array([np.cos(angle), np.sin(angle), 0.0])
             places.append((Rotation.from_rotvec([0.0, 0.0, angle]).as_matrix(), tip + 0.25 * along))
             tip = tip + 0.5 * along
-        there = STONE.R, STONE.p + t * np.array(way)
+        there = STONE.R, STONE.p + t * np.array(path)
         found.append(min([*(apart((bar, stone), (at, there)) for at in places), apart((bar, bar), places[::2])]))
     return np.array(found)
 
@@ -265,14 +265,14 @@ def test_few_looks_find_what_all_distances_tell(seed, compiled, monkeypatch):
     """A random smooth motion of an arm with self-collision pairs, beside a moving stone."""
     if not compiled:
         without_kernels(monkeypatch)
-    rng, times, way = np.random.default_rng(seed), np.linspace(0.0, 1.0, 600), (0.3, -0.2, 0.05)
+    rng, times, path = np.random.default_rng(seed), np.linspace(0.0, 1.0, 600), (0.3, -0.2, 0.05)
     waves = rng.uniform(-0.8, 0.8, (4, 3))
     qs = rng.uniform(-1.0, 1.0, 3) + sum(np.sin((n + 1) * times)[:, None] * waves[n] for n in range(4))
-    moving = Body("stone", STONE.shape, STONE.R, STONE.p, Way((0.0, 1.0), ((0.0, 0.0, 0.0), way)))
+    moving = Body("stone", STONE.shape, STONE.R, STONE.p, BodyPath((0.0, 1.0), ((0.0, 0.0, 0.0), path)))
     check, looks = MeshCheck(MODEL, SHAPES, Scene((moving,)), ((0, 2),)), count()
     plain = MeshCheck.distance
     monkeypatch.setattr(MeshCheck, "distance", lambda *given: (next(looks), plain(*given))[1])
-    truth = distances_by_hand(qs, times, way)
+    truth = distances_by_hand(qs, times, path)
     asked = float(np.quantile(truth, 0.02))
     found, near = check.below(qs, times, asked)
     assert found.distance == pytest.approx(truth.min(), abs=2e-5)
@@ -293,7 +293,7 @@ def test_bounds_in_blocks_are_those_of_numpy(monkeypatch):
     """Compare bounds for static, moving and unbounded bodies, near and far, with self-collision pairs."""
     rng, times = np.random.default_rng(5), np.linspace(0.0, 1.0, 260)
     qs = rng.uniform(-1.0, 1.0, 3) + np.sin(times[:, None] * rng.uniform(-3.0, 3.0, 3))
-    moving = Body("stone", STONE.shape, STONE.R, STONE.p, Way((0.0, 1.0), ((0.0, 0.0, 0.0), (0.3, -0.2, 0.05))))
+    moving = Body("stone", STONE.shape, STONE.R, STONE.p, BodyPath((0.0, 1.0), ((0.0, 0.0, 0.0), (0.3, -0.2, 0.05))))
     floor = Body("floor", HalfSpace(), p=np.array([0.0, 0.0, -0.1]))
     check = MeshCheck(MODEL, SHAPES, Scene((*SCENE.bodies, moving, floor)), ((0, 2),))
     at = check._places(qs, times)
@@ -393,8 +393,8 @@ def test_the_check_agrees_with_geometry_by_hand():
 
 @needs_coal
 def test_the_check_follows_bodies_that_move():
-    way = Way((0.0, 1.0), ((0.0, 0.0, 0.0), (0.0, -0.5, 0.0)))
-    scene = Scene((Body("ball", Sphere(0.1), p=np.array([0.75, 0.6, 0.0]), way=way),))
+    path = BodyPath((0.0, 1.0), ((0.0, 0.0, 0.0), (0.0, -0.5, 0.0)))
+    scene = Scene((Body("ball", Sphere(0.1), p=np.array([0.75, 0.6, 0.0]), path=path),))
     still = np.zeros((101, 3))
     found = MeshCheck(MODEL, SHAPES, scene).along(still, np.linspace(0.0, 1.0, 101))
     assert found.time == 1.0 and found.distance == pytest.approx(-0.02, abs=1e-6)

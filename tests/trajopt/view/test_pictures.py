@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from dynamics_backends.rigid_body.geometry.scene import Body, Way
+from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath
 from dynamics_backends.rigid_body.geometry.shapes import Box, HalfSpace, Sphere
-from trajopt.problem.marks import Marks
+from trajopt.problem.annotations import Annotations
 from trajopt.view.motion import Motion
 from trajopt.view.picture import FINER, GOAL, Moment, Studio, round_length
 from trajopt.view.raster import Camera, Layer, Solid, blend, corner_normals, is_closed, render, volume
@@ -105,7 +105,7 @@ def swing(model):
 def test_a_picture_shows_the_robot_where_it_is(arm):
     """The red link turns: its pixels are around the projection of its center; the goal's dot is at the goal."""
     goal = np.array([0.3, 0.2, 0.5])
-    studio = Studio([swing(arm)], Marks(goals=[goal]), width=300)
+    studio = Studio([swing(arm)], Annotations(goals=[goal]), width=300)
     for i, angle in enumerate((0.0, 0.5, 1.2)):
         picture = np.asarray(studio.picture([Moment(0, i)]), dtype=float)
         assert picture.shape[1] == 300
@@ -119,8 +119,8 @@ def test_a_picture_shows_the_robot_where_it_is(arm):
 
 
 def test_bodies_of_a_scene_move_in_a_picture(arm):
-    ball = Body("ball", Sphere(0.1), p=np.array([0.0, -0.4, 0.2]), way=Way((0.0, 1.0), ((0, 0, 0), (0, 0.8, 0))))
-    studio = Studio([swing(arm)], Marks(bodies=[ball]), width=200)
+    ball = Body("ball", Sphere(0.1), p=np.array([0.0, -0.4, 0.2]), path=BodyPath((0.0, 1.0), ((0, 0, 0), (0, 0.8, 0))))
+    studio = Studio([swing(arm)], Annotations(bodies=[ball]), width=200)
     first, last = (np.asarray(studio.picture([Moment(0, i)]), float) for i in (0, 2))
     column, row = np.round(studio.camera.seen(np.array([0.0, -0.4, 0.2]))[:2] / FINER).astype(int)
     assert first[row, column, 2] < last[row, column, 2]  # orange there at first, later not
@@ -131,7 +131,7 @@ def test_a_scene_is_in_the_picture_and_a_floor_is_its_ground(arm):
     shelf = Body("shelf", Box((0.4, 1.6, 0.8)), p=np.array([0.9, 0.3, 0.4]))
     floor = Body("floor", HalfSpace(), p=np.array([0.0, 0.0, -0.1]))
     alone, framed, grounded = (
-        Studio([swing(arm)], Marks(bodies=bodies), width=200) for bodies in ((), (shelf,), (shelf, floor))
+        Studio([swing(arm)], Annotations(bodies=bodies), width=200) for bodies in ((), (shelf,), (shelf, floor))
     )
     corners = shelf.shape.triangles().vertices + shelf.p
     for studio, whole in ((alone, False), (framed, True)):
@@ -163,8 +163,10 @@ def test_a_goal_that_moves_keeps_its_color_in_a_film(arm, tmp_path):
 
     from trajopt.view.video import write_film
 
-    goal = Body("goal", Sphere(0.01), p=np.array([0.3, -0.3, 0.2]), way=Way((0.0, 1.0), ((0, 0, 0), (0, 0.6, 0.2))))
-    path, _ = write_film(tmp_path / "goal.gif", [swing(arm)], Marks(targets=[goal]), width=160)
+    goal = Body(
+        "goal", Sphere(0.01), p=np.array([0.3, -0.3, 0.2]), path=BodyPath((0.0, 1.0), ((0, 0, 0), (0, 0.6, 0.2)))
+    )
+    path, _ = write_film(tmp_path / "goal.gif", [swing(arm)], Annotations(targets=[goal]), width=160)
     found = []
     with Image.open(path) as film:
         for i in (0, 25):

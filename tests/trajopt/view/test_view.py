@@ -12,10 +12,10 @@ from rigid_body_cases import tree
 
 import trajopt as to
 from dynamics_backends.rigid_body.batched import frame_placement
-from dynamics_backends.rigid_body.geometry.scene import Body, Way
+from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath
 from dynamics_backends.rigid_body.geometry.shapes import Box, HalfSpace, Sphere
 from dynamics_backends.rigid_body.model.state import configuration_manifold
-from trajopt.view.motion import Motion, body_poses, with_marks
+from trajopt.view.motion import Motion, body_poses, with_annotations
 from trajopt.view.page import write_page
 from trajopt.view.surfaces import appearance
 from trajopt.view.viewer import Viewer
@@ -108,36 +108,38 @@ def test_a_solution_without_robot_says_what_is_missing():
     dynamics = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"))
     terminal = [to.state_cost(system.manifold, [1.0, 0.0], 10.0)]
     solution = to.solve(to.OCP.single_phase(dynamics, np.zeros(2), 5, 0.1, [to.control_cost(1)], terminal))
-    with pytest.raises(ValueError, match=r"give the problem marks=to.Marks\(draw=...\), .* or model="):
+    with pytest.raises(ValueError, match=r"give the problem annotations=to.Annotations\(draw=...\), .* or model="):
         to.view(solution)
 
 
 def test_the_page_holds_its_scene_and_asks_no_network(arm, tmp_path):
     pytest.importorskip("viser")
-    marks = to.Marks(goals=[np.array([0.3, 0.0, 0.3])], spheres=[(np.array([0.4, 0.2, 0.3]), 0.1)])
-    page = to.write_animation(tmp_path / "motion.html", solved(arm), marks=marks).read_text()
+    annotations = to.Annotations(goals=[np.array([0.3, 0.0, 0.3])], spheres=[(np.array([0.4, 0.2, 0.3]), 0.1)])
+    page = to.write_animation(tmp_path / "motion.html", solved(arm), annotations=annotations).read_text()
     assert len(page) < 5_000_000
     assert not re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="?https?:', page)
 
 
-def test_marks_beside_the_robots_are_in_the_picture_unless_far_away(arm):
+def test_annotations_near_the_robots_are_in_the_picture(arm):
     """Box corners, ball edges and all places of a moving body are included; a floor and objects kilometers away are cropped."""
     box = Body("box", Box((0.2, 0.4, 0.6)), p=np.array([1.0, 0.0, 0.3]))
-    ball = Body("ball", Sphere(0.1), p=np.zeros(3), way=Way((0.0, 1.0), ((0.0, 0.0, 0.0), (0.0, 2.0, 0.0))))
+    ball = Body("ball", Sphere(0.1), p=np.zeros(3), path=BodyPath((0.0, 1.0), ((0.0, 0.0, 0.0), (0.0, 2.0, 0.0))))
     floor = Body("floor", HalfSpace())
     low, high = np.zeros(3), np.ones(3)
-    found = with_marks(low, high, to.Marks(bodies=[box, ball, floor], goals=[np.array([0.0, -0.5, 0.0])]), 5.0)
+    found = with_annotations(
+        low, high, to.Annotations(bodies=[box, ball, floor], goals=[np.array([0.0, -0.5, 0.0])]), 5.0
+    )
     np.testing.assert_allclose(found, [[-0.1, -0.5, -0.1], [1.1, 2.1, 1.0]], atol=0.01)
-    found = with_marks(low, high, to.Marks(spheres=[(np.array([1e3, 0.5, 0.5]), 0.1)]), 5.0)
+    found = with_annotations(low, high, to.Annotations(spheres=[(np.array([1e3, 0.5, 0.5]), 0.1)]), 5.0)
     np.testing.assert_allclose(found, [[0.0, 0.0, 0.0], [6.0, 1.0, 1.0]])
 
 
-def test_robots_side_by_side_have_marks_of_their_own(arm):
-    """Robots are moved apart and back together; the marks of the second robot are then hidden."""
+def test_robots_in_a_row_have_their_own_annotations(arm):
+    """Robots are moved apart and back together; the annotations of the second robot are then hidden."""
     pytest.importorskip("viser")
-    marks = to.Marks(goals=[np.array([0.3, 0.0, 0.3])], spheres=[(np.array([0.4, 0.2, 0.3]), 0.1)])
+    annotations = to.Annotations(goals=[np.array([0.3, 0.0, 0.3])], spheres=[(np.array([0.4, 0.2, 0.3]), 0.1)])
     other = dataclasses.replace(swing(arm), name="other")
-    with Viewer([swing(arm), other], marks, port=18400) as viewer:
+    with Viewer([swing(arm), other], annotations, port=18400) as viewer:
 
         def places():
             return [np.array(r._root.position) for r in (*viewer.robots.values(), *viewer._around)]

@@ -71,7 +71,7 @@ class Work:
         limits = self.max_iterations
         options = self.options if limits is None else replace(self.options, max_iterations=int(limits[i]))
         found = solve(self.batch[i], guess, options, on_finished, self.solver, check=False)
-        return replace(found, history=(), model=None, marks=None)  # not needed, and costly to pickle
+        return replace(found, history=(), model=None, annotations=None)  # not needed, and costly to pickle
 
 
 def _without_goals(batch: Batch) -> Batch:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from trajopt.problem.marks import Marks
+from trajopt.problem.annotations import Annotations
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
@@ -42,7 +42,7 @@ class BatchSolution:
     xs (n, N + 1, nx), us (n, N, nu), cost (n,), iterations (n,); times (n or 1, N + 1) [s]. status: one per problem.
     K (n, N, nu, ndx), k (n, N, nu): feedback gains and last feed-forward steps; None unless requested. An invalid problem (see its
     status) has zero K and k, its guess as the trajectory, and a cost of NaN.
-    model: robot model or None. marks: annotations of the first problem, for plots. meta:
+    model: robot model or None. annotations: annotations of the first problem, for plots. meta:
 
     - solver, options, total "seconds", and "how" and "lanes": how processes, threads and lanes shared the work
     - "solve_times" (n,) [s]; problems that were solved side by side in lanes share the elapsed time equally
@@ -64,7 +64,7 @@ class BatchSolution:
     k: Array | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     model: Model | None = None
-    marks: Marks | None = None
+    annotations: Annotations | None = None
 
     def __len__(self) -> int:
         return len(self.status)
@@ -97,7 +97,7 @@ class BatchSolution:
         numbers = float(self.cost[i]), int(self.iterations[i])
         shared, of_each = self._metas
         meta = {**shared, **{name: rows[i] for name, rows in of_each}}
-        seen: dict[str, Any] = {"model": self.model, "marks": self.marks}
+        seen: dict[str, Any] = {"model": self.model, "annotations": self.annotations}
         return Solution(self.xs[i], self.us[i], K, k, self.status[i], *numbers, (), times, meta, **seen)
 
     @cached_property

@@ -12,7 +12,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
-from trajopt.problem.marks import problem_marks
+from trajopt.problem.annotations import problem_annotations
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
@@ -110,7 +110,7 @@ def solve_batch(
         meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen)}
         if problems.ocp.in_scaled_time:
             found = replace(found, times=np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)]))
-        seen = {"model": problems.ocp.model, "marks": problem_marks(problems.ocp)}
+        seen = {"model": problems.ocp.model, "annotations": problem_annotations(problems.ocp)}
         whole = with_culprits(problems, replace(found, status=unchecked_statuses(found), meta=meta, **seen), flaws)
         return replace(whole, meta={**whole.meta, "stopped": True}) if interrupted() else whole
 

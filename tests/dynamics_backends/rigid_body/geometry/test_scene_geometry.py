@@ -7,7 +7,7 @@ from scipy.spatial import ConvexHull
 from dynamics_backends.rigid_body.geometry.covers.capsule_fit import distances_to_segment
 from dynamics_backends.rigid_body.geometry.covers.cover import covers
 from dynamics_backends.rigid_body.geometry.covers.hull import hull_of
-from dynamics_backends.rigid_body.geometry.scene import HALF_SPACE_SIZE, Body, Scene, Way
+from dynamics_backends.rigid_body.geometry.scene import HALF_SPACE_SIZE, Body, BodyPath, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, PlacedShape, Sphere
 
 LINK = PlacedShape("link", Box((0.4, 0.1, 0.06)), np.eye(3), np.array([0.1, 0.0, 0.0]))
@@ -104,8 +104,8 @@ def test_a_mesh_becomes_capsules_that_cover_it():
 
 
 def test_bodies_move_along_their_way():
-    way = Way((1.0, 2.0), ((0.0, 0.0, 0.0), (0.0, 2.0, 0.0)))
-    body = Body("person", Capsule(0.3, 1.2), p=np.array([1.0, 0.0, 0.9]), way=way)
+    path = BodyPath((1.0, 2.0), ((0.0, 0.0, 0.0), (0.0, 2.0, 0.0)))
+    body = Body("person", Capsule(0.3, 1.2), p=np.array([1.0, 0.0, 0.9]), path=path)
     np.testing.assert_allclose(body.places(np.array([0.0, 1.5, 9.0]))[:, 1], [0.0, 1.0, 2.0])
     assert Scene((body,)).moves and not Scene((Body("b", Sphere(1.0)),)).moves
 
@@ -116,4 +116,4 @@ def test_bodies_need_names_of_their_own_and_rotations():
     with pytest.raises(ValueError, match="not a rotation matrix"):
         Body("a", Sphere(1.0), R=2.0 * np.eye(3))
     with pytest.raises(ValueError, match="increasing times"):
-        Body("a", Sphere(1.0), way=Way((1.0, 1.0), ((0.0, 0.0, 0.0),) * 2))
+        Body("a", Sphere(1.0), path=BodyPath((1.0, 1.0), ((0.0, 0.0, 0.0),) * 2))

@@ -34,12 +34,12 @@ def path_limits(limits: Limits, model: Model) -> PathLimits:
     return PathLimits(limits.velocity, limits.acceleration, limits.torque, partial(torques_of, model))
 
 
-def planned_timing(way: Array, limits: Limits, model: Model, check: MeshCheck | None) -> Timing | None:
+def planned_timing(path: Array, limits: Limits, model: Model, check: MeshCheck | None) -> Timing | None:
     """Time a collision-free spline through points of the planner's path (K, n) by TOPP-RA; None if none is found."""
-    along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(way, axis=0), axis=1))])
+    along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(path, axis=0), axis=1))])
     for count in SETS:
         s = np.unique(np.concatenate([along, np.linspace(0.0, along[-1], count)]))
-        points = np.stack([np.interp(s, along, column) for column in way.T], axis=1)
+        points = np.stack([np.interp(s, along, column) for column in path.T], axis=1)
         if check is None or check.is_clear(on_spline(points, s, LOOKS)):
             return time_optimal(points, s, path_limits(limits, model))
     return None
@@ -47,22 +47,22 @@ def planned_timing(way: Array, limits: Limits, model: Model, check: MeshCheck | 
 
 @dataclass(frozen=True, eq=False)
 class PathTiming:
-    """Timings of paths. way: corners (K, n) of the planner's path."""
+    """Timings of paths. path: corners (K, n) of the planner's path."""
 
     model: Model
     limits: Limits
     check: MeshCheck | None
-    way: Array
+    path: Array
 
     @cached_property
     def floor(self) -> float:
         """Lower bound [s] on the duration of a motion along the planner's path."""
-        return floor_of(self.way, self.limits.velocity, self.limits.acceleration)
+        return floor_of(self.path, self.limits.velocity, self.limits.acceleration)
 
     @cached_property
     def planned(self) -> Timing | None:
         """TOPP-RA timing of the planner's path."""
-        return planned_timing(self.way, self.limits, self.model, self.check)
+        return planned_timing(self.path, self.limits, self.model, self.check)
 
     def faster_than(self, duration: float) -> Timing | None:
         """Return the TOPP-RA timing of the planner's path if it is shorter than a duration [s], else None."""

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from rigid_body_cases import tree
 
 import trajopt as to
-from trajopt.problem.marks import marks_from_data, marks_to_data, problem_marks
+from trajopt.problem.annotations import annotations_from_data, annotations_to_data, problem_annotations
 from trajopt.view.motion import ShapeMotion
 from trajopt.view.picture import Moment, Studio
 from trajopt.view.view import motions
@@ -31,7 +31,7 @@ def pendulum(**fields):
 
 @pytest.fixture(scope="module")
 def solution():
-    return to.solve(pendulum(marks=to.Marks(draw=draw, goals=[np.array([0.4, 0.0, -0.3])])), solver="slq")
+    return to.solve(pendulum(annotations=to.Annotations(draw=draw, goals=[np.array([0.4, 0.0, -0.3])])), solver="slq")
 
 
 def tips(xs):
@@ -48,17 +48,19 @@ def test_a_solution_shows_the_shapes_of_its_problem(solution):
 
 def test_the_file_has_the_shapes_without_the_function(solution, tmp_path):
     loaded = to.Solution.load(solution.save(tmp_path / "s.npz"))
-    assert isinstance(loaded.marks.draw, to.Drawn)
+    assert isinstance(loaded.annotations.draw, to.Drawn)
     (before,), (after,) = motions(solution), motions(loaded)
     np.testing.assert_allclose(after.poses().p, before.poses().p, atol=1e-12)
     np.testing.assert_allclose(after.poses().R, before.poses().R, atol=1e-12)
     assert [body.shape for body in after.drawn.bodies] == [body.shape for body in before.drawn.bodies]
-    np.testing.assert_array_equal(loaded.marks.goals, solution.marks.goals)
+    np.testing.assert_array_equal(loaded.annotations.goals, solution.annotations.goals)
 
 
 def test_several_files_show_their_own_motions(solution, tmp_path):
     other = to.Solution.load(
-        to.solve(pendulum(marks=to.Marks(draw=draw)), options={"max_iterations": 1}).save(tmp_path / "o.npz")
+        to.solve(pendulum(annotations=to.Annotations(draw=draw)), options={"max_iterations": 1}).save(
+            tmp_path / "o.npz"
+        )
     )
     loaded = to.Solution.load(solution.save(tmp_path / "s.npz"))
     first, second = motions([loaded, other])
@@ -81,7 +83,7 @@ def test_shapes_between_their_knots():
 def test_a_picture_shows_the_shapes_where_they_are(solution):
     """The images at start and end differ at the bob, and both show the goal."""
     (motion,) = motions(solution, tracks=["bob"])
-    studio = Studio([motion], solution.marks, width=300)
+    studio = Studio([motion], solution.annotations, width=300)
     first, last = (np.asarray(studio.picture([Moment(0, i)])).astype(int) for i in (0, len(motion.times) - 1))
     x, y = (studio.camera.seen(tips(solution.xs)[0])[:2] / 1.5).astype(int)
     assert np.abs(first - last)[y - 8, x].sum() > 50  # above the line of its path
@@ -116,12 +118,12 @@ def test_what_draw_may_not_return(wrong, error, message):
 
 
 def test_a_draw_function_that_fails_loses_no_solution(tmp_path):
-    solution = to.solve(pendulum(marks=to.Marks(draw=lambda x: 1 / 0)), solver="slq")
+    solution = to.solve(pendulum(annotations=to.Annotations(draw=lambda x: 1 / 0)), solver="slq")
     with pytest.warns(UserWarning, match="draw failed .ZeroDivisionError"):
         saved = solution.save(tmp_path / "s.npz")
     loaded = to.Solution.load(saved)
     np.testing.assert_array_equal(loaded.xs, solution.xs)
-    assert loaded.marks.draw is None
+    assert loaded.annotations.draw is None
 
 
 # -- goals and obstacles ------------------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ def arm(**fields):
 
 
 def test_goals_and_spheres_of_terms_and_constraints_are_shown():
-    found = problem_marks(arm())
+    found = problem_annotations(arm())
     np.testing.assert_array_equal(found.goals, [[0.3, 0.1, 0.2]])
     ((center, radius),) = found.spheres
     np.testing.assert_array_equal(center, [0.7, 0.0, 0.7])
@@ -159,9 +161,9 @@ def test_goals_and_spheres_of_terms_and_constraints_are_shown():
     np.testing.assert_allclose(target.places(np.array(0.3)), [0.5, 1.0, 0.0])
 
 
-def test_marks_of_the_problem_come_first():
+def test_annotations_of_the_problem_come_first():
     box = to.Body("box", to.Box((1.0, 1.0, 1.0)))
-    found = problem_marks(arm(marks=to.Marks(bodies=[box])))
+    found = problem_annotations(arm(annotations=to.Annotations(bodies=[box])))
     assert list(found.bodies) == [box] and not found.spheres
     np.testing.assert_array_equal(found.goals, [[0.3, 0.1, 0.2]])
 
@@ -183,30 +185,30 @@ def test_obstacles_of_every_shape_go_to_a_file_and_back():
         def triangles(self):
             return EVERY_SHAPE[-1].triangles()
 
-    way = to.Way((0.0, 1.0), ((0.0, 0.0, 0.0), (1.0, 0.0, 0.0)))
+    path = to.BodyPath((0.0, 1.0), ((0.0, 0.0, 0.0), (1.0, 0.0, 0.0)))
     R = to.rpy_matrix((0.1, 0.2, 0.3))
-    bodies = [to.Body(str(i), shape, R, np.ones(3), way) for i, shape in enumerate((*EVERY_SHAPE, Wedge()))]
-    marks = to.Marks([np.ones(3)], [(np.zeros(3), 0.3)], bodies, bodies[:1], {"line": np.eye(3)})
-    data = json.loads(json.dumps(marks_to_data(marks, np.zeros((1, 1)))))
-    back = marks_from_data(data)
+    bodies = [to.Body(str(i), shape, R, np.ones(3), path) for i, shape in enumerate((*EVERY_SHAPE, Wedge()))]
+    annotations = to.Annotations([np.ones(3)], [(np.zeros(3), 0.3)], bodies, bodies[:1], {"line": np.eye(3)})
+    data = json.loads(json.dumps(annotations_to_data(annotations, np.zeros((1, 1)))))
+    back = annotations_from_data(data)
     for before, after in zip(bodies, back.bodies, strict=True):
-        assert before.name == after.name and before.way == after.way
+        assert before.name == after.name and before.path == after.path
         np.testing.assert_array_equal(before.R, after.R)
         for a, b in zip(before.shape.triangles(), after.shape.triangles(), strict=True):
             np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(back.curves["line"], np.eye(3))
     for wrong in ({**data, "goals": [[0.0]]}, {**data, "bodies": [{**data["bodies"][0], "shape": {"type": "blob"}}]}):
         with pytest.raises(ValueError):
-            marks_from_data(wrong)
+            annotations_from_data(wrong)
 
 
 @pytest.mark.parametrize("shape", EVERY_SHAPE, ids=lambda shape: type(shape).__name__)
 def test_an_obstacle_of_every_shape_is_in_the_picture(shape):
-    (motion,) = motions(to.solve(pendulum(marks=to.Marks(draw=draw)), options={"max_iterations": 1}))
+    (motion,) = motions(to.solve(pendulum(annotations=to.Annotations(draw=draw)), options={"max_iterations": 1}))
     R = to.rpy_matrix((np.pi / 2, 0.0, 0.0))  # a half-space as a wall
     body = to.Body("obstacle", shape, R, [0.0, 0.6, 0.0])
     pictures = [
-        np.asarray(Studio([motion], to.Marks(bodies=b), width=200).picture([Moment(0, 0)])) for b in ((), (body,))
+        np.asarray(Studio([motion], to.Annotations(bodies=b), width=200).picture([Moment(0, 0)])) for b in ((), (body,))
     ]
     orange = [((p[..., 0].astype(int) - p[..., 2]) > 40).sum() for p in pictures]
     assert orange[0] == 0 and orange[1] > 50

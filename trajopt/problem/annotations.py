@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array, FunctionMap
-from dynamics_backends.rigid_body.geometry.scene import Body, Way
+from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath
 from dynamics_backends.rigid_body.geometry.shape_data import body_from_data, body_to_data
 from dynamics_backends.rigid_body.geometry.shapes import Capsule, Cylinder, HalfSpace, Sphere
 from trajopt.problem import residuals
@@ -61,12 +61,12 @@ class Drawn:
 
 
 @dataclass(frozen=True, eq=False)
-class Marks:
+class Annotations:
     """Annotations of a problem for viewers: goals, obstacles, and the shapes of a system without a robot model.
 
     goals: points (3,) [m]. spheres: (center (3,), radius) [m]. bodies: obstacles of any shape, such as ``Body(name, Box(size), R,
-    p)``, which may move along a :class:`~trajopt.Way`. targets: moving goals, as bodies. curves: polylines through points (M, 3)
-    [m] by name, such as the path of a tool. draw: function from a state (nx,) to the bodies of the system, or, in a loaded
+    p)``, which may move along a :class:`~trajopt.BodyPath`. targets: moving goals, as bodies. curves: polylines through points (M,
+    3) [m] by name, such as the path of a tool. draw: function from a state (nx,) to the bodies of the system, or, in a loaded
     solution, their poses.
     """
 
@@ -93,7 +93,7 @@ class Marks:
         result += [Sphere(r).triangles()[0] + c for c, r in self.spheres]
         for body in (*self.solids, *self.targets):
             if not isinstance(body.shape, HalfSpace):
-                offsets = np.zeros((1, 3)) if body.way is None else np.asarray(body.way.offsets)
+                offsets = np.zeros((1, 3)) if body.path is None else np.asarray(body.path.offsets)
                 ends = np.array(list(product(*zip(offsets.min(axis=0), offsets.max(axis=0), strict=True))))
                 result += [body.shape.triangles()[0] @ body.R.T + (body.p + end) for end in np.unique(ends, axis=0)]
         return np.concatenate(result)
@@ -134,12 +134,12 @@ _GOALS = {
 """Residual function -> parameter of its goal."""
 
 
-def problem_marks(ocp: Any) -> Marks:
-    """Marks of a problem, completed by goals and spheres of its cost terms and constraints if the marks have none.
+def problem_annotations(ocp: Any) -> Annotations:
+    """Annotations of a problem, completed by goals and spheres of its cost terms and constraints if the annotations have none.
 
     ocp: an :class:`~trajopt.OCP`. Goals given by knot become moving targets over the times of the knots.
     """
-    marks = Marks() if ocp.marks is None else ocp.marks
+    annotations = Annotations() if ocp.annotations is None else ocp.annotations
     goals, targets, spheres, moving = [], [], [], []
     for part, times in _parts(ocp):
         function, p = _function(part.residual), part.parameters
@@ -155,13 +155,16 @@ def problem_marks(ocp: Any) -> Marks:
                 spheres.append((at, radius))
             elif at.shape[0] == len(times):
                 moving.append(_moving(part.name, radius, at, times))
-    has_goals, has_obstacles = bool(marks.goals or marks.targets), bool(marks.spheres or marks.bodies)
+    has_goals, has_obstacles = (
+        bool(annotations.goals or annotations.targets),
+        bool(annotations.spheres or annotations.bodies),
+    )
     return replace(
-        marks,
-        goals=marks.goals if has_goals else _unique(goals),
-        targets=marks.targets if has_goals else _named(targets),
-        spheres=marks.spheres if has_obstacles else _unique_spheres(spheres),
-        bodies=marks.bodies if has_obstacles else _named(moving),
+        annotations,
+        goals=annotations.goals if has_goals else _unique(goals),
+        targets=annotations.targets if has_goals else _named(targets),
+        spheres=annotations.spheres if has_obstacles else _unique_spheres(spheres),
+        bodies=annotations.bodies if has_obstacles else _named(moving),
     )
 
 
@@ -181,12 +184,12 @@ def _function(residual: Any) -> Any:
 
 
 def _moving(name: str, radius: float, p: Array, times: Array) -> Body:
-    way = (
-        Way(tuple(times.tolist()), tuple(map(tuple, (p - p[0]).tolist())))
+    path = (
+        BodyPath(tuple(times.tolist()), tuple(map(tuple, (p - p[0]).tolist())))
         if len(p) > 1 and np.ptp(p, 0).any()
         else None
     )
-    return Body(name, Sphere(radius), p=p[0], way=way)
+    return Body(name, Sphere(radius), p=p[0], path=path)
 
 
 def _unique(points: list[Array]) -> list[Array]:
@@ -205,23 +208,23 @@ def _named(bodies: list[Body]) -> list[Body]:
 # -- files ---------------------------------------------------------------------------------------------------------------
 
 
-def marks_to_data(marks: Marks, xs: Array) -> dict[str, Any]:
-    """Convert marks to numbers, texts and lists; stores poses of ``draw`` at states xs (M, nx). Raises like :meth:`Drawn.of`."""
-    drawn = marks.drawn(xs)
+def annotations_to_data(annotations: Annotations, xs: Array) -> dict[str, Any]:
+    """Convert annotations to JSON data, with the poses of ``draw`` at states xs (M, nx). Raises like :meth:`Drawn.of`."""
+    drawn = annotations.drawn(xs)
     return {
-        "goals": [np.asarray(goal, float).tolist() for goal in marks.goals],
-        "spheres": [[np.asarray(center, float).tolist(), float(radius)] for center, radius in marks.spheres],
-        "bodies": [body_to_data(body) for body in marks.bodies],
-        "targets": [body_to_data(body) for body in marks.targets],
-        "curves": {name: np.asarray(curve, float).tolist() for name, curve in marks.curves.items()},
+        "goals": [np.asarray(goal, float).tolist() for goal in annotations.goals],
+        "spheres": [[np.asarray(center, float).tolist(), float(radius)] for center, radius in annotations.spheres],
+        "bodies": [body_to_data(body) for body in annotations.bodies],
+        "targets": [body_to_data(body) for body in annotations.targets],
+        "curves": {name: np.asarray(curve, float).tolist() for name, curve in annotations.curves.items()},
         "drawn": None
         if drawn is None
         else {"bodies": [body_to_data(body) for body in drawn.bodies], "R": drawn.R.tolist(), "p": drawn.p.tolist()},
     }
 
 
-def marks_from_data(data: Mapping[str, Any]) -> Marks:
-    """Inverse of :func:`marks_to_data`. Raises ValueError, KeyError or TypeError for invalid data."""
+def annotations_from_data(data: Mapping[str, Any]) -> Annotations:
+    """Inverse of :func:`annotations_to_data`. Raises ValueError, KeyError or TypeError for invalid data."""
     drawn = data["drawn"]
     if drawn is not None:
         bodies = tuple(body_from_data(body) for body in drawn["bodies"])
@@ -229,7 +232,7 @@ def marks_from_data(data: Mapping[str, Any]) -> Marks:
         if R.shape != (len(p), len(bodies), 3, 3) or p.shape != (len(p), len(bodies), 3):
             raise ValueError(f"shapes of {len(bodies)} bodies have poses R {R.shape}, p {p.shape}")
         drawn = Drawn(bodies, R, p)
-    return Marks(
+    return Annotations(
         [_point(goal) for goal in data["goals"]],
         [(_point(center), float(radius)) for center, radius in data["spheres"]],
         tuple(body_from_data(body) for body in data["bodies"]),
@@ -274,4 +277,4 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _is_floor(body: Body) -> bool:
-    return isinstance(body.shape, HalfSpace) and body.way is None and bool(body.R[2, 2] > LEVEL)
+    return isinstance(body.shape, HalfSpace) and body.path is None and bool(body.R[2, 2] > LEVEL)
