@@ -136,7 +136,7 @@ class Probe(NamedTuple):
     directions: Array
 
     @classmethod
-    def of(cls, map: Map, count: int, directions: int, rng: np.random.Generator) -> Probe:
+    def random(cls, map: Map, count: int, directions: int, rng: np.random.Generator) -> Probe:
         """Draw a random probe for ``count`` points."""
         size = map.manifold.ndx + map.nu
         return cls(rng.standard_normal((count, map.n_out)), rng.standard_normal((directions, size)))

@@ -49,7 +49,7 @@ class Factors(NamedTuple):
     c: Scalar
     d: Scalar | None = None
 
-    def of(self, f: Sequence[Any]) -> list[Any]:
+    def product(self, f: Sequence[Any]) -> list[Any]:
         """Product P f for a list f of scalars or rows."""
         half = len(f) // 2
         if self.d is None:
@@ -132,7 +132,7 @@ class StretchedMap:
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         value, _, _ = self._factors(x, p)
-        return self._with_zeros(value.of(sm.rows_of(self.map(*self._arguments(x, u, t, p)))), x)
+        return self._with_zeros(value.product(sm.rows_of(self.map(*self._arguments(x, u, t, p)))), x)
 
     @property
     def damps(self) -> bool:
@@ -189,19 +189,19 @@ class StretchedFirst(StretchedMap):
     def _partials(self, own: Partials, x: Rows, p: Mapping[str, Rows]) -> Partials:
         P, along, _ = self._factors(x, p)
         n, nu = self.map.n_out, self.nu
-        value, at_T = sm.rows_of(own.value), along.of(sm.rows_of(own.value))
+        value, at_T = sm.rows_of(own.value), along.product(sm.rows_of(own.value))
         if self.stepped:
-            by_step = P.of([own.fu[i][self.map.nu - 1] for i in range(n)])
+            by_step = P.product([own.fu[i][self.map.nu - 1] for i in range(n)])
             at_T = [a + self._rate(p) * b for a, b in zip(at_T, by_step, strict=True)]
-        columns = [P.of([own.fx[i][j] for i in range(n)]) for j in range(self.map.manifold.ndx)]
+        columns = [P.product([own.fx[i][j] for i in range(n)]) for j in range(self.map.manifold.ndx)]
         fx = [self._row([c[i] for c in columns], at_T[i]) for i in range(n)]
-        columns = [P.of([own.fu[i][j] for i in range(n)]) for j in range(nu)]
+        columns = [P.product([own.fu[i][j] for i in range(n)]) for j in range(nu)]
         zero = 0.0 * x[self.place]
         fu = [sm.stack([c[i] + zero for c in columns]) for i in range(n)] if nu else []
         if self.tangent:
             fx += [self._row([], zero)] * self.count
             fu += [sm.stack([zero] * nu)] * self.count if nu else []
-        return Partials(self._with_zeros(P.of(value), x), fx, fu)
+        return Partials(self._with_zeros(P.product(value), x), fx, fu)
 
     def _row(self, own: list[Scalar], at_T: Scalar) -> Rows:
         """Row over the state: numbers in its first columns, and one in the column of T."""

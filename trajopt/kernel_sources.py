@@ -9,8 +9,8 @@ def sources() -> dict[str, str]:
     """The C text of each object of the library, by name."""
     return {
         "lq": compiled_lq.source(),
-        "lq_abreast": compiled_lq.source_abreast(),
-        "equality_abreast": equality_lq.source_abreast(),
+        "lq_abreast": compiled_lq.lanes_source(),
+        "equality_abreast": equality_lq.lanes_source(),
         "interior": interior_slot.source("interior_window.h", before=library.source()),
         "newton": newton_slot.source("newton_window.h"),
         "shooting": shooting_slot.source("shooting_window.h"),

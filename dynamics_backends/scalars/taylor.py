@@ -36,7 +36,7 @@ class Taylor(SpeaksNumPy):
         return cls([x, 1.0, *[0.0] * 8]), cls([y, 0.0, 1.0, *[0.0] * 7])
 
     @classmethod
-    def of(cls, value: Any) -> Taylor:
+    def from_value(cls, value: Any) -> Taylor:
         """Convert a number to a constant polynomial; a polynomial is unchanged."""
         return value if isinstance(value, Taylor) else cls([value, *[0.0] * 9])
 
@@ -55,7 +55,7 @@ class Taylor(SpeaksNumPy):
         return Taylor([-c for c in self.c])
 
     def __add__(self, other: Any) -> Taylor:
-        return Taylor([a + b for a, b in zip(self.c, Taylor.of(other).c, strict=True)])
+        return Taylor([a + b for a, b in zip(self.c, Taylor.from_value(other).c, strict=True)])
 
     __radd__ = __add__
 
@@ -110,7 +110,7 @@ class Taylor(SpeaksNumPy):
     @staticmethod
     def select_by(decider: Any, where_positive: Any, otherwise: Any) -> Taylor:
         """See :func:`dynamics_backends.scalar.select`."""
-        a, b = Taylor.of(where_positive), Taylor.of(otherwise)
+        a, b = Taylor.from_value(where_positive), Taylor.from_value(otherwise)
         value = decider.c[0] if isinstance(decider, Taylor) else decider
         return Taylor([sm.select(value, x, y) for x, y in zip(a.c, b.c, strict=True)])
 
@@ -185,7 +185,7 @@ class Taylor(SpeaksNumPy):
     @staticmethod
     def atan2(y: Any, x: Any) -> Taylor:
         """See :func:`dynamics_backends.scalar.atan2`: the angle at the point, and an arctangent about it."""
-        y, x = Taylor.of(y), Taylor.of(x)
+        y, x = Taylor.from_value(y), Taylor.from_value(x)
         angle = sm.atan2(y.c[0], x.c[0])
         c, s = sm.cos(angle), sm.sin(angle)
         return ((c * y - s * x) / (c * x + s * y)).arctan() + angle

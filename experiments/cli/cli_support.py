@@ -189,7 +189,7 @@ def problem_of(config: Config) -> LoadedProblem:
     from trajopt.config.load import LoadedProblem
 
     with message_if_slow("setting up the problem (robot, shapes, guess) ..."):
-        problem = LoadedProblem.of(config)
+        problem = LoadedProblem.from_config(config)
     warn(problem.task.warnings)
     return problem
 

@@ -209,7 +209,7 @@ def _loop(
         horizon_of(task, s),
         _planner(start, realtime),
         plant,
-        Plan.of(start.first_plan, 0.0),
+        Plan.from_solution(start.first_plan, 0.0),
         s.timing,
         estimator=sensor_of(ocp, s),
         objects=objects_of(s),

@@ -30,7 +30,7 @@ class Arm(NamedTuple):
     frame: str
 
     @classmethod
-    def of(cls, model: Model, q0: Configuration, goal_q: Configuration | None, frame: str | None) -> Arm:
+    def from_model(cls, model: Model, q0: Configuration, goal_q: Configuration | None, frame: str | None) -> Arm:
         """Create the arm. frame: default: the last link. The goal of a continuous joint is the equivalent angle nearest to q0.
 
         Raises UnknownName and ValueError for arguments that do not match the model.

@@ -196,7 +196,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         settings.robot, settings.mimic, settings.locked_joints, settings.package_dirs, settings.turns
     )
     model = with_joint_properties(model, **{key: getattr(settings, key) for key in PROPERTIES})
-    arm = Arm.of(model, settings.q0, settings.goal_q, settings.frame)
+    arm = Arm.from_model(model, settings.q0, settings.goal_q, settings.frame)
     limits = {
         k: holds
         for k, holds in default_limits(arm, settings.joint_limit_margin).items()
@@ -219,7 +219,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         terminal_constraints=_terminal_constraints(arm, s),
         **torque_bounds(model, s.torque_limits),
     )
-    spheres = [Sphere.of(arm, o) for o in s.obstacles.values()]
+    spheres = [Sphere.around_obstacle(arm, o) for o in s.obstacles.values()]
     rotation = goal_orientation(arm, s.goal_rotation)
     at_goal = None if s.goal_position is None else goal_configurations(arm, s.goal_position, rotation, spheres)
     guess, *others = guesses_of(ocp, arm, s.guess, at_goal, spheres)

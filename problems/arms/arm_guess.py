@@ -39,7 +39,7 @@ class Sphere(NamedTuple):
     radius: float
 
     @classmethod
-    def of(cls, arm: Arm, o: Obstacle) -> Sphere:
+    def around_obstacle(cls, arm: Arm, o: Obstacle) -> Sphere:
         """Create the sphere of an obstacle, with its margin added to the radius."""
         points = to.link_points(arm.model, o.frame or arm.frame, o.spacing)
         return cls(points, np.array(o.center), o.radius + o.margin)

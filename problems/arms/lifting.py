@@ -96,7 +96,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     """Build the task of these settings."""
     s = settings
     empty = sagittal_human()
-    bending, lifting = (_LiftingPhase.of(i, load, s) for i, load in enumerate((0.0, s.load)))
+    bending, lifting = (_LiftingPhase.create(i, load, s) for i, load in enumerate((0.0, s.load)))
     manifold = bending.system.manifold
     choice = to.Phase(ImpactStage(backend(Durations(manifold, len(PHASES)))), np.zeros(1))
     grasp = [_at_first(constraint, s.knots) for constraint in _at_rest(empty, manifold, s.pick)]
@@ -130,7 +130,7 @@ class _LiftingPhase(NamedTuple):
     limits: list[to.Constraint]
 
     @classmethod
-    def of(cls, index: int, load: float, s: Settings) -> _LiftingPhase:
+    def create(cls, index: int, load: float, s: Settings) -> _LiftingPhase:
         model = sagittal_human(load)
         system = time_scaled(FreeBody(model), [f"duration of {name}" for name in PHASES], index)
         limits = [_on_the_foot(model, load, system, s.foot_margin), _joint_limits(model, system.manifold)]

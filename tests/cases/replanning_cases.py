@@ -78,7 +78,7 @@ def goal_object(truth=lambda t: [1.0], **sensor):
 def loop(planner=None, plant=None, *, horizon=None, charge=0.0, timing=None, ocp=None, **options):
     """Run the problem in simulated time. charge: computation time of each response [s]."""
     ocp = ocp or problem()
-    first = Plan.of(to.solve(ocp), 0.0)
+    first = Plan.from_solution(to.solve(ocp), 0.0)
     timing = timing or Timing(tick=TICK, period=PERIOD)
     options.setdefault("worker", SimulatedWorker(TICK, lambda respond, prepare: (charge, 0.0)))
     planner, plant = planner or RealTimeSLQ(), plant or WatchedPlant()
@@ -100,7 +100,7 @@ def off_the_optimum(planner, ocp, times):
     manifold, found = ocp.manifold, to.solve(ocp)
     beside = manifold.integrate(ocp.x0[:, None], 0.02 * np.ones((6, 1)))[:, 0]
     for _ in range(times):
-        planner.prepare(ocp, warm_start(Plan.of(found, 0.0), ocp, 0.0))
+        planner.prepare(ocp, warm_start(Plan.from_solution(found, 0.0), ocp, 0.0))
         found = planner.respond(beside)
     exact = to.solve(replace(ocp, x0=beside))
     return np.abs(manifold.difference(exact.xs.T, found.xs.T)).max()

@@ -105,7 +105,7 @@ def test_a_run_is_shown_while_it_runs_and_afterwards(task, solution):
     live = LiveRun(task, solution, port=18400)
     try:
         x, goal = np.full(2 * n, 0.2), np.array([0.1, 0.2, 0.3])
-        live(Now(0.1, x, to.Plan.of(solution, 0.1), {"goal": goal}))
+        live(Now(0.1, x, to.Plan.from_solution(solution, 0.1), {"goal": goal}))
         plant, plan = live._robots
         np.testing.assert_array_equal(plant.motion.q, [x[:n]])
         np.testing.assert_array_equal(plan.motion.q, solution.xs[:, :n])

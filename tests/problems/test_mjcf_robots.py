@@ -46,9 +46,9 @@ def test_a_configuration_takes_the_path_of_an_mjcf(arm, capsys):
 
 def test_a_keyframe_is_a_posture_by_name(arm):
     model = load_fixed_base(arm, locked=["bend"])
-    np.testing.assert_array_equal(Arm.of(model, "home", None, "hand").q0, [0.1, 0.2])
+    np.testing.assert_array_equal(Arm.from_model(model, "home", None, "hand").q0, [0.1, 0.2])
     with pytest.raises(UnknownName, match="did you mean 'home'"):
-        Arm.of(model, "hom", None, "hand")
+        Arm.from_model(model, "hom", None, "hand")
     standing = quadruped().replace(
         "</mujoco>", '<keyframe><key name="up" qpos="1 2 3 0.6 0 0 0.8 {}"/></keyframe></mujoco>'
     )
@@ -75,7 +75,7 @@ def test_robot_and_scene_of_one_file(arm):
 def test_feet_and_stance_of_a_quadruped(tmp_path):
     file = tmp_path / "quadruped.xml"
     file.write_text(quadruped(), encoding="utf-8")
-    stance = Stance.of(load_floating_base(str(file)))
+    stance = Stance.from_model(load_floating_base(str(file)))
     assert stance.feet == ("FL", "FR", "RL", "RR")
     np.testing.assert_allclose(stance.leg_length, 0.5)
     standing = LeggedRobot(robot=str(file)).carried_over(LeggedRobot(robot="hyq"))[0].stand()
@@ -86,7 +86,7 @@ def test_feet_and_stance_of_a_quadruped(tmp_path):
 def test_legs_that_point_outward_stand_where_they_reach_the_ground(tmp_path):
     file = tmp_path / "spider.xml"
     file.write_text(spider(), encoding="utf-8")
-    stance = Stance.of(load_floating_base(str(file)))
+    stance = Stance.from_model(load_floating_base(str(file)))
     assert stance.heading == 0.0 and stance.feet == ("FL", "FR", "HL", "HR")
     joints = stance.posture()
     np.testing.assert_allclose(joints[::2], 0.0, atol=1e-3)
@@ -101,7 +101,7 @@ def test_legs_that_point_outward_stand_where_they_reach_the_ground(tmp_path):
 def test_a_waist_is_no_part_of_the_legs(tmp_path):
     file = tmp_path / "waisted.xml"
     file.write_text(waisted(), encoding="utf-8")
-    stance = Stance.of(load_floating_base(str(file)))
+    stance = Stance.from_model(load_floating_base(str(file)))
     assert stance.feet == ("left", "right") and [len(leg.joints) for leg in stance.legs] == [2, 2]
     np.testing.assert_allclose([leg.length for leg in stance.legs], 0.6)
     joints = stance.posture()

@@ -336,7 +336,7 @@ class Jump:
     takes_time, sampling, contract = True, None, None
 
 
-class OwnMethod(ForwardAD):
+class UserMethod(ForwardAD):
     """A method that the toolkit does not know."""
 
     name = "own"
@@ -345,7 +345,7 @@ class OwnMethod(ForwardAD):
 REFUSED = {
     "2 phases": _two_phases,
     "give a system sampled in time": lambda: OCP.single_phase(Jump(), np.zeros(2), 3, 0.1),
-    "by own": lambda: OCP.single_phase(SampledSystem(OwnMethod(FreeBody(pendulum())), "euler"), np.zeros(4), 3, 0.1),
+    "by own": lambda: OCP.single_phase(SampledSystem(UserMethod(FreeBody(pendulum())), "euler"), np.zeros(4), 3, 0.1),
 }
 
 

@@ -18,7 +18,7 @@ from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.collisions.block_bounds import BlockBounds
 from trajopt.collisions.mesh_motion import GROUND, Places, parts_of
-from trajopt.collisions.mesh_search import DistanceFunction, least_distance, touching
+from trajopt.collisions.mesh_search import DistanceFunction, minimum_distance, touching
 from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import geometry_of, hull_around, is_convex, pose, require_coal
 
@@ -30,7 +30,7 @@ ROUNDING = 1e-5
 """Accuracy of distances between convex shapes and of their separating planes, except for cylinders [m]."""
 
 
-class LeastDistance(NamedTuple):
+class MinimumDistance(NamedTuple):
     """Smallest distance of a motion. distance [m], negative: depth; link and body (or second link); time [s]."""
 
     distance: float
@@ -79,32 +79,32 @@ class MeshCheck:
         self._rest = [pose(body.R, body.p) for body in scene.bodies]
 
     # -- one configuration ----------------------------------------------------------------------------------------------
-    def nearest(self, q: Array, time: float = 0.0) -> LeastDistance:
+    def nearest(self, q: Array, time: float = 0.0) -> MinimumDistance:
         """Return the smallest distance at a configuration (nq,)."""
         return self.along(np.asarray(q, float)[None], np.array([time]))
 
     # -- a motion -------------------------------------------------------------------------------------------------------
-    def along(self, qs: Array, times: Array) -> LeastDistance:
+    def along(self, qs: Array, times: Array) -> MinimumDistance:
         """Return the smallest distance along configurations (M, nq) at times (M,) [s]; infinite without pairs.
 
         Raises ValueError for configurations that are not finite.
         """
         return self.below(qs, times, -np.inf)[0]
 
-    def below(self, qs: Array, times: Array, threshold: float) -> tuple[LeastDistance, Array]:
+    def below(self, qs: Array, times: Array, threshold: float) -> tuple[MinimumDistance, Array]:
         """Return the smallest distance along a motion, and distances (M,) at each time, infinite above ``threshold`` [m].
 
         Raises ValueError for configurations that are not finite.
         """
         if not len(self.pairs) or not len(qs):
-            return LeastDistance(np.inf, "", "", 0.0), np.full(len(qs), np.inf)
+            return MinimumDistance(np.inf, "", "", 0.0), np.full(len(qs), np.inf)
         finite = np.isfinite(qs).all(axis=1)
         if not finite.all():  # NaN bounds would accept the rest of the motion
             raise ValueError(f"the configuration at {times[finite.argmin()]:.3f} s is not finite")
         at = self._places(qs, times)
-        found = least_distance(self._bounds(at), BLOCK, len(qs), self._distance_function(at), threshold)
+        found = minimum_distance(self._bounds(at), BLOCK, len(qs), self._distance_function(at), threshold)
         i, o = self.pairs[found.pair]
-        least = LeastDistance(found.distance, self.parts[i].link, self.name(o), float(times[found.time]))
+        least = MinimumDistance(found.distance, self.parts[i].link, self.name(o), float(times[found.time]))
         return least, found.near
 
     def is_clear(self, qs: Array) -> bool:

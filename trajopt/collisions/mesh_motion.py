@@ -37,7 +37,7 @@ class Part(NamedTuple):
     half: Array
 
     @classmethod
-    def of(cls, model: Model, placed: PlacedShape) -> Part:
+    def from_shape(cls, model: Model, placed: PlacedShape) -> Part:
         """Convert a placed shape to a part."""
         frame = model.frames[model.frame_id(placed.link)]
         R, p = frame.R @ placed.R, frame.R @ placed.p + frame.p
@@ -59,7 +59,7 @@ def parts_of(model: Model, shapes: Iterable[PlacedShape]) -> list[Part]:
     """Return the parts of placed shapes; cached by the identity of the shapes."""
     shapes = tuple(shapes)
     known, key = _parts.setdefault(model, {}), tuple(map(id, shapes))
-    found = known.pop(key, None) or (shapes, [Part.of(model, placed) for placed in shapes])
+    found = known.pop(key, None) or (shapes, [Part.from_shape(model, placed) for placed in shapes])
     known[key] = found
     for oldest in list(known)[:-MOST]:
         known.pop(oldest, None)  # another thread may have removed it

@@ -74,7 +74,7 @@ class Search:
         return distance, pair, k
 
 
-def least_distance(
+def minimum_distance(
     bounds: Array, block: int, count: int, distance_of: DistanceFunction, threshold: float
 ) -> SmallestDistance:
     """Find the smallest distance, and all distances below ``threshold``; see :class:`Search`."""

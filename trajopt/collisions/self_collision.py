@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.covers.cover_cache import kept_covers
+from dynamics_backends.rigid_body.geometry.covers.cover_cache import cached_covers
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.scene import Scene
@@ -148,7 +148,7 @@ def _cover(model: Model, shapes: tuple[PlacedShape, ...]) -> RobotCover:
     key = _identity(model)
     if key not in _RECENT:
         _RECENT.clear()
-        _RECENT[key] = RobotCover.of(model, kept_covers(shapes, CAPSULE, 1))
+        _RECENT[key] = RobotCover.from_pieces(model, cached_covers(shapes, CAPSULE, 1))
     return _RECENT[key]
 
 

@@ -81,7 +81,7 @@ class Extent(NamedTuple):
     part: bool
 
     @classmethod
-    def of(cls, ocp: OCP, own: str, whole: bool = False) -> Extent:
+    def for_problem(cls, ocp: OCP, own: str, whole: bool = False) -> Extent:
         """Return the extent for the size of a problem. whole: check everything, however long it takes."""
         small = ocp.manifold.ndx + ocp.nu < LARGE
         if small or whole:
@@ -126,7 +126,7 @@ def check_derivatives(
     engine = engine or (backends[0].engine if backends else "numpy")
     if any(b.engine != "numpy" for b in backends):
         ocp = with_backend(ocp, {"name": backends[0].name, "engine": "numpy", **backends[0].options})
-    extent = Extent.of(ocp, own, whole)
+    extent = Extent.for_problem(ocp, own, whole)
     count = min(points, FEW) if extent.part else points
     check = _Check(ocp, guess or constant_guess(ocp), extent, engine, count, np.random.default_rng(seed))
     return chain(check.dynamics(), check.residuals())
@@ -266,7 +266,7 @@ class _Check(NamedTuple):
         step, few = _step_map(dynamics), at.first(self.extent.points)
         values = {**p, "x_next": dynamics.step(at.x, at.u, at.t, at.dt, p), TIME_STEP: at.dt[:, None]}
         own = {k: _first(v, len(few.x)) for k, v in values.items()}
-        probe = Probe.of(step, len(few.x), DIRECTIONS, self.rng)
+        probe = Probe.random(step, len(few.x), DIRECTIONS, self.rng)
 
         def under(backend: DynamicsBackend) -> SampledSystem | ImpactStage:
             if isinstance(dynamics, ImpactStage):
@@ -349,7 +349,7 @@ class _Check(NamedTuple):
             return Hessians(e.lxx, e.lux, e.luu)
 
         probe, q = (
-            Probe.of(cost, count, DIRECTIONS, self.rng)._replace(lam=np.ones((count, 1))),
+            Probe.random(cost, count, DIRECTIONS, self.rng)._replace(lam=np.ones((count, 1))),
             {**p, WEIGHT: there.weight},
         )
         by_method = {"exact Hessian": partial(expanded, "exact")}
@@ -362,7 +362,7 @@ class _Check(NamedTuple):
     ) -> Iterator[DerivativeCheck]:
         few = at.first(self.extent.points)
         own = {k: _first(v, len(few.x)) for k, v in p.items()}
-        probe = Probe.of(map, len(few.x), DIRECTIONS, self.rng)
+        probe = Probe.random(map, len(few.x), DIRECTIONS, self.rng)
 
         def contracted(backend: SecondOrderBackend) -> Hessians:
             return backend.hessian_contraction(few.x, few.u, few.t, own, probe.lam)[1]

@@ -162,7 +162,7 @@ def solve_with_refinement(
     options = with_iteration_limit(config.solver_options, task.patience)
     limit = getattr(options, "time_limit", None)
     solved = partial(solve_with_margins, callback=callback, solver=config.solver_name)
-    problems, looks = dict[int, OCP | None](), list[Refined]()
+    problems, results = dict[int, OCP | None](), list[Refined]()
 
     def answer(again: Again) -> Solution:
         closer = with_smaller_tolerance(near(options), used) if again.sharp else near(options)
@@ -172,17 +172,17 @@ def solve_with_refinement(
 
     with timed_sequence() as began:
 
-        def look(solution: Solution) -> Again | None:
+        def check_solution(solution: Solution) -> Again | None:
             assert task.refined is not None
-            looks.append(task.refined(solution))
-            return looks[-1].again if enough_time(limit, began) else None
+            results.append(task.refined(solution))
+            return results[-1].again if enough_time(limit, began) else None
 
         first, margined = solved(task.ocp, WarmStart(start), options)
         problems[id(first)] = margined
         attempts = first.meta.get("attempts", ())
         used = solver_options(attempts[-1]["solver"]) if attempts else options
-        solves = consecutive_solves(first, look, answer)
-    found = looks[-1]
+        solves = consecutive_solves(first, check_solution, answer)
+    found = results[-1]
     rounds, solution = len(solves), found.solution or solves[-1]
     reason = solution.status
     if check:

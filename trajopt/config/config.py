@@ -136,7 +136,7 @@ class SweepSettings(Checked):
         failed = {}
         for key, given in self.vary.items():
             try:
-                variation = Variation.of(given)
+                variation = Variation.from_value(given)
             except (TypeError, ValueError) as error:
                 failed[f"vary.{key}"] = str(error)
                 continue

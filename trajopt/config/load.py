@@ -44,7 +44,7 @@ class LoadedProblem:
     task: Task
 
     @classmethod
-    def of(cls, config: Config) -> LoadedProblem:
+    def from_config(cls, config: Config) -> LoadedProblem:
         """Build the problem of a configuration.
 
         Raises UnknownName, ValueError, URDFError, MJCFError, FileNotFoundError, ModuleNotFoundError for settings that do not match
@@ -158,7 +158,7 @@ def load_problem(name: str | Path | Solution, **changes: Any) -> LoadedProblem:
     elif not isinstance(name, (str, Path)):
         raise TypeError(f"name is a {type(name).__name__}; expected the name of a task, a path, or a trajopt.Solution")
     else:
-        loaded = LoadedProblem.of(load_config(name, values, _warn))
+        loaded = LoadedProblem.from_config(load_config(name, values, _warn))
     for sentence in loaded.task.warnings:
         _warn(sentence)
     return loaded
@@ -169,7 +169,7 @@ def _of_solution(solution: Solution, changes: Mapping[str, Any]) -> LoadedProble
     if "config" not in solution.meta:
         raise ValueError(f"{NO_SETTINGS}; solve with `trajopt solve` or LoadedProblem.solve")
     config = changed_config(deepcopy(solution.meta["config"]), SETTINGS_OF_SOLUTION, changes, _warn)
-    loaded = LoadedProblem.of(config)
+    loaded = LoadedProblem.from_config(config)
     if "problem.robot" not in changes and not same_robot(loaded.task, solution):
         _warn(OTHER_ROBOT)
     return loaded

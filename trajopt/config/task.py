@@ -22,7 +22,7 @@ from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.user_input import quoted, shortened
 from trajopt.guesses.guesses import constant_guess
-from trajopt.problem.goals import Goal, OfMotion, state_goal
+from trajopt.problem.goals import CachedEvaluation, Goal, state_goal
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import MAX_STEPS, OCP
 from trajopt.problem.residuals import LinkPoint
@@ -186,7 +186,7 @@ class Task:
     @property
     def goals(self) -> tuple[Goal, ...]:
         """Goals of the task: reach the end, keep clear of obstacles, do not fall."""
-        nearness = OfMotion(self.nearness)
+        nearness = CachedEvaluation(self.nearness)
         return (
             Goal("end", partial(_end_missed, self.missed), partial(_end_report, self.outcome, self.commands)),
             Goal("clearance", partial(_inside, nearness), partial(_near, nearness)),

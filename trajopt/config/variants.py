@@ -29,7 +29,9 @@ class ConfigVariant(Variant):
     guess: Guess | None = field(default=None, kw_only=True)
 
     @classmethod
-    def of(cls, config: Config, hessian: str = "", reason: str = "", guess: Guess | None = None) -> ConfigVariant:
+    def from_config(
+        cls, config: Config, hessian: str = "", reason: str = "", guess: Guess | None = None
+    ) -> ConfigVariant:
         """Return the variant that a configuration describes."""
         backend, name = config.backend, Path(config.source).stem
         names = name, backend.name, backend.engine, config.solver_name, config.solver_options, hessian, reason
@@ -113,7 +115,7 @@ def config_variants(
     except UnknownName as error:
         raise ConfigError(config.source, [f"--hessians: {error}"]) from error
     choices = backends or [config.backend.name]
-    return [ConfigVariant.of(of_backend(c, b), h, reason, guess) for c, h, reason in chosen for b in choices]
+    return [ConfigVariant.from_config(of_backend(c, b), h, reason, guess) for c, h, reason in chosen for b in choices]
 
 
 def first_task(given: Sequence[ConfigVariant]) -> Task:

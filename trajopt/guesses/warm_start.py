@@ -17,7 +17,7 @@ class WarmStart:
     guess: states and controls. K: feedback gains (N, nu, ndx) about them, for replanning.
     multipliers: of dynamics, constraints and bounds, as in a :class:`~trajopt.results.solution.Solution`, one row for each knot;
     for dms, ipm, sqp and the augmented Lagrangian of the shooting solvers. barrier: initial barrier parameter of dms and ipm, small
-    for a guess near the solution. penalty: initial penalty of the augmented Lagrangian. None: the values of the options. kept:
+    for a guess near the solution. penalty: initial penalty of the augmented Lagrangian. None: the values of the options. cache:
     cached workspaces of earlier solves; None: those of this thread (:mod:`trajopt.stage.solver_cache`).
     """
 
@@ -26,4 +26,4 @@ class WarmStart:
     multipliers: Mapping[str, Array] = field(default_factory=dict)
     barrier: float | None = None
     penalty: float | None = None
-    kept: SolverCache | None = None
+    cache: SolverCache | None = None

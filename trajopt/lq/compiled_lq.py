@@ -44,7 +44,7 @@ def source() -> str:
     return _text(*_PRODUCTS, *_RICCATI)
 
 
-def source_abreast() -> str:
+def lanes_source() -> str:
     """C source of the kernels with one problem in each lane: riccati.h, directions.h and attempts.h."""
     kernels = ("box_qp.h", "riccati.h", "directions.h", "attempts.h")
     return "\n".join([prelude(), template("lanes/rows.h"), "#define ABREAST", _text(*_PRODUCTS, *kernels)])
@@ -80,7 +80,7 @@ class KnotCurvatures(NamedTuple):
     """Second derivatives of every knot for a C sweep: an array of CurvaturePart, and the objects that it points to."""
 
     parts: Any
-    kept: Any
+    referenced: Any
 
 
 class CompiledLQ:

@@ -66,7 +66,7 @@ def source() -> str:
     return _text("equality_riccati.h")
 
 
-def source_abreast() -> str:
+def lanes_source() -> str:
     """C source of the backward sweep with one problem in each lane: equality_abreast.h."""
     return "\n".join([prelude(), template("lanes/rows.h"), "#define ABREAST", _text("equality_abreast.h")])
 

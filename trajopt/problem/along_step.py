@@ -40,7 +40,7 @@ class Second(NamedTuple):
     qa: Square | None = None
 
 
-class OfPositions:
+class PositionResidual:
     """Clearances as a residual of q, v and a."""
 
     def __init__(self, residual: Clearances) -> None:

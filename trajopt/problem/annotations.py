@@ -36,7 +36,7 @@ class Drawn:
     p: Array
 
     @classmethod
-    def of(cls, draw: Draw, xs: Array) -> Drawn:
+    def from_function(cls, draw: Draw, xs: Array) -> Drawn:
         """Evaluate a draw function at states xs (M, nx).
 
         Raises TypeError if the function returns anything but bodies, ValueError if it returns none, or if names or shapes change
@@ -99,10 +99,10 @@ class Annotations:
         return np.concatenate(result)
 
     def drawn(self, xs: Array) -> Drawn | None:
-        """Shapes of the system at states xs (M, nx); None without ``draw``. Raises the errors of :meth:`Drawn.of`."""
+        """Shapes of the system at states xs (M, nx); None without ``draw``. Raises the errors of :meth:`Drawn.from_function`."""
         if self.draw is None or isinstance(self.draw, Drawn):
             return self.draw
-        return Drawn.of(self.draw, xs)
+        return Drawn.from_function(self.draw, xs)
 
 
 def rod(name: str, start: Array, end: Array, radius: float) -> Body:
@@ -209,7 +209,7 @@ def _named(bodies: list[Body]) -> list[Body]:
 
 
 def annotations_to_data(annotations: Annotations, xs: Array) -> dict[str, Any]:
-    """Convert annotations to JSON data, with the poses of ``draw`` at states xs (M, nx). Raises like :meth:`Drawn.of`."""
+    """Convert annotations to JSON data, with poses of ``draw`` at states xs (M, nx). Raises like :meth:`Drawn.from_function`."""
     drawn = annotations.drawn(xs)
     return {
         "goals": [np.asarray(goal, float).tolist() for goal in annotations.goals],

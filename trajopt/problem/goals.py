@@ -25,7 +25,7 @@ Sentences = Callable[[Array, Array], Sequence[str]]
 """Function from states (N + 1, nx) at times (N + 1,) [s] to sentences for reports."""
 
 
-class OfMotion:
+class CachedEvaluation:
     """Function of states (N + 1, nx) that caches its latest result, because several sentences use the same result."""
 
     def __init__(self, function: Callable[[Array], Any]) -> None:
@@ -38,8 +38,8 @@ class OfMotion:
             self._latest = xs, self.function(xs)
         return self._latest[1]
 
-    def __reduce__(self) -> tuple[type[OfMotion], tuple[Any]]:
-        return OfMotion, (self.function,)
+    def __reduce__(self) -> tuple[type[CachedEvaluation], tuple[Any]]:
+        return CachedEvaluation, (self.function,)
 
 
 def no_sentences(xs: Array, times: Array) -> Sequence[str]:

@@ -7,17 +7,17 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.replanning.measurements import Observer
 from trajopt.replanning.planning import Planning
-from trajopt.replanning.run_log import Account, EventKind
+from trajopt.replanning.run_log import EventKind, RunRecorder
 
 
 class Control:
     """Controls of the current plan from the observed state; a control that is not finite is replaced by the last one.
 
-    x0: (nx,) the state at t = 0. account: receives events.
+    x0: (nx,) the state at t = 0. recorder: receives events.
     """
 
-    def __init__(self, planning: Planning, x0: Array, account: Account) -> None:
-        self.planning, self._account = planning, account
+    def __init__(self, planning: Planning, x0: Array, recorder: RunRecorder) -> None:
+        self.planning, self._recorder = planning, recorder
         self.observer = Observer(x0, planning.model.step)
         self._u = np.zeros(planning.model.problem.nu)
 
@@ -30,6 +30,6 @@ class Control:
             self._u = u
         else:
             message = "a control of the plan is not finite; holding the last control"
-            self._account.event(t, EventKind.BAD_CONTROL, message)
+            self._recorder.event(t, EventKind.BAD_CONTROL, message)
         self.observer.applied(t, self._u)
         return x, self._u

@@ -18,7 +18,7 @@ from trajopt.replanning.measurements import Estimator, MovingObject, Sensor
 from trajopt.replanning.perception import Perception
 from trajopt.replanning.plan import Horizon, Plan
 from trajopt.replanning.planning import Planner, Planning
-from trajopt.replanning.run_log import Account, EventKind, RunLog, Tick
+from trajopt.replanning.run_log import EventKind, RunLog, RunRecorder, Tick
 from trajopt.replanning.setpoints import Setpoint, setpoint
 from trajopt.replanning.timing import Timing
 from trajopt.replanning.workers import Clock, SimulatedClock, SimulatedWorker, Worker
@@ -76,11 +76,11 @@ class ReplanningLoop:
         self._plant, self._tick, self._objects = plant, timing.tick, tuple(objects)
         self._worker, self._clock = worker or SimulatedWorker(timing.tick), clock or SimulatedClock()
         self._on_tick, self._until, self._watch = on_tick or (lambda t: None), until or (lambda t, x: ""), watch
-        self._account = Account()
-        self._planning = Planning(horizon, planner, self._worker, timing, first, self._objects, self._account)
-        self._control = Control(self._planning, plant.state(), self._account)
+        self._recorder = RunRecorder()
+        self._planning = Planning(horizon, planner, self._worker, timing, first, self._objects, self._recorder)
+        self._control = Control(self._planning, plant.state(), self._recorder)
         estimator = estimator or Sensor(self._planning.manifold)
-        self._perception = Perception(estimator, self._control.observer, self._objects, timing.tick, self._account)
+        self._perception = Perception(estimator, self._control.observer, self._objects, timing.tick, self._recorder)
 
     @property
     def plan(self) -> Plan:
@@ -98,20 +98,20 @@ class ReplanningLoop:
                 tick = self._move(k, t, self._clock.wait_until(t))
                 if tick is None:
                     break
-                self._account.ticks.append(tick)
+                self._recorder.ticks.append(tick)
                 self._on_tick(t)
                 if self._watch is not None:
                     where = zip(self._objects, tick.objects, strict=True)
                     self._watch(Now(t, tick.x, self.plan, {item.name: at for item, at in where}))
                 if reason := self._until(t + self._tick, np.array(self._plant.state(), dtype=float)):
-                    self._account.event(t + self._tick, EventKind.STOPPED, reason)
+                    self._recorder.event(t + self._tick, EventKind.STOPPED, reason)
                     break
         except KeyboardInterrupt:
-            if not self._account.ticks:
+            if not self._recorder.ticks:
                 raise
-            self._account.event(len(self._account.ticks) * self._tick, EventKind.INTERRUPTED, "stopped by the user")
+            self._recorder.event(len(self._recorder.ticks) * self._tick, EventKind.INTERRUPTED, "stopped by the user")
         names = [item.name for item in self._objects]
-        return self._account.log(self._tick, names, self._worker.spells(), self._planning.manifold)
+        return self._recorder.log(self._tick, names, self._worker.spells(), self._planning.manifold)
 
     def setpoint(self, t: float, feet: Sequence[str] = ()) -> Setpoint:
         """Setpoint of the current plan at t [s], for a controller. feet: frames whose positions and velocities are returned."""
@@ -123,7 +123,7 @@ class ReplanningLoop:
         truth = np.array(self._plant.state(), dtype=float)
         if not (np.abs(truth) <= MAX_STATE).all():
             beyond = f"beyond {MAX_STATE:g}" if np.isfinite(truth).all() else "not finite"
-            self._account.event(t, EventKind.PLANT_DIVERGED, f"the plant state is {beyond}")
+            self._recorder.event(t, EventKind.PLANT_DIVERGED, f"the plant state is {beyond}")
             return None
         self._perception.measure(t, truth)
         x, u = self._control.at(k, t)

@@ -27,7 +27,7 @@ from trajopt.replanning.planners.converged_planner import ConvergedPlanner
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.replanning.planners.real_time_sqp import RealTimeSQP
 from trajopt.replanning.planning import Planner, Planning
-from trajopt.replanning.run_log import Account, EventKind, statistics_of
+from trajopt.replanning.run_log import EventKind, RunRecorder, statistics_of
 from trajopt.replanning.timing import SAME_TIME, Timing
 from trajopt.replanning.workers import ImmediateWorker, Worker
 from trajopt.results.solution import Solution
@@ -90,11 +90,13 @@ class MPC:
         )
         self._ocp, self._horizon, self._delay = ocp, horizon or RecedingHorizon(ocp), delay
         self._worker = ImmediateWorker(self._timing.tick, deadline, RECENT) if worker is None else worker
-        self._planner, self._account = planner_of(ocp, solver, options), Account(RECENT)
+        self._planner, self._recorder = planner_of(ocp, solver, options), RunRecorder(RECENT)
         self._values: dict[str, dict[str, Array]] = {}
         self._valued: tuple[OCP, OCP] | None = None
         self._first_plan = (
-            first if isinstance(first, Plan) else Plan.of(first or self._first_solution(solver, options), 0.0)
+            first
+            if isinstance(first, Plan)
+            else Plan.from_solution(first or self._first_solution(solver, options), 0.0)
         )
         self._planner.prepare(ocp, warm_start(self._first_plan, ocp, self._first_plan.start))
         self._planner.respond(ocp.x0)
@@ -121,10 +123,10 @@ class MPC:
             raise ValueError(f"x has shape {np.shape(x)}; expected (nx = {self._ocp.manifold.nx},)")
         now = t - self._started(x, t) + self._delay
         if x is None:
-            self._account.event(now, EventKind.NO_MEASUREMENT, "no measured state; using the model prediction")
+            self._recorder.event(now, EventKind.NO_MEASUREMENT, "no measured state; using the model prediction")
         elif not np.isfinite(x).all():
             message = "a measured state is not finite; using the model prediction"
-            self._account.event(now, EventKind.BAD_MEASUREMENT, message)
+            self._recorder.event(now, EventKind.BAD_MEASUREMENT, message)
         else:
             self._control.observer.correct(Measurement(now - self._delay, np.asarray(x, dtype=float)))
         return self._control.at(round(now / self._timing.tick), now)[1].copy()
@@ -142,9 +144,9 @@ class MPC:
         if self._origin is None:
             self._origin = t
             first = replace(self._first_plan, start=self._delay)
-            arguments = (self._problem, self._planner, self._worker, self._timing, first, (), self._account)
+            arguments = (self._problem, self._planner, self._worker, self._timing, first, (), self._recorder)
             start = self._ocp.x0 if x is None or not np.isfinite(x).all() else x
-            self._control = Control(Planning(*arguments), start, self._account)
+            self._control = Control(Planning(*arguments), start, self._recorder)
         return self._origin
 
     # -- values -------------------------------------------------------------------------------------------------------
@@ -194,7 +196,7 @@ class MPC:
 
     def statistics(self) -> Mapping[str, Any]:
         """Statistics of the latest RECENT steps: counts of solves, failed and late ones, milliseconds, iterations, events."""
-        account = self._account
+        account = self._recorder
         return statistics_of(account.solves, self._worker.spells(), account.events)
 
 

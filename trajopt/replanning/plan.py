@@ -50,7 +50,7 @@ class Plan:
     """Latest reference state, by time and manifold."""
 
     @classmethod
-    def of(cls, solution: Solution, start: float, problem: OCP | None = None) -> Plan:
+    def from_solution(cls, solution: Solution, start: float, problem: OCP | None = None) -> Plan:
         """Plan from a solution of a problem, with its first knot at ``start`` [s]."""
         return cls(start, solution.times, solution.xs, solution.us, solution.K, solution.multipliers, problem)
 

@@ -26,7 +26,7 @@ from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.measurements import MovingObject, Prediction
 from trajopt.replanning.plan import Following, Horizon, Plan, fault_of, warm_start, with_values
-from trajopt.replanning.run_log import Account, EventKind, Solve
+from trajopt.replanning.run_log import EventKind, RunRecorder, Solve
 from trajopt.replanning.simulator import Model
 from trajopt.replanning.timing import SAME_TIME, Timing
 from trajopt.replanning.workers import Answer, Worker
@@ -56,7 +56,7 @@ class _Job(NamedTuple):
 class Planning:
     """Current and pending plans, and the solves that replace them.
 
-    first: initial plan. objects: moving objects of the world. account: receives events and solves.
+    first: initial plan. objects: moving objects of the world. recorder: receives events and solves.
     Raises ValueError for a horizon without a problem at the start of the first plan.
     """
 
@@ -68,7 +68,7 @@ class Planning:
         timing: Timing,
         first: Plan,
         objects: Sequence[MovingObject],
-        account: Account,
+        recorder: RunRecorder,
     ) -> None:
         problem = horizon(first.start)
         if problem is None:
@@ -76,7 +76,7 @@ class Planning:
                 "the horizon has no problem at the start of the first plan; start the plan within the horizon"
             )
         self._horizon, self._planner, self._worker, self._timing = horizon, planner, worker, timing
-        self._objects, self._account = objects, account
+        self._objects, self._recorder = objects, recorder
         self.model, self.manifold = Model(problem), problem.manifold
         self._plans = [replace(first, problem=first.problem or problem)]
         """Current plan and pending plans, sorted by start."""
@@ -111,7 +111,7 @@ class Planning:
                 self._start_solve(k, t, x)
                 self._collect(k, t)
             else:
-                self._account.event(t, EventKind.SKIPPED, "the planner is still running")
+                self._recorder.event(t, EventKind.SKIPPED, "the planner is still running")
         self._plans = self._plans[self._plans.index(self._plan_at(t)) :]
 
     def _plan_at(self, t: float) -> Plan:
@@ -128,7 +128,7 @@ class Planning:
         problem = self._horizon(valid)
         if problem is None:
             self._due = None
-            self._account.event(t, EventKind.HORIZON_ENDED, "no time left to plan; tracking the last plan")
+            self._recorder.event(t, EventKind.HORIZON_ENDED, "no time left to plan; tracking the last plan")
             return
         self.model.problem = problem
         x0, last = self._predict(x, t, valid), self._plan_at(valid)
@@ -148,7 +148,9 @@ class Planning:
             following = self._horizon(after) if self._timing.prepare_ahead else None
             if following is not None:
                 usable = solution is not None and fault_of(solution) is None
-                self._prepare(following, after, Plan.of(solution, valid) if usable and solution else last, known)
+                self._prepare(
+                    following, after, Plan.from_solution(solution, valid) if usable and solution else last, known
+                )
                 self._prepared_for = after
 
         self._worker.start(respond, prepare, k)
@@ -176,16 +178,16 @@ class Planning:
         fault, timing = _answer_fault(answer), self._timing
         solution = answer.value if fault is None else None
         if fault is not None:
-            self._account.event(t, EventKind.FAILED_SOLVE, f"{fault}; tracking the last plan")
+            self._recorder.event(t, EventKind.FAILED_SOLVE, f"{fault}; tracking the last plan")
         took = (answer.tick - job.tick) * timing.tick
         self._lead = max(timing.lead, took)
         late = took > timing.limit + SAME_TIME
         if late:
-            self._account.event(t, EventKind.LATE_PLAN, f"a plan took {took:.4g} s")
+            self._recorder.event(t, EventKind.LATE_PLAN, f"a plan took {took:.4g} s")
         if solution is not None and not (late and timing.drop_late):
-            self._add_plan(Plan.of(solution, job.valid, job.problem))
+            self._add_plan(Plan.from_solution(solution, job.valid, job.problem))
         numbers = (0, False, np.nan) if solution is None else (solution.iterations, True, solution.cost)
-        self._account.solves.append(Solve(job.tick * timing.tick, job.valid, t, answer.seconds, *numbers))
+        self._recorder.solves.append(Solve(job.tick * timing.tick, job.valid, t, answer.seconds, *numbers))
 
 
 def _answer_fault(answer: Answer) -> str | None:

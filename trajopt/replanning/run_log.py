@@ -208,7 +208,7 @@ def _check_shapes(arrays: Mapping[str, Array]) -> None:
         raise ValueError("the run has no ticks, or states of different sizes")
 
 
-class Account:
+class RunRecorder:
     """Record of a running run. recent: number of latest ticks, solves and events to store, default all."""
 
     def __init__(self, recent: int | None = None) -> None:

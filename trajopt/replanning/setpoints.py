@@ -85,7 +85,7 @@ def setpoints(
     """
     if not 0.0 < rate < np.inf:
         raise ValueError(f"rate = {rate}; expected a positive number of setpoints each second")
-    plan = in_seconds(ocp, plan if isinstance(plan, Plan) else Plan.of(plan, start))
+    plan = in_seconds(ocp, plan if isinstance(plan, Plan) else Plan.from_solution(plan, start))
     count = int(np.floor((plan.end - plan.start) * rate + SAME_TIME))
     times = plan.start + np.arange(count + 1) / rate
     if times[-1] < plan.end - SAME_TIME:

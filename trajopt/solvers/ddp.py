@@ -40,15 +40,15 @@ def ddp(
     *,
     evaluator: Evaluator | None = None,
     lq_solver: LQSolver | None = None,
-    kept: SolverCache | None = None,
+    cache: SolverCache | None = None,
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
     evaluator, lq_solver: evaluation of the stages and solution of LQ problems; default: those of the engine of the backends.
-    kept: cache of workspaces; default: the cache of the thread. Raises InvalidProblem if a time step has no second derivatives.
+    cache: cache of workspaces; default: the cache of the thread. Raises InvalidProblem if a time step has no second derivatives.
     """
     options = options or DDPOptions()
-    with borrowed(ocp, kept) as own:
+    with borrowed(ocp, cache) as own:
         numerics = kept_numerics(own, ocp)
         evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
         require_contractions(ocp)

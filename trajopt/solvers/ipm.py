@@ -25,17 +25,17 @@ def ipm(
     options: IPMOptions | None = None,
     callback: Callback | None = None,
     multipliers: Mapping[str, Array] | None = None,
-    kept: SolverCache | None = None,
+    cache: SolverCache | None = None,
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
-    multipliers: of an earlier solution of the same structure, for a warm start with a small ``barrier``. kept: cache of workspaces;
-    default: the cache of the thread. Raises CompilerError without a C compiler, MissingCapability for hessian = "exact" if a time
-    step has no second derivatives.
+    multipliers: of an earlier solution of the same structure, for a warm start with a small ``barrier``. cache: cache of
+    workspaces; default: the cache of the thread. Raises CompilerError without a C compiler, MissingCapability for hessian =
+    "exact" if a time step has no second derivatives.
     """
     options = options or IPMOptions()
     with (
-        borrowed(ocp, kept) as own,
+        borrowed(ocp, cache) as own,
         np.errstate(all="ignore"),
     ):  # the status reports non-finite numbers
         space = prepared(ocp, guess, options, own)
@@ -44,6 +44,6 @@ def ipm(
         return replace(found, K=tracking_gains(ocp, found.xs, found.us, final, space.feedback()))
 
 
-def prepared(ocp: OCP, guess: Guess, options: IPMOptions, kept: SolverCache | None = None) -> Workspace:
+def prepared(ocp: OCP, guess: Guess, options: IPMOptions, cache: SolverCache | None = None) -> Workspace:
     """Return the workspace of a solve, ready for its first iteration."""
-    return workspace(kept, ocp, np.asarray(guess.us, dtype=float), options.hessian)
+    return workspace(cache, ocp, np.asarray(guess.us, dtype=float), options.hessian)

@@ -23,7 +23,7 @@ def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
     if isinstance(options, AutoOptions):
         attempt = next(iter(attempts(ocp)))
         ocp, options = attempt.ocp, _KINDS[attempt.solver](**attempt.needs)
-    _PREPARED.get(type(options), _own_method)(ocp, guess, options)
+    _PREPARED.get(type(options), _user_method)(ocp, guess, options)
 
 
 def make_ready(ocp: OCP, guess: Guess, options: Any) -> float:
@@ -73,7 +73,7 @@ def _ipm(ocp: OCP, guess: Guess, options: IPMOptions) -> None:
     numerics_for(ocp)
 
 
-def _own_method(ocp: OCP, guess: Guess, options: Any) -> None:
+def _user_method(ocp: OCP, guess: Guess, options: Any) -> None:
     numerics_for(ocp)
 
 

@@ -35,10 +35,10 @@ from trajopt.solvers.options import (
     SLQOptions,
     SQPOptions,
 )
-from trajopt.solvers.own_method import own_solver
 from trajopt.solvers.requirements import requirement_errors
 from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
 from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
+from trajopt.solvers.user_solver import user_solver
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.solver_cache import SolverCache, borrowed
 from trajopt.stage.start import Start, served, starting
@@ -59,13 +59,13 @@ if TYPE_CHECKING:
 def _slq(ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
     from trajopt.solvers.slq import slq
 
-    return _with_constraints(partial(slq, kept=warm.kept), ocp, warm, options, callback)
+    return _with_constraints(partial(slq, cache=warm.cache), ocp, warm, options, callback)
 
 
 def _ddp(ocp: OCP, warm: WarmStart, options: DDPOptions, callback: Callback | None) -> Solution:
     from trajopt.solvers.ddp import ddp
 
-    return _with_constraints(partial(ddp, kept=warm.kept), ocp, warm, options, callback)
+    return _with_constraints(partial(ddp, cache=warm.cache), ocp, warm, options, callback)
 
 
 def _with_constraints(run: Any, ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
@@ -98,7 +98,7 @@ def _ipm(ocp: OCP, warm: WarmStart, options: IPMOptions, callback: Callback | No
 
     if warm.barrier is not None:
         options = replace(options, barrier=warm.barrier)
-    return _twice(partial(ipm, kept=warm.kept), ocp, warm, options, callback)
+    return _twice(partial(ipm, cache=warm.cache), ocp, warm, options, callback)
 
 
 def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
@@ -147,7 +147,7 @@ SOLVERS: Registry[tuple[Any, Any, Mapping[str, Any]]] = Registry(
         "ipm": (_ipm, IPMOptions, {}),
         "auto": (_auto, AutoOptions, {}),
     },
-    own_solver,
+    user_solver,
 )
 """name -> (function of ocp, warm start, options, callback; class of its options; options that the name implies)."""
 DEFAULT_SOLVER = "auto"

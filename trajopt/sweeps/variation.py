@@ -99,7 +99,7 @@ class Variation:
         return cls(kind, tuple(map(_value, _split(items))))
 
     @classmethod
-    def of(cls, given: Variation | str | Sequence[Any]) -> Variation:
+    def from_value(cls, given: Variation | str | Sequence[Any]) -> Variation:
         """Convert to a variation: a text is parsed, a list becomes choices."""
         if isinstance(given, str):
             return cls.parse(given)
@@ -132,7 +132,7 @@ class Variations:
     def __init__(self, vary: Mapping[str, Variation | str | Sequence[Any]], seed: int = 0) -> None:
         if seed < 0:
             raise ValueError(f"seed = {seed}: expected an integer of at least 0")
-        self.by_key = {key: Variation.of(given) for key, given in vary.items()}
+        self.by_key = {key: Variation.from_value(given) for key, given in vary.items()}
         self.seed = seed
         self.crossed = {key: v.arguments for key, v in self.by_key.items() if v.kind == "each"}
         self.combinations = prod(map(len, self.crossed.values()))

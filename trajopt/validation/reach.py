@@ -14,7 +14,7 @@ from dynamics_backends.rigid_body.algorithms.kinematics import frame_placement
 from dynamics_backends.rigid_body.spatial.rotations import rotation_angle
 from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics
 from trajopt.problem import residuals
-from trajopt.problem.goals import FAR, MORE, NEAR, NEAR_ANGLE, Goal, OfMotion
+from trajopt.problem.goals import FAR, MORE, NEAR, NEAR_ANGLE, CachedEvaluation, Goal
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
 
@@ -77,7 +77,7 @@ class FrameCheck:
 
     def __init__(self, model: Any, goal: FrameGoal) -> None:
         self.model, self.goal = model, goal
-        self._errors = OfMotion(lambda xs: frame_errors(model, goal, xs[[0, -1], : model.nq]))
+        self._errors = CachedEvaluation(lambda xs: frame_errors(model, goal, xs[[0, -1], : model.nq]))
 
     def report(self, xs: Array, times: Array) -> list[str]:
         """Return a sentence with the final error of a motion."""

@@ -61,7 +61,7 @@ class _Part:
     closed: bool
 
     @classmethod
-    def of(cls, surface: Surface) -> _Part:
+    def from_surface(cls, surface: Surface) -> _Part:
         """Prepare a surface; the triangles of a closed surface become counterclockwise from outside."""
         closed = is_closed(surface.faces)
         if closed and volume(surface.vertices, surface.faces) < 0.0:
@@ -88,7 +88,7 @@ class Studio:
         self.motions, self.annotations = list(motions), annotations or Annotations()
         looks = {m.shape_key: m.appearance(geometry) for m in motions}
         self.missing = tuple(dict.fromkeys(sentence for look in looks.values() for sentence in look.missing))
-        parts = {key: [_Part.of(s) for s in look.surfaces] for key, look in looks.items()}
+        parts = {key: [_Part.from_surface(s) for s in look.surfaces] for key, look in looks.items()}
         self._parts = [parts[m.shape_key] for m in motions]
         if not any(self._parts):
             raise ValueError(

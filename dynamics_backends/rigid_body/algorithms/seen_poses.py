@@ -88,7 +88,7 @@ class SeenPoses:
     q: Any
     poses: dict[tuple[int, int], SeenPose] = field(default_factory=dict)
 
-    def of(self, model: Model, q: Any, fields: Mapping[str, Any], body: int) -> Transform | None:
+    def symbolic_pose(self, model: Model, q: Any, fields: Mapping[str, Any], body: int) -> Transform | None:
         """Symbolic pose of a body in place of the one in the fields; None if q is not the state's symbols."""
         rows = rows_of(q)
         is_state = len(rows) <= self.q.numel() and all(ca.is_equal(a, self.q[i]) for i, a in enumerate(rows))
@@ -141,5 +141,5 @@ def watching(q: Any) -> Iterator[SeenPoses]:
 def pose_of(model: Model, q: Any, fields: Mapping[str, Any], body: int) -> Transform:
     """Pose of a body in the fields of a recursion at q, or the pose variable that replaces it."""
     seen = _watching.get()
-    known = seen.of(model, q, fields, body) if seen is not None and hasattr(q, "is_symbolic") else None
+    known = seen.symbolic_pose(model, q, fields, body) if seen is not None and hasattr(q, "is_symbolic") else None
     return row(fields["X"], body) if known is None else known

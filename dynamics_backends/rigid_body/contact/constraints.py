@@ -55,7 +55,7 @@ class Second(NamedTuple):
     q_force: Entries
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any], n: int, rows: int, zero: Scalar) -> Second:
+    def from_fields(cls, fields: Mapping[str, Any], n: int, rows: int, zero: Scalar) -> Second:
         """Second derivatives of mu'ID, from the fields of CONSTRAINED_SECOND; constraints are added later."""
         qq, qv, vv, qa = (
             [[fields[k][i][j] + zero for j in range(n)] for i in range(n)] for k in ("G_qq", "G_qv", "G_vv", "G_qa")

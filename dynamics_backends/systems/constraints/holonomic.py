@@ -198,7 +198,7 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], below)
         mu, nu = sm.stack(weights), [-x for x in minus_nu]
         fields = finished(CONSTRAINED_SECOND, self.model, s.fields, self.driver, a=s.a, mu=mu)
-        g = Second.of(fields, n, rows, zero)
+        g = Second.from_fields(fields, n, rows, zero)
         for h in s.constraint_states:
             for side in h.sides:
                 side.add_second(g, fields, h.select(s.forces), h.select(nu), h.bound.gains, h.first_row)

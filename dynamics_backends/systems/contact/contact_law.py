@@ -111,7 +111,7 @@ class Slip(NamedTuple):
     ynw: Mat
 
     @classmethod
-    def of(cls, n: Vec, w: Vec, s: Vec) -> Slip:
+    def at_velocity(cls, n: Vec, w: Vec, s: Vec) -> Slip:
         """Slip at the velocity w, for a fixed s."""
         c, sn = n.dot(w), s.dot(n)
         wt, st = w - n * c, s - n * sn

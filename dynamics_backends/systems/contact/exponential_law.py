@@ -102,7 +102,7 @@ class SoftContactLaw:
     ) -> tuple[Derivatives, SecondDerivatives]:
         """Add the derivatives of E(g, X) y with X = w_t.w_t and y = s.w_t."""
         g, n, w, s = at
-        y, Xn, Xw, yn, yw, Xnn, Xnw, Xww, ynn, ynw = Slip.of(n, w, s)
+        y, Xn, Xw, yn, yw, Xnn, Xnw, Xww, ynn, ynw = Slip.at_velocity(n, w, s)
         E, Eg, EX, Egg, EgX, EXX = self._excess(g, w - n * n.dot(w), p)
 
         def block(Xa: Vec, Xb: Vec, Xab: Mat, ya: Vec, yb: Vec, yab: Mat | None) -> Mat:

@@ -85,7 +85,7 @@ class Terrain:
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
         """See :class:`Ground`."""
-        h = Taylor.of(unboxed(self.h(*map(Entry, Taylor.variables(p.x, p.y)))))
+        h = Taylor.from_value(unboxed(self.h(*map(Entry, Taylor.variables(p.x, p.y)))))
         hx, hy = h.slope_x(), h.slope_y()
         size = inverse_root(hx * hx + hy * hy + 1.0)
         n = (-hx * size, -hy * size, size)

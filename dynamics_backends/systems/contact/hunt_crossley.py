@@ -86,7 +86,7 @@ class HuntCrossley:
     def bends(self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]) -> tuple[Derivatives, SecondDerivatives]:
         """See :class:`~dynamics_backends.systems.contact.contact_law.ContactLaw`; derivatives of N Q with Q = s.n - mu phi y."""
         c = n.dot(w)
-        wt, slip = w - n * c, Slip.of(n, w, s)
+        wt, slip = w - n * c, Slip.at_velocity(n, w, s)
         N, (grip, fall, bend) = self._normal(g, c, p), self._grip(wt, p)
         Q = s.dot(n) - grip * slip.y
         Qn = s - slip.Xn * (fall * slip.y) - slip.yn * grip

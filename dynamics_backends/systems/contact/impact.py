@@ -157,7 +157,7 @@ class Impact(WholeMap, ConstrainedDerivatives):
         weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], [zero] * rows)
         fields = finished(CONSTRAINED_SECOND, self._weightless, s.fields, self.driver, a=s.d, mu=sm.stack(weights))
         moved = {**fields, **{k: f for k, f in rates.items() if k in _MOVED}}
-        g = Second.of(fields, n, rows, zero)
+        g = Second.from_fields(fields, n, rows, zero)
         before = [list(row) for row in g.qa]
         for h in s.constraint_states:
             for side in h.sides:

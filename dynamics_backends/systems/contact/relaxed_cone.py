@@ -81,7 +81,7 @@ class RelaxedCone:
         eta.
         """
         mu, eps = parameter(p, "contact_friction", self.friction), parameter(p, "contact_creep", self.creep)
-        T, c, slip = self._time(p), n.dot(w), Slip.of(n, w, s)
+        T, c, slip = self._time(p), n.dot(w), Slip.at_velocity(n, w, s)
         wt = w - n * c
         size = wt.dot(wt) + eps * eps
         grip = mu / sm.sqrt(size)

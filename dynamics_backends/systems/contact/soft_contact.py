@@ -170,7 +170,7 @@ class SoftContact(WholeMap, ActuatedBody):
 
     def _slopes(self, c: Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> Slopes:
         d = self.law.slopes(c.surface.gap, c.surface.normal, c.motion.velocity, p)
-        return Slopes.of(c, d, fields["psid"])
+        return Slopes.from_law(c, d, fields["psid"])
 
     def force_slopes(self, x: Rows, p: Mapping[str, Rows]) -> list[tuple[Vec, Columns, Columns]]:
         """Force [N] of each contact in world axes, and its derivatives in q and v by DoF."""
@@ -189,7 +189,7 @@ class SoftContact(WholeMap, ActuatedBody):
         mu = sm.stack(ltl.solve(s.fields["factor"], [-lam[n + i] for i in range(n)]))
         fields = finished(CONTACT_SECOND, self.model, s.fields, self.driver, a=s.a, f_ground=s.f_ground, mu=mu)
         first = self._partials(v, u, self._first(s, fields, p))
-        g = Second.of(fields, n, 0, zero)
+        g = Second.from_fields(fields, n, 0, zero)
         for c in s.touches:
             self._add_second(g, c, {**s.fields, "w": fields["w"], "chi": fields["chi"]}, p)
         _, bend = self._resistance(v)

@@ -243,7 +243,7 @@ class SteppedContact(WholeMap, ActuatedBody):
             mu = sm.stack(ltl.solve(factor, [-lam[i] for i in range(n)]))
             fields = finished(CONTACT_SECOND, self.model, s.fields, self.driver, **given, mu=mu)
         moving = self.driver(CONTACT_MOTION, self.model, {"q": at_base(self.model, q), "v": v + delta})
-        slopes = [Slopes.of(c, d, moving["psid"]) for c, (_, d) in zip(touches, found, strict=True)]
+        slopes = [Slopes.from_law(c, d, moving["psid"]) for c, (_, d) in zip(touches, found, strict=True)]
         dq, dv = ([[-M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
         for c, slope in zip(touches, slopes, strict=True):
             for j in c.motion.J:
@@ -281,7 +281,7 @@ class SteppedContact(WholeMap, ActuatedBody):
     ) -> Linear:
         """Linear equations with second derivatives, from the fields of CONTACT_SECOND and psid of V."""
         n, zero = self.model.nv, 0.0 * v[0]
-        g, contacts = (Second.of(given, n, 0, zero) for given in (fields, _nothing(n)))
+        g, contacts = (Second.from_fields(given, n, 0, zero) for given in (fields, _nothing(n)))
         bends = []
         for c, slope in zip(touches, slopes, strict=True):
             bent = m.law.bends(c.surface.gap, c.surface.normal, c.motion.velocity, weight_of(c, fields), m.p)

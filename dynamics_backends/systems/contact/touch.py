@@ -44,7 +44,7 @@ class Slopes(NamedTuple):
     force_v: Columns
 
     @classmethod
-    def of(cls, c: Touch, d: Derivatives, psid: Any) -> Slopes:
+    def from_law(cls, c: Touch, d: Derivatives, psid: Any) -> Slopes:
         """Compute the derivatives of a contact from those of the law and the field psid of the velocity V."""
         m = c.motion
         velocity = slopes_in_q(m, m.velocity, m.axes, rows_of_dofs(psid, list(m.J)))

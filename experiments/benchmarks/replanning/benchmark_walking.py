@@ -148,7 +148,7 @@ def walk(
         horizon_of(start.task, s),
         RealTimeSLQ(regularization=s.regularization, search=s.search),
         plant,
-        Plan.of(start.first_plan, 0.0),
+        Plan.from_solution(start.first_plan, 0.0),
         s.timing,
         estimator=sensor_of(ocp, s),
         worker=worker,

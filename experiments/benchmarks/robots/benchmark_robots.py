@@ -169,7 +169,7 @@ def _feet(robot: str, model: Model) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return len(Stance.of(load_floating_base(robot)).feet)
+            return len(Stance.from_model(load_floating_base(robot)).feet)
     except ValueError:
         if legged(robot):
             raise

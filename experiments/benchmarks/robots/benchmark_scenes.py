@@ -200,7 +200,7 @@ class Bench:
         """Solve a problem and check its motion."""
         start, goal = (np.array(problem[key], float) for key in ("start", "goal"))
         scene, s = scene_of(problem), self.settings(goal)
-        arm = Arm.of(self.model, tuple(start.tolist()), tuple(goal.tolist()), None)
+        arm = Arm.from_model(self.model, tuple(start.tolist()), tuple(goal.tolist()), None)
         check = self._check(scene)
         limits = limits_of(s, self.model)
         began = time.perf_counter()

@@ -155,7 +155,7 @@ def _trot(p: Data) -> to.OCP:
             continue
         stance = tuple(first["stance"])
         if stance not in stances:
-            stances[stance] = _standing(model, p, stance)
+            stances[stance] = _stance_dynamics(model, p, stance)
         dynamics, contact_terms = stances[stance]
         terms = [
             _posture(model, p, "state"),
@@ -178,7 +178,7 @@ def _runs(knots: list[Data]) -> list[list[Data]]:
     return [list(run) for _, run in groupby(knots, kind)]
 
 
-def _standing(model: Model, p: Data, stance: tuple[str, ...]) -> tuple[to.SampledSystem, list[to.CostTerm]]:
+def _stance_dynamics(model: Model, p: Data, stance: tuple[str, ...]) -> tuple[to.SampledSystem, list[to.CostTerm]]:
     if not stance:
         return to.SampledSystem(make_backend(FreeBody(model, damping=False), "analytic"), "semi_implicit_euler"), []
     system = Holonomic(model, [PointContact(foot, gains=(0.0, p["gain"])) for foot in stance], damping=False)

@@ -162,7 +162,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     """
     s = settings
     robot = robot_of(s)
-    arm = Arm.of(robot.model, s.q0, s.goal_q, s.frame)
+    arm = Arm.from_model(robot.model, s.q0, s.goal_q, s.frame)
     return task_in_scene(s, arm, robot, scene_of(s), backend)
 
 

@@ -17,7 +17,7 @@ from dynamics_backends.rigid_body.geometry.clearance import NUMBERS
 from problems.arms.scenes.in_scene import MotionInScene, motion_at, plan_timed, timed_by
 from problems.arms.scenes.joint_torques import torques_of
 from problems.arms.scenes.path_timing import PathTiming
-from trajopt.collisions.mesh_check import RATE, LeastDistance, MeshCheck
+from trajopt.collisions.mesh_check import RATE, MeshCheck, MinimumDistance
 from trajopt.config.task import Refined
 from trajopt.guesses.time_optimal import Timing
 from trajopt.solvers.feedback import tracking_gains
@@ -284,14 +284,14 @@ class Refinement:
             self.more[-1, max(k - 1, 0)] += 0.5 * grown
             self.more[0, min(k + 1, motion.knots - 1)] += 0.5 * grown
 
-    def _checked(self, qs: Array, times: Array) -> tuple[LeastDistance, Array]:
+    def _checked(self, qs: Array, times: Array) -> tuple[MinimumDistance, Array]:
         """Return the smallest distance, and the distances (M,) below the required one, else infinity."""
         asked = ASKED * self.motion.margin
         if self.check is not None:
             return self.check.below(qs, times, asked)
         gaps = self.motion.pairs.smallest_gaps(qs, times)
         k = int(np.argmin(gaps))
-        least = LeastDistance(float(gaps[k]), "a capsule of the robot", "the scene", float(times[k]))
+        least = MinimumDistance(float(gaps[k]), "a capsule of the robot", "the scene", float(times[k]))
         return least, np.where(gaps < asked, gaps, np.inf)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dynamics_backends.rigid_body.geometry.covers.capsule_fit import FittedCapsule
 from dynamics_backends.rigid_body.geometry.covers.cover import Piece
-from dynamics_backends.rigid_body.geometry.covers.cover_cache import kept_covers
+from dynamics_backends.rigid_body.geometry.covers.cover_cache import cached_covers
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import LinkShapes
@@ -159,8 +159,8 @@ def _covered(
         given = {capsule.link for capsule in capsules}
         for link in given:
             model.frame_id(link)
-        fitted = kept_covers([shape for shape in shapes if shape.link not in given], tolerance, most)
-        cover = RobotCover.of(model, (*fitted, *map(_piece, capsules)))
+        fitted = cached_covers([shape for shape in shapes if shape.link not in given], tolerance, most)
+        cover = RobotCover.from_pieces(model, (*fitted, *map(_piece, capsules)))
     _COVERS[key] = cover
     for oldest in list(_COVERS)[:-MOST]:
         _COVERS.pop(oldest, None)  # another thread may have removed it

@@ -23,9 +23,9 @@ from dynamics_backends.stretched_map import StretchedMap
 from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
 from dynamics_backends.time_scaled import Durations, time_scaled
 from problems.arms.scenes.joint_torques import Torques
-from problems.arms.scenes.torque_rate import RememberedAccelerations, TorqueRate
+from problems.arms.scenes.torque_rate import AccelerationHistory, TorqueRate
 from trajopt.config.task import BackendFactory
-from trajopt.problem.along_step import AHEAD, AlongStep, OfPositions
+from trajopt.problem.along_step import AHEAD, AlongStep, PositionResidual
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage
 
@@ -61,11 +61,11 @@ class SceneStructure:
     torque_rate: tuple[float, ...] = ()
 
     @cached_property
-    def system(self) -> StretchedMap | RememberedAccelerations:
+    def system(self) -> StretchedMap | AccelerationHistory:
         """System with accelerations as controls and a free duration; with torque rate limits, the last acceleration is a
         state."""
         if self.limits_rates:
-            return RememberedAccelerations(self.model.dof_names, self.knots)
+            return AccelerationHistory(self.model.dof_names, self.knots)
         return time_scaled(DoubleIntegrator(self.model.dof_names))
 
     @property
@@ -115,7 +115,7 @@ class SceneStructure:
     def rate_limits(self, *, end: bool = False) -> list[Constraint]:
         """Return the torque rate limits during the motion, or after its last step."""
         system = self.system
-        if not isinstance(system, RememberedAccelerations):
+        if not isinstance(system, AccelerationHistory):
             return []
         limited = np.isfinite(self.torque_rate)
         scale = np.where(limited, self.torque_rate, 1.0).tolist()
@@ -135,7 +135,7 @@ class SceneStructure:
         found = [
             Constraint(clearance_name(0), Clearances(self.model, self.slots, self.manifold), low, high, empty, **WITHIN)
         ]
-        residual = self._along(OfPositions(Clearances(self.model, self.slots)))
+        residual = self._along(PositionResidual(Clearances(self.model, self.slots)))
         for j, share in enumerate(self.step_offsets()[1:], 1):
             found.append(
                 Constraint(clearance_name(j), residual, low, high, {**empty, AHEAD: np.array([share])}, **WITHIN)

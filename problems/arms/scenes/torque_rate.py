@@ -21,7 +21,7 @@ from problems.arms.scenes.joint_torques import Torques
 from trajopt.problem.along_step import AHEAD, AlongStep
 
 
-class RememberedAccelerations:
+class AccelerationHistory:
     """System whose Euler steps of length 1 / N are those above. names: names of the coordinates; steps: N."""
 
     second_order = False
@@ -70,7 +70,7 @@ class TorqueRate:
     """Torque rates relative to ``limits`` (nv,). end: compare the last torque with the one that holds the arm at rest."""
 
     def __init__(
-        self, model: Model, limits: Sequence[float], system: RememberedAccelerations, *, end: bool = False
+        self, model: Model, limits: Sequence[float], system: AccelerationHistory, *, end: bool = False
     ) -> None:
         self.steps, self.end, self.place = float(system.steps), end, system.place
         self.along = AlongStep(Torques(model, limits), system.manifold, system.control_names, system.place)

@@ -148,7 +148,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         slip_cost(model, system.manifold, feet, s.clearance, s.slip),
     ]
     final = [base(s.terminal * weight)]
-    enforced = EnforcedLimits.of(model, s)
+    enforced = EnforcedLimits.from_settings(model, s)
     ocp = to.OCP.single_phase(
         *(s.sampled(dynamics), x0, s.horizon, s.dt, terms, final),
         parameters=FLAT,

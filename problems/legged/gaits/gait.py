@@ -37,7 +37,7 @@ ON_TWO: dict[str, tuple[tuple[int, ...], ...]] = {"walk": ((1,), (0,)), "jump": 
 
 
 class GaitPhase(NamedTuple):
-    """Standing feet and duration [s] of a phase."""
+    """StandingPose feet and duration [s] of a phase."""
 
     stance: tuple[str, ...]
     duration: float

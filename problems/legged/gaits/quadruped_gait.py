@@ -45,7 +45,7 @@ from problems.legged.robot.similarity import (
     running_weight,
     terminal_weight,
 )
-from problems.legged.robot.walker import Standing, joint_gains, posture
+from problems.legged.robot.walker import StandingPose, joint_gains, posture
 from trajopt.config.task import (
     BackendFactory,
     Checked,
@@ -101,7 +101,7 @@ class Marching(Checked):
     def checks(self) -> Checks:
         return {"gait": (self.gait in PATTERNS, f"one of {', '.join(PATTERNS)}"), "period": positive(self.period)}
 
-    def lifted(self, times: Array, standing: Standing) -> Array:
+    def lifted(self, times: Array, standing: StandingPose) -> Array:
         """Return the offsets (N, nq - 7) [rad] of the joint references from the initial posture at times (N,) [s].
 
         Raises ValueError for a robot without four legs.
@@ -216,14 +216,14 @@ class Settings(SoftGround, Sampling):
 class _Walker(NamedTuple):
     """Robot, settings, contact system, base height [m], and posture (nq - 7,) of the running cost."""
 
-    standing: Standing
+    standing: StandingPose
     settings: Settings
     system: SoftContact | SteppedContact
     height: float
     on_the_way: Array
 
     @classmethod
-    def of(cls, given: Settings) -> _Walker:
+    def from_settings(cls, given: Settings) -> _Walker:
         standing = given.stand()
         model, feet = standing.model, standing.stance.feet
         if given.height is None:
@@ -261,12 +261,12 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     Raises UnknownName for an unknown foot, ValueError if feet are not found or a posture, also of the guess, does not match the
     robot.
     """
-    w = _Walker.of(settings)
+    w = _Walker.from_settings(settings)
     s = w.settings
     x0 = np.concatenate([[0.0, 0.0, w.height], quaternion(w.attitude), w.joints, np.zeros(w.model.nv)])
     dynamics, running = s.sampled(backend(w.system)), _running(w)
     goal = [w.cost("goal", s.terminal, w.joints, position=(*s.end, w.height))]
-    enforced = EnforcedLimits.of(w.model, s)
+    enforced = EnforcedLimits.from_settings(w.model, s)
     limits: dict[str, Any] = {
         "constraints": enforced.constraints,
         "terminal_constraints": enforced.constraints,

@@ -26,7 +26,7 @@ from problems.legged.gaits.gait import STEP_LENGTH, Gait
 from problems.legged.robot.base_state import BaseWeights, base_state_cost
 from problems.legged.robot.joint_limits import REMOVED_BY, EnforcedLimits
 from problems.legged.robot.similarity import DAMPING, LENGTH, TIME, TORQUE, Units, prefixed, running_weight
-from problems.legged.robot.walker import Standing, joint_gains
+from problems.legged.robot.walker import StandingPose, joint_gains
 from trajopt.config.task import (
     MAX_KNOTS,
     BackendFactory,
@@ -124,11 +124,11 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     s = replace(settings, feet=standing.stance.feet)
     model = standing.model
     system = s.contact_dynamics(model, s.feet)
-    x0 = _standing(standing, s)
-    references = _References.of(standing, s, x0)
+    x0 = _standing_state(standing, s)
+    references = _References.create(standing, s, x0)
     running, terminal = _costs(standing, system, s, x0, references.footholds)
     sampled = s.sampled(backend(system))
-    enforced = EnforcedLimits.of(model, s)
+    enforced = EnforcedLimits.from_settings(model, s)
     still = to.OCP.single_phase(
         *(sampled, x0, s.horizon, s.dt, running, terminal),
         name="receding_gait",
@@ -153,7 +153,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
 
 def _costs(
-    standing: Standing, system: to.SoftContact | to.SteppedContact, s: Settings, x0: Array, footholds: Array
+    standing: StandingPose, system: to.SoftContact | to.SteppedContact, s: Settings, x0: Array, footholds: Array
 ) -> tuple[list[to.CostTerm], list[to.CostTerm]]:
     """Return running and terminal terms, with references of standing at x0."""
     model = standing.model
@@ -175,7 +175,7 @@ def _costs(
     return [control, base(weight), *feet], [base(s.terminal * weight)]
 
 
-def _standing(standing: Standing, s: Settings) -> Array:
+def _standing_state(standing: StandingPose, s: Settings) -> Array:
     """Return the initial state x0 (nx,), standing."""
     q, model = standing.q, standing.model
     q[2] = q[2] + s.resting_gap(standing.share) if s.height is None else s.height
@@ -199,7 +199,7 @@ class _References:
     slope: float
 
     @classmethod
-    def of(cls, standing: Standing, s: Settings, x0: Array) -> _References:
+    def create(cls, standing: StandingPose, s: Settings, x0: Array) -> _References:
         model = standing.model
         footholds = np.array([frame_placement(model, x0[: model.nq], foot)[1] for foot in s.feet])
         length = STEP_LENGTH if s.step_length is None else s.step_length

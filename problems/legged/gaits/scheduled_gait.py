@@ -42,7 +42,7 @@ from problems.legged.gaits.gait import FootReferences, Gait, Interval
 from problems.legged.gaits.gait_settings import Settings as Settings
 from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost
 from problems.legged.robot.joint_limits import REMOVED_BY, EnforcedLimits
-from problems.legged.robot.walker import Standing
+from problems.legged.robot.walker import StandingPose
 from trajopt.config.task import BackendFactory, Task, position_of
 from trajopt.problem.impact_stage import ImpactStage
 
@@ -50,7 +50,7 @@ from trajopt.problem.impact_stage import ImpactStage
 class _Walker(NamedTuple):
     """The robot in its initial state, its settings and gait, and the references at all knots."""
 
-    standing: Standing
+    standing: StandingPose
     settings: Settings
     gait: Gait
     x0: Array
@@ -99,7 +99,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     """
     walker = _walker(settings)
     s = walker.settings
-    enforced = EnforcedLimits.of(walker.model, s)
+    enforced = EnforcedLimits.from_settings(walker.model, s)
     phases = _rigid_phases(walker, s, backend) if s.contact == "rigid" else [_soft_phase(walker, s, backend)]
     ocp = to.OCP(
         tuple(replace(phase, constraints=(*phase.constraints, *enforced.constraints)) for phase in phases),
@@ -168,11 +168,11 @@ def _rigid_phases(w: _Walker, s: Settings, backend: BackendFactory) -> list[to.P
     """Return a phase per interval, with an impact before it if feet land; equal stances share their dynamics."""
     stances: dict[tuple[str, ...], _Stance] = {}
     phases: list[to.Phase] = []
-    shared = _Terms.of(w, s)
+    shared = _Terms.create(w, s)
     standing = set(w.intervals[0].stance)
     for interval in w.intervals:
         if interval.stance not in stances:
-            stances[interval.stance] = _Stance.of(w, s, interval.stance, backend)
+            stances[interval.stance] = _Stance.create(w, s, interval.stance, backend)
         stance = stances[interval.stance]
         if stance.impact is not None and set(interval.stance) - standing:
             phases.append(to.Phase(stance.impact, np.zeros(1)))
@@ -193,7 +193,7 @@ class _Stance(NamedTuple):
     pyramid: list[to.Constraint]
 
     @classmethod
-    def of(cls, w: _Walker, s: Settings, feet: tuple[str, ...], backend: BackendFactory) -> _Stance:
+    def create(cls, w: _Walker, s: Settings, feet: tuple[str, ...], backend: BackendFactory) -> _Stance:
         if not feet:
             return cls(_sampled(backend, FreeBody(w.model), s), None, [], [])
         soles = [sole for sole in w.standing.stance.soles if sole.frame in feet]
@@ -227,7 +227,7 @@ def damping_of(model: Model, contacts: Sequence[PointContact | FrameContact], x:
 def _soft_phase(w: _Walker, s: Settings, backend: BackendFactory) -> to.Phase:
     dynamics = _sampled(backend, s.contact_dynamics(w.model, s.feet), s)
     N = w.intervals[-1].last
-    return to.Phase(dynamics, np.full(N, s.dt), tuple(_Terms.of(w, s).at(w, s, slice(0, N))))
+    return to.Phase(dynamics, np.full(N, s.dt), tuple(_Terms.create(w, s).at(w, s, slice(0, N))))
 
 
 def _sampled(backend: BackendFactory, system: MechanicalSystem, s: Settings) -> to.SampledSystem:
@@ -242,7 +242,7 @@ class _Terms(NamedTuple):
     feet: to.CostTerm
 
     @classmethod
-    def of(cls, w: _Walker, s: Settings) -> _Terms:
+    def create(cls, w: _Walker, s: Settings) -> _Terms:
         names = tuple(f"u[{name}]" for name in w.model.dof_names[6:])
         return cls(to.control_cost(len(names), 0.0, s.control_weight, names=names), *_terms_of_state(w, s, s.running))
 

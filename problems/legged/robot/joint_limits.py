@@ -27,7 +27,7 @@ class EnforcedLimits(NamedTuple):
     bounds: Mapping[str, Any]
 
     @classmethod
-    def of(cls, model: Model, s: LeggedRobot) -> EnforcedLimits:
+    def from_settings(cls, model: Model, s: LeggedRobot) -> EnforcedLimits:
         """Return the limits that the settings enable. Raises ValueError if the robot's file has no such limits."""
         manifold, constraints = FreeBody(model).manifold, []
         if s.position_limits:

@@ -51,7 +51,7 @@ class Stance:
     soles: tuple[Sole, ...] = ()
 
     @classmethod
-    def of(cls, model: Model, feet: Sequence[str] = ()) -> Stance:
+    def from_model(cls, model: Model, feet: Sequence[str] = ()) -> Stance:
         """Create the stance. feet: frame names; default: found automatically; left before right, front before hind.
 
         Raises ValueError for a robot without a floating base, or if feet are not found; UnknownName for an unknown foot.

@@ -17,7 +17,7 @@ from problems.robots.loading import load_floating_base
 from trajopt.config.task import Checked, Checks
 
 
-class Standing(NamedTuple):
+class StandingPose(NamedTuple):
     """A robot in its standing posture. joints (nq - 7,) [rad]."""
 
     stance: Stance
@@ -75,14 +75,14 @@ class LeggedRobot(Checked):
     def checks(self) -> Checks:
         return super().checks() | {"feet": (len(set(self.feet)) == len(self.feet), "distinct names of frames")}
 
-    def stand(self) -> Standing:
+    def stand(self) -> StandingPose:
         """Return the robot in its standing posture.
 
         Raises UnknownName for an unknown robot or foot, FileNotFoundError, URDFError, ValueError if feet are not found or a
         posture does not match the robot.
         """
         stance = self._stance()
-        return Standing(stance, posture(stance.model, self.joints, "joints") if self.joints else stance.posture())
+        return StandingPose(stance, posture(stance.model, self.joints, "joints") if self.joints else stance.posture())
 
     def units(self) -> dict[str, Units]:
         """Return the units of all settings that scale with the robot's size, by dotted key."""
@@ -147,7 +147,7 @@ class LeggedRobot(Checked):
         return with_values(settings, values), (head, *(f"  {change.sentence()}" for change in changes))
 
     def _stance(self) -> Stance:
-        stance = Stance.of(load_floating_base(self.robot, self.package_dirs), self.feet)
+        stance = Stance.from_model(load_floating_base(self.robot, self.package_dirs), self.feet)
         return stance.on_legs_alone() if self.other_joints == "rigid" else stance
 
 

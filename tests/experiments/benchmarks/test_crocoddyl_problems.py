@@ -58,10 +58,10 @@ def test_feet_land_as_far_ahead_as_a_gait_takes_them(robot, kind, knots, ahead):
 
 
 def cone_of_the_trot():
-    from experiments.benchmarks.solvers.crocoddyl_problems import _standing
+    from experiments.benchmarks.solvers.crocoddyl_problems import _stance_dynamics
 
     p = PROBLEMS["hyq trot"]()
-    _, (term,) = _standing(load_robot("erd:hyq", base="floating"), p, ROBOTS["hyq"].feet)
+    _, (term,) = _stance_dynamics(load_robot("erd:hyq", base="floating"), p, ROBOTS["hyq"].feet)
     rng = np.random.default_rng(0)
     x = np.tile(p["x0"], (20, 1))
     x[:, 19:] += rng.normal(size=(20, 18))

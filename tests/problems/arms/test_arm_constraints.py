@@ -89,7 +89,7 @@ def test_a_list_of_spheres_and_a_guess_clear_of_them():
     assert names(task.ocp.phases[0].constraints) == ["obstacle 1"]
     assert [t.name for t in task.ocp.phases[0].terms][-1] == "obstacle 2"
     for o in spheres:
-        sphere = Sphere.of(Arm.of(task.ocp.model, "zero", None, "iiwa_link_ee"), o)
+        sphere = Sphere.around_obstacle(Arm.from_model(task.ocp.model, "zero", None, "iiwa_link_ee"), o)
         assert sphere.clearance(task.ocp.model, task.guess.xs[:, :7]).min() >= 0.0
 
 

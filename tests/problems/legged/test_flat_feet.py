@@ -63,7 +63,7 @@ def biped_file(folder, size: float = 1.0, shapes: bool = True, arm: bool = True)
 
 
 def test_soles_are_the_lowest_faces_of_the_feet(tmp_path):
-    stance = Stance.of(load_floating_base(biped_file(tmp_path)))
+    stance = Stance.from_model(load_floating_base(biped_file(tmp_path)))
     left, right = stance.soles
     assert stance.feet == (left.frame, right.frame) == ("left_foot sole", "right_foot sole")
     for sole in stance.soles:
@@ -77,13 +77,13 @@ def test_soles_are_the_lowest_faces_of_the_feet(tmp_path):
 
 
 def test_a_foot_without_shapes_is_as_long_as_that_of_a_human(tmp_path):
-    soles = Stance.of(load_floating_base(biped_file(tmp_path, shapes=False))).soles
+    soles = Stance.from_model(load_floating_base(biped_file(tmp_path, shapes=False))).soles
     assert not soles[0].measured and "proportions of a human foot" in soles[0].sentence
     assert 0.2 < soles[0].back + soles[0].front < 0.3
 
 
 def test_joints_of_no_leg_are_made_rigid(tmp_path):
-    stance = Stance.of(load_floating_base(biped_file(tmp_path)))
+    stance = Stance.from_model(load_floating_base(biped_file(tmp_path)))
     alone = stance.on_legs_alone()
     assert alone.model.nv == stance.model.nv - 1 and "shoulder" not in alone.model.joint_names
     assert alone.feet == stance.feet and alone.model.total_mass == pytest.approx(stance.model.total_mass)
@@ -167,4 +167,4 @@ def test_a_walk_on_two_legs_is_the_same_for_a_smaller_copy(tmp_path):
 
 
 def test_bundled_robots_stand_as_before():
-    assert not Stance.of(load_robot("hyq")).soles
+    assert not Stance.from_model(load_robot("hyq")).soles

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.ur
 
 
 def stance(name: str) -> Stance:
-    return Stance.of(load_robot(name, base="floating"))
+    return Stance.from_model(load_robot(name, base="floating"))
 
 
 @needs_erd
@@ -85,7 +85,7 @@ def test_feet_are_found_where_the_frame_of_the_base_lies_on_the_floor_or_above_t
     height = float(q[2]) + above if above >= 0.0 else above
     text = robot_path("hyq").read_text(encoding="utf-8")
     text = text.replace("</robot>", ON_THE_FLOOR.format(root=found.model.body_names[0], height=height) + "</robot>")
-    other = Stance.of(load_urdf(text, base="floating"))
+    other = Stance.from_model(load_urdf(text, base="floating"))
     assert other.feet == found.feet
     np.testing.assert_allclose(other.posture(), found.posture(), atol=1e-6)
     lowered = other.configuration(other.posture())
@@ -100,7 +100,7 @@ def test_knees_point_to_the_middle_where_the_limits_leave_the_choice():
     found = stance("hyq")
     model = found.model
     free = model.replace(q_lower=np.full(model.nq, -np.inf), q_upper=np.full(model.nq, np.inf))
-    assert np.allclose(Stance.of(free).posture(), found.posture(), atol=1e-6)
+    assert np.allclose(Stance.from_model(free).posture(), found.posture(), atol=1e-6)
 
 
 def test_a_posture_is_found_again_from_its_places():
@@ -116,11 +116,11 @@ def test_a_place_out_of_reach_is_refused():
 def test_feet_that_are_not_there_are_refused_by_name():
     model = load_robot("hyq")
     with pytest.raises(UnknownName, match="did you mean 'lf_foot'"):
-        Stance.of(model, ("lf_fooot",))
+        Stance.from_model(model, ("lf_fooot",))
     with pytest.raises(ValueError, match="no joint moves trunk"):
-        Stance.of(model, ("trunk", "lf_foot"))
+        Stance.from_model(model, ("trunk", "lf_foot"))
     with pytest.raises(ValueError, match="has a fixed base"):
-        Stance.of(load_robot("hyq", base="fixed"))
+        Stance.from_model(load_robot("hyq", base="fixed"))
 
 
 @needs_erd

@@ -45,7 +45,7 @@ ARM = (
 )
 MODEL = load_urdf(ARM, base="fixed")
 SHAPES = urdf_shapes(ARM, "collision").placed
-ROBOT = RobotCover.of(MODEL, covers(SHAPES, 0.01, 3))
+ROBOT = RobotCover.from_pieces(MODEL, covers(SHAPES, 0.01, 3))
 POST = Body("post", Cylinder(0.05, 1.0), p=np.array([0.9, 0.4, 0.0]))
 WALL = Body("wall", Box((0.1, 0.6, 1.0)), p=np.array([-0.9, 0.0, 0.0]))
 STONE = Body(
@@ -191,7 +191,9 @@ def test_the_robots_own_pairs():
 def test_a_base_that_does_not_move_has_its_name():
     base = '<link name="pedestal"><collision><geometry><sphere radius="0.05"/></geometry></collision></link>'
     text = ARM.replace('<link name="ground"/>', base).replace('link="ground"', 'link="pedestal"')
-    robot = RobotCover.of(load_urdf(text, base="fixed"), covers(urdf_shapes(text, "collision").placed, 0.01, 3))
+    robot = RobotCover.from_pieces(
+        load_urdf(text, base="fixed"), covers(urdf_shapes(text, "collision").placed, 0.01, 3)
+    )
     assert "neighbors: pedestal and l1" in self_pairs(robot).left_out
 
 

@@ -322,7 +322,7 @@ def test_mpc_steps():
 
 def test_a_replanning_loop_follows_a_plan():
     ocp = swing(Pendulum())
-    plan = to.Plan.of(to.solve(ocp, solver="slq"), 0.0)
+    plan = to.Plan.from_solution(to.solve(ocp, solver="slq"), 0.0)
     plant = to.SampledPlant(ocp.phases[0].dynamics, ocp.x0, 0.01)
     loop = to.ReplanningLoop(to.ShrinkingHorizon(ocp), to.RealTimeSLQ(), plant, plan, to.Timing(tick=0.01, period=0.1))
     log = loop.run(0.5)

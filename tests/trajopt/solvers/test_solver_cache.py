@@ -187,7 +187,7 @@ def test_a_time_step_that_was_changed_is_another():
 
 def test_given_room_is_taken_in_place_of_the_threads():
     ocp, own = reach("fddp"), SolverCache()
-    start = to.WarmStart(to.constant_guess(ocp), kept=own)
+    start = to.WarmStart(to.constant_guess(ocp), cache=own)
     to.solve(ocp, solver="fddp", warm_start=start, check=False)
     assert own.prepared and not solver_cache._thread_cache.by_structure
 
@@ -208,11 +208,11 @@ def test_systems_of_textbooks_do_not_mix():
 def test_a_given_room_belongs_to_the_thread_that_filled_it(solver):
     """Another thread that goes on with it begins anew, since code is bound to the first one's workspaces."""
     ocp, given = reach(solver), SolverCache()
-    to.solve(ocp, solver=solver, check=False, warm_start=to.WarmStart(to.constant_guess(ocp), kept=given))
+    to.solve(ocp, solver=solver, check=False, warm_start=to.WarmStart(to.constant_guess(ocp), cache=given))
     left = dict(given.prepared)
     assert left
     with ThreadPoolExecutor(1) as pool:
-        warm = to.WarmStart(to.constant_guess(ocp), kept=given)
+        warm = to.WarmStart(to.constant_guess(ocp), cache=given)
         found = pool.submit(to.solve, ocp, solver=solver, check=False, warm_start=warm).result()
     check_same(found, alone(ocp, solver))
     assert all(given.prepared[name] is not part for name, part in left.items())
@@ -224,7 +224,7 @@ def test_a_solve_inside_a_solve_with_the_same_room_changes_nothing(solver):
     other, expected = ocp.updated("goal", weight=[3.0, 0.5]), alone(ocp, solver)
 
     def solve(problem, callback=None):
-        warm = to.WarmStart(to.constant_guess(problem), kept=given)
+        warm = to.WarmStart(to.constant_guess(problem), cache=given)
         return to.solve(problem, None, None, callback, solver, warm_start=warm, check=False)
 
     solve(ocp)

@@ -70,7 +70,7 @@ def test_several_files_show_their_own_motions(solution, tmp_path):
 
 def test_shapes_between_their_knots():
     angles = np.array([[0.0, 0.0], [1.0, 0.0]])
-    motion = ShapeMotion("m", to.Drawn.of(draw, angles), np.array([0.0, 2.0]))
+    motion = ShapeMotion("m", to.Drawn.from_function(draw, angles), np.array([0.0, 2.0]))
     turned = motion.at(np.array([-1.0, 1.0, 3.0])).poses()
     along = turned.R[:, 0, :, 2]
     np.testing.assert_allclose(along, tips(np.array([[0.0], [0.5], [1.0]])) / LENGTH, atol=1e-9)
@@ -114,7 +114,7 @@ def test_a_page_and_the_command_show_the_shapes(solution, tmp_path):
 )
 def test_what_draw_may_not_return(wrong, error, message):
     with pytest.raises(error, match=message):
-        to.Drawn.of(wrong, np.arange(6.0).reshape(2, 3))
+        to.Drawn.from_function(wrong, np.arange(6.0).reshape(2, 3))
 
 
 def test_a_draw_function_that_fails_loses_no_solution(tmp_path):

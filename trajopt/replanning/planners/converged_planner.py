@@ -40,7 +40,7 @@ class ConvergedPlanner:
     def __init__(self, solver: str = "slq", options: Any = None, *, follow: bool = False) -> None:
         self.solver, self.options = chosen_options(solver, options)
         self.follow = follow
-        self._kept = SolverCache()
+        self._cache = SolverCache()
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
         """See :class:`~trajopt.replanning.planning.Planner`."""
@@ -51,7 +51,7 @@ class ConvergedPlanner:
         ocp, warm = replace(self._ocp, x0=x0), self._warm
         guess, warm_started = feedback_rollout(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)
         kept = warm.multipliers if self.solver in REUSE_MULTIPLIERS else {}
-        start = WarmStart(guess, multipliers=kept, barrier=WARM_BARRIER if warm_started else None, kept=self._kept)
+        start = WarmStart(guess, multipliers=kept, barrier=WARM_BARRIER if warm_started else None, cache=self._cache)
         solution = solve(ocp, options=self.options, solver=self.solver, warm_start=start, check=not warm_started)
         if fault_of(solution) is None and not solution.K.any():
             return replace(solution, K=tracking_gains(ocp, solution.xs, solution.us))

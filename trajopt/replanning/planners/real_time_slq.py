@@ -73,7 +73,7 @@ class RealTimeSLQ(RealTimePlanner):
     ) -> None:
         self.hessian, self.least, self.search, self.curved = hessian, regularization, search, curved
         self._may_curve, self._curved, self._shortened = False, hessian == "exact", 0
-        self._regularization = Regularization.of(SLQOptions())
+        self._regularization = Regularization.from_options(SLQOptions())
         self._started = False
         self._cached: dict[str, Numerics] = {}
 

@@ -112,7 +112,7 @@ def in_processes(
         workers = min(threads or default_threads(), max(len(rest), 1))
         pool = None
         if workers > 1 and first * len(rest) > WORTH and not _is_worker():
-            pool = _Pool.of(work, workers)
+            pool = _Pool.start(work, workers)
         if pool is not None:
             how = f"{workers} processes"
         for i, solution in _in_turn(work, rest) if pool is None else pool.solved(rest):
@@ -160,7 +160,7 @@ class _Pool:
         self._stop: Any = None
 
     @classmethod
-    def of(cls, work: Work, workers: int) -> _Pool | None:
+    def start(cls, work: Work, workers: int) -> _Pool | None:
         """Start a pool; return None if its processes cannot start or the problems cannot be pickled."""
         try:
             sent = _dumps(work)

@@ -76,7 +76,7 @@ class Transcription:
 
     @cached_property
     def kinds(self) -> Array:
-        """See :class:`~trajopt.solvers.nlp.scaled_kkt.OfKinds`: a kind is a component of the states or of the controls."""
+        """See :class:`~trajopt.solvers.nlp.scaled_kkt.HasKinds`: a kind is a component of the states or of the controls."""
         kinds = np.zeros(self.size, dtype=int)
         kinds[self.ix], kinds[self.iu] = np.arange(self.n), self.n + np.arange(self.m)
         return kinds

@@ -89,19 +89,19 @@ class StageProgram:
         self.flat = ocp.manifold.is_flat
         self.structure = StructureData()
         self.ref = ctypes.addressof(self.structure)
-        kept = with_rows(ocp)
-        wanted = _wanted(kept)
+        constraints = with_rows(ocp)
+        request = _stage_request(constraints)
         if hessian != GAUSS_NEWTON:
-            self.stages = stages_of(ocp, _wanted(kept, EXACT))
+            self.stages = stages_of(ocp, _stage_request(constraints, EXACT))
             self.orders = [_order(ocp, i, stages, hessian) for i, stages in enumerate(self.stages[:-1])]
         else:
             self.stages, self.orders = [], [GAUSS_NEWTON] * len(ocp.phases)
         self.orders.append(EXACT if all(order == EXACT for order in self.orders) else GAUSS_NEWTON)
         if self.orders[-1] != EXACT:
-            plain = stages_of(ocp, wanted)
+            plain = stages_of(ocp, request)
             self.stages = [self.stages[i] if kind == EXACT else plain[i] for i, kind in enumerate(self.orders)]
         self.hessian = self.orders[0] if len(set(self.orders)) == 1 else MIXED
-        self._lay_out(kept, us)
+        self._lay_out(constraints, us)
 
     @property
     def may_follow(self) -> bool:
@@ -113,18 +113,18 @@ class StageProgram:
 
         Returns False if the structure differs or the stages cannot be reused; the program is then unusable.
         """
-        kept = with_rows(ocp)
-        if not self.may_follow or not follow(self.stages, self.ocp, ocp, _wanted(kept, self.orders[0])):
+        constraints = with_rows(ocp)
+        if not self.may_follow or not follow(self.stages, self.ocp, ocp, _stage_request(constraints, self.orders[0])):
             return False
         self.ocp, before = ocp, self.sizes
-        self._lay_out(kept, us)
+        self._lay_out(constraints, us)
         return self.sizes == before
 
     # -- structure ------------------------------------------------------------------------------------------------------
-    def _lay_out(self, kept: list[tuple[Constraint, ...]], us: Array) -> None:
+    def _lay_out(self, constraints: list[tuple[Constraint, ...]], us: Array) -> None:
         """Set up rows, bounds, fixed states and held controls."""
         ocp = self.ocp
-        self.groups = list(zip([*ocp.phase_slices, slice(self.N, self.N + 1)], kept, strict=True))
+        self.groups = list(zip([*ocp.phase_slices, slice(self.N, self.N + 1)], constraints, strict=True))
         self._lay_out_rows()
         self._bounds()
         self._fix_states()
@@ -313,9 +313,9 @@ class StageProgram:
             gu.transpose(0, 2, 1)[self.still_read[k]] = 0.0
 
 
-def _wanted(kept: list[tuple[Constraint, ...]], hessian: str = GAUSS_NEWTON) -> Wanted:
+def _stage_request(constraints: list[tuple[Constraint, ...]], hessian: str = GAUSS_NEWTON) -> Wanted:
     """Return the evaluations that stages with these constraints must provide."""
-    return Wanted(hessian, second=hessian == EXACT, path=kept[:-1], final=kept[-1])
+    return Wanted(hessian, second=hessian == EXACT, path=constraints[:-1], final=constraints[-1])
 
 
 def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:

@@ -297,7 +297,7 @@ class InteriorPoint:
 
     def _search(self, step: Direction) -> Generator[Request, Any, Accepted | None]:
         """Backtracking line search: return the first trial step that the filter accepts, or None."""
-        self._look_back()
+        self._reset_blocked_filter()
         start = self.at.theta, self._merit(self.objective, self.at)
         alpha, trial, known, self.hopeful = step.alpha, step.trial, self.hopeful, True
         if self._takes(start, trial, alpha * step.slope):
@@ -314,7 +314,7 @@ class InteriorPoint:
                 return Accepted(False, alpha, step.alpha_z, step.size, False, *trial)
         return None
 
-    def _look_back(self) -> None:
+    def _reset_blocked_filter(self) -> None:
         """Empty the filter if its pairs shortened the last BLOCKED steps."""
         self.blocked = self.blocked + 1 if self.matched else 0
         self.matched = False

@@ -66,8 +66,8 @@ from trajopt.solvers.time_limits import start_of_solve
 
 NEARLY = 100.0
 """The scaled KKT error is computed if that of the last iterate was below this multiple of its tolerance."""
-SPOILED_AT = 0.25
-"""At or below this step length, curvature may have spoiled the step: the steps of other models are tried too."""
+SHORT_STEP = 0.25
+"""At or below this step length, curvature may have rejected_or_short the step: the steps of other models are tried too."""
 BENT = 4
 """Number of lengths 1, 1/2, ... tried along a parabola; at shorter lengths the parabola is nearly straight."""
 STRETCHED = 2
@@ -87,7 +87,7 @@ class Models(NamedTuple):
     curved: bool = False
 
 
-class Attempt(NamedTuple):
+class TrialStep(NamedTuple):
     """Step of a model, the result of its line search, the next iterate or None, and the penalty and regularization after it.
 
     kkt: scaled KKT error of the next iterate under the policy of the step, NaN if not computed.
@@ -105,9 +105,9 @@ class Attempt(NamedTuple):
     regularization: Regularization
 
     @property
-    def spoiled(self) -> bool:
+    def rejected_or_short(self) -> bool:
         """True if the step was rejected or short."""
-        return self.new is None or (not self.polished and self.found.alpha <= SPOILED_AT)
+        return self.new is None or (not self.polished and self.found.alpha <= SHORT_STEP)
 
 
 class ShootingMethod:
@@ -126,7 +126,7 @@ class ShootingMethod:
         self.several = len(models.names) > 1 or any(models.modify)
         self.slow = models.switch >= 1.0
         self.preferred = len(models.names) - 1 if self.slow else 0
-        self.regularization = Regularization.of(options)
+        self.regularization = Regularization.from_options(options)
         self.penalty, self.drift = options.penalty, STEADY
         self.at = Point(False, *[nan] * 5)
         self.best, self.best_stop, self.is_best = self.at, inf, False
@@ -202,38 +202,38 @@ class ShootingMethod:
     # -- an iteration -------------------------------------------------------------------------------------------------------
     def _advance(self) -> Generator[Request, Any, End | None]:
         """Run one iteration: direction, line search, next iterate. Return the reason if the solve ends, else None."""
-        attempt = yield from (self._best_attempt() if self.several else self._tried(0, 0, False, None))
-        if attempt is None:
+        chosen = yield from (self._best_step() if self.several else self._trial_step(0, 0, False, None))
+        if chosen is None:
             return End.NOT_POSITIVE_DEFINITE
         if self.several:
-            yield Choose(attempt.place)
-        at, new = self.at, attempt.new
-        self.penalty, self.regularization, self.kkt = attempt.penalty, attempt.regularization, attempt.step.kkt
-        self._note_best(attempt)
+            yield Choose(chosen.place)
+        at, new = self.at, chosen.new
+        self.penalty, self.regularization, self.kkt = chosen.penalty, chosen.regularization, chosen.step.kkt
+        self._note_best(chosen)
         open_gaps = self.corrects and at.defect > self.options.defect_tolerance
-        alpha = 0.0 if new is None else attempt.found.alpha
+        alpha = 0.0 if new is None else chosen.found.alpha
         self.drift = self.drift.after(alpha, at.gap) if open_gaps else STEADY
         given_up = self.idle > MAX_IDLE or self.drift.over or (new is None and self.regularization.saturated)
         if self.report is not None:
-            self._report(attempt)
-        self._note_promise(attempt, alpha)
+            self._report(chosen)
+        self._note_promise(chosen, alpha)
         self.iteration += 1
         if given_up:
             return (yield from self._settled())
         if new is None:
             self.regularization = self.regularization.raised()
             return None
-        if attempt.found.long_and_good:
+        if chosen.found.long_and_good:
             self.regularization = self.regularization.lowered()
-        return (yield from self._left(attempt, new))
+        return (yield from self._left(chosen, new))
 
-    def _note_best(self, attempt: Attempt) -> None:
+    def _note_best(self, chosen: TrialStep) -> None:
         """Mark the iterate as the best, unless gradients decide and it is hardly better; idle counts iterations since."""
-        if not attempt.polished or self.stop < PROGRESS * self.best_stop:
+        if not chosen.polished or self.stop < PROGRESS * self.best_stop:
             self.best, self.best_stop, self.is_best, self.idle = self.at, self.stop, True, 0
         self.idle += 1
 
-    def _note_promise(self, attempt: Attempt, alpha: float) -> None:
+    def _note_promise(self, chosen: TrialStep, alpha: float) -> None:
         """Set ``nearly``: True if the scaled KKT error of the next iterate should be computed.
 
         This needs a small error of the current iterate and a small expected decrease. The second condition matters on unstable
@@ -241,22 +241,22 @@ class ShootingMethod:
         """
         tolerance = self.options.kkt_tolerance
         self.nearly = (
-            attempt.step.kkt <= NEARLY * tolerance
+            chosen.step.kkt <= NEARLY * tolerance
             and alpha > 0.0
-            and abs(attempt.found.expected) <= sqrt(tolerance) * abs(self.at.cost)
+            and abs(chosen.found.expected) <= sqrt(tolerance) * abs(self.at.cost)
         )
 
-    def _left(self, attempt: Attempt, new: Point) -> Generator[Request, Any, End | None]:
+    def _left(self, chosen: TrialStep, new: Point) -> Generator[Request, Any, End | None]:
         """Move to the next iterate; return CHEAPER if the cost hardly changed.
 
         In that case the solve moves only if the next iterate is nearly stationary.
         """
         o, change = self.options, abs(self.at.cost - new.cost)
-        end, kkt = None, attempt.kkt
+        end, kkt = None, chosen.kkt
         if change < o.cost_tolerance * abs(new.cost) and new.defect <= o.defect_tolerance:
             end, self.change = End.CHEAPER, change / abs(new.cost)
             if kkt != kkt:
-                kkt, _ = yield Rate(attempt.place, attempt.found.alpha)
+                kkt, _ = yield Rate(chosen.place, chosen.found.alpha)
             self.cheaper_kkt = kkt
         if end is None or kkt <= STATIONARY:
             self.going, self.is_best, self.kkt = MARK if self.is_best else GO, False, kkt
@@ -300,10 +300,10 @@ class ShootingMethod:
                 return None
             self.regularization = self.regularization.raised()
 
-    def _tried(
-        self, place: int, model: int, definite: bool, rival: Attempt | None
-    ) -> Generator[Request, Any, Attempt | None]:
-        """Compute the step of a model and search along it; a step worse than ``rival`` is not expanded. None without a step."""
+    def _trial_step(
+        self, place: int, model: int, definite: bool, best: TrialStep | None
+    ) -> Generator[Request, Any, TrialStep | None]:
+        """Compute the step of a model and search along it; a step worse than ``best`` is not expanded. None without a step."""
         step = yield from self._direction(place, model, definite)
         if step is None:
             return None
@@ -314,11 +314,11 @@ class ShootingMethod:
         promise = share(hoped, start)
         found, new, kkt = None, None, nan
         if promise > ROUNDING:
-            search = self._most_reduced if self.models.curved else self._searched
+            search = self._curve_search if self.models.curved else self._line_search
             found = yield from search(place, step, start, hoped)
             if found.accepted:
-                if rival is not None and beaten(found.trial, penalty, rival):
-                    return Attempt(
+                if best is not None and is_no_better(found.trial, penalty, best):
+                    return TrialStep(
                         place, model, regularization.mu, step, found, False, None, nan, penalty, regularization
                     )
                 mu = regularization.lowered().mu if found.long_and_good and regularization.mu else regularization.mu
@@ -327,25 +327,27 @@ class ShootingMethod:
         polished = found is None or (new is None and promise <= NEAR_ROUNDING)
         if found is None or polished:
             found, new, kkt = yield from self._polished(place, model, step, start)
-        return Attempt(place, model, regularization.mu, step, found, polished, new, kkt, penalty, regularization)
+        return TrialStep(place, model, regularization.mu, step, found, polished, new, kkt, penalty, regularization)
 
-    def _best_attempt(self) -> Generator[Request, Any, Attempt | None]:
+    def _best_step(self) -> Generator[Request, Any, TrialStep | None]:
         """Return the step of the preferred model, or the best step of all models.
 
         Other models are tried if the step is rejected or short; with parabolas, if progress has become slow. Models that modify Quu
         are tried last.
         """
         before, preferred, models = (self.penalty, self.regularization), self.preferred, self.models
-        best = yield from self._tried(0, preferred, False, None)
+        best = yield from self._trial_step(0, preferred, False, None)
         failed_at = self.failed_at
         self.slow = self.slow or best is None or self._is_slow(best.found)
         numbers = range(len(models.names))
         others = [(i, False) for i in numbers if i != preferred] + [(i, True) for i in numbers if models.modify[i]]
         for model, definite in others:
-            if not (best is None or (self.slow if models.curved else best.spoiled)):
+            if not (best is None or (self.slow if models.curved else best.rejected_or_short)):
                 break
             self.penalty, self.regularization = before
-            best = better(best, (yield from self._tried(0 if best is None else 1 - best.place, model, definite, best)))
+            best = better(
+                best, (yield from self._trial_step(0 if best is None else 1 - best.place, model, definite, best))
+            )
         if best is None:
             self.failed_at = failed_at
         else:
@@ -360,7 +362,7 @@ class ShootingMethod:
         return found.actual < self.models.switch * abs(self.at.cost + self.penalty * self.at.gap)
 
     # -- searches -----------------------------------------------------------------------------------------------------------
-    def _searched(self, place: int, step: Step, start: float, hoped: float) -> Generator[Request, Any, Found]:
+    def _line_search(self, place: int, step: Step, start: float, hoped: float) -> Generator[Request, Any, Found]:
         """Backtracking line search on the merit, over the lengths 1, 1/2, 1/4, ...; ``hoped``: expected decrease of the full step.
 
         The full step is tried alone, then with second-order corrections while they help, then the shorter steps together.  A step
@@ -448,7 +450,7 @@ class ShootingMethod:
             return (yield from self._rolled_again(place, number, best))
         return best
 
-    def _most_reduced(self, place: int, step: Step, start: float, hoped: float) -> Generator[Request, Any, Found]:
+    def _curve_search(self, place: int, step: Step, start: float, hoped: float) -> Generator[Request, Any, Found]:
         """Return the step with the lowest merit along the line and the parabola.
 
         It is accepted if it realizes the fraction ``accept_ratio`` of the decrease expected for its length.
@@ -506,14 +508,14 @@ class ShootingMethod:
         return found, None, nan
 
     # -- records -------------------------------------------------------------------------------------------------------
-    def _report(self, attempt: Attempt | None) -> None:
+    def _report(self, chosen: TrialStep | None) -> None:
         assert self.report is not None
         at, alpha, expected, actual, size = self.at, 0.0, 0.0, 0.0, 0.0
-        mu, name = self.regularization.mu, self.models.names[self.preferred if attempt is None else attempt.model]
-        if attempt is not None:
-            mu, size = attempt.mu, attempt.step.size
-            _, _, alpha, expected, actual, _ = attempt.found
-            if attempt.new is None:
+        mu, name = self.regularization.mu, self.models.names[self.preferred if chosen is None else chosen.model]
+        if chosen is not None:
+            mu, size = chosen.mu, chosen.step.size
+            _, _, alpha, expected, actual, _ = chosen.found
+            if chosen.new is None:
                 alpha = 0.0
         self.report(
             iteration=self.iteration,
@@ -538,16 +540,16 @@ class ShootingMethod:
             self._report(None)
 
 
-def beaten(trial: Trial, penalty: float, by: Attempt) -> bool:
-    """True if the attempt ``by`` has a merit no larger than that of the trial, both with the larger of the two penalties."""
+def is_no_better(trial: Trial, penalty: float, by: TrialStep) -> bool:
+    """True if the trial step ``by`` has a merit no larger than that of the trial, both with the larger of the two penalties."""
     if by.new is None:
         return False
     penalty, own = max(by.penalty, penalty), by.found.trial
     return own.cost + penalty * own.gap <= trial.cost + penalty * trial.gap
 
 
-def better(one: Attempt | None, other: Attempt | None) -> Attempt | None:
-    """Return the attempt that reduces the merit more; the first if the second is rejected or no better."""
+def better(one: TrialStep | None, other: TrialStep | None) -> TrialStep | None:
+    """Return the trial step that reduces the merit more; the first if the second is rejected or no better."""
     if other is None or one is None:
         return other or one
-    return one if other.new is None or beaten(other.found.trial, other.penalty, one) else other
+    return one if other.new is None or is_no_better(other.found.trial, other.penalty, one) else other

@@ -16,7 +16,7 @@ MethodFunction = Callable[[Size, Any], OwnSolve]
 """Generator function of the problem size and the options; returns the reason of its end."""
 
 
-class OwnMethod(Newton):
+class UserMethod(Newton):
     """One solve by a user-defined method.
 
     Errors, iterations and records are derived from the answers to its requests, as in

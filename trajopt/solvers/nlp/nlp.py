@@ -88,7 +88,7 @@ class Patterned(Protocol):
 
 
 @runtime_checkable
-class OfTrajectory(Protocol):
+class HasTrajectory(Protocol):
     """Program whose variables are states and controls."""
 
     def trajectory(self, w: Array) -> tuple[Array, Array]:
@@ -98,7 +98,7 @@ class OfTrajectory(Protocol):
 
 def trajectory_at(nlp: NLP, w: Array) -> Trajectory | None:
     """Return a function that returns states and controls at w, or None for other programs."""
-    return (lambda: nlp.trajectory(w)) if isinstance(nlp, OfTrajectory) else None
+    return (lambda: nlp.trajectory(w)) if isinstance(nlp, HasTrajectory) else None
 
 
 @dataclass(frozen=True, eq=False)

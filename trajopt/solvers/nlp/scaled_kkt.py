@@ -26,7 +26,7 @@ from trajopt.solvers.qp.qp import Jacobian, complementarity, largest, violation
 
 
 @runtime_checkable
-class OfKinds(Protocol):
+class HasKinds(Protocol):
     """Program whose variables have kinds; the variables of other programs are of one kind."""
 
     @property
@@ -60,7 +60,7 @@ def sizes_of(nlp: NLP, terms: Array) -> Array:
 
     The lower limit is needed because all terms of an irrelevant variable may be rounding errors of other variables.
     """
-    if not isinstance(nlp, OfKinds):
+    if not isinstance(nlp, HasKinds):
         return np.full_like(terms, terms.max(initial=0.0))
     largest = np.zeros(int(nlp.kinds.max(initial=-1)) + 1)
     np.maximum.at(largest, nlp.kinds, terms)

@@ -17,7 +17,7 @@ class Regularization(NamedTuple):
     largest: float
 
     @classmethod
-    def of(cls, options: SLQOptions) -> Regularization:
+    def from_options(cls, options: SLQOptions) -> Regularization:
         """Return the initial state of the schedule."""
         factor, limits = options.regularization_factor, (options.min_regularization, options.max_regularization)
         return cls(options.initial_regularization, 1.0, factor, *limits)

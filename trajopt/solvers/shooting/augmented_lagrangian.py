@@ -98,10 +98,10 @@ def augmented_lagrangian(
     slow, last = [False] * constraints, (np.inf,) * constraints
     tolerance = max(o.gradient_tolerance, FIRST_TOLERANCE)
     # an infinite violation: first evaluate the rollout of the guess, whose values may be finite
-    looks = not np.isfinite(violation)
+    evaluates_guess = not np.isfinite(violation)
     while True:
         seconds = remaining(o.time_limit, began)
-        left = 0 if looks else max(0, o.max_iterations - made)
+        left = 0 if evaluates_guess else max(0, o.max_iterations - made)
         answer = yield Inner(slow, SolveRequest(_with_tolerance(o, tolerance), left, seconds))
         if answer is None:
             n = max(0, made - 1)
@@ -112,8 +112,8 @@ def augmented_lagrangian(
         if not (np.isfinite(found.cost) and np.isfinite(violation) and np.isfinite(found.xs).all()):
             culprit = non_finite_constraint(problem(), found.xs, found.us)  # penalties of NaN may be zero
             return ended(inner if culprit is None else termination.non_finite(culprit))
-        if looks and inner.code is StatusCode.MAX_ITERATIONS:
-            looks = False
+        if evaluates_guess and inner.code is StatusCode.MAX_ITERATIONS:
+            evaluates_guess = False
             continue
         met = at_end(found)["defect"] <= o.defect_tolerance and max(errors) <= o.constraint_tolerance
         if inner.code not in _GOES_ON or (met and tolerance <= o.gradient_tolerance):

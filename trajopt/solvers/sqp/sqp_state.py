@@ -56,9 +56,9 @@ class Damping:
         """Raise sigma for the given attempt (from 1) of an iteration that started with sigma = ``first``."""
         self.scale = min(LARGEST_SCALE, first * SCALE_GROWTH**attempt)
 
-    def learn(self, alpha: float, kept: bool, exact: bool) -> None:
-        """Update sigma after a step of length alpha. kept: True if the decrease was good. exact: True for an exact Hessian."""
-        if alpha == 1.0 and kept:
+    def learn(self, alpha: float, decreased: bool, exact: bool) -> None:
+        """Update sigma after a step of length alpha. decreased: sufficient decrease. exact: the Hessian is exact."""
+        if alpha == 1.0 and decreased:
             self.scale = max(1.0, SCALE_DECAY * self.scale)
         elif not exact:  # H lacks the second derivatives that shortened the step
             self.scale = min(LARGEST_SCALE, self.scale * min(1.0 / alpha, SCALE_RISE))

@@ -22,7 +22,7 @@ VERSION = 1
 """Version of the search; entries of other versions are ignored."""
 
 
-def kept_covers(shapes: Iterable[PlacedShape], tolerance: float, most: int) -> tuple[Piece, ...]:
+def cached_covers(shapes: Iterable[PlacedShape], tolerance: float, most: int) -> tuple[Piece, ...]:
     """:func:`~dynamics_backends.rigid_body.geometry.covers.cover.covers` with a disk cache; raises the same ValueError."""
     placed = tuple(shapes)
     key = [part for shape in placed for part in _key_parts(shape)]
@@ -43,7 +43,7 @@ def kept_covers(shapes: Iterable[PlacedShape], tolerance: float, most: int) -> t
     return pieces
 
 
-def kept_capsules(points: Sequence[Array]) -> list[FittedCapsule]:
+def cached_capsules(points: Sequence[Array]) -> list[FittedCapsule]:
     """:func:`~dynamics_backends.rigid_body.geometry.covers.capsule_fit.fit_capsule` of sets of points (n, 3), with a disk cache."""
     entry = cache_entry("covers", f"{VERSION} capsules".encode(), *(_bytes(own) for own in points))
     with contextlib.suppress(*UNREADABLE):

@@ -10,7 +10,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.covers.cover import Piece
-from dynamics_backends.rigid_body.geometry.covers.cover_cache import kept_capsules
+from dynamics_backends.rigid_body.geometry.covers.cover_cache import cached_capsules
 from dynamics_backends.rigid_body.model.model import Model
 
 
@@ -31,7 +31,7 @@ class RobotCover:
     corners: tuple[Array, ...]
 
     @classmethod
-    def of(cls, model: Model, pieces: Sequence[Piece]) -> RobotCover:
+    def from_pieces(cls, model: Model, pieces: Sequence[Piece]) -> RobotCover:
         """The cover made of pieces. Raises UnknownName for a link that the model does not have."""
         frames = [model.frames[model.frame_id(piece.link)] for piece in pieces]
         a, b = (
@@ -59,7 +59,7 @@ class RobotCover:
         """The same robot with a single capsule for each moving body."""
         moving = [b for b in self.carried if b >= 0]
         corners = tuple(np.concatenate([self.corners[i] for i in np.flatnonzero(self.bodies == b)]) for b in moving)
-        fitted = kept_capsules(corners)
+        fitted = cached_capsules(corners)
         a, b = (np.array([getattr(capsule, end) for capsule in fitted]).reshape(-1, 3) for end in ("a", "b"))
         names, radii = tuple(self.model.body_names[body] for body in moving), np.array([c.radius for c in fitted])
         return RobotCover(self.model, names, np.array(moving, dtype=int), a, b, radii, np.zeros(len(moving)), corners)

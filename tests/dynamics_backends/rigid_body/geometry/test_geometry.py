@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dynamics_backends.rigid_body.geometry.covers.capsule_fit import distances_to_segment, fit_capsule
-from dynamics_backends.rigid_body.geometry.covers.cover_cache import kept_capsules, kept_covers
+from dynamics_backends.rigid_body.geometry.covers.cover_cache import cached_capsules, cached_covers
 from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.geometry.meshes import meshes
@@ -135,22 +135,22 @@ def test_capsules_are_kept_and_searched_anew_for_another_shape(tmp_path, monkeyp
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "cache"))
     bar = PlacedShape("a", Box((0.6, 0.1, 0.1)), np.eye(3), np.zeros(3))
     ball = PlacedShape("b", Sphere(0.2), np.eye(3), np.ones(3))
-    first, coarse = kept_covers([bar, ball], 0.03, 3), kept_capsules([np.eye(3), np.arange(12.0).reshape(4, 3)])
+    first, coarse = cached_covers([bar, ball], 0.03, 3), cached_capsules([np.eye(3), np.arange(12.0).reshape(4, 3)])
     for what in ("covers", "fit_capsule"):
         monkeypatch.setattr(
             f"dynamics_backends.rigid_body.geometry.covers.cover_cache.{what}", lambda *_: pytest.fail("searched anew")
         )
-    again = kept_covers([bar, ball], 0.03, 3)
+    again = cached_covers([bar, ball], 0.03, 3)
     assert [piece.link for piece in again] == [piece.link for piece in first] and len(first) > 2
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one.triangles, other.triangles)
         assert one.excess == other.excess and one.capsule.radius == other.capsule.radius
         np.testing.assert_array_equal([one.capsule.a, one.capsule.b], [other.capsule.a, other.capsule.b])
-    found = kept_capsules([np.eye(3), np.arange(12.0).reshape(4, 3)])
+    found = cached_capsules([np.eye(3), np.arange(12.0).reshape(4, 3)])
     assert [capsule.radius for capsule in found] == [capsule.radius for capsule in coarse]
     for shapes, tolerance in (([bar], 0.03), ([bar, ball._replace(p=np.zeros(3))], 0.03), ([bar, ball], 0.02)):
         with pytest.raises(pytest.fail.Exception, match="searched anew"):
-            kept_covers(shapes, tolerance, 3)
+            cached_covers(shapes, tolerance, 3)
 
 
 def soup(vertices, faces):

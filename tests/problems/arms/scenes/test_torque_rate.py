@@ -11,7 +11,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.arms.scenes.in_scene import motion_at
-from problems.arms.scenes.torque_rate import RememberedAccelerations, TorqueRate
+from problems.arms.scenes.torque_rate import AccelerationHistory, TorqueRate
 from trajopt.config.build import build_task, solve_task
 from trajopt.config.config import ConfigError, read_config
 
@@ -30,7 +30,7 @@ ARM = (
     + "</robot>"
 )
 MODEL = load_urdf(ARM, base="fixed")
-SYSTEM = RememberedAccelerations(MODEL.dof_names, 12)
+SYSTEM = AccelerationHistory(MODEL.dof_names, 12)
 
 
 def arguments(count=5):

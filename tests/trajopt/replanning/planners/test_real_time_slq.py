@@ -59,7 +59,7 @@ def test_repeated_iterations_converge_to_the_solution(search):
     planner, found = RealTimeSLQ(search=search), exact
     x0 = np.array([0.1, -0.1])
     for _ in range(20):
-        planner.prepare(ocp, warm_start(Plan.of(found, 0.0), ocp, 0.0))
+        planner.prepare(ocp, warm_start(Plan.from_solution(found, 0.0), ocp, 0.0))
         found = planner.respond(x0)
     exact = to.solve(replace(ocp, x0=x0), Guess(found.xs, found.us))
     assert exact.iterations <= 2
@@ -68,7 +68,7 @@ def test_repeated_iterations_converge_to_the_solution(search):
 
 def test_the_search_starts_from_the_state_and_never_costs_more_than_the_feedback_alone():
     ocp = swing()
-    plan = Plan.of(to.solve(ocp), 0.0)
+    plan = Plan.from_solution(to.solve(ocp), 0.0)
     x0 = np.array([0.5, 2.0])
     warm = warm_start(plan, ocp, 0.0)
     planner = RealTimeSLQ()
@@ -161,7 +161,7 @@ def test_a_failure_is_a_status():
 
 def test_single_shooting_may_start_from_the_feedback():
     ocp = swing()
-    plan = Plan.of(to.solve(ocp), 0.0)
+    plan = Plan.from_solution(to.solve(ocp), 0.0)
     planner = ConvergedPlanner("ilqr", {"max_iterations": 0}, follow=True)
     planner.prepare(ocp, warm_start(plan, ocp, 0.0))
     x0 = np.array([0.05, 0.1])
@@ -194,7 +194,7 @@ def test_a_goal_out_of_reach_is_approached_by_the_exact_hessian(goal, weight):
     for _ in range(25):
         planner.prepare(ocp, warm or cold(ocp))
         found = planner.respond(ocp.x0)
-        warm = warm_start(Plan.of(found, 0.0), ocp, 0.0)
+        warm = warm_start(Plan.from_solution(found, 0.0), ocp, 0.0)
     assert found.history[0].hessian == "exact"
     assert found.cost == pytest.approx(
         to.solve(ocp, solver="ddp").cost, rel=1e-9
@@ -249,7 +249,7 @@ def test_an_indefinite_exact_hessian_leaves_its_negative_eigenvalues_out():
         planner.prepare(ocp, warm or cold(ocp))
         found = planner.respond(ocp.x0)
         codes.add(found.status.code)
-        warm = warm_start(Plan.of(found, 0.0), ocp, 0.0)
+        warm = warm_start(Plan.from_solution(found, 0.0), ocp, 0.0)
     assert found.cost == pytest.approx(to.solve(ocp, solver="ddp").cost, rel=1e-9)
     assert codes == {StatusCode.MAX_ITERATIONS}
 
@@ -265,7 +265,7 @@ def test_replanning_compiles_nothing(monkeypatch):
     dynamics = to.SampledSystem(make_backend(system, "analytic", engine="compiled"), "rk4")
     goal = to.frame_position_cost(model, system.manifold, "tip", [0.5, 0.0, 0.5], 10.0, "goal")
     ocp = to.OCP.single_phase(dynamics, np.zeros(4), KNOTS, 0.02, [to.control_cost(2), goal], [goal])
-    planner, plan = RealTimeSLQ(), Plan.of(to.solve(ocp), 0.0)
+    planner, plan = RealTimeSLQ(), Plan.from_solution(to.solve(ocp), 0.0)
 
     def replanned(ocp, knots):
         rows = np.tile([0.4, 0.0, 0.4], (knots + 1, 1))

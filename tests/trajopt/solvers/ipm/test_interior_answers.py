@@ -188,8 +188,8 @@ def narrow(ocp):
 def test_a_filter_that_shortens_step_after_step_is_emptied(in_numpy, monkeypatch):
     seed, most = 118, 40
     monkeypatch.setattr(interior_point, "PARTLY", most)
-    methods, look_back = [], InteriorPoint._look_back
-    monkeypatch.setattr(InteriorPoint, "_look_back", lambda self: methods.append(self) or look_back(self))
+    methods, reset = [], InteriorPoint._reset_blocked_filter
+    monkeypatch.setattr(InteriorPoint, "_reset_blocked_filter", lambda self: methods.append(self) or reset(self))
     ocp = swing(np.array([3.0, 0.3, 0.0, 0.0]))
     found = by_ipm(ocp, guess_of(ocp, 2.0, seed), {"max_iterations": most})
     expected = in_numpy(ocp, guess_of(ocp, 2.0, seed), {"max_iterations": most})
@@ -203,10 +203,10 @@ def test_only_steps_in_a_row_that_the_filter_shortens_empty_it():
     method.filter.add((1e-3, 2.0))
     for matched in [True] * (BLOCKED - 1) + [False] + [True] * (BLOCKED - 1):
         method.matched = matched
-        method._look_back()
+        method._reset_blocked_filter()
         assert method.filter.pairs and not method.matched
     method.matched = True
-    method._look_back()
+    method._reset_blocked_filter()
     assert not method.filter.pairs and method.emptied == 1
 
 

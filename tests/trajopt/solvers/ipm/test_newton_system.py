@@ -199,7 +199,7 @@ def test_kept_preparations_serve_problems_of_one_structure_alone():
     taken = []
     for other in (ocp, limited, wider, slower, freer, fewer, ocp):
         before = kept.prepared.get("ipm")
-        start = WarmStart(constant_guess(other), kept=kept)
+        start = WarmStart(constant_guess(other), cache=kept)
         mine = to.solve(other, solver="ipm", warm_start=start, check=False)
         own = to.solve(other, solver="ipm", check=False)
         taken.append(before is not None and kept.prepared["ipm"][1] is before[1])
@@ -225,12 +225,12 @@ def test_preparations_that_were_interrupted_are_not_taken_up(monkeypatch):
     inside = replace(inside, terminal_constraints=(goal,))
     at = inside.x0 + 0.01
     fixed = replace(inside, terminal_constraints=(goal.updated(lower=at, upper=at),))
-    ipm(inside, constant_guess(inside), kept=kept)
+    ipm(inside, constant_guess(inside), cache=kept)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(workspace, "StageProgram", interrupt)
-        ipm(fixed, constant_guess(fixed), kept=kept)
+        ipm(fixed, constant_guess(fixed), cache=kept)
     assert not kept.prepared
-    mine, own = ipm(fixed, constant_guess(fixed), kept=kept), ipm(fixed, constant_guess(fixed))
+    mine, own = ipm(fixed, constant_guess(fixed), cache=kept), ipm(fixed, constant_guess(fixed))
     assert mine.status == own.status
     np.testing.assert_array_equal(mine.xs, own.xs)
 

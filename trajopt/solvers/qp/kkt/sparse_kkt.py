@@ -39,13 +39,13 @@ REFINEMENTS = 3
 class KKTPattern:
     """Sparsity pattern of the KKT matrix of H, A, bound rows and diagonal, and the elimination order.
 
-    H, A: row and column of each entry. kept (m + n,): True for the entries of (A w, w) that have rows. The unknown i is at the
+    H, A: row and column of each entry. has_row (m + n,): True for the entries of (A w, w) that have rows. The unknown i is at the
     position order[i] of the elimination.
     """
 
-    def __init__(self, H: tuple[Array, Array], A: tuple[Array, Array], kept: Array, n: int) -> None:
-        self.kept, m = kept, len(kept) - n
-        self.bounded = np.flatnonzero(kept[m:])
+    def __init__(self, H: tuple[Array, Array], A: tuple[Array, Array], has_row: Array, n: int) -> None:
+        self.has_row, m = has_row, len(has_row) - n
+        self.bounded = np.flatnonzero(has_row[m:])
         own, self.size = n + m + np.arange(len(self.bounded)), n + m + len(self.bounded)
         self.ones, diagonal = np.ones(2 * len(self.bounded)), np.arange(self.size)
         rows = [H[0], n + A[0], A[1], own, self.bounded, diagonal]
@@ -64,10 +64,10 @@ class KKTPattern:
 
 def pattern_of(qp: QP) -> KKTPattern:
     """Return the analyzed pattern of a QP, from a cache if possible."""
-    kept = np.concatenate([np.ones(len(qp.l), dtype=bool), np.isfinite(qp.lb) | np.isfinite(qp.ub)])
+    has_row = np.concatenate([np.ones(len(qp.l), dtype=bool), np.isfinite(qp.lb) | np.isfinite(qp.ub)])
     H, A = qp.sparse_H, qp.sparse_A
     places = (H.indptr, H.indices, A.indptr, A.indices)
-    return _analyzed(*(p.astype(np.int32, copy=False).tobytes() for p in places), kept.tobytes())
+    return _analyzed(*(p.astype(np.int32, copy=False).tobytes() for p in places), has_row.tobytes())
 
 
 @lru_cache(maxsize=16)
@@ -84,7 +84,7 @@ class SparseKKT:
     def __init__(self, qp: QP) -> None:
         self.qp = qp = qp.sparse
         self.pattern = pattern_of(qp)
-        self.n, self.rows = len(qp.g), self.pattern.kept
+        self.n, self.rows = len(qp.g), self.pattern.has_row
         H = qp.sparse_H
         largest = max(1.0, float(np.abs(H.data).max(initial=0.0)))
         own = np.maximum(np.abs(H.diagonal()), FLAT * largest)

@@ -11,21 +11,21 @@ from trajopt.guesses.warm_start import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
-from trajopt.solvers.methods.user_method import MethodFunction, OwnMethod
+from trajopt.solvers.methods.user_method import MethodFunction, UserMethod
 from trajopt.solvers.options import MethodOptions
 
 
 @dataclass(frozen=True)
-class OwnSolver:
+class UserSolver:
     """Solver function of a user-defined method, for the registry of solvers."""
 
     name: str
     method: MethodFunction
 
     @property
-    def made(self) -> Callable[..., OwnMethod]:
+    def made(self) -> Callable[..., UserMethod]:
         """Factory of the method: a function of size, options and maximum number of iterations."""
-        return partial(OwnMethod, self.method)
+        return partial(UserMethod, self.method)
 
     def __call__(self, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
         """Solve a problem without constraints. Raises InvalidProblem for others."""
@@ -35,7 +35,7 @@ class OwnSolver:
         from trajopt.stage.solver_cache import borrowed
 
         require_open(ocp, self.name)
-        with borrowed(ocp, warm.kept) as own:
+        with borrowed(ocp, warm.cache) as own:
             numerics = kept_numerics(own, ocp)
             exact = None
             if options.hessian == "exact":
@@ -45,7 +45,7 @@ class OwnSolver:
             return solve_newton(ocp, warm.guess, *given, kept=own, method=self.made)
 
 
-def own_solver(name: str, given: Any) -> tuple[OwnSolver, type[MethodOptions], Mapping[str, Any]]:
+def user_solver(name: str, given: Any) -> tuple[UserSolver, type[MethodOptions], Mapping[str, Any]]:
     """Return the registry entry of a method, or of a tuple (method, class of its options).
 
     Raises TypeError for a method that is not callable, or for options of a wrong class.
@@ -55,7 +55,7 @@ def own_solver(name: str, given: Any) -> tuple[OwnSolver, type[MethodOptions], M
         raise TypeError(f"method is a {type(method).__name__}; expected a generator function of (size, options)")
     if not (isinstance(options, type) and is_dataclass(options) and issubclass(options, MethodOptions)):
         raise TypeError(f"options must be a dataclass that extends trajopt.MethodOptions, got {options!r}")
-    return OwnSolver(name, method), options, {}
+    return UserSolver(name, method), options, {}
 
 
 def require_open(ocp: OCP, name: str) -> None:
