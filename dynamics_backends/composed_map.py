@@ -43,7 +43,7 @@ class ComposedMap:
     def __init__(
         self, inner: Any, outer: Outer, output_names: tuple[str, ...], given: Callable[[Given], Given] = all_given
     ) -> None:
-        self.inner, self.outer, self.given = inner, outer, given
+        self.inner, self.outer, self.inner_parameters = inner, outer, given
         self.manifold, self.nu, self.control_names = inner.manifold, inner.nu, inner.control_names
         self.output_names, self.n_out = output_names, len(output_names)
 
@@ -55,15 +55,15 @@ class ComposedMap:
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Rows:
         """Rows (n_out, N) of the composed value."""
-        return sm.stack(list(self.outer(self.inner(x, u, t, self.given(p)), p)))
+        return sm.stack(list(self.outer(self.inner(x, u, t, self.inner_parameters(p)), p)))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Partials:
         """Closed form: the derivatives of the inner map times those of the outer one."""
-        return self._chained(*self._first(x, u, t, p), p)
+        return self._chained(*self._first_derivatives(x, u, t, p), p)
 
-    def _first(self, x: Rows, u: Rows, t: Scalar, p: Given) -> tuple[Partials, list[dict[int, Scalar]]]:
+    def _first_derivatives(self, x: Rows, u: Rows, t: Scalar, p: Given) -> tuple[Partials, list[dict[int, Scalar]]]:
         """Value (rows) and derivatives of the inner map, and the derivatives of the outer function at this value."""
-        own = self.inner.partials(x, u, t, self.given(p))
+        own = self.inner.partials(x, u, t, self.inner_parameters(p))
         y = sm.stack(list(own.value)) if isinstance(own.value, list) else own.value
         return own._replace(value=y), _slopes(self.outer, y, p)
 
@@ -81,12 +81,12 @@ class CurvedComposedMap(ComposedMap):
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Given, lam: Rows) -> tuple[Partials, Contraction]:
         """Closed form, as in the module docstring."""
-        own, slopes = self._first(x, u, t, p)
+        own, slopes = self._first_derivatives(x, u, t, p)
         zero = 0.0 * own.value[0]
         through = [
             sum((lam[i] * row[j] for i, row in enumerate(slopes) if j in row), zero) for j in range(self.inner.n_out)
         ]
-        xx, ux, uu = self._bent(x, u, t, self.given(p), sm.stack(through))
+        xx, ux, uu = self._bent(x, u, t, self.inner_parameters(p), sm.stack(through))
         bends = _bends(self.outer, own.value, p, lam)
         if not bends:
             return self._chained(own, slopes, p), Contraction(xx, ux, uu)
@@ -162,7 +162,7 @@ def composed(
             return outer(sm.stack(list(composition.outer(y, given(p)))), p)
 
         return composed(
-            composition.inner, both, lambda p: composition.given(given(p)), names or composition.output_names
+            composition.inner, both, lambda p: composition.inner_parameters(given(p)), names or composition.output_names
         )
     curved = map.bends if isinstance(map, Bends) else isinstance(map, HasContraction)
     return (CurvedComposedMap if curved else ComposedMap)(map, outer, names or map.output_names, given)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamics_backends.protocol import FunctionMap, Map, innermost
-from dynamics_backends.scalars.complaints import described, own_line
+from dynamics_backends.scalars.complaints import described, user_code_line
 from dynamics_backends.symbols import ca
 
 _REMEDY = (
@@ -95,7 +95,7 @@ def refusal(map: Map, why: str) -> TraceError:
 
 def complaint(error: Exception, map: Map) -> str:
     """Message of an error, with the line of user code."""
-    where = own_line(error, map.function if isinstance(map, FunctionMap) else map)
+    where = user_code_line(error, map.function if isinstance(map, FunctionMap) else map)
     if isinstance(error, FutureWarning):
         return f"a numpy function is called{where}"
     message = str(error).strip() or type(error).__name__

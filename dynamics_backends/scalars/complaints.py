@@ -26,7 +26,7 @@ def described(function: Any) -> str:
     return f"function {function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
 
 
-def own_line(error: Exception, function: Any) -> str:
+def user_code_line(error: Exception, function: Any) -> str:
     """Line of user code that raised an error, " in line 3, `...`", with the file if it differs; "" for library code."""
     frames = [f for f in extract_tb(error.__traceback__) if not _in_a_library(f.filename)]
     if not frames:
@@ -60,7 +60,7 @@ def mistake(function: Any, error: Exception, sizes: Mapping[str, int], parameter
         )
     elif isinstance(error, IndexError):
         what = f"{message}; {' and '.join(f'{name} has {n} numbers' for name, n in sizes.items())}"
-    return f"{described(function)} fails{own_line(error, function)}: {what}"
+    return f"{described(function)} fails{user_code_line(error, function)}: {what}"
 
 
 def writes(error: Exception | None) -> bool:

@@ -129,7 +129,7 @@ def _on_entries(rule: Callable[..., Scalar], truth: bool = False) -> Callable[..
     return function
 
 
-def _of_truths(rule: Callable[..., Scalar]) -> Callable[..., Entry]:
+def _on_truth_values(rule: Callable[..., Scalar]) -> Callable[..., Entry]:
     return lambda *inputs: Entry(rule(*map(_truth, inputs)), True)
 
 
@@ -155,7 +155,7 @@ HANDLED: dict[Any, Callable[..., Any]] = {}
 RULES: dict[str, Callable[..., Any]] = {
     **{name: _on_entries(rule) for name, rule in FUNCTIONS.items()},
     **{name: _on_entries(rule, True) for name, rule in TRUTHS.items()},
-    **{name: _of_truths(rule) for name, rule in LOGIC.items()},
+    **{name: _on_truth_values(rule) for name, rule in LOGIC.items()},
 }
 """Elementwise functions of entries and numbers, by NumPy's names."""
 

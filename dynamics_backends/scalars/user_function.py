@@ -24,7 +24,7 @@ import numpy as np
 from dynamics_backends import scalar as sm
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars import entry_functions as entry_functions
-from dynamics_backends.scalars.complaints import OWN, described, mistake, own_line, writes
+from dynamics_backends.scalars.complaints import OWN, described, mistake, user_code_line, writes
 from dynamics_backends.scalars.entries import Entries, Entry, NoNumber, count, from_rows, unboxed
 from dynamics_backends.scalars.functions import has_power
 from dynamics_backends.scalars.points import evaluated_at, on_numbers
@@ -227,7 +227,7 @@ class UserFunction:
         what = (str(complaint).strip() or type(complaint).__name__).splitlines()[-1].rstrip(".")
         how = "is evaluated knot by knot in Python with finite differences, which may take minutes"
         remedy = _ARRAY if "dtype('O')" in what else _REMEDY  # LAPACK rejects arrays of objects
-        self.why = f"{described(self.function)} {how}: {what}{own_line(complaint, self.function)}; {remedy}"
+        self.why = f"{described(self.function)} {how}: {what}{user_code_line(complaint, self.function)}; {remedy}"
         _LOG.warning("%s", self.why)
 
 

@@ -77,9 +77,9 @@ def best_of(problem: LoadedProblem, count: int) -> Solution:
         result = multi_start(
             task.ocp, starts, settings.solver_options, report_progress, settings.solver_name, check=False
         )
-    codes = Counter(str(s.code) for s in result.found.status).most_common()
+    codes = Counter(str(s.code) for s in result.solutions.status).most_common()
     ends = ", ".join(f"{number} {code}" for code, number in codes)
-    click.echo(f"{count} starts, {result.found.meta['seconds']:.3f} s ({result.found.meta['how']}): {ends}")
+    click.echo(f"{count} starts, {result.solutions.meta['seconds']:.3f} s ({result.solutions.meta['how']}): {ends}")
     distinct = "1 local optimum" if len(result.optima) == 1 else f"{len(result.optima)} distinct local optima"
     click.echo(f"{distinct}, by {sum(o.times_found for o in result.optima)} of {count} starts")
     for o in result.optima:
@@ -93,7 +93,7 @@ def best_of(problem: LoadedProblem, count: int) -> Solution:
         config = settings.resolved(task.resolved).as_dict()
         facts = {
             "config": config,
-            "solve_time": result.found.meta["seconds"],
+            "solve_time": result.solutions.meta["seconds"],
             INTERRUPTED_STARTS: dict(codes)["interrupted"],
         }
         return replace(result.best, meta={**result.best.meta, **facts})

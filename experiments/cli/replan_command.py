@@ -193,7 +193,7 @@ def run_failures(start: Setup, log: RunLog, numbers: Mapping[str, Any]) -> Itera
     if failed > MAX_FAILED_FRACTION * len(log.solves):
         first = next(event for event in log.events if event.kind is EventKind.FAILED_SOLVE)
         yield f"{failed} of {len(log.solves)} solves failed, the first at {first.time:.3f} s: {first.message}"
-        nearest = numbers.get("distance to the goal [m]", {}).get("least", 0.0)
+        nearest = numbers.get("distance to the goal [m]", {}).get("smallest", 0.0)
         if nearest > UNREACHED:
             yield f"the smallest distance to the goal was {nearest:.3g} m: it may be out of reach; move it closer to the robot"
 

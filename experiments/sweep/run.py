@@ -27,12 +27,12 @@ class FromConfig:
     """Factory of the rows of a study: the configuration ``values``, read from ``source``, with other values at some keys.
 
     A varied solver starts from its default options; options that both solvers have are copied. If the robot is varied, values
-    of the problem are transferred to the new robot, except for varied keys and the keys in ``given``.
+    of the problem are transferred to the new robot, except for varied keys and the keys in ``overridden``.
     """
 
     values: Mapping[str, Any]
     source: str
-    given: frozenset[str] = frozenset()
+    overridden: frozenset[str] = frozenset()
 
     @classmethod
     def from_config(cls, config: Config) -> FromConfig:
@@ -40,7 +40,7 @@ class FromConfig:
         tables = {k: v for k, v in config.as_dict().items() if k in ("backend", "problem", "solver")}
         problem = tables["problem"]
         paths = {key: str(Path(problem[key]).expanduser().resolve()) for key in _FILES if _is_file(problem.get(key))}
-        return cls(tables | {"problem": problem | paths}, config.source, config.given)
+        return cls(tables | {"problem": problem | paths}, config.source, config.overridden)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class FromConfig:
         given = override_problem(tables, values)
         for key, value in values.items():
             set_value(tables, key, value)
-        return read_config(tables, self.source, written=self.values["problem"], given=self.given | given)
+        return read_config(tables, self.source, written=self.values["problem"], overridden=self.overridden | given)
 
     def __call__(self, **values: Any) -> SweepProblem:
         config = self.config(values)

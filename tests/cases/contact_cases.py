@@ -127,7 +127,7 @@ def hop(engine="numpy"):
     rng = np.random.default_rng(0)
     x0 = manifold.integrate(manifold.identity()[:, None], 0.3 * rng.standard_normal((manifold.ndx, 1)))[:, 0]
     terms = (control_cost(1, 0.1, 0.5), state_cost(manifold, x0, rng.uniform(0.1, 1.0, manifold.ndx)))
-    cone = friction_cost(stance, [FOOT], 0.3, 2.0, least=0.5, feet=1)
+    cone = friction_cost(stance, [FOOT], 0.3, 2.0, min_force=0.5, feet=1)
     parts = (
         Phase(standing, np.full(2, 0.02), (*terms, cone)),
         Phase(flying, np.full(2, 0.01), terms),

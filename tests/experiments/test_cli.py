@@ -276,9 +276,9 @@ def test_several_starts_that_are_interrupted_leave_the_best_of_those_that_ended(
 
     def interrupted(*given, **more):
         found = solve_all(*given, **more)
-        ended, *others = found.found.status
+        ended, *others = found.solutions.status
         status = (ended, *(dataclasses.replace(s, code=trajopt.StatusCode.INTERRUPTED) for s in others))
-        return dataclasses.replace(found, found=dataclasses.replace(found.found, status=status))
+        return dataclasses.replace(found, solutions=dataclasses.replace(found.solutions, status=status))
 
     monkeypatch.setattr(trajopt, "multi_start", interrupted)
     result = run("solve", config, "--out", out, "--starts", "3", "--set", "output.plots=false")
@@ -293,7 +293,7 @@ def test_several_starts_of_which_none_ended_leave_nothing(config, out, monkeypat
     solve_all = trajopt.multi_start
 
     def interrupted(*given, **more):
-        found = solve_all(*given, **more).found
+        found = solve_all(*given, **more).solutions
         status = tuple(dataclasses.replace(s, code=trajopt.StatusCode.INTERRUPTED) for s in found.status)
         return trajopt.MultiStart((), dataclasses.replace(found, status=status, cost=np.full(len(status), np.nan)))
 

@@ -315,7 +315,7 @@ def test_clearance_of_the_links_is_in_the_log(config, tmp_path):
         for share in np.linspace(0.0, 1.0, 21)[begin:]:
             nearest = np.minimum(nearest, np.linalg.norm(p + share * (r - p) - log.objects["obstacle"], axis=1))
     np.testing.assert_allclose(log.clearances["obstacle"], nearest, atol=1e-12)
-    assert statistics(start, log)["clearance from the obstacle [m]"]["least"] == pytest.approx(nearest.min())
+    assert statistics(start, log)["clearance from the obstacle [m]"]["smallest"] == pytest.approx(nearest.min())
     assert np.linalg.norm(np.diff(log.objects["obstacle"], axis=0), axis=1).max() <= 0.3 * 0.02 * (1 + 1e-9)
     log.save(tmp_path)
     np.testing.assert_array_equal(RunLog.load(tmp_path).clearances["obstacle"], log.clearances["obstacle"])
@@ -454,11 +454,11 @@ def test_falls_and_plans_that_fail_are_amiss():
     start = SimpleNamespace(task=SimpleNamespace(fallen=lambda xs, times: ["it falls"]))
     failed = "3 of 5 solves failed, the first at 0.100 s: reason 1"
     assert list(run_failures(start, log, {})) == ["it falls", failed]
-    assert list(run_failures(start, log, {"distance to the goal [m]": {"least": 0.05}})) == ["it falls", failed]
-    *_, told = run_failures(start, log, {"distance to the goal [m]": {"least": 0.75}})
+    assert list(run_failures(start, log, {"distance to the goal [m]": {"smallest": 0.05}})) == ["it falls", failed]
+    *_, told = run_failures(start, log, {"distance to the goal [m]": {"smallest": 0.75}})
     assert "the smallest distance to the goal was 0.75 m" in told
     log.solves = [0] * 6
-    assert list(run_failures(start, log, {"distance to the goal [m]": {"least": 0.75}})) == ["it falls"]
+    assert list(run_failures(start, log, {"distance to the goal [m]": {"smallest": 0.75}})) == ["it falls"]
 
 
 def test_the_log_of_a_run_is_read_back(config, tmp_path):

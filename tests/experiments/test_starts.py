@@ -69,7 +69,7 @@ def test_multi_start_finds_both_ways_around():
     sides = {np.sign(o.solution.xs[10, 1]): o for o in found.optima if abs(o.solution.xs[10, 1]) > 0.1}
     assert set(sides) == {-1.0, 1.0}
     assert sides[-1.0].solution.cost == pytest.approx(sides[1.0].solution.cost, rel=1e-6)
-    assert sum(o.times_found for o in found.optima) == found.found.success.sum()
+    assert sum(o.times_found for o in found.optima) == found.solutions.success.sum()
     again = to.multi_start(ocp, 8, solver="ddp", guess=to.interpolated_guess(ocp, [1.0, 0.0, 0.0, 0.0]), seed=2)
     assert [o.starts for o in again.optima] == [o.starts for o in found.optima]
     with pytest.raises(ValueError, match="at least 1"):

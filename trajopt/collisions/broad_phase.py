@@ -53,7 +53,7 @@ Relief = Callable[[int, int, int, float], float]
 """Distance of the true shapes minus the gap of piece and core [m]: relief(knot, piece, core, gap)."""
 
 
-class _Others(NamedTuple):
+class _ObstacleCores(NamedTuple):
     """Cores that capsules avoid. carriers (O,): bodies of the robot, WORLD for the scene; R (M, O, 3, 3), p (M, O, 3): poses in the
     world; own_R, own_p: poses in the carrier; size (O, 3), radius (O,) [m]; kind (O,): index into KINDS; own (O,): True for
     capsules of the robot; hull (O,): body whose hull has the core as a face, or -1."""
@@ -127,7 +127,7 @@ class CollisionPairs:
         """Return gaps (M, P, O) [m] between capsules and cores, scene cores first, at configurations (M, nq). Gaps beyond ``reach``
         (default: self.reach) are lower bounds. For a segment inside a hull, one face of the hull has the depth."""
         poses = body_poses(self.robot.model, qs)
-        others = self._others(poses, times)
+        others = self._obstacle_cores(poses, times)
         return self._gaps(*self.robot.ends(poses), others, self.reach if reach is None else reach)
 
     def coarse_gaps(self, qs: Array, times: Array) -> Array:
@@ -161,7 +161,7 @@ class CollisionPairs:
         M = len(qs)
         margin = np.broadcast_to(np.asarray(margin, float), (M,))
         poses = body_poses(self.robot.model, qs)
-        others = self._others(poses, times)
+        others = self._obstacle_cores(poses, times)
         fine, robot = self._gaps(*self.robot.ends(poses), others, self.reach), self.robot
         coarse = np.full((M, len(robot.coarse.radii), fine.shape[2]), -np.inf)  # for self-collision pairs: never far
         coarse[:, :, : len(self.cores)] = self._coarse_gaps(poses, times)
@@ -181,7 +181,9 @@ class CollisionPairs:
         pairs[k, slot] = np.concatenate(numbers, axis=1)
         return SelectedPairs(pairs.reshape(M, -1), lower, FilledSlots(k, slot, i, o, found))
 
-    def _filled(self, slots: Sequence[Slot], nearest: Array, coarse: Array, others: _Others) -> tuple[Array, ...]:
+    def _filled(
+        self, slots: Sequence[Slot], nearest: Array, coarse: Array, others: _ObstacleCores
+    ) -> tuple[Array, ...]:
         """Return knots, slots, capsules and cores of the pairs that get a slot, given the gaps (M, P, O) used for selection."""
         P, found = nearest.shape[1], []
         for (link, base, kind), own in _grouped(slots).items():
@@ -200,9 +202,9 @@ class CollisionPairs:
         gaps = self.gaps(qs, times)
         return gaps.reshape(len(qs), -1).min(axis=1)
 
-    def _scene_at(self, times: Array) -> _Others:
+    def _scene_at(self, times: Array) -> _ObstacleCores:
         """Return the cores of the scene at the times (M,) [s]."""
-        M, scene, count = len(times), self._of_scene, len(self.cores)
+        M, scene, count = len(times), self._scene_cores, len(self.cores)
         R = np.broadcast_to(scene.R, (M, count, 3, 3))
         p = np.broadcast_to(scene.p, (M, count, 3))
         if self.scene.moves:
@@ -210,22 +212,22 @@ class CollisionPairs:
             p = p + np.stack(moved, axis=1)
         return scene._replace(R=R, p=p, own_R=R, own_p=p)
 
-    def _others(self, poses: Poses, times: Array) -> _Others:
+    def _obstacle_cores(self, poses: Poses, times: Array) -> _ObstacleCores:
         """Return the cores of the scene, and the robot's capsules that may be hit by its other links."""
         M, scene = len(times), self._scene_at(times)
         if not self.own:
             return scene
-        capsules, R, p = self._of_robot, scene.R, scene.p
+        capsules, R, p = self._robot_capsules, scene.R, scene.p
         at_R, at_p = placed_bodies(poses, capsules.carriers)
         turned, placed = at_R @ capsules.own_R, (at_R @ capsules.own_p[:, :, None])[..., 0] + at_p
         local = [np.broadcast_to(a, (M, *a.shape)) for a in (capsules.own_R, capsules.own_p)]
         pairs = ((R, turned), (p, placed), (R, local[0]), (p, local[1]))
         joined = [np.concatenate(pair, axis=1) for pair in pairs]
-        rest = [np.concatenate([a, b]) for a, b in zip(self._of_scene, capsules, strict=True)]
-        return _Others(rest[0], *joined, *rest[5:])
+        rest = [np.concatenate([a, b]) for a, b in zip(self._scene_cores, capsules, strict=True)]
+        return _ObstacleCores(rest[0], *joined, *rest[5:])
 
     @cached_property
-    def _of_scene(self) -> _Others:
+    def _scene_cores(self) -> _ObstacleCores:
         """Cores of the scene at its initial time."""
         bodies, count = self.scene.bodies, len(self.cores)
         R = np.array([bodies[i].R @ core.R for i, core in self.cores]).reshape(count, 3, 3)
@@ -234,14 +236,14 @@ class CollisionPairs:
         kind = np.array([list(KINDS).index(core.kind) for _, core in self.cores], dtype=int)
         radius = np.array([core.radius for _, core in self.cores])
         hull = np.array([i if core.kind == "triangle" else -1 for i, core in self.cores], dtype=int)
-        return _Others(np.full(count, WORLD), R, p, R, p, size, radius, kind, np.zeros(count, dtype=bool), hull)
+        return _ObstacleCores(np.full(count, WORLD), R, p, R, p, size, radius, kind, np.zeros(count, dtype=bool), hull)
 
     @cached_property
-    def _of_robot(self) -> _Others:
+    def _robot_capsules(self) -> _ObstacleCores:
         """Robot capsules that may be hit by other links, in the frames of their carriers."""
         return _capsules_of(self.robot, self.self_pieces)
 
-    def _gaps(self, A: Array, B: Array, others: _Others, reach: float) -> Array:
+    def _gaps(self, A: Array, B: Array, others: _ObstacleCores, reach: float) -> Array:
         """Return gaps (M, P, O) [m]; lower bounds beyond the reach, and infinite for ignored pairs."""
         cores = Cores(others.R, others.p, others.size, others.radius, others.kind, others.hull)
         return capsule_gaps(A, B, self.robot.radii, cores, self._counts, reach)
@@ -249,7 +251,7 @@ class CollisionPairs:
     @cached_property
     def _counts(self) -> Array:
         """Mask (P, O) of the pairs to check: all pairs with the scene, and self-collision pairs."""
-        carriers = np.concatenate([self._of_scene.carriers, self._of_robot.carriers])
+        carriers = np.concatenate([self._scene_cores.carriers, self._robot_capsules.carriers])
         own = np.arange(len(carriers)) >= len(self.cores)
         counts = (self.robot.bodies >= 0)[:, None] & ~own
         for near, far in self.own:
@@ -276,16 +278,16 @@ def _grouped(slots: Sequence[Slot]) -> dict[Slot, list[int]]:
 
 
 @lru_cache(maxsize=64)
-def _capsules_of(robot: RobotCover, own: tuple[int, ...]) -> _Others:
+def _capsules_of(robot: RobotCover, own: tuple[int, ...]) -> _ObstacleCores:
     """Return capsules of a robot as cores in the frames of their carriers; cached."""
-    frames, pieces = [_of_segment(robot.a[i], robot.b[i]) for i in own], list(own)
+    frames, pieces = [_segment_frame(robot.a[i], robot.b[i]) for i in own], list(own)
     R, p = (np.array([frame[i] for frame in frames]).reshape(-1, *shape) for i, shape in ((0, (3, 3)), (1, (3,))))
     size = np.array([(0.0, 0.0, half) for _, _, half in frames]).reshape(-1, 3)
     flags = np.zeros(len(own), dtype=int), np.ones(len(own), dtype=bool), np.full(len(own), -1)
-    return _Others(robot.bodies[pieces], R, p, R, p, size, robot.radii[pieces], *flags)
+    return _ObstacleCores(robot.bodies[pieces], R, p, R, p, size, robot.radii[pieces], *flags)
 
 
-def _of_segment(a: Array, b: Array) -> tuple[Array, Array, float]:
+def _segment_frame(a: Array, b: Array) -> tuple[Array, Array, float]:
     """Return a frame with its z axis along a segment, the midpoint, and half the length."""
     along = b - a
     length = float(np.linalg.norm(along))

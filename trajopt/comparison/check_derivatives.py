@@ -265,7 +265,7 @@ class _Check(NamedTuple):
             yield DerivativeCheck(what, "", LEFT_OUT, None, note)
         step, few = _step_map(dynamics), at.first(self.extent.points)
         values = {**p, "x_next": dynamics.step(at.x, at.u, at.t, at.dt, p), TIME_STEP: at.dt[:, None]}
-        own = {k: _first(v, len(few.x)) for k, v in values.items()}
+        own = {k: _leading_rows(v, len(few.x)) for k, v in values.items()}
         probe = Probe.random(step, len(few.x), DIRECTIONS, self.rng)
 
         def under(backend: DynamicsBackend) -> SampledSystem | ImpactStage:
@@ -361,7 +361,7 @@ class _Check(NamedTuple):
         self, what: str, map: Map, at: Points, p: Parameters, backends: Mapping[str, Any]
     ) -> Iterator[DerivativeCheck]:
         few = at.first(self.extent.points)
-        own = {k: _first(v, len(few.x)) for k, v in p.items()}
+        own = {k: _leading_rows(v, len(few.x)) for k, v in p.items()}
         probe = Probe.random(map, len(few.x), DIRECTIONS, self.rng)
 
         def contracted(backend: SecondOrderBackend) -> Hessians:
@@ -387,7 +387,7 @@ class _Check(NamedTuple):
         return make_backend(map, method, engine="numpy" if apart else self.engine)
 
 
-def _first(value: Array, count: int) -> Array:
+def _leading_rows(value: Array, count: int) -> Array:
     return value[:count] if value.ndim == 2 else value
 
 

@@ -192,7 +192,7 @@ def _flat(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 class Config:
     """Checked settings. problem_name, solver_name: keys of the registries. source: the file, for messages.
 
-    replan, sweep: None if the config has no such table. given: problem keys set on the command line. notes: sentences about
+    replan, sweep: None if the config has no such table. overridden: problem keys set on the command line. notes: sentences about
     numbers that were scaled to another robot, derived from other settings, or rounded.
     """
 
@@ -207,7 +207,7 @@ class Config:
     replan: Any = None
     sweep: SweepSettings | None = None
     time: TimeSettings = field(default_factory=TimeSettings)
-    given: frozenset[str] = field(default=frozenset(), compare=False)
+    overridden: frozenset[str] = field(default=frozenset(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -305,7 +305,7 @@ def changed_config(
     for key, value in changes.items():
         set_value(values, key, value)
     _place_files(values, Path.absolute)  # absolute paths, valid from any working directory
-    return read_config(values, source, written=written, given=given)
+    return read_config(values, source, written=written, overridden=given)
 
 
 def override_problem(
@@ -413,13 +413,13 @@ def read_config(
     source: str = "config",
     *,
     written: Mapping[str, Any] | None = None,
-    given: frozenset[str] = frozenset(),
+    overridden: frozenset[str] = frozenset(),
 ) -> Config:
     """Check plain values and return the configuration.
 
     written: the problem table before changes, with the robot that its numbers belong to. If ``values`` name another robot,
-    size-dependent numbers are scaled to it, except those at the keys in ``given``, which were chosen for the new robot. Without
-    ``written`` no number is scaled.
+    size-dependent numbers are scaled to it, except those at the keys in ``overridden``, which were chosen for the new robot.
+    Without ``written`` no number is scaled.
 
     Raises ConfigError with all mistakes, and loading errors of both robots if numbers are scaled.
     """
@@ -433,7 +433,7 @@ def read_config(
     sweep = read_table(SweepSettings, values["sweep"], "sweep", issues) if "sweep" in values else None
     notes: tuple[str, ...] = ()
     if not issues and isinstance(written, Mapping):
-        problem, notes = _carried_over(problem, written, given, issues)
+        problem, notes = _carried_over(problem, written, overridden, issues)
     if not issues and hasattr(problem, "with_run_duration"):
         problem, run_notes = problem.with_run_duration(None if replan is None else replan.duration)
         notes = (*notes, *run_notes)
@@ -444,7 +444,19 @@ def read_config(
 
         notes = (*notes, *rounding(replan))
     return Config(
-        source, problem_name, problem, solver_name, options, backend, output, check, replan, sweep, time, given, notes
+        source,
+        problem_name,
+        problem,
+        solver_name,
+        options,
+        backend,
+        output,
+        check,
+        replan,
+        sweep,
+        time,
+        overridden,
+        notes,
     )
 
 

@@ -154,7 +154,7 @@ def load_problem(name: str | Path | Solution, **changes: Any) -> LoadedProblem:
     """
     values = dict(_by_key(changes))
     if isinstance(name, Solution):
-        loaded = _of_solution(name, values)
+        loaded = _problem_of_solution(name, values)
     elif not isinstance(name, (str, Path)):
         raise TypeError(f"name is a {type(name).__name__}; expected the name of a task, a path, or a trajopt.Solution")
     else:
@@ -164,7 +164,7 @@ def load_problem(name: str | Path | Solution, **changes: Any) -> LoadedProblem:
     return loaded
 
 
-def _of_solution(solution: Solution, changes: Mapping[str, Any]) -> LoadedProblem:
+def _problem_of_solution(solution: Solution, changes: Mapping[str, Any]) -> LoadedProblem:
     """Rebuild the problem of a saved solution. Raises ValueError for a solution without settings."""
     if "config" not in solution.meta:
         raise ValueError(f"{NO_SETTINGS}; solve with `trajopt solve` or LoadedProblem.solve")

@@ -222,7 +222,7 @@ class Settings(Checked):
     motion under the feedback of the last plan. bounds: enforce control bounds in the plans; the plant enforces them always.
     regularization: minimum regularization of the real-time iteration. search: line search in the real-time iteration.
     horizon: "receding" (its end moves on with time: give a goal a running weight), "shrinking" (the remaining motion), or
-    "regridded" (the remaining motion with a constant number of knots). least: remaining time below which replanning stops.
+    "regridded" (the remaining motion with a constant number of knots). min_remaining: remaining time below which replanning stops.
     charge: seconds charged per response in simulated time; default: the measured time. seed: seed of all noise. plant: the
     plant. sensor: measurement of the state. goal: moving point to reach. obstacle: moving point to avoid. faults: faults of the
     planner.
@@ -240,7 +240,7 @@ class Settings(Checked):
     regularization: float = 0.0
     search: bool = True
     horizon: Literal["receding", "shrinking", "regridded"] = "receding"
-    least: float = 0.0
+    min_remaining: float = 0.0
     charge: float | None = None
     seed: int = 0
     plant: PlantSettings = field(default_factory=PlantSettings)
@@ -263,7 +263,7 @@ class Settings(Checked):
             "seed": (self.seed >= 0, "a number of at least 0"),
             **{key: _moves(getattr(self, key)) for key in ("goal", "obstacle")},
             "lead": not_negative(self.lead),
-            "least": not_negative(self.least),
+            "min_remaining": not_negative(self.min_remaining),
             "deadline": (self.deadline is None or self.deadline > 0.0, "a positive number of seconds"),
             "regularization": not_negative(self.regularization),
             "charge": (self.charge is None or self.charge >= 0.0, "a number of seconds of at least 0"),
@@ -308,9 +308,9 @@ def horizon_of(task: Task, settings: Settings) -> Horizon:
     """Return the horizon of a replanning run, which yields the problem to solve at each time."""
     ocp = planned(task, settings)
     if settings.horizon == "regridded":
-        return ResampledHorizon(ocp, settings.least)
+        return ResampledHorizon(ocp, settings.min_remaining)
     if settings.horizon == "shrinking":
-        return ShrinkingHorizon(ocp, least_time=settings.least)
+        return ShrinkingHorizon(ocp, min_time=settings.min_remaining)
     return RecedingHorizon(ocp, task.moved) if task.following is None else task.following(ocp)
 
 

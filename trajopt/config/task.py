@@ -275,9 +275,9 @@ class Checked:
             elif key not in self.unbounded() and not _all_numbers(value, math.isfinite):
                 failed[key] = "a finite number" if isinstance(value, float) else "finite numbers"
         if failed:
-            raise SettingsError({k: f"expected {e}{self._found(k, e)}" for k, e in failed.items()})
+            raise SettingsError({k: f"expected {e}{self._faulty_value(k, e)}" for k, e in failed.items()})
 
-    def _found(self, key: str, expected: str) -> str:
+    def _faulty_value(self, key: str, expected: str) -> str:
         """Return the faulty value for the message; empty for a table, and if the message names other settings."""
         if is_dataclass(getattr(self, key)):
             return ""

@@ -50,7 +50,7 @@ class ConfigVariant(Variant):
 
     def reference(self) -> OCP:
         """See :class:`~trajopt.comparison.compare.Variant`."""
-        return build_task(of_backend(self.config, REFERENCE).with_engine("numpy")).ocp
+        return build_task(with_backend(self.config, REFERENCE).with_engine("numpy")).ocp
 
 
 def with_solver(config: Config, name: str) -> Config:
@@ -77,7 +77,7 @@ def with_options(config: Config, solver: str, options: Mapping[str, Any]) -> Con
     return read_config(config.as_dict() | {"solver": {**given, "name": solver}}, config.source)
 
 
-def of_backend(config: Config, choice: BackendChoice) -> Config:
+def with_backend(config: Config, choice: BackendChoice) -> Config:
     """Return the configuration with another backend. Raises ConfigError for an unknown backend."""
     if isinstance(choice, str):
         return read_config(config.with_backend(choice).as_dict(), config.source)
@@ -115,7 +115,7 @@ def config_variants(
     except UnknownName as error:
         raise ConfigError(config.source, [f"--hessians: {error}"]) from error
     choices = backends or [config.backend.name]
-    return [ConfigVariant.from_config(of_backend(c, b), h, reason, guess) for c, h, reason in chosen for b in choices]
+    return [ConfigVariant.from_config(with_backend(c, b), h, reason, guess) for c, h, reason in chosen for b in choices]
 
 
 def first_task(given: Sequence[ConfigVariant]) -> Task:

@@ -82,13 +82,13 @@ class AlongStep:
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Value and derivatives in x and u by the chain rule."""
         q, v, a, s = self._moved(x, u, p)
-        return self._first(self.inner.first(q, v, a, t, p), x, u, p, s)
+        return self._first_partials(self.inner.first(q, v, a, t, p), x, u, p, s)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """Derivatives and contracted second derivatives by the chain rule, with the curvature of q_s and v_s in (v, a, T)."""
         q, v, a, s = self._moved(x, u, p)
         first, second = self.inner.second(q, v, a, t, p, lam)
-        return self._first(first, x, u, p, s), self._second(first, second, x, u, p, s, lam)
+        return self._first_partials(first, x, u, p, s), self._second(first, second, x, u, p, s, lam)
 
     def _moved(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Rows, Scalar]:
         n, s = self.nu, p[AHEAD][0]
@@ -102,7 +102,7 @@ class AlongStep:
         n, share = self.nu, p[AHEAD][0]
         return [share * (x[n + i] + s * u[i]) for i in range(n)], [share * u[i] for i in range(n)]
 
-    def _first(self, d: First, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> Partials:
+    def _first_partials(self, d: First, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> Partials:
         n, zero, half = self.nu, 0.0 * x[0], 0.5 * s * s
         by_time = None if self.duration is None else self._slopes(x, u, p, s)
         fx, fu = [], []

@@ -51,10 +51,11 @@ class Now(NamedTuple):
 class ReplanningLoop:
     """One run of replanning.
 
-    first: initial plan. estimator: of the state, default exact. objects: moving objects of the world. worker: runs the solves.
-    clock: simulated or wall time; by default time is simulated and each solve takes its measured duration. on_tick: called with the
-    time [s] after each tick; a KeyboardInterrupt that it raises ends the run. until: called with the time [s] and the true state
-    (nx,) after each tick; a non-empty result ends the run and becomes an event. watch: called with a snapshot after each tick.
+    initial_plan: initial plan. estimator: of the state, default exact. objects: moving objects of the world. worker: runs the
+    solves. clock: simulated or wall time; by default time is simulated and each solve takes its measured duration. on_tick: called
+    with the time [s] after each tick; a KeyboardInterrupt that it raises ends the run. until: called with the time [s] and the
+    true state (nx,) after each tick; a non-empty result ends the run and becomes an event. watch: called with a snapshot after
+    each tick.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class ReplanningLoop:
         horizon: Horizon,
         planner: Planner,
         plant: Plant,
-        first: Plan,
+        initial_plan: Plan,
         timing: Timing,
         *,
         estimator: Estimator | None = None,
@@ -77,7 +78,7 @@ class ReplanningLoop:
         self._worker, self._clock = worker or SimulatedWorker(timing.tick), clock or SimulatedClock()
         self._on_tick, self._until, self._watch = on_tick or (lambda t: None), until or (lambda t, x: ""), watch
         self._recorder = RunRecorder()
-        self._planning = Planning(horizon, planner, self._worker, timing, first, self._objects, self._recorder)
+        self._planning = Planning(horizon, planner, self._worker, timing, initial_plan, self._objects, self._recorder)
         self._control = Control(self._planning, plant.state(), self._recorder)
         estimator = estimator or Sensor(self._planning.manifold)
         self._perception = Perception(estimator, self._control.observer, self._objects, timing.tick, self._recorder)

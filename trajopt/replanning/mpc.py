@@ -51,7 +51,7 @@ class MPC:
     delay [s]: from a measurement until its control acts; the state is predicted over this time.
     deadline [s]: plans that take longer are dropped like failed ones, and the last plan is tracked with its feedback.
     worker: runs the planner, by default within each step; a :class:`~trajopt.ThreadWorker` plans in parallel, for one period later.
-    first: initial plan, default the solution from x0.
+    initial_plan: initial plan; default: the solution from x0.
 
     The constructor solves once and compiles missing code, so that steps do not. Raises ValueError if that solve finds no plan,
     UnknownName for an unknown solver or option, and the errors of :func:`trajopt.solve` for an invalid problem.
@@ -80,7 +80,7 @@ class MPC:
         delay: float = 0.0,
         deadline: float | None = None,
         worker: Worker | None = None,
-        first: Plan | Solution | None = None,
+        initial_plan: Plan | Solution | None = None,
     ) -> None:
         if not delay >= 0.0:
             raise ValueError(f"delay = {delay}; expected a number of seconds of at least 0")
@@ -94,9 +94,9 @@ class MPC:
         self._values: dict[str, dict[str, Array]] = {}
         self._valued: tuple[OCP, OCP] | None = None
         self._first_plan = (
-            first
-            if isinstance(first, Plan)
-            else Plan.from_solution(first or self._first_solution(solver, options), 0.0)
+            initial_plan
+            if isinstance(initial_plan, Plan)
+            else Plan.from_solution(initial_plan or self._first_solution(solver, options), 0.0)
         )
         self._planner.prepare(ocp, warm_start(self._first_plan, ocp, self._first_plan.start))
         self._planner.respond(ocp.x0)
@@ -108,7 +108,7 @@ class MPC:
         result = solve(self._ocp, solver=solver, options=options) if named else solve(self._ocp)  # type: ignore[arg-type]
         fault = fault_of(result)
         if fault is not None:
-            raise ValueError(f"no first plan from x0: {fault}; give one as first, or change the problem")
+            raise ValueError(f"no first plan from x0: {fault}; pass initial_plan, or change the problem")
         return result
 
     # -- steps --------------------------------------------------------------------------------------------------------

@@ -181,26 +181,26 @@ class RecedingHorizon:
 
 @dataclass(frozen=True)
 class ShrinkingHorizon:
-    """Remaining part of a problem that begins at time 0; None if fewer than ``least`` knots or ``least_time`` [s] remain."""
+    """Remaining part of a problem that begins at time 0; None if fewer than ``min_knots`` knots or ``min_time`` [s] remain."""
 
     ocp: OCP
-    least: int = 2
-    least_time: float = 0.0
+    min_knots: int = 2
+    min_time: float = 0.0
 
     def __call__(self, t: float) -> OCP | None:
         rest = remaining(self.ocp, t)
-        return None if rest is None or rest.horizon < self.least or rest.times[-1] < self.least_time else rest
+        return None if rest is None or rest.horizon < self.min_knots or rest.times[-1] < self.min_time else rest
 
 
 @dataclass(frozen=True)
 class ResampledHorizon:
-    """Remaining part of a single-phase problem that begins at time 0, on a constant number of knots; None below ``least`` [s].
+    """Remaining part of a single-phase problem that begins at time 0, on a constant number of knots; None below ``min_time`` [s].
 
     The number of knots is constant, and the time steps shrink. Raises ValueError for a problem with several phases.
     """
 
     ocp: OCP
-    least: float = 0.0
+    min_time: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.ocp.phases) > 1:
@@ -211,7 +211,7 @@ class ResampledHorizon:
         left = float(ocp.times[-1]) - t
         if t <= 0.0:
             return ocp
-        if left < max(self.least, SAME_TIME):
+        if left < max(self.min_time, SAME_TIME):
             return None
         dt = np.full(N, left / N)
         at = np.searchsorted(ocp.times, t + dt * np.arange(N) + SAME_TIME, side="right") - 1

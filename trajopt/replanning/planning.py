@@ -56,7 +56,7 @@ class _Job(NamedTuple):
 class Planning:
     """Current and pending plans, and the solves that replace them.
 
-    first: initial plan. objects: moving objects of the world. recorder: receives events and solves.
+    initial_plan: initial plan. objects: moving objects of the world. recorder: receives events and solves.
     Raises ValueError for a horizon without a problem at the start of the first plan.
     """
 
@@ -66,11 +66,11 @@ class Planning:
         planner: Planner,
         worker: Worker,
         timing: Timing,
-        first: Plan,
+        initial_plan: Plan,
         objects: Sequence[MovingObject],
         recorder: RunRecorder,
     ) -> None:
-        problem = horizon(first.start)
+        problem = horizon(initial_plan.start)
         if problem is None:
             raise ValueError(
                 "the horizon has no problem at the start of the first plan; start the plan within the horizon"
@@ -78,7 +78,7 @@ class Planning:
         self._horizon, self._planner, self._worker, self._timing = horizon, planner, worker, timing
         self._objects, self._recorder = objects, recorder
         self.model, self.manifold = Model(problem), problem.manifold
-        self._plans = [replace(first, problem=first.problem or problem)]
+        self._plans = [replace(initial_plan, problem=initial_plan.problem or problem)]
         """Current plan and pending plans, sorted by start."""
         self._due: float | None = 0.0  # start of the next solve, None after the end of the horizon
         self._lead = timing.lead

@@ -128,7 +128,7 @@ class RunLog:
         }
         clearances = {f"clearance from the {name} [m]": values for name, values in self.clearances.items()}
         for name, values in (clearances | dict(distances or {})).items():
-            numbers[name] = {"least": float(values.min()), "last": float(values[-1])}
+            numbers[name] = {"smallest": float(values.min()), "last": float(values[-1])}
         for name, values in (distances or {}).items():
             numbers[name] |= {"median": float(np.median(values)), "rms": float(np.sqrt(np.mean(values**2)))}
         return numbers

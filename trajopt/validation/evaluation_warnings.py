@@ -127,7 +127,7 @@ def _user_backends(ocp: OCP) -> Iterator[tuple[str, DynamicsBackend, Parameters]
     for i, phase in enumerate(ocp.phases):
         sampling = phase.dynamics.sampling
         if sampling is not None and not is_generic(sampling.called.map):
-            yield f"dynamics of phase {i}", sampling.called, _first(phase)
+            yield f"dynamics of phase {i}", sampling.called, _first_parameters(phase)
 
 
 def _backend_failure(backend: DynamicsBackend, x: Array, u: Array, p: Parameters) -> str:
@@ -147,13 +147,13 @@ def _maps(ocp: OCP) -> Iterator[tuple[str, Map, Parameters]]:
     for i, phase in enumerate(ocp.phases):
         if phase.dynamics.sampling is not None:
             map: Any = unwrapped(phase.dynamics.sampling.backend.map)
-            yield f"dynamics of phase {i}", next_state_of(map) or map, _first(phase)
+            yield f"dynamics of phase {i}", next_state_of(map) or map, _first_parameters(phase)
     for kind, parts in (("term", ocp.terms()), ("constraint", ocp.constraints())):
         for part in parts:
-            yield f"{kind} {part.name!r}", part.residual, _first(part)
+            yield f"{kind} {part.name!r}", part.residual, _first_parameters(part)
 
 
-def _first(part: Phase | Any) -> Parameters:
+def _first_parameters(part: Phase | Any) -> Parameters:
     return {name: v[0] if v.ndim == 2 else v for name, v in part.parameters.items()}
 
 

@@ -42,7 +42,7 @@ class LimitViolation(NamedTuple):
     kind: "position", "velocity", "torque", "control", "constraint", "self-collision", or a contact's "friction cone", "pull" or
     "center of pressure". name: joint, control, constraint component or links. knot, time [s]: the worst knot; excess: amount of
     the violation there, in ``unit``; limit: the violated bound, NaN if it is not a single number. enforced: the problem contains
-    the limit. knots: number of knots with a violation. given: the initial state already violates the limit. end: the limit is
+    the limit. knots: number of knots with a violation. at_start: the initial state already violates the limit. end: the limit is
     enforced before the last knot only, and violated there.
     """
 
@@ -55,7 +55,7 @@ class LimitViolation(NamedTuple):
     unit: str
     enforced: bool
     knots: int
-    given: bool = False
+    at_start: bool = False
     end: bool = False
 
     def sentence(self, settings: Collection[str] | None = None) -> str:
@@ -79,7 +79,7 @@ class LimitViolation(NamedTuple):
         remedy = f"; {key} enforces it" if has and not self.enforced else ""
         if self.end:
             remedy = "; it is enforced before the end only: add it to terminal_constraints too"
-        if self.given:
+        if self.at_start:
             remedy = "; the initial state already violates it: start within the limit"
         return f"{what} is exceeded by {amount}{beyond} {where}{', although it is enforced' if self.enforced else ''}{remedy}"
 
@@ -97,7 +97,7 @@ def limit_violations(ocp: OCP, xs: Array, us: Array, *, self_collision: bool = T
     xs, us = fitting(ocp, xs, us)
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return []
-    of_robot = [*_of_robot(ocp, xs, us), *(_self_collisions(ocp, xs) if self_collision else ())]
+    of_robot = [*_robot_violations(ocp, xs, us), *(_self_collisions(ocp, xs) if self_collision else ())]
     found = [*_controls(ocp, us), *constraint_violations(ocp, xs, us), *_at_the_end(ocp, xs), *of_robot]
     times = ocp.times_of(xs)
     return [b._replace(time=float(times[b.knot])) for b in found]
@@ -159,7 +159,7 @@ def _worst(
             unit=units[i] if units else "",
             enforced=kind in ENFORCED,
             knots=int((excess[:, i] > noticed[:, i]).sum()),
-            given=given is not None and bool(given[i] > noticed[k, i]),
+            at_start=given is not None and bool(given[i] > noticed[k, i]),
         )
 
 
@@ -216,7 +216,7 @@ def _violated(
     yield from _worst("constraint", c.component_names, excess, limits, times, first=first)
 
 
-def _of_robot(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation]:
+def _robot_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation]:
     """Yield violations of joint position, velocity and torque limits that the problem does not enforce."""
     model = ocp.model
     if model is None or xs.shape[1] < model.nq + model.nv:

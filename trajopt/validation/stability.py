@@ -90,7 +90,7 @@ def _doubt(phase: Any, x0: Array) -> str | None:
         return None
     method = "analytic" if isinstance(system, HasPartials) else sampling.backend.name
     p = {k: v if v.ndim == 1 else v[:1] for k, v in phase.parameters.items()}
-    at = _linearization(system, method, x0, p) if is_generic(system) else _given(sampling.called, x0, p)
+    at = _linearization(system, method, x0, p) if is_generic(system) else _linearize_by(sampling.called, x0, p)
     step = float(phase.dt.max()) / substeps
     if not np.isfinite(at.whole).all():
         return None
@@ -133,7 +133,7 @@ def _linearization(system: Any, method: str, x0: Array, p: Any) -> Linearization
     return Linearization(F, L)
 
 
-def _given(backend: DynamicsBackend, x0: Array, p: Any) -> Linearization:
+def _linearize_by(backend: DynamicsBackend, x0: Array, p: Any) -> Linearization:
     """Linearize by a backend that is the only one that can differentiate its system."""
     with np.errstate(all="ignore"):
         return Linearization(backend.jacobians(x0[None], np.zeros((1, backend.map.nu)), 0.0, p).fx[0])

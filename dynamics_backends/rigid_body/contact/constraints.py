@@ -112,7 +112,7 @@ class PointSide:
                 above = self.body_of[i] < self.body_of[j]
                 tau_q[i][j] = tau_q[i][j] + (self.m.axes[i].dot(lever) if above else self.m.J[i].dot(lag))
 
-    def _first(self, fields: Mapping[str, Any]) -> tuple[dict[int, Vec], dict[int, Vec], dict[int, Vec]]:
+    def _first_derivatives(self, fields: Mapping[str, Any]) -> tuple[dict[int, Vec], dict[int, Vec], dict[int, Vec]]:
         """Derivatives w_j, acc_j and c_j."""
         m, path = self.m, list(self.m.J)
         psid, psidd, rate = (rows_of_dofs(fields[k], path) for k in ("psid", "psidd", "rate"))
@@ -123,7 +123,7 @@ class PointSide:
         return velocity, in_q, in_v
 
     def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
-        velocity, in_q, in_v = self._first(fields)
+        velocity, in_q, in_v = self._first_derivatives(fields)
         if kd:
             in_q = {j: x + velocity[j] * kd for j, x in in_q.items()}
             in_v = {j: x + self.m.J[j] * kd for j, x in in_v.items()}
@@ -138,7 +138,7 @@ class PointSide:
         F, n = _vec(force, self.sign), _vec(nu, self.sign)
         psid, psidd, rate, chi = (rows_of_dofs(fields[k], path) for k in ("psid", "psidd", "rate", "chi"))
         s = slopes_in_q(m, field_at(row(fields["w"], m.point.body), m.p), m.axes, chi)
-        velocity, acc, in_v = self._first(fields)
+        velocity, acc, in_v = self._first_derivatives(fields)
         for j in path:
             J, dw = m.J[j], velocity[j]
             J_n, J_F = J.cross(n), J.cross(F)
@@ -188,7 +188,9 @@ class FrameSide:
                 if self.body_of[j] <= self.body_of[i]:
                     tau_q[i][j] = tau_q[i][j] - self.S[i].dot(turned)
 
-    def _first(self, fields: Mapping[str, Any]) -> tuple[dict[int, Motion], dict[int, Motion], dict[int, Motion]]:
+    def _first_derivatives(
+        self, fields: Mapping[str, Any]
+    ) -> tuple[dict[int, Motion], dict[int, Motion], dict[int, Motion]]:
         """Derivatives v_c,j, a_c,j and d a_c / d v_j."""
         path, v, a = list(self.S), self.velocity, row(fields["acc"], self.body)
         psid, psidd, rate = (rows_of_dofs(fields[k], path) for k in ("psid", "psidd", "rate"))
@@ -198,7 +200,7 @@ class FrameSide:
         return velocity, in_q, {j: rate[j] - relative[j] for j in path}
 
     def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
-        velocity, in_q, in_v = self._first(fields)
+        velocity, in_q, in_v = self._first_derivatives(fields)
         if kd:
             in_q = {j: x + velocity[j] * kd for j, x in in_q.items()}
             in_v = {j: x + self.S[j] * kd for j, x in in_v.items()}
@@ -211,7 +213,7 @@ class FrameSide:
         F, N = _force(force, self.sign), _force(nu, self.sign)
         psid, chi = rows_of_dofs(fields["psid"], path), rows_of_dofs(fields["chi"], path)
         w = row(fields["w"], self.body)
-        velocity, acc, in_v = self._first(fields)
+        velocity, acc, in_v = self._first_derivatives(fields)
         turned = {k: self.S[k].cross_force(N) for k in path}
         turned_F = {k: self.S[k].cross_force(F) for k in path}
         changed = {k: psid[k].cross_force(N) for k in path}

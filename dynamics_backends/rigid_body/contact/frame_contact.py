@@ -67,7 +67,7 @@ class FrameContactSide(FrameSide):
         F, N = (force_about_origin(self.p, each) for each in (force, nu))
         super().add_second(about_origin, fields, F, N, gains, 0)
         self._add_moved(to, about_origin.q_force, fields, Vec(*force[:3]), first_row)
-        velocity, acc, in_v = self._first(fields)
+        velocity, acc, in_v = self._first_derivatives(fields)
         kd = gains[1]
         in_q = {j: acc[j].w + velocity[j].w * kd for j in self.S}
         add_turned(to.qq, self.levers, in_q, Vec(*nu[:3]), symmetric=True)

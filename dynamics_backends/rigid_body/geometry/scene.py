@@ -145,10 +145,10 @@ def cores_of(shape: Shape) -> tuple[Core, ...]:
                 faces = (Core("triangle", face.R, face.p, face.size, hull.radius) for face in hull.faces)
                 return (*faces, Core("box", one, hull.center, (0.0, 0.0, 0.0), hull.inside))
             pieces = covers([PlacedShape("", shape, one, origin)], MESH_TOLERANCE, MESH_PIECES)
-            return tuple(_of_capsule(piece.capsule.placed("")) for piece in pieces)
+            return tuple(_capsule_core(piece.capsule.placed("")) for piece in pieces)
     raise TypeError(f"{type(shape).__name__} is not a supported shape of a scene")
 
 
-def _of_capsule(placed: PlacedShape) -> Core:
+def _capsule_core(placed: PlacedShape) -> Core:
     (core,) = cores_of(placed.shape)
     return core._replace(R=placed.R, p=placed.p)

@@ -55,7 +55,7 @@ def _compared(model: Model, simulated: Any, names: Names) -> Iterator[tuple[Term
     rng, states = np.random.default_rng(0), MujocoStates(model, simulated, names.joints)
     for _ in range(STATES):
         x = np.concatenate([model.random_configuration(rng), rng.standard_normal(model.nv)])
-        yield own_terms(model, x), simulated_terms(states, simulated, x)
+        yield model_terms(model, x), simulated_terms(states, simulated, x)
 
 
 def _sentence(what: str, share: float, joints: list[str]) -> str:
@@ -64,7 +64,7 @@ def _sentence(what: str, share: float, joints: list[str]) -> str:
     return f"{what}: the difference from MuJoCo's is up to {100 * share:.2g} % of the largest, at {at}"
 
 
-def own_terms(model: Model, x: Array) -> Terms:
+def model_terms(model: Model, x: Array) -> Terms:
     """Terms of the model at x (nq + nv,)."""
     q, v = x[: model.nq], x[model.nq :]
     passive = -model.damping * v

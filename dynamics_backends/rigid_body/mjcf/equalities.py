@@ -75,11 +75,11 @@ def _equality(m: Any, names: Names, i: int) -> tuple[Equality | None, str]:
             return None, "ties bodies that do not move"
         return Equality(name, "weld" if kind == "weld" else "connect", _gains(m, i), sides), ""
     if kind == "joint":
-        return _of_joints(m, names, i, name)
+        return _joint_equality(m, names, i, name)
     return None, f"is one of a {kind}, which the model does not have"
 
 
-def _of_joints(m: Any, names: Names, i: int, name: str) -> tuple[Equality | None, str]:
+def _joint_equality(m: Any, names: Names, i: int, name: str) -> tuple[Equality | None, str]:
     ids = [int(j) for j in (m.eq_obj1id[i], m.eq_obj2id[i]) if j >= 0]
     if any(joint_kind(m, j) not in ("revolute", "prismatic") for j in ids):
         return None, "ties a joint of several degrees of freedom"

@@ -22,7 +22,13 @@ def left_out(
 
     followed: equalities that the model's coupling includes.
     """
-    moving = [*_joints(m, names), *_tendons(m), *_bodies(m, names), *_equalities(m, names, followed), *_others(m)]
+    moving = [
+        *_joints(m, names),
+        *_tendons(m),
+        *_bodies(m, names),
+        *_equalities(m, names, followed),
+        *_unsupported_options(m),
+    ]
     moving += _one_sided(m, names, found)
     other_notes = [*_dry_friction(m, names), *_actuators(m, names, found), *_things(m)]
     return moving, other_notes
@@ -92,7 +98,7 @@ def _bodies(m: Any, names: Names) -> list[str]:
     return _some("gravity compensation is ignored; joint forces carry the weight", carried)
 
 
-def _others(m: Any) -> list[str]:
+def _unsupported_options(m: Any) -> list[str]:
     fluid = m.opt.density or m.opt.viscosity
     flexible = getattr(m, "nflex", 0)
     return [

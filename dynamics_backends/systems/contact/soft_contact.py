@@ -139,7 +139,7 @@ class SoftContact(WholeMap, ActuatedBody):
         q, v = self.split(x)
         s = self._solved(q, v, u, p)
         fields = finished(CONTACT_FINISH, self.model, s.fields, self.driver, a=s.a, f_ground=s.f_ground)
-        return self._partials(v, u, self._first(s, fields, p))
+        return self._partials(v, u, self._first_derivatives(s, fields, p))
 
     def _solved(self, q: Rows, v: Rows, u: Rows, p: Mapping[str, Rows]) -> _Solved:
         fields = started(self.model, q, v, self.driver_at(p))
@@ -152,7 +152,9 @@ class SoftContact(WholeMap, ActuatedBody):
         forces = [(c.motion.point.body, force_at(c.motion.p, c.force)) for c in touches]
         return _Solved(fields, touches, a, ground_forces(self.model, forces, 0.0 * v[0]))
 
-    def _first(self, s: _Solved, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> ForwardDynamicsDerivatives:
+    def _first_derivatives(
+        self, s: _Solved, fields: Mapping[str, Any], p: Mapping[str, Rows]
+    ) -> ForwardDynamicsDerivatives:
         n = self.model.nv
         dq, dv = ([[M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
         for c in s.touches:
@@ -188,7 +190,7 @@ class SoftContact(WholeMap, ActuatedBody):
         s = self._solved(q, v, u, p)
         mu = sm.stack(ltl.solve(s.fields["factor"], [-lam[n + i] for i in range(n)]))
         fields = finished(CONTACT_SECOND, self.model, s.fields, self.driver, a=s.a, f_ground=s.f_ground, mu=mu)
-        first = self._partials(v, u, self._first(s, fields, p))
+        first = self._partials(v, u, self._first_derivatives(s, fields, p))
         g = Second.from_fields(fields, n, 0, zero)
         for c in s.touches:
             self._add_second(g, c, {**s.fields, "w": fields["w"], "chi": fields["chi"]}, p)

@@ -91,7 +91,7 @@ def arm_runs(name: str, goals: int, seconds: float, seed: int) -> Iterator[Run]:
             failed = log.count(EventKind.FAILED_SOLVE) + log.count(EventKind.PLANT_DIVERGED)
             error = numbers["tracking error of the state, largest [rad, m, and per s]"]
             near = numbers["distance to the goal [m]"]
-            yield Run(name, number, limited, len(log.solves), failed, error, near["least"], near["last"])
+            yield Run(name, number, limited, len(log.solves), failed, error, near["smallest"], near["last"])
 
 
 def report(runs: list[Run]) -> str:

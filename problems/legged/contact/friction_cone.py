@@ -3,13 +3,13 @@
 As a cost, a margin y >= 0 has the smooth residual  (sqrt(y^2 + eps^2) - y) / 2,  which is about -y for negative y and
 vanishes for large y:
 
-    y = (f_n - least) / unit        the contact pushes
+    y = (f_n - min_force) / unit        the contact pushes
     y = (mu f_n - sqrt(f_x^2 + f_y^2 + (eps unit)^2)) / unit     it sticks
 
 As a constraint, the cone is replaced by an inscribed pyramid with m facets, which is linear in the forces and smooth at its tip,
 for a foot without load (D. Stewart, J. Trinkle, Int. J. Numer. Methods Eng. 39, 1996):
 
-    f_n - least >= 0,        mu cos(pi/m) f_n - (cos a_j f_x + sin a_j f_y) >= 0,   a_j = 2 pi j / m,   j = 0 .. m - 1
+    f_n - min_force >= 0,        mu cos(pi/m) f_n - (cos a_j f_x + sin a_j f_y) >= 0,   a_j = 2 pi j / m,   j = 0 .. m - 1
 
 Forces are in units of the robot's weight divided by its number of feet.
 """
@@ -42,11 +42,11 @@ def friction_cost(
     friction: float,
     weight: Values,
     *,
-    least: float = 0.0,
+    min_force: float = 0.0,
     feet: int = 4,
     name: str = "friction",
 ) -> to.CostTerm:
-    """Return the cost that point contacts push with at least ``least`` and stay within the cone of ``friction``.
+    """Return the cost that point contacts push with at least ``min_force`` and stay within the cone of ``friction``.
 
     contacts: names in the system. feet: number of feet that share the weight, which defines the unit of forces. Raises ValueError
     for a coefficient that is not positive, UnknownName for an unknown contact.
@@ -58,7 +58,7 @@ def friction_cost(
     names = tuple(f"{contact} {what}" for contact in contacts for what in ("pushes", "sticks"))
     residual = composed(ConstraintForces(system), partial(_margin_residuals, rows, 1.0 / unit), no_parameters, names)
     return to.CostTerm(
-        name, residual, np.asarray(weight), {"friction": np.array([friction]), "least": np.array([least])}
+        name, residual, np.asarray(weight), {"friction": np.array([friction]), "min_force": np.array([min_force])}
     )
 
 
@@ -67,12 +67,12 @@ def friction_constraint(
     contacts: Sequence[str],
     friction: float,
     *,
-    least: float = 0.0,
+    min_force: float = 0.0,
     feet: int = 4,
     facets: int = FACETS,
     name: str | None = None,
 ) -> to.Constraint:
-    """Return the constraint that point contacts push with at least ``least`` and stay within a pyramid in the friction cone.
+    """Return the constraint that point contacts push with at least ``min_force`` and stay within a pyramid in the friction cone.
 
     feet: number of feet that share the weight, which defines the unit of forces. friction is a run-time parameter. name: default:
     includes the contact names, so that multipliers of different stances have different names.
@@ -87,7 +87,7 @@ def friction_constraint(
     names = tuple(f"{c} {kind}" for c in contacts for kind in kinds)
     margins = partial(_margins, force_rows(system, contacts), per_unit, facets)
     residual = composed(ConstraintForces(system), margins, no_parameters, names)
-    lower = np.tile([least, *np.zeros(facets)], len(contacts))
+    lower = np.tile([min_force, *np.zeros(facets)], len(contacts))
     name = name or f"friction cone of {', '.join(contacts)}"
     return to.Constraint(name, residual, lower, np.asarray(np.inf), {"friction": np.array([friction])})
 
@@ -120,12 +120,12 @@ def no_parameters(p: Mapping[str, Rows]) -> Mapping[str, Rows]:
 def _margin_residuals(
     first_rows: tuple[int, ...], per_unit: float, forces: Rows, p: Mapping[str, Rows]
 ) -> list[Scalar]:
-    """Return the residuals (2 C) of pushing and sticking of C contacts, with the parameters friction (1) and least (1)."""
+    """Return the residuals (2 C) of pushing and sticking of C contacts, with the parameters friction (1) and min_force (1)."""
     rows: list[Scalar] = []
     for at in first_rows:
         f = [forces[at + i] * per_unit for i in range(3)]
         sideways = sm.sqrt(f[0] * f[0] + f[1] * f[1] + SMOOTHING**2)
-        rows += [smooth_hinge(f[2] - p["least"][0]), smooth_hinge(p["friction"][0] * f[2] - sideways)]
+        rows += [smooth_hinge(f[2] - p["min_force"][0]), smooth_hinge(p["friction"][0] * f[2] - sideways)]
     return rows
 
 

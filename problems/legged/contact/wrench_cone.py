@@ -3,7 +3,7 @@
 A sole extends from -b to a along x and from -r to l along y, level and aligned with the world. With force f and moment m at its
 origin, its contact satisfies
 
-    f_z - least >= 0,                     |(f_x, f_y)| <= mu f_z,
+    f_z - min_force >= 0,                     |(f_x, f_y)| <= mu f_z,
     m_y + a f_z >= 0,   b f_z - m_y >= 0,   l f_z - m_x >= 0,   m_x + r f_z >= 0         center of pressure (-m_y, m_x) / f_z
     |m_z| <= mu (h_x + h_y)/2 f_z                                                       h: half the length, half the width
 
@@ -53,18 +53,18 @@ def wrench_cost(
     friction: float,
     weight: Values,
     *,
-    least: float = 0.0,
+    min_force: float = 0.0,
     feet: int = 2,
     name: str = "wrench cone",
 ) -> to.CostTerm:
-    """Return the cost that frame contacts on these soles stay within the cone. friction, least: run-time parameters.
+    """Return the cost that frame contacts on these soles stay within the cone. friction, min_force: run-time parameters.
 
     feet: number of feet that share the weight. Raises ValueError for a coefficient that is not positive, UnknownName for a sole
     without a contact in the system.
     """
     residual = _composed(system, soles, feet, friction, partial(_margin_residuals), ("pushes", "sticks", *PRESSURE))
     return to.CostTerm(
-        name, residual, np.asarray(weight), {"friction": np.array([friction]), "least": np.array([least])}
+        name, residual, np.asarray(weight), {"friction": np.array([friction]), "min_force": np.array([min_force])}
     )
 
 
@@ -73,7 +73,7 @@ def wrench_constraint(
     soles: Sequence[Sole],
     friction: float,
     *,
-    least: float = 0.0,
+    min_force: float = 0.0,
     feet: int = 2,
     facets: int = FACETS,
     name: str | None = None,
@@ -81,7 +81,7 @@ def wrench_constraint(
     """Return the cone as inequality constraints, linear in the wrenches, with an inscribed friction pyramid."""
     kinds = ("pushes", *(f"facet {j}" for j in range(facets)), *PRESSURE)
     residual = _composed(system, soles, feet, friction, partial(_margins, facets), kinds)
-    lower = np.tile([least, *np.zeros(len(kinds) - 1)], len(soles))
+    lower = np.tile([min_force, *np.zeros(len(kinds) - 1)], len(soles))
     name = name or f"wrench cone of {', '.join(sole.frame for sole in soles)}"
     return to.Constraint(name, residual, lower, np.asarray(np.inf), {"friction": np.array([friction])})
 
@@ -97,11 +97,11 @@ def _composed(system, soles, feet, friction, margins, kinds) -> ComposedMap:
     rows = wrench_rows(system, [sole.frame for sole in soles])
     per_unit = 1.0 / weight_share(system.model, feet)
     names = tuple(f"{sole.frame} {kind}" for sole in soles for kind in kinds)
-    outer = partial(_of_all, margins, rows, tuple(soles), per_unit)
+    outer = partial(_margins_of_soles, margins, rows, tuple(soles), per_unit)
     return composed(ConstraintForces(system), outer, no_parameters, names)
 
 
-def _of_all(margins, rows, soles, per_unit: float, forces: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
+def _margins_of_soles(margins, rows, soles, per_unit: float, forces: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
     """Return the margins of all soles, one after the other."""
     found: list[Scalar] = []
     for at, sole in zip(rows, soles, strict=True):
@@ -127,7 +127,7 @@ def _margin_residuals(sole: Sole, w: list[Scalar], p: Mapping[str, Rows]) -> lis
     """Return the residuals of all margins."""
     mu = p["friction"][0]
     sideways = sm.sqrt(w[0] * w[0] + w[1] * w[1] + SMOOTHING**2)
-    return [smooth_hinge(y) for y in (w[2] - p["least"][0], mu * w[2] - sideways, *_pressures(sole, w, mu))]
+    return [smooth_hinge(y) for y in (w[2] - p["min_force"][0], mu * w[2] - sideways, *_pressures(sole, w, mu))]
 
 
 def _margins(facets: int, sole: Sole, w: list[Scalar], p: Mapping[str, Rows]) -> list[Scalar]:

@@ -140,12 +140,12 @@ class Gait(Checked):
 
     @classmethod
     def observed(
-        cls, feet: Sequence[str], times: Array, contact: Array, *, step: float, least: float, **values: float
+        cls, feet: Sequence[str], times: Array, contact: Array, *, step: float, min_duration: float, **values: float
     ) -> Gait:
         """Create the schedule of contact signals (M, F) of booleans, held from times (M + 1,) [s] on, such as those of a soft
         gait.
 
-        The schedule is rounded to multiples of ``step`` [s]; contacts and swings shorter than ``least`` [s] are removed, the
+        The schedule is rounded to multiples of ``step`` [s]; contacts and swings shorter than ``min_duration`` [s] are removed, the
         shortest first. values: step_length, step_height. Raises ValueError for wrong sizes.
         """
         if np.shape(contact) != (len(times) - 1, len(feet)):
@@ -154,7 +154,7 @@ class Gait(Checked):
             )
         middles = times[0] + step * (np.arange(max(1, round((times[-1] - times[0]) / step))) + 0.5)
         at = np.clip(np.searchsorted(times, middles, side="right") - 1, 0, len(contact) - 1)
-        even = np.stack([_without_blips(signal, least / step) for signal in np.asarray(contact)[at].T], axis=1)
+        even = np.stack([_without_blips(signal, min_duration / step) for signal in np.asarray(contact)[at].T], axis=1)
         ends = np.flatnonzero((even[1:] != even[:-1]).any(axis=1)) + 1
         phases = [
             GaitPhase(tuple(f for f, down in zip(feet, even[a], strict=True) if down), float(step * (b - a)))
@@ -235,14 +235,14 @@ class Gait(Checked):
 _SAME_TIME = 1e-9
 
 
-def _without_blips(signal: Array, least: float) -> Array:
-    """Remove runs shorter than ``least`` samples from a boolean signal (M,)."""
+def _without_blips(signal: Array, min_length: float) -> Array:
+    """Remove runs shorter than ``min_length`` samples from a boolean signal (M,)."""
     signal = signal.copy()
     while True:
         ends = np.r_[0, np.flatnonzero(signal[1:] != signal[:-1]) + 1, len(signal)]
         lengths = np.diff(ends)
         shortest = int(np.argmin(lengths))
-        if len(lengths) == 1 or lengths[shortest] >= least:
+        if len(lengths) == 1 or lengths[shortest] >= min_length:
             return signal
         signal[ends[shortest] : ends[shortest + 1]] ^= True
 

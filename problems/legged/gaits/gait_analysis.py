@@ -82,7 +82,7 @@ def duty_factors(contact: Array, dt: Array) -> Array:
 
 def period(contact: Array, step: float) -> float:
     """Return the period [s] of contact signals (M, F) with sampling time ``step``; NaN if none repeats."""
-    total = np.array([sum(_overlap(c, c, lag) for c in contact.T) for lag in range(_most(len(contact)))])
+    total = np.array([sum(_overlap(c, c, lag) for c in contact.T) for lag in range(_max_shift(len(contact)))])
     rising = np.flatnonzero(np.diff(total) > 0)
     if not rising.size or total[rising[0] :].max() <= 0:
         return np.nan
@@ -121,7 +121,7 @@ def _overlap(a: Array, b: Array, lag: int) -> float:
     return float(np.mean(one * other))
 
 
-def _most(samples: int) -> int:
+def _max_shift(samples: int) -> int:
     return max(1, int((1.0 - MIN_OVERLAP) * samples))
 
 

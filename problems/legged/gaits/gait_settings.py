@@ -88,11 +88,11 @@ class Settings(SoftGround):
     duration of a swing [s]. support: duration on all feet before each swing [s]. step_length: length of a step; default 0.15 [m].
     distance: distance that the base travels, instead of step_length: the mean of all steps of the feet together [m]. step_height:
     height of a step; default 0.1 [m]. cycles: repetitions of all groups. dt: length of a time step [s]. integrator: integration
-    scheme. substeps: integrator steps per time step. control_weight: weight of the torques. running: running weights of the
-    state. terminal: terminal weights of the state. foot_weights: weights of the feet. schedule_of: file of a solution on soft
-    ground; its contact forces define the contact schedule and its feet the step lengths, instead of gait, swings, swing, support,
-    cycles and step_length. least: shorter contacts and swings of that solution are ignored [s]. contact: contact model, "rigid"
-    or "soft". gains: Baumgarte gains (kp, kd) of rigid contacts. friction: friction coefficient of the rigid cone. cone: friction
+    scheme. substeps: integrator steps per time step. control_weight: weight of the torques. running: running weights of the state.
+    terminal: terminal weights of the state. foot_weights: weights of the feet. schedule_of: file of a solution on soft ground; its
+    contact forces define the contact schedule and its feet the step lengths, instead of gait, swings, swing, support, cycles and
+    step_length. min_contact_time: shorter contacts and swings of that solution are ignored [s]. contact: contact model, "rigid" or
+    "soft". gains: Baumgarte gains (kp, kd) of rigid contacts. friction: friction coefficient of the rigid cone. cone: friction
     cone as a "cost" with weight foot_weights.friction, or as a "constraint" (:mod:`~problems.legged.contact.friction_cone`).
     """
 
@@ -107,7 +107,7 @@ class Settings(SoftGround):
     step_height: float = 0.1
     distance: float | None = None
     schedule_of: str = ""
-    least: float = 0.06
+    min_contact_time: float = 0.06
     contact: Literal["rigid", "soft"] = "rigid"
     dt: float = 0.01
     integrator: Integrator = "semi_implicit_euler"
@@ -137,7 +137,7 @@ class Settings(SoftGround):
             ),
             "swing": positive(self.swing),
             "support": (self.support >= 0, "a duration of at least 0"),
-            "least": (self.least >= 0, "a duration of at least 0"),
+            "min_contact_time": (self.min_contact_time >= 0, "a duration of at least 0"),
             "dt": (0 < self.dt < np.inf, "a positive number of seconds"),
             "substeps": substeps_check(self.substeps, self._steps()),
             "friction": positive(self.friction),
@@ -155,7 +155,7 @@ class Settings(SoftGround):
         """See :meth:`problems.legged.robot.walker.LeggedRobot.units`."""
         own: dict[str, Units] = {"control_weight": running_weight(TORQUE)}
         if self.schedule_of:
-            own["least"] = TIME
+            own["min_contact_time"] = TIME
         own |= dict.fromkeys(("step_length", "step_height", "distance"), LENGTH) | dict.fromkeys(
             ("swing", "support", "dt"), TIME
         )
@@ -174,7 +174,9 @@ class Settings(SoftGround):
         """Return the gait. Raises UnknownName for a foot of ``swings`` that is not in ``feet``, SolutionFileError, ValueError."""
         if self.schedule_of:
             soft = to.Solution.load(self.schedule_of)
-            return observed_gait(model, feet, soft, step=self.dt, least=self.least, step_height=self.step_height)
+            return observed_gait(
+                model, feet, soft, step=self.dt, min_duration=self.min_contact_time, step_height=self.step_height
+            )
         options = {"swing": self.swing, "support": self.support, "cycles": self.cycles, "step_height": self.step_height}
         options["step_length"] = STEP_LENGTH if self.step_length is None else self.step_length
         if self.swings:
@@ -185,7 +187,7 @@ class Settings(SoftGround):
 
 
 def observed_gait(
-    model: Model, feet: Sequence[str], soft: to.Solution, *, step: float, least: float, step_height: float
+    model: Model, feet: Sequence[str], soft: to.Solution, *, step: float, min_duration: float, step_height: float
 ) -> Gait:
     """Return the schedule of a motion on soft ground from its contact forces, with the mean step length of its feet.
 
@@ -200,7 +202,7 @@ def observed_gait(
     forces = system.outputs(*Batch.of(system, soft.xs[:-1], soft.us, soft.times[:-1]))
     load = np.stack([np.asarray(forces[foot])[2] for foot in feet], axis=1)
     contact = load > LOADED * model.total_mass * np.linalg.norm(model.gravity) / len(feet)
-    gait = Gait.observed(feet, soft.times, contact, step=step, least=least, step_height=step_height)
+    gait = Gait.observed(feet, soft.times, contact, step=step, min_duration=min_duration, step_height=step_height)
     ways = np.array(
         [np.diff(position_of(model, foot, soft.xs[[0, -1], : model.nq])[:, :2], axis=0)[0] for foot in feet]
     )

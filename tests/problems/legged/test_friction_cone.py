@@ -32,7 +32,7 @@ def standing():
 @pytest.mark.parametrize("facets", [4, 8])
 def test_rows_are_those_of_a_pyramid_inside_the_cone(facets):
     system = standing()
-    c = friction_constraint(system, FEET, MU, least=0.1, facets=facets)
+    c = friction_constraint(system, FEET, MU, min_force=0.1, facets=facets)
     x, u, _ = arguments(c.residual.inner, FEET)
     g = NUMPY(c.residual).f(x, u, 0.0, c.parameters).reshape(len(x), len(FEET), facets + 1)
     forces = np.concatenate(list(system.outputs(x.T, u.T, 0.0, {}).values())).T.reshape(len(x), len(FEET), 3)

@@ -194,7 +194,7 @@ def test_friction_margins_vanish_inside_the_cone_and_grow_outside():
     assert np.abs(inside.residual(x, u, np.zeros(1), values)).max() < 2e-3
     forces = system.outputs(x, u, np.zeros(1), {})
     unit = model.total_mass * 9.80665 / 4
-    narrow = {**values, "friction": np.full((1, 1), 1e-6), "least": np.full((1, 1), 3.0)}
+    narrow = {**values, "friction": np.full((1, 1), 1e-6), "min_force": np.full((1, 1), 3.0)}
     r = inside.residual(x, u, np.zeros(1), narrow)
     pushes = [3.0 - forces[foot][2, 0] / unit for foot in FEET]
     assert np.allclose(r[::2, 0], pushes, atol=1e-3) and r[1::2].min() > 0.02

@@ -39,17 +39,17 @@ def phases_of(gait: Gait) -> list[tuple[tuple[str, ...], float]]:
 def test_a_schedule_is_recovered_from_its_contacts(name):
     gait = Gait.named(name, FEET, swing=0.2, support=0.06, cycles=2)
     times, contact = signals(gait, 0.005)
-    assert phases_of(Gait.observed(FEET, times, contact, step=STEP, least=0.05)) == phases_of(gait)
+    assert phases_of(Gait.observed(FEET, times, contact, step=STEP, min_duration=0.05)) == phases_of(gait)
     rng = np.random.default_rng(0)
     for foot in range(4):  # a foot that bounces, and one that slips, for a moment in the middle of a phase
         middle = round(np.cumsum([p.duration for p in gait.phases])[1] / 0.005) - 20 + int(rng.integers(3))
         contact[middle : middle + 3, foot] ^= True
-    assert phases_of(Gait.observed(FEET, times, contact, step=STEP, least=0.05)) == phases_of(gait)
+    assert phases_of(Gait.observed(FEET, times, contact, step=STEP, min_duration=0.05)) == phases_of(gait)
 
 
 def test_contacts_of_another_size_are_answered():
     with pytest.raises(ValueError, match=r"contact has shape \(3, 4\); expected \(4, 4\): times less one, feet"):
-        Gait.observed(FEET, np.arange(5.0), np.ones((3, 4), dtype=bool), step=0.1, least=0.1)
+        Gait.observed(FEET, np.arange(5.0), np.ones((3, 4), dtype=bool), step=0.1, min_duration=0.1)
 
 
 @pytest.fixture
@@ -66,13 +66,13 @@ def soft(tmp_path):
 
 
 def test_the_rigid_problem_has_the_schedule_of_the_soft_motion(soft):
-    task = build(Settings(**{**OBSERVED, "schedule_of": str(soft), "least": 0.02}), NUMPY)  # type: ignore[arg-type]
+    task = build(Settings(**{**OBSERVED, "schedule_of": str(soft), "min_contact_time": 0.02}), NUMPY)  # type: ignore[arg-type]
     assert [phase.knots for phase in task.ocp.phases] == [2, 5, 1, task.ocp.horizon - 8]  # the third is the impact
     assert not task.ocp.phases[2].dynamics.takes_time  # type: ignore[attr-defined]
     forces = contact_forces(task.ocp, task.guess.xs, task.guess.us)
     carrying = {foot for foot in FEET if forces[foot][4].any()}
     assert carrying in ({LF, RH}, {RF, LH})
-    held = build(Settings(**{**OBSERVED, "schedule_of": str(soft), "least": 0.08}), NUMPY)  # type: ignore[arg-type]
+    held = build(Settings(**{**OBSERVED, "schedule_of": str(soft), "min_contact_time": 0.08}), NUMPY)  # type: ignore[arg-type]
     assert len(held.ocp.phases) == 1
     guess = to.resampled_guess(task.ocp, to.Solution.load(soft))
     started = to.solve(task.ocp, guess, {"max_iterations": 1}, solver="fddp")
@@ -93,7 +93,7 @@ def test_a_solution_that_goes_to_the_side_is_answered(soft):
         xs = other.xs.copy()
         xs[-1, 1] += sideways
         path = replace(other, xs=xs).save(soft.parent / "sideways.npz")
-        settings = Settings(**{**OBSERVED, "schedule_of": str(path), "least": 0.02})  # type: ignore[arg-type]
+        settings = Settings(**{**OBSERVED, "schedule_of": str(path), "min_contact_time": 0.02})  # type: ignore[arg-type]
         if not refused:
             assert build(settings, NUMPY).ocp.horizon
             continue
@@ -109,7 +109,7 @@ def test_a_step_length_beside_a_solution_is_refused(soft):
 def test_flight_is_a_phase_of_its_own():
     gait = Gait(feet=FEET, phases=(GaitPhase(FEET, 0.1), GaitPhase((), 0.2), GaitPhase(FEET, 0.1)))
     times, contact = signals(gait, STEP)
-    assert phases_of(Gait.observed(FEET, times, contact, step=STEP, least=0.05)) == phases_of(gait)
+    assert phases_of(Gait.observed(FEET, times, contact, step=STEP, min_duration=0.05)) == phases_of(gait)
     task = build(Settings(**{**SHORT, "swings": (FEET,)}), NUMPY)  # type: ignore[arg-type]
     assert [phase.knots for phase in task.ocp.phases] == [1, 4, 1, 1]
     assert to.validate(task.ocp, task.guess) == [] and not task.guess.us[1:5].any()

@@ -64,7 +64,7 @@ def test_the_verdict_on_limits_has_it(load):
     assert to.self_collision_note(ocp, xs) == "no self-collision at the knots"
     ocp, xs, us = with_limits(model, ROLLED)
     (broken,) = to.limit_violations(ocp, xs, us)
-    assert broken.kind == "self-collision" and not broken.enforced and not broken.given
+    assert broken.kind == "self-collision" and not broken.enforced and not broken.at_start
     assert broken.sentence().startswith("self-collision: one and three overlap by")
     assert "knot" in broken.sentence() and "arm_in_scene keeps" in broken.sentence()
     assert to.self_collision_note(ocp, xs) == ""
@@ -89,7 +89,7 @@ def test_a_start_in_self_collision_is_told_as_given(load):
     pytest.importorskip("coal")
     ocp, xs, us = with_limits(load(file()), np.tile(ROLLED[-1], (3, 1)))
     (broken,) = to.limit_violations(ocp, xs, us)
-    assert broken.given and "the initial state already overlaps" in broken.sentence()
+    assert broken.at_start and "the initial state already overlaps" in broken.sentence()
 
 
 def test_what_is_not_checked_is_said_with_the_reason(load):

@@ -177,7 +177,7 @@ def test_a_shrinking_horizon_ends_when_the_problem_does():
 def test_a_regridded_horizon_keeps_its_knots():
     ocp = with_values(problem(limit=2.0), "goal", {"goal": np.arange(KNOTS + 1.0)[:, None]})
     ocp = replace(ocp, u_lower=-1.0 - np.arange(float(KNOTS))[:, None])
-    regridded, total = ResampledHorizon(ocp, least=0.3), KNOTS * DT
+    regridded, total = ResampledHorizon(ocp, min_time=0.3), KNOTS * DT
     assert regridded(0.0) is ocp and regridded(total - 0.29) is None
     rest = regridded(0.4)
     np.testing.assert_allclose(rest.dt, (total - 0.4) / KNOTS)
@@ -190,7 +190,7 @@ def test_a_regridded_horizon_keeps_its_knots():
 
 
 def test_a_shrinking_horizon_may_end_early():
-    assert ShrinkingHorizon(problem(), least_time=0.5)(KNOTS * DT - 0.4) is None
+    assert ShrinkingHorizon(problem(), min_time=0.5)(KNOTS * DT - 0.4) is None
 
 
 def test_a_receding_horizon_may_move_its_references():

@@ -67,7 +67,7 @@ def test_statistics_of_a_run():
     log = loop(charge=PERIOD * 2, timing=AHEAD).run(1.0)
     numbers = log.statistics(mass().manifold, {"goal": np.abs(log.xs[:, 0] - 1.0)})
     assert numbers["solves"] == len(log.solves) and numbers["late"] == len(log.solves)
-    assert numbers["goal"]["least"] == pytest.approx(np.abs(log.xs[:, 0] - 1.0).min())
+    assert numbers["goal"]["smallest"] == pytest.approx(np.abs(log.xs[:, 0] - 1.0).min())
     assert list(numbers["response [ms]"]) == ["p50", "p95", "p99", "max"]
     assert numbers["iterations"]["max"] == 1.0
     off = log.xs - log.references

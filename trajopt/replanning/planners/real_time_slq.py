@@ -71,7 +71,7 @@ class RealTimeSLQ(RealTimePlanner):
     def __init__(
         self, hessian: str = "gauss_newton", regularization: float = 0.0, *, search: bool = True, curved: bool = False
     ) -> None:
-        self.hessian, self.least, self.search, self.curved = hessian, regularization, search, curved
+        self.hessian, self.min_regularization, self.search, self.curved = hessian, regularization, search, curved
         self._may_curve, self._curved, self._shortened = False, hessian == "exact", 0
         self._regularization = Regularization.from_options(SLQOptions())
         self._started = False
@@ -80,7 +80,7 @@ class RealTimeSLQ(RealTimePlanner):
     @property
     def mu(self) -> float:
         """Regularization of the next sweep."""
-        return max(self.least, self._regularization.mu)
+        return max(self.min_regularization, self._regularization.mu)
 
     def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
         """One iteration about the guess of a warm start. Raises ValueError for constraints other than bounds on controls."""

@@ -110,7 +110,7 @@ class InteriorBatch(WindowBatch):
     # -- solves -----------------------------------------------------------------------------------------------------------
     def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
         """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
-        if pays(self.program, self.options, len(self.order), self.threads, self._share) and self._fit():
+        if pays(self.program, self.options, len(self.order), self.threads, self._derivative_fraction) and self._fit():
             lanes, libraries = find_toolchain().lanes, libraries_abreast(self.ocp, self.program)
             ran, windows = self.solve_in_windows(lambda: InteriorWindow(self.program, libraries, lanes), on_finished)
             self.seconds /= lanes  # problems of a window share its wall time
@@ -149,7 +149,7 @@ class InteriorBatch(WindowBatch):
     def _cost(self, slot: Any, ended: Ended) -> float:
         return ended.objective
 
-    def _share(self) -> float:
+    def _derivative_fraction(self) -> float:
         """Measure the fraction of an iteration spent on derivatives and trial steps: minimum times over the first iterations."""
         slot, seconds = self._slot(), list[tuple[float, float, float]]()
         slot.take(self.first)

@@ -35,10 +35,10 @@ class Optimum(NamedTuple):
 
 @dataclass(frozen=True)
 class MultiStart:
-    """Result of :func:`multi_start`. optima: distinct optima of converged starts, cheapest first. found: solution of each start."""
+    """Result of :func:`multi_start`. optima: distinct optima, cheapest first. solutions: the solution of each start."""
 
     optima: tuple[Optimum, ...]
-    found: BatchSolution
+    solutions: BatchSolution
 
     @property
     def best_start(self) -> int:
@@ -48,15 +48,13 @@ class MultiStart:
     @property
     def best(self) -> Solution:
         """The cheapest converged solution; the solution of the first start if none converged."""
-        return self.optima[0].solution if self.optima else self.found[0]
+        return self.optima[0].solution if self.optima else self.solutions[0]
 
     def __repr__(self) -> str:
         listed = ", ".join(f"cost {o.solution.cost:.8g} found {o.times_found} times" for o in self.optima[:5])
         more = f", and {len(self.optima) - 5} more" if len(self.optima) > 5 else ""
         solved = sum(o.times_found for o in self.optima)
-        return (
-            f"MultiStart({len(self.optima)} optima from {solved} of {len(self.found)} starts: {listed or 'none'}{more})"
-        )
+        return f"MultiStart({len(self.optima)} optima from {solved} of {len(self.solutions)} starts: {listed or 'none'}{more})"
 
 
 def multi_start(

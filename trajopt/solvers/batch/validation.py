@@ -35,10 +35,10 @@ def invalid_problems(batch: Batch, guess: tuple[Array, Array], flaws: Mapping[in
     guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). flaws: result of :func:`~trajopt.solvers.batch.finite.invalid_values`.
     Raises InvalidProblem if all problems have the same errors.
     """
-    contradictory = _of_rows(len(batch), _contradictory(batch))
-    wrong = contradictory | _of_rows(len(batch), _wrong(batch, guess[0]))
+    contradictory = _marked_problems(len(batch), _contradictory(batch))
+    wrong = contradictory | _marked_problems(len(batch), _wrong(batch, guess[0]))
     wrong -= {i for i, flaw in flaws.items() if flaw.code is StatusCode.NON_FINITE}
-    errors = {i: errors_of(batch[i], _of_problem(batch, guess, i)) for i in sorted(wrong)}
+    errors = {i: errors_of(batch[i], _guess_of_problem(batch, guess, i)) for i in sorted(wrong)}
     if len(errors) == len(batch) and all(found == errors[0] for found in errors.values()):
         raise InvalidProblem(errors[0])
     found = {}
@@ -47,15 +47,15 @@ def invalid_problems(batch: Batch, guess: tuple[Array, Array], flaws: Mapping[in
         found[i] = termination.invalid(i, mistakes, contradictory=i in contradictory)
     first = next((i for i in range(len(batch)) if i not in flaws and i not in found), None)
     if first is not None:
-        require_valid(batch[first], _of_problem(batch, guess, first))
+        require_valid(batch[first], _guess_of_problem(batch, guess, first))
     return found
 
 
-def _of_problem(batch: Batch, guess: tuple[Array, Array], i: int) -> Guess:
+def _guess_of_problem(batch: Batch, guess: tuple[Array, Array], i: int) -> Guess:
     return Guess(*(rows[i if len(rows) == len(batch) else 0] for rows in guess))
 
 
-def _of_rows(n: int, found: Iterator[Array]) -> set[int]:
+def _marked_problems(n: int, found: Iterator[Array]) -> set[int]:
     """Return the indices of problems with a True entry in any of the masks (n or 1, ...)."""
     wrong = (np.broadcast_to(bad.reshape(len(bad), -1).any(axis=1), n) for bad in found)
     return {int(i) for rows in wrong for i in np.flatnonzero(rows)}

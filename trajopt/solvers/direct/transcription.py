@@ -161,10 +161,10 @@ class Transcription:
     def evaluate(self, w: Array) -> tuple[float, Array]:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
         at = self._point(w)
-        values = [part.stages.values(*self._given(part, w, at)) for part in self.parts]
+        values = [part.stages.values(*self._stage_arguments(part, w, at)) for part in self.parts]
         return float(sum(v.cost.sum() for v in values)), self._constraint_values(w, values)
 
-    def _given(self, part: Part, w: Array, at: _Point) -> tuple[Array, Array, Array]:
+    def _stage_arguments(self, part: Part, w: Array, at: _Point) -> tuple[Array, Array, Array]:
         """Return states, controls and end points of the time steps of a part."""
         return at.xs[part.knots], w[part.iu], self._nodes[part.knots]
 
@@ -206,7 +206,7 @@ class Transcription:
         point = b"" if self.charts.flat else w.tobytes()
         if not point or self._last[0] != point:
             quadratic = self.kind != "exact"
-            found = [part.stages.first(*self._given(part, w, at), quadratic=quadratic) for part in self.parts]
+            found = [part.stages.first(*self._stage_arguments(part, w, at), quadratic=quadratic) for part in self.parts]
             self._last = point, found
         return self._last[1]
 
@@ -240,7 +240,7 @@ class Transcription:
         first: StageDerivatives | None,
     ) -> Hessians:
         """Return the Hessian of a part in the coordinates of the program; first: derivatives, if the charts have curvature."""
-        given, delta = self._given(part, w, at), at.delta[part.knots]
+        given, delta = self._stage_arguments(part, w, at), at.delta[part.knots]
         lam = multipliers[self._defect_rows[part.knots]] if part.stepped else None
         y = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
         xx, ux, uu = part.stages.second(*given, sigma, *((lam, y if y.shape[1] else None) if kind == "exact" else ()))
@@ -295,7 +295,7 @@ class Transcription:
         w[self.ix[0]] = self._x0
         for part in (part for part in self.parts if part.stepped):
             for k in range(len(part.ix)):
-                d = part.stages.values(*self._given(part, w, self._point(w))).d
+                d = part.stages.values(*self._stage_arguments(part, w, self._point(w))).d
                 w[self.ix[part.knots.start + k + 1]] = d[k]
         return w
 

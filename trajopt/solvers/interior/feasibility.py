@@ -61,7 +61,7 @@ class Restoration:
         self.z, self.step = self.program.multipliers(), self.system.empty_step()
         self._left = point.v.copy(), point.xs.copy()
         at = r.at
-        entry, self.mu = at.theta, min(max(r.mu, min(AWAY * at.largest, 1.0)), self._most(at))
+        entry, self.mu = at.theta, min(max(r.mu, min(AWAY * at.largest, 1.0)), self._max_barrier(at))
         self._duals(point)
         damping, objective, end, count = DAMPING, float(point.cost.sum()), OUT, 0
         sizes = deque[float](maxlen=IDLE)
@@ -99,7 +99,7 @@ class Restoration:
         """Restore the states and v that a point had before the last run."""
         point.v[:], point.xs[:] = self._left
 
-    def _most(self, at: Violation) -> float:
+    def _max_barrier(self, at: Violation) -> float:
         bounds = sum(np.isfinite(own).sum() for own in (self.program.lower, self.program.upper))
         return max(MU_LEAST, WEIGHT * at.squares / max(int(bounds), 1))
 

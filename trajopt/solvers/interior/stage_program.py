@@ -256,14 +256,14 @@ class StageProgram:
     def values(self, p: Point) -> float:
         """Fill d, g and cost; returns the objective."""
         for stages, (k, _, _), view in zip(self.stages, self.parts, p.views, strict=True):
-            found = stages.values(*self.given(p, k))
+            found = stages.values(*self.stage_arguments(p, k))
             view.values.d[:], view.values.cost[:], view.values.g[:] = found.d, found.cost, found.g
         return float(p.cost.sum())
 
     def first(self, p: Point) -> float:
         """Fill values and first derivatives; returns the objective."""
         for stages, (k, _, _), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
-            stages.first(*self.given(p, k), quadratic=order != EXACT, out=view)
+            stages.first(*self.stage_arguments(p, k), quadratic=order != EXACT, out=view)
         if self.any_read:
             self._silence(p)
         p.fresh = True
@@ -275,7 +275,7 @@ class StageProgram:
             self.first(p)
         p.fresh = False
         for stages, (k, rows, count), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
-            given = self.given(p, k)
+            given = self.stage_arguments(p, k)
             blocks = Hessians(view.Q, view.S, view.R)
             if order == EXACT:
                 y = z.y[rows].reshape(k.stop - k.start, count) if count else None
@@ -299,7 +299,7 @@ class StageProgram:
         total[fixed, fixed] += 1.0
         return np.asarray(total)
 
-    def given(self, p: Point, k: slice) -> tuple[Array, Array, Array]:
+    def stage_arguments(self, p: Point, k: slice) -> tuple[Array, Array, Array]:
         """Return states, controls and next states of the knots k."""
         if k.start == self.N:
             return p.xs[k], p.us[:1, :0], p.xs[:0]

@@ -74,10 +74,10 @@ def started_twice(
         return found
     limit = remaining(options.time_limit, began)
     other = yield SolveRequest(again.options, left, limit, again.guess)
-    return found if other is None else of_both(found, other, again)
+    return found if other is None else merged_solution(found, other, again)
 
 
-def of_both(found: Solution, second: Solution, again: Second) -> Solution:
+def merged_solution(found: Solution, second: Solution, again: Second) -> Solution:
     """Merge two solutions: return the second if it succeeded, else the first, with the records of both.
 
     If both failed, the advice comes from the second solve, because the first would advise the start that the second used. The

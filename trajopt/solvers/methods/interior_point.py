@@ -257,7 +257,7 @@ class InteriorPoint:
             aim = share, now.mean, dual, primal, low, high
             step = yield Newton(self.scale, reflect, self.hopeful, 0.0, True, *aim)
         else:
-            step = yield Newton(self.scale, reflect, self.hopeful, barrier.mu, False, self._share)
+            step = yield Newton(self.scale, reflect, self.hopeful, barrier.mu, False, self._boundary_fraction)
         self.shift, self.reflected = step.shift, step.reflected
         if not step.found:
             return None
@@ -267,7 +267,7 @@ class InteriorPoint:
         return step
 
     @property
-    def _share(self) -> float:
+    def _boundary_fraction(self) -> float:
         """Fraction-to-the-boundary parameter tau (eq. 8)."""
         return max(TAU, 1.0 - self.barrier.mu)
 
@@ -343,7 +343,7 @@ class InteriorPoint:
         if not isfinite(last) or last > LARGE * self.filter.scale:
             return None
         for i in range(CORRECTIONS):
-            found = yield Correct(alpha, i == 0, self._share)
+            found = yield Correct(alpha, i == 0, self._boundary_fraction)
             alpha = found.alpha
             if self._takes(start, found, alpha * step.slope):
                 return Accepted(True, alpha, found.alpha_z, found.size, False, found.objective, found.at)

@@ -59,7 +59,7 @@ from trajopt.solvers.rules.line_search import (
     decrease,
     expected_decrease,
     reference,
-    share,
+    relative_decrease,
 )
 from trajopt.solvers.rules.regularization import Regularization
 from trajopt.solvers.time_limits import start_of_solve
@@ -278,7 +278,7 @@ class ShootingMethod:
         merit = at.cost + self.penalty * at.gap
         if (
             kkt <= SOLVED
-            or share(expected_decrease(self.penalty, 1.0, step.D1, step.D2, at.gap), merit) <= NEAR_ROUNDING
+            or relative_decrease(expected_decrease(self.penalty, 1.0, step.D1, step.D2, at.gap), merit) <= NEAR_ROUNDING
         ):
             return End.ROUNDED
         return End.GAPS_OPEN if self.drift.over else End.NO_STEP
@@ -311,7 +311,7 @@ class ShootingMethod:
         self.penalty = penalty = adapted(self.penalty, step.D1, step.D2, at.gap)
         start, regularization = reference(self.last, penalty), self.regularization
         hoped = expected_decrease(penalty, 1.0, step.D1, step.D2, at.gap)
-        promise = share(hoped, start)
+        promise = relative_decrease(hoped, start)
         found, new, kkt = None, None, nan
         if promise > ROUNDING:
             search = self._curve_search if self.models.curved else self._line_search

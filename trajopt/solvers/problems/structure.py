@@ -38,12 +38,12 @@ def differences(a: OCP, b: OCP, alike: Likeness | None = None) -> Iterator[str]:
     yield from _unequal("phases", len(a.phases), len(b.phases))
     yield from _unequal("bounds on the controls", _has_bounds(a), _has_bounds(b))
     for i, (p, q) in enumerate(zip(a.phases, b.phases, strict=False)):
-        yield from (f"in phase {i}, {difference}" for difference in _of_phases(p, q, alike))
-    yield from _of_parts("terminal cost terms", a.terminal, b.terminal, alike)
-    yield from _of_parts("terminal constraints", a.terminal_constraints, b.terminal_constraints, alike)
+        yield from (f"in phase {i}, {difference}" for difference in _phase_differences(p, q, alike))
+    yield from _part_differences("terminal cost terms", a.terminal, b.terminal, alike)
+    yield from _part_differences("terminal constraints", a.terminal_constraints, b.terminal_constraints, alike)
 
 
-def _of_phases(p: Phase, q: Phase, alike: Likeness) -> Iterator[str]:
+def _phase_differences(p: Phase, q: Phase, alike: Likeness) -> Iterator[str]:
     yield from _unequal("knots", p.knots, q.knots)
     yield from _unequal("parameters of the dynamics", _sizes(p.parameters), _sizes(q.parameters))
     if p.dynamics is not q.dynamics:
@@ -57,11 +57,11 @@ def _of_phases(p: Phase, q: Phase, alike: Likeness) -> Iterator[str]:
             yield from _unequal("engine", own.called.engine, other.called.engine)
             if not alike(own.called.map, other.called.map):
                 yield "the dynamics differ (to vary the inertias of one robot, make them parameters, see InertialBody)"
-    yield from _of_parts("cost terms", p.terms, q.terms, alike)
-    yield from _of_parts("constraints", p.constraints, q.constraints, alike)
+    yield from _part_differences("cost terms", p.terms, q.terms, alike)
+    yield from _part_differences("constraints", p.constraints, q.constraints, alike)
 
 
-def _of_parts(kind: str, a: Sequence[Any], b: Sequence[Any], alike: Likeness) -> Iterator[str]:
+def _part_differences(kind: str, a: Sequence[Any], b: Sequence[Any], alike: Likeness) -> Iterator[str]:
     yield from _unequal(kind, [part.name for part in a], [part.name for part in b])
     for p, q in zip(a, b, strict=False):
         yield from _unequal(f"parameters of {p.name!r}", _sizes(p.parameters), _sizes(q.parameters))

@@ -33,15 +33,15 @@ class Barrier:
     """Barrier parameter mu with its update rule; adaptive: True if adaptive steps are allowed; free: True while they are used."""
 
     def __init__(self, mu: float, tolerance: float, adaptive: bool) -> None:
-        self.mu, self.least, self.adaptive, self.free = mu, LEAST * tolerance, adaptive, adaptive
-        self._first, self._most = mu, float("inf")
+        self.mu, self.min_mu, self.adaptive, self.free = mu, LEAST * tolerance, adaptive, adaptive
+        self._first, self._max_mean = mu, float("inf")
         self._held, self._steps = mu, 0
         self._errors: deque[float] = deque(maxlen=REMEMBERED)
 
     def lowered(self) -> float:
         """Return the next mu of monotone steps."""
         fast = self.mu**THETA_MU if self.mu < 1.0 else self.mu
-        return max(self.least, min(KAPPA_MU * self.mu, fast))
+        return max(self.min_mu, min(KAPPA_MU * self.mu, fast))
 
     def watch(self, error: float, mean: float) -> bool:
         """Choose between free and monotone steps by the error of an iterate; True if this has changed mu."""
@@ -56,7 +56,7 @@ class Barrier:
         if enough:
             self._errors.append(error)
         if self.free and not enough:
-            self.free, self.mu = False, max(self.least, AFTER * mean)
+            self.free, self.mu = False, max(self.min_mu, AFTER * mean)
             return True
         if not self.free and enough:
             self.free = True
@@ -64,7 +64,7 @@ class Barrier:
 
     def range_of_sigma(self, mean: float) -> tuple[float, float]:
         """Return the search interval of sigma for a positive mean complementarity."""
-        if not isfinite(self._most):
-            self._most = LARGEST * mean
-        low, high = max(SIGMA[0], self.least / mean), min(SIGMA[1], self._most / mean)
+        if not isfinite(self._max_mean):
+            self._max_mean = LARGEST * mean
+        low, high = max(SIGMA[0], self.min_mu / mean), min(SIGMA[1], self._max_mean / mean)
         return low, max(high, low)

@@ -99,7 +99,7 @@ def decrease(start: float, penalty: float, trial: Trial) -> float:
     return actual if isfinite(actual) else -inf
 
 
-def share(decrease: float, merit: float) -> float:
+def relative_decrease(decrease: float, merit: float) -> float:
     """Return the magnitude of a decrease relative to the merit."""
     return abs(decrease) / abs(merit) if merit != 0.0 else inf
 

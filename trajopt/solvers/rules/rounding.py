@@ -14,9 +14,9 @@ LITTLE times the size of the cost."""
 
 @dataclass
 class RoundingTest:
-    """Counter of consecutive iterations at rounding level. least: smallest KKT error so far. idle: the count."""
+    """Counter of consecutive iterations at rounding level. smallest: smallest KKT error so far. idle: the count."""
 
-    least: float = inf
+    smallest: float = inf
     idle: int = 0
 
     def exhausted(self, kkt: float, promised: float, size: float) -> bool:
@@ -24,7 +24,7 @@ class RoundingTest:
 
         kkt: KKT error after the step. promised: expected decrease of the step. size: absolute value of the cost.
         """
-        better = kkt < BETTER * self.least or abs(promised) > LITTLE * size
-        self.least = min(self.least, kkt)
+        better = kkt < BETTER * self.smallest or abs(promised) > LITTLE * size
+        self.smallest = min(self.smallest, kkt)
         self.idle = 0 if better else self.idle + 1
         return self.idle > STALLED

@@ -117,7 +117,7 @@ def augmented_lagrangian(
             continue
         met = at_end(found)["defect"] <= o.defect_tolerance and max(errors) <= o.constraint_tolerance
         if inner.code not in _GOES_ON or (met and tolerance <= o.gradient_tolerance):
-            return ended(_of_last(inner, _measured(moved, made - 1, o, None if inner.success else problem), o))
+            return ended(_final_status(inner, _measured(moved, made - 1, o, None if inner.success else problem), o))
         measured = partial(_measured, moved, made - 1, o, problem)
         slow = [
             error > max(o.constraint_tolerance, SUFFICIENT * before) for error, before in zip(errors, last, strict=True)
@@ -150,7 +150,7 @@ def _measured(moved: Moved, n: int, o: SLQOptions, problem: Callable[[], OCP] | 
     return termination.Measured(n, errors, o.tolerances, worst)
 
 
-def _of_last(inner: Status, at: termination.Measured, o: SLQOptions) -> Status:
+def _final_status(inner: Status, at: termination.Measured, o: SLQOptions) -> Status:
     """Convert the status of the last inner solve to that of the whole solve."""
     match inner.code:
         case _ if inner.success:
@@ -260,15 +260,15 @@ def solve_constrained(
     rounds = Rounds(Batch.from_problems([ocp]), (guess.xs[None], guess.us[None]), options, multipliers)
     records: list[IterationRecord] = []
 
-    def of_all(record: IterationRecord, number: int) -> IterationRecord:
+    def renumbered(record: IterationRecord, number: int) -> IterationRecord:
         violation = max(record.constraint_violation, float(rounds.violation[0]))
         return replace(record, iteration=number, constraint_violation=violation)
 
     def solve(own: Augmented, at: tuple[Array, Array], requests: Sequence[Inner]) -> list[Solution]:
         first = len(records)
-        tell = None if callback is None else (lambda r: callback(of_all(r, first + r.iteration)))
+        tell = None if callback is None else (lambda r: callback(renumbered(r, first + r.iteration)))
         found = solver(own.ocp, Guess(at[0][0], at[1][0]), requests[0].solve.limited, tell)
-        records.extend(of_all(r, first + k) for k, r in enumerate(found.history))
+        records.extend(renumbered(r, first + k) for k, r in enumerate(found.history))
         return [found]
 
     ended: Ended = run_alone(rounds.methods()[0], lambda request: rounds.answer([0], [request], solve)[0])
@@ -277,7 +277,7 @@ def solve_constrained(
     status = found.status
     if records and status.code is not StatusCode.INTERRUPTED:  # record of the returned point, without penalties
         last = replace(records[-1], cost=found.cost, merit=found.cost, constraint_violation=0.0, times={})
-        records.append(of_all(last, len(records)))
+        records.append(renumbered(last, len(records)))
         trajectory = np.array(found.xs), np.array(found.us)
         try:
             if callback is not None:

@@ -45,7 +45,7 @@ class PenalizedMap:
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         """Return the residual z - P(z), rows (n_out, N)."""
-        return sm.stack(penalized(self.equal, self.inner(x, u, t, _own(p)), p))
+        return sm.stack(penalized(self.equal, self.inner(x, u, t, _inner_parameters(p)), p))
 
 
 def penalized(equal: tuple[bool, ...], g: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
@@ -58,7 +58,7 @@ def penalized(equal: tuple[bool, ...], g: Rows, p: Mapping[str, Rows]) -> list[S
     return rows
 
 
-def _own(p: Mapping[str, Rows]) -> dict[str, Rows]:
+def _inner_parameters(p: Mapping[str, Rows]) -> dict[str, Rows]:
     """Return the parameters of the constraint's map, without the prefix."""
     return {key.removeprefix(OWN): value for key, value in p.items() if key.startswith(OWN)}
 
@@ -71,7 +71,11 @@ def _named(parameters: Mapping[str, Array]) -> dict[str, Array]:
 @lru_cache(maxsize=256)
 def _penalized_map(map: Map, equal: tuple[bool, ...]) -> Map:
     """Return the penalized map, with analytic derivatives if the map has them; cached, to avoid compilation in later solves."""
-    return composed(map, partial(penalized, equal), _own) if isinstance(map, HasPartials) else PenalizedMap(map, equal)
+    return (
+        composed(map, partial(penalized, equal), _inner_parameters)
+        if isinstance(map, HasPartials)
+        else PenalizedMap(map, equal)
+    )
 
 
 @dataclass(frozen=True)
@@ -260,7 +264,7 @@ def augmented(ocp: OCP, rho: float) -> OCP:
     return Augmented(alone, imposed(alone, rho)).ocp
 
 
-def _of_one(ocp: OCP, xs: Array, us: Array) -> list[tuple[Imposed, Array]]:
+def _constraint_values(ocp: OCP, xs: Array, us: Array) -> list[tuple[Imposed, Array]]:
     """Return each constraint of a problem with its values (K, nr) along a trajectory."""
     alone = Batch.from_problems([ocp])
     parts = imposed(alone, 1.0)
@@ -275,7 +279,7 @@ def named(ocp: OCP, part: Imposed, k: int, i: int) -> str:
 def worst_violation(ocp: OCP, xs: Array, us: Array) -> WorstConstraint | None:
     """Return the most violated constraint of a trajectory, with component and knot; None if none is violated."""
     worst = None
-    for part, g in _of_one(ocp, xs, us):
+    for part, g in _constraint_values(ocp, xs, us):
         excess = np.abs(g - np.clip(g, part.lower[0], part.upper[0]))
         if excess.size and excess.max() > (0.0 if worst is None else worst.violation):
             k, i = (int(v) for v in np.unravel_index(np.argmax(excess), excess.shape))
@@ -285,7 +289,7 @@ def worst_violation(ocp: OCP, xs: Array, us: Array) -> WorstConstraint | None:
 
 def non_finite_constraint(ocp: OCP, xs: Array, us: Array) -> NonFinite | None:
     """Return the first constraint with NaN or infinite values along a trajectory, or None."""
-    for part, g in _of_one(ocp, xs, us):
+    for part, g in _constraint_values(ocp, xs, us):
         if not np.isfinite(g).all():
             k, i = (int(v) for v in np.argwhere(~np.isfinite(g))[0])
             return NonFinite(named(ocp, part, k, i), "the constraint")

@@ -53,7 +53,7 @@ def non_finite_entry(ocp: OCP, xs: Array, e: Expansion) -> termination.NonFinite
         (e.lq.Q, "the cost Hessian of {}, {}", (states, states)),
         (e.lq.R, "the cost Hessian of {}, {}", (controls, controls)),
     )
-    found = [(*_first(block), i) for i, (block, _, _) in enumerate(blocks) if not np.isfinite(block).all()]
+    found = [(*_first_non_finite(block), i) for i, (block, _, _) in enumerate(blocks) if not np.isfinite(block).all()]
     if not found:
         return termination.NonFinite("the cost")
     knot, entry, i = min(found, key=lambda f: (f[0], f[2]))
@@ -61,7 +61,7 @@ def non_finite_entry(ocp: OCP, xs: Array, e: Expansion) -> termination.NonFinite
     return termination.NonFinite(blocks[i][1].format(*names), knot=knot)
 
 
-def _first(block: Array) -> tuple[int, tuple[int, ...]]:
+def _first_non_finite(block: Array) -> tuple[int, tuple[int, ...]]:
     knot, *entry = (int(i) for i in np.argwhere(~np.isfinite(block))[0])
     return knot, tuple(entry)
 

@@ -125,7 +125,7 @@ class SQPLoop:
 
     def _solve(self, w: Array, multipliers: tuple[Array, Array] | None) -> Status:
         nlp, w = self.nlp.recentered(np.clip(w, self.nlp.x_lower, self.nlp.x_upper))
-        self.qps.given = multipliers
+        self.qps.multipliers_given = multipliers
         y, z = multipliers or (np.zeros_like(nlp.g_lower), np.zeros_like(w))
         with self.journal.timed("rollout"):
             start = trial(nlp, w)

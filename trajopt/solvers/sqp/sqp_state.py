@@ -78,13 +78,13 @@ class Contradictions:
 
     weight: float
     toward: Array
-    least: float = np.inf
+    smallest: float = np.inf
     count: int = 0
 
     def another(self, theta: float) -> None:
         """Count an infeasible QP at a point with violation theta."""
-        if theta < FALLING * self.least:
-            self.least, self.count = theta, 0
+        if theta < FALLING * self.smallest:
+            self.smallest, self.count = theta, 0
         self.count += 1
 
     @property
@@ -109,7 +109,7 @@ class Subproblems:
     def __init__(self, solver: QPSolver, lq_solver: LQSolver | None = None) -> None:
         self.solver = solver
         self.fallback, self.newton = InteriorPoint(), ActiveSetNewton(lq_solver)
-        self.given: tuple[Array, Array] | None = None
+        self.multipliers_given: tuple[Array, Array] | None = None
         self.last: QPSolution | None = None
         self.full = False
 
@@ -130,7 +130,7 @@ class Subproblems:
         """Solve a QP from the last active set, else by ``solver``, else by the fallback; None if infeasible or not finite."""
         last = self.last
         none = np.zeros_like(qp.l), np.zeros_like(qp.g)
-        near = self.near(qp, *((last.y, last.z) if last is not None else self.given or none))
+        near = self.near(qp, *((last.y, last.z) if last is not None else self.multipliers_given or none))
         if near is not None:
             return near
         found = solver.solve(qp, last)

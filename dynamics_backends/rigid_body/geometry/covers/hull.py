@@ -57,14 +57,14 @@ def convex_hull(vertices: Array, faces: Array) -> Any:
     except (QhullError, ValueError):
         return None
     inner = np.setdiff1d(np.arange(len(points)), whole.vertices)
-    surface = np.concatenate([points[inner], _others(index.reshape(-1)[faces], whole.simplices, points)])
+    surface = np.concatenate([points[inner], _new_centers(index.reshape(-1)[faces], whole.simplices, points)])
     deepest = -CONVEX * float(np.ptp(points, axis=0).max())
     normals, offsets = whole.equations[:, :3].T, whole.equations[:, 3]
     blocks = (surface[i : i + BLOCK] for i in range(0, len(surface), BLOCK))
     return whole if all((block @ normals + offsets).max(axis=1).min() > deepest for block in blocks) else None
 
 
-def _others(triangles: Array, known: Array, points: Array) -> Array:
+def _new_centers(triangles: Array, known: Array, points: Array) -> Array:
     """The centers (k, 3) of those triangles, corners (m, 3) among the points, that are not in ``known``."""
     n = len(points)
     one, other = (np.sort(t, axis=1).astype(np.int64) @ [n * n, n, 1] for t in (triangles, known))

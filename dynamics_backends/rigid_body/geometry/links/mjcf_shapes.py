@@ -42,7 +42,7 @@ def mjcf_shapes(
 ) -> LinkShapes:
     """Read the shapes of the robot's bodies in an MJCF file or text; as :func:`~.urdf_shapes.urdf_shapes`. Raises MJCFError."""
     m, names = _read(source)
-    of_robot = [g for g in range(m.ngeom) if _of_robot(m, int(m.geom_bodyid[g])) and _serves(m, g, purpose)]
+    of_robot = [g for g in range(m.ngeom) if _is_robot_body(m, int(m.geom_bodyid[g])) and _serves(m, g, purpose)]
     chosen = [g for g in of_robot if links is None or names.bodies[m.geom_bodyid[g]] in links]
     share = None if triangles is None else max(triangles // max(len(chosen), 1), MIN_TRIANGLES)
     placed, missing = [], []
@@ -65,7 +65,7 @@ def mjcf_scene(source: str | os.PathLike[str]) -> Scene:
     bodies = []
     for g in range(m.ngeom):
         b = int(m.geom_bodyid[g])
-        if _of_robot(m, b) or not collides(m, g):
+        if _is_robot_body(m, b) or not collides(m, g):
             continue
         shape = _shape(m, g, None)
         if shape is None:
@@ -84,7 +84,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[Any, Names]:
     return simulated, Names(simulated, source)
 
 
-def _of_robot(m: Any, body: int) -> bool:
+def _is_robot_body(m: Any, body: int) -> bool:
     """True if a body belongs to a tree with joints."""
     root = int(m.body_rootid[body])
     return body > 0 and any(int(m.body_rootid[b]) == root for b in _jointed(m))

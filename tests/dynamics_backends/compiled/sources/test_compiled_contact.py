@@ -120,7 +120,7 @@ def on_a_sole():
     standing = ocp.phases[0]
     model = unwrapped(standing.dynamics.backend.map).model
     system = Holonomic(model, [FrameContact(FOOT, gains=(0.0, 20.0))], actuated=model.dof_names[6:])
-    cone = wrench_cost(system, [Sole(FOOT, 0.1, 0.2, 0.05, 0.06)], 0.3, 2.0, least=0.5, feet=1)
+    cone = wrench_cost(system, [Sole(FOOT, 0.1, 0.2, 0.05, 0.06)], 0.3, 2.0, min_force=0.5, feet=1)
     assert solved_in_loops(cone.residual.inner, second=True)
     dynamics = SampledSystem(make_backend(system, "analytic", engine="numpy"), "semi_implicit_euler")
     first, last = (
@@ -134,7 +134,7 @@ def on_a_pyramid():
     ocp = hop()
     standing = ocp.phases[0]
     system = unwrapped(standing.dynamics.backend.map)
-    soft = softened(friction_constraint(system, [FOOT], 0.2, least=0.8, feet=1, facets=5), 3.0, 0.05)
+    soft = softened(friction_constraint(system, [FOOT], 0.2, min_force=0.8, feet=1, facets=5), 3.0, 0.05)
     other = Holonomic(system.model, [PointContact(FOOT, gains=(0.0, 3.0))], actuated=system.model.dof_names[6:])
     terms = (*standing.terms, soft, friction_cost(other, [FOOT], 0.5, 0.4, feet=1, name="of another system"))
     return replace(ocp, phases=(replace(standing, terms=terms), *ocp.phases[1:3], replace(ocp.phases[3], terms=terms)))

@@ -343,7 +343,7 @@ def test_a_problem_that_raises_an_error_stops_nobody(monkeypatch, wrong):
 
 def test_the_number_of_starts_may_be_of_numpy():
     found = to.multi_start(pendulum_swing_up(horizon=20), np.int64(2), {"max_iterations": 1}, solver="ddp")
-    assert len(found.found) == 2
+    assert len(found.solutions) == 2
 
 
 def test_optima_of_no_cost_are_one():

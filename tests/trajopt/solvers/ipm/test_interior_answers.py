@@ -232,7 +232,7 @@ def test_numbers_however_large_or_small_end_no_solve(number, slope):
         assert problem.accepts((number, 1.0), (number, 1.0), slope) in (True, False)
     for mu in (number, 1e300):
         method.barrier.mu = mu
-        assert not method.barrier.lowered() > max(mu, method.barrier.least)
+        assert not method.barrier.lowered() > max(mu, method.barrier.min_mu)
     if number > 0.0:
         low, high = method.barrier.range_of_sigma(number)
         assert not high < low

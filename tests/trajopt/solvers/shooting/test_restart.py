@@ -9,7 +9,7 @@ from swing_ups import bundled_swing_up, swing_up_from_elsewhere
 
 import trajopt as to
 from problems.robots import erd_names
-from trajopt.solvers.methods.delegation import Second, of_both
+from trajopt.solvers.methods.delegation import Second, merged_solution
 from trajopt.solvers.termination import OPEN_DEFECTS, Errors, Measured, line_search_failed
 
 AGAIN = Second(to.SLQOptions(gaps="nonlinear"), "The first one did not converge.", "with nonlinear gaps")
@@ -46,7 +46,7 @@ def test_nonlinear_gaps_are_advised_where_they_were_not_tried():
     ocp, guess = bundled_swing_up()
     second = to.solve(ocp, guess, {"max_iterations": 4}, solver="fddp", check=False)
     first = replace(second, status=line_search_failed(OPEN_DEFECTS, Measured(26, Errors(defect=1.0), Errors())))
-    both = of_both(first, second, AGAIN).status
+    both = merged_solution(first, second, AGAIN).status
     assert "the defects do not close" in both.message
     assert "Try nonlinear gaps (solver = 'fddp')" in first.status.advice
     assert "gaps" not in both.advice and "Increase max_iterations" in both.advice
@@ -56,7 +56,7 @@ def test_an_unstable_integration_is_blamed_whatever_the_second_start_says():
     ocp, guess = bundled_swing_up()
     found = to.solve(ocp, guess, {"max_iterations": 1}, solver="gnms")
     unstable = to.Status(to.StatusCode.LINE_SEARCH_FAILED, "unstable", knot=3, advice="Shorten dt.")
-    assert of_both(replace(found, status=unstable), found, AGAIN).status.advice == "Shorten dt."
+    assert merged_solution(replace(found, status=unstable), found, AGAIN).status.advice == "Shorten dt."
 
 
 def test_other_ends_are_left_alone():
