@@ -1,4 +1,4 @@
-"""Second derivatives of composed maps: closed form beside forward differentiation of the composed values."""
+"""Second derivatives of composed maps: closed form against forward differentiation of the composed values."""
 
 import casadi as ca
 import numpy as np

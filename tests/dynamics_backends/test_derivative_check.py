@@ -1,4 +1,4 @@
-"""Comparisons of derivatives: what differences cannot see is no mistake, and what they can is."""
+"""Comparison of derivatives: errors above the accuracy of differences are mistakes, smaller ones are not."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_double_pendulum_is_a_valid_problem():
     assert task.ocp.control_bounds[1].max() == 15.0
 
 
-# -- what a go-to is made of -------------------------------------------------------------------------------------
+# -- parts of a go-to -------------------------------------------------------------------------------------
 
 
 def test_cost_vanishes_at_rest_at_the_goal_but_for_the_control():
@@ -162,7 +162,7 @@ def test_optional_running_terms():
     assert names == ["control", "velocity", "posture", "joint limits", "goal"]
 
 
-# -- what it refuses ----------------------------------------------------------------------------------------------
+# -- invalid settings ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

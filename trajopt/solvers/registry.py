@@ -215,8 +215,8 @@ def solve(
     values: the status then covers feasibility and optimality only, by the numbers of the solver. The shapes of x0 and of the guess
     are always validated.
     start: "compiled" waits for compiled code that is not in the cache; "at once" begins with NumPy while another process compiles,
-    which goes on when this one has ended, and takes code up when it is there (:mod:`trajopt.stage.compiled.builds`);
-    meta["engines"] tells what served. Default: as the environment's TRAJOPT_START says, else "compiled".
+    which continues after this one has ended, and uses the code once it is compiled (:mod:`trajopt.stage.compiled.builds`);
+    meta["engines"] names the engines used. Default: the environment variable TRAJOPT_START, else "compiled".
 
     Raises UnknownName for a solver or option, :class:`~trajopt.validation.validation.InvalidProblem` with all errors found,
     ValueError for bad options. Non-convergence is no exception: see ``Solution.status``.

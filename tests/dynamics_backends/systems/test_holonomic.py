@@ -318,7 +318,7 @@ def _transform(pose) -> Transform:
 
 
 def simulated(system: Holonomic, x: np.ndarray, steps: int) -> np.ndarray:
-    """After so many steps of RK4 at 1 ms, without control."""
+    """After this number of RK4 steps of 1 ms, without control."""
     stage = SampledSystem(make_backend(system), "rk4")
     for _ in range(steps):
         x = stage.step(x[None], np.zeros((1, system.nu)), 0.0, 1e-3)[0]

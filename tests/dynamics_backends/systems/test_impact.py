@@ -193,7 +193,7 @@ def test_newton_through_an_impact():
 
 
 def test_a_stage_without_duration_weighs_its_terms_with_one():
-    """The cost at an impact counts as at the end, whatever solves the problem; shooting and collocation agree."""
+    """Costs at an impact, like terminal costs, are not multiplied by a time step; shooting and collocation agree."""
     model, loop = four_bar(), [PointLoop("coupler_tip", "rocker_tip")]
     free, held = (
         Phase(SampledSystem(make_backend(system)), np.full(5, 0.05), [to.control_cost(model.nv, weight=1e-2)])

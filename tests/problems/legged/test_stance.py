@@ -79,7 +79,7 @@ ON_THE_FLOOR += "<origin xyz='0 0 {height}'/></joint>"
 
 @pytest.mark.parametrize("above", [-0.3, 0.0, 0.1])
 def test_feet_are_found_where_the_frame_of_the_base_lies_on_the_floor_or_above_the_robot(above):
-    """The same robot with another root link position: at the feet, or above the hips."""
+    """Robot with another position of the root link: at the feet, or above the hips."""
     found = stance("hyq")
     q = found.configuration(found.posture())
     height = float(q[2]) + above if above >= 0.0 else above

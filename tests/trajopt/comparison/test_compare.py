@@ -12,7 +12,7 @@ SYSTEM = to.FunctionMap(lambda x, u, t, p: [x[1], u[0] - 2.0 * to.sin(x[0])], 2,
 
 
 class Pendulum:
-    """The same dynamics by a user-defined backend."""
+    """Dynamics of the problem by a user-defined backend."""
 
     manifold, nu, second_order = 2, 1, True
 

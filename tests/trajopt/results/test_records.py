@@ -1,4 +1,4 @@
-"""The history of a solve: phases are charged with what they name, in every solver."""
+"""History of a solve: each phase contains the time of its operations, in every solver."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The solver "auto": what it chooses, that it goes on where an attempt fails, and that it says so."""
+"""Solver "auto": choice of methods, further attempts after failures, and their report."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_where_all_attempts_fail_the_best_motion_is_kept(monkeypatch):
     assert solution.cost == good.cost and len(solution.meta["attempts"]) == 3
     told = "This was the first attempt, the best one: ipm ended with max_iterations, dms ended with max_iterations."
     assert "ddp: lost" in solution.status.message and told in solution.status.message
-    assert solution.status.code is StatusCode.CONVERGED  # by its own measures, whatever the solver said
+    assert solution.status.code is StatusCode.CONVERGED  # by the checks, independent of the status of the solver
 
 
 def test_an_attempt_that_went_astray_leaves_the_next_one_the_guess(monkeypatch):

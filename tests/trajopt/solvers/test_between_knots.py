@@ -1,4 +1,4 @@
-"""Inequalities between the knots: measured against closed forms, removed by margins, checked by a motion of its own."""
+"""Inequalities between the knots: compared with closed forms, removed by margins, checked by a separate simulation."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_margins_leave_equations_and_the_first_knot_alone():
 
 
 def test_a_solve_that_fails_with_margins_returns_the_one_before():
-    """The power of a cart, which starts at zero whatever the force, and grows within each step."""
+    """Power of a cart: zero at the start for any force, and increasing within each step."""
     power = to.residual_constraint("power", lambda x, u, t, p: [u[0] * x[1]], 2, 1, -np.inf, 0.3, nu=1)
     ocp = drive([power], goal=0.6)
     plain = to.solve(ocp, solver="ipm")

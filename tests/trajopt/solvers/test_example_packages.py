@@ -1,4 +1,4 @@
-"""The packages of docs/examples as an installer leaves them: found by their entry points, beside built-in backends."""
+"""Installed packages of docs/examples: found by entry points, and compared with built-in backends."""
 
 import sys
 import tomllib

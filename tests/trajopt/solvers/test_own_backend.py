@@ -1,4 +1,4 @@
-"""A user's backend with two methods in every solver, beside the built-in backend of the same dynamics."""
+"""User-defined backend with two methods in every solver, compared with the built-in backend of the same dynamics."""
 
 import re
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Pendulum:
 
 
 class CurvedPendulum(Pendulum):
-    """The same with second derivatives."""
+    """Pendulum with second derivatives."""
 
     def hessian_contraction(self, x, u, t, p, lam):
         """First derivatives, and second ones of lam' f."""
@@ -57,7 +57,7 @@ class CurvedPendulum(Pendulum):
 
 
 def source(x, u, t, p):
-    """The same dynamics for built-in backends."""
+    """Dynamics of the pendulum for built-in backends."""
     return [x[1], u[0] - 2.0 * to.sin(x[0]) - 0.1 * x[1]]
 
 
@@ -297,7 +297,7 @@ def test_a_configuration_names_a_registered_contact_law():
 
 
 def test_the_derivatives_of_a_registered_backend_are_checked():
-    """Beside those of the system that it was made for, as `trajopt check` does."""
+    """Comparison with the derivatives of the system of the backend, as by `trajopt check`."""
 
     class Biased(Reference):
         def jacobians(self, x, u, t, p):

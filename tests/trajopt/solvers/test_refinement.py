@@ -1,4 +1,4 @@
-"""Consecutive solves: more substeps until the replay agrees, coarse time grids where free durations are not found at once."""
+"""Consecutive solves: more substeps until the replay succeeds, coarse time grids if a solve with free durations fails."""
 
 from __future__ import annotations
 

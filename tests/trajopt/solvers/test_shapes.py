@@ -1,4 +1,4 @@
-"""Trajectories of another size are refused wherever compiled code takes them, whose loops would go beyond their ends."""
+"""Trajectories of a wrong size raise errors before compiled code reads them, which checks no bounds."""
 
 from __future__ import annotations
 

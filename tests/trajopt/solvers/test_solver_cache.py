@@ -38,7 +38,7 @@ def reach(solver, horizon=12):
 
 
 def others(ocp):
-    """Problems of the same structure with other values, by what differs."""
+    """Yield problems of the same structure, with the name of the value that differs."""
     (phase,) = ocp.phases
     yield "x0", replace(ocp, x0=np.array([0.3, -0.2]))
     yield "bounds", replace(ocp, u_lower=np.array([-0.5]), u_upper=np.array([0.4]))
@@ -68,7 +68,7 @@ def check_same(found, expected):
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_values_are_those_of_the_problem(solver):
-    """A solve after others of its structure is the one of its own."""
+    """A solve after others of the same structure equals a solve without cache."""
     ocp = reach(solver)
     to.solve(ocp, solver=solver, check=False)
     for name, other in others(ocp):
@@ -205,8 +205,8 @@ def test_systems_of_textbooks_do_not_mix():
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_a_given_room_belongs_to_the_thread_that_filled_it(solver):
-    """Another thread that goes on with it begins anew, since code is bound to the first one's workspaces."""
+def test_a_cache_belongs_to_the_thread_that_filled_it(solver):
+    """Another thread replaces the workspaces, because compiled code is bound to those of the first thread."""
     ocp, given = reach(solver), SolverCache()
     to.solve(ocp, solver=solver, check=False, warm_start=to.WarmStart(to.constant_guess(ocp), cache=given))
     left = dict(given.prepared)

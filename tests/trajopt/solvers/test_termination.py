@@ -245,8 +245,8 @@ def test_statuses_are_made_in_one_module():
         (5e-5, True, StatusCode.STALLED),
     ],
 )
-def test_infeasible_is_said_with_a_certificate_alone(violation, stationary, code):
-    """A stationary point of the violation far above its tolerance; anything else has stalled, with what to try."""
+def test_infeasibility_requires_a_certificate(violation, stationary, code):
+    """Only a stationary point with a violation far above the tolerance is infeasible; others are stalled, with advice."""
     tolerances = termination.Errors(violation=1e-8)
     worst = termination.WorstConstraint("goal: x at knot 9", violation)
     at = termination.Measured(7, termination.Errors(violation=violation), tolerances, worst)

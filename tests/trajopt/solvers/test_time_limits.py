@@ -98,8 +98,8 @@ def test_a_limit_counts_from_the_call_on():
     assert time_limits.remaining(1e-9, began) == time_limits.MIN_TIME
 
 
-def test_no_attempt_is_made_in_a_little_time():
-    """The first attempt took 95 % of the limit: the second one is left out, and the first one's end stays the status."""
+def test_no_attempt_starts_shortly_before_the_limit():
+    """The first attempt took 95 % of the limit: no second attempt starts, and the status is that of the first."""
     ocp = to.OCP.single_phase(
         to.SampledSystem(to.make_backend(to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1), "forward_ad"), "euler"),
         [0.0], 3, 0.1, [to.control_cost(1)],

@@ -35,7 +35,7 @@ from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by, serves
 from trajopt.solvers.window.interior_window import InteriorWindow, libraries_abreast
 
 LOOKS = 3
-"""Iterations that are timed to estimate what lanes of problems would save."""
+"""Number of iterations timed to estimate the gain by problems in lanes."""
 TRIES = 3
 """Maximum number of problems tried as the template of a batch, which should share its bound structure with most problems."""
 WORTH = 0.09
@@ -186,7 +186,7 @@ class InteriorBatch(WindowBatch):
         return program, fits, numbers
 
     def _numbers(self, p: StageProgram, count: int) -> tuple[Array, Array, list[Array]]:
-        """Return two masks (count,) and the values of each problem; a count of 1 stands for all problems.
+        """Return two masks (count,) and the values of each problem; a count of 1 applies to all problems.
 
         Masks: the bounds are on the rows of program ``p``; the bounds do not contradict each other.
         Values: lower and upper bounds, targets and fixed variables, (count, ..) each.

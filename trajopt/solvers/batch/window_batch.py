@@ -208,7 +208,7 @@ class WindowBatch(Rows, ABC):
     def _status(self, i: int, find_culprit: Callable[[Array, Array], Blamed]) -> Status:
         """Return the status of problem i without constraints. After a non-finite start, the trajectory is the guess.
 
-        ``find_culprit`` finds the culprit of a failure in the expansion about a trajectory.
+        ``find_culprit`` returns the culprit of a failure, from the expansion about a trajectory.
         """
         ended: Ended | None = self.ended[i]
         if ended is None:

@@ -150,7 +150,7 @@ class Restoration:
         return self.system.slope(p, self.z)
 
     def _by_name(self, c: Array) -> None:
-        """Write the residuals c into the multipliers, so that J'c takes the place of J' times multipliers."""
+        """Write the residuals c into the multipliers, so that J'c replaces J' times multipliers."""
         z, gaps, rows = self.z, self.program.N * self.program.n, self.program.rows
         z.lam[:], z.y[:], z.f[:] = c[:gaps].reshape(z.lam.shape), c[gaps : gaps + rows], c[gaps + rows :]
 

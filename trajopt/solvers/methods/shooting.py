@@ -67,7 +67,7 @@ from trajopt.solvers.time_limits import start_of_solve
 NEARLY = 100.0
 """The scaled KKT error is computed if that of the last iterate was below this multiple of its tolerance."""
 SHORT_STEP = 0.25
-"""At or below this step length, curvature may have rejected_or_short the step: the steps of other models are tried too."""
+"""Step length at or below which the steps of other models are tried too, because second derivatives may be misleading."""
 BENT = 4
 """Number of lengths 1, 1/2, ... tried along a parabola; at shorter lengths the parabola is nearly straight."""
 STRETCHED = 2

@@ -1,6 +1,6 @@
 """Termination reasons of the restoration phase.
 
-BACK: at an acceptable point. LEAST_VIOLATION: at a minimizer of the violation. HOPELESS: the violation hardly falls. STUCK: no
+BACK: at an acceptable point. LEAST_VIOLATION: at a minimizer of the violation. HOPELESS: the violation hardly decreases. STUCK: no
 acceptable step. OUT: out of iterations or time.
 """
 

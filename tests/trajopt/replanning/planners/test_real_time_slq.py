@@ -21,7 +21,7 @@ from trajopt.results.status import StatusCode
 
 
 def cold(ocp):
-    """A warm start that knows nothing."""
+    """Warm start without multipliers, with zero gains."""
     guess = to.constant_guess(ocp)
     return WarmStart(guess, np.zeros((ocp.horizon, ocp.nu, ocp.manifold.ndx)), {})
 

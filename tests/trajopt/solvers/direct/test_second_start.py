@@ -102,8 +102,8 @@ def starts(method, **options):
     return solve_twice(method, ocp, guess, SQPOptions(**options), None)
 
 
-def test_it_follows_where_gaps_stay_open():
-    """From a motion of the problem, with what is left of the iterations."""
+def test_second_start_follows_open_defects():
+    """It starts from a rollout, with the remaining iterations."""
     method = Scripted([3.0] * 201)
     found = starts(method)
     assert len(method.guesses) == 2 and method.options[1].max_iterations == 100
@@ -132,8 +132,8 @@ def test_other_solves_have_no_second_start():
         assert len(method.guesses) == 1
 
 
-def test_nothing_is_given_up_where_there_is_no_other_start():
-    """The motion under the guess's controls leaves the numbers behind."""
+def test_a_solve_continues_without_another_start():
+    """The rollout of the guess is not finite, so there is no second start."""
     cube = to.FunctionMap(lambda x, u, t, p: [x[1], 1e200 * x[1] ** 3 + u[0]], 2, 1, second_order=True)
     step = to.SampledSystem(to.make_backend(cube, "forward_ad"), "semi_implicit_euler")
     ocp = to.OCP.single_phase(step, [0.0, 0.0], 5, 0.1, [to.control_cost(1)])

@@ -1,4 +1,4 @@
-"""Programs in IPOPT's hands: a textbook one with a known solution, what is asked for and how often, and errors in callbacks."""
+"""Interface to IPOPT: a textbook program with a known solution, numbers of evaluations, and errors in callbacks."""
 
 import subprocess
 import sys

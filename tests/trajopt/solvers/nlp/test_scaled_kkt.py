@@ -1,4 +1,4 @@
-"""The scaled KKT measure of programs: that of shooting, without units, and what it says of an end."""
+"""Scaled KKT error of programs: agreement with shooting, invariance to units, and statuses."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def test_it_ends_a_solve_where_the_gradient_cannot():
 
 
 def test_an_end_of_ipopt_at_a_solution_is_a_success():
-    """A tolerance beyond double precision: whatever IPOPT says in the end, the point is a solution."""
+    """With a tolerance below double precision, the point is a solution for every return code of IPOPT."""
     pytest.importorskip("cyipopt")
     solution = solve(_pendulum(1e4), options={"gradient_tolerance": 1e-30}, solver="dms")
     assert solution.status.kkt <= SOLVED

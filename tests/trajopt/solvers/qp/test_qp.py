@@ -1,4 +1,4 @@
-"""QP solvers: optimality conditions, agreement with each other, and what they say of QPs without a solution."""
+"""QP solvers: optimality conditions, agreement with each other, and statuses of QPs without a solution."""
 
 from dataclasses import replace
 
@@ -254,7 +254,7 @@ def test_newton_on_the_active_set_of_a_neighbor(seed, sweeper):
 
 
 def test_newton_resolves_controls_that_weigh_far_less_than_states():
-    """x = u_1 + u_2, where only their own weight tells u_1 from u_2: a shift of the states' scale would exceed it tenfold."""
+    """x = u_1 + u_2: only small weights distinguish u_1 from u_2, and a shift at the scale of the states is ten times larger."""
     state, control = 1e4, 1e-6
     H, g = sp.diags([state, control, control], format="csc"), np.array([-state, control, -control])
     free = np.full(3, np.inf)

@@ -1,4 +1,4 @@
-"""Hessians and Jacobians by their stages against dense matrices, and what the Riccati method asks for."""
+"""Hessians and Jacobians by stages against dense matrices, and the requests of the Riccati method."""
 
 import numpy as np
 import pytest
@@ -91,7 +91,7 @@ def _contradictory(make, seed):
 @pytest.mark.parametrize("weight", [1e-2, 1.0, 1e4])
 @pytest.mark.parametrize("make", [staged_qp, carried_qp])
 def test_elastic_qps_have_solutions_where_rows_contradict_each_other(make, weight):
-    """Slacks make up what the rows lack: those with the least sum."""
+    """Slacks with the smallest sum satisfy inconsistent rows."""
     qp = _contradictory(make, 1)
     assert make_qp_solver("interior_point").solve(qp.sparse).status is QPStatus.INFEASIBLE
     whole = elastic(qp, weight)
@@ -119,7 +119,7 @@ def test_convexity_and_its_remedies_are_those_of_the_matrix(sweeper):
     assert found.solver is solver and solver.is_convex(found.qp) and plain.is_convex(found.qp.sparse)
 
 
-# -- what the Riccati method asks for -----------------------------------------------------------------------------------
+# -- requests of the Riccati method -----------------------------------------------------------------------------------
 
 
 def _pendulum(angle=0.2, limit=2.0):

@@ -121,7 +121,7 @@ def test_an_iterate_is_expanded_once_by_each_evaluator(monkeypatch):
     solution = solve(pendulum_swing_up(), None, CURVE | {"shooting": "all"}, solver="ddp")
     assert {r.hessian for r in solution.history} == {"gauss_newton", "mixed"}
     assert set(expanded.values()) == {1}
-    assert len(expanded) <= 2.5 * solution.iterations  # most of what was beaten is not expanded
+    assert len(expanded) <= 2.5 * solution.iterations  # most rejected steps are not expanded
 
 
 def test_box_limits_are_kept():

@@ -402,7 +402,7 @@ def test_time_steps_without_second_derivatives_are_refused_at_the_door():
         solve(pendulum_swing_up(backend="forward_difference"), solver="ddp")
 
     class Drift:
-        """A time step that knows first derivatives only."""
+        """Time step with first derivatives only."""
 
         takes_time, sampling, contract = True, None, None
 

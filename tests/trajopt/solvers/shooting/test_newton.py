@@ -1,4 +1,4 @@
-"""Newton's method on all states: barrier, filter, the measure of optimality, and arms nobody tuned it on."""
+"""Newton's method on all states: barrier, filter, optimality error, and arms that were not used for tuning."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def test_costates_under_feedback_leave_the_gradient_of_the_lagrangian():
         in_u = lq.r[k] + lq.B[k].T @ lam[k + 1]
         in_x = lq.q[k] + lq.A[k].T @ lam[k + 1] - lam[k]
         assert found.gradient[k] == pytest.approx(in_u, abs=1e-9)
-        assert in_x == pytest.approx(-K[k].T @ in_u, abs=1e-8)  # what is left vanishes with the gradient
+        assert in_x == pytest.approx(-K[k].T @ in_u, abs=1e-8)  # the remainder vanishes with the gradient
 
 
 def test_the_measure_knows_no_units():
@@ -73,7 +73,7 @@ def test_rounding_errors_of_a_control_that_hardly_matters_are_measured_by_the_ot
 
 
 def test_a_control_that_ends_at_zero_holds_no_solve_up():
-    """At the optimum all terms of its gradient vanish, so that what is left of them is rounding."""
+    """At the optimum all terms of its gradient vanish, so the remainder is rounding error."""
 
     def motion(x, u, t, p):
         return [x[2], x[3], u[0] - 0.3 * sm.sin(x[0]), u[1] - 0.2 * x[3]]
@@ -114,7 +114,7 @@ def test_steps_of_the_barrier_stay_inside_and_guesses_are_moved_there():
 
 def test_the_filter_refuses_what_an_earlier_iterate_dominates():
     rule = Filter(1.0)
-    assert rule.accepts((2.0, 10.0), (1.0, 12.0), -1.0)  # the gaps fall, whatever that costs
+    assert rule.accepts((2.0, 10.0), (1.0, 12.0), -1.0)  # defects decrease at any cost
     rule.add((2.0, 10.0))
     assert not rule.accepts((1.0, 12.0), (2.0, 11.0), -1.0)
     assert rule.accepts((0.0, 10.0), (0.0, 9.0), -1.0)
@@ -234,8 +234,8 @@ def test_a_promise_beyond_the_largest_number_is_no_error():
     assert Filter(1.0).decides_by_cost((1e-5, 1.0), -np.inf)
 
 
-def test_gaps_stay_within_reach():
-    """Steps of a double pendulum that swings up tear its motion; the filter refuses those that tear it too far."""
+def test_the_filter_limits_defects():
+    """Steps of a swing-up open large defects; the filter rejects defects above its limit."""
     solution = solve(double_pendulum(), None, {"max_iterations": 300}, solver="ddp")
     assert max(record.defect for record in solution.history) <= WIDE
 
@@ -244,8 +244,8 @@ def test_gaps_stay_within_reach():
     assert narrow.accepts((1.0, 1.0), (9.0, 0.0), -1.0)
 
 
-def test_later_gaps_stay_below_a_share_of_the_travel():
-    """A point with gaps as large as its travel stays where it is; one with smaller gaps may have WIDE_SHARE of the travel."""
+def test_later_defects_stay_below_a_fraction_of_the_travel():
+    """If defects are as large as the travel, the limit is their sum; else it is WIDE_SHARE of the travel."""
     method = method_at(1.0)
     method.begun, method.filter = True, Filter(2.0, WIDE)
     for travel, gaps, largest in ((80.0, 1.0, 80.0 * WIDE_SHARE), (8.0, 6.0, 6.0)):
@@ -337,8 +337,8 @@ def test_an_unstable_integration_is_named_instead_of_the_search():
     assert status.component == "rate"
 
 
-def test_an_unstable_integration_does_not_spoil_the_search():
-    """Open-loop costates grow beyond 10^90; those under the gains lead to DDP's optimum. What is wrong is told."""
+def test_unstable_integration_does_not_disturb_the_search():
+    """Open-loop costates grow beyond 10^90; costates under feedback lead to the optimum of DDP, with a warning."""
     ocp = replace(damped_axis(150.0, 0.1), replay_tolerance=np.inf)
     found = [solve(ocp, None, {"max_iterations": 20}, solver=solver) for solver in ("slq", "fddp", "ilqr", "ddp")]
     assert all(s.status.success for s in found)

@@ -246,7 +246,7 @@ def test_phases_with_different_dynamics_controls_and_steps(name):
     ocp = OCP(phases, np.zeros(2), terminal)
     solution = polished(ocp, name, constant_guess(ocp, 0.2))
     assert solution.status.success
-    np.testing.assert_allclose(solution.us[10:18], 0.2)  # what nothing reads stays where it is
+    np.testing.assert_allclose(solution.us[10:18], 0.2)  # controls that nothing reads do not change
     # the same problem, condensed: a linear least-squares problem in the 17 controls that count
     evaluator = StageEvaluator(ocp)
     lq = evaluator.expand(np.zeros((26, 2)), np.zeros((25, 1))).lq

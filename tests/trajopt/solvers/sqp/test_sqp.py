@@ -225,7 +225,7 @@ def test_stationary_point_of_the_violation():
 
 
 def test_elastic_mode_passes_through_an_inconsistent_linearization():
-    """x^2 >= 1 and x <= 2 from x = 0.1, where the linearized rows ask for x > 5: elastic steps, then plain ones."""
+    """x^2 >= 1 and x <= 2 from x = 0.1: linearized rows require x > 5, so elastic steps precede plain ones."""
     problem = Problem("elastic", (0.1, 0.0), squares, 1.0, inequalities=lambda x: [x[0] ** 2 - 1], upper=(2, 10))
     solution = _solve(problem)
     assert solution.status.success
@@ -291,8 +291,8 @@ class Cliff(TextbookNLP):
 
 
 @pytest.mark.parametrize("kind", [{"values": True}, {"values": False, "derivatives": True}])
-def test_nan_is_backed_off_from(kind):
-    """The solver creeps up to the cliff, never over it, and says what it met."""
+def test_steps_into_nan_are_shortened(kind):
+    """Iterates approach the boundary of NaN without crossing it, and the status reports NaN."""
     solution = solve_nlp(Cliff(**kind), np.array([-1.2, 1.0]), SQPOptions(max_iterations=60))
     assert 0.0 < solution.w[0] <= 0.5
     assert not solution.status.success
