@@ -177,7 +177,7 @@ def test_discrete_dynamics_are_solved_as_they_are(solver):
     expected = to.solve(to.OCP.single_phase(to.SampledSystem(rates, "euler"), *given), solver="ddp", check=False)
     found = to.solve(to.OCP.single_phase(to.discrete_dynamics(swing, 2, 1), *given), solver=solver)
     assert found.status.success and found.cost == pytest.approx(expected.cost, rel=1e-6)
-    assert found.meta["replay"] == {"left_out": "its time steps cannot be cut finer"}
+    assert found.meta["replay"] == {"left_out": "its time steps cannot be divided"}
 
 
 def test_backends_of_discrete_dynamics_are_changed_by_a_word():

@@ -133,8 +133,8 @@ def test_reports_of_replays_say_what_happened() -> None:
         "replayed on finer dynamics, with its controls held: the motion diverges",
         "replayed on finer dynamics, with its feedback gains: within 1e-09 rad of the plan (q[joint], tolerance 0.05 rad)",
     ]
-    left_out = replace(plain, meta={"replay": {"left_out": "its time steps cannot be cut finer"}})
-    assert replayed(left_out) == ["not replayed on finer dynamics: its time steps cannot be cut finer"]
+    left_out = replace(plain, meta={"replay": {"left_out": "its time steps cannot be divided"}})
+    assert replayed(left_out) == ["not replayed on finer dynamics: its time steps cannot be divided"]
     slow = replace(plain, meta={"replay": {"slower": 0.02, "gains": good | {"x": None}}})
     assert replayed(slow) == [
         "replayed on finer dynamics (contact time constants of 20 ms steps), with its feedback gains: the motion diverges"
