@@ -392,6 +392,10 @@ class Batch(NamedTuple):
         """Batch size N."""
         return self.x.shape[1]
 
+    def arrays(self) -> list[Array]:
+        """Arguments x (N, nx), u (N, nu), t (N, 1) and each parameter (N, n)."""
+        return [rows.T for rows in (self.x, self.u, self.t[None], *self.p.values())]
+
     def part(self, elements: slice) -> Batch:
         """Slice of the batch."""
         p = {name: rows[:, elements] for name, rows in self.p.items()}

@@ -1,7 +1,7 @@
 """Registry of derivative backends by name: the method and the engine that a configuration selects.
 
-A method differentiates a map; an engine evaluates it: ``numpy``, or ``compiled`` code. A robot's map uses compiled code for its
-recursions, every other map as a whole.
+A method differentiates a map; an engine evaluates it: ``numpy``, or ``compiled``, where solvers compile their stages. The prebuilt
+recursions evaluate a robot's map; every other map is traced, and its tape evaluated (:mod:`dynamics_backends.tape`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dynamics_backends.user_backend import UserBackend, is_user_backend, wrap_us
 
 ENGINES = ("compiled", "numpy", "auto")
 _READY = "ready"
-"""Internal engine name of :func:`at_once`."""
+"""Internal engine name for evaluation without a compiler: prebuilt kernels and tapes."""
 DEFAULT_ENGINE = "auto"
 """Default engine: compiled if this machine has a C compiler."""
 _LOG = logging.getLogger(__name__)
@@ -51,12 +51,12 @@ def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **op
 
 
 def _exact(method: Callable[..., ExactMethod], map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend of a numeric method with exact second derivatives, compiled if the map is compiled as a whole."""
+    """Backend of a numeric method with exact second derivatives, from the trace of a map that is traced as a whole."""
     backend = method(on_engine(map, engine), **options)
-    if engine == "compiled" and not isinstance(map, HasDriver):
-        from dynamics_backends.compiled.sources.traced_hessian import TracedHessian
+    if _is_traced(map, engine):
+        from dynamics_backends.tape.traced_hessian import TracedHessian
 
-        backend.compiled_hessian = TracedHessian(map)
+        backend.traced_hessian = TracedHessian(map)
     return backend
 
 
@@ -66,21 +66,21 @@ def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
         from dynamics_backends.compiled.sources.stepped_analytic import SteppedAnalytic
 
         return SteppedAnalytic(map, **options)  # type: ignore[arg-type]
-    if engine != "compiled" or isinstance(map, HasDriver) or not isinstance(map, HasPartials):
+    if not _is_traced(map, engine) or not isinstance(map, HasPartials) or isinstance(map, NeedsScheme):
         return Analytic.of(on_engine(map, engine), **options)
-    from dynamics_backends.compiled.sources.traced_analytic import TracedAnalytic
+    from dynamics_backends.tape.traced_analytic import TracedAnalytic
 
     return TracedAnalytic.of(map, **options)
 
 
 def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    if engine != "compiled":
+    if engine == "numpy":
         from dynamics_backends.methods.casadi_ad import CasadiAD
 
         return CasadiAD(map, **options)
-    from dynamics_backends.compiled.sources.casadi_kernel import CompiledCasadiAD
+    from dynamics_backends.tape.traced_casadi_ad import TracedCasadiAD
 
-    return CompiledCasadiAD(on_engine(map, engine), **options)
+    return TracedCasadiAD(on_engine(map, engine), **options)
 
 
 def _registered(name: str, factory: Any) -> Callable[..., DynamicsBackend]:
@@ -138,9 +138,9 @@ def backend_names() -> tuple[str, ...]:
 def make_backend(map: Map, method: str = "analytic", *, engine: str | None = None, **options: Any) -> DynamicsBackend:
     """Create the backend ``method`` for a map; ``options`` are passed to the method (such as ``step`` of finite differences).
 
-    ``engine``: compiled, numpy, or auto (the default) for the first of them that this machine can run. Raises UnknownName with the
-    nearest known name for an unknown one; MissingCapability if the map lacks a capability that the method needs; later, at the
-    first evaluation by compiled code, CompilerError without a C compiler and TraceError for a function that cannot be traced.
+    ``engine``: compiled, numpy, or auto (the default) for the first of them that this machine can run; only stages of solvers
+    and analytic derivatives of ``SteppedContact`` need a compiler. Raises UnknownName with the nearest known name for an unknown
+    one; MissingCapability if the map lacks a capability that the method needs.
 
     >>> import trajopt as to
     >>> to.make_backend(to.FreeBody(to.chain(3)), "forward_ad").name
@@ -154,10 +154,13 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
     if engine not in ENGINES:
         raise unknown_name("engine", engine, ENGINES)
     resolved = engine_in_use(engine)
-    backend = make(map, resolved, **options)
+    ready = engine == "auto" and resolved == "numpy"
+    backend = make(map, _READY if ready else resolved, **options)
     if isinstance(backend, UserBackend):
         return backend
     backend.engine, backend.options = resolved, options
+    if isinstance(backend, Method):
+        backend.ready = ready
     return backend
 
 
@@ -211,7 +214,7 @@ def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
 
 
 def at_once(backend: DynamicsBackend) -> DynamicsBackend:
-    """Backend of the same map and method that needs no compiler: NumPy and the prebuilt kernels."""
+    """Backend of the same map and method that needs no compiler: NumPy, prebuilt kernels and tapes."""
     found = METHODS[backend.name](unwrapped(backend.map), _READY, **backend.options)
     found.engine, found.options = "numpy", backend.options
     if isinstance(found, Method):
@@ -220,10 +223,10 @@ def at_once(backend: DynamicsBackend) -> DynamicsBackend:
 
 
 def until_compiled(map: Map) -> Map:
-    """Map evaluated without a compiler: by the prebuilt kernels if it supports a driver."""
+    """Map whose recursions are evaluated by the library, if it supports a driver."""
     if isinstance(map, HasRecursions):
-        return map.until_compiled(ready_driver())
-    return map.with_driver(ready_driver()) if isinstance(map, HasDriver) else map
+        return map.until_compiled(library_driver())
+    return map.with_driver(library_driver()) if isinstance(map, HasDriver) else map
 
 
 def steps_at_once(backend: DynamicsBackend, method: Any, substeps: int, *, semi_implicit: bool) -> Any:
@@ -239,37 +242,29 @@ def steps_at_once(backend: DynamicsBackend, method: Any, substeps: int, *, semi_
 
 
 def on_engine(map: Map, engine: str) -> Map:
-    """Map evaluated by an engine: NumPy, compiled code, or the prebuilt loops."""
-    if engine == _READY:
-        return until_compiled(map)
-    if engine != "compiled":
+    """Map evaluated by an engine: NumPy, or the prebuilt recursions and tapes."""
+    if engine == "numpy":
         return map.with_driver(run) if isinstance(map, HasDriver) else map
-    if isinstance(map, HasDriver):
-        return map.with_driver(shared_driver())
-    from dynamics_backends.compiled.sources.traced_map import TracedMap
+    if _is_traced(map, engine):
+        from dynamics_backends.tape.traced_map import TracedMap
 
-    return TracedMap(map)
-
-
-@lru_cache
-def shared_driver(tier: str = "auto") -> Any:
-    """Shared compiled driver of this tier: kernels are compiled and loaded once per process for all backends."""
-    from dynamics_backends.compiled.loops.driver import CompiledDriver
-
-    return CompiledDriver(tier)
+        return TracedMap(map)
+    return until_compiled(map)
 
 
-def fastest_driver() -> Driver:
-    """Fastest driver for recursions on batches: compiled kernels if there is a C compiler, else the prebuilt ones."""
-    return shared_driver() if _available() == "compiled" else ready_driver()
+def _is_traced(map: Map, engine: str) -> bool:
+    """True if an engine traces a map as a whole. The prebuilt recursions start sooner for robots in contact."""
+    if engine == _READY and isinstance(map, HasRecursions):
+        return False
+    return engine != "numpy" and not isinstance(map, HasDriver)
 
 
 @lru_cache(maxsize=1)
-def ready_driver() -> Driver:
-    """Driver for recursions at few configurations: prebuilt kernels, else NumPy, without compilation."""
-    from dynamics_backends.compiled.loops.ready import ReadyLoops
+def library_driver() -> Driver:
+    """Driver of the package's library for recursions, shared by all backends."""
+    from dynamics_backends.tape.driver import LibraryDriver
 
-    return ReadyLoops()
+    return LibraryDriver()
 
 
 def kinematics_of(model: Any, frame: int) -> Callable[[Any], Any]:

@@ -26,7 +26,7 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from dynamics_backends.compiled.loops.kernel import header, prelude, text_of  # noqa: E402
+from dynamics_backends.compiled.loops.kernel import header, kernel_text, prelude, text_of  # noqa: E402
 from dynamics_backends.compiled.loops.loops import loop_kernel  # noqa: E402
 from dynamics_backends.compiled.sources import steps_source  # noqa: E402
 from dynamics_backends.machine.instruction_sets import (  # noqa: E402
@@ -58,7 +58,7 @@ MODULES = (
 """Modules whose programs are built."""
 WITH_ROTORS = {"aba", "aba_external", "fdsva", "fd_second_order", "contact_start"}
 """Programs that are also built with rotor inertias as an argument; implicit damping adds to these."""
-HEADERS = ("loops.h", "steps.h", "library.h", "processor.h")
+HEADERS = ("loops.h", "steps.h", "tape.h", "library.h", "processor.h")
 OBJECTS = ROOT / "build" / "kernels"
 FLAGS = ("-O3", "-fno-math-errno", "-fPIC", "-fvisibility=hidden", "-std=gnu11", "-w")
 PROCESSOR_TEXT = """
@@ -111,6 +111,9 @@ def sources() -> dict[str, str]:
     for name, law in steps_source.LAWS.items():
         steps = f'const steps_t steps_{name} = {{"{name}", step_room, step_run, first_room, first_run}};'
         found[f"steps_{name}"] = "\n".join([steps_source.source(law), steps])
+    found["tape"] = "\n".join(
+        [prelude(), header("tape.h"), kernel_text("dynamics_backends.tape", "tape.h", "interpreter.h")]
+    )
     lanes = "\n".join([header("library.h"), prelude(), "EXPORT long lanes(void) { return LANES; }"])
     tables = [_table(found, "loop", "name"), _table(found, "steps", "law")]
     return {

@@ -7,7 +7,7 @@ Second derivatives, contracted with lam, are the Jacobian by that mode of the gr
 over reverse, reverse over reverse, or by coloring of the symmetric pattern.
 
 A graph is generated once for each set of parameter sizes, and CasADi's virtual machine evaluates it knot by knot;
-:mod:`dynamics_backends.compiled.sources.casadi_kernel` compiles it.
+:mod:`dynamics_backends.tape.traced_casadi_ad` evaluates it for blocks of knots.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, P
 from dynamics_backends.symbols import ca
 
 LARGE_GRAPH = 250_000
-"""Number of operations above which CasADi takes long to generate a graph, and a compiler half a minute on one core."""
+"""Number of operations above which CasADi takes long to generate a graph."""
 _LOG = logging.getLogger(__name__)
 Evaluate = Callable[[Sequence[Array]], list[Array]]
 """Function that returns matrices (N, rows, columns) from arguments (N, n)."""
@@ -68,7 +68,7 @@ class CasadiAD(Method):
         evaluate = self._evaluator(b, second=True)
         if isinstance(evaluate, CentralDifference):
             return evaluate.hessian_contraction(x, u, t, p, lam)
-        value, both, H = evaluate([*_arguments(b), np.asarray(lam, float)])
+        value, both, H = evaluate([*b.arrays(), np.asarray(lam, float)])
         n = self.map.manifold.ndx
         return self._split(value, both), Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 
@@ -76,7 +76,7 @@ class CasadiAD(Method):
         evaluate = self._evaluator(b, second=False)
         if isinstance(evaluate, CentralDifference):
             return evaluate._jacobians(b)
-        return self._split(*evaluate(_arguments(b)))
+        return self._split(*evaluate(b.arrays()))
 
     def _split(self, value: Array, both: Array) -> Jacobians:
         ndx = self.map.manifold.ndx
@@ -121,13 +121,13 @@ class CasadiAD(Method):
         return ca.cse(ca.substitute(dense, [dx], [ca.SX.zeros(dx.numel())]))
 
     def _built(self, symbols: Symbols) -> Evaluate:
-        return self._made("map_casadi_ad", list(symbols), symbols.names, self.expressions(symbols))
+        return self._made("map_casadi_ad", list(symbols), self.expressions(symbols))
 
     def _built_second(self, symbols: Symbols) -> Evaluate:
         lam = ca.SX.sym("lam", self.map.n_out)
         self._announce(symbols)
         outputs = self.second_expressions(symbols, lam)
-        return self._made("map_casadi_ad_second", [*symbols, lam], [*symbols.names, "lam"], outputs)
+        return self._made("map_casadi_ad_second", [*symbols, lam], outputs)
 
     def _announce(self, symbols: Symbols) -> None:
         """Warn in advance about a large graph of second derivatives: about the value's operations, once for each direction."""
@@ -142,13 +142,9 @@ class CasadiAD(Method):
                 size,
             )
 
-    def _made(self, name: str, inputs: list[Any], names: list[str], outputs: Sequence[Any]) -> Evaluate:
-        """Function that evaluates the outputs; ``names`` are those of the inputs."""
+    def _made(self, name: str, inputs: list[Any], outputs: Sequence[Any]) -> Evaluate:
+        """Function that evaluates the outputs."""
         return interpreted(name, inputs, [ca.vec(e.T) for e in outputs], [e.shape for e in outputs])
-
-
-def _arguments(b: Batch) -> list[Array]:
-    return [rows.T for rows in (b.x, b.u, b.t[None], *b.p.values())]
 
 
 def interpreted(name: str, inputs: list[Any], outputs: list[Any], shapes: list[tuple[int, int]]) -> Evaluate:

@@ -2,7 +2,7 @@
 
 Second derivatives contracted with lam are a complex step of the gradient of lam' f by dual numbers: no difference is formed, and no
 digits are lost. One tangent step carries both perturbations, in the exponential chart at x, so the Hessian is symmetric on a Lie
-group too. Compiled code computes the same Hessian from the trace of the map.
+group too. A tape computes the same Hessian from the trace of the map.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ ENTRIES = 2**15
 """Maximum number of Hessian entries of the knots that are differentiated twice in one batch; it bounds the memory."""
 
 
-class CompiledHessian(Protocol):
-    """Compiled second derivatives of a map."""
+class TracedHessian(Protocol):
+    """Second derivatives of a map from its trace."""
 
     def __call__(self, b: Batch, lam: Array) -> Array | None:
-        """Hessians (N, K, K) of lam' f in (dx, du), K = ndx + nu, for lam (N, n_out); None if they cannot be compiled."""
+        """Hessians (N, K, K) of lam' f in (dx, du), K = ndx + nu, for lam (N, n_out); None if the map cannot be traced."""
         ...
 
 
 class ExactMethod(Method):
-    """Method with exact first and second derivatives. compiled_hessian: compiled second derivatives, or None."""
+    """Method with exact first and second derivatives. traced_hessian: second derivatives from the trace of the map, or None."""
 
-    compiled_hessian: CompiledHessian | None = None
+    traced_hessian: TracedHessian | None = None
 
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
         """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
         b, n, lam = Batch.of(self.map, x, u, t, p), self.map.manifold.ndx, np.asarray(lam, float)
-        H = None if self.compiled_hessian is None else self.compiled_hessian(b, lam)
+        H = None if self.traced_hessian is None else self.traced_hessian(b, lam)
         if H is None:
             H = contracted_hessian(self.map, b, lam)
         return self._jacobians(b), Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])

@@ -8,19 +8,20 @@ import numpy as np
 import pytest
 
 import dynamics_backends
-from dynamics_backends.compiled.loops import ready
 from dynamics_backends.machine import instruction_sets, library
 from dynamics_backends.machine.instruction_sets import X86_64, library_file
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.rigid_body.passes import drivers
+from dynamics_backends.tape.driver import LibraryDriver
 from dynamics_backends.user_input import InputError
 
 FOLDER = Path(dynamics_backends.__file__).parent
 HEADERS = [
     *(f"compiled/templates/lanes/{name}.h" for name in ("vectors", "vector_math", "prelude", "rows")),
     *(f"compiled/templates/linear_algebra/{name}.h" for name in ("ltl", "tensors")),
-    *(f"machine/include/{name}.h" for name in ("library", "loops", "processor", "steps")),
+    *(f"machine/include/{name}.h" for name in ("library", "loops", "processor", "steps", "tape")),
+    *(f"tape/kernels/{name}.h" for name in ("interpreter", "tape")),
 ]
 
 
@@ -35,7 +36,7 @@ def test_every_instruction_set_gives_the_numbers_of_rows(name, monkeypatch):
         pytest.skip("this processor lacks the instructions")
     model, rng = chain(7, rng=3), np.random.default_rng(1)
     given = {key: rng.normal(size=(7, 13)) for key in ("q", "v", "tau")}
-    found, known = ready.ReadyLoops()(FDSVA, model, given), drivers.run(FDSVA, model, given)
+    found, known = LibraryDriver()(FDSVA, model, given), drivers.run(FDSVA, model, given)
     for output in FDSVA.outputs:
         np.testing.assert_allclose(found[output], known[output], rtol=1e-9, atol=1e-9)
 

@@ -49,6 +49,7 @@ TRAJOPT_MAY_IMPORT = tuple(
         "rigid_body.mjcf.mujoco_states",
         "rigid_body.model.state",
         "compiled.interface",
+        "tape.tape",
     )
 )
 FACE = "trajopt/__init__.py"  # re-exports the public names, including those of dynamics_backends
@@ -62,7 +63,7 @@ MAY_LOAD_CASADI = (
         f"dynamics_backends/compiled/sources/{name}_source.py"
         for name in ("free_body", "constrained", "forces", "traced", "manifold")
     ),
-    *(f"dynamics_backends/compiled/sources/{name}.py" for name in ("traced_analytic", "regressors", "casadi_kernel")),
+    *(f"dynamics_backends/tape/{name}.py" for name in ("traced_analytic", "traced_regressor", "traced_casadi_ad")),
     "trajopt/stage/source/term_source.py",
 )
 FILES = sorted(path.relative_to(ROOT).as_posix() for layer in LAYERS for path in (ROOT / layer).rglob("*.py"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.registry import fastest_driver
+from dynamics_backends.registry import library_driver
 from dynamics_backends.rigid_body.algorithms.kinematics import PLACEMENT
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import Poses
 from dynamics_backends.rigid_body.model.model import Model
@@ -21,7 +21,7 @@ def body_poses(model: Model, qs: Array) -> Poses:
     still = np.broadcast_to(np.eye(3), (M, 3, 3)), np.zeros((M, 3))
     if not nb:
         return {-1: still}
-    X = fastest_driver()(PLACEMENT, model, {"q": np.ascontiguousarray(qs.T)})["X"]
+    X = library_driver()(PLACEMENT, model, {"q": np.ascontiguousarray(qs.T)})["X"]
     R, p = np.empty((nb, M, 3, 3)), np.empty((nb, M, 3))
     for j, column in enumerate((X.R.a, X.R.b, X.R.c)):
         _fill(R[..., j], (column.x, column.y, column.z))

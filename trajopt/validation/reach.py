@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array, FunctionMap
-from dynamics_backends.registry import ready_driver
+from dynamics_backends.registry import library_driver
 from dynamics_backends.rigid_body.algorithms.kinematics import frame_placement
 from dynamics_backends.rigid_body.spatial.rotations import rotation_angle
 from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics
@@ -65,7 +65,7 @@ def goals_of(ocp: OCP) -> tuple[Goal, ...]:
 
 def frame_errors(model: Any, goal: FrameGoal, q: Array) -> list[tuple[float, float]]:
     """Return distance [m] and angle [rad] of a frame from its goal at each q (M, nq); angle 0 if the orientation is free."""
-    rotation, position = frame_placement(model, np.ascontiguousarray(q.T), goal.frame, ready_driver())
+    rotation, position = frame_placement(model, np.ascontiguousarray(q.T), goal.frame, library_driver())
     distance = np.linalg.norm(np.transpose(position) - goal.position, axis=1)
     wanted = goal.rotation
     angles = [0.0 if wanted is None else rotation_angle(wanted, R) for R in np.moveaxis(np.array(rotation), -1, 0)]

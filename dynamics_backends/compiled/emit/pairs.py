@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from dynamics_backends import scalar as sm
+from dynamics_backends.compiled.emit.trace import Trace, trace
 from dynamics_backends.symbols import ca
 
 
@@ -326,3 +327,35 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "FLOOR": _decision("floor"),
 }
 """Each operation of a :class:`~dynamics_backends.compiled.emit.trace.Trace`, defined on pairs."""
+
+
+def on_pairs(t: Trace, pair: type[Pair], paired: Sequence[bool], lengths: Sequence[int]) -> Trace:
+    """Trace of the operations on pairs; ``paired`` inputs and all outputs alternate first and second numbers."""
+
+    def evaluate(*inputs: list[Any]) -> list[list[Any]]:
+        def component(i: int, j: int) -> Pair:
+            return pair(inputs[i][2 * j], inputs[i][2 * j + 1]) if paired[i] else pair(inputs[i][j])
+
+        return replayed(t, pair, component)
+
+    return trace(evaluate, lengths)
+
+
+def replayed(t: Trace, pair: type[Pair], component: Callable[[int, int], Pair]) -> list[list[Any]]:
+    """Evaluate a trace on pairs, with component j of input i from ``component(i, j)``; outputs alternate first and second numbers.
+
+    Raises ValueError for an operation that pairs do not have.
+    """
+    values: list[Pair] = []
+
+    def operand(x: Any) -> Pair:
+        if isinstance(x, tuple):
+            return component(*x)
+        return pair(x) if isinstance(x, float) else values[x]
+
+    for op in t.operations:
+        if op.name not in OPERATIONS:
+            raise ValueError(f"pairs have no operation {op.name}; use engine = 'numpy' for this map")
+        values.append(OPERATIONS[op.name](*[operand(x) for x in op.operands]))
+    results = [[operand(x) for x in output] for output in t.outputs]
+    return [[part for r in result for part in (r.first, r.second)] for result in results]

@@ -34,11 +34,6 @@ def _shape(name: str, model: Model) -> tuple[int, ...]:
     return rows if kind is None else (*rows, size(kind))
 
 
-def is_by_dof(program: Program) -> bool:
-    """True if all results are numbers indexed by DoFs, none of them structs or factors."""
-    return all(FIELDS[o].kind is None and FIELDS[o].axis in _ORDER for o in program.outputs)
-
-
 def algebra_of(program: Program, values: Sequence[Any]) -> str | None:
     """Number type of the arguments; None if no kernel supports it: symbols, mixtures.
 

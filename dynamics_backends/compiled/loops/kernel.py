@@ -47,9 +47,9 @@ def header(name: str) -> str:
 
 
 def kernel_text(package: str, *names: str) -> str:
-    """C source of files in the folder kernels of a package."""
+    """C source of files in the folder kernels of a package; headers that they include must precede them."""
     folder = files(package) / "kernels"
-    return "\n".join((folder / name).read_text() for name in names)
+    return "\n".join(_without_includes((folder / name).read_text()) for name in names)
 
 
 def definitions(values: Mapping[str, Any]) -> str:
@@ -108,7 +108,7 @@ def _unpacking(kernel: LoopKernel, i: int) -> str:
     if output not in kernel.sparse:
         return f"    unpack(y{i}, {size}, count, out[{i}] + n * ({size}));"
     sparse = kernel.sparse[output]
-    size = f"({sparse.width} * {sparse.entries})"
+    size = f"({sparse.entries})"
     table = f"ti[{len(INT_TABLES) + list(kernel.sparse).index(output)}]"
     how = "scattered" if sparse.scattered else "blocks"
     written = " + ".join(f"({s})" for s in kernel.output_sizes[: i + 1])

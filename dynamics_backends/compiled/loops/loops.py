@@ -19,7 +19,6 @@ from itertools import pairwise
 
 from dynamics_backends.compiled.emit.emit import Argument, step_function
 from dynamics_backends.compiled.emit.forms import Forms
-from dynamics_backends.compiled.emit.pairs import ALGEBRAS, Pair
 from dynamics_backends.compiled.emit.trace import Operand, Trace, trace
 from dynamics_backends.compiled.loops.sparsity import Sparse, compact_positions, compact_size, sparse_outputs
 from dynamics_backends.compiled.loops.tables import INT_TABLES
@@ -67,16 +66,15 @@ class LoopKernel:
     operations: dict[tuple[int, str], int] = field(default_factory=dict)
 
 
-def loop_kernel(program: Program, joint_types: Sequence[str], algebra: str = "real") -> LoopKernel:
-    """Emit a program for models made of these joint types; algebra real, complex or dual (see pairs)."""
-    return _Writer(program, sorted(joint_types), ALGEBRAS[algebra]).kernel()
+def loop_kernel(program: Program, joint_types: Sequence[str]) -> LoopKernel:
+    """Emit a program for models made of these joint types."""
+    return _Writer(program, sorted(joint_types)).kernel()
 
 
 @dataclass
 class _Writer:
     program: Program
     joint_types: list[str]
-    pair: type[Pair] | None
     functions: list[str] = field(default_factory=list)
     slots: dict[str, dict[str, int]] = field(default_factory=dict)
     operations: dict[tuple[int, str], int] = field(default_factory=dict)
@@ -84,7 +82,6 @@ class _Writer:
 
     def __post_init__(self) -> None:
         self.name = self.program.name
-        self.width = 1 if self.pair is None else 2
         passes = self.program.passes
         self.inputs, self.outputs = list(self.program.arguments), list(self.program.outputs)
         self.tables = [n for n in DOUBLE_TABLES if n not in self.inputs]
@@ -117,7 +114,7 @@ class _Writer:
         )
 
     def _sparse(self) -> dict[str, Sparse]:
-        sparse = sparse_outputs(self.program, self.width)
+        sparse = sparse_outputs(self.program)
         for o in self.compact:
             sparse[o] = replace(sparse[o], positions=compact_positions(o, self.slots), scattered=True)
         return sparse
@@ -141,14 +138,15 @@ class _Writer:
 
     def _size(self, f: str, *, ground: bool = False) -> str:
         if f in self.compact:
-            return f"{self.width} * ({compact_size(f, self.slots)})"
+            return compact_size(f, self.slots)
         kind = FIELDS[f]
         rows = f"({_COUNT[kind.axis]} + 1)" if ground else f"({_COUNT[kind.axis]})"
         return f"{self._leaves(f)} * {rows}"
 
-    def _leaves(self, f: str) -> int:
+    @staticmethod
+    def _leaves(f: str) -> int:
         """Number of vectors in one row of a field."""
-        return size(FIELDS[f].kind) * (1 if f in self.tables else self.width)
+        return size(FIELDS[f].kind)
 
     def _has_room(self, f: str) -> bool:
         """True if a written field has storage in the workspace."""
@@ -158,14 +156,14 @@ class _Writer:
         lines = []
         for f in dict.fromkeys((*self.written, *self.copied)):
             if f in self.compact:
-                lines.append(f"V* {f}_at = {f}; " + f"*{f}_at++ = ZERO; " * self.width)
+                lines.append(f"V* {f}_at = {f}; *{f}_at++ = ZERO;")
             elif f in self.in_place:
                 lines.append(f"V* {f} = {self.in_place[f]};")
             elif self._has_room(f):
                 behind = f" + {self._leaves(f)}" if f in self.parents else ""
                 lines.append(f"V* {f} = room{behind}; room += {self._size(f, ground=f in self.parents)};")
             if FIELDS[f].axis is Axis.MATRIX and f in self.by_entry and self._is_read_as_a_whole(f):
-                lines.append(f"clear_gaps(gaps, {f}, {self.width});")
+                lines.append(f"clear_gaps(gaps, {f});")
             if f in self.parents:
                 lines.append(self._ground(f))
             if f in self.copied and f in self.inputs:
@@ -184,7 +182,6 @@ class _Writer:
             values = ["splat(0.0)"] * 3 + [f"splat(td[{len(DOUBLE_TABLES)}][{i}])" for i in range(3)]
         else:
             values = ["splat(0.0)"] * n
-        values = [v for value in values for v in (value, *["splat(0.0)"] * (self.width - 1))]
         return " ".join(f"{f}[{i - len(values)}] = {v};" for i, v in enumerate(values))
 
     # -- loops ------------------------------------------------------------------------------------------------------
@@ -217,8 +214,7 @@ class _Writer:
 
     def _single(self, number: int, p: Pass) -> list[str]:
         if p.kind == "whole":
-            rows = str(self._leaves("armature"))
-            return [CALLS[p.template].replace("WIDTH", str(self.width)).replace("ROWS", rows)]
+            return [CALLS[p.template]]
         return self._up(number, p)
 
     def _over_pairs(self, group: list[tuple[int, Pass]]) -> list[str]:
@@ -325,8 +321,8 @@ class _Writer:
 
         def step(*flat):
             arguments = []
-            for n, kind, r, values in zip(names, kinds, repeats, self.forms.known(p, names, flat, form), strict=True):
-                it = iter(self._scalars(n, values))
+            for kind, r, values in zip(kinds, repeats, self.forms.known(p, names, flat, form), strict=True):
+                it = iter(values)
                 arguments.append([build(kind, it) for _ in range(r)] if r else build(kind, it))
             ordered = iter(arguments)
             results = p.results(*[joint if n == "joint" else next(ordered) for n in p.inputs])
@@ -339,19 +335,9 @@ class _Writer:
         outputs = [f"r{i}" for i in range(len(t.outputs))]
         self.functions.append(step_function(function, t, inputs, outputs, inline=p.by_entry))
 
-    def _scalars(self, name: str, values: list) -> list:
-        """Symbols of an argument as scalars of the algebra."""
-        if self.pair is None:
-            return values
-        if base_name(name) in self.tables:
-            return [self.pair(v) for v in values]
-        return [self.pair(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
-
-    def _flat(self, result: object) -> list:
-        flat = [leaf for r in result for leaf in leaves(r)] if isinstance(result, list) else leaves(result)
-        if self.pair is None:
-            return flat
-        return [part for leaf in flat for part in (self.pair.of(leaf).first, self.pair.of(leaf).second)]
+    @staticmethod
+    def _flat(result: object) -> list:
+        return [leaf for r in result for leaf in leaves(r)] if isinstance(result, list) else leaves(result)
 
     @staticmethod
     def _repeats(name: str, joint: Joint | None) -> int:
@@ -380,7 +366,7 @@ class _Writer:
             index = letters[0]
             for letter in letters[1:]:
                 index = f"({index}) * nv + {letter}"
-            return f"{base} + {self.width} * ({index})"
+            return f"{base} + ({index})"
         over_bodies = p.kind in ("down", "up", "body")
         row = {Axis.BODY: "b", Axis.PAIR: "0"}.get(f.axis, "v_index[b]" if over_bodies else "d")
         return f"{base} + {self._leaves(base)} * {row}"

@@ -1,23 +1,16 @@
-"""Driver for the kernels that are built with the package; it needs no compiler.
-
-One kernel of a program serves all robots; programs and number types without a kernel run on NumPy rows.
-"""
+"""Kernels of programs that are built with the package: one kernel of a program serves all robots."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
-from weakref import WeakKeyDictionary
 
-from dynamics_backends.compiled.loops.fields import algebra_of, arrays_of, named, shapes_of
+from dynamics_backends.compiled.loops.fields import shapes_of
 from dynamics_backends.compiled.loops.kernel import CompiledKernel, Entry
 from dynamics_backends.compiled.loops.loops import LoopKernel
 from dynamics_backends.compiled.loops.sparsity import sparse_outputs
 from dynamics_backends.machine import library as machine
 from dynamics_backends.machine.library import ffi
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.rigid_body.passes.passes import Program
 
 _TABLES, _INPUTS, _OUTPUTS, _HEAD, _ROOM = map(
@@ -47,31 +40,3 @@ def ready_kernel(program: Program, model: Model) -> CompiledKernel | None:
         return None
     kernel = LoopKernel(program.name, "", [], list(program.outputs), [], [], "", sparse_outputs(program))
     return CompiledKernel(kernel, model, shapes_of(program, model), entry)
-
-
-class ReadyLoops:
-    """Driver that uses the package's kernels for float64, and NumPy rows otherwise."""
-
-    def __init__(self) -> None:
-        self._kernels: WeakKeyDictionary[Model, dict[str, CompiledKernel | None]] = WeakKeyDictionary()
-
-    def __reduce__(self) -> tuple[type, tuple[()]]:
-        return ReadyLoops, ()  # kernels belong to a process
-
-    def __structure__(self) -> tuple[()]:
-        return ()  # the results of a map do not depend on the driver
-
-    def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        values = [arguments[name] for name in program.arguments]
-        kernel = self._kernel(program, model) if algebra_of(program, values) == "real" else None
-        return (
-            drivers.run(program, model, arguments)
-            if kernel is None
-            else named(program, model, kernel(*arrays_of(values)))
-        )
-
-    def _kernel(self, program: Program, model: Model) -> CompiledKernel | None:
-        kernels = self._kernels.setdefault(model, {})
-        if program.name not in kernels:
-            kernels[program.name] = ready_kernel(program, model)
-        return kernels[program.name]

@@ -31,18 +31,16 @@ class Sparse:
     """Output with structural zeros.
 
     positions: of a model, positions of the entries in the kernel's array, -1 for structural zeros.  scattered: True if the array is
-    compact; otherwise positions are entry numbers.  entries: number of entries, a C expression in nv; width: numbers in an entry.
+    compact; otherwise positions are entry numbers.  entries: number of entries, a C expression in nv.
     """
 
     entries: str
     positions: Callable[[Model], Array]
     scattered: bool = False
-    width: int = 1
 
     def table(self, model: Model, lanes: int) -> Array:
         """Count and indices of nonzero blocks of ``lanes`` consecutive numbers; if scattered, with the positions of each block."""
-        positions = self.positions(model)[:, None] * self.width + np.arange(self.width)
-        where = np.maximum(positions, -1).reshape(-1)
+        where = self.positions(model)
         blocks = np.concatenate([where, np.full(-len(where) % lanes, -1)]).reshape(-1, lanes)
         nonzero = np.flatnonzero((blocks >= 0).any(axis=1))
         sources = np.maximum(blocks[nonzero], 0)  # position 0 holds the zero
@@ -50,7 +48,7 @@ class Sparse:
         return np.array([len(nonzero), *rows.reshape(-1)], dtype=np.int32)
 
 
-def sparse_outputs(program: Program, width: int = 1) -> dict[str, Sparse]:
+def sparse_outputs(program: Program) -> dict[str, Sparse]:
     """Sparsity of the program's output matrices and tensors, each entry at its own position."""
     by_entry = {base_name(o) for p in program.passes if p.by_entry for o in p.outputs}
     sparse = {}
@@ -58,7 +56,7 @@ def sparse_outputs(program: Program, width: int = 1) -> dict[str, Sparse]:
         order = _ORDER.get(FIELDS[o].axis)
         if order is not None:
             mask = MASKS.get(o) or (on_one_path if o in by_entry else _in_one_tree)
-            sparse[o] = Sparse(" * ".join(["nv"] * order), _in_place(mask, order), width=width)
+            sparse[o] = Sparse(" * ".join(["nv"] * order), _in_place(mask, order))
     return sparse
 
 

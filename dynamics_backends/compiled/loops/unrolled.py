@@ -16,23 +16,29 @@ from dynamics_backends.compiled.loops.sparsity import sparse_outputs
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
 from dynamics_backends.rigid_body.passes.unroll import unroll
-from dynamics_backends.rigid_body.spatial.spatial import build, size
+from dynamics_backends.rigid_body.spatial.spatial import Struct, build, leaves, size
 from dynamics_backends.symbols import ca
 
 
 def unrolled_trace(program: Program, model: Model, outputs: Sequence[str] | None = None) -> Trace:
     """Trace of a program for one model; ``outputs``: fields to compute, default the program's outputs."""
-    symbols = {name: ca.SX.sym(name, _size(name, model)) for name in program.arguments}
+    sizes = argument_sizes(program, model)
+    symbols = {name: ca.SX.sym(name, n) for name, n in zip(program.arguments, sizes, strict=True)}
     fields = unroll(program, model, {n: _rows(n, s) for n, s in symbols.items()})
     return trace_expressions(list(symbols.values()), [_column(fields[o]) for o in outputs or program.outputs])
 
 
 def unrolled_kernel(program: Program, model: Model) -> LoopKernel:
     """Emit straight-line code of a program for this model."""
-    sizes = [_size(name, model) for name in program.arguments]
+    sizes = argument_sizes(program, model)
     trace = unrolled_trace(program, model)
     source = straight_kernel(program.name, trace, program.arguments, program.outputs, sizes, into_zeros=True)
     return replace(source, sparse=sparse_outputs(program))
+
+
+def argument_sizes(program: Program, model: Model) -> list[int]:
+    """Number of components of each argument of a program."""
+    return [_size(name, model) for name in program.arguments]
 
 
 def _size(name: str, model: Model) -> int:
@@ -75,6 +81,8 @@ def straight_kernel(
 
 def _column(field: Any) -> Any:
     """Field as one column of expressions, matrices by rows."""
+    if isinstance(field, Struct):
+        return ca.vertcat(*[ca.SX(x) for x in leaves(field)])
     if isinstance(field, list) and field and not hasattr(field[0], "is_symbolic") and not isinstance(field[0], float):
         return ca.vertcat(*[_column(r) for r in field])
     return ca.vertcat(*[ca.SX(x) for x in field]) if isinstance(field, list) else field

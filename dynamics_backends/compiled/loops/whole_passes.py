@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 CALLS = {
-    "add_to_diagonal": (
-        "for (int d = 0; d < nv; d++) for (int i = 0; i < ROWS; i++) M[WIDTH * (d * nv + d) + i] += armature[ROWS * d + i];"
-    ),
+    "add_to_diagonal": "for (int d = 0; d < nv; d++) M[d * nv + d] += armature[d];",
     "ltl_factor": "ltl_factor(nv, up, M, factor);",
     "ltl_solve": "ltl_solve((branches_t){nv, up, end}, factor, tau_net, a, 1, 1.0, 0);",
     "ltl_solve_weight": "ltl_solve((branches_t){nv, up, end}, factor, lam, mu, 1, -1.0, 0);",
@@ -24,7 +22,7 @@ CALLS = {
         "ltl_solve((branches_t){nv, up, end}, factor, dtau_dv, da_dv, nv, -1.0, 1);"
     ),
 }
-"""C call by the name of a pass's template; WIDTH: vectors in an entry, ROWS: in a row of the rotor inertias."""
+"""C call by the name of a pass's template."""
 IN_PLACE = {"fd_contraction": {"G_qq": "L_qq", "G_qv": "L_qv", "G_vv": "L_vv"}}
 """Fields that a template overwrites with an output, by template: field -> output."""
 

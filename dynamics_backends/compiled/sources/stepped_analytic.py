@@ -7,7 +7,6 @@ import numpy as np
 from dynamics_backends.compiled.loops.kernel import CompiledKernel, HoldsKernels
 from dynamics_backends.compiled.sources.constrained_source import derivatives_kernel
 from dynamics_backends.compiled.sources.stepped_source import stepped_second_source, stepped_source
-from dynamics_backends.compiled.sources.traced_analytic import arguments_of
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics
 from dynamics_backends.methods.analytic import AnalyticSecondOrder
 from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, Hessians, Jacobians, Parameters
@@ -31,12 +30,12 @@ class SteppedAnalytic(HoldsKernels, AnalyticSecondOrder):
     ) -> tuple[Jacobians, Hessians]:
         """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
         b = self._stepping(Batch.of(self.map, x, u, t, p))
-        results = self._kernel(b, second=True)(*arguments_of(b), np.asarray(lam, float))
+        results = self._kernel(b, second=True)(*b.arrays(), np.asarray(lam, float))
         return Jacobians(*results[:3]), Hessians(*results[3:])
 
     def _jacobians(self, b: Batch) -> Jacobians:
         b = self._stepping(b)
-        return Jacobians(*self._kernel(b, second=False)(*arguments_of(b)))
+        return Jacobians(*self._kernel(b, second=False)(*b.arrays()))
 
     def _stepping(self, b: Batch) -> Batch:
         """Batch with the step length as the last parameter."""

@@ -17,10 +17,9 @@ from functools import cached_property
 from typing import Any
 
 from dynamics_backends.compiled.emit.emit import Argument, chunked_function, constant
-from dynamics_backends.compiled.emit.pairs import ALGEBRAS
+from dynamics_backends.compiled.emit.pairs import ALGEBRAS, replayed
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
 from dynamics_backends.compiled.loops.kernel import template
-from dynamics_backends.compiled.sources.traced_map import replayed
 from dynamics_backends.methods.exact_method import STEP
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
 from dynamics_backends.protocol import HasContraction, Map, Partials, is_second_order

@@ -4,7 +4,7 @@
         by level.
 ``unroll``  :mod:`~dynamics_backends.rigid_body.passes.unroll`: any scalar, one row at a time; with CasADi symbols this traces
         the algorithm to straight-line expressions.
-compiled    :mod:`dynamics_backends.compiled.loops.driver`: C kernels made from the same programs.
+library     :mod:`dynamics_backends.tape.driver`: loops in C and tapes, both made from the same programs.
 
 All accept and return fields by name: DoF and q fields as rows (n, N) or lists of scalars, matrix fields as (nv, nv, N) or nested
 lists.

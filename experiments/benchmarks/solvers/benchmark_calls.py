@@ -21,7 +21,7 @@ import numpy as np
 import platformdirs
 
 import trajopt as to
-from dynamics_backends.registry import shared_driver
+from dynamics_backends.compiled.loops.ready import ready_kernel
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from experiments.benchmarks.solvers.crocoddyl_peer import crocoddyl_solve, environment
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, Data, our_problem
@@ -109,13 +109,13 @@ def jacobians(name: str, repeats: int) -> list[str]:
     """Measure the time per knot [us] of backend.jacobians of a robot, and of its kernel."""
     model = to.load_robot(name)
     system = to.FreeBody(model)
-    backend, driver = to.make_backend(system, "analytic"), shared_driver()
+    backend, kernel = to.make_backend(system, "analytic"), ready_kernel(FDSVA, model)
+    assert kernel is not None
     rng = np.random.default_rng(0)
     q = np.stack([model.random_configuration(rng) for _ in range(KNOTS)])
     v, tau = rng.standard_normal((2, KNOTS, model.nv))
     x, u = np.hstack([q, v]), rng.standard_normal((KNOTS, system.nu))
     backend.jacobians(x, u)
-    kernel = driver._kernel(FDSVA, model, "real", KNOTS)
     checked, unchecked = median_ms([lambda: backend.jacobians(x, u), lambda: kernel(q, v, tau)], 10 * repeats)
     return [name, *(f"{1e3 * ms / KNOTS:.2f}" for ms in (checked, unchecked)), f"{checked / unchecked:.1f}"]
 

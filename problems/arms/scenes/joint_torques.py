@@ -8,7 +8,7 @@ import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Array
-from dynamics_backends.registry import fastest_driver
+from dynamics_backends.registry import library_driver
 from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.derivatives.rnea_second_order import rnea_contracted_hessian
@@ -46,4 +46,4 @@ class Torques:
 
 def torques_of(model: Model, q: Array, v: Array, a: Array) -> Array:
     """Return the inverse-dynamics torques (M, nv) [N m, N] at q (M, nq), v and a (M, nv)."""
-    return np.asarray(rnea(model, q.T, v.T, a.T, driver=fastest_driver())).T
+    return np.asarray(rnea(model, q.T, v.T, a.T, driver=library_driver())).T

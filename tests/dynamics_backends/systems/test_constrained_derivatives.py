@@ -1,4 +1,4 @@
-"""Derivatives of constrained motion as compiled code, straight lines and loops, against NumPy and complex step."""
+"""Derivatives of constrained motion as tapes and in compiled stages, against NumPy and complex step."""
 
 import numpy as np
 import pytest
@@ -8,14 +8,12 @@ from shooting_cases import order_of_one_iteration
 from twin_cases import assert_same_curvature
 
 from dynamics_backends.compiled.sources import traced_source
-from dynamics_backends.compiled.sources.traced_analytic import TracedAnalytic
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, PointContact, PointLoop
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
+from dynamics_backends.tape.traced_analytic import TracedAnalytic
 from trajopt import OCP, SampledSystem, control_cost, solve, state_cost
-
-pytestmark = pytest.mark.needs_compiler
 
 GAINS = (25.0, 10.0)
 PLACE = (0.1, 0.2, 0.3, 0.5, -0.5, 0.5, 0.5)
@@ -59,7 +57,7 @@ def test_contacts_that_are_switched_and_moved_at_run_time():
 
 
 def test_a_standing_quadruped():
-    """Four feet of HyQ; compiled, against NumPy and complex step."""
+    """Four feet of HyQ, against NumPy and complex step."""
     system = Holonomic(hyq(), [PointContact(f, reference=(0.1, -0.2, 0.01), gains=GAINS) for f in FEET])
     x, u, lam = arguments(system, FEET, N=3)
     assert_engines_agree(system, x, u, lam)
@@ -79,11 +77,12 @@ def standing():
     return OCP.single_phase(dynamics, x0, 13, 0.02, running, [state_cost(manifold, manifold.identity(), 3.0)])
 
 
+@pytest.mark.needs_compiler
 def test_curvature_of_a_stage():
     assert_same_curvature(standing())
 
 
-def test_code_too_long_to_compile_is_left_to_numpy(monkeypatch):
+def test_traces_that_are_too_long_are_left_to_numpy(monkeypatch):
     monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 10)
     system = SYSTEMS["impact"]()
     x, u, lam = arguments(system, FRAMES)
@@ -94,6 +93,7 @@ def test_code_too_long_to_compile_is_left_to_numpy(monkeypatch):
     np.testing.assert_array_equal(own, expected)
 
 
+@pytest.mark.needs_compiler
 def test_ddp_converges_quadratically_and_slq_linearly():
     ocp = standing()
     solution = solve(ocp, None, {"gradient_tolerance": 1e-11, "shooting": "single"}, solver="ddp")

@@ -12,7 +12,6 @@ from stage_cases import SHOOTING
 
 import trajopt as to
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.loops.ready import ReadyLoops
 from dynamics_backends.compiled.runtime import units as units_module
 from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.compiled.runtime.units import units
@@ -21,6 +20,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
+from dynamics_backends.tape.driver import LibraryDriver
 from problems.legged.contact.friction_cone import friction_cost
 from problems.robots import load_robot
 from trajopt.stage.compiled import builds, soon_stages
@@ -345,9 +345,11 @@ def test_robots_in_contact_and_their_friction_begin_on_loops(worker):
         [stages, _] = stages_of(ocp, Wanted(rollout=True), "auto")
     [now] = stages._now.terms
     forces = now.residual.inner
-    assert isinstance(forces.system.driver, ReadyLoops) and isinstance(stages._now.dynamics.system.driver, ReadyLoops)
+    assert isinstance(forces.system.driver, LibraryDriver) and isinstance(
+        stages._now.dynamics.system.driver, LibraryDriver
+    )
     assert now.weight is cone.weight and now.parameters is cone.parameters
-    assert not isinstance(cone.residual.inner.system.driver, ReadyLoops)
+    assert not isinstance(cone.residual.inner.system.driver, LibraryDriver)
     [plain, _] = stages_of(ocp, Wanted(rollout=True), "numpy")
     rng = np.random.default_rng(0)
     xs = np.tile(ocp.x0, (3, 1)) + np.pad(0.1 * rng.standard_normal((3, 30)), ((0, 0), (7, 0)))

@@ -40,9 +40,9 @@ static inline void clear(V *x, long n)
 
 /* Zero the entries, `width` vectors each, of a matrix whose row and column lie on no common path; gaps: number of runs of
    entries, then begin and length of each run. */
-static void clear_gaps(const int *restrict gaps, V *M, int width)
+static void clear_gaps(const int *restrict gaps, V *M)
 {
-    for (int i = 0; i < gaps[0]; i++) clear(M + (long)width * gaps[1 + 2 * i], (long)width * gaps[2 + 2 * i]);
+    for (int i = 0; i < gaps[0]; i++) clear(M + gaps[1 + 2 * i], gaps[2 + 2 * i]);
 }
 
 #define TILE 6

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.emit.pairs import ComplexPair, DualPair
+from dynamics_backends.compiled.emit.pairs import ComplexPair, DualPair, on_pairs
 from dynamics_backends.compiled.emit.trace import trace_expressions
-from dynamics_backends.compiled.loops.kernel import CompiledKernel
-from dynamics_backends.compiled.loops.unrolled import straight_kernel
-from dynamics_backends.compiled.sources.traced_map import on_pairs
 from dynamics_backends.scalars.dual import Dual
+from dynamics_backends.tape.tape import Tape
 
 REAL = np.array([-2.3, -1.0, -0.4, -1e-3, 0.2, 0.999, 1.0, 3.1])
 IMAGINARY = {"step": np.full(8, 1e-30), "large": np.array([0.7, -0.2, 1.1, -2.0, 0.1, 0.03, -0.5, 0.4])}
@@ -136,25 +134,22 @@ def test_rows():
     assert column[1:].shape == (2, 1) and len(sm.rows_of(column)) == 3
 
 
-def compiled(name: str, pair: type, z: np.ndarray) -> np.ndarray:
-    """The trace of an expression on pairs, compiled, for pairs given as complex numbers."""
+def on_tape(name: str, pair: type, z: np.ndarray) -> np.ndarray:
+    """The tape of an expression on pairs, for pairs given as complex numbers."""
     symbol = ca.SX.sym("x")
     t = on_pairs(trace_expressions([symbol], [TRACED[name][0](symbol)]), pair, [True], [2])
-    kernel = CompiledKernel(straight_kernel("on_pairs", t, ["x"], ["y"], [2]), None, [(2,)])
-    return kernel(z[:, None].view(float))[0].view(complex)[:, 0]
+    return Tape.of(t, [2]).rows(z[:, None].view(float))[0].view(complex)[:, 0]
 
 
-@pytest.mark.needs_compiler
 @each_size
 @pytest.mark.parametrize("name", TRACED)
 def test_operations_of_a_trace_on_complex_numbers(name, size):
     z = REAL + 1j * IMAGINARY[size]
-    assert_pairs_equal(compiled(name, ComplexPair, z), TRACED[name][1](z))
+    assert_pairs_equal(on_tape(name, ComplexPair, z), TRACED[name][1](z))
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("name", TRACED)
 def test_operations_of_a_trace_on_dual_numbers(name):
     step = TRACED[name][1](REAL + 1j * IMAGINARY["step"])
-    actual = compiled(name, DualPair, REAL + 0.7j)
+    actual = on_tape(name, DualPair, REAL + 0.7j)
     assert_pairs_equal(actual, step.real + 0.7j * step.imag / 1e-30)

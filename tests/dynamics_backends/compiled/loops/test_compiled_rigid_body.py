@@ -1,21 +1,17 @@
-"""The compiled engine on the rigid-body programs: the numbers of the row driver, in both tiers and for every scalar."""
+"""The library on the rigid-body programs: the numbers of the row driver, by loops and tapes, for every number type."""
 
 import re
 import shutil
 import subprocess
 import threading
 import time
-from functools import cache
 
 import numpy as np
 import pytest
 from rigid_body_cases import foreign, state, tree
 
-from dynamics_backends.compiled.loops import driver as driver_module
-from dynamics_backends.compiled.loops.driver import CompiledDriver
 from dynamics_backends.compiled.loops.kernel import entry, templates
 from dynamics_backends.compiled.loops.loops import loop_kernel
-from dynamics_backends.compiled.loops.unrolled import unrolled_kernel
 from dynamics_backends.compiled.runtime.cache import load
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body import batched
@@ -32,8 +28,7 @@ from dynamics_backends.rigid_body.passes.drivers import rows
 from dynamics_backends.rigid_body.spatial.spatial import Force, Vec
 from dynamics_backends.scalars.dual import Dual
 from dynamics_backends.systems.bodies.free_body import FreeBody
-
-pytestmark = pytest.mark.needs_compiler
+from dynamics_backends.tape.driver import LibraryDriver, program_tape
 
 PROGRAMS = {p.name: p for p in (RNEA, RNEA_EXTERNAL, ABA, ABA_EXTERNAL, CRBA, IDSVA, FDSVA)}
 PROGRAMS |= {p.name: p for p in (ID_SECOND_ORDER, FD_SECOND_ORDER)}
@@ -57,16 +52,18 @@ each_program = pytest.mark.parametrize("program", PROGRAMS)
 each_model = pytest.mark.parametrize("name", MODELS)
 
 
-@pytest.fixture
-def one_kernel_for_all(monkeypatch):
-    """Loop kernels that serve every joint type, so that all models share one for each program and scalar."""
-    monkeypatch.setattr(driver_module, "USUAL_JOINTS", tuple(JOINT_TYPES))
+class TapeDriver(LibraryDriver):
+    """Evaluates all programs by tapes, also those that the library contains."""
+
+    def _evaluator(self, program, model, algebra):
+        known, key = self._known.setdefault(model, {}), (program.name, algebra)
+        if key not in known:
+            known[key] = program_tape(program, model, algebra).rows
+        return known[key]
 
 
-@cache
-def compiled(tier):
-    """One driver of each tier for all tests that take ``one_kernel_for_all``."""
-    return CompiledDriver(tier)
+DRIVERS = {"loops": LibraryDriver(), "tapes": TapeDriver()}
+each_driver = pytest.mark.parametrize("driver", DRIVERS.values(), ids=DRIVERS)
 
 
 def arguments(model, program, N):
@@ -113,21 +110,21 @@ def test_the_trees_hold_every_joint_type():
 # -- the same numbers ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tier", ["loops", "unrolled"])
+@each_driver
 @each_program
 @each_model
-def test_real_numbers(tier, program, name, one_kernel_for_all):
+def test_real_numbers(driver, program, name):
     model = MODELS[name]()
     given = arguments(model, program, 9)
-    actual = compiled(tier)(PROGRAMS[program], model, given)
+    actual = driver(PROGRAMS[program], model, given)
     assert_same(program, model, given, actual, rows(PROGRAMS[program], model, given))
 
 
 @each_program
 @each_model
-def test_complex_numbers(program, name, one_kernel_for_all):
+def test_complex_numbers(program, name):
     """The arguments have a complex step, or imaginary parts of ordinary size."""
-    model, driver = MODELS[name](), compiled("loops")
+    model, driver = MODELS[name](), DRIVERS["loops"]
     rng = np.random.default_rng(2)
     for size in (1e-30, 0.1):
         given = arguments(model, program, 3)
@@ -142,12 +139,12 @@ def test_complex_numbers(program, name, one_kernel_for_all):
 
 @pytest.mark.parametrize("program", [name for name in PROGRAMS if name not in ("fdsva", "fd_second_order")])
 @each_model
-def test_dual_numbers(program, name, one_kernel_for_all):
+def test_dual_numbers(program, name):
     model = MODELS[name]()
     given = plain = arguments(model, program, 3)
     tangent = np.random.default_rng(3).standard_normal((*given["q"].shape, 4))
     given = {**plain, "q": Dual(plain["q"], tangent)}
-    actual = compiled("loops")(PROGRAMS[program], model, given)
+    actual = DRIVERS["loops"](PROGRAMS[program], model, given)
     expected = rows(PROGRAMS[program], model, given)
     for part in ("val", "tan"):
         parts = [{o: getattr(r[o], part) for o in PROGRAMS[program].outputs} for r in (actual, expected)]
@@ -156,27 +153,27 @@ def test_dual_numbers(program, name, one_kernel_for_all):
         assert_same(program, model, plain, *parts)
 
 
-def test_mixtures_of_complex_and_dual_numbers_are_left_to_the_rows(one_kernel_for_all):
+def test_mixtures_of_complex_and_dual_numbers_are_left_to_the_rows():
     model = MODELS["ur5"]()
     given = arguments(model, "rnea", 2)
     given |= {"q": Dual(given["q"], np.ones((model.nq, 2, 1))), "v": given["v"] + 1e-20j}
-    actual, expected = compiled("loops")(RNEA, model, given)["tau"], rows(RNEA, model, given)["tau"]
+    actual, expected = DRIVERS["loops"](RNEA, model, given)["tau"], rows(RNEA, model, given)["tau"]
     np.testing.assert_array_equal(actual.tan, expected.tan)
     assert np.abs(actual.val.imag).max() > 0
 
 
-def test_a_single_point_goes_with_a_batch(one_kernel_for_all):
+def test_a_single_point_goes_with_a_batch():
     model = MODELS["ur5"]()
     given = arguments(model, "rnea", 9)
     single = {**given, "v": given["v"][:, :1]}
     repeated = {**given, "v": np.repeat(given["v"][:, :1], 9, axis=1)}
-    driver = compiled("loops")
+    driver = DRIVERS["loops"]
     np.testing.assert_array_equal(driver(RNEA, model, single)["tau"], driver(RNEA, model, repeated)["tau"])
 
 
 def test_a_long_chain_in_loops():
     """60 bodies, the usual joint types."""
-    model, driver = chain(60, rng=0), CompiledDriver("loops")
+    model, driver = chain(60, rng=0), DRIVERS["loops"]
     for program in ("rnea", "aba", "idsva", "fdsva"):
         given = arguments(model, program, 2)
         actual = driver(PROGRAMS[program], model, given)
@@ -187,19 +184,19 @@ def test_a_long_chain_in_loops():
 
 
 @pytest.mark.parametrize("N", [1, 7, 8, 9, 130])
-@pytest.mark.parametrize("tier", ["loops", "unrolled"])
-def test_batches_of_any_size(N, tier, one_kernel_for_all):
+@each_driver
+def test_batches_of_any_size(N, driver):
     model = MODELS["ur5"]()
     given = arguments(model, "fdsva", N)
-    actual = compiled(tier)(FDSVA, model, given)
+    actual = driver(FDSVA, model, given)
     assert_same("fdsva", model, given, actual, rows(FDSVA, model, given))
 
 
-@pytest.mark.parametrize("tier", ["loops", "unrolled"])
-def test_threads_change_no_bit(tier, monkeypatch, one_kernel_for_all):
+@each_driver
+def test_threads_change_no_bit(driver, monkeypatch):
     monkeypatch.setattr("dynamics_backends.compiled.runtime.memory.SECONDS_PER_THREAD", 1e-9)
     model, results = MODELS["ur5"](), []
-    given, driver = arguments(model, "fdsva", 331), compiled(tier)
+    given = arguments(model, "fdsva", 331)
     for threads in ("1", "2", "3"):
         monkeypatch.setenv("TRAJOPT_THREADS", threads)
         results.append(driver(FDSVA, model, given))
@@ -208,9 +205,9 @@ def test_threads_change_no_bit(tier, monkeypatch, one_kernel_for_all):
         np.testing.assert_array_equal(results[2][output], results[0][output])
 
 
-def test_a_kernel_may_be_called_from_two_threads(monkeypatch, one_kernel_for_all):
+def test_a_kernel_may_be_called_from_two_threads(monkeypatch):
     monkeypatch.setenv("TRAJOPT_THREADS", "1")
-    model, driver = MODELS["hyq"](), compiled("loops")
+    model, driver = MODELS["hyq"](), DRIVERS["loops"]
     batches = [arguments(model, "fdsva", N) for N in (90, 100)]
     expected = [driver(FDSVA, model, given)["da_dq"].copy() for given in batches]
     wrong = []
@@ -227,10 +224,10 @@ def test_a_kernel_may_be_called_from_two_threads(monkeypatch, one_kernel_for_all
     assert not any(wrong)
 
 
-@pytest.mark.parametrize("tier", ["loops", "unrolled"])
+@each_driver
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_bad_knot_stays_alone(tier, bad, one_kernel_for_all):
-    model, driver = MODELS["ur5"](), compiled(tier)
+def test_a_bad_knot_stays_alone(driver, bad):
+    model = MODELS["ur5"]()
     given = arguments(model, "fdsva", 13)
     spoiled = {**given, "q": given["q"].copy()}
     spoiled["q"][2, 5] = bad
@@ -241,41 +238,18 @@ def test_a_bad_knot_stays_alone(tier, bad, one_kernel_for_all):
         assert np.isnan(result[output][..., 5]).any()
 
 
-def test_straight_line_code_takes_over(monkeypatch, one_kernel_for_all):
-    """Built in the background once many knots have been served."""
-    built = []
-
-    def counted(program, model):
-        built.append(program.name)
-        return unrolled_kernel(program, model)
-
-    monkeypatch.setattr(driver_module, "unrolled_kernel", counted)
-    monkeypatch.setattr(driver_module, "UNROLL_AFTER", 20)
-    model, driver, before = MODELS["ur5"](), CompiledDriver(), set(threading.enumerate())
-    given = arguments(model, "fdsva", 12)
-    driver(FDSVA, model, given)
-    assert built == []
-    driver(FDSVA, model, given)
-    for thread in set(threading.enumerate()) - before:
-        if thread.daemon:
-            thread.join(timeout=120)
-    driver(FDSVA, model, given)
-    assert built == ["fdsva"]
-    assert_same("fdsva", model, given, driver(FDSVA, model, given), rows(FDSVA, model, given))
-
-
 # -- methods on a system ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
 @each_model
-def test_every_method_on_the_compiled_engine(method, name, one_kernel_for_all):
+def test_every_method_on_the_compiled_engine(method, name):
     model = MODELS[name]()
     system = FreeBody(model, friction_velocity=0.1)
     q, v, _ = state(model, 4, 5)
     x, u = np.concatenate([q, v], axis=1), np.random.default_rng(5).standard_normal((5, system.nu))
     expected = make_backend(system, method).jacobians(x, u)
-    actual = make_backend(system.with_driver(compiled("loops")), method).jacobians(x, u)
+    actual = make_backend(system.with_driver(DRIVERS["loops"]), method).jacobians(x, u)
     limit = TOLERANCE * METHODS[method] * condition(model, q.T)
     for a, e in zip(actual, expected, strict=True):
         assert np.all(deviations(np.moveaxis(a, 0, -1), np.moveaxis(e, 0, -1)) <= limit)
@@ -286,15 +260,13 @@ def test_every_method_on_the_compiled_engine(method, name, one_kernel_for_all):
 LINKER_SYMBOLS = re.compile(r"_init|_fini|_edata|_end|__bss_start|__\w+")
 
 
-@pytest.mark.parametrize("algebra", ["real", "complex", "dual", "unrolled"])
-def test_a_library_exports_only_prefixed_symbols(algebra):
+@pytest.mark.needs_compiler
+def test_a_library_exports_only_prefixed_symbols():
     """Anything else might be interposed by a function of the C library."""
     nm = shutil.which("nm")
     if nm is None:
         pytest.skip("there is no nm")
-    kernel = (
-        unrolled_kernel(RNEA, MODELS["ur5"]()) if algebra == "unrolled" else loop_kernel(RNEA, JOINT_TYPES, algebra)
-    )
+    kernel = loop_kernel(RNEA, JOINT_TYPES)
     library = load("\n".join([templates(), kernel.source, entry(kernel)]))
     lines = subprocess.run(
         [nm, "-D", "--defined-only", library._name], capture_output=True, text=True, check=True

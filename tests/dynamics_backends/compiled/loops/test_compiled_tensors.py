@@ -1,4 +1,4 @@
-"""Compiled second-order tensors: the numbers of the row driver in both tiers, and structural zeros in reused arrays."""
+"""Compiled second-order tensors: the numbers of the row driver by loops and tapes, and structural zeros in reused arrays."""
 
 from functools import cache
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from rigid_body_cases import foreign, state, tree
 
-from dynamics_backends.compiled.loops.driver import CompiledDriver
 from dynamics_backends.compiled.loops.kernel import CompiledKernel
 from dynamics_backends.compiled.loops.loops import loop_kernel
 from dynamics_backends.rigid_body import batched
@@ -15,6 +14,7 @@ from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO, rnea
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES
 from dynamics_backends.rigid_body.model.sample_models import binary_tree, random_tree
 from dynamics_backends.rigid_body.passes.drivers import rows
+from dynamics_backends.tape.driver import LibraryDriver
 
 pytestmark = pytest.mark.needs_compiler
 
@@ -76,8 +76,8 @@ def test_loops(program, name):
 
 @each_program
 @pytest.mark.parametrize("name", ["ur5", "one joint"])
-def test_straight_line_code(program, name):
-    model, driver = MODELS[name](), CompiledDriver("unrolled")
+def test_tapes(program, name):
+    model, driver = MODELS[name](), LibraryDriver()
     given = arguments(model, program, 11)
     fields = driver(PROGRAMS[program], model, {n: x.T for n, x in given.items()})
     assert_same(program, model, given, [np.moveaxis(fields[o], -1, 0) for o in PROGRAMS[program].outputs])
@@ -114,10 +114,10 @@ def test_arrays_of_another_batch_are_refused():
 
 @pytest.mark.parametrize("kind", [complex, "dual"])
 def test_derivatives_of_the_tensors(kind):
-    """Complex and dual numbers go through the kernel as through the row driver."""
+    """Complex and dual numbers go through a tape as through the row driver."""
     from dynamics_backends.scalars.dual import Dual
 
-    model, driver = MODELS["fixed tree"](), CompiledDriver("loops")
+    model, driver = MODELS["fixed tree"](), LibraryDriver()
     q, v, a = (x.T for x in state(model, 0, 3))
     step = np.random.default_rng(2).standard_normal(v.shape)
     moved = v + 1e-30j * step if kind is complex else Dual(v, step[..., None])

@@ -5,8 +5,6 @@ import pytest
 from contact_cases import FEET, hyq, standing_states
 from rigid_body_cases import foreign, state, tree
 
-from dynamics_backends.compiled.loops import driver as driver_module, ready
-from dynamics_backends.compiled.loops.driver import CompiledDriver
 from dynamics_backends.composed_map import composed
 from dynamics_backends.registry import at_once, make_backend, until_compiled
 from dynamics_backends.rigid_body.algorithms import ltl
@@ -20,7 +18,7 @@ from dynamics_backends.rigid_body.contact.contact_dynamics import (
     RATES_AT,
     finished,
 )
-from dynamics_backends.rigid_body.model.model import JOINT_TYPES
+from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.rigid_body.passes.drivers import rows
 from dynamics_backends.rigid_body.spatial.spatial import Force, Vec, leaves
 from dynamics_backends.scalars.dual import Dual
@@ -31,8 +29,7 @@ from dynamics_backends.systems.contact.contact_forces import ConstraintForces, S
 from dynamics_backends.systems.contact.impact import Impact
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
-
-pytestmark = pytest.mark.needs_compiler
+from dynamics_backends.tape.driver import LibraryDriver
 
 MODELS = {
     "fixed": lambda: tree("fixed172", 6),
@@ -53,10 +50,8 @@ each_model = pytest.mark.parametrize("name", MODELS)
 
 
 @pytest.fixture
-def driver(monkeypatch):
-    """Loops that serve every joint type."""
-    monkeypatch.setattr(driver_module, "USUAL_JOINTS", tuple(JOINT_TYPES))
-    return CompiledDriver("loops")
+def driver():
+    return LibraryDriver()
 
 
 def given(model, N=5):
@@ -133,7 +128,7 @@ def test_systems_served_at_once(case):
     system = SYSTEMS[case]()
     reference = make_backend(system, "analytic", engine="numpy")
     own = at_once(make_backend(SYSTEMS[case](), "analytic", engine="compiled"))
-    assert isinstance(getattr(own.map, "system", own.map).driver, ready.ReadyLoops) and own.engine == "numpy"
+    assert isinstance(getattr(own.map, "system", own.map).driver, LibraryDriver) and own.engine == "numpy"
     x, rng = standing_states(hyq(), FEET, 0, 6), np.random.default_rng(5)
     u = rng.normal(size=(6, system.nu))
     pairs = [(reference.f(x, u), own.f(x, u)), *zip(reference.jacobians(x, u), own.jacobians(x, u), strict=True)]
@@ -148,8 +143,8 @@ def test_systems_served_at_once(case):
 def test_the_loops_serve_contact_without_a_compiler(monkeypatch):
     """No program of a system under contact falls back to rows."""
     by_rows = []
-    run = ready.drivers.run
-    monkeypatch.setattr(ready.drivers, "run", lambda p, *rest: by_rows.append(p.name) or run(p, *rest))
+    run = drivers.run
+    monkeypatch.setattr(drivers, "run", lambda p, *rest: by_rows.append(p.name) or run(p, *rest))
     x = standing_states(hyq(), FEET, 0, 2)
     for case in SYSTEMS:
         backend = at_once(make_backend(SYSTEMS[case](), "analytic", engine="compiled"))
@@ -162,8 +157,8 @@ def test_a_composed_map_lends_its_inner_one():
     forces = ConstraintForces(Holonomic(hyq(), [PointContact("lf_foot")]))
     margin = composed(forces, lambda y, p: [y[2]], names=("push",))
     found = until_compiled(margin)
-    assert isinstance(found.inner.system.driver, ready.ReadyLoops)
-    assert not isinstance(margin.inner.system.driver, ready.ReadyLoops)
+    assert isinstance(found.inner.system.driver, LibraryDriver)
+    assert not isinstance(margin.inner.system.driver, LibraryDriver)
 
 
 def test_systems_whose_inertias_are_given_stay_as_they_are():

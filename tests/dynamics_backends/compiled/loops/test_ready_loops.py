@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from rigid_body_cases import TREES, state, tree
 
-from dynamics_backends.compiled.loops import driver as driver_module, ready
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import at_once, make_backend
 from dynamics_backends.rigid_body.algorithms.aba import ABA
 from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.tape import driver as driver_module
+from dynamics_backends.tape.driver import LibraryDriver
 from trajopt.step.sensitivities import SampledSystem
 
 
@@ -37,25 +38,20 @@ def test_the_numbers_are_those_of_rows(no_compiler, method):
         np.testing.assert_allclose(a, b, rtol=1e-6 if method == "central_difference" else 1e-11, atol=1e-9)
 
 
-def test_kernels_serve_float64_and_only_programs_that_were_built(no_compiler, monkeypatch):
-    system, driver = FreeBody(chain(4)), ready.ReadyLoops()
+def test_tapes_serve_other_numbers_and_programs_that_were_not_built(no_compiler, monkeypatch):
+    system, driver = FreeBody(chain(4)), LibraryDriver()
     q, v = np.zeros((4, 1)), np.ones((4, 1))
     served = driver(ABA, system.model, {"q": q, "v": v, "tau": v})
     assert set(served) == {"a"}  # rows leave all fields behind
-    by_rows = driver(ABA, system.model, {"q": q + 0j, "v": v, "tau": v})
-    assert len(by_rows) > 1
-    np.testing.assert_allclose(served["a"], by_rows["a"].real, rtol=1e-12)
-    monkeypatch.setattr(ready, "ready_kernel", lambda program, model: None)
-    assert len(ready.ReadyLoops()(ABA, system.model, {"q": q, "v": v, "tau": v})) > 1
-
-
-def test_the_compiling_driver_takes_what_is_there(no_compiler, monkeypatch):
-    """Nor does it write what it would compile."""
-    monkeypatch.setattr(driver_module, "loop_kernel", lambda *_: pytest.fail("a kernel is written"))
-    model, rng = chain(4), np.random.default_rng(1)
-    given = {name: rng.normal(size=(4, 3)) for name in ("q", "v", "tau")}
-    own, by_rows = driver_module.CompiledDriver()(ABA, model, given), drivers.run(ABA, model, given)
-    np.testing.assert_allclose(own["a"], by_rows["a"], rtol=1e-11)
+    on_tape = driver(ABA, system.model, {"q": q + 0j, "v": v, "tau": v})
+    assert set(on_tape) == {"a"}
+    np.testing.assert_allclose(served["a"], on_tape["a"].real, rtol=1e-12)
+    monkeypatch.setattr(driver_module, "ready_kernel", lambda program, model: None)
+    unrolled = LibraryDriver()(ABA, system.model, {"q": q, "v": v, "tau": v})
+    assert set(unrolled) == {"a"}
+    np.testing.assert_allclose(served["a"], unrolled["a"], rtol=1e-12)
+    monkeypatch.setattr(driver_module, "UP_TO_DOFS", 3)
+    assert len(LibraryDriver()(ABA, system.model, {"q": q, "v": v, "tau": v})) > 1
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -63,7 +59,7 @@ def test_all_joints_have_kernels(no_compiler, name):
     model = tree(name)
     q, v, tau = (x.T.copy() for x in state(model, 1, 3))
     given = {"q": q, "v": v, "tau": tau}
-    served = ready.ReadyLoops()(ABA, model, given)
+    served = LibraryDriver()(ABA, model, given)
     assert set(served) == {"a"}
     np.testing.assert_allclose(served["a"], drivers.run(ABA, model, given)["a"], rtol=1e-9, atol=1e-9)
 
@@ -80,7 +76,7 @@ def test_a_damped_robot_keeps_its_loops_in_time_steps(no_compiler):
     model = chain(3)
     damped = FreeBody(model.replace(damping=np.full(model.nv, 0.3)))
     step = SampledSystem(at_once(make_backend(damped, "analytic", engine="compiled")), "semi_implicit_euler")
-    assert step.stages.map is not step.backend.map and isinstance(step.stages.map.driver, ready.ReadyLoops)
+    assert step.stages.map is not step.backend.map and isinstance(step.stages.map.driver, LibraryDriver)
     reference = SampledSystem(make_backend(damped, "analytic", engine="numpy"), "semi_implicit_euler")
     x, u, t = points(damped)
     for a, b in zip(step.linearize(x, u, t, 0.01), reference.linearize(x, u, t, 0.01), strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dynamics_backends.compiled.sources.regressors import CompiledRegressor
 from dynamics_backends.rigid_body.algorithms.aba import aba
 from dynamics_backends.rigid_body.algorithms.regressor import (
     forward_dynamics_parameters,
@@ -15,6 +14,7 @@ from dynamics_backends.rigid_body.algorithms.regressor import (
 )
 from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.model.sample_models import random_tree
+from dynamics_backends.tape.traced_regressor import TracedRegressor
 from problems.robots import load_robot
 
 
@@ -61,12 +61,11 @@ def test_a_body_out_of_the_path_has_no_effect():
     assert Y[model.v_index[front], front].any()
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("floating", [False, True])
-def test_compiled_regressors_are_those_of_numpy(floating):
+def test_traced_regressors_are_those_of_numpy(floating):
     model = random_tree(np.random.default_rng(3), 3, floating_base=floating)
     q, v, a = point(model)
-    compiled = CompiledRegressor(model)
+    compiled = TracedRegressor(model)
     Y = inverse_dynamics_regressor(model, q, v, a).transpose(2, 0, 1)
     np.testing.assert_allclose(compiled.inverse(q.T, v.T, a.T), Y, atol=1e-12 * abs(Y).max())
     expected, actual = forward_dynamics_parameters(model, q, v, a), compiled.forward(q.T, v.T, a.T)

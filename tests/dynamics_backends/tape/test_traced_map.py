@@ -1,6 +1,7 @@
-"""Any map compiled as a whole: the numbers of the map itself, by every method, and no recompilation for new values."""
+"""Any map as a tape: the numbers of the map itself, by every method, without a compiler and with one trace for all values."""
 
 import logging
+import pickle
 import subprocess
 import sys
 
@@ -10,11 +11,7 @@ import pytest
 from rigid_body_cases import tree, worst
 
 from dynamics_backends import registry, scalar as sm
-from dynamics_backends.compiled.loops.driver import CompiledDriver
 from dynamics_backends.compiled.runtime import toolchain
-from dynamics_backends.compiled.runtime.toolchain import CompilerError, Toolchain
-from dynamics_backends.compiled.sources import traced_map
-from dynamics_backends.compiled.sources.traced_map import TracedMap
 from dynamics_backends.manifold import SE3, Manifold, vector_space
 from dynamics_backends.methods.complex_step import ComplexStep
 from dynamics_backends.methods.finite_difference import FiniteDifference
@@ -27,6 +24,10 @@ from dynamics_backends.scalars.dual import Dual
 from dynamics_backends.systems.bodies.coupled_body import CoupledBody
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.bodies.rigid_body_quantities import ActuatedInverseDynamics, FrameMotion
+from dynamics_backends.tape import traced_map
+from dynamics_backends.tape.driver import LibraryDriver
+from dynamics_backends.tape.tape import Tape
+from dynamics_backends.tape.traced_map import TracedMap
 
 N = 7  # no multiple of the lanes
 TOLERANCES = {  # rounding of the values over the step of the differences
@@ -35,7 +36,6 @@ TOLERANCES = {  # rounding of the values over the step of the differences
     StructuredAD: 1e-12,
     FiniteDifference: 1e-8,
 }
-compiled = pytest.mark.needs_compiler
 
 
 def following() -> CoupledBody:
@@ -82,7 +82,6 @@ def assert_same(actual, expected, tolerance: float) -> None:
         assert worst(block, reference) < tolerance
 
 
-@compiled
 @pytest.mark.parametrize("method", TOLERANCES)
 @pytest.mark.parametrize("name", MAPS)
 def test_methods_on_maps(name, method):
@@ -93,7 +92,6 @@ def test_methods_on_maps(name, method):
     assert worst(actual.f(*given), method(map).f(*given)) < 1e-12
 
 
-@compiled
 @pytest.mark.parametrize("method", ["analytic", "forward_ad", "complex_step", "central_difference", "casadi_ad"])
 @pytest.mark.parametrize("name", ["coupled body", "actuated ID", "frame"])
 def test_engines_agree(name, method):
@@ -106,11 +104,10 @@ def test_engines_agree(name, method):
         assert worst(backend.f(*given), expected.value) < 1e-12
 
 
-@compiled
 def test_what_serves_a_map_on_the_compiled_engine():
     body, user = FreeBody(tree("fixed14", 4)), flight()
     drivers = [make_backend(body, m, engine="compiled").map.driver for m in ("analytic", "forward_ad", "casadi_ad")]
-    assert isinstance(drivers[0], CompiledDriver) and drivers[0] is drivers[1] is drivers[2]
+    assert isinstance(drivers[0], LibraryDriver) and drivers[0] is drivers[1] is drivers[2]
     for method in ("forward_ad", "casadi_ad"):
         assert isinstance(make_backend(user, method, engine="compiled").map, TracedMap)
     assert make_backend(user, "forward_ad").map is user
@@ -118,13 +115,10 @@ def test_what_serves_a_map_on_the_compiled_engine():
     assert traced.second_order and traced.n_out == traced.manifold.ndx and not hasattr(traced, "jacobians")
 
 
-@compiled
-def test_new_values_never_compile(monkeypatch, tmp_path):
-    """Time, parameters and the size of the batch are inputs: one compilation for each kind of numbers."""
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))
-    compilations = []
-    original = Toolchain.compile
-    monkeypatch.setattr(Toolchain, "compile", lambda self, *a: compilations.append(1) or original(self, *a))
+def test_new_values_are_not_traced_again(monkeypatch):
+    """Time, parameters and the size of the batch are inputs: one tape for each kind of numbers."""
+    made, original = [], Tape.of
+    monkeypatch.setattr(Tape, "of", lambda *a: made.append(1) or original(*a))
     methods = ("forward_ad", "complex_step", "central_difference", "casadi_ad")
     backends = {m: make_backend(flight(), m, engine="compiled") for m in methods}
     plain = make_backend(flight(), "complex_step")
@@ -136,11 +130,31 @@ def test_new_values_never_compile(monkeypatch, tmp_path):
             assert_same(backend.jacobians(x, u, t, p), plain.jacobians(x, u, t, p), tolerance)
             backend.f(x, u, t, p)
         if round_ == 0:
-            first = len(compilations)
-    assert len(compilations) == first == 4  # real, complex, dual numbers, CasADi's derivatives
+            first = len(made)
+    assert len(made) == first == 7  # values of four maps, complex numbers, dual numbers, CasADi's derivatives
 
 
-@compiled
+@pytest.mark.parametrize("method", ["forward_ad", "complex_step", "casadi_ad"])
+def test_second_derivatives(method):
+    map = flight()
+    lam = np.random.default_rng(1).normal(size=(N, map.n_out))
+    backends = [make_backend(map, method, engine=engine) for engine in ("compiled", "numpy")]
+    actual, expected = (b.hessian_contraction(*arguments(map), lam) for b in backends)
+    assert_same((*actual[0], *actual[1]), (*expected[0], *expected[1]), 1e-11)
+
+
+def test_backends_in_other_processes():
+    backend = make_backend(FunctionMap(_pendulum, 2, 1), "forward_ad", engine="compiled")
+    x, u, lam = np.ones((3, 2)), np.ones((3, 1)), np.ones((3, 2))
+    first, second = backend.hessian_contraction(x, u, 0.0, None, lam)
+    copied = pickle.loads(pickle.dumps(backend)).hessian_contraction(x, u, 0.0, None, lam)
+    assert_same((*copied[0], *copied[1]), (*first, *second), 1e-15)
+
+
+def _pendulum(x, u, t, p):
+    return [x[1], u[0] - np.sin(x[0])]
+
+
 def test_rows_of_every_form():
     """Numbers for time, one column for all knots, lists of rows, an empty batch; a large batch on threads."""
     map = flight()
@@ -154,7 +168,6 @@ def test_rows_of_every_form():
     assert traced(x[:0].T, u[:0].T, t[:0], {"rate": np.zeros((1, 0)), "edge": np.zeros((2, 0))}).shape == (5, 0)
 
 
-@compiled
 def test_tangents_of_one_argument():
     """Only u is dual, or only a parameter complex: the rest stays as it is."""
     map = flight()
@@ -172,7 +185,7 @@ def test_tangents_of_one_argument():
 
 
 def test_other_scalars_go_to_the_map_itself(monkeypatch):
-    monkeypatch.setattr(traced_map, "CompiledKernel", None)
+    monkeypatch.setattr(traced_map, "Tape", None)
     map = FunctionMap(lambda x, u, t, p: [x[0] * x[1], sm.sin(x[1])], 2, 0)
     traced = TracedMap(map)
     symbol = ca.SX.sym("x", 2)
@@ -182,7 +195,6 @@ def test_other_scalars_go_to_the_map_itself(monkeypatch):
     assert result.tan[0, 0, 1].imag == 1e-30
 
 
-@compiled
 def test_a_function_that_cannot_be_traced(caplog):
     """Numbers other than symbols: the map calls the function itself and logs this once."""
 
@@ -210,15 +222,17 @@ def no_compiler(monkeypatch):
 
 
 def test_without_a_compiler(no_compiler, caplog):
-    """auto says once, in one line, that it takes NumPy; compiled names the remedy."""
+    """auto says once, in one line, that stages are NumPy; values and derivatives are those of the other engines."""
     user = flight()
+    given = arguments(user)
     with caplog.at_level(logging.WARNING):
-        assert make_backend(user, "forward_ad", engine="auto").map is user
-        assert make_backend(user, "complex_step", engine="auto").map is user
+        backends = [make_backend(user, "forward_ad", engine=engine) for engine in ("auto", "auto", "compiled")]
     assert [r.getMessage().startswith("engine = numpy: no working C compiler") for r in caplog.records] == [True]
-    function = FunctionMap(lambda x, u, t, p: [x[0]], 1, 0)
-    with pytest.raises(CompilerError, match="no working C compiler .* engine = 'numpy' needs none"):
-        make_backend(function, "forward_ad", engine="compiled").f(np.ones((1, 1)), np.ones((1, 0)))
+    assert [b.engine for b in backends] == ["numpy", "numpy", "compiled"]
+    expected = make_backend(user, "forward_ad", engine="numpy").jacobians(*given)
+    for backend in backends:
+        assert isinstance(backend.map, TracedMap)
+        assert_same(backend.jacobians(*given), expected, 1e-12)
 
 
 def test_names_of_engines():

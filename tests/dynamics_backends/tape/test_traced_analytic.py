@@ -1,4 +1,4 @@
-"""A map's own derivatives traced and compiled as a whole: those of the numpy engine."""
+"""Analytic derivatives of a map as tapes: those of the numpy engine."""
 
 import numpy as np
 import pytest
@@ -6,13 +6,12 @@ from rigid_body_cases import error, foreign, tree
 from textbook_systems import double_integrator
 
 from dynamics_backends.compiled.sources import traced_source
-from dynamics_backends.compiled.sources.traced_analytic import TracedAnalytic
 from dynamics_backends.protocol import SecondOrderBackend
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.rigid_body_quantities import FrameMotion
 from dynamics_backends.systems.contact.soft_contact import SoftContact
+from dynamics_backends.tape.traced_analytic import TracedAnalytic
 
-pytestmark = pytest.mark.needs_compiler
 MAPS = {
     "frame motion": lambda: FrameMotion(foreign("ur5"), "tool0"),  # no control, no second derivatives
     "soft contact": lambda: SoftContact(tree("floating90", 3), ["body2"]),
@@ -54,7 +53,7 @@ def test_a_map_without_second_derivatives_has_none():
     assert not isinstance(both_engines(MAPS["frame motion"]())[0], SecondOrderBackend)
 
 
-def test_code_too_long_to_compile_is_left_to_numpy(monkeypatch):
+def test_traces_that_are_too_long_are_left_to_numpy(monkeypatch):
     monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 10)
     map = MAPS["soft contact"]()
     x, u, lam = points(map, 3)

@@ -1,36 +1,36 @@
-"""Any map as straight-line compiled code, lanes over knots.
+"""Any map as a tape.
 
-The map's source is traced once with symbols.  For float64 rows the operations are emitted directly; for complex and dual rows they
-are first evaluated on pairs (:mod:`~dynamics_backends.compiled.emit.pairs`), with lanes over knots x directions.  Finite
-differences, complex step and forward AD thus run compiled without a change.  Time and parameters are inputs.
+The map's source is traced once with symbols.  For float64 rows the operations are encoded directly; for complex and dual rows they
+are first evaluated on pairs (:mod:`~dynamics_backends.compiled.emit.pairs`), for all knots and directions.  Finite differences,
+complex step and forward AD thus run on tapes without a change.  Time and parameters are inputs.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.emit.pairs import ALGEBRAS, OPERATIONS, Pair
-from dynamics_backends.compiled.emit.trace import Trace, trace, trace_expressions
-from dynamics_backends.compiled.loops.kernel import CompiledKernel, HoldsKernels
-from dynamics_backends.compiled.loops.unrolled import straight_kernel
+from dynamics_backends.compiled.emit.pairs import ALGEBRAS, on_pairs
+from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
 from dynamics_backends.methods.symbolic_map import Symbols, TraceError, symbolic_value
 from dynamics_backends.protocol import Array, Map, is_second_order
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.dual import Dual
+from dynamics_backends.symbols import tracing
+from dynamics_backends.tape.tape import Tape
 
 Sizes = tuple[tuple[str, int], ...]
 _LOG = logging.getLogger(__name__)
 
 
-class TracedMap(HoldsKernels):
-    """Map that runs compiled code on numbers and the original function on other arguments (symbols).
+class TracedMap:
+    """Map that evaluates a tape on numbers, and the original function on other arguments (symbols).
 
-    Kernels are compiled at first use, one for each kind of numbers and set of parameter sizes.
+    The map is traced at first use; there is one tape for each kind of numbers and set of parameter sizes.
     """
 
     def __init__(self, map: Map) -> None:
@@ -40,13 +40,10 @@ class TracedMap(HoldsKernels):
         self.second_order = is_second_order(map)
         self._untraced = False
         self._traces: dict[Sizes, Trace] = {}
-        self._kernels: dict[tuple[str, tuple[bool, ...], Sizes], CompiledKernel] = {}
+        self._tapes: dict[tuple[str, tuple[bool, ...], Sizes], Tape] = {}
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Rows (n_out, N); a function that cannot be traced is called directly, which is logged once.
-
-        Raises CompilerError without a compiler.
-        """
+        """Rows (n_out, N); a function that cannot be traced is called directly, which is logged once."""
         rows = [sm.stack(a) if isinstance(a, list) else a for a in (x, u, _time_row(t), *p.values())]
         algebra = _algebra(rows)
         if algebra is None or self._untraced:
@@ -57,17 +54,17 @@ class TracedMap(HoldsKernels):
         except TraceError as reason:
             self._untraced = True
             if not reason.told:
-                _LOG.warning("NumPy replaces compiled code: %s", reason)
+                _LOG.warning("evaluated by NumPy: %s", reason)
             return self.wrapped(x, u, t, p)
 
     # -- kinds of numbers -------------------------------------------------------------------------------------------
     def _real(self, rows: list[Array], sizes: Sizes) -> Array:
-        return self._kernel("real", (), sizes)(*_batch_first(rows))[0].T
+        return self._tape("real", (), sizes).rows(*_batch_first(rows))[0].T
 
     def _complex(self, rows: list[Array], sizes: Sizes) -> Array:
         paired = tuple(np.iscomplexobj(r) for r in rows)
         arrays = [np.ascontiguousarray(a).view(float) for a in _batch_first(rows)]
-        return self._kernel("complex", paired, sizes)(*arrays)[0].view(complex)[..., 0].T
+        return self._tape("complex", paired, sizes).rows(*arrays)[0].view(complex)[..., 0].T
 
     def _dual(self, rows: list[Any], sizes: Sizes) -> Dual:
         """Evaluate dual rows: every knot once for each direction, with one tangent."""
@@ -76,60 +73,28 @@ class TracedMap(HoldsKernels):
         values = _batch_first([r.val if isinstance(r, Dual) else r for r in rows])
         n = len(values[0])
         arrays = [_with_tangents(v, r, k) for v, r in zip(values, rows, strict=True)]
-        result = self._kernel("dual", paired, sizes)(*arrays)[0].reshape(n, k, self.n_out, 2)
+        result = self._tape("dual", paired, sizes).rows(*arrays)[0].reshape(n, k, self.n_out, 2)
         return Dual(result[:, 0, :, 0].T, result[..., 1].transpose(2, 0, 1))
 
-    # -- kernels ----------------------------------------------------------------------------------------------------
-    def _kernel(self, algebra: str, paired: tuple[bool, ...], sizes: Sizes) -> CompiledKernel:
+    # -- tapes ------------------------------------------------------------------------------------------------------
+    def _tape(self, algebra: str, paired: tuple[bool, ...], sizes: Sizes) -> Tape:
         key = (algebra, paired, sizes)
-        if key not in self._kernels:
-            self._kernels[key] = self._built(algebra, paired, sizes)
-        return self._kernels[key]
+        if key not in self._tapes:
+            with tracing:
+                self._tapes[key] = self._traced(algebra, paired, sizes)
+        return self._tapes[key]
 
-    def _built(self, algebra: str, paired: tuple[bool, ...], sizes: Sizes) -> CompiledKernel:
+    def _traced(self, algebra: str, paired: tuple[bool, ...], sizes: Sizes) -> Tape:
         symbols = Symbols.of(self.wrapped, dict(sizes))
         if sizes not in self._traces:
             value = symbolic_value(self.wrapped, symbols.x, symbols.u, symbols.t, symbols.p)
             self._traces[sizes] = trace_expressions(list(symbols), [value])
         t, lengths = self._traces[sizes], [s.numel() for s in symbols]
         pair = ALGEBRAS[algebra]
-        if pair is not None:
-            lengths = [n * (1 + two) for n, two in zip(lengths, paired, strict=True)]
-            t = on_pairs(t, pair, paired, lengths)
-        shape = (self.n_out,) if pair is None else (self.n_out, 2)
-        return CompiledKernel(straight_kernel(f"map_{algebra}", t, symbols.names, ["y"], lengths), None, [shape])
-
-
-def on_pairs(t: Trace, pair: type[Pair], paired: Sequence[bool], lengths: Sequence[int]) -> Trace:
-    """Trace of the operations on pairs; ``paired`` inputs and all outputs alternate first and second numbers."""
-
-    def evaluate(*inputs: list[Any]) -> list[list[Any]]:
-        def component(i: int, j: int) -> Pair:
-            return pair(inputs[i][2 * j], inputs[i][2 * j + 1]) if paired[i] else pair(inputs[i][j])
-
-        return replayed(t, pair, component)
-
-    return trace(evaluate, lengths)
-
-
-def replayed(t: Trace, pair: type[Pair], component: Callable[[int, int], Pair]) -> list[list[Any]]:
-    """Evaluate a trace on pairs, with component j of input i from ``component(i, j)``; outputs alternate first and second numbers.
-
-    Raises ValueError for an operation that pairs do not have.
-    """
-    values: list[Pair] = []
-
-    def operand(x: Any) -> Pair:
-        if isinstance(x, tuple):
-            return component(*x)
-        return pair(x) if isinstance(x, float) else values[x]
-
-    for op in t.operations:
-        if op.name not in OPERATIONS:
-            raise ValueError(f"the compiled engine has no operation {op.name}; use engine = 'numpy' for this map")
-        values.append(OPERATIONS[op.name](*[operand(x) for x in op.operands]))
-    results = [[operand(x) for x in output] for output in t.outputs]
-    return [[part for r in result for part in (r.first, r.second)] for result in results]
+        if pair is None:
+            return Tape.of(t, lengths)
+        lengths = [n * (1 + two) for n, two in zip(lengths, paired, strict=True)]
+        return Tape.of(on_pairs(t, pair, paired, lengths), lengths, [(self.n_out, 2)])
 
 
 def _time_row(t: Scalar) -> Rows:

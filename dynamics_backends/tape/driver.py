@@ -1,0 +1,121 @@
+"""Driver of the package's library for rigid-body programs; it needs no compiler.
+
+Loops that serve all robots evaluate float64.  Complex and dual numbers, and programs that the library does not contain, are tapes:
+the program is unrolled for the robot, traced, and evaluated on pairs of numbers, (re, im) or (value, tangent), for all knots and
+directions.  NumPy rows evaluate what is too large for a tape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dynamics_backends.compiled.emit.pairs import ALGEBRAS, on_pairs
+from dynamics_backends.compiled.loops.fields import (
+    algebra_of,
+    arrays_of,
+    batch_first,
+    field_of,
+    named,
+    shapes_of,
+    value_of,
+)
+from dynamics_backends.compiled.loops.ready import ready_kernel
+from dynamics_backends.compiled.loops.unrolled import argument_sizes, unrolled_trace
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes import drivers, field_access
+from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
+from dynamics_backends.rigid_body.spatial.spatial import Struct, leaves
+from dynamics_backends.scalars.dual import Dual
+from dynamics_backends.symbols import tracing
+from dynamics_backends.tape.tape import Tape
+
+UP_TO_DOFS, UP_TO_NUMBERS = 40, 30_000
+"""Maximum number of DoFs, and of components of all results, for a tape: larger ones take seconds to trace."""
+Evaluate = Callable[..., list[np.ndarray]]
+
+
+class LibraryDriver:
+    """Evaluates programs by the loops of the library and by tapes."""
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Model, dict[tuple[str, str], Evaluate | None]] = WeakKeyDictionary()
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return LibraryDriver, ()  # kernels belong to a process
+
+    def __structure__(self) -> tuple[()]:
+        return ()  # the results of a map do not depend on the driver
+
+    def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        values = [arguments[name] for name in program.arguments]
+        algebra = algebra_of(program, values)
+        evaluate = None if algebra is None else self._evaluator(program, model, algebra)
+        if evaluate is None:
+            return drivers.run(program, model, arguments)
+        if algebra == "dual":
+            return _dual(evaluate, program, model, values)
+        results = evaluate(*arrays_of(values, complex if algebra == "complex" else float))
+        return named(program, model, [r.view(complex)[..., 0] for r in results] if algebra == "complex" else results)
+
+    def _evaluator(self, program: Program, model: Model, algebra: str) -> Evaluate | None:
+        known, key = self._known.setdefault(model, {}), (program.name, algebra)
+        if key not in known:
+            kernel = ready_kernel(program, model) if algebra == "real" else None
+            tape = program_tape(program, model, algebra) if kernel is None and has_tape(program, model) else None
+            known[key] = kernel if tape is None else tape.rows
+        return known[key]
+
+
+def has_tape(program: Program, model: Model) -> bool:
+    """True if a program is small enough for a tape, and its results are numbers or structs."""
+    if model.nv > UP_TO_DOFS or any(FIELDS[o].axis is Axis.WHOLE for o in program.outputs):
+        return False
+    return sum(map(math.prod, shapes_of(program, model))) <= UP_TO_NUMBERS
+
+
+def program_tape(program: Program, model: Model, algebra: str = "real") -> Tape:
+    """Tape of a program for one model; its inputs and outputs alternate first and second numbers, unless the algebra is real."""
+    pair, sizes, shapes = ALGEBRAS[algebra], argument_sizes(program, model), shapes_of(program, model)
+    with tracing:
+        t = unrolled_trace(program, model)
+        if pair is None:
+            return Tape.of(t, sizes, shapes)
+        lengths = [2 * n for n in sizes]
+        return Tape.of(on_pairs(t, pair, [True] * len(sizes), lengths), lengths, [(*shape, 2) for shape in shapes])
+
+
+def _dual(evaluate: Evaluate, program: Program, model: Model, values: list[Any]) -> dict[str, Any]:
+    """Evaluate dual arrays: every knot once for each direction, with one tangent."""
+    duals = [leaf for v in values for leaf in leaves(v) if isinstance(leaf, Dual)]
+    k, n = duals[0].directions, duals[0].shape[-1]
+    arrays = []
+    for v in values:
+        pair = np.zeros((n, k, _width(v), 2))
+        pair[..., 0] = batch_first(_mapped(v, value_of))[:, None, :]
+        pair[..., 1] = np.moveaxis(batch_first(_mapped(v, lambda leaf: _tangent(leaf, k))), 1, 2)
+        arrays.append(pair.reshape(n * k, -1))
+    shaped = [r.reshape(n, k, *r.shape[1:]) for r in evaluate(*arrays)]
+    return {
+        o: field_of(o, model, Dual(np.moveaxis(r[:, 0, ..., 0], 0, -1), np.moveaxis(r[..., 1], (0, 1), (-2, -1))))
+        for o, r in zip(program.outputs, shaped, strict=True)
+    }
+
+
+def _width(value: Any) -> int:
+    first = leaves(value)
+    return len(first) * first[0].shape[0]
+
+
+def _mapped(value: Any, function: Any) -> Any:
+    if not isinstance(value, Struct):
+        return function(value)
+    return field_access.mapped(value, function)
+
+
+def _tangent(leaf: Any, directions: int) -> np.ndarray:
+    return leaf.tan if isinstance(leaf, Dual) else np.zeros((*leaf.shape, directions))

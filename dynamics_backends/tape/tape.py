@@ -1,0 +1,125 @@
+"""Tapes: traced functions as plain data, evaluated over rows by the interpreter of the package's C library."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.emit.trace import Trace
+from dynamics_backends.compiled.runtime.memory import KNOTS_PER_THREAD, Rooms, address, aligned, bound, over_threads
+from dynamics_backends.machine import library as machine
+from dynamics_backends.machine.library import ffi
+from dynamics_backends.tape.encode import encode
+
+Array = np.ndarray
+_POINTER = ctypes.sizeof(ctypes.c_ssize_t)
+
+
+class _Evaluator(NamedTuple):
+    """Interpreter of one tape: its C function, the address of the struct, lanes, workspaces, and the struct with its arrays."""
+
+    run: Callable[..., None]
+    tape: int
+    lanes: int
+    rooms: Rooms
+    held: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Tape:
+    """Function of vectors with vector results, as data.
+
+    code (int32), constants (float64): instructions and their numbers, see machine/include/tape.h. sizes: components of each input.
+    shapes: shape of each output. registers: number of values that are in use at a time.
+    """
+
+    code: Array
+    constants: Array
+    sizes: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    registers: int
+
+    @classmethod
+    def of(cls, t: Trace, sizes: Sequence[int], shapes: Sequence[tuple[int, ...]] | None = None) -> Tape:
+        """Encode a trace of inputs with these numbers of components; shapes: of the outputs, default vectors.
+
+        Raises UnknownOperation, and ValueError for shapes that do not fit the outputs.
+        """
+        lengths = [len(output) for output in t.outputs]
+        shapes = [(n,) for n in lengths] if shapes is None else list(shapes)
+        if [math.prod(shape) for shape in shapes] != lengths:
+            raise ValueError(f"the outputs have {lengths} components; shapes {shapes} do not fit")
+        code, constants, registers = encode(t)
+        return cls(code, constants, tuple(sizes), tuple(shapes), registers)
+
+    def rows(self, *inputs: Array, out: list[Array] | None = None, threads: int | None = None) -> list[Array]:
+        """Outputs (N, *shape) from inputs (N, n), one for each input of the function; other types are converted to float64.
+
+        out: arrays from :meth:`buffers` to write to. threads: see
+        :func:`~dynamics_backends.compiled.runtime.memory.over_threads`. Raises ValueError for arrays of another shape.
+        """
+        arrays = [_with_whole_rows(x) for x in inputs]
+        n = len(arrays[0]) if arrays else 0
+        if tuple([a.shape[1] for a in arrays]) != self.sizes or any(len(a) != n for a in arrays):
+            raise ValueError(
+                f"the inputs have shapes {[a.shape for a in arrays]}; expected {[(n, s) for s in self.sizes]}"
+            )
+        results = [np.empty((n, *shape)) for shape in self.shapes] if out is None else out
+        if out is not None:
+            self._check(results, n)
+        run, tape, lanes, rooms, _ = self._evaluator
+        numbers = [*map(address, arrays), *[a.strides[0] // 8 for a in arrays], *map(address, results)]
+        memory = (ctypes.c_ssize_t * len(numbers))(*numbers)
+        read = ctypes.addressof(memory)
+        strides, written = read + _POINTER * len(arrays), read + 2 * _POINTER * len(arrays)
+
+        def part(first: int, last: int, room: Array) -> None:
+            run(tape, read, strides, written, first, last, address(room))
+
+        if n < 2 * KNOTS_PER_THREAD and threads is None:
+            part(0, n, rooms[0])
+        else:
+            over_threads(part, n, lanes, rooms, threads)
+        return results
+
+    def buffers(self, n: int) -> list[Array]:
+        """Output arrays of n rows, which repeated calls can reuse: fresh memory may cost more than the evaluation."""
+        return [aligned(n * math.prod(shape)).reshape(n, *shape) for shape in self.shapes]
+
+    def _check(self, out: Sequence[Array], n: int) -> None:
+        expected = [(n, *shape) for shape in self.shapes]
+        if [a.shape for a in out] != expected or not all(a.dtype == float and a.flags.c_contiguous for a in out):
+            raise ValueError(
+                f"out has arrays of shapes {[a.shape for a in out]}; expected contiguous float64 {expected}"
+            )
+
+    @cached_property
+    def _evaluator(self) -> _Evaluator:
+        """Interpreter for this process."""
+        library, lanes = machine.kernels(), machine.lanes()
+        sizes = [np.array([*numbers, 0], dtype=np.int32) for numbers in (self.sizes, map(math.prod, self.shapes))]
+        arrays = [("int[]", self.code), ("double[]", self.constants), *(("int[]", a) for a in sizes)]
+        code, constants, input_sizes, output_sizes = (ffi.from_buffer(kind, a) for kind, a in arrays)
+        counts = len(self.code), self.registers, len(self.sizes), len(self.shapes)
+        tape = ffi.new("tape_t *", (code, constants, input_sizes, output_sizes, *counts))
+        at = int(ffi.cast("uintptr_t", tape))
+        room = bound(library, "tape_rows_room", "p", ctypes.c_long)(at)
+        return _Evaluator(bound(library, "tape_rows", "pppp ll p"), at, lanes, Rooms(room * lanes), (tape, arrays))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_evaluator"}
+
+
+def _with_whole_rows(x: Array) -> Array:
+    """Array (N, n) of float64 whose rows are contiguous; their distance is arbitrary."""
+    array = np.asarray(x, dtype=float)
+    if array.ndim != 2:
+        raise ValueError(f"an input has shape {array.shape}; expected rows (N, n)")
+    whole = array.shape[1] <= 1 or array.strides[1] == 8
+    return array if whole and array.strides[0] % 8 == 0 else np.ascontiguousarray(array)

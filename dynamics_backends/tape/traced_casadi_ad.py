@@ -1,0 +1,20 @@
+"""CasADi's derivatives as tapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dynamics_backends.compiled.emit.trace import trace_expressions
+from dynamics_backends.methods.casadi_ad import CasadiAD, Evaluate
+from dynamics_backends.symbols import ca
+from dynamics_backends.tape.tape import Tape
+
+
+class TracedCasadiAD(CasadiAD):
+    """:class:`~dynamics_backends.methods.casadi_ad.CasadiAD` on tapes."""
+
+    def _made(self, name: str, inputs: list[Any], outputs: Sequence[Any]) -> Evaluate:
+        t = trace_expressions(inputs, [ca.vec(e.T) for e in outputs])
+        tape = Tape.of(t, [s.numel() for s in inputs], [e.shape for e in outputs])
+        return lambda arguments: tape.rows(*arguments)
