@@ -81,14 +81,17 @@ def refine(solution: Solution, factor: int = 2, ocp: OCP | None = None) -> tuple
     return finer, on_grid_of(finer, ocp, solution)
 
 
-def coarser(ocp: OCP, factor: int) -> OCP:
-    """Problem with ``factor`` time steps of each phase merged into one. Raises MissingCapability like :func:`refine`."""
+def coarser(ocp: OCP, factor: int, substeps: int | None = None) -> OCP:
+    """Problem with ``factor`` time steps of each phase merged into one. Raises MissingCapability like :func:`refine`.
+
+    substeps: factor on the number of substeps of a time step; default ``factor``, which keeps the accuracy of the integration.
+    """
 
     def grid(phase: Phase) -> _Grid:
         starts = np.arange(0, phase.knots, factor)
         return _Grid(starts, np.zeros(len(starts)), np.add.reduceat(phase.dt, starts))
 
-    return regridded(ocp, grid, factor)
+    return regridded(ocp, grid, factor if substeps is None else substeps)
 
 
 def _finer(dt: Array, factor: int) -> _Grid:

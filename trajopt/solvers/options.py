@@ -352,7 +352,8 @@ class AutoOptions(CommonOptions):
 
     max_iterations: maximum number of iterations of each attempt. time_limit: time limit of all attempts together [s].
     gradient_tolerance: option of the methods. constraint_tolerance: option of the methods. fallback: try another method
-    after a failed solve.
+    after a failed solve. starts: number of starts that compete on a coarse time grid if the guess stands still
+    (:mod:`trajopt.solvers.competing_starts`), in single solves with checks; 1: the guess alone.
     """
 
     max_iterations: int | None = None
@@ -360,6 +361,7 @@ class AutoOptions(CommonOptions):
     gradient_tolerance: float | None = None
     constraint_tolerance: float | None = None
     fallback: bool = True
+    starts: int = 4
 
     def __post_init__(self) -> None:
         _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")
@@ -368,6 +370,7 @@ class AutoOptions(CommonOptions):
         _require_tolerances(self, "goal_tolerance")
         _require_tolerances(self, "gradient_tolerance", "constraint_tolerance", or_none=True)
         _require(isinstance(self.fallback, bool), "fallback", self.fallback, "true or false")
+        _require_counts(self, "starts", least=1)
 
 
 def accepts(Options: Any, key: str, value: Any) -> bool:

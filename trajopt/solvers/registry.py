@@ -113,16 +113,56 @@ def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callb
 
 
 def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
+    from trajopt.solvers.competing_starts import may_compete
+
+    if options.starts == 1 or warm.multipliers or warm.barrier is not None or not may_compete(ocp, warm.guess):
+        return _in_turn(ocp, warm, options, callback)
+    return _from_best_start(ocp, warm, options, callback)
+
+
+def _in_turn(
+    ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None, kkt_tolerance: float | None = None
+) -> Solution:
+    """The attempts of ``auto`` from a guess. kkt_tolerance: of all methods, in place of their own."""
     from trajopt.solvers.auto import Try, attempts, in_turn
 
     def answer(request: Try) -> Solution:
         attempt, start, left = request
         chosen = attempt_options(attempt, options)
         chosen = chosen if left is None else replace(chosen, time_limit=left)
+        if kkt_tolerance is not None:  # that of the direct methods is called gradient_tolerance
+            key = "kkt_tolerance" if isinstance(chosen, SLQOptions) else "gradient_tolerance"
+            chosen = replace(chosen, **{key: kkt_tolerance})
         return SOLVERS[attempt.solver][0](attempt.ocp, WarmStart(start, barrier=warm.barrier), chosen, callback)
 
     found: Solution = run_alone(in_turn(attempts(ocp), lambda: ocp, warm.guess, options), answer)
     return found
+
+
+def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
+    """The attempts of ``auto`` from the best of competing starts, then from the guess if they fail."""
+    from trajopt.solvers.competing_starts import MAX_ITERATIONS, TIME_SHARE, TOLERANCE, choose_start
+
+    limit = None if options.time_limit is None else TIME_SHARE * options.time_limit
+    iterations = MAX_ITERATIONS if options.max_iterations is None else min(MAX_ITERATIONS, options.max_iterations)
+    rough = replace(options, max_iterations=iterations, time_limit=limit, fallback=False)
+
+    def solve_roughly(coarse: OCP, guess: Guess) -> Solution:
+        return _in_turn(coarse, WarmStart(guess), rough, None, TOLERANCE)
+
+    choice = choose_start(ocp, warm.guess, options.starts, solve_roughly, partial(enough_time, limit, start_of_solve()))
+    if choice.interrupted:
+        return _not_begun(ocp, warm.guess)
+    found = _in_turn(ocp, replace(warm, guess=choice.guess), options, callback)
+    failed = not found.status.success and found.status.code not in STOPPED
+    if failed and options.fallback and choice.guess is not warm.guess:
+        again = _in_turn(ocp, warm, options, callback)
+        both = found.iterations + again.iterations
+        found = replace(again, iterations=both, history=(*found.history, *again.history))
+    elif choice.message:
+        found = replace(found, status=replace(found.status, message=f"{found.status.message} {choice.message}"))
+    records = [start.record for start in choice.starts]
+    return replace(found, meta={**found.meta, "starts": records}) if records else found
 
 
 def attempt_options(attempt: Attempt, options: AutoOptions) -> Any:
@@ -263,6 +303,8 @@ def _solved(
 ) -> tuple[Solution, OCP]:
     """Return the solution of :func:`solve` and the solved problem; margins: allow margins between the knots."""
     solver, chosen = chosen_options(solver, options)
+    if isinstance(chosen, AutoOptions) and not check:
+        chosen = replace(chosen, starts=1)
     approximated = approximated_hessian(ocp, solver, chosen)
     with gathered() as slow, starting(start), served() as engines, timed_solve():
         if check:

@@ -46,6 +46,7 @@ class Row(NamedTuple):
     processor time of the second call in the process [s]. replay: largest deviation of the finely integrated motion from
     the plan [rad, m]; replay_ratio: relative to its tolerance. violation: largest violation of an inequality between
     knots; violation_ratio: relative to its tolerance. reason: message of the status if the solve did not converge.
+    objective: of the problem as it was given, also where the solution has more substeps.
     """
 
     group: str
@@ -112,7 +113,7 @@ def solve_job(job: Job) -> Row:
         status.success,
         solution.iterations,
         *elapsed,
-        float(solution.cost),
+        _objective(ocp, solution),
         *_replay(solution),
         *_violation(solution),
         reason,
@@ -127,6 +128,14 @@ def timed_solve(ocp: to.OCP, guess: Any, job: Job) -> tuple[to.Solution, tuple[f
         solution = to.solve(ocp, guess, limit, solver=job.solver)
         elapsed = time.perf_counter() - began[0], time.process_time() - began[1]
     return solution, elapsed
+
+
+def _objective(ocp: to.OCP, solution: to.Solution) -> float:
+    """Return the objective of the given problem. A solution with more substeps is that of another one: it becomes the guess."""
+    if solution.meta.get("substeps", 1) == 1:
+        return float(solution.cost)
+    found = to.solve(ocp, to.Guess(solution.xs, solution.us), check=False)
+    return float(found.cost) if found.status.success else np.nan
 
 
 def _replay(solution: to.Solution) -> tuple[float, float]:
