@@ -3,6 +3,7 @@
 from trajopt.lq import compiled_lq, equality_lq
 from trajopt.solvers.interior import library
 from trajopt.solvers.window import interior_slot, newton_slot, shooting_slot
+from trajopt.stage.compiled import library as stages
 
 
 def sources() -> dict[str, str]:
@@ -13,5 +14,7 @@ def sources() -> dict[str, str]:
         "equality_abreast": equality_lq.lanes_source(),
         "interior": interior_slot.source("interior_window.h", before=library.source()),
         "newton": newton_slot.source("newton_window.h"),
+        "stages": stages.source(),
+        "stages_abreast": stages.source_abreast(),
         "shooting": shooting_slot.source("shooting_window.h"),
     }

@@ -88,6 +88,11 @@ class Tape:
             over_threads(part, n, lanes, rooms, threads)
         return results
 
+    @property
+    def address(self) -> int:
+        """Address of the struct tape_t."""
+        return self._evaluator.tape
+
     def buffers(self, n: int) -> list[Array]:
         """Output arrays of n rows, which repeated calls can reuse: fresh memory may cost more than the evaluation."""
         return [aligned(n * math.prod(shape)).reshape(n, *shape) for shape in self.shapes]

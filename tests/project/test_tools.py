@@ -173,7 +173,8 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
 
 # -- compile ------------------------------------------------------------------------------------------------------------
 
-CONFIG = str(ROOT / "problems" / "configs" / "double_pendulum_swing_up.toml")
+CONFIG = str(ROOT / "problems" / "configs" / "cart_pendulum_constrained.toml")
+"""A task whose functions need a compiler."""
 
 
 @pytest.mark.needs_compiler

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dynamics_backends.compiled.interface.libraries import template
 from dynamics_backends.compiled.interface.sources import constant, dynamics_source, has_source
 from dynamics_backends.protocol import Array, unwrapped
 from trajopt.export.example_start import ExampleStart, example_start
@@ -22,7 +23,9 @@ from trajopt.problem.impact_stage import JUMP
 from trajopt.problem.ocp import OCP, Sampling
 from trajopt.problem.terms import CostTerm
 from trajopt.results.solution import Solution
-from trajopt.stage.source.stage_source import StageShape, StageSource, stage_source, theta_room
+from trajopt.stage.compiled.library import stages_source
+from trajopt.stage.compiled.structure import Structure
+from trajopt.stage.source.stage_source import StageShape, StageSource, stage_source
 from trajopt.stage.source.term_source import TermShape, theta_of
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -59,16 +62,16 @@ def controller_files(
         )
     sampled = _exportable(ocp, removed_by)
     start = example_start(ocp, guess)
-    dynamics = dynamics_source(sampled.called, {}, straight=True)
+    dynamics = dynamics_source(sampled.called, {})
     running, terminal = (tuple(TermShape.of(term) for term in terms) for terms in (ocp.phases[0].terms, ocp.terminal))
-    stage = stage_source(
-        dynamics,
-        unwrapped(sampled.called.map),
+    shape, system = (
         StageShape(sampled.scheme, (), ocp.nu, running, terminal, hessian=hessian),
+        unwrapped(sampled.called.map),
     )
+    stage, structure = stage_source(dynamics, dynamics.rows, system, shape), Structure.of(system, shape)
     texts = {
-        f"{name}.h": _header(ocp, sampled, stage),
-        f"{name}.c": _source(ocp, sampled, stage),
+        f"{name}.h": _header(ocp, sampled, stage, structure),
+        f"{name}.c": _source(ocp, sampled, stage, structure),
         "main.c": _example(start),
         "Makefile": _template("Makefile"),
     }
@@ -144,9 +147,9 @@ def _prefixed(text: str, name: str) -> str:
     return re.sub(r"\bPREFIX(?=_)", name.upper(), text)
 
 
-def _header(ocp: OCP, sampled: Sampling, stage: StageSource) -> str:
+def _header(ocp: OCP, sampled: Sampling, stage: StageSource, structure: Structure) -> str:
     fills = {
-        "SIZES": _sizes(ocp, stage),
+        "SIZES": _sizes(ocp, stage, structure),
         "SCHEME": f"{sampled.scheme}, {sampled.substeps} substep{'s' * (sampled.substeps > 1)}",
         "THETA": _components(ocp.phases[0].terms),
         "THETA_END": _components(ocp.terminal),
@@ -154,21 +157,15 @@ def _header(ocp: OCP, sampled: Sampling, stage: StageSource) -> str:
     return _filled(_template("controller.h"), fills)
 
 
-def _sizes(ocp: OCP, stage: StageSource) -> str:
-    nx, n, m = ocp.manifold.nx, ocp.manifold.ndx, ocp.nu
-    columns = n + ocp.phases[0].dynamics.nu
-    theta = theta_room(stage.theta, stage.theta_end)
-    carved = (
-        3 * nx + 2 * n + 2 * m + theta + n * columns + max(n, m) ** 2 + n * n + n * m + m * m + stage.forces + 14
-    )  # knot_t of stage.h
+def _sizes(ocp: OCP, stage: StageSource, structure: Structure) -> str:
     sizes = {
-        "NX": nx,
-        "NDX": n,
-        "NU": m,
+        "NX": ocp.manifold.nx,
+        "NDX": ocp.manifold.ndx,
+        "NU": ocp.nu,
         "HORIZON": ocp.horizon,
-        "NTHETA": stage.theta,
-        "NTHETA_END": stage.theta_end,
-        "ROOM": f"({carved} + {stage.room})",
+        "NTHETA": structure.numbers["nt"],
+        "NTHETA_END": structure.numbers["ntt"],
+        "ROOM": f"({structure.stage_room(stage.numbers)} + {stage.room})",
     }
     return "\n".join(f"#define PREFIX_{key} {value}" for key, value in sizes.items())
 
@@ -195,14 +192,19 @@ def _in_comment(name: str) -> str:
     return "".join(c if c.isprintable() and c not in _UNSAFE else f"<U+{ord(c):04X}>" for c in short)
 
 
-def _source(ocp: OCP, sampled: Sampling, stage: StageSource) -> str:
+def _source(ocp: OCP, sampled: Sampling, stage: StageSource, structure: Structure) -> str:
     prelude = (files("dynamics_backends.compiled") / "templates" / "lanes" / "scalar.h").read_text()
-    sizes = f"#define NDX {ocp.manifold.ndx}\n#define SUBSTEPS {sampled.substeps}\n#define N_ NDX\n#define M_ NU"
+    sizes = f"#define SUBSTEPS {sampled.substeps}\n#define N_ PREFIX_NDX\n#define M_ PREFIX_NU"
     parts = [
         '#include "prefix.h"',
         prelude,
         sizes,
         stage.source,
+        structure.groups_source(),
+        template("lanes/rows.h"),
+        stages_source("rollout.h"),
+        f"#define DYNAMICS_ROOM ({stage.room})",
+        structure.source("0"),
         compiled_lq.source(),
         _template("controller.c"),
     ]

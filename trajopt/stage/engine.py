@@ -14,11 +14,11 @@ from dynamics_backends.protocol import MissingCapability, is_generic
 from trajopt.lq.compiled_lq import compiled_lq
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.constraints import Constraint
-from trajopt.problem.ocp import OCP
+from trajopt.problem.ocp import OCP, Sampling
 from trajopt.stage.not_compiled import report_not_compiled
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import Stages
-from trajopt.stage.start import starts_at_once
+from trajopt.stage.start import record_engine, starts_at_once
 
 if TYPE_CHECKING:
     from trajopt.stage.compiled.choice import CompiledChoice
@@ -60,6 +60,15 @@ def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]
         return result
     from trajopt.stage.compiled import builds
 
+    if not has_compiler() and engine == "auto":
+        for i, choice in enumerate(compiled):
+            pair = None if choice is None else choice.taped_stages()
+            if choice is not None and pair is None and choice.backend.engine == "compiled":
+                pair = choice.wait_for_stages()  # raises CompilerError
+            record_engine("numpy" if pair is None else "compiled")
+            if pair is not None:
+                result[i], result[-1] = pair
+        return result
     choices = [choice for choice in compiled if choice is not None]
     at_once = starts_at_once() and engine == "auto"
     if not at_once:
@@ -138,11 +147,10 @@ def _compiled(
 ) -> CompiledChoice | None:
     """Choice of compiled code for a phase; None if its backend is on NumPy or has no source."""
     sampling = ocp.phases[i].dynamics.sampling
-    if sampling is None or (engine != "compiled" and sampling.backend.engine != "compiled"):
+    if sampling is None or (engine != "compiled" and sampling.backend.engine != "compiled" and not _is_ready(sampling)):
         return None
     from dynamics_backends.compiled.interface.sources import has_contraction, has_source
     from trajopt.stage.compiled.choice import CompiledChoice
-    from trajopt.stage.compiled.library import ALONE, CURVED, ROLLED
 
     if not has_source(sampling.backend):
         if engine == "compiled":
@@ -153,14 +161,23 @@ def _compiled(
             )
         return None
     curved = wanted.second and has_contraction(sampling.called)
-    kinds = [ROLLED] if wanted.rollout else [CURVED, ALONE] if curved else [ALONE]
+    first = False, wanted.hessian if wanted.rollout else "gauss_newton"
+    kinds = [(True, wanted.hessian), first] if curved and not wanted.rollout else [first]
     return CompiledChoice(ocp, i, plain, end, kinds, required=engine == "compiled")
 
 
+def _is_ready(sampling: Sampling) -> bool:
+    """True if the backend runs in NumPy for want of a compiler; its functions may be tapes."""
+    return not has_compiler() and bool(getattr(sampling.backend, "ready", False))
+
+
 def is_compiled(ocp: OCP) -> bool:
-    """True if the backend of a phase is on the compiled engine; linear algebra is then compiled too."""
+    """True if the backend of a phase is on the compiled engine, or its functions may be tapes.
+
+    Linear algebra is then compiled too.
+    """
     samplings = (phase.dynamics.sampling for phase in ocp.phases)
-    return any(s is not None and s.backend.engine == "compiled" for s in samplings)
+    return any(s is not None and (s.backend.engine == "compiled" or _is_ready(s)) for s in samplings)
 
 
 def lq_solver_for(ocp: OCP, carried: bool = False) -> LQSolver:

@@ -29,10 +29,12 @@ from dynamics_backends.compiled.runtime.memory import (
     ranges as ranges,
     struct_of as struct_of,
 )
+from dynamics_backends.compiled.runtime.structs import structs_in as structs_in
 from dynamics_backends.compiled.runtime.toolchain import (
     CompilerError as CompilerError,
     find_toolchain as find_toolchain,
     has_compiler as has_compiler,
+    lanes_in_use as lanes_in_use,
 )
 from dynamics_backends.compiled.runtime.trace_cache import (
     Sought as Sought,

@@ -6,27 +6,33 @@ from dynamics_backends.compiled.emit.emit import (
     constant as constant,
 )
 from dynamics_backends.compiled.emit.trace import trace_expressions as trace_expressions
-from dynamics_backends.compiled.sources import manifold_source as manifold_source
 from dynamics_backends.compiled.sources.dynamics_source import (
     DynamicsSource as DynamicsSource,
     contracted_source as contracted_source,
     dynamics_source as dynamics_source,
     forces_beside as forces_beside,
     has_contraction as has_contraction,
+    has_prebuilt_contraction as has_prebuilt_contraction,
     has_source as has_source,
-    model_in_loops as model_in_loops,
+    is_prebuilt as is_prebuilt,
+    prebuilt_functions as prebuilt_functions,
     question_of as question_of,
-    tables_of as tables_of,
+    traced_dynamics as traced_dynamics,
 )
 from dynamics_backends.compiled.sources.forces_source import (
     ForcesSource as ForcesSource,
     forces_source as forces_source,
     solved_in_loops as solved_in_loops,
 )
+from dynamics_backends.compiled.sources.manifold_source import (
+    group_table as group_table,
+    groups_source as groups_source,
+)
 from dynamics_backends.compiled.sources.stepped_function import (
     SteppedContact as SteppedContact,
     stepped_function as stepped_function,
 )
+from dynamics_backends.compiled.sources.traced_function import TracedFunction as TracedFunction
 from dynamics_backends.compiled.sources.traced_source import (
     TooLong as TooLong,
     by_rows as by_rows,

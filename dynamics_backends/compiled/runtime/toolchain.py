@@ -34,6 +34,7 @@ from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, 
 from dynamics_backends.compiled.runtime.progress import counted
 from dynamics_backends.compiled.runtime.stale_files import COMPILING, remove_stale_files
 from dynamics_backends.compiled.runtime.units import units
+from dynamics_backends.machine import library as machine
 from dynamics_backends.trusted_files import FILE, trusted_folder
 from dynamics_backends.user_input import InputError
 
@@ -204,6 +205,11 @@ def find_toolchain() -> Toolchain:
 def _cached_toolchain(cc: str | None, path: str | None, march: str) -> Toolchain:
     """Toolchain for these environment variables, cached because searching the PATH takes longer than a short solve."""
     return _probe(tuple(candidates()), march)
+
+
+def lanes_in_use() -> int:
+    """SIMD lanes of compiled code; those of the package's library if there is no compiler."""
+    return find_toolchain().lanes if has_compiler() else machine.lanes()
 
 
 def has_compiler() -> bool:

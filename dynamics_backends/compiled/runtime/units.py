@@ -3,8 +3,7 @@
 There are two kinds of separable functions. Straight-line code begins with ``STRAIGHT void`` and needs only the prelude (the
 text up to the line END_OF_PRELUDE). Functions that call it begin with ``JOINED void``. A unit holds the functions of one
 family, whose names differ by a final number. Its text thus depends only on what it computes, and sources with a common part
-share its object. Numbers in lines ``NUMBER(name, value)`` form a separate unit, so that loops over them stay the same when they
-change.
+share its object.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ UNIT = 300_000
 SMALL = 1_000
 """Length of a family below which it shares a unit with other small ones [characters]: starting a compiler would dominate."""
 _FUNCTION = re.compile(r"^(STRAIGHT|JOINED) (void (\w+?)(?:_\d+)?\([^)]*\))\n\{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
-_NUMBER = re.compile(r"^NUMBER\((\w+), (\d+)\)\n", re.MULTILINE)
 _EMPTY_LINES = re.compile(r"\n{2,}")
 _HIDDEN = '__attribute__((visibility("hidden")))'
 
@@ -34,14 +32,12 @@ def units(source: str) -> list[str]:
     shared = f"#undef STRAIGHT\n#undef JOINED\n#define STRAIGHT {_HIDDEN}\n#define JOINED {_HIDDEN}\n"
     joined = {f[3] for f in functions if f[1] == "JOINED"}
     main = _FUNCTION.sub(lambda f: f"{_HIDDEN} {f[2]};\n" if f[1] == "JOINED" or f[3] not in joined else "", source)
-    main = _NUMBER.sub(lambda number: f"extern {_HIDDEN} const int {number[1]};\n", main)
     main = _EMPTY_LINES.sub("\n", main)
     families = [[f[0] for f in family] for _, family in groupby(functions, lambda f: f[3])]
     small = "".join(f for family in families if _is_small(family) for f in family)
     texts = [part for family in families if not _is_small(family) for part in _parts(family)] + [small] * bool(small)
-    numbers = "".join(f"{_HIDDEN} const int {number[1]} = {number[2]};\n" for number in _NUMBER.finditer(source))
     apart = [prelude + shared + text for text in sorted(texts, key=lambda text: (-len(text), text))]
-    return [main, *apart, *([numbers] if numbers else [])]
+    return [main, *apart]
 
 
 def _is_small(family: list[str]) -> bool:

@@ -31,7 +31,8 @@ _KERNEL = """
 /* The arguments are contiguous: p holds all parameters. */
 static void map_derivatives(const int* const* ti, const double* const* td, {head}, V* w)
 {{
-    {call}((ctx_t){{.ti = ti, .td = td, .w = w}}, {given});
+    (void)ti, (void)td;
+    {call}((ctx_t){{.w = w}}, {given});
     velocity_rows({skipped}, {n}, {nu}, x + {at_v}, f, fx, fu);
 }}
 """

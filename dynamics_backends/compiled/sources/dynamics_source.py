@@ -5,30 +5,27 @@
     dynamics_contracted(ctx, x, u, t, p, lam, to)       to: f, fx, fu, and the second derivatives xx, ux, uu of lam' xdot
 
 f, fx (by rows, in the tangent space) and fu are the last ``rows`` rows of xdot: all of them, or for a second-order system those
-below qdot = v.  ``p`` holds the concatenated parameters.  ``ctx`` holds the model's tables ``ti``, ``td``, a workspace ``w`` of
-``room`` vectors, and the address for constraint forces (templates/lanes/context.h).
+below qdot = v.  ``p`` holds the concatenated parameters.  ``ctx`` holds a workspace ``w`` of ``room`` vectors and the address for
+constraint forces (templates/lanes/context.h).
 
 For steps of several stages straight-line code packs sparse rows of fx and fu: :func:`traced_source.packed`.  Their second
 derivatives are returned without first ones.
 
-Free rigid bodies are loops over their model's tables unless the robot is small.  Every other map is straight-line code, except for
-the solution of constrained motion and the iterations of long steps with contacts.
+Free rigid bodies need no source: their functions are in the package's library (:mod:`free_body_source`). Every other map is
+straight-line code, except for the solution of constrained motion and the iterations of long steps with contacts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from dynamics_backends.compiled.loops.kernel import NO_TABLES
-from dynamics_backends.compiled.loops.tables import double_tables, int_tables
 from dynamics_backends.compiled.runtime.trace_cache import remembered
 from dynamics_backends.compiled.sources import constrained_source, traced_source
-from dynamics_backends.compiled.sources.free_body_source import contracted_loops, partials_loops, value_loops
+from dynamics_backends.compiled.sources.free_body_source import ORDERS, FreeBodyFunctions
 from dynamics_backends.compiled.sources.stepped_source import stepped_second_source, stepped_source
+from dynamics_backends.compiled.sources.traced_function import TracedFunction
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, differences
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.finite_difference import FiniteDifference
@@ -42,12 +39,11 @@ from dynamics_backends.protocol import (
     damping_offsets,
     unwrapped,
 )
-from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives
+from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 
-STRAIGHT_UP_TO_DOFS = 10
-"""Free bodies with more degrees of freedom are loops: straight-line code would take too long to compile."""
 _ALGEBRAS = {"complex_step": "complex", "forward_ad": "dual", "structured_ad": "dual"}
 BY_TRACE = ("casadi_ad", *_ALGEBRAS, "forward_difference")
 """Methods whose second derivatives come from the trace if the map defines none: exact methods, and one without second
@@ -60,15 +56,13 @@ METHODS = ("analytic", "central_difference", *BY_TRACE)
 class DynamicsSource:
     """C source of dynamics functions.
 
-    room: workspace in vectors, a C expression in nb, nv, nq. rows: computed rows of xdot. model: model whose tables are read, or
-    None.
-    forces: number of constraint forces that the functions return if ctx requests them.
+    room: workspace in vectors. rows: computed rows of xdot. forces: number of constraint forces that the functions return if ctx
+    requests them.
     """
 
     source: str
     room: str
     rows: int
-    model: Model | None = None
     forces: int = 0
 
 
@@ -82,33 +76,83 @@ def has_source(backend: DynamicsBackend) -> bool:
 def question_of(backend: DynamicsBackend, sizes: Mapping[str, int]) -> tuple:
     """Everything that the functions of this module depend on, for :mod:`dynamics_backends.compiled.runtime.trace_cache`."""
     settings = backend.settings if isinstance(backend, Method) else ()
-    return (backend.name, settings, unwrapped(backend.map), tuple(sizes.items()), *_limits())
-
-
-def _limits() -> tuple[int, int]:
-    return STRAIGHT_UP_TO_DOFS, traced_source.OPERATIONS_LIMIT
+    return (backend.name, settings, unwrapped(backend.map), tuple(sizes.items()), traced_source.OPERATIONS_LIMIT)
 
 
 def dynamics_source(
-    backend: DynamicsBackend,
-    sizes: Mapping[str, int],
-    *,
-    straight: bool | None = None,
-    several_stages: bool = False,
+    backend: DynamicsBackend, sizes: Mapping[str, int], *, several_stages: bool = False
 ) -> DynamicsSource:
     """C source of value and partial derivatives of a backend's map by its method; sizes: of the parameters, by name.
 
-    straight: straight-line code or loops; default by the size of the robot. several_stages: for steps of several stages. Raises
-    TooLong for straight-line code that would take too long to compile, TraceError for a map that cannot be traced.
+    several_stages: for steps of several stages. Raises TooLong for code that would take too long to compile, TraceError for a map
+    that cannot be traced.
     """
-    map = unwrapped(backend.map)
-    body = _looped(map) if straight is None else None if straight else _free_body(map)
 
     def write() -> list[Any]:
-        return list(_written(backend, sizes, body, several_stages))
+        return list(_written(backend, sizes, several_stages))
 
-    source, room, rows = remembered(write, "dynamics", straight, several_stages, *question_of(backend, sizes))
-    return DynamicsSource(source, room, rows, None if body is None else body.model, forces_beside(backend, sizes))
+    source, room, rows = remembered(write, "dynamics", several_stages, *question_of(backend, sizes))
+    return DynamicsSource(source, room, rows, forces_beside(backend, sizes))
+
+
+def prebuilt_functions(
+    backend: DynamicsBackend, sizes: Mapping[str, int], lanes: int | None
+) -> tuple[FreeBodyFunctions, tuple[str, ...]] | None:
+    """Functions of a backend's map in the package's library, and which of them to use; None if it has none.
+
+    Free bodies have their analytic derivatives there; by other methods, only second derivatives.
+    """
+    map = unwrapped(backend.map)
+    if not isinstance(map, FreeBody):
+        return None
+    functions = FreeBodyFunctions(map, sum(sizes.values()), lanes)
+    return functions, ORDERS if is_prebuilt(backend) else ORDERS[2:]
+
+
+def is_prebuilt(backend: DynamicsBackend) -> bool:
+    """True if value and partial derivatives of a backend's map are in the package's library."""
+    return backend.name == "analytic" and has_prebuilt_contraction(backend)
+
+
+def has_prebuilt_contraction(backend: DynamicsBackend) -> bool:
+    """True if second derivatives of a backend's map are in the package's library."""
+    return isinstance(unwrapped(backend.map), FreeBody)
+
+
+class TracedParts(NamedTuple):
+    """Traced dynamics_value, dynamics_partials and dynamics_contracted, by their order in ORDERS, and the computed rows of xdot.
+
+    By complex or dual numbers, "along" takes the place of "partials": the derivative in one direction, of a perturbation ``step``.
+    """
+
+    functions: dict[str, TracedFunction]
+    rows: int
+    step: float = 0.0
+
+
+def traced_dynamics(backend: DynamicsBackend, sizes: Mapping[str, int], *, second: bool) -> TracedParts | None:
+    """Functions of a backend's map as traces; None if they are more than straight-line code.
+
+    Those are constrained motion, long steps with contacts, and derivatives by differences. second: with second derivatives. Raises
+    TooLong, TraceError.
+    """
+    map, name = unwrapped(backend.map), backend.name
+    if isinstance(map, (ConstrainedDerivatives, SteppedContact, Holonomic)) or name not in (
+        "analytic",
+        "casadi_ad",
+        *_ALGEBRAS,
+    ):
+        return None
+    traced = TracedDynamics(map, _with_step(map, sizes))
+    mode = str(getattr(backend, "mode", "auto"))
+    parts = {"value": traced.traced_value()}
+    if name in _ALGEBRAS:
+        parts["along"], step = traced.traced_direction(_ALGEBRAS[name])
+    else:
+        parts["partials"], step = traced.traced_partials(None if name == "analytic" else mode), 0.0
+    if second:
+        parts["contracted"] = traced.traced_contraction(mode)
+    return TracedParts(parts, traced.rows, step)
 
 
 def forces_beside(backend: DynamicsBackend, sizes: Mapping[str, int]) -> int:
@@ -117,26 +161,22 @@ def forces_beside(backend: DynamicsBackend, sizes: Mapping[str, int]) -> int:
     return constrained_source.forces_given(map, _with_step(map, sizes)) if backend.name == "analytic" else 0
 
 
-def _written(
-    backend: DynamicsBackend, sizes: Mapping[str, int], body: FreeBody | None, several_stages: bool
-) -> tuple[str, str, int]:
-    """Source, workspace and rows; body: the robot to write as loops, or None."""
+def _written(backend: DynamicsBackend, sizes: Mapping[str, int], several_stages: bool) -> tuple[str, str, int]:
+    """Source, workspace and rows."""
     map, name = unwrapped(backend.map), backend.name
-    before, sizes = sum(sizes.values()), _with_step(map, sizes)
-    traced = TracedDynamics(map, sizes, several_stages)
+    traced = TracedDynamics(map, _with_step(map, sizes), several_stages)
     if isinstance(map, SteppedContact) and name == "analytic":
         return *stepped_source(traced), traced.rows
-    rows = traced.rows if body is None else map.manifold.ndx // 2
-    value, room = constrained_source.value_source(traced) if body is None else value_loops(body, before)
+    value, room = constrained_source.value_source(traced)
     if isinstance(backend, FiniteDifference):
-        partials, more = differences(map, rows, backend.scheme, backend.step), "0"
+        partials, more = differences(map, traced.rows, backend.scheme, backend.step), "0"
     elif name in _ALGEBRAS:
         partials, more = traced.on_pairs(_ALGEBRAS[name])
     elif name == "casadi_ad":
         partials, more = traced.casadi_ad(backend.mode)  # type: ignore[attr-defined]
     else:
-        partials, more = constrained_source.analytic_source(traced) if body is None else partials_loops(body)
-    return "\n".join([value, partials]), f"{room} + {more}", rows
+        partials, more = constrained_source.analytic_source(traced)
+    return "\n".join([value, partials]), f"{room} + {more}", traced.rows
 
 
 def contracted_source(
@@ -147,11 +187,7 @@ def contracted_source(
     Raises TooLong, TraceError.
     """
     map, mode = unwrapped(backend.map), str(getattr(backend, "mode", "auto"))
-    body = _looped(map)
     sizes = _with_step(map, sizes)
-    if body is not None:
-        source, room = contracted_loops(body)
-        return DynamicsSource(source, room, map.manifold.ndx // 2, body.model)
 
     def write() -> list[Any]:
         traced = TracedDynamics(map, sizes, several_stages)
@@ -159,28 +195,13 @@ def contracted_source(
             return [*stepped_second_source(traced), traced.rows]
         return [*constrained_source.contracted_source(traced, mode), traced.rows]
 
-    question = ("contracted", several_stages, mode, map, tuple(sizes.items()), *_limits())
+    question = ("contracted", several_stages, mode, map, tuple(sizes.items()), traced_source.OPERATIONS_LIMIT)
     return DynamicsSource(*remembered(write, *question))
-
-
-def model_in_loops(map: Map) -> Model | None:
-    """Model whose tables the functions of a map read by default, or None."""
-    body = _looped(unwrapped(map))
-    return None if body is None else body.model
 
 
 def _with_step(map: Map, sizes: Mapping[str, int]) -> Mapping[str, int]:
     """Parameter sizes, followed by the step of an implicitly damped system."""
     return sizes if damping_offsets(map) is None else {**sizes, IMPLICIT_STEP: 1}
-
-
-def _looped(map: Map) -> FreeBody | None:
-    body = _free_body(map)
-    return None if body is None or body.model.nv <= STRAIGHT_UP_TO_DOFS else body
-
-
-def _free_body(map: Map) -> FreeBody | None:
-    return map if isinstance(map, FreeBody) else None
 
 
 def has_contraction(backend: DynamicsBackend) -> bool:
@@ -190,8 +211,3 @@ def has_contraction(backend: DynamicsBackend) -> bool:
     """
     map = unwrapped(backend.map)
     return isinstance(map, HasContraction) or (backend.name in BY_TRACE and not isinstance(map, NeedsScheme))
-
-
-def tables_of(model: Model | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Integer and double tables that the functions read."""
-    return NO_TABLES if model is None else (int_tables(model), double_tables(model))

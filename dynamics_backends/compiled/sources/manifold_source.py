@@ -1,64 +1,65 @@
-"""C functions of a state manifold on blocks of lanes, from the generic code of :mod:`dynamics_backends.manifold`.
+"""C functions of Lie groups on blocks of lanes, from the generic code of :mod:`dynamics_backends.manifold`.
 
-    manifold_integrate(x, d, y)      y = x (+) d                manifold_difference(x0, x1, d)     d = x1 (-) x0
-
-If a factor is not a vector space, also the matrices of its derivatives, block after block (LIE_ROOM vectors in all):
-
-    manifold_transport(d, M)         d (x (+) d) / d x          manifold_dexp(d, M)                d (x (+) d) / d d
-    manifold_dexp_inv(d, M)          its inverse                manifold_d_dexp_inv(d, k, M)       d (dexp^-1(d) k) / d d
-
-The tables lie_at, lie_size, lie_offset are the positions and sizes of the LIE_GROUPS blocks in the tangent vector and in M.
+They are built with the package, one table ``group_t`` a group (templates/lanes/groups.h). Second derivatives are contracted with l;
+their blocks are those of :mod:`dynamics_backends.manifold_curvature`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.emit.emit import Argument, chunked_function, step_function
 from dynamics_backends.compiled.emit.trace import trace_expressions
-from dynamics_backends.manifold import LieGroup, Manifold
+from dynamics_backends.compiled.loops.kernel import prelude, template
+from dynamics_backends.manifold import SE2, SE3, SO3, LieGroup, Manifold
 from dynamics_backends.symbols import ca
 
 LONG = 2_000
 """Number of operations above which a function is written in pieces."""
-_MATRICES = {"transport": ("d",), "dexp": ("d",), "dexp_inv": ("d",), "d_dexp_inv": ("d", "k")}
-_SECOND = {  # arguments and results
-    "integrate_bend": (("d", "l"), ("ye", "ee")),
-    "dexp_inv_bend": (("d", "k", "l"), ("dk", "dd")),
-    "difference_bend": (("d", "l"), ("M",)),
-}
+GROUPS = SO3, SE2, SE3
+"""Groups in which x (+) d is not a sum."""
+_MEMBERS = (
+    *("integrate", "difference", "transport", "dexp", "dexp_inv", "d_dexp_inv"),
+    *("integrate_bend", "dexp_inv_bend", "difference_bend"),
+)
+_LOOKUP = """
+EXPORT const group_t *group_named(const char *name)
+{{
+    static const group_t *const all[] = {{ {all} }};
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(all[i]->name, name)) return all[i];
+    return NULL;
+}}
+"""
 
 
-def manifold_source(manifold: Manifold) -> str:
-    """C source of a manifold; it defines LIE if the manifold is not a vector space."""
-    curved = list(dict.fromkeys(g for g in manifold.groups if g.to_se3 is not None))
-    functions = [text for g in curved for text in group_source(g)]
-    body = [
-        _along_groups(manifold, "integrate", ("x", "d"), "y"),
-        _along_groups(manifold, "difference", ("x", "y"), "d"),
-    ]
-    if not curved:
-        return "\n".join(body)
-    return "\n".join(
-        ["#define LIE", _tables(manifold), *functions, *body, *(_blocks(manifold, *w) for w in _MATRICES.items())]
-    )
+def library_source() -> str:
+    """C source of all groups, and of group_named, which returns the table of a group by its name."""
+    tables = ", ".join(f"&{group_table(g)}" for g in GROUPS)
+    return "\n".join([prelude(), *(groups_source(GROUPS)), _LOOKUP.format(all=tables)])
 
 
-def curvature_source(manifold: Manifold) -> str:
-    """C source of second derivatives contracted with l, which must follow :func:`manifold_source`; '' for a vector space.
+def groups_source(groups: Iterable[LieGroup]) -> list[str]:
+    """C source of groups: their functions and a table group_NAME for each."""
+    texts = [template("lanes/groups.h")]
+    for g in groups:
+        tag = _tag(g)
+        members = ", ".join(f"{tag}_{name}" for name in _MEMBERS)
+        texts += [*group_source(g), *_bends(g), f'static const group_t {group_table(g)} = {{"{g.name}", {members}}};']
+    return texts
 
-    The blocks are those of :mod:`dynamics_backends.manifold_curvature`:
 
-        manifold_integrate_bend(d, l, ye, ee)       manifold_dexp_inv_bend(d, k, l, dk, dd)       manifold_difference_bend(d, l, M)
-    """
-    curved = list(dict.fromkeys(g for g in manifold.groups if g.to_se3 is not None))
-    if not curved:
-        return ""
-    return "\n".join(
-        [*(text for g in curved for text in _bends(g)), *(_blocks(manifold, n, *io) for n, io in _SECOND.items())]
-    )
+def integrate_source(manifold: Manifold) -> str:
+    """C source of manifold_integrate(x, d, y): y = x (+) d."""
+    curved = list(dict.fromkeys(g for g in manifold.groups if g in GROUPS))
+    return "\n".join([*(text for g in curved for text in group_source(g)), _along_groups(manifold)])
+
+
+def group_table(group: LieGroup) -> str:
+    """Name of the table of a group in C."""
+    return f"group_{_tag(group)}"
 
 
 def _tag(group: LieGroup) -> str:
@@ -127,45 +128,17 @@ def _group_function(group: LieGroup, name: str, inputs: Sequence[Any], values: S
     return f"{pieces}\n{_function(function, head, [f'V w[{room + 1}];', call])}"
 
 
-def _along_groups(manifold: Manifold, name: str, inputs: tuple[str, str], output: str) -> str:
-    """C function integrate or difference, group by group; vector spaces are written inline."""
-    sign = "+" if name == "integrate" else "-"
-    first, second = ("x", "d") if name == "integrate" else ("y", "x")
+def _along_groups(manifold: Manifold) -> str:
+    """C function manifold_integrate, group by group; vector spaces are written inline."""
     lines = []
     for g, iq, iv in manifold._blocks():
-        at = {"x": iq.start, "y": iq.start, "d": iv.start}
-        if g.to_se3 is not None:
-            arguments = ", ".join(f"{a} + {at[a]}" for a in (*inputs, output))
-            lines.append(f"{_tag(g)}_{name}({arguments});")
-            continue
-        terms = (f"{output}[{at[output]} + i]", f"{first}[{at[first]} + i]", f"{second}[{at[second]} + i]")
-        lines.append(f"for (int i = 0; i < {g.nv}; i++) {terms[0]} = {terms[1]} {sign} {terms[2]};")
-    arguments = ", ".join([*(f"const V* {a}" for a in inputs), f"V* {output}"])
-    return _function(f"manifold_{name}", arguments, lines)
-
-
-def _blocks(manifold: Manifold, name: str, inputs: Sequence[str], outputs: Sequence[str] = ("M",)) -> str:
-    """C function that computes the matrices of every group that is not a vector space."""
-    lines, offset = [], 0
-    for g, _, iv in manifold._blocks():
-        if g.to_se3 is not None:
-            pointers = [f"{a} + {iv.start}" for a in inputs] + [f"{o} + {offset}" for o in outputs]
-            lines.append(f"{_tag(g)}_{name}({', '.join(pointers)});")
-            offset += g.nv * g.nv
-    return _function(
-        f"manifold_{name}", ", ".join([*(f"const V* {a}" for a in inputs), *(f"V* {o}" for o in outputs)]), lines
-    )
+        q, v = iq.start, iv.start
+        if g in GROUPS:
+            lines.append(f"{_tag(g)}_integrate(x + {q}, d + {v}, y + {q});")
+        else:
+            lines.append(f"for (int i = 0; i < {g.nv}; i++) y[{q} + i] = x[{q} + i] + d[{v} + i];")
+    return _function("manifold_integrate", "const V* x, const V* d, V* y", lines)
 
 
 def _function(name: str, arguments: str, lines: list[str]) -> str:
     return "\n".join([f"static inline void {name}({arguments})", "{", *lines, "}"])
-
-
-def _tables(manifold: Manifold) -> str:
-    blocks = [(iv.start, g.nv) for g, _, iv in manifold._blocks() if g.to_se3 is not None]
-    offsets = [sum(n * n for _, n in blocks[:i]) for i in range(len(blocks) + 1)]
-    head = f"enum {{ LIE_GROUPS = {len(blocks)}, LIE_ROOM = {offsets[-1]} }};"
-    tables = {"at": [at for at, _ in blocks], "size": [n for _, n in blocks], "offset": offsets[:-1]}
-    return "\n".join(
-        [head, *(f"static const int lie_{k}[] = {{ {', '.join(map(str, v))} }};" for k, v in tables.items())]
-    )

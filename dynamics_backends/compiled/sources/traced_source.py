@@ -20,6 +20,8 @@ from dynamics_backends.compiled.emit.emit import Argument, chunked_function, con
 from dynamics_backends.compiled.emit.pairs import ALGEBRAS, replayed
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
 from dynamics_backends.compiled.loops.kernel import template
+from dynamics_backends.compiled.sources.manifold_source import integrate_source
+from dynamics_backends.compiled.sources.traced_function import TracedFunction
 from dynamics_backends.methods.exact_method import STEP
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
 from dynamics_backends.protocol import HasContraction, Map, Partials, is_second_order
@@ -116,14 +118,54 @@ class TracedDynamics:
 
     def casadi_ad(self, mode: str = "auto") -> tuple[str, str]:
         """C source of dynamics_partials by CasADi's Jacobian."""
+        return self._partials(self._first_by_ad(mode))
+
+    def _first_by_ad(self, mode: str) -> list[Any]:
         from dynamics_backends.methods.casadi_ad import CasadiAD
 
         value, J = CasadiAD(self.map, mode=mode).expressions(self.symbols)
         J, n = self._below(J), self.map.manifold.ndx
-        return self._partials([self._below(value), ca.vec(J[:, :n].T), ca.vec(J[:, n:].T)])
+        return [self._below(value), ca.vec(J[:, :n].T), ca.vec(J[:, n:].T)]
+
+    # -- traces ---------------------------------------------------------------------------------------------------------
+    def traced_value(self) -> TracedFunction:
+        """Trace of dynamics_value."""
+        return self._traced("dynamics_value", {"f": self._below(self.value_expression)}, {})
+
+    def traced_partials(self, mode: str | None) -> TracedFunction:
+        """Trace of dynamics_partials: analytic, or by CasADi's AD in this mode."""
+        first = self._below_of(self.first()) if mode is None else self._first_by_ad(mode)
+        return self._traced("dynamics_partials", _named(first), {})
+
+    def traced_contraction(self, mode: str) -> TracedFunction:
+        """Trace of dynamics_contracted: analytic, or by CasADi's AD in this mode if the map has no second derivatives."""
+        lam = ca.SX.sym("lam", self.map.n_out)
+        parts = self.both(lam) if isinstance(self.map, HasContraction) else self._both_by_ad(lam, mode)
+        return self._traced("dynamics_contracted", _named([*self._below_of(parts[:3]), *parts[3:]]), {"lam": lam})
+
+    def _traced(self, name: str, outputs: Mapping[str, Any], more: Mapping[str, Any]) -> TracedFunction:
+        """Trace of a function of x, u, t, p (all parameters) and more."""
+        s = self.symbols
+        inputs = {"x": s.x, "u": s.u, "t": s.t, "p": ca.vertcat(ca.SX(0, 1), *s.p.values()), **more}
+        expressions = [ca.densify(e) for e in outputs.values()]
+        trace = short_enough(description(self.map), trace_expressions(list(inputs.values()), expressions))
+        return TracedFunction(name, trace, [Argument(key, i.numel()) for key, i in inputs.items()], list(outputs))
 
     def on_pairs(self, algebra: str) -> tuple[str, str]:
         """C source of dynamics_partials by complex or dual numbers, one direction after the other."""
+        (value, slope), e, step = self._along(algebra)
+        code, room = self.function("dynamics_along", {"f": value, "slope": slope}, {"e": e})
+        n, m = self.map.manifold.ndx, self.map.nu
+        numbers = f"{n}, {m}, {self.rows}, {constant(step)}"
+        return "\n".join([template("differences/partials_along.h"), code, _ALONG.format(numbers=numbers)]), room
+
+    def traced_direction(self, algebra: str) -> tuple[TracedFunction, float]:
+        """Trace of the value and its derivative in a direction e, by complex or dual numbers, and the size of e."""
+        (value, slope), e, step = self._along(algebra)
+        return self._traced("dynamics_along", {"f": value, "slope": slope}, {"e": e}), step
+
+    def _along(self, algebra: str) -> tuple[list[Any], Any, float]:
+        """Value and its derivative in a direction e, the symbols of e, and its size."""
         s, manifold, pair = self.symbols, self.map.manifold, ALGEBRAS[algebra]
         assert pair is not None
         dx, e = ca.SX.sym("dx", manifold.ndx), ca.SX.sym("e", manifold.ndx + self.map.nu)
@@ -138,9 +180,7 @@ class TracedDynamics:
 
         (parts,) = replayed(plain, pair, seeded)
         both = [ca.vertcat(*parts[::2]), ca.vertcat(*parts[1::2])]
-        code, room = self.function("dynamics_along", {"f": both[0], "slope": both[1]}, {"e": e})
-        step = STEP if algebra == "complex" else 1.0
-        return "\n".join([code, _sizes(self.map, self.rows, step), template("differences/partials_along.h")]), room
+        return both, e, STEP if algebra == "complex" else 1.0
 
     # -- parts ----------------------------------------------------------------------------------------------------------
     def _partials(self, first: Sequence[Any]) -> tuple[str, str]:
@@ -192,7 +232,7 @@ def differences(map: Map, rows: int, scheme: str, step: float) -> str:
         f"#define DYN_CENTRAL {int(scheme == 'central')}",
         f"static const int dyn_component[] = {{ {', '.join(str(i) for i in own) or '0'} }};",
     ]
-    return "\n".join([*tables, template("differences/partials_by_differences.h")])
+    return "\n".join([*tables, integrate_source(map.manifold), template("differences/partials_by_differences.h")])
 
 
 def _sizes(map: Map, rows: int, step: float) -> str:
@@ -200,6 +240,19 @@ def _sizes(map: Map, rows: int, step: float) -> str:
     sizes = f"enum {{ DYN_NX = {m.nx}, DYN_NDX = {m.ndx}, DYN_NU = {map.nu}, DYN_ROWS = {rows} }};"
     return f"{sizes}\n#define DYN_STEP {constant(step)}"
 
+
+_ALONG = """
+static void dynamics_along_adapted(const void *self, const V *const *in, V *const *out, V *w)
+{{
+    (void)self;
+    dynamics_along((ctx_t){{.w = w}}, in[0], in[1], *in[2], in[3], in[4], out[0], out[1]);
+}}
+static const directions_t dynamics_directions = {{{{dynamics_along_adapted, NULL}}, {numbers}}};
+static void dynamics_partials(ctx_t c, const V *x, const V *u, V t, const V *p, V *f, V *fx, V *fu)
+{{
+    partials_along(&dynamics_directions, IN(x, u, &t, p), OUT(f, fx, fu), c.w);
+}}
+"""
 
 FEW = 4
 """A row of fx is sparse if at most one entry in FEW is nonzero."""

@@ -245,6 +245,9 @@ void tape_run(const tape_t *tape, const V *const *in, V *const *out, V *room, in
     }
 }
 
+/* A tape as a function of one vector each: run of function.h, with the tape as self. */
+EXPORT void tape_function(const void *self, const V *const *in, V *const *out, V *w) { tape_run(self, in, out, w, 1); }
+
 /* -- rows ---------------------------------------------------------------------------------------------------------------- */
 
 /* Component i of LANES rows to x[i * B]; lanes from `count` on repeat the last row. */

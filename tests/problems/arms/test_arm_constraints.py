@@ -22,6 +22,7 @@ from trajopt.config.config import ConfigError, load_config, read_config
 from trajopt.config.registry import PROBLEMS
 from trajopt.config.task import SettingsError, position_of
 from trajopt.problem.constraints import chosen_coordinates
+from trajopt.stage.compiled import taped_functions
 
 CONFIGS = Path(__file__).parents[3] / "problems" / "configs"
 GO_TO = PROBLEMS["arm_go_to"]
@@ -235,6 +236,7 @@ def test_one_optimum_by_direct_multiple_shooting_and_by_slq():
 def test_what_a_solve_calls_is_made_ready(solver, monkeypatch, tmp_path):
     """A later solve compiles nothing; no other test uses this number of points on the links."""
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))  # an empty cache, without kernels of earlier runs
+    monkeypatch.setattr(taped_functions, "OPERATIONS_LIMIT", -1)
     loaded, load = [], cache._load_from
 
     def noted(folder, key, source, *compiler):

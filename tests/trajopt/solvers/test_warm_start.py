@@ -62,7 +62,7 @@ def test_a_solution_serves_as_a_guess(ocp):
     assert by_solution.iterations == by_pair.iterations == expected.iterations < found.iterations
     np.testing.assert_array_equal(by_solution.us, expected.us)
     starts = to.multi_start(ocp, 2, guess=found, solver="sqp")
-    assert starts.found.iterations[0] == expected.iterations
+    assert starts.solutions.iterations[0] == expected.iterations
     with pytest.raises(TypeError, match="the guess is a ndarray; expected a solution"):
         to.solve(ocp, found.xs)
     with pytest.raises(TypeError, match="warm_start is a Solution; expected trajopt.WarmStart"):

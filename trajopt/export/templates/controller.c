@@ -1,24 +1,24 @@
-typedef char prefix_room_suffices[PREFIX_ROOM >= sizeof(knot_t) / sizeof(V) + DYNAMICS_ROOM + TERMS_ROOM ? 1 : -1];
+static const structure_t *const S = &structure;
 
 void prefix_dynamics(const double *x, const double *u, double *xdot)
 {
     double w[DYNAMICS_ROOM + 1];
     const ctx_t c = {.w = w};
-    field(c, x, u, 0.0, x, NULL, 0.0, xdot);
+    field(S, c, x, u, 0.0, x, NULL, 0.0, xdot);
 }
 
 void prefix_dynamics_partials(const double *x, const double *u, double *xdot, double *fx, double *fu)
 {
-    double w[DYNAMICS_ROOM + 1];
+    double w[DYNAMICS_ROOM + 1], memory[stage_size(S)];
     const ctx_t c = {.w = w};
     const int above = ND - NF; /* rows of qdot = v */
-    stage_t s;
-    field_partials(c, x, u, 0.0, x, NULL, 0.0, &s);
-    memcpy(xdot, s.f, sizeof s.f);
+    const stage_t s = stage_at(S, memory);
+    field_partials(S, c, x, u, 0.0, x, NULL, 0.0, s);
+    memcpy(xdot, s.f, sizeof(double) * ND);
     memset(fx, 0, sizeof(double) * above * ND);
     memset(fu, 0, sizeof(double) * above * NU);
     for (int i = 0; i < above; i++) fx[i * ND + NF + i] = 1.0;
-    memcpy(fx + above * ND, s.fx, sizeof s.fx);
+    memcpy(fx + above * ND, s.fx, sizeof(double) * NF * ND);
     for (int i = 0; i < NF; i++) memcpy(fu + (above + i) * NU, s.fu + i * ME, sizeof(double) * NU);
 }
 
@@ -26,14 +26,14 @@ void prefix_step(const double *x, const double *u, double dt, double *x_next)
 {
     double w[DYNAMICS_ROOM + 1];
     const ctx_t c = {.w = w};
-    step(c, (start_t){SUBSTEPS, x, u, x, 0.0, dt}, x_next);
+    step(S, c, (start_t){SUBSTEPS, x, u, x, 0.0, dt}, x_next);
 }
 
 void prefix_linearize(const double *x, const double *u, double dt, double *x_next, double *A, double *B)
 {
-    double w[DYNAMICS_ROOM + 1], G[ND * NW];
+    double w[DYNAMICS_ROOM + 1], G[ND * NW], memory[linearize_room(S)];
     const ctx_t c = {.w = w};
-    linearize(c, (start_t){SUBSTEPS, x, u, x, 0.0, dt}, x_next, G);
+    linearize(S, c, (start_t){SUBSTEPS, x, u, x, 0.0, dt}, x_next, G, memory);
     for (int i = 0; i < ND; i++) {
         memcpy(A + i * ND, G + i * NW, sizeof(double) * ND);
         memcpy(B + i * NU, G + i * NW + ND, sizeof(double) * NU);
@@ -49,13 +49,13 @@ void prefix_linearize(const double *x, const double *u, double dt, double *x_nex
 
 static stages_t stages_of(const prefix_problem *p)
 {
-    const stages_t stages = {NULL, NULL, SUBSTEPS, p->t, p->dt, p->theta, p->theta, p->theta};
+    const stages_t stages = {&structure, SUBSTEPS, p->t, p->dt, p->theta, p->theta, p->theta};
     return stages;
 }
 
 static end_t end_of(long N, const prefix_problem *p)
 {
-    const end_t end = {p->t + N, p->theta_end, p->theta_end};
+    const end_t end = {&structure, p->t + N, p->theta_end, p->theta_end};
     return end;
 }
 
@@ -88,7 +88,7 @@ static double start(long N, const double *x0, const double *xs, const double *us
 {
     memset(w->dx, 0, sizeof w->dx);
     memset(w->du, 0, sizeof w->du);
-    manifold_difference(xs, x0, w->dx);
+    manifold_difference(S, xs, x0, w->dx);
     for (int j = 0; j < NU; j++) /* the roll-out measures deviations from xs (+) dx */
         for (int i = 0; i < ND; i++) w->du[j] += K[j * ND + i] * w->dx[i];
     return roll_out(N, xs, us, K, 1.0, p, w);
@@ -116,7 +116,7 @@ static void lower_mu(prefix_workspace *w)
 /* The expansion in the workspace. */
 static lq_problem expansion(long N, const prefix_workspace *w)
 {
-    return (lq_problem){w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N, {NDX, NU}};
+    return (lq_problem){w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, N, {N_, M_}};
 }
 
 static lq_policy found_policy(prefix_workspace *w) { return (lq_policy){w->K, w->k, w->Vx, w->Vxx}; }

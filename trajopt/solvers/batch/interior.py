@@ -13,7 +13,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import find_toolchain
+from dynamics_backends.compiled.interface.libraries import lanes_in_use
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
@@ -32,7 +32,7 @@ from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window import interior_status
 from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by, serves
-from trajopt.solvers.window.interior_window import InteriorWindow, libraries_abreast
+from trajopt.solvers.window.interior_window import InteriorWindow
 
 LOOKS = 3
 """Number of iterations timed to estimate the gain by problems in lanes."""
@@ -56,13 +56,13 @@ def pays(program: StageProgram, options: IPMOptions, count: int, threads: int, s
     Lanes of problems save the fraction :func:`empty` of the derivative work. ``share()`` measures the fraction of an iteration
     spent on derivatives. A time limit applies to one problem alone, so it requires problems one by one.
     """
-    many = count >= ROUNDS * find_toolchain().lanes * max(threads, 1)
+    many = count >= ROUNDS * lanes_in_use() * max(threads, 1)
     return options.time_limit is None and many and empty(program) > WORTH and empty(program) * share() > WORTH
 
 
 def empty(program: StageProgram) -> float:
     """Return the fraction of lanes that stay empty in derivatives if lanes hold the knots of one problem."""
-    lanes = find_toolchain().lanes
+    lanes = lanes_in_use()
     knots = np.array([len(s.plain.t) for s in cast(Any, program.stages[:-1])])
     return float(1.0 - knots.sum() / (-(-knots // lanes) * lanes).sum())
 
@@ -111,8 +111,8 @@ class InteriorBatch(WindowBatch):
     def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
         """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
         if pays(self.program, self.options, len(self.order), self.threads, self._derivative_fraction) and self._fit():
-            lanes, libraries = find_toolchain().lanes, libraries_abreast(self.ocp, self.program)
-            ran, windows = self.solve_in_windows(lambda: InteriorWindow(self.program, libraries, lanes), on_finished)
+            lanes = lanes_in_use()
+            ran, windows = self.solve_in_windows(lambda: InteriorWindow(self.program, lanes), on_finished)
             self.seconds /= lanes  # problems of a window share its wall time
             use = {"threads": ran.threads, "slots": ran.threads * lanes, **shares_of(windows, "expansions")}
             how: dict[str, Any] = {"how": "lanes", "lanes": use}
@@ -133,9 +133,8 @@ class InteriorBatch(WindowBatch):
 
     def _fit(self) -> bool:
         """True if there is memory for a slot of each lane."""
-        program, lanes = self.program, find_toolchain().lanes
-        shared = np.zeros(1), [np.zeros(1) for _ in program.stages]
-        one = InteriorSlot.of(program, shared).bytes
+        program, lanes = self.program, lanes_in_use()
+        one = InteriorSlot.of(program, (np.zeros(1), [None] * len(program.stages))).bytes
         return bool(self.threads * (lanes * one + 8 * sum(kept_by(program))) <= MEMORY)
 
     def _slot(self) -> InteriorSlot:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import find_toolchain
+from dynamics_backends.compiled.interface.libraries import lanes_in_use
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
@@ -52,7 +52,7 @@ class ShootingBatch(WindowBatch):
     def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
         """Solve all problems in windows; return metadata on how threads and lanes shared the work."""
         each, shared = layout(sizes_of(self.ocp, windowed=True)).doubles, directions_doubles(self.ocp, self.options)
-        count = self.slots_of_a_thread(SLOTS * find_toolchain().lanes, 8 * each, 8 * shared)
+        count = self.slots_of_a_thread(SLOTS * lanes_in_use(), 8 * each, 8 * shared)
         given = self.ocp, self.evaluator, self.options
         ran, windows = self.solve_in_windows(lambda: ShootingWindow(*given, count), on_finished)
         self.seconds /= count  # problems of a window share its wall time

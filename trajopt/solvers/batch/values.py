@@ -33,7 +33,7 @@ class Rows:
         return address(array) + step * np.arange(self.count, dtype=np.int64)
 
     def stages(self, batch: Batch, i: int, own: Any, path: Array | None = None) -> Array:
-        """Return stages_t of phase i for each problem as 64-bit words (n, 8).
+        """Return stages_t of phase i for each problem as 64-bit words (n, 7).
 
         own: stages_t of one problem, for the shared words. path: parameters of its path constraints, by problem; None to share.
         """
@@ -44,7 +44,7 @@ class Rows:
             batch.parameters(i),
             batch.theta(lambda ocp: ocp.phases[i].terms, batch.ocp.phases[i].knots),
         )
-        fixed = [np.full(self.count, word, np.int64) for word in (own.ti, own.td, own.substeps)]
+        fixed = [np.full(self.count, word, np.int64) for word in (own.structure, own.substeps)]
         last = np.full(self.count, own.pg, np.int64) if path is None else self.addresses(path)
         return np.stack([*fixed, *map(self.addresses, values), last], axis=1)
 
@@ -52,4 +52,4 @@ class Rows:
         """Return the columns of end_t for each problem, one 64-bit word each."""
         values = batch.t()[:, -1:], batch.theta(lambda ocp: ocp.terminal, 1)
         last = np.full(self.count, end.data.pg, np.int64) if path is None else self.addresses(path)
-        return [*map(self.addresses, values), last]
+        return [np.full(self.count, end.data.structure, np.int64), *map(self.addresses, values), last]

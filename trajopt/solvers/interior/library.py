@@ -6,10 +6,17 @@ import ctypes
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import bound, definitions, kernel_text, kernels, prelude, template
+from dynamics_backends.compiled.interface.libraries import (
+    bound,
+    definitions,
+    kernel_text,
+    kernels,
+    prelude,
+    structs_in,
+    template,
+)
 from trajopt.lq import equality_lq
 from trajopt.lq.equality_lq import allotted
-from trajopt.solvers.structs import structs_in
 
 ABSENT, INEQUALITY, EQUALITY = 0, 1, 2
 """Kinds of constraint rows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ class InteriorNumpy(InteriorSlot):
     def note_times(self, journal: Journal) -> None:
         """No effect: the journal times the work as it runs."""
 
-    def _take_stages(self, shared: list[Array] | None) -> None:
+    def _take_stages(self, shared: Sequence[Array | None] | None) -> None:
         """Bind kernels that call no functions of the stages."""
         function = functions(kernels(), "interior")
         self._place, self._tell_start = function("place", "ppd"), function("tell_start", "pdd")

@@ -6,13 +6,21 @@ kernels/interior_slot.h has the answers, :mod:`trajopt.solvers.interior.library`
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Any, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, code_of, definitions, kernel_text, kernels
+from dynamics_backends.compiled.interface.libraries import (
+    address,
+    aligned,
+    code_of,
+    definitions,
+    kernel_text,
+    kernels,
+    structs_in,
+)
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.solvers.barrier_rules import KAPPA_SIGMA
@@ -40,7 +48,6 @@ from trajopt.solvers.methods.interior_requests import (
     Way,
 )
 from trajopt.solvers.rules.interior_measures import Violation
-from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window.memory import PACKAGE
 from trajopt.solvers.window.slots import Slot, functions
 from trajopt.stage.compiled.compiled_end import CompiledEnd
@@ -82,7 +89,7 @@ def serves(program: StageProgram, *, alone: bool) -> bool:
     if not all(type(s) is CompiledStages and hasattr(s.library, "values") for s in stages):
         return False
     kinds = zip(program.stages, program.orders, strict=True)
-    if not all("second" in s.library.shape.parts for s, order in kinds if order == EXACT):  # type: ignore[attr-defined]
+    if not all(s.library.shape.second for s, order in kinds if order == EXACT):  # type: ignore[attr-defined]
         return False
     own, numbers = cast(Any, stages), numbers_filled(program.n, program.m)
     blocks = ((-(-len(s.plain.t) // s.library.lanes), s.library.lanes) for s in own)
@@ -114,7 +121,7 @@ class InteriorSlot(Slot):
         program: StageProgram,
         *,
         own_rooms: bool = False,
-        shared: tuple[Array, list[Array]] | None = None,
+        shared: tuple[Array, Sequence[Array | None]] | None = None,
     ) -> None:
         super().__init__(SlotData(), own_rooms=own_rooms, room=None if shared is None else shared[0])
         self.program, self.z = program, program.multipliers()
@@ -144,7 +151,7 @@ class InteriorSlot(Slot):
         self._bind()
 
     @classmethod
-    def of(cls, program: StageProgram, shared: tuple[Array, list[Array]] | None = None) -> InteriorSlot:
+    def of(cls, program: StageProgram, shared: tuple[Array, Sequence[Array | None]] | None = None) -> InteriorSlot:
         """Create a slot with a separate workspace, for the problems of a batch with the structure of a program."""
         slot = cls(program, own_rooms=True, shared=shared)
         slot.look_at_structure()
@@ -157,7 +164,7 @@ class InteriorSlot(Slot):
         blocks: list[Any] = [*(p.v for p in self.points), *(s.z.lam for s in self._steps), system.lq.A, system.rows]
         return int(sum(b.base.nbytes for b in blocks))
 
-    def _take_stages(self, shared: list[Array] | None) -> None:
+    def _take_stages(self, shared: Sequence[Array | None] | None) -> None:
         """Write the addresses of the stage functions and their workspace to the struct.
 
         shared: memory of a window for the intermediate values of :func:`kept_by`, by phase; None to allocate it here.
@@ -179,7 +186,9 @@ class InteriorSlot(Slot):
         d.program_end_curve = code_of(end.library.end_second) if exact else None
         d.program_end_room = self._room(end.library.rooms)
         if not program.flat:
-            d.program_moved, d.program_carried = map(code_of, (stages[0].library.moved, stages[0].library.carried))
+            own = stages[0].library
+            d.program_structure = own.structure
+            d.program_moved, d.program_carried = map(code_of, (own.moved, own.carried))
 
     def _part(self, i: int) -> Any:
         stages, (knots, rows, count) = self._stages[i], self.program.parts[i]

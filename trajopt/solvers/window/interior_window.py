@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import sqrt
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, code_of, kernel_text, kernels
-from trajopt.problem.ocp import OCP
+from dynamics_backends.compiled.interface.libraries import (
+    address,
+    aligned,
+    bound,
+    code_of,
+    kernel_text,
+    kernels,
+    structs_in,
+)
 from trajopt.solvers.interior.stage_program import EXACT, StageProgram
 from trajopt.solvers.methods.interior_requests import Newton, Start, Take
-from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by
 from trajopt.solvers.window.memory import PACKAGE
 from trajopt.solvers.window.slots import functions
-from trajopt.stage.compiled import builds
-from trajopt.stage.compiled.library import ABREAST, Library
 
 SWEEPS, REFLECTIONS, STAGES = 1, 2, 3
 """Operations; STAGES + i: derivatives of phase i."""
@@ -25,36 +29,23 @@ SWEEPS, REFLECTIONS, STAGES = 1, 2, 3
 _Window, _Phase = structs_in(kernel_text(PACKAGE, "interior_window.h"), "interior_window_t", "window_phase_t")
 
 
-def libraries_abreast(ocp: OCP, program: StageProgram) -> list[Library]:
-    """Return the libraries, by phase, that evaluate several problems in lanes; compiles those missing in the cache."""
-    wanted = [
-        builds.search(
-            cast(Any, phase.dynamics.sampling).called,
-            cast(Any, s).library.shape._replace(parts=(*cast(Any, s).library.shape.parts, ABREAST)),
-        )
-        for phase, s in zip(ocp.phases, program.stages, strict=False)
-    ]
-    builds.make_here(wanted)
-    return [search.wait() for search in wanted]
-
-
 class InteriorWindow(GroupedWindow):
-    """Window of ``count`` slots for problems with the structure of a program. libraries: see :func:`libraries_abreast`."""
+    """Window of ``count`` slots for problems with the structure of a program."""
 
-    def __init__(self, program: StageProgram, libraries: Sequence[Library], count: int) -> None:
+    def __init__(self, program: StageProgram, count: int) -> None:
         *stages, end = cast(Any, program.stages)
-        rooms = [
-            library.second_rooms(s.data.substeps) if "second" in library.shape.parts else library.rooms
-            for s, own in zip(stages, libraries, strict=True)
-            for library in (s.library, own)
-        ]
+        rooms = [s.library.second_rooms(s.data.substeps) if s.library.shape.second else s.library.rooms for s in stages]
         rooms.append(end.library.rooms)
-        room, kept = aligned(max(of.doubles for of in rooms)), [aligned(max(size, 1)) for size in kept_by(program)]
+        room, kept = (
+            aligned(max(of.doubles for of in rooms)),
+            [aligned(size) if size else None for size in kept_by(program)],
+        )
         library = kernels(stages[0].library.lanes)
         self.slots = [InteriorSlot.of(program, (room, kept)) for _ in range(count)]
         phases = (_Phase * len(stages))()
-        for i, (own, memory, order) in enumerate(zip(libraries, kept, program.orders, strict=False)):
-            phases[i] = _Phase(code_of(own.first), code_of(own.second) if order == EXACT else None, address(memory))
+        for i, (s, memory, order) in enumerate(zip(stages, kept, program.orders, strict=False)):
+            second = code_of(s.library.second_lanes) if order == EXACT else None
+            phases[i] = _Phase(code_of(s.library.first_lanes), second, None if memory is None else address(memory))
         rows = self.slots[0].system.lq.most
         sweep_room = aligned(bound(library, "elq_abreast_room", "iil", ctypes.c_long)(program.n, program.m, rows))
         self._data = _Window(ctypes.addressof(phases), address(room), address(sweep_room))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import code_of, definitions, kernel_text, kernels
+from dynamics_backends.compiled.interface.libraries import code_of, definitions, kernel_text, kernels, structs_in
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
@@ -35,13 +35,12 @@ from trajopt.solvers.methods.requests import (
     Trial,
     Turn,
 )
-from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window import barrier
 from trajopt.solvers.window.memory import PACKAGE, TRIALS, common_source, trials_together
 from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
-from trajopt.stage.compiled.library import StagesData
+from trajopt.stage.compiled.library import Library, StagesData
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
 
 ANSWER = 32
@@ -139,8 +138,8 @@ class NewtonSlot(ArraySlot):
     """newton_t with its memory; answers the requests for problems of one structure, one after the other.
 
     plain: evaluator with the Gauss-Newton Hessian of the cost. exact: evaluator with the Hessian to which the curvature is added,
-    maybe the same, or None. lengths: maximum number of step lengths. room, own_rooms: see
-    :class:`~trajopt.solvers.window.slots.Slot`.
+    maybe the same, or None. lengths: maximum number of step lengths. curved: libraries by phase for the curvature of time steps,
+    default those of ``exact``. room, own_rooms: see :class:`~trajopt.solvers.window.slots.Slot`.
     """
 
     name = "newton"
@@ -152,6 +151,7 @@ class NewtonSlot(ArraySlot):
         exact: StageEvaluator | None,
         lengths: int,
         *,
+        curved: Sequence[Library] | None = None,
         room: Array | None = None,
         own_rooms: bool = False,
     ) -> None:
@@ -165,7 +165,9 @@ class NewtonSlot(ArraySlot):
         self.view("none").view(np.int8)[:] = 0
         of = exact or plain
         parts = zip(of.stages, plain.stages, plain.slices, plain.controls_read, strict=False)
-        phases = (PhaseData * len(ocp.phases))(*(self._phase(*part, curved=exact is not None) for part in parts))
+        stages_of: Any = of.stages[:-1]
+        libraries: Sequence[Library | None] = curved or [None if exact is None else s.curved for s in stages_of]
+        phases = (PhaseData * len(ocp.phases))(*map(self._phase, libraries, *zip(*parts, strict=True)))
         self._alive.append(phases)
         for prefix, evaluator in (("end", of), ("plain_end", plain)):
             end: Any = evaluator.stages[-1]
@@ -185,17 +187,15 @@ class NewtonSlot(ArraySlot):
         own = own_plain is plain and own_exact is exact
         return own and self.sizes == sizes_of(ocp, lengths)
 
-    def _phase(self, exact: Any, plain: Any, knots: slice, read: int, *, curved: bool) -> Any:
+    def _phase(self, curved: Library | None, exact: Any, plain: Any, knots: slice, read: int) -> Any:
         words: list[Any] = []
         for stages in (exact, plain):
             own = stages.library
             room = self._room(own.rooms)
             words += [knots.start, knots.stop, read, code_of(own.first), code_of(own.rollout), None, room]
-        if not curved:
+        if curved is None:
             return PhaseData(*words)
-        return PhaseData(
-            *words, code_of(exact.curved.second), self._room(exact.curved.second_rooms(exact.data.substeps))
-        )
+        return PhaseData(*words, code_of(curved.second), self._room(curved.second_rooms(exact.data.substeps)))
 
     # -- a problem --------------------------------------------------------------------------------------------------------
     def take(self, ocp: OCP, guess: Guess) -> Size:

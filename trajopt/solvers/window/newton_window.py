@@ -15,9 +15,10 @@ from dynamics_backends.compiled.interface.libraries import (
     aligned,
     bound,
     code_of,
-    find_toolchain,
     kernel_text,
     kernels,
+    lanes_in_use,
+    structs_in,
 )
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.driver import WAIT
@@ -35,7 +36,6 @@ from trajopt.solvers.methods.requests import (
     Step,
     Turn,
 )
-from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.memory import PACKAGE
 from trajopt.solvers.window.newton_slot import NewtonSlot
@@ -85,12 +85,12 @@ class NewtonWindow(GroupedWindow):
         count: int,
     ) -> None:
         *stages, end = cast(Any, plain.stages)
-        doubles = [part.newton_doubles(s.data.substeps) for part, s in zip(libraries, stages, strict=True)]
+        doubles = [part.second_rooms(s.data.substeps).doubles for part, s in zip(libraries, stages, strict=True)]
         room = aligned(max(*(s.library.rooms.doubles for s in (*stages, end)), *doubles))
         attempts_room = aligned(attempts_doubles(ocp))
         given = ocp, plain, exact, lengths
-        self.alone = NewtonSlot(*given, own_rooms=True)
-        self.slots = [WindowSlot(*given, room=room) for _ in range(count)]
+        self.alone = NewtonSlot(*given, curved=libraries, own_rooms=True)
+        self.slots = [WindowSlot(*given, curved=libraries, room=room) for _ in range(count)]
         phases = (_Phase * len(stages))()
         parts = zip(stages, plain.slices, plain.controls_read, libraries, strict=False)
         for i, (s, knots, read, part) in enumerate(parts):
@@ -105,7 +105,7 @@ class NewtonWindow(GroupedWindow):
             *map(address, (room, attempts_room)),
         )
         self._memory = phases, room, attempts_room
-        super().__init__(KINDS, find_toolchain().lanes, _ANSWERS)
+        super().__init__(KINDS, lanes_in_use(), _ANSWERS)
         self._later: list[tuple[WindowSlot, Any]] = []
         self._data_address = ctypes.addressof(self._data)
         self._lent = cast("WindowSlot | None", None)
@@ -113,7 +113,7 @@ class NewtonWindow(GroupedWindow):
         self._bind()
 
     def _bind(self) -> None:
-        function = functions(kernels(find_toolchain().lanes), "newton_window", ctypes.c_long)
+        function = functions(kernels(lanes_in_use()), "newton_window", ctypes.c_long)
         self._start = function("start", "pp", None)
         self._first_gains, self._accept = function("first_gains", "pdd"), function("accept", "plll d")
         self._step, self._try = function("step", "plll d"), function("try", "pll")
@@ -229,5 +229,5 @@ _ANSWERS: dict[type, Callable[[NewtonSlot], Any]] = {
 
 def attempts_doubles(ocp: OCP) -> int:
     """Return the workspace size, in doubles, of LQ solves for several problems in lanes."""
-    room = bound(kernels(find_toolchain().lanes), "lq_attempts_room", "iil", ctypes.c_long)
+    room = bound(kernels(lanes_in_use()), "lq_attempts_room", "iil", ctypes.c_long)
     return int(room(ocp.manifold.ndx, ocp.nu, ocp.horizon))

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, code_of, definitions, kernel_text, kernels
+from dynamics_backends.compiled.interface.libraries import (
+    address,
+    code_of,
+    definitions,
+    kernel_text,
+    kernels,
+    structs_in,
+)
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq import bounded_lq
@@ -41,7 +48,6 @@ from trajopt.solvers.methods.shooting_requests import (
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import DOUBLINGS, POLISHED, Trial
 from trajopt.solvers.shooting import iterate
-from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window.memory import PACKAGE, TRIALS, common_source, trials_together
 from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of
 from trajopt.stage.compiled.compiled_stages import node_flags

@@ -11,14 +11,14 @@ from dynamics_backends.compiled.interface.libraries import (
     aligned,
     bound,
     code_of,
-    find_toolchain,
     kernel_text,
     kernels,
+    lanes_in_use,
+    structs_in,
 )
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.shooting_requests import Correct, Direction, Expand, Gains, Roll, Start
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.memory import PACKAGE
 from trajopt.solvers.window.shooting_slot import ShootingSlot, reads_linear_steps
@@ -36,7 +36,7 @@ class ShootingWindow(GroupedWindow):
 
     def __init__(self, ocp: OCP, evaluator: StageEvaluator, options: SLQOptions, count: int) -> None:
         *stages, end = cast(Any, evaluator.stages)
-        library, dims = kernels(find_toolchain().lanes), (ocp.manifold.ndx, ocp.nu)
+        library, dims = kernels(lanes_in_use()), (ocp.manifold.ndx, ocp.nu)
         room = aligned(max(s.library.rooms.doubles for s in (*stages, end)))
         sweep_room = aligned(bound(library, "lq_abreast_room", "ii", ctypes.c_long)(*dims))
         directions_room = aligned(directions_doubles(ocp, options))
@@ -47,7 +47,7 @@ class ShootingWindow(GroupedWindow):
         rooms = room, sweep_room, directions_room
         self._data = _Window(ctypes.addressof(phases), code_of(end.library.end_first_abreast), *map(address, rooms))
         self._memory = phases, rooms
-        super().__init__(ROLLS + 2 * len(stages), find_toolchain().lanes, _ANSWERS)
+        super().__init__(ROLLS + 2 * len(stages), lanes_in_use(), _ANSWERS)
         self._bind(library)
 
     def _bind(self, library: ctypes.CDLL) -> None:
@@ -91,6 +91,6 @@ _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
 
 def directions_doubles(ocp: OCP, options: SLQOptions) -> int:
     """Return the workspace size, in doubles, of directions for several problems in lanes."""
-    room = bound(kernels(find_toolchain().lanes), "lq_directions_room", "iil", ctypes.c_long)
+    room = bound(kernels(lanes_in_use()), "lq_directions_room", "iil", ctypes.c_long)
     knots = ocp.horizon if reads_linear_steps(ocp, options) else 1
     return int(room(ocp.manifold.ndx, ocp.nu, knots))

@@ -19,6 +19,7 @@ from dynamics_backends.compiled.interface.libraries import BackgroundProcess, in
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError
 from dynamics_backends.symbols import tracing
 from trajopt.stage.compiled.library import Library, library_lookup, source_of
+from trajopt.stage.compiled.taped_functions import TapedFunctions, taped_functions
 from trajopt.stage.source.stage_source import StageShape
 from trajopt.stage.start import starts_at_once
 
@@ -40,11 +41,26 @@ class Search:
         return library_lookup(self.backend, self.shape)
 
     @cached_property
+    def _tapes(self) -> TapedFunctions | None:
+        """The functions as tapes; None if they have to be compiled, or cannot be traced."""
+        try:
+            return taped_functions(self.backend, self.shape)
+        except (TooLong, TraceError):
+            return None
+
+    @property
+    def needs_compiler(self) -> bool:
+        """True if some functions have no tape."""
+        return self._tapes is None
+
+    @cached_property
     def _quick(self) -> Any:
         return library_lookup(self.backend, self.shape, quick=True)
 
     def lookup(self) -> Library | None:
         """Return the best library in the cache, or None. Raises TooLong if compilation was refused before."""
+        if self._tapes is not None:
+            return self.wait()
         if not self.is_final and self._well.may_be_known:
             self._load(self._well)
             self.is_final = self.library is not None
@@ -69,7 +85,8 @@ class Search:
     def wait(self) -> Library:
         """Return the optimized library, compiled in this process if needed. Raises TooLong, TraceError, CompilerError."""
         if not self.is_final or self.library is None:
-            self.library = Library(self._well.found(self._written), self.backend, self.shape)
+            source = self._well.found(self._written) if self._tapes is None else self._tapes
+            self.library = Library(source, self.backend, self.shape)
             self.is_final = True
         return self.library
 

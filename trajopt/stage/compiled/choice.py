@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any, TypeVar, cast
 
+from dynamics_backends.compiled.interface.libraries import has_compiler
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction
 from dynamics_backends.registry import at_once, until_compiled
 from trajopt.problem.constraints import Constraint
@@ -20,7 +21,7 @@ from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.builds import Search, library_for, search
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
-from trajopt.stage.compiled.library import ALONE, CURVED, ROLLED, Library
+from trajopt.stage.compiled.library import Library
 from trajopt.stage.compiled.soon_stages import COMPILED, SoonStages
 from trajopt.stage.not_compiled import SECOND, by_differences, report_not_compiled, works_on_symbols
 from trajopt.stage.numpy_stages import NumpyStages
@@ -37,8 +38,8 @@ COST_HESSIANS = ("gauss_newton", "exact")
 class CompiledChoice:
     """A phase of a problem and the libraries that can evaluate it.
 
-    plain, end: NumPy stages of the phase and of the final knot. kinds: parts of the candidate libraries, the best first. required:
-    raise an error if the phase cannot be compiled.
+    plain, end: NumPy stages of the phase and of the final knot. kinds: candidate libraries, the best first: True for one with
+    second derivatives, and its Hessian of the cost. required: raise an error if the phase cannot be compiled.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class CompiledChoice:
         i: int,
         plain: NumpyStages,
         end: NumpyStages,
-        kinds: Sequence[tuple[str, ...]],
+        kinds: Sequence[tuple[bool, str]],
         *,
         required: bool,
     ) -> None:
@@ -56,17 +57,16 @@ class CompiledChoice:
         assert sampling is not None
         self.scheme, self.backend = sampling.scheme, cast(Any, sampling.called)
         self._second_refused: Exception | None = None
-        self.shapes = [self._shape(parts) for parts in kinds]
+        self.shapes = [self._shape(second, hessian) for second, hessian in kinds]
         self.knots = ocp.phases[i].knots
 
-    def _shape(self, parts: tuple[str, ...], hessian: str = "") -> StageShape:
-        """Structure of the phase for a library with these parts. hessian: Hessian of the cost, default that of the NumPy stages."""
+    def _shape(self, second: bool, hessian: str) -> StageShape:
+        """Structure of the phase. second: with second derivatives. hessian: Hessian of the cost."""
         plain, end = self._plain, self._end
         groups: tuple[Any, ...] = (plain.terms, end.terms, plain.constraints, end.constraints)
         running, terminal, path, final = (tuple(TermShape.of(part) for part in group) for group in groups)
         sizes = tuple((name, value.shape[-1]) for name, value in self._ocp.phases[self._i].parameters.items())
-        kind = "gauss_newton" if parts == ALONE else hessian or plain.hessian
-        return StageShape(self.scheme, sizes, self._ocp.nu, running, terminal, path, final, kind, parts)
+        return StageShape(self.scheme, sizes, self._ocp.nu, running, terminal, path, final, hessian, second)
 
     # -- compiled while the solve waits ---------------------------------------------------------------------------------
     def wait_for_stages(self) -> tuple[Stages, Stages] | None:
@@ -122,9 +122,11 @@ class CompiledChoice:
         """
         if not has_contraction(self.backend):
             return None
-        shape = self.shapes[0]
+        shape = StageShape(self.scheme, self.shapes[0].parameters, self.shapes[0].nu, second=True)
+        if not has_compiler() and search(self.backend, shape).needs_compiler:
+            return None
         try:
-            return library_for(self.backend, StageShape(shape.scheme, shape.parameters, shape.nu, parts=("second",)))
+            return library_for(self.backend, shape)
         except (TooLong, TraceError) as reason:
             self._second_refused = reason
             return None
@@ -133,11 +135,19 @@ class CompiledChoice:
         """Report that NumPy evaluates the second derivatives of the phase."""
         report_not_compiled(self._ocp, self._i, self._second_refused or by_differences(self.backend), SECOND)
 
+    # -- without a compiler ---------------------------------------------------------------------------------------------
+    def taped_stages(self) -> tuple[Stages, Stages] | None:
+        """Stages of the phase and of the final knot whose functions are tapes; None if some functions have no tape."""
+        found = next((s for s in (search(self.backend, shape) for shape in self.shapes) if not s.needs_compiler), None)
+        return (
+            None if found is None else (self._stages(found.wait(), self._plain), CompiledEnd(found.wait(), self._end))
+        )
+
     # -- loaded ---------------------------------------------------------------------------------------------------------
     def loaded(self) -> tuple[Stages, Stages]:
         """Stages of the phase and of the final knot from a library already loaded, else in NumPy, without a compiler."""
-        for parts, hessian in product((ROLLED, CURVED, ALONE), COST_HESSIANS):
-            library = search(self.backend, self._shape(parts, hessian)).library
+        for second, hessian in product((False, True), COST_HESSIANS):
+            library = search(self.backend, self._shape(second, hessian)).library
             if library is not None:
                 return self._stages(library, self._plain), CompiledEnd(library, self._end)
         return self._without_compiler(), self._end
@@ -159,7 +169,7 @@ class CompiledChoice:
     def bare(self) -> Search:
         """Search for the library of the phase without cost terms and constraints."""
         shape = self.search.shape
-        return search(self.backend, StageShape(shape.scheme, shape.parameters, shape.nu, parts=shape.parts))
+        return search(self.backend, StageShape(shape.scheme, shape.parameters, shape.nu, second=shape.second))
 
     def stages_without_waiting(self) -> tuple[Stages, Stages]:
         """Stages of the phase and of the final knot that start with the code in the cache and swap to compiled code when ready."""

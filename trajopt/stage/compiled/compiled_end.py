@@ -34,7 +34,7 @@ class CompiledEnd:
         self.library, self.plain, self._n = library, plain, plain.manifold.ndx
         self._values = [np.array(v) for v in _end_values(plain)]
         self._structure = shapes_of(plain)
-        self.data = EndData(*map(address, self._values))
+        self.data = EndData(library.structure, *map(address, self._values))
         self._ng = sum(c.residual.n_out for c in plain.constraints)
 
     def matches(self, plain: NumpyStages) -> bool:
@@ -89,7 +89,7 @@ class CompiledEnd:
         out: Hessians | None = None,
     ) -> Hessians:
         """See :class:`~trajopt.stage.stages.Stages`."""
-        if "second" not in self.library.shape.parts:
+        if not self.library.shape.second:
             if y is not None or self.plain.hessian == "exact":
                 return self.plain.second(x, u, nodes, sigma, lam, y)
             result = self.first(x, u, nodes)

@@ -27,8 +27,6 @@ from trajopt.lq.compiled_lq import CurvaturePart
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.compiled.compiled_end import shapes_of
 from trajopt.stage.compiled.library import (
-    ALONE,
-    ROLLED,
     FirstData,
     Library,
     PartsData,
@@ -104,15 +102,12 @@ class CompiledStages:
         return self._from_knot[library, first]
 
     def _make_data(self, library: Library, first: int) -> ctypes.Structure:
-        tables = (ctypes.cast(t, ctypes.c_void_p).value for t in (library.ti, library.td))
         rows = (address(v) + _DOUBLE * first * (v.size // len(v)) for v in self._values)
-        return StagesData(*tables, self._n_substeps, *rows)
+        return StagesData(library.structure, self._n_substeps, *rows)
 
     # -- values and first order -----------------------------------------------------------------------------------------
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """See :class:`~trajopt.stage.stages.Stages`."""
-        if self.library.shape.parts == ROLLED:
-            return self.plain.values(x, u, nodes)
         nx, n, _, _, ng = self._sizes
         K, at, references = len(x), *_point(x, u, nodes)
         out = StageValues(np.empty((K, nx)), np.empty((K, n)), np.empty(K), np.empty((K, ng)))
@@ -141,7 +136,7 @@ class CompiledStages:
         over_threads(work.call, work.knots, self.library.lanes, self.library.rooms)
         if self._stored_substeps is not None:
             self._stored_at = point
-        if quadratic and self.library.shape.parts == ALONE:
+        if quadratic and not self.library.shape.second:
             self._last = point, over
         return over
 
@@ -156,7 +151,7 @@ class CompiledStages:
         results = FirstData(*addresses, None if substeps is None else address(substeps))
         _, n, _, m, _ = self._sizes
         call = self._part(self.library.first, at, results, inputs)
-        point = b"" if self.library.shape.parts == ROLLED else b"".join(a.tobytes() for a in inputs)
+        point = b"".join(a.tobytes() for a in inputs)
         return Work(len(x), self.library.lanes, numbers_filled(n, m), self.library.rooms.doubles, call), point
 
     def _part(
@@ -174,7 +169,7 @@ class CompiledStages:
     @cached_property
     def _stored_substeps(self) -> Array | None:
         """Memory for the substeps of all knots; None for a library without second derivatives."""
-        if "second" not in self.library.shape.parts:
+        if not self.library.shape.second:
             return None
         blocks = -(-len(self._values[0]) // self.library.lanes)
         return aligned(blocks * self.library.kept * self._n_substeps * self.library.lanes)
@@ -193,7 +188,7 @@ class CompiledStages:
     ) -> Hessians:
         """See :class:`~trajopt.stage.stages.Stages`."""
         alone = not sigma and y is None
-        library = self.curved if alone else self.library if "second" in self.library.shape.parts else None
+        library = self.curved if alone else self.library if self.library.shape.second else None
         if library is None:
             if lam is None and y is None and self.plain.hessian == "gauss_newton":
                 return self._gauss_newton(x, u, nodes, sigma)
@@ -222,7 +217,7 @@ class CompiledStages:
     @property
     def second_orders(self) -> tuple[bool, bool]:
         """Two flags: second derivatives of the whole stage are compiled; those of the time step are compiled."""
-        return "second" in self.library.shape.parts, self.curved is not None
+        return self.library.shape.second, self.curved is not None
 
     def _gauss_newton(self, x: Array, u: Array, nodes: Array, sigma: float) -> Hessians:
         """Hessian of sigma l, taken from first derivatives, which are reused at the same point."""
@@ -233,7 +228,7 @@ class CompiledStages:
     @property
     def curved(self) -> Library | None:
         """Library with second derivatives of the step; None if there is none, or it is still compiling."""
-        return self.library if "second" in self.library.shape.parts else self._curved_alone()
+        return self.library if self.library.shape.second else self._curved_alone()
 
     @property
     def curved_data(self) -> ctypes.Structure | None:

@@ -1,4 +1,4 @@
-"""Compiled library of a phase's structure: its functions and their structs (kernels/stage.h, rollout.h)."""
+"""Functions of a phase, compiled for its structure, and the stages of the package's C library that call them (kernels/stage.h)."""
 
 from __future__ import annotations
 
@@ -8,98 +8,130 @@ from typing import Any
 from dynamics_backends.compiled.interface.libraries import (
     Rooms,
     Sought,
-    address,
     bound,
+    code_of,
     find_toolchain,
-    pointers,
-    struct_of,
+    kernel_text,
+    kernels,
+    lanes_in_use,
+    prelude,
+    structs_in,
+    template,
     templates,
 )
 from dynamics_backends.compiled.interface.sources import (
     TooLong,
     contracted_source,
     dynamics_source,
-    model_in_loops,
+    has_prebuilt_contraction,
+    is_prebuilt,
+    prebuilt_functions,
     question_of,
-    tables_of,
 )
 from dynamics_backends.protocol import unwrapped
+from trajopt.stage.compiled.structure import FunctionsData, Structure
+from trajopt.stage.compiled.taped_functions import TapedFunctions
 from trajopt.stage.source.stage_source import StageShape, has_stages, stage_source
 
-ALONE, ROLLED, CURVED, NEWTON = ("first",), ("first", "rollout"), ("first", "second"), ("newton",)
-"""Parts of a library: values and first derivatives alone, with rollouts, with second derivatives; Newton's loop for several
-problems in the lanes."""
-_SECOND = {"second", "newton"}
-"""Parts with second derivatives."""
-ABREAST = "abreast"
-"""Part of a library whose lanes hold the same knot of several problems."""
+_KERNELS = ("structure.h", "stage_types.h", "step.h", "sensitivities.h", "curvature.h", "knots.h", "stage.h")
+_SEVERAL = ("rollout.h", "abreast.h", "first_abreast.h", "newton_abreast.h")
 
 
-StagesData = struct_of("stages_t", "ti td substeps:l t dt p theta pg")
-PointData = struct_of("point_t", "xs us nodes")
-ValuesData = struct_of("values_t", "x_next d cost g")
-FirstData = struct_of("first_t", "x_next d cost g A B lx lu gx gu Q S R kept")
-SecondData = struct_of("second_t", "sigma:d lam y kept xx ux uu")
-SweepData = struct_of("sweep_t", "stages at room")
-TrialsData = struct_of("trials_t", "N:l nonlinear:l xs us dx du K gaps lower upper alphas node X U D ddx ddu")
-PartsData = struct_of("parts_t", "origin:l start stop trial cost")
-EndData = struct_of("end_t", "t theta pg")
-EndFirstData = struct_of("end_first_t", "cost g lx gx Q")
+def stages_source(*more: str) -> str:
+    """C source of the stages, which follows groups.h and functions.h. more: further kernels."""
+    return kernel_text("trajopt.stage", *_KERNELS, *more)
+
+
+def source() -> str:
+    """C source of the stages, for the package's library."""
+    return "\n".join([*_templates(), template("differences/partials_along.h"), stages_source(*_SEVERAL)])
+
+
+def source_abreast() -> str:
+    """C source of the stages of several problems, one in each lane."""
+    return "\n".join([*_templates(), "#define ABREAST", stages_source()])
+
+
+def _templates() -> list[str]:
+    headers = map(template, ("lanes/rows.h", "lanes/function.h", "lanes/context.h", "lanes/groups.h"))
+    return [prelude(), *headers, kernel_text("trajopt.stage", "functions.h")]
+
+
+StagesData, PointData, ValuesData, FirstData, SecondData, SweepData, TrialsData, PartsData, EndData, EndFirstData = (
+    structs_in(
+        stages_source(),
+        *(
+            "stages_t",
+            "point_t",
+            "values_t",
+            "first_t",
+            "second_t",
+            "sweep_t",
+            "trials_t",
+            "parts_t",
+            "end_t",
+            "end_first_t",
+        ),
+    )
+)
 
 
 class Library:
-    """Functions of a phase's structure and the tables of its robot; every phase contains the functions of the final knot.
+    """Functions of a phase's structure, and the stages that call them.
 
-    With the part "abreast", functions take arrays of structs, one for the problem in each lane, and the final knot has none.
+    Every phase contains the functions of the final knot. Functions named ``..._abreast`` take arrays of structs, one for the
+    problem in each lane. source: compiled functions, or tapes.
     """
 
-    def __init__(self, dll: ctypes.CDLL, backend: Any, shape: StageShape) -> None:
-        self.shape, self.lanes = shape, find_toolchain().lanes
-        alone = ABREAST not in shape.parts
-        self.tables = tables_of(model_in_loops(backend.map))
-        self.ti, self.td = (pointers(t) for t in self.tables)
-        head = address(self.tables[0][0])
-        if "first" in shape.parts:
-            self.first = bound(dll, "stage_first", "pp ll pp")
-            if alone:
-                self.end_values = bound(dll, "end_values", "pp ll ppp")
-                self.end_first = bound(dll, "end_first", "pppp")
-        if "rollout" in shape.parts:
-            self.rollout = bound(dll, "stage_rollout", "ppp ll p")
-            self.rollout_abreast = bound(dll, "stage_rollout_abreast", "plp")
-            self.first_abreast = bound(dll, "stage_first_abreast", "p lll pp")
-            self.terms_abreast = bound(dll, "stage_terms_abreast", "p lll pp")
-            self.end_first_abreast = bound(dll, "end_first_abreast", "pl pp")
-        elif alone and "first" in shape.parts:
-            self.values = bound(dll, "stage_values", "pp ll pp")
-            if not backend.map.manifold.is_flat:
-                self.moved, self.carried = dll.stage_moved, dll.stage_carried
-        if "newton" in shape.parts:
-            self.newton_abreast = bound(dll, "stage_newton_abreast", "p lll ppp")
-            self.tried_abreast = bound(dll, "stage_tried_abreast", "p ll p")
-            self.end_first_abreast = bound(dll, "end_first_abreast", "pl pp")
-            self.end_tried_abreast = bound(dll, "end_tried_abreast", "pl p")
-            self._newton_room = bound(dll, "newton_room", "pl", ctypes.c_long)
-        self.rooms = Rooms(int(bound(dll, "stage_room", "p", ctypes.c_long)(head)) * self.lanes)
-        if "second" in shape.parts:
-            self.second = bound(dll, "stage_second", "pp ll pp")
-            if alone:
-                self.knot_second = ctypes.cast(dll.stage_knot_second, ctypes.c_void_p).value
-            self.kept = int(bound(dll, "stage_kept", "", ctypes.c_long)())
-            self._second_room = bound(dll, "stage_second_room", "pl", ctypes.c_long)
+    def __init__(self, source: ctypes.CDLL | TapedFunctions, backend: Any, shape: StageShape) -> None:
+        self.shape, self.lanes = shape, lanes_in_use()
+        if isinstance(source, TapedFunctions):
+            functions, room = FunctionsData(rows=source.rows), source.room
+            for name, (run, self_) in source.members(self.lanes).items():
+                setattr(functions, f"{name}_run", run)
+                setattr(functions, f"{name}_self", self_)
+        else:
+            functions = FunctionsData.from_buffer_copy(FunctionsData.in_dll(source, "stage_functions"))
+            room = int(bound(source, "functions_room", "", ctypes.c_long)())
+        prebuilt = prebuilt_functions(backend, dict(shape.parameters), self.lanes)
+        if prebuilt is not None:
+            own, orders = prebuilt
+            room += own.room
+            for order in orders:
+                for member, address in zip(("run", "self"), own.function(order), strict=True):
+                    setattr(functions, f"dynamics_{order}_{member}", address)
+        structure = Structure.of(unwrapped(backend.map), shape).data(self.lanes, ctypes.addressof(functions), room)
+        self.structure = at = ctypes.addressof(structure.data)
+        self._memory = structure, functions, prebuilt, source
+        stages = kernels(self.lanes)
+        self.values = bound(stages, "stage_values", "pp ll pp")
+        self.first = bound(stages, "stage_first", "pp ll pp")
+        self.rollout = bound(stages, "stage_rollout", "ppp ll p")
+        self.moved, self.carried = stages.stage_moved, stages.stage_carried
+        self.end_values = bound(stages, "end_values", "pp ll ppp")
+        self.end_first = bound(stages, "end_first", "pppp")
+        self.first_lanes = bound(stages, "stage_first_lanes", "pp ll pp")
+        self.rollout_abreast = bound(stages, "stage_rollout_abreast", "plp")
+        self.first_abreast = bound(stages, "stage_first_abreast", "p lll pp")
+        self.terms_abreast = bound(stages, "stage_terms_abreast", "p lll pp")
+        self.tried_abreast = bound(stages, "stage_tried_abreast", "p ll p")
+        self.end_first_abreast = bound(stages, "end_first_abreast", "pl pp")
+        self.end_tried_abreast = bound(stages, "end_tried_abreast", "pl p")
+        self.rooms = Rooms(int(bound(stages, "stage_room", "p", ctypes.c_long)(at)) * self.lanes)
+        if shape.second:
+            self.second = bound(stages, "stage_second", "pp ll pp")
+            self.second_lanes = bound(stages, "stage_second_lanes", "pp ll pp")
+            self.newton_abreast = bound(stages, "stage_newton_abreast", "p lll ppp")
+            self.end_second = bound(stages, "end_second", "ppd ppp")
+            self.knot_second = code_of(stages.stage_knot_second)
+            self.kept = int(bound(stages, "stage_kept", "p", ctypes.c_long)(at))
+            self._second_room = bound(stages, "stage_second_room", "pl", ctypes.c_long)
             self._second_rooms: dict[int, Rooms] = {}
-            if alone and "first" in shape.parts:
-                self.end_second = bound(dll, "end_second", "ppd ppp")
-
-    def newton_doubles(self, substeps: int) -> int:
-        """Size in doubles of the workspace of Newton's loop for a lane group of problems."""
-        return int(self._newton_room(address(self.tables[0][0]), substeps)) * self.lanes
 
     def second_rooms(self, substeps: int) -> Rooms:
         """Workspaces of second derivatives, one for each thread."""
         if substeps not in self._second_rooms:
-            doubles = int(self._second_room(address(self.tables[0][0]), substeps)) * self.lanes
-            self._second_rooms[substeps] = Rooms(doubles)
+            self._second_rooms[substeps] = Rooms(int(self._second_room(self.structure, substeps)) * self.lanes)
         return self._second_rooms[substeps]
 
 
@@ -111,10 +143,15 @@ def library_lookup(backend: Any, shape: StageShape, *, quick: bool = False) -> S
 
 
 def source_of(backend: Any, shape: StageShape) -> str:
-    """C source of a library. Raises TooLong, TraceError."""
-    sizes = dict(shape.parameters)
-    several = has_stages(shape.scheme)
-    dynamics = dynamics_source(backend, sizes, several_stages=several)
-    wanted = _SECOND.intersection(shape.parts)
-    second = contracted_source(backend, sizes, several_stages=several) if wanted else None
-    return "\n".join([templates(), stage_source(dynamics, unwrapped(backend.map), shape, second).source])
+    """C source of the functions. Raises TooLong, TraceError."""
+    sizes, several, system = dict(shape.parameters), has_stages(shape.scheme), unwrapped(backend.map)
+    dynamics = None if is_prebuilt(backend) else dynamics_source(backend, sizes, several_stages=several)
+    contraction = None
+    if shape.second and not has_prebuilt_contraction(backend):
+        contraction = contracted_source(backend, sizes, several_stages=several)
+    rows = system.manifold.ndx // 2 if dynamics is None else dynamics.rows
+    functions = stage_source(dynamics, rows, system, shape, contraction)
+    return "\n".join([templates(), functions.source, _ROOM.format(room=functions.room)])
+
+
+_ROOM = "EXPORT long functions_room(void) {{ return {room}; }}"

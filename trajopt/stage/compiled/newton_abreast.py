@@ -12,12 +12,12 @@ from dynamics_backends.compiled.interface.sources import TooLong, TraceError
 from trajopt.problem.ocp import OCP
 from trajopt.stage.compiled.builds import make_here, search
 from trajopt.stage.compiled.compiled_stages import CompiledStages
-from trajopt.stage.compiled.library import NEWTON, Library
+from trajopt.stage.compiled.library import Library
 
 
 def newton_libraries(ocp: OCP, stages: Sequence[CompiledStages]) -> list[Library] | None:
     """Library of each phase, with the cost Hessian of these stages; None if one cannot be compiled."""
-    wanted = [search(_backend(ocp, i), s.library.shape._replace(parts=NEWTON)) for i, s in enumerate(stages)]
+    wanted = [search(_backend(ocp, i), s.library.shape._replace(second=True)) for i, s in enumerate(stages)]
     try:
         make_here(wanted)
         return [w.wait() for w in wanted]

@@ -60,7 +60,7 @@ class SoonStages:
     @property
     def will_be_whole(self) -> bool:
         """True if the library is expected to have second derivatives of the whole stage."""
-        return "second" in self._search.shape.parts
+        return self._search.shape.second
 
     def _current(self) -> Stages:
         if not self._settled:

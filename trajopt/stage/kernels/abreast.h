@@ -10,7 +10,7 @@
     }
 
 /* Load the inputs of knot n of the horizon, in a phase that begins at knot `origin`. */
-static void load_abreast(const seen_t *of, long origin, long n, knot_t *restrict k)
+static void load_abreast(const structure_t *S, const seen_t *of, long origin, long n, const knot_t *k)
 {
     const long own = n - origin;
     ROW_OF_EACH(of[l].xs + n * NX, NX, k->x)
@@ -18,22 +18,29 @@ static void load_abreast(const seen_t *of, long origin, long n, knot_t *restrict
     ROW_OF_EACH(of[l].us + n * NU, NU, k->u)
     ROW_OF_EACH(of[l].stages->p + own * NP, NP, k->p)
     ROW_OF_EACH(of[l].stages->theta + own * NT, NT, k->theta)
-    ROW_OF_EACH(of[l].stages->t + own, 1, &k->t)
-    ROW_OF_EACH(of[l].stages->dt + own, 1, &k->dt)
+    ROW_OF_EACH(of[l].stages->t + own, 1, k->t)
+    ROW_OF_EACH(of[l].stages->dt + own, 1, k->dt)
 }
 
 /* Store the defect of the time step to k->next, and A and B from its sensitivities k->G. */
-static void put_step(knot_t *restrict k, const first_t *out)
+static void put_step(const structure_t *S, const knot_t *k, const first_t *out)
 {
-    manifold_difference(k->node, k->next, k->d);
-    memcpy(out->values.d, k->d, sizeof k->d);
-    carry_sensitivities(k);
-    state_sensitivities(k, (V *)out->A);
-    control_sensitivities(k, (V *)out->B);
+    manifold_difference(S, k->node, k->next, k->d);
+    copy((V *)out->values.d, k->d, ND);
+    carry_sensitivities(S, k);
+    state_sensitivities(S, k, (V *)out->A);
+    control_sensitivities(S, k, (V *)out->B);
+}
+
+/* Expand the running cost into the arrays of `out`. */
+static void put_running(const structure_t *S, const knot_t *k, const V *forces, const first_t *out, V *w)
+{
+    V *const to[] = {(V *)out->values.cost, (V *)out->lx, (V *)out->lu, (V *)out->Q, (V *)out->S, (V *)out->R, k->phi};
+    call(S->functions->running_expand, IN(k->x, k->u, k->t, k->dt, k->theta, forces), to, w);
 }
 
 /* Set the diagonal of R to 1 for controls that nothing reads, those from number `read` on, so that they keep their values. */
-static void fix_unread_controls(long read, V *restrict R)
+static void fix_unread_controls(const structure_t *S, long read, V *restrict R)
 {
     for (long a = read; a < NU; a++) R[a * NU + a] = splat(1.0);
 }
@@ -41,9 +48,11 @@ static void fix_unread_controls(long read, V *restrict R)
 /* First derivatives and Hessian of the terminal cost, at the final knot n. */
 EXPORT void end_first_abreast(const seen_t *of, long n, const end_first_t *out, V *room)
 {
-    knot_t *k = (knot_t *)room;
-    ROW_OF_EACH(of[l].xs + n * NX, NX, k->x)
-    ROW_OF_EACH(of[l].end->theta, NTT, k->theta)
-    ROW_OF_EACH(of[l].end->t, 1, &k->t)
-    terminal_expand(k->x, &k->t, k->theta, (V *)out->cost, (V *)out->lx, (V *)out->Q, (V *)(k + 1));
+    const structure_t *S = of->end->structure;
+    V *w = room;
+    const knot_t k = carved_knots(S, &w);
+    ROW_OF_EACH(of[l].xs + n * NX, NX, k.x)
+    ROW_OF_EACH(of[l].end->theta, NTT, k.theta)
+    ROW_OF_EACH(of[l].end->t, 1, k.t)
+    call(S->functions->terminal_expand, IN(k.x, k.t, k.theta), OUT((V *)out->cost, (V *)out->lx, (V *)out->Q), w);
 }

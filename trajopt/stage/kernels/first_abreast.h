@@ -4,25 +4,27 @@
    are SIMD vectors. */
 EXPORT void stage_first_abreast(const seen_t *of, long origin, long n, long read, const first_t *out, V *room)
 {
-    knot_t *k = (knot_t *)room;
-    V *w = (V *)(k + 1);
-    const ctx_t c = context(of->stages, w, k->forces);
-    load_abreast(of, origin, n, k);
-    linearize(c, start_of(of->stages, k), k->next, k->G);
-    put_step(k, out);
-    running_expand(k->x, k->u, &k->t, &k->dt, k->theta, k->forces, NULL, (V *)out->values.cost, (V *)out->lx, (V *)out->lu,
-                   (V *)out->Q, (V *)out->S, (V *)out->R, w);
-    fix_unread_controls(read, (V *)out->R);
+    const structure_t *S = of->stages->structure;
+    V *w = room;
+    const knot_t k = carved_knots(S, &w);
+    const ctx_t c = context(of->stages, w, k.forces);
+    load_abreast(S, of, origin, n, &k);
+    linearize(S, c, start_of(of->stages, &k), k.next, k.G, k.scratch);
+    put_step(S, &k, out);
+    put_running(S, &k, k.forces, out, w);
+    fix_unread_controls(S, read, (V *)out->R);
 }
 
 /* Hessian of the cost alone at knot n; takes the time step only if terms read its contact forces. */
 EXPORT void stage_terms_abreast(const seen_t *of, long origin, long n, long read, const first_t *out, V *room)
 {
-    knot_t *k = (knot_t *)room;
-    V *w = (V *)(k + 1);
-    const ctx_t c = context(of->stages, w, k->forces);
-    load_abreast(of, origin, n, k);
-    if (FORCES_ROOM) linearize(c, start_of(of->stages, k), k->next, k->G);
-    running_expand(k->x, k->u, &k->t, &k->dt, k->theta, k->forces, NULL, &k->l, k->lx, k->lu, (V *)out->Q, (V *)out->S, (V *)out->R, w);
-    fix_unread_controls(read, (V *)out->R);
+    const structure_t *S = of->stages->structure;
+    V *w = room;
+    const knot_t k = carved_knots(S, &w);
+    const ctx_t c = context(of->stages, w, k.forces);
+    load_abreast(S, of, origin, n, &k);
+    if (FORCES_ROOM) linearize(S, c, start_of(of->stages, &k), k.next, k.G, k.scratch);
+    const first_t to = {.values = {.cost = (double *)k.l}, .lx = (double *)k.lx, .lu = (double *)k.lu, .Q = out->Q, .S = out->S, .R = out->R};
+    put_running(S, &k, k.forces, &to, w);
+    fix_unread_controls(S, read, (V *)out->R);
 }

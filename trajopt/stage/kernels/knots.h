@@ -1,13 +1,32 @@
 /* A block of knots in the lanes: knots n, n + 1, .. of one problem, whose rows are contiguous; or, with ABREAST defined, knot n of LANES
    problems of one structure, whose structs are contiguous.  Include sensitivities.h before this file, with ABREAST also rows.h. */
 
-#define LARGER(a, b) ((a) > (b) ? (a) : (b))
-
+/* Inputs and results of a block of knots; scratch: workspace of linearize(). */
 typedef struct {
-    V x[NX], node[NX], u[NU + 1], p[NP + 1], theta[THETA_ROOM], pg[PG_ROOM + 1], t, dt, next[NX], d[ND], G[ND * NW], l,
-        lx[ND], lu[NU + 1], lxx[ND * ND], lux[NU * ND + 1], luu[NU * NU + 1], g[LARGER(NG, NGT) + 1], gx[LARGER(NG, NGT) * ND + 1],
-        gu[NG * NU + 1], forces[FORCES_ROOM + 1], phi[FORCES_BENT + 1], block[LARGER(ND, NU) * LARGER(ND, NU)];
+    V *x, *node, *u, *p, *theta, *pg, *t, *dt, *next, *d, *G, *l, *lx, *lu, *lxx, *lux, *luu, *g, *gx, *gu, *forces, *phi, *block, *scratch;
 } knot_t;
+
+/* Knots in the workspace *w, which then continues behind them. */
+static knot_t carved_knots(const structure_t *S, V **w)
+{
+    const int most = LARGER(ND, NU), rows = LARGER(NG, NGT);
+    knot_t k;
+    k.x = carved(w, NX), k.node = carved(w, NX), k.u = carved(w, NU), k.p = carved(w, NP), k.theta = carved(w, LARGER(NT, NTT));
+    k.pg = carved(w, LARGER(NPG, NPGT)), k.t = carved(w, 1), k.dt = carved(w, 1), k.next = carved(w, NX), k.d = carved(w, ND);
+    k.G = carved(w, ND * NW), k.l = carved(w, 1), k.lx = carved(w, ND), k.lu = carved(w, NU), k.lxx = carved(w, ND * ND);
+    k.lux = carved(w, NU * ND), k.luu = carved(w, NU * NU), k.g = carved(w, rows), k.gx = carved(w, rows * ND), k.gu = carved(w, NG * NU);
+    k.forces = carved(w, FORCES_ROOM), k.phi = carved(w, FORCES_BENT), k.block = carved(w, most * most);
+    k.scratch = carved(w, linearize_room(S));
+    return k;
+}
+
+/* Workspace of carved_knots in vectors. */
+static long knots_room(const structure_t *S)
+{
+    V *start = NULL, *end = start;
+    carved_knots(S, &end);
+    return end - start;
+}
 
 /* PACE: knots per block; BLOCK_AT: index of the block of knot n, counted from the first knot of the phase, with ABREAST from the first knot
    of the call.  LOAD x, STORE x: rows of `width` numbers of an array, of the knots from n on, or of knot n for each lane l; STORE skips NULL
@@ -18,6 +37,7 @@ typedef struct {
 #define LOAD(array, n, width, count, x)                                                     \
     {                                                                                       \
         const double *rows[LANES];                                                          \
+        (void)(count);                                                                      \
         for (int l = 0; l < LANES; l++) rows[l] = (array) + (n) * (width);                  \
         pack_rows(rows, width, x);                                                          \
     }
@@ -49,7 +69,7 @@ ALWAYS_INLINE void put_rows(const V *v, long width, int count, long n, double *o
 }
 
 /* Load the inputs of the block that begins at knot n; returns the number of lanes in use. */
-static int load_knots(const stages_t *s, const point_t *at, long n, long last, knot_t *restrict k)
+static int load_knots(const structure_t *S, const stages_t *s, const point_t *at, long n, long last, const knot_t *k)
 {
     const int count = PACE == 1 || last - n >= LANES ? LANES : (int)(last - n);
     LOAD(at[l].xs, n, NX, count, k->x)
@@ -58,8 +78,7 @@ static int load_knots(const stages_t *s, const point_t *at, long n, long last, k
     LOAD(s[l].p, n, NP, count, k->p)
     LOAD(s[l].theta, n, NT, count, k->theta)
     LOAD(s[l].pg, n, NPG, count, k->pg)
-    LOAD(s[l].t, n, 1, count, &k->t)
-    LOAD(s[l].dt, n, 1, count, &k->dt)
+    LOAD(s[l].t, n, 1, count, k->t)
+    LOAD(s[l].dt, n, 1, count, k->dt)
     return count;
 }
-

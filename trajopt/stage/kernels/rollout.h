@@ -35,7 +35,7 @@ static void update_same(lanes_t *at)
     ROWS_OF_LANES(at->of[l].stages->array + (at->n[l] - at->of[l].parts->origin) * (width), width, y)
 
 /* y <- xs (+) alpha dx at the knots of the lanes, with parabolic terms in all lanes or in none */
-static void along(V alpha, const lanes_t *at, V *restrict y)
+static void along(const structure_t *S, V alpha, const lanes_t *at, V *restrict y)
 {
     V from[NX], move[ND];
     OF_TRIALS(xs, NX, from)
@@ -46,7 +46,7 @@ static void along(V alpha, const lanes_t *at, V *restrict y)
         for (int i = 0; i < ND; i++) move[i] += 0.5 * alpha * bend[i];
     }
     for (int i = 0; i < ND; i++) move[i] = alpha * move[i];
-    manifold_integrate(from, move, y);
+    manifold_integrate(S, from, move, y);
 }
 
 /* Place the lanes at the starts of `count` segments; returns the largest number of steps. */
@@ -68,10 +68,10 @@ static long begin(const rolled_t *of, int count, lanes_t *restrict at, V *restri
 }
 
 /* Set the start states x: `ahead` for segments that start at a node, also stored in X, else those in X; returns 1 if any is from X. */
-static int enter(const lanes_t *at, const V *ahead, V *restrict x)
+static int enter(const structure_t *S, const lanes_t *at, const V *ahead, V *restrict x)
 {
     int found = 0;
-    memcpy(x, ahead, sizeof(V) * NX);
+    copy(x, ahead, NX);
     for (int l = 0; l < at->count; l++) {
         const trials_t *r = at->of[l].trials;
         const long n = at->n[l];
@@ -86,7 +86,7 @@ static int enter(const lanes_t *at, const V *ahead, V *restrict x)
 }
 
 /* u from the deviation e of x from the nominal state; e: NULL for zero. */
-static void controls(V alpha, const lanes_t *at, const V *e, V *restrict u)
+static void controls(const structure_t *S, V alpha, const lanes_t *at, const V *e, V *restrict u)
 {
     V step[NU + 1], K[NU * ND + 1], limit[NU + 1];
     OF_TRIALS(us, NU, u)
@@ -110,20 +110,21 @@ static void controls(V alpha, const lanes_t *at, const V *e, V *restrict u)
 }
 
 /* Set the state x at the knots `next` from x_next, and the remaining gap e there. */
-static void close_gaps(V alpha, const lanes_t *at, const lanes_t *next, const V *ahead, const V *x_next, V *restrict x, V *restrict e)
+static void close_gaps(const structure_t *S, V alpha, const lanes_t *at, const lanes_t *next, const V *ahead, const V *x_next, V *restrict x,
+                       V *restrict e)
 {
-    memcpy(x, x_next, sizeof(V) * NX);
+    copy(x, x_next, NX);
     for (int i = 0; i < ND; i++) e[i] = ZERO;
     if (at->of[0].trials->nonlinear) { /* all lanes then hold the same segment */
         V back[ND];
         if (!at->of[0].trials->node[next->n[0]]) return;
         OF_TRIALS(gaps, ND, e)
         for (int i = 0; i < ND; i++) back[i] = -(e[i] = (1.0 - alpha) * e[i]);
-        manifold_integrate(x_next, back, x);
+        manifold_integrate(S, x_next, back, x);
         return;
     }
     V gap[ND];
-    manifold_difference(ahead, x_next, gap);
+    manifold_difference(S, ahead, x_next, gap);
     for (int l = 0; l < LANES; l++) {
         if (!at->of[l].trials->node[next->n[l]]) continue;
         for (int i = 0; i < ND; i++) LANE(e[i], l) = LANE(gap[i], l);
@@ -132,7 +133,7 @@ static void close_gaps(V alpha, const lanes_t *at, const lanes_t *next, const V 
 }
 
 /* Store u, the gap e and the state x after the j-th step, of the segments that are not yet at their end. */
-static void store_step(const lanes_t *at, long j, const V *u, const V *e, const V *x)
+static void store_step(const structure_t *S, const lanes_t *at, long j, const V *u, const V *e, const V *x)
 {
     double unseen[NU + ND + NX], *us[LANES], *gaps[LANES], *xs[LANES];
     for (int l = 0; l < LANES; l++) {
@@ -152,30 +153,32 @@ static void store_step(const lanes_t *at, long j, const V *u, const V *e, const 
 /* Roll out `count` segments, at most one per lane; segments of one problem are contiguous. */
 static void roll_block(const rolled_t *of, int count, V *room)
 {
-    knot_t *k = (knot_t *)room;
-    V *w = (V *)(k + 1), *x = k->x, *u = k->u, *ahead = k->node, *e = k->d, alpha = ZERO, total = ZERO;
-    const ctx_t c = context(of->stages, w, k->forces);
+    const structure_t *S = of->stages->structure;
+    V *w = room;
+    const knot_t k = carved_knots(S, &w);
+    V *x = k.x, *u = k.u, *ahead = k.node, *e = k.d, alpha = ZERO, total = ZERO;
+    const ctx_t c = context(of->stages, w, k.forces);
     lanes_t lanes, *const at = &lanes, next;
     const long steps = begin(of, count, at, &alpha);
     next = lanes;
-    along(alpha, at, ahead);
-    int away = enter(at, ahead, x);
+    along(S, alpha, at, ahead);
+    int away = enter(S, at, ahead, x);
     for (long j = 0; j < steps; j++, away = 1) {
-        if (away) manifold_difference(ahead, x, e);
-        controls(alpha, at, away ? e : NULL, u);
-        OF_STAGES(p, NP, k->p)
-        OF_STAGES(theta, NT, k->theta)
-        OF_STAGES(t, 1, &k->t)
-        OF_STAGES(dt, 1, &k->dt)
-        step(c, start_of(of->stages, k), k->next);
-        running_value(x, u, &k->t, &k->dt, k->theta, k->forces, &k->l, w);
+        if (away) manifold_difference(S, ahead, x, e);
+        controls(S, alpha, at, away ? e : NULL, u);
+        OF_STAGES(p, NP, k.p)
+        OF_STAGES(theta, NT, k.theta)
+        OF_STAGES(t, 1, k.t)
+        OF_STAGES(dt, 1, k.dt)
+        step(S, c, start_of(of->stages, &k), k.next);
+        evaluate_running(S, &k, w);
         for (int l = 0; l < LANES; l++) next.n[l] = at->n[l] + 1;
         next.same = at->same;
-        along(alpha, &next, ahead);
-        close_gaps(alpha, at, &next, ahead, k->next, x, e);
-        store_step(at, j, u, e, x);
+        along(S, alpha, &next, ahead);
+        close_gaps(S, alpha, at, &next, ahead, k.next, x, e);
+        store_step(S, at, j, u, e, x);
         for (int l = 0; l < count; l++)
-            if (j < at->steps[l]) LANE(total, l) += LANE(k->l, l);
+            if (j < at->steps[l]) LANE(total, l) += LANE(*k.l, l);
         for (int l = 0; l < LANES; l++) /* a segment that has ended repeats its last knot, without storing it */
             if (j + 1 < at->steps[l]) at->n[l] = next.n[l];
         update_same(at);

@@ -1,10 +1,9 @@
 /* Arguments and results of the kernels of a phase: stage.h, rollout.h.  Arrays begin at the first knot of the phase unless stated otherwise.
    Results that are NULL are not stored. */
 
-/* Data of a phase: tables of its dynamics, and values that may change between solves. */
+/* Data of a phase: its structure (structure_t of structure.h) and values that may change between solves. */
 typedef struct {
-    const int *const *ti;
-    const double *const *td;
+    const void *structure;
     long substeps;
     const double *t, *dt, *p, *theta, *pg;
 } stages_t;
@@ -25,8 +24,9 @@ typedef struct {
     void *kept;
 } first_t;
 
-/* Data of the final knot. */
+/* Data of the final knot: the structure of a phase, and values that may change between solves. */
 typedef struct {
+    const void *structure;
     const double *t, *theta, *pg;
 } end_t;
 

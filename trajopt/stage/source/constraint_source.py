@@ -1,4 +1,4 @@
-"""C functions of constraints and their derivatives, from their residuals traced on symbols.
+"""Functions of constraints and their derivatives, from their residuals traced on symbols.
 
     NAME_value(x, u, t, theta, g, w)   NAME_first(x, u, t, theta, g, gx, gu, w)   NAME_second(x, u, t, theta, y, hxx, hux, huu, w)
 
@@ -14,9 +14,9 @@ from typing import Any
 
 from dynamics_backends.compiled.interface.sources import (
     Argument,
+    TracedFunction,
     by_rows,
     calls_kept,
-    chunked_function,
     short_enough,
     symbolic_value,
     trace_expressions,
@@ -41,12 +41,14 @@ def constraint_source(
     running: bool,
     orders: Sequence[str] = ("value", "first", "second"),
 ) -> TermSource:
-    """C source of the stacked constraints: of the functions above, those of ``orders``.
+    """The functions above of the stacked constraints, those of ``orders``.
 
     Raises TooLong if the code would take too long to compile, TraceError for a residual that cannot be traced.
     """
     import casadi as ca
 
+    if not constraints:
+        return TermSource([], 0)
     size, n = sum(size for c in constraints for _, size in c.parameters), manifold.ndx
     x, u, t, theta = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("theta", size)
     dx = x if manifold.is_flat else ca.SX.sym("dx", n)
@@ -64,18 +66,16 @@ def constraint_source(
     if "second" in orders:
         H = _hessian(shapes, x, u, t, y, w)
         functions["second"] = inputs | {"y": y}, {"hxx": H[:n, :n], "hux": H[n:, :n], "huu": H[n:, n:]}
-    texts, room = [], 0
+    traced = []
     for kind, (symbols, result) in functions.items():
         results = {key: e for key, e in result.items() if running or key not in ("gu", "hux", "huu")}
         columns = [ca.reshape(e.T, -1, 1) for e in results.values()]  # by rows
         if not manifold.is_flat:
             columns = ca.substitute(columns, [dx], [ca.SX.zeros(n)])
         arguments = [Argument(key, s.numel()) for key, s in symbols.items()]
-        traced = short_enough(f"the {name} constraints", trace_expressions(list(symbols.values()), columns))
-        text, own = chunked_function(f"{name}_{kind}", traced, arguments, list(results))
-        texts.append(text)
-        room = max(room, own)
-    return TermSource("\n".join(texts), size, str(room))
+        trace = short_enough(f"the {name} constraints", trace_expressions(list(symbols.values()), columns))
+        traced.append(TracedFunction(f"{name}_{kind}", trace, arguments, list(results)))
+    return TermSource(traced, size)
 
 
 def _firsts(shapes, x, u, t, w) -> dict[str, Any]:

@@ -1,39 +1,23 @@
-"""C source of a whole stage: manifold, dynamics, time step, cost terms, constraints, and the loops over knots."""
+"""C source of the functions of a phase that the stages of the package's library call: kernels/functions.h."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dynamics_backends.compiled.interface.libraries import kernel_text, template
-from dynamics_backends.compiled.interface.sources import DynamicsSource, manifold_source
-from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Map, damping_offsets
-from trajopt.problem.impact_stage import JUMP
+from dynamics_backends.compiled.interface.sources import DynamicsSource
+from dynamics_backends.protocol import Map
 from trajopt.stage.source.constraint_source import constraint_source
 from trajopt.stage.source.term_source import TermShape, TermSource, term_source
-from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER
-
-
-class StageSource(NamedTuple):
-    """C source of a whole stage, which needs a prelude before it; lengths of theta of running and terminal terms, the workspace in
-    vectors, and FORCES_ROOM of kernels/stage.h."""
-
-    source: str
-    theta: int
-    theta_end: int
-    room: str
-    forces: int
+from trajopt.step.integrators import RUNGE_KUTTA
 
 
 class StageShape(NamedTuple):
-    """Structure of a phase that determines its library, together with the dynamics.
+    """Structure of a phase that determines its functions, together with the dynamics.
 
     scheme: integration scheme, or JUMP. parameters: names and sizes of the dynamics parameters. nu: controls of the problem.
-    running, terminal: cost terms. path, final: constraints. hessian: Hessian of the cost, "gauss_newton" or "exact".
-    parts: groups of functions: "first" (values and first derivatives), "second", "rollout", which needs "first", "abreast", where
-    lanes hold the same knot of several problems, or "newton" alone, for Newton's loop with a problem in each lane.
+    running, terminal: cost terms. path, final: constraints. hessian: Hessian of the cost, "gauss_newton" or "exact". second: second
+    derivatives of dynamics and constraints are compiled too.
     """
 
     scheme: str
@@ -44,40 +28,109 @@ class StageShape(NamedTuple):
     path: tuple[TermShape, ...] = ()
     final: tuple[TermShape, ...] = ()
     hessian: str = "gauss_newton"
-    parts: tuple[str, ...] = ("first", "rollout")
+    second: bool = False
+
+
+class StageSource(NamedTuple):
+    """C source of the functions, which needs a prelude before it.
+
+    room: their workspace in vectors, a C expression in nb, nv, nq. numbers: rows, forces and bent of functions_t.
+    """
+
+    source: str
+    room: str
+    numbers: dict[str, int]
 
 
 def stage_source(
-    dynamics: DynamicsSource, map: Map, shape: StageShape, second: DynamicsSource | None = None
+    dynamics: DynamicsSource | None,
+    rows: int,
+    system: Map,
+    shape: StageShape,
+    contraction: DynamicsSource | None = None,
 ) -> StageSource:
-    """C source of kernels/stage.h with everything that it includes. second: contracted second derivatives of the dynamics, for the
-    parts that need them.
+    """C source of the functions and of the table stage_functions.
 
-    Raises TooLong if the code of cost terms or constraints would take too long to compile.
+    dynamics, contraction: value and partial derivatives, and second derivatives of the dynamics; None for functions that the
+    package's library has. rows: computed rows of xdot. Raises TooLong if the code of terms or constraints would take too long to
+    compile, TraceError for a term that cannot be traced.
     """
-    traced = _traced(dynamics, map, shape, second)
-    room = dynamics.room if second is None else f"{dynamics.room} + {second.room}"
-    terms_room = " + ".join(f"({part.room})" for part in traced)
-    text = [
-        *(f"#define {key} {value}" for key, value in _sizes(dynamics, map, shape, traced).items()),
-        *(f"#define {part.upper()}" for part in shape.parts),
-        f"#define DYNAMICS_ROOM ({room})",
-        *_lengths(traced, terms_room),
-        _scheme(shape.scheme),
-        template("lanes/context.h"),
-        *_motion(dynamics, map.manifold, second),
-        *(part.source for part in traced),
-        *([template("lanes/rows.h")] if {"abreast", *_MORE}.intersection(shape.parts) else []),
-        kernel_text("trajopt.stage", "knots.h"),
-        kernel_text("trajopt.stage", "stage.h"),
-        *(kernel_text("trajopt.stage", name) for part in shape.parts for name in _MORE.get(part, ())),
+    traced = traced_terms(dynamics, system, shape)
+    sources: list[Any] = [part for part in (dynamics, contraction) if part is not None]
+    written = [
+        *([("dynamics_value", ""), ("dynamics_partials", "")] if dynamics is not None else []),
+        *([("dynamics_contracted", "")] if contraction is not None else []),
+        *((name, _adapted(name, *counts)) for name, counts in _FUNCTIONS.items() if _is_written(name, shape)),
     ]
-    lengths = traced.running.theta, traced.terminal.theta
-    return StageSource("\n".join(text), *lengths, f"({room}) + {terms_room}", traced.running.forces)
+    members = "".join(f".{name} = {{{name}_adapted, NULL}}, " for name, _ in written)
+    numbers = {"rows": rows, "forces": traced.running.forces, "bent": traced.running.bent}
+    table = _TABLE.format(members=members, numbers=", ".join(f".{key} = {value}" for key, value in numbers.items()))
+    headers = template("lanes/function.h"), template("lanes/context.h"), kernel_text("trajopt.stage", "functions.h")
+    adapters = [_DYNAMICS.get(name, text) for name, text in written]
+    parts = [*sources, *traced]
+    room = " + ".join(f"({part.room})" for part in parts)
+    return StageSource("\n".join([*headers, *(part.source for part in parts), *adapters, table]), room, numbers)
 
 
-class _Traced(NamedTuple):
-    """C source of the cost terms and constraints."""
+_FUNCTIONS = {
+    "running_value": (6, 1),
+    "running_expand": (6, 7),
+    "terminal_value": (3, 1),
+    "terminal_expand": (3, 3),
+    "path_value": (4, 1),
+    "path_first": (4, 3),
+    "path_second": (5, 3),
+    "final_value": (3, 1),
+    "final_first": (3, 2),
+    "final_second": (4, 1),
+}
+"""Numbers of arguments and of results of the functions of cost terms and constraints."""
+_HEAD = (
+    "static void {name}_adapted(const void *self, const V *const *in, V *const *out, V *w)\n{{\n(void)self;\n{body}\n}}"
+)
+_DYNAMICS = {
+    "dynamics_value": _HEAD.format(
+        name="dynamics_value",
+        body="dynamics_value((ctx_t){.w = w, .forces = out[1]}, in[0], in[1], *in[2], in[3], out[0]);",
+    ),
+    "dynamics_partials": _HEAD.format(
+        name="dynamics_partials",
+        body="dynamics_partials((ctx_t){.w = w, .forces = out[3]}, in[0], in[1], *in[2], in[3], out[0], out[1], out[2]);",
+    ),
+    "dynamics_contracted": _HEAD.format(
+        name="dynamics_contracted",
+        body="const contraction_t to = {out[0], out[1], out[2], out[3], out[4], out[5]};\n"
+        "dynamics_contracted((ctx_t){.w = w, .phi = in[5]}, in[0], in[1], *in[2], in[3], in[4], to);",
+    ),
+}
+_TABLE = """
+#ifdef FEW_ROWS
+#define SPARSE_ROWS .full_row = full_row, .few_row = few_row, .few_first = few_first, .few_column = few_column, \\
+                    .few_rows = FEW_ROWS, .few_entries = FEW_ENTRIES,
+#else
+#define SPARSE_ROWS
+#endif
+CONSTANT functions_t stage_functions = {{ {members}SPARSE_ROWS {numbers} }};
+"""
+
+
+def _is_written(name: str, shape: StageShape) -> bool:
+    """True if a phase has a function: constraints without rows have none."""
+    rows = {"path": shape.path, "final": shape.final}.get(name.partition("_")[0], True)
+    return bool(rows) and (shape.second or not name.endswith("_second"))
+
+
+def _adapted(name: str, inputs: int, outputs: int) -> str:
+    """C function with the signature of function.h that calls a function of cost terms or constraints."""
+    results = [f"out[{i}]" for i in range(outputs)]
+    if name == "running_expand":
+        results = [results[-1], *results[:-1]]  # phi precedes the other results
+    arguments = ", ".join([*(f"in[{i}]" for i in range(inputs)), *results, "w"])
+    return _HEAD.format(name=name, body=f"{name}({arguments});")
+
+
+class TracedTerms(NamedTuple):
+    """Functions of the cost terms and constraints."""
 
     running: TermSource
     terminal: TermSource
@@ -85,102 +138,21 @@ class _Traced(NamedTuple):
     final: TermSource
 
 
-def _traced(dynamics: DynamicsSource, map: Map, shape: StageShape, second: DynamicsSource | None) -> _Traced:
-    manifold, nu = map.manifold, shape.nu
-    orders = ["value", "first"] if second is None else ["value", "first", "second"]
-    rolled = "rollout" in shape.parts
-    along = orders[1:] if rolled else orders  # problems of rollouts have their running constraints as terms
-    moving, curved = map if dynamics.forces else None, second is not None and not rolled
-    hessian = shape.hessian
-    return _Traced(
+def traced_terms(dynamics: DynamicsSource | None, system: Map, shape: StageShape) -> TracedTerms:
+    """Functions of a phase's cost terms and constraints. dynamics: provides the contact forces of its time steps, if any."""
+    manifold, nu, hessian, second = system.manifold, shape.nu, shape.hessian, shape.second
+    orders = ["value", "first", *(["second"] if second else [])]
+    moving = system if dynamics is not None and dynamics.forces else None
+    return TracedTerms(
         term_source(
-            "running", shape.running, manifold, nu, running=True, hessian=hessian, moving=moving, curved=curved
+            "running", shape.running, manifold, nu, running=True, hessian=hessian, moving=moving, curved=second
         ),
         term_source("terminal", shape.terminal, manifold, nu, running=False, hessian=hessian),
-        constraint_source("path", shape.path, manifold, nu, running=True, orders=along),
+        constraint_source("path", shape.path, manifold, nu, running=True, orders=orders),
         constraint_source("final", shape.final, manifold, nu, running=False, orders=orders),
     )
-
-
-def _sizes(dynamics: DynamicsSource, map: Map, shape: StageShape, traced: _Traced) -> dict[str, int]:
-    """Macros of kernels/stage.h with the sizes known at compile time."""
-    manifold, offsets = map.manifold, damping_offsets(map)
-    rows = [sum(c.residual.n_out for c in group) for group in (shape.path, shape.final)]
-    sizes = {"NX": manifold.nx, "ND": manifold.ndx, "MU": map.nu - (offsets or 0), "NU": shape.nu, "NF": dynamics.rows}
-    sizes |= {"NP": sum(n for _, n in shape.parameters), "NG": rows[0], "NGT": rows[1]}
-    sizes |= {
-        "THETA_ROOM": theta_room(traced.running.theta, traced.terminal.theta),
-        "PG_ROOM": max(traced.path.theta, traced.final.theta),
-    }
-    sizes |= {"FORCES_ROOM": traced.running.forces, "FORCES_BENT": traced.running.bent}
-    return sizes if offsets is None else {**sizes, "IMPLICIT": 1, "NE": offsets}
-
-
-def _lengths(traced: _Traced, terms_room: str) -> list[str]:
-    """Declarations of numbers that the linker sets, so that editing a term recompiles little: lengths of theta, and the workspace
-    of the terms if it is a number."""
-    lengths = dict(zip(("NT", "NTT", "NPG", "NPGT"), (part.theta for part in traced), strict=True))
-    known = _SUM_OF_NUMBERS.fullmatch(terms_room) is not None
-    if known:
-        lengths["TERMS_ROOM"] = sum(int(number) for number in re.findall(r"\d+", terms_room))
-    numbers = [f"NUMBER({key}, {value})" for key, value in lengths.items()]
-    return numbers if known else [*numbers, f"#define TERMS_ROOM ({terms_room})"]
-
-
-def _motion(dynamics: DynamicsSource, manifold: Manifold, second: DynamicsSource | None) -> list[str]:
-    """C source of the manifold, the dynamics and the time step; with ``second``, of their second derivatives too."""
-    first = [manifold_source.manifold_source(manifold), dynamics.source]
-    step = [
-        kernel_text("trajopt.stage", "stage_types.h"),
-        kernel_text("trajopt.stage", "step.h"),
-        kernel_text("trajopt.stage", "sensitivities.h"),
-    ]
-    if second is None:
-        return [*first, *step]
-    curvature = ["#define CURVATURE", kernel_text("trajopt.stage", "curvature.h")]
-    return [*first, second.source, manifold_source.curvature_source(manifold), *step, *curvature]
-
-
-_MORE = {"rollout": ("rollout.h", "abreast.h", "first_abreast.h"), "newton": ("abreast.h", "newton_abreast.h")}
-"""Kernels included after stage.h, by part."""
-_SUM_OF_NUMBERS = re.compile(r"[\d+() ]+")
-MIN_THETA_ROOM = 256
-"""Minimum capacity of theta, so that most edits of terms change only the code of these terms."""
-
-
-def theta_room(*lengths: int) -> int:
-    """Capacity for vectors theta of these lengths: the smallest MIN_THETA_ROOM 2^k that holds them."""
-    room = MIN_THETA_ROOM
-    while room < max(lengths):
-        room *= 2
-    return room
-
-
-def _scheme(name: str) -> str:
-    if name == JUMP:
-        return f"#define JUMP\n{tableau_source('euler')}"
-    return "#define SEMI_IMPLICIT" if name == SEMI_IMPLICIT_EULER else tableau_source(name)
 
 
 def has_stages(scheme: str) -> bool:
     """True if the scheme has more than one stage."""
     return scheme in RUNGE_KUTTA and len(RUNGE_KUTTA[scheme].b) > 1
-
-
-def tableau_source(scheme: str) -> str:
-    """C source of STAGES, the coefficients A_, B_, C_ of a Runge-Kutta method, and AI_ of its implicit damping."""
-    tableau = RUNGE_KUTTA[scheme]
-    s = len(tableau.b)
-    a, implicit = (
-        ", ".join("{" + _numbers((*row, *[0.0] * (s - len(row)))) + "}" for row in rows)
-        for rows in (tableau.a, tableau.implicit)
-    )
-    return (
-        f"#define STAGES {s}\nstatic const double A_[{s}][{s}] = {{{a}}}, "
-        f"B_[{s}] = {{{_numbers(tableau.b)}}}, C_[{s}] = {{{_numbers(tableau.c)}}};\n"
-        f"#ifdef IMPLICIT\nstatic const double AI_[{s}][{s}] = {{{implicit}}};\n#endif"
-    )
-
-
-def _numbers(values: Sequence[float]) -> str:
-    return ", ".join(repr(float(x)) for x in values)

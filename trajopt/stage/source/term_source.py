@@ -1,4 +1,4 @@
-"""C functions of cost terms and their quadratic expansions, from residuals traced with symbols.
+"""Functions of cost terms and their quadratic expansions, from residuals traced with symbols.
 
 Derivatives are CasADi's, or the analytic partials of a residual that has them if the Hessian is Gauss-Newton. Functions of contact
 forces are expanded in the forces first (:mod:`~trajopt.stage.source.inner_maps`).
@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from dynamics_backends.compiled.interface.sources import (
     Argument,
+    TracedFunction,
     by_rows,
-    chunked_function,
     description,
     require_short,
     short_enough,
@@ -33,19 +34,40 @@ from trajopt.problem.terms import CostTerm
 from trajopt.stage.source.inner_maps import InnerMaps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TermSource:
-    """C source of NAME_value and NAME_expand, the length of theta, and the workspace in vectors.
+    """Traced functions of terms or constraints; theta: length of theta; inner: maps whose values the functions read."""
 
-    forces: entries of the step's contact forces and their Jacobian that running terms read. bent: forces whose multipliers they
-    return.
-    """
-
-    source: str
+    functions: Sequence[TracedFunction]
     theta: int
-    room: str
-    forces: int = 0
-    bent: int = 0
+    inner: InnerMaps | None = None
+    wrappers: Sequence[str] = ()
+
+    @cached_property
+    def _written(self) -> tuple[str, str]:
+        texts, lengths = zip(*(f.source() for f in self.functions), strict=True) if self.functions else ((), (0,))
+        room = str(max(lengths))
+        return "".join([*texts, *self.wrappers]), room if self.inner is None else self.inner.room(room)
+
+    @property
+    def source(self) -> str:
+        """C source of the functions."""
+        return self._written[0]
+
+    @property
+    def room(self) -> str:
+        """Workspace of the C functions in vectors, a C expression."""
+        return self._written[1]
+
+    @property
+    def forces(self) -> int:
+        """Entries of the step's contact forces and of their derivatives that running terms read."""
+        return 0 if self.inner is None else self.inner.from_step
+
+    @property
+    def bent(self) -> int:
+        """Number of forces whose multipliers running_expand returns."""
+        return 0 if self.inner is None else self.inner.bent
 
 
 class TermShape(NamedTuple):
@@ -95,7 +117,7 @@ def term_source(
     moving: Map | None = None,
     curved: bool = False,
 ) -> TermSource:
-    """C source of a sum of terms and its quadratic expansion.
+    """Functions of a sum of terms and its quadratic expansion.
 
     running: scale terms by dt, and let them read controls. moving: system whose time step provides its contact forces to running
     terms. curved: second derivatives of that step are compiled too. Raises TooLong if the code would take too long to compile,
@@ -126,11 +148,11 @@ def term_source(
     symbols = [*inputs.values(), *beside.values()]
     traces = [short_enough(f"the {name} cost", trace_expressions(symbols, e)) for e in ([total], columns)]
     plain = name if not inner.maps else f"{name}_plain"
-    value, room_value = chunked_function(f"{plain}_value", traces[0], arguments[: len(inputs)], ["l"])
-    expand, room_expand = chunked_function(f"{plain}_expand", traces[1], arguments, outputs)
-    room = str(max(room_value, room_expand))
-    text = [value, expand, *inner.text(name, n, nu)]
-    return TermSource("".join(text), theta.numel(), inner.room(room), inner.from_step, inner.bent)
+    functions = [
+        TracedFunction(f"{plain}_value", traces[0], arguments[: len(inputs)], ["l"]),
+        TracedFunction(f"{plain}_expand", traces[1], arguments, outputs),
+    ]
+    return TermSource(functions, theta.numel(), inner if inner.maps else None, inner.text(name, n, nu))
 
 
 def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):

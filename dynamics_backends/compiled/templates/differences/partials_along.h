@@ -1,16 +1,23 @@
-/* dynamics_partials by numbers with one perturbation, one direction after the other. Required before this text: DYN_NDX, DYN_NU,
-   DYN_ROWS, the size DYN_STEP of a perturbation, and dynamics_along(c, x, u, t, p, e, f, slope), which computes the value f and its
-   derivative slope in the direction e (DYN_NDX + DYN_NU). */
+/* dynamics_partials by numbers with one perturbation, one direction after the other.  Include function.h before this file. */
 
-static void dynamics_partials(ctx_t c, const V *x, const V *u, V t, const V *p, V *f, V *fx, V *fu)
+/* along: x, u, t, p, e -> f, slope: the value and its derivative in the direction e (n + m), a perturbation of size `step`.  n, m: entries of
+   the tangent vector and of the controls; rows: of f. */
+typedef struct {
+    function_t along;
+    long n, m, rows;
+    double step;
+} directions_t;
+
+EXPORT void partials_along(const void *self, const V *const *in, V *const *out, V *w)
 {
-    enum { n = DYN_NDX, m = DYN_NU, rows = DYN_ROWS };
-    V e[n + m], slope[rows];
-    for (int k = 0; k < n + m; k++) e[k] = ZERO;
-    for (int k = 0; k < n + m; k++) {
-        e[k] = splat(DYN_STEP);
-        dynamics_along(c, x, u, t, p, e, f, slope);
+    const directions_t *s = self;
+    const long n = s->n, m = s->m, rows = s->rows;
+    V e[n + m + 1], slope[rows + 1];
+    for (long k = 0; k < n + m; k++) e[k] = ZERO;
+    for (long k = 0; k < n + m; k++) {
+        e[k] = splat(s->step);
+        call(s->along, IN(in[0], in[1], in[2], in[3], e), OUT(out[0], slope), w);
         e[k] = ZERO;
-        for (int i = 0; i < rows; i++) *(k < n ? fx + i * n + k : fu + i * m + k - n) = slope[i] / DYN_STEP;
+        for (long i = 0; i < rows; i++) *(k < n ? out[1] + i * n + k : out[2] + i * m + k - n) = slope[i] / s->step;
     }
 }

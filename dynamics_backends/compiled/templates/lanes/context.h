@@ -1,10 +1,8 @@
-/* Context of dynamics functions: the model's tables, a workspace, and output arrays for the constraint forces and their
-   derivatives (rows, and rows x columns in (q, v, u)), or NULL. Functions of the value ignore the derivatives. phi (rows):
-   multipliers of the forces, whose second derivatives are added to those of lam' f, or NULL. */
+/* Workspace of dynamics functions, and output arrays for the constraint forces and their derivatives (rows, and rows x columns in
+   (q, v, u)), or NULL. Functions of the value ignore the derivatives. phi (rows): multipliers of the forces, whose second derivatives
+   are added to those of lam' f, or NULL. */
 
 typedef struct {
-    const int *const *ti;
-    const double *const *td;
     V *w, *forces;
     const V *phi;
 } ctx_t;

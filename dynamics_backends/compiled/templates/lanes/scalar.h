@@ -10,7 +10,6 @@ typedef double V;
 #define NOINLINE static
 #define STRAIGHT static
 #define JOINED static
-#define NUMBER(name, value) enum { name = value };
 #if defined(__GNUC__)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 /* functions of one kind have the same parameters, even if they use only some */
@@ -20,6 +19,7 @@ typedef double V;
 #endif
 #define SCRATCH
 #define EXPORT static inline
+#define CONSTANT static const
 #define UNROLL
 
 static inline V splat(double x) { return x; }

@@ -22,10 +22,10 @@ typedef long long VI __attribute__((vector_size(8 * LANES)));
 #define NOINLINE static __attribute__((noinline))
 #define STRAIGHT NOINLINE
 #define JOINED static
-#define NUMBER(name, value) enum { name = value };
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define SCRATCH static __thread __attribute__((aligned(64)))
 #define EXPORT __attribute__((visibility("default")))
+#define CONSTANT EXPORT const
 #define UNROLL _Pragma("GCC unroll 8")
 
 static inline V splat(double x) { return x - ZERO; }

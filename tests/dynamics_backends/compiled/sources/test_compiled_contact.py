@@ -97,7 +97,7 @@ def test_forces_of_the_motion_are_not_solved_for_twice():
     assert "forces_alone" in source_of(standing, shape._replace(running=terms, hessian="exact"))
     exact = shape._replace(hessian="exact")
     assert "forces_bent" in source_of(standing, exact)
-    assert "forces_bent" not in source_of(standing, exact._replace(parts=("first", "second")))
+    assert "forces_bent" not in source_of(standing, exact._replace(second=True))
 
 
 def test_functions_of_forces_in_loops(monkeypatch):

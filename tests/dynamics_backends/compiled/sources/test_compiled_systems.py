@@ -10,7 +10,7 @@ from twin_cases import HORIZON, assert_same_curvature, assert_same_expansion, as
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.sources import traced_source
-from dynamics_backends.compiled.sources.dynamics_source import dynamics_source
+from dynamics_backends.compiled.sources.dynamics_source import is_prebuilt
 from dynamics_backends.manifold import SO3, Manifold, vector_space
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
@@ -52,9 +52,10 @@ def problem(system, scheme="three rk4", method="analytic", frame=None):
 # -- groups -------------------------------------------------------------------------------------------------------------
 
 
-def test_which_robots_are_loops():
-    sources = [dynamics_source(make_backend(system(), "analytic"), {}) for system in SYSTEMS.values()]
-    assert [source.model is not None for source in sources] == [False, True]
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_library_has_the_analytic_derivatives_of_robots(system):
+    backends = {method: make_backend(SYSTEMS[system](), method) for method in ("analytic", "casadi_ad")}
+    assert [method for method, backend in backends.items() if is_prebuilt(backend)] == ["analytic"]
 
 
 @pytest.mark.parametrize(("system", "scheme"), CASES)
@@ -228,7 +229,9 @@ def test_curvature_of_a_long_function_is_left_to_numpy(monkeypatch):
 
 
 def test_curvature_too_long_to_compile_is_left_to_numpy(monkeypatch):
-    ocp = problem(FreeBody(pendulum()), "semi-implicit")
+    swing = FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0] - sm.sin(x[0] + x[1]), u[1] - sm.sin(x[1]) * x[2]], 4, 2)
+    dynamics = SampledSystem(make_backend(swing, "casadi_ad"), "euler")
+    ocp = OCP.single_phase(dynamics, np.full(4, 0.1), HORIZON, 0.05, [control_cost(2, 0.1)])
     compiled = compiled_evaluator(ocp)
     xs, us = trajectory(ocp)
     lam, expected = np.ones((HORIZON, 4)), StageEvaluator(ocp).curvature(xs, us, np.ones((HORIZON, 4)))

@@ -195,7 +195,8 @@ def test_a_filter_that_shortens_step_after_step_is_emptied(in_numpy, monkeypatch
     expected = in_numpy(ocp, guess_of(ocp, 2.0, seed), {"max_iterations": most})
     assert methods[0].emptied == methods[-1].emptied == 1 and methods[0] is not methods[-1]
     for a, e in zip(found.history, expected.history, strict=True):
-        assert (a.cost, a.step_length) == pytest.approx((e.cost, e.step_length), rel=1e-4), a.iteration
+        assert a.cost == pytest.approx(e.cost, rel=1e-4), a.iteration
+        assert a.step_length == pytest.approx(e.step_length, rel=1e-3), a.iteration
 
 
 def test_only_steps_in_a_row_that_the_filter_shortens_empty_it():

@@ -218,7 +218,7 @@ static void move(interior_t *o, double alpha, const double *step)
     const long count = numbers(s), apart = w->moved ? first_control(s) : 0;
     const double *from = here(o)->own.v;
     double *to = there(o)->own.v;
-    if (w->moved) w->moved(here(o)->xs, step, alpha, s->N + 1, there(o)->xs);
+    if (w->moved) w->moved(w->structure, here(o)->xs, step, alpha, s->N + 1, there(o)->xs);
     for (long i = apart; i < count; i++) to[i] = alpha * step[i] + from[i];
 }
 
@@ -313,7 +313,7 @@ EXPORT void interior_take_multipliers(interior_t *o)
     const ipm_step *step = o->steps[r->corrected != 0.0];
     o->since = now();
     ipm_take(&o->structure, here(o)->own.v, &step->z, r->alpha, r->alpha_z, r->mu, KAPPA_SIGMA, &o->z);
-    if (o->program.carried) o->program.carried(step->v + N_, r->alpha, o->structure.N, o->z.lambda);
+    if (o->program.carried) o->program.carried(o->program.structure, step->v + N_, r->alpha, o->structure.N, o->z.lambda);
     tell_measures(o, r->mu, r->scale);
     lap(o, BACKWARD);
 }

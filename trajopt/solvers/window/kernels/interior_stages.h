@@ -39,15 +39,16 @@ typedef struct {
 } problem_t;
 
 /* Program: phases and final knot; still (N, m): controls that are held but read, NULL for none; nx: numbers of a state; moved, carried:
-   retraction and transport of stage.h on Lie groups, NULL in a vector space. */
+   retraction and transport of stage.h on Lie groups, NULL in a vector space; structure: their first argument. */
 typedef struct {
     const part_t *parts;
     long count;
     final_t end;
     const signed char *still;
     long nx;
-    void (*moved)(const double *xs, const double *dx, double alpha, long count, double *to);
-    void (*carried)(const double *dx, double alpha, long count, double *lambda);
+    const void *structure;
+    void (*moved)(const void *structure, const double *xs, const double *dx, double alpha, long count, double *to);
+    void (*carried)(const void *structure, const double *dx, double alpha, long count, double *lambda);
 } program_t;
 
 static ipm_point to_read(const place_t *p)

@@ -48,7 +48,7 @@ static void foresee(const interior_t *o, const part_t *part)
     double *lambda = o->foreseen_lambda + k * N_;
     moved_toward(o->z.lambda + k * N_, step->z.lambda + k * N_, o->alpha, knots * N_, lambda);
     moved_toward(o->z.y + part->row, step->z.y + part->row, o->alpha, knots * part->count, o->foreseen_y + part->row);
-    if (o->program.carried) o->program.carried(step->v + (k + 1) * N_, o->alpha, knots, lambda);
+    if (o->program.carried) o->program.carried(o->program.structure, step->v + (k + 1) * N_, o->alpha, knots, lambda);
 }
 
 static int is_foreseen(const interior_t *o, const part_t *part, const double *Q)

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from dynamics_backends.compiled.interface.libraries import find_toolchain
+from dynamics_backends.compiled.runtime.structs import structs_in
 from trajopt import kernel_sources
-from trajopt.solvers.structs import structs_in
 from trajopt.solvers.window import newton_slot, shooting_slot
 
 TEXT = """

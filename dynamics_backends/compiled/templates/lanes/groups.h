@@ -1,0 +1,15 @@
+/* Functions of a Lie group on vectors over lanes: y = x (+) d and d = y (-) x; the derivatives of x (+) d in x (transport) and in d (dexp),
+   dexp^-1, and that of dexp^-1(d) k in d, as matrices M by rows; and second derivatives contracted with l
+   (dynamics_backends/compiled/sources/manifold_source.py). */
+typedef struct {
+    const char *name;
+    void (*integrate)(const V *x, const V *d, V *y);
+    void (*difference)(const V *x, const V *y, V *d);
+    void (*transport)(const V *d, V *M);
+    void (*dexp)(const V *d, V *M);
+    void (*dexp_inv)(const V *d, V *M);
+    void (*d_dexp_inv)(const V *d, const V *k, V *M);
+    void (*integrate_bend)(const V *d, const V *l, V *ye, V *ee);
+    void (*dexp_inv_bend)(const V *d, const V *k, const V *l, V *dk, V *dd);
+    void (*difference_bend)(const V *d, const V *l, V *M);
+} group_t;

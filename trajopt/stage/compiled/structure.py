@@ -1,0 +1,167 @@
+"""Structure of a phase in C: sizes, factors of the manifold and integration scheme (kernels/structure.h)."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.interface.libraries import address, bound, kernel_text, kernels, structs_in, template
+from dynamics_backends.compiled.interface.sources import constant, group_table, groups_source
+from dynamics_backends.manifold import LieGroup, Manifold
+from dynamics_backends.protocol import Array, Map, damping_offsets
+from trajopt.problem.impact_stage import JUMP
+from trajopt.stage.source.stage_source import StageShape
+from trajopt.step.integrators import EULER, RUNGE_KUTTA, SEMI_IMPLICIT_EULER
+
+_StructureData, _FactorData, FunctionsData = structs_in(
+    "\n".join([template("lanes/function.h"), kernel_text("trajopt.stage", "functions.h", "structure.h")]),
+    "structure_t",
+    "factor_t",
+    "functions_t",
+)
+
+
+class Factor(NamedTuple):
+    """Factor of a manifold: positions in a state (q) and in a tangent vector (v), its size there, and the place of its matrix."""
+
+    group: LieGroup
+    q: int
+    v: int
+    nv: int
+    block: int
+
+
+class Structure(NamedTuple):
+    """Structure of a phase: numbers of structure_t, Runge-Kutta coefficients by name, and the factors of the manifold."""
+
+    numbers: dict[str, int]
+    tableau: dict[str, Array]
+    factors: list[Factor]
+    curved: list[Factor]
+
+    @classmethod
+    def of(cls, system: Map, shape: StageShape) -> Structure:
+        """Structure of a phase from the system that its steps evaluate and its terms and constraints."""
+        manifold, offsets = system.manifold, damping_offsets(system)
+        factors, curved, matrices = _factors(manifold)
+        tableau = EULER if shape.scheme in (JUMP, SEMI_IMPLICIT_EULER) else RUNGE_KUTTA[shape.scheme]
+        stages = len(tableau.b)
+        coefficients = {
+            "A": _square(tableau.a, stages),
+            "B": np.array(tableau.b),
+            "C": np.array(tableau.c),
+            "AI": _square(tableau.implicit, stages),
+        }
+        numbers = {
+            "nx": manifold.nx,
+            "nd": manifold.ndx,
+            "mu": system.nu - (offsets or 0),
+            "nu": shape.nu,
+            "ne": offsets or 0,
+            "np": sum(size for _, size in shape.parameters),
+            "nt": sum(term.theta for term in shape.running),
+            "ntt": sum(term.theta for term in shape.terminal),
+            "npg": _parameters(shape.path),
+            "npgt": _parameters(shape.final),
+            "ng": sum(c.residual.n_out for c in shape.path),
+            "ngt": sum(c.residual.n_out for c in shape.final),
+            "n_factors": len(factors),
+            "groups": len(curved),
+            "matrices": matrices,
+            "stages": stages,
+            "jump": int(shape.scheme == JUMP),
+            "semi_implicit": int(shape.scheme == SEMI_IMPLICIT_EULER),
+            "implicit": int(offsets is not None),
+        }
+        return cls(numbers, coefficients, factors, curved)
+
+    def data(self, lanes: int | None, functions: int, room: int) -> StructureMemory:
+        """Struct structure_t. functions: address of functions_t. room: workspace of the functions in vectors."""
+        factors, curved = (_factor_array(part, lanes) for part in (self.factors, self.curved))
+        tables = {"factors": ctypes.addressof(factors), "curved": ctypes.addressof(curved)}
+        places = {key: address(values) for key, values in self.tableau.items()}
+        data = _StructureData(functions=functions, room=room, **tables, **places, **self.numbers)
+        return StructureMemory(data, (factors, curved, self.tableau))
+
+    def stage_room(self, numbers: dict[str, int]) -> int:
+        """Workspace in vectors of the stages without second derivatives, beside that of their functions.
+
+        numbers: those of functions_t.
+        """
+        functions = FunctionsData(few_rows=0, few_entries=0, **numbers)
+        own = self.data(None, ctypes.addressof(functions), 0)
+        return int(bound(kernels(), "stage_room", "p", ctypes.c_long)(ctypes.addressof(own.data)))
+
+    def source(self, room: str) -> str:
+        """C source of a constant `structure`, which follows the functions of a phase and structure.h."""
+        groups = [
+            f"static const {text}"
+            for text in (_factors_in_c("factors", self.factors), _factors_in_c("curved", self.curved))
+        ]
+        arrays = [f"static const double tableau_{key}[] = {{{_list(values)}}};" for key, values in self.tableau.items()]
+        members = {
+            "functions": "&stage_functions",
+            "factors": "factors",
+            "curved": "curved",
+            **{key: f"tableau_{key}" for key in self.tableau},
+            "room": room,
+            **self.numbers,
+        }
+        fields = ", ".join(f".{key} = {value}" for key, value in members.items())
+        return "\n".join([*groups, *arrays, f"static const structure_t structure = {{{fields}}};"])
+
+    def groups_source(self) -> str:
+        """C source of the groups of the manifold, which precedes structure.h."""
+        return "\n".join(groups_source(dict.fromkeys(f.group for f in self.curved)))
+
+
+class StructureMemory(NamedTuple):
+    """Struct structure_t, and the memory that it points to."""
+
+    data: Any
+    memory: Any
+
+
+def _factors(manifold: Manifold) -> tuple[list[Factor], list[Factor], int]:
+    """Factors of a manifold, those of them that are groups, and the number of entries of the groups' matrices."""
+    factors: list[Factor] = []
+    curved: list[Factor] = []
+    block = 0
+    for group, q, v in manifold._blocks():
+        factors.append(Factor(group, q.start, v.start, group.nv, block))
+        if group.to_se3 is not None:
+            curved.append(factors[-1])
+            block += group.nv**2
+    return factors, curved, block
+
+
+def _factor_array(factors: list[Factor], lanes: int | None) -> Any:
+    named = kernels(lanes).group_named
+    named.argtypes, named.restype = [ctypes.c_char_p], ctypes.c_void_p
+    rows = [
+        _FactorData(None if f.group.to_se3 is None else named(f.group.name.encode()), f.q, f.v, f.nv, f.block)
+        for f in factors
+    ]
+    return (_FactorData * len(rows))(*rows)
+
+
+def _factors_in_c(name: str, factors: list[Factor]) -> str:
+    rows = [
+        f"{{{'NULL' if f.group.to_se3 is None else '&' + group_table(f.group)}, {f.q}, {f.v}, {f.nv}, {f.block}}}"
+        for f in factors
+    ]
+    return f"factor_t {name}[] = {{{', '.join(rows) or '{NULL, 0, 0, 0, 0}'}}};"
+
+
+def _square(rows: Any, n: int) -> Array:
+    return np.array([[*row, *[0.0] * (n - len(row))] for row in rows])
+
+
+def _parameters(constraints: Any) -> int:
+    return sum(size for c in constraints for _, size in c.parameters)
+
+
+def _list(values: Array) -> str:
+    return ", ".join(constant(x) for x in values.ravel().tolist())
