@@ -284,6 +284,6 @@ def _available() -> str:
     try:
         find_toolchain()
     except CompilerError as error:
-        _LOG.warning("contacts and long functions run in NumPy: %s", error)
+        _LOG.warning("contacts and finite differences run in NumPy: %s", error)
         return "numpy"
     return "compiled"

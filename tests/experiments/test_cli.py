@@ -853,6 +853,6 @@ def test_a_robot_is_solved_without_a_compiler(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert (
-        "contacts and long functions run in NumPy: no working C compiler" in done.stderr
+        "contacts and finite differences run in NumPy: no working C compiler" in done.stderr
         and "\nconverged: " in done.stdout
     )

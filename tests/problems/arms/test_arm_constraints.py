@@ -236,7 +236,8 @@ def test_one_optimum_by_direct_multiple_shooting_and_by_slq():
 def test_what_a_solve_calls_is_made_ready(solver, monkeypatch, tmp_path):
     """A later solve compiles nothing; no other test uses this number of points on the links."""
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))  # an empty cache, without kernels of earlier runs
-    monkeypatch.setattr(taped_functions, "OPERATIONS_LIMIT", -1)
+    for limit in ("OPERATIONS_LIMIT", "FINAL_LIMIT"):
+        monkeypatch.setattr(taped_functions, limit, -1)
     loaded, load = [], cache._load_from
 
     def noted(folder, key, source, *compiler):

@@ -57,7 +57,8 @@ def problem(weight=0.1, engine="compiled", horizon=20):
 @pytest.fixture
 def empty(tmp_path, monkeypatch):
     """An empty cache, and functions that are all compiled."""
-    monkeypatch.setattr(taped_functions, "OPERATIONS_LIMIT", -1)
+    for limit in ("OPERATIONS_LIMIT", "FINAL_LIMIT"):
+        monkeypatch.setattr(taped_functions, limit, -1)
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "kernels"))
     return tmp_path / "kernels"
 

@@ -91,7 +91,7 @@ def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions | None:
 
 
 def _limit(name: str) -> int:
-    return FINAL_LIMIT if OPERATIONS_LIMIT > 0 and name.startswith(("terminal", "final")) else OPERATIONS_LIMIT
+    return FINAL_LIMIT if name.startswith(("terminal", "final")) else OPERATIONS_LIMIT
 
 
 def _has_results(f: TracedFunction) -> bool:

@@ -48,7 +48,7 @@ def constraint_source(
     import casadi as ca
 
     if not constraints:
-        return TermSource([], 0)
+        return TermSource([])
     size, n = sum(size for c in constraints for _, size in c.parameters), manifold.ndx
     x, u, t, theta = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("theta", size)
     dx = x if manifold.is_flat else ca.SX.sym("dx", n)
@@ -75,7 +75,7 @@ def constraint_source(
         arguments = [Argument(key, s.numel()) for key, s in symbols.items()]
         trace = short_enough(f"the {name} constraints", trace_expressions(list(symbols.values()), columns))
         traced.append(TracedFunction(f"{name}_{kind}", trace, arguments, list(results)))
-    return TermSource(traced, size)
+    return TermSource(traced)
 
 
 def _firsts(shapes, x, u, t, w) -> dict[str, Any]:

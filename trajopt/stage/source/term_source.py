@@ -36,10 +36,9 @@ from trajopt.stage.source.inner_maps import InnerMaps
 
 @dataclass(frozen=True, eq=False)
 class TermSource:
-    """Traced functions of terms or constraints; theta: length of theta; inner: maps whose values the functions read."""
+    """Traced functions of terms or constraints. inner: maps whose values they read. wrappers: C functions that call both."""
 
     functions: Sequence[TracedFunction]
-    theta: int
     inner: InnerMaps | None = None
     wrappers: Sequence[str] = ()
 
@@ -152,7 +151,7 @@ def term_source(
         TracedFunction(f"{plain}_value", traces[0], arguments[: len(inputs)], ["l"]),
         TracedFunction(f"{plain}_expand", traces[1], arguments, outputs),
     ]
-    return TermSource(functions, theta.numel(), inner if inner.maps else None, inner.text(name, n, nu))
+    return TermSource(functions, inner if inner.maps else None, inner.text(name, n, nu))
 
 
 def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
