@@ -1,5 +1,6 @@
 """The C text of the kernels that serve every problem, for the library of the package (tools/build_kernels.py)."""
 
+from trajopt.collisions import library as collisions
 from trajopt.lq import compiled_lq, equality_lq
 from trajopt.solvers.interior import library
 from trajopt.solvers.window import interior_slot, newton_slot, shooting_slot
@@ -9,6 +10,7 @@ from trajopt.stage.compiled import library as stages
 def sources() -> dict[str, str]:
     """The C text of each object of the library, by name."""
     return {
+        "collisions": collisions.source(),
         "lq": compiled_lq.source(),
         "lq_abreast": compiled_lq.lanes_source(),
         "equality_abreast": equality_lq.lanes_source(),

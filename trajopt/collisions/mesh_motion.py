@@ -14,7 +14,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.collisions.boxes import box_around, lengths
-from trajopt.collisions.motion_kernels import motion_kernels
+from trajopt.collisions.library import LONG, collision_kernels
 from trajopt.collisions.true_shapes import geometry_of, hull_around, pose
 
 GROUND = -1
@@ -116,18 +116,9 @@ class Places:
         boxes = self._boxes(*part, base)
         if normal is not None and base != GROUND:  # the plane turns with that body from time k
             normal = normal @ self.poses[base][0][k]
-        kernels = motion_kernels()
-        if kernels is not None:
-            plane, places = (None if given is None else address(given) for given in (normal, other))
-            kernels.raise_bounds(address(boxes), places, k, around.start, around.stop, plane, apart, address(lower))
-            return
-        here, step = boxes[around] - boxes[k], 0.0 if other is None else other[around] - other[k]
-        if normal is None:
-            nearer = lengths(here).sum(axis=1) + (0.0 if other is None else lengths(np.asarray(step)))
-        else:
-            along = here @ normal
-            nearer = along[:, 0] + np.abs(along[:, 1:]).sum(axis=1) - (0.0 if other is None else step @ normal)
-        np.maximum(lower[around], apart - nearer, out=lower[around])
+        plane, places = (None if given is None else address(given) for given in (normal, other))
+        at = address(boxes), places, k, around.start, around.stop, plane, apart, address(lower)
+        collision_kernels().raise_bounds(*at)
 
     def _boxes(self, part: Part, number: int, base: int) -> Array:
         """Return center and half edges (M, 4, 3) of a part's box in the frame of a body of the model; cached."""
@@ -138,33 +129,21 @@ class Places:
     def _box_motion(self, part: Part, base: int) -> Array:
         (R, p), (R_base, p_base) = self.poses[part.body], self.poses[base]
         columns = np.column_stack([part.center, part.R * part.half])
-        kernels = motion_kernels()
-        if kernels is not None:
-            boxes = np.empty((len(R), 4, 3))
-            given = [R, p, *((None, None) if base == GROUND else (R_base, p_base)), columns.T]
-            arrays = [None if a is None else np.ascontiguousarray(a, float) for a in given]
-            kernels.box_motion(len(R), *(None if a is None else address(a) for a in arrays), address(boxes))
-            return boxes
-        boxes = (R.reshape(-1, 3) @ columns).reshape(-1, 3, 4).transpose(0, 2, 1).copy()
-        boxes[:, 0] += p - p_base
-        return boxes if base == GROUND else boxes @ R_base
+        given = [R, p, *((None, None) if base == GROUND else (R_base, p_base)), columns.T]
+        arrays = [None if a is None else np.ascontiguousarray(a, float) for a in given]
+        boxes = np.empty((len(R), 4, 3))
+        collision_kernels().box_motion(len(R), *(None if a is None else address(a) for a in arrays), address(boxes))
+        return boxes
 
     def moved(self, ball: Ball, block: int, middle: Array) -> Array:
         """Return bounds (B,) [m] on the displacement of any point of a ball from time ``middle``, in blocks of ``block``
         times."""
         R, p = self.poses[ball.body]
-        kernels = motion_kernels()
-        if kernels is not None:
-            moved, arrays = np.empty(len(middle)), [np.ascontiguousarray(a) for a in (R, p, ball.center)]
-            where = [address(a) for a in (*arrays, middle, moved)]
-            kernels.ball_motion(len(R), block, *where[:3], HALF_TURN * ball.radius, *where[3:])
-            return moved
-        blocks = np.minimum(np.arange(len(middle) * block), len(R) - 1).reshape(-1, block)
-        numbers = np.concatenate([R @ ball.center + p, HALF_TURN * ball.radius * R.reshape(-1, 9)], axis=1)
-        step = numbers[blocks] - numbers[middle][:, None]
-        return np.asarray(
-            np.sqrt(2.0 * np.einsum("bki,bki->bk", step, step).max(axis=1))
-        )  # |a| + |b| <= sqrt(2 (a^2 + b^2))
+        arrays = [np.ascontiguousarray(a, float) for a in (R, p, ball.center)]
+        times, moved = np.ascontiguousarray(middle, LONG), np.empty(len(middle))
+        motion = (address(a) for a in arrays)
+        collision_kernels().ball_motion(len(R), block, *motion, HALF_TURN * ball.radius, address(times), address(moved))
+        return moved
 
 
 HALF_TURN = np.sqrt(0.5)

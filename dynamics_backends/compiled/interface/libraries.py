@@ -38,7 +38,6 @@ from dynamics_backends.compiled.runtime.toolchain import (
 )
 from dynamics_backends.compiled.runtime.trace_cache import (
     Sought as Sought,
-    library as library,
     remember_sources as remember_sources,
     remembered as remembered,
 )

@@ -82,11 +82,6 @@ class Sought:
         return made
 
 
-def library(source: Callable[[], str], *question: Any, refusals: tuple[type[Exception], ...] = ()) -> ctypes.CDLL:
-    """Return the library of a structure, see :meth:`Sought.found`."""
-    return Sought(*question, refusals=refusals).found(source)
-
-
 def remembered(answer: Callable[[], Any], *question: Any) -> Any:
     """Return the cached JSON value of a question, else compute it by ``answer()`` and cache it."""
     key = _key("answer", *question)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import trajopt.collisions.choice as choice
 from trajopt.collisions.choice import FAR, FARTHER, SPREAD, chosen_pairs
 
 REACH = 0.5
@@ -27,10 +26,7 @@ def by_words(gaps, coarse, slots):
 
 @pytest.mark.parametrize("slots", [1, 2, 5, 20])
 @pytest.mark.parametrize("has_coarse", [True, False])
-@pytest.mark.parametrize("compiled", [pytest.param(True, marks=pytest.mark.needs_compiler), False])
-def test_each_body_gets_a_slot_first(slots, has_coarse, compiled, monkeypatch):
-    if not compiled:
-        monkeypatch.setattr(choice, "_kernel", lambda: None)
+def test_each_body_gets_a_slot_first(slots, has_coarse):
     rng = np.random.default_rng(slots)
     gaps = rng.uniform(-0.1, 0.9, (30, 6, 7))
     coarse = gaps.min(axis=1, keepdims=True).repeat(2, axis=1) - rng.uniform(0.0, 0.3, (30, 2, 7))

@@ -10,9 +10,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import trajopt.collisions.block_bounds as block_bounds
-import trajopt.collisions.gaps as gaps_module
 import trajopt.collisions.mesh_motion as mesh_motion
-from dynamics_backends.compiled.interface.libraries import CompilerError
 from dynamics_backends.rigid_body.geometry.covers.cover import covers
 from dynamics_backends.rigid_body.geometry.covers.hull import hull_of
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
@@ -20,10 +18,12 @@ from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Mesh, Sphere
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
-from trajopt.collisions.boxes import boxes_apart
+from trajopt.collisions.block_bounds import BlockBounds
 from trajopt.collisions.broad_phase import FACES, CollisionPairs, FilledSlots
 from trajopt.collisions.free_space import FreeSpace
+from trajopt.collisions.gaps import Cores, capsule_gaps
 from trajopt.collisions.mesh_check import MeshCheck
+from trajopt.collisions.mesh_motion import Part, Places
 from trajopt.collisions.poses import body_poses
 from trajopt.collisions.self_pairs import pairs_not_disabled, self_pairs
 from trajopt.collisions.true_shapes import geometry_of, hull_around
@@ -59,10 +59,6 @@ SCENE = Scene((POST, WALL))
 PAIRS = CollisionPairs(ROBOT, SCENE)
 
 
-def missing():
-    raise CompilerError("none")
-
-
 def configurations(count=40):
     return np.random.default_rng(0).uniform(-2.5, 2.5, (count, 3))
 
@@ -82,17 +78,80 @@ def test_configurations_of_another_robot_are_refused(count):
         PAIRS.gaps(np.zeros((5, count)), np.zeros(5))
 
 
-@pytest.mark.needs_compiler
-def test_gaps_are_those_of_numpy(monkeypatch):
-    qs, times = configurations(), np.zeros(40)
-    pairs = CollisionPairs(ROBOT, Scene((*SCENE.bodies, STONE)))
-    compiled = pairs.gaps(qs, times)
-    monkeypatch.setattr(gaps_module, "_kernel", missing)
-    plain = pairs.gaps(qs, times)
-    near = plain < pairs.reach
-    assert near.any() and not near.all()
-    np.testing.assert_allclose(compiled[near], plain[near], atol=1e-12)
-    assert (compiled[~near] >= pairs.reach).all()
+def edges(h, x, y):
+    """Return the edges of the triangle (-h, 0, 0), (h, 0, 0), (x, y, 0)."""
+    a, b, c = np.array([[-h, 0.0, 0.0], [h, 0.0, 0.0], [x, y, 0.0]])
+    return (a, b), (b, c), (c, a)
+
+
+def squared_from_triangle(P, h, x, y):
+    """Return the squared distance (n,) of points (n, 3) from a triangle."""
+    (a, b), (c, _) = edges(h, x, y)[::2]
+    second, third = np.linalg.lstsq(np.stack([b - a, c - a], axis=1), (P - a).T, rcond=None)[0]
+    inside = (second > 0.0) & (third > 0.0) & (second + third < 1.0)
+    found = np.where(inside, P[:, 2] ** 2, np.inf)
+    for start, end in edges(h, x, y):
+        t = np.clip((P - start) @ (end - start) / ((end - start) @ (end - start)), 0.0, 1.0)
+        found = np.minimum(found, ((P - start - t[:, None] * (end - start)) ** 2).sum(axis=1))
+    return found
+
+
+def gap_by_search(kind, size, p, d):
+    """Return D (distances.py) of a segment from p to p + d by nested samples, or its depth over faces and edges."""
+    squared = {
+        "box": lambda P: (np.maximum(np.abs(P) - size, 0.0) ** 2).sum(axis=1),
+        "cylinder": lambda P: (
+            np.maximum(np.hypot(P[:, 0], P[:, 1]) - size[0], 0.0) ** 2 + np.maximum(np.abs(P[:, 2]) - size[1], 0.0) ** 2
+        ),
+        "triangle": lambda P: squared_from_triangle(P, *size),
+    }[kind]
+    low, high = 0.0, 1.0
+    for _ in range(9):
+        t = np.linspace(low, high, 41)
+        values = squared(p + t[:, None] * d) - 0.01 * (d @ d) * t * (1.0 - t)
+        low, high = t[max(values.argmin() - 1, 0)], t[min(values.argmin() + 1, 40)]
+    if values.min() > 1e-6:
+        return np.sqrt(values.min())
+    ends = np.stack([p, p + d])
+    if kind == "box":
+        return np.max([(sign * ends[:, i]).min() - size[i] for i in range(3) for sign in (1.0, -1.0)])
+    if kind == "cylinder":
+        t = np.clip(-(p[:2] @ d[:2]) / (d[:2] @ d[:2]), 0.0, 1.0)
+        return max(np.hypot(*(p + t * d)[:2]) - size[0], ends[:, 2].min() - size[1], -ends[:, 2].max() - size[1])
+    out = [ends[:, 2].min()]
+    for start, end in edges(*size):
+        normal = np.cross(end - start, [0.0, 0.0, 1.0])
+        out.append(((ends - start) @ normal).min() / np.linalg.norm(normal))
+    return max(out)
+
+
+def test_gaps_are_those_of_a_search_along_the_segment():
+    """Random capsules and cores of all kinds, outside and inside, near and far."""
+    rng, reach, (M, P, O) = np.random.default_rng(7), 0.3, (29, 4, 9)
+    A = rng.uniform(-0.5, 0.5, (M, P, 3))
+    B = A + rng.uniform(-0.5, 0.5, (M, P, 3))
+    kind, radii = np.arange(O) % 3, rng.uniform(0.0, 0.1, P)
+    turns = Rotation.random(M * O, rng=4).as_matrix().reshape(M, O, 3, 3)
+    places = (0.5 * (A + B))[:, np.arange(O) % P] + rng.uniform(-0.15, 0.15, (M, O, 3))
+    sizes = rng.uniform(0.05, 0.3, (O, 3))
+    sizes[kind == 2, 1] = sizes[kind == 2, 0] * rng.uniform(
+        -0.9, 0.9, O // 3
+    )  # the third corner is above the longest edge
+    cores = Cores(turns, places, sizes, rng.uniform(0.0, 0.05, O), kind, np.full(O, -1))
+    counts = rng.uniform(size=(P, O)) < 0.9
+    found, near, inside = capsule_gaps(A, B, radii, cores, counts, reach), 0, np.zeros(3, dtype=int)
+    assert np.isinf(found[:, ~counts]).all() and np.isfinite(found[:, counts]).all()
+    for m, i, o in np.argwhere(np.broadcast_to(counts, (M, P, O))):
+        p, d = turns[m, o].T @ (A[m, i] - places[m, o]), turns[m, o].T @ (B[m, i] - A[m, i])
+        D = gap_by_search(["box", "cylinder", "triangle"][kind[o]], sizes[o], p, d)
+        gap, thick = found[m, i, o], radii[i] + cores.radius[o]
+        inside[kind[o]] += D < 0.0
+        if D - thick < reach - 0.02:
+            near += D > 0.0
+            assert gap == pytest.approx(D - thick, abs=1e-9)
+        else:
+            assert reach - 0.02 <= gap <= np.sqrt(D**2 + 0.01 * (d @ d) / 4.0) - thick  # D is less than the distance
+    assert near > 300 and (inside > 10).all() and np.isfinite(found).sum() - near > 300
 
 
 @needs_coal
@@ -123,11 +182,8 @@ def beside_others(shape, x):
     return CollisionPairs(ROBOT, Scene((far, bar, Body("body", shape, turn, turn @ [x, 0.0, 0.0]))))
 
 
-@pytest.mark.parametrize("compiled", [pytest.param(True, marks=pytest.mark.needs_compiler), False])
-def test_inside_of_a_convex_mesh_is_as_deep_as_inside_of_a_box(compiled, monkeypatch):
+def test_inside_of_a_convex_mesh_is_as_deep_as_inside_of_a_box():
     """The arm is at least 0.7 m from all faces, and from the ball within them; a plate is between or across its links."""
-    if not compiled:
-        monkeypatch.setattr(gaps_module, "_kernel", missing)
     qs, times = configurations(), np.zeros(40)
     shape = Box((14.0, 4.4, 4.4))
     box, mesh = (beside_others(s, 4.5) for s in (shape, Mesh(*shape.triangles())))
@@ -262,11 +318,8 @@ def distances_by_hand(qs, times, path):
 
 @needs_coal
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("compiled", [pytest.param(True, marks=pytest.mark.needs_compiler), False])
-def test_few_looks_find_what_all_distances_tell(seed, compiled, monkeypatch):
+def test_few_looks_find_what_all_distances_tell(seed, monkeypatch):
     """A random smooth motion of an arm with self-collision pairs, beside a moving stone."""
-    if not compiled:
-        without_kernels(monkeypatch)
     rng, times, path = np.random.default_rng(seed), np.linspace(0.0, 1.0, 600), (0.3, -0.2, 0.05)
     waves = rng.uniform(-0.8, 0.8, (4, 3))
     qs = rng.uniform(-1.0, 1.0, 3) + sum(np.sin((n + 1) * times)[:, None] * waves[n] for n in range(4))
@@ -284,26 +337,109 @@ def test_few_looks_find_what_all_distances_tell(seed, compiled, monkeypatch):
     assert next(looks) < 100  # of 2400 distances
 
 
-def without_kernels(monkeypatch):
-    for module in (mesh_motion, block_bounds):
-        monkeypatch.setattr(module, "motion_kernels", lambda: None)
+def from_gaps(gaps):
+    """Return the distance of aligned boxes from their gaps (3,), or the smallest overlap."""
+    return float(np.linalg.norm(np.maximum(gaps, 0.0))) if max(gaps) > 0.0 else float(max(gaps))
+
+
+def from_boxes(center, R, half, low, high):
+    """Return the larger bound of two on the distance of a box, about a center, from one with corners: along the axes of each."""
+    reach = np.abs(R) @ half
+    best = from_gaps([max(b - c - r, c - r - e) for b, e, c, r in zip(low, high, center, reach, strict=True)])
+    if not np.isfinite(np.subtract(high, low)).all():
+        return best
+    middle, size = 0.5 * np.add(low, high), 0.5 * np.subtract(high, low)
+    return max(best, from_gaps([abs((center - middle) @ R[:, j]) - half[j] - size @ np.abs(R[:, j]) for j in range(3)]))
 
 
 @needs_coal
-@pytest.mark.needs_compiler
-def test_bounds_in_blocks_are_those_of_numpy(monkeypatch):
-    """Compare bounds for static, moving and unbounded bodies, near and far, with self-collision pairs."""
-    rng, times = np.random.default_rng(5), np.linspace(0.0, 1.0, 260)
+def test_bounds_in_blocks_are_those_by_hand():
+    """Static, moving and unbounded bodies, near and far, and a self-collision pair, for three bars of 0.5 m, 0.04 m wide."""
+    rng, times, path = np.random.default_rng(5), np.linspace(0.0, 1.0, 260), np.array([0.3, -0.2, 0.05])
     qs = rng.uniform(-1.0, 1.0, 3) + np.sin(times[:, None] * rng.uniform(-3.0, 3.0, 3))
-    moving = Body("stone", STONE.shape, STONE.R, STONE.p, BodyPath((0.0, 1.0), ((0.0, 0.0, 0.0), (0.3, -0.2, 0.05))))
+    moving = Body("stone", STONE.shape, STONE.R, STONE.p, BodyPath((0.0, 1.0), ((0.0, 0.0, 0.0), tuple(path))))
     floor = Body("floor", HalfSpace(), p=np.array([0.0, 0.0, -0.1]))
     check = MeshCheck(MODEL, SHAPES, Scene((*SCENE.bodies, moving, floor)), ((0, 2),))
-    at = check._places(qs, times)
-    compiled = check._blocks.bounds(at, 25)
-    without_kernels(monkeypatch)
-    plain = check._blocks.bounds(at, 25)
-    assert compiled.shape == plain.shape == (11, len(check.pairs))
-    np.testing.assert_allclose(compiled, plain, atol=1e-12)
+    found = check._blocks.bounds(check._places(qs, times), 25)
+    angles = np.cumsum(qs, axis=1)
+    along = np.stack([np.cos(angles), np.sin(angles), 0.0 * angles], axis=2)
+    centers = np.cumsum(0.5 * along, axis=1) - 0.25 * along
+    turns = Rotation.from_rotvec(angles.reshape(-1, 1) * [0.0, 0.0, 1.0]).as_matrix().reshape(260, 3, 3, 3)
+    half, radius = np.array([0.25, 0.02, 0.02]), np.linalg.norm([0.25, 0.02, 0.02])
+    corners = [np.array(c) for c in ([0.05, 0.05, 0.5], [0.05, 0.3, 0.5], [0.15, 0.1, 0.125])]
+    boxes = [*((-c, c) for c in corners), (np.full(3, -np.inf), np.array([np.inf, np.inf, 0.0]))]
+    expected, by_boxes = [], 0
+    for first in range(0, 260, 25):
+        block = slice(first, min(first + 25, 260))
+        k = (first + block.stop - 1) // 2
+        turned = ((turns[block] - turns[k]) ** 2).sum(axis=(2, 3))
+        moved = np.sqrt(2.0 * (((centers[block] - centers[k]) ** 2).sum(axis=2) + 0.5 * radius**2 * turned)).max(axis=0)
+        for i in range(3):
+            for body, (low, high) in zip(check.scene.bodies, boxes, strict=True):
+                shift = times[k] * path if body is moving else np.zeros(3)
+                drift = np.abs(times[block] - times[k]).max() * np.linalg.norm(path) * (body is moving)
+                local = body.R.T @ (centers[k, i] - body.p - shift)
+                gap = from_gaps(np.maximum(low - local, local - high)) - radius
+                if gap < 0.1:
+                    by_boxes += 1
+                    gap = from_boxes(local, body.R.T @ turns[k, i], half, low, high)
+                expected.append(gap - moved[i] - drift)
+        away = centers[k, 2] - centers[k, 0]
+        gap = np.linalg.norm(away) - 2.0 * radius
+        if gap < 0.1:
+            gap = from_boxes(turns[k, 0].T @ away, turns[k, 0].T @ turns[k, 2], half, -half, half)
+        expected.append(gap - moved[2] - moved[0])
+    assert found.shape == (11, 13) and 30 < by_boxes < 120
+    np.testing.assert_allclose(found, np.reshape(expected, (11, 13)), atol=1e-12)
+
+
+@needs_coal
+@pytest.mark.parametrize("has_normal", [True, False])
+@pytest.mark.parametrize("second", ["rests", "moves by itself", "is carried"])
+def test_raised_bounds_hold_along_a_motion(second, has_normal):
+    """A box moves past another; the bound is exact for translations along the normal, or toward each other if it is unknown."""
+    coal = pytest.importorskip("coal")
+    times, k, half, size = np.linspace(0.0, 1.0, 61), 20, np.array([0.2, 0.1, 0.05]), np.array([0.1, 0.3, 0.2])
+    turns = Rotation.from_rotvec(times[:, None] * [0.4, -0.3, 0.5]).as_matrix()
+    places = [0.45, 0.02, 0.03] + 0.2 * np.sin(times[:, None] * [3.0, 2.0, -4.0])
+    shift = 0.15 * np.sin(times[:, None] * [-2.0, 3.0, 1.0]) if second == "moves by itself" else np.zeros((61, 3))
+    frame = (
+        Rotation.from_rotvec(times[:, None] * [-0.3, 0.2, 0.6]).as_matrix(),
+        0.1 * np.sin(times[:, None] * [1, -2, 3]),
+    )
+    if second == "is carried":
+        base, carried = 1, frame
+    else:
+        base, carried = -1, (np.broadcast_to(np.eye(3), (61, 3, 3)), np.zeros((61, 3)))
+    one, two = coal.Box(*2.0 * half), coal.Box(*2.0 * size)
+    part = Part("", 0, np.eye(3), np.zeros(3), one, None, np.zeros(3), float(np.linalg.norm(half)), half)
+
+    def raised(turns, places, shift):
+        poses = {0: (turns, places), base: carried}
+        distances, result = [], coal.DistanceResult()
+        for m in range(61):
+            at = ((turns[m], places[m]), (carried[0][m], carried[1][m] + shift[m]))
+            distances.append(apart((one, two), at))
+            if m == k:
+                ends = [coal.Transform3s(*pose) for pose in at]
+                coal.distance(one, ends[0], two, ends[1], coal.DistanceRequest(), result)
+        lower, other = np.full(61, -1.0), shift if second == "moves by itself" else None
+        normal = np.array(result.normal) if has_normal else None
+        Places(poses, np.zeros((0, 61, 3))).raise_bounds(
+            lower, distances[k], k, slice(5, 50), (part, 0), normal, base, other
+        )
+        return lower, np.array(distances), np.array(result.normal)
+
+    lower, distances, normal = raised(turns, places, shift)
+    assert distances[k] > 0.02 and lower[k] == pytest.approx(distances[k], abs=1e-12)
+    assert (lower[5:50] <= distances[5:50] + 1e-6).all() and (lower[5:50] > -1.0).any()
+    assert (lower[:5] == -1.0).all() and (lower[50:] == -1.0).all()
+    if second != "is carried":
+        away, share = 0.02 * np.sin(5.0 * (times - times[k]))[:, None] * normal, 1.0 if second == "rests" else 0.5
+        still = np.broadcast_to(turns[k], turns.shape)
+        lower, distances, _ = raised(still, places[k] - share * away, shift[k] + (1.0 - share) * away)
+        exact = distances if has_normal else distances[k] - np.abs(distances - distances[k])
+        np.testing.assert_allclose(lower[5:50], exact[5:50], atol=1e-6)
 
 
 @needs_coal
@@ -350,28 +486,36 @@ def test_an_srdf_tells_which_links_need_no_look():
 
 
 @needs_coal
-def test_boxes_bound_the_distance_and_the_depth_of_what_they_hold():
-    """Compare with coal's boxes; for aligned boxes, the bound is the distance itself."""
+def test_boxes_bound_the_distance_and_the_depth_of_what_they_hold(monkeypatch):
+    """Compare with coal's boxes, of bodies and of parts; for aligned boxes, the bound is the distance itself."""
     import coal
 
-    rng = np.random.default_rng(0)
-    half, size = rng.uniform(0.05, 0.5, (2, 200, 3))
-    centers = rng.uniform(-1.0, 1.0, (200, 3))
-    turned = Rotation.random(200, rng=0).as_matrix()
-    turned[:50] = np.eye(3)
-    found = boxes_apart(centers, turned, half, -size, size)
-    still, request = coal.Transform3s.Identity(), coal.DistanceRequest()
+    monkeypatch.setattr(block_bounds, "CLOSE", np.inf)
+    rng, (n, M) = np.random.default_rng(0), (10, 20)
+    half, size = rng.uniform(0.05, 0.5, (2, n, 3))
+    centers = rng.uniform(-1.0, 1.0, (n, M, 3))
+    turned = Rotation.random(n * M, rng=0).as_matrix().reshape(n, M, 3, 3)
+    turned[:, :5] = np.eye(3)
+    still = np.broadcast_to(np.eye(3), (M, 3, 3)), np.zeros((M, 3))
+    poses = dict(enumerate(zip(turned, centers, strict=True))) | {n: still, -1: still}
 
-    def true(i):
-        pose = coal.Transform3s(turned[i], centers[i])
-        return coal.distance(
-            coal.Box(*2 * half[i]), pose, coal.Box(*2 * size[i]), still, request, coal.DistanceResult()
-        )
+    def part(body, half):
+        return Part("", body, np.eye(3), np.zeros(3), None, None, np.zeros(3), float(np.linalg.norm(half)), half)
 
-    distances = np.array([true(i) for i in range(200)])
+    parts = [*(part(i, half[i]) for i in range(n)), *(part(n, size[i]) for i in range(n))]
+    scene = Scene(tuple(Body(f"box {i}", Box(tuple(2.0 * size[i]))) for i in range(n)))
+    pairs = np.array([*((i, i) for i in range(n)), *((i, n + n + i) for i in range(n))])
+    bounds = BlockBounds(parts, scene, [geometry_of(body.shape) for body in scene.bodies], pairs)
+    found = bounds.bounds(Places(poses, np.zeros((n, M, 3))), 1).T
+
+    def true(i, m):
+        shapes = coal.Box(*2.0 * half[i]), coal.Box(*2.0 * size[i])
+        return apart(shapes, ((turned[i, m], centers[i, m]), (np.eye(3), np.zeros(3))))
+
+    distances = np.array([[true(i, m) for m in range(M)] for i in range(n)] * 2)
     assert (distances < 0.0).any() and (found > 0.0).any()
     assert (found <= distances + 1e-6).all()
-    np.testing.assert_allclose(found[:50], distances[:50], atol=1e-6)
+    np.testing.assert_allclose(found[:, :5], distances[:, :5], atol=1e-6)
 
 
 @needs_coal

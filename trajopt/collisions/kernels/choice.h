@@ -1,18 +1,18 @@
-/* Which pairs of a link and of bodies get its slots, at M configurations; the twin of trajopt/collisions/choice.py. */
+/* Choice of the pairs of a link's capsules and of bodies that get a slot, at M configurations: see trajopt/collisions/choice.py. */
 
 typedef struct {
     long M, P, C, O;
-    const double *gaps, *coarse;  /* M x P x O, and M x C x O of capsules around all that a link carries, or null */
-    long link;                    /* which of the C */
+    const double *gaps, *coarse;  /* M x P x O, and M x C x O of coarse capsules, or null */
+    long link;                    /* index of the link's coarse capsule */
     long pieces, cores;
-    const long *piece, *core;     /* which of the P and of the O */
+    const long *piece, *core;     /* indices of capsules and cores */
     long slots;
     double reach, far, spread, farther;
     double *values, *costs;       /* (pieces + 1) x cores */
-    long *chosen;                 /* M x slots: places in (pieces + 1) x cores, -1 for none within reach */
+    long *chosen;                 /* M x slots: indices in (pieces + 1) x cores, -1 for an empty slot */
 } choice_t;
 
-/* The gaps that count, by pieces and cores: of what is far from the coarse capsule of the link, that one alone. */
+/* Gaps by pieces and cores; of a core far from the link's coarse capsule only the gap of that capsule counts.  Returns the number of rows. */
 ALWAYS_INLINE long counted(const choice_t *g, long m)
 {
     const long n = g->cores, rows = g->pieces + (g->coarse != 0);
@@ -29,7 +29,7 @@ ALWAYS_INLINE long counted(const choice_t *g, long m)
     return rows;
 }
 
-/* The second capsule near a body counts as farther, the third by twice as much: each body gets a slot first. */
+/* Add a penalty to the gap of the second capsule near a body, twice the penalty to the third, and so on: each body gets a slot first. */
 ALWAYS_INLINE void cost(const choice_t *g, long rows)
 {
     const long n = g->cores;

@@ -1,22 +1,22 @@
-/* Gaps between P capsules and O cores at M configurations; the twin of trajopt/collisions/gaps.py.  Before this text stand the functions
+/* Gaps between P capsules and O cores at M configurations, one configuration in each lane.  Before this text stand the functions
 
-       segment_box(p, d, half, D, w)     segment_cylinder(p, d, size, D, w)     segment_triangle(p, d, size, D, w)
+       segment_box(p, d, size, D, w)     segment_cylinder(p, d, size, D, w)     segment_triangle(p, d, size, D, w)
 
-   traced from dynamics_backends/rigid_body/geometry/distances.py and triangle_distance.py, and WORK, the vectors of their workspace.  Lanes hold configurations. */
+   traced from dynamics_backends/rigid_body/geometry/distances.py and triangle_distance.py, and WORK, the length of their workspace w. */
 
 typedef struct {
     long M, P, O;
     double reach;
     const double *ends;   /* M x P x 6: ends of the segments */
     const double *cores;  /* M x O x 12: rotations by rows, places */
-    const double *sizes;  /* O x 3 */
+    const double *sizes;  /* O x 3: half edges; radius, half length and 0; h, x, y of a triangle, |x| <= h */
     const double *thick;  /* P x O: sum of the radii */
     const int *kind;      /* O: 0 box, 1 cylinder, 2 triangle */
-    const int *counts;    /* P x O: which pairs count */
+    const int *counts;    /* P x O: 0 for pairs without a gap */
     double *gaps;         /* M x P x O */
 } gaps_t;
 
-/* The same numbers of the configurations n, n + 1, ..., which stand `stride` numbers apart. */
+/* Load `size` numbers of each configuration into lanes; configurations are `stride` numbers apart, and the last one fills the lanes beyond `count`. */
 ALWAYS_INLINE void gather(const double *from, long stride, long size, int count, V *restrict to)
 {
     for (int l = 0; l < LANES; l++)

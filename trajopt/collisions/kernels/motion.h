@@ -1,7 +1,7 @@
-/* Bounds of distances along a motion of M times; the twin of trajopt/collisions/mesh_motion.py and block_bounds.py.  Rotations stand by rows. */
+/* Bounds on distances along a motion of M times, for trajopt/collisions/mesh_motion.py and block_bounds.py.  Rotations are row-major. */
 
-/* The center and the half edges (M x 4 x 3) of a box that moves with R, p, as one who moves with R_base, p_base sees them; columns (4 x 3): as the mover
-   does.  R_base and p_base are null for the ground. */
+/* Center and half edges (M x 4 x 3) of a box that moves with R, p, in the frame R_base, p_base; columns (4 x 3): in the frame R, p.  R_base and p_base are
+   null for the ground. */
 EXPORT void box_motion(long M, const double *R, const double *p, const double *R_base, const double *p_base, const double *columns, double *boxes)
 {
     for (long m = 0; m < M; m++, R += 9, p += 3, boxes += 12) {
@@ -29,8 +29,8 @@ ALWAYS_INLINE double along3(const double *n, const double *a, const double *b)
     return n[0] * (a[0] - b[0]) + n[1] * (a[1] - b[1]) + n[2] * (a[2] - b[2]);
 }
 
-/* Raise the lower bounds at times first..last of a distance that is `apart` at k: by how far the box reaches farther along a normal of a plane between, or,
-   where that is null, how far any of its points is from where it was; other (M x 3): places of the second one, null where that rests. */
+/* Raise the lower bounds at times first..last of a distance that is `apart` at time k.  The bound is `apart` minus the motion of the box along the normal of a
+   separating plane or, if the normal is null, minus the displacement of any of its points.  other (M x 3): places of the second shape, null if it rests. */
 EXPORT void raise_bounds(const double *boxes, const double *other, long k, long first, long last, const double *normal, double apart, double *lower)
 {
     const double *here = boxes + 12 * k;
@@ -51,7 +51,7 @@ EXPORT void raise_bounds(const double *boxes, const double *other, long k, long 
     }
 }
 
-/* How far (blocks) any point of a ball is at most, in blocks of so many times, from where it is in their middles. */
+/* Bounds (blocks) on the displacement of any point of a ball from the middle of each block of times: |a| + |b| <= sqrt(2 (a^2 + b^2)). */
 EXPORT void ball_motion(long M, long block, const double *R, const double *p, const double *center, double weight, const long *middle, double *moved)
 {
     for (long b = 0; b * block < M; b++) {
@@ -76,7 +76,7 @@ EXPORT void ball_motion(long M, long block, const double *R, const double *p, co
     }
 }
 
-/* The distance of boxes along the same axes by their gaps; of those that overlap the least overlap, less than zero. */
+/* Distance of aligned boxes from their gaps along the axes; if they overlap, the smallest overlap, negative. */
 ALWAYS_INLINE double outside3(const double *gaps)
 {
     double most = gaps[0] > gaps[1] ? gaps[0] : gaps[1], square = 0.0;
@@ -86,7 +86,7 @@ ALWAYS_INLINE double outside3(const double *gaps)
     return sqrt(square);
 }
 
-/* A lower bound of the distance of a box at a center, turned by R, from one with corners low and high, each held in a box along the axes of the other. */
+/* Lower bound on the distance of a box with rotation R about its center from an aligned box with corners low and high, from separating axes of both. */
 ALWAYS_INLINE double boxes_apart(const double *center, const double *R, const double *half, const double *low, const double *high)
 {
     double gaps[3], size[3], from[3];
@@ -109,10 +109,10 @@ ALWAYS_INLINE double boxes_apart(const double *center, const double *R, const do
 }
 
 typedef struct {
-    long blocks, pairs, parts, count; /* count: bodies of the scene, whose numbers are those of seconds below it */
-    double close;                     /* what is nearer by balls is told apart by boxes */
+    long blocks, pairs, parts, count; /* count: bodies of the scene; seconds below it are bodies, others are parts */
+    double close;                     /* pairs with closer balls get a bound from boxes */
     const long *firsts, *seconds;     /* pairs */
-    const long *rows_first, *rows_second; /* pairs: in moved */
+    const long *rows_first, *rows_second; /* pairs: rows of moved */
     const double *centers, *turns;    /* blocks x parts x 3, blocks x parts x 9 */
     const double *radii, *halves;     /* parts, parts x 3 */
     const double *places, *turned;    /* count x blocks x 3, count x 9 */
@@ -121,7 +121,7 @@ typedef struct {
     double *bounds;                   /* blocks x pairs */
 } bounds_t;
 
-/* a' b of rotations. */
+/* c = a' b for rotations. */
 ALWAYS_INLINE void turned_back(const double *a, const double *b, double *c)
 {
     for (int i = 0; i < 3; i++)
