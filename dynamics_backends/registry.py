@@ -60,6 +60,16 @@ def _exact(method: Callable[..., ExactMethod], map: Map, engine: str, **options:
     return backend
 
 
+def _by_differences(method: Callable[..., FiniteDifference], map: Map, engine: str, **options: Any) -> DynamicsBackend:
+    """Backend of finite differences; a kernel takes those of a map that is traced as a whole."""
+    backend = method(on_engine(map, engine), **options)
+    if _is_traced(map, engine):
+        from dynamics_backends.tape.traced_differences import TracedDifferences
+
+        backend.kernel = TracedDifferences()
+    return backend
+
+
 def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
     """Backend with the map's analytic derivatives; the engine evaluates its recursions, or a map without recursions as a whole."""
     if engine == "compiled" and isinstance(map, NeedsScheme):
@@ -106,8 +116,8 @@ METHODS: Registry[Callable[..., DynamicsBackend]] = Registry(
         "structured_ad": partial(_exact, StructuredAD),
         "complex_step": partial(_exact, ComplexStep),
         "casadi_ad": _casadi_ad,
-        "central_difference": partial(_numeric, CentralDifference),
-        "forward_difference": partial(_numeric, partial(FiniteDifference, scheme="forward")),
+        "central_difference": partial(_by_differences, CentralDifference),
+        "forward_difference": partial(_by_differences, partial(FiniteDifference, scheme="forward")),
     },
     _registered,
 )
@@ -284,6 +294,6 @@ def _available() -> str:
     try:
         find_toolchain()
     except CompilerError as error:
-        _LOG.warning("contacts and finite differences run in NumPy: %s", error)
+        _LOG.warning("contacts run in NumPy: %s", error)
         return "numpy"
     return "compiled"

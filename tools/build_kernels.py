@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from dynamics_backends.compiled.loops.kernel import header, kernel_text, prelude, text_of  # noqa: E402
 from dynamics_backends.compiled.loops.loops import loop_kernel  # noqa: E402
-from dynamics_backends.compiled.sources import free_body_source, manifold_source, steps_source  # noqa: E402
+from dynamics_backends.compiled.sources import differences, free_body_source, manifold_source, steps_source  # noqa: E402
 from dynamics_backends.machine.instruction_sets import (  # noqa: E402
     FOLDER,
     PROCESSOR,
@@ -120,6 +120,7 @@ def sources() -> dict[str, str]:
         **found,
         **kernel_sources.sources(),
         "groups": manifold_source.library_source(),
+        "differences": differences.source(),
         "free_body": free_body_source.source(),
         "library": "\n".join([lanes, header("loops.h"), header("steps.h"), *tables]),
     }

@@ -13,6 +13,8 @@ divided by h^2, truncation is of the order h^2.  The result is their symmetric p
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from dynamics_backends.methods.base import Method, one_at_a_time, perturbed
@@ -23,8 +25,21 @@ LARGEST_STEP = 0.1
 """Largest valid step (relative, or in radians and meters); larger differences do not approximate derivatives."""
 
 
+class DifferencesKernel(Protocol):
+    """Finite differences by compiled code."""
+
+    def __call__(self, method: FiniteDifference, b: Batch) -> Jacobians | None:
+        """Value and differences; None if the map cannot be evaluated by compiled code."""
+        ...
+
+
 class FiniteDifference(Method):
-    """Forward or central differences with step ``step`` (default: the rule of the module)."""
+    """Forward or central differences with step ``step`` (default: the rule of the module).
+
+    kernel: compiled differences, or None.
+    """
+
+    kernel: DifferencesKernel | None = None
 
     def __init__(self, map: Map, *, scheme: str = "central", step: float | None = None) -> None:
         super().__init__(map)
@@ -44,7 +59,8 @@ class FiniteDifference(Method):
         return self.scheme, self.step
 
     def _jacobians(self, b: Batch) -> Jacobians:
-        return self._differences(b, self._step_sizes(b, self.step))
+        found = None if self.kernel is None else self.kernel(self, b)
+        return self._differences(b, self._step_sizes(b, self.step)) if found is None else found
 
     def _differences(self, b: Batch, h: Array) -> Jacobians:
         """Value and differences with steps h (ndx + nu, N)."""

@@ -12,7 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.emit.trace import Trace
-from dynamics_backends.compiled.runtime.memory import KNOTS_PER_THREAD, Rooms, address, aligned, bound, over_threads
+from dynamics_backends.compiled.runtime.memory import (
+    KNOTS_PER_THREAD,
+    Rooms,
+    address,
+    aligned,
+    bound,
+    code_of,
+    over_threads,
+)
 from dynamics_backends.machine import library as machine
 from dynamics_backends.machine.library import ffi
 from dynamics_backends.tape.encode import encode
@@ -92,6 +100,11 @@ class Tape:
     def address(self) -> int:
         """Address of the struct tape_t."""
         return self._evaluator.tape
+
+    @property
+    def function(self) -> tuple[int | None, int]:
+        """Addresses of the interpreter for one vector and of the struct tape_t: the members of function_t."""
+        return code_of(machine.kernels().tape_function), self.address
 
     def buffers(self, n: int) -> list[Array]:
         """Output arrays of n rows, which repeated calls can reuse: fresh memory may cost more than the evaluation."""

@@ -1,8 +1,8 @@
 """Any map as a tape.
 
 The map's source is traced once with symbols.  For float64 rows the operations are encoded directly; for complex and dual rows they
-are first evaluated on pairs (:mod:`~dynamics_backends.compiled.emit.pairs`), for all knots and directions.  Finite differences,
-complex step and forward AD thus run on tapes without a change.  Time and parameters are inputs.
+are first evaluated on pairs (:mod:`~dynamics_backends.compiled.emit.pairs`), for all knots and directions.  Complex step and
+forward AD thus run on tapes without a change.  Time and parameters are inputs.
 """
 
 from __future__ import annotations
@@ -52,10 +52,21 @@ class TracedMap:
         try:
             return getattr(self, f"_{algebra}")(rows, sizes)
         except TraceError as reason:
-            self._untraced = True
-            if not reason.told:
-                _LOG.warning("evaluated by NumPy: %s", reason)
+            self._give_up(reason)
             return self.wrapped(x, u, t, p)
+
+    def tape(self, sizes: Sizes) -> Tape | None:
+        """Tape of the value for parameters of these sizes; None, logged once, if the map cannot be traced."""
+        try:
+            return None if self._untraced else self._tape("real", (), sizes)
+        except TraceError as reason:
+            self._give_up(reason)
+            return None
+
+    def _give_up(self, reason: TraceError) -> None:
+        self._untraced = True
+        if not reason.told:
+            _LOG.warning("evaluated by NumPy: %s", reason)
 
     # -- kinds of numbers -------------------------------------------------------------------------------------------
     def _real(self, rows: list[Array], sizes: Sizes) -> Array:

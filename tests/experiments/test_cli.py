@@ -852,7 +852,4 @@ def test_a_robot_is_solved_without_a_compiler(tmp_path):
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert (
-        "contacts and finite differences run in NumPy: no working C compiler" in done.stderr
-        and "\nconverged: " in done.stdout
-    )
+    assert "contacts run in NumPy: no working C compiler" in done.stderr and "\nconverged: " in done.stdout

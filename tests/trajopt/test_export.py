@@ -229,6 +229,27 @@ def test_a_floating_base(tmp_path):
     assert_the_example_runs(exported)
 
 
+@pytest.mark.needs_compiler
+@pytest.mark.parametrize("scheme", ["forward", "central"])
+def test_differences_on_a_floating_base(scheme, tmp_path):
+    """Damping is implicit: the step is a parameter of the dynamics."""
+    model = tree("floating90", 2)
+    free = FreeBody(model.replace(damping=np.full(model.nv, 3.0)))
+    dynamics = SampledSystem(make_backend(free, f"{scheme}_difference", engine="numpy"), "semi_implicit_euler")
+    rng, n, m = np.random.default_rng(0), free.manifold.ndx, free.nu
+    x0 = np.concatenate([free.model.random_configuration(rng, 1)[0], np.zeros(free.model.nv)])
+    terms = [control_cost(free.nu)], [state_cost(free.manifold, x0)]
+    exported = _written(OCP.single_phase(dynamics, x0, 6, 0.02, *terms), "differences", tmp_path)
+    assert "warning" not in exported.output + exported.make().stdout
+    q, v, _ = state(free.model, 1, 3)
+    for x in np.concatenate([q, v], axis=1):
+        u = rng.standard_normal(m)
+        expected = dynamics.linearize(x[None], u[None], 0.0, 0.02)
+        actual = exported.call("linearize", x, u, ctypes.c_double(0.02), shapes=[free.manifold.nx, (n, n), (n, m)])
+        for a, e in zip(actual, expected, strict=True):
+            close(a, e[0], {"forward": 1e-5, "central": 1e-8}[scheme])
+
+
 # -- SLQ ----------------------------------------------------------------------------------------------------------------
 
 

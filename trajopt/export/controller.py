@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import template
-from dynamics_backends.compiled.interface.sources import constant, dynamics_source, has_source
+from dynamics_backends.compiled.interface.sources import constant, dynamics_source, has_source, with_differences
 from dynamics_backends.protocol import Array, unwrapped
 from trajopt.export.example_start import ExampleStart, example_start
 from trajopt.guesses.guesses import Guess
@@ -62,7 +62,7 @@ def controller_files(
         )
     sampled = _exportable(ocp, removed_by)
     start = example_start(ocp, guess)
-    dynamics = dynamics_source(sampled.called, {})
+    dynamics = with_differences(dynamics_source(sampled.called, {}), sampled.called, {})
     running, terminal = (tuple(TermShape.of(term) for term in terms) for terms in (ocp.phases[0].terms, ocp.terminal))
     shape, system = (
         StageShape(sampled.scheme, (), ocp.nu, running, terminal, hessian=hessian),
@@ -199,8 +199,8 @@ def _source(ocp: OCP, sampled: Sampling, stage: StageSource, structure: Structur
         '#include "prefix.h"',
         prelude,
         sizes,
-        stage.source,
         structure.groups_source(),
+        stage.source,
         template("lanes/rows.h"),
         stages_source("rollout.h"),
         f"#define DYNAMICS_ROOM ({stage.room})",

@@ -9,6 +9,7 @@ from dynamics_backends.compiled.emit.trace import trace_expressions as trace_exp
 from dynamics_backends.compiled.sources.dynamics_source import (
     DynamicsSource as DynamicsSource,
     contracted_source as contracted_source,
+    differences_of as differences_of,
     dynamics_source as dynamics_source,
     forces_beside as forces_beside,
     has_contraction as has_contraction,
@@ -18,6 +19,13 @@ from dynamics_backends.compiled.sources.dynamics_source import (
     prebuilt_functions as prebuilt_functions,
     question_of as question_of,
     traced_dynamics as traced_dynamics,
+    with_differences as with_differences,
+)
+from dynamics_backends.compiled.sources.factors import (
+    Factor as Factor,
+    factor_array as factor_array,
+    factors_in_c as factors_in_c,
+    factors_of as factors_of,
 )
 from dynamics_backends.compiled.sources.forces_source import (
     ForcesSource as ForcesSource,
@@ -25,7 +33,6 @@ from dynamics_backends.compiled.sources.forces_source import (
     solved_in_loops as solved_in_loops,
 )
 from dynamics_backends.compiled.sources.manifold_source import (
-    group_table as group_table,
     groups_source as groups_source,
 )
 from dynamics_backends.compiled.sources.stepped_function import (

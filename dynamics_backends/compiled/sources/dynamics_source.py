@@ -18,15 +18,16 @@ straight-line code, except for the solution of constrained motion and the iterat
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from dynamics_backends.compiled.runtime.trace_cache import remembered
 from dynamics_backends.compiled.sources import constrained_source, traced_source
+from dynamics_backends.compiled.sources.differences import Differences, differences_source
 from dynamics_backends.compiled.sources.free_body_source import ORDERS, FreeBodyFunctions
 from dynamics_backends.compiled.sources.stepped_source import stepped_second_source, stepped_source
 from dynamics_backends.compiled.sources.traced_function import TracedFunction
-from dynamics_backends.compiled.sources.traced_source import TracedDynamics, differences
+from dynamics_backends.compiled.sources.traced_source import TracedDynamics
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.finite_difference import FiniteDifference
 from dynamics_backends.protocol import (
@@ -57,13 +58,14 @@ class DynamicsSource:
     """C source of dynamics functions.
 
     room: workspace in vectors. rows: computed rows of xdot. forces: number of constraint forces that the functions return if ctx
-    requests them.
+    requests them. has_partials: False if dynamics_partials is :class:`Differences` of the value.
     """
 
     source: str
     room: str
     rows: int
     forces: int = 0
+    has_partials: bool = True
 
 
 def has_source(backend: DynamicsBackend) -> bool:
@@ -84,7 +86,8 @@ def dynamics_source(
 ) -> DynamicsSource:
     """C source of value and partial derivatives of a backend's map by its method; sizes: of the parameters, by name.
 
-    several_stages: for steps of several stages. Raises TooLong for code that would take too long to compile, TraceError for a map
+    The source has no dynamics_partials by finite differences: see :func:`with_differences`. several_stages: for steps of several
+    stages. Raises TooLong for code that would take too long to compile, TraceError for a map
     that cannot be traced.
     """
 
@@ -92,7 +95,34 @@ def dynamics_source(
         return list(_written(backend, sizes, several_stages))
 
     source, room, rows = remembered(write, "dynamics", several_stages, *question_of(backend, sizes))
-    return DynamicsSource(source, room, rows, forces_beside(backend, sizes))
+    differs = isinstance(backend, FiniteDifference)
+    return DynamicsSource(source, room, rows, forces_beside(backend, sizes), not differs)
+
+
+def with_differences(dynamics: DynamicsSource, backend: DynamicsBackend, sizes: Mapping[str, int]) -> DynamicsSource:
+    """Complete source of a backend by finite differences, which follows the groups of its manifold; others are returned."""
+    if not isinstance(backend, FiniteDifference):
+        return dynamics
+    partials = differences_source(backend, _input_sizes(backend, sizes), dynamics.rows)
+    return replace(dynamics, source="\n".join([dynamics.source, partials]), has_partials=True)
+
+
+def differences_of(
+    backend: DynamicsBackend, value: tuple[int | None, int | None], sizes: Mapping[str, int], rows: int, lanes: int
+) -> Differences | None:
+    """Function dynamics_partials of a backend by finite differences; None for other backends.
+
+    value: addresses of dynamics_value and of its data. sizes: of the parameters. rows: computed rows of xdot. lanes: SIMD lanes.
+    """
+    if not isinstance(backend, FiniteDifference):
+        return None
+    return Differences(backend, value, _input_sizes(backend, sizes), rows, lanes)
+
+
+def _input_sizes(backend: DynamicsBackend, sizes: Mapping[str, int]) -> list[int]:
+    """Components of x, u, t and p."""
+    map = unwrapped(backend.map)
+    return [map.manifold.nx, map.nu, 1, sum(_with_step(map, sizes).values())]
 
 
 def prebuilt_functions(
@@ -100,18 +130,22 @@ def prebuilt_functions(
 ) -> tuple[FreeBodyFunctions, tuple[str, ...]] | None:
     """Functions of a backend's map in the package's library, and which of them to use; None if it has none.
 
-    Free bodies have their analytic derivatives there; by other methods, only second derivatives.
+    Free bodies have their analytic derivatives there; finite differences use the value and second derivatives, other methods only
+    second derivatives.
     """
     map = unwrapped(backend.map)
     if not isinstance(map, FreeBody):
         return None
     functions = FreeBodyFunctions(map, sum(sizes.values()), lanes)
-    return functions, ORDERS if is_prebuilt(backend) else ORDERS[2:]
+    if isinstance(backend, FiniteDifference):
+        return functions, (ORDERS[0], ORDERS[2])
+    return functions, ORDERS if backend.name == "analytic" else ORDERS[2:]
 
 
 def is_prebuilt(backend: DynamicsBackend) -> bool:
-    """True if value and partial derivatives of a backend's map are in the package's library."""
-    return backend.name == "analytic" and has_prebuilt_contraction(backend)
+    """True if value and partial derivatives of a backend's map are functions of the package's library."""
+    prebuilt = backend.name == "analytic" or isinstance(backend, FiniteDifference)
+    return prebuilt and has_prebuilt_contraction(backend)
 
 
 def has_prebuilt_contraction(backend: DynamicsBackend) -> bool:
@@ -123,6 +157,7 @@ class TracedParts(NamedTuple):
     """Traced dynamics_value, dynamics_partials and dynamics_contracted, by their order in ORDERS, and the computed rows of xdot.
 
     By complex or dual numbers, "along" takes the place of "partials": the derivative in one direction, of a perturbation ``step``.
+    Finite differences have no "partials".
     """
 
     functions: dict[str, TracedFunction]
@@ -130,26 +165,26 @@ class TracedParts(NamedTuple):
     step: float = 0.0
 
 
-def traced_dynamics(backend: DynamicsBackend, sizes: Mapping[str, int], *, second: bool) -> TracedParts | None:
+def traced_dynamics(
+    backend: DynamicsBackend, sizes: Mapping[str, int], *, second: bool, long: bool
+) -> TracedParts | None:
     """Functions of a backend's map as traces; None if they are more than straight-line code.
 
-    Those are constrained motion, long steps with contacts, and derivatives by differences. second: with second derivatives. Raises
-    TooLong, TraceError.
+    Those are long steps with contacts, and derivatives of constrained motion except first finite differences. second: with second
+    derivatives. long: False omits constrained motion, whose traces are long, without tracing it. Raises TooLong, TraceError.
     """
-    map, name = unwrapped(backend.map), backend.name
-    if isinstance(map, (ConstrainedDerivatives, SteppedContact, Holonomic)) or name not in (
-        "analytic",
-        "casadi_ad",
-        *_ALGEBRAS,
-    ):
+    map, name, differs = unwrapped(backend.map), backend.name, isinstance(backend, FiniteDifference)
+    if isinstance(map, SteppedContact) or name not in METHODS:
+        return None
+    if isinstance(map, (ConstrainedDerivatives, Holonomic)) and (second or not differs or not long):
         return None
     traced = TracedDynamics(map, _with_step(map, sizes))
     mode = str(getattr(backend, "mode", "auto"))
-    parts = {"value": traced.traced_value()}
+    parts, step = {"value": traced.traced_value()}, 0.0
     if name in _ALGEBRAS:
         parts["along"], step = traced.traced_direction(_ALGEBRAS[name])
-    else:
-        parts["partials"], step = traced.traced_partials(None if name == "analytic" else mode), 0.0
+    elif not differs:
+        parts["partials"] = traced.traced_partials(None if name == "analytic" else mode)
     if second:
         parts["contracted"] = traced.traced_contraction(mode)
     return TracedParts(parts, traced.rows, step)
@@ -169,8 +204,8 @@ def _written(backend: DynamicsBackend, sizes: Mapping[str, int], several_stages:
         return *stepped_source(traced), traced.rows
     value, room = constrained_source.value_source(traced)
     if isinstance(backend, FiniteDifference):
-        partials, more = differences(map, traced.rows, backend.scheme, backend.step), "0"
-    elif name in _ALGEBRAS:
+        return value, room, traced.rows
+    if name in _ALGEBRAS:
         partials, more = traced.on_pairs(_ALGEBRAS[name])
     elif name == "casadi_ad":
         partials, more = traced.casadi_ad(backend.mode)  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.emit.emit import Argument, chunked_function, step_function
 from dynamics_backends.compiled.emit.trace import trace_expressions
 from dynamics_backends.compiled.loops.kernel import prelude, template
-from dynamics_backends.manifold import SE2, SE3, SO3, LieGroup, Manifold
+from dynamics_backends.manifold import SE2, SE3, SO3, LieGroup
 from dynamics_backends.symbols import ca
 
 LONG = 2_000
@@ -49,12 +49,6 @@ def groups_source(groups: Iterable[LieGroup]) -> list[str]:
         members = ", ".join(f"{tag}_{name}" for name in _MEMBERS)
         texts += [*group_source(g), *_bends(g), f'static const group_t {group_table(g)} = {{"{g.name}", {members}}};']
     return texts
-
-
-def integrate_source(manifold: Manifold) -> str:
-    """C source of manifold_integrate(x, d, y): y = x (+) d."""
-    curved = list(dict.fromkeys(g for g in manifold.groups if g in GROUPS))
-    return "\n".join([*(text for g in curved for text in group_source(g)), _along_groups(manifold)])
 
 
 def group_table(group: LieGroup) -> str:
@@ -126,18 +120,6 @@ def _group_function(group: LieGroup, name: str, inputs: Sequence[Any], values: S
     head = ", ".join([*(f"const V* {a.name}" for a in arguments), *(f"V* {r}" for r in results)])
     call = f"{function}_code({', '.join([*(a.name for a in arguments), *results, 'w'])});"
     return f"{pieces}\n{_function(function, head, [f'V w[{room + 1}];', call])}"
-
-
-def _along_groups(manifold: Manifold) -> str:
-    """C function manifold_integrate, group by group; vector spaces are written inline."""
-    lines = []
-    for g, iq, iv in manifold._blocks():
-        q, v = iq.start, iv.start
-        if g in GROUPS:
-            lines.append(f"{_tag(g)}_integrate(x + {q}, d + {v}, y + {q});")
-        else:
-            lines.append(f"for (int i = 0; i < {g.nv}; i++) y[{q} + i] = x[{q} + i] + d[{v} + i];")
-    return _function("manifold_integrate", "const V* x, const V* d, V* y", lines)
 
 
 def _function(name: str, arguments: str, lines: list[str]) -> str:

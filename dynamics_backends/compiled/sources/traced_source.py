@@ -3,7 +3,7 @@
     analytic                    the map's analytic partials and contraction, traced
     casadi_ad                   CasADi's Jacobian, traced
     complex_step, forward_ad    the value on pairs of numbers, called once for each direction; second derivatives by CasADi
-    central_difference, ...     dynamics_value called at perturbed states and controls
+    central_difference, ...     dynamics_value; derivatives by :mod:`~dynamics_backends.compiled.sources.differences`
 
 See :mod:`~dynamics_backends.compiled.sources.dynamics_source` for the functions.
 """
@@ -20,7 +20,6 @@ from dynamics_backends.compiled.emit.emit import Argument, chunked_function, con
 from dynamics_backends.compiled.emit.pairs import ALGEBRAS, replayed
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
 from dynamics_backends.compiled.loops.kernel import template
-from dynamics_backends.compiled.sources.manifold_source import integrate_source
 from dynamics_backends.compiled.sources.traced_function import TracedFunction
 from dynamics_backends.methods.exact_method import STEP
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
@@ -222,23 +221,6 @@ class TracedDynamics:
         call = _call(f"{name}_code", self.symbols, list(more), list(outputs))
         head = f"static void {name}(ctx_t c, const V* x, const V* u, V t, const V* p{arguments})"
         return f"{code}{head}\n{{\n(void)p;\n{call}\n}}\n", room
-
-
-def differences(map: Map, rows: int, scheme: str, step: float) -> str:
-    """C source of dynamics_partials by differences, with the steps of :mod:`dynamics_backends.methods.finite_difference`."""
-    own = [iq.start + i if g.to_se3 is None else -1 for g, iq, _ in map.manifold._blocks() for i in range(g.nv)]
-    tables = [
-        _sizes(map, rows, step),
-        f"#define DYN_CENTRAL {int(scheme == 'central')}",
-        f"static const int dyn_component[] = {{ {', '.join(str(i) for i in own) or '0'} }};",
-    ]
-    return "\n".join([*tables, integrate_source(map.manifold), template("differences/partials_by_differences.h")])
-
-
-def _sizes(map: Map, rows: int, step: float) -> str:
-    m = map.manifold
-    sizes = f"enum {{ DYN_NX = {m.nx}, DYN_NDX = {m.ndx}, DYN_NU = {map.nu}, DYN_ROWS = {rows} }};"
-    return f"{sizes}\n#define DYN_STEP {constant(step)}"
 
 
 _ALONG = """

@@ -237,7 +237,7 @@ static int block_of(const tape_t *tape, long blocks)
     return B;
 }
 
-void tape_run(const tape_t *tape, const V *const *in, V *const *out, V *room, int blocks)
+EXPORT void tape_run(const tape_t *tape, const V *const *in, V *const *out, V *room, int blocks)
 {
     for (int at = 0, B; at < blocks; at += B) {
         B = block_of(tape, blocks - at);

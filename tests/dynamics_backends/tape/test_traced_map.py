@@ -227,10 +227,7 @@ def test_without_a_compiler(no_compiler, caplog):
     given = arguments(user)
     with caplog.at_level(logging.WARNING):
         backends = [make_backend(user, "forward_ad", engine=engine) for engine in ("auto", "auto", "compiled")]
-    assert [
-        r.getMessage().startswith("contacts and finite differences run in NumPy: no working C compiler")
-        for r in caplog.records
-    ] == [True]
+    assert [r.getMessage().startswith("contacts run in NumPy: no working C compiler") for r in caplog.records] == [True]
     assert [b.engine for b in backends] == ["numpy", "numpy", "compiled"]
     expected = make_backend(user, "forward_ad", engine="numpy").jacobians(*given)
     for backend in backends:

@@ -22,6 +22,7 @@ from dynamics_backends.compiled.interface.libraries import (
 from dynamics_backends.compiled.interface.sources import (
     TooLong,
     contracted_source,
+    differences_of,
     dynamics_source,
     has_prebuilt_contraction,
     is_prebuilt,
@@ -44,7 +45,7 @@ def stages_source(*more: str) -> str:
 
 def source() -> str:
     """C source of the stages, for the package's library."""
-    return "\n".join([*_templates(), template("differences/partials_along.h"), stages_source(*_SEVERAL)])
+    return "\n".join([*_templates(), stages_source(*_SEVERAL)])
 
 
 def source_abreast() -> str:
@@ -100,9 +101,14 @@ class Library:
             for order in orders:
                 for member, address in zip(("run", "self"), own.function(order), strict=True):
                     setattr(functions, f"dynamics_{order}_{member}", address)
+        value = functions.dynamics_value_run, functions.dynamics_value_self
+        differences = differences_of(backend, value, dict(shape.parameters), functions.rows, self.lanes)
+        if differences is not None:
+            functions.dynamics_partials_run, functions.dynamics_partials_self = differences.function
+            room *= differences.points
         structure = Structure.of(unwrapped(backend.map), shape).data(self.lanes, ctypes.addressof(functions), room)
         self.structure = at = ctypes.addressof(structure.data)
-        self._memory = structure, functions, prebuilt, source
+        self._memory = structure, functions, prebuilt, differences, source
         stages = kernels(self.lanes)
         self.values = bound(stages, "stage_values", "pp ll pp")
         self.first = bound(stages, "stage_first", "pp ll pp")

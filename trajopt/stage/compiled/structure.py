@@ -8,29 +8,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import address, bound, kernel_text, kernels, structs_in, template
-from dynamics_backends.compiled.interface.sources import constant, group_table, groups_source
-from dynamics_backends.manifold import LieGroup, Manifold
+from dynamics_backends.compiled.interface.sources import (
+    Factor,
+    constant,
+    factor_array,
+    factors_in_c,
+    factors_of,
+    groups_source,
+)
 from dynamics_backends.protocol import Array, Map, damping_offsets
 from trajopt.problem.impact_stage import JUMP
 from trajopt.stage.source.stage_source import StageShape
 from trajopt.step.integrators import EULER, RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 
-_StructureData, _FactorData, FunctionsData = structs_in(
+_StructureData, FunctionsData = structs_in(
     "\n".join([template("lanes/function.h"), kernel_text("trajopt.stage", "functions.h", "structure.h")]),
     "structure_t",
-    "factor_t",
     "functions_t",
 )
-
-
-class Factor(NamedTuple):
-    """Factor of a manifold: positions in a state (q) and in a tangent vector (v), its size there, and the place of its matrix."""
-
-    group: LieGroup
-    q: int
-    v: int
-    nv: int
-    block: int
 
 
 class Structure(NamedTuple):
@@ -45,7 +40,8 @@ class Structure(NamedTuple):
     def of(cls, system: Map, shape: StageShape) -> Structure:
         """Structure of a phase from the system that its steps evaluate and its terms and constraints."""
         manifold, offsets = system.manifold, damping_offsets(system)
-        factors, curved, matrices = _factors(manifold)
+        factors = factors_of(manifold)
+        curved = [f for f in factors if f.is_curved]
         tableau = EULER if shape.scheme in (JUMP, SEMI_IMPLICIT_EULER) else RUNGE_KUTTA[shape.scheme]
         stages = len(tableau.b)
         coefficients = {
@@ -69,7 +65,7 @@ class Structure(NamedTuple):
             "ngt": sum(c.residual.n_out for c in shape.final),
             "n_factors": len(factors),
             "groups": len(curved),
-            "matrices": matrices,
+            "matrices": sum(f.nv**2 for f in curved),
             "stages": stages,
             "jump": int(shape.scheme == JUMP),
             "semi_implicit": int(shape.scheme == SEMI_IMPLICIT_EULER),
@@ -79,7 +75,7 @@ class Structure(NamedTuple):
 
     def data(self, lanes: int | None, functions: int, room: int) -> StructureMemory:
         """Struct structure_t. functions: address of functions_t. room: workspace of the functions in vectors."""
-        factors, curved = (_factor_array(part, lanes) for part in (self.factors, self.curved))
+        factors, curved = (factor_array(part, lanes) for part in (self.factors, self.curved))
         tables = {"factors": ctypes.addressof(factors), "curved": ctypes.addressof(curved)}
         places = {key: address(values) for key, values in self.tableau.items()}
         data = _StructureData(functions=functions, room=room, **tables, **places, **self.numbers)
@@ -96,10 +92,7 @@ class Structure(NamedTuple):
 
     def source(self, room: str) -> str:
         """C source of a constant `structure`, which follows the functions of a phase and structure.h."""
-        groups = [
-            f"static const {text}"
-            for text in (_factors_in_c("factors", self.factors), _factors_in_c("curved", self.curved))
-        ]
+        groups = [factors_in_c("factors", self.factors), factors_in_c("curved", self.curved)]
         arrays = [f"static const double tableau_{key}[] = {{{_list(values)}}};" for key, values in self.tableau.items()]
         members = {
             "functions": "&stage_functions",
@@ -113,7 +106,7 @@ class Structure(NamedTuple):
         return "\n".join([*groups, *arrays, f"static const structure_t structure = {{{fields}}};"])
 
     def groups_source(self) -> str:
-        """C source of the groups of the manifold, which precedes structure.h."""
+        """C source of the groups of the manifold, which precedes the functions and structure.h."""
         return "\n".join(groups_source(dict.fromkeys(f.group for f in self.curved)))
 
 
@@ -122,37 +115,6 @@ class StructureMemory(NamedTuple):
 
     data: Any
     memory: Any
-
-
-def _factors(manifold: Manifold) -> tuple[list[Factor], list[Factor], int]:
-    """Factors of a manifold, those of them that are groups, and the number of entries of the groups' matrices."""
-    factors: list[Factor] = []
-    curved: list[Factor] = []
-    block = 0
-    for group, q, v in manifold._blocks():
-        factors.append(Factor(group, q.start, v.start, group.nv, block))
-        if group.to_se3 is not None:
-            curved.append(factors[-1])
-            block += group.nv**2
-    return factors, curved, block
-
-
-def _factor_array(factors: list[Factor], lanes: int | None) -> Any:
-    named = kernels(lanes).group_named
-    named.argtypes, named.restype = [ctypes.c_char_p], ctypes.c_void_p
-    rows = [
-        _FactorData(None if f.group.to_se3 is None else named(f.group.name.encode()), f.q, f.v, f.nv, f.block)
-        for f in factors
-    ]
-    return (_FactorData * len(rows))(*rows)
-
-
-def _factors_in_c(name: str, factors: list[Factor]) -> str:
-    rows = [
-        f"{{{'NULL' if f.group.to_se3 is None else '&' + group_table(f.group)}, {f.q}, {f.v}, {f.nv}, {f.block}}}"
-        for f in factors
-    ]
-    return f"factor_t {name}[] = {{{', '.join(rows) or '{NULL, 0, 0, 0, 0}'}}};"
 
 
 def _square(rows: Any, n: int) -> Array:

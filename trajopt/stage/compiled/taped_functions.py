@@ -71,7 +71,7 @@ def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions | None:
     with tracing:
         functions, rows, directions = {}, unwrapped(backend.map).manifold.ndx // 2, None
         if not is_prebuilt(backend):
-            parts = traced_dynamics(backend, dict(shape.parameters), second=shape.second)
+            parts = traced_dynamics(backend, dict(shape.parameters), second=shape.second, long=not has_compiler())
             if parts is None:
                 return None
             rows = parts.rows

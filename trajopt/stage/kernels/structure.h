@@ -1,13 +1,6 @@
 /* Structure of a phase: sizes, manifold, integration scheme, and the functions of its dynamics, cost terms and constraints.  The kernels
    of this folder take it as S, and read the sizes through the macros below.  Include functions.h, groups.h and context.h before this file. */
 
-/* Factor of the manifold: its positions in a state (q) and in a tangent vector (v), its size nv there, and the position `block` of its
-   matrix among the matrices of all groups.  group: NULL for a vector space. */
-typedef struct {
-    const group_t *group;
-    int q, v, nv, block;
-} factor_t;
-
 /* nx, nd: sizes of a state and of a tangent vector.  mu, nu: controls of the dynamics and of the problem.  ne: offsets of damped velocities,
    which follow the controls of the dynamics if damping is implicit; the implicit step then follows the parameters.  np, nt, ntt, npg,
    npgt: parameters of the dynamics, of running and terminal terms, of path and final constraints.  ng, ngt: rows of these.  curved: the

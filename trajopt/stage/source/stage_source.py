@@ -58,7 +58,8 @@ def stage_source(
     traced = traced_terms(dynamics, system, shape)
     sources: list[Any] = [part for part in (dynamics, contraction) if part is not None]
     written = [
-        *([("dynamics_value", ""), ("dynamics_partials", "")] if dynamics is not None else []),
+        *([("dynamics_value", "")] if dynamics is not None else []),
+        *([("dynamics_partials", "")] if dynamics is not None and dynamics.has_partials else []),
         *([("dynamics_contracted", "")] if contraction is not None else []),
         *((name, _adapted(name, *counts)) for name, counts in _FUNCTIONS.items() if _is_written(name, shape)),
     ]

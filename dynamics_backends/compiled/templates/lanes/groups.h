@@ -13,3 +13,10 @@ typedef struct {
     void (*dexp_inv_bend)(const V *d, const V *k, const V *l, V *dk, V *dd);
     void (*difference_bend)(const V *d, const V *l, V *M);
 } group_t;
+
+/* Factor of a manifold: its positions in a state (q) and in a tangent vector (v), its sizes nq and nv there, and the position `block` of its
+   matrix among the matrices of all groups.  group: NULL for a vector space. */
+typedef struct {
+    const group_t *group;
+    int q, v, nq, nv, block;
+} factor_t;

@@ -54,8 +54,9 @@ def problem(system, scheme="three rk4", method="analytic", frame=None):
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_library_has_the_analytic_derivatives_of_robots(system):
-    backends = {method: make_backend(SYSTEMS[system](), method) for method in ("analytic", "casadi_ad")}
-    assert [method for method, backend in backends.items() if is_prebuilt(backend)] == ["analytic"]
+    backends = {method: make_backend(SYSTEMS[system](), method) for method in ("analytic", *METHODS)}
+    prebuilt = ["analytic", "central_difference", "forward_difference"]
+    assert [method for method, backend in backends.items() if is_prebuilt(backend)] == prebuilt
 
 
 @pytest.mark.parametrize(("system", "scheme"), CASES)

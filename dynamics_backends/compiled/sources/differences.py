@@ -1,0 +1,94 @@
+"""Partial derivatives by finite differences, in the package's library: templates/differences/partials_by_differences.h.
+
+The kernel calls the value: a tape, a function of the library, or a compiled one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.compiled.emit.emit import constant
+from dynamics_backends.compiled.loops.kernel import prelude, template
+from dynamics_backends.compiled.runtime.memory import address, code_of
+from dynamics_backends.compiled.runtime.structs import structs_in
+from dynamics_backends.compiled.sources.factors import factor_array, factors_in_c, factors_of
+from dynamics_backends.machine import library as machine
+from dynamics_backends.methods.finite_difference import FiniteDifference
+from dynamics_backends.protocol import unwrapped
+
+POINTS = 8
+"""Maximum number of points at which a tape is evaluated together: DIFFERENCES_POINTS in C."""
+_KERNEL = "differences/partials_by_differences.h"
+_HEADERS = "lanes/function.h", "lanes/groups.h", _KERNEL
+(_Data,) = structs_in("\n".join(map(template, _HEADERS)), "differences_t")
+_IN_C = """
+static void dynamics_value_adapted(const void *self, const V *const *in, V *const *out, V *w);
+static const int differences_sizes[] = {{{sizes}}};
+static const differences_t dynamics_differences = {{
+    {{dynamics_value_adapted, NULL}}, NULL, differences_factors, differences_sizes, {numbers}
+}};
+static void dynamics_partials(ctx_t c, const V *x, const V *u, V t, const V *p, V *f, V *fx, V *fu)
+{{
+    partials_by_differences(&dynamics_differences, IN(x, u, &t, p), OUT(f, fx, fu), c.w);
+}}
+"""
+
+
+def source() -> str:
+    """C source for the package's library, with the kernel of derivatives by complex and dual numbers."""
+    kernels = *_HEADERS, "differences/rows_by_differences.h", "differences/partials_along.h"
+    return "\n".join([prelude(), *map(template, kernels)])
+
+
+class Differences:
+    """Function of a value and its partial derivatives by differences, without a compiler.
+
+    function: addresses of the derivatives' function and of its data. points: number of points that the value's workspace holds.
+    value: addresses of its function and of its data. sizes: components of its inputs x, u, ... rows: computed rows. lanes: SIMD
+    lanes of the code that calls the functions.
+    """
+
+    def __init__(
+        self,
+        method: FiniteDifference,
+        value: tuple[int | None, int | None],
+        sizes: Sequence[int],
+        rows: int,
+        lanes: int,
+    ) -> None:
+        map, library = unwrapped(method.map), machine.kernels(lanes)
+        factors, components = factor_array(factors_of(map.manifold), lanes), np.array(sizes, np.int32)
+        is_tape = value[0] == code_of(library.tape_function)
+        self.data = _Data(
+            *value,
+            code_of(library.tape_run) if is_tape else None,
+            ctypes.addressof(factors),
+            address(components),
+            *_numbers(method, sizes, rows),
+        )
+        self.points = POINTS if is_tape else 1
+        self._memory = factors, components
+        self.function = code_of(library.partials_by_differences), ctypes.addressof(self.data)
+
+
+def differences_source(method: FiniteDifference, sizes: Sequence[int], rows: int) -> str:
+    """C source of dynamics_partials, which follows the groups of the map's manifold and context.h.
+
+    It calls dynamics_value_adapted. sizes: components of x, u, t and p. rows: computed rows of xdot.
+    """
+    *integers, step = _numbers(method, sizes, rows)
+    text = _IN_C.format(
+        sizes=", ".join(str(n) for n in sizes), numbers=", ".join([*(str(n) for n in integers), constant(step)])
+    )
+    factors = factors_in_c("differences_factors", factors_of(unwrapped(method.map).manifold))
+    return "\n".join([template(_KERNEL), factors, text])
+
+
+def _numbers(method: FiniteDifference, sizes: Sequence[int], rows: int) -> tuple[Any, ...]:
+    """Members of differences_t behind its pointers."""
+    map = unwrapped(method.map)
+    return len(sizes), map.manifold.ndx, map.nu, rows, int(method.scheme == "central"), method.step

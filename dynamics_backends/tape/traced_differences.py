@@ -1,0 +1,69 @@
+"""Finite differences of a traced map: its tape, called by the kernel templates/differences/partials_by_differences.h."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynamics_backends.compiled.runtime.memory import Rooms, address, bound, over_threads, pointers
+from dynamics_backends.compiled.sources.differences import Differences
+from dynamics_backends.machine import library as machine
+from dynamics_backends.methods.finite_difference import FiniteDifference
+from dynamics_backends.protocol import Array, Batch, Jacobians
+from dynamics_backends.tape.tape import Tape
+from dynamics_backends.tape.traced_map import Sizes, TracedMap
+
+
+class _Evaluator(NamedTuple):
+    """Kernel for one tape, its workspaces, and the struct of the kernel."""
+
+    run: Callable[..., None]
+    rooms: Rooms
+    differences: Differences
+    tape: Tape
+
+
+class TracedDifferences:
+    """Kernel of finite differences of a :class:`~dynamics_backends.tape.traced_map.TracedMap`."""
+
+    def __init__(self) -> None:
+        self._evaluators: dict[Sizes, _Evaluator | None] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_evaluators": {}}  # they belong to a process
+
+    def __call__(self, method: FiniteDifference, b: Batch) -> Jacobians | None:
+        """See :class:`~dynamics_backends.methods.finite_difference.DifferencesKernel`."""
+        sizes = tuple((name, len(rows)) for name, rows in b.p.items())
+        if sizes not in self._evaluators:
+            self._evaluators[sizes] = _evaluator(method, sizes)
+        found = self._evaluators[sizes]
+        if found is None:
+            return None
+        map, n = method.map, b.size
+        arrays = [np.ascontiguousarray(a, float) for a in b.arrays()]
+        results = [np.empty((n, map.n_out, *shape)) for shape in ((), (map.manifold.ndx,), (map.nu,))]
+        given, written = pointers(arrays), pointers(results)
+        head = ctypes.addressof(found.differences.data), ctypes.addressof(given), ctypes.addressof(written)
+
+        def part(first: int, last: int, room: Array) -> None:
+            found.run(*head, first, last, address(room))
+
+        over_threads(part, n, machine.lanes(), found.rooms)
+        return Jacobians(*results)
+
+
+def _evaluator(method: FiniteDifference, sizes: Sizes) -> _Evaluator | None:
+    """Kernel for parameters of these sizes; None if the map cannot be traced."""
+    map = method.map
+    tape = map.tape(sizes) if isinstance(map, TracedMap) else None
+    if tape is None:
+        return None
+    library, lanes = machine.kernels(), machine.lanes()
+    differences = Differences(method, tape.function, tape.sizes, map.n_out, lanes)
+    room = bound(library, "differences_room", "p", ctypes.c_long)(ctypes.addressof(differences.data))
+    rooms = Rooms((room + differences.points * tape.registers) * lanes)
+    return _Evaluator(bound(library, "differences_rows", "ppp ll p"), rooms, differences, tape)
