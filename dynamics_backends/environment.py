@@ -3,7 +3,6 @@
 | variable | value | if unset or blank |
 |---|---|---|
 | TRAJOPT_THREADS | whole number of threads, 0 for the number of processors | 0 |
-| TRAJOPT_START | "compiled" or "at once", see :mod:`trajopt.stage.start` | "compiled", on the command line "at once" |
 | TRAJOPT_CACHE_DIR | folder of compiled kernels | the user's cache folder |
 | CC | C compiler with its options, as in a shell | the first of cc, gcc, clang, ziglang |
 | TRAJOPT_MARCH | instruction set, as -march accepts it, such as x86-64-v3 | the best of this processor |
@@ -17,9 +16,8 @@ from pathlib import Path
 
 from dynamics_backends.user_input import InputError, quoted
 
-THREADS, START, COMPILER, MARCH = "TRAJOPT_THREADS", "TRAJOPT_START", "CC", "TRAJOPT_MARCH"
+THREADS, COMPILER, MARCH = "TRAJOPT_THREADS", "CC", "TRAJOPT_MARCH"
 CACHE_FOLDER = "TRAJOPT_CACHE_DIR"
-STARTS = ("compiled", "at once")
 MAX_THREADS = 4096
 
 
@@ -34,15 +32,6 @@ def threads() -> int:
             "or unset it to use all processors"
         )
     return int(text)
-
-
-def start(default: str = "compiled") -> str:
-    """Return TRAJOPT_START, or the default if it is unset. Raises InputError for a value that is not in STARTS."""
-    text = os.environ.get(START, "").strip()
-    if text and text not in STARTS:
-        known = " or ".join(map(repr, STARTS))
-        raise InputError(f"the environment variable {START} is {quoted(text)}: set it to {known}, or unset it")
-    return text or default
 
 
 def compiler() -> tuple[str, ...]:
@@ -70,5 +59,4 @@ def folder(name: str) -> Path | None:
 def check_environment() -> None:
     """Check the variables that do not name a folder. Raises InputError for the first wrong one."""
     threads()
-    start()
     compiler()

@@ -95,7 +95,7 @@ class HasDriver(Protocol):
 class HasRecursions(Protocol):
     """Map that an engine compiles as a whole; a driver may evaluate its costly recursions until then."""
 
-    def until_compiled(self, driver: Any) -> Map:
+    def with_prebuilt_recursions(self, driver: Any) -> Map:
         """Copy of this map evaluated by a driver."""
         ...
 

@@ -220,10 +220,10 @@ def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
             "built-in backend for features that change the dynamics (free durations)"
         )
     found = make_backend(map, backend.name, engine=backend.engine, **backend.options)
-    return at_once(found) if getattr(backend, "ready", False) else found
+    return without_compiler(found) if getattr(backend, "ready", False) else found
 
 
-def at_once(backend: DynamicsBackend) -> DynamicsBackend:
+def without_compiler(backend: DynamicsBackend) -> DynamicsBackend:
     """Backend of the same map and method that needs no compiler: NumPy, prebuilt kernels and tapes."""
     found = METHODS[backend.name](unwrapped(backend.map), _READY, **backend.options)
     found.engine, found.options = "numpy", backend.options
@@ -232,23 +232,23 @@ def at_once(backend: DynamicsBackend) -> DynamicsBackend:
     return found
 
 
-def until_compiled(map: Map) -> Map:
+def with_prebuilt_recursions(map: Map) -> Map:
     """Map whose recursions are evaluated by the library, if it supports a driver."""
     if isinstance(map, HasRecursions):
-        return map.until_compiled(library_driver())
+        return map.with_prebuilt_recursions(library_driver())
     return map.with_driver(library_driver()) if isinstance(map, HasDriver) else map
 
 
-def steps_at_once(backend: DynamicsBackend, method: Any, substeps: int, *, semi_implicit: bool) -> Any:
-    """Time steps by prebuilt loops for a backend of :func:`at_once`, without run-time parameters; None if unsupported.
+def prebuilt_steps(backend: DynamicsBackend, method: Any, substeps: int, *, semi_implicit: bool) -> Any:
+    """Time steps by prebuilt loops for a backend of :func:`without_compiler`, without run-time parameters; None if unsupported.
 
-    See :func:`dynamics_backends.compiled.sources.ready_steps.steps_at_once`.
+    See :func:`dynamics_backends.compiled.sources.prebuilt_steps.prebuilt_steps`.
     """
     if not getattr(backend, "ready", False):
         return None
-    from dynamics_backends.compiled.sources.ready_steps import steps_at_once
+    from dynamics_backends.compiled.sources.prebuilt_steps import prebuilt_steps
 
-    return steps_at_once(unwrapped(backend.map), method, substeps, semi_implicit=semi_implicit)
+    return prebuilt_steps(unwrapped(backend.map), method, substeps, semi_implicit=semi_implicit)
 
 
 def on_engine(map: Map, engine: str) -> Map:
@@ -259,7 +259,7 @@ def on_engine(map: Map, engine: str) -> Map:
         from dynamics_backends.tape.traced_map import TracedMap
 
         return TracedMap(map)
-    return until_compiled(map)
+    return with_prebuilt_recursions(map)
 
 
 def _is_traced(map: Map, engine: str) -> bool:

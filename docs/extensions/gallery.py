@@ -90,7 +90,7 @@ def make(folder: Path, cache_folder: Path, pattern: str = "*", log: Callable[[st
 
 def _solve(config: Path, place: Path) -> None:
     """Run the command, draw the image and write the facts; write nothing after the time limit, so that a later build retries."""
-    command = [sys.executable, "-m", "experiments.cli.main", "solve", str(config), "--out", str(place), "--wait"]
+    command = [sys.executable, "-m", "experiments.cli.main", "solve", str(config), "--out", str(place)]
     limited = ["sh", "-c", f'ulimit -t {TIME_LIMIT}; exec "$@"', "sh", *command]
     try:
         process = subprocess.run(

@@ -21,7 +21,7 @@ class Method:
     name = ""
     engine = "numpy"
     ready = False
-    """True if prebuilt loops evaluate the map (:func:`~dynamics_backends.registry.at_once`)."""
+    """True if prebuilt loops evaluate the map (:func:`~dynamics_backends.registry.without_compiler`)."""
     options: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, map: Map) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,6 +67,18 @@ class Tape:
         code, constants, registers = encode(t)
         return cls(code, constants, tuple(sizes), tuple(shapes), registers)
 
+    def data(self) -> list[Any]:
+        """JSON value of the tape, for :meth:`from_data`."""
+        texts = (b64encode(array.tobytes()).decode() for array in (self.code, self.constants))
+        return [*texts, self.sizes, self.shapes, self.registers]
+
+    @classmethod
+    def from_data(cls, data: Sequence[Any]) -> Tape:
+        """Tape of :meth:`data`."""
+        code, constants, sizes, shapes, registers = data
+        arrays = np.frombuffer(b64decode(code), np.int32), np.frombuffer(b64decode(constants), np.float64)
+        return cls(*arrays, tuple(sizes), tuple(map(tuple, shapes)), registers)
+
     def rows(self, *inputs: Array, out: list[Array] | None = None, threads: int | None = None) -> list[Array]:
         """Outputs (N, *shape) from inputs (N, n), one for each input of the function; other types are converted to float64.
 
@@ -102,9 +115,10 @@ class Tape:
         return self._evaluator.tape
 
     @property
-    def function(self) -> tuple[int | None, int]:
-        """Addresses of the interpreter for one vector and of the struct tape_t: the members of function_t."""
-        return code_of(machine.kernels().tape_function), self.address
+    def function(self) -> tuple[int | None, int, int | None]:
+        """Members of function_t: addresses of the interpreter for one vector, of the struct tape_t, and of the one for several."""
+        library = machine.kernels()
+        return code_of(library.tape_function), self.address, code_of(library.tape_blocks)
 
     def buffers(self, n: int) -> list[Array]:
         """Output arrays of n rows, which repeated calls can reuse: fresh memory may cost more than the evaluation."""

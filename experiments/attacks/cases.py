@@ -43,7 +43,6 @@ quaternion = [0.0, 0.0, 0.0, 1.0]
 """
 VARIABLES = {
     "TRAJOPT_THREADS": ("abc", "-1", "1.5", "1e3", " ", "9" * 30, "4096", "\u0664", "0"),
-    "TRAJOPT_START": ("abc", " ", "at_once", "at once", "COMPILED"),
     "CC": (" ", '"', "'", "/", "/bin/true", "/bin/echo", "/nowhere/cc", "''", "cat", "\t", "gcc --nonsense"),
     "TRAJOPT_CACHE_DIR": ("/dev/null", "/dev/null/x", " ", "/proc/x", "a" * 300, "\udcff\udcfe", "file"),
     "ROS_PACKAGE_PATH": (":::", "a" * 5000, "\udcff", "/dev/null"),

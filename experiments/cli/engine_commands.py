@@ -144,16 +144,7 @@ def compile_message(step: str, *, quiet: bool = False) -> Iterator[None]:
 
     if not quiet:
         click.echo(f"compiling: {step}", err=True)
-    with progress.told(lambda line: click.echo(line, err=True)):
-        yield
-
-
-@contextmanager
-def background_compile_messages() -> Iterator[None]:
-    """Print a line on the error stream if background compilation takes more than a second."""
-    from dynamics_backends.compiled.runtime import progress
-
-    with progress.told_beside(lambda line: click.echo(line, err=True)):
+    with progress.reported(lambda line: click.echo(line, err=True)):
         yield
 
 

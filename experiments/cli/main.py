@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dynamics_backends import environment
 from experiments.cli.cli_support import (
     ACCEPTABLE,
     BAD_INPUT,
@@ -28,7 +27,7 @@ from experiments.cli.cli_support import (
     warn,
 )
 from experiments.cli.console_reports import INTERRUPTED_STARTS, best_of, exit_code, print_report
-from experiments.cli.engine_commands import COMMANDS, background_compile_messages
+from experiments.cli.engine_commands import COMMANDS
 from experiments.cli.experiment_command import experiment
 from experiments.cli.keys_command import keys
 from experiments.cli.replan_command import replan
@@ -86,34 +85,26 @@ def main() -> None:
 @click.option("--animate", is_flag=True, help="Also write an HTML page that plays the motion.")
 @click.option("--view", "viewed", is_flag=True, help="Show the iterates in a browser, then the solution.")
 @click.option("--video", type=click.Path(dir_okay=False), help="Write a video (.gif, .mp4).")
-@click.option("--wait", is_flag=True, help="Compile before solving; default: start with NumPy while code compiles.")
 @command
-def solve(config: str, overrides: tuple[str, ...], wait: bool, **named: Any) -> None:
+def solve(config: str, overrides: tuple[str, ...], **named: Any) -> None:
     """Solve the problem of CONFIG (a TOML file), save the solution and draw it."""
-    from trajopt.stage.start import starting
-
     own = ("urdf", "backend", "solver", "out", "verbosity")
     with nothing_to_save("while the configuration was read"):
         settings = configured(config, overrides, **{key: named.pop(key) for key in own})
     if settings.replan is not None:
         warn([f"{config} is meant for `trajopt replan`; this solves its problem once, from the start"])
-    waits = wait or settings.backend.engine == "compiled"
-    with starting("compiled" if waits else environment.start("at once")), ExitStack() as messages:
-        if settings.output.verbosity:
-            messages.enter_context(background_compile_messages())
-        _solve(settings, messages, **named)
+    _solve(settings, **named)
 
 
 def _solve(
     settings: Config,
-    messages: ExitStack,
     warm_start: str | None,
     starts: int,
     animate: bool,
     viewed: bool,
     video: str | None,
 ) -> None:
-    """Set up and solve the problem; save, report and draw the solution. messages: contexts to close after the solve."""
+    """Set up and solve the problem; save, report and draw the solution."""
 
     from trajopt import ConsoleTable, StatusCode
     from trajopt.config import build
@@ -139,7 +130,6 @@ def _solve(
             table: Any = _ignore_closed_pipe(ConsoleTable(verbosity=settings.output.verbosity))
             callback = table if watch is None else _both(table, watch)
             solution = problem.solve(guess, callback, report=False)
-    messages.close()
     written = save(solution, task, settings)
     with after_saving(settings.directory):
         print_report(solution)
@@ -206,13 +196,12 @@ def _warn_of_findings(problem: LoadedProblem, guess: Guess | None) -> None:
 
 
 def _make_ready(task: Task, settings: Config) -> None:
-    """Compile the kernels of a solve unless it starts with NumPy; print a line if this takes more than a second."""
+    """Compile the kernels of a solve; print a line if this takes more than a second."""
     from dynamics_backends.registry import engine_in_use
     from experiments.cli.engine_commands import compile_message
     from trajopt.config.build import make_ready
-    from trajopt.stage.start import starts_at_once
 
-    if starts_at_once() or engine_in_use(settings.backend.engine) != "compiled":
+    if engine_in_use(settings.backend.engine) != "compiled":
         return
     with compile_message("kernels of the problem", quiet=True):
         elapsed = make_ready(settings, task)

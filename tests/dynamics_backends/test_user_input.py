@@ -101,14 +101,6 @@ def test_blank_and_valid_numbers_of_threads(monkeypatch):
         assert default_threads() == threads
 
 
-def test_wrong_starts_name_the_variable(monkeypatch):
-    monkeypatch.setenv("TRAJOPT_START", "at_once")
-    with pytest.raises(InputError, match="TRAJOPT_START is 'at_once': set it to 'compiled' or 'at once', or unset it"):
-        environment.start()
-    monkeypatch.setenv("TRAJOPT_START", " ")
-    assert environment.start("at once") == "at once"
-
-
 @pytest.mark.parametrize("value", [" ", "\t", "''", '"', "gcc 'a"])
 def test_compilers_that_are_no_command_name_the_variable(value, monkeypatch):
     monkeypatch.setenv("CC", value)

@@ -6,7 +6,6 @@ The states of a guess need not satisfy the dynamics. Its first state is replaced
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from trajopt.problem.guess import Guess as Guess, Motion as Motion, as_guess as 
 from trajopt.problem.ocp import OCP
 from trajopt.stage.evaluation import Direction, Shooting
 from trajopt.stage.numerics import numerics_for
-from trajopt.stage.start import starts_at_once
 
 
 def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
@@ -60,7 +58,7 @@ def feedback_guess(ocp: OCP, K: Array, u: Array | float = 0.0) -> Guess:
     N, ndx, nu = ocp.horizon, ocp.manifold.ndx, ocp.nu
     gains = _broadcast("K", K, "(nu, ndx) or (N, nu, ndx)", (N, nu, ndx))
     policy = Direction(np.zeros((N + 1, ndx)), np.zeros((N, nu)), gains, np.zeros((N, ndx)))
-    motion = numerics_for(_rollout_problem(ocp)).evaluator.rollout(*still, policy, np.zeros(1), Shooting())
+    motion = numerics_for(ocp).evaluator.rollout(*still, policy, np.zeros(1), Shooting())
     return Guess(motion.xs[0], motion.us[0])
 
 
@@ -76,17 +74,6 @@ def regulator(ocp: OCP, u: Array | float = 0.0) -> Array:
             f"the cost about x0 is not convex in the controls at knot {policy.failed_at}: add a control cost"
         )
     return policy.K[0]
-
-
-def _rollout_problem(ocp: OCP) -> OCP:
-    """Problem for rollouts: for solves that start at once, without cost and constraints.
-
-    Its code is compiled sooner, and does not change when cost terms are edited.
-    """
-    if not starts_at_once():
-        return ocp
-    phases = tuple(replace(phase, terms=(), constraints=()) for phase in ocp.phases)
-    return replace(ocp, phases=phases, terminal=(), terminal_constraints=())
 
 
 def resampled_guess(ocp: OCP, solution, shift: float = 0.0) -> Guess:

@@ -35,16 +35,15 @@ from dynamics_backends.compiled.interface.libraries import (
     kernel_text,
     kernels,
     prelude,
-    struct_of,
+    structs_in,
     template,
 )
 from dynamics_backends.protocol import Array
 
 _LINE = 8  # doubles of a cache line
-_Matrices = struct_of("elq_matrices", "A B Q S R C D row N:l n:i m:i shift:d soft:d")
-_Vectors = struct_of("elq_vectors", "d q r e")
-_Factors = struct_of("elq_factors", "P K ux uu G counts turned F most:l")
-_Step = struct_of("elq_step", "dx du lambda y room")
+TYPES = kernel_text("trajopt.lq", "lq_types.h", "equality_types.h")
+"""C source of the types."""
+_Matrices, _Vectors, _Factors, _Step = structs_in(TYPES, "elq_matrices", "elq_vectors", "elq_factors", "elq_step")
 
 
 def allotted(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Array], list[int]]:
@@ -55,10 +54,6 @@ def allotted(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Array], list[int]]
     at = address(block) if len(block) else 0
     arrays = [block[i : i + size].reshape(shape) for i, size, shape in zip(starts, sizes, shapes, strict=False)]
     return arrays, [at + 8 * i for i in starts[:-1]]
-
-
-TYPES = kernel_text("trajopt.lq", "lq_types.h", "equality_types.h")
-"""C source of the types."""
 
 
 def source() -> str:

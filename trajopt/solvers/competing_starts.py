@@ -28,7 +28,6 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers.measures import largest_violation
 from trajopt.stage.engine import is_compiled
-from trajopt.stage.start import starts_at_once
 from trajopt.step.sensitivities import SampledSystem
 
 SPREAD = 0.7
@@ -80,7 +79,7 @@ class Choice(NamedTuple):
 def may_compete(ocp: OCP, guess: Guess) -> bool:
     """True if a guess stands still, and the compiled problem can be solved on a coarser time grid of the same duration."""
     still = bool((guess.xs == guess.xs[:1]).all() and (guess.us == guess.us[:1]).all())
-    if not still or ocp.in_scaled_time or not is_compiled(ocp) or starts_at_once():
+    if not still or ocp.in_scaled_time or not is_compiled(ocp):
         return False
     knots = sum(phase.knots for phase in ocp.phases if isinstance(phase.dynamics, SampledSystem))
     return can_be_regridded(ocp) and knots >= max(FACTOR * LEAST_KNOTS, ocp.horizon // 2)

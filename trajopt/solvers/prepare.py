@@ -31,11 +31,8 @@ def make_ready(ocp: OCP, guess: Guess, options: Any) -> float:
 
     Later solves find the code in memory and on disk. Raises the exceptions that the solve would raise before its first iteration.
     """
-    from trajopt.stage.start import starting
-
     began = time.perf_counter()
-    with starting("compiled"):
-        prepare(ocp, guess, options)
+    prepare(ocp, guess, options)
     return time.perf_counter() - began
 
 

@@ -39,9 +39,9 @@ from trajopt.solvers.requirements import requirement_errors
 from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
 from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
 from trajopt.solvers.user_solver import user_solver
+from trajopt.stage.engine import engine_of
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.solver_cache import SolverCache, borrowed
-from trajopt.stage.start import Start, served, starting
 from trajopt.step.contraction import missing_curvature
 from trajopt.step.other_backend import BackendChoice, with_backend
 from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be_violated
@@ -239,7 +239,6 @@ def solve(
     backend: BackendChoice | None = None,
     warm_start: WarmStart | None = None,
     check: bool = True,
-    start: Start | None = None,
 ) -> Solution:
     """Solve an optimal control problem.
 
@@ -254,9 +253,6 @@ def solve(
     optimal, confirmed by a replay with finer time steps, goals met. Use False in loops that solve one problem repeatedly with other
     values: the status then covers feasibility and optimality only, by the numbers of the solver. The shapes of x0 and of the guess
     are always validated.
-    start: "compiled" waits for compiled code that is not in the cache; "at once" begins with NumPy while another process compiles,
-    which continues after this one has ended, and uses the code once it is compiled (:mod:`trajopt.stage.compiled.builds`);
-    meta["engines"] names the engines used. Default: the environment variable TRAJOPT_START, else "compiled".
 
     Raises UnknownName for a solver or option, :class:`~trajopt.validation.validation.InvalidProblem` with all errors found,
     ValueError for bad options. Non-convergence is no exception: see ``Solution.status``.
@@ -280,7 +276,7 @@ def solve(
     warm = warm_start or WarmStart(constant_guess(ocp) if guess is None else as_guess(guess))
     if guess is not None:
         warm = replace(warm, guess=as_guess(guess))
-    return _solved(ocp, warm, options, callback, solver, check=check, margins=check, start=start)[0]
+    return _solved(ocp, warm, options, callback, solver, check=check, margins=check)[0]
 
 
 def solve_with_margins(
@@ -299,14 +295,13 @@ def _solved(
     *,
     check: bool,
     margins: bool,
-    start: Start | None = None,
 ) -> tuple[Solution, OCP]:
     """Return the solution of :func:`solve` and the solved problem; margins: allow margins between the knots."""
     solver, chosen = chosen_options(solver, options)
     if isinstance(chosen, AutoOptions) and not check:
         chosen = replace(chosen, starts=1)
     approximated = approximated_hessian(ocp, solver, chosen)
-    with gathered() as slow, starting(start), served() as engines, timed_solve():
+    with gathered() as slow, timed_solve():
         if check:
             warnings = require_solvable(ocp, warm.guess, solver, chosen)
         else:
@@ -314,9 +309,7 @@ def _solved(
             _require_shapes(ocp, warm.guess)
             _require(requirement_errors(ocp, solver, chosen))
         warm = replace(warm, guess=warm.guess._replace(xs=ocp.manifold.without_jumps(ocp.x0, warm.guess.xs)))
-        solves = _Solves(
-            SOLVERS[solver][0], chosen, callback, lambda: (list(engines), replace(slow, parts=[*slow.parts]))
-        )
+        solves = _Solves(SOLVERS[solver][0], chosen, callback, lambda: replace(slow, parts=[*slow.parts]))
         solution, held = solves.plain(ocp, warm), ocp
         if solves.has_time():
             solution, held = with_goal_tolerance(ocp, warm, solution, solves.plain, chosen.goal_tolerance)
@@ -327,9 +320,9 @@ def _solved(
             solution = solves.checked(held, solution, tight)
         if check and solver == DEFAULT_SOLVER:
             solution, problem = solves.until_replayed(held, solution)
-        elapsed, (served_by, slow) = solves.seconds, solves.work
+        elapsed, slow = solves.seconds, solves.work
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
-        meta["engines"] = served_by or slow.engines([s.backend.engine for s in _samplings(ocp)])
+        meta["engines"] = slow.engines([engine_of(s.backend) for s in _samplings(ocp)])
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
             solution = replace(solution, times=ocp.times_of(solution.xs))
             if solution.status.code not in (*STOPPED, StatusCode.MAX_ITERATIONS):
@@ -495,9 +488,8 @@ def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = Non
 def checked_afterwards(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
     """Return a solution of ``check=False`` with the status of the checks and the warnings; see :func:`checked`."""
     findings = [*(f.message for f in require_valid(ocp)), *solution.meta.get("findings", ())]
-    with starting(None):
-        found = replace(solution, meta={**solution.meta, "findings": findings})
-        return checked(with_goals_of(ocp, solution), found, options, solved)
+    found = replace(solution, meta={**solution.meta, "findings": findings})
+    return checked(with_goals_of(ocp, solution), found, options, solved)
 
 
 def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -10,15 +9,14 @@ import numpy as np
 
 from dynamics_backends import registry
 from dynamics_backends.compiled.interface.libraries import has_compiler
-from dynamics_backends.protocol import MissingCapability, is_generic
+from dynamics_backends.protocol import DynamicsBackend, MissingCapability, is_generic
 from trajopt.lq.compiled_lq import compiled_lq
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.constraints import Constraint
-from trajopt.problem.ocp import OCP, Sampling
+from trajopt.problem.ocp import OCP
 from trajopt.stage.not_compiled import report_not_compiled
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import Stages
-from trajopt.stage.start import record_engine, starts_at_once
 
 if TYPE_CHECKING:
     from trajopt.stage.compiled.choice import CompiledChoice
@@ -56,39 +54,16 @@ def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]
             if pair is not None:
                 result[i], result[-1] = pair
         return result
-    if not any(compiled):
-        return result
-    from trajopt.stage.compiled import builds
-
-    if not has_compiler() and engine == "auto":
-        for i, choice in enumerate(compiled):
-            pair = None if choice is None else choice.taped_stages()
-            if choice is not None and pair is None and choice.backend.engine == "compiled":
-                pair = choice.wait_for_stages()  # raises CompilerError
-            record_engine("numpy" if pair is None else "compiled")
-            if pair is not None:
-                result[i], result[-1] = pair
-        return result
     choices = [choice for choice in compiled if choice is not None]
-    at_once = starts_at_once() and engine == "auto"
-    if not at_once:
-        builds.make_here([builds.search(c.backend, c.shapes[0]) for c in choices])
+    if choices:
+        from trajopt.stage.compiled.builds import build, make_in_parallel
+
+        make_in_parallel([build(c.backend, c.shapes[0]) for c in choices])
     for i, choice in enumerate(compiled):
-        pair = None if choice is None else choice.stages_without_waiting() if at_once else choice.wait_for_stages()
+        pair = None if choice is None else choice.stages()
         if pair is not None:
             result[i], result[-1] = pair
-    if at_once:
-        choices = _sorted_by_knots(choices)
-        builds.request([c.search for c in choices], [c.bare for c in choices if c.bare.shape != c.search.shape])
     return result
-
-
-def _sorted_by_knots(choices: Sequence[CompiledChoice]) -> list[CompiledChoice]:
-    """Sort phases by the number of knots that use their library, so that the slowest ones in NumPy are compiled first."""
-    knots: Counter[Any] = Counter()
-    for choice in choices:
-        knots[choice.search] += choice.knots
-    return sorted(choices, key=lambda choice: -knots[choice.search])
 
 
 def may_follow(stages: Sequence[Stages]) -> bool:
@@ -147,7 +122,7 @@ def _compiled(
 ) -> CompiledChoice | None:
     """Choice of compiled code for a phase; None if its backend is on NumPy or has no source."""
     sampling = ocp.phases[i].dynamics.sampling
-    if sampling is None or (engine != "compiled" and sampling.backend.engine != "compiled" and not _is_ready(sampling)):
+    if sampling is None or (engine != "compiled" and engine_of(sampling.backend) != "compiled"):
         return None
     from dynamics_backends.compiled.interface.sources import has_contraction, has_source
     from trajopt.stage.compiled.choice import CompiledChoice
@@ -166,9 +141,10 @@ def _compiled(
     return CompiledChoice(ocp, i, plain, end, kinds, required=engine == "compiled")
 
 
-def _is_ready(sampling: Sampling) -> bool:
-    """True if the backend runs in NumPy for want of a compiler; its functions may be tapes."""
-    return not has_compiler() and bool(getattr(sampling.backend, "ready", False))
+def engine_of(backend: DynamicsBackend) -> str:
+    """Engine of a backend's phases; "compiled" also if tapes and the package's library evaluate them for want of a compiler."""
+    ready = not has_compiler() and bool(getattr(backend, "ready", False))
+    return "compiled" if ready else backend.engine
 
 
 def is_compiled(ocp: OCP) -> bool:
@@ -177,7 +153,7 @@ def is_compiled(ocp: OCP) -> bool:
     Linear algebra is then compiled too.
     """
     samplings = (phase.dynamics.sampling for phase in ocp.phases)
-    return any(s is not None and (s.backend.engine == "compiled" or _is_ready(s)) for s in samplings)
+    return any(s is not None and engine_of(s.backend) == "compiled" for s in samplings)
 
 
 def lq_solver_for(ocp: OCP, carried: bool = False) -> LQSolver:

@@ -23,7 +23,7 @@ from dynamics_backends.compiled.interface.sources import (
     symbolic_value,
 )
 from dynamics_backends.protocol import IMPLICIT_STEP, Array, FunctionMap, Parameters, is_generic, unwrapped
-from dynamics_backends.registry import at_once
+from dynamics_backends.registry import without_compiler
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.symbols import ca, tracing
 from trajopt.problem.impact_stage import ImpactStage
@@ -84,7 +84,7 @@ def _interpreted(dynamics: DiscreteMap) -> DiscreteMap:
     if type(dynamics) is SampledSystem and is_generic(dynamics.stages.map):
         return InterpretedStep(dynamics)
     if type(dynamics) is ImpactStage and dynamics.backend.engine == "compiled":
-        return dynamics.under(at_once(dynamics.backend))
+        return dynamics.under(without_compiler(dynamics.backend))
     return dynamics
 
 

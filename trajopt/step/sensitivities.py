@@ -25,7 +25,7 @@ from dynamics_backends.protocol import (
     is_second_order,
     unwrapped,
 )
-from dynamics_backends.registry import as_backend, same_method, steps_at_once
+from dynamics_backends.registry import as_backend, prebuilt_steps, same_method
 from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
 from trajopt.step.integrators import EULER, RUNGE_KUTTA, SCHEMES, SEMI_IMPLICIT_EULER, stage_map, step_rows
 from trajopt.step.runge_kutta_stages import Substep, chained, substeps_of
@@ -80,7 +80,7 @@ class SampledSystem:
         """Steps in precompiled loops, for systems without run-time parameters; None if there are none."""
         semi_implicit = self.scheme == SEMI_IMPLICIT_EULER
         method = EULER if semi_implicit else RUNGE_KUTTA[self.scheme]
-        return steps_at_once(self.stages, method, self.substeps, semi_implicit=semi_implicit)
+        return prebuilt_steps(self.stages, method, self.substeps, semi_implicit=semi_implicit)
 
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None

@@ -22,7 +22,6 @@ from trajopt.results.status import StatusCode
 from trajopt.solvers.batch.solve_batch import solve_batch, solved_together
 from trajopt.solvers.registry import chosen_options, solve
 from trajopt.solvers.success import with_goals
-from trajopt.stage.start import starting
 from trajopt.sweeps.variation import Variations
 from trajopt.validation.validation import InvalidProblem, errors_of
 
@@ -153,8 +152,7 @@ def can_batch(problem: SweepProblem) -> bool:
     options = chosen_options(problem.solver, problem.options)[1]
     if problem.solve is not None or options.time_limit is not None:
         return False
-    with starting("compiled"):
-        return solved_together(problem.ocp, options)
+    return solved_together(problem.ocp, options)
 
 
 def _kind(problem: SweepProblem) -> Any:

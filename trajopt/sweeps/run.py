@@ -185,14 +185,12 @@ def _is_ready(study: Study, row: int, errors: list[Exception]) -> bool:
     from trajopt.guesses.guesses import constant_guess
     from trajopt.solvers.prepare import prepare
     from trajopt.solvers.registry import chosen_options
-    from trajopt.stage.start import starting
 
     try:
         problem = study.problem(row)
         ocp, guess, solver, options, *_ = problem
-        with starting("compiled"):
-            if any(solution is None for *_, solution in solve_together([(row, check_problem(problem))], study.gains)):
-                prepare(ocp, constant_guess(ocp) if guess is None else guess, chosen_options(solver, options)[1])
+        if any(solution is None for *_, solution in solve_together([(row, check_problem(problem))], study.gains)):
+            prepare(ocp, constant_guess(ocp) if guess is None else guess, chosen_options(solver, options)[1])
     except Exception as error:
         errors.append(error)
         return False

@@ -7,10 +7,6 @@ from dynamics_backends.compiled.loops.kernel import (
     template as template,
     templates as templates,
 )
-from dynamics_backends.compiled.runtime.background_process import (
-    BackgroundProcess as BackgroundProcess,
-    in_background as in_background,
-)
 from dynamics_backends.compiled.runtime.cache import (
     cache_folder as cache_folder,
     load as load,
@@ -27,7 +23,6 @@ from dynamics_backends.compiled.runtime.memory import (
     over_threads as over_threads,
     pointers as pointers,
     ranges as ranges,
-    struct_of as struct_of,
 )
 from dynamics_backends.compiled.runtime.structs import structs_in as structs_in
 from dynamics_backends.compiled.runtime.toolchain import (
@@ -37,8 +32,7 @@ from dynamics_backends.compiled.runtime.toolchain import (
     lanes_in_use as lanes_in_use,
 )
 from dynamics_backends.compiled.runtime.trace_cache import (
-    Sought as Sought,
-    remember_sources as remember_sources,
+    library as library,
     remembered as remembered,
 )
 from dynamics_backends.machine.library import kernels as kernels

@@ -43,6 +43,7 @@ from dynamics_backends.compiled.sources.traced_function import TracedFunction as
 from dynamics_backends.compiled.sources.traced_source import (
     TooLong as TooLong,
     by_rows as by_rows,
+    operations_limit as operations_limit,
     require_short as require_short,
     short_enough as short_enough,
 )

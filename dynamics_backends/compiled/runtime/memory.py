@@ -41,13 +41,6 @@ def bound(library: ctypes.CDLL, name: str, arguments: str, returns: type | None 
     return function
 
 
-def struct_of(name: str, fields: str) -> type[ctypes.Structure]:
-    """ctypes struct of a kernel; a field is a pointer, or a long, int or double if marked (N:l n:i shift:d)."""
-    kinds = {"": ctypes.c_void_p, "l": ctypes.c_long, "i": ctypes.c_int, "d": ctypes.c_double}
-    pairs = [field.partition(":") for field in fields.split()]
-    return type(name, (ctypes.Structure,), {"_fields_": [(key, kinds[kind]) for key, _, kind in pairs]})
-
-
 def address(array: Array) -> int:
     """Address of an array's data."""
     try:

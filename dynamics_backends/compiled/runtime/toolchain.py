@@ -42,8 +42,6 @@ NATIVE, MARCH = "native", environment.MARCH
 """This processor's instruction set, and the environment variable that names another one, as -march does."""
 FLAGS = ("-O3", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")
 """No -ffast-math: it would change what NaN and infinity do."""
-QUICK = "-Og"
-"""Flag after FLAGS in a first, quick compilation: half the time of -O1, which generates straight-line code of the same length."""
 
 _LANES = (("__AVX512F__", 8), ("__AVX2__", 4), ("", 2))
 """Doubles in a vector, by the first macro that a compiler defines."""
@@ -69,25 +67,19 @@ class CompilerError(RuntimeError):
 class Toolchain:
     """Working compiler: its command, version and the vector lanes of the target.
 
-    quick: compile quickly to slower code. march: instruction set of the code.
+    march: instruction set of the code.
     """
 
     command: tuple[str, ...]
     version: str
     lanes: int
-    quick: bool = False
     march: str = NATIVE
-
-    @property
-    def hurried(self) -> Toolchain:
-        """Copy of this toolchain that compiles quickly to slower code."""
-        return replace(self, quick=True)
 
     @property
     def flags(self) -> tuple[str, ...]:
         """Compiler flags; flags in CC, such as -O1, come last and override FLAGS."""
         user_flags = tuple(takewhile(lambda word: word.startswith("-"), reversed(self.command[1:])))
-        return (*FLAGS, f"-march={self.march}", *reversed(user_flags), *((QUICK,) if self.quick else ()))
+        return (*FLAGS, f"-march={self.march}", *reversed(user_flags))
 
     @property
     def definitions(self) -> str:

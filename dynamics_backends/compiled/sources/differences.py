@@ -21,7 +21,7 @@ from dynamics_backends.methods.finite_difference import FiniteDifference
 from dynamics_backends.protocol import unwrapped
 
 POINTS = 8
-"""Maximum number of points at which a tape is evaluated together: DIFFERENCES_POINTS in C."""
+"""Maximum number of points at which a tape is evaluated in one call: DIFFERENCES_POINTS in C."""
 _KERNEL = "differences/partials_by_differences.h"
 _HEADERS = "lanes/function.h", "lanes/groups.h", _KERNEL
 (_Data,) = structs_in("\n".join(map(template, _HEADERS)), "differences_t")
@@ -29,7 +29,7 @@ _IN_C = """
 static void dynamics_value_adapted(const void *self, const V *const *in, V *const *out, V *w);
 static const int differences_sizes[] = {{{sizes}}};
 static const differences_t dynamics_differences = {{
-    {{dynamics_value_adapted, NULL}}, NULL, differences_factors, differences_sizes, {numbers}
+    {{dynamics_value_adapted, NULL, NULL}}, differences_factors, differences_sizes, {numbers}
 }};
 static void dynamics_partials(ctx_t c, const V *x, const V *u, V t, const V *p, V *f, V *fx, V *fu)
 {{
@@ -48,29 +48,27 @@ class Differences:
     """Function of a value and its partial derivatives by differences, without a compiler.
 
     function: addresses of the derivatives' function and of its data. points: number of points that the value's workspace holds.
-    value: addresses of its function and of its data. sizes: components of its inputs x, u, ... rows: computed rows. lanes: SIMD
-    lanes of the code that calls the functions.
+    value: members of function_t: addresses of the function, of its data, and of the function for several blocks. sizes: components
+    of its inputs x, u, ... rows: computed rows. lanes: SIMD lanes of the code that calls the functions.
     """
 
     def __init__(
         self,
         method: FiniteDifference,
-        value: tuple[int | None, int | None],
+        value: tuple[int | None, int | None, int | None],
         sizes: Sequence[int],
         rows: int,
         lanes: int,
     ) -> None:
         map, library = unwrapped(method.map), machine.kernels(lanes)
         factors, components = factor_array(factors_of(map.manifold), lanes), np.array(sizes, np.int32)
-        is_tape = value[0] == code_of(library.tape_function)
         self.data = _Data(
             *value,
-            code_of(library.tape_run) if is_tape else None,
             ctypes.addressof(factors),
             address(components),
             *_numbers(method, sizes, rows),
         )
-        self.points = POINTS if is_tape else 1
+        self.points = 1 if value[2] is None else POINTS
         self._memory = factors, components
         self.function = code_of(library.partials_by_differences), ctypes.addressof(self.data)
 

@@ -108,11 +108,15 @@ def with_differences(dynamics: DynamicsSource, backend: DynamicsBackend, sizes: 
 
 
 def differences_of(
-    backend: DynamicsBackend, value: tuple[int | None, int | None], sizes: Mapping[str, int], rows: int, lanes: int
+    backend: DynamicsBackend,
+    value: tuple[int | None, int | None, int | None],
+    sizes: Mapping[str, int],
+    rows: int,
+    lanes: int,
 ) -> Differences | None:
     """Function dynamics_partials of a backend by finite differences; None for other backends.
 
-    value: addresses of dynamics_value and of its data. sizes: of the parameters. rows: computed rows of xdot. lanes: SIMD lanes.
+    value: members of function_t of dynamics_value. sizes: of the parameters. rows: computed rows of xdot. lanes: SIMD lanes.
     """
     if not isinstance(backend, FiniteDifference):
         return None

@@ -31,6 +31,11 @@ OPERATIONS_LIMIT = 300_000
 """Maximum number of operations of one function; compilers take about a second for 10,000, on each core."""
 
 
+def operations_limit() -> int:
+    """Maximum number of operations of a trace."""
+    return OPERATIONS_LIMIT
+
+
 class TooLong(ValueError):
     """Straight-line code would have more operations than OPERATIONS_LIMIT."""
 

@@ -91,8 +91,8 @@ static inline V v_select(V c, V a, V b) { return either(c != ZERO, a, b); }
         for (; n; n--, p += operands) { addresses; ACCUMULATE(op, term) }       \
         break;
 
-/* Evaluate a tape on B vectors, which are the vectors at .. at + B of `blocks`. */
-ALWAYS_INLINE void tape_block(const tape_t *tape, const V *const *in, V *const *out, V *room, int blocks, int at, const int B)
+/* Evaluate a tape on B vectors of each component, the first of which are `from` vectors behind the starts of the arguments. */
+ALWAYS_INLINE void tape_block(const tape_t *tape, const V *const *in, V *const *out, V *room, places_t places, long from, const int B)
 {
     const double *constants = tape->constants;
     const int *back[DEPTH], *p = tape->code;
@@ -110,21 +110,21 @@ ALWAYS_INLINE void tape_block(const tape_t *tape, const V *const *in, V *const *
         }
         case TAPE_LOAD: {
             V *d = AT(p[1]);
-            const V *a = in[p[2]] + (long)p[3] * blocks + at;
-            EACH d[j] = a[j];
+            const V *a = in[p[2]] + p[3] * places.component + from;
+            EACH d[j] = a[j * places.block];
             p += 4;
             break;
         }
         case TAPE_STORE: {
-            V *d = out[p[1]] + (long)p[2] * blocks + at;
+            V *d = out[p[1]] + p[2] * places.component + from;
             const V *a = AT(p[3]);
-            EACH d[j] = a[j];
+            EACH d[j * places.block] = a[j];
             p += 4;
             break;
         }
         case TAPE_FILL: {
-            V *d = out[p[1]] + (long)p[2] * blocks + at, k = splat(constants[p[4]]);
-            for (int i = 0; i < p[3]; i++, d += blocks) EACH d[j] = k;
+            V *d = out[p[1]] + p[2] * places.component + from, k = splat(constants[p[4]]);
+            for (int i = 0; i < p[3]; i++, d += places.component) EACH d[j * places.block] = k;
             p += 5;
             break;
         }
@@ -218,9 +218,9 @@ ALWAYS_INLINE void tape_block(const tape_t *tape, const V *const *in, V *const *
 }
 
 #define BLOCK_OF(B)                                                                                                         \
-    NOINLINE void tape_block_##B(const tape_t *tape, const V *const *in, V *const *out, V *room, int blocks, int at)        \
+    NOINLINE void tape_block_##B(const tape_t *tape, const V *const *in, V *const *out, V *room, places_t places, long from) \
     {                                                                                                                       \
-        tape_block(tape, in, out, room, blocks, at, B);                                                                     \
+        tape_block(tape, in, out, room, places, from, B);                                                                   \
     }
 BLOCK_OF(1)
 BLOCK_OF(2)
@@ -237,16 +237,23 @@ static int block_of(const tape_t *tape, long blocks)
     return B;
 }
 
-EXPORT void tape_run(const tape_t *tape, const V *const *in, V *const *out, V *room, int blocks)
+void tape_run(const tape_t *tape, const V *const *in, V *const *out, V *room, int blocks, places_t places)
 {
     for (int at = 0, B; at < blocks; at += B) {
         B = block_of(tape, blocks - at);
-        (B == 8 ? tape_block_8 : B == 4 ? tape_block_4 : B == 2 ? tape_block_2 : tape_block_1)(tape, in, out, room, blocks, at);
+        const long from = at * places.block;
+        (B == 8 ? tape_block_8 : B == 4 ? tape_block_4 : B == 2 ? tape_block_2 : tape_block_1)(tape, in, out, room, places, from);
     }
 }
 
-/* A tape as a function of one vector each: run of function.h, with the tape as self. */
-EXPORT void tape_function(const void *self, const V *const *in, V *const *out, V *w) { tape_run(self, in, out, w, 1); }
+/* A tape as function_t, with the tape as self. */
+EXPORT void tape_function(const void *self, const V *const *in, V *const *out, V *w) { tape_run(self, in, out, w, 1, (places_t){1, 0}); }
+
+/* run_blocks of function.h.  3, 6 and 7 blocks are rounded up to 4 and 8, which is faster: their memory must exist. */
+EXPORT void tape_blocks(const void *self, const V *const *in, V *const *out, V *w, int blocks, long apart)
+{
+    tape_run(self, in, out, w, blocks == 3 ? 4 : blocks == 6 || blocks == 7 ? 8 : blocks, (places_t){1, apart});
+}
 
 /* -- rows ---------------------------------------------------------------------------------------------------------------- */
 
@@ -320,7 +327,7 @@ EXPORT void tape_rows(const tape_t *tape, const double *const *in, const ptrdiff
             y[i] = next;
             next += tape->output_sizes[i] * B;
         }
-        tape_run(tape, x, y, room, B);
+        tape_run(tape, x, y, room, B, (places_t){B, 1});
         for (long i = 0; i < tape->outputs; i++) {
             const long size = tape->output_sizes[i];
             for (long b = 0; b < B && b * LANES < rows; b++)

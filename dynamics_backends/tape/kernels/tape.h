@@ -3,9 +3,14 @@
 #include "../../compiled/templates/lanes/prelude.h"
 #include "../../machine/include/tape.h"
 
-/* Evaluate a tape on `blocks` vectors: component j of input i is in[i][j * blocks .. (j + 1) * blocks), outputs likewise.
-   An output that overlaps an input gives wrong results. room: workspace of tape_room. */
-void tape_run(const tape_t *tape, const V *const *in, V *const *out, V *room, int blocks);
+/* Vectors from one component of an argument to the next, and from one block of lanes to the next. */
+typedef struct {
+    long component, block;
+} places_t;
+
+/* Evaluate a tape on `blocks` vectors of each component: vector j of component i is in[..][i * places.component + j * places.block], outputs
+   likewise.  An output that overlaps an input gives wrong results. room: workspace of tape_room. */
+void tape_run(const tape_t *tape, const V *const *in, V *const *out, V *room, int blocks, places_t places);
 
 /* Workspace of tape_run in vectors. */
 long tape_room(const tape_t *tape, int blocks);

@@ -6,12 +6,11 @@
     python -m experiments.benchmark_startup --baseline DIR --only speed,expansion    compares compiled solves and expansions
 
 Each figure is the wall-clock time of a separate process [s], with its processor time and that of its compilers in
-brackets, which is more reliable under load. ``solve`` stops at the solution, ``first`` after one iteration. Solves
-start with NumPy; with --wait, after compilation. Figures exclude background compilation. The benchmark waits for it
-before the next step, and the last column has this waiting time after the cold start. Plots are drawn twice: with meshes
-from the robot's files, and with cached meshes. ``speed`` is the fastest of many solves, ``expansion`` the fastest of
-many expansions at the guess (first order, and Hessian of the cost), in ROUNDS processes each; both also run with old
-checkouts.
+brackets, which is more reliable under load. ``solve`` stops at the solution, ``first`` after one iteration. ``own`` runs scripts
+with a user's own functions, and gives the times of the import, of the first solve and of the second solve of a process, with
+an empty cache and again. Plots are drawn twice: with meshes from the robot's files, and
+with cached meshes. ``speed`` is the fastest of many solves, ``expansion`` the fastest of many expansions at the guess
+(first order, and Hessian of the cost), in ROUNDS processes each; both also run with old checkouts.
 """
 
 from __future__ import annotations
@@ -41,7 +40,9 @@ SOLVED = ("ur5_reach", "ur5_obstacle", "hyq_trot_rigid")
 EXPANDED = ("hyq_trot", "hyq_trot_rigid")
 ROUNDS = 3
 STEPS = ("cold", "warm", "term", "number")
-POLL, AT_MOST = 0.1, 600.0  # [s]
+OWN = Path(__file__).parent / "own_functions"
+"""Folder of scripts with a user's own functions."""
+OWN_CASES = ("double_cart_pole", "quadrotor", "arm")
 KINDS = 20
 """Number of different stages in ANYmal's gait: each set of stance feet has its own posture cost."""
 
@@ -62,14 +63,8 @@ settings = load_config(config)
 if until == "first":
     known = {f.name for f in fields(settings.solver_options)}
     settings = replace(settings, solver_options=replace(settings.solver_options, max_iterations=1))
-from contextlib import nullcontext
-try:
-    from trajopt.stage.start import starting
-except ImportError:
-    starting = nullcontext
-with starting(sys.argv[5]):
-    task = build.build_task(settings)
-    guess = None if kinds else task.guess  # which may be rolled out
+task = build.build_task(settings)
+guess = None if kinds else task.guess  # which may be rolled out
 ocp = task.ocp
 
 def posture(joint, x, u, t, p):
@@ -92,9 +87,7 @@ if step == "number":
     first, *others = phases[0].terms
     phases[0] = replace(phases[0], terms=(replace(first, weight=1.01 * first.weight), *others))
 ocp = replace(ocp, phases=tuple(phases)) if not kinds else replace(ocp, phases=tuple(phases), u_lower=None, u_upper=None)
-import inspect
-start = {"start": sys.argv[5]} if "start" in inspect.signature(to.solve).parameters else {}
-solution = to.solve(ocp, guess, settings.solver_options, None, settings.solver_name, **start)
+solution = to.solve(ocp, guess, settings.solver_options, None, settings.solver_name)
 print(json.dumps([solution.iterations, solution.cost]))
 """
 _PICTURES = """
@@ -162,6 +155,20 @@ print(best, task.ocp.horizon)
 """
 
 
+_OWN = """
+import runpy, sys, time
+began = time.perf_counter()
+import trajopt as to
+print(f"import {time.perf_counter() - began:.2f} s", end="")
+problem = runpy.run_path(sys.argv[1])["problem"]
+for which in ("first", "second"):
+    began = time.perf_counter()
+    solution = to.solve(*problem())
+    print(f", {which} solve {time.perf_counter() - began:.3f} s", end="")
+print(f", {solution.status.code}, {solution.iterations} iterations")
+"""
+
+
 class Seconds(NamedTuple):
     """Wall-clock time and processor time [s]."""
 
@@ -187,29 +194,25 @@ def run(command: list[str], checkout: Path, cache: Path) -> tuple[Seconds, str]:
     return Seconds(elapsed, cpu), done.stdout
 
 
-def startup_times(case: str, checkout: Path, folder: Path, start: str) -> tuple[dict[str, Seconds], float]:
-    """Measure all steps of a case from an empty cache; also return the background compile time after the cold start [s]."""
+def startup_times(case: str, checkout: Path, folder: Path) -> dict[str, Seconds]:
+    """Measure all steps of a case from an empty cache."""
     config, until = CASES[case]
     worker = folder / "worker.py"
     worker.write_text(_WORKER)
     path = str(ROOT / "problems" / "configs" / f"{config}.toml")
     kinds = str(KINDS if "stages" in case else 0)
-    found, after = {}, {}
     with tempfile.TemporaryDirectory(dir=folder) as cache:
-        for step in STEPS:
-            found[step] = run([str(worker), path, until, step, kinds, start], checkout, Path(cache))[0]
-            after[step] = wait_for_compilers(Path(cache))
-    return found, after["cold"]
+        return {step: run([str(worker), path, until, step, kinds], checkout, Path(cache))[0] for step in STEPS}
 
 
-def wait_for_compilers(cache: Path) -> float:
-    """Wait for background compilation into a cache; return the waiting time [s]. Raises TimeoutError."""
-    began = time.perf_counter()
-    while any(cache.glob("*.turn")):
-        if time.perf_counter() - began > AT_MOST:
-            raise TimeoutError(f"background compilation still runs in {cache} after {AT_MOST:g} s")
-        time.sleep(POLL)
-    return time.perf_counter() - began
+def own_times(name: str, checkout: Path, folder: Path) -> Iterator[str]:
+    """Yield the times of a script with own functions, with an empty cache and again."""
+    worker = folder / "own.py"
+    worker.write_text(_OWN)
+    with tempfile.TemporaryDirectory(dir=folder) as cache:
+        for when in ("cold", "warm"):
+            whole, output = run([str(worker), str(OWN / f"{name}.py")], checkout, Path(cache))
+            yield f"{when:>8}{whole!s:>18}  {output.strip()}"
 
 
 def plot_times(config: str, checkout: Path, folder: Path, solution: Path) -> Seconds:
@@ -261,15 +264,20 @@ def help_times(checkout: Path, folder: Path) -> Iterator[tuple[str, Seconds]]:
         yield f"trajopt {' '.join(words)}", run(["-m", command_line(checkout), *words], checkout, folder)[0]
 
 
-def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path, start: str) -> Iterator[str]:
+def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path) -> Iterator[str]:
     """Yield the table lines."""
     for checkout in checkouts.values():
         run(["-m", "compileall", "-q", "dynamics_backends", "trajopt", "problems", "experiments"], checkout, folder)
-    yield f"{'':24}{'':10}" + "".join(f"{step:>18}" for step in STEPS) + f"{'background':>12}"
+    yield f"{'':24}{'':10}" + "".join(f"{step:>18}" for step in STEPS)
     for case in (case for case in CASES if not chosen or case in chosen):
         for name, checkout in checkouts.items():
-            found, after = startup_times(case, checkout, folder, start)
-            yield f"{case:24}{name:10}" + "".join(f"{found[step]!s:>18}" for step in STEPS) + f"{after:12.1f}"
+            found = startup_times(case, checkout, folder)
+            yield f"{case:24}{name:10}" + "".join(f"{found[step]!s:>18}" for step in STEPS)
+    if not chosen or "own" in chosen:
+        for case in OWN_CASES:
+            for name, checkout in checkouts.items():
+                for line in own_times(case, checkout, folder):
+                    yield f"{'own ' + case:24}{name:10}{line}"
     if not chosen or "help" in chosen:
         for name, checkout in checkouts.items():
             for what, seconds in help_times(checkout, folder):
@@ -279,7 +287,6 @@ def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path, start
             for name, checkout in checkouts.items():
                 solve = ["solve", f"problems/configs/{config}.toml", "--set", "output.plots=false", "--out"]
                 run(["-m", command_line(checkout), *solve, str(folder / config)], checkout, folder / "kept")
-                wait_for_compilers(folder / "kept")
                 both = [plot_times(config, checkout, folder, folder / config / "solution.npz") for _ in range(2)]
                 yield f"{'pictures of ' + config:28}{name:6}" + "".join(f"{seconds!s:>18}" for seconds in both)
     for what, repeated in REPEATED.items():
@@ -292,16 +299,15 @@ def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path, start
     "--baseline", type=click.Path(exists=True, file_okay=False), help="Another checkout, measured in the same run."
 )
 @click.option(
-    "--only", default="", help=f"Comma-separated names out of {', '.join([*CASES, 'help', 'pictures', *REPEATED])}."
+    "--only",
+    default="",
+    help=f"Comma-separated names out of {', '.join([*CASES, 'own', 'help', 'pictures', *REPEATED])}.",
 )
-@click.option("--wait", is_flag=True, help="Compile before solving.")
-def main(baseline: str | None, only: str, wait: bool) -> None:
+def main(baseline: str | None, only: str) -> None:
     """Measure the time from a command to its first solution."""
     checkouts = {"this": ROOT} | ({} if baseline is None else {"baseline": Path(baseline).resolve()})
     with tempfile.TemporaryDirectory() as folder:
-        for line in report(
-            checkouts, [name for name in only.split(",") if name], Path(folder), "compiled" if wait else "at once"
-        ):
+        for line in report(checkouts, [name for name in only.split(",") if name], Path(folder)):
             click.echo(line)
 
 

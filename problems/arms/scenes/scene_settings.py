@@ -12,7 +12,8 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.links.mjcf_shapes import mjcf_scene
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
-from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing, load_mesh
+from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import cached_mesh
+from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing
 from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, Shape, Sphere
 from dynamics_backends.rigid_body.mjcf.source import is_mjcf
@@ -108,7 +109,7 @@ class SceneBody(Checked):
 
 def read_mesh(path: Path, scale: float = 1.0) -> Mesh:
     """Read a mesh file as one mesh. Raises MeshMissing."""
-    parts = load_mesh(path)
+    parts = cached_mesh(path)
     starts = np.cumsum([0, *(len(part.vertices) for part in parts)])
     faces = np.concatenate([part.faces + start for part, start in zip(parts, starts, strict=False)])
     return Mesh(scale * np.concatenate([part.vertices for part in parts]), faces, str(path))

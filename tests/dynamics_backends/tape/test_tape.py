@@ -1,6 +1,7 @@
 """Tapes: each instruction against NumPy, graphs against CasADi's virtual machine, robots against NumPy's algorithms."""
 
 import ctypes
+import itertools
 import pickle
 import threading
 
@@ -359,7 +360,11 @@ def test_every_instruction_set(name, monkeypatch):
 RUN = """
 EXPORT void run_tape(const tape_t *tape, const double *const *in, double *const *out, void *room, int blocks)
 {
-    tape_run(tape, (const V *const *)in, (V *const *)out, room, blocks);
+    tape_run(tape, (const V *const *)in, (V *const *)out, room, blocks, (places_t){blocks, 1});
+}
+EXPORT void run_apart(const tape_t *tape, const double *const *in, double *const *out, void *room, int blocks, long apart)
+{
+    tape_blocks(tape, (const V *const *)in, (V *const *)out, room, blocks, apart);
 }
 EXPORT long room_of_tape(const tape_t *tape, int blocks) { return tape_room(tape, blocks); }
 """
@@ -393,6 +398,31 @@ def test_vectors_in_blocks_of_any_size(cached):
         for actual, expected in zip(results, tape.rows(*(a.T for a in given)), strict=True):
             np.testing.assert_allclose(actual.T, expected, rtol=1e-13, atol=1e-13)
         assert np.all(room[size:] == 7.0)
+
+
+@pytest.mark.needs_compiler
+def test_blocks_apart():
+    """The entry for stages: a component is next to the last, and blocks are any number of vectors apart."""
+    text = kernel_text("dynamics_backends.tape", "tape.h", "interpreter.h")
+    loaded = load("\n".join([prelude(), header("tape.h"), text, RUN]))
+    run, room_of = bound(loaded, "run_apart", "pppp il"), bound(loaded, "room_of_tape", "pi", ctypes.c_long)
+    inputs, outputs = random_graph(4, 150)
+    tape, lanes = Tape.of(trace_expressions(inputs, outputs), [5, 3]), find_toolchain().lanes
+    rng, at = np.random.default_rng(1), tape._evaluator.tape
+    sizes = [*tape.sizes, *(shape[0] for shape in tape.shapes)]
+    starts = np.cumsum([0, *sizes])
+    for blocks in (1, 2, 3, 4, 5, 6, 7, 8, 11):
+        most = 1 << (blocks - 1).bit_length()
+        memory = aligned(most * (starts[-1] + 2) * lanes).reshape(most, starts[-1] + 2, lanes)
+        memory[:] = rng.normal(size=memory.shape)
+        places = [memory[0, start] for start in starts[:-1]]
+        read, written = pointers(places[:2]), pointers(places[2:])
+        room = aligned(room_of(at, most) * lanes)
+        run(at, ctypes.addressof(read), ctypes.addressof(written), address(room), blocks, int(starts[-1] + 2))
+        rows = memory[:blocks].transpose(0, 2, 1).reshape(blocks * lanes, -1)
+        parts = [rows[:, a:b] for a, b in itertools.pairwise(starts)]
+        for actual, expected in zip(parts[2:], tape.rows(*parts[:2]), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-13, atol=1e-13)
 
 
 # -- robots ---------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from dynamics_backends.compiled.runtime import cache
 from dynamics_backends.registry import make_backend
 from problems.arms.arm import Arm
 from problems.arms.arm_go_to import Obstacle
@@ -234,23 +233,21 @@ def test_one_optimum_by_direct_multiple_shooting_and_by_slq():
 @pytest.mark.needs_compiler
 @pytest.mark.parametrize("solver", ["dms", "slq"])
 def test_what_a_solve_calls_is_made_ready(solver, monkeypatch, tmp_path):
-    """A later solve compiles nothing; no other test uses this number of points on the links."""
+    """A later solve traces nothing; no other test uses this number of points on the links."""
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))  # an empty cache, without kernels of earlier runs
-    for limit in ("OPERATIONS_LIMIT", "FINAL_LIMIT"):
-        monkeypatch.setattr(taped_functions, limit, -1)
-    loaded, load = [], cache._load_from
+    traced, write = [], taped_functions._encoded
 
-    def noted(folder, key, source, *compiler):
-        loaded.append(key)
-        return load(folder, key, source, *compiler)
+    def noted(functions, limit):
+        traced.extend(functions)
+        return write(functions, limit)
 
-    monkeypatch.setattr(cache, "_load_from", noted)
+    monkeypatch.setattr(taped_functions, "_encoded", noted)
     spacing = {"dms": 0.11, "slq": 0.13}[solver]
     changes = [f"problem.obstacle.spacing={spacing}", f"solver={solver}", "engine=compiled"]
     config = load_config(CONFIGS / "irb4600_obstacle.toml", ["problem.horizon=3", *changes])
     task = build_task(config)
     make_ready(config, task)
-    assert loaded
-    loaded.clear()
+    assert traced
+    traced.clear()
     solve_task(config, task)
-    assert not loaded
+    assert not traced

@@ -5,8 +5,8 @@ import ctypes
 import numpy as np
 import pytest
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain, kernels, struct_of
-from trajopt.lq.equality_lq import EqualityLQ
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain, kernels, structs_in
+from trajopt.lq.equality_lq import TYPES, EqualityLQ
 
 
 def dense_solution(lq, dx0, soft=0.0, shift=0.0):
@@ -158,7 +158,7 @@ class SideBySide:
     """Sweep with a problem in each lane, starting at the knots ``first``, with the later knots known."""
 
     def __init__(self, problems, first, least=1):
-        Lane = struct_of("elq_lane", "p f first:l failed:l left:l")
+        (Lane,) = structs_in(TYPES, "elq_lane")
         self.lanes = (Lane * len(problems))()
         for lane, (lq, k) in enumerate(zip(problems, first, strict=True)):
             for name in ("P", "K", "G"):

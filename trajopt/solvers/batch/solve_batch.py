@@ -27,7 +27,6 @@ from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
 from trajopt.stage.engine import is_compiled
-from trajopt.stage.start import starting
 
 BatchCallback = Callable[[int, int], None]
 """Progress callback(finished, total) with numbers of problems; may raise KeyboardInterrupt to stop the batch."""
@@ -105,8 +104,7 @@ def solve_batch(
         return _with_goal_tolerance(valid, own, found, name, chosen, gains=gains, threads=threads)
 
     with deferred_interrupts():
-        with starting("compiled"):
-            found = solve_valid_problems(flaws, problems, guesses, run, on_finished, gains=gains)
+        found = solve_valid_problems(flaws, problems, guesses, run, on_finished, gains=gains)
         meta = {**found.meta, "problem": problems.ocp.name, "solver": name, "options": asdict(chosen)}
         if problems.ocp.in_scaled_time:
             found = replace(found, times=np.stack([problems[i].times_of(xs) for i, xs in enumerate(found.xs)]))

@@ -25,7 +25,6 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import controls_read, coordinate_bounds, with_rows
 from trajopt.solvers.interior.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
 from trajopt.stage.compiled.bare_stages import BareStages
-from trajopt.stage.compiled.soon_stages import SoonStages
 from trajopt.stage.engine import Wanted, follow, may_follow, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues
@@ -322,9 +321,7 @@ def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:
     """Return the kind of Hessian of phase i."""
     if hessian != "auto":
         return hessian
-    if isinstance(stages, SoonStages) and stages.will_be_whole:
-        return EXACT
-    if isinstance(stages, NumpyStages | SoonStages | BareStages):
+    if isinstance(stages, NumpyStages | BareStages):
         sampling = ocp.phases[i].dynamics.sampling
         if sampling is None or sampling.backend.engine != "compiled":
             return EXACT

@@ -1,34 +1,32 @@
-"""Choice of the compiled library for a phase: loaded, compiled while the solve waits, or swapped in when ready."""
+"""Choice of the library of a phase, and what NumPy evaluates beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
 from itertools import product
 from typing import Any, TypeVar, cast
 
 from dynamics_backends.compiled.interface.libraries import has_compiler
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction
-from dynamics_backends.registry import at_once, until_compiled
+from dynamics_backends.protocol import MissingCapability, unwrapped
+from dynamics_backends.registry import with_prebuilt_recursions, without_compiler
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.compiled.bare_stages import BareStages
-from trajopt.stage.compiled.builds import Search, library_for, search
+from trajopt.stage.compiled.builds import build
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import Library
-from trajopt.stage.compiled.soon_stages import COMPILED, SoonStages
 from trajopt.stage.not_compiled import SECOND, by_differences, report_not_compiled, works_on_symbols
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.source.stage_source import StageShape
 from trajopt.stage.source.term_source import TermShape
 from trajopt.stage.stages import Stages
-from trajopt.stage.start import record_engine
 from trajopt.step.sensitivities import SampledSystem
 
 Part = TypeVar("Part", CostTerm, Constraint)
@@ -58,7 +56,6 @@ class CompiledChoice:
         self.scheme, self.backend = sampling.scheme, cast(Any, sampling.called)
         self._second_refused: Exception | None = None
         self.shapes = [self._shape(second, hessian) for second, hessian in kinds]
-        self.knots = ocp.phases[i].knots
 
     def _shape(self, second: bool, hessian: str) -> StageShape:
         """Structure of the phase. second: with second derivatives. hessian: Hessian of the cost."""
@@ -68,22 +65,41 @@ class CompiledChoice:
         sizes = tuple((name, value.shape[-1]) for name, value in self._ocp.phases[self._i].parameters.items())
         return StageShape(self.scheme, sizes, self._ocp.nu, running, terminal, path, final, hessian, second)
 
-    # -- compiled while the solve waits ---------------------------------------------------------------------------------
-    def wait_for_stages(self) -> tuple[Stages, Stages] | None:
-        """Stages of the phase and of the final knot; None if the time steps cannot be traced or take too long to compile."""
+    def stages(self) -> tuple[Stages, Stages] | None:
+        """Stages of the phase and of the final knot; None if NumPy evaluates the time steps, which is reported."""
         reason: Exception
         for shape in self.shapes:
             try:
-                library = search(self.backend, shape).wait()
+                library = self._library(shape)
             except (TooLong, TraceError) as reason:
                 if self._required:
                     raise
                 if shape is self.shapes[-1]:
                     return self._in_part(reason)
                 self._second_refused = reason
+            except MissingCapability as reason:
+                report_not_compiled(self._ocp, self._i, reason)
+                return None
             else:
                 return self._stages(library, self._plain), CompiledEnd(library, self._end)
         return None
+
+    def _library(self, shape: StageShape) -> Library:
+        """Library of a structure.
+
+        Raises TooLong, TraceError; without a compiler CompilerError, or MissingCapability if the engine need not be compiled.
+        """
+        found = build(self.backend, shape)
+        if found.needs_compiler and not has_compiler() and not self._must_be_compiled:
+            raise MissingCapability(
+                f"{type(unwrapped(self.backend.map)).__name__} with the derivative method {self.backend.name} needs a C compiler; "
+                "install one (apt install gcc libc6-dev), or name it in CC"
+            )
+        return found.made()
+
+    @property
+    def _must_be_compiled(self) -> bool:
+        return self._required or self.backend.engine == "compiled"
 
     def _in_part(self, reason: Exception) -> tuple[Stages, Stages] | None:
         """Compiled time steps with the terms that can be traced, or with no terms if these are too long.
@@ -106,28 +122,22 @@ class CompiledChoice:
         return BareStages(self._stages(library, plain), replace(self._plain, terms=others)), self._end
 
     def _first_of(self, shapes: Sequence[StageShape]) -> Library | None:
-        """Library of the first structure that can be compiled; None if none can."""
+        """Library of the first structure that can be made; None if none can."""
         for shape in shapes:
-            with suppress(TooLong, TraceError):
-                return search(self.backend, shape).wait()
+            with suppress(TooLong, TraceError, MissingCapability):
+                return self._library(shape)
         return None
 
     def _stages(self, library: Library, plain: NumpyStages) -> CompiledStages:
         return CompiledStages(library, self._ocp, self._i, plain, self._curved, self._report_second)
 
     def _curved(self) -> Library | None:
-        """Library of second derivatives of the step alone.
-
-        None if the backend takes them by differences, if they cannot be compiled, or if they are not compiled yet.
-        """
+        """Library of second derivatives of the step alone; None if the backend takes them by differences, or they have no code."""
         if not has_contraction(self.backend):
             return None
-        shape = StageShape(self.scheme, self.shapes[0].parameters, self.shapes[0].nu, second=True)
-        if not has_compiler() and search(self.backend, shape).needs_compiler:
-            return None
         try:
-            return library_for(self.backend, shape)
-        except (TooLong, TraceError) as reason:
+            return self._library(StageShape(self.scheme, self.shapes[0].parameters, self.shapes[0].nu, second=True))
+        except (TooLong, TraceError, MissingCapability) as reason:
             self._second_refused = reason
             return None
 
@@ -135,83 +145,39 @@ class CompiledChoice:
         """Report that NumPy evaluates the second derivatives of the phase."""
         report_not_compiled(self._ocp, self._i, self._second_refused or by_differences(self.backend), SECOND)
 
-    # -- without a compiler ---------------------------------------------------------------------------------------------
-    def taped_stages(self) -> tuple[Stages, Stages] | None:
-        """Stages of the phase and of the final knot whose functions are tapes; None if some functions have no tape."""
-        found = next((s for s in (search(self.backend, shape) for shape in self.shapes) if not s.needs_compiler), None)
-        return (
-            None if found is None else (self._stages(found.wait(), self._plain), CompiledEnd(found.wait(), self._end))
-        )
-
     # -- loaded ---------------------------------------------------------------------------------------------------------
     def loaded(self) -> tuple[Stages, Stages]:
-        """Stages of the phase and of the final knot from a library already loaded, else in NumPy, without a compiler."""
+        """Stages of the phase and of the final knot from a library already made, else in NumPy, without a compiler."""
         for second, hessian in product((False, True), COST_HESSIANS):
-            library = search(self.backend, self._shape(second, hessian)).library
+            library = build(self.backend, self._shape(second, hessian)).library
             if library is not None:
                 return self._stages(library, self._plain), CompiledEnd(library, self._end)
         return self._without_compiler(), self._end
-
-    # -- start without waiting ------------------------------------------------------------------------------------------
-    @cached_property
-    def search(self) -> Search:
-        """Search for the library of the phase: the first structure whose compilation was not refused before."""
-        for shape in self.shapes:
-            result = search(self.backend, shape)
-            try:
-                result.lookup()
-            except TooLong:
-                continue
-            return result
-        return search(self.backend, self.shapes[-1])
-
-    @cached_property
-    def bare(self) -> Search:
-        """Search for the library of the phase without cost terms and constraints."""
-        shape = self.search.shape
-        return search(self.backend, StageShape(shape.scheme, shape.parameters, shape.nu, second=shape.second))
-
-    def stages_without_waiting(self) -> tuple[Stages, Stages]:
-        """Stages of the phase and of the final knot that start with the code in the cache and swap to compiled code when ready."""
-        if self.search.is_final and self.search.library is not None:
-            record_engine(COMPILED)
-            return self._stages(self.search.library, self._plain), CompiledEnd(self.search.library, self._end)
-        now = self._without_compiler()
-        plain = replace(self._plain, dynamics=now.dynamics)
-        make: Callable[[Library], Stages] = lambda library: self._stages(library, plain)  # noqa: E731
-        bare = None if self.bare is self.search else (self.bare, lambda library: self.bare_stages(library, now))
-        stages = SoonStages(now, self.search, make, replace(now, dynamics=self._plain.dynamics), bare)
-        end = SoonStages(self._end, self.search, lambda library: CompiledEnd(library, self._end), self._end)
-        return stages, end
 
     def _without_compiler(self) -> NumpyStages:
         """NumPy stages of the phase whose dynamics and terms need no compiler."""
         return replace(
             self._plain,
-            dynamics=without_compiler(self._ocp.phases[self._i].dynamics),
-            terms=[_until_compiled(term) for term in self._plain.terms],
-            constraints=[_until_compiled(c) for c in self._plain.constraints],
+            dynamics=step_without_compiler(self._ocp.phases[self._i].dynamics),
+            terms=[_on_prebuilt_recursions(term) for term in self._plain.terms],
+            constraints=[_on_prebuilt_recursions(c) for c in self._plain.constraints],
         )
 
-    def bare_stages(self, library: Library, plain: NumpyStages) -> BareStages:
-        """Stages from the library of time steps alone, with terms and constraints of ``plain`` in NumPy."""
-        return BareStages(self._stages(library, replace(plain, terms=(), constraints=())), plain)
 
-
-def without_compiler(dynamics: DiscreteMap) -> DiscreteMap:
+def step_without_compiler(dynamics: DiscreteMap) -> DiscreteMap:
     """Copy of a time step that needs no compiler."""
     sampling = dynamics.sampling
     if sampling is None or type(dynamics) not in (SampledSystem, ImpactStage):
         return dynamics
-    backend = at_once(sampling.backend)
+    backend = without_compiler(sampling.backend)
     if isinstance(dynamics, ImpactStage):
         return dynamics.under(backend)
     return SampledSystem(backend, sampling.scheme, sampling.substeps)
 
 
-def _until_compiled(part: Part) -> Part:
+def _on_prebuilt_recursions(part: Part) -> Part:
     """Copy of a term or constraint whose residual needs no compiler; weights, bounds and parameters are shared."""
-    residual = until_compiled(part.residual)
+    residual = with_prebuilt_recursions(part.residual)
     if residual is part.residual:
         return part
     plain = copy(part)

@@ -1,4 +1,4 @@
-"""Functions of a phase, compiled for its structure, and the stages of the package's C library that call them (kernels/stage.h)."""
+"""Functions of a phase, as tapes or compiled, and the stages of the package's C library that call them (kernels/stage.h)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 
 from dynamics_backends.compiled.interface.libraries import (
     Rooms,
-    Sought,
     bound,
     code_of,
-    find_toolchain,
     kernel_text,
     kernels,
     lanes_in_use,
+    library,
     prelude,
     structs_in,
     template,
@@ -30,6 +29,7 @@ from dynamics_backends.compiled.interface.sources import (
     question_of,
 )
 from dynamics_backends.protocol import unwrapped
+from dynamics_backends.symbols import tracing
 from trajopt.stage.compiled.structure import FunctionsData, Structure
 from trajopt.stage.compiled.taped_functions import TapedFunctions
 from trajopt.stage.source.stage_source import StageShape, has_stages, stage_source
@@ -81,34 +81,34 @@ class Library:
     """Functions of a phase's structure, and the stages that call them.
 
     Every phase contains the functions of the final knot. Functions named ``..._abreast`` take arrays of structs, one for the
-    problem in each lane. source: compiled functions, or tapes.
+    problem in each lane. code: compiled functions of ``taped.compiled``, None if nothing needs a compiler.
     """
 
-    def __init__(self, source: ctypes.CDLL | TapedFunctions, backend: Any, shape: StageShape) -> None:
+    def __init__(self, code: ctypes.CDLL | None, taped: TapedFunctions, backend: Any, shape: StageShape) -> None:
         self.shape, self.lanes = shape, lanes_in_use()
-        if isinstance(source, TapedFunctions):
-            functions, room = FunctionsData(rows=source.rows), source.room
-            for name, (run, self_) in source.members(self.lanes).items():
-                setattr(functions, f"{name}_run", run)
-                setattr(functions, f"{name}_self", self_)
-        else:
-            functions = FunctionsData.from_buffer_copy(FunctionsData.in_dll(source, "stage_functions"))
-            room = int(bound(source, "functions_room", "", ctypes.c_long)())
+        functions, room = FunctionsData(rows=taped.rows), 0
+        if code is not None:
+            functions = FunctionsData.from_buffer_copy(FunctionsData.in_dll(code, "stage_functions"))
+            room = int(bound(code, "functions_room", "", ctypes.c_long)())
+        members = taped.members(self.lanes)
         prebuilt = prebuilt_functions(backend, dict(shape.parameters), self.lanes)
         if prebuilt is not None:
             own, orders = prebuilt
-            room += own.room
-            for order in orders:
-                for member, address in zip(("run", "self"), own.function(order), strict=True):
-                    setattr(functions, f"dynamics_{order}_{member}", address)
-        value = functions.dynamics_value_run, functions.dynamics_value_self
+            room = max(room, own.room)
+            members |= {f"dynamics_{order}": (*own.function(order), None) for order in orders}
+        for name, values in members.items():
+            for member, number in zip(("run", "self", "run_blocks"), values, strict=True):
+                setattr(functions, f"{name}_{member}", number)
+        value = functions.dynamics_value_run, functions.dynamics_value_self, functions.dynamics_value_run_blocks
+        registers = taped.registers
         differences = differences_of(backend, value, dict(shape.parameters), functions.rows, self.lanes)
         if differences is not None:
             functions.dynamics_partials_run, functions.dynamics_partials_self = differences.function
-            room *= differences.points
-        structure = Structure.of(unwrapped(backend.map), shape).data(self.lanes, ctypes.addressof(functions), room)
+            room = max(room, differences.points * registers)
+        sizes = self.lanes, ctypes.addressof(functions), room, registers
+        structure = Structure.of(unwrapped(backend.map), shape).data(*sizes)
         self.structure = at = ctypes.addressof(structure.data)
-        self._memory = structure, functions, prebuilt, differences, source
+        self._memory = structure, functions, prebuilt, differences, code, taped
         stages = kernels(self.lanes)
         self.values = bound(stages, "stage_values", "pp ll pp")
         self.first = bound(stages, "stage_first", "pp ll pp")
@@ -141,11 +141,14 @@ class Library:
         return self._second_rooms[substeps]
 
 
-def library_lookup(backend: Any, shape: StageShape, *, quick: bool = False) -> Sought:
-    """Cache lookup for the library of a structure. quick: the version compiled with quick flags."""
-    toolchain = find_toolchain()
-    question = question_of(backend, dict(shape.parameters))
-    return Sought("stage", *question, shape, refusals=(TooLong,), toolchain=toolchain.hurried if quick else toolchain)
+def compiled_code(backend: Any, shape: StageShape) -> ctypes.CDLL:
+    """Compiled functions of a structure, from the cache if they are known. Raises TooLong, TraceError, CompilerError."""
+
+    def source() -> str:
+        with tracing:
+            return source_of(backend, shape)
+
+    return library(source, "stage", *question_of(backend, dict(shape.parameters)), shape, refusals=(TooLong,))
 
 
 def source_of(backend: Any, shape: StageShape) -> str:

@@ -1,7 +1,4 @@
-"""Libraries for Newton's loop with a problem in each lane: kernels/newton_abreast.h.
-
-They are compiled on the first batch that uses them.
-"""
+"""Libraries for Newton's loop with a problem in each lane: kernels/newton_abreast.h."""
 
 from __future__ import annotations
 
@@ -10,17 +7,17 @@ from typing import Any
 
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError
 from trajopt.problem.ocp import OCP
-from trajopt.stage.compiled.builds import make_here, search
+from trajopt.stage.compiled.builds import build, make_in_parallel
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.compiled.library import Library
 
 
 def newton_libraries(ocp: OCP, stages: Sequence[CompiledStages]) -> list[Library] | None:
     """Library of each phase, with the cost Hessian of these stages; None if one cannot be compiled."""
-    wanted = [search(_backend(ocp, i), s.library.shape._replace(second=True)) for i, s in enumerate(stages)]
+    wanted = [build(_backend(ocp, i), s.library.shape._replace(second=True)) for i, s in enumerate(stages)]
     try:
-        make_here(wanted)
-        return [w.wait() for w in wanted]
+        make_in_parallel(wanted)
+        return [w.made() for w in wanted]
     except (TooLong, TraceError):
         return None
 

@@ -73,12 +73,15 @@ class Structure(NamedTuple):
         }
         return cls(numbers, coefficients, factors, curved)
 
-    def data(self, lanes: int | None, functions: int, room: int) -> StructureMemory:
-        """Struct structure_t. functions: address of functions_t. room: workspace of the functions in vectors."""
+    def data(self, lanes: int | None, functions: int, room: int, registers: int) -> StructureMemory:
+        """Struct structure_t.
+
+        functions: address of functions_t. room: workspace of the functions in vectors. registers: workspace of a block of tapes.
+        """
         factors, curved = (factor_array(part, lanes) for part in (self.factors, self.curved))
         tables = {"factors": ctypes.addressof(factors), "curved": ctypes.addressof(curved)}
         places = {key: address(values) for key, values in self.tableau.items()}
-        data = _StructureData(functions=functions, room=room, **tables, **places, **self.numbers)
+        data = _StructureData(functions=functions, room=room, registers=registers, **tables, **places, **self.numbers)
         return StructureMemory(data, (factors, curved, self.tableau))
 
     def stage_room(self, numbers: dict[str, int]) -> int:
@@ -87,7 +90,7 @@ class Structure(NamedTuple):
         numbers: those of functions_t.
         """
         functions = FunctionsData(few_rows=0, few_entries=0, **numbers)
-        own = self.data(None, ctypes.addressof(functions), 0)
+        own = self.data(None, ctypes.addressof(functions), 0, 0)
         return int(bound(kernels(), "stage_room", "p", ctypes.c_long)(ctypes.addressof(own.data)))
 
     def source(self, room: str) -> str:

@@ -1,22 +1,62 @@
 /* A block of knots in the lanes: knots n, n + 1, .. of one problem, whose rows are contiguous; or, with ABREAST defined, knot n of LANES
    problems of one structure, whose structs are contiguous.  Include sensitivities.h before this file, with ABREAST also rows.h. */
 
-/* Inputs and results of a block of knots; scratch: workspace of linearize(). */
+/* Inputs and results of a block of knots.  hxx, hux, huu: second derivatives of the path constraints.  The last row of members is shared by
+   all blocks: the time step, its defect and sensitivities, and workspaces. */
 typedef struct {
-    V *x, *node, *u, *p, *theta, *pg, *t, *dt, *next, *d, *G, *l, *lx, *lu, *lxx, *lux, *luu, *g, *gx, *gu, *forces, *phi, *block, *scratch;
+    V *x, *node, *u, *p, *theta, *pg, *t, *dt, *forces;
+    V *l, *lx, *lu, *lxx, *lux, *luu, *phi, *g, *gx, *gu, *hxx, *hux, *huu;
+    V *next, *d, *G, *block, *scratch;
 } knot_t;
 
-/* Knots in the workspace *w, which then continues behind them. */
+/* Members of one block in the workspace *w, which then continues behind them. */
+static void carve_knot(const structure_t *S, V **w, knot_t *k)
+{
+    const int rows = LARGER(NG, NGT), curved = S->functions->path_second.run != NULL;
+    k->x = carved(w, NX), k->node = carved(w, NX), k->u = carved(w, NU), k->p = carved(w, NP), k->theta = carved(w, LARGER(NT, NTT));
+    k->pg = carved(w, LARGER(NPG, NPGT)), k->t = carved(w, 1), k->dt = carved(w, 1), k->forces = carved(w, FORCES_ROOM);
+    k->l = carved(w, 1), k->lx = carved(w, ND), k->lu = carved(w, NU), k->lxx = carved(w, ND * ND), k->lux = carved(w, NU * ND);
+    k->luu = carved(w, NU * NU), k->phi = carved(w, FORCES_BENT), k->g = carved(w, rows), k->gx = carved(w, rows * ND);
+    k->gu = carved(w, NG * NU), k->hxx = carved(w, curved * ND * ND), k->hux = carved(w, curved * NU * ND);
+    k->huu = carved(w, curved * NU * NU);
+}
+
+/* Vectors of a block. */
+static long knot_size(const structure_t *S)
+{
+    knot_t k;
+    V *start = NULL, *end = start;
+    carve_knot(S, &end, &k);
+    return end - start;
+}
+
+/* Blocks in the workspace, whose cost terms and constraints are evaluated together if that is faster; a power of two.  They take at most
+   2 MB, about the size of a second-level cache. */
+static int blocks_together(const structure_t *S)
+{
+    int blocks = 1;
+    if (!S->functions->running_expand.run_blocks && !S->functions->path_first.run_blocks) return blocks;
+    while (blocks < 8 && 2 * blocks * LANES <= 64 && 2 * blocks * knot_size(S) * LANES <= 1L << 18) blocks *= 2;
+    return blocks;
+}
+
+/* The first block in the workspace *w, which then continues behind all blocks. */
 static knot_t carved_knots(const structure_t *S, V **w)
 {
-    const int most = LARGER(ND, NU), rows = LARGER(NG, NGT);
+    const int most = LARGER(ND, NU);
     knot_t k;
-    k.x = carved(w, NX), k.node = carved(w, NX), k.u = carved(w, NU), k.p = carved(w, NP), k.theta = carved(w, LARGER(NT, NTT));
-    k.pg = carved(w, LARGER(NPG, NPGT)), k.t = carved(w, 1), k.dt = carved(w, 1), k.next = carved(w, NX), k.d = carved(w, ND);
-    k.G = carved(w, ND * NW), k.l = carved(w, 1), k.lx = carved(w, ND), k.lu = carved(w, NU), k.lxx = carved(w, ND * ND);
-    k.lux = carved(w, NU * ND), k.luu = carved(w, NU * NU), k.g = carved(w, rows), k.gx = carved(w, rows * ND), k.gu = carved(w, NG * NU);
-    k.forces = carved(w, FORCES_ROOM), k.phi = carved(w, FORCES_BENT), k.block = carved(w, most * most);
+    k.next = carved(w, NX), k.d = carved(w, ND), k.G = carved(w, ND * NW), k.block = carved(w, most * most);
     k.scratch = carved(w, linearize_room(S));
+    carve_knot(S, w, &k);
+    carved(w, (blocks_together(S) - 1) * knot_size(S));
+    return k;
+}
+
+/* Block j of the workspace that begins with the block k. */
+static knot_t nth_block(const structure_t *S, knot_t k, int j)
+{
+    V *w = k.x + j * knot_size(S);
+    carve_knot(S, &w, &k);
     return k;
 }
 
@@ -27,6 +67,11 @@ static long knots_room(const structure_t *S)
     carved_knots(S, &end);
     return end - start;
 }
+
+/* Call a function for `count` blocks, from block k on, with the pointers to its arguments and results in that block. */
+#define ARGUMENTS(...) (sizeof((const V *const[]){__VA_ARGS__}) / sizeof(V *))
+#define CALL_BLOCKS(function, count, in, out) \
+    call_blocks(function, ARGUMENTS in, ARGUMENTS out, IN in, OUT out, w, count, knot_size(S))
 
 /* PACE: knots per block; BLOCK_AT: index of the block of knot n, counted from the first knot of the phase, with ABREAST from the first knot
    of the call.  LOAD x, STORE x: rows of `width` numbers of an array, of the knots from n on, or of knot n for each lane l; STORE skips NULL
@@ -68,10 +113,13 @@ ALWAYS_INLINE void put_rows(const V *v, long width, int count, long n, double *o
     if (out) unpack(v, width, count, out + n * width);
 }
 
+/* Lanes in use of the block that begins at knot n. */
+static int lanes_used(long n, long last) { return PACE == 1 || last - n >= LANES ? LANES : (int)(last - n); }
+
 /* Load the inputs of the block that begins at knot n; returns the number of lanes in use. */
 static int load_knots(const structure_t *S, const stages_t *s, const point_t *at, long n, long last, const knot_t *k)
 {
-    const int count = PACE == 1 || last - n >= LANES ? LANES : (int)(last - n);
+    const int count = lanes_used(n, last);
     LOAD(at[l].xs, n, NX, count, k->x)
     LOAD(at[l].nodes, n, NX, count, k->node)
     LOAD(at[l].us, n, NU, count, k->u)

@@ -80,12 +80,15 @@ EXPORT void stage_tried_abreast(const tried_t *of, long first, long last, V *roo
 {
     const structure_t *S = of->stages->structure;
     V *w = room, alpha, total = ZERO, move[NU + 1];
-    const knot_t k = carved_knots(S, &w);
-    const ctx_t c = context(of->stages, w, k.forces);
+    const knot_t front = carved_knots(S, &w);
+    const int most = blocks_together(S);
+    int blocks = 0;
     for (int l = 0; l < LANES; l++) LANE(alpha, l) = of[l].alpha;
-    tried_state(S, of, alpha, first, k.x);
+    tried_state(S, of, alpha, first, front.x);
     for (long n = first; n < last; n++) {
         const long own = n - first;
+        const knot_t k = nth_block(S, front, blocks++);
+        V *x = nth_block(S, front, blocks % most).x; /* of the next knot */
         ROW_OF_EACH(of[l].us + n * NU, NU, k.u)
         ROW_OF_EACH(of[l].du + n * NU, NU, move)
         for (int i = 0; i < NU; i++) k.u[i] += alpha * move[i];
@@ -93,16 +96,19 @@ EXPORT void stage_tried_abreast(const tried_t *of, long first, long last, V *roo
         ROW_OF_EACH(of[l].stages->theta + own * NT, NT, k.theta)
         ROW_OF_EACH(of[l].stages->t + own, 1, k.t)
         ROW_OF_EACH(of[l].stages->dt + own, 1, k.dt)
-        step(S, c, start_of(of->stages, &k), k.next);
-        evaluate_running(S, &k, w);
-        total += *k.l;
+        step(S, context(of->stages, w, k.forces), start_of(of->stages, &k), k.next);
         TO_EACH(k.x, of[l].X + n * NX, NX)
         TO_EACH(k.u, of[l].U + n * NU, NU)
-        tried_state(S, of, alpha, n + 1, k.x);
-        manifold_difference(S, k.x, k.next, k.d);
+        if (blocks == most || n + 1 == last) {
+            evaluate_running(S, front, blocks, w);
+            for (int b = 0; b < blocks; b++) total += *nth_block(S, front, b).l;
+            blocks = 0;
+        }
+        tried_state(S, of, alpha, n + 1, x);
+        manifold_difference(S, x, k.next, k.d);
         TO_EACH(k.d, of[l].D + n * ND, ND)
+        if (n + 1 == last) TO_EACH(x, of[l].X + last * NX, NX)
     }
-    TO_EACH(k.x, of[l].X + last * NX, NX)
     for (int l = 0; l < LANES; l++) *of[l].cost += LANE(total, l);
 }
 

@@ -155,30 +155,36 @@ static void roll_block(const rolled_t *of, int count, V *room)
 {
     const structure_t *S = of->stages->structure;
     V *w = room;
-    const knot_t k = carved_knots(S, &w);
-    V *x = k.x, *u = k.u, *ahead = k.node, *e = k.d, alpha = ZERO, total = ZERO;
-    const ctx_t c = context(of->stages, w, k.forces);
+    const knot_t front = carved_knots(S, &w);
+    const int most = blocks_together(S);
+    V *ahead = front.node, *e = front.d, alpha = ZERO, total = ZERO;
     lanes_t lanes, *const at = &lanes, next;
     const long steps = begin(of, count, at, &alpha);
     next = lanes;
     along(S, alpha, at, ahead);
-    int away = enter(S, at, ahead, x);
+    int away = enter(S, at, ahead, front.x), blocks = 0;
     for (long j = 0; j < steps; j++, away = 1) {
-        if (away) manifold_difference(S, ahead, x, e);
-        controls(S, alpha, at, away ? e : NULL, u);
+        const knot_t k = nth_block(S, front, blocks++);
+        V *x = nth_block(S, front, blocks % most).x; /* after the step */
+        if (away) manifold_difference(S, ahead, k.x, e);
+        controls(S, alpha, at, away ? e : NULL, k.u);
         OF_STAGES(p, NP, k.p)
         OF_STAGES(theta, NT, k.theta)
         OF_STAGES(t, 1, k.t)
         OF_STAGES(dt, 1, k.dt)
-        step(S, c, start_of(of->stages, &k), k.next);
-        evaluate_running(S, &k, w);
+        step(S, context(of->stages, w, k.forces), start_of(of->stages, &k), k.next);
+        if (blocks == most || j + 1 == steps) {
+            evaluate_running(S, front, blocks, w);
+            for (int b = 0; b < blocks; b++)
+                for (int l = 0; l < count; l++)
+                    if (j + 1 - blocks + b < at->steps[l]) LANE(total, l) += LANE(*nth_block(S, front, b).l, l);
+            blocks = 0;
+        }
         for (int l = 0; l < LANES; l++) next.n[l] = at->n[l] + 1;
         next.same = at->same;
         along(S, alpha, &next, ahead);
         close_gaps(S, alpha, at, &next, ahead, k.next, x, e);
-        store_step(S, at, j, u, e, x);
-        for (int l = 0; l < count; l++)
-            if (j < at->steps[l]) LANE(total, l) += LANE(*k.l, l);
+        store_step(S, at, j, k.u, e, x);
         for (int l = 0; l < LANES; l++) /* a segment that has ended repeats its last knot, without storing it */
             if (j + 1 < at->steps[l]) at->n[l] = next.n[l];
         update_same(at);

@@ -19,7 +19,7 @@
 /* Workspaces in vectors. */
 EXPORT long stage_room(const structure_t *S)
 {
-    return knots_room(S) + S->room + (FORCES_BENT ? contracted_size(S) : 0);
+    return knots_room(S) + LARGER(S->room, blocks_together(S) * S->registers) + (FORCES_BENT ? contracted_size(S) : 0);
 }
 
 EXPORT long stage_kept(const structure_t *S) { return substep_size(S); }
@@ -47,14 +47,16 @@ static start_t start_of(const stages_t *s, const knot_t *k)
     return (start_t){s->substeps, k->x, k->u, k->p, *k->t, *k->dt};
 }
 
-static void evaluate_running(const structure_t *S, const knot_t *k, V *w)
+/* Evaluate the running cost in `count` blocks. */
+static void evaluate_running(const structure_t *S, knot_t k, int count, V *w)
 {
-    call(S->functions->running_value, IN(k->x, k->u, k->t, k->dt, k->theta, k->forces), OUT(k->l), w);
+    CALL_BLOCKS(S->functions->running_value, count, (k.x, k.u, k.t, k.dt, k.theta, k.forces), (k.l));
 }
 
-static void expand_running(const structure_t *S, const knot_t *k, const V *forces, V *w)
+/* Expand the running cost in `count` blocks. */
+static void expand_running(const structure_t *S, knot_t k, int count, V *w)
 {
-    call(S->functions->running_expand, IN(k->x, k->u, k->t, k->dt, k->theta, forces), OUT(k->l, k->lx, k->lu, k->lxx, k->lux, k->luu, k->phi), w);
+    CALL_BLOCKS(S->functions->running_expand, count, (k.x, k.u, k.t, k.dt, k.theta, k.forces), (k.l, k.lx, k.lu, k.lxx, k.lux, k.luu, k.phi));
 }
 
 /* to += from */
@@ -113,16 +115,26 @@ EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long 
 {
     const structure_t *S = s->structure;
     V *w = room;
-    const knot_t k = carved_knots(S, &w);
-    const ctx_t c = context(s, w, k.forces);
-    for (long n = first; n < last; n += PACE) {
-        const int count = load_knots(S, s, at, n, last, &k);
-        step(S, c, start_of(s, &k), k.next);
-        STORE_STEP(out[l])
-        evaluate_running(S, &k, w);
-        STORE(k.l, 1, count, n, out[l].cost)
-        call(S->functions->path_value, IN(k.x, k.u, k.t, k.pg), OUT(k.g), w);
-        STORE(k.g, NG, count, n, out[l].g)
+    const knot_t front = carved_knots(S, &w);
+    const int most = blocks_together(S);
+    for (long from = first; from < last; from += most * PACE) {
+        int blocks = 0;
+        for (long n = from; n < last && blocks < most; n += PACE, blocks++) {
+            const knot_t k = nth_block(S, front, blocks);
+            const int count = load_knots(S, s, at, n, last, &k);
+            step(S, context(s, w, k.forces), start_of(s, &k), k.next);
+            STORE_STEP(out[l])
+        }
+        knot_t k = front;
+        evaluate_running(S, k, blocks, w);
+        CALL_BLOCKS(S->functions->path_value, blocks, (k.x, k.u, k.t, k.pg), (k.g));
+        for (int j = 0; j < blocks; j++) {
+            const long n = from + j * PACE;
+            const int count = lanes_used(n, last);
+            k = nth_block(S, front, j);
+            STORE(k.l, 1, count, n, out[l].cost)
+            STORE(k.g, NG, count, n, out[l].g)
+        }
     }
 }
 
@@ -181,38 +193,48 @@ EXPORT void NAMED(stage_first)(const stages_t *s, const point_t *at, long first,
     const int stepped = out->values.x_next || out->values.d;
     const structure_t *S = s->structure;
     V *w = room;
-    const knot_t k = carved_knots(S, &w);
-    const ctx_t c = context(s, w, k.forces);
-    for (long n = first; n < last; n += PACE) {
-        const V *forces = k.forces;
-        const int count = load_knots(S, s, at, n, last, &k);
-        prefetch_rows(out->A ? out->A + n * ND * ND : NULL, (long)count * ND * ND);
-        prefetch_rows(out->B ? out->B + n * ND * NU : NULL, (long)count * ND * NU);
-        prefetch_rows(out->Q ? out->Q + n * ND * ND : NULL, (long)count * ND * ND);
-        prefetch_rows(out->S ? out->S + n * NU * ND : NULL, (long)count * NU * ND);
-        prefetch_rows(out->R ? out->R + n * NU * NU : NULL, (long)count * NU * NU);
-        if (out->kept) {
-            V *kept = (V *)out->kept + BLOCK_AT(n) * s->substeps * substep_size(S);
-            forward(S, c, start_of(s, &k), kept, k.next, k.G, NULL);
-            forces = substep_at(S, kept, 0).forces;
-        } else if (out->A || FORCES_ROOM) linearize(S, c, start_of(s, &k), k.next, k.G, k.scratch);
-        else if (stepped) step(S, c, start_of(s, &k), k.next);
-        if (stepped) {
-            STORE_STEP(out[l].values)
+    const knot_t front = carved_knots(S, &w);
+    const int most = blocks_together(S);
+    for (long from = first; from < last; from += most * PACE) {
+        int blocks = 0;
+        for (long n = from; n < last && blocks < most; n += PACE, blocks++) {
+            const knot_t k = nth_block(S, front, blocks);
+            const ctx_t c = context(s, w, k.forces);
+            const int count = load_knots(S, s, at, n, last, &k);
+            prefetch_rows(out->A ? out->A + n * ND * ND : NULL, (long)count * ND * ND);
+            prefetch_rows(out->B ? out->B + n * ND * NU : NULL, (long)count * ND * NU);
+            prefetch_rows(out->Q ? out->Q + n * ND * ND : NULL, (long)count * ND * ND);
+            prefetch_rows(out->S ? out->S + n * NU * ND : NULL, (long)count * NU * ND);
+            prefetch_rows(out->R ? out->R + n * NU * NU : NULL, (long)count * NU * NU);
+            if (out->kept) {
+                V *kept = (V *)out->kept + BLOCK_AT(n) * s->substeps * substep_size(S);
+                forward(S, c, start_of(s, &k), kept, k.next, k.G, NULL);
+                copy(k.forces, substep_at(S, kept, 0).forces, FORCES_ROOM);
+            } else if (out->A || FORCES_ROOM) linearize(S, c, start_of(s, &k), k.next, k.G, k.scratch);
+            else if (stepped) step(S, c, start_of(s, &k), k.next);
+            if (stepped) {
+                STORE_STEP(out[l].values)
+            }
+            if (out->A) store_sensitivities(S, &k, count, n, out);
         }
-        if (out->A) store_sensitivities(S, &k, count, n, out);
-        expand_running(S, &k, forces, w);
-        if (out->Q) add_forces_bend(S, c, &k);
-        STORE(k.l, 1, count, n, out[l].values.cost)
-        STORE(k.lx, ND, count, n, out[l].lx)
-        STORE(k.lu, NU, count, n, out[l].lu)
-        STORE(k.lxx, ND * ND, count, n, out[l].Q)
-        STORE(k.lux, NU * ND, count, n, out[l].S)
-        STORE(k.luu, NU * NU, count, n, out[l].R)
-        call(S->functions->path_first, IN(k.x, k.u, k.t, k.pg), OUT(k.g, k.gx, k.gu), w);
-        STORE(k.g, NG, count, n, out[l].values.g)
-        STORE(k.gx, NG * ND, count, n, out[l].gx)
-        STORE(k.gu, NG * NU, count, n, out[l].gu)
+        knot_t k = front;
+        expand_running(S, k, blocks, w);
+        CALL_BLOCKS(S->functions->path_first, blocks, (k.x, k.u, k.t, k.pg), (k.g, k.gx, k.gu));
+        for (int j = 0; j < blocks; j++) {
+            const long n = from + j * PACE;
+            const int count = lanes_used(n, last);
+            k = nth_block(S, front, j);
+            if (out->Q) add_forces_bend(S, context(s, w, NULL), &k);
+            STORE(k.l, 1, count, n, out[l].values.cost)
+            STORE(k.lx, ND, count, n, out[l].lx)
+            STORE(k.lu, NU, count, n, out[l].lu)
+            STORE(k.lxx, ND * ND, count, n, out[l].Q)
+            STORE(k.lux, NU * ND, count, n, out[l].S)
+            STORE(k.luu, NU * NU, count, n, out[l].R)
+            STORE(k.g, NG, count, n, out[l].values.g)
+            STORE(k.gx, NG * ND, count, n, out[l].gx)
+            STORE(k.gu, NG * NU, count, n, out[l].gu)
+        }
     }
 }
 
@@ -235,43 +257,56 @@ EXPORT void NAMED(stage_second)(const stages_t *s, const point_t *at, long first
     const structure_t *S = s->structure;
     V *w = room;
     const curvature_t a = curvature_at(S, carved(&w, curvature_size(S)));
-    const knot_t k = carved_knots(S, &w);
+    const knot_t front = carved_knots(S, &w);
     V *own = carved(&w, s->substeps * substep_size(S)), sigma;
+    const int most = blocks_together(S), costs = out->sigma != 0.0;
     ctx_t c = context(s, w, NULL);
     LOAD(&out[l].sigma, 0, 1, 1, &sigma)
-    for (long n = first; n < last; n += PACE) {
-        const int count = load_knots(S, s, at, n, last, &k);
-        V *kept = out->kept ? out->kept + BLOCK_AT(n) * s->substeps * substep_size(S) : NULL;
-        if (out->sigma != 0.0) {
-            if (FORCES_ROOM && !kept)
-                call(S->functions->dynamics_partials, IN(k.x, k.u, k.t, k.p), OUT(a.at.f, a.at.fx, a.at.fu, k.forces), w);
-            expand_running(S, &k, kept ? substep_at(S, kept, 0).forces : k.forces, w);
-            if (!out->lam) add_forces_bend(S, c, &k);
-            for (int i = 0; i < FORCES_BENT; i++) k.phi[i] *= sigma;
+    for (long from = first; from < last; from += most * PACE) {
+        int blocks = 0;
+        knot_t k = front;
+        for (long n = from; n < last && blocks < most; n += PACE, blocks++) {
+            k = nth_block(S, front, blocks);
+            const int count = load_knots(S, s, at, n, last, &k);
+            if (out->y) LOAD(out[l].y, n, NG, count, k.g)
+            if (!costs || !FORCES_ROOM) continue;
+            if (out->kept) copy(k.forces, substep_at(S, out->kept + BLOCK_AT(n) * s->substeps * substep_size(S), 0).forces, FORCES_ROOM);
+            else call(S->functions->dynamics_partials, IN(k.x, k.u, k.t, k.p), OUT(a.at.f, a.at.fx, a.at.fu, k.forces), w);
         }
-        c.phi = FORCES_BENT && out->sigma != 0.0 ? k.phi : NULL;
-        if (out->lam) {
-            LOAD(out[l].lam, n, ND, count, a.lam)
-            contract(S, c, start_of(s, &k), k.node, kept, own, &a);
-            blocks_of(S, a.H, a.out);
-        } else {
-            clear(a.out.xx, hessian_size(S));
+        k = front;
+        if (costs) expand_running(S, k, blocks, w);
+        if (out->y) CALL_BLOCKS(S->functions->path_second, blocks, (k.x, k.u, k.t, k.pg, k.g), (k.hxx, k.hux, k.huu));
+        for (int j = 0; j < blocks; j++) {
+            const long n = from + j * PACE;
+            const int count = lanes_used(n, last);
+            V *kept = out->kept ? out->kept + BLOCK_AT(n) * s->substeps * substep_size(S) : NULL;
+            k = nth_block(S, front, j);
+            if (costs) {
+                if (!out->lam) add_forces_bend(S, c, &k);
+                for (int i = 0; i < FORCES_BENT; i++) k.phi[i] *= sigma;
+            }
+            c.phi = FORCES_BENT && costs ? k.phi : NULL;
+            if (out->lam) {
+                LOAD(out[l].lam, n, ND, count, a.lam)
+                contract(S, c, start_of(s, &k), k.node, kept, own, &a);
+                blocks_of(S, a.H, a.out);
+            } else {
+                clear(a.out.xx, hessian_size(S));
+            }
+            if (costs) {
+                add_scaled(sigma, k.lxx, a.out.xx, ND * ND);
+                add_scaled(sigma, k.lux, a.out.ux, NU * ND);
+                add_scaled(sigma, k.luu, a.out.uu, NU * NU);
+            }
+            if (out->y && NG) {
+                add_to(a.out.xx, k.hxx, ND * ND);
+                add_to(a.out.ux, k.hux, NU * ND);
+                add_to(a.out.uu, k.huu, NU * NU);
+            }
+            STORE(a.out.xx, ND * ND, count, n, out[l].xx)
+            STORE(a.out.ux, NU * ND, count, n, out[l].ux)
+            STORE(a.out.uu, NU * NU, count, n, out[l].uu)
         }
-        if (out->sigma != 0.0) {
-            add_scaled(sigma, k.lxx, a.out.xx, ND * ND);
-            add_scaled(sigma, k.lux, a.out.ux, NU * ND);
-            add_scaled(sigma, k.luu, a.out.uu, NU * NU);
-        }
-        if (out->y) {
-            LOAD(out[l].y, n, NG, count, k.g)
-            call(S->functions->path_second, IN(k.x, k.u, k.t, k.pg, k.g), OUT(k.lxx, k.lux, k.luu), w);
-            add_to(a.out.xx, k.lxx, ND * ND);
-            add_to(a.out.ux, k.lux, NU * ND);
-            add_to(a.out.uu, k.luu, NU * NU);
-        }
-        STORE(a.out.xx, ND * ND, count, n, out[l].xx)
-        STORE(a.out.ux, NU * ND, count, n, out[l].ux)
-        STORE(a.out.uu, NU * NU, count, n, out[l].uu)
     }
 }
 

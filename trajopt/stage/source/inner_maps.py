@@ -117,7 +117,7 @@ class InnerMaps:
             inner: Any = residual.inner if isinstance(residual, ComposedMap) else None
             if inner is None or result._serving(residual) is not None:
                 continue
-            from_step = moving is not None and _system(inner) is moving
+            from_step = _served_by_step(inner, moving)
             if from_step or solved_in_loops(inner, second=exact):
                 bent = from_step and exact and curved
                 result.maps.append(InnerMap(inner, len(result.maps), name, from_step=from_step, exact=exact, bent=bent))
@@ -184,6 +184,17 @@ class InnerMaps:
         )
         products = kernel_text("trajopt.stage", "inner_maps.h")
         return [*(m.source.source for m in self.maps), products, wrappers]
+
+
+def reads_inner_maps(terms: Iterable[Any], *, exact: bool, moving: Any) -> bool:
+    """True if a cost of squares has a residual that :class:`InnerMaps` serves. terms: with residual and ``squared``."""
+    inner = (term.residual.inner for term in terms if term.squared and isinstance(term.residual, ComposedMap))
+    return any(_served_by_step(map, moving) or solved_in_loops(map, second=exact) for map in inner)
+
+
+def _served_by_step(map: Map, moving: Any) -> bool:
+    """True if the time step of the system ``moving`` provides the map. moving: None for none."""
+    return moving is not None and _system(map) is moving
 
 
 def _system(map: Map) -> Any:

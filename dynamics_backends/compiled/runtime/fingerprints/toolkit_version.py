@@ -10,30 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.fingerprints.source_texts import counted_as
-
 TOOLKIT = ("dynamics_backends", "trajopt")
 """Packages whose sources are part of every hash."""
 
 
 @lru_cache(maxsize=1)
 def environment() -> bytes:
-    """Hash of the toolkit's sources, the interpreter and the versions of the libraries that take part in tracing.
-
-    Sources count without comments and docstrings (:mod:`~dynamics_backends.compiled.runtime.fingerprints.source_texts`).
-    """
+    """Hash of the toolkit's sources, the interpreter and the versions of the libraries that take part in tracing."""
     content = hashlib.sha256(sys.version.encode())
     content.update(f"numpy {np.__version__}\n".encode() + _installed("casadi"))
     for package in TOOLKIT:
-        files = _sources(package)
-        for file, counted in zip(files, counted_as(file.read_bytes() for file in files), strict=True):
-            content.update(f"{package} {file.name} {counted}\n".encode())
+        for file in _sources(package):
+            content.update(f"{package} {file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     return content.digest()
-
-
-def toolkit_texts() -> list[bytes]:
-    """Source texts of the toolkit's packages."""
-    return [file.read_bytes() for package in TOOLKIT for file in _sources(package)]
 
 
 def _installed(package: str) -> bytes:

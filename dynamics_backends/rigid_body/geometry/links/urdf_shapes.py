@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import simplified_mesh
-from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing, find_mesh, load_mesh
+from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import cached_mesh, simplified_mesh
+from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing, find_mesh
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, Mesh, PlacedShape, Shape, Sphere
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.rigid_body.urdf.xml_source import Element, is_text, read_xml
@@ -102,7 +102,7 @@ def _shapes(
         known = ", ".join(f"<{tag}>" for tag in (*_READERS, "mesh"))
         raise geometry.error(f"it contains no known shape: {known}")
     path, scale = find_mesh(mesh.string("filename"), folder, package_dirs), mesh.vector("scale", (1, 1, 1))
-    parts = load_mesh(path) if shares is None else simplified_mesh(path, shares.get(path, MIN_TRIANGLES))
+    parts = cached_mesh(path) if shares is None else simplified_mesh(path, shares.get(path, MIN_TRIANGLES))
     turn = -1 if np.prod(scale) < 0.0 else 1  # a mirrored mesh is inside out
     return [(Mesh(part.vertices * scale, part.faces[:, ::turn], str(path)), part.color) for part in parts]
 

@@ -1,7 +1,7 @@
-"""A disk cache of simplified surfaces: reading a robot's meshes takes seconds, reading simplified ones takes milliseconds.
+"""A disk cache of surfaces: importing trimesh and reading a robot's meshes takes a second, reading an entry takes milliseconds.
 
-The name of an entry depends on the file's path, time and size, on the number of triangles, and on the version of the
-simplification. A changed file therefore gets a new entry. Entries are written atomically. A read-only folder costs only time.
+The name of an entry depends on the file's path, time and size, on the number of triangles, and on the version of this module. A
+changed file therefore gets a new entry. Entries are written atomically. A read-only folder costs only time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from dynamics_backends.rigid_body.geometry.meshes.meshes import Part, load_mesh,
 from dynamics_backends.trusted_files import content_of, replace, trusted_folder, user_folder
 
 VERSION = 4
-"""Version of the simplification; entries of other versions are ignored."""
+"""Version of this module; entries of other versions are ignored."""
 MIN_TRIANGLES = 200
 """Minimum number of triangles of a simplified part."""
 UNREADABLE = (
@@ -43,12 +44,30 @@ SIMPLIFY_ABOVE = 1.5
 """A mesh with at most this multiple of the requested triangles is not simplified: simplifying would take longer than drawing."""
 
 
+def cached_mesh(path: Path) -> tuple[Part, ...]:
+    """:func:`~dynamics_backends.rigid_body.geometry.meshes.meshes.load_mesh` with a disk cache; raises the same errors."""
+    try:
+        entry = _entry(path, "all")
+    except OSError:  # load_mesh names the file
+        return load_mesh(path)
+    return _cached_mesh(entry, path)
+
+
+@lru_cache(maxsize=512)
+def _cached_mesh(entry: Path, path: Path) -> tuple[Part, ...]:
+    with contextlib.suppress(*UNREADABLE):
+        return _read(entry)
+    parts = load_mesh(path)
+    write_entry(entry, **_arrays(parts))
+    return parts
+
+
 def simplified_mesh(path: Path, triangles: int) -> tuple[Part, ...]:
     """The parts of a mesh file, welded and cut to about ``triangles`` triangles. Raises MeshMissing, ModuleNotFoundError."""
     entry = _entry(path, triangles)
     with contextlib.suppress(*UNREADABLE):
         return _read(entry)
-    parts = tuple(Part(*welded(part.vertices, part.faces), part.color) for part in load_mesh(path))
+    parts = tuple(Part(*welded(part.vertices, part.faces), part.color) for part in cached_mesh(path))
     sizes = [len(part.faces) for part in parts]
     most = max(sizes) if sum(sizes) <= SIMPLIFY_ABOVE * triangles else _level(sizes, triangles)
     fewer = tuple(Part(*simplified(part.vertices, part.faces, most), part.color) for part in parts)
@@ -66,7 +85,7 @@ def _level(sizes: list[int], total: int) -> int:
     return max(sizes)
 
 
-def _entry(path: Path, triangles: int) -> Path:
+def _entry(path: Path, triangles: int | str) -> Path:
     state = path.stat()
     return cache_entry("meshes", f"{VERSION}\0{path}\0{state.st_mtime_ns}\0{state.st_size}\0{triangles}".encode())
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,7 +85,6 @@ class Part(NamedTuple):
     color: tuple[float, float, float, float] | None
 
 
-@lru_cache(maxsize=512)
 def load_mesh(path: Path) -> tuple[Part, ...]:
     """The pieces of a mesh file. Raises MeshMissing, and ModuleNotFoundError without trimesh."""
     try:

@@ -42,7 +42,7 @@ def test_a_script_is_told_once(heard):
 
 def test_whoever_listens_is_told_alone(heard):
     said, any_said = [], threading.Event()
-    with progress.told(lambda line: (said.append(line), any_said.set())), progress.counted(2):
+    with progress.reported(lambda line: (said.append(line), any_said.set())), progress.counted(2):
         assert any_said.wait(10.0)
     assert said and not heard.lines
 

@@ -10,7 +10,7 @@ from dynamics_backends.rigid_body.geometry.covers.cover_cache import cached_caps
 from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
 from dynamics_backends.rigid_body.geometry.meshes import meshes
-from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import simplified_mesh
+from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import _cached_mesh, cached_mesh, simplified_mesh
 from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing, find_mesh, load_mesh, simplified, welded
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, PlacedShape, Sphere
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
@@ -115,20 +115,26 @@ def test_meshes_are_found_by_package_and_missing_ones_named_once(tmp_path):
     assert "b, c" in missing[0]
 
 
-def test_simplified_meshes_are_kept_and_read_anew_when_the_file_changes(tmp_path, monkeypatch):
+def test_meshes_are_cached_and_read_anew_when_the_file_changes(tmp_path, monkeypatch):
     pytest.importorskip("trimesh")
     pytest.importorskip("fast_simplification")
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "a.obj"
     path.write_text(TETRAHEDRON)
-    first = simplified_mesh(path, 300)
+    first, whole = simplified_mesh(path, 300), cached_mesh(path)
+    _cached_mesh.cache_clear()
     monkeypatch.setattr(
         "dynamics_backends.rigid_body.geometry.meshes.mesh_cache.load_mesh", lambda _: pytest.fail("read anew")
     )
     np.testing.assert_array_equal(simplified_mesh(path, 300)[0].vertices, first[0].vertices)
+    (again,) = cached_mesh(path)
+    np.testing.assert_array_equal(again.vertices, whole[0].vertices)
+    np.testing.assert_array_equal(again.faces, whole[0].faces)
+    assert again.color == whole[0].color
     path.write_text(TETRAHEDRON + "v 2 2 2\n")
-    with pytest.raises(pytest.fail.Exception, match="read anew"):
-        simplified_mesh(path, 300)
+    for read in (cached_mesh, lambda path: simplified_mesh(path, 300)):
+        with pytest.raises(pytest.fail.Exception, match="read anew"):
+            read(path)
 
 
 def test_capsules_are_kept_and_searched_anew_for_another_shape(tmp_path, monkeypatch):

@@ -274,13 +274,13 @@ def test_replanning_compiles_nothing(monkeypatch):
         return planner.respond(np.full(4, 0.01))
 
     assert replanned(ocp, KNOTS).status.code == StatusCode.MAX_ITERATIONS
-    before = builds.search.cache_info().misses
+    before = builds.build.cache_info().misses
     monkeypatch.setattr(cache, "load", None)
-    monkeypatch.setattr(builds, "source_of", None)
+    monkeypatch.setattr(builds, "taped_functions", None)
     from trajopt.replanning.plan import remaining
 
     for _ in range(3):
         assert replanned(ocp, KNOTS).status.code == StatusCode.MAX_ITERATIONS
     rest = remaining(ocp, 0.05)
     assert rest is not None and replanned(rest, rest.horizon).status.code == StatusCode.MAX_ITERATIONS
-    assert builds.search.cache_info().misses == before
+    assert builds.build.cache_info().misses == before

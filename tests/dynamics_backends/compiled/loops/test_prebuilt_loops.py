@@ -5,7 +5,7 @@ import pytest
 from rigid_body_cases import TREES, state, tree
 
 from dynamics_backends.protocol import FunctionMap
-from dynamics_backends.registry import at_once, make_backend
+from dynamics_backends.registry import make_backend, without_compiler
 from dynamics_backends.rigid_body.algorithms.aba import ABA
 from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.rigid_body.passes import drivers
@@ -30,7 +30,7 @@ def points(system, seed=3, n=5):
 @pytest.mark.parametrize("method", ["analytic", "complex_step", "central_difference"])
 def test_the_numbers_are_those_of_rows(no_compiler, method):
     system = FreeBody(chain(4))
-    own = at_once(make_backend(system, method, engine="compiled"))
+    own = without_compiler(make_backend(system, method, engine="compiled"))
     reference = make_backend(system, method, engine="numpy")
     assert own.engine == "numpy"
     found, expected = (b.jacobians(*points(system)) for b in (own, reference))
@@ -46,7 +46,7 @@ def test_tapes_serve_other_numbers_and_programs_that_were_not_built(no_compiler,
     on_tape = driver(ABA, system.model, {"q": q + 0j, "v": v, "tau": v})
     assert set(on_tape) == {"a"}
     np.testing.assert_allclose(served["a"], on_tape["a"].real, rtol=1e-12)
-    monkeypatch.setattr(driver_module, "ready_kernel", lambda program, model: None)
+    monkeypatch.setattr(driver_module, "prebuilt_kernel", lambda program, model: None)
     unrolled = LibraryDriver()(ABA, system.model, {"q": q, "v": v, "tau": v})
     assert set(unrolled) == {"a"}
     np.testing.assert_allclose(served["a"], unrolled["a"], rtol=1e-12)
@@ -66,7 +66,7 @@ def test_all_joints_have_kernels(no_compiler, name):
 
 def test_maps_of_users_stay_as_they_are(no_compiler):
     pendulum = FunctionMap(lambda x, u, t, p: [x[1], u[0] - x[0]], 2, 1)
-    found = at_once(make_backend(pendulum, "forward_ad", engine="compiled"))
+    found = without_compiler(make_backend(pendulum, "forward_ad", engine="compiled"))
     assert found.name == "forward_ad" and found.engine == "numpy"
     np.testing.assert_allclose(found.jacobians(np.ones((1, 2)), np.ones((1, 1)), 0.0).fx[0], [[0, 1], [-1, 0]])
 
@@ -75,7 +75,7 @@ def test_a_damped_robot_keeps_its_loops_in_time_steps(no_compiler):
     """Their damping is implicit, which makes another system of it."""
     model = chain(3)
     damped = FreeBody(model.replace(damping=np.full(model.nv, 0.3)))
-    step = SampledSystem(at_once(make_backend(damped, "analytic", engine="compiled")), "semi_implicit_euler")
+    step = SampledSystem(without_compiler(make_backend(damped, "analytic", engine="compiled")), "semi_implicit_euler")
     assert step.stages.map is not step.backend.map and isinstance(step.stages.map.driver, LibraryDriver)
     reference = SampledSystem(make_backend(damped, "analytic", engine="numpy"), "semi_implicit_euler")
     x, u, t = points(damped)

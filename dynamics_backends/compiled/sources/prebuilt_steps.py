@@ -52,7 +52,7 @@ class Steps(Protocol):
 _known: WeakKeyDictionary[Any, dict[Any, Steps | None]] = WeakKeyDictionary()
 
 
-def steps_at_once(system: Any, method: Coefficients, substeps: int, *, semi_implicit: bool) -> Steps | None:
+def prebuilt_steps(system: Any, method: Coefficients, substeps: int, *, semi_implicit: bool) -> Steps | None:
     """Time steps of a system without run-time parameters, by prebuilt loops; None if the loops do not support it.
 
     system: the system that the method's stages evaluate, including implicit damping. semi_implicit: integrate positions with the

@@ -33,7 +33,7 @@ def _entry(name: str, instructions: str) -> Entry | None:
     return Entry(run, lambda head: room(cast(_HEAD, head)), machine.lanes())
 
 
-def ready_kernel(program: Program, model: Model) -> CompiledKernel | None:
+def prebuilt_kernel(program: Program, model: Model) -> CompiledKernel | None:
     """Kernel of a program for a model; None if the program is not in the package's library."""
     entry = _entry(program.name, machine.chosen_instructions())
     if entry is None:
