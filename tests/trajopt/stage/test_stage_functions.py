@@ -18,7 +18,7 @@ from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.tape.driver import LibraryDriver
 from problems.legged.contact.friction_cone import friction_cost
 from problems.robots import load_robot
-from trajopt.stage.compiled import taped_functions
+from trajopt.stage.compiled import builds, taped_functions
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.engine import Wanted, stages_of
@@ -114,6 +114,34 @@ def test_an_edited_cost_compiles_nothing(monkeypatch):
     edited, _ = contact(new)
     [stages, _] = numerics_stages(edited)
     assert isinstance(stages, CompiledStages)
+
+
+@pytest.mark.parametrize(("hessian", "second"), [("gauss_newton", False), ("gauss_newton", True), ("exact", True)])
+def test_costs_of_contact_forces_are_tapes(hessian, second, monkeypatch):
+    """Values, first and second derivatives equal those of NumPy; only the dynamics are compiled."""
+    compiled, compile_code = [], builds.compiled_code
+    monkeypatch.setattr(
+        builds, "compiled_code", lambda backend, shape: (compiled.append(shape), compile_code(backend, shape))[1]
+    )
+    plain, cone = contact()
+    bent = to.residual_cost(
+        "bent", lambda x, u, t, p: [sm.sin(x[20]) * u[0], x[9] * u[1]], plain.manifold, 2, 0.3, nu=plain.nu
+    )
+    ocp = replace(plain, phases=(replace(plain.phases[0], terms=(*plain.phases[0].terms, cone, bent)),))
+    rng = np.random.default_rng(4)
+    xs = np.tile(ocp.x0, (3, 1)) + np.pad(0.1 * rng.standard_normal((3, 30)), ((0, 0), (7, 0)))
+    us, lam = 20.0 * rng.standard_normal((3, ocp.nu)), rng.standard_normal((3, ocp.manifold.ndx))
+    found = []
+    for engine in ("auto", "numpy"):
+        [stages, _] = stages_of(ocp, Wanted(hessian, second=second), engine)
+        first = stages.first(xs, us, xs)
+        results = [*stages.values(xs, us, xs), *first.values, *first[1:]]
+        if second:
+            results += [*stages.second(xs, us, xs, 0.7, lam), *stages.second(xs, us, xs, 1.3)]
+        found.append(results)
+    assert compiled and all(shape.running == () for shape in compiled)
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-9 * max(1.0, np.abs(theirs).max(initial=0.0)))
 
 
 @pytest.mark.parametrize("shooting", SHOOTING)

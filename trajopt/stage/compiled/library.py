@@ -35,7 +35,7 @@ from trajopt.stage.compiled.taped_functions import TapedFunctions
 from trajopt.stage.source.stage_source import StageShape, has_stages, stage_source
 
 _KERNELS = ("structure.h", "stage_types.h", "step.h", "sensitivities.h", "curvature.h", "knots.h", "stage.h")
-_SEVERAL = ("rollout.h", "abreast.h", "first_abreast.h", "newton_abreast.h")
+_SEVERAL = ("rollout.h", "abreast.h", "first_abreast.h", "newton_abreast.h", "inner_maps.h", "forces_cost.h")
 
 
 def stages_source(*more: str) -> str:
@@ -101,6 +101,9 @@ class Library:
                 setattr(functions, f"{name}_{member}", number)
         value = functions.dynamics_value_run, functions.dynamics_value_self, functions.dynamics_value_run_blocks
         registers = taped.registers
+        if taped.forces_cost is not None:
+            functions.forces, functions.bent, needed = taped.forces_cost.numbers
+            room = max(room, needed + registers)
         differences = differences_of(backend, value, dict(shape.parameters), functions.rows, self.lanes)
         if differences is not None:
             functions.dynamics_partials_run, functions.dynamics_partials_self = differences.function

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from dynamics_backends.compiled.interface.libraries import (
+    bound,
     code_of,
     has_compiler,
+    kernel_text,
     kernels,
     remembered,
     structs_in,
@@ -30,13 +33,12 @@ from dynamics_backends.compiled.interface.sources import (
     traced_dynamics,
 )
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import unwrapped
+from dynamics_backends.protocol import Map, unwrapped
 from dynamics_backends.symbols import tracing
 from dynamics_backends.tape.tape import Tape
 from trajopt.stage.source.constraint_source import constraint_source
-from trajopt.stage.source.inner_maps import reads_inner_maps
 from trajopt.stage.source.stage_source import StageShape
-from trajopt.stage.source.term_source import TermShape, term_source
+from trajopt.stage.source.term_source import term_source
 
 OPERATIONS_LIMIT = 300
 """Maximum number of operations of a tape of the dynamics or the running cost, where a compiler is available.
@@ -44,23 +46,55 @@ OPERATIONS_LIMIT = 300
 Time steps, rollouts and sweeps of batches evaluate these block by block, and a tape takes five to ten times the time of compiled
 code on a single block.
 """
+COMPILED_OPERATIONS_LIMIT = 6_000
+"""The same limit of the running cost beside compiled dynamics, whose steps take longer than such a tape."""
 ALONG = "dynamics_along"
+(_ForcesCostData,) = structs_in(
+    "\n".join([template("lanes/function.h"), kernel_text("trajopt.stage", "forces_cost.h")]), "forces_cost_t"
+)
 (DirectionsData,) = structs_in(
     "\n".join(map(template, ("lanes/function.h", "differences/partials_along.h"))), "directions_t"
 )
+
+
+class ForcesCost:
+    """Running cost with terms of the contact forces of the time step: kernels/forces_cost.h.
+
+    value, expand: tapes. rows, columns: of the derivative of the forces. bent: the step's second derivatives receive the gradient
+    in the forces. ndx, nu: sizes of the tangent vector and of the controls.
+    """
+
+    def __init__(self, value: Tape, expand: Tape, sizes: tuple[int, int, int], ndx: int, nu: int) -> None:
+        rows, columns, bent = sizes
+        self._tapes = value, expand
+        self.data = _ForcesCostData(*value.function, *expand.function, rows, columns, ndx, nu, bent)
+        self.registers = max(value.registers, expand.registers)
+        room = bound(kernels(), "forces_cost_room", "p", ctypes.c_long)(ctypes.addressof(self.data))
+        self.numbers = rows * (1 + columns), rows * bent, int(room)
+        """Entries of the forces and their derivatives, forces whose multipliers are returned, and workspace in vectors."""
+
+    def members(self, lanes: int) -> dict[str, tuple[int | None, int, int | None]]:
+        """See :meth:`TapedFunctions.members`."""
+        library, data = kernels(lanes), ctypes.addressof(self.data)
+        return {
+            "running_value": (code_of(library.forces_cost_value), data, None),
+            "running_expand": (code_of(library.forces_cost_expand), data, None),
+        }
 
 
 class TapedFunctions(NamedTuple):
     """Functions of a phase: tapes by their names in functions_t, and the structure of those that need a compiler.
 
     compiled: structure of the functions to compile, None for none. rows: computed rows of xdot by the tapes. directions: struct
-    directions_t of partial derivatives by complex or dual numbers, whose tape is named :data:`ALONG`.
+    directions_t of partial derivatives by complex or dual numbers, whose tape is named :data:`ALONG`. forces_cost: running cost
+    with terms of contact forces, None for tapes.
     """
 
     tapes: dict[str, Tape]
     compiled: StageShape | None
     rows: int
     directions: Any = None
+    forces_cost: ForcesCost | None = None
 
     def members(self, lanes: int) -> dict[str, tuple[int | None, int, int | None]]:
         """Values of run, self and run_blocks of each member of functions_t."""
@@ -68,36 +102,38 @@ class TapedFunctions(NamedTuple):
         if self.directions is not None:
             self.directions.along_run, self.directions.along_self, _ = found.pop(ALONG)
             found["dynamics_partials"] = code_of(kernels(lanes).partials_along), ctypes.addressof(self.directions), None
-        return found
+        return found if self.forces_cost is None else found | self.forces_cost.members(lanes)
 
     @property
     def registers(self) -> int:
         """Workspace of a block in vectors."""
-        return max((tape.registers for tape in self.tapes.values()), default=0)
+        own = [] if self.forces_cost is None else [self.forces_cost.registers]
+        return max((*own, *(tape.registers for tape in self.tapes.values())), default=0)
 
 
 def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions:
     """Tapes of a phase's functions. Raises TooLong, TraceError for cost terms and constraints without a tape."""
     map, sizes = unwrapped(backend.map), dict(shape.parameters)
-    moving = map if forces_beside(backend, sizes) else None
-    if reads_inner_maps(shape.running, exact=shape.hessian == "exact", moving=moving):
-        running = None
-    else:
-        running = _tapes_of_terms("running", shape.running, map.manifold, shape, along=True)
-    dynamics = _dynamics(backend, shape) if running is not None or is_prebuilt(backend) else None
-    terms = (running or {}) | _other_terms(map.manifold, shape)
-    if running is not None and dynamics is not None:
-        tapes, rows, step = dynamics
-        directions = DirectionsData(n=map.manifold.ndx, m=map.nu, rows=rows, step=step) if ALONG in tapes else None
-        return TapedFunctions(tapes | terms, None, rows, directions)
-    compiled = StageShape(shape.scheme, shape.parameters, shape.nu, second=shape.second)
+    manifold, rows = map.manifold, map.manifold.ndx // 2
+    dynamics = _dynamics(backend, shape)
+    terms = _other_terms(manifold, shape)
+    running = _running(map if forces_beside(backend, sizes) else None, manifold, shape, compiled=dynamics is None)
     if running is None:
-        compiled = compiled._replace(running=shape.running, hessian=shape.hessian)
-    return TapedFunctions(terms, compiled, map.manifold.ndx // 2)
-
-
-def _limit() -> int | None:
-    return OPERATIONS_LIMIT if has_compiler() else None
+        compiled = StageShape(
+            shape.scheme, shape.parameters, shape.nu, shape.running, hessian=shape.hessian, second=shape.second
+        )
+        return TapedFunctions(terms, compiled, rows)
+    tapes, inner = running
+    cost = None
+    if inner is not None:
+        value, expand = tapes.pop("running_plain_value"), tapes.pop("running_plain_expand")
+        cost = ForcesCost(value, expand, inner, manifold.ndx, shape.nu)
+    if dynamics is None:
+        compiled = StageShape(shape.scheme, shape.parameters, shape.nu, second=shape.second)
+        return TapedFunctions(tapes | terms, compiled, rows, forces_cost=cost)
+    own, rows, step = dynamics
+    directions = DirectionsData(n=manifold.ndx, m=map.nu, rows=rows, step=step) if ALONG in own else None
+    return TapedFunctions(own | tapes | terms, None, rows, directions, cost)
 
 
 def _dynamics(backend: Any, shape: StageShape) -> tuple[dict[str, Tape], int, float] | None:
@@ -107,6 +143,7 @@ def _dynamics(backend: Any, shape: StageShape) -> tuple[dict[str, Tape], int, fl
     """
     if is_prebuilt(backend):
         return {}, unwrapped(backend.map).manifold.ndx // 2, 0.0
+    limit = OPERATIONS_LIMIT if has_compiler() else None
 
     def traced() -> list[Any] | None:
         with tracing:
@@ -119,40 +156,72 @@ def _dynamics(backend: Any, shape: StageShape) -> tuple[dict[str, Tape], int, fl
         functions = {f"dynamics_{order}": function for order, function in parts.functions.items()}
         if has_prebuilt_contraction(backend):
             functions.pop("dynamics_contracted", None)
-        tapes = _encoded(functions, _limit())
+        tapes = _encoded(functions, limit)
         return None if tapes is None else [tapes, parts.rows, parts.step]
 
-    known = remembered(traced, "dynamics tapes", _limit(), shape.second, *question_of(backend, dict(shape.parameters)))
+    known = remembered(traced, "dynamics tapes", limit, shape.second, *question_of(backend, dict(shape.parameters)))
     return None if known is None else (_decoded(known[0]), known[1], known[2])
+
+
+def _running(
+    moving: Map | None, manifold: Manifold, shape: StageShape, *, compiled: bool
+) -> tuple[dict[str, Tape], tuple[int, int, int] | None] | None:
+    """Tapes of the running cost, and rows, columns and bent of :class:`ForcesCost` if it reads contact forces.
+
+    None for a cost that has to be compiled. moving: system whose time step provides its contact forces. compiled: the dynamics are.
+    """
+    limit = None if not has_compiler() else COMPILED_OPERATIONS_LIMIT if compiled else OPERATIONS_LIMIT
+
+    def traced() -> list[Any] | None:
+        with tracing:
+            given = "running", shape.running, manifold, shape.nu
+            source = term_source(*given, running=True, hessian=shape.hessian, moving=moving, curved=shape.second)
+            inner = source.inner
+            if inner is not None and not inner.are_of_step:
+                return None
+            tapes = _encoded({f.name: f for f in source.functions if any(f.trace.outputs)}, limit)
+        if tapes is None or inner is None:
+            return None if tapes is None else [tapes, None]
+        (m,) = inner.maps
+        return [tapes, [m.source.rows, m.source.columns, int(m.bent)]]
+
+    known = remembered(
+        traced,
+        "running tapes",
+        shape.running,
+        manifold,
+        shape.nu,
+        shape.hessian,
+        shape.second,
+        moving,
+        limit,
+        operations_limit(),
+    )
+    if known is None:
+        return None
+    tapes, sizes = known
+    return _decoded(tapes), None if sizes is None else tuple(sizes)
 
 
 def _other_terms(manifold: Manifold, shape: StageShape) -> dict[str, Tape]:
     """Tapes of the terminal cost and the constraints."""
+    orders = ["value", "first", *(["second"] if shape.second else [])]
+    writers = {
+        "terminal": (term_source, shape.terminal, {"running": False, "hessian": shape.hessian}),
+        "path": (constraint_source, shape.path, {"running": True, "orders": orders}),
+        "final": (constraint_source, shape.final, {"running": False, "orders": orders}),
+    }
     tapes: dict[str, Tape] = {}
-    for name, parts in (("terminal", shape.terminal), ("path", shape.path), ("final", shape.final)):
-        tapes |= _tapes_of_terms(name, parts, manifold, shape, along=name == "path") or {}
+    for name, (write, parts, options) in writers.items():
+        given = name, parts, manifold, shape.nu
+        functions = partial(_functions, write, given, options)
+        tapes |= _decoded(remembered(functions, "term tapes", *given, options, operations_limit()))
     return tapes
 
 
-def _tapes_of_terms(
-    name: str, parts: tuple[TermShape, ...], manifold: Manifold, shape: StageShape, *, along: bool
-) -> dict[str, Tape] | None:
-    """Tapes of cost terms or constraints; None for a running cost that has to be compiled. along: they read controls."""
-    limit = _limit() if name == "running" else None
-    given = name, parts, manifold, shape.nu
-    orders = ["value", "first", *(["second"] if shape.second else [])]
-
-    def traced() -> list[Any] | None:
-        with tracing:
-            if name in ("running", "terminal"):
-                source = term_source(*given, running=along, hessian=shape.hessian)
-            else:
-                source = constraint_source(*given, running=along, orders=orders)
-            return _encoded({f.name: f for f in source.functions if any(f.trace.outputs)}, limit)
-
-    kind = shape.hessian if name in ("running", "terminal") else orders
-    known = remembered(traced, "term tapes", *given, kind, limit, operations_limit())
-    return None if known is None else _decoded(known)
+def _functions(write: Any, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    with tracing:
+        return _encoded({f.name: f for f in write(*given, **options).functions if any(f.trace.outputs)}, None)
 
 
 def _encoded(functions: Mapping[str, TracedFunction], limit: int | None) -> list[Any] | None:

@@ -166,6 +166,11 @@ class InnerMaps:
         """Number of forces of the time step whose multipliers the contraction of its dynamics receives."""
         return sum(m.source.rows for m in self.maps if m.bent)
 
+    @property
+    def are_of_step(self) -> bool:
+        """True if the time step and its second derivatives provide all that the terms read of the maps."""
+        return all(m.from_step and not m.curved for m in self.maps)
+
     def room(self, plain: str) -> str:
         """C expression of the workspace of all maps, in vectors; plain: that of the traced terms."""
         return " + ".join([plain, *(m.room for m in self.maps)])
@@ -184,12 +189,6 @@ class InnerMaps:
         )
         products = kernel_text("trajopt.stage", "inner_maps.h")
         return [*(m.source.source for m in self.maps), products, wrappers]
-
-
-def reads_inner_maps(terms: Iterable[Any], *, exact: bool, moving: Any) -> bool:
-    """True if a cost of squares has a residual that :class:`InnerMaps` serves. terms: with residual and ``squared``."""
-    inner = (term.residual.inner for term in terms if term.squared and isinstance(term.residual, ComposedMap))
-    return any(_served_by_step(map, moving) or solved_in_loops(map, second=exact) for map in inner)
 
 
 def _served_by_step(map: Map, moving: Any) -> bool:
