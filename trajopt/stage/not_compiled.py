@@ -57,11 +57,15 @@ class NumpyWork:
     running: bool = False
 
     def sentences(self, solve_time: float) -> list[str]:
-        """One sentence for each part, with the fraction of the solve time spent in NumPy for all parts."""
+        """One sentence for the parts of each reason, with the fraction of the solve time spent in NumPy for all parts."""
+        grouped: dict[tuple[str, str], list[str]] = {}
+        for part in self.parts:
+            grouped.setdefault((part.why, part.remedy), []).append(part.part)
         percent = 100.0 * min(self.seconds / solve_time, 1.0) if solve_time > 0 else 0.0
         share = f"{percent:.0f} %" if percent >= 1.0 else "less than 1 %"
         together = "together " if len(self.parts) > 1 else ""
-        return [part.sentence(f"{together}{share} of the solve time") for part in self.parts]
+        took = f"{together}{share} of the solve time"
+        return [NotCompiled(_joined(parts), why, remedy).sentence(took) for (why, remedy), parts in grouped.items()]
 
     def engines(self, asked: Sequence[str]) -> list[str]:
         """Names of the engines used in the solve. asked: the engine that each phase requested."""
@@ -70,6 +74,14 @@ class NumpyWork:
         if whole == len([engine for engine in asked if engine == "compiled"]):
             result.pop("compiled", None)
         return list(result)
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """Names of parts as one text; at most the first, the second and the number of the others."""
+    first, *others = parts
+    if not others:
+        return first
+    return f"{first} and {others[0]}" if len(others) == 1 else f"{first}, {others[0]} and {len(others) - 1} more"
 
 
 _work: ContextVar[NumpyWork | None] = ContextVar("numpy_work", default=None)
@@ -119,8 +131,11 @@ def report_not_compiled(ocp: OCP, phase: int, reason: Exception, what: str = "")
     if work is None:
         _log_once(str(report))
     elif report not in work.parts:
+        known = any((part.why, part.remedy) == (report.why, report.remedy) for part in work.parts)
         work.parts.append(report)
-        _LOG.log(logging.INFO if isinstance(reason, TraceError) and reason.told else logging.WARNING, "%s", report)
+        _LOG.log(
+            logging.INFO if known or (isinstance(reason, TraceError) and reason.told) else logging.WARNING, "%s", report
+        )
 
 
 @lru_cache(maxsize=64)

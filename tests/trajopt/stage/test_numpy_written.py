@@ -10,6 +10,7 @@ import pytest
 import trajopt as to
 from dynamics_backends.compiled.sources import traced_source
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
+from trajopt.stage.not_compiled import NotCompiled, NumpyWork
 from trajopt.validation.evaluation_warnings import length_warnings
 
 ENGINES = ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)]
@@ -267,3 +268,16 @@ def test_a_batch_is_solved_by_compiled_code(method):
     assert found.success.all() and found.meta["how"] == "2 threads"
     for x0, cost in zip(starts, found.cost, strict=True):
         assert to.solve(replace(ocp, x0=x0), guess).cost == pytest.approx(cost, rel=1e-8)
+
+
+def test_parts_with_one_reason_share_a_sentence():
+    parts = [NotCompiled(f"the whole of phase {i} of 'gait'", "its dynamics need a C compiler", "") for i in range(4)]
+    work = NumpyWork(
+        [*parts, NotCompiled("the cost of phase 9 of 'gait'", "it is too long", "simplify it")], seconds=1.0
+    )
+    assert work.sentences(4.0) == [
+        "the whole of phase 0 of 'gait', the whole of phase 1 of 'gait' and 2 more runs in NumPy (together 25 % of the solve time)"
+        ", which may be a hundred times slower: its dynamics need a C compiler",
+        "the cost of phase 9 of 'gait' runs in NumPy (together 25 % of the solve time), which may be a hundred times slower: it is "
+        "too long; simplify it",
+    ]
