@@ -82,3 +82,17 @@ def pytest_runtest_setup(item):
 
         if not has_compiler():
             pytest.skip("there is no C compiler")
+
+
+@pytest.fixture
+def no_compiler(monkeypatch):
+    """A machine without a C compiler."""
+    from dynamics_backends.compiled.runtime import toolchain
+
+    remembered = (registry._available, toolchain._cached_toolchain)
+    monkeypatch.setattr(toolchain, "candidates", list)
+    for cached in remembered:
+        cached.cache_clear()
+    yield
+    for cached in remembered:
+        cached.cache_clear()

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from rigid_body_cases import tree, worst
 
-from dynamics_backends import registry, scalar as sm
-from dynamics_backends.compiled.runtime import toolchain
+from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import SE3, Manifold, vector_space
 from dynamics_backends.methods.complex_step import ComplexStep
 from dynamics_backends.methods.finite_difference import FiniteDifference
@@ -207,18 +206,6 @@ def test_a_function_that_cannot_be_traced(caplog):
         np.testing.assert_allclose(j.value, [[0.3], [1.0]])
         np.testing.assert_allclose(j.fx[:, 0, 0], [1.0, 0.0], atol=1e-9)
     assert len(caplog.messages) == 1 and "with finite differences" in caplog.text
-
-
-@pytest.fixture
-def no_compiler(monkeypatch):
-    """A machine without a C compiler."""
-    remembered = (registry._available, toolchain._cached_toolchain)
-    monkeypatch.setattr(toolchain, "candidates", list)
-    for cached in remembered:
-        cached.cache_clear()
-    yield
-    for cached in remembered:
-        cached.cache_clear()
 
 
 def test_without_a_compiler(no_compiler, caplog):

@@ -9,8 +9,6 @@ from stage_cases import close
 from twin_cases import assert_same_expansion, trajectory
 
 import trajopt as to
-from dynamics_backends import registry
-from dynamics_backends.compiled.runtime import toolchain
 from dynamics_backends.manifold import SO3, Manifold, vector_space
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.rigid_body.model.sample_models import random_tree
@@ -20,18 +18,6 @@ from trajopt.step.other_backend import with_backend
 
 METHODS = {"central_difference": 1e-7, "forward_difference": 1e-5}
 """Rounding of the values over the step."""
-
-
-@pytest.fixture
-def no_compiler(monkeypatch):
-    """A machine without a C compiler."""
-    remembered = (registry._available, toolchain._cached_toolchain)
-    monkeypatch.setattr(toolchain, "candidates", list)
-    for cached in remembered:
-        cached.cache_clear()
-    yield
-    for cached in remembered:
-        cached.cache_clear()
 
 
 def function(x, u, t, p):

@@ -8,7 +8,7 @@ second process need not trace.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ from dynamics_backends.symbols import tracing
 from dynamics_backends.tape.tape import Tape
 from trajopt.stage.source.constraint_source import constraint_source
 from trajopt.stage.source.stage_source import StageShape
-from trajopt.stage.source.term_source import term_source
+from trajopt.stage.source.term_source import TermSource, term_source
 
 OPERATIONS_LIMIT = 300
 """Maximum number of operations of a tape of the dynamics or the running cost, where a compiler is available.
@@ -46,8 +46,8 @@ OPERATIONS_LIMIT = 300
 Time steps, rollouts and sweeps of batches evaluate these block by block, and a tape takes five to ten times the time of compiled
 code on a single block.
 """
-COMPILED_OPERATIONS_LIMIT = 6_000
-"""The same limit of the running cost beside compiled dynamics, whose steps take longer than such a tape."""
+LIMIT_BESIDE_COMPILED = 6_000
+"""Maximum number of operations of the running cost's tape beside compiled dynamics, whose steps take longer than such a tape."""
 ALONG = "dynamics_along"
 (_ForcesCostData,) = structs_in(
     "\n".join([template("lanes/function.h"), kernel_text("trajopt.stage", "forces_cost.h")]), "forces_cost_t"
@@ -153,10 +153,8 @@ def _dynamics(backend: Any, shape: StageShape) -> tuple[dict[str, Tape], int, fl
                 return None
         if parts is None:
             return None
-        functions = {f"dynamics_{order}": function for order, function in parts.functions.items()}
-        if has_prebuilt_contraction(backend):
-            functions.pop("dynamics_contracted", None)
-        tapes = _encoded(functions, limit)
+        in_library = {"contracted"} if has_prebuilt_contraction(backend) else set()
+        tapes = _encoded([f for order, f in parts.functions.items() if order not in in_library], limit)
         return None if tapes is None else [tapes, parts.rows, parts.step]
 
     known = remembered(traced, "dynamics tapes", limit, shape.second, *question_of(backend, dict(shape.parameters)))
@@ -170,7 +168,7 @@ def _running(
 
     None for a cost that has to be compiled. moving: system whose time step provides its contact forces. compiled: the dynamics are.
     """
-    limit = None if not has_compiler() else COMPILED_OPERATIONS_LIMIT if compiled else OPERATIONS_LIMIT
+    limit = None if not has_compiler() else LIMIT_BESIDE_COMPILED if compiled else OPERATIONS_LIMIT
 
     def traced() -> list[Any] | None:
         with tracing:
@@ -179,7 +177,7 @@ def _running(
             inner = source.inner
             if inner is not None and not inner.are_of_step:
                 return None
-            tapes = _encoded({f.name: f for f in source.functions if any(f.trace.outputs)}, limit)
+            tapes = _encoded(source.functions, limit)
         if tapes is None or inner is None:
             return None if tapes is None else [tapes, None]
         (m,) = inner.maps
@@ -206,7 +204,7 @@ def _running(
 def _other_terms(manifold: Manifold, shape: StageShape) -> dict[str, Tape]:
     """Tapes of the terminal cost and the constraints."""
     orders = ["value", "first", *(["second"] if shape.second else [])]
-    writers = {
+    writers: dict[str, tuple[Callable[..., TermSource], Any, dict[str, Any]]] = {
         "terminal": (term_source, shape.terminal, {"running": False, "hessian": shape.hessian}),
         "path": (constraint_source, shape.path, {"running": True, "orders": orders}),
         "final": (constraint_source, shape.final, {"running": False, "orders": orders}),
@@ -219,16 +217,17 @@ def _other_terms(manifold: Manifold, shape: StageShape) -> dict[str, Tape]:
     return tapes
 
 
-def _functions(write: Any, given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _functions(write: Callable[..., TermSource], given: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """JSON value of the tapes of the functions that ``write`` traces. Raises TooLong, TraceError."""
     with tracing:
-        return _encoded({f.name: f for f in write(*given, **options).functions if any(f.trace.outputs)}, None)
+        return _encoded(write(*given, **options).functions)
 
 
-def _encoded(functions: Mapping[str, TracedFunction], limit: int | None) -> list[Any] | None:
-    """JSON value of the tapes of functions; None if one has more operations than the limit."""
-    if limit is not None and any(f.operations > limit for f in functions.values()):
+def _encoded(functions: Sequence[TracedFunction], limit: int | None = None) -> list[Any] | None:
+    """JSON value of the tapes of functions that have results; None if one has more operations than the limit."""
+    if limit is not None and any(f.operations > limit for f in functions):
         return None
-    return [[name, Tape.of(f.trace, f.sizes).data()] for name, f in functions.items()]
+    return [[f.name, Tape.of(f.trace, f.sizes).data()] for f in functions if any(f.trace.outputs)]
 
 
 def _decoded(known: list[Any]) -> dict[str, Tape]:

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 from dynamics_backends.compiled.interface.libraries import kernel_text, template
 from dynamics_backends.compiled.interface.sources import DynamicsSource
 from dynamics_backends.protocol import Map
-from trajopt.stage.source.constraint_source import constraint_source
-from trajopt.stage.source.term_source import TermShape, TermSource, term_source
+from trajopt.stage.source.term_source import TermShape, term_source
 from trajopt.step.integrators import RUNGE_KUTTA
 
 
@@ -49,43 +48,42 @@ def stage_source(
     shape: StageShape,
     contraction: DynamicsSource | None = None,
 ) -> StageSource:
-    """C source of the functions and of the table stage_functions.
+    """C source of the dynamics, the running and the terminal cost, and of the table stage_functions.
 
     dynamics, contraction: value and partial derivatives, and second derivatives of the dynamics; None for functions that the
-    package's library has. rows: computed rows of xdot. Raises TooLong if the code of terms or constraints would take too long to
-    compile, TraceError for a term that cannot be traced.
+    package's library has. rows: computed rows of xdot. Raises TooLong if the code of terms would take too long to compile,
+    TraceError for a term that cannot be traced.
     """
-    traced = traced_terms(dynamics, system, shape)
+    manifold, nu, hessian = system.manifold, shape.nu, shape.hessian
+    moving = system if dynamics is not None and dynamics.forces else None
+    running = term_source(
+        "running", shape.running, manifold, nu, running=True, hessian=hessian, moving=moving, curved=shape.second
+    )
+    terminal = term_source("terminal", shape.terminal, manifold, nu, running=False, hessian=hessian)
     sources: list[Any] = [part for part in (dynamics, contraction) if part is not None]
     written = [
         *([("dynamics_value", "")] if dynamics is not None else []),
         *([("dynamics_partials", "")] if dynamics is not None and dynamics.has_partials else []),
         *([("dynamics_contracted", "")] if contraction is not None else []),
-        *((name, _adapted(name, *counts)) for name, counts in _FUNCTIONS.items() if _is_written(name, shape)),
+        *((name, _adapted(name, *counts)) for name, counts in _COSTS.items()),
     ]
     members = "".join(f".{name} = {{{name}_adapted, NULL}}, " for name, _ in written)
-    numbers = {"rows": rows, "forces": traced.running.forces, "bent": traced.running.bent}
+    numbers = {"rows": rows, "forces": running.forces, "bent": running.bent}
     table = _TABLE.format(members=members, numbers=", ".join(f".{key} = {value}" for key, value in numbers.items()))
     headers = template("lanes/function.h"), template("lanes/context.h"), kernel_text("trajopt.stage", "functions.h")
     adapters = [_DYNAMICS.get(name, text) for name, text in written]
-    parts = [*sources, *traced]
+    parts = [*sources, running, terminal]
     room = " + ".join(f"({part.room})" for part in parts)
     return StageSource("\n".join([*headers, *(part.source for part in parts), *adapters, table]), room, numbers)
 
 
-_FUNCTIONS = {
+_COSTS = {
     "running_value": (6, 1),
     "running_expand": (6, 7),
     "terminal_value": (3, 1),
     "terminal_expand": (3, 3),
-    "path_value": (4, 1),
-    "path_first": (4, 3),
-    "path_second": (5, 3),
-    "final_value": (3, 1),
-    "final_first": (3, 2),
-    "final_second": (4, 1),
 }
-"""Numbers of arguments and of results of the functions of cost terms and constraints."""
+"""Numbers of arguments and of results of the functions of the costs."""
 _HEAD = (
     "static void {name}_adapted(const void *self, const V *const *in, V *const *out, V *w)\n{{\n(void)self;\n{body}\n}}"
 )
@@ -115,43 +113,13 @@ CONSTANT functions_t stage_functions = {{ {members}SPARSE_ROWS {numbers} }};
 """
 
 
-def _is_written(name: str, shape: StageShape) -> bool:
-    """True if a phase has a function: constraints without rows have none."""
-    rows = {"path": shape.path, "final": shape.final}.get(name.partition("_")[0], True)
-    return bool(rows) and (shape.second or not name.endswith("_second"))
-
-
 def _adapted(name: str, inputs: int, outputs: int) -> str:
-    """C function with the signature of function.h that calls a function of cost terms or constraints."""
+    """C function with the signature of function.h that calls a function of the costs."""
     results = [f"out[{i}]" for i in range(outputs)]
     if name == "running_expand":
         results = [results[-1], *results[:-1]]  # phi precedes the other results
     arguments = ", ".join([*(f"in[{i}]" for i in range(inputs)), *results, "w"])
     return _HEAD.format(name=name, body=f"{name}({arguments});")
-
-
-class TracedTerms(NamedTuple):
-    """Functions of the cost terms and constraints."""
-
-    running: TermSource
-    terminal: TermSource
-    path: TermSource
-    final: TermSource
-
-
-def traced_terms(dynamics: DynamicsSource | None, system: Map, shape: StageShape) -> TracedTerms:
-    """Functions of a phase's cost terms and constraints. dynamics: provides the contact forces of its time steps, if any."""
-    manifold, nu, hessian, second = system.manifold, shape.nu, shape.hessian, shape.second
-    orders = ["value", "first", *(["second"] if second else [])]
-    moving = system if dynamics is not None and dynamics.forces else None
-    return TracedTerms(
-        term_source(
-            "running", shape.running, manifold, nu, running=True, hessian=hessian, moving=moving, curved=second
-        ),
-        term_source("terminal", shape.terminal, manifold, nu, running=False, hessian=hessian),
-        constraint_source("path", shape.path, manifold, nu, running=True, orders=orders),
-        constraint_source("final", shape.final, manifold, nu, running=False, orders=orders),
-    )
 
 
 def has_stages(scheme: str) -> bool:
