@@ -237,7 +237,7 @@ def test_what_a_solve_calls_is_made_ready(solver, monkeypatch, tmp_path):
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))  # an empty cache, without kernels of earlier runs
     traced, write = [], taped_functions._encoded
 
-    def noted(functions, limit):
+    def noted(functions, limit=None):
         traced.extend(functions)
         return write(functions, limit)
 
