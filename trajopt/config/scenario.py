@@ -20,7 +20,7 @@ from trajopt.replanning.measurements import MovingObject, Sensor
 from trajopt.replanning.plan import Horizon, RecedingHorizon, ResampledHorizon, ShrinkingHorizon
 from trajopt.replanning.timing import SAME_TIME, Timing
 from trajopt.replanning.wandering import Wandering
-from trajopt.step.sensitivities import MOST_SUBSTEPS
+from trajopt.step.sensitivities import MAX_SUBSTEPS
 
 Window = tuple[float, float]
 CONTACT_FRICTION = 0.7
@@ -256,8 +256,8 @@ class Settings(Checked):
                 f"at least one tick and at most {MAX_TICKS} ticks",
             ),
             "tick": (
-                self.tick > 0 and (self.plant.step <= 0 or self.tick / self.plant.step <= MOST_SUBSTEPS),
-                f"a positive number of seconds, of at most {MOST_SUBSTEPS} steps of the plant (plant.step)",
+                self.tick > 0 and (self.plant.step <= 0 or self.tick / self.plant.step <= MAX_SUBSTEPS),
+                f"a positive number of seconds, of at most {MAX_SUBSTEPS} steps of the plant (plant.step)",
             ),
             "period": (self.period >= self.tick, "at least the tick"),
             "seed": (self.seed >= 0, "a number of at least 0"),

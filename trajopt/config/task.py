@@ -29,7 +29,7 @@ from trajopt.problem.residuals import LinkPoint
 from trajopt.replanning.plan import Horizon
 from trajopt.results.solution import Solution
 from trajopt.solvers.refinement import Again
-from trajopt.step.sensitivities import MOST_SUBSTEPS, SampledSystem
+from trajopt.step.sensitivities import MAX_SUBSTEPS, SampledSystem
 from trajopt.validation.limit_violations import LimitViolation
 
 BackendFactory = Callable[[Map], DynamicsBackend]
@@ -313,7 +313,7 @@ class Sampling(Checked):
 
 def substeps_check(substeps: int, steps: float) -> tuple[bool, str]:
     """Check the number of integrator substeps for a number of time steps (at most MAX_KNOTS)."""
-    limit = int(min(MOST_SUBSTEPS, MAX_STEPS / min(max(1.0, steps), MAX_KNOTS)))
+    limit = int(min(MAX_SUBSTEPS, MAX_STEPS / min(max(1.0, steps), MAX_KNOTS)))
     return 1 <= substeps <= limit, f"at least 1 and, with {min(steps, MAX_KNOTS):.0f} time steps, at most {limit}"
 
 

@@ -31,7 +31,7 @@ from trajopt.step.integrators import EULER, RUNGE_KUTTA, SCHEMES, SEMI_IMPLICIT_
 from trajopt.step.runge_kutta_stages import Substep, chained, substeps_of
 from trajopt.step.step_curvature import step_hessian
 
-MOST_SUBSTEPS = 10_000
+MAX_SUBSTEPS = 10_000
 """Maximum number of substeps in one time step."""
 
 
@@ -134,8 +134,8 @@ def _overridden(kind: type) -> bool:
 def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:
     if scheme not in SCHEMES:
         raise unknown_name("scheme", scheme, SCHEMES)
-    if not isinstance(substeps, int) or not 1 <= substeps <= MOST_SUBSTEPS:
-        raise ValueError(f"substeps = {substeps!r}; expected an integer of at least 1 and at most {MOST_SUBSTEPS}")
+    if not isinstance(substeps, int) or not 1 <= substeps <= MAX_SUBSTEPS:
+        raise ValueError(f"substeps = {substeps!r}; expected an integer of at least 1 and at most {MAX_SUBSTEPS}")
     system = backend.map
     if system.n_out != system.manifold.ndx:
         raise ValueError(f"the map has {system.n_out} outputs; xdot needs ndx = {system.manifold.ndx}")

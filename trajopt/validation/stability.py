@@ -31,7 +31,7 @@ from dynamics_backends.protocol import (
 from dynamics_backends.registry import METHODS, make_backend, without_compiler
 from trajopt.problem.impact_stage import JUMP
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, stage_map
-from trajopt.step.sensitivities import MOST_SUBSTEPS
+from trajopt.step.sensitivities import MAX_SUBSTEPS
 
 ROOM = 4.0
 """Safety factor: if steps this many times as long are stable at x0, other states are assumed to be stable too."""
@@ -101,7 +101,7 @@ def _doubt(phase: Any, x0: Array) -> str | None:
     limits = (
         f"at x0 {scheme} is stable for steps up to {1e3 * stable:.2g} ms, but its steps are {1e3 * step:.2g} ms long"
     )
-    finer = f"use substeps = {ceil(needed)} or more, or" if needed <= MOST_SUBSTEPS else "use"
+    finer = f"use substeps = {ceil(needed)} or more, or" if needed <= MAX_SUBSTEPS else "use"
     if isinstance(system, HasWarnings):
         stiff = system.stiff
         return f"the {stiff} are too stiff for the time step: {limits}; {finer} softer {stiff}"

@@ -31,14 +31,14 @@ StructureData, PointData, MultiplierData, CondensedData, StepData, SystemData = 
 )
 FLOOR = 1e-8
 """Minimum eigenvalue of a reflected Hessian, relative to its largest eigenvalue."""
-FIRST_SHIFT, LEAST_SHIFT, LARGEST_SHIFT = 1e-4, 1e-20, 1e40
+FIRST_SHIFT, MIN_SHIFT, MAX_SHIFT = 1e-4, 1e-20, 1e40
 FASTER, RAISE, LOWER = 100.0, 8.0, 1.0 / 3.0
 """delta_w_0, delta_w_min, delta_w_max, kappa_w+ (first time and later), kappa_w- of algorithm IC of Waechter and Biegler."""
 _CONSTANTS = {
     "REFLECTED_FLOOR": FLOOR,
     "FIRST_SHIFT": FIRST_SHIFT,
-    "LEAST_SHIFT": LEAST_SHIFT,
-    "LARGEST_SHIFT": LARGEST_SHIFT,
+    "MIN_SHIFT": MIN_SHIFT,
+    "MAX_SHIFT": MAX_SHIFT,
     "FASTER": FASTER,
     "RAISE": RAISE,
     "LOWER": LOWER,

@@ -147,10 +147,10 @@ EXPORT long ipm_factor_damped(ipm_system *o, double damping, double soft) { retu
 static int factor_shifted(ipm_system *o)
 {
     const int first = o->last_shift == 0.0;
-    o->shift = first ? FIRST_SHIFT : LOWER * o->last_shift > LEAST_SHIFT ? LOWER * o->last_shift : LEAST_SHIFT;
+    o->shift = first ? FIRST_SHIFT : LOWER * o->last_shift > MIN_SHIFT ? LOWER * o->last_shift : MIN_SHIFT;
     while (factored(o, o->shift, 0.0) >= 0) {
         o->shift *= first ? FASTER : RAISE;
-        if (o->shift > LARGEST_SHIFT) return 0;
+        if (o->shift > MAX_SHIFT) return 0;
     }
     o->last_shift = o->shift;
     return 1;
