@@ -90,7 +90,7 @@ class CasadiAD(Method):
             try:
                 found = self._built_second(symbols) if second else self._built(symbols)
             except TraceError as reason:
-                if not reason.told:
+                if not reason.logged:
                     _LOG.warning("central differences replace casadi_ad: %s", reason)
                 found = CentralDifference(self.map)
             self._evaluators[sizes, second] = found

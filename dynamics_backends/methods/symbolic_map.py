@@ -24,15 +24,15 @@ _REMEDY = (
 class TraceError(TypeError):
     """A map's function cannot be written as an expression; the message names the function, the line and the remedy.
 
-    told: True if the log already contains the message.
+    logged: True if the log already contains the message.
     """
 
-    def __init__(self, why: str, told: bool = False) -> None:
+    def __init__(self, why: str, logged: bool = False) -> None:
         super().__init__(why)
-        self.told = told
+        self.logged = logged
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (str(self), self.told)
+        return type(self), (str(self), self.logged)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def symbolic_value(map: Map, x: Any, u: Any, t: Any, p: Mapping[str, Any]) -> An
     except Exception as error:
         own = innermost(map)
         why = own.called.why if isinstance(own, FunctionMap) else ""
-        raise (TraceError(why, told=True) if why else refusal(map, complaint(error, own))) from error
+        raise (TraceError(why, logged=True) if why else refusal(map, complaint(error, own))) from error
     if value.shape != (map.n_out, 1):
         raise ValueError(f"{description(map)} returned {value.numel()} rows; expected n_out = {map.n_out}")
     if _has_nan(value):

@@ -65,7 +65,7 @@ class TracedMap:
 
     def _give_up(self, reason: TraceError) -> None:
         self._untraced = True
-        if not reason.told:
+        if not reason.logged:
             _LOG.warning("evaluated by NumPy: %s", reason)
 
     # -- kinds of numbers -------------------------------------------------------------------------------------------

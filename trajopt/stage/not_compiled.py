@@ -134,7 +134,9 @@ def report_not_compiled(ocp: OCP, phase: int, reason: Exception, what: str = "")
         known = any((part.why, part.remedy) == (report.why, report.remedy) for part in work.parts)
         work.parts.append(report)
         _LOG.log(
-            logging.INFO if known or (isinstance(reason, TraceError) and reason.told) else logging.WARNING, "%s", report
+            logging.INFO if known or (isinstance(reason, TraceError) and reason.logged) else logging.WARNING,
+            "%s",
+            report,
         )
 
 
