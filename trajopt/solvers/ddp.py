@@ -58,7 +58,7 @@ def ddp(
 
         def run(options: DDPOptions, callback: Callback | None) -> Solution:
             if by_newton(ocp, options):
-                return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, exact, kept=own)
+                return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, exact, cache=own)
             plain = PlainModel("gauss_newton", evaluator)
             if options.search == "curve":
                 models: Sequence[Model] = (plain, MixedModel(exact, evaluator, lq_solver))

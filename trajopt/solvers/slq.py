@@ -54,8 +54,8 @@ def slq(
 
         def run(options: SLQOptions, callback: Callback | None) -> Solution:
             if filtered(ocp, options):
-                return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, kept=own)
-            return solve_shooting(ocp, guess, options, callback, evaluator, lq_solver, kept=own)
+                return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, cache=own)
+            return solve_shooting(ocp, guess, options, callback, evaluator, lq_solver, cache=own)
 
         found = solve_twice(run, options, callback)
         hessian = "exact cost" if options.hessian == "exact" else options.hessian

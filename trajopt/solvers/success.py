@@ -108,13 +108,13 @@ def assessed(
     if excess is not None:
         meta["between_knots"] = {"sentence": excess.sentence(), "ratio": excess.ratio, "amount": excess.amount}
     violated = [excess.sentence()] if excess is not None and not excess.ratio <= 1.0 else []
-    status = verdict(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt), violated)
+    status = checked_status(solution.status, found, broken, missed, max(STATIONARY, tolerances.kkt), violated)
     if status.code is StatusCode.VIOLATED_BETWEEN_KNOTS and "margins" in meta:
         status = replace(status, advice="Margins were not enough: use shorter time steps, or a weaker constraint.")
     return replace(solution, status=status, meta=meta)
 
 
-def verdict(
+def checked_status(
     reason: Status,
     found: Measures,
     broken: Sequence[str],
@@ -189,7 +189,7 @@ def with_goals(ocp: OCP, solution: Solution) -> Solution:
     xs, times = solution.xs, np.asarray(ocp.times_of(solution.xs))
     missed = [s for goal in goals_of(ocp) for s in goal.missed(xs, times)]
     found = Measures(None, 0.0, 0.0)
-    return replace(solution, status=verdict(solution.status, found, (), missed)) if missed else solution
+    return replace(solution, status=checked_status(solution.status, found, (), missed)) if missed else solution
 
 
 def unchecked(solution: Solution) -> Solution:

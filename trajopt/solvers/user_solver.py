@@ -42,7 +42,7 @@ class UserSolver:
                 require_contractions(ocp)
                 exact = kept_numerics(own, ocp, "exact").evaluator
             given = options, callback, numerics.evaluator, numerics.lq_solver, exact
-            return solve_newton(ocp, warm.guess, *given, kept=own, method=self.made)
+            return solve_newton(ocp, warm.guess, *given, cache=own, method=self.made)
 
 
 def user_solver(name: str, given: Any) -> tuple[UserSolver, type[MethodOptions], Mapping[str, Any]]:

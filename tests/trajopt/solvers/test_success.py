@@ -10,7 +10,7 @@ import trajopt as to
 from trajopt.problem.goals import Goal, state_goal
 from trajopt.results.status import STATIONARY, Status, StatusCode
 from trajopt.solvers.measures import Measures, Violation, measures
-from trajopt.solvers.success import FEASIBLE, SENSITIVE, unchecked_status, verdict
+from trajopt.solvers.success import FEASIBLE, SENSITIVE, checked_status, unchecked_status
 from trajopt.validation.reach import frame_goals, reach_warnings
 
 N, DT = 20, 0.1
@@ -206,7 +206,7 @@ ENDED = Status(StatusCode.CONVERGED, "Converged.", kkt=1e-9)
     ],
 )
 def test_the_first_check_that_fails_is_the_code(reason, found, broken, missed, code):
-    assert str(verdict(replace(ENDED, code=reason, kkt=None), found, broken, missed).code) == code
+    assert str(checked_status(replace(ENDED, code=reason, kkt=None), found, broken, missed).code) == code
 
 
 def reach(goal, weight=1e3):

@@ -31,7 +31,7 @@ from trajopt.solvers.methods.interior_point import End, Ended, InteriorPoint
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window import interior_status
-from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by, serves
+from trajopt.solvers.window.interior_slot import InteriorSlot, reused_sizes, serves
 from trajopt.solvers.window.interior_window import InteriorWindow
 
 LOOKS = 3
@@ -134,12 +134,12 @@ class InteriorBatch(WindowBatch):
     def _fit(self) -> bool:
         """True if there is memory for a slot of each lane."""
         program, lanes = self.program, lanes_in_use()
-        one = InteriorSlot.of(program, (np.zeros(1), [None] * len(program.stages))).bytes
-        return bool(self.threads * (lanes * one + 8 * sum(kept_by(program))) <= MEMORY)
+        one = InteriorSlot.for_batch(program, (np.zeros(1), [None] * len(program.stages))).bytes
+        return bool(self.threads * (lanes * one + 8 * sum(reused_sizes(program))) <= MEMORY)
 
     def _slot(self) -> InteriorSlot:
         """Return a slot that solves problems one after the other; any thread may use it."""
-        return InteriorSlot.of(self.program)
+        return InteriorSlot.for_batch(self.program)
 
     def _method(self, number: int, slot: Any) -> InteriorPoint:
         slot.method = InteriorPoint(slot.size, self.options)

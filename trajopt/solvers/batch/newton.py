@@ -27,7 +27,7 @@ from trajopt.solvers.options import DDPOptions, MethodOptions
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window.newton_slot import NewtonSlot, layout, serves, sizes_of
 from trajopt.solvers.window.newton_window import NewtonWindow, attempts_doubles
-from trajopt.solvers.window.status import Blamed, to_blame
+from trajopt.solvers.window.status import FailedExpansion, failed_expansion
 from trajopt.stage.compiled.newton_abreast import newton_libraries
 from trajopt.stage.numerics import numerics_for
 
@@ -91,7 +91,7 @@ class NewtonBatch(WindowBatch):
         """Solve all problems on threads; return metadata on how threads and lanes shared the work."""
         given, lengths = (self.ocp, self.plain, self.exact), self.options.max_backtracks + 1
         if not self.libraries:
-            ran = self.solve_one_by_one(lambda: NewtonSlot(*given, lengths, own_rooms=True), on_finished)
+            ran = self.solve_one_by_one(lambda: NewtonSlot(*given, lengths, own_workspace=True), on_finished)
             how = {"how": ran.how, "lanes": lanes_at_work(ran.threads, self.plain.stages[:-1])}
         else:
             sizes = [layout(sizes_of(self.ocp, lengths, windowed=w)).doubles for w in (True, False)]
@@ -112,8 +112,8 @@ class NewtonBatch(WindowBatch):
     def status(self, i: int) -> Status:
         """Return the status of problem i, equal to that of a single solve."""
 
-        def find_culprit(xs: Array, us: Array) -> Blamed:
+        def find_culprit(xs: Array, us: Array) -> FailedExpansion:
             ocp = self.batch[i]
-            return to_blame(ocp, xs, us, _evaluators(ocp, self.options), compiled_lq(ocp.manifold.ndx, ocp.nu))
+            return failed_expansion(ocp, xs, us, _evaluators(ocp, self.options), compiled_lq(ocp.manifold.ndx, ocp.nu))
 
         return self._status(i, find_culprit)

@@ -19,7 +19,7 @@ from trajopt.solvers.window.newton import filtered
 from trajopt.solvers.window.shooting import corrects_of, models_of
 from trajopt.solvers.window.shooting_slot import layout, sizes_of
 from trajopt.solvers.window.shooting_window import ShootingWindow, directions_doubles
-from trajopt.solvers.window.status import Blamed
+from trajopt.solvers.window.status import FailedExpansion
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numerics import numerics_for
 
@@ -65,8 +65,8 @@ class ShootingBatch(WindowBatch):
     def status(self, i: int) -> Status:
         """Return the status of problem i, equal to that of a single solve."""
 
-        def find_culprit(xs: Array, us: Array) -> Blamed:
+        def find_culprit(xs: Array, us: Array) -> FailedExpansion:
             ocp = self.batch[i]
-            return Blamed(ocp, xs, numerics_for(ocp, self.options.hessian).evaluator.expand(xs, us))
+            return FailedExpansion(ocp, xs, numerics_for(ocp, self.options.hessian).evaluator.expand(xs, us))
 
         return self._status(i, find_culprit)

@@ -22,7 +22,7 @@ from trajopt.solvers.batch.values import Rows
 from trajopt.solvers.methods.driver import ProgressCallback, run_alone, run_window
 from trajopt.solvers.methods.method import End, Ended, Solve
 from trajopt.solvers.problems.batch import Batch
-from trajopt.solvers.window.status import Blamed, status_of
+from trajopt.solvers.window.status import FailedExpansion, status_of
 
 MEMORY = 1 << 30
 """Maximum bytes of the slots of all windows; large problems on many processors get fewer slots."""
@@ -205,7 +205,7 @@ class WindowBatch(Rows, ABC):
         arrays = self.xs, self.us, self.cost, iterations
         return BatchSolution(*arrays, status, self.batch.times(), self.K, self.k, meta)
 
-    def _status(self, i: int, find_culprit: Callable[[Array, Array], Blamed]) -> Status:
+    def _status(self, i: int, find_culprit: Callable[[Array, Array], FailedExpansion]) -> Status:
         """Return the status of problem i without constraints. After a non-finite start, the trajectory is the guess.
 
         ``find_culprit`` returns the culprit of a failure, from the expansion about a trajectory.
@@ -220,7 +220,7 @@ class WindowBatch(Rows, ABC):
             self.xs[i], self.us[i] = (rows[i if len(rows) == self.count else 0] for rows in self.guess)
             self.cost[i] = np.nan
 
-        def culprit() -> Blamed:
+        def culprit() -> FailedExpansion:
             with np.errstate(all="ignore"):
                 return find_culprit(xs, us)
 

@@ -21,11 +21,10 @@ from trajopt.results.records import Journal
 from trajopt.solvers.barrier_rules import KAPPA_SIGMA
 from trajopt.solvers.interior.newton import NewtonSystem, Step
 from trajopt.solvers.interior.stage_program import Point
-from trajopt.solvers.methods.interior_requests import Restore, Restored
+from trajopt.solvers.methods.interior_requests import RestorationEnd, Restore, Restored
 from trajopt.solvers.nlp.nlp_diagnosis import STATIONARY_VIOLATION
 from trajopt.solvers.rules.filter import Filter
 from trajopt.solvers.rules.interior_measures import Violation
-from trajopt.solvers.rules.verdicts import BACK, HOPELESS, LEAST_VIOLATION, OUT, STUCK
 
 ENOUGH, NEARLY_ALL = 0.9, 1e-3
 """Fractions of the entry violation that end restoration: at points the filter accepts (kappa_resto), and at any point."""
@@ -63,29 +62,33 @@ class Restoration:
         at = r.at
         entry, self.mu = at.theta, min(max(r.mu, min(AWAY * at.largest, 1.0)), self._max_barrier(at))
         self._duals(point)
-        damping, objective, end, count = DAMPING, float(point.cost.sum()), OUT, 0
+        damping, objective, end, count = DAMPING, float(point.cost.sum()), RestorationEnd.LIMIT, 0
         sizes = deque[float](maxlen=IDLE)
-        while count < r.most:
+        while count < r.max_steps:
             count += 1
             with self.journal.timed("backward"):
                 taken, damping = self._stepped(point, other, damping)
             if taken is None:
-                end = LEAST_VIOLATION if self._slope(point) <= NEARLY_LEAST * self._norm(point) else STUCK
+                end = (
+                    RestorationEnd.LEAST_VIOLATION
+                    if self._slope(point) <= NEARLY_LEAST * self._norm(point)
+                    else RestorationEnd.NO_STEP
+                )
                 break
             point, other, objective = other, point, taken
             at = self.system.violation(point)
             merit = r.scale * objective + r.mu * at.barrier
-            accepted = not r.wholly and at.theta <= ENOUGH * entry and _taken(r.filter, at.theta, merit)
+            accepted = not r.to_feasible and at.theta <= ENOUGH * entry and _taken(r.filter, at.theta, merit)
             if accepted or at.largest <= FEASIBLE or at.theta <= NEARLY_ALL * entry:
-                end = BACK
+                end = RestorationEnd.ACCEPTABLE
                 break
             slope, size = self._slope(point), self._norm(point)
             if slope <= STATIONARY_VIOLATION * size and self.mu <= max(MU_LEAST, STATIONARY_VIOLATION * size * size):
-                end = LEAST_VIOLATION
+                end = RestorationEnd.LEAST_VIOLATION
                 break
             sizes.append(size)
             if len(sizes) == IDLE and size > SAME * sizes[0]:
-                end = HOPELESS
+                end = RestorationEnd.NO_PROGRESS
                 break
             if slope <= max(self.mu, STATIONARY_VIOLATION * size):
                 self.mu = max(MU_LEAST, MU_SHARE * self.mu)

@@ -31,8 +31,10 @@ from trajopt.solvers.methods.interior_requests import (
     Direction,
     Measure,
     Multipliers,
+    MultiplierStart,
     Newton,
     Request,
+    RestorationEnd,
     Restore,
     Restored,
     Return,
@@ -40,7 +42,6 @@ from trajopt.solvers.methods.interior_requests import (
     Take,
     Trial,
     Try,
-    Way,
 )
 from trajopt.solvers.methods.method import Report
 from trajopt.solvers.options import IPMOptions
@@ -48,7 +49,6 @@ from trajopt.solvers.rules.curvature import Curvature
 from trajopt.solvers.rules.filter import LARGE, MARGIN, BarrierFilter
 from trajopt.solvers.rules.interior_barrier import Barrier
 from trajopt.solvers.rules.interior_measures import Optimality, Violation, optimality
-from trajopt.solvers.rules.verdicts import BACK, HOPELESS, LEAST_VIOLATION, OUT, STUCK
 from trajopt.solvers.time_limits import start_of_solve
 
 STEEPEST = 100.0
@@ -186,8 +186,8 @@ class InteriorPoint:
         self.begun = True
         self.scale = min(1.0, STEEPEST / steepest) if 0.0 < steepest < inf else 1.0
         self.filter.scale = max(1.0, self.at.theta)
-        way = Way.GIVEN if self.size.given else Way.NEAR if near else Way.COLD
-        self._measure((yield Multipliers(way, self.barrier.mu, self.scale)))
+        start = MultiplierStart.GIVEN if self.size.given else MultiplierStart.NEAR if near else MultiplierStart.COLD
+        self._measure((yield Multipliers(start, self.barrier.mu, self.scale)))
         return None
 
     def _measure(self, sums: Sequence[float]) -> None:
@@ -366,35 +366,35 @@ class InteriorPoint:
         if not crept:
             self.filter.add((self.at.theta, self._merit(self.objective, self.at)))
         self.restorations += not crept
-        wholly = crept or (self.restorations > PARTLY and not self.hopeless)
-        most = max(self.options.max_iterations - self.iteration, 1)
-        found = yield Restore(self.at, self.barrier.mu, self.scale, self.filter, most, self._deadline, wholly)
+        to_feasible = crept or (self.restorations > PARTLY and not self.hopeless)
+        max_steps = max(self.options.max_iterations - self.iteration, 1)
+        found = yield Restore(self.at, self.barrier.mu, self.scale, self.filter, max_steps, self._deadline, to_feasible)
         if found is None:
             return End.REFERRED
         self.iteration += found.iterations
         self.objective, self.at = found.objective, found.at
         self._report(0.0, 0.0)
         self.stationary = found.stationary
-        self.hopeless |= found.verdict == HOPELESS or (found.verdict == OUT and found.slow)
-        self.hopeless |= crept and found.verdict in (LEAST_VIOLATION, STUCK)
-        if crept and self.hopeless and found.verdict != OUT:
+        self.hopeless |= found.end == RestorationEnd.NO_PROGRESS or (found.end == RestorationEnd.LIMIT and found.slow)
+        self.hopeless |= crept and found.end in (RestorationEnd.LEAST_VIOLATION, RestorationEnd.NO_STEP)
+        if crept and self.hopeless and found.end != RestorationEnd.LIMIT:
             self.objective, self.at = yield Return()
             self._measure((yield measure))
             return None
-        if found.verdict not in (BACK, HOPELESS):
+        if found.end not in (RestorationEnd.ACCEPTABLE, RestorationEnd.NO_PROGRESS):
             return self._not_restored(found)
-        if wholly:  # the filter's pairs may reject the restored point
+        if to_feasible:  # the filter's pairs may reject the restored point
             self._empty_filter()
-        self._measure((yield Multipliers(Way.AGAIN, self.barrier.mu, self.scale)))
+        self._measure((yield Multipliers(MultiplierStart.AGAIN, self.barrier.mu, self.scale)))
         return None
 
     def _not_restored(self, found: Restored) -> End:
         self.now = _UNKNOWN._replace(violation=found.at.largest)
-        if found.verdict == LEAST_VIOLATION:
+        if found.end == RestorationEnd.LEAST_VIOLATION:
             return End.LEAST_VIOLATION
-        if found.verdict == OUT and self.hopeless:
+        if found.end == RestorationEnd.LIMIT and self.hopeless:
             return self._not_feasible
-        return End.STOPPED if found.verdict == OUT else End.NO_STEP
+        return End.STOPPED if found.end == RestorationEnd.LIMIT else End.NO_STEP
 
     @property
     def _not_feasible(self) -> End:

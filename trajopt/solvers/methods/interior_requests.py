@@ -13,7 +13,7 @@ variables and multipliers (tau of eq. 15 of Waechter & Biegler, Math. Program. 1
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from trajopt.solvers.rules.filter import Filter
@@ -34,7 +34,7 @@ class Begun(NamedTuple):
     steepest: float
 
 
-class Way(IntEnum):
+class MultiplierStart(IntEnum):
     """Initialization of the bound multipliers zl, zu, where d is the distance to the bound.
 
     COLD: min(1, mu / d). NEAR, for a guess near a solution: mu / d. GIVEN: multipliers of the guess, at least mu / d. AGAIN, after
@@ -48,13 +48,13 @@ class Way(IntEnum):
 
 
 class Multipliers(NamedTuple):
-    """Initialize the multipliers at the point: those of the bounds by ``way``, the others from the guess or by least squares.
+    """Initialize the multipliers at the point: those of the bounds by ``start``, the others from the guess or by least squares.
 
     The least-squares estimate (eq. 36) is replaced by zero if it has entries above LARGEST_ESTIMATE. Answer: the sums of
     :func:`trajopt.solvers.rules.interior_measures.optimality`.
     """
 
-    way: Way
+    start: MultiplierStart
     mu: float
     scale: float
 
@@ -158,30 +158,40 @@ class Take(NamedTuple):
 
 
 class Restore(NamedTuple):
-    """Run the restoration phase (:mod:`trajopt.solvers.interior.feasibility`), at most ``most`` steps, until ``deadline``.
+    """Run the restoration phase (:mod:`trajopt.solvers.interior.feasibility`), at most ``max_steps`` steps, until ``deadline``.
 
     deadline: on the clock of time.perf_counter() [s]. at: the violation of the point. filter: the filter of the barrier problem.
-    wholly: True to continue to a feasible point; False to stop at a point that the filter accepts. Answer: :class:`Restored`, or
-    None if the engine has no restoration.
+    to_feasible: True to continue to a feasible point; False to stop at a point that the filter accepts. Answer: :class:`Restored`,
+    or None if the engine has no restoration.
     """
 
     at: Violation
     mu: float
     scale: float
     filter: Filter
-    most: int
+    max_steps: int
     deadline: float
-    wholly: bool
+    to_feasible: bool
+
+
+class RestorationEnd(StrEnum):
+    """Reason why the restoration phase ended; LEAST_VIOLATION: at a minimizer of the violation."""
+
+    ACCEPTABLE = "acceptable point"
+    LEAST_VIOLATION = "least violation"
+    NO_PROGRESS = "the violation hardly decreases"
+    NO_STEP = "no acceptable step"
+    LIMIT = "iteration or time limit"
 
 
 class Restored(NamedTuple):
-    """Result of the restoration phase, with a verdict of :mod:`trajopt.solvers.interior.feasibility`.
+    """Result of the restoration phase.
 
     stationary: True if no step reduces the violation by more than a thousandth to first order. slow: True if the same number of
     steps again, at the rate of the last ones, would not remove most of the violation.
     """
 
-    verdict: str
+    end: RestorationEnd
     iterations: int
     objective: float
     at: Violation

@@ -19,7 +19,7 @@ from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.method import Method
 from trajopt.solvers.methods.requests import Solved
 from trajopt.solvers.options import MethodOptions, SLQOptions
-from trajopt.solvers.window.status import Blamed, status_of, to_blame
+from trajopt.solvers.window.status import FailedExpansion, failed_expansion, status_of
 from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
 
@@ -67,13 +67,13 @@ def solve_alone(
     The evaluators find the culprit of non-finite values or a failed line search.
     """
 
-    def refused() -> Blamed:
+    def find_culprit() -> FailedExpansion:
         xs, us = slot.trajectory
-        return to_blame(ocp, xs, us, evaluators, lq_solver)
+        return failed_expansion(ocp, xs, us, evaluators, lq_solver)
 
     try:
         with np.errstate(all="ignore"):  # the status reports non-finite values
-            status = run_to_end(method, slot, journal, lambda ended: status_of(ended, options, refused))
+            status = run_to_end(method, slot, journal, lambda ended: status_of(ended, options, find_culprit))
             found, cost = (slot.solution(), slot.cost) if method.begun else (_unsolved(ocp, guess), float("nan"))
             slot.note_times(journal)
     finally:

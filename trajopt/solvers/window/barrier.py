@@ -33,7 +33,7 @@ class Barrier:
     z: Array
 
     @classmethod
-    def of(cls, bounds: tuple[Array, Array], us: Array, mu: float) -> Barrier:
+    def at_controls(cls, bounds: tuple[Array, Array], us: Array, mu: float) -> Barrier:
         """Create the barrier at interior controls (N, m), with multipliers mu / slack."""
         barrier = cls(*bounds, mu, np.zeros((2, *us.shape)))
         barrier.z = mu / barrier.slacks(us)

@@ -22,15 +22,15 @@ from trajopt.solvers.window.interior_workspace import Workspace
 
 
 def solve_interior(
-    room: Workspace,
+    workspace: Workspace,
     guess: Guess,
     options: IPMOptions,
     callback: Callback | None,
     multipliers: Mapping[str, Array] | None,
 ) -> Solution:
     """Solve the problem of a workspace from a guess, without gains; after Ctrl-C, return the current iterate."""
-    journal, program = Journal(callback), room.program
-    slot = room.slot(journal)
+    journal, program = Journal(callback), workspace.program
+    slot = workspace.slot(journal)
     method = InteriorPoint(slot.take(guess, multipliers), options)
     method.hessian = program.hessian
 

@@ -37,6 +37,7 @@ from trajopt.solvers.methods.interior_requests import (
     Direction,
     Measure,
     Multipliers,
+    MultiplierStart,
     Newton,
     Restore,
     Restored,
@@ -45,7 +46,6 @@ from trajopt.solvers.methods.interior_requests import (
     Take,
     Trial,
     Try,
-    Way,
 )
 from trajopt.solvers.rules.interior_measures import Violation
 from trajopt.solvers.window.memory import PACKAGE
@@ -96,7 +96,7 @@ def serves(program: StageProgram, *, alone: bool) -> bool:
     return not alone or not any(worth_sharing(*block, numbers) for block in blocks)
 
 
-def kept_by(program: StageProgram) -> list[int]:
+def reused_sizes(program: StageProgram) -> list[int]:
     """Return the size, by phase, of the intermediate values that second derivatives reuse from first derivatives."""
     sizes = []
     for s, order in zip(cast(Any, program.stages[:-1]), program.orders, strict=False):
@@ -108,9 +108,9 @@ def kept_by(program: StageProgram) -> list[int]:
 class InteriorSlot(Slot):
     """interior_t with its memory; answers the requests for problems of one structure, one after the other.
 
-    own_rooms: see :class:`~trajopt.solvers.window.slots.Slot`. shared: memory that the slots of a window share: kernel workspace,
-    and by phase the intermediate values of :func:`kept_by`. restoration: answers :class:`Restore` and :class:`Return`; None if no
-    restoration is available. method: the method that runs in the slot, in a window.
+    own_workspace: see :class:`~trajopt.solvers.window.slots.Slot`. shared: memory that the slots of a window share: kernel
+    workspace, and by phase the intermediate values of :func:`reused_sizes`. restoration: answers :class:`Restore` and
+    :class:`Return`; None if no restoration is available. method: the method that runs in the slot, in a window.
     """
 
     method: InteriorPoint | None = None
@@ -120,10 +120,10 @@ class InteriorSlot(Slot):
         self,
         program: StageProgram,
         *,
-        own_rooms: bool = False,
+        own_workspace: bool = False,
         shared: tuple[Array, Sequence[Array | None]] | None = None,
     ) -> None:
-        super().__init__(SlotData(), own_rooms=own_rooms, room=None if shared is None else shared[0])
+        super().__init__(SlotData(), own_workspace=own_workspace, workspace=None if shared is None else shared[0])
         self.program, self.z = program, program.multipliers()
         self.system, self.points = NewtonSystem(program), (Point(program), Point(program))
         self._steps = self.system.empty_step(), self.system.empty_step()
@@ -151,10 +151,12 @@ class InteriorSlot(Slot):
         self._bind()
 
     @classmethod
-    def of(cls, program: StageProgram, shared: tuple[Array, Sequence[Array | None]] | None = None) -> InteriorSlot:
+    def for_batch(
+        cls, program: StageProgram, shared: tuple[Array, Sequence[Array | None]] | None = None
+    ) -> InteriorSlot:
         """Create a slot with a separate workspace, for the problems of a batch with the structure of a program."""
-        slot = cls(program, own_rooms=True, shared=shared)
-        slot.look_at_structure()
+        slot = cls(program, own_workspace=True, shared=shared)
+        slot.copy_structure()
         return slot
 
     @property
@@ -167,12 +169,12 @@ class InteriorSlot(Slot):
     def _take_stages(self, shared: Sequence[Array | None] | None) -> None:
         """Write the addresses of the stage functions and their workspace to the struct.
 
-        shared: memory of a window for the intermediate values of :func:`kept_by`, by phase; None to allocate it here.
+        shared: memory of a window for the intermediate values of :func:`reused_sizes`, by phase; None to allocate it here.
         """
         d, program, (*stages, end) = self.data, self.program, self._stages
         for i in range(len(self.points)):
             kept: list[Array | None] = (
-                list(shared) if shared else [aligned(size) if size else None for size in kept_by(program)]
+                list(shared) if shared else [aligned(size) if size else None for size in reused_sizes(program)]
             )
             table = (ctypes.c_void_p * len(kept))(*[None if a is None else address(a) for a in kept])
             setattr(d, f"places_{i}_kept", ctypes.addressof(table))
@@ -184,7 +186,7 @@ class InteriorSlot(Slot):
         d.program_end_row, d.program_end_count, d.program_end_exact = rows.start, count, exact
         d.program_end_values, d.program_end_expand = map(code_of, (end.library.end_values, end.library.end_first))
         d.program_end_curve = code_of(end.library.end_second) if exact else None
-        d.program_end_room = self._room(end.library.rooms)
+        d.program_end_room = self._workspace(end.library.rooms)
         if not program.flat:
             own = stages[0].library
             d.program_structure = own.structure
@@ -194,12 +196,12 @@ class InteriorSlot(Slot):
         stages, (knots, rows, count) = self._stages[i], self.program.parts[i]
         own, exact = stages.library, self.program.orders[i] == EXACT
         curve = code_of(own.second) if exact else None
-        room = self._room(own.second_rooms(stages.data.substeps)) if exact else None
-        calls = code_of(own.values), code_of(own.first), curve, self._room(own.rooms), room
+        workspace = self._workspace(own.second_rooms(stages.data.substeps)) if exact else None
+        calls = code_of(own.values), code_of(own.first), curve, self._workspace(own.rooms), workspace
         return PartData(knots.start, knots.stop, rows.start, count, exact, *calls)
 
     # -- a problem --------------------------------------------------------------------------------------------------------
-    def look_at_structure(self) -> None:
+    def copy_structure(self) -> None:
         """Copy the current structure of the program to the struct."""
         d, program = self.data, self.program
         for name in _STRUCTURE:
@@ -208,7 +210,7 @@ class InteriorSlot(Slot):
 
     def take(self, guess: Guess, multipliers: Mapping[str, Array] | None = None) -> Size:
         """Load the problem of the program with a guess, and optionally multipliers by constraint name; return its sizes."""
-        self.look_at_structure()
+        self.copy_structure()
         program, stages = self.program, self._values_of_stages()
         us = np.where(program.held, program.held_at, guess.us)
         given = [np.ascontiguousarray(rows, float) for rows in (program.ocp.x0, guess.xs, us)]
@@ -274,7 +276,7 @@ class InteriorSlot(Slot):
         return Begun(objective, _new(Violation, at), steepest)
 
     def _found_multipliers(self, r: Multipliers) -> tuple[float, ...]:
-        if r.way is Way.GIVEN and self._given is not None:
+        if r.start is MultiplierStart.GIVEN and self._given is not None:
             from_names(self.program, self._given, r.scale, self.z)
         return self._measured(self._multipliers, r)
 

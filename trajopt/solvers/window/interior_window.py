@@ -19,7 +19,7 @@ from dynamics_backends.compiled.interface.libraries import (
 from trajopt.solvers.interior.stage_program import EXACT, StageProgram
 from trajopt.solvers.methods.interior_requests import Newton, Start, Take
 from trajopt.solvers.window.groups import GroupedWindow
-from trajopt.solvers.window.interior_slot import InteriorSlot, kept_by
+from trajopt.solvers.window.interior_slot import InteriorSlot, reused_sizes
 from trajopt.solvers.window.memory import PACKAGE
 from trajopt.solvers.window.slots import functions
 
@@ -36,20 +36,20 @@ class InteriorWindow(GroupedWindow):
         *stages, end = cast(Any, program.stages)
         rooms = [s.library.second_rooms(s.data.substeps) if s.library.shape.second else s.library.rooms for s in stages]
         rooms.append(end.library.rooms)
-        room, kept = (
+        workspace, kept = (
             aligned(max(of.doubles for of in rooms)),
-            [aligned(size) if size else None for size in kept_by(program)],
+            [aligned(size) if size else None for size in reused_sizes(program)],
         )
         library = kernels(stages[0].library.lanes)
-        self.slots = [InteriorSlot.of(program, (room, kept)) for _ in range(count)]
+        self.slots = [InteriorSlot.for_batch(program, (workspace, kept)) for _ in range(count)]
         phases = (_Phase * len(stages))()
         for i, (s, memory, order) in enumerate(zip(stages, kept, program.orders, strict=False)):
             second = code_of(s.library.second_lanes) if order == EXACT else None
             phases[i] = _Phase(code_of(s.library.first_lanes), second, None if memory is None else address(memory))
         rows = self.slots[0].system.lq.most
-        sweep_room = aligned(bound(library, "elq_abreast_room", "iil", ctypes.c_long)(program.n, program.m, rows))
-        self._data = _Window(ctypes.addressof(phases), address(room), address(sweep_room))
-        self._memory = phases, room, sweep_room, kept
+        sweep_workspace = aligned(bound(library, "elq_abreast_room", "iil", ctypes.c_long)(program.n, program.m, rows))
+        self._data = _Window(ctypes.addressof(phases), address(workspace), address(sweep_workspace))
+        self._memory = phases, workspace, sweep_workspace, kept
         super().__init__(STAGES + len(stages), stages[0].library.lanes, _ANSWERS)
         self.active = 0
         self._bind(library)

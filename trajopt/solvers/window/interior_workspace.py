@@ -55,21 +55,21 @@ class Workspace:
         return known
 
 
-def workspace(kept: SolverCache | None, ocp: OCP, us: Array, asked: str) -> Workspace:
+def workspace(cache: SolverCache | None, ocp: OCP, us: Array, asked: str) -> Workspace:
     """Return the cached workspace if it matches the structure of a problem; else create and cache a new one.
 
     us: controls (N, m) of a guess. asked: the option ``hessian``. Raises MissingCapability if it is "exact" and a time step has no
     second derivatives.
     """
     known = (
-        None if kept is None else kept.prepared.pop(_NAME, None)
+        None if cache is None else cache.prepared.pop(_NAME, None)
     )  # remove it first, in case the construction of a new workspace fails
     if known is not None and known[0] == asked and known[1].program.follow(ocp, us):
         found: Workspace = known[1]
     else:
         found = Workspace(StageProgram(ocp, us, _hessian(ocp, asked)))
-    if kept is not None and found.program.may_follow:
-        kept.prepared[_NAME] = asked, found
+    if cache is not None and found.program.may_follow:
+        cache.prepared[_NAME] = asked, found
     return found
 
 

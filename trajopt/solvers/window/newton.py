@@ -33,13 +33,13 @@ def solve_newton(
     lq_solver: LQSolver,
     exact: Evaluator | None = None,
     *,
-    kept: SolverCache | None = None,
+    cache: SolverCache | None = None,
     method: Callable[..., Any] = Newton,
 ) -> Solution:
     """Solve from a guess by Newton's method; after Ctrl-C, return the current iterate.
 
     evaluator: with the Gauss-Newton Hessian of the cost. exact: with the Hessian to which the curvature of the dynamics is added,
-    maybe the same evaluator; None for Gauss-Newton alone. kept: cache of solver workspaces, read and updated.
+    maybe the same evaluator; None for Gauss-Newton alone. cache: cache of solver workspaces, read and updated.
     method: constructor of the method from a size, options and a maximum number of iterations.
     """
     journal = Journal(callback)
@@ -50,6 +50,6 @@ def solve_newton(
 
         if serves(evaluators, exact is not None):
             given = ocp, evaluator, exact, options.max_backtracks + 1
-            slot = NewtonSlot.of(kept, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
+            slot = NewtonSlot.reused(cache, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
     own = method(slot.take(ocp, guess), options, options.max_iterations)
     return solve_alone(ocp, guess, own, slot, options, journal, evaluators, lq_solver)

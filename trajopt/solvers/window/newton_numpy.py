@@ -157,7 +157,7 @@ class NewtonNumpy(Answering):
     def _first_gains(self, r: FirstGains) -> Point:
         at, bounds = self._at, self.ocp.control_bounds
         if bounds is not None and r.delta == 0.0:
-            self._barrier = Barrier.of(bounds, at.us, r.mu)
+            self._barrier = Barrier.at_controls(bounds, at.us, r.mu)
         if r.delta is not None:
             with self.journal.timed("backward"):
                 policy = self.lq_solver.solve_riccati(self._damped(self._gauss_newton(), r.delta))

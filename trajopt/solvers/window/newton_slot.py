@@ -139,7 +139,7 @@ class NewtonSlot(ArraySlot):
 
     plain: evaluator with the Gauss-Newton Hessian of the cost. exact: evaluator with the Hessian to which the curvature is added,
     maybe the same, or None. lengths: maximum number of step lengths. curved: libraries by phase for the curvature of time steps,
-    default those of ``exact``. room, own_rooms: see :class:`~trajopt.solvers.window.slots.Slot`.
+    default those of ``exact``. workspace, own_workspace: see :class:`~trajopt.solvers.window.slots.Slot`.
     """
 
     name = "newton"
@@ -152,12 +152,12 @@ class NewtonSlot(ArraySlot):
         lengths: int,
         *,
         curved: Sequence[Library] | None = None,
-        room: Array | None = None,
-        own_rooms: bool = False,
+        workspace: Array | None = None,
+        own_workspace: bool = False,
     ) -> None:
-        self.sizes = sizes = sizes_of(ocp, lengths, windowed=room is not None)
+        self.sizes = sizes = sizes_of(ocp, lengths, windowed=workspace is not None)
         N, nx, n, m, *_ = sizes
-        super().__init__(SlotData(), layout(sizes), room=room, own_rooms=own_rooms)
+        super().__init__(SlotData(), layout(sizes), workspace=workspace, own_workspace=own_workspace)
         self._evaluators: Any = plain, exact
         d = self.data
         self.view("alphas")[:] = 0.5 ** np.arange(lengths)
@@ -173,11 +173,11 @@ class NewtonSlot(ArraySlot):
             end: Any = evaluator.stages[-1]
             setattr(d, f"{prefix}_expand", code_of(end.library.end_first))
             setattr(d, f"{prefix}_values", code_of(end.library.end_values))
-            setattr(d, f"{prefix}_room", self._room(end.library.rooms))
+            setattr(d, f"{prefix}_room", self._workspace(end.library.rooms))
         d.dims_n, d.dims_m, d.N, d.nx, d.count, d.phases = n, m, N, nx, len(phases), ctypes.addressof(phases)
         d.alike, d.widest = of is plain, 0 if exact is not None else len(FRACTIONS) - 1
         stages: Any = plain.stages[:-1]
-        d.trials = 1 if room is not None else trials_together(N, max(own.library.lanes for own in stages))
+        d.trials = 1 if workspace is not None else trials_together(N, max(own.library.lanes for own in stages))
         self._bind()
 
     def serves(self, *given: Any) -> bool:
@@ -191,11 +191,11 @@ class NewtonSlot(ArraySlot):
         words: list[Any] = []
         for stages in (exact, plain):
             own = stages.library
-            room = self._room(own.rooms)
-            words += [knots.start, knots.stop, read, code_of(own.first), code_of(own.rollout), None, room]
+            workspace = self._workspace(own.rooms)
+            words += [knots.start, knots.stop, read, code_of(own.first), code_of(own.rollout), None, workspace]
         if curved is None:
             return PhaseData(*words)
-        return PhaseData(*words, code_of(curved.second), self._room(curved.second_rooms(exact.data.substeps)))
+        return PhaseData(*words, code_of(curved.second), self._workspace(curved.second_rooms(exact.data.substeps)))
 
     # -- a problem --------------------------------------------------------------------------------------------------------
     def take(self, ocp: OCP, guess: Guess) -> Size:

@@ -86,11 +86,11 @@ class NewtonWindow(GroupedWindow):
     ) -> None:
         *stages, end = cast(Any, plain.stages)
         doubles = [part.second_rooms(s.data.substeps).doubles for part, s in zip(libraries, stages, strict=True)]
-        room = aligned(max(*(s.library.rooms.doubles for s in (*stages, end)), *doubles))
-        attempts_room = aligned(attempts_doubles(ocp))
+        workspace = aligned(max(*(s.library.rooms.doubles for s in (*stages, end)), *doubles))
+        attempts_workspace = aligned(attempts_doubles(ocp))
         given = ocp, plain, exact, lengths
-        self.alone = NewtonSlot(*given, curved=libraries, own_rooms=True)
-        self.slots = [WindowSlot(*given, curved=libraries, room=room) for _ in range(count)]
+        self.alone = NewtonSlot(*given, curved=libraries, own_workspace=True)
+        self.slots = [WindowSlot(*given, curved=libraries, workspace=workspace) for _ in range(count)]
         phases = (_Phase * len(stages))()
         parts = zip(stages, plain.slices, plain.controls_read, libraries, strict=False)
         for i, (s, knots, read, part) in enumerate(parts):
@@ -102,9 +102,9 @@ class NewtonWindow(GroupedWindow):
             len(stages),
             ctypes.addressof(phases),
             *map(code_of, ends),
-            *map(address, (room, attempts_room)),
+            *map(address, (workspace, attempts_workspace)),
         )
-        self._memory = phases, room, attempts_room
+        self._memory = phases, workspace, attempts_workspace
         super().__init__(KINDS, lanes_in_use(), _ANSWERS)
         self._later: list[tuple[WindowSlot, Any]] = []
         self._data_address = ctypes.addressof(self._data)
@@ -229,5 +229,5 @@ _ANSWERS: dict[type, Callable[[NewtonSlot], Any]] = {
 
 def attempts_doubles(ocp: OCP) -> int:
     """Return the workspace size, in doubles, of LQ solves for several problems in lanes."""
-    room = bound(kernels(lanes_in_use()), "lq_attempts_room", "iil", ctypes.c_long)
-    return int(room(ocp.manifold.ndx, ocp.nu, ocp.horizon))
+    doubles = bound(kernels(lanes_in_use()), "lq_attempts_room", "iil", ctypes.c_long)
+    return int(doubles(ocp.manifold.ndx, ocp.nu, ocp.horizon))

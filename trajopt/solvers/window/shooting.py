@@ -29,12 +29,12 @@ def solve_shooting(
     lq_solver: LQSolver,
     models: Sequence[Model] = (),
     *,
-    kept: SolverCache | None = None,
+    cache: SolverCache | None = None,
 ) -> Solution:
     """Solve from a guess by a shooting method; after Ctrl-C, return the current iterate.
 
-    models: LQ models that yield the directions, in order of increasing curvature; default the plain expansion alone. kept: cache of
-    solver workspaces, read and updated. Raises InvalidProblem for a problem with constraints.
+    models: LQ models that yield the directions, in order of increasing curvature; default the plain expansion alone. cache: cache
+    of solver workspaces, read and updated. Raises InvalidProblem for a problem with constraints.
     """
     refuse_constraints(ocp, "a shooting method")
     journal = Journal(callback)
@@ -45,7 +45,7 @@ def solve_shooting(
         from trajopt.solvers.window.shooting_slot import ShootingSlot
 
         given = ocp, evaluator, options
-        slot = ShootingSlot.of(kept, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
+        slot = ShootingSlot.reused(cache, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
     else:
         own = tuple(models) or (PlainModel(options.hessian, evaluator),)
         slot = ShootingNumpy(ocp, evaluator, lq_solver, options, own, journal, curved=named.curved)

@@ -143,7 +143,7 @@ def layout(s: Sizes) -> Layout:
 class ShootingSlot(ArraySlot):
     """shooting_t with its memory; answers the requests for problems of one structure, one after the other.
 
-    room: see :class:`~trajopt.solvers.window.slots.Slot`.
+    workspace: see :class:`~trajopt.solvers.window.slots.Slot`.
     """
 
     name = "shooting"
@@ -154,10 +154,10 @@ class ShootingSlot(ArraySlot):
         evaluator: StageEvaluator,
         options: SLQOptions,
         *,
-        room: Array | None = None,
+        workspace: Array | None = None,
     ) -> None:
-        self.sizes = sizes = sizes_of(ocp, windowed=room is not None)
-        super().__init__(SlotData(), layout(sizes), room=room)
+        self.sizes = sizes = sizes_of(ocp, windowed=workspace is not None)
+        super().__init__(SlotData(), layout(sizes), workspace=workspace)
         self._evaluator, d = evaluator, self.data
         self._options = cast("SLQOptions | None", None)
         stages, end = self._stages(evaluator)
@@ -166,7 +166,7 @@ class ShootingSlot(ArraySlot):
         d.N, d.nx, d.dims_n, d.dims_m = sizes[:4]
         d.count, d.phases = len(phases), ctypes.addressof(phases)
         d.end_expand, d.end_values, d.end_end, d.end_room = end
-        d.shared = room is not None
+        d.shared = workspace is not None
         if sizes.bounded:
             self.view("bounded_zero")[:] = 0.0
         self._bind()
@@ -179,12 +179,12 @@ class ShootingSlot(ArraySlot):
         for stage, knots, read in zip(stages, evaluator.slices, evaluator.controls_read, strict=False):
             own: Any = stage
             functions = code_of(own.library.first), code_of(own.library.rollout)
-            data, room = ctypes.addressof(own.data), self._room(own.library.rooms)
-            phases.append(PhaseData(knots.start, knots.stop, read, *functions, data, room))
+            data, workspace = ctypes.addressof(own.data), self._workspace(own.library.rooms)
+            phases.append(PhaseData(knots.start, knots.stop, read, *functions, data, workspace))
         last: Any = end
         self._alive.append(last)
         functions = code_of(last.library.end_first), code_of(last.library.end_values)
-        return phases, (*functions, ctypes.addressof(last.data), self._room(last.library.rooms))
+        return phases, (*functions, ctypes.addressof(last.data), self._workspace(last.library.rooms))
 
     def serves(self, *given: Any) -> bool:
         """True if the slot was built from this evaluator and has the sizes of the problem; then sets the options."""

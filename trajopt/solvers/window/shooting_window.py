@@ -37,16 +37,18 @@ class ShootingWindow(GroupedWindow):
     def __init__(self, ocp: OCP, evaluator: StageEvaluator, options: SLQOptions, count: int) -> None:
         *stages, end = cast(Any, evaluator.stages)
         library, dims = kernels(lanes_in_use()), (ocp.manifold.ndx, ocp.nu)
-        room = aligned(max(s.library.rooms.doubles for s in (*stages, end)))
-        sweep_room = aligned(bound(library, "lq_abreast_room", "ii", ctypes.c_long)(*dims))
-        directions_room = aligned(directions_doubles(ocp, options))
-        self.slots = [ShootingSlot(ocp, evaluator, options, room=room) for _ in range(count)]
+        workspace = aligned(max(s.library.rooms.doubles for s in (*stages, end)))
+        sweep_workspace = aligned(bound(library, "lq_abreast_room", "ii", ctypes.c_long)(*dims))
+        directions_workspace = aligned(directions_doubles(ocp, options))
+        self.slots = [ShootingSlot(ocp, evaluator, options, workspace=workspace) for _ in range(count)]
         phases = (_Phase * len(stages))()
         for i, s in enumerate(stages):
             phases[i] = _Phase(code_of(s.library.first_abreast), code_of(s.library.rollout_abreast))
-        rooms = room, sweep_room, directions_room
-        self._data = _Window(ctypes.addressof(phases), code_of(end.library.end_first_abreast), *map(address, rooms))
-        self._memory = phases, rooms
+        workspaces = workspace, sweep_workspace, directions_workspace
+        self._data = _Window(
+            ctypes.addressof(phases), code_of(end.library.end_first_abreast), *map(address, workspaces)
+        )
+        self._memory = phases, workspaces
         super().__init__(ROLLS + 2 * len(stages), lanes_in_use(), _ANSWERS)
         self._bind(library)
 
@@ -91,6 +93,6 @@ _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
 
 def directions_doubles(ocp: OCP, options: SLQOptions) -> int:
     """Return the workspace size, in doubles, of directions for several problems in lanes."""
-    room = bound(kernels(lanes_in_use()), "lq_directions_room", "iil", ctypes.c_long)
+    doubles = bound(kernels(lanes_in_use()), "lq_directions_room", "iil", ctypes.c_long)
     knots = ocp.horizon if reads_linear_steps(ocp, options) else 1
-    return int(room(ocp.manifold.ndx, ocp.nu, knots))
+    return int(doubles(ocp.manifold.ndx, ocp.nu, knots))

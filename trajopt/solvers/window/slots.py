@@ -77,8 +77,8 @@ class Answering:
 class Slot(Answering):
     """C struct of a problem with its kernels.
 
-    own_rooms: give the kernels a separate workspace, as needed if another thread calls them. room: workspace of the window that
-    the slot belongs to, which replaces any other. data: the struct. problem: address of the problem. request, since: pending
+    own_workspace: give the kernels a separate workspace, as needed if another thread calls them. workspace: that of the window
+    to which the slot belongs, which replaces any other. data: the struct. problem: address of the problem. request, since: pending
     request in a window, and the scheduler step of its start.
     """
 
@@ -88,19 +88,19 @@ class Slot(Answering):
     since = 0
     _put: Callable[[int], None]
 
-    def __init__(self, data: Any, *, own_rooms: bool = False, room: Array | None = None) -> None:
+    def __init__(self, data: Any, *, own_workspace: bool = False, workspace: Array | None = None) -> None:
         self.data, self.address = data, ctypes.addressof(data)
-        self._own_rooms, self._window_room = own_rooms, room
+        self._own_workspace, self._window_workspace = own_workspace, workspace
         self._alive = list[Any]()
         self._seconds = type(data).seconds_0.offset
 
-    def _room(self, rooms: Any) -> int:
+    def _workspace(self, pool: Any) -> int:
         """Return the address of the workspace of the kernels."""
-        room = self._window_room
-        if room is None:
-            room = aligned(rooms.doubles) if self._own_rooms else rooms[0]
-        self._alive.append(room)
-        return address(room)
+        memory = self._window_workspace
+        if memory is None:
+            memory = aligned(pool.doubles) if self._own_workspace else pool[0]
+        self._alive.append(memory)
+        return address(memory)
 
     def put(self) -> None:
         """Write the current iterate to the solution arrays of the problem."""
@@ -125,22 +125,22 @@ class ArraySlot(Slot, ABC):
     """Key of the slot in the solver cache."""
     home: SolverCache | None
 
-    def __init__(self, data: Any, layout: Layout, **rooms: Any) -> None:
-        super().__init__(data, **rooms)
+    def __init__(self, data: Any, layout: Layout, **workspace: Any) -> None:
+        super().__init__(data, **workspace)
         self._places, self.home = layout.places, None
         self._memory = shelf.take(layout.doubles)
         words: Any = np.frombuffer(data, np.int64)
         words[layout.fields] = layout.offsets + address(self._memory)
 
     @classmethod
-    def of(cls, kept: SolverCache | None, *given: Any, may_follow: bool) -> Self:
+    def reused(cls, cache: SolverCache | None, *given: Any, may_follow: bool) -> Self:
         """Return the cached slot if it serves the given arguments, else a new one. may_follow: later solves may reuse it."""
-        known: Any = None if kept is None else kept.prepared.pop(cls.name, None)
+        known: Any = None if cache is None else cache.prepared.pop(cls.name, None)
         if known is not None and known.serves(*given):
-            known.home = kept
+            known.home = cache
             return known
         made = cls(*given)
-        made.home = kept if may_follow else None
+        made.home = cache if may_follow else None
         return made
 
     @abstractmethod

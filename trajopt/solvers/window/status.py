@@ -18,16 +18,16 @@ from trajopt.solvers.shooting import shooting_diagnosis
 from trajopt.stage.evaluation import Evaluator, Expansion
 
 
-class Blamed(NamedTuple):
-    """Problem, states, and the expansion about them that explains non-finite values or a failed line search."""
+class FailedExpansion(NamedTuple):
+    """Problem, states, and the expansion about them that is not finite or whose line search failed."""
 
     ocp: OCP
     xs: Array
     expansion: Expansion
 
 
-def status_of(at: Ended, o: SLQOptions | MethodOptions, refused: Callable[[], Blamed]) -> Status:
-    """Return the status of a termination; ``refused()`` finds the culprit of non-finite values or a failed line search."""
+def status_of(at: Ended, o: SLQOptions | MethodOptions, find_culprit: Callable[[], FailedExpansion]) -> Status:
+    """Return the status of a termination; ``find_culprit()`` finds the culprit of non-finite values or a failed line search."""
     end, n = at.end, at.iterations
     kkt = None if end is End.CONVERGED else at.kkt  # the convergence test does not use it
     measured = termination.Measured(n, termination.Errors(kkt, at.gradient, at.defect), o.tolerances)
@@ -48,7 +48,7 @@ def status_of(at: Ended, o: SLQOptions | MethodOptions, refused: Callable[[], Bl
             return termination.line_search_failed(termination.OPEN_DEFECTS, measured)
         case End.NOT_POSITIVE_DEFINITE if isinstance(o, SLQOptions):
             return termination.not_positive_definite(at.failed_at, o.max_regularization, o.hessian)
-    ocp, xs, expansion = refused()
+    ocp, xs, expansion = find_culprit()
     if end is End.NOT_FINITE:
         return termination.non_finite(
             shooting_diagnosis.non_finite_entry(ocp, xs, expansion), termination.BETTER_ROLLOUT
@@ -61,7 +61,9 @@ def is_finite(e: Expansion, lq_solver: LQSolver) -> bool:
     return bool(np.isfinite(e.cost)) and lq_solver.is_finite(e.lq)
 
 
-def to_blame(ocp: OCP, xs: Array, us: Array, evaluators: Sequence[Evaluator], lq_solver: LQSolver) -> Blamed:
+def failed_expansion(
+    ocp: OCP, xs: Array, us: Array, evaluators: Sequence[Evaluator], lq_solver: LQSolver
+) -> FailedExpansion:
     """Return the expansion of the first evaluator that yields non-finite values, else that of the last evaluator."""
     expansions = [evaluator.expand(xs, us) for evaluator in evaluators]
-    return Blamed(ocp, xs, next((e for e in expansions if not is_finite(e, lq_solver)), expansions[-1]))
+    return FailedExpansion(ocp, xs, next((e for e in expansions if not is_finite(e, lq_solver)), expansions[-1]))

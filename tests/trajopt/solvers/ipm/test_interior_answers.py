@@ -12,10 +12,9 @@ from trajopt.results.records import NUMBERS
 from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.methods import interior_point
 from trajopt.solvers.methods.interior_point import BLOCKED, End, InteriorPoint, Size
-from trajopt.solvers.methods.interior_requests import Restored, Take
+from trajopt.solvers.methods.interior_requests import RestorationEnd, Restored, Take
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.rules.interior_measures import Violation
-from trajopt.solvers.rules.verdicts import OUT
 from trajopt.solvers.window import interior_workspace
 from trajopt.solvers.window.interior_slot import InteriorSlot
 
@@ -144,7 +143,10 @@ def test_warm_starts_and_what_is_kept(in_numpy, calls):
 
 @pytest.mark.parametrize(
     ("most", "last", "code"),
-    [(30, "out", StatusCode.MAX_ITERATIONS), (200, "least violation", StatusCode.LOCALLY_INFEASIBLE)],
+    [
+        (30, RestorationEnd.LIMIT, StatusCode.MAX_ITERATIONS),
+        (200, RestorationEnd.LEAST_VIOLATION, StatusCode.LOCALLY_INFEASIBLE),
+    ],
 )
 def test_steps_for_feasibility_alone_come_between(most, last, code, in_numpy, monkeypatch):
     """A goal out of reach at the speed limit: the first restoration succeeds, the second one ends the solve."""
@@ -152,10 +154,10 @@ def test_steps_for_feasibility_alone_come_between(most, last, code, in_numpy, mo
     monkeypatch.setattr(Restoration, "run", lambda self, *a, **k: ran.append(original(self, *a, **k)) or ran[-1])
     ocp = swing(np.array([30.0, 0.3, 0.0, 0.0]))
     found = by_ipm(ocp, guess_of(ocp, 1.0), {"max_iterations": most})
-    ways = [restored.verdict for restored, *_ in ran]
+    ways = [restored.end for restored, *_ in ran]
     ran.clear()
     expected = in_numpy(ocp, guess_of(ocp, 1.0), {"max_iterations": most})
-    assert ways == [restored.verdict for restored, *_ in ran] == ["back", last]
+    assert ways == [restored.end for restored, *_ in ran] == [RestorationEnd.ACCEPTABLE, last]
     assert found.status.code is expected.status.code is code
     assert found.iterations == expected.iterations and found.cost == pytest.approx(expected.cost, rel=1e-6)
 
@@ -164,7 +166,7 @@ def test_steps_that_creep_give_way_to_steps_for_feasibility_alone(in_numpy, monk
     """A joint stays in a narrow range until the last time step, and then has to move far out of it."""
     ran, original = [], Restoration.run
     monkeypatch.setattr(
-        Restoration, "run", lambda self, p, other, r: ran.append(r.wholly) or original(self, p, other, r)
+        Restoration, "run", lambda self, p, other, r: ran.append(r.to_feasible) or original(self, p, other, r)
     )
     ocp = swing(np.array([0.5, 0.2, 0.0, 0.0]))
     dynamics = to.SampledSystem(ocp.phases[0].dynamics.sampling.called, "rk4")
@@ -219,7 +221,7 @@ def test_steps_for_feasibility_that_run_out_tell_whether_more_would_help(slow, e
     steps = method._restore(crept=crept)
     next(steps)
     with pytest.raises(StopIteration) as ended:
-        steps.send(Restored(OUT, 90, 3.0, at, slow=slow))
+        steps.send(Restored(RestorationEnd.LIMIT, 90, 3.0, at, slow=slow))
     assert ended.value.value is end and (method.objective, method.at) == (3.0, at)
 
 

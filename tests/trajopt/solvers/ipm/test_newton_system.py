@@ -16,11 +16,10 @@ from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.library import Kernels
 from trajopt.solvers.interior.newton import NewtonSystem
 from trajopt.solvers.interior.stage_program import Point, StageProgram
-from trajopt.solvers.methods.interior_requests import Restore
+from trajopt.solvers.methods.interior_requests import RestorationEnd, Restore
 from trajopt.solvers.rules.curvature import Curvature
 from trajopt.solvers.rules.filter import Filter
 from trajopt.solvers.rules.interior_barrier import STUCK, Barrier
-from trajopt.solvers.rules.verdicts import BACK
 
 
 def with_engine(engine):
@@ -267,7 +266,7 @@ def test_a_small_violation_is_restored_without_a_way_to_the_middle_of_the_bounds
     program.first(p)
     at = system.violation(p)
     assert 5e-5 < at.largest < 2e-4
-    asked = Restore(at, 1e-7, 1.0, Filter(1.0), 50, np.inf, wholly=False)
+    asked = Restore(at, 1e-7, 1.0, Filter(1.0), 50, np.inf, to_feasible=False)
     found, point = Restoration(system, Journal()).run(p, Point(program), asked)
-    assert found.verdict == BACK and found.iterations <= 3 and found.at.largest < 0.9 * at.largest
+    assert found.end == RestorationEnd.ACCEPTABLE and found.iterations <= 3 and found.at.largest < 0.9 * at.largest
     assert np.abs(point.us - us).max() < 0.01

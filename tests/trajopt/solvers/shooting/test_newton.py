@@ -92,7 +92,7 @@ def test_a_control_that_ends_at_zero_holds_no_solve_up():
 def test_the_barrier_is_the_integral_of_its_gradient_and_free_sides_add_nothing():
     lower, upper = np.array([[-1.0, -np.inf]]), np.array([[2.0, 3.0]])
     us, step = np.array([[0.5, 1.0]]), np.array([[0.3, -0.7]])
-    barrier = Barrier.of((lower, upper), us, 0.35)
+    barrier = Barrier.at_controls((lower, upper), us, 0.35)
     lq = random_lq(np.random.default_rng(2), N=1)
     slope = np.sum((barrier.imposed(lq, us).r - lq.r) * step)
     h = 1e-6
@@ -105,7 +105,7 @@ def test_the_barrier_is_the_integral_of_its_gradient_and_free_sides_add_nothing(
 def test_steps_of_the_barrier_stay_inside_and_guesses_are_moved_there():
     bounds = (np.full((3, 1), -1.0), np.full((3, 1), 1.0))
     us = interior(np.array([[-5.0], [0.0], [1.0]]), bounds)
-    barrier = Barrier.of(bounds, us, first_weight(1.0, us.size))
+    barrier = Barrier.at_controls(bounds, us, first_weight(1.0, us.size))
     du = np.array([[4.0], [-3.0], [9.0]])
     alpha = barrier.longest(us, du)
     assert 0.0 < alpha < 1.0

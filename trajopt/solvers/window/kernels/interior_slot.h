@@ -5,7 +5,7 @@
 
    A slot has two points (the current iterate and the last trial point) and two steps (of the last system, and a corrected one). */
 
-enum { COLD, NEAR, GIVEN, AGAIN }; /* Way of interior_requests.py */
+enum { COLD, NEAR, GIVEN, AGAIN }; /* MultiplierStart of interior_requests.py */
 enum { TRIAL = 8 }; /* offset of the trial values in the answer of a step */
 
 /* Problem: data of the phases and of the final knot, guess, bounds, targets, values of fixed state entries, and arrays of the solution. */
