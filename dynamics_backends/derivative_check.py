@@ -40,10 +40,10 @@ LEAST = 1e-30
 """Scale below which a block counts as zero, so that its error is absolute."""
 
 
-def worst_entry(value: Array, exact: Array, least: Array | float = 0.0) -> tuple[float, tuple[int, ...]]:
-    """Largest error relative to the block at its point (N, ...), or to ``least``, and its position in the block."""
+def worst_entry(value: Array, exact: Array, floor: Array | float = 0.0) -> tuple[float, tuple[int, ...]]:
+    """Largest error relative to the block at its point (N, ...), or to ``floor``, and its position in the block."""
     axes = tuple(range(1, exact.ndim))
-    scale = np.maximum(np.abs(exact).max(axis=axes, keepdims=True), least)
+    scale = np.maximum(np.abs(exact).max(axis=axes, keepdims=True), floor)
     error = np.abs(value - exact) / np.where(scale > LEAST, scale, 1.0)
     error = np.where(np.isfinite(error), error, np.inf)
     point, *entry = np.unravel_index(int(np.argmax(error)), error.shape)

@@ -80,11 +80,11 @@ def joint_limits(arm: Arm, margin: float, all_of_them: bool) -> to.Constraint:
     return to.state_bounds(arm.manifold, np.r_[lower, -free], np.r_[upper, free], "joint limits", names)
 
 
-def torque_bounds(model: Model, wanted: bool | None) -> dict[str, Any]:
-    """Return control bounds as keyword arguments of an OCP. wanted: require them, omit them, or None: use those available."""
-    if wanted is False:
+def torque_bounds(model: Model, required: bool | None) -> dict[str, Any]:
+    """Return control bounds as keyword arguments of an OCP. required: require them, omit them, or None: use those available."""
+    if required is False:
         return {}
-    limits = np.array(model.effort_limit) if wanted is None else effort_limits(model)
+    limits = np.array(model.effort_limit) if required is None else effort_limits(model)
     return {"u_lower": -limits, "u_upper": limits}
 
 

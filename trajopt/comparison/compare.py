@@ -217,9 +217,9 @@ def variants_of(
     return found
 
 
-def require_hessians(hessians: Sequence[str], given: Iterable[tuple[str, Any, str, str]]) -> None:
-    """Raise UnknownName for a Hessian that no solver has. given: solver, options, Hessian, and the reason against it or ""."""
-    rows = list(given)
+def require_hessians(hessians: Sequence[str], requested: Iterable[tuple[str, Any, str, str]]) -> None:
+    """Raise UnknownName for a Hessian that no solver has. requested: solver, options, Hessian, and the reason against it or ""."""
+    rows = list(requested)
     for hessian in hessians:
         if all(reason for _, _, asked, reason in rows if asked == hessian):
             names = ", ".join(dict.fromkeys(solver for solver, *_ in rows))
@@ -231,13 +231,13 @@ def has_hessian(kind: Any, hessian: str) -> bool:
     return "hessian" in {f.name for f in fields(kind)} and accepts(kind, "hessian", hessian)
 
 
-def run_all(given: Sequence[Variant]) -> Iterator[Run]:
+def run_all(variants: Sequence[Variant]) -> Iterator[Run]:
     """Run the combinations one after the other and yield a row for each.
 
     Ctrl-C ends the comparison without the interrupted row. An exception in one combination becomes its row.
     """
     comparison = _Comparison()
-    for number, variant in enumerate(given, 1):
+    for number, variant in enumerate(variants, 1):
         try:
             run = comparison.run(number, variant)
         except KeyboardInterrupt:  # while building the problem

@@ -71,7 +71,8 @@ def _text(last: str) -> str:
 
 
 class EqualityLQ:
-    """Solver and memory for a problem of N steps, n = ndx states, m = nu controls, with at most ``own`` equations at a knot.
+    """Solver and memory for a problem of N steps, n = ndx states, m = nu controls, with at most ``max_equations`` equations at a
+    knot.
 
     Inputs, filled by the caller: A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m), row (N + 2) offsets of the
     equations by knot, C (rows, n), D (rows, m); d (N, n), q (N + 1, n), r (N, m), e (rows). A and B may be external arrays
@@ -80,13 +81,13 @@ class EqualityLQ:
     elq_vectors, elq_factors and elq_step; ``addresses``: of Q, S, R, q, r, d, C, D, e and row.
     """
 
-    def __init__(self, ndx: int, nu: int, horizon: int, rows: int, own: int) -> None:
+    def __init__(self, ndx: int, nu: int, horizon: int, rows: int, max_equations: int) -> None:
         n, m, N = ndx, nu, horizon
         library = kernels()
         self._factor = bound(library, "elq_factor", "pp", ctypes.c_long)
         self._solve = bound(library, "elq_solve", "pppp", ctypes.c_double)
         self.n, self.m, self.N = n, m, N
-        self.most = most = n + own if rows else 0
+        self.most = most = n + max_equations if rows else 0
         of_matrices = [(N, n, n), (N, n, m), (N + 1, n, n), (N, m, n), (N, m, m), (rows, n), (rows, m)]
         of_vectors = [(N, n), (N + 1, n), (N, m), (rows,)]
         of_step = [(N + 1, n), (N, m), (N, n), (rows,), ((N + 1) * (3 * m + most),)]

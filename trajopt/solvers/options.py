@@ -54,10 +54,10 @@ class CommonOptions:
         _require_counts(own, "max_iterations")
         _require_positive(own, "time_limit", or_none=True)
         _require_tolerances(own, "goal_tolerance")
-        _require_tolerances(own, "gradient_tolerance", most=max_gradient)
+        _require_tolerances(own, "gradient_tolerance", maximum=max_gradient)
         _require_tolerances(own, *_present(own, "defect_tolerance", "kkt_tolerance", "constraint_tolerance"))
-        _require_counts(own, *_present(own, "max_backtracks"), most=MAX_BACKTRACKS)
-        _require_positive(own, *_present(own, "barrier"), most=MAX_BARRIER)
+        _require_counts(own, *_present(own, "max_backtracks"), maximum=MAX_BACKTRACKS)
+        _require_positive(own, *_present(own, "barrier"), maximum=MAX_BARRIER)
         for key in _present(own, "initial_regularization", "penalty"):
             _require(_number(value := getattr(own, key)) and value >= 0, key, value, "a number of at least 0")
         for key in _present(own, "cost_tolerance"):
@@ -142,7 +142,7 @@ class SLQOptions(CommonOptions):
         whole = isinstance(nodes, int) and not isinstance(nodes, bool) and nodes >= 1
         _require(whole or nodes in ("single", "all"), "shooting", nodes, "'single', 'all' or an integer of at least 1")
         self._check_shared(max_gradient=MAX_GRADIENT)
-        _require_counts(self, "max_outer_iterations", "nonmonotone", least=1)
+        _require_counts(self, "max_outer_iterations", "nonmonotone", minimum=1)
         _require_ordered(self, "constraint_penalty", "max_constraint_penalty")
         _require_ordered(self, "min_regularization", "max_regularization")
         initial = self.initial_regularization
@@ -319,24 +319,26 @@ def _require(condition: bool, key: str, value: object, expected: str) -> None:
         raise ValueError(f"{key} = {value!r}; expected {expected}")
 
 
-def _require_counts(options: object, *keys: str, least: int = 0, most: int = MAX_COUNT, or_none: bool = False) -> None:
-    expected = f"{'None or ' if or_none else ''}an integer of at least {least} and at most {most}"
+def _require_counts(
+    options: object, *keys: str, minimum: int = 0, maximum: int = MAX_COUNT, or_none: bool = False
+) -> None:
+    expected = f"{'None or ' if or_none else ''}an integer of at least {minimum} and at most {maximum}"
     for key in keys:
         value = getattr(options, key)
-        whole = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+        whole = isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum
         _require(whole or (or_none and value is None), key, value, expected)
 
 
-def _require_positive(options: object, *keys: str, most: float = math.inf, or_none: bool = False) -> None:
-    limit = "" if most == math.inf else f" of at most {most:g}"
+def _require_positive(options: object, *keys: str, maximum: float = math.inf, or_none: bool = False) -> None:
+    limit = "" if maximum == math.inf else f" of at most {maximum:g}"
     expected = f"{'None or ' if or_none else ''}a positive number{limit}"
     for key in keys:
         value = getattr(options, key)
-        _require((or_none and value is None) or (_number(value) and 0 < value <= most), key, value, expected)
+        _require((or_none and value is None) or (_number(value) and 0 < value <= maximum), key, value, expected)
 
 
-def _require_tolerances(options: object, *keys: str, most: float = MAX_TOLERANCE, or_none: bool = False) -> None:
-    _require_positive(options, *keys, most=most, or_none=or_none)
+def _require_tolerances(options: object, *keys: str, maximum: float = MAX_TOLERANCE, or_none: bool = False) -> None:
+    _require_positive(options, *keys, maximum=maximum, or_none=or_none)
 
 
 def _require_ordered(options: object, low: str, high: str) -> None:
@@ -370,7 +372,7 @@ class AutoOptions(CommonOptions):
         _require_tolerances(self, "goal_tolerance")
         _require_tolerances(self, "gradient_tolerance", "constraint_tolerance", or_none=True)
         _require(isinstance(self.fallback, bool), "fallback", self.fallback, "true or false")
-        _require_counts(self, "starts", least=1)
+        _require_counts(self, "starts", minimum=1)
 
 
 def accepts(Options: Any, key: str, value: Any) -> bool:

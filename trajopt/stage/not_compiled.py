@@ -67,11 +67,11 @@ class NumpyWork:
         took = f"{together}{share} of the solve time"
         return [NotCompiled(_joined(parts), why, remedy).sentence(took) for (why, remedy), parts in grouped.items()]
 
-    def engines(self, asked: Sequence[str]) -> list[str]:
-        """Names of the engines used in the solve. asked: the engine that each phase requested."""
+    def engines(self, requested: Sequence[str]) -> list[str]:
+        """Names of the engines used in the solve. requested: the engine that each phase requested."""
         whole = sum(part.part.startswith(WHOLE) for part in self.parts)
-        result = dict.fromkeys(asked) | ({"numpy": None} if self.parts else {})
-        if whole == len([engine for engine in asked if engine == "compiled"]):
+        result = dict.fromkeys(requested) | ({"numpy": None} if self.parts else {})
+        if whole == len([engine for engine in requested if engine == "compiled"]):
             result.pop("compiled", None)
         return list(result)
 

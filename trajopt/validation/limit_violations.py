@@ -141,9 +141,9 @@ def _worst(
     times: Array,
     units: Sequence[str] = (),
     first: int = 0,
-    given: Array | None = None,
+    at_start: Array | None = None,
 ) -> Iterator[LimitViolation]:
-    """Yield the worst violation of each column of excess (K, n). limits (K, n) or (n,); units: n, or none; given (n,): excess of
+    """Yield the worst violation of each column of excess (K, n). limits (K, n) or (n,); units: n, or none; at_start (n,): excess of
     the initial state."""
     limits = np.broadcast_to(limits, excess.shape)
     noticed = NOTICED * np.maximum(1.0, np.where(np.isfinite(limits), np.abs(limits), 1.0))
@@ -159,7 +159,7 @@ def _worst(
             unit=units[i] if units else "",
             enforced=kind in ENFORCED,
             knots=int((excess[:, i] > noticed[:, i]).sum()),
-            at_start=given is not None and bool(given[i] > noticed[k, i]),
+            at_start=at_start is not None and bool(at_start[i] > noticed[k, i]),
         )
 
 
@@ -230,8 +230,12 @@ def _robot_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation
     limits: Array = np.where(x > upper, upper, lower)
     q, v = slice(0, model.nq), slice(model.nq, model.nq + model.nv)
     rates = [f"{unit}/s" for unit in model.dof_units]
-    yield from _worst("position", model.q_names, excess[:, q], limits[:, q], ocp.times, model.q_units, given=given[q])
-    yield from _worst("velocity", model.dof_names, excess[:, v], np.abs(limits[:, v]), ocp.times, rates, given=given[v])
+    yield from _worst(
+        "position", model.q_names, excess[:, q], limits[:, q], ocp.times, model.q_units, at_start=given[q]
+    )
+    yield from _worst(
+        "velocity", model.dof_names, excess[:, v], np.abs(limits[:, v]), ocp.times, rates, at_start=given[v]
+    )
     yield from _torques(ocp, us)
 
 

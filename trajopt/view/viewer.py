@@ -156,7 +156,7 @@ class Viewer:
         slider = self.server.gui.add_slider(title, min=0, max=last, step=1, initial_value=last)
         slider.on_update(lambda _: self.replace(name, motions[int(slider.value)]))
 
-    def arrange(self, beside: bool) -> None:
+    def arrange(self, side_by_side: bool) -> None:
         """Show the robots side by side, each with a copy of the annotations, or all in the same place."""
         motions = [robot.motion for robot in self.robots.values()]
         low, high = with_annotations(*bounds(motions), self.annotations, ROUND * extent(motions))
@@ -169,11 +169,11 @@ class Viewer:
                 )
                 self._around[-1].show(float(self._slider.value))
             for i, (robot, around) in enumerate(zip(self.robots.values(), self._around, strict=True)):
-                offset = i * width * TO_THE_RIGHT if beside else np.zeros(3)
+                offset = i * width * TO_THE_RIGHT if side_by_side else np.zeros(3)
                 robot.place(offset)
                 around.place(offset)
-                around.set_visible(beside or i == 0)
-        row = (len(motions) - 1) * width * TO_THE_RIGHT if beside else np.zeros(3)
+                around.set_visible(side_by_side or i == 0)
+        row = (len(motions) - 1) * width * TO_THE_RIGHT if side_by_side else np.zeros(3)
         position, center = _camera(low, high, row)
         for client in self.server.get_clients().values():
             client.camera.position, client.camera.look_at = position, center

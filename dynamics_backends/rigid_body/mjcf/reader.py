@@ -68,11 +68,11 @@ class Reader:
         gravity = m.opt.gravity if enabled(m, "GRAVITY") else np.zeros(3)
         return builder.build(gravity)
 
-    def _root(self, among: Iterable[int]) -> int:
+    def _root(self, roots: Iterable[int]) -> int:
         """Root body of the tree with the most degrees of freedom, the first of several."""
         m = self.m
         counts = np.bincount(m.body_rootid[m.dof_bodyid], minlength=m.nbody)
-        return max(sorted(among), key=lambda root: counts[root])
+        return max(sorted(roots), key=lambda root: counts[root])
 
     def _float(self, builder: ModelBuilder, body: int, joints: list[int]) -> None:
         if joints:

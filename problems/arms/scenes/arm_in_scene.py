@@ -172,7 +172,7 @@ def robot_of(s: Settings) -> SceneRobot:
         load_fixed_base(s.robot, s.mimic, s.locked_joints, s.package_dirs, s.turns),
         missing=s.missing_meshes,
         tolerance=s.cover_tolerance,
-        most=s.cover_pieces,
+        max_pieces=s.cover_pieces,
         carried=_several(s.carried, Carried),
         capsules=_several(s.capsule, LinkCapsule),
         self_collision=s.self_collision,

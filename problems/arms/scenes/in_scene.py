@@ -197,11 +197,11 @@ class MotionInScene:
         qs, times = self.places(plan.xs, plan.us)
         return self.pairs.coarse_gaps(qs.reshape(-1, qs.shape[-1]), times.ravel())
 
-    def margins(self, plan: to.Guess, asked: Array | float) -> Array:
+    def margins(self, plan: to.Guess, margin: Array | float) -> Array:
         """Return the margins (checks, N) [m]; near start and goal, at most their own clearance."""
         n = self.model.nv
         ends = [self.clearance_of(plan.xs[i, :n], when) for i, when in ((0, 0.0), (-1, float(plan.xs[-1, -1])))]
-        found = np.broadcast_to(np.asarray(asked, float), (self.checks, self.knots)).copy()
+        found = np.broadcast_to(np.asarray(margin, float), (self.checks, self.knots)).copy()
         for clear, close in zip(ends, self.near_ends(), strict=True):
             found[close] = np.minimum(found[close], LEFT * clear)
         return found

@@ -78,13 +78,14 @@ def scene_robot(
     *,
     missing: str = "error",
     tolerance: float = 0.02,
-    most: int = 4,
+    max_pieces: int = 4,
     carried: tuple[Carried, ...] = (),
     capsules: tuple[LinkCapsule, ...] = (),
     self_collision: bool = True,
     srdf: str | None = None,
 ) -> SceneRobot:
-    """Create the robot of a scene. tolerance, most: of the capsules; srdf: file that disables pairs; default: found by sampling.
+    """Create the robot of a scene. tolerance, max_pieces: of the capsules; srdf: file that disables pairs; default: found by
+    sampling.
 
     Raises ValueError for missing meshes and robots without shapes, UnknownName for unknown links and frames, FileNotFoundError,
     URDFError.
@@ -92,7 +93,7 @@ def scene_robot(
     shapes, left_out = robot_shapes(model, missing)
     shapes = (*shapes, *(body for thing in carried for body in _shapes_of(thing)))
     model = loaded(model, carried)
-    cover = _covered(model, shapes, tolerance, most, carried, capsules)
+    cover = _covered(model, shapes, tolerance, max_pieces, carried, capsules)
     own = SelfPairs((), "all (self_collision = false)")
     if self_collision:
         own = (
@@ -148,18 +149,18 @@ def _covered(
     model: Model,
     shapes: tuple[PlacedShape, ...],
     tolerance: float,
-    most: int,
+    max_pieces: int,
     carried: tuple[Carried, ...],
     capsules: tuple[LinkCapsule, ...],
 ) -> RobotCover:
     """Return the capsules of a robot; cached for its next problem."""
-    key = (model.digest, model.source, tolerance, most, carried, capsules)
+    key = (model.digest, model.source, tolerance, max_pieces, carried, capsules)
     cover = _COVERS.pop(key, None)
     if cover is None:
         given = {capsule.link for capsule in capsules}
         for link in given:
             model.frame_id(link)
-        fitted = cached_covers([shape for shape in shapes if shape.link not in given], tolerance, most)
+        fitted = cached_covers([shape for shape in shapes if shape.link not in given], tolerance, max_pieces)
         cover = RobotCover.from_pieces(model, (*fitted, *map(_piece, capsules)))
     _COVERS[key] = cover
     for oldest in list(_COVERS)[:-MOST]:

@@ -125,10 +125,10 @@ class WindowBatch(Rows, ABC):
             for own in made:
                 own.close()
 
-    def slots_of_a_thread(self, most: int, each: int, shared: int) -> int:
-        """Return the slots of a thread, limited by ``most``, problems and memory. each, shared: bytes of a slot, of a window."""
+    def slots_of_a_thread(self, max_slots: int, each: int, shared: int) -> int:
+        """Return the number of slots of a thread, by max_slots, problems and memory. each, shared: bytes of a slot, of a window."""
         memory = (MEMORY // self.threads - shared) // each
-        return max(1, min(most, -(-len(self.order) // self.threads), memory))
+        return max(1, min(max_slots, -(-len(self.order) // self.threads), memory))
 
     def _take(self, slot: Any, stop: Array) -> tuple[int, Any] | None:
         """Load the next problem into a slot and return its number and method; None if none remains or the batch is stopped."""

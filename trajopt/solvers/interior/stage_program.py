@@ -196,7 +196,7 @@ class StageProgram:
             upper[knots, chosen] = np.minimum(upper[knots, chosen], high)
 
     def _fix_states(self) -> None:
-        """Turn state entries with equal bounds into equations."""
+        """AcceptOnBounds state entries with equal bounds into equations."""
         size = self.u.start
         fixed = np.flatnonzero(self.lower[:size] == self.upper[:size])
         self.fixed_at = self.lower[fixed]

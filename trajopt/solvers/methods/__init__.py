@@ -9,6 +9,7 @@ from trajopt.solvers.methods.requests import (
     FRACTIONS as FRACTIONS,
     GAUSS_NEWTON as GAUSS_NEWTON,
     Accept as Accept,
+    AcceptOnBounds as AcceptOnBounds,
     Direction as Direction,
     FirstGains as FirstGains,
     IsFinite as IsFinite,
@@ -19,5 +20,4 @@ from trajopt.solvers.methods.requests import (
     Start as Start,
     Step as Step,
     Trial as Trial,
-    Turn as Turn,
 )

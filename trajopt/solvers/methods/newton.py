@@ -31,6 +31,7 @@ from trajopt.solvers.methods.requests import (
     FRACTIONS,
     NOWHERE,
     Accept,
+    AcceptOnBounds,
     Direction,
     FirstGains,
     Gains,
@@ -43,7 +44,6 @@ from trajopt.solvers.methods.requests import (
     Start,
     Step,
     Trial,
-    Turn,
     hessian_name,
     size_of,
 )
@@ -126,11 +126,11 @@ class Newton:
                 if step is None:
                     end = yield from self._restore()
                 else:
-                    left, promised = self.at, step.slope * step.alpha
-                    self._leave(step, promised)
-                    self._arrive((yield Accept(step.place, step.row, self._asked(), self.mu)))
+                    left, expected = self.at, step.slope * step.alpha
+                    self._leave(step, expected)
+                    self._arrive((yield Accept(step.place, step.row, self._fractions(), self.mu)))
                     self.iteration += 1
-                    end = self._judge(left, promised)
+                    end = self._judge(left, expected)
         ended = self.ended(end)
         if self.size.bounded and self._succeeds(end):
             yield from self._put_on_bounds()
@@ -207,26 +207,26 @@ class Newton:
         while self.size.bounded and (mu := lowered(self.mu, at.kkt(self.mu), size_of(at.cost))) is not None:
             self.mu, self.filter.pairs = mu, []
 
-    def _leave(self, step: Found, promised: float) -> None:
+    def _leave(self, step: Found, expected: float) -> None:
         """Add the point to the filter unless the cost decided the step, and report the step."""
         start = self.at.theta, self.phi
-        if not self.filter.decides_by_cost(start, promised):
+        if not self.filter.decides_by_cost(start, expected):
             self.filter.add(start)
         if self.report is not None:
             self._report(step)
         self.fraction = step.fraction
 
-    def _judge(self, left: Point, promised: float) -> End | None:
+    def _judge(self, left: Point, expected: float) -> End | None:
         """Return CHEAPER if the cost changed by less than its tolerance, ROUNDED if rounding limits progress, else None."""
         o, at, kkt = self.options, self.at, self.kkt
         change = abs(left.cost - at.cost)
         if change < o.cost_tolerance * abs(at.cost) and at.defect <= o.defect_tolerance:
             self.change = change / abs(at.cost)
             return End.CHEAPER
-        return End.ROUNDED if self.rounding.exhausted(kkt, promised, size_of(left.cost)) else None
+        return End.ROUNDED if self.rounding.exhausted(kkt, expected, size_of(left.cost)) else None
 
     # -- steps ------------------------------------------------------------------------------------------------------------------
-    def _asked(self) -> int:
+    def _fractions(self) -> int:
         """Return the curvature fractions that the next step may use, as bits; only the largest if the last step used it."""
         first = len(FRACTIONS) - 1 if self.plain > 0 else self.size.widest
         if first == self.size.widest == self.fraction:
@@ -299,7 +299,7 @@ class Newton:
         self.restored += 1
         if self.report is not None:
             self._report(None)
-        new = yield Restore(self._asked(), self.mu)
+        new = yield Restore(self._fractions(), self.mu)
         if not new.found:
             return self._no_progress()
         self._arrive(new)
@@ -321,7 +321,7 @@ class Newton:
         new = yield OnBounds()
         spoiled = not abs(new.cost - self.at.cost) <= SOLVED * abs(self.at.cost)
         if not spoiled and new.kkt() <= max(SOLVED, self.kkt):
-            yield Turn()
+            yield AcceptOnBounds()
             self._arrive(new)
 
     # -- records -------------------------------------------------------------------------------------------------------

@@ -66,23 +66,23 @@ class Step(NamedTuple):
 class Roll(NamedTuple):
     """Roll out the step in a place with the lengths longest / 2^i, i = first, first + 1, ...
 
-    Answer: a list of at least one and at most ``most`` :class:`Trial`, stored in rows 0, 1, ...
+    Answer: a list of at least one and at most ``max_trials`` :class:`Trial`, stored in rows 0, 1, ...
     """
 
     place: int
     first: int
-    most: int
+    max_trials: int
 
 
 class Accept(NamedTuple):
     """Accept the trial in a row as the new point, expand there, and step the multipliers of the bounds.
 
-    asked: curvature fractions that the next step may use, as bits. Answer: the new :class:`Point`.
+    fractions: curvature fractions that the next step may use, as bits. Answer: the new :class:`Point`.
     """
 
     place: int
     row: int
-    asked: int
+    fractions: int
     mu: float = 0.0
 
 
@@ -92,7 +92,7 @@ class Restore(NamedTuple):
     Answer: the new :class:`Point`; if it is not finite, found is False and the slot is unchanged.
     """
 
-    asked: int
+    fractions: int
     mu: float = 0.0
 
 
@@ -100,7 +100,7 @@ class OnBounds(NamedTuple):
     """Roll out a candidate with controls on their active bounds. Answer: its :class:`Point`; the slot's point is unchanged."""
 
 
-class Turn(NamedTuple):
+class AcceptOnBounds(NamedTuple):
     """Accept the point of :class:`OnBounds`. No answer (None)."""
 
 
@@ -118,9 +118,10 @@ class Point(NamedTuple):
     """Errors of a point.
 
     gradient: largest entry of the Lagrangian's gradient in the controls; scaled: the same, divided by the size of its terms
-    (:mod:`trajopt.solvers.shooting.optimality`). defect, theta: largest defect of the dynamics, and l1 norm of all defects. travel:
-    l1 norm of the differences between the states of neighboring knots. least, greatest: smallest and largest product of a bound
-    multiplier and its slack. logs: the barrier with mu = 1. found: see the request. NaN marks values that are not finite.
+    (:mod:`trajopt.solvers.shooting.optimality`). defect, theta: largest defect of the dynamics, and l1 norm of all defects.
+    travel: l1 norm of the differences between the states of neighboring knots. min_product, max_product: smallest and largest
+    product of a bound multiplier and its slack. logs: the barrier with mu = 1. found: see the request. NaN marks values that are
+    not finite.
     """
 
     cost: float
@@ -129,14 +130,14 @@ class Point(NamedTuple):
     defect: float
     theta: float
     travel: float
-    least: float
-    greatest: float
+    min_product: float
+    max_product: float
     logs: float
     found: float
 
     def complementarity(self, mu: float = 0.0) -> float:
         """Complementarity error: largest difference between mu and a product of multiplier and slack; 0 without bounds."""
-        return max(self.greatest - mu, mu - self.least, 0.0)
+        return max(self.max_product - mu, mu - self.min_product, 0.0)
 
     def kkt(self, mu: float = 0.0) -> float:
         """Scaled KKT error, with complementarity for mu; NaN if values are not finite."""
@@ -190,4 +191,4 @@ class Solved(NamedTuple):
     k: Array
 
 
-Request = Start | FirstGains | IsFinite | Step | Roll | Accept | Restore | OnBounds | Turn | Gains
+Request = Start | FirstGains | IsFinite | Step | Roll | Accept | Restore | OnBounds | AcceptOnBounds | Gains

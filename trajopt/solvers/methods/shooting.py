@@ -310,12 +310,12 @@ class ShootingMethod:
         at = self.at
         self.penalty = penalty = adapted(self.penalty, step.D1, step.D2, at.gap)
         start, regularization = reference(self.last, penalty), self.regularization
-        hoped = expected_decrease(penalty, 1.0, step.D1, step.D2, at.gap)
-        promise = relative_decrease(hoped, start)
+        expected = expected_decrease(penalty, 1.0, step.D1, step.D2, at.gap)
+        promise = relative_decrease(expected, start)
         found, new, kkt = None, None, nan
         if promise > ROUNDING:
             search = self._curve_search if self.models.curved else self._line_search
-            found = yield from search(place, step, start, hoped)
+            found = yield from search(place, step, start, expected)
             if found.accepted:
                 if best is not None and is_no_better(found.trial, penalty, best):
                     return TrialStep(
@@ -362,8 +362,8 @@ class ShootingMethod:
         return found.actual < self.models.switch * abs(self.at.cost + self.penalty * self.at.gap)
 
     # -- searches -----------------------------------------------------------------------------------------------------------
-    def _line_search(self, place: int, step: Step, start: float, hoped: float) -> Generator[Request, Any, Found]:
-        """Backtracking line search on the merit, over the lengths 1, 1/2, 1/4, ...; ``hoped``: expected decrease of the full step.
+    def _line_search(self, place: int, step: Step, start: float, expected: float) -> Generator[Request, Any, Found]:
+        """Backtracking line search on the merit, over the lengths 1, 1/2, 1/4, ...; expected: decrease of the full step.
 
         The full step is tried alone, then with second-order corrections while they help, then the shorter steps together.  A step
         that realizes less than :data:`~trajopt.solvers.rules.line_search.LOWER_RATIO` of the expected decrease is replaced by the
@@ -372,11 +372,11 @@ class ShootingMethod:
         """
         ratio, actual = self.options.accept_ratio, decrease(start, self.penalty, step.trial)
         risen = start - (self.at.cost + self.penalty * self.at.gap)
-        best = Found(actual >= ratio * hoped > 0.0, 0, 1.0, hoped, actual, step.trial)
+        best = Found(actual >= ratio * expected > 0.0, 0, 1.0, expected, actual, step.trial)
         if best.accepted:
-            if actual - risen >= TOO_MUCH * hoped:
+            if actual - risen >= TOO_MUCH * expected:
                 return (yield from self._stretched(place, best, start))
-            if actual >= LOWER_RATIO * hoped:
+            if actual >= LOWER_RATIO * expected:
                 return best
         elif self.corrects:
             best = yield from self._corrected(place, best, start)
@@ -450,7 +450,7 @@ class ShootingMethod:
             return (yield from self._rolled_again(place, number, best))
         return best
 
-    def _curve_search(self, place: int, step: Step, start: float, hoped: float) -> Generator[Request, Any, Found]:
+    def _curve_search(self, place: int, step: Step, start: float, expected: float) -> Generator[Request, Any, Found]:
         """Return the step with the lowest merit along the line and the parabola.
 
         It is accepted if it realizes the fraction ``accept_ratio`` of the decrease expected for its length.

@@ -19,12 +19,12 @@ class RoundingTest:
     smallest: float = inf
     idle: int = 0
 
-    def exhausted(self, kkt: float, promised: float, size: float) -> bool:
+    def exhausted(self, kkt: float, expected: float, size: float) -> bool:
         """Count an iteration; True after more than STALLED consecutive ones at rounding level.
 
-        kkt: KKT error after the step. promised: expected decrease of the step. size: absolute value of the cost.
+        kkt: KKT error after the step. expected: expected decrease of the step. size: absolute value of the cost.
         """
-        better = kkt < BETTER * self.smallest or abs(promised) > LITTLE * size
+        better = kkt < BETTER * self.smallest or abs(expected) > LITTLE * size
         self.smallest = min(self.smallest, kkt)
         self.idle = 0 if better else self.idle + 1
         return self.idle > STALLED

@@ -218,12 +218,12 @@ class SQPLoop:
         with self.journal.timed("backward"):
             return self._newton(at, H, floor) or self._convex_step(at, H, floor)
 
-    def _searched(self, at: Iterate, step: Step, convex: Convexified, promise: float, scaling: bool) -> Taken:
+    def _searched(self, at: Iterate, step: Step, convex: Convexified, expected: float, scaling: bool) -> Taken:
         """Run the line search along a step; scaling: True if a step with larger sigma can follow a failure."""
         o = self.options
         halvings = 0 if o.globalization == "none" else min(HALVINGS, o.max_backtracks) if scaling else o.max_backtracks
         taken = self.search.along(at, step, convex, self.test, halvings)
-        if taken.new is None and self._is_noise(at, promise):
+        if taken.new is None and self._is_noise(at, expected):
             taken = self.search.polished(at, step, self.test, NEAR_ROUNDING) or taken
         return taken
 
@@ -246,9 +246,9 @@ class SQPLoop:
         convex = self._convex(qp_about(at, H), at, floor)
         return convex, self._step(at, convex, floor)
 
-    def _is_noise(self, at: Iterate, promise: float) -> bool:
+    def _is_noise(self, at: Iterate, expected: float) -> bool:
         """True if the expected change of the merit and the violation are both at rounding level."""
-        return max(promise, at.violation) <= NEAR_ROUNDING * (1.0 + abs(self._value(at)))
+        return max(expected, at.violation) <= NEAR_ROUNDING * (1.0 + abs(self._value(at)))
 
     def _convex(self, qp: QP, at: Iterate, floor: float) -> Convexified:
         """Return the convexified QP with a diagonal shift of at least ``floor``."""
@@ -313,12 +313,12 @@ class SQPLoop:
             moved = iterate_at(nlp, Trial(w, new.f, new.g, new.theta), new.y, new.z, self.options)
         return new if moved is None else moved
 
-    def _stuck(self, at: Iterate, step: Step, taken: Taken, promise: float) -> Status:
+    def _stuck(self, at: Iterate, step: Step, taken: Taken, expected: float) -> Status:
         """Return the status after a failed line search: precision limit or failure."""
         measured, violated = self._measured(at), at.violation > self.options.constraint_tolerance
         if np.isinf(step.weight) and violated:
             return termination.violation_remains(measured, stationary=False)
-        if self._is_noise(at, promise) or (at.kkt <= SOLVED and not violated):
+        if self._is_noise(at, expected) or (at.kkt <= SOLVED and not violated):
             return termination.precision_limit(measured)
         return termination.line_search_failed(termination.no_step_length(taken.broken), measured)
 

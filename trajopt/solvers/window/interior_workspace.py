@@ -55,29 +55,29 @@ class Workspace:
         return known
 
 
-def workspace(cache: SolverCache | None, ocp: OCP, us: Array, asked: str) -> Workspace:
+def workspace(cache: SolverCache | None, ocp: OCP, us: Array, hessian: str) -> Workspace:
     """Return the cached workspace if it matches the structure of a problem; else create and cache a new one.
 
-    us: controls (N, m) of a guess. asked: the option ``hessian``. Raises MissingCapability if it is "exact" and a time step has no
-    second derivatives.
+    us: controls (N, m) of a guess. hessian: the option of this name. Raises MissingCapability if it is "exact" and a time step has
+    no second derivatives.
     """
     known = (
         None if cache is None else cache.prepared.pop(_NAME, None)
     )  # remove it first, in case the construction of a new workspace fails
-    if known is not None and known[0] == asked and known[1].program.follow(ocp, us):
+    if known is not None and known[0] == hessian and known[1].program.follow(ocp, us):
         found: Workspace = known[1]
     else:
-        found = Workspace(StageProgram(ocp, us, _hessian(ocp, asked)))
+        found = Workspace(StageProgram(ocp, us, _hessian(ocp, hessian)))
     if cache is not None and found.program.may_follow:
-        cache.prepared[_NAME] = asked, found
+        cache.prepared[_NAME] = hessian, found
     return found
 
 
-def _hessian(ocp: OCP, asked: str) -> str:
+def _hessian(ocp: OCP, hessian: str) -> str:
     """Return the kind of Hessian. Raises MissingCapability if "exact" is requested and a time step has no second derivatives."""
-    reason = None if asked == "gauss_newton" else missing_curvature(ocp)
+    reason = None if hessian == "gauss_newton" else missing_curvature(ocp)
     if reason is None:
-        return asked
-    if asked == "exact":
+        return hessian
+    if hessian == "exact":
         raise MissingCapability(f"hessian = 'exact': {reason}")
     return "gauss_newton"

@@ -17,6 +17,7 @@ from trajopt.solvers.methods.requests import (
     FRACTIONS,
     GAUSS_NEWTON,
     Accept,
+    AcceptOnBounds,
     Direction,
     FirstGains,
     Gains,
@@ -29,7 +30,6 @@ from trajopt.solvers.methods.requests import (
     Start,
     Step,
     Trial,
-    Turn,
 )
 from trajopt.solvers.shooting.ddp_model import mixed, with_curvature
 from trajopt.solvers.shooting.optimality import scaled
@@ -80,7 +80,7 @@ class NewtonNumpy(Answering):
             Accept: self._accept,
             Restore: self._restore,
             OnBounds: self._on_bounds,
-            Turn: lambda _: self._turn(),
+            AcceptOnBounds: lambda _: self._turn(),
             Gains: self._gains,
         }
 
@@ -230,7 +230,7 @@ class NewtonNumpy(Answering):
     def _roll(self, r: Roll) -> list[Trial]:
         step = self._steps[r.place]
         assert step is not None
-        return self._tried(step, step.longest * 0.5 ** np.arange(r.first, r.first + r.most))
+        return self._tried(step, step.longest * 0.5 ** np.arange(r.first, r.first + r.max_trials))
 
     def _tried(self, step: _Step | None, alphas: Array) -> list[Trial]:
         assert step is not None

@@ -22,6 +22,7 @@ from trajopt.solvers.methods.method import Size
 from trajopt.solvers.methods.requests import (
     FRACTIONS,
     Accept,
+    AcceptOnBounds,
     Direction,
     FirstGains,
     Gains,
@@ -33,7 +34,6 @@ from trajopt.solvers.methods.requests import (
     Start,
     Step,
     Trial,
-    Turn,
 )
 from trajopt.solvers.window import barrier
 from trajopt.solvers.window.memory import PACKAGE, TRIALS, common_source, trials_together
@@ -238,7 +238,7 @@ class NewtonSlot(ArraySlot):
             Accept: lambda r: self._point(self._accept, *r),
             Restore: lambda r: self._point(self._restore, *r),
             OnBounds: lambda _: self._point(self._on_bounds),
-            Turn: lambda _: self._turn(self.address),
+            AcceptOnBounds: lambda _: self._turn(self.address),
             Gains: lambda r: self._gains(self.address, r.first),
         }
 

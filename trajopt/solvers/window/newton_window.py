@@ -25,6 +25,7 @@ from trajopt.solvers.methods.driver import WAIT
 from trajopt.solvers.methods.requests import (
     FRACTIONS,
     Accept,
+    AcceptOnBounds,
     FirstGains,
     Gains,
     IsFinite,
@@ -34,7 +35,6 @@ from trajopt.solvers.methods.requests import (
     Roll,
     Start,
     Step,
-    Turn,
 )
 from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.memory import PACKAGE
@@ -126,13 +126,13 @@ class NewtonWindow(GroupedWindow):
             FirstGains: lambda s, r: self._wait(
                 s, r, self._first_gains(s.address, -1.0 if r.delta is None else r.delta, r.mu)
             ),
-            IsFinite: lambda s, r: self.alone_at(s, anew=True).answer(r),
+            IsFinite: lambda s, r: self.alone_at(s, reload=True).answer(r),
             Step: self._stepped,
             Roll: self._rolled,
             Accept: self._accepted,
             Restore: lambda s, r: self._moved(s, r, self._restore(s.address, *r)),
             OnBounds: lambda s, r: self._moved(s, r, self._on_bounds(s.address)),
-            Turn: lambda s, r: s.answer(r),
+            AcceptOnBounds: lambda s, r: s.answer(r),
             Gains: lambda s, r: self._wait(s, r, self._gains(s.address, r.first)),
         }
 
@@ -152,9 +152,9 @@ class NewtonWindow(GroupedWindow):
         self._start(slot.address, slot.problem)
         return float(slot.data.answer_0)
 
-    def alone_at(self, slot: WindowSlot, *, anew: bool = False) -> NewtonSlot:
-        """Return the extra slot, moved to the iterate of a slot; ``anew`` moves it even if it is already lent to that slot."""
-        if self._lent is not slot or anew:
+    def alone_at(self, slot: WindowSlot, *, reload: bool = False) -> NewtonSlot:
+        """Return the extra slot, moved to the iterate of a slot; ``reload`` moves it even if it is already lent to that slot."""
+        if self._lent is not slot or reload:
             self._lend(self.alone.address, slot.address)
             self._lent = slot
         return self.alone

@@ -31,17 +31,19 @@ class Piece(NamedTuple):
     excess: float
 
 
-def covers(shapes: Iterable[PlacedShape], tolerance: float = 0.01, most: int = 8) -> tuple[Piece, ...]:
-    """Cut shapes into pieces until each capsule protrudes by at most ``tolerance`` [m], or until there are ``most`` pieces.
+def covers(shapes: Iterable[PlacedShape], tolerance: float = 0.01, max_pieces: int = 8) -> tuple[Piece, ...]:
+    """Cut shapes into pieces until each capsule protrudes by at most ``tolerance`` [m], or until there are ``max_pieces`` pieces.
 
-    Raises ValueError for a tolerance that is not positive, and for ``most`` below 1.
+    Raises ValueError for a tolerance that is not positive, and for ``max_pieces`` below 1.
     """
-    if not tolerance > 0 or most < 1:
-        raise ValueError(f"tolerance = {tolerance}, most = {most}; expected a positive length [m], and at least 1")
-    return tuple(piece for shape in shapes for piece in _cover(shape, tolerance, most))
+    if not tolerance > 0 or max_pieces < 1:
+        raise ValueError(
+            f"tolerance = {tolerance}, max_pieces = {max_pieces}; expected a positive length [m], and at least 1"
+        )
+    return tuple(piece for shape in shapes for piece in _cover(shape, tolerance, max_pieces))
 
 
-def _cover(placed: PlacedShape, tolerance: float, most: int) -> list[Piece]:
+def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece]:
     shape = placed.shape
     if isinstance(shape, (Sphere, Capsule)):
         half = 0.5 * shape.length if isinstance(shape, Capsule) else 0.0
@@ -49,7 +51,7 @@ def _cover(placed: PlacedShape, tolerance: float, most: int) -> list[Piece]:
         triangles = _corners(placed.triangles())
         return [Piece(placed.link, triangles, FittedCapsule(ends[0], ends[1], shape.radius), 0.0)]
     pieces = [_piece(placed.link, _corners(placed.triangles()))]
-    while len(pieces) < most:
+    while len(pieces) < max_pieces:
         worst = max(range(len(pieces)), key=lambda i: pieces[i].excess)
         if pieces[worst].excess <= tolerance:
             break

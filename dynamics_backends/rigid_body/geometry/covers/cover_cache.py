@@ -22,14 +22,14 @@ VERSION = 1
 """Version of the search; entries of other versions are ignored."""
 
 
-def cached_covers(shapes: Iterable[PlacedShape], tolerance: float, most: int) -> tuple[Piece, ...]:
+def cached_covers(shapes: Iterable[PlacedShape], tolerance: float, max_pieces: int) -> tuple[Piece, ...]:
     """:func:`~dynamics_backends.rigid_body.geometry.covers.cover.covers` with a disk cache; raises the same ValueError."""
     placed = tuple(shapes)
     key = [part for shape in placed for part in _key_parts(shape)]
-    entry = cache_entry("covers", f"{VERSION} {tolerance!r} {most}".encode(), *key)
+    entry = cache_entry("covers", f"{VERSION} {tolerance!r} {max_pieces}".encode(), *key)
     with contextlib.suppress(*UNREADABLE):
         return _read_pieces(entry)
-    pieces = covers(placed, tolerance, most)
+    pieces = covers(placed, tolerance, max_pieces)
     sizes, links = [len(piece.triangles) for piece in pieces], [piece.link for piece in pieces]
     triangles = np.concatenate([np.zeros((0, 3, 3)), *(piece.triangles for piece in pieces)])
     write_entry(

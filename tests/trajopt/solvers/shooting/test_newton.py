@@ -191,7 +191,7 @@ def test_short_steps_are_taken_without_damping():
         if isinstance(request, Step):
             assert request.delta == 0.0
             return direction(len(FRACTIONS) - 1, 9.0)
-        return [Trial(9.0 if request.first + i < 3 else 4.8, 0.0, 0.0) for i in range(request.most)]
+        return [Trial(9.0 if request.first + i < 3 else 4.8, 0.0, 0.0) for i in range(request.max_trials)]
 
     method = method_at(1.0, widest=len(FRACTIONS) - 1)
     assert [step_of(method, answer)[0].alpha for _ in range(8)] == [0.125] * 8
@@ -207,7 +207,7 @@ def test_curvature_that_was_of_no_use_is_asked_for_again_later_or_near_a_solutio
         def answer(request):
             if isinstance(request, Step):
                 return direction(last, 4.0 if length == 1.0 else 9.0)
-            return [Trial(9.0 if request.first + i < 3 else 4.8, 0.0, 0.0) for i in range(request.most)]
+            return [Trial(9.0 if request.first + i < 3 else 4.8, 0.0, 0.0) for i in range(request.max_trials)]
 
         return step_of(method, answer)[1][0].first
 

@@ -265,7 +265,7 @@ static void answer_trial(newton_t *o, long i, double *to)
 
 /* -- requests ------------------------------------------------------------------------------------------------------------------------- */
 
-/* Turn: make the next point the current iterate. */
+/* AcceptOnBounds: make the next point the current iterate. */
 EXPORT void newton_turn(newton_t *o)
 {
     iterate_t *left = o->at;
