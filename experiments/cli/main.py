@@ -127,9 +127,12 @@ def _solve(
         if starts > 1:
             solution = best_of(problem if guess is None else problem.starting_at(guess), starts)
         else:
-            table: Any = _ignore_closed_pipe(ConsoleTable(verbosity=settings.output.verbosity))
-            callback = table if watch is None else _both(table, watch)
+            table = ConsoleTable(verbosity=settings.output.verbosity)
+            printing: Any = _ignore_closed_pipe(table)
+            callback = printing if watch is None else _both(printing, watch)
             solution = problem.solve(guess, callback, report=False)
+            with suppress(BrokenPipeError):
+                table.footer()
     written = save(solution, task, settings)
     with after_saving(settings.directory):
         print_report(solution)

@@ -118,8 +118,9 @@ class LoadedProblem:
         InvalidProblem as :func:`trajopt.solve` does. A solve that does not converge raises no exception.
         """
         callbacks = [] if callback is None else [callback]
-        if report and self.config.output.verbosity:
-            callbacks.append(ConsoleTable(verbosity=self.config.output.verbosity))
+        table = ConsoleTable(verbosity=self.config.output.verbosity if report else 0)
+        if table.verbosity:
+            callbacks.append(table)
 
         def called(record: Any) -> None:
             for each in callbacks:
@@ -127,6 +128,7 @@ class LoadedProblem:
 
         given = None if guess is None else as_guess(guess)
         solution = solve_task(self.config, self.task, called if callbacks else None, given, check=check)
+        table.footer()
         if report:
             for note in self.config.notes:
                 print(note)

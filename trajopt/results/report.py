@@ -13,7 +13,7 @@ from trajopt.results.status import Status, StatusCode
 HEADER_EVERY = 10
 # title, attribute, width, format, meaning
 _COLUMNS = (
-    ("iter", "iteration", 5, "d", "iteration; the row shows its start and the step taken"),
+    ("iter", "iteration", 5, "d", "iteration: its start, and the step taken from there"),
     ("cost", "cost", 14, ".7e", "total cost"),
     ("merit", "merit", 14, ".7e", "cost + penalty * l1 norm of the defects; what the line search reduces"),
     ("stop", "stop", 9, ".1e", "max(|grad| / its tolerance, defect / its tolerance); converged at 1"),
@@ -167,7 +167,8 @@ class ConsoleTable:
     """Callback that prints one line per iteration.
 
     stream: output stream, default standard output. verbosity: 0 nothing, 1 the main columns, 2 all numbers, 3 also the
-    Hessian and the time of each phase. Call :meth:`finish` to print the final status. Raises ValueError for another verbosity.
+    Hessian and the time of each phase. Call :meth:`finish` to print the final status and the footer. Raises ValueError for another
+    verbosity.
     """
 
     def __init__(self, stream: TextIO | None = None, verbosity: int = 2) -> None:
@@ -191,11 +192,17 @@ class ConsoleTable:
         self._rows += 1
 
     def finish(self, solution: Reported) -> None:
-        """Print the status of the solve, the final cost, and the time by phase."""
+        """Print the footer, the status of the solve, the final cost, and the time by phase."""
         if self.verbosity == 0:
             return
+        self.footer()
         times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
         self._print(f"{solution.status}\n{account(solution)}; {times}")
+
+    def footer(self) -> None:
+        """Print the meaning of each column, if any row was printed."""
+        if self._rows:
+            self._print(self.legend())
 
     def legend(self) -> str:
         """Return the meaning of each column, one per line."""

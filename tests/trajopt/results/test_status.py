@@ -241,9 +241,9 @@ def _printed(verbosity, iterations=12):
 
 def test_table_repeats_its_header_every_ten_rows():
     lines, _, solution = _printed(verbosity=2)
-    headers = [i for i, line in enumerate(lines) if "cost" in line and "merit" in line]
+    headers = [i for i, line in enumerate(lines) if line.split()[:3] == ["iter", "cost", "merit"]]
     assert headers == [0, 11]
-    assert len(lines) == 13 + 2 + 2  # rows 0 .. 12, two headers, status and totals
+    assert len(lines) == 13 + 2 + 13 + 2  # rows 0 .. 12, two headers, the footer, status and totals
     for title in (
         "iter",
         "cost",
@@ -272,6 +272,7 @@ def test_verbosity_and_legend():
     assert short[0].split() == ["iter", "cost", "|grad|", "defect", "alpha"]
     legend = table.legend().splitlines()
     assert [line.split()[0] for line in legend] == short[0].split()
+    assert short[-2 - len(legend) : -2] == legend
     timed, _, _ = _printed(verbosity=3)
     assert "backward" in timed[1]
     assert "hessian" in timed[0] and "hessian" not in _printed(verbosity=2)[0][0]
