@@ -222,8 +222,8 @@ def _make_ready(task: Task, settings: Config) -> None:
 @command
 def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
     """Check CONFIG and its problem for mistakes without solving."""
+    from experiments.cli.console_reports import constraint_table
     from trajopt import validate as findings_of
-    from trajopt.problem.constraint_table import constraint_table
 
     problem = problem_of(configured(config, overrides, urdf=urdf))
     task, ocp = problem.task, problem.ocp

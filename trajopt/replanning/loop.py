@@ -1,6 +1,6 @@
 """Replanning loop: advances time, independent of solver and plant.
 
-At each control tick, the loop estimates the state (:mod:`~trajopt.replanning.perception`), applies the current plan with its
+At each control tick, the loop estimates the state (:mod:`~trajopt.replanning.measurements`), applies the current plan with its
 feedback (:mod:`~trajopt.replanning.planning` replaces the plan periodically), and steps the plant. The log records faults as
 events; no NaN reaches the plant.
 """
@@ -14,8 +14,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.replanning.control import Control
-from trajopt.replanning.measurements import Estimator, MovingObject, Sensor
-from trajopt.replanning.perception import Perception
+from trajopt.replanning.measurements import Estimator, MovingObject, Perception, Sensor
 from trajopt.replanning.plan import Horizon, Plan
 from trajopt.replanning.planning import Planner, Planning
 from trajopt.replanning.run_log import EventKind, RunLog, RunRecorder, Tick

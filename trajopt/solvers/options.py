@@ -293,7 +293,7 @@ class IPMOptions(CommonOptions):
     max_iterations: maximum number of iterations. time_limit: time limit; default: none [s]. gradient_tolerance: tolerance on
     the scaled optimality error, as IPOPT's tol. constraint_tolerance: tolerance on the largest violation. barrier: initial
     barrier parameter mu; choose a small value near the solution. barrier_strategy: update of mu, "monotone", or "adaptive", which
-    becomes monotone if it makes no progress (:mod:`trajopt.solvers.rules.interior_barrier`).
+    becomes monotone if it makes no progress (:mod:`trajopt.solvers.rules.barrier`).
     """
 
     hessian: Literal["auto", "exact", "gauss_newton"] = "auto"

@@ -35,7 +35,6 @@ from trajopt.solvers.options import (
     SLQOptions,
     SQPOptions,
 )
-from trajopt.solvers.requirements import requirement_errors
 from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
 from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
 from trajopt.solvers.user_solver import user_solver
@@ -608,3 +607,15 @@ def _samplings(ocp: OCP) -> list[Sampling]:
 
 def _unique(names: Iterable[str | None]) -> list[str]:
     return list(dict.fromkeys(name for name in names if name is not None))
+
+
+def requirement_errors(ocp: OCP, solver: str, options: Any) -> list[Finding]:
+    """Errors about second derivatives that a solver needs and a backend of the problem lacks, with the remedy."""
+    exact = getattr(options, "hessian", "") == "exact"
+    sparse = isinstance(options, (DMSOptions, SQPOptions))  # these can differentiate the source itself
+    needed = isinstance(options, DDPOptions) or (exact and (sparse or isinstance(options, (IPMOptions, MethodOptions))))
+    reason = missing_curvature(ocp, from_source=sparse) if needed else None
+    if reason is None:
+        return []
+    who = solver if isinstance(options, DDPOptions) else f"{solver} with hessian = exact"
+    return [Finding(ERROR, f"{who} needs hessian_contraction: {reason}")]

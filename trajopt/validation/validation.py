@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.protocol import Array, Batch
+from dynamics_backends.protocol import Array, Batch, HasWarnings, unwrapped
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP, Phase
@@ -23,7 +23,6 @@ from trajopt.validation.evaluation_warnings import (
 from trajopt.validation.finiteness import finiteness_warnings
 from trajopt.validation.reach import frame_goals, reach_warnings
 from trajopt.validation.stability import stability_warnings
-from trajopt.validation.system_checks import system_warnings
 
 ERROR, WARNING = "error", "warning"
 DECLARED = ("takes_time", "sampling", "contract")
@@ -321,3 +320,12 @@ def _violated_at_start(ocp: OCP) -> Iterator[str]:
                 f"x0 violates {c.component_names[i]} by {excess[i]:.3g}; the constraint is enforced from the next "
                 "knot on: choose x0 within it, or remove the constraint, unless one step leads back"
             )
+
+
+def system_warnings(ocp: Any) -> Iterator[str]:
+    """Yield the warnings of a problem's first system about its initial state, if it issues any."""
+    phase = ocp.phases[0]
+    sampling = phase.dynamics.sampling
+    system: Any = None if sampling is None else unwrapped(sampling.backend.map)
+    if isinstance(system, HasWarnings):
+        yield from system.state_warnings(ocp.x0, {k: v if v.ndim == 1 else v[0] for k, v in phase.parameters.items()})

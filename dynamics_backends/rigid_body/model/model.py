@@ -27,9 +27,8 @@ from functools import cached_property
 import numpy as np
 
 from dynamics_backends.names import UnknownName, table_lines, unknown_name
-from dynamics_backends.rigid_body.model.arrays import check_rotations, checked_array, frozen, starts
+from dynamics_backends.rigid_body.model.arrays import check_rotations, checked_array, fingerprint, frozen, starts
 from dynamics_backends.rigid_body.model.coupling import Coupling
-from dynamics_backends.rigid_body.model.fingerprint import fingerprint
 from dynamics_backends.rigid_body.spatial.joints import JOINTS
 
 __all__ = ["JOINT_TYPES", "STANDARD_GRAVITY", "Coupling", "Frame", "Model", "UnknownName", "root_joint"]

@@ -15,9 +15,8 @@ from dynamics_backends.rigid_body.geometry.covers.cover_cache import cached_cove
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import LinkShapes
+from dynamics_backends.rigid_body.geometry.load import solid, with_load
 from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, PlacedShape
-from dynamics_backends.rigid_body.geometry.solid import solid
-from dynamics_backends.rigid_body.model.load import with_load
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.srdf import load_srdf
 from problems.arms.scenes.scene_settings import Point, SceneBody

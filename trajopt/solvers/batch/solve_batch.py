@@ -20,8 +20,7 @@ from trajopt.solvers.auto import attempts
 from trajopt.solvers.batch.finite import invalid_values, with_culprits
 from trajopt.solvers.batch.interrupts import deferred_interrupts, interrupted
 from trajopt.solvers.batch.solution import BatchSolution, gathered, rows_of, unchecked_statuses
-from trajopt.solvers.batch.valid_problems import solve_valid_problems
-from trajopt.solvers.batch.validation import invalid_problems, require_structure
+from trajopt.solvers.batch.validation import invalid_problems, require_structure, solve_valid_problems
 from trajopt.solvers.goal_tolerance import SHARE, by_tolerance, nearly_met, relaxed_goals
 from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions
 from trajopt.solvers.problems.batch import Batch

@@ -22,8 +22,7 @@ from dynamics_backends.protocol import Array, Hessians
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.charts import Charts
-from trajopt.solvers.direct.constraint_hessian import constraint_hessians
-from trajopt.solvers.direct.constraint_pattern import jacobian_pattern
+from trajopt.solvers.direct.constraint_derivatives import constraint_hessians, jacobian_pattern
 from trajopt.solvers.direct.program_parts import (
     Part,
     add_by_name,
@@ -50,9 +49,9 @@ class Transcription:
     """Transcription of an OCP to an :class:`~trajopt.solvers.nlp.nlp.NLP`, with charts about the states of a guess.
 
     hold: interpolation of the controls, "zero_order" or "first_order". hessian: "exact", "gauss_newton" (of the cost alone), or
-    "scqp", which adds convex outer functions of constraints (:mod:`trajopt.solvers.direct.constraint_hessian`). engine: engine of
-    the stages, "auto", "compiled" or "numpy".
-    Raises MissingCapability for a first-order hold with a time step that is not a sampled system.
+    "scqp", which adds convex outer functions of constraints (:mod:`trajopt.solvers.direct.constraint_derivatives`). engine: engine
+    of the stages, "auto", "compiled" or "numpy". Raises MissingCapability for a first-order hold with a time step that is not a
+    sampled system.
     """
 
     def __init__(

@@ -18,11 +18,11 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from trajopt.results.records import Journal
-from trajopt.solvers.barrier_rules import KAPPA_SIGMA
 from trajopt.solvers.interior.newton import NewtonSystem, Step
 from trajopt.solvers.interior.stage_program import Point
 from trajopt.solvers.methods.interior_requests import RestorationEnd, Restore, Restored
 from trajopt.solvers.nlp.nlp_diagnosis import STATIONARY_VIOLATION
+from trajopt.solvers.rules.barrier import KAPPA_SIGMA
 from trajopt.solvers.rules.filter import Filter
 from trajopt.solvers.rules.interior_measures import Violation
 

@@ -18,7 +18,6 @@ from trajopt.problem.constraints import UNBOUNDED
 from trajopt.results.records import Callback, Journal
 from trajopt.results.status import SOLVED, Status
 from trajopt.solvers import termination
-from trajopt.solvers.barrier_rules import NEAR, NEAR_PUSH
 from trajopt.solvers.nlp import nlp_diagnosis
 from trajopt.solvers.nlp.ipopt_library import ipopt_library
 from trajopt.solvers.nlp.ipopt_problem import IpoptProblem, Iterate, Pattern, Progress
@@ -27,6 +26,7 @@ from trajopt.solvers.nlp.scaled_kkt import scaled_kkt
 from trajopt.solvers.options import DMSOptions
 from trajopt.solvers.qp.blocks.sparse_assembly import Columns
 from trajopt.solvers.qp.qp import largest, violation
+from trajopt.solvers.rules.barrier import NEAR, NEAR_PUSH
 from trajopt.solvers.time_limits import remaining, start_of_solve
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import LQProblem
-from trajopt.solvers.barrier_rules import KAPPA_SIGMA, PUSH, TAU
+from trajopt.solvers.rules.barrier import KAPPA_SIGMA, PUSH, TAU
 
 HELD = 1e-7
 """A control is on its bound if its slack is below this fraction of its range, and its multiplier is large."""

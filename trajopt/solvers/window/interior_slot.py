@@ -23,7 +23,6 @@ from dynamics_backends.compiled.interface.libraries import (
 )
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.solvers.barrier_rules import KAPPA_SIGMA
 from trajopt.solvers.interior import library
 from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.named_multipliers import from_names
@@ -47,6 +46,7 @@ from trajopt.solvers.methods.interior_requests import (
     Trial,
     Try,
 )
+from trajopt.solvers.rules.barrier import KAPPA_SIGMA
 from trajopt.solvers.rules.interior_measures import Violation
 from trajopt.solvers.window.memory import PACKAGE
 from trajopt.solvers.window.slots import Slot, functions

@@ -17,7 +17,6 @@ from dynamics_backends.compiled.interface.libraries import code_of, definitions,
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
-from trajopt.solvers import barrier_rules
 from trajopt.solvers.methods.method import Size
 from trajopt.solvers.methods.requests import (
     FRACTIONS,
@@ -35,6 +34,7 @@ from trajopt.solvers.methods.requests import (
     Step,
     Trial,
 )
+from trajopt.solvers.rules import barrier as barrier_rules
 from trajopt.solvers.window import barrier
 from trajopt.solvers.window.memory import PACKAGE, TRIALS, common_source, trials_together
 from trajopt.solvers.window.slots import ArraySlot, Layout, functions, layout_of

@@ -17,9 +17,9 @@ from trajopt.solvers.interior.library import Kernels
 from trajopt.solvers.interior.newton import NewtonSystem
 from trajopt.solvers.interior.stage_program import Point, StageProgram
 from trajopt.solvers.methods.interior_requests import RestorationEnd, Restore
+from trajopt.solvers.rules.barrier import STUCK, Barrier
 from trajopt.solvers.rules.curvature import Curvature
 from trajopt.solvers.rules.filter import Filter
-from trajopt.solvers.rules.interior_barrier import STUCK, Barrier
 
 
 def with_engine(engine):

@@ -1,4 +1,10 @@
-"""Loads of a robot: a rigid body added to the body of a frame, with a new frame of its name."""
+"""Loads of a robot: bodies with mass that are added to the body of a frame, and the mass properties of solids.
+
+Mass properties of a solid of uniform density follow from the triangles of its surface. With the tetrahedra from the origin to the
+triangles (a, b, c), of signed volumes V = det(a, b, c) / 6 and s = a + b + c,
+
+    V_all = sum V,     c = sum V s / (4 V_all),     int x x' = sum V (a a' + b b' + c c' + s s') / 20
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.shapes import Shape
 from dynamics_backends.rigid_body.model.mass_properties import MassProperties, composite
 from dynamics_backends.rigid_body.model.model import Frame, Model
 
@@ -31,3 +38,23 @@ def with_load(model: Model, name: str, frame: str, R: Array, p: Array, load: Mas
     mass[b], com[b], inertia[b] = whole
     frames = (*model.frames, Frame(name, b, placed_R, placed_p))
     return replace(model, mass=mass, com=com, inertia=inertia, frames=frames)
+
+
+def solid(shape: Shape, mass: float) -> MassProperties:
+    """The mass properties of a shape filled with ``mass`` [kg], in its frame; round shapes are approximated by polyhedra.
+
+    Raises ValueError for a surface that encloses no volume.
+    """
+    vertices, faces = shape.triangles()
+    a, b, c = (vertices[faces[:, i]] for i in range(3))
+    volumes = np.einsum("ni,ni->n", a, np.cross(b, c)) / 6.0
+    total = float(volumes.sum())
+    if mass == 0.0:
+        return MassProperties(0.0, np.zeros(3), np.zeros((3, 3)))
+    if not total > 0.0:
+        raise ValueError(f"a {type(shape).__name__} encloses no volume, so that it cannot have a mass of {mass} kg")
+    s = a + b + c
+    com = volumes @ s / (4.0 * total)
+    second = sum(np.einsum("n,ni,nj->ij", volumes, x, x) for x in (a, b, c, s)) / (20.0 * total)
+    second = second - np.outer(com, com)
+    return MassProperties(mass, com, mass * (np.trace(second) * np.eye(3) - second))
