@@ -17,7 +17,7 @@ from typing import Any as _Any
 from dynamics_backends.deferred import exported as _exported, places as _places
 from trajopt.view.view import view as view  # otherwise the subpackage of this name would shadow the function
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 """Version of the distribution, read by pyproject.toml."""
 _PLACES = _places(_Path(__file__).with_suffix(".pyi"))
 __all__ = list(_PLACES)
