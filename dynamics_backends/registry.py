@@ -176,7 +176,7 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
 
 def engine_in_use(engine: str) -> str:
     """Name of the engine; "auto" is replaced by the engine that it selects on this machine."""
-    return _available() if engine == "auto" else engine
+    return _available_engine() if engine == "auto" else engine
 
 
 def missing_capability(map: Map, method: str) -> str | None:
@@ -288,7 +288,8 @@ def kinematics_of(model: Any, frame: int) -> Callable[[Any], Any]:
 
 
 @lru_cache(maxsize=1)
-def _available() -> str:
+def _available_engine() -> str:
+    """Return "compiled", or "numpy" without a working compiler, with a warning in the log."""
     from dynamics_backends.compiled.runtime.toolchain import CompilerError, find_toolchain
 
     try:

@@ -89,7 +89,7 @@ def no_compiler(monkeypatch):
     """A machine without a C compiler."""
     from dynamics_backends.compiled.runtime import toolchain
 
-    remembered = (registry._available, toolchain._cached_toolchain)
+    remembered = (registry._available_engine, toolchain._cached_toolchain)
     monkeypatch.setattr(toolchain, "candidates", list)
     for cached in remembered:
         cached.cache_clear()

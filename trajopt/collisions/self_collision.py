@@ -159,12 +159,12 @@ def _pairs(model: Model, robot: RobotCover) -> tuple[Pair, ...]:
         (a, b)
         for i, a in enumerate(bodies)
         for b in bodies[i + 1 :]
-        if int(model.parent[b]) != a and _joined(model, a, b)
+        if int(model.parent[b]) != a and _counts_as_self_pair(model, a, b)
     )
 
 
-def _joined(model: Model, a: int, b: int) -> bool:
-    """False for the ground and a body of a floating-base robot: ground contact is no self-collision."""
+def _counts_as_self_pair(model: Model, a: int, b: int) -> bool:
+    """True unless one of the bodies is the ground and the base floats: ground contact is no self-collision."""
     return a >= 0 or not model.floating_base
 
 

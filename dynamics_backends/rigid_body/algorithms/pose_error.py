@@ -37,7 +37,7 @@ class Mover(NamedTuple):
 
     @property
     def relative(self) -> float:
-        """Factor r = alpha - beta."""
+        """Factor r = alpha - beta: 1 if the DoF moves A alone, -1 if B alone, 0 if both."""
         return float(self.moves_a) - float(self.moves_b)
 
 

@@ -89,7 +89,10 @@ class SeenPoses:
     poses: dict[tuple[int, int], SeenPose] = field(default_factory=dict)
 
     def symbolic_pose(self, model: Model, q: Any, fields: Mapping[str, Any], body: int) -> Transform | None:
-        """Symbolic pose of a body in place of the one in the fields; None if q is not the state's symbols."""
+        """Return symbols for the pose of a body, whose value is that in the fields; records the pose and its motions.
+
+        None if q is not the symbols of the state, or if a joint has several degrees of freedom.
+        """
         rows = rows_of(q)
         is_state = len(rows) <= self.q.numel() and all(ca.is_equal(a, self.q[i]) for i, a in enumerate(rows))
         if not is_state or model.nq != model.nv or any(len(model.dofs(b)) > 1 for b in range(model.nb)):
