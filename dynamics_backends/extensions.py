@@ -65,7 +65,7 @@ class Registry(MutableMapping[str, T]):
             point = self._points().get(name)
             if point is None:
                 raise unknown_name(self.kind, name, self) if self else self._nothing(name)
-            self._values[name] = self._loaded(point)
+            self._values[name] = self._load_entry_point(point)
         return self._values[name]
 
     def __setitem__(self, name: str, value: T) -> None:
@@ -101,7 +101,7 @@ class Registry(MutableMapping[str, T]):
     def _points(self) -> Mapping[str, EntryPoint]:
         return _entry_points().get(self.group, {})
 
-    def _loaded(self, point: EntryPoint) -> T:
+    def _load_entry_point(self, point: EntryPoint) -> T:
         package = "" if point.dist is None else f" of the package {point.dist.name}"
         what = f"the {self.kind} {point.name!r}{package} ({point.value}) cannot be used"
         try:

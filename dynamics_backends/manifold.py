@@ -350,13 +350,13 @@ class Manifold:
     # -- Jacobians, float64, batch first --------------------------------------------------------------------------------
     def d_integrate(self, dx: Array) -> tuple[Array, Array]:
         """Jacobians of x (+) dx in x and in dx, each (N, ndx, ndx), from dx (N, ndx); neither depends on x."""
-        return self._matrix("transport", dx), self._matrix("dexp", dx)
+        return self._block_matrix("transport", dx), self._block_matrix("dexp", dx)
 
     def d_difference(self, dx: Array) -> tuple[Array, Array]:
         """Jacobians of dx = x1 (-) x0 in x0 and in x1, each (N, ndx, ndx), from the difference dx (N, ndx)."""
-        return -self._matrix("dexp_inv", -dx), self._matrix("dexp_inv", dx)
+        return -self._block_matrix("dexp_inv", -dx), self._block_matrix("dexp_inv", dx)
 
-    def _matrix(self, which: str, dx: Array) -> Array:
+    def _block_matrix(self, which: str, dx: Array) -> Array:
         n = len(dx)
         result = np.zeros((n, self.ndx, self.ndx))
         for g, _, iv in self._blocks():

@@ -148,6 +148,7 @@ class CasadiAD(Method):
 
 
 def interpreted(name: str, inputs: list[Any], outputs: list[Any], shapes: list[tuple[int, int]]) -> Evaluate:
+    """Return a function that evaluates CasADi outputs of the given shapes for a batch, by CasADi's virtual machine."""
     function = ca.Function(name, inputs, outputs)
 
     def evaluate(arguments: Sequence[Array]) -> list[Array]:

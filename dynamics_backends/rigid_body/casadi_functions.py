@@ -46,7 +46,7 @@ def casadi_forward_dynamics(model: Model, name: str = "forward_dynamics") -> Any
     >>> ca.jacobian(f(q, v, tau), tau).shape
     (2, 2)
     """
-    return _function(name, model, ("q", "v", "tau"), "a", aba, fd_derivatives)
+    return _function_with_jacobian(name, model, ("q", "v", "tau"), "a", aba, fd_derivatives)
 
 
 def casadi_inverse_dynamics(model: Model, name: str = "inverse_dynamics") -> Any:
@@ -55,10 +55,10 @@ def casadi_inverse_dynamics(model: Model, name: str = "inverse_dynamics") -> Any
     Columns q (nq), v (nv) and a (nv), tau (nv) [N, N m]; quaternions are normalized. name: of the function.
     Raises ValueError for a model with mimic joints that follow others.
     """
-    return _function(name, model, ("q", "v", "a"), "tau", rnea, rnea_derivatives)
+    return _function_with_jacobian(name, model, ("q", "v", "a"), "tau", rnea, rnea_derivatives)
 
 
-def _function(
+def _function_with_jacobian(
     name: str, model: Model, inputs: Sequence[str], output: str, value: Algorithm, derivatives: Algorithm
 ) -> Any:
     import casadi as ca

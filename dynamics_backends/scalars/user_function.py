@@ -80,7 +80,7 @@ class UserFunction:
             if "float" not in self._modes:
                 self._decide(*_numbers(*given))
             if kind in self._modes:
-                return self._by(self._modes[kind], given)
+                return self._call_in_mode(self._modes[kind], given)
             return self._first_that_works(kind, given)
         except NoNumber:  # its message is complete
             raise
@@ -96,7 +96,7 @@ class UserFunction:
                 with warnings.catch_warnings():
                     if kind == "symbols":  # CasADi warns about NumPy functions that it does not support
                         warnings.simplefilter("error", FutureWarning)
-                    found = self._by(mode, given)
+                    found = self._call_in_mode(mode, given)
             except KeyError:  # a missing parameter fails in every mode
                 raise
             except Exception as error:
@@ -134,7 +134,7 @@ class UserFunction:
             return ["points"] if best == "points" else ["entries", *(["rows"] if best == "rows" else []), "points"]
         return {"rows": ["rows", "entries", "points"], "entries": ["entries", "points"], "points": ["points"]}[best]
 
-    def _by(self, mode: str, given: tuple) -> Any:
+    def _call_in_mode(self, mode: str, given: tuple) -> Any:
         if mode == "rows":
             return self._returned(self.function(*given))
         return self._by_entries(given) if mode == "entries" else on_numbers(self._at_points, self.n_out, given)
@@ -215,7 +215,7 @@ class UserFunction:
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
-                result = self._by(mode, (*symbols[:3], dict(zip(p, symbols[3:], strict=True))))
+                result = self._call_in_mode(mode, (*symbols[:3], dict(zip(p, symbols[3:], strict=True))))
                 rows = ca.vertcat(*result) if isinstance(result, (list, tuple)) else ca.SX(result)
                 function = ca.Function("traced", symbols, [ca.densify(rows)])
                 traced = np.asarray(function.map(KNOTS)(x, u, t[None], *p.values()))

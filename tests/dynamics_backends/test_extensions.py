@@ -81,7 +81,7 @@ def test_a_folder_that_hides_a_package_is_named(tmp_path, monkeypatch):
     with pytest.raises(
         ExtensionError, match=f"Python finds hiding in {tmp_path / 'hiding'}: rename that folder if it hides"
     ):
-        digits()._loaded(point)
+        digits()._load_entry_point(point)
     sys.modules.pop("hiding")
 
 
@@ -106,5 +106,5 @@ def test_the_entry_points_of_the_project_load():
     assert set(groups) == set(registries)
     for group, known in registries.items():
         for name, value in groups[group].items():
-            assert known._loaded(EntryPoint(name, value, group))
+            assert known._load_entry_point(EntryPoint(name, value, group))
         assert set(groups[group]) <= set(known), "install the project again: pip install -e ."

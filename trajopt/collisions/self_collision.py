@@ -75,7 +75,7 @@ def check_self_collision(model: Model, qs: Array) -> SelfCollisionCheck:
     key = (*_identity(model), hash(qs.tobytes()))
     if key not in _CHECKED:
         _CHECKED.clear()
-        _CHECKED[key] = _checked(model, qs)
+        _CHECKED[key] = _run_check(model, qs)
     return _CHECKED[key]
 
 
@@ -88,7 +88,7 @@ def _identity(model: Model) -> tuple[str, str, int]:
     return model.digest, model.source, file.stat().st_mtime_ns if file is not None and file.is_file() else 0
 
 
-def _checked(model: Model, qs: Array) -> SelfCollisionCheck:
+def _run_check(model: Model, qs: Array) -> SelfCollisionCheck:
     try:
         shapes = _shapes(model)
         robot = _cover(model, shapes)

@@ -211,11 +211,11 @@ class _Check(NamedTuple):
             at = self.points_of(i)
             at = at._replace(u=at.u[:, : found.nu])
             p = _phase_parameters(self.ocp, at.knots)
-            yield from self._system(found, at, p, self.label(i))
+            yield from self._check_system(found, at, p, self.label(i))
             if self.extent.own in METHODS.builtin:  # other backends do not treat damping implicitly
-                yield from self._step(found, at, p, self.label(i))
+                yield from self._check_step(found, at, p, self.label(i))
 
-    def _system(
+    def _check_system(
         self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str
     ) -> Iterator[DerivativeCheck]:
         system, what = source_of(dynamics.backend), f"{_noun(dynamics)}{label}"
@@ -228,7 +228,7 @@ class _Check(NamedTuple):
             return self._backend(system, method).jacobians(at.x, at.u, at.t, p)
 
         methods = [m for m in self.extent.methods if m != REFERENCE]
-        able = yield from self._able(what, system, methods)
+        able = yield from self._supported_methods(what, system, methods)
         yield from first_order(what, system, ("fx", "fu"), at, p, {m: partial(jacobians, m) for m in able})
         missing = [m for m in METHODS.builtin if m not in (*self.extent.methods, REFERENCE)]
         if missing:
@@ -246,15 +246,17 @@ class _Check(NamedTuple):
                 None,
                 "no second derivatives: DDP and exact Hessians unavailable",
             )
-        yield from self._contractions(what, system, at, p, backends)
+        yield from self._check_contractions(what, system, at, p, backends)
 
-    def _able(self, what: str, map: Map, methods: Sequence[str]) -> Generator[DerivativeCheck, None, list[str]]:
+    def _supported_methods(
+        self, what: str, map: Map, methods: Sequence[str]
+    ) -> Generator[DerivativeCheck, None, list[str]]:
         """Return the methods that can differentiate a map; yield a line with the reason for each other method."""
         lacking = {m: reason for m in methods if (reason := missing_capability(map, m)) is not None}
         yield from (DerivativeCheck(what, "", m, None, reason) for m, reason in lacking.items())
         return [m for m in methods if m not in lacking]
 
-    def _step(
+    def _check_step(
         self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str
     ) -> Iterator[DerivativeCheck]:
         what, system = f"time step{label}", dynamics.backend.map
@@ -281,7 +283,7 @@ class _Check(NamedTuple):
             return contraction(few.x, few.u, few.t, few.dt, {k: own[k] for k in p}, probe.lam)
 
         methods = (self.extent.own,) if self.extent.part else self.extent.methods
-        able = yield from self._able(what, system, methods)
+        able = yield from self._supported_methods(what, system, methods)
         yield from first_order(what, step, ("A", "B"), at, values, {m: partial(linearized, m) for m in able})
         second = {m: partial(contracted, b) for m, b in self._second_order(system).items()}
         yield from second_order(what, step, few, own, probe, second)
@@ -301,14 +303,14 @@ class _Check(NamedTuple):
             at = self.points_of(i)
             for part in mine:
                 seen.add(id(part.residual))
-                yield from self._residual(part, at, at.knots - ocp.phase_slices[i].start, self.label(i))
+                yield from self._check_residual(part, at, at.knots - ocp.phase_slices[i].start, self.label(i))
         ends: tuple[CostTerm | Constraint, ...] = (*ocp.terminal, *ocp.terminal_constraints)
         for part in ends:
             at = self.points_of(len(ocp.phases) - 1)
             end = at._replace(t=np.full(len(at.x), ocp.t[-1]))
-            yield from self._residual(part, end, np.zeros(len(at.x), int), "", "final ")
+            yield from self._check_residual(part, end, np.zeros(len(at.x), int), "", "final ")
 
-    def _residual(
+    def _check_residual(
         self, part: CostTerm | Constraint, at: Points, local: Array, label: str, when: str = ""
     ) -> Iterator[DerivativeCheck]:
         residual, p = part.residual, {k: _at(v, local) for k, v in part.parameters.items()}
@@ -326,7 +328,7 @@ class _Check(NamedTuple):
         if isinstance(part, CostTerm):
             yield from self._cost_hessian(what, part, at.first(self.extent.points), local)
         else:
-            yield from self._contractions(
+            yield from self._check_contractions(
                 what, residual, at, p, {"forward_ad": make_backend(residual, "forward_ad", engine="numpy")}
             )
 
@@ -357,7 +359,7 @@ class _Check(NamedTuple):
 
     # -- shared by dynamics and residuals ---------------------------------------------------------------------------
 
-    def _contractions(
+    def _check_contractions(
         self, what: str, map: Map, at: Points, p: Parameters, backends: Mapping[str, Any]
     ) -> Iterator[DerivativeCheck]:
         few = at.first(self.extent.points)

@@ -267,7 +267,7 @@ class _Comparison:
                 return Run(number, variant, notes=(_reason(error),))
             if solution.status.code == StatusCode.INTERRUPTED:
                 return Run(number, variant, solution)
-            facts = self._facts(variant, posed, solution)
+            facts = self._components(variant, posed, solution)
             differences = list(self._differences(posed, facts))
         except Exception as error:  # unexpected; raised after the finished rows are written
             return Run(number, variant, notes=(f"{type(error).__name__}: {error}",), error=error)
@@ -277,7 +277,7 @@ class _Comparison:
         notes += _remarks(variant, posed.ocp, solution, facts)
         return Run(number, variant, solution, facts, comparable, tuple(notes))
 
-    def _facts(self, variant: Variant, posed: PosedProblem, solution: Solution) -> Components:
+    def _components(self, variant: Variant, posed: PosedProblem, solution: Solution) -> Components:
         ocp = posed.ocp
         stages = getattr(numerics_for(ocp).evaluator, "stages", [])
         steps = [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]

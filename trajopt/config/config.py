@@ -424,8 +424,8 @@ def read_config(
     Raises ConfigError with all mistakes, and loading errors of both robots if numbers are scaled.
     """
     issues = [_unknown(key, TABLES) for key in values if key not in TABLES]
-    problem_name, problem, time = _problem(values.get("problem"), issues)
-    solver_name, options = _solver(values.get("solver", {}), issues)
+    problem_name, problem, time = _read_problem(values.get("problem"), issues)
+    solver_name, options = _read_solver(values.get("solver", {}), issues)
     backend = read_table(Backend, _backend_table(values, issues), "backend", issues)
     output = read_table(Output, values.get("output", {}), "output", issues)
     check = read_table(Check, values.get("check", {}), "check", issues)
@@ -498,7 +498,7 @@ def _backend_table(values: Mapping[str, Any], issues: list[str]) -> Any:
     return {"engine": values["engine"], **table}
 
 
-def _problem(table: Any, issues: list[str]) -> tuple[str, Any, TimeSettings]:
+def _read_problem(table: Any, issues: list[str]) -> tuple[str, Any, TimeSettings]:
     none = TimeSettings()
     known = ", ".join(PROBLEMS)
     if table is not None and not isinstance(table, Mapping):
@@ -524,7 +524,7 @@ def _problem(table: Any, issues: list[str]) -> tuple[str, Any, TimeSettings]:
     return table["name"], read_table(Settings, rest, "problem", issues, extra_known=("name", *TIME_KEYS)), time
 
 
-def _solver(table: Any, issues: list[str]) -> tuple[str, Any]:
+def _read_solver(table: Any, issues: list[str]) -> tuple[str, Any]:
     from trajopt.solvers.registry import SOLVERS, solver_options
 
     table = {"name": table} if isinstance(table, str) else table

@@ -42,7 +42,7 @@ class Tasks(Mapping[str, TaskFunction]):
     def __getitem__(self, name: str) -> TaskFunction:
         if name not in self:
             raise unknown_name("task", name, self)
-        return _function(name, self._files.get(name))
+        return _task_function(name, self._files.get(name))
 
     def __repr__(self) -> str:
         return "\n".join(table_lines([(name, _summary(name, self._files.get(name))) for name in self]))
@@ -67,7 +67,7 @@ def _summary(name: str, file: Path | None) -> str:
     return re.split(r"(?<!et al)\.\s|[.:]$", text, maxsplit=1)[0] + "."
 
 
-def _function(name: str, file: Path | None) -> TaskFunction:
+def _task_function(name: str, file: Path | None) -> TaskFunction:
     def task(**changes: Any) -> LoadedProblem:
         return load_problem(name if file is None else file, **changes)
 

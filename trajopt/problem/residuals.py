@@ -134,14 +134,14 @@ def rounded_excess(finite: Sequence[tuple[bool, bool]], values: Sequence[Scalar]
     width = p["width"][0]
     return [
         sum(
-            (_rounded(e, width) for e in _both(values[i], p["lower"][i], p["upper"][i], *sides)),
+            (_rounded(e, width) for e in _bound_violations(values[i], p["lower"][i], p["upper"][i], *sides)),
             0.0 * values[i],
         )
         for i, sides in enumerate(finite)
     ]
 
 
-def _both(value: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper: bool) -> list[Scalar]:
+def _bound_violations(value: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper: bool) -> list[Scalar]:
     """Signed violations lower - value and value - upper of the finite bounds."""
     return ([lower - value] if has_lower else []) + ([value - upper] if has_upper else [])
 

@@ -39,7 +39,7 @@ class DamagedArchive(InputError):
 def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a temporary file, then rename it to the target, so that readers never see a partial file. Raises OSError."""
     try:
-        _write_beside(path, write)
+        _write_atomically(path, write)
     except OSError as error:
         raise _about(path, error) from error
 
@@ -148,7 +148,7 @@ def _values(archive: zipfile.ZipFile, member: zipfile.ZipInfo, header: Header) -
     return np.frombuffer(content, header.dtype).reshape(header.shape, order=header.order)
 
 
-def _write_beside(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+def _write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     temporary = Path(name)
     try:

@@ -36,7 +36,7 @@ def make_ready(ocp: OCP, guess: Guess, options: Any) -> float:
     return time.perf_counter() - began
 
 
-def _shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
+def _prepare_shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
     if ocp.constraints():
         from trajopt.solvers.shooting.penalized import augmented
 
@@ -75,8 +75,8 @@ def _user_method(ocp: OCP, guess: Guess, options: Any) -> None:
 
 
 _PREPARED: dict[type, Any] = {
-    SLQOptions: _shooting,
-    DDPOptions: _shooting,
+    SLQOptions: _prepare_shooting,
+    DDPOptions: _prepare_shooting,
     DMSOptions: _dms,
     SQPOptions: _sqp,
     IPMOptions: _ipm,

@@ -131,7 +131,7 @@ class NumpyStages:
     ) -> Hessians:
         """See :class:`~trajopt.stage.stages.Stages`."""
         if len(x) < len(self.t):
-            return self._from(first, len(x)).second(x, u, nodes, sigma, lam, y, out=out)
+            return self._knot_range(first, len(x)).second(x, u, nodes, sigma, lam, y, out=out)
         n = self.manifold.ndx
         H = np.zeros((len(x), n + self.nu, n + self.nu))
         if sigma:
@@ -149,7 +149,7 @@ class NumpyStages:
             block[:] = part
         return out
 
-    def _from(self, first: int, count: int) -> NumpyStages:
+    def _knot_range(self, first: int, count: int) -> NumpyStages:
         """Stages of ``count`` knots from ``first`` on, without costs and constraints."""
         knots = slice(first, first + count)
         p = {key: v[knots] if v.ndim == 2 else v for key, v in self.parameters.items()}

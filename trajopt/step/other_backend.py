@@ -27,10 +27,10 @@ def with_backend(ocp: OCP, backend: BackendChoice) -> OCP:
         raise ValueError(
             f"backend = {backend!r} has no name; expected a name or a mapping such as {{'name': 'analytic'}}"
         )
-    return replace(ocp, phases=tuple(_phase(phase, i, choice) for i, phase in enumerate(ocp.phases)))
+    return replace(ocp, phases=tuple(_phase_with_backend(phase, i, choice) for i, phase in enumerate(ocp.phases)))
 
 
-def _phase(phase: Phase, i: int, choice: Mapping[str, Any]) -> Phase:
+def _phase_with_backend(phase: Phase, i: int, choice: Mapping[str, Any]) -> Phase:
     dynamics: Any = phase.dynamics
     if dynamics.sampling is None:
         raise ValueError(

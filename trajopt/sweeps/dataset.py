@@ -67,7 +67,7 @@ class Dataset:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(folder)
         try:
-            self._stored = self._opened(dict(study), n, shard)
+            self._stored = self._open(dict(study), n, shard)
             self._group, self.shard = self._stored.group, self._stored.shard
             self._tidy()
             self.rows = max(n, self._stored.n)
@@ -78,7 +78,7 @@ class Dataset:
             self.close()
             raise
 
-    def _opened(self, study: dict[str, Any], n: int, shard: int | None) -> Stored:
+    def _open(self, study: dict[str, Any], n: int, shard: int | None) -> Stored:
         path = self.folder / FOLDER
         head = {"format": FORMAT, "format_version": FORMAT_VERSION, "study": study, "digest": digest(study)}
         head |= {"sessions": [], "shard": shard or shard_size(n), "arrays": _names(study)}
@@ -185,12 +185,12 @@ class Dataset:
 
     def _write(self, name: str, rows: slice, values: Array) -> None:
         """Write the entries of some rows. The array is created on first use and grows with the longest row."""
-        array = self._group[name] if name in self._group else self._created(name, values)
+        array = self._group[name] if name in self._group else self._create_array(name, values)
         if array.shape[1:] != values.shape[1:]:
             array.resize((array.shape[0], *values.shape[1:]))
         array[rows] = values
 
-    def _created(self, name: str, values: Array) -> Any:
+    def _create_array(self, name: str, values: Array) -> Any:
         kind, inner = values.dtype.kind, tuple(max(1, size) for size in values.shape[1:])
         whole = {"chunks": (self.shard, *inner)}
         single = {"chunks": (1, *inner), "shards": (self.shard, *inner)}  # each trajectory can be read separately

@@ -28,13 +28,13 @@ def identity(make: Callable[..., Any]) -> Any:
     if given is not None:
         return given
     if isinstance(make, partial):
-        return {"function": identity(make.func), "carries": _hash(make, (make.args, make.keywords))}
+        return {"function": identity(make.func), "carries": _content_hash(make, (make.args, make.keywords))}
     kind = make if isinstance(make, (FunctionType, MethodType, type, BuiltinFunctionType)) else type(make)
     carried = list(_carried(make))
     found = {
         "function": kind.__qualname__,
         "source": _source(kind),
-        "carries": _hash(make, carried) if carried else None,
+        "carries": _content_hash(make, carried) if carried else None,
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -72,7 +72,7 @@ def _code(code: CodeType) -> Any:
     return code.co_code, code.co_names, [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
 
 
-def _hash(make: Any, carried: Any) -> str:
+def _content_hash(make: Any, carried: Any) -> str:
     found = hashlib.sha256()
     try:
         for part in _content(carried, []):

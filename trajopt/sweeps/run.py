@@ -176,12 +176,12 @@ def prepare_kinds(study: Study, n: int) -> None:
     A kind whose rows all fail here is skipped. Raises the first error if all kinds fail.
     """
     errors: list[Exception] = []
-    ready = [any(_is_ready(study, row, errors) for row in rows[:TRIES]) for rows in kinds(study, n)]
+    ready = [any(_is_prepared(study, row, errors) for row in rows[:TRIES]) for rows in kinds(study, n)]
     if not any(ready):
         raise errors[0]
 
 
-def _is_ready(study: Study, row: int, errors: list[Exception]) -> bool:
+def _is_prepared(study: Study, row: int, errors: list[Exception]) -> bool:
     from trajopt.guesses.guesses import constant_guess
     from trajopt.solvers.prepare import prepare
     from trajopt.solvers.registry import chosen_options

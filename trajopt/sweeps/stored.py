@@ -68,7 +68,7 @@ class Stored:
         """Return the marks of all rows (n, arrays); zeros for rows that are not stored yet."""
         if not self.n:
             return np.zeros((0, 1), dtype=np.uint64)
-        return self._read(MARK, np.arange(self.n)).reshape(self.n, -1)
+        return self._read_rows(MARK, np.arange(self.n)).reshape(self.n, -1)
 
     def values(self, name: str, rows: Array, marks: Array) -> Any:
         """Return the values of an array in finished rows, or None if the array does not exist. marks: marks of all rows.
@@ -77,7 +77,7 @@ class Stored:
         """
         with self._readable(f"{name}/zarr.json"):
             there = name in self.group
-        found = self._read(name, rows) if there else None
+        found = self._read_rows(name, rows) if there else None
         if name in self.arrays:
             wrong = np.flatnonzero(self.hashes.hash_rows(name, rows, found) != marks[rows, self.hashes.column[name]])
             if len(wrong):
@@ -92,7 +92,7 @@ class Stored:
             for name in self.arrays:
                 self.values(name, rows, marks)
 
-    def _read(self, name: str, rows: Array) -> Array:
+    def _read_rows(self, name: str, rows: Array) -> Array:
         array = self.group[name]
         try:
             if not len(rows):

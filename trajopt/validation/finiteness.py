@@ -87,12 +87,12 @@ def _flaws(ocp: OCP, xs: Array, us: Array) -> Iterator[NotFinite]:
     last = slice(ocp.horizon, ocp.horizon + 1)
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         for part in list[CostTerm | Constraint]((*phase.terms, *phase.constraints)):
-            yield from _flaw(part, knots.start, xs[knots], us[knots], ocp.t[knots])
+            yield from _first_non_finite(part, knots.start, xs[knots], us[knots], ocp.t[knots])
     for part in list[CostTerm | Constraint]((*ocp.terminal, *ocp.terminal_constraints)):
-        yield from _flaw(part, ocp.horizon, xs[last], np.zeros((1, 0)), ocp.t[last])
+        yield from _first_non_finite(part, ocp.horizon, xs[last], np.zeros((1, 0)), ocp.t[last])
 
 
-def _flaw(part: CostTerm | Constraint, first: int, x: Array, u: Array, t: Array) -> Iterator[NotFinite]:
+def _first_non_finite(part: CostTerm | Constraint, first: int, x: Array, u: Array, t: Array) -> Iterator[NotFinite]:
     p: Parameters = part.parameters
     try:
         j = residual_jacobians(part.residual, residual_batch(part.residual, x, u, t, p))

@@ -186,9 +186,9 @@ def constraint_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViola
         for c in phase.constraints:
             first = knots.start + (1 if knots.start == 0 and not c.residual.nu else 0)
             part = slice(first, knots.stop)
-            yield from _violated(c, xs[part], us[part], t[part], phase.knots, first, knots.start)
+            yield from _constraint_violation(c, xs[part], us[part], t[part], phase.knots, first, knots.start)
     for c in ocp.terminal_constraints:
-        yield from _violated(c, xs[-1:], us[-1:, :0], t[-1:], 1, ocp.horizon, ocp.horizon)
+        yield from _constraint_violation(c, xs[-1:], us[-1:, :0], t[-1:], 1, ocp.horizon, ocp.horizon)
 
 
 def _at_the_end(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
@@ -197,11 +197,11 @@ def _at_the_end(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
     last = ocp.phases[-1]
     for c in last.constraints:
         if not c.residual.nu and c.name not in held:
-            for b in _violated(c, xs[-1:], np.empty((1, 0)), ocp.t[-1:], last.knots, last.knots - 1, 0):
+            for b in _constraint_violation(c, xs[-1:], np.empty((1, 0)), ocp.t[-1:], last.knots, last.knots - 1, 0):
                 yield b._replace(knot=ocp.horizon, enforced=False, end=True)
 
 
-def _violated(
+def _constraint_violation(
     c: Constraint, xs: Array, us: Array, times: Array, count: int, first: int, start: int
 ) -> Iterator[LimitViolation]:
     if not len(xs):

@@ -36,11 +36,11 @@ def frame_goals(ocp: OCP) -> list[FrameGoal]:
     """Return the frame goals of terminal costs with positive weight that use terms of :mod:`trajopt.problem.terms`."""
     if ocp.model is None:
         return []
-    found = (_goal_of(ocp.model, term) for term in ocp.terminal if term.squared and term.weight.any())
+    found = (_frame_goal(ocp.model, term) for term in ocp.terminal if term.squared and term.weight.any())
     return [goal for goal in found if goal is not None]
 
 
-def _goal_of(model: Any, term: CostTerm) -> FrameGoal | None:
+def _frame_goal(model: Any, term: CostTerm) -> FrameGoal | None:
     function = term.residual.function if isinstance(term.residual, FunctionMap) else None
     if not isinstance(function, partial) or len(function.args) < 2 or function.args[0] is not model:
         return None

@@ -88,13 +88,13 @@ def errors_of(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     """Return the errors that can be found without evaluating functions."""
     errors = structure_errors(ocp)
     if not errors:  # shapes are known to agree from here on
-        errors = [*_values(ocp), *_guess_errors(ocp, guess)]
+        errors = [*_value_problems(ocp), *_guess_errors(ocp, guess)]
     return [Finding(ERROR, m) for m in errors]
 
 
 def structure_errors(ocp: OCP) -> list[str]:
     """Return the errors of shapes and sizes."""
-    return [*_structure(ocp)]
+    return [*_structure_problems(ocp)]
 
 
 def require_valid(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
@@ -120,7 +120,7 @@ def refuse_constraints(ocp: OCP, who: str) -> None:
 # -- errors of structure: shapes and sizes ------------------------------------------------------------------------------
 
 
-def _structure(ocp: OCP) -> Iterator[str]:
+def _structure_problems(ocp: OCP) -> Iterator[str]:
     nx, n, nu = ocp.manifold.nx, ocp.horizon, ocp.nu
     if ocp.x0.shape != (nx,):
         yield f"x0 has shape {ocp.x0.shape}; expected (nx = {nx},){velocities_hint(ocp.manifold, ocp.x0.shape)}"
@@ -180,7 +180,7 @@ def _per_knot(label: str, value: Array, knots: int) -> str:
 # -- errors of value ----------------------------------------------------------------------------------------------------
 
 
-def _values(ocp: OCP) -> Iterator[str]:
+def _value_problems(ocp: OCP) -> Iterator[str]:
     yield from _state_errors(ocp, ocp.x0, "x0")
     yield from _time_errors(ocp)
     for kind, parts in (("term", ocp.terms()), ("constraint", ocp.constraints())):

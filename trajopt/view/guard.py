@@ -105,7 +105,7 @@ def guarded(host: str, token: str | None) -> Iterator[None]:
 
     def serve(*args: Any, process_request: Check | None = None, **options: Any) -> Any:
         started.append(True)
-        return original(*args, process_request=_checked(process_request, host, token), **options)
+        return original(*args, process_request=_request_check(process_request, host, token), **options)
 
     websockets_server.serve = serve  # type: ignore[assignment,misc]
     try:
@@ -116,7 +116,7 @@ def guarded(host: str, token: str | None) -> Iterator[None]:
         raise RuntimeError("this version of viser serves without the check of requests: install viser 1.1")
 
 
-def _checked(inner: Check | None, host: str, token: str | None) -> Check:
+def _request_check(inner: Check | None, host: str, token: str | None) -> Check:
     def check(connection: Any, request: Any) -> Any:
         reason = refusal(request.headers, request.path, host, token)
         if reason is not None:

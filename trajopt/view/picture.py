@@ -112,14 +112,14 @@ class Studio:
 
     def picture(self, moments: Sequence[Moment], forces: bool = False) -> Any:
         """Render moments to a Pillow image. forces: draw forces as arrows."""
-        layer = render(list(self._robots(moments)), self.camera)
+        layer = render(list(self._robot_solids(moments)), self.camera)
         times = [float(self.motions[m.motion].times[m.time]) for m in moments]
         around = list(self._obstacles(max(times, default=0.0)))
         if around:
             layer = blend(layer, render(around, self.camera), SEEN_THROUGH)
         return self._finished(layer, moments, forces, max(times, default=0.0))
 
-    def _robots(self, moments: Sequence[Moment]) -> Iterator[Solid]:
+    def _robot_solids(self, moments: Sequence[Moment]) -> Iterator[Solid]:
         rest: set[int] = set()
         for order, (k, i, strength) in enumerate(moments):
             poses, toward = self._poses[k], LATER * order * self.camera.axes[2]

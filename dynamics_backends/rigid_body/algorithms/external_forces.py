@@ -36,7 +36,7 @@ def body_forces(model: Model, q: Rows, wrenches: Sequence[Wrench]) -> Force | li
             raise ValueError(f"reference = {wrench.reference!r}; known: {', '.join(kinematics.REFERENCES)}")
         body = model.frames[wrench.frame].body
         if body >= 0:
-            total[body] = total[body] + _in_body(model, row(poses, body), wrench)
+            total[body] = total[body] + _body_force(model, row(poses, body), wrench)
     return force_field(total, zero)
 
 
@@ -48,7 +48,7 @@ def force_field(total: list[Force], zero: Scalar) -> Force | list[Force]:
     return Force(Vec(*columns[:3]), Vec(*columns[3:]))
 
 
-def _in_body(model: Model, pose: Transform, wrench: Wrench) -> Force:
+def _body_force(model: Model, pose: Transform, wrench: Wrench) -> Force:
     w = wrench.value
     force = Force(Vec(w[3], w[4], w[5]), Vec(w[0], w[1], w[2]))
     frame = kinematics.constant_pose(model.frames[wrench.frame])

@@ -62,7 +62,9 @@ class _Posed(NamedTuple):
     zero: Scalar
 
 
-def _pose(program: Program, model: Model, frame: int | str, arguments: dict[str, Any], driver: Driver = run) -> _Posed:
+def _frame_pose(
+    program: Program, model: Model, frame: int | str, arguments: dict[str, Any], driver: Driver = run
+) -> _Posed:
     q = arguments["q"]
     fields = driver(program, model, {**arguments, "q": at_base(model, q)})
     zero = 0.0 * q[0]
@@ -100,7 +102,7 @@ def _rows(vectors: list[Vec], zero: Scalar) -> Rows:
 @takes_entries
 def frame_position(model: Model, q: Rows, frame: int | str) -> Rows:
     """World position (3, N) [m] of the frame's origin."""
-    return _position(_pose(PLACEMENT, model, frame, {"q": q}))
+    return _position(_frame_pose(PLACEMENT, model, frame, {"q": q}))
 
 
 @takes_entries
@@ -114,12 +116,12 @@ def point_positions(model: Model, q: Rows, points: Sequence[tuple[int, Sequence[
 @takes_entries
 def frame_rotation(model: Model, q: Rows, frame: int | str) -> list[list[Scalar]]:
     """Rotation R[i][j] from the frame to the world."""
-    return _rotation(_pose(PLACEMENT, model, frame, {"q": q}))
+    return _rotation(_frame_pose(PLACEMENT, model, frame, {"q": q}))
 
 
 def frame_placement(model: Model, q: Rows, frame: int | str, driver: Driver = run) -> tuple[list[list[Scalar]], Rows]:
     """Rotation R[i][j] from the frame to the world, and world position (3, N) [m], from one recursion by the driver."""
-    posed = _pose(PLACEMENT, model, frame, {"q": q}, driver)
+    posed = _frame_pose(PLACEMENT, model, frame, {"q": q}, driver)
     return _rotation(posed), _position(posed)
 
 
@@ -135,7 +137,7 @@ def _rotation(posed: _Posed) -> list[list[Scalar]]:
 @takes_entries
 def frame_velocity(model: Model, q: Rows, v: Rows, frame: int | str, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
     """Velocity (6, N) [linear m/s; angular rad/s] of the frame."""
-    posed = _pose(MOTION, model, frame, {"q": q, "v": v})
+    posed = _frame_pose(MOTION, model, frame, {"q": q, "v": v})
     still = Motion(*(Vec(posed.zero, posed.zero, posed.zero) for _ in range(2)))
     velocity = row(posed.fields["vel"], posed.body) if posed.body >= 0 else still
     at_frame = Motion(velocity.w, velocity.l + velocity.w.cross(posed.pose.p))
@@ -162,7 +164,7 @@ def _check(reference: str) -> None:
 @takes_entries
 def frame_jacobian(model: Model, q: Rows, frame: int | str, reference: str = "LOCAL_WORLD_ALIGNED") -> Rows:
     """Jacobian (6 * nv, N) by rows: entry [r * nv + d] is d velocity[r] / d v[d]."""
-    posed = _pose(PLACEMENT, model, frame, {"q": q})
+    posed = _frame_pose(PLACEMENT, model, frame, {"q": q})
     columns = {d: _referred(_column(posed, d), posed, reference) for d in _path(model, posed)}
     return _matrix_rows(model, columns, posed.zero)
 
@@ -173,7 +175,7 @@ def frame_jacobian_rate(
 ) -> Rows:
     """Time derivative of :func:`frame_jacobian` at velocity v, (6 * nv, N) by rows."""
     _check(reference)
-    posed = _pose(MOTION, model, frame, {"q": q, "v": v})
+    posed = _frame_pose(MOTION, model, frame, {"q": q, "v": v})
     if posed.body < 0:
         return _matrix_rows(model, {}, posed.zero)
     velocity = row(posed.fields["vel"], posed.body)
@@ -207,7 +209,7 @@ class FrameKinematics(NamedTuple):
 @takes_entries
 def frame_kinematics(model: Model, q: Rows, frame: int | str) -> FrameKinematics:
     """Placement and Jacobian of a frame, from one recursion."""
-    posed = _pose(PLACEMENT, model, frame, {"q": q})
+    posed = _frame_pose(PLACEMENT, model, frame, {"q": q})
     jacobian = _matrix_rows(model, {d: _column(posed, d) for d in _path(model, posed)}, posed.zero)
     return FrameKinematics(_rotation(posed), _position(posed), jacobian)
 

@@ -74,11 +74,11 @@ def balls(m: Any, geom: int) -> tuple[np.ndarray, np.ndarray]:
 
     kind, size = mujoco.mjtGeom(int(m.geom_type[geom])).name.removeprefix("mjGEOM_"), m.geom_size[geom]
     R, p = rotation(m.geom_quat[geom]), m.geom_pos[geom]
-    points, radius = _local(m, geom, kind, size)
+    points, radius = _points_and_radius(m, geom, kind, size)
     return points @ R.T + p, np.full(len(points), radius)
 
 
-def _local(m: Any, geom: int, kind: str, size: np.ndarray) -> tuple[np.ndarray, float]:
+def _points_and_radius(m: Any, geom: int, kind: str, size: np.ndarray) -> tuple[np.ndarray, float]:
     if kind == "SPHERE":
         return np.zeros((1, 3)), float(size[0])
     if kind == "CAPSULE":

@@ -70,7 +70,7 @@ def _equality(m: Any, names: Names, i: int) -> tuple[Equality | None, str]:
     if not m.eq_active0[i]:
         return None, "is not active"
     if kind in ("connect", "weld"):
-        sides = _sides(m, names, i, kind)
+        sides = _coupled_places(m, names, i, kind)
         if not any(moves(m, side.body) for side in sides):
             return None, "ties bodies that do not move"
         return Equality(name, "weld" if kind == "weld" else "connect", _gains(m, i), sides), ""
@@ -92,7 +92,7 @@ def _joint_equality(m: Any, names: Names, i: int, name: str) -> tuple[Equality |
     return Equality(name, "joint", _gains(m, i), joints=joints, polynomial=polynomial, references=at), ""
 
 
-def _sides(m: Any, names: Names, i: int, kind: str) -> tuple[Place, Place]:
+def _coupled_places(m: Any, names: Names, i: int, kind: str) -> tuple[Place, Place]:
     import mujoco
 
     ids, data = (int(m.eq_obj1id[i]), int(m.eq_obj2id[i])), m.eq_data[i]

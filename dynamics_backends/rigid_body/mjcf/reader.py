@@ -108,7 +108,7 @@ class Reader:
         parent = names.bodies[above] if above else None
         p, R = np.array(m.body_pos[body]), rotation(m.body_quat[body])
         for j in joints:
-            spec, anchor = self._spec(j), np.array(m.jnt_pos[j])
+            spec, anchor = self._joint_spec(j), np.array(m.jnt_pos[j])
             if spec.kind == "floating":  # the coordinates are the pose in the world
                 self._add(builder, body, spec, np.zeros(3), np.eye(3))
                 return
@@ -132,7 +132,7 @@ class Reader:
         turn = rotation(np.array([np.cos(0.5 * r), *(-np.sin(0.5 * r) * unit_axis(axis))]))
         return a - turn @ a, turn
 
-    def _spec(self, j: int) -> JointSpec:
+    def _joint_spec(self, j: int) -> JointSpec:
         m, name, kind = self.m, self.names.joints[j], joint_kind(self.m, j)
         d = int(m.jnt_dofadr[j])
         single = kind in ("revolute", "prismatic")
@@ -165,15 +165,15 @@ class Reader:
             body = int(m.site_bodyid[i])
             if name:
                 name = f"{name}_site" if name in names.bodies else name
-                self._frame(builder, name, body, m.site_pos[i], rotation(m.site_quat[i]))
+                self._add_frame(builder, name, body, m.site_pos[i], rotation(m.site_quat[i]))
         for body in ends(m):
             found = tip(m, names, body) if body in self.bodies else None
             if found is not None:
-                self._frame(builder, found.name, found.body, found.p, np.eye(3), "contact")
+                self._add_frame(builder, found.name, found.body, found.p, np.eye(3), "contact")
         for place in weld_frames(m, names):
-            self._frame(builder, place.name, place.body, place.p, place.R)
+            self._add_frame(builder, place.name, place.body, place.p, place.R)
 
-    def _frame(self, builder: ModelBuilder, name: str, body: int, p, R, kind: str = "user") -> None:
+    def _add_frame(self, builder: ModelBuilder, name: str, body: int, p, R, kind: str = "user") -> None:
         if body not in self.bodies:
             return
         parent = self.names.bodies[body] if body else None

@@ -31,11 +31,11 @@ def with_joint_properties(model: Model, **values: Values) -> Model:
         if key not in PROPERTIES:
             raise TypeError(f"joints have no property {key!r}; known: {', '.join(PROPERTIES)}")
         if value_or_values is not None:
-            changes[key] = _spread(model, key, value_or_values)
+            changes[key] = _values_by_dof(model, key, value_or_values)
     return model.replace(**changes) if changes else model
 
 
-def _spread(model: Model, key: str, value_or_values: float | Mapping[str, float]) -> np.ndarray:
+def _values_by_dof(model: Model, key: str, value_or_values: float | Mapping[str, float]) -> np.ndarray:
     array = getattr(model, key).copy()
     single = [n for n, kind in zip(model.joint_names, model.joint_types, strict=True) if JOINT_TYPES[kind] == (1, 1)]
     named = value_or_values if isinstance(value_or_values, Mapping) else dict.fromkeys(single, value_or_values)

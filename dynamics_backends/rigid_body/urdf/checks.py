@@ -44,7 +44,7 @@ def tree_order(robot: Robot) -> tuple[Link, list[Joint]]:
             )
         above[joint.child] = joint
         below[joint.parent].append(joint)
-    root = _root(robot, above)
+    root = _root_link(robot, above)
     order, stack = [], below[root.name][::-1]
     while stack:
         joint = stack.pop()
@@ -63,7 +63,7 @@ def _check_ends(joint: Joint, robot: Robot):
             raise joint.element.required(end).error(f"there is no link named {link!r}; {hint}")
 
 
-def _root(robot: Robot, above: dict[str, Joint]) -> Link:
+def _root_link(robot: Robot, above: dict[str, Joint]) -> Link:
     roots = [link for name, link in robot.links.items() if name not in above]
     if not roots:
         raise _cycle(robot, above, reached=set())

@@ -26,7 +26,9 @@ def find_followers(robot: Robot) -> dict[str, Follower]:
     Raises URDFError for an unknown source, a cycle, and a joint that is fixed or has several DoFs.
     """
     return {
-        joint.name: _resolved(robot, joint, joint.mimic) for joint in robot.joints.values() if joint.mimic is not None
+        joint.name: _resolved_chain(robot, joint, joint.mimic)
+        for joint in robot.joints.values()
+        if joint.mimic is not None
     }
 
 
@@ -45,21 +47,21 @@ def _hint(robot: Robot, mimic: Mimic) -> str:
     return f"did you mean {' or '.join(map(repr, near))}?" if near else "remove the <mimic>"
 
 
-def _resolved(robot: Robot, joint: Joint, mimic: Mimic) -> Follower:
+def _resolved_chain(robot: Robot, joint: Joint, mimic: Mimic) -> Follower:
     multiplier, offset, seen = mimic.multiplier, mimic.offset, [joint.name]
-    source = _source(robot, joint, mimic)
+    source = _source_joint(robot, joint, mimic)
     while source.mimic is not None and source.name not in seen:
         seen.append(source.name)
         offset += multiplier * source.mimic.offset
         multiplier *= source.mimic.multiplier
-        source = _source(robot, source, source.mimic)
+        source = _source_joint(robot, source, source.mimic)
     if source.mimic is not None:
         names = " -> ".join(map(repr, [*seen, source.name]))
         raise joint.element.error(f"the joints {names} mimic each other in a circle: make one independent")
     return Follower(source.name, multiplier, offset)
 
 
-def _source(robot: Robot, joint: Joint, mimic: Mimic) -> Joint:
+def _source_joint(robot: Robot, joint: Joint, mimic: Mimic) -> Joint:
     element = joint.element.required("mimic")
     if mimic.joint not in robot.joints:
         raise element.error(f"there is no joint named {mimic.joint!r}; {_hint(robot, mimic)}")

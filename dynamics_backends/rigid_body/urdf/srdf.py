@@ -49,10 +49,10 @@ class SRDF:
         for joint in known:
             body = model.joint_id(joint)
             first, end = int(model.q_index[body]), int(ends[body])
-            q[first:end] = self._fitted(joint, values[joint], end - first)
+            q[first:end] = self._posture_values(joint, values[joint], end - first)
         return q
 
-    def _fitted(self, joint: str, values: tuple[float, ...], size: int) -> Sequence[float]:
+    def _posture_values(self, joint: str, values: tuple[float, ...], size: int) -> Sequence[float]:
         if size == 1 and len(values) == 2:
             return [math.atan2(values[1], values[0])]
         if len(values) != size:

@@ -142,18 +142,18 @@ def read_xml(source: str | os.PathLike) -> Element:
     except InputError as error:
         raise URDFError(f"cannot read the URDF: {error}") from None
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
-        raise URDFError(f"cannot read the URDF {str(path)!r}: {_reason(path, error)}") from None
+        raise URDFError(f"cannot read the URDF {str(path)!r}: {_read_error(path, error)}") from None
     return _parse_text(content, path.name)
 
 
 def _parse_text(content: str | bytes, source: str) -> Element:
     content = _declaration_first(content)
     try:
-        return _parsed(content, source)
+        return _parse_xml(content, source)
     except URDFError as error:
         if UNBOUND not in str(error):
             raise
-    return _parsed(_with_prefixes(content), source)
+    return _parse_xml(_with_prefixes(content), source)
 
 
 _OTHER_ENCODING = (
@@ -195,7 +195,7 @@ def _with_prefixes(content: str | bytes) -> bytes:
     return re.sub(_TO_ROOT, lambda found: found.group(0) + names, raw, count=1, flags=re.DOTALL)
 
 
-def _parsed(content: str | bytes, source: str) -> Element:
+def _parse_xml(content: str | bytes, source: str) -> Element:
     target = _Target(source)
     parser = target.parser = DefusedXMLParser(target=target)
     try:
@@ -252,7 +252,7 @@ class _Target:
         return self._root
 
 
-def _reason(path: Path, error: OSError | ValueError) -> str:
+def _read_error(path: Path, error: OSError | ValueError) -> str:
     if not isinstance(error, FileNotFoundError):
         return getattr(error, "strerror", None) or str(error)
     if not path.parent.is_dir():

@@ -58,21 +58,21 @@ def deferred_interrupts() -> Iterator[None]:
 @contextmanager
 def running() -> Iterator[None]:
     """Context manager for threads that run C code: Ctrl-C never raises inside."""
-    with _set("running"):
+    with _flag_set("running"):
         yield
 
 
 @contextmanager
 def raising() -> Iterator[None]:
     """Context manager: Ctrl-C raises KeyboardInterrupt immediately; an earlier recorded Ctrl-C raises it on entry."""
-    with _set("raising"):
+    with _flag_set("raising"):
         if interrupted():
             raise KeyboardInterrupt
         yield
 
 
 @contextmanager
-def _set(name: str) -> Iterator[None]:
+def _flag_set(name: str) -> Iterator[None]:
     if not _in_main() or not _states:
         yield
         return

@@ -168,8 +168,8 @@ class _Pool:
             return None
         self = cls(sent, workers)
         try:
-            self._begin()
-            self._pool.submit(_ready).result()
+            self._start_workers()
+            self._pool.submit(_has_work).result()
         except KeyboardInterrupt:
             self._end()
             raise
@@ -178,7 +178,7 @@ class _Pool:
             return None
         return self
 
-    def _begin(self) -> None:
+    def _start_workers(self) -> None:
         with _environment(ONE_THREAD):
             if loky is None:
                 context = multiprocessing.get_context("spawn")
@@ -207,7 +207,7 @@ class _Pool:
                         source.popleft()
                 if not running:  # an idle process died
                     self._end()
-                    self._begin()
+                    self._start_workers()
                     continue
                 done = wait(running, return_when=FIRST_COMPLETED).done
                 broken = [future for future in done if isinstance(future.exception(), BrokenExecutor)]
@@ -224,7 +224,7 @@ class _Pool:
                         suspects.append(i)
                 if broken:
                     self._end()
-                    self._begin()
+                    self._start_workers()
         except (KeyboardInterrupt, GeneratorExit):
             self._stop.set()
             raise
@@ -242,7 +242,7 @@ def _take_up(sent: bytes, stop: Any) -> None:
     _work.update(work=pickle.loads(sent), stop=stop)
 
 
-def _ready() -> bool:
+def _has_work() -> bool:
     return "work" in _work
 
 

@@ -159,7 +159,7 @@ class WindowBatch(Rows, ABC):
 
         def work(stop: Array) -> None:
             slots.append(make())
-            self._run_each(slots[-1], stop)
+            self._run_slot(slots[-1], stop)
 
         return self._run(work, on_finished, slots)
 
@@ -208,7 +208,7 @@ class WindowBatch(Rows, ABC):
         for slot, (number, method) in running.items():  # only after a stop
             self._note_stopped(number, method, slot, window.alone_at(slot).answer)
 
-    def _run_each(self, slot: Any, stop: Array) -> None:
+    def _run_slot(self, slot: Any, stop: Array) -> None:
         while (own := self._take(slot, stop)) is not None:
             number, method = own
             ended: Any

@@ -59,15 +59,15 @@ class StagedProgram(Transcription):
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
         """See :class:`~trajopt.solvers.nlp.nlp.NLP`; the Hessian is stored by stages."""
-        return self._by_stages(self.parts, self._part_hessians(self.parts, w, sigma, multipliers, self.kind))
+        return self._stage_hessian(self.parts, self._part_hessians(self.parts, w, sigma, multipliers, self.kind))
 
     def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
         """See :class:`~trajopt.solvers.nlp.nlp.ConvexOverNonlinear`; the Hessian is stored by stages."""
         kind = "gauss_newton" if self.kind == "exact" else self.kind
         found = self._part_hessians(self.convex_parts, w, sigma, multipliers, kind)
-        return self._by_stages(self.convex_parts, found)
+        return self._stage_hessian(self.convex_parts, found)
 
-    def _by_stages(self, parts: Sequence[Part], found: Sequence[Hessians]) -> StageHessian:
+    def _stage_hessian(self, parts: Sequence[Part], found: Sequence[Hessians]) -> StageHessian:
         n = self.n
         width = self._places.index.shape[1]
         blocks = np.zeros((self.N + 1, width, width))

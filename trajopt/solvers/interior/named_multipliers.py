@@ -37,7 +37,7 @@ def from_names(program: StageProgram, named: Mapping[str, Array], scale: float, 
         values = np.asarray(named.get(name, np.zeros(0)))
         if values.shape != places.shape:
             continue
-        _put(program, name, places, scale * values, z)
+        _write_multipliers(program, name, places, scale * values, z)
 
 
 def _numbered(program: StageProgram) -> Multipliers:
@@ -46,7 +46,7 @@ def _numbered(program: StageProgram) -> Multipliers:
     return z
 
 
-def _put(program: StageProgram, name: str, places: Array, values: Array, z: Multipliers) -> None:
+def _write_multipliers(program: StageProgram, name: str, places: Array, values: Array, z: Multipliers) -> None:
     if name == "dynamics":
         z.lam[:] = values
     elif name in ("bounds on x", "bounds on u"):

@@ -128,7 +128,7 @@ class StageProgram:
         self._bounds()
         self._fix_states()
         self._hold_controls(us)
-        self._finish()
+        self._relax_and_bind()
 
     def rebound(self, ocp: OCP, us: Array) -> StageProgram:
         """Return a program with the bounds and targets of another problem, which shares the stages of this one."""
@@ -220,7 +220,7 @@ class StageProgram:
         self.held = held.astype(np.int8)
         self.any_read = bool(self.still_read.any())
 
-    def _finish(self) -> None:
+    def _relax_and_bind(self) -> None:
         for own, way in ((self.lower, -1.0), (self.upper, 1.0)):
             bounded = np.isfinite(own)
             own[bounded] += way * RELAXED * np.maximum(1.0, np.abs(own[bounded]))

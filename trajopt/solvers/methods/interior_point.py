@@ -195,7 +195,7 @@ class InteriorPoint:
     # -- an iteration ---------------------------------------------------------------------------------------------------------
     def _iterate(self) -> Generator[Request, Any, End | None]:
         """Run one iteration; return the reason if it is the last, else None."""
-        end = self._finished()
+        end = self._termination()
         if end is not None:
             self._report(0.0, 0.0)
             return end
@@ -220,7 +220,7 @@ class InteriorPoint:
         yield from self._take(accepted)
         return None
 
-    def _finished(self) -> End | None:
+    def _termination(self) -> End | None:
         o, now = self.options, self.now
         if not isfinite(now.error):
             return End.NOT_FINITE

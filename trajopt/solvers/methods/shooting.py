@@ -145,7 +145,7 @@ class ShootingMethod:
         self._arrive(at)
         self.begun, end = True, None
         while end is None:
-            end = yield from self._finished()
+            end = yield from self._termination()
             if end is None:
                 end = yield from self._advance()
         yield from self._measured()
@@ -187,7 +187,7 @@ class ShootingMethod:
             self.kkt = (yield Kkt()).kkt
         return self.kkt
 
-    def _finished(self) -> Generator[Request, Any, End | None]:
+    def _termination(self) -> Generator[Request, Any, End | None]:
         o = self.options
         if self.stop <= 1.0:
             return End.CONVERGED

@@ -31,13 +31,13 @@ class UserMethod(Newton):
 
     def solve(self, *, gains: bool = True) -> Solve:
         """Forward the requests of the method until it returns an end or a limit is reached."""
-        end = yield from self._passed_on()
+        end = yield from self._forward_requests()
         ended = self.ended(end)
         if gains and self.begun:
             yield Gains(self.size.widest)
         return ended
 
-    def _passed_on(self) -> OwnSolve:
+    def _forward_requests(self) -> OwnSolve:
         method, reply = self.method(self.size, self.options), None
         while True:
             try:

@@ -129,19 +129,19 @@ class _ProblemDefinition:
 
     def objective(self, w: Array) -> float:
         """Return f."""
-        return self._at(w, "values")[0]
+        return self._cached(w, "values")[0]
 
     def constraints(self, w: Array) -> Array:
         """Return g (m,)."""
-        return self._at(w, "values")[1]
+        return self._cached(w, "values")[1]
 
     def gradient(self, w: Array) -> Array:
         """Return the gradient of f (n,)."""
-        return self._at(w, "derivatives")[0]
+        return self._cached(w, "derivatives")[0]
 
     def jacobian(self, w: Array) -> Array:
         """Return the entries of the Jacobian of g."""
-        return self._at(w, "derivatives")[1]
+        return self._cached(w, "derivatives")[1]
 
     def jacobianstructure(self) -> Pattern:
         """Return rows and columns of the entries of the Jacobian of g."""
@@ -153,7 +153,7 @@ class _ProblemDefinition:
         """Forward the numbers of an iteration; cyipopt inspects the parameter names."""
         self._callbacks.intermediate(Progress(iteration, objective, dual, step, regularization, alpha))
 
-    def _at(self, w: Array, kind: str) -> Any:
+    def _cached(self, w: Array, kind: str) -> Any:
         if self._raised is not None:
             raise self._raised
         point = w.tobytes()

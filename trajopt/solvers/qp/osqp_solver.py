@@ -55,7 +55,7 @@ class OSQP:
         solution = QPSolution(np.asarray(result.x), both[:m], both[m:], QPStatus.FAILED, int(result.info.iter))
         if np.isfinite(solution.w).all() and np.isfinite(both).all():
             solution = polished(qp, SparseKKT(qp), solution)
-        return solution._replace(status=_status(qp, solution, int(result.info.status_val)))
+        return solution._replace(status=_qp_status(qp, solution, int(result.info.status_val)))
 
     def _load(self, qp: QP, lower: Array, upper: Array) -> None:
         """Set up the workspace, or update its values if the pattern is the same."""
@@ -73,7 +73,7 @@ class OSQP:
         self._solver.setup(P=P, q=np.array(qp.g), A=A, l=lower, u=upper, **SETTINGS)
 
 
-def _status(qp: QP, solution: QPSolution, code: int) -> QPStatus:
+def _qp_status(qp: QP, solution: QPSolution, code: int) -> QPStatus:
     from osqp import SolverStatus
 
     if code == SolverStatus.OSQP_SOLVED:

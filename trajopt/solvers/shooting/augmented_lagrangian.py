@@ -217,10 +217,10 @@ class Rounds:
         begun = [j for j, s in enumerate(found) if s.status != waits]
         if len(begun) < len(found):
             chosen, own, found = [chosen[j] for j in begun], own.subset(begun), [found[j] for j in begun]
-        moved = dict(zip(begun, self._moved(chosen, own, found), strict=True))
+        moved = dict(zip(begun, self._update_multipliers(chosen, own, found), strict=True))
         return [moved.get(j) for j in range(len(numbers))]
 
-    def _moved(self, chosen: list[int], own: Augmented, found: Sequence[Solution]) -> list[Moved]:
+    def _update_multipliers(self, chosen: list[int], own: Augmented, found: Sequence[Solution]) -> list[Moved]:
         if not found:
             return []
         xs, us = np.array([s.xs for s in found]), np.array([s.us for s in found])

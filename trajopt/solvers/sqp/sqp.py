@@ -136,7 +136,7 @@ class SQPLoop:
             return termination.non_finite(nlp_diagnosis.non_finite_number(nlp, w, start.f, start.g))
         while True:
             self._remember(at)
-            status = self._finished(at) or self._advance(at)
+            status = self._termination(at) or self._advance(at)
             if isinstance(status, Status):
                 self._record(at)
                 return status
@@ -148,7 +148,7 @@ class SQPLoop:
         if best is None or self.options.globalization != "none" or at.stop < best.stop:
             self.progress.best = at
 
-    def _finished(self, at: Iterate) -> Status | None:
+    def _termination(self, at: Iterate) -> Status | None:
         o, n = self.options, self.progress.iteration
         if at.is_solution(o):
             return termination.converged(self._measured(at))

@@ -230,9 +230,9 @@ class NewtonSlot(ArraySlot):
         self._on_bounds, self._turn = function("on_bounds", "p"), function("turn", "p")
         self._gains, self._put = function("gains", "pl"), function("put", "p")
         self._answers = {
-            Start: lambda _: self._number(self._start, self.problem),
+            Start: lambda _: self._call_for_number(self._start, self.problem),
             FirstGains: lambda r: self._point(self._first_gains, -1.0 if r.delta is None else r.delta, r.mu),
-            IsFinite: lambda _: bool(self._number(self._is_finite)),
+            IsFinite: lambda _: bool(self._call_for_number(self._is_finite)),
             Step: self._stepped,
             Roll: self._rolled,
             Accept: lambda r: self._point(self._accept, *r),
@@ -242,7 +242,7 @@ class NewtonSlot(ArraySlot):
             Gains: lambda r: self._gains(self.address, r.first),
         }
 
-    def _number(self, function: Callable[..., None], *given: Any) -> float:
+    def _call_for_number(self, function: Callable[..., None], *given: Any) -> float:
         function(self.address, *given)
         return float(self.data.answer_0)
 

@@ -108,10 +108,10 @@ def _faces(corners: Array) -> tuple[Face, ...]:
         found = ConvexHull(corners)
     except (QhullError, ValueError):
         return ()
-    return tuple(_face(corners[s], n[:3]) for s, n in zip(found.simplices, found.equations, strict=True))
+    return tuple(_face_of_triangle(corners[s], n[:3]) for s, n in zip(found.simplices, found.equations, strict=True))
 
 
-def _face(corners: Array, normal: Array) -> Face:
+def _face_of_triangle(corners: Array, normal: Array) -> Face:
     lengths = np.linalg.norm(corners - np.roll(corners, -1, axis=0), axis=1)
     a, b, c = np.roll(corners, -int(np.argmax(lengths)), axis=0)
     if np.cross(b - a, c - a) @ normal < 0.0:

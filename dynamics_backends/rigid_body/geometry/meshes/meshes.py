@@ -33,7 +33,7 @@ class MeshMissing(LookupError):
 
 def find_mesh(name: str, folder: Path | None, package_dirs: Sequence[str] = ()) -> Path:
     """The file of a name in a URDF in ``folder``. package_dirs: searched first for packages. Raises MeshMissing."""
-    for path in _candidates(name, folder, package_dirs):
+    for path in _candidate_paths(name, folder, package_dirs):
         if path.is_file():
             return path
     hint = ""
@@ -47,7 +47,7 @@ def find_mesh(name: str, folder: Path | None, package_dirs: Sequence[str] = ()) 
     raise MeshMissing(f"the mesh {name} was not found{hint}")
 
 
-def _candidates(name: str, folder: Path | None, package_dirs: Sequence[str]) -> Iterator[Path]:
+def _candidate_paths(name: str, folder: Path | None, package_dirs: Sequence[str]) -> Iterator[Path]:
     if name.startswith(PACKAGE):
         package, _, rest = unquote(name.removeprefix(PACKAGE)).partition("/")
         for place in (*map(Path, package_dirs), *_package_places(folder)):

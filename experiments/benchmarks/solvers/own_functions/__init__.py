@@ -1,1 +1,1 @@
-"""Problems with a user's own functions, whose first solve benchmark_startup measures; each module defines ``problem()``."""
+"""Problems with user-defined functions, whose first solve benchmark_startup measures; each module defines ``problem()``."""

@@ -1,4 +1,4 @@
-"""UR5 with a cost and a constraint of its own: a bent elbow, and a wrist above a plane."""
+"""UR5 with a user-defined cost and constraint: a bent elbow, and a wrist above a plane."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def above(x, u, t, p):
 
 
 def problem():
-    """Return the problem and a guess that stands still."""
+    """Return the problem and a static guess."""
     robot = to.FreeBody(model)
     start, goal = np.zeros(12), np.zeros(12)
     start[:6] = 0.0, -1.2, 1.4, -1.6, -1.57, 0.0

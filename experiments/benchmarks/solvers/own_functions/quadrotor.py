@@ -1,4 +1,4 @@
-"""Minimal time of a quadrotor on SO(3) through a turn and a climb: own equations of motion, 60 knots."""
+"""Minimal time of a quadrotor on SO(3) through a turn and a climb, by user-defined equations of motion, 60 knots."""
 
 import numpy as np
 

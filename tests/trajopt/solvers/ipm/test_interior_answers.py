@@ -241,7 +241,7 @@ def test_numbers_however_large_or_small_end_no_solve(number, slope):
         assert not high < low
     method.at = Violation(*5 * [number])
     method._measure([number] * 5 + [3.0, 2.0] + [number] * 3)  # counts are numbers
-    method._finished()
+    method._termination()
 
 
 def by_ipm(*args, **fields):
