@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.scalars.functions import along, exponent_is_constant, is_number, power
-from dynamics_backends.scalars.numpy_protocol import SpeaksNumPy
+from dynamics_backends.scalars.numpy_protocol import UfuncMixin
 
 Array = np.ndarray
 
 
-class Dual(SpeaksNumPy):
+class Dual(UfuncMixin):
     """Dual array: value (..., N) and tangent (..., N, K)."""
 
     __slots__ = ("tan", "val")

@@ -22,7 +22,7 @@ _REFLECTED = {
 }
 
 
-class SpeaksNumPy:
+class UfuncMixin:
     """Mixin of number types that NumPy's universal functions accept."""
 
     __slots__ = ()
@@ -31,7 +31,7 @@ class SpeaksNumPy:
         name = ufunc.__name__
         if method != "__call__" or options:
             return NotImplemented
-        if name in _REFLECTED and not isinstance(inputs[0], SpeaksNumPy):
+        if name in _REFLECTED and not isinstance(inputs[0], UfuncMixin):
             reflected = getattr(inputs[1], _REFLECTED[name], None)
             return NotImplemented if reflected is None else reflected(inputs[0])
         return FUNCTIONS[name](*inputs) if name in FUNCTIONS else NotImplemented

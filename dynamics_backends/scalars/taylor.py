@@ -13,7 +13,7 @@ from typing import Any
 from dynamics_backends import scalar as sm
 from dynamics_backends.scalar import Scalar
 from dynamics_backends.scalars.functions import FUNCTIONS, is_number
-from dynamics_backends.scalars.numpy_protocol import SpeaksNumPy
+from dynamics_backends.scalars.numpy_protocol import UfuncMixin
 
 LARGEST_PRODUCT = 8
 """Largest integer exponent that is computed by products."""
@@ -24,7 +24,7 @@ _PRODUCTS = [
 ]
 
 
-class Taylor(SpeaksNumPy):
+class Taylor(UfuncMixin):
     """Polynomial with ten coefficients ``c``; supports arithmetic and the functions of the scalar module."""
 
     def __init__(self, coefficients: Sequence[Scalar]) -> None:

@@ -121,8 +121,8 @@ def with_assumed_rotors(model: Model, exempt: frozenset[str] = frozenset()) -> t
         if idle and joint not in exempt:
             armature[model.dofs(b)] = ASSUMED_ROTOR
             notes.append(
-                f"joint {joint!r} moves link {model.body_names[b]!r} and what hangs on it without inertia against it: a rotor"
-                f" inertia of {ASSUMED_ROTOR:g} is assumed; lock the joint, correct the <inertial>, or give its armature"
+                f"joint {joint!r} moves no inertia (link {model.body_names[b]!r} and its subtree): a rotor inertia of"
+                f" {ASSUMED_ROTOR:g} is assumed; lock the joint, correct the <inertial>, or give its armature"
             )
     return (model.replace(armature=armature) if notes else model), notes
 
@@ -154,9 +154,8 @@ def _inertia_error(model: Model, b: int, negative: bool) -> str:
     if model.joint_types[b] == "floating":
         remedy = "make the joint fixed" if model.parent[b] >= 0 else "load with base='fixed'"
     return (
-        f"what joint {joint!r} moves, link {link!r} and its subtree of {model.mass[moved].sum():g} kg, has"
-        f" {inertia} inertia against it, so that the mass matrix {effect}: correct the <inertial> of the links,"
-        f" such as {link!r}, {remedy}"
+        f"joint {joint!r} moves {inertia} inertia (link {link!r} and its subtree of {model.mass[moved].sum():g} kg), so that the"
+        f" mass matrix {effect}: correct the <inertial> of the links, such as {link!r}, {remedy}"
     )
 
 

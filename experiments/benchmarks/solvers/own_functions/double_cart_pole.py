@@ -1,4 +1,4 @@
-"""Minimal time of a cart with two poles, from hanging to standing, with limited force and track, by user-defined equations of motion."""
+"""Minimal time of a cart with two poles, from hanging to standing, with limited force and track; user-defined dynamics."""
 
 import numpy as np
 

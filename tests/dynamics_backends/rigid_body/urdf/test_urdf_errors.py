@@ -158,7 +158,7 @@ CASES = {
         arm(INERTIAL.replace('mass value="1"', 'mass value="-1"')),
         "<mass>: the mass is -1: give one that is not",
     ),
-    "negative tensor": (arm(INERTIAL.replace('ixx="1"', 'ixx="-1"')), "has an unphysical inertia against it"),
+    "negative tensor": (arm(INERTIAL.replace('ixx="1"', 'ixx="-1"')), "moves an unphysical inertia"),
 }
 
 
@@ -200,7 +200,7 @@ def test_wrong_mimic_joints_are_refused(case, mode):
 
 def test_an_armature_makes_a_joint_without_inertia_regular():
     rod = '<inertial><mass value="1"/><inertia ixx="0" iyy="1" izz="1"/></inertial>'  # along the joint's axis
-    with pytest.raises(URDFError, match="(?s)joint 'elbow' moves.*without inertia against it.*strict=True"):
+    with pytest.raises(URDFError, match="(?s)joint 'elbow' moves no inertia.*strict=True"):
         load_urdf(arm(rod), strict=True)
     assert load_urdf(arm(rod), armature={"elbow": 2e-3}).armature[0] == 2e-3
 
