@@ -36,7 +36,7 @@ LEFT_OUT = "left out"
 """Method name of a comparison that was skipped to save time."""
 
 
-LEAST = 1e-30
+ZERO_SCALE = 1e-30
 """Scale below which a block counts as zero, so that its error is absolute."""
 
 
@@ -44,7 +44,7 @@ def worst_entry(value: Array, exact: Array, floor: Array | float = 0.0) -> tuple
     """Largest error relative to the block at its point (N, ...), or to ``floor``, and its position in the block."""
     axes = tuple(range(1, exact.ndim))
     scale = np.maximum(np.abs(exact).max(axis=axes, keepdims=True), floor)
-    error = np.abs(value - exact) / np.where(scale > LEAST, scale, 1.0)
+    error = np.abs(value - exact) / np.where(scale > ZERO_SCALE, scale, 1.0)
     error = np.where(np.isfinite(error), error, np.inf)
     point, *entry = np.unravel_index(int(np.argmax(error)), error.shape)
     return float(error[point, *entry]), tuple(int(i) for i in entry)

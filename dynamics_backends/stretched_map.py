@@ -64,7 +64,7 @@ class Factors(NamedTuple):
         return sm.stack([self.c * lam[i] + (0.0 if i < half else self.d * lam[i - half]) for i in range(n)])
 
 
-LEAST_SHARE = 1e-2
+MIN_RATIO = 1e-2
 """Default minimum ratio of a duration, below which the root continues as its expansion."""
 
 
@@ -76,10 +76,10 @@ class Root(NamedTuple):
     second: Scalar
 
     @classmethod
-    def of(cls, s: Scalar, least: float = LEAST_SHARE) -> Root:
-        """sqrt(s) from ``least``, below it the second-order expansion there, which is finite for any s."""
-        above = s - least
-        safe, below = sm.select(above, s, least + 0.0 * s), sm.select(above, 0.0 * s, above)
+    def of_ratio(cls, s: Scalar, min_ratio: float = MIN_RATIO) -> Root:
+        """sqrt(s) from ``min_ratio``, below it the second-order expansion there, which is finite for any s."""
+        above = s - min_ratio
+        safe, below = sm.select(above, s, min_ratio + 0.0 * s), sm.select(above, 0.0 * s, above)
         root = sm.sqrt(safe)
         slope, bend = 0.5 / root, -0.25 / (root * safe)
         return cls(root + slope * below + 0.5 * bend * below * below, slope + bend * below, bend)
@@ -88,10 +88,10 @@ class Root(NamedTuple):
 class StretchedMap:
     """Map in scaled time, as in the module docstring.
 
-    map: reads the first numbers of the state. durations: names of the numbers T [s] after them; place: which of them is T; nominal:
-    T0 [s]; least: ratio below which the root of s continues as its expansion. states: the manifold of x, whose first numbers the
-    map reads; default that of the map. tangent: True if values are tangent vectors of the state, which then end in zeros for the
-    durations. stepped: True if the map is a :class:`WithStep`; offset: True if offsets e are among the controls.
+    map: reads the first numbers of the state. durations: names of the numbers T [s] after them; place: which of them is T;
+    nominal: T0 [s]; min_ratio: ratio below which the root of s continues as its expansion. states: the manifold of x, whose first
+    numbers the map reads; default that of the map. tangent: True if values are tangent vectors of the state, which then end in
+    zeros for the durations. stepped: True if the map is a :class:`WithStep`; offset: True if offsets e are among the controls.
     """
 
     second_order = False
@@ -110,7 +110,7 @@ class StretchedMap:
         nominal: float = 1.0,
         *,
         kind: Kind = "rate",
-        least: float = LEAST_SHARE,
+        min_ratio: float = MIN_RATIO,
         states: Manifold | None = None,
         tangent: bool = True,
         stepped: bool = False,
@@ -118,7 +118,7 @@ class StretchedMap:
     ) -> None:
         states = states or map.manifold
         self.map, self.kind, self.nominal, self.stepped, self.offset = map, kind, nominal, stepped, offset
-        self.manifold, self.least = widened(states, durations), least
+        self.manifold, self.min_ratio = widened(states, durations), min_ratio
         self.durations, self.count, self.tangent = tuple(durations), len(durations), tangent
         if isinstance(map, HasActuators):
             self.actuated = map.actuated
@@ -167,7 +167,7 @@ class StretchedMap:
         if self.kind == "kept":
             return Factors(1.0 + zero), Factors(zero), Factors(zero)
         if self.kind == "root":
-            root = Root.of(s, self.least)
+            root = Root.of_ratio(s, self.min_ratio)
             return Factors(root.value), Factors(per * root.first), Factors(per * per * root.second)
         if self.kind == "rate":
             return Factors(s), Factors(rate), Factors(zero)

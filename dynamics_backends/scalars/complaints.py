@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-OWN = ("dynamics_backends", "trajopt")
+PACKAGES = ("dynamics_backends", "trajopt")
 """Packages whose functions accept rows of any number type; their lines are not reported as user code."""
 _ROOT = Path(__file__).parents[2]
-_LIBRARIES = (*(f"{_ROOT / name}/" for name in OWN), f"{Path(np.__file__).parent}/")
+_LIBRARIES = (*(f"{_ROOT / name}/" for name in PACKAGES), f"{Path(np.__file__).parent}/")
 _OTHERS = ("/casadi/", "<frozen ")
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from dynamics_backends import scalar as sm
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars import entry_functions as entry_functions
-from dynamics_backends.scalars.complaints import OWN, described, mistake, user_code_line, writes
+from dynamics_backends.scalars.complaints import PACKAGES, described, mistake, user_code_line, writes
 from dynamics_backends.scalars.entries import Entries, Entry, NoNumber, count, from_rows, unboxed
 from dynamics_backends.scalars.functions import has_power
 from dynamics_backends.scalars.points import evaluated_at, on_numbers
@@ -239,7 +239,7 @@ def zero_of(x: Rows, u: Rows, t: Scalar) -> Scalar:
 def _is_library_function(function: Any) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
-    return (getattr(function, "__module__", None) or "").partition(".")[0] in OWN
+    return (getattr(function, "__module__", None) or "").partition(".")[0] in PACKAGES
 
 
 def _attempted(call: Callable[[], Any]) -> tuple[Any, Exception | None]:

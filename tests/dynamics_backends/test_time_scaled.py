@@ -32,11 +32,11 @@ def arguments(system, seed=0):
 def test_the_root_of_a_share_is_finite_below_the_least_one():
     """sqrt(s) down to it, its expansion below, with the derivatives that complex steps find; iterates may have s < 0."""
     s, least, h = np.array([-0.5, 0.0, 0.0099, 0.0101, 0.3, 4.0]), 0.01, 1e-30
-    root = Root.of(s, least)
+    root = Root.of_ratio(s, least)
     np.testing.assert_allclose(root.value[3:], np.sqrt(s[3:]), rtol=1e-15)
     taylor = 0.1 + (s - least) / 0.2 - (s - least) ** 2 / 8e-3
     np.testing.assert_allclose(root.value[:3], taylor[:3], rtol=1e-13)
-    moved = Root.of(s + 1j * h, least)
+    moved = Root.of_ratio(s + 1j * h, least)
     np.testing.assert_allclose(moved.value.imag / h, root.first, rtol=1e-12)
     np.testing.assert_allclose(moved.first.imag / h, root.second, rtol=1e-12)
 

@@ -87,7 +87,7 @@ def test_of_many_iterates_some_are_kept(task, monkeypatch):
     module = importlib.import_module("trajopt.view.watch")  # the name view of the package is a function
     from experiments.view.iterates import watch_task
 
-    monkeypatch.setattr(module, "MOST", 8)
+    monkeypatch.setattr(module, "MAX_ITERATES", 8)
     with watch_task(task, task.guess) as watch:
         for i in range(40):
             xs = np.full_like(task.guess.xs, 0.01 * i)

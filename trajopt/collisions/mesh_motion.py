@@ -48,7 +48,7 @@ class Part(NamedTuple):
         return cls(placed.link, frame.body, R, p, geometry, hull, center, radius, 0.5 * (high - low))
 
 
-MOST = 4
+CACHE_SIZE = 4
 """Maximum number of cached part lists per model, the latest ones; scenes may read the same shapes anew."""
 _parts: WeakKeyDictionary[Model, dict[tuple[int, ...], tuple[tuple[PlacedShape, ...], list[Part]]]] = (
     WeakKeyDictionary()
@@ -61,7 +61,7 @@ def parts_of(model: Model, shapes: Iterable[PlacedShape]) -> list[Part]:
     known, key = _parts.setdefault(model, {}), tuple(map(id, shapes))
     found = known.pop(key, None) or (shapes, [Part.from_shape(model, placed) for placed in shapes])
     known[key] = found
-    for oldest in list(known)[:-MOST]:
+    for oldest in list(known)[:-CACHE_SIZE]:
         known.pop(oldest, None)  # another thread may have removed it
     return found[1]
 

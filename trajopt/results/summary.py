@@ -22,7 +22,7 @@ POINTS = 120
 NAMED = 7
 """Maximum number of curves of a panel with a legend."""
 COLORS = ("#1f5fa8", "#d98a1f", "#2a8a4a", "#c03a2b", "#7a4fa3", "#3a9aa8", "#666666")
-LEAST = 1e-16
+MIN_PLOTTED = 1e-16
 """Smallest value in logarithmic panels."""
 
 
@@ -85,7 +85,7 @@ def _thinned(panel: Panel) -> tuple[Array, Array]:
     curves = np.asarray(panel.curves, dtype=float)[chosen]
     if panel.logarithmic:
         with np.errstate(invalid="ignore"):
-            curves = np.log10(np.maximum(np.abs(curves), LEAST))
+            curves = np.log10(np.maximum(np.abs(curves), MIN_PLOTTED))
     return np.asarray(panel.axis, dtype=float)[chosen], curves
 
 

@@ -24,8 +24,8 @@ from trajopt.solvers.methods.delegation import iterations_of
 
 SHARE = 0.9
 """Fraction of goal_tolerance in the bounds; the rest covers the tolerance of the solver."""
-LEAST, NEAR = 1e-9, 10.0
-"""Violations from LEAST, in the units of the rows, to NEAR times goal_tolerance may come from rounded goals."""
+MIN_VIOLATION, NEAR = 1e-9, 10.0
+"""Violations from MIN_VIOLATION, in the units of the rows, to NEAR times goal_tolerance may come from rounded goals."""
 _FAILED = (
     StatusCode.INFEASIBLE,
     StatusCode.LOCALLY_INFEASIBLE,
@@ -67,7 +67,7 @@ def nearly_met(ocp: OCP, status: Status, xs: Array, us: Array, tolerance: float)
     if not (np.isfinite(xs).all() and np.isfinite(us).all()):
         return False
     worst = largest_violation(ocp, xs, us, tolerance)
-    return worst is not None and worst.ratio * tolerance >= LEAST and worst.ratio <= NEAR
+    return worst is not None and worst.ratio * tolerance >= MIN_VIOLATION and worst.ratio <= NEAR
 
 
 def with_goal_tolerance(

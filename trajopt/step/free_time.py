@@ -19,7 +19,7 @@ import numpy as np
 from dynamics_backends.protocol import Array, Map, MissingCapability, unwrapped
 from dynamics_backends.registry import same_method
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.stretched_map import LEAST_SHARE, Root, StretchedMap, widened
+from dynamics_backends.stretched_map import MIN_RATIO, Root, StretchedMap, widened
 from dynamics_backends.time_scaled import Durations, time_scaled
 from trajopt.problem.constraints import Constraint, chosen_coordinates, state_bounds
 from trajopt.problem.guess import Guess, Motion, as_guess
@@ -106,7 +106,7 @@ class FreeTime:
                     place,
                     nominal,
                     kind="root",
-                    least=self._min_share(place),
+                    min_ratio=self._min_share(place),
                     states=own,
                     tangent=False,
                 ),
@@ -117,7 +117,7 @@ class FreeTime:
 
     def _min_share(self, place: int) -> float:
         """Lower limit of T / T0 for the residuals of a phase, below the fraction that its duration may have."""
-        return min(LEAST_SHARE, 0.5 * float(self.durations[place, 0] / self.nominal[place]))
+        return min(MIN_RATIO, 0.5 * float(self.durations[place, 0] / self.nominal[place]))
 
     def _widened_residual(self, residual: Map) -> Map:
         """Residual as a function of the state with durations appended."""
@@ -282,4 +282,4 @@ def _pad_controls(rows: Array, minimum: int, filled: float) -> Array:
 def _root_of_share(
     at: int, nominal: float, minimum: float, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]
 ) -> list[Scalar]:
-    return [Root.of(x[at] / nominal, minimum).value]
+    return [Root.of_ratio(x[at] / nominal, minimum).value]

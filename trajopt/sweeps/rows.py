@@ -44,7 +44,7 @@ COLUMNS = (*SCALARS, "session", "row", "times", "xs", "us")
 """Names of the results of a row; varied keys with these names are stored as vary/NAME."""
 
 
-MAX_KINDS, LOOKED_AT = 64, 1000
+MAX_KINDS, MAX_SEARCHED = 64, 1000
 """Maximum number of kinds of rows that are compiled beforehand, and of rows searched for kinds."""
 
 
@@ -227,7 +227,7 @@ def kinds(study: Study, n: int) -> list[list[int]]:
     Numbers do not change the code. At most MAX_KINDS combinations are returned.
     """
     found: dict[tuple[Any, ...], list[int]] = {}
-    for row in range(min(n, LOOKED_AT)):
+    for row in range(min(n, MAX_SEARCHED)):
         values = study.variations.values(row).values()
         kind = tuple(v for v in values if isinstance(v, (str, bool)))
         if kind in found or len(found) < MAX_KINDS:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from trajopt.solvers.batch.processes import ONE_THREAD
 from trajopt.sweeps.extra import require
 
-AHEAD = 2
+JOBS_PER_WORKER = 2
 """Jobs queued per worker, so that no worker waits for its next job."""
 
 
@@ -61,7 +61,7 @@ class Processes:
     def __init__(self, count: int | None = None) -> None:
         self._loky = require("loky")
         self._count = count or self._loky.cpu_count()
-        self.max_jobs = AHEAD * self._count
+        self.max_jobs = JOBS_PER_WORKER * self._count
         self._executor = self._started()
 
     def _started(self) -> Any:
@@ -126,7 +126,7 @@ class Cluster:
 
     @property
     def max_jobs(self) -> int:
-        return AHEAD * max(1, len(self._workers()))
+        return JOBS_PER_WORKER * max(1, len(self._workers()))
 
     def submit(self, job: Callable[..., Any], *arguments: Any) -> Future:
         return self._executor.submit(job, *arguments)

@@ -33,7 +33,7 @@ from trajopt.problem.impact_stage import JUMP
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, stage_map
 from trajopt.step.sensitivities import MAX_SUBSTEPS
 
-ROOM = 4.0
+SAFETY_FACTOR = 4.0
 """Safety factor: if steps this many times as long are stable at x0, other states are assumed to be stable too."""
 STIFF = 0.3
 """Value of |h lambda| above which a mode is checked; slower modes are limited by accuracy, not by stability."""
@@ -69,7 +69,7 @@ def stability_warnings(ocp: Any, stable: set[Any] | None = None) -> Iterator[str
     found: set[Any] = set()
     for phase in ocp.phases:
         key = (id(phase.dynamics), float(phase.dt.max()), *((k, v.tobytes()) for k, v in phase.parameters.items()))
-        text = None if key in stable else _doubt(phase, ocp.x0)
+        text = None if key in stable else _stability_warning(phase, ocp.x0)
         if text is None:
             found.add(key)
         elif text and text not in reported:
@@ -79,8 +79,8 @@ def stability_warnings(ocp: Any, stable: set[Any] | None = None) -> Iterator[str
     stable.update(found)
 
 
-def _doubt(phase: Any, x0: Array) -> str | None:
-    """Return a warning, "" without one, or None if steps ROOM times as long would be stable or no derivatives are known."""
+def _stability_warning(phase: Any, x0: Array) -> str | None:
+    """Return a warning, "" for none, or None if steps SAFETY_FACTOR times as long would be stable or derivatives are unknown."""
     sampling = phase.dynamics.sampling
     if sampling is None or sampling.scheme == JUMP:
         return None
@@ -96,7 +96,7 @@ def _doubt(phase: Any, x0: Array) -> str | None:
         return None
     stable = largest_stable_step(at, scheme, step)
     if stable >= step:
-        return "" if _rings(at, scheme, ROOM * step) else None
+        return "" if _rings(at, scheme, SAFETY_FACTOR * step) else None
     needed = substeps * step / stable if stable else np.inf
     limits = (
         f"at x0 {scheme} is stable for steps up to {1e3 * stable:.2g} ms, but its steps are {1e3 * step:.2g} ms long"

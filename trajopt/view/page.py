@@ -16,7 +16,7 @@ from trajopt.view.surfaces import Geometry
 from trajopt.view.viewer import GOAL_SIZE, extent, frames, look_at, server_for, stop
 
 ANY_PORT = 18080
-MOST = 1200
+MAX_FRAMES = 1200
 """Maximum number of frames of a page; longer motions have a lower frame rate, to limit the file size."""
 NOTES = """<details style="position: fixed; top: 8px; right: 8px; z-index: 9; max-height: 60vh; overflow: auto; padding: 4px 10px;
 background: rgba(255, 255, 255, 0.85); font: 13px system-ui, sans-serif"><summary>{summary}</summary>{lines}</details>"""
@@ -60,7 +60,7 @@ def write_page(
 
 def _frames(motions: Sequence[AnyMotion]) -> Array:
     times = frames(motions)
-    return times if len(times) <= MOST else np.linspace(0.0, times[-1], MOST)
+    return times if len(times) <= MAX_FRAMES else np.linspace(0.0, times[-1], MAX_FRAMES)
 
 
 def _titled(page: str, title: str, notes: Sequence[str]) -> str:

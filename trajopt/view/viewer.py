@@ -26,7 +26,7 @@ GOAL_SIZE = 0.02
 """Radius of a goal's ball, as a fraction of the scene's extent."""
 NEAR = 0.55
 """Approximate distance of the camera, in extents of the scene."""
-LEAST = 0.3
+MIN_EXTENT = 0.3
 """Minimum size of a scene [m]."""
 TO_THE_CAMERA = np.array([1.0, -1.2, 0.7])
 TO_THE_RIGHT = np.array([1.2, 1.0, 0.0]) / np.hypot(1.2, 1.0)
@@ -239,7 +239,7 @@ def bounds(motions: Sequence[AnyMotion]) -> tuple[Array, Array]:
 def extent(motions: Sequence[AnyMotion]) -> float:
     """Return the size of the motions [m]."""
     low, high = bounds(motions)
-    return max(float(np.linalg.norm(high - low)), LEAST)
+    return max(float(np.linalg.norm(high - low)), MIN_EXTENT)
 
 
 def look_at(server: Any, motions: Sequence[AnyMotion], annotations: Annotations) -> None:
@@ -253,5 +253,5 @@ def _camera(low: Array, high: Array, row: Array | None = None) -> tuple[tuple[fl
     """Return camera position and target for a box (low, high). row (3,) [m]: offset of the last of several boxes in a row."""
     row = np.zeros(3) if row is None else row
     center = 0.5 * (low + high + row)
-    size = max(float(np.linalg.norm(high - low)), LEAST) + WIDE * float(np.linalg.norm(row))
+    size = max(float(np.linalg.norm(high - low)), MIN_EXTENT) + WIDE * float(np.linalg.norm(row))
     return tuple((center + NEAR * size * TO_THE_CAMERA).tolist()), tuple(center.tolist())

@@ -15,7 +15,7 @@ from trajopt.view.viewer import HOST, PORT, Viewer
 
 REFRESH = 0.1
 """Minimum time between two updates of the view [s], so that the solve is not slowed down."""
-MOST = 200
+MAX_ITERATES = 200
 """Maximum number of stored iterates; beyond it, every other one is dropped."""
 ITERATE = "iterate"
 GHOST = 0.25
@@ -61,7 +61,7 @@ class Watch:
 
     def _keep(self, motion: AnyMotion) -> None:
         self.iterates.append(motion)
-        if len(self.iterates) > MOST:
+        if len(self.iterates) > MAX_ITERATES:
             self.iterates, self._every = self.iterates[::2], 2 * self._every
 
     def wait(self) -> None:

@@ -24,7 +24,7 @@ from problems.arms.arm_limits import friction_notes, missing_limit_warnings, wea
 from problems.arms.goal_orientation import Orientation, goal_orientation, orientation_check, orientation_warnings
 from problems.arms.scenes.in_scene import Limits, MotionInScene, plan_along, shares_between
 from problems.arms.scenes.path_timing import PathTiming
-from problems.arms.scenes.scene_refinement import KEPT, PATIENCE, WIDE, Refinement
+from problems.arms.scenes.scene_refinement import MARGIN_FRACTION, PATIENCE, WIDE, Refinement
 from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
 from problems.arms.scenes.scene_settings import SceneBody, load_scene
 from problems.arms.scenes.scene_structure import Costs, cached_ends, clearance_name
@@ -281,7 +281,7 @@ def path_of(s: Settings, q0: Array, goal: Array, pairs: CollisionPairs, model: M
     if s.guess == "straight":
         return straight, False
     ends = np.stack([q0, goal])
-    margins = (KEPT * s.margin, 0.0)  # fall back to margin 0 if start or goal is closer
+    margins = (MARGIN_FRACTION * s.margin, 0.0)  # fall back to margin 0 if start or goal is closer
     spaces = [space for space in (FreeSpace(pairs, margin) for margin in margins) if not space.touches(ends)]
     if not spaces:
         return straight, False
@@ -337,7 +337,7 @@ def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs, check: Mes
     model = arm.model
     if arm.x_goal is not None:
         return arm.x_goal[: model.nq]
-    space = FreeSpace(pairs, KEPT * s.margin)
+    space = FreeSpace(pairs, MARGIN_FRACTION * s.margin)
 
     def clearance(qs: Array) -> Array:
         return np.array([-1.0 if space.touches(q) else 1.0 for q in qs])

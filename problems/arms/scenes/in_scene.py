@@ -37,7 +37,7 @@ from trajopt.collisions.free_space import TruePieces
 from trajopt.config.task import BackendFactory
 from trajopt.guesses.time_optimal import Timing
 from trajopt.guesses.timed_path import Motion, held_accelerations, shortest_times, steps_of_slowest, timed_motion
-from trajopt.problem.along_step import AHEAD
+from trajopt.problem.along_step import STEP_SHARE
 from trajopt.problem.constraints import Constraint
 
 NEAR_ENDS = 0.04
@@ -126,8 +126,8 @@ class MotionInScene:
     def _placed(self, c: Constraint) -> Constraint:
         """Rescale the time offsets of a constraint from equal steps to the steps of this motion."""
         return (
-            c.updated(**{AHEAD: self.knots * self.shares[:, None] * c.parameters[AHEAD]})
-            if AHEAD in c.parameters
+            c.updated(**{STEP_SHARE: self.knots * self.shares[:, None] * c.parameters[STEP_SHARE]})
+            if STEP_SHARE in c.parameters
             else c
         )
 
@@ -226,14 +226,14 @@ class MotionInScene:
         gaps = self.pairs.gaps(q[None], np.array([when]))[0]
         if not self.exact:
             return float(gaps.min())
-        close = np.argwhere(gaps < MOST)
+        close = np.argwhere(gaps < MAX_DISTANCE)
         true = TruePieces(self.pairs, q[None], np.array([when]))
-        return min([MOST, *(true.distance(0, int(i), int(o)) for i, o in close)])
+        return min([MAX_DISTANCE, *(true.distance(0, int(i), int(o)) for i, o in close)])
 
 
 LEFT = 0.9
 """Fraction of the clearance at start and goal that is required near them."""
-MOST = 0.02
+MAX_DISTANCE = 0.02
 """Distances at start and goal are computed up to this value [m]."""
 
 

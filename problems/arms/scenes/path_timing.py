@@ -21,7 +21,7 @@ from trajopt.guesses.time_optimal import PathLimits, Timing, floor_of, on_spline
 
 SETS = (16, 32, 64, 128, 256)
 """Numbers of spline points on the planner's path, tried until the spline is collision-free."""
-LOOKS = 1000
+CHECKED_POINTS = 1000
 """Number of samples of the collision check of a spline."""
 ALIKE = 1.001
 """Ratio up to which two durations count as equal."""
@@ -40,7 +40,7 @@ def planned_timing(path: Array, limits: Limits, model: Model, check: MeshCheck |
     for count in SETS:
         s = np.unique(np.concatenate([along, np.linspace(0.0, along[-1], count)]))
         points = np.stack([np.interp(s, along, column) for column in path.T], axis=1)
-        if check is None or check.is_clear(on_spline(points, s, LOOKS)):
+        if check is None or check.is_clear(on_spline(points, s, CHECKED_POINTS)):
             return time_optimal(points, s, path_limits(limits, model))
     return None
 

@@ -45,7 +45,7 @@ QUICKER = 0.99
 """Lower bound of the factor by which a motion is sped up."""
 EAGER = 1.5
 """Growth of the margin relative to the missing distance."""
-KEPT = 0.5
+MARGIN_FRACTION = 0.5
 """Fraction of the margin that a solution must keep."""
 ASKED = 0.75
 """Fraction of the margin below which the margin grows for the next round."""
@@ -103,7 +103,7 @@ class Refinement:
         qs, _, _, times = motion_at(solution, n, RATE)
         least, near = self._checked(qs, times)
         plan, converged = to.Guess(solution.xs, solution.us), solution.status.success
-        free = least.distance >= KEPT * motion.margin
+        free = least.distance >= MARGIN_FRACTION * motion.margin
         self.improving += self.best is not None
         self.failed += not converged
         report = f"smallest distance {least}" if free else f"the motion is too close: {least}"
@@ -205,7 +205,7 @@ class Refinement:
         found = replace(self._with_plan(best, plan), status=status, K=gains, k=np.zeros_like(best.k), multipliers={})
         qs, _, _, times = motion_at(found, motion.model.nv, RATE)
         least, _ = self._checked(qs, times)
-        if least.distance >= KEPT * motion.margin:
+        if least.distance >= MARGIN_FRACTION * motion.margin:
             self.best, self.best_report = (
                 found,
                 f"smallest distance {least}; this is the path of the planner, no shorter motion was found",

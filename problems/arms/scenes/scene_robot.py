@@ -131,11 +131,11 @@ def robot_shapes(model: Model, missing: str = "error") -> tuple[tuple[PlacedShap
     return found.placed, tuple(f"ignored: {sentence}" for sentence in found.missing)
 
 
-MOST = 16
+CACHE_SIZE = 16
 """Maximum number of cached robots, the latest ones; carried bodies may differ in every scene."""
 
 
-@lru_cache(maxsize=MOST)
+@lru_cache(maxsize=CACHE_SIZE)
 def _cached_shapes(source: str, package_dirs: tuple[str, ...], changed: int) -> LinkShapes:
     """Read the collision shapes of a file; cached, since further caches use the identity of the shapes."""
     return link_shapes(source, "collision", package_dirs=package_dirs)
@@ -162,7 +162,7 @@ def _covered(
         fitted = cached_covers([shape for shape in shapes if shape.link not in given], tolerance, max_pieces)
         cover = RobotCover.from_pieces(model, (*fitted, *map(_piece, capsules)))
     _COVERS[key] = cover
-    for oldest in list(_COVERS)[:-MOST]:
+    for oldest in list(_COVERS)[:-CACHE_SIZE]:
         _COVERS.pop(oldest, None)  # another thread may have removed it
     return cover
 

@@ -21,7 +21,7 @@ from problems.legged.robot.stance import Stance
 RESTS, HOLD, SETTLE = 0.06, 0.1, 0.5
 STEEPEST = 0.5
 """Maximum slope of an estimate, rise over run."""
-AHEAD = 1e-4
+TIME_STEP = 1e-4
 """Time step [s] of the finite difference that gives foot velocities."""
 
 
@@ -64,10 +64,10 @@ class GroundEstimate:
     def _feet(self, x: Array) -> tuple[Array, Array]:
         """Return positions and velocities (F, 3) of the feet."""
         nq = self._model.nq
-        step = np.concatenate([AHEAD * x[nq:], np.zeros(len(x) - nq)])
+        step = np.concatenate([TIME_STEP * x[nq:], np.zeros(len(x) - nq)])
         both = np.stack([x, np.asarray(self._manifold.integrate(x, step))], axis=1)
         at = np.stack(point_positions(self._model, both[:nq], self._points))
-        return at[:, :, 0].copy(), (at[:, :, 1] - at[:, :, 0]) / AHEAD
+        return at[:, :, 0].copy(), (at[:, :, 1] - at[:, :, 0]) / TIME_STEP
 
 
 def plane_through(places: Array) -> Plane:

@@ -449,7 +449,7 @@ def test_few_robots_are_kept():
     assert mesh_motion.parts_of(MODEL, SHAPES) is first
     for _ in range(10):
         assert mesh_motion.parts_of(MODEL, [shape._replace() for shape in SHAPES]) is not first
-    assert len(mesh_motion._parts[MODEL]) <= mesh_motion.MOST
+    assert len(mesh_motion._parts[MODEL]) <= mesh_motion.CACHE_SIZE
 
 
 @needs_coal

@@ -34,7 +34,7 @@ from trajopt.solvers.window import interior_status
 from trajopt.solvers.window.interior_slot import InteriorSlot, reused_sizes, serves
 from trajopt.solvers.window.interior_window import InteriorWindow
 
-LOOKS = 3
+TIMED_ITERATIONS = 3
 """Number of iterations timed to estimate the gain by problems in lanes."""
 TRIES = 3
 """Maximum number of problems tried as the template of a batch, which should share its bound structure with most problems."""
@@ -152,7 +152,7 @@ class InteriorBatch(WindowBatch):
         """Measure the fraction of an iteration spent on derivatives and trial steps: minimum times over the first iterations."""
         slot, seconds = self._slot(), list[tuple[float, float, float]]()
         slot.take(self.first)
-        method = InteriorPoint(slot.size, replace(self.options, max_iterations=LOOKS + 1))
+        method = InteriorPoint(slot.size, replace(self.options, max_iterations=TIMED_ITERATIONS + 1))
 
         def begin_iteration(*, step_length: float, **_: float) -> None:
             spent = slot.seconds

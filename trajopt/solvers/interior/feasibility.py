@@ -28,15 +28,15 @@ from trajopt.solvers.rules.interior_measures import Violation
 
 ENOUGH, NEARLY_ALL = 0.9, 1e-3
 """Fractions of the entry violation that end restoration: at points the filter accepts (kappa_resto), and at any point."""
-NEARLY_LEAST = 1e2 * STATIONARY_VIOLATION
+NEARLY_STATIONARY = 1e2 * STATIONARY_VIOLATION
 """STATIONARY_VIOLATION for points that rounding errors or vanishing derivatives keep from improving."""
 FEASIBLE = 1e-9
 """Violation below which restoration ends."""
-DAMPING, LEAST_DAMPING, LARGEST_DAMPING = 1e-2, 1e-10, 1e10
+DAMPING, MIN_DAMPING, MAX_DAMPING = 1e-2, 1e-10, 1e10
 POOR, GOOD, RAISE, LOWER = 0.25, 0.75, 4.0, 0.1
 """Ratios of actual to predicted decrease below and above which the damping is raised and lowered, with the factors."""
 ARMIJO, SHORTEST = 1e-4, 1e-6
-MU_LEAST, MU_SHARE = 1e-9, 0.1
+MIN_MU, MU_SHARE = 1e-9, 0.1
 IDLE, SAME = 40, 0.98
 """Restoration gives up if IDLE steps leave more than the fraction SAME of |c|."""
 SLOW = 0.5
@@ -71,7 +71,7 @@ class Restoration:
             if taken is None:
                 end = (
                     RestorationEnd.LEAST_VIOLATION
-                    if self._slope(point) <= NEARLY_LEAST * self._norm(point)
+                    if self._slope(point) <= NEARLY_STATIONARY * self._norm(point)
                     else RestorationEnd.NO_STEP
                 )
                 break
@@ -83,7 +83,7 @@ class Restoration:
                 end = RestorationEnd.ACCEPTABLE
                 break
             slope, size = self._slope(point), self._norm(point)
-            if slope <= STATIONARY_VIOLATION * size and self.mu <= max(MU_LEAST, STATIONARY_VIOLATION * size * size):
+            if slope <= STATIONARY_VIOLATION * size and self.mu <= max(MIN_MU, STATIONARY_VIOLATION * size * size):
                 end = RestorationEnd.LEAST_VIOLATION
                 break
             sizes.append(size)
@@ -91,10 +91,10 @@ class Restoration:
                 end = RestorationEnd.NO_PROGRESS
                 break
             if slope <= max(self.mu, STATIONARY_VIOLATION * size):
-                self.mu = max(MU_LEAST, MU_SHARE * self.mu)
+                self.mu = max(MIN_MU, MU_SHARE * self.mu)
             if time.perf_counter() > r.deadline:
                 break
-        stationary = self._slope(point) <= NEARLY_LEAST * self._norm(point)
+        stationary = self._slope(point) <= NEARLY_STATIONARY * self._norm(point)
         slow = len(sizes) == IDLE and (sizes[-1] / sizes[0]) ** (count / (IDLE - 1)) > SLOW
         return Restored(end, count, objective, at, stationary, slow), point
 
@@ -104,7 +104,7 @@ class Restoration:
 
     def _max_barrier(self, at: Violation) -> float:
         bounds = sum(np.isfinite(own).sum() for own in (self.program.lower, self.program.upper))
-        return max(MU_LEAST, WEIGHT * at.squares / max(int(bounds), 1))
+        return max(MIN_MU, WEIGHT * at.squares / max(int(bounds), 1))
 
     def _stepped(self, p: Point, to: Point, damping: float) -> tuple[float | None, float]:
         """Take one step from p to ``to``; return the new objective (None if no step decreases the merit) and the next damping."""
@@ -112,7 +112,7 @@ class Restoration:
         self._by_name(c)
         with self.journal.timed("derivatives"):
             self.program.second(p, 0.0, self.z)
-        while damping <= LARGEST_DAMPING:
+        while damping <= MAX_DAMPING:
             step = self.system.toward_feasibility(p, self.z, self.mu, damping, self.step)
             if step is not None and np.isfinite(step.v).all():
                 slope = self._promised(step, c)
@@ -125,7 +125,7 @@ class Restoration:
                     if gain >= ARMIJO:
                         self._move_duals(to, step)
                         factor = RAISE if gain < POOR or alpha < step.alpha else LOWER if gain > GOOD else 1.0
-                        return objective, max(LEAST_DAMPING, damping * factor)
+                        return objective, max(MIN_DAMPING, damping * factor)
                     alpha *= 0.5
             damping *= 10.0
         return None, damping

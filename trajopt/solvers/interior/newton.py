@@ -55,7 +55,7 @@ class Step(NamedTuple):
     data: ctypes.Structure
 
 
-ROOM = 10
+WORKSPACE_FACTOR = 10
 """Workspace size in numbers per entry of v."""
 LARGEST_ESTIMATE = 1e3
 """Multiplier estimates above this limit are replaced by zero (IPOPT's constr_mult_init_max)."""
@@ -68,7 +68,7 @@ class NewtonSystem:
         p = self.program = program
         self.kernels = Kernels()
         lq = self.lq = EqualityLQ(p.n, p.m, p.N, p.equations, p.most_equations)
-        shapes = [*4 * [(p.numbers,)], (p.rows,), (len(p.fixed),), (ROOM * p.numbers,)]
+        shapes = [*4 * [(p.numbers,)], (p.rows,), (len(p.fixed),), (WORKSPACE_FACTOR * p.numbers,)]
         (*_, self.rows, self.fixes, _), at = allotted(shapes)
         *blocks, row = lq.addresses
         self._condensed = CondensedData(*blocks, *at[:4], row)

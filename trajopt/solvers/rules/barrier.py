@@ -57,7 +57,7 @@ def lowered(mu: float, error: float, cost: float) -> float | None:
     return cost * max(SMALLEST, min(KAPPA_MU * relative, fast))
 
 
-LEAST = 0.1
+FINAL_FRACTION = 0.1
 """Final mu as a fraction of the tolerance."""
 PROGRESS, REMEMBERED = 0.9999, 4
 """Progress: the error is at most PROGRESS times the largest of the last REMEMBERED errors."""
@@ -73,7 +73,7 @@ class Barrier:
     """Barrier parameter mu with its update rule; adaptive: True if adaptive steps are allowed; free: True while they are used."""
 
     def __init__(self, mu: float, tolerance: float, adaptive: bool) -> None:
-        self.mu, self.min_mu, self.adaptive, self.free = mu, LEAST * tolerance, adaptive, adaptive
+        self.mu, self.min_mu, self.adaptive, self.free = mu, FINAL_FRACTION * tolerance, adaptive, adaptive
         self._first, self._max_mean = mu, float("inf")
         self._held, self._steps = mu, 0
         self._errors: deque[float] = deque(maxlen=REMEMBERED)

@@ -31,7 +31,7 @@ from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.termination import NonFinite, WorstConstraint
 
 SHIFT, LOWER, UPPER = "shift", "lower", "upper"
-OWN = "constraint: "
+PREFIX = "constraint: "
 """Prefix of the constraint's parameters in the cost term, which avoids name conflicts."""
 
 
@@ -60,12 +60,12 @@ def penalized(equal: tuple[bool, ...], g: Rows, p: Mapping[str, Rows]) -> list[S
 
 def _inner_parameters(p: Mapping[str, Rows]) -> dict[str, Rows]:
     """Return the parameters of the constraint's map, without the prefix."""
-    return {key.removeprefix(OWN): value for key, value in p.items() if key.startswith(OWN)}
+    return {key.removeprefix(PREFIX): value for key, value in p.items() if key.startswith(PREFIX)}
 
 
 def _named(parameters: Mapping[str, Array]) -> dict[str, Array]:
     """Return the parameters of a constraint by their prefixed names in the cost term."""
-    return {OWN + key: value for key, value in parameters.items()}
+    return {PREFIX + key: value for key, value in parameters.items()}
 
 
 @lru_cache(maxsize=256)

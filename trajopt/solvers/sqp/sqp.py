@@ -66,7 +66,7 @@ SEMIDEFINITE_SHIFT = 1e-8
 """Diagonal shift of a semidefinite Hessian for QP solvers that require a definite one, as a fraction of its largest entry."""
 SCALINGS, HALVINGS = 3, 4
 """sigma grows up to SCALINGS times in an iteration, each time if no step length down to 2^-HALVINGS is accepted."""
-KEPT = 0.25
+GOOD_FRACTION = 0.25
 """Fraction of the expected decrease that a good full step realizes."""
 RETRIES, RETRY_GROWTH = 4, 1e3
 """Number of further line searches with more regularization, and the growth factor of the regularization."""
@@ -197,7 +197,9 @@ class SQPLoop:
         self.qps.full = taken.alpha == 1.0
         if taken.new is None:
             return self._stuck(at, step, taken, promise)
-        damping.learn(taken.alpha, taken.actual >= KEPT * self.test.expected(1.0), self.options.hessian == "exact")
+        damping.learn(
+            taken.alpha, taken.actual >= GOOD_FRACTION * self.test.expected(1.0), self.options.hessian == "exact"
+        )
         new = self._recentered(taken.new)
         feasible = new.violation <= self.options.constraint_tolerance
         self.at_rounding = feasible and self.rounding.exhausted(new.kkt, promise, max(1.0, abs(new.f)))

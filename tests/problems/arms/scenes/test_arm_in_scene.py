@@ -18,7 +18,7 @@ from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.arms.scenes.arm_in_scene import Settings, build, robot_of
 from problems.arms.scenes.in_scene import Limits, motion_at, plan_timed
 from problems.arms.scenes.scene_refinement import matching_multipliers
-from problems.arms.scenes.scene_robot import MOST, Carried, LinkCapsule
+from problems.arms.scenes.scene_robot import CACHE_SIZE, Carried, LinkCapsule
 from problems.arms.scenes.scene_settings import SceneBody, load_scene, quaternion_matrix
 from trajopt.config.build import (
     build_task,
@@ -131,9 +131,9 @@ def test_capsules_of_few_robots_are_kept(robot):
 
     first = ref(cover(0.5))
     assert cover(0.5) is first()
-    last = [cover(1.0 + i) for i in range(MOST)][-1]
+    last = [cover(1.0 + i) for i in range(CACHE_SIZE)][-1]
     gc.collect()
-    assert first() is None and cover(float(MOST)) is last
+    assert first() is None and cover(float(CACHE_SIZE)) is last
 
 
 def test_carried_bodies_that_cannot_be(robot):
