@@ -241,7 +241,7 @@ def test_what_cannot_be_traced_is_differentiated_by_differences(function, method
             np.testing.assert_allclose(H.uu[k], expected[2:, 2:], atol=1e-4)
 
 
-def test_mistakes_are_told_as_they_are():
+def test_mistakes_are_reported_unchanged():
     x, u = np.ones((2, 2)), np.zeros((2, 0))
     for function, error, what in (
         (lambda x, u, t, p: [np.sin(x[5])], IndexError, "out of bounds"),
@@ -366,7 +366,7 @@ def test_a_function_may_write_into_a_copy(method, engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_function_that_returns_nothing_is_told_to_return(engine):
+def test_a_function_that_returns_nothing_is_reported(engine):
     def forgets(x, u, t, p):
         x[0] * x[1]
 

@@ -47,7 +47,7 @@ def test_a_constant_is_not_shared_with_what_changes_it() -> None:
     assert str(y + 0.0) == str(_casadi.plus(x[0], 3.0))
 
 
-def test_what_is_computed_twice_is_traced_once() -> None:
+def test_repeated_computations_are_traced_once() -> None:
     traced = trace_expressions([x], [ca.vertcat(ca.sin(x[0]) * x[1], ca.sin(x[0]) * x[1], ca.sin(x[0]) + x[1])])
     assert traced.count() == {"SIN": 1, "MUL": 1, "ADD": 1}
     assert traced.outputs[0][0] == traced.outputs[0][1]

@@ -168,7 +168,7 @@ def test_pictures_of_legs(standing, tmp_path):
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in written)
 
 
-def test_names_of_feet_have_room(tmp_path):
+def test_names_of_feet_fit(tmp_path):
     """The left edge of a gait diagram is empty, even with long names."""
     from PIL import Image
 

@@ -137,7 +137,7 @@ def test_a_goal_out_of_reach_is_solved_as_well_as_possible(config, out):
     assert result.exit_code == FAILED
 
 
-def test_a_goal_that_is_missed_though_within_reach_is_told(config, out):
+def test_a_goal_that_is_missed_though_within_reach_is_reported(config, out):
     """Reasons: too high a weight of torques, or too short a duration for the velocity limits."""
     dear = ("--set", "problem.weights.control=100.0")
     result = run("solve", config, "--out", out, "--verbosity", "0", "--set", "output.plots=false", *dear)
@@ -186,7 +186,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_solving(config, out, 
     assert [p.name for p in out.iterdir()] == ["solution.npz"]
 
 
-def test_doubts_are_told_before_solving_and_once(config, out):
+def test_warnings_are_printed_once_before_solving(config, out):
     settings = ("problem.robot=iiwa7", "problem.frame=iiwa_link_ee", "problem.q0=[9, 0, 0, 0, 0, 0, 0]")
     options = [part for s in (*settings, "output.plots=false", "solver.max_iterations=1") for part in ("--set", s)]
     result = run("solve", config, "--out", out, *options)
@@ -246,7 +246,7 @@ def test_interruption_saves_the_best_iterate(config, out, monkeypatch):
     assert Solution.load(out / "solution.npz").status.code == "interrupted"
 
 
-def test_a_solve_is_saved_where_nobody_reads_its_table(config, out, monkeypatch):
+def test_a_solve_is_saved_if_its_output_pipe_is_closed(config, out, monkeypatch):
     from trajopt import ConsoleTable
 
     def broken(self, record):
@@ -719,7 +719,7 @@ def test_show_draws_the_shapes_of_a_robot(tmp_path):
     assert "applies to robots" in refused("show", picture, "--geometry")
 
 
-def test_shapes_are_drawn_whatever_a_robot_is_called(tmp_path):
+def test_shapes_are_drawn_for_any_robot_name(tmp_path):
     urdf, folder = tmp_path / "arm.urdf", tmp_path / "drawn"
     inertial = '<inertial><mass value="1"/><inertia ixx="1" ixy="0" ixz="0" iyy="1" iyz="0" izz="1"/></inertial>'
     joint = '<joint name="turn" type="continuous"><parent link="base"/><child link="arm"/><axis xyz="0 0 1"/></joint>'
@@ -744,7 +744,7 @@ def test_ctrl_c_before_the_first_iteration_says_that_nothing_is_saved(config, ou
     assert result.stderr.strip() == "interrupted while the problem was set up; nothing to save"
 
 
-def test_a_long_set_up_is_told(config, monkeypatch):
+def test_a_long_set_up_prints_a_line(config, monkeypatch):
     from experiments.cli import cli_support
     from trajopt.config import load
 

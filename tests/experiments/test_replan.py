@@ -88,7 +88,7 @@ def run(*arguments):
     return CliRunner().invoke(main, ["replan", *(str(a) for a in arguments)])
 
 
-def test_a_run_is_told_written_drawn_and_replayed(config, tmp_path):
+def test_a_run_is_reported_written_drawn_and_replayed(config, tmp_path):
     out = tmp_path / "out"
     result = run(config, "--out", out)
     assert result.exit_code == SOLVED, result.output
@@ -163,7 +163,7 @@ def test_ctrl_c_in_the_ticks_before_a_run_ends_it_too(monkeypatch, config, tmp_p
     assert len(seen) == looked_at + 1
 
 
-def test_a_first_plan_by_auto_is_told_and_replayed(monkeypatch, config, tmp_path):
+def test_a_first_plan_by_auto_is_reported_and_replayed(monkeypatch, config, tmp_path):
     """The saved first plan also contains the note that the Gauss-Newton solve failed."""
     monkeypatch.setattr("experiments.replan.run.solve", _ending_with(StatusCode.LINE_SEARCH_FAILED))
     out, curved = tmp_path / "out", []
@@ -178,7 +178,7 @@ def test_a_first_plan_by_auto_is_told_and_replayed(monkeypatch, config, tmp_path
     assert len(curved) > 2 and all(curved)
 
 
-def test_a_replay_that_differs_is_told(config, tmp_path):
+def test_a_replay_that_differs_is_reported(config, tmp_path):
     out = tmp_path / "out"
     run(config, "--out", out, "--set", "output.plots=false")
     text = (out / "config.toml").read_text()
@@ -333,7 +333,7 @@ def test_a_config_without_the_table_is_refused(config, tmp_path):
 
 
 @pytest.mark.parametrize("horizon, told", [("receding", True), ("shrinking", False)])
-def test_a_goal_that_recedes_with_its_horizon_is_told_with_the_remedy(config, tmp_path, horizon, told):
+def test_a_goal_that_recedes_with_its_horizon_is_reported_with_the_remedy(config, tmp_path, horizon, told):
     """With a terminal weight alone, each plan postpones the motion; a shrinking horizon reaches the goal."""
     path = tmp_path / "still.toml"
     path.write_text(CONFIG.split("[replan.goal]")[0].replace("goal = 100.0", "terminal_goal = 1e4"))

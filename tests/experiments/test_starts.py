@@ -40,7 +40,7 @@ def test_starts_are_the_guess_then_others_then_detours_with_the_same_ends():
     np.testing.assert_allclose(slope[3:-3], moved[3:-3, 2], atol=0.1 * np.abs(moved[:, 2]).max())
 
 
-def test_distinct_optima_are_told_apart_and_failures_left_out():
+def test_distinct_optima_are_distinguished_and_failures_omitted():
     config = read_config(CONFIG)
     task = build_task(config)
     solution = solve_task(config, task)

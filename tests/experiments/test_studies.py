@@ -158,7 +158,7 @@ def test_nothing_is_reported_of_solves_that_ctrl_c_has_cut(name, monkeypatch, tm
     assert not list(tmp_path.iterdir())
 
 
-def test_a_report_begins_with_what_is_worse():
+def test_a_report_begins_with_the_worse_rows():
     def second_line(worse):
         return report.markdown(_study(_outcome(worse)), _outcome(worse), True, 1.0).splitlines()[2]
 

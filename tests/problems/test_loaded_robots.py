@@ -30,7 +30,7 @@ def test_a_robot_is_the_same_object_until_its_file_changes(tmp_path):
     assert load_fixed_base("double_pendulum", "lock") is not first
 
 
-def test_what_is_untidy_in_a_file_is_told_each_time(tmp_path):
+def test_implausible_elements_of_a_file_are_reported_each_time(tmp_path):
     urdf = tmp_path / "untidy.urdf"
     urdf.write_text(UNTIDY)
     for _ in range(2):

@@ -58,7 +58,7 @@ def test_the_problem_of_every_config_can_be_pickled_with_its_goals(name):
 
 @needs_erd
 @pytest.mark.parametrize("name", ["ur5_reach", "panda_reach", "kinova_reach"])
-def test_reach_of_a_robot_nobody_here_wrote(name):
+def test_reach_of_a_robot_from_another_package(name):
     task, solution = solved(name)
     assert solution.status.success, solution.status
     assert solution.history[-1].kkt <= 1e-8 or solution.history[-1].gradient <= 1e-6

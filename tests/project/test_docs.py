@@ -171,7 +171,7 @@ def test_keys_are_explained():
     assert sum(not row.meaning for row in rows) <= 0.05 * len(rows)
 
 
-def test_all_columns_of_the_table_are_told():
+def test_all_columns_of_the_table_are_documented():
     """The page has the verbosity from which the table shows a column."""
     text = report_columns.page()
     heads = [to.ConsoleTable(verbosity=v).legend() for v in (1, 2, 3)]

@@ -123,7 +123,7 @@ def test_the_command_in_such_a_folder(installed, beside):
     assert "iiwa7" in done.stdout
 
 
-def test_what_is_slow_to_load_is_loaded_late(installed, tmp_path):
+def test_slow_imports_are_deferred(installed, tmp_path):
     code = f"import sys, trajopt; print([name for name in {LOADED_LATE!r} if name in sys.modules])"
     done = ran(installed, tmp_path, "-W", "error", "-c", code)
     assert done.returncode == 0, done.stderr

@@ -85,14 +85,14 @@ def test_ops_of_an_unknown_robot(robot, message):
 # -- doctor -------------------------------------------------------------------------------------------------------------
 
 
-def test_doctor_tells_what_there_is():
+def test_doctor_reports_versions():
     result = run(doctor_command)
     assert result.exit_code == 0, result.output
     for text in ("numpy", "casadi", "kernel cache", "threads", "C compiler", kernel_cache.contents().folder.name):
         assert text in result.output
 
 
-def test_doctor_tells_what_is_missing_and_how_to_get_it(monkeypatch):
+def test_doctor_reports_missing_packages_with_their_install_command(monkeypatch):
     monkeypatch.setattr(doctor, "version", lambda package: doctor.NONE if package == "viser" else "1.0")
     assert [line for line in doctor.report() if "pip install 'viser>=1.1.1,<2'" in line]
     assert not [line for line in doctor.report() if "pip install 'mujoco" in line]
@@ -150,7 +150,7 @@ def test_cache_shows_its_own_files(folder):
     assert result.output == f"{folder}: 1 kernel, 0.0 MiB, writable\n"
 
 
-def test_clear_leaves_what_is_not_its_own(folder):
+def test_clear_removes_cache_files_only(folder):
     result = run(cache, "--clear")
     assert result.exit_code == 0
     assert "removed 1 kernel" in result.output

@@ -371,7 +371,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("reason", REFUSED)
-def test_what_cannot_be_exported_is_refused_with_the_reason(reason):
+def test_unsupported_problems_are_rejected_with_the_reason(reason):
     with pytest.raises(ValueError, match=reason):
         controller_files(REFUSED[reason](), "name")
 

@@ -41,7 +41,7 @@ class HeldStep:
     sampling: Sampling | None = None
 
     def __init__(self, sampled: SampledSystem) -> None:
-        self.inner = SampledSystem(_HeldBackend.of(sampled.backend), sampled.scheme, sampled.substeps)
+        self.inner = SampledSystem(_HeldBackend.from_backend(sampled.backend), sampled.scheme, sampled.substeps)
         self.manifold, self.nu = sampled.manifold, 2 * sampled.nu
         self.control_names = self.inner.control_names[: self.nu]
 
@@ -110,7 +110,7 @@ class _HeldBackend:
         self.name, self.engine, self.options = backend.name, backend.engine, backend.options
 
     @classmethod
-    def of(cls, backend: DynamicsBackend) -> _HeldBackend:
+    def from_backend(cls, backend: DynamicsBackend) -> _HeldBackend:
         """Held backend, with second derivatives if the inner backend has them."""
         return _HeldSecondOrder(backend) if isinstance(backend, SecondOrderBackend) else cls(backend)
 
@@ -126,7 +126,7 @@ class _HeldBackend:
     def of_stages(self, stages: Callable[[DynamicsBackend], DynamicsBackend]) -> _HeldBackend:
         """Held backend of ``stages(inner)``, the inner backend as integrator stages evaluate it."""
         inner = stages(self.inner)
-        return self if inner is self.inner else _HeldBackend.of(inner)
+        return self if inner is self.inner else _HeldBackend.from_backend(inner)
 
     @property
     def _m(self) -> int:

@@ -80,7 +80,7 @@ def _casadi() -> Iterator[dict[str, Any]]:
 
     config = load_config(CONFIGS / f"{CONFIG}.toml", ["solver={name='dms', barrier_strategy='adaptive'}"])
     task, options = build_task(config), config.solver_options
-    milliseconds, iterations, cost = _own(task.ocp, task.guess)
+    milliseconds, iterations, cost = _our_time(task.ocp, task.guess)
     program = transcribed(task.ocp, task.guess, options)
     w = program.variables(*task.guess)
     for row in casadi_rows(CONFIG, program, w, options, REPEATS, PATIENCE):
@@ -89,7 +89,7 @@ def _casadi() -> Iterator[dict[str, Any]]:
         yield _row(CONFIG, peer, milliseconds, row.total * row.iterations, apart)
 
 
-def _own(ocp: Any, guess: Any) -> tuple[float, int, float]:
+def _our_time(ocp: Any, guess: Any) -> tuple[float, int, float]:
     """Return the fastest time of the interior point [ms], its iterations and its cost."""
     from trajopt import solve
 

@@ -205,7 +205,7 @@ def test_limits_resistances_and_names():
 
 
 @pytest.mark.parametrize(("limits", "larger"), [("0 30", 30.0), ("-30 0", 30.0), ("5 30", 30.0)])
-def test_a_force_of_one_direction_is_told(limits, larger):
+def test_a_force_of_one_direction_is_reported(limits, larger):
     text = WALKER.replace('forcerange="-20 20"', f'forcerange="{limits}"')
     with pytest.warns(
         to.MJCFWarning, match="one direction only in the file; here the larger limit applies in both: knee"
@@ -215,7 +215,7 @@ def test_a_force_of_one_direction_is_told(limits, larger):
     assert not any("smaller one holds" in note and "knee" in note for note in model.notes)
 
 
-def test_what_is_not_carried_over_is_told():
+def test_ignored_elements_are_reported():
     notes = "\n".join(to.load_mjcf(WALKER).notes)
     assert "motor actuators behind a gear of 50: hip_x" in notes
     assert "position actuators of kp 80 and kv 3 behind a gear of 2: knee" in notes
@@ -326,7 +326,7 @@ def test_gains_are_those_of_the_reference_acceleration():
         assert data.efc_aref[0] == pytest.approx(expected, rel=1e-9)
 
 
-def test_equalities_without_a_constraint_are_told():
+def test_equalities_without_a_constraint_are_reported():
     quadratic = (
         '<equality><joint joint1="b1" joint2="d1" polycoef="0 1 2 0 0"/><weld body1="e" active="false"/></equality>'
     )
@@ -338,7 +338,7 @@ def test_equalities_without_a_constraint_are_told():
 
 
 @FREE_OF_EQUALITIES
-def test_equalities_of_what_is_locked_are_left_out():
+def test_equalities_of_locked_joints_are_omitted():
     for name in ("joint", "connect", "weld to the world"):
         whole = to.load_mjcf(tied(name))
         assert len(to.mjcf_constraints(tied(name), whole)) == 1
@@ -444,7 +444,7 @@ def test_things_that_no_actuator_drives_may_be_left_out():
     assert "body9_slide" in pulled.joint_names and "rolls" not in pulled.joint_names
 
 
-def test_files_are_told_from_each_other(tmp_path):
+def test_file_formats_are_distinguished(tmp_path):
     file = tmp_path / "robot.xml"
     file.write_text(f"<?xml version='1.0'?>\n<!-- a robot <robot> -->\n{WALKER}", encoding="utf-8")
     model = to.load_robot(file)
@@ -561,7 +561,7 @@ def test_quaternions_of_rotations():
         np.testing.assert_allclose(quaternion_of(m.reshape(3, 3)), q, atol=1e-14)
 
 
-def test_models_with_notes_are_kept_in_files():
+def test_models_with_notes_are_saved_in_files():
     from dynamics_backends.rigid_body.model.model_data import model_from_data, model_to_data
 
     model = to.load_mjcf(WALKER)

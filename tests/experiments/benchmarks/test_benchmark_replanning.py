@@ -54,7 +54,7 @@ def test_scenarios_differ_by_their_seed(planner):
     assert without.problem.obstacle is None and not without.replan.obstacle.term
 
 
-def test_a_method_that_cannot_serve_is_told(monkeypatch):
+def test_an_unsupported_method_is_reported(monkeypatch):
     def refuse(config):
         raise ValueError("no second derivatives")
 
@@ -86,7 +86,7 @@ class Interrupted:
         raise KeyboardInterrupt
 
 
-def test_an_interruption_keeps_what_is_done_and_ends_with_the_table(monkeypatch, tmp_path, capsys):
+def test_an_interruption_keeps_finished_runs_and_ends_with_the_table(monkeypatch, tmp_path, capsys):
     where = "experiments.benchmarks.replanning.benchmark_replanning"
     monkeypatch.setattr(f"{where}.multiprocessing.get_context", lambda kind: Interrupted())
     monkeypatch.setattr(f"{where}.ONE_THREAD", {})
@@ -99,7 +99,7 @@ def test_an_interruption_keeps_what_is_done_and_ends_with_the_table(monkeypatch,
     assert list(read(tmp_path / "runs.jsonl").values()) == [GOOD]
 
 
-def test_runs_from_before_are_told_and_repeated_on_request(monkeypatch, tmp_path, capsys):
+def test_earlier_runs_are_reported_and_repeated_on_request(monkeypatch, tmp_path, capsys):
     """Earlier results may be from an older version of the code."""
     others = dict.fromkeys(cases(["ipm"], ["analytic"], 1, 0), BAD)
     write(tmp_path / "runs.jsonl", dict.fromkeys(cases(["dms"], ["analytic"], 1, 0), BAD) | others)

@@ -126,13 +126,13 @@ DOUBTS = {
 
 
 @pytest.mark.parametrize("case", DOUBTS)
-def test_goals_out_of_reach_are_told(case):
+def test_goals_out_of_reach_are_reported(case):
     settings, message = DOUBTS[case]
     (warning,) = GO_TO.build(GO_TO.Settings(**REACH | settings), NUMPY).warnings
     assert re.search(message, warning), warning
 
 
-def test_a_goal_within_reach_is_told_with_its_manipulability():
+def test_a_goal_within_reach_is_reported_with_its_manipulability():
     task = GO_TO.build(GO_TO.Settings(**REACH | {"goal_position": (0.3, 0.2, 0.7)}), NUMPY)
     assert task.warnings == () and "goal within reach of iiwa_link_ee" in task.notes[0]
 

@@ -54,7 +54,7 @@ def test_limits_of_some_joints_cannot_be_said_by_one_word(tmp_path):
 
 
 @pytest.mark.parametrize(("effort", "told"), [("20", False), ("900", False), ("1000", True), ("1e6", True)])
-def test_effort_limits_that_nobody_measured_are_told(tmp_path, effort, told):
+def test_placeholder_effort_limits_are_reported(tmp_path, effort, told):
     """The weight is 10.8 N, the length 1.5 m: 16 N m."""
     warnings = task(tmp_path, effort=effort).warnings
     assert bool(warnings) == told
@@ -66,7 +66,7 @@ def test_effort_limits_that_nobody_measured_are_told(tmp_path, effort, told):
     assert not task(tmp_path, effort=effort, torque_limits=False).warnings
 
 
-def test_an_arm_that_cannot_hold_its_start_or_its_goal_is_told(tmp_path):
+def test_an_arm_that_cannot_hold_its_start_or_its_goal_is_reported(tmp_path):
     """Gravity turns the pole at angle t with (1 kg * 0.5 m + 0.1 kg * 1 m) g sin t, including its tip."""
     weak = LIMITED.replace('effort="50"', 'effort="3"')
     needed = [0.6 * 9.81 * np.sin(t) for t in (0.5, 0.8)]
@@ -80,14 +80,14 @@ def test_an_arm_that_cannot_hold_its_start_or_its_goal_is_told(tmp_path):
     assert not task(tmp_path, limit=weak, q0=(0.8, 0.0), torque_limits=False).warnings
 
 
-def test_dry_friction_that_is_left_out_is_told(tmp_path):
+def test_dry_friction_that_is_left_out_is_reported(tmp_path):
     with_friction = LIMITED + '<dynamics friction="0.5"/>'
     (note,) = task(tmp_path, limit=with_friction).notes
     assert note.startswith("dry friction is ignored for hinge; set friction_velocity")
     assert not task(tmp_path, limit=with_friction, friction_velocity=0.1).notes and not task(tmp_path).notes
 
 
-def test_joints_that_a_motion_in_the_least_time_moves_as_it_likes_are_told(tmp_path):
+def test_missing_limits_of_minimum_time_motions_are_reported(tmp_path):
     limited = task(tmp_path).ocp.model
     free = task(tmp_path, kind="continuous", limit="").ocp.model
     assert missing_limit_warnings(limited) == ()

@@ -90,7 +90,7 @@ def test_a_joint_that_slides_is_judged_by_meters(tmp_path, short, missed):
         assert told[0].startswith(f"slide ends {short:.2g} m from its goal")
 
 
-def test_an_orientation_that_is_missed_is_told_by_its_angle(tmp_path):
+def test_an_orientation_that_is_missed_is_reported_by_its_angle(tmp_path):
     goal = {"goal_position": AT, "goal_rotation": (0.0, 0.7, 0.0)}  # the tip reaches the goal only at a pitch of 1 rad
     (told,) = task(tmp_path, **goal).missed(motion(1.0))
     assert told.startswith("tip ends 0.3 rad from its goal") and "not its orientation" in told
@@ -133,7 +133,7 @@ def test_a_quaternion_in_the_other_order_is_answered(tmp_path):
         ((0.0, float("nan"), 0.0), "give finite numbers"),
     ],
 )
-def test_what_is_no_orientation_is_refused(tmp_path, rotation, message):
+def test_invalid_orientations_are_rejected(tmp_path, rotation, message):
     with pytest.raises(SettingsError, match=message):
         task(tmp_path, goal_position=AT, goal_rotation=rotation)
 
@@ -155,7 +155,7 @@ def test_a_goal_that_is_a_constraint_is_the_solvers_matter(tmp_path):
     assert task(tmp_path, goal_position=AT, terminal="constraint").missed(motion(0.5)) == []
 
 
-def test_what_is_told_of_the_end_has_units(tmp_path):
+def test_final_errors_are_reported_with_units(tmp_path):
     distance, speed = task(tmp_path, goal_position=AT).outcome(np.array([0.9, 0.25]))
     assert distance == f"tip ends {chord(0.1):.3g} mm from its goal"
     assert speed == "largest final joint speed 0.25 rad/s (hinge)"

@@ -43,7 +43,7 @@ def test_a_link_that_is_inside_is_named_with_its_depth(tmp_path):
     assert "margin in its table from 0.01 to at least 0.03" in warning and "arm_in_scene" in warning
 
 
-def test_a_link_beyond_all_points_is_told_with_its_frame(tmp_path):
+def test_a_link_beyond_all_points_is_reported_with_its_frame(tmp_path):
     """The hand turns at the end of the pole, and only points of the pole are constrained."""
     pytest.importorskip("coal")
     inertial = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
@@ -88,7 +88,7 @@ def test_capsules_decide_without_true_shapes(tmp_path):
 @pytest.mark.parametrize(
     ("weight", "remedy"), [(1e4, "surroundings.weight = 10000 is too small"), (np.inf, "cannot be kept")]
 )
-def test_bodies_around_an_arm_are_told_with_the_link_that_is_inside(tmp_path, weight, remedy):
+def test_bodies_around_an_arm_are_reported_with_the_link_that_is_inside(tmp_path, weight, remedy):
     pytest.importorskip("coal")
     path = tmp_path / "pole.urdf"
     path.write_text(URDF.format(shape=SHAPE))

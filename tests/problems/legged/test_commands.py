@@ -105,7 +105,7 @@ def test_distance_of_a_free_gait_is_that_of_the_run():
         (lambda: quadruped_gait.Settings(distance=float("inf")), "velocity or goal"),
     ],
 )
-def test_a_distance_beside_what_it_stands_for_is_refused(settings, other):
+def test_a_distance_with_the_keys_that_it_replaces_is_rejected(settings, other):
     with pytest.raises(SettingsError, match=f"distance: expected a finite number, and {other} unset"):
         settings()
 
@@ -139,7 +139,7 @@ def test_a_waypoint_beyond_the_motion_is_a_warning():
     assert any("problem.waypoint has no effect" in w and "lasts 0.01 s" in w for w in task.warnings)
 
 
-def test_commands_list_what_is_scaled_and_what_is_achieved(small_hyq, tmp_path):
+def test_commands_list_scaled_numbers_and_achieved_values(small_hyq, tmp_path):
     """`validate`, `solve` and `replan` print the same notes; a velocity given by the user is not listed."""
     short = ["problem.horizon=2", "problem.velocity=0.5", f"problem.robot={small_hyq}", "engine=numpy"]
     short += ["solver.max_iterations=1", "replan.duration=0.01", "replan.plant.kind=own", "output.plots=false"]

@@ -66,7 +66,7 @@ def test_ctrl_c_in_an_easier_problem_says_whose_solution_it_is():
     assert "relaxed problem 1 of 1; the actual problem was not started" in found.status.message
 
 
-def test_easier_problems_that_were_not_solved_are_told(capsys):
+def test_easier_problems_that_were_not_solved_are_reported(capsys):
     config = load_config(CONFIG, SHORT)
     task = build_task(config)
     print_report(solve_task(config, task))

@@ -55,7 +55,7 @@ def test_feet_pay_for_speed_near_the_ground_only():
     ("override", "message"),
     [("problem.clearance=0", "clearance"), ("problem.slip=-1", "slip"), ("problem.integrator=rk4", "integrator")],
 )
-def test_mistakes_are_told(override, message):
+def test_mistakes_are_reported(override, message):
     with pytest.raises(ConfigError, match=message):
         load_config(CONFIG, [override])
 

@@ -33,7 +33,7 @@ def beyond(ocp):
 
 
 @pytest.mark.parametrize("name", GAITS)
-def test_limits_are_told_and_hold_where_they_are_asked_for(name):
+def test_limits_are_reported_and_hold_if_requested(name):
     plain, kept = built(name).ocp, built(name, **ASKED).ocp
     told = to.limit_violations(plain, *beyond(plain))
     assert sorted(b.kind for b in told) == ["position", "torque", "velocity"] and not any(b.enforced for b in told)
@@ -60,7 +60,7 @@ def test_a_motion_within_the_torques_of_weaker_motors(tmp_path):
     assert to.limit_violations(ocp, solution.xs, solution.us) == []
 
 
-def test_a_robot_without_limits_of_torque_is_told(tmp_path):
+def test_a_robot_without_limits_of_torque_is_reported(tmp_path):
     file = tmp_path / "strong.urdf"
     file.write_text(robot_path("hyq").read_text().replace('effort="150"', 'effort="0"'))
     with pytest.raises(ValueError, match="torque_limits = true, but the file of hyq has no effort limits"):

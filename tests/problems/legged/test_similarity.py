@@ -133,7 +133,7 @@ def test_heights_and_postures_are_carried_over(small_hyq):
     assert own.height == 0.2 and own.waypoint.height == s.waypoint.height
 
 
-def test_what_is_saved_is_literal(small_hyq, tmp_path):
+def test_saved_numbers_are_literal(small_hyq, tmp_path):
     config = load_config(CONFIGS / "hyq_free_walk.toml", ["problem.velocity=0.5", f"problem.robot={small_hyq}"])
     path = tmp_path / "saved.toml"
     path.write_text(to_toml(config.as_dict()), encoding="utf-8")
@@ -141,7 +141,7 @@ def test_what_is_saved_is_literal(small_hyq, tmp_path):
     assert again.notes == () and again.problem == config.problem
 
 
-def test_rows_of_a_study_scale_what_is_not_varied(small_hyq):
+def test_rows_of_a_study_scale_the_keys_that_are_not_varied(small_hyq):
     base = load_config(CONFIGS / "hyq_free_walk.toml", ["problem.velocity=0.5"])
     row = FromConfig.from_config(base).config({"problem.robot": small_hyq, "problem.clearance": 0.01}).problem
     assert (row.velocity, row.clearance) == (0.5, 0.01)

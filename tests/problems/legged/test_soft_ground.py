@@ -53,7 +53,7 @@ def test_a_scheduled_gait_on_soft_ground_has_the_law_too():
         ("problem.contact_parameters=3", "problem.contact_parameters: expected a table of numbers by name"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_built(override, message):
+def test_mistakes_are_reported_before_anything_is_built(override, message):
     with pytest.raises(ConfigError, match=message):
         load_config(CONFIGS / "hyq_stand.toml", [override])
 

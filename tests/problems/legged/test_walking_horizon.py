@@ -67,7 +67,7 @@ def test_the_ground_of_plans_becomes_that_of_the_feet(one):
     assert speed[2] == pytest.approx(SLOPE[0] * speed[0], rel=1e-2)
 
 
-def test_feet_in_the_air_tell_nothing_of_the_ground(one):
+def test_feet_in_the_air_do_not_change_the_ground_estimate(one):
     horizon = one.following(one.ocp)
     x = one.ocp.x0.copy()
     x[2] += 0.1

@@ -282,7 +282,7 @@ def test_coarse_capsules_hold_all_that_a_link_carries():
 
 
 @needs_coal
-def test_what_is_too_near_is_told_for_each_time():
+def test_collisions_are_reported_for_each_time():
     qs = np.stack([np.linspace(0.0, 1.2, 400), np.zeros(400), np.zeros(400)], axis=1)
     check = MeshCheck(MODEL, SHAPES, SCENE)
     least, near = check.below(qs, np.linspace(0.0, 1.0, 400), 0.05)
@@ -318,7 +318,7 @@ def distances_by_hand(qs, times, path):
 
 @needs_coal
 @pytest.mark.parametrize("seed", range(3))
-def test_few_looks_find_what_all_distances_tell(seed, monkeypatch):
+def test_a_few_distances_find_the_minimum_of_all(seed, monkeypatch):
     """A random smooth motion of an arm with self-collision pairs, beside a moving stone."""
     rng, times, path = np.random.default_rng(seed), np.linspace(0.0, 1.0, 600), (0.3, -0.2, 0.05)
     waves = rng.uniform(-0.8, 0.8, (4, 3))
@@ -454,7 +454,7 @@ def test_few_robots_are_kept():
 
 @needs_coal
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_what_is_not_finite_has_no_distances(wrong):
+def test_non_finite_configurations_have_no_distances(wrong):
     """A motion with non-finite configurations that is inside a wall elsewhere is not collision-free."""
     check, qs, times = MeshCheck(MODEL, SHAPES, SCENE, ((0, 2),)), configurations(60), np.linspace(0.0, 1.0, 60)
     assert check.along(qs, times).distance < -0.01
@@ -477,7 +477,7 @@ def test_a_path_is_clear_where_nothing_touches():
     assert not check.is_clear(np.full_like(turns[:2], np.nan))
 
 
-def test_an_srdf_tells_which_links_need_no_look():
+def test_an_srdf_disables_pairs():
     found = pairs_not_disabled(ROBOT, [("l1", "l2", "Adjacent"), ("l2", "l3", "Adjacent")])
     assert found.pairs == ((0, 2),) and "l1 and l2" in found.left_out
     folded = np.array([[0.0, 2.9, 2.9]])
@@ -625,7 +625,7 @@ def panel(thickness, window=0.3):
 
 @needs_coal
 @pytest.mark.parametrize("thickness", [0.02, 0.002, 0.001])
-def test_plans_and_checks_agree_on_what_is_convex(thickness):
+def test_plans_and_checks_agree_on_convex_meshes(thickness):
     """A thin panel with a window is not its hull; a square plate of the same thickness is."""
     coal = pytest.importorskip("coal")
     assert hull_of(*panel(thickness), 0.01) is None
@@ -637,7 +637,7 @@ def test_plans_and_checks_agree_on_what_is_convex(thickness):
 
 @needs_coal
 @pytest.mark.parametrize("asked", [-np.inf, 0.3])
-def test_what_is_in_the_hull_of_a_mesh_alone_is_told_by_the_mesh(asked):
+def test_the_inside_of_the_hull_of_a_mesh_is_checked_with_the_mesh(asked):
     """The arm reaches through the 0.6 m window of a panel, inside the panel's hull; its sides are 0.02 m from its axis."""
     window = Body("window", Mesh(*panel(0.1)), Rotation.from_euler("y", 90, degrees=True).as_matrix(), [0.9, 0.0, 0.0])
     qs, times = np.zeros((30, 3)), np.linspace(0.0, 1.0, 30)

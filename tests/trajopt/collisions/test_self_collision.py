@@ -85,14 +85,14 @@ def test_the_report_of_a_script_has_it(load, tmp_path, goal, told):
         assert "all limits are kept" not in solution.report()
 
 
-def test_a_start_in_self_collision_is_told_as_given(load):
+def test_a_start_in_self_collision_is_reported_as_given(load):
     pytest.importorskip("coal")
     ocp, xs, us = with_limits(load(file()), np.tile(ROLLED[-1], (3, 1)))
     (broken,) = to.limit_violations(ocp, xs, us)
     assert broken.at_start and "the initial state already overlaps" in broken.sentence()
 
 
-def test_what_is_not_checked_is_said_with_the_reason(load):
+def test_unchecked_parts_are_reported_with_the_reason(load):
     ocp, xs, us = with_limits(load(file("", "")), ROLLED)
     assert to.limit_violations(ocp, xs, us) == []
     note = to.self_collision_note(ocp, xs)

@@ -65,7 +65,7 @@ def test_a_registered_backend_gives_its_system_back(registered):
     assert to.solve(own, solver="slq", backend="forward_ad").meta["backends"] == ["forward_ad"]
 
 
-def test_another_backend_of_what_has_no_system_is_refused():
+def test_another_backend_without_a_system_is_rejected():
     with pytest.raises(ValueError, match="only the backend Pendulum can evaluate the dynamics of phase 0; register it"):
         to.solve(swing(Pendulum()), backend="complex_step")
     with pytest.raises(to.UnknownName, match="did you mean 'complex_step'"):

@@ -93,7 +93,7 @@ def test_both_forms_of_the_backend(form):
         ("problem", "name", "arm_goto", "did you mean 'arm_go_to'?"),
     ],
 )
-def test_a_mistake_is_told_in_words(table, key, value, said):
+def test_a_mistake_is_reported_in_words(table, key, value, said):
     values = {"problem": dict(GO_TO), "solver": {}, "backend": {}, "output": {}}
     if table == "slq":
         values["solver"]["name"], table = "slq", "solver"
@@ -247,7 +247,7 @@ def test_any_solver_takes_the_place_of_the_one_in_a_file(path):
             )
 
 
-def test_what_another_solver_does_not_take_over_is_told(tmp_path):
+def test_options_that_another_solver_lacks_are_reported(tmp_path):
     path, told = tmp_path / "a.toml", []
     table = '[solver]\nname = "fddp"\nmax_iterations = 7\ncost_tolerance = 1e-3\n'
     path.write_text(table + '[problem]\nname = "arm_go_to"\nrobot = "iiwa7"\ngoal_q = [0, 0, 0, 0, 0, 0, 0]\n')

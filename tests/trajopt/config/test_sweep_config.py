@@ -162,7 +162,7 @@ def test_fewer_rows_than_there_are_take_none_away(config, tmp_path):
         (["--vary", "solver.name=integers(1, 2)"], "integers(1, 2) samples numbers, not names"),
     ],
 )
-def test_mistakes_are_told_in_a_sentence(config, tmp_path, arguments, message):
+def test_mistakes_are_reported_in_a_sentence(config, tmp_path, arguments, message):
     result = run(config, tmp_path / "out", *arguments)
     assert result.exit_code == BAD_INPUT and message in result.stderr and "Traceback" not in result.output
 

@@ -82,7 +82,7 @@ def test_easier_problems_have_the_free_time_of_the_task():
     assert to.solve(free.easier[0], free.guess, solver="ddp").status.success
 
 
-def test_limits_of_contacts_are_told_in_seconds():
+def test_limits_of_contacts_are_reported_in_seconds():
     c = config()
     fixed = build_task(config(time="fixed", durations=None, time_weight=1.0))
     slip = LimitViolation("friction cone", "foot", 3, float(fixed.ocp.times[3]), 2.0, np.nan, "N", True, 1)
@@ -101,7 +101,7 @@ def test_a_price_of_time_is_refused_where_the_problem_has_its_own():
         with_free_durations(own, TimeSettings(time="free", time_weight=7.0))
 
 
-def test_what_the_keys_cannot_be_is_told():
+def test_invalid_values_of_the_keys_are_reported():
     with pytest.raises(ConfigError, match=r'problem.durations: expected time = "free" to be set too'):
         config(time="fixed")
     with pytest.raises(ConfigError, match="problem.tim: unknown key; did you mean time"):

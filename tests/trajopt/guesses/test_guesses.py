@@ -32,7 +32,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_does_not_fit_is_told(case):
+def test_wrong_shapes_are_reported(case):
     made, message = WRONG[case]
     with pytest.raises(ValueError, match=message):
         made(problem())

@@ -77,7 +77,7 @@ def test_the_nearest_point_of_a_goal_out_of_reach():
     assert not found.reached.any() and [len(s) for s in found.solutions] == [0, 0, 0]
 
 
-def test_limits_are_kept_or_left_out():
+def test_limits_are_enforced_or_ignored():
     model, goal = planar_arm(limit=0.4), np.array([-0.8, 0.3, 0.0])
     assert not to.inverse_kinematics(model, "tip", goal).reached
     assert to.inverse_kinematics(model, "tip", goal, limits=False).reached

@@ -193,7 +193,7 @@ def test_interpolated_controls_are_interpolated():
     np.testing.assert_allclose(guess.us[1], 0.5 * (held.us[0] + held.us[1]), atol=1e-12)
 
 
-def test_what_cannot_be_refined_is_refused():
+def test_problems_that_cannot_be_refined_are_rejected():
     solution = to.solve(drive(), solver="ipm")
     for factor in (1, 2.0, True):
         with pytest.raises(ValueError, match="expected an integer of at least 2"):

@@ -119,7 +119,7 @@ def test_dependent_equations_do_no_harm_and_contradictions_are_measured():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_factored_is_positive_definite_on_the_null_space_of_the_equations(seed):
+def test_the_factored_matrix_is_positive_definite_on_the_null_space_of_the_equations(seed):
     """By inertia: the dense KKT matrix has as many negative eigenvalues as equations, or the sweep says where it fails."""
     rng = np.random.default_rng(seed)
     lq = random_problem(rng, 4, 3, 2, [0, 1, 0, 1, 2], indefinite=seed % 2 == 1)

@@ -30,7 +30,7 @@ def test_the_tables_trot_is_in_order():
     assert said(problem()) == []
 
 
-def test_steps_that_are_too_long_are_told_with_a_remedy():
+def test_steps_that_are_too_long_are_reported_with_a_remedy():
     (message,) = said(problem(substeps=2))
     assert (
         "rk4 is stable for steps up to 1.2 ms, but its steps are 2.5 ms long" in message

@@ -104,7 +104,7 @@ def test_a_number_bounds_all_controls():
     np.testing.assert_array_equal(bounds.lower, [-1.0, -1.0, -1.0])
 
 
-def test_a_state_that_is_not_finite_is_told_by_the_name_of_its_coordinate():
+def test_a_state_that_is_not_finite_is_reported_by_the_name_of_its_coordinate():
     system = FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
     ocp = OCP.single_phase(SampledSystem(make_backend(system, "forward_ad")), [0.0, np.nan], 3, 0.1, [control_cost(1)])
     (start, guess) = [finding.message for finding in validate(ocp, constant_guess(ocp))]
@@ -326,7 +326,7 @@ def test_import_is_light():
         assert f"'{heavy}'" not in loaded
 
 
-def test_parts_in_the_wrong_place_are_told():
+def test_parts_in_the_wrong_place_are_reported():
     limit = to.state_bounds(_dynamics().manifold, REST - 1.0, REST + 1.0)
     with pytest.raises(TypeError, match="the running costs: 'control' is a single object; pass a list"):
         _problem(running=control_cost(3))

@@ -210,7 +210,7 @@ def test_user_residual_reads_state_control_time_and_parameters():
     np.testing.assert_array_equal(term.weight, [1.0, 3.0])
 
 
-def test_mistakes_are_refused_at_the_door(robot):
+def test_mistakes_are_rejected_at_construction(robot):
     model, manifold, _, name, _ = robot
     flat = Manifold.vector(2)
     with pytest.raises(ValueError, match="at least zero"):
@@ -259,7 +259,7 @@ def test_a_goal_orientation_is_a_matrix_a_quaternion_or_angles(robot):
                 np.testing.assert_allclose(other.parameters[key], value, atol=1e-14)
 
 
-def test_a_residual_that_reads_controls_is_told_to_say_so():
+def test_a_residual_that_reads_controls_without_nu_is_reported():
     power = residual_cost("power", lambda x, u, t, p: [u[0] * x[1]], Manifold.vector(2), 1)
     with pytest.raises(IndexError) as error:
         quadratize(power, np.ones((1, 2)), np.ones((1, 1)), 0.0)

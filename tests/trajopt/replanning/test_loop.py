@@ -207,7 +207,7 @@ def test_wrong_dynamics_and_pushes():
     assert abs(log.xs[-1, 0] - 1.0) < 0.01
 
 
-def test_bounds_hold_whatever_the_feedback_says():
+def test_bounds_hold_for_any_feedback():
     plant = WatchedPlant(pushes=[Push(0.2, 0.1, np.array([-20.0]))])
     log = loop(plant=plant, ocp=problem(limit=3.0)).run(2.0)
     assert np.abs(log.us).max() <= 3.0
@@ -254,7 +254,7 @@ def test_a_reason_to_stop_ends_the_run_and_is_an_event():
     assert [(event.kind, event.message) for event in log.events] == [(EventKind.STOPPED, "enough")]
 
 
-def test_the_end_of_the_horizon_is_told_once():
+def test_the_end_of_the_horizon_is_reported_once():
     ocp = problem()
     log = loop(horizon=ShrinkingHorizon(ocp)).run(2.0)
     assert log.count(EventKind.HORIZON_ENDED) == 1
@@ -351,7 +351,7 @@ def test_a_run_of_no_ticks_is_refused():
         loop().run(0.0)
 
 
-def test_a_plant_refuses_what_is_not_finite():
+def test_a_plant_rejects_non_finite_controls():
     with pytest.raises(ValueError, match="not finite"):
         WatchedPlant().step(np.array([np.nan]), TICK)
 

@@ -71,7 +71,7 @@ def test_smoothing_averages_over_noise():
     assert abs(np.mean(smooth_errors[100:])) < 0.02
 
 
-def test_an_object_ignores_what_is_not_finite():
+def test_an_object_ignores_non_finite_measurements():
     item = MovingObject("goal", "goal", lambda t: [2.0 * t], Sensor(LINE, 0.1, corrupted=[(0.2, 0.3)]))
     assert item.observe(0.1) and not item.observe(0.2)
     np.testing.assert_allclose(item.prediction().at(np.array([0.5])), [[1.0]], atol=1e-14)

@@ -50,7 +50,7 @@ def test_the_first_control_is_that_of_the_optimum():
     np.testing.assert_allclose(u, best.us[0], rtol=1e-5)
 
 
-def test_constraints_are_kept_by_real_time_iterations():
+def test_real_time_iterations_satisfy_constraints():
     ocp = problem()
     (phase,) = ocp.phases
     slow = to.state_bounds(ocp.manifold, [-np.inf, -0.4], [np.inf, 0.4])

@@ -305,7 +305,7 @@ def test_a_row_is_for_all_knots_and_rows_of_the_knots_end_with_the_last():
     assert many.terminal[0].parameters["goal"].tolist() == [KNOTS - 1.0]
 
 
-def test_what_is_fit_to_be_followed():
+def test_unusable_plans_have_a_fault():
     good = to.solve(problem())
     assert fault_of(good) is None
     assert fault_of(replace(good, status=Status(StatusCode.TIME_LIMIT, "Stopped."))) is None

@@ -123,7 +123,7 @@ def test_behind_its_end_a_plan_stays():
         next(to.setpoints(ocp, plan, 0.0))
 
 
-def test_a_plan_with_free_durations_is_told_in_seconds():
+def test_setpoints_of_a_plan_with_free_durations_are_in_seconds():
     """Two phases of 0.08 s that take 0.2 s and 0.04 s: the states at the knots come when these say."""
     ocp, plan, _, _ = legged()
     free = to.free_time(ocp)
@@ -161,7 +161,7 @@ def accelerated(duration: float):
     return free.ocp, to.Plan(0.0, free.ocp.times, xs, us, K)
 
 
-def test_accelerations_of_joints_are_told_as_the_forces_that_cause_them():
+def test_joint_accelerations_are_converted_to_joint_forces():
     ocp, plan = accelerated(0.4)
     model, stream = ocp.model, list(to.setpoints(ocp, plan, 100.0))
     assert stream[-1].t == pytest.approx(0.4)
@@ -191,7 +191,7 @@ def test_accelerations_are_constant_between_knots_as_where_motions_are_checked()
     np.testing.assert_allclose(stream[-1].x, plan.xs[-1], atol=1e-12)
 
 
-def test_a_loop_tells_the_plan_in_force():
+def test_a_loop_returns_setpoints_of_the_current_plan():
     told = []
     run = loop(on_tick=lambda t: told.append(run.setpoint(t)))
     log = run.run(0.5)

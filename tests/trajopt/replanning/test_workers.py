@@ -106,7 +106,7 @@ def test_a_thread_passes_on_defects():
         worker.poll(1)
 
 
-def test_the_wall_clock_waits_and_tells_how_late_it_is():
+def test_the_wall_clock_waits_and_returns_its_delay():
     now, slept = [100.0], []
 
     def sleep(seconds):

@@ -60,7 +60,7 @@ def test_the_replay_is_the_motion_under_held_controls(scheme: str, near: float) 
 
 
 @pytest.mark.needs_compiler
-def test_a_solve_tells_it() -> None:
+def test_a_solve_reports_the_replay() -> None:
     ocp, coarse, _ = plan("semi_implicit_euler", "compiled")
     _, fine, _ = plan("rk4", "compiled")
     own = replay(ocp, coarse.xs, coarse.us, coarse.K, StageEvaluator)

@@ -36,7 +36,7 @@ def test_the_table_and_the_sentence(solution):
     assert "shoulder" in text and "u[elbow]" in text
 
 
-def test_it_is_well_formed_and_what_is_in_names_is_escaped(solution):
+def test_it_is_well_formed_and_names_are_escaped(solution):
     odd = replace(solution, meta={**solution.meta, "problem": "<b>a & b</b>"})
     text = odd._repr_html_()
     ElementTree.fromstring(text)

@@ -72,7 +72,7 @@ def drive(constraints=(), *, x0=(0.0, 0.0), horizon=20, goal=1.0, **given):
     )
 
 
-def test_what_is_given_or_no_longer_imposed_is_no_violation():
+def test_the_given_start_and_inactive_constraints_are_no_violation():
     """x0 on the wrong side of a limit, and an end beyond a limit of the way."""
     low = to.state_bounds(2, [0.0, -np.inf], [np.inf, np.inf], "low")
     late = to.solve(drive([low], x0=(-0.05, 0.5)), solver="ipm")

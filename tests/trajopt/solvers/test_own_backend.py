@@ -211,7 +211,7 @@ def test_mistakes_of_a_backend_are_found_before_the_solve(backend, message):
         to.solve(swing(backend))
 
 
-def test_what_is_no_backend_is_refused():
+def test_objects_that_are_no_backend_are_rejected():
     class Sizeless:
         f = jacobians = Pendulum.f
 

@@ -67,7 +67,7 @@ def test_it_solves_as_a_built_in_solver_does(backend):
     assert [r.step_length for r in found.history[:-1]] == [1.0] * found.iterations
 
 
-def test_limits_of_iterations_and_time_are_kept_for_it():
+def test_limits_of_iterations_and_time_hold_for_a_user_method():
     to.register_method("full_steps", full_steps)
     few = to.solve(pendulum(), None, {"max_iterations": 1}, solver="full_steps", check=False)
     assert few.status.code is to.StatusCode.MAX_ITERATIONS and few.iterations == 1

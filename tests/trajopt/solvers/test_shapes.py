@@ -29,7 +29,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("case", SHAPES)
-def test_what_is_told_of_a_trajectory_asks_for_one(ocp, case):
+def test_reports_about_a_trajectory_check_its_shape(ocp, case):
     xs, us = (np.zeros(shape) for shape in SHAPES[case])
     for told in (to.tracking_gains, to.limit_violations):
         with pytest.raises(ValueError, match=r"expected xs \(N \+ 1 = 13, nx = 2\) and us \(N = 12, nu = 1\)$"):

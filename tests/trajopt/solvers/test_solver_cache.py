@@ -185,7 +185,7 @@ def test_a_time_step_that_was_changed_is_another():
     check_same(to.solve(ocp, solver="fddp", check=False), alone(fresh, "fddp"))
 
 
-def test_given_room_is_taken_in_place_of_the_threads():
+def test_a_given_cache_replaces_that_of_the_thread():
     ocp, own = reach("fddp"), SolverCache()
     start = to.WarmStart(to.constant_guess(ocp), cache=own)
     to.solve(ocp, solver="fddp", warm_start=start, check=False)
@@ -219,7 +219,7 @@ def test_a_cache_belongs_to_the_thread_that_filled_it(solver):
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_a_solve_inside_a_solve_with_the_same_room_changes_nothing(solver):
+def test_a_solve_inside_a_solve_with_the_same_cache_changes_nothing(solver):
     ocp, given = reach(solver), SolverCache()
     other, expected = ocp.updated("goal", weight=[3.0, 0.5]), alone(ocp, solver)
 

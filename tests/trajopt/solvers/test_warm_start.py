@@ -69,7 +69,7 @@ def test_a_solution_serves_as_a_guess(ocp):
         to.solve(ocp, warm_start=found)
 
 
-def test_what_is_no_problem_is_told(ocp):
+def test_objects_that_are_no_problem_raise_type_error(ocp):
     with pytest.raises(TypeError, match=r"the problem is a FreeTime, not a trajopt.OCP; solve its \.ocp"):
         to.solve(to.free_time(ocp))
     with pytest.raises(TypeError, match="the problem is a Guess, not a trajopt.OCP$"):

@@ -117,7 +117,7 @@ def test_the_phases_of_a_hop_last_as_long_as_is_best():
     assert T[0] == pytest.approx(0.02) and not np.allclose(T[1:], free.nominal[1:], rtol=0.1)
 
 
-def test_what_has_no_free_duration_is_told():
+def test_problems_without_free_duration_are_reported():
     ocp = pendulum()
     with pytest.raises(ValueError, match="a shortest and a longest one above 0"):
         to.free_time(ocp, (2.0, 1.0))
@@ -136,7 +136,7 @@ def test_one_control_beside_one_duration_keeps_its_name():
     assert to.free_time(given).ocp.control_names == given.control_names != ("duration",)
 
 
-def test_solutions_tell_how_long_they_last(tmp_path):
+def test_solutions_have_their_duration(tmp_path):
     ocp = to.free_time(pendulum(), price=2.0).ocp
     choice, motion = ocp.phases
     other = replace(ocp, phases=(choice, replace(motion, dt=np.linspace(0.5, 1.5, 15) / 15)))

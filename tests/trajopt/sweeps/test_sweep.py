@@ -179,7 +179,7 @@ def defaulted(by):
         lambda by: closed(Shifted(by)),
     ],
 )
-def test_functions_are_told_apart_by_what_they_carry(carrying):
+def test_functions_are_distinguished_by_the_values_they_carry(carrying):
     assert run.identity(carrying(1.0)) == run.identity(carrying(1.0)) != run.identity(carrying(2.0))
 
 
@@ -295,7 +295,7 @@ def test_an_array_that_is_gone_is_noticed(mine):
 
 @pytest.mark.parametrize("name", ["cost", "status", "vary/goal", "xs", "mark"])
 @pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: bytes(len(b))])
-def test_a_damaged_file_is_told_as_such(name, damage, whole, mine):
+def test_a_damaged_file_is_reported_as_such(name, damage, whole, mine):
     path = all_of(mine)[name]
     file = next(p for p in (path, *path.rglob("*")) if p.is_file())
     file.write_bytes(damage(file.read_bytes()))
@@ -304,7 +304,7 @@ def test_a_damaged_file_is_told_as_such(name, damage, whole, mine):
 
 @pytest.mark.parametrize("name", ["zarr.json", "cost/zarr.json"])
 @pytest.mark.parametrize("text", ["", '{"zarr_format": 3,'])
-def test_a_damaged_description_is_told_as_such(name, text, mine):
+def test_a_damaged_description_is_reported_as_such(name, text, mine):
     (mine / FOLDER / name).write_text(text)
     for read in (lambda at: to.Sweep(at).scalars(), study):
         with pytest.raises(ForeignDataset, match=f"{name} cannot be read .* restore it, or choose another folder"):
@@ -350,7 +350,7 @@ def test_arrays_that_claim_other_sizes_are_refused_before_memory_is_taken(name, 
         to.Sweep(mine)
 
 
-def test_the_study_that_a_dataset_tells_of_is_its_own(mine):
+def test_a_dataset_of_another_study_is_rejected_by_its_definition(mine):
     group = zarr.open_group(mine / FOLDER, mode="r+")
     group.attrs["study"] = {**group.attrs["study"], "seed": SEED + 1}
     for at in (to.Sweep, study):
@@ -464,7 +464,7 @@ def test_an_optimum_that_does_not_do_what_was_asked_for_is_no_success(tmp_path):
     assert list(found.trajectories().rows) == list(np.flatnonzero(~left))
 
 
-def test_where_no_row_can_be_built_the_error_is_told_at_once(tmp_path):
+def test_if_no_row_can_be_built_the_first_error_is_raised(tmp_path):
     with pytest.raises(TypeError, match="unexpected keyword argument 'gaol'"):
         study(tmp_path, vary={"gaol": "uniform(0, 1)"})
 
@@ -481,7 +481,7 @@ def test_where_no_row_can_be_built_the_error_is_told_at_once(tmp_path):
         (to.SweepProblem("a problem"), "returned a SweepProblem"),
     ],
 )
-def test_what_is_no_problem_is_told_with_what_may_be_returned(made, told, tmp_path):
+def test_a_wrong_return_value_is_reported_with_the_expected_types(made, told, tmp_path):
     with pytest.raises(TypeError, match=told):
         study(tmp_path, make=lambda goal: made, vary={"goal": "uniform(0, 1)"})
 
@@ -559,7 +559,7 @@ def test_ends_of_ranges_may_be_a_list_and_a_number(tmp_path):
 
 
 @pytest.mark.needs_compiler
-def test_rows_in_lanes_tell_their_gaps(tmp_path):
+def test_rows_in_lanes_report_their_defects(tmp_path):
     """Multiple shooting that is stopped early leaves defects."""
     options = to.solver_options("gnms", max_iterations=1)
     found = study(
@@ -607,7 +607,7 @@ def test_a_row_that_kills_its_process_is_a_failure_and_stops_no_other(tmp_path):
     assert "died" in table["reason"][2]
 
 
-def test_workers_that_die_while_nobody_asks_are_begun_anew():
+def test_workers_that_die_while_idle_are_restarted():
     """The pool is broken when the next rows are submitted; no row is lost."""
 
     class Broken:

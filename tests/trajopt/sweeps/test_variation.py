@@ -22,7 +22,7 @@ from trajopt.sweeps.variation import Variation, Variations
         ("erd:ur5, erd:panda", "choices", ("erd:ur5", "erd:panda")),
     ],
 )
-def test_texts_are_read_and_what_is_written_means_the_same(text, kind, arguments):
+def test_texts_are_parsed_and_written_texts_parse_to_the_same(text, kind, arguments):
     read = Variation.parse(text)
     assert read == Variation(kind, arguments)
     assert Variation.parse(str(read)) == read
@@ -43,7 +43,7 @@ def test_texts_are_read_and_what_is_written_means_the_same(text, kind, arguments
         ("", "has no choices"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(text, message):
+def test_invalid_variations_are_rejected(text, message):
     with pytest.raises(ValueError, match=message):
         Variation.parse(text)
 

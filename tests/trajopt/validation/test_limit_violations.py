@@ -71,7 +71,7 @@ def test_residuals_read_the_time_from_the_start_of_a_problem_on():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_enforced_limit_is_told_once_and_as_such(kind):
+def test_an_enforced_limit_is_reported_once_and_as_such(kind):
     ocp = problem(**{KINDS[kind][0]: True})
     (broken,) = to.limit_violations(ocp, *trajectory(ocp, kind, 0.25))
     assert broken.enforced and broken.excess == pytest.approx(0.25)
@@ -85,7 +85,7 @@ def test_no_setting_is_named_that_the_problem_lacks():
     assert "enforces it" not in broken.sentence(["dt", "torque_limits"])
 
 
-def test_nothing_is_told_of_limits_that_are_kept_or_of_numbers_that_are_none():
+def test_satisfied_limits_and_non_finite_numbers_are_not_reported():
     ocp = problem()
     assert to.limit_violations(ocp, np.zeros((11, 14)), np.zeros((10, 7))) == []
     assert to.limit_violations(ocp, np.full((11, 14), np.nan), np.zeros((10, 7))) == []

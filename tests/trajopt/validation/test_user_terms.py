@@ -86,7 +86,9 @@ def adds_a_name(x, u, t, p):
         (lambda x, u, t, p: x[:3], 2, None, "", "returned 3 rows; expected n_out = 2"),
     ],
 )
-def test_a_mistake_is_told_before_a_solve_with_its_term_its_line_and_the_remedy(function, n_out, after, source, what):
+def test_a_mistake_is_reported_before_a_solve_with_its_term_its_line_and_the_remedy(
+    function, n_out, after, source, what
+):
     ocp = problem(function, n_out, parameters={"width": [1.0]})
     (found,) = to.validate(ocp)
     assert found.severity == "error" and "\n" not in found.message
@@ -98,7 +100,7 @@ def test_a_mistake_is_told_before_a_solve_with_its_term_its_line_and_the_remedy(
         to.solve(ocp, solver="slq")
 
 
-def test_a_decision_is_told_in_one_sentence_with_its_line(caplog):
+def test_a_branch_on_a_value_is_reported_in_one_sentence_with_its_line(caplog):
     caplog.set_level(logging.WARNING)
 
     def decides(x, u, t, p):

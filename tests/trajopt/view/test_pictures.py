@@ -91,7 +91,7 @@ def test_the_inner_side_of_closed_surfaces_is_left_out():
     np.testing.assert_allclose(half.color, whole.color, atol=1e-3)
 
 
-def test_what_is_seen_through_is_mixed_where_it_is_nearer():
+def test_transparent_layers_are_blended_where_they_are_nearer():
     shape = (1, 3)
     below = Layer(np.zeros((*shape, 3)), np.array([[0.0, 2.0, -np.inf]]))
     above = Layer(np.ones((*shape, 3)), np.array([[1.0, 1.0, -np.inf]]))

@@ -103,7 +103,7 @@ def test_a_solution_carries_its_robot_to_the_file_and_back(arm, tmp_path):
     assert loaded.model.source == arm.source
 
 
-def test_a_solution_without_robot_says_what_is_missing():
+def test_a_solution_without_robot_reports_what_it_lacks():
     system = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
     dynamics = to.SampledSystem(to.make_backend(system, "forward_ad", engine="numpy"))
     terminal = [to.state_cost(system.manifold, [1.0, 0.0], 10.0)]

@@ -90,14 +90,14 @@ def _entry(path: Path, triangles: int | str) -> Path:
     return cache_entry("meshes", f"{VERSION}\0{path}\0{state.st_mtime_ns}\0{state.st_size}\0{triangles}".encode())
 
 
-def cache_entry(room: str, *parts: bytes) -> Path:
-    """The file in the cache for a key made of all parts; room: the folder in the cache."""
+def cache_entry(kind: str, *parts: bytes) -> Path:
+    """Return the path of the cache file for a key made of all parts. kind: subfolder of the cache."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
         digest.update(b"\0" if len(parts) > 1 else b"")
     folder = environment.folder(environment.CACHE_FOLDER) or user_folder()
-    return folder / room / f"{digest.hexdigest()[:32]}.npz"
+    return folder / kind / f"{digest.hexdigest()[:32]}.npz"
 
 
 def read_entry(entry: Path) -> Mapping[str, Array]:

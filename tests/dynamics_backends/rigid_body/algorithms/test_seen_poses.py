@@ -40,7 +40,7 @@ def test_derivatives_are_those_of_the_recursion(joints, seed):
         np.testing.assert_allclose(np.array(a), np.array(e), rtol=1e-9, atol=1e-9 * np.abs(np.array(e)).max())
 
 
-def test_what_is_no_function_of_the_state_alone_is_traced_as_it_is():
+def test_functions_of_more_than_the_state_are_traced_unchanged():
     """Kinematics at other postures, and of robots whose joints have several degrees of freedom."""
     model, q = to.random_tree(0, 3, ("revolute",)), ca.SX.sym("q", 3)
     with watching(q) as seen:

@@ -91,7 +91,7 @@ def test_the_gradient_agrees_with_a_complex_step(distance, exact):
 
 
 @pytest.mark.parametrize("distance", [box, cylinder])
-def test_a_segment_inside_is_told_by_its_depth(distance):
+def test_a_segment_inside_is_reported_by_its_depth(distance):
     p, d = np.array([[0.01], [0.0], [0.0]]), np.array([[0.0], [0.01], [0.0]])
     depth = distance(p, d).distance[0]
     assert depth < -0.04

@@ -137,7 +137,7 @@ def test_meshes_are_cached_and_read_anew_when_the_file_changes(tmp_path, monkeyp
             read(path)
 
 
-def test_capsules_are_kept_and_searched_anew_for_another_shape(tmp_path, monkeypatch):
+def test_capsules_are_cached_and_computed_again_for_another_shape(tmp_path, monkeypatch):
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "cache"))
     bar = PlacedShape("a", Box((0.6, 0.1, 0.1)), np.eye(3), np.zeros(3))
     ball = PlacedShape("b", Sphere(0.2), np.eye(3), np.ones(3))

@@ -185,7 +185,7 @@ def test_roll_pitch_yaw_of_a_pitch_of_a_quarter_turn(pitch):
         ([0.0, 1.0], r"has shape \(2,\); expected roll, pitch, yaw \(3,\), a quaternion x, y, z, w \(4,\), or"),
     ],
 )
-def test_what_is_no_orientation_is_refused(given, message):
+def test_invalid_orientations_are_rejected(given, message):
     with pytest.raises(ValueError, match=message):
         rotation_matrix(given, "the goal")
 

@@ -170,7 +170,7 @@ def test_without_bodies_the_duration_is_that_of_bang_bang(robot):
 
 @needs_coal
 @pytest.mark.needs_compiler
-def test_a_motion_that_lags_behind_its_guess_is_solved_sharper_and_told(robot):
+def test_a_motion_slower_than_its_guess_is_solved_more_accurately_and_reported(robot):
     """The guess is at the limits of velocity and acceleration of one joint: 1.2 rad in 1.2 / 2 + 2 / 10 = 0.8 s. Steps that begin
     when the acceleration switches, and a motion sped up to its limits, reach this duration."""
     far = {**config(robot).as_dict()["problem"], "body": [{**POST, "position": [5.0, 5.0, 0.0]}]}
@@ -225,7 +225,7 @@ def test_a_joint_beyond_its_limit_is_named(robot, key, q, told):
         build_task(config(robot, **{key: q}))
 
 
-def test_a_goal_out_of_reach_tells_the_nearest(robot):
+def test_a_goal_out_of_reach_is_reported_with_the_smallest_error(robot):
     settings = Settings(robot=robot, q0=(-0.6, 0.1), goal_position=(2.0, 0.0, 0.0), frame="l2", self_collision=False)
     with pytest.raises(ValueError, match=r"does not reach the goal: smallest error"):
         build(settings, lambda system: make_backend(system, "analytic", engine="numpy"))
@@ -257,7 +257,7 @@ def test_a_missing_mesh_is_named(tmp_path):
     assert any("gone.stl" in warning for warning in task.warnings)
 
 
-def test_the_frame_that_is_moved_and_its_goal_are_told(robot):
+def test_the_frame_that_is_moved_and_its_goal_are_reported(robot):
     task = build_task(config(robot, body=[]))
     at = ", ".join(f"{c:.3f}" for c in to.frame_placement(task.ocp.model, np.array([0.6, 0.0]), task.frame)[1])
     assert task.notes[0] == f"goal: {task.frame} at ({at}) m"

@@ -58,7 +58,7 @@ def test_plans_in_turn_keep_clear_of_somebody_who_walks_through(robot):
     assert apart.min() > 0.2 + 0.02  # tip positions by hand, without the link's width
 
 
-def test_a_start_too_near_is_told(robot):
+def test_a_start_too_near_is_reported(robot):
     with pytest.raises(ValueError, match=r"the start is in collision: l2 and person, .* mm deep"):
         build_task(config(robot, person={**PERSON, "position": [0.95, 0.45, 0.0]}))
     with pytest.raises(ConfigError, match="expected a person or a body"):
@@ -80,7 +80,7 @@ def test_derivatives_of_distances_from_what_moves(robot):
             np.testing.assert_allclose(a, b, atol=1e-9)
 
 
-def test_a_go_to_that_ends_inside_of_a_body_is_told_as_one_that_does_not_do_what_was_asked_for(robot):
+def test_a_go_to_that_ends_inside_a_body_is_a_failure(robot):
     """The post has too small a weight, and is at the goal of the arm."""
     asked = config(robot, person=None, body=[POST | {"position": [0.65, 0.5, 0.0]}], weight=1e-3)
     task = build_task(asked)

@@ -107,6 +107,6 @@ def test_time_energy_and_their_weighted_sum(tmp_path):
     assert sums[1] <= min(sums[0], sums[2]) * (1.0 + 1e-3)
 
 
-def test_rates_that_cannot_be_are_told():
+def test_rates_that_cannot_be_are_reported():
     with pytest.raises(ConfigError, match="torque_rate_limits: expected positive rates"):
         read_config({"problem": {"name": "arm_in_scene", "goal_q": [0.0], "torque_rate_limits": 0.0}})

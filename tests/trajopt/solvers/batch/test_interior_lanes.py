@@ -129,7 +129,7 @@ def test_phases_have_lanes_of_their_own():
     check_each(in_lanes(batch, guess), batch, guess, None, "ipm")
 
 
-def test_what_cannot_be_solved_is_told_as_alone_and_stops_nobody():
+def test_unsolvable_problems_are_reported_as_in_single_solves_and_do_not_stop_the_others():
     """Cases: a goal out of reach at the speed limit, x0 with NaN, and a problem with a different row structure."""
     ocp = swing()
     values, guess = varied(ocp, MANY, size=0.02)
@@ -149,7 +149,7 @@ def test_what_cannot_be_solved_is_told_as_alone_and_stops_nobody():
     np.testing.assert_array_equal(found.iterations[others], one_by_one.iterations[others])
 
 
-def test_ctrl_c_returns_what_is_finished(monkeypatch):
+def test_ctrl_c_returns_the_finished_solutions(monkeypatch):
     monkeypatch.setattr(threads, "POLL", 1e-4)
     values, guess = varied(ocp := swing(), 600)
 

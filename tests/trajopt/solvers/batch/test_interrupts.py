@@ -135,7 +135,7 @@ def test_a_solve_one_by_one_ends_at_once(monkeypatch):
     assert len(solved) == 1 and {s.code for s in found.status} == {StatusCode.INTERRUPTED}
 
 
-def test_what_is_noted_and_what_is_raised():
+def test_recorded_and_raised_interrupts():
     with deferred_interrupts():
         with pytest.raises(KeyboardInterrupt):
             press()

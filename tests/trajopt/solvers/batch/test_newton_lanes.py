@@ -106,7 +106,7 @@ def test_solved_to_the_end_in_any_company():
     assert used["threads"] == 2 and 0.0 < used["sweeps"] <= 1.0 and 0.0 < used["rollouts"] <= 1.0
 
 
-def test_a_start_that_is_no_motion_stops_nobody():
+def test_a_non_finite_start_does_not_stop_the_others():
     ocp = swing(horizon=16)
     x0, guess = shifted(ocp, 20, size=0.1)
     guess.xs[4, 3:] = 1e200
@@ -117,7 +117,7 @@ def test_a_start_that_is_no_motion_stops_nobody():
     assert np.delete(found.success, 4).all()
 
 
-def test_derivatives_that_are_no_numbers_are_told_as_alone():
+def test_non_finite_derivatives_are_reported_as_in_single_solves():
     """Two guesses have a norm of zero at a knot, where its derivative is not finite."""
     ocp = swing(horizon=16)
     norm = to.residual_cost("norm", lambda x, u, t, p: [np.sqrt(x[0] * x[0] + x[1] * x[1])], ocp.manifold, 1, 1e-3)
@@ -151,7 +151,7 @@ def test_limits_of_iterations_and_of_time():
     assert {s.code for s in late.status} == {StatusCode.TIME_LIMIT} and np.isfinite(late.cost).all()
 
 
-def test_ctrl_c_returns_what_is_finished(monkeypatch):
+def test_ctrl_c_returns_the_finished_solutions(monkeypatch):
     monkeypatch.setattr(threads, "POLL", 1e-4)
     ocp = swing(horizon=16)
     x0, guess = shifted(ocp, 900, size=0.5)
@@ -229,7 +229,7 @@ def test_few_problems_take_no_lanes(monkeypatch):
     assert to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", threads=1).meta["how"] == "1 thread"
 
 
-def test_bounds_without_room_are_those_of_their_problem_alone():
+def test_equal_bounds_of_one_problem_do_not_affect_the_others():
     ocp, n = bounded(swing(horizon=16), 4.0), 20
     x0, guess = shifted(ocp, n, size=0.1)
     lower, upper = np.tile(ocp.u_lower, (n, 1)), np.tile(ocp.u_upper, (n, 1))

@@ -88,7 +88,7 @@ def test_quaternions_that_are_no_rotations(given):
     assert f"{given} holds a quaternion whose norm differs from 1 by 3.0e-01; divide it" in found.messages[1]
 
 
-def test_what_is_wrong_with_all_is_raised():
+def test_mistakes_of_all_problems_are_raised():
     members = moved()
     never = [replace(m, phases=(replace(m.phases[0], dt=np.zeros(20)),)) for m in members]
     with pytest.raises(to.InvalidProblem, match=r"dt is 0\.0 at knot 0"):

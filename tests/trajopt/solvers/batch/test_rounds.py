@@ -44,7 +44,7 @@ def test_each_is_the_single_solve(solver):
     ({"max_constraint_penalty": 10.0}, StatusCode.STALLED),
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("solver", ["slq", "ddp"])
-def test_ends_without_success_are_told_as_alone(solver, options, code):
+def test_failures_are_reported_as_in_single_solves(solver, options, code):
     """With few iterations or fixed penalties, the status names the most violated constraint."""
     ocp = swing(constrained=True)
     values, guess = varied(ocp)
@@ -60,7 +60,7 @@ def test_ends_without_success_are_told_as_alone(solver, options, code):
 
 
 @pytest.mark.parametrize("solver", ["slq", "ddp"])
-def test_one_that_cannot_be_solved_stops_nobody(solver):
+def test_an_unsolvable_problem_does_not_stop_the_others(solver):
     """Cases: a goal out of reach at the speed limit, and x0 with NaN."""
     ocp = swing(constrained=True)
     values, guess = varied(ocp, size=0.02)
@@ -144,7 +144,7 @@ def test_contact_phases():
     check_each(found, Batch(ocp, {"x0": x0}), guess, options, "fddp", atol=1e-7, rel=1e-9)
 
 
-def test_ctrl_c_returns_what_is_finished(monkeypatch):
+def test_ctrl_c_returns_the_finished_solutions(monkeypatch):
     """Problems that met their constraints before Ctrl-C are solved; the others report their violation."""
     monkeypatch.setattr(threads, "POLL", 1e-4)
     ocp = swing(constrained=True)

@@ -180,7 +180,7 @@ def test_bounds_that_only_the_members_have():
     check_each(found, batch, guess, options)
 
 
-def test_a_problem_that_is_not_finite_is_named_and_stops_nobody():
+def test_a_non_finite_problem_is_named_and_does_not_stop_the_others():
     ocp = pendulum_swing_up(horizon=20)
     x0 = np.zeros((N, 2))
     x0[4] = np.nan
@@ -254,7 +254,7 @@ def test_second_starts_where_linear_gaps_blow_up():
         assert found.messages == [str(single.status)]
 
 
-def test_ctrl_c_returns_what_is_finished():
+def test_ctrl_c_returns_the_finished_solutions():
     """The first problems start at their goal; the many others take long."""
     goal = [1.0, 0.0, 0.0, 0.0]
     ocp = cart_pole(goal, 40, 0.05)
@@ -331,7 +331,7 @@ def failing(monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", [[0], [1], [0, 2]])
-def test_a_problem_that_raises_an_error_stops_nobody(monkeypatch, wrong):
+def test_a_problem_that_raises_an_error_does_not_stop_the_others(monkeypatch, wrong):
     failing(monkeypatch)
     ocp = pendulum_swing_up(20, BY_DIFFERENCES)
     x0, _ = shifted(ocp, 3)

@@ -31,7 +31,7 @@ def test_each_of_the_interior_point_is_the_single_solve(changes):
     check_each(found, batch, guess, changes, "ipm")
 
 
-def test_what_cannot_be_solved_is_told_as_alone_and_stops_nobody():
+def test_unsolvable_problems_are_reported_as_in_single_solves_and_do_not_stop_the_others():
     """Cases: a goal out of reach at the speed limit, x0 with NaN, and a problem with a different row structure."""
     ocp = swing(constrained=True)
     values, guess = varied(ocp, size=0.02)
@@ -111,7 +111,7 @@ def test_a_start_that_is_not_finite_leaves_ddp_to_say_so():
 
 
 @pytest.mark.parametrize("solver", ["ipm", "ddp"])
-def test_ctrl_c_returns_what_is_finished(monkeypatch, solver):
+def test_ctrl_c_returns_the_finished_solutions(monkeypatch, solver):
     monkeypatch.setattr(threads, "POLL", 1e-4)
     ocp = swing(constrained=solver == "ipm")
     values, guess = varied(ocp, 600)
@@ -190,7 +190,7 @@ def test_the_default_gives_constraints_to_the_interior_point():
     check_attempts(Batch(ocp, values), guess, {}, ["ipm"])
 
 
-def test_the_default_tries_again_what_is_not_solved():
+def test_the_default_retries_unsolved_problems():
     ocp = swing(constrained=False, horizon=24)
     values, guess = varied(ocp, size=0.8)
     batch = Batch(ocp, {**values, "goal.weight": np.geomspace(10.0, 1e4, N)})

@@ -127,7 +127,7 @@ def test_every_iteration_of_a_free_base_is_the_same(options, scheme, in_numpy, c
     np.testing.assert_array_equal(again.xs, found.xs)
 
 
-def test_warm_starts_and_what_is_kept(in_numpy, calls):
+def test_warm_starts_and_cached_workspaces(in_numpy, calls):
     ocp = swing()
     first = to.solve(ocp, guess_of(ocp), solver="ipm")
     other = replace(ocp, x0=np.array([0.02, -0.01, 0.0, 0.0]))
@@ -215,7 +215,7 @@ def test_only_steps_in_a_row_that_the_filter_shortens_empty_it():
 
 @pytest.mark.parametrize("crept", [False, True])
 @pytest.mark.parametrize(("slow", "end"), [(False, End.STOPPED), (True, End.STALLED)])
-def test_steps_for_feasibility_that_run_out_tell_whether_more_would_help(slow, end, crept):
+def test_restoration_at_its_limit_reports_if_more_iterations_would_help(slow, end, crept):
     """The solve ends at the final point of the restoration."""
     method, at = InteriorPoint(Size(1, 1, False), IPMOptions()), Violation(*5 * [2.0])
     steps = method._restore(crept=crept)
@@ -257,7 +257,7 @@ def test_a_start_that_is_no_number_is_refused(in_numpy):
     assert len(found.history) == 1
 
 
-def test_ctrl_c_leaves_the_iterate_that_was_told_of(in_numpy):
+def test_ctrl_c_returns_the_last_reported_iterate(in_numpy):
     ocp, seen = swing(), {}
 
     def stop(record):

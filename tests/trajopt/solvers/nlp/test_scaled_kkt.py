@@ -44,7 +44,7 @@ def _measured(program, w, y, z):
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
-def test_with_the_costates_it_is_the_measure_of_shooting_whatever_the_unit_of_the_cost(scale):
+def test_with_the_costates_it_is_the_measure_of_shooting_for_any_unit_of_the_cost(scale):
     us = np.random.default_rng(0).standard_normal((20, 1))
     ocp = _pendulum(scale)
     program, w = _simulated(ocp, us)

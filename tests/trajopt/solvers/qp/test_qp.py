@@ -167,7 +167,7 @@ def test_unbounded(name):
     assert make_qp_solver(name).solve(flat).status is QPStatus.UNBOUNDED
 
 
-def test_iteration_limit_is_told(monkeypatch):
+def test_iteration_limit_is_reported(monkeypatch):
     monkeypatch.setattr(interior_point, "MAX_ITERATIONS", 2)
     assert make_qp_solver("interior_point").solve(_random_qp(0)).status is QPStatus.MAX_ITERATIONS
 
@@ -208,7 +208,7 @@ def test_convexity_by_a_sweep_is_that_of_the_reduced_hessian(rows):
     assert not positive_definite(matrices.H)
 
 
-def test_large_sparse_matrices_are_told_apart():
+def test_definite_and_indefinite_sparse_matrices_are_distinguished():
     n = 400
     chain = sp.diags([-np.ones(n - 1), 2.0 * np.ones(n), -np.ones(n - 1)], [-1, 0, 1], format="csc")
     assert positive_definite(chain)  # the smallest eigenvalue is 6e-5

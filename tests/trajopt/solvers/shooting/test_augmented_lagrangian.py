@@ -208,7 +208,7 @@ def test_the_last_record_is_of_the_point_returned():
     assert s.iterations == len(s.history) - 2  # the look at the start, and the last record
 
 
-def test_a_limit_of_iterations_names_what_is_violated():
+def test_a_limit_of_iterations_names_the_violated_constraint():
     status = solve(mass(limit=1.0), options={"max_iterations": 5}).status
     assert status.code == StatusCode.MAX_ITERATIONS
     assert "max_iterations = 5:" in status.message

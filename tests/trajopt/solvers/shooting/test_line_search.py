@@ -43,7 +43,7 @@ def test_a_step_that_gains_too_much_is_stretched(curvature, alpha):
     assert found.actual == pytest.approx(alpha - 0.5 * curvature * alpha**2)
 
 
-def test_what_is_not_finite_farther_on_is_not_taken():
+def test_non_finite_longer_steps_are_not_accepted():
     found, _ = searched(lambda a: 0.05 * a * a - a if a < 3.0 else np.nan)
     assert found.alpha == 2.0
 

@@ -154,7 +154,7 @@ def test_an_expansion_that_is_no_number_is_no_optimum(in_numpy):
 
 
 @pytest.mark.parametrize("limits", [{}, LIMITS], ids=["free", "within limits"])
-def test_ctrl_c_leaves_the_iterate_that_was_told_of(limits, in_numpy):
+def test_ctrl_c_returns_the_last_reported_iterate(limits, in_numpy):
     ocp, seen = swing(**limits), {}
 
     def stop(record):

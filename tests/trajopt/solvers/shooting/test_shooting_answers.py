@@ -153,7 +153,7 @@ def test_memory_is_put_back():
     assert shelves == {doubles: len(free) for doubles, free in shelf._free.items()}
 
 
-def test_times_of_the_parts_are_told():
+def test_times_of_the_parts_are_reported():
     found = slq(pendulum_swing_up(), constant_guess(pendulum_swing_up()))
     assert all(set(r.times) == {"derivatives", "backward", "rollout"} for r in found.history[:-1])
     assert all(seconds > 0.0 for r in found.history[1:-1] for seconds in r.times.values())
