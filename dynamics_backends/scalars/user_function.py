@@ -290,12 +290,12 @@ def _numbers(x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> tuple[Array,
 
     def near(rows: Any) -> Array:
         parts = [rows[i] for i in range(count(rows))]
-        return np.stack([_near(part, rng) for part in parts]) if parts else np.zeros((0, KNOTS))
+        return np.stack([_test_values(part, rng) for part in parts]) if parts else np.zeros((0, KNOTS))
 
-    return near(x), near(u), _near(t, rng), {name: near(rows) for name, rows in p.items()}
+    return near(x), near(u), _test_values(t, rng), {name: near(rows) for name, rows in p.items()}
 
 
-def _near(x: Scalar, rng: np.random.Generator) -> Array:
+def _test_values(x: Scalar, rng: np.random.Generator) -> Array:
     noise = rng.uniform(0.1, 0.9, KNOTS)
     if hasattr(x, "is_symbolic"):
         return noise

@@ -124,7 +124,7 @@ def _shapes(model: Model) -> tuple[PlacedShape, ...]:
     """Read the collision shapes of the robot's file; cached until the file changes. Raises ValueError if it has none."""
     if not model.source:
         raise ValueError(f"{model.name} was made without a file, and has no collision shapes")
-    shapes = _read(*_identity(model)[1:])
+    shapes = _collision_shapes(*_identity(model)[1:])
     known = {frame.name for frame in model.frames}
     found = tuple(shape for shape in shapes if shape.link in known)
     if not found:
@@ -133,7 +133,7 @@ def _shapes(model: Model) -> tuple[PlacedShape, ...]:
 
 
 @lru_cache(maxsize=8)
-def _read(source: str, changed: int) -> tuple[PlacedShape, ...]:
+def _collision_shapes(source: str, changed: int) -> tuple[PlacedShape, ...]:
     found = link_shapes(source, "collision")
     if found.missing:
         raise ValueError("; ".join(found.missing))

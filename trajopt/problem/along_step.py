@@ -76,21 +76,21 @@ class AlongStep:
         self.control_names = tuple(control_names)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        q, v, a, _ = self._moved(x, u, p)
+        q, v, a, _ = self._state_within_step(x, u, p)
         return self.inner.value(q, v, a, t, p)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Value and derivatives in x and u by the chain rule."""
-        q, v, a, s = self._moved(x, u, p)
+        q, v, a, s = self._state_within_step(x, u, p)
         return self._first_partials(self.inner.first(q, v, a, t, p), x, u, p, s)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """Derivatives and contracted second derivatives by the chain rule, with the curvature of q_s and v_s in (v, a, T)."""
-        q, v, a, s = self._moved(x, u, p)
+        q, v, a, s = self._state_within_step(x, u, p)
         first, second = self.inner.second(q, v, a, t, p, lam)
         return self._first_partials(first, x, u, p, s), self._second(first, second, x, u, p, s, lam)
 
-    def _moved(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Rows, Scalar]:
+    def _state_within_step(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Rows, Scalar]:
         n, s = self.nu, p[STEP_SHARE][0]
         s = s + 0.0 * x[0] if self.duration is None else s * x[self.duration]
         q = sm.stack([x[i] + s * (x[n + i] + 0.5 * s * u[i]) for i in range(n)])

@@ -42,7 +42,7 @@ class Drawn:
         Raises TypeError if the function returns anything but bodies, ValueError if it returns none, or if names or shapes change
         between states.
         """
-        frames = [_checked(draw(np.array(x))) for x in np.asarray(xs, float)]
+        frames = [_checked_bodies(draw(np.array(x))) for x in np.asarray(xs, float)]
         first = frames[0]
         for i, frame in enumerate(frames):
             if [body.name for body in frame] != [body.name for body in first]:
@@ -249,7 +249,7 @@ def _point(value: Any) -> Array:
     return point
 
 
-def _checked(bodies: Any) -> tuple[Body, ...]:
+def _checked_bodies(bodies: Any) -> tuple[Body, ...]:
     bodies = tuple(bodies) if isinstance(bodies, Sequence) else (bodies,)
     if not bodies:
         raise ValueError("draw returns no bodies: return a list of to.Body")

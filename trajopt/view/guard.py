@@ -57,7 +57,7 @@ def refusal(headers: Any, path: str, host: str, token: str | None) -> str | None
         if given is None or not hmac.compare_digest(given.encode(), token.encode()):
             return "this view needs its token: open the address that was printed, which ends in ?token=..."
     hosts = headers.get_all("Host")
-    name = _name(f"//{hosts[0]}") if len(hosts) == 1 else None
+    name = _host_name(f"//{hosts[0]}") if len(hosts) == 1 else None
     if token is None and not is_allowed(name, host):
         return f"the name {name or 'missing'!r} does not belong to this view: open the address that was printed, or give it a token"
     origins = headers.get_all("Origin")
@@ -86,7 +86,7 @@ def _cookie_name(headers: Any) -> str:
     return f"{COOKIE}_{port if port.isdigit() else 80}"
 
 
-def _name(address: str) -> str | None:
+def _host_name(address: str) -> str | None:
     try:
         return urlsplit(address).hostname
     except ValueError:

@@ -66,7 +66,7 @@ def _actuator(m: Any, names: Names, i: int) -> Actuator:
         kind=kind,
         kp=kp,
         kv=kv,
-        force=_scaled(_force_range(m, i, kind), gear),
+        force=_scaled_range(_force_range(m, i, kind), gear),
         armature=gear**2 * _extra(m, "actuator_armature", i),
         damping=gear**2 * _extra(m, "actuator_damping", i),
         activation=int(m.actuator_dyntype[i]) != int(mujoco.mjtDyn.mjDYN_NONE),
@@ -125,11 +125,11 @@ def _force_range(m: Any, i: int, kind: str) -> Range:
         low, high = m.actuator_forcerange[i].tolist()
         return low, high
     if kind == "motor" and m.actuator_ctrllimited[i]:
-        return _scaled(tuple(m.actuator_ctrlrange[i].tolist()), float(m.actuator_gainprm[i][0]))
+        return _scaled_range(tuple(m.actuator_ctrlrange[i].tolist()), float(m.actuator_gainprm[i][0]))
     return NO_LIMIT
 
 
-def _scaled(limits: Range, factor: float) -> Range:
+def _scaled_range(limits: Range, factor: float) -> Range:
     if factor == 0.0:
         return 0.0, 0.0
     low, high = (factor * value for value in limits)

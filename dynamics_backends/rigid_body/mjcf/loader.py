@@ -94,7 +94,7 @@ def load_mjcf(
     moving, other_notes = [*moving, *different], [*other_notes, *read.without(selected)]
     if mimic == "lock":
         other_notes += [locked_instead(ties[joint], joint) for joint in tied]
-    model = _tied(model, tied, mimic)
+    model = _with_mimic_joints(model, tied, mimic)
     if locked:
         model = lock_joints(model, locked)
     if gravity is not None:
@@ -150,7 +150,7 @@ def _with_armature(model: Model, armature: float | Mapping[str, float] | None) -
     return model.replace(armature=changed)
 
 
-def _tied(model: Model, tied: Mapping[str, Any], mimic: str) -> Model:
+def _with_mimic_joints(model: Model, tied: Mapping[str, Any], mimic: str) -> Model:
     if not tied:
         return model
     if mimic == "lock":

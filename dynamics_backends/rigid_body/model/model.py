@@ -407,10 +407,10 @@ class Model:
         """
         head = f"{self.name}: {self.nb} bodies, nq {self.nq}, nv {self.nv}, {self.total_mass:.6g} kg"
         titles = ["body", "joint", "type", "parent", "mass [kg]", "lower", "upper", "velocity", "effort"]
-        lines = table_lines([titles, *(self._row(b) for b in range(self.nb))])
+        lines = table_lines([titles, *(self._body_cells(b) for b in range(self.nb))])
         return "\n".join([head, *lines, *(f"note: {note}" for note in self.notes)])
 
-    def _row(self, b: int) -> list[str]:
+    def _body_cells(self, b: int) -> list[str]:
         p, q, d = int(self.parent[b]), self.q_index[b], self.v_index[b]
         names = [self.body_names[b], self.joint_names[b], self.joint_types[b]]
         cells = [self.mass[b], self.q_lower[q], self.q_upper[q], self.velocity_limit[d], self.effort_limit[d]]

@@ -119,7 +119,7 @@ class Newton:
         """Iterate from the guess until a termination test holds; gains: True to compute feedback gains of the solution."""
         end = yield from self._start()
         while end is None:
-            end = self._finished()
+            end = self._termination()
             if end is None:
                 self._lower_barrier()
                 step = yield from self._step()
@@ -189,7 +189,7 @@ class Newton:
         """Cost plus barrier."""
         return self.at.cost + self.mu * self.at.logs if self.size.bounded else self.at.cost
 
-    def _finished(self) -> End | None:
+    def _termination(self) -> End | None:
         o = self.options
         if self.stop <= 1.0 or (self.kkt <= o.kkt_tolerance and self.at.defect <= o.defect_tolerance):
             return End.OPTIMAL
