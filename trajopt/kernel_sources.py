@@ -11,7 +11,8 @@ def sources() -> dict[str, str]:
     """The C text of each object of the library, by name."""
     return {
         "collisions": collisions.source(),
-        "lq": compiled_lq.source(),
+        "lq": compiled_lq.source(compiled_lq.SIZES),
+        **{"lq_{}_{}".format(*size): compiled_lq.sized_source(*size) for size in compiled_lq.SIZES},
         "lq_abreast": compiled_lq.lanes_source(),
         "equality_abreast": equality_lq.lanes_source(),
         "interior": interior_slot.source("interior_window.h", before=library.source()),

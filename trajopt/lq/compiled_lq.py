@@ -6,6 +6,7 @@ Functions and results equal those of that module.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple
@@ -37,11 +38,25 @@ _CONSTANTS = {
 """Python constants that are macros of the C source."""
 _PRODUCTS = ("lq_types.h", "numbers.h", "small_matrices.h")
 _RICCATI = ("box_qp.h", "definite_shift.h", "riccati.h")
+SIZES = ((2, 1), (4, 1), (4, 2), (6, 3), (8, 4), (10, 5), (12, 6), (14, 7))
+"""Sizes (n, m) with kernels of their own: robots with one to seven driven joints, and the cart-pole."""
 
 
-def source() -> str:
-    """C source of the kernels for one problem."""
-    return _text(*_PRODUCTS, *_RICCATI)
+def source(sizes: Sequence[tuple[int, int]] = ()) -> str:
+    """C source of the kernels for one problem; sizes: those with a :func:`sized_source`."""
+    names = [_table(*size) for size in sizes]
+    declared = "".join(f"extern const lq_kernels_t {name};\n" for name in names)
+    listed = f"#define KERNELS_BY_SIZE {' '.join(f'&{name},' for name in names)}\n"
+    return _text(*_PRODUCTS, *_RICCATI) + "\n" + declared + listed + kernel_text("trajopt.lq", "lq_dispatch.h")
+
+
+def sized_source(n: int, m: int) -> str:
+    """C source of the kernels for one problem with n states and m controls."""
+    return f"#define SIZED {_table(n, m)}\n{definitions({'N_': n, 'M_': m})}\n{_text(*_PRODUCTS, *_RICCATI)}"
+
+
+def _table(n: int, m: int) -> str:
+    return f"lq_kernels_{n}_{m}"
 
 
 def lanes_source() -> str:

@@ -17,7 +17,9 @@
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define EXPORT __attribute__((visibility("default")))
 #endif
-#ifdef __GNUC__
+#ifdef SIZED
+#define NOT_INLINE ALWAYS_INLINE
+#elif defined __GNUC__
 #define NOT_INLINE static __attribute__((noinline))
 #else
 #define NOT_INLINE static

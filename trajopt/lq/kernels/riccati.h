@@ -331,15 +331,6 @@ static void stationarity(lq_problem p, const double *K, double *restrict lambda,
     for (int a = 0; a < M_; a++) size[a] = size[a] < HALF_OF_DIGITS * largest ? HALF_OF_DIGITS * largest : size[a];
 }
 
-static int finite_problem(lq_problem p)
-{
-    SIZES(p.size);
-    const long N = p.N;
-    return all_finite(p.q, (N + 1) * N_) && all_finite(p.r, N * M_) && all_finite(p.d, N * N_) && all_finite(p.A, N * N_ * N_) &&
-           all_finite(p.B, N * N_ * M_) && all_finite(p.Q, (N + 1) * N_ * N_) && all_finite(p.S, N * M_ * N_) &&
-           all_finite(p.R, N * M_ * M_);
-}
-
 /* Linear rollout of a policy from dx_0, and change = (D1, D2) of its cost change alpha D1 + alpha^2/2 D2. */
 ALWAYS_INLINE void linear_rollout(lq_problem p, lq_bounds limits, const double *K, const double *k, double *restrict dx, double *restrict du,
                                   double *restrict change, lq_size dims)
@@ -369,31 +360,28 @@ ALWAYS_INLINE void linear_rollout(lq_problem p, lq_bounds limits, const double *
     change[1] = D2;
 }
 
-static const lq_bounds lq_no_bounds = {NULL, NULL};
-
-/* Backward sweep of one problem; bounds, changes: NULL for none. */
-EXPORT long lq_riccati(const lq_problem *p, const lq_bounds *bounds, double on_state, double on_control, const lq_changes *changes,
-                       const lq_policy *policy)
+static long lq_sweep(const lq_problem *p, lq_bounds limits, double on_state, double on_control, const lq_policy *to)
 {
-    const lq_bounds limits = bounds ? *bounds : lq_no_bounds;
-    return changes ? riccati(*p, limits, on_state, on_control, changes, *policy)
-                   : riccati(*p, limits, on_state, on_control, NULL, *policy);
+    return riccati(*p, limits, on_state, on_control, NULL, *to);
 }
 
-EXPORT void lq_adjoint(const lq_problem *p, double *lambda, double *g) { adjoint(*p, lambda, g); }
-
-EXPORT void lq_stationarity(const lq_problem *p, const double *K, double *lambda, double *g, double *size)
+static void lq_roll(const lq_problem *p, lq_bounds limits, const lq_policy *policy, double *dx, double *du, double *change)
 {
-    stationarity(*p, K, lambda, g, size);
-}
-
-EXPORT int lq_finite(const lq_problem *p) { return finite_problem(*p); }
-
-EXPORT void lq_rollout(const lq_problem *p, const lq_bounds *bounds, const lq_policy *policy, double *dx, double *du, double *change)
-{
-    const lq_bounds limits = bounds ? *bounds : lq_no_bounds;
 #define LINEAR_ROLLOUT(n) linear_rollout(*p, limits, policy->K, policy->k, dx, du, change, (lq_size){n, p->size.m})
     FOR_SIZE(p->size.n, LINEAR_ROLLOUT) /* its sums are short */
 #undef LINEAR_ROLLOUT
 }
+
+/* Kernels for problems with n states and m controls; n = 0: for all problems. */
+typedef struct {
+    int n, m;
+    long (*sweep)(const lq_problem *p, lq_bounds limits, double on_state, double on_control, const lq_policy *to);
+    void (*adjoint)(lq_problem p, double *restrict lambda, double *restrict g);
+    void (*stationarity)(lq_problem p, const double *K, double *restrict lambda, double *restrict g, double *restrict size);
+    void (*roll_out)(const lq_problem *p, lq_bounds limits, const lq_policy *policy, double *dx, double *du, double *change);
+} lq_kernels_t;
+
+#ifdef SIZED
+const lq_kernels_t SIZED = {N_, M_, lq_sweep, adjoint, stationarity, lq_roll};
+#endif
 #endif

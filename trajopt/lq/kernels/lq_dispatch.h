@@ -1,0 +1,45 @@
+/* Exported kernels of LQ problems.  They call the kernels for the sizes of the problem if the library has such: products of small matrices with
+   known sizes take half the time.  Include riccati.h before this file, and define KERNELS_BY_SIZE, the addresses of the tables of such kernels,
+   each followed by a comma. */
+
+static const lq_bounds lq_no_bounds = {NULL, NULL};
+static const lq_kernels_t lq_any_size = {0, 0, lq_sweep, adjoint, stationarity, lq_roll};
+
+static const lq_kernels_t *lq_kernels(lq_size size)
+{
+    static const lq_kernels_t *const by_size[] = {KERNELS_BY_SIZE &lq_any_size};
+    const lq_kernels_t *const *at = by_size;
+    while ((*at)->n && ((*at)->n != size.n || (*at)->m != size.m)) at++;
+    return *at;
+}
+
+/* Backward sweep of one problem; bounds, changes: NULL for none. */
+EXPORT long lq_riccati(const lq_problem *p, const lq_bounds *bounds, double on_state, double on_control, const lq_changes *changes,
+                       const lq_policy *policy)
+{
+    const lq_bounds limits = bounds ? *bounds : lq_no_bounds;
+    return changes ? riccati(*p, limits, on_state, on_control, changes, *policy)
+                   : lq_kernels(p->size)->sweep(p, limits, on_state, on_control, policy);
+}
+
+EXPORT void lq_adjoint(const lq_problem *p, double *lambda, double *g) { lq_kernels(p->size)->adjoint(*p, lambda, g); }
+
+EXPORT void lq_stationarity(const lq_problem *p, const double *K, double *lambda, double *g, double *size)
+{
+    lq_kernels(p->size)->stationarity(*p, K, lambda, g, size);
+}
+
+EXPORT void lq_rollout(const lq_problem *p, const lq_bounds *bounds, const lq_policy *policy, double *dx, double *du, double *change)
+{
+    lq_kernels(p->size)->roll_out(p, bounds ? *bounds : lq_no_bounds, policy, dx, du, change);
+}
+
+EXPORT int lq_finite(const lq_problem *of)
+{
+    const lq_problem p = *of;
+    SIZES(p.size);
+    const long N = p.N;
+    return all_finite(p.q, (N + 1) * N_) && all_finite(p.r, N * M_) && all_finite(p.d, N * N_) && all_finite(p.A, N * N_ * N_) &&
+           all_finite(p.B, N * N_ * M_) && all_finite(p.Q, (N + 1) * N_ * N_) && all_finite(p.S, N * M_ * N_) &&
+           all_finite(p.R, N * M_ * M_);
+}
