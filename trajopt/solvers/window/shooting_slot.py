@@ -204,6 +204,7 @@ class ShootingSlot(ArraySlot):
         lanes = max(own.library.lanes for own in self._evaluator.stages[:-1])  # type: ignore[attr-defined]
         parts = 1 if d.nonlinear else len(shooting.nodes) + 1
         d.abreast = SIDE_BY_SIDE if self.sizes.windowed else trials_together(parts, lanes)
+        d.in_lanes = max(1, min(d.abreast, -(-parts // lanes) * lanes // parts))
         d.ahead_nearly = NEARLY * o.kkt_tolerance
         if self.sizes.windowed and not reads_linear_steps(ocp, o):
             d.ahead_to_dx = d.ahead_to_du = None

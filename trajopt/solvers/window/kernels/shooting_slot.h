@@ -33,11 +33,13 @@ typedef struct {
 
 /* Slot.  alphas: 2^DOUBLINGS, 2^(DOUBLINGS - 1), ..., 1, 1/2, ...; at, fresh, best: indices of the current, the next and the best iterate; spare_K,
    spare_k: memory for the next gains; X, U, D, cost, part_cost, start, stop, trial: trial trajectories and their parts.  nodes: number of shooting
-   nodes; abreast: step lengths tried together; on_state: 1 if mu is added to V'xx, else to Quu; shared: 1 if iterates share the memory of their
-   blocks, which then hold those of iterate `holder`; kkt: KKT error answered with the last direction.  request, rolled, mu: current request in a
+   nodes; abreast: step lengths tried together; in_lanes: step lengths that take no longer than one; on_state: 1 if mu is added to V'xx, else to
+   Quu; shared: 1 if iterates share the memory of their blocks, which then hold those of iterate `holder`; row: row of the first trial in the last
+   answer; known_from, known: rows known_from .. known - 1 are trials of the lengths 2^-row of the last direction; kkt: KKT error answered with the
+   last direction.  request, rolled, mu: current request in a
    window; waits: operation that it waits for.  answer: last answer; seconds: time in derivatives, sweeps and rollouts. */
 typedef struct {
-    long N, nx, count, nonlinear, nodes, abreast, on_state, shared, holder;
+    long N, nx, count, nonlinear, nodes, abreast, in_lanes, on_state, shared, holder, row, known_from, known;
     phase_t *phases;
     final_t end;
     lq_size dims;
@@ -244,10 +246,11 @@ static void roll(shooting_t *s, const double *K, lq_step step, long nonlinear, l
     s->seconds[ROLLOUT] += now() - began;
 }
 
-static void answer_trials(shooting_t *s, double *to)
+/* Answer `count` trials, whose trajectories are the rows from s->row on. */
+static void answer_trials(const shooting_t *s, long count, double *to)
 {
     const long x = (s->N + 1) * s->nx, d = s->N * s->dims.n;
-    for (long i = 0; i < s->rolling.count; i++, to += 2)
+    for (long i = s->row; i < s->row + count; i++, to += 2)
         to[0] = s->cost[i], to[1] = all_finite(s->X + i * x, x) ? l1(s->D + i * d, d) : HUGE_VAL;
 }
 
@@ -441,13 +444,13 @@ static void correct(shooting_t *s, long again)
     s->seconds[BACKWARD] += now() - began;
 }
 
-/* Copy trial trajectory `row` to the next iterate. */
+/* Copy trial trajectory `row` of the last answer to the next iterate. */
 static void take_row(shooting_t *s, long row)
 {
     const long x = (s->N + 1) * s->nx, u = s->N * s->dims.m;
     iterate_t *e = next_of(s);
-    copy(e->xs, s->X + row * x, x);
-    copy(e->us, s->U + row * u, u);
+    copy(e->xs, s->X + (s->row + row) * x, x);
+    copy(e->us, s->U + (s->row + row) * u, u);
     if (s->holder == s->fresh) s->holder = NONE;
     if (s->ahead.of == e) s->ahead.of = NULL;
 }
@@ -466,16 +469,25 @@ EXPORT void shooting_direction(shooting_t *s, double mu, long going, long rolled
 {
     go(s, going);
     solve_direction(s, mu);
+    s->row = s->known_from = s->known = 0;
     if (s->answer[0] >= 0.0 || !rolled) return;
-    roll(s, s->policy.K, s->step, s->nonlinear, 0, 1);
-    answer_trials(s, s->answer + 5);
+    s->known = s->in_lanes;
+    roll(s, s->policy.K, s->step, s->nonlinear, 0, s->known);
+    answer_trials(s, 1, s->answer + 5);
 }
 
+/* Roll out up to `count` step lengths from 2^-first on, or answer those that were rolled out with the direction; returns their number. */
 EXPORT long shooting_roll(shooting_t *s, long first, long count)
 {
-    count = count < s->abreast ? count : s->abreast;
-    roll(s, s->policy.K, s->step, s->nonlinear, first, count);
-    answer_trials(s, s->answer);
+    if (first >= s->known_from && first < s->known) {
+        s->row = first;
+        count = count < s->known - first ? count : s->known - first;
+    } else {
+        s->row = s->known = 0;
+        count = count < s->abreast ? count : s->abreast;
+        roll(s, s->policy.K, s->step, s->nonlinear, first, count);
+    }
+    answer_trials(s, count, s->answer);
     return count;
 }
 
@@ -483,7 +495,8 @@ EXPORT void shooting_correct(shooting_t *s, long again)
 {
     correct(s, again);
     roll(s, s->policy.K, s->current, s->nonlinear, 0, 1);
-    answer_trials(s, s->answer);
+    s->row = 0, s->known_from = 1;
+    answer_trials(s, 1, s->answer);
 }
 
 EXPORT void shooting_expand(shooting_t *s, long row)

@@ -53,7 +53,7 @@ static long rolled_out(const shooting_window_t *w, shooting_t *s)
         start_from(s);
         return look(w, s, here(s), s->D);
     }
-    answer_trials(s, s->request == DIRECTION_ASKED ? s->answer + 5 : s->answer);
+    answer_trials(s, s->rolling.count, s->request == DIRECTION_ASKED ? s->answer + 5 : s->answer);
     return s->waits = DONE;
 }
 
