@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from dynamics_backends.compiled.runtime.trace_cache import remembered
 from dynamics_backends.compiled.sources import constrained_source, traced_source
@@ -51,6 +51,10 @@ BY_TRACE = ("casadi_ad", *_ALGEBRAS, "forward_difference")
 derivatives.
 """
 METHODS = ("analytic", "central_difference", *BY_TRACE)
+FEW_JOINTS = 2
+"""Degrees of freedom up to which the dynamics of a robot are tapes: most such robots are planar, and a tape of the few operations
+that remain takes a third of the time of the recursions.
+"""
 
 
 @dataclass(frozen=True)
@@ -137,9 +141,9 @@ def prebuilt_functions(
     Free bodies have their analytic derivatives there; finite differences use the value and second derivatives, other methods only
     second derivatives.
     """
-    map = unwrapped(backend.map)
-    if not isinstance(map, FreeBody):
+    if not has_prebuilt_contraction(backend):
         return None
+    map = cast(FreeBody, unwrapped(backend.map))
     functions = FreeBodyFunctions(map, sum(sizes.values()), lanes)
     if isinstance(backend, FiniteDifference):
         return functions, (ORDERS[0], ORDERS[2])
@@ -153,8 +157,9 @@ def is_prebuilt(backend: DynamicsBackend) -> bool:
 
 
 def has_prebuilt_contraction(backend: DynamicsBackend) -> bool:
-    """True if second derivatives of a backend's map are in the package's library."""
-    return isinstance(unwrapped(backend.map), FreeBody)
+    """True if second derivatives of a backend's map are in the package's library and faster there than as tapes."""
+    map = unwrapped(backend.map)
+    return isinstance(map, FreeBody) and map.model.nv > FEW_JOINTS
 
 
 class TracedParts(NamedTuple):
