@@ -36,7 +36,7 @@ from dynamics_backends.machine.instruction_sets import (  # noqa: E402
     instruction_sets,
     library_file,
 )
-from dynamics_backends.rigid_body.algorithms import aba, crba, kinematics, regressor, rnea  # noqa: E402
+from dynamics_backends.rigid_body.algorithms import aba, crba, forward_dynamics, kinematics, regressor, rnea  # noqa: E402
 from dynamics_backends.rigid_body.contact import contact_dynamics  # noqa: E402
 from dynamics_backends.rigid_body.derivatives import (  # noqa: E402
     fd_derivatives,
@@ -52,7 +52,18 @@ from dynamics_backends.systems.bodies import rigid_body_quantities  # noqa: E402
 from trajopt import kernel_sources  # noqa: E402
 
 MODULES = (
-    *(aba, crba, kinematics, regressor, rnea, contact_dynamics, fd_derivatives, fd_second_order, fd_tensors),
+    *(
+        aba,
+        crba,
+        forward_dynamics,
+        kinematics,
+        regressor,
+        rnea,
+        contact_dynamics,
+        fd_derivatives,
+        fd_second_order,
+        fd_tensors,
+    ),
     *(rnea_derivatives, rnea_second_order, rnea_tensors, rigid_body_quantities),
 )
 """Modules whose programs are built."""

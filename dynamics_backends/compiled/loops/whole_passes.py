@@ -6,6 +6,7 @@ CALLS = {
     "add_to_diagonal": "for (int d = 0; d < nv; d++) M[d * nv + d] += armature[d];",
     "ltl_factor": "ltl_factor(nv, up, M, factor);",
     "ltl_solve": "ltl_solve((branches_t){nv, up, end}, factor, tau_net, a, 1, 1.0, 0);",
+    "ltl_solve_once": "ltl_solve_once(nv, up, M, tau_net, a);",
     "ltl_solve_weight": "ltl_solve((branches_t){nv, up, end}, factor, lam, mu, 1, -1.0, 0);",
     "fd_contraction": (
         "fd_contraction(nv, dof_body, parent, stretches, G_qa, (forward_first_t){da_dq, da_dv, M_inverse},\n"
@@ -27,5 +28,5 @@ IN_PLACE = {"fd_contraction": {"G_qq": "L_qq", "G_qv": "L_qv", "G_vv": "L_vv"}}
 """Fields that a template overwrites with an output, by template: field -> output."""
 
 
-ON_PATHS = {"add_to_diagonal": ("M",), "ltl_factor": ("M",), "fd_contraction": ("G_qa",)}
+ON_PATHS = {"add_to_diagonal": ("M",), "ltl_factor": ("M",), "ltl_solve_once": ("M",), "fd_contraction": ("G_qa",)}
 """Matrices that a template reads only at entries whose row and column lie on a common path."""

@@ -1,4 +1,4 @@
-"""Dynamics of free rigid bodies in the package's library: articulated-body algorithm, FDSVA, and its second order.
+"""Dynamics of free rigid bodies in the package's library: forward dynamics in joint space, FDSVA, and its second order.
 
 One text serves every robot; its data are the struct free_body_t (templates/free_body/free_body.h).
 """
@@ -16,7 +16,7 @@ from dynamics_backends.compiled.loops.tables import double_tables, int_tables
 from dynamics_backends.compiled.runtime.memory import address, bound, pointers
 from dynamics_backends.compiled.runtime.structs import structs_in
 from dynamics_backends.machine import library as machine
-from dynamics_backends.rigid_body.algorithms.aba import ABA
+from dynamics_backends.rigid_body.algorithms.forward_dynamics import FORWARD_DYNAMICS
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
 from dynamics_backends.rigid_body.spatial.joints import JOINTS
@@ -24,7 +24,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 
 ORDERS = "value", "partials", "contracted"
 """Functions of a robot by the order of their derivatives."""
-_PROGRAMS = dict(zip(ORDERS, (ABA, FDSVA, FD_SECOND_ORDER), strict=True))
+_PROGRAMS = dict(zip(ORDERS, (FORWARD_DYNAMICS, FDSVA, FD_SECOND_ORDER), strict=True))
 _MORE_ROOM = {"value": 0, "partials": 3, "contracted": 7}
 """Matrices (nv x nv) in the workspace beside that of the kernel."""
 _EXPORTS = """

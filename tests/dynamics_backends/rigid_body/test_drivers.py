@@ -7,6 +7,7 @@ from rigid_body_cases import TREES, error, state, tree
 
 from dynamics_backends.rigid_body.algorithms.aba import ABA, ABA_EXTERNAL
 from dynamics_backends.rigid_body.algorithms.crba import CRBA
+from dynamics_backends.rigid_body.algorithms.forward_dynamics import FORWARD_DYNAMICS
 from dynamics_backends.rigid_body.algorithms.rnea import RNEA, RNEA_EXTERNAL
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA, fd_derivatives
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
@@ -22,6 +23,7 @@ H = 1e-30
 PROGRAMS = {  # program, its arguments, its results
     "RNEA": (RNEA, ("q", "v", "a"), ("tau",)),
     "ABA": (ABA, ("q", "v", "tau"), ("a",)),
+    "FD": (FORWARD_DYNAMICS, ("q", "v", "tau"), ("a",)),
     "CRBA": (CRBA, ("q",), ("M",)),
     "IDSVA": (IDSVA, ("q", "v", "a"), ("tau", "M", "dtau_dq", "dtau_dv")),
     "FDSVA": (FDSVA, ("q", "v", "tau"), ("a", "M", "dtau_dq", "dtau_dv")),

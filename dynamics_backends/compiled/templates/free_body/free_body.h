@@ -1,7 +1,7 @@
 /* Dynamics of free rigid bodies by loops over tables, with sizes read at run time, so that one text serves every robot: the functions
    dynamics_value, dynamics_partials and dynamics_contracted of function.h, for the rows below qdot = v.
 
-   Required before this text: function.h and the kernels as macros ABA, FDSVA, FD_SECOND_ORDER with named arguments. */
+   Required before this text: function.h and the kernels as macros FORWARD_DYNAMICS, FDSVA, FD_SECOND_ORDER with named arguments. */
 
 /* A robot.  ti, td: the tables of loops.h.  driven, share (nu): degree of freedom that each control drives, and its force per unit of
    control; the controls may be followed by offsets of damped velocities.  By degree of freedom: viscous, coulomb, stiffness, rest, place
@@ -54,7 +54,7 @@ static void free_body_value(const void *self, const V *const *in, V *const *out,
     const free_body_t *s = self;
     const V *x = in[0];
     const free_inputs_t a = free_inputs(s, x, in[1], in[3], w);
-    ABA(s, x, x + s->nq, a.tau, NULL, a.rotors, out[0], w + FREE_INPUTS_ROOM(s->nv, s->nq));
+    FORWARD_DYNAMICS(s, a.q, x + s->nq, a.tau, NULL, a.rotors, out[0], w + FREE_INPUTS_ROOM(s->nv, s->nq));
 }
 
 /* fx (nv x 2 nv) and fu (nv x nu) from the derivatives dq, dv and inverse of a in q, v and tau (nv x nv each) */

@@ -32,6 +32,27 @@ static void ltl_factor(int n, const int *restrict up, const V *restrict M, V *re
     }
 }
 
+/* x <- M^-1 b, whose elimination accompanies the factorization; overwrites the lower triangle of M. */
+static void ltl_solve_once(int n, const int *restrict up, V *restrict M, const V *restrict b, V *restrict x)
+{
+    V inverse[n];
+    memcpy(x, b, sizeof(V) * n);
+    for (int k = n - 1; k >= 0; k--) {
+        const V *row = M + k * n, own = x[k];
+        inverse[k] = 1.0 / row[k];
+        for (int i = up[k]; i >= 0; i = up[i]) {
+            const V a = row[i] * inverse[k];
+            x[i] -= a * own;
+            for (int j = i; j >= 0; j = up[j]) M[i * n + j] -= a * row[j];
+        }
+    }
+    for (int k = 0; k < n; k++) {
+        V sum = x[k];
+        for (int i = up[k]; i >= 0; i = up[i]) sum -= M[k * n + i] * x[i];
+        x[k] = sum * inverse[k];
+    }
+}
+
 /* Zero a few vectors inline: compilers turn a plain loop into a call of memset, which would cost more. */
 static inline void clear(V *x, long n)
 {

@@ -17,6 +17,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.algorithms.aba import ABA, ABA_EXTERNAL
 from dynamics_backends.rigid_body.algorithms.crba import CRBA
+from dynamics_backends.rigid_body.algorithms.forward_dynamics import FORWARD_DYNAMICS
 from dynamics_backends.rigid_body.algorithms.rnea import RNEA, RNEA_EXTERNAL
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
@@ -30,9 +31,9 @@ from dynamics_backends.scalars.dual import Dual
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.tape.driver import LibraryDriver, program_tape
 
-PROGRAMS = {p.name: p for p in (RNEA, RNEA_EXTERNAL, ABA, ABA_EXTERNAL, CRBA, IDSVA, FDSVA)}
+PROGRAMS = {p.name: p for p in (RNEA, RNEA_EXTERNAL, ABA, ABA_EXTERNAL, FORWARD_DYNAMICS, CRBA, IDSVA, FDSVA)}
 PROGRAMS |= {p.name: p for p in (ID_SECOND_ORDER, FD_SECOND_ORDER)}
-FORWARD = ("aba", "aba_external", "fdsva", "fd_second_order")  # these solve with the mass matrix
+FORWARD = ("aba", "aba_external", "forward_dynamics", "fdsva", "fd_second_order")  # these solve with the mass matrix
 MODELS = {  # the trees hold a joint of every type
     "fixed tree": lambda: tree("fixed172", 6),
     "floating tree": lambda: tree("floating90", 6),

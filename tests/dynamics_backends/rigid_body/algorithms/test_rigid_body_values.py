@@ -11,6 +11,7 @@ from scipy.spatial.transform import Rotation
 from dynamics_backends.manifold import SO3, Manifold
 from dynamics_backends.rigid_body import batched as rb
 from dynamics_backends.rigid_body.algorithms import kinematics
+from dynamics_backends.rigid_body.algorithms.forward_dynamics import forward_dynamics
 from dynamics_backends.rigid_body.algorithms.kinematics import REFERENCES
 from dynamics_backends.rigid_body.model.model import Frame, Model
 from dynamics_backends.rigid_body.model.sample_models import chain
@@ -66,6 +67,7 @@ def test_dynamics_of_random_trees(name):
     assert worst(rb.inverse_dynamics(model, q, v, a), expected) < 1e-13
     assert worst(rb.mass_matrix(model, q), masses) < 1e-13
     assert worst(rb.forward_dynamics(model, q, v, expected), a) < 1e-12
+    assert worst(forward_dynamics(model, q.T, v.T, expected.T).T, a) < 1e-12
     at_rest = np.array([dense.inverse_dynamics(model, *x, 0 * a[0]) for x in zip(q, v, strict=True)])
     assert worst(rb.nonlinear_effects(model, q, v), at_rest) < 1e-13
     solved = rb.solve_mass_matrix(model, q, a)
