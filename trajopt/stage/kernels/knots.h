@@ -30,13 +30,15 @@ static long knot_size(const structure_t *S)
     return end - start;
 }
 
+#define MAX_BLOCKS 8
+
 /* Blocks in the workspace, whose cost terms and constraints are evaluated together if that is faster; a power of two.  They take at most
    2 MB, about the size of a second-level cache. */
 static int blocks_together(const structure_t *S)
 {
     int blocks = 1;
     if (!S->functions->running_expand.run_blocks && !S->functions->path_first.run_blocks) return blocks;
-    while (blocks < 8 && 2 * blocks * LANES <= 64 && 2 * blocks * knot_size(S) * LANES <= 1L << 18) blocks *= 2;
+    while (blocks < MAX_BLOCKS && 2 * blocks * LANES <= 64 && 2 * blocks * knot_size(S) * LANES <= 1L << 18) blocks *= 2;
     return blocks;
 }
 

@@ -157,6 +157,8 @@ static void roll_block(const rolled_t *of, int count, V *room)
     V *w = room;
     const knot_t front = carved_knots(S, &w);
     const int most = blocks_together(S);
+    knot_t block[MAX_BLOCKS];
+    for (int b = 0; b < most; b++) block[b] = nth_block(S, front, b);
     V *ahead = front.node, *e = front.d, alpha = ZERO, total = ZERO;
     lanes_t lanes, *const at = &lanes, next;
     const long steps = begin(of, count, at, &alpha);
@@ -164,8 +166,8 @@ static void roll_block(const rolled_t *of, int count, V *room)
     along(S, alpha, at, ahead);
     int away = enter(S, at, ahead, front.x), blocks = 0;
     for (long j = 0; j < steps; j++, away = 1) {
-        const knot_t k = nth_block(S, front, blocks++);
-        V *x = nth_block(S, front, blocks % most).x; /* after the step */
+        const knot_t k = block[blocks++];
+        V *x = block[blocks % most].x; /* after the step */
         if (away) manifold_difference(S, ahead, k.x, e);
         controls(S, alpha, at, away ? e : NULL, k.u);
         OF_STAGES(p, NP, k.p)
@@ -177,7 +179,7 @@ static void roll_block(const rolled_t *of, int count, V *room)
             evaluate_running(S, front, blocks, w);
             for (int b = 0; b < blocks; b++)
                 for (int l = 0; l < count; l++)
-                    if (j + 1 - blocks + b < at->steps[l]) LANE(total, l) += LANE(*nth_block(S, front, b).l, l);
+                    if (j + 1 - blocks + b < at->steps[l]) LANE(total, l) += LANE(*block[b].l, l);
             blocks = 0;
         }
         for (int l = 0; l < LANES; l++) next.n[l] = at->n[l] + 1;
