@@ -65,13 +65,18 @@ def instances(seed: int = 0) -> list[Instance]:
         for arm in ARMS
     ]
     others = [
-        Instance(f"{name} {number}", "optimum", family, partial(build, np.random.default_rng([seed, i, number])))
+        Instance(f"{name} {number}", "optimum", family, partial(_drawn, build, (seed, i, number)))
         for i, (name, family, build, count) in enumerate(SYSTEMS)
         for number in range(count)
     ]
     all_instances = [*arms, *others]
     order = np.random.default_rng(zlib.crc32(b"order")).permutation(len(all_instances))
     return [all_instances[i] for i in order]
+
+
+def _drawn(build: Callable[[np.random.Generator], Built], seed: tuple[int, int, int]) -> Built:
+    """Build a random problem; every call returns the same one."""
+    return build(np.random.default_rng(seed))
 
 
 def _short(arm: str) -> str:

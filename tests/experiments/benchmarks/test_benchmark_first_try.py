@@ -51,6 +51,17 @@ def test_there_are_200_instances_that_depend_on_the_seed_alone():
     assert not np.array_equal(one.x0, optimum.instances(4)[number].build()[0].x0)
 
 
+@pytest.mark.parametrize("family", ["swing-up", "vehicles"])
+def test_every_build_of_an_instance_is_the_same_problem(family):
+    """Solvers in one process build an instance in turn, and their objectives are compared."""
+    for instance in (i for i in optimum.instances(3) if i.family == family):
+        (one, guess), (other, _) = instance.build(), instance.build()
+        assert np.array_equal(one.x0, other.x0) and np.array_equal(one.control_bounds, other.control_bounds)
+        assert one.cost(guess.xs + 0.1, guess.us) == other.cost(guess.xs + 0.1, guess.us)
+        pairs = zip(one.constraints(), other.constraints(), strict=True)
+        assert all(np.array_equal(a.lower, b.lower) for a, b in pairs)
+
+
 def test_half_of_the_arms_start_straight():
     ur5 = [i for i in optimum.instances() if i.name.startswith("ur5 reach")]
     straight = [not i.build()[0].x0.any() for i in ur5]
