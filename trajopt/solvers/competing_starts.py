@@ -1,22 +1,27 @@
-"""Competing starts: choose the initial guess of a solve among several, on a coarse time grid.
+"""Competing starts: choose the initial guesses of a solve among several, on a coarse time grid.
 
 A solution is a local optimum, and the initial guess decides which one. A guess that stands still does not say which one is meant.
 Then it competes with random motions
 
-    x_k = x0 (+) [t_k / T a + sin(pi t_k / T) b; 0],    a, b normal with standard deviation SPREAD, in the first half of the tangent
+    x_k = x0 (+) [t_k / T a + sin(pi t_k / T) b; 0],    in the first half of the tangent
 
-Each start is solved with FACTOR time steps merged into one, to TOLERANCE and within MAX_ITERATIONS iterations. The cheapest motion
-that satisfies the dynamics and the constraints to FEASIBLE is the initial guess on the time grid of the problem. The given guess
+that end near a minimum of the terminal cost: a is found from SPREAD r (:mod:`trajopt.solvers.terminal_states`), b = BEND s. r and
+s have uniform directions, and root mean squares between LENGTHS. Each second motion has the opposite r and s.
+
+Each start is solved with FACTOR time steps merged into one, to TOLERANCE and within MAX_ITERATIONS iterations. A solve without
+constraints is stopped when it can no longer become the cheapest one (:class:`Cutoff`). The competition ends when AGREEMENT starts
+lead to the cheapest objective. The motions that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at
+most NEAR times the cheapest one, at most CONTINUED of them, are initial guesses on the time grid of the problem. The given guess
 wins if its objective is within SAME of the cheapest one. It is used as it is if its coarse solve takes at most FEW iterations, as
 in problems that are nearly linear-quadratic, or if no start leads to a feasible motion.
 
-Local searches that are cut short, of which the best one goes on: A. H. G. Rinnooy Kan, G. T. Timmer, Stochastic global optimization
-methods, part II: multi level methods, Mathematical Programming 39, 1987.
+Local searches that are cut short, of which the best ones go on, and a stopping rule on optima found repeatedly: A. H. G. Rinnooy
+Kan, G. T. Timmer, Stochastic global optimization methods, part II: multi level methods, Mathematical Programming 39, 1987.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,56 +29,84 @@ import numpy as np
 from trajopt.guesses.guesses import Guess
 from trajopt.guesses.time_grids import can_be_regridded, coarser, on_grid_of
 from trajopt.problem.ocp import OCP
+from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers.measures import largest_violation
+from trajopt.solvers.terminal_states import TerminalStates
 from trajopt.stage.engine import is_compiled
 from trajopt.step.sensitivities import SampledSystem
 
-SPREAD = 0.7
-"""Standard deviation of the random motions [rad, m]."""
+SPREAD, BEND, LENGTHS = 1.2, 0.5, (0.5, 1.5)
+"""Sizes of the ends and of the bends of random motions [rad, m], and range of their random factor."""
 FACTOR = 4
-MAX_ITERATIONS = 50
+MAX_ITERATIONS = 40
 TOLERANCE = 1e-4
 """Tolerance on the scaled KKT error of a coarse solve."""
 FEASIBLE = 1e-2
 """Largest violation of a coarse motion that competes."""
 SAME = 1e-3
-"""Relative difference of objectives on the coarse grid below which the given guess wins."""
+"""Relative difference below which objectives on the coarse grid are the same."""
+AGREEMENT, AGREES = 4, 1e-2
+"""Number of starts that lead to the cheapest objective before the competition ends, and their relative tolerance on it."""
+NEAR, CONTINUED = 1.3, 4
+"""Largest ratio of objectives on the coarse grid, and maximum number, of the motions that are solved on the grid of the problem."""
+AHEAD, CLOSED = 10.0, 0.1
+"""Factor on the larger one of the last two decreases of a cost that bounds its further decrease, and largest defect for that."""
 FEW = 2
 LEAST_KNOTS = 6
 """Minimum number of knots of the coarse grid."""
 TIME_SHARE = 0.5
 """Largest fraction of a time limit that the competition takes."""
 
-Solve = Callable[[OCP, Guess], Solution]
-"""Solves a coarse problem from a guess, roughly."""
+Solve = Callable[[OCP, Guess, Callback | None], Solution]
+"""Solves a coarse problem from a guess, roughly; the callback may stop it."""
 
 
 class Start(NamedTuple):
-    """A start and its solve on the coarse grid. objective: infinite if the motion is infeasible."""
+    """A start and its solve on the coarse grid. objective: infinite if the motion is infeasible, or if the solve was stopped."""
 
     name: str
     objective: float
     found: Solution
+    stopped: bool = False
 
     @property
     def record(self) -> dict[str, Any]:
         """The entry of ``meta["starts"]``."""
-        status, iterations = str(self.found.status.code), self.found.iterations
-        return {"start": self.name, "objective": self.objective, "iterations": iterations, "status": status}
+        status = "too expensive" if self.stopped else str(self.found.status.code)
+        return {"start": self.name, "objective": self.objective, "iterations": self.found.iterations, "status": status}
 
 
 class Choice(NamedTuple):
-    """The initial guess of the solve. message: sentence for the status if a random start won. starts: all that competed.
+    """The initial guesses of solves, the cheapest first, each with a sentence for the status. starts: all that competed.
 
     interrupted: the user interrupted the competition.
     """
 
-    guess: Guess
-    message: str = ""
+    guesses: tuple[tuple[Guess, str], ...]
     starts: tuple[Start, ...] = ()
     interrupted: bool = False
+
+
+class Cutoff:
+    """Callback that stops a solve whose cost will not fall below a bound.
+
+    The further decrease is at most AHEAD times the larger one of the last two. Iterates with defects above CLOSED do not count.
+    """
+
+    def __init__(self, bound: float) -> None:
+        self.bound, self.costs, self.stopped = bound, list[float](), False
+
+    def __call__(self, record: IterationRecord) -> None:
+        """Raise KeyboardInterrupt, which ends the solve."""
+        self.costs = [*self.costs[-2:], record.cost] if record.iteration else [record.cost]
+        if len(self.costs) < 3 or not record.defect <= CLOSED:
+            return
+        a, b, c = self.costs
+        if c - AHEAD * max(abs(a - b), abs(b - c)) > self.bound:
+            self.stopped = True
+            raise KeyboardInterrupt
 
 
 def may_compete(ocp: OCP, guess: Guess) -> bool:
@@ -85,36 +118,61 @@ def may_compete(ocp: OCP, guess: Guess) -> bool:
     return can_be_regridded(ocp) and knots >= max(FACTOR * LEAST_KNOTS, ocp.horizon // 2)
 
 
-def choose_start(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Callable[[], bool]) -> Choice:
-    """Choose among ``count`` starts. solve: rough solve of the coarse problem; has_time: True while another start may be tried."""
-    coarse, rng, starts = coarser(ocp, FACTOR, substeps=1), np.random.default_rng(0), list[Start]()
+def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Callable[[], bool]) -> Choice:
+    """Choose among at most ``count`` starts.
+
+    solve: rough solve of the coarse problem. has_time: True while another start may be tried.
+    """
+    coarse, starts = coarser(ocp, FACTOR, substeps=1), list[Start]()
+    motions = random_motions(ocp, guess, np.random.default_rng(0))
+    best, agreeing = np.inf, 0
     for number in range(count):
         if number and not has_time():
             break
-        start = random_motion(ocp, guess, rng) if number else guess
-        found = solve(coarse, on_grid_of(coarse, ocp, start))
-        if found.status.code is StatusCode.INTERRUPTED:
-            return Choice(guess, interrupted=True)
+        cutoff = Cutoff(best - SAME * abs(best)) if np.isfinite(best) and not ocp.constraints() else None
+        found = solve(coarse, on_grid_of(coarse, ocp, next(motions) if number else guess), cutoff)
+        stopped = cutoff is not None and cutoff.stopped
+        if found.status.code is StatusCode.INTERRUPTED and not stopped:
+            return Choice(((guess, ""),), interrupted=True)
         if not number and found.status.success and found.iterations <= FEW:
-            return Choice(guess)
+            return Choice(((guess, ""),))
         name = f"random motion {number}" if number else "guess"
-        starts.append(Start(name, float(found.cost) if _is_feasible(coarse, found) else np.inf, found))
-    given, best = starts[0], min(starts, key=lambda s: s.objective)
-    if not np.isfinite(best.objective):
-        return Choice(guess, starts=tuple(starts))
-    if given.objective - best.objective <= SAME * abs(best.objective):
-        best = given
-    return Choice(on_grid_of(ocp, coarse, best.found), _sentence(starts, best, coarse.horizon), tuple(starts))
+        objective = float(found.cost) if not stopped and _is_feasible(coarse, found) else np.inf
+        starts.append(Start(name, objective, found, stopped))
+        if abs((found.cost if stopped else objective) - best) <= AGREES * abs(best):
+            agreeing += 1
+        elif objective < best:
+            agreeing = 1
+        best = min(best, objective)
+        if agreeing == AGREEMENT:
+            break
+    chosen = tuple((on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in _chosen(starts))
+    return Choice(chosen or ((guess, ""),), tuple(starts))
 
 
-def _sentence(starts: list[Start], best: Start, knots: int) -> str:
+def _chosen(starts: list[Start]) -> list[Start]:
+    """The starts that are solved on the grid of the problem, the cheapest first, or the guess if it is as cheap."""
+    chosen = list[Start]()
+    for start in sorted((s for s in starts if np.isfinite(s.objective)), key=lambda s: (s.objective, s.name)):
+        least = chosen[0].objective if chosen else start.objective
+        if start.objective - least > (NEAR - 1.0) * abs(least) or len(chosen) == CONTINUED:
+            break
+        same = next((i for i, s in enumerate(chosen) if start.objective - s.objective <= SAME * abs(s.objective)), None)
+        if same is None:
+            chosen.append(start)
+        elif start is starts[0]:
+            chosen[same] = start
+    return chosen
+
+
+def _sentence(starts: list[Start], chosen: Start, knots: int) -> str:
     given = starts[0]
-    if best is given:
+    if chosen is given:
         return ""
     there = f"{given.objective:.4g}" if np.isfinite(given.objective) else "to no feasible motion"
     return (
-        f"The solve began from the best of {len(starts)} starts on {knots} knots, {best.name} (objective {best.objective:.4g}); "
-        f"the guess led to {there}."
+        f"The solve began from the best of {len(starts)} starts on {knots} knots, {chosen.name} "
+        f"(objective {chosen.objective:.4g}); the guess led to {there}."
     )
 
 
@@ -127,12 +185,14 @@ def _is_feasible(ocp: OCP, found: Solution) -> bool:
     return worst is None or worst.ratio <= 1.0
 
 
-def random_motion(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Guess:
-    """Random motion from the states of a guess, with its controls; see the module docstring."""
-    half = (ocp.manifold.ndx + 1) // 2
-    fraction = ocp.times / ocp.times[-1]
-    away, bend = SPREAD * rng.standard_normal((2, half))
-    move = np.zeros((ocp.horizon + 1, ocp.manifold.ndx))
-    move[:, :half] = np.outer(fraction, away) + np.outer(np.sin(np.pi * fraction), bend)
-    xs = ocp.manifold.integrate(np.asarray(guess.xs, dtype=float).T, move.T).T
-    return Guess(np.ascontiguousarray(xs), guess.us)
+def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator[Guess]:
+    """Yield random motions from the states of a guess, with its controls; see the module docstring."""
+    ends, fraction = TerminalStates(ocp), (ocp.times / ocp.times[-1])[:, None]
+    while True:
+        draws = rng.standard_normal((2, ends.half))
+        draws *= rng.uniform(*LENGTHS, (2, 1)) / np.sqrt(np.square(draws).mean(axis=1, keepdims=True))
+        for away, bend in (draws, -draws):
+            move = np.zeros((ocp.horizon + 1, ocp.manifold.ndx))
+            move[:, : ends.half] = fraction * ends.near(SPREAD * away) + np.sin(np.pi * fraction) * (BEND * bend)
+            xs = ocp.manifold.integrate(np.asarray(guess.xs, dtype=float).T, move.T).T
+            yield Guess(np.ascontiguousarray(xs), guess.us)

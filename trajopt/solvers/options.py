@@ -354,7 +354,7 @@ class AutoOptions(CommonOptions):
 
     max_iterations: maximum number of iterations of each attempt. time_limit: time limit of all attempts together [s].
     gradient_tolerance: option of the methods. constraint_tolerance: option of the methods. fallback: try another method
-    after a failed solve. starts: number of starts that compete on a coarse time grid if the guess stands still
+    after a failed solve. starts: maximum number of starts that compete on a coarse time grid if the guess stands still
     (:mod:`trajopt.solvers.competing_starts`), in single solves with checks; 1: the guess alone.
     """
 
@@ -363,7 +363,7 @@ class AutoOptions(CommonOptions):
     gradient_tolerance: float | None = None
     constraint_tolerance: float | None = None
     fallback: bool = True
-    starts: int = 4
+    starts: int = 12
 
     def __post_init__(self) -> None:
         _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")

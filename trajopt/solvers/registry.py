@@ -140,28 +140,46 @@ def _in_turn(
 
 def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
     """The attempts of ``auto`` from the best of competing starts, then from the guess if they fail."""
-    from trajopt.solvers.competing_starts import MAX_ITERATIONS, TIME_SHARE, TOLERANCE, choose_start
+    from trajopt.solvers.competing_starts import MAX_ITERATIONS, TIME_SHARE, TOLERANCE, choose_starts
 
     limit = None if options.time_limit is None else TIME_SHARE * options.time_limit
     iterations = MAX_ITERATIONS if options.max_iterations is None else min(MAX_ITERATIONS, options.max_iterations)
     rough = replace(options, max_iterations=iterations, time_limit=limit, fallback=False)
 
-    def solve_roughly(coarse: OCP, guess: Guess) -> Solution:
-        return _in_turn(coarse, WarmStart(guess), rough, None, TOLERANCE)
+    def solve_roughly(coarse: OCP, guess: Guess, cutoff: Callback | None) -> Solution:
+        return _in_turn(coarse, WarmStart(guess), rough, cutoff, TOLERANCE)
 
-    choice = choose_start(ocp, warm.guess, options.starts, solve_roughly, partial(enough_time, limit, start_of_solve()))
+    choice = choose_starts(
+        ocp, warm.guess, options.starts, solve_roughly, partial(enough_time, limit, start_of_solve())
+    )
     if choice.interrupted:
         return _not_begun(ocp, warm.guess)
-    found = _in_turn(ocp, replace(warm, guess=choice.guess), options, callback)
-    failed = not found.status.success and found.status.code not in STOPPED
-    if failed and options.fallback and choice.guess is not warm.guess:
-        again = _in_turn(ocp, warm, options, callback)
-        both = found.iterations + again.iterations
-        found = replace(again, iterations=both, history=(*found.history, *again.history))
-    elif choice.message:
-        found = replace(found, status=replace(found.status, message=f"{found.status.message} {choice.message}"))
+    solutions = list[Solution]()
+    for guess, message in choice.guesses:
+        if solutions and not enough_time(options.time_limit, start_of_solve()):
+            break
+        found = _in_turn(ocp, replace(warm, guess=guess), options, callback)
+        if message:
+            found = replace(found, status=replace(found.status, message=f"{found.status.message} {message}"))
+        solutions.append(found)
+        if found.status.code in STOPPED:
+            break
+    solved = [s for s in solutions if s.status.success]
+    if (
+        not solved
+        and options.fallback
+        and solutions[-1].status.code not in STOPPED
+        and choice.guesses[0][0] is not warm.guess
+    ):
+        solutions.append(_in_turn(ocp, warm, options, callback))
+    best = min(solved, key=lambda s: s.cost, default=solutions[-1])
     records = [start.record for start in choice.starts]
-    return replace(found, meta={**found.meta, "starts": records}) if records else found
+    return replace(
+        best,
+        iterations=sum(s.iterations for s in solutions),
+        history=tuple(record for s in solutions for record in s.history),
+        meta={**best.meta, "starts": records} if records else best.meta,
+    )
 
 
 def attempt_options(attempt: Attempt, options: AutoOptions) -> Any:

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 import trajopt as to
 from trajopt.results.status import Status, StatusCode
-from trajopt.solvers.competing_starts import choose_start, may_compete, random_motion
+from trajopt.solvers.competing_starts import AGREEMENT, Cutoff, choose_starts, may_compete, random_motions
 from trajopt.solvers.registry import SOLVERS
 
 KNOTS, DT, START, PENALTY, TILT = 40, 0.05, 0.2, 100.0, 0.3
@@ -94,18 +94,38 @@ def test_a_linear_quadratic_problem_is_solved_from_its_guess():
     assert found.status.success and found.iterations <= 2 and "starts" not in found.meta
 
 
-def test_a_random_motion_begins_at_x0():
+def test_random_motions_begin_at_x0_and_end_near_minima_of_the_terminal_cost():
+    """The minima of the terminal cost at zero velocity are the roots of its derivative 2 x (x^2 - 1) + TILT^2 (x + 1)."""
     ocp = mass()
-    moved = random_motion(ocp, to.constant_guess(ocp), np.random.default_rng(1))
-    np.testing.assert_array_equal(moved.xs[0], ocp.x0)
-    assert np.abs(moved.xs[-1, 0] - START) > 0.01 and not moved.xs[:, 1].any()
+    motions = random_motions(ocp, to.constant_guess(ocp), np.random.default_rng(1))
+    moved = [next(motions) for _ in range(8)]
+    roots = np.roots([2.0, 0.0, TILT**2 - 2.0, TILT**2])
+    minima = roots[3.0 * 2.0 * roots**2 - 2.0 + TILT**2 > 0.0]
+    assert len(minima) == 2
+    assert all((m.xs[0] == ocp.x0).all() and not m.xs[:, 1].any() for m in moved)
+    distances = np.abs(np.array([m.xs[-1, 0] for m in moved])[:, None] - minima)
+    assert distances.min(axis=1).max() < 0.01 and len(set(distances.argmin(axis=1))) == 2
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_random_motions_end_where_the_terminal_constraints_hold(bound):
+    system = to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2, second_order=True)
+    step = to.SampledSystem(to.make_backend(system, "forward_ad"), "semi_implicit_euler")
+    states, free = system.manifold, np.full(3, np.inf)
+    ring = to.residual_constraint("ring", lambda x, u, t, p: [x[0] * x[0] + x[1] * x[1]], states, 1, 4.0, 4.0)
+    goal = to.state_bounds(states, [0.7, *-free], [0.7, *free]) if bound else ring
+    ocp = to.OCP.single_phase(step, np.zeros(4), 40, DT, [to.control_cost(2)], terminal_constraints=[goal])
+    motions = random_motions(ocp, to.constant_guess(ocp), np.random.default_rng(1))
+    ends = np.array([next(motions).xs[-1] for _ in range(6)])
+    assert np.abs(ends[:, 0] - 0.7 if bound else np.hypot(ends[:, 0], ends[:, 1]) - 2.0).max() < 0.01
+    assert np.ptp(ends[:, 1]) > 0.5 and not ends[:, 2:].any()
 
 
 def scripted(costs, code=StatusCode.CONVERGED):
     """Rough solves that converge in ten iterations to these costs."""
     left, solution = list(costs), to.solve(mass(), solver="ddp", check=False)
 
-    def solve(ocp, guess):
+    def solve(ocp, guess, cutoff):
         N = ocp.horizon
         status = Status(code, "The end.")
         return replace(solution, xs=guess.xs, us=guess.us[:N], cost=left.pop(0), iterations=10, status=status)
@@ -114,29 +134,82 @@ def scripted(costs, code=StatusCode.CONVERGED):
 
 
 @pytest.mark.parametrize(
-    ("costs", "winner"), [((1.0, 2.0, 3.0), 0), ((1.0, 0.9999, 2.0), 0), ((1.0, 2.0, 0.5), 2), ((np.nan, 3.0, 2.0), 2)]
+    ("costs", "order"),
+    [
+        ((1.0, 2.0, 3.0), [0]),
+        ((1.0, 0.9999, 2.0), [0]),
+        ((1.0, 2.0, 0.5), [2]),
+        ((np.nan, 3.0, 2.0), [2]),
+        ((1.0, 0.9, 1.25), [1, 0]),
+        ((1.0, 1.25, 1.1), [0, 2, 1]),
+    ],
 )
-def test_the_cheapest_start_wins_and_the_guess_among_equals(costs, winner):
+def test_the_cheapest_starts_win_and_the_guess_among_equals(costs, order):
     ocp = mass()
-    choice = choose_start(ocp, to.constant_guess(ocp), 3, scripted(costs), lambda: True)
-    assert len(choice.starts) == 3 and (choice.message == "") == (winner == 0)
-    if winner:
-        assert f"random motion {winner} (objective {costs[winner]:.4g})" in choice.message
-    assert np.ptp(choice.guess.xs[:, 0]) == pytest.approx(np.ptp(choice.starts[winner].found.xs[:, 0]))
+    choice = choose_starts(ocp, to.constant_guess(ocp), 3, scripted(costs), lambda: True)
+    assert len(choice.starts) == 3 and len(choice.guesses) == len(order)
+    for (guess, message), winner in zip(choice.guesses, order, strict=True):
+        assert message == "" if winner == 0 else f"random motion {winner} (objective {costs[winner]:.4g})" in message
+        assert np.ptp(guess.xs[:, 0]) == pytest.approx(np.ptp(choice.starts[winner].found.xs[:, 0]))
+
+
+def test_the_competition_ends_when_several_starts_agree():
+    ocp, same = mass(), [1.0 + 1e-4 * i for i in range(AGREEMENT)]
+    for costs in (same, [3.0, *same], [*same[:-1], 2.0, same[-1]]):
+        choice = choose_starts(ocp, to.constant_guess(ocp), 10, scripted([*costs, 0.1]), lambda: True)
+        assert [s.objective for s in choice.starts] == costs
+
+
+def test_a_solve_that_will_not_be_the_cheapest_is_stopped():
+    record = to.IterationRecord(0, 0.0, 0.0, 1.0, 1.0)
+    for costs, defect, stops in (
+        ((9.0, 5.0, 4.9, 4.89), 0.0, 3),
+        ((9.0, 5.0, 4.9, 4.89), 1.0, None),
+        ((9.0, 5.0, 2.0, 1.5), 0.0, None),
+    ):
+        cutoff = Cutoff(1.0)
+        stopped = None
+        for i, cost in enumerate(costs):
+            try:
+                cutoff(replace(record, iteration=i, cost=cost, defect=defect))
+            except KeyboardInterrupt:
+                stopped = i
+        assert stopped == stops and cutoff.stopped == (stops is not None)
+    found = to.solve(mass(), options={"starts": 12})
+    assert {s["status"] for s in found.meta["starts"]} == {"converged", "too expensive"}
+    np.testing.assert_allclose(found.cost, optima()[1], rtol=1e-7)
 
 
 def test_no_feasible_start_leaves_the_guess():
     ocp = mass()
     guess = to.constant_guess(ocp)
-    assert choose_start(ocp, guess, 2, scripted([np.nan, np.inf]), lambda: True).guess is guess
+    choice = choose_starts(ocp, guess, 2, scripted([np.nan, np.inf]), lambda: True)
+    assert choice.guesses == ((guess, ""),) and len(choice.starts) == 2
 
 
 def test_half_of_a_time_limit_is_left_to_the_solve():
     """Without time the guess is the only start."""
     ocp = mass()
-    choice = choose_start(ocp, to.constant_guess(ocp), 4, scripted([1.0]), lambda: False)
-    assert [s.name for s in choice.starts] == ["guess"] and choice.message == ""
+    choice = choose_starts(ocp, to.constant_guess(ocp), 4, scripted([1.0]), lambda: False)
+    assert [s.name for s in choice.starts] == ["guess"] and choice.guesses[0][1] == ""
     assert to.solve(ocp, options={"time_limit": 60.0}).status.success
+
+
+def test_the_cheapest_of_several_solutions_is_returned(monkeypatch):
+    """On the coarse grid the second start looks cheaper than it is."""
+    ddp = SOLVERS["ddp"][0]
+
+    def misled(ocp, warm, options, callback):
+        found = ddp(ocp, warm, options, callback)
+        near = ocp.horizon < KNOTS and found.xs[-1, 0] > 0.0
+        return replace(found, cost=optima()[1] * 0.9) if near else found
+
+    monkeypatch.setitem(SOLVERS, "ddp", (misled, *SOLVERS["ddp"][1:]))
+    records: list[to.IterationRecord] = []
+    found = to.solve(mass(), None, None, records.append)
+    assert found.status.success and "random motion" in found.status.message
+    np.testing.assert_allclose(found.cost, optima()[1], rtol=1e-7)
+    assert tuple(records) == found.history and len(found.history) > found.iterations
 
 
 def test_an_interrupted_competition_ends_the_solve(monkeypatch):
