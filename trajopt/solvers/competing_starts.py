@@ -5,12 +5,12 @@ Then it competes with random motions
 
     x_k = x0 (+) [t_k / T a + sin(pi t_k / T) b; 0],    in the first half of the tangent
 
-that end near a minimum of the terminal cost: a is found from SPREAD r (:mod:`trajopt.solvers.terminal_states`), b = BEND s. r and
-s have uniform directions, and root mean squares between LENGTHS. Each second motion has the opposite r and s.
+that end near a minimum of the terminal cost: a is found from a normal draw with standard deviation SPREAD
+(:mod:`trajopt.solvers.terminal_states`), b is normal with standard deviation BEND.
 
 Each start is solved with FACTOR time steps merged into one, to TOLERANCE and within MAX_ITERATIONS iterations. A solve without
 constraints is stopped when it can no longer become the cheapest one (:class:`Cutoff`). The competition ends when AGREEMENT starts
-lead to the cheapest objective. The motions that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at
+of at least LEAST_STARTS lead to the cheapest objective. The motions that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at
 most NEAR times the cheapest one, at most CONTINUED of them, are initial guesses on the time grid of the problem. The given guess
 wins if its objective is within SAME of the cheapest one. It is used as it is if its coarse solve takes at most FEW iterations, as
 in problems that are nearly linear-quadratic, or if no start leads to a feasible motion.
@@ -37,8 +37,8 @@ from trajopt.solvers.terminal_states import TerminalStates
 from trajopt.stage.engine import is_compiled
 from trajopt.step.sensitivities import SampledSystem
 
-SPREAD, BEND, LENGTHS = 1.2, 0.5, (0.5, 1.5)
-"""Sizes of the ends and of the bends of random motions [rad, m], and range of their random factor."""
+SPREAD, BEND = 1.2, 0.5
+"""Standard deviations of the ends and of the bends of random motions [rad, m]."""
 FACTOR = 4
 MAX_ITERATIONS = 40
 TOLERANCE = 1e-4
@@ -47,8 +47,9 @@ FEASIBLE = 1e-2
 """Largest violation of a coarse motion that competes."""
 SAME = 1e-3
 """Relative difference below which objectives on the coarse grid are the same."""
-AGREEMENT, AGREES = 4, 1e-2
-"""Number of starts that lead to the cheapest objective before the competition ends, and their relative tolerance on it."""
+AGREEMENT, AGREES, LEAST_STARTS = 3, 1e-2, 4
+"""Number of starts that lead to the cheapest objective before the competition ends, their relative tolerance on it, and the minimum
+number of starts."""
 NEAR, CONTINUED = 1.3, 4
 """Largest ratio of objectives on the coarse grid, and maximum number, of the motions that are solved on the grid of the problem."""
 AHEAD, CLOSED = 10.0, 0.1
@@ -144,7 +145,7 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
         elif objective < best:
             agreeing = 1
         best = min(best, objective)
-        if agreeing == AGREEMENT:
+        if agreeing >= AGREEMENT and len(starts) >= LEAST_STARTS:
             break
     chosen = tuple((on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in _chosen(starts))
     return Choice(chosen or ((guess, ""),), tuple(starts))
@@ -189,10 +190,8 @@ def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator
     """Yield random motions from the states of a guess, with its controls; see the module docstring."""
     ends, fraction = TerminalStates(ocp), (ocp.times / ocp.times[-1])[:, None]
     while True:
-        draws = rng.standard_normal((2, ends.half))
-        draws *= rng.uniform(*LENGTHS, (2, 1)) / np.sqrt(np.square(draws).mean(axis=1, keepdims=True))
-        for away, bend in (draws, -draws):
-            move = np.zeros((ocp.horizon + 1, ocp.manifold.ndx))
-            move[:, : ends.half] = fraction * ends.near(SPREAD * away) + np.sin(np.pi * fraction) * (BEND * bend)
-            xs = ocp.manifold.integrate(np.asarray(guess.xs, dtype=float).T, move.T).T
-            yield Guess(np.ascontiguousarray(xs), guess.us)
+        away, bend = rng.standard_normal((2, ends.half))
+        move = np.zeros((ocp.horizon + 1, ocp.manifold.ndx))
+        move[:, : ends.half] = fraction * ends.near(SPREAD * away) + np.sin(np.pi * fraction) * (BEND * bend)
+        xs = ocp.manifold.integrate(np.asarray(guess.xs, dtype=float).T, move.T).T
+        yield Guess(np.ascontiguousarray(xs), guess.us)

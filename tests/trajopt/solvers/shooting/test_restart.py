@@ -96,6 +96,6 @@ def test_an_interrupted_second_start_ends_the_solve(solver):
         if len(told) == first + 4:
             raise KeyboardInterrupt
 
-    found = to.solve(ocp, guess, None, stop, solver)
+    found = to.solve(ocp, guess, {"starts": 1} if solver == "auto" else None, stop, solver)
     assert found.status.code == "interrupted" and "A second start with nonlinear gaps" in found.status.message
     assert len(told) == first + 4
