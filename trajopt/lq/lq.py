@@ -209,8 +209,7 @@ def stationarity(lq: LQProblem, K: Array | None = None) -> Stationarity:
 
     lambda_k = q + A'lambda_(k+1) + K'g_k,   g_k = r + B'lambda_(k+1),   s_i = max_k (|r_i| + sum_j |B_ji| |lambda_j|).
 
-    Sizes are at least HALF_OF_DIGITS times the largest one, because all terms of a control with little effect may be rounding
-    errors.
+    Sizes are at least :func:`least_size`, because all terms may be rounding errors.
     """
     if K is None:
         lam = costates(lq)
@@ -221,7 +220,16 @@ def stationarity(lq: LQProblem, K: Array | None = None) -> Stationarity:
     with np.errstate(over="ignore", invalid="ignore"):
         terms = np.abs(lq.r) + (np.abs(lam[1:, None, :]) @ np.abs(lq.B))[:, 0]
     sizes = terms.max(axis=0, initial=0.0)
-    return Stationarity(lam, reduced_gradient(lq, lam), np.maximum(sizes, HALF_OF_DIGITS * sizes.max(initial=0.0)))
+    return Stationarity(lam, reduced_gradient(lq, lam), np.maximum(sizes, least_size(sizes)))
+
+
+def least_size(sizes: Array) -> float:
+    """Return the smallest size of the terms of a gradient that are no rounding errors.
+
+    Terms of a control with little effect are rounding errors of the other ones; terms far below 1 are rounding errors of states and
+    references of magnitude 1, for example at a cost of zero.
+    """
+    return float(HALF_OF_DIGITS * max(1.0, sizes.max(initial=0.0)))
 
 
 def is_finite(lq: LQProblem) -> bool:

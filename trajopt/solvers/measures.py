@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import HALF_OF_DIGITS, LQProblem
+from trajopt.lq.lq import LQProblem, least_size
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
@@ -89,7 +89,7 @@ class _Measured:
 
     def measures(self, K: Array, tolerance: float) -> Measures:
         gradient, size, complementarity = self._stationarity(K)
-        relative = np.divide(np.abs(gradient), size, out=np.zeros_like(gradient), where=size > 0.0)
+        relative = np.abs(gradient) / size
         scale = max(1.0, abs(self.cost))
         distance = self._bound_distances(gradient)
         # at an optimum the gradient is zero, or the multiplier of an active bound
@@ -191,8 +191,7 @@ class _Measured:
         found = lq_solver_for(ocp).stationarity(lq, gains)
         size += (np.abs(found.costates[1:, None]) @ np.abs(B))[:, 0]
         largest = size.max(axis=0, initial=0.0)
-        floor = HALF_OF_DIGITS * largest.max(initial=0.0)
-        return found.gradient, np.maximum(largest, floor), max(products)
+        return found.gradient, np.maximum(largest, least_size(largest)), max(products)
 
     def _multiplier(self, c: Constraint, knots: slice, taken: dict[str, int]) -> Array:
         """Return the multipliers (K, nr) of a constraint at the knots of a part; phases with the same name are concatenated."""

@@ -127,3 +127,18 @@ def test_replanning_follows_its_plan_where_measured_angles_are_wrapped(solver):
         forces.append(float(u[0]))
         x = x + 0.05 * np.array([x[1], forces[-1]])
     assert np.abs(forces).max() < 1e-3 and x[0] > 5.0
+
+
+@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+@pytest.mark.parametrize("solver", ["auto", "ipm", "dms", "sqp", "ddp", "slq", "fddp"])
+def test_a_goal_one_turn_from_the_start_is_reached_at_once(solver, engine):
+    """The optimum costs nothing, and all gradients are rounding errors of the turn."""
+    if solver == "dms":
+        pytest.importorskip("cyipopt")
+    wheel = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], ANGLE, 1, second_order=True)
+    dynamics = to.SampledSystem(to.make_backend(wheel, "forward_ad", engine=engine), "rk4")
+    goal = to.state_cost(ANGLE, [TURN, 0.0], 100.0)
+    ocp = to.OCP.single_phase(dynamics, [0.0, 0.0], 20, 0.1, [to.control_cost(1, weight=0.1)], [goal])
+    found = to.solve(ocp, solver=solver)
+    assert found.status.code == "converged" and found.cost < 1e-20
+    assert found.status.kkt < 1e-5 and "error 1.0e+00" not in found.status.message

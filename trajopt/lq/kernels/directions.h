@@ -98,11 +98,11 @@ ALWAYS_INLINE void step_costates(const costates_t *h, const num *A, const num *B
 /* Largest entry of the gradient relative to the size of its terms. */
 static num relative(const costates_t *h, lq_size dims)
 {
-    num largest = number(0.0), kkt = number(0.0);
+    num largest = number(1.0), kkt = number(0.0); /* least_size of lq.py */
     for (int a = 0; a < M_; a++) largest = CHOSEN(h->size[a] > largest, h->size[a], largest);
     for (int a = 0; a < M_; a++) {
         const num least = HALF_OF_DIGITS * largest, size = CHOSEN(h->size[a] < least, least, h->size[a]);
-        const num share = CHOSEN(size > 0.0, h->most[a] / size, number(0.0));
+        const num share = h->most[a] / size;
         kkt = CHOSEN(share > kkt, share, kkt);
     }
     return kkt;

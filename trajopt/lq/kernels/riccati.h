@@ -328,7 +328,8 @@ static void stationarity(lq_problem p, const double *K, double *restrict lambda,
     }
     double largest = 0.0;
     for (int a = 0; a < M_; a++) largest = fmax(largest, size[a]);
-    for (int a = 0; a < M_; a++) size[a] = size[a] < HALF_OF_DIGITS * largest ? HALF_OF_DIGITS * largest : size[a];
+    const double least = HALF_OF_DIGITS * fmax(1.0, largest); /* least_size of lq.py */
+    for (int a = 0; a < M_; a++) size[a] = size[a] < least ? least : size[a];
 }
 
 /* Linear rollout of a policy from dx_0, and change = (D1, D2) of its cost change alpha D1 + alpha^2/2 D2. */

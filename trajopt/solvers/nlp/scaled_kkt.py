@@ -18,7 +18,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import HALF_OF_DIGITS
+from trajopt.lq.lq import least_size
 from trajopt.solvers.nlp.nlp import NLP
 from trajopt.solvers.qp.blocks.sparse_assembly import Columns
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
@@ -49,22 +49,19 @@ def scaled_kkt(
     )
     sizes = sizes_of(nlp, np.abs(gradient) + _absolute_product(J, np.abs(y)) + np.abs(z))
     lagrangian = np.abs(gradient + J.T @ y + z)
-    relative = np.divide(lagrangian, sizes, out=np.zeros_like(lagrangian), where=sizes > 0.0)
+    relative = lagrangian / sizes
     return max(
         largest(relative), complementary / max(abs(f), np.finfo(float).tiny) if complementary > 0.0 else 0.0, outside
     )
 
 
 def sizes_of(nlp: NLP, terms: Array) -> Array:
-    """Return, for each variable (n,), the largest of the terms (n,) of its kind, at least HALF_OF_DIGITS of the largest of all.
-
-    The lower limit is needed because all terms of an irrelevant variable may be rounding errors of other variables.
-    """
+    """Return, for each variable (n,), the largest of the terms (n,) of its kind, at least :func:`~trajopt.lq.lq.least_size`."""
     if not isinstance(nlp, HasKinds):
-        return np.full_like(terms, terms.max(initial=0.0))
+        return np.full_like(terms, max(terms.max(initial=0.0), least_size(terms)))
     largest = np.zeros(int(nlp.kinds.max(initial=-1)) + 1)
     np.maximum.at(largest, nlp.kinds, terms)
-    return np.maximum(largest, HALF_OF_DIGITS * largest.max(initial=0.0))[nlp.kinds]
+    return np.maximum(largest, least_size(largest))[nlp.kinds]
 
 
 def _absolute_product(J: Jacobian | Columns, y: Array) -> Array:
