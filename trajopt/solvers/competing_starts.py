@@ -10,8 +10,10 @@ that end near a minimum of the terminal cost: a is found from a normal draw with
 
 Each start is solved with FACTOR time steps merged into one, to TOLERANCE and within MAX_ITERATIONS iterations. A solve without
 constraints is stopped when it can no longer become the cheapest one (:class:`Cutoff`). The competition ends when AGREEMENT starts
-of at least LEAST_STARTS lead to the cheapest objective. The motions that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at
-most NEAR times the cheapest one, at most CONTINUED of them, are initial guesses on the time grid of the problem. The given guess
+of at least LEAST_STARTS lead to the cheapest objective, or after ALL_ITERATIONS iterations.
+
+The motions that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most NEAR times the cheapest one,
+at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution is returned. The given guess
 wins if its objective is within SAME of the cheapest one. It is used as it is if its coarse solve takes at most FEW iterations, as
 in problems that are nearly linear-quadratic, or if no start leads to a feasible motion.
 
@@ -40,7 +42,8 @@ from trajopt.step.sensitivities import SampledSystem
 SPREAD, BEND = 1.2, 0.5
 """Standard deviations of the ends and of the bends of random motions [rad, m]."""
 FACTOR = 4
-MAX_ITERATIONS = 40
+MAX_ITERATIONS, ALL_ITERATIONS = 40, 200
+"""Maximum number of iterations of a coarse solve, and number of iterations of all of them after which no other one begins."""
 TOLERANCE = 1e-4
 """Tolerance on the scaled KKT error of a coarse solve."""
 FEASIBLE = 1e-2
@@ -145,7 +148,8 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
         elif objective < best:
             agreeing = 1
         best = min(best, objective)
-        if agreeing >= AGREEMENT and len(starts) >= LEAST_STARTS:
+        iterations = sum(s.found.iterations for s in starts)
+        if (agreeing >= AGREEMENT or iterations >= ALL_ITERATIONS) and len(starts) >= LEAST_STARTS:
             break
     chosen = tuple((on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in _chosen(starts))
     return Choice(chosen or ((guess, ""),), tuple(starts))

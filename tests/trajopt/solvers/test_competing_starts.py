@@ -10,7 +10,14 @@ from scipy.optimize import minimize
 
 import trajopt as to
 from trajopt.results.status import Status, StatusCode
-from trajopt.solvers.competing_starts import AGREEMENT, Cutoff, choose_starts, may_compete, random_motions
+from trajopt.solvers.competing_starts import (
+    AGREEMENT,
+    ALL_ITERATIONS,
+    Cutoff,
+    choose_starts,
+    may_compete,
+    random_motions,
+)
 from trajopt.solvers.registry import SOLVERS
 
 KNOTS, DT, START, PENALTY, TILT = 40, 0.05, 0.2, 100.0, 0.3
@@ -158,6 +165,13 @@ def test_the_competition_ends_when_several_starts_agree():
     for costs in ([*same, 1.0], [3.0, *same], [*same[:-1], 2.0, same[-1]], [4.0, 5.0, 4.0, 3.0, *same]):
         choice = choose_starts(ocp, to.constant_guess(ocp), 10, scripted([*costs, 0.1]), lambda: True)
         assert [s.objective for s in choice.starts] == costs
+
+
+def test_the_competition_ends_after_many_iterations():
+    """All starts differ, and each takes ten iterations."""
+    ocp, costs = mass(), [float(2**i) for i in range(40)]
+    choice = choose_starts(ocp, to.constant_guess(ocp), 40, scripted(costs), lambda: True)
+    assert len(choice.starts) == ALL_ITERATIONS // 10
 
 
 def test_a_solve_that_will_not_be_the_cheapest_is_stopped():
