@@ -15,7 +15,7 @@ of at least LEAST_STARTS lead to the cheapest objective, or after ALL_ITERATIONS
 The motions that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most NEAR times the cheapest one,
 at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution is returned. The given guess
 wins if its objective is within SAME of the cheapest one. It is used as it is if its coarse solve takes at most FEW iterations, as
-in problems that are nearly linear-quadratic, or if no start leads to a feasible motion.
+in problems that are nearly linear-quadratic, and as the last one if it does not lead to a feasible motion.
 
 Local searches that are cut short, of which the best ones go on, and a stopping rule on optima found repeatedly: A. H. G. Rinnooy
 Kan, G. T. Timmer, Stochastic global optimization methods, part II: multi level methods, Mathematical Programming 39, 1987.
@@ -53,7 +53,7 @@ SAME = 1e-3
 AGREEMENT, AGREES, LEAST_STARTS = 3, 1e-2, 4
 """Number of starts that lead to the cheapest objective before the competition ends, their relative tolerance on it, and the minimum
 number of starts."""
-NEAR, CONTINUED = 1.3, 4
+NEAR, CONTINUED = 1.3, 3
 """Largest ratio of objectives on the coarse grid, and maximum number, of the motions that are solved on the grid of the problem."""
 AHEAD, CLOSED = 10.0, 0.1
 """Factor on the larger one of the last two decreases of a cost that bounds its further decrease, and largest defect for that."""
@@ -151,8 +151,9 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
         iterations = sum(s.found.iterations for s in starts)
         if (agreeing >= AGREEMENT or iterations >= ALL_ITERATIONS) and len(starts) >= LEAST_STARTS:
             break
-    chosen = tuple((on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in _chosen(starts))
-    return Choice(chosen or ((guess, ""),), tuple(starts))
+    chosen = [(on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in _chosen(starts)]
+    unused = [] if np.isfinite(starts[0].objective) else [(guess, "")]
+    return Choice((*chosen, *unused), tuple(starts))
 
 
 def _chosen(starts: list[Start]) -> list[Start]:

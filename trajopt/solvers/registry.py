@@ -165,12 +165,8 @@ def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: 
         if found.status.code in STOPPED:
             break
     solved = [s for s in solutions if s.status.success]
-    if (
-        not solved
-        and options.fallback
-        and solutions[-1].status.code not in STOPPED
-        and choice.guesses[0][0] is not warm.guess
-    ):
+    tried = any(guess is warm.guess for guess, _ in choice.guesses)
+    if not (solved or tried) and options.fallback and solutions[-1].status.code not in STOPPED:
         solutions.append(_in_turn(ocp, warm, options, callback))
     best = min(solved, key=lambda s: s.cost, default=solutions[-1])
     records = [start.record for start in choice.starts]

@@ -146,16 +146,20 @@ def scripted(costs, code=StatusCode.CONVERGED):
         ((1.0, 2.0, 3.0), [0]),
         ((1.0, 0.9999, 2.0), [0]),
         ((1.0, 2.0, 0.5), [2]),
-        ((np.nan, 3.0, 2.0), [2]),
+        ((np.nan, 3.0, 2.0), [2, None]),
         ((1.0, 0.9, 1.25), [1, 0]),
         ((1.0, 1.25, 1.1), [0, 2, 1]),
     ],
 )
 def test_the_cheapest_starts_win_and_the_guess_among_equals(costs, order):
     ocp = mass()
-    choice = choose_starts(ocp, to.constant_guess(ocp), 3, scripted(costs), lambda: True)
+    given = to.constant_guess(ocp)
+    choice = choose_starts(ocp, given, 3, scripted(costs), lambda: True)
     assert len(choice.starts) == 3 and len(choice.guesses) == len(order)
     for (guess, message), winner in zip(choice.guesses, order, strict=True):
+        if winner is None:  # the given guess, which led to no feasible motion
+            assert message == "" and guess is given
+            continue
         assert message == "" if winner == 0 else f"random motion {winner} (objective {costs[winner]:.4g})" in message
         assert np.ptp(guess.xs[:, 0]) == pytest.approx(np.ptp(choice.starts[winner].found.xs[:, 0]))
 
