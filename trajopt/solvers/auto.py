@@ -115,6 +115,8 @@ def in_turn(
         account.append(_entry(attempt, found, found.meta.get("solve_time", time.perf_counter() - at), broken))
         if attempt.coarse and leaves_a_start(found):
             coarse.append((attempt.ocp, found))
+        if found.status.code is StatusCode.UNBOUNDED and not (attempt.relaxed or attempt.coarse):
+            break
         if not goes_on(found, options, broken, coarse=attempt.coarse or bool(attempt.restart and coarse)):
             break
     if not solutions:

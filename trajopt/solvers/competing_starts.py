@@ -138,7 +138,8 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
         stopped = cutoff is not None and cutoff.stopped
         if found.status.code is StatusCode.INTERRUPTED and not stopped:
             return Choice(((guess, ""),), interrupted=True)
-        if not number and found.status.success and found.iterations <= FEW:
+        linear = found.status.success and found.iterations <= FEW
+        if not number and (linear or found.status.code is StatusCode.UNBOUNDED):
             return Choice(((guess, ""),))
         name = f"random motion {number}" if number else "guess"
         objective = float(found.cost) if not stopped and _is_feasible(coarse, found) else np.inf

@@ -76,6 +76,8 @@ UNSOLVED_QP = Failure(
     "The QP could not be solved", "Scale variables and constraints to similar magnitudes, or try another qp_solver."
 )
 
+UNBOUNDED_BELOW = 1e10
+"""A problem is unbounded if the objective of a feasible point falls below minus this multiple of its start value (at least 1)."""
 MORE_ITERATIONS = (
     "Increase max_iterations if the errors are still decreasing; otherwise start from a better guess, or reduce the ratio between "
     "the largest and smallest weights. If the goal is out of reach, more iterations do not help."

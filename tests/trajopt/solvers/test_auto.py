@@ -158,3 +158,22 @@ def test_the_direct_methods_are_two_of_those_that_the_machine_can_run(monkeypatc
     held = to.OCP(ocp.phases, ocp.x0, terminal_constraints=(end,))
     monkeypatch.setattr(module, "find_spec", lambda name: True if ipopt else None)
     assert [a.solver for a in module.attempts(held)] == expected
+
+
+@pytest.mark.parametrize("solver", ["ddp", "auto"])
+@pytest.mark.parametrize("at_the_end", [True, False])
+def test_a_linear_cost_without_bounds_is_unbounded(solver, at_the_end):
+    """No other attempt follows; with bounds on the controls the solve ends at the corner, whose cost is known."""
+    mass = to.FunctionMap(lambda x, u, t, p: [u[0]], 1, 1, second_order=True)
+    step = to.SampledSystem(to.make_backend(mass, "forward_ad"), "euler")
+    running = [] if at_the_end else [to.linear_cost(mass.manifold, control=[1.0])]
+    terminal = [to.linear_cost(mass.manifold, [1.0])] if at_the_end else []
+    free, bounded = (
+        to.OCP.single_phase(step, [0.0], 30, 0.1, running, terminal, **limits)
+        for limits in ({}, {"u_lower": -1.0, "u_upper": 1.0})
+    )
+    found = to.solve(free, solver=solver)
+    assert found.status.code == "unbounded" and len(found.meta.get("attempts", [0])) == 1
+    assert found.cost < -1e10 and found.iterations < 50
+    corner = to.solve(bounded, solver=solver)
+    assert corner.status.success and corner.cost == pytest.approx(-3.0, rel=1e-6)

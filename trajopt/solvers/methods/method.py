@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from enum import IntEnum
+from math import nan
 from typing import Any, NamedTuple, Protocol
 
 
@@ -12,7 +13,7 @@ class End(IntEnum):
 
     OPTIMAL: the scaled KKT error is small. CONVERGED: the gradient and the defects are small. CHEAPER: the last step hardly lowered
     the cost. ROUNDED: double precision allows no further progress. NO_STEP: the line search failed. GAPS_OPEN: only short steps are
-    accepted, and defects stay open.
+    accepted, and defects stay open. UNBOUNDED: the cost decreases without bound.
     """
 
     OPTIMAL = 0
@@ -26,13 +27,14 @@ class End(IntEnum):
     CONVERGED = 8
     GAPS_OPEN = 9
     NOT_POSITIVE_DEFINITE = 10
+    UNBOUNDED = 11
 
 
 class Ended(NamedTuple):
     """Reason of the end, and errors of the final point; change: relative cost decrease of the last step.
 
     gradient: of the open loop, or under the last feedback gains if the scaled KKT error decided the end.
-    failed_at: the knot where Quu could not be factorized last, -1 for none.
+    failed_at: the knot where Quu could not be factorized last, -1 for none. cost: NaN if unknown.
     """
 
     end: End
@@ -42,6 +44,7 @@ class Ended(NamedTuple):
     kkt: float
     change: float
     failed_at: int = -1
+    cost: float = nan
 
 
 class Size(NamedTuple):

@@ -26,6 +26,7 @@ from math import inf, isfinite, nan
 from typing import Any, NamedTuple
 
 from trajopt.results.status import SOLVED, STATIONARY
+from trajopt.solvers import termination
 from trajopt.solvers.methods.method import End, Ended, Report, Size, Solve
 from trajopt.solvers.methods.requests import (
     FRACTIONS,
@@ -97,8 +98,8 @@ class Found(NamedTuple):
 class Newton:
     """State of one solve: ``solve`` is the method; the attributes hold the current point, also after an interruption.
 
-    at, kkt, stop: the point and its errors, see _arrive. begun: True once a point exists. iteration: number of steps. change:
-    relative cost decrease of the last step.
+    bottom: cost below which the problem is unbounded. at, kkt, stop: the point and its errors, see _arrive. begun: True once a
+    point exists. iteration: number of steps. change: relative cost decrease of the last step.
     """
 
     report: Report | None = None
@@ -108,6 +109,7 @@ class Newton:
         self.at = NOWHERE
         self.kkt = self.stop = nan
         self.mu = self.last_delta = self.change = 0.0
+        self.bottom = -inf
         self.iteration = self.restored = self.plain = 0
         self.fraction: int | None = None
         self.begun, self.reported = False, -1
@@ -146,7 +148,8 @@ class Newton:
 
     def ended(self, end: End) -> Ended:
         """Return the result at the current point for the given reason."""
-        return Ended(end, self.iteration, self.at.gradient, self.at.defect, self.kkt, self.change)
+        at = self.at
+        return Ended(end, self.iteration, at.gradient, at.defect, self.kkt, self.change, cost=at.cost)
 
     # -- the start ----------------------------------------------------------------------------------------------------------
     def _start(self) -> Generator[Request, Any, End | None]:
@@ -165,6 +168,7 @@ class Newton:
         if not (at.found and isfinite(at.gradient)) and not (yield IsFinite()):
             return End.NOT_FINITE
         self._arrive(at)
+        self.bottom = -termination.UNBOUNDED_BELOW * max(1.0, abs(at.cost))
         self.filter.scale, self.begun = max(1.0, at.theta), True
         return None
 
@@ -193,6 +197,8 @@ class Newton:
         o = self.options
         if self.stop <= 1.0 or (self.kkt <= o.kkt_tolerance and self.at.defect <= o.defect_tolerance):
             return End.OPTIMAL
+        if self.at.cost < self.bottom and self.at.defect <= o.defect_tolerance * max(1.0, self.at.travel):
+            return End.UNBOUNDED
         return self._limit()
 
     def _limit(self) -> End | None:

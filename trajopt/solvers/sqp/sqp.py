@@ -60,8 +60,6 @@ from trajopt.solvers.sqp.sqp_iterate import (
 from trajopt.solvers.sqp.sqp_line_search import LineSearch, Taken
 from trajopt.solvers.sqp.sqp_state import Contradictions, Damping, Progress, Subproblems
 
-UNBOUNDED_BELOW = 1e10
-"""The problem is unbounded if the objective of a feasible point falls below minus this multiple of its start value (at least 1)."""
 SEMIDEFINITE_SHIFT = 1e-8
 """Diagonal shift of a semidefinite Hessian for QP solvers that require a definite one, as a fraction of its largest entry."""
 SCALINGS, HALVINGS = 3, 4
@@ -154,8 +152,9 @@ class SQPLoop:
             return termination.converged(self._measured(at))
         if self.at_rounding:
             return termination.precision_limit(self._measured(at))
-        if at.f < -UNBOUNDED_BELOW * self.progress.objective_size and at.violation <= o.constraint_tolerance * max(
-            1.0, float(np.abs(at.w).max())
+        if (
+            at.f < -termination.UNBOUNDED_BELOW * self.progress.objective_size
+            and at.violation <= o.constraint_tolerance * max(1.0, float(np.abs(at.w).max()))
         ):
             return termination.unbounded(n, at.f)
         if n >= o.max_iterations:

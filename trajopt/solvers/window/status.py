@@ -44,6 +44,8 @@ def status_of(at: Ended, o: SLQOptions | MethodOptions, find_culprit: Callable[[
             return termination.precision_limit(measured)
         case End.INTERRUPTED:
             return termination.interrupted(n)
+        case End.UNBOUNDED:
+            return termination.unbounded(n, at.cost)
         case End.GAPS_OPEN:
             return termination.line_search_failed(termination.OPEN_DEFECTS, measured)
         case End.NOT_POSITIVE_DEFINITE if isinstance(o, SLQOptions):
