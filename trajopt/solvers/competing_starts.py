@@ -13,9 +13,10 @@ constraints is stopped when it can no longer become the cheapest one (:class:`Cu
 of at least LEAST_STARTS lead to the cheapest objective, or after ALL_ITERATIONS iterations.
 
 The motions that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most NEAR times the cheapest one,
-at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution is returned. The given guess
-wins if its objective is within SAME of the cheapest one. It is used as it is if its coarse solve takes at most FEW iterations, as
-in problems that are nearly linear-quadratic, and as the last one if it does not lead to a feasible motion.
+at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution is returned. With constraints,
+whose solves take longer, the cheapest motion is the only one. The given guess wins if its objective is within SAME of the cheapest
+one. It is used as it is if its coarse solve takes at most FEW iterations, as in problems that are nearly linear-quadratic, and as
+the last one if it does not lead to a feasible motion.
 
 Local searches that are cut short, of which the best ones go on, and a stopping rule on optima found repeatedly: A. H. G. Rinnooy
 Kan, G. T. Timmer, Stochastic global optimization methods, part II: multi level methods, Mathematical Programming 39, 1987.
@@ -42,7 +43,7 @@ from trajopt.step.sensitivities import SampledSystem
 SPREAD, BEND = 1.2, 0.5
 """Standard deviations of the ends and of the bends of random motions [rad, m]."""
 FACTOR = 4
-MAX_ITERATIONS, ALL_ITERATIONS = 40, 200
+MAX_ITERATIONS, ALL_ITERATIONS = 50, 200
 """Maximum number of iterations of a coarse solve, and number of iterations of all of them after which no other one begins."""
 TOLERANCE = 1e-4
 """Tolerance on the scaled KKT error of a coarse solve."""
@@ -152,17 +153,18 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
         iterations = sum(s.found.iterations for s in starts)
         if (agreeing >= AGREEMENT or iterations >= ALL_ITERATIONS) and len(starts) >= LEAST_STARTS:
             break
-    chosen = [(on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in _chosen(starts)]
+    going_on = _chosen(starts)[: 1 if ocp.constraints() else CONTINUED]
+    chosen = [(on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in going_on]
     unused = [] if np.isfinite(starts[0].objective) else [(guess, "")]
     return Choice((*chosen, *unused), tuple(starts))
 
 
 def _chosen(starts: list[Start]) -> list[Start]:
-    """The starts that are solved on the grid of the problem, the cheapest first, or the guess if it is as cheap."""
+    """The starts with objectives near the cheapest one, cheapest first, without equal ones; the guess wins among equals."""
     chosen = list[Start]()
     for start in sorted((s for s in starts if np.isfinite(s.objective)), key=lambda s: (s.objective, s.name)):
         least = chosen[0].objective if chosen else start.objective
-        if start.objective - least > (NEAR - 1.0) * abs(least) or len(chosen) == CONTINUED:
+        if start.objective - least > (NEAR - 1.0) * abs(least):
             break
         same = next((i for i, s in enumerate(chosen) if start.objective - s.objective <= SAME * abs(s.objective)), None)
         if same is None:
