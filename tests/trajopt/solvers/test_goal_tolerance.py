@@ -66,6 +66,12 @@ def test_a_goal_that_is_rounded_out_of_a_plane_is_met(solver, off):
     assert batch[1].meta.get("goal_tolerance") == found.meta.get("goal_tolerance")
 
 
+def test_sqp_ends_soon_after_it_stands_still():
+    """Its QPs are solved with violations that are above its tolerance, by steps of zero length."""
+    history = to.solve(in_a_plane(6.5e-8), solver="sqp").history
+    assert sum(0.0 < r.step_norm < 1e-9 and r.constraint_violation > 1e-9 for r in history) <= 4
+
+
 @pytest.mark.parametrize("solver", ["ipm", "dms", "sqp"])
 def test_the_tolerance_is_an_option(solver):
     rounded, _ = beyond_a_wall(1e-4)

@@ -58,7 +58,7 @@ from trajopt.solvers.sqp.sqp_iterate import (
     trial,
 )
 from trajopt.solvers.sqp.sqp_line_search import LineSearch, Taken
-from trajopt.solvers.sqp.sqp_state import Contradictions, Damping, Progress, Subproblems
+from trajopt.solvers.sqp.sqp_state import STILL_STEPS, Contradictions, Damping, Progress, Subproblems
 
 SEMIDEFINITE_SHIFT = 1e-8
 """Diagonal shift of a semidefinite Hessian for QP solvers that require a definite one, as a fraction of its largest entry."""
@@ -196,6 +196,9 @@ class SQPLoop:
         self.qps.full = taken.alpha == 1.0
         if taken.new is None:
             return self._stuck(at, step, taken, promise)
+        self.contradictions.step(at, taken.new)
+        if self.contradictions.still >= STILL_STEPS and taken.new.violation > self.options.constraint_tolerance:
+            return termination.violation_remains(self._measured(at), stationary=False)
         damping.learn(
             taken.alpha, taken.actual >= GOOD_FRACTION * self.test.expected(1.0), self.options.hessian == "exact"
         )

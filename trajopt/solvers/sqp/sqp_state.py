@@ -18,7 +18,7 @@ from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.active_set import ActiveSet
 from trajopt.solvers.qp.interior_point import InteriorPoint
 from trajopt.solvers.qp.newton import ActiveSetNewton
-from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus
+from trajopt.solvers.qp.qp import QP, QPSolution, QPSolver, QPStatus, largest
 from trajopt.solvers.sqp.convexify import Convexified
 from trajopt.solvers.sqp.sqp_iterate import Iterate
 from trajopt.solvers.time_limits import start_of_solve
@@ -26,6 +26,9 @@ from trajopt.solvers.time_limits import start_of_solve
 FALLING, LEAVE_OBJECTIVE, GIVE_UP = 0.95, 4, 16
 """Limits on infeasible QPs during which the violation does not fall below FALLING times its minimum: after LEAVE_OBJECTIVE of them
 steps ignore the objective, after GIVE_UP the solve ends."""
+STILL, STILL_STEPS = 1e-9, 3
+"""After STILL_STEPS steps in a row that move the variables by less than STILL, relative to the largest one and at least 1, and that
+do not reduce the violation by the factor FALLING, the solve ends."""
 SCALE_GROWTH, LARGEST_SCALE = 8.0, 1e9
 """Growth factor of sigma within an iteration, and its maximum."""
 SCALE_DECAY, SCALE_RISE = 0.25, 4.0
@@ -73,13 +76,20 @@ class Damping:
 class Contradictions:
     """State of elastic mode. weight: weight of the violation. toward: multipliers (m,) of the last step on the violation alone.
 
-    count: number of infeasible QPs since the violation last fell below FALLING times its minimum.
+    count: number of infeasible QPs since the violation last fell below FALLING times its minimum. still: number of steps in a row
+    that change nothing; solutions of QPs may violate their rows by the tolerance of the QP solver.
     """
 
     weight: float
     toward: Array
     smallest: float = np.inf
     count: int = 0
+    still: int = 0
+
+    def step(self, at: Iterate, new: Iterate) -> None:
+        """Count a step that neither moves nor reduces the violation."""
+        near = largest(new.w - at.w) <= STILL * max(1.0, largest(at.w))
+        self.still = self.still + 1 if near and new.violation > FALLING * at.violation else 0
 
     def another(self, theta: float) -> None:
         """Count an infeasible QP at a point with violation theta."""
