@@ -10,7 +10,7 @@ that end near a minimum of the terminal cost: a is found from a normal draw with
 
 Each start is solved with FACTOR time steps merged into one, to TOLERANCE and within MAX_ITERATIONS iterations. A solve without
 constraints is stopped when it can no longer become the cheapest one (:class:`Cutoff`). The competition ends when AGREEMENT starts
-of at least LEAST_STARTS lead to the cheapest objective, or after ALL_ITERATIONS iterations.
+of at least LEAST_STARTS lead to the cheapest objective, or after ALL_ITERATIONS iterations if a motion is feasible.
 
 The motions that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most NEAR times the cheapest one,
 at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution is returned. With constraints,
@@ -150,8 +150,8 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
         elif objective < best:
             agreeing = 1
         best = min(best, objective)
-        iterations = sum(s.found.iterations for s in starts)
-        if (agreeing >= AGREEMENT or iterations >= ALL_ITERATIONS) and len(starts) >= LEAST_STARTS:
+        used_up = np.isfinite(best) and sum(s.found.iterations for s in starts) >= ALL_ITERATIONS
+        if (agreeing >= AGREEMENT or used_up) and len(starts) >= LEAST_STARTS:
             break
     going_on = _chosen(starts)[: 1 if ocp.constraints() else CONTINUED]
     chosen = [(on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in going_on]
@@ -178,7 +178,7 @@ def _sentence(starts: list[Start], chosen: Start, knots: int) -> str:
     given = starts[0]
     if chosen is given:
         return ""
-    there = f"{given.objective:.4g}" if np.isfinite(given.objective) else "to no feasible motion"
+    there = f"{given.objective:.4g}" if np.isfinite(given.objective) else "no feasible motion"
     return (
         f"The solve began from the best of {len(starts)} starts on {knots} knots, {chosen.name} "
         f"(objective {chosen.objective:.4g}); the guess led to {there}."

@@ -176,6 +176,8 @@ def test_the_competition_ends_after_many_iterations():
     ocp, costs = mass(), [float(2**i) for i in range(40)]
     choice = choose_starts(ocp, to.constant_guess(ocp), 40, scripted(costs), lambda: True)
     assert len(choice.starts) == ALL_ITERATIONS // 10
+    costs[:30] = 30 * [np.nan]  # no motion is feasible
+    assert len(choose_starts(ocp, to.constant_guess(ocp), 40, scripted(costs), lambda: True).starts) == 31
 
 
 def test_a_solve_that_will_not_be_the_cheapest_is_stopped():
