@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt tools/install_cyipopt.py
 	  echo "error: Python 3.11 or newer is needed, '$(PYTHON)' is $$('$(PYTHON)' --version 2>&1)." \
 	    "Name a newer one: make venv PYTHON=python3.12" >&2; exit 1; }
 	@command -v '$(firstword $(CC))' >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || command -v clang >/dev/null 2>&1 || \
-	  echo "warning: no C compiler was found: the compiled engine and cyipopt need one." \
+	  echo "warning: no C compiler was found: the package's C library and cyipopt need one." \
 	    "Remedy: apt install gcc libc6-dev (Debian, Ubuntu), or name one: make venv CC=..." >&2
 	@if $(BIN)/python -m pip --version </dev/null >/dev/null 2>&1; then :; \
 	elif '$(PYTHON)' -c 'import ensurepip, venv' </dev/null 2>/dev/null; then \

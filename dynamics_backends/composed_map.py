@@ -132,8 +132,9 @@ def _bends(outer: Outer, y: Rows, p: Given, lam: Rows) -> dict[int, dict[int, Sc
     """Second derivatives of lam' outer by rows of y, without zeros."""
     n = len(y) if isinstance(y, np.ndarray) else y.shape[0]
     if hasattr(y, "is_symbolic"):
-        symbol = ca.SX.sym("y", n)
-        H = ca.substitute(ca.hessian(ca.dot(lam, ca.vertcat(*outer(symbol, p))), symbol)[0], symbol, y)
+        symbol, weights = ca.SX.sym("y", n), ca.SX.sym("lam", lam.shape[0])
+        H = ca.hessian(ca.dot(weights, ca.vertcat(*outer(symbol, p))), symbol)[0]
+        H = ca.substitute(H, ca.vertcat(symbol, weights), ca.vertcat(y, lam))
         found = {j: {k: H[j, k] for k in range(n) if not H[j, k].is_zero()} for j in range(n)}
     else:
         H = [_bends_along(outer, y, p, lam, j) for j in range(n)]

@@ -3,9 +3,9 @@
 | variable | value | if unset or blank |
 |---|---|---|
 | TRAJOPT_THREADS | whole number of threads, 0 for the number of processors | 0 |
-| TRAJOPT_CACHE_DIR | folder of compiled kernels | the user's cache folder |
-| CC | C compiler with its options, as in a shell | the first of cc, gcc, clang, ziglang |
-| TRAJOPT_MARCH | instruction set, as -march accepts it, such as x86-64-v3 | the best of this processor |
+| TRAJOPT_CACHE_DIR | folder of cached traces and meshes | the user's cache folder |
+| TRAJOPT_MARCH | instruction set of the C library, such as x86-64-v3 | the best of this processor |
+| CC | C compiler with its options, as in a shell, for exports and the build of the package | the first of cc, gcc, clang |
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from dynamics_backends.scalars.user_function import UserFunction, zero_of
 
 Array = np.ndarray
 Parameters = Mapping[str, Array]
-"""Run-time parameters by name: values that may change between solves without recompilation."""
+"""Run-time parameters by name: values that may change between solves without another trace."""
 
 
 class Map(Protocol):
@@ -78,7 +78,7 @@ def innermost(map: Any) -> Any:
 
 
 def is_generic(map: Map) -> bool:
-    """False for a map with values at float64 only, which no method can differentiate and no engine compile."""
+    """False for a map with values at float64 only, which no method can differentiate and nothing trace."""
     return getattr(unwrapped(map), "generic", True)
 
 
@@ -93,7 +93,7 @@ class HasDriver(Protocol):
 
 @runtime_checkable
 class HasRecursions(Protocol):
-    """Map that an engine compiles as a whole; a driver may evaluate its costly recursions until then."""
+    """Map that is traced as a whole; a driver may evaluate its costly recursions, or make them calls of kernels."""
 
     def with_prebuilt_recursions(self, driver: Any) -> Map:
         """Copy of this map evaluated by a driver."""

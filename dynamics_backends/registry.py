@@ -1,12 +1,11 @@
 """Registry of derivative backends by name: the method and the engine that a configuration selects.
 
-A method differentiates a map; an engine evaluates it: ``numpy``, or ``compiled``, where solvers compile their stages. The prebuilt
-recursions evaluate a robot's map; every other map is traced, and its tape evaluated (:mod:`dynamics_backends.tape`).
+A method differentiates a map; an engine evaluates it: ``numpy``, or ``compiled``, the C library of the package. Its recursions
+evaluate a robot's map; every other map is traced, and its tape evaluated (:mod:`dynamics_backends.tape`).
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -31,18 +30,16 @@ from dynamics_backends.protocol import (
     HoldsBackend,
     Map,
     MissingCapability,
-    NeedsScheme,
     unwrapped,
 )
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
 from dynamics_backends.user_backend import UserBackend, is_user_backend, wrap_user_backend
 
 ENGINES = ("compiled", "numpy", "auto")
-_READY = "ready"
-"""Internal engine name for evaluation without a compiler: prebuilt kernels and tapes."""
+_UNTRACED = "untraced"
+"""Internal engine name: the prebuilt recursions evaluate robots in contact, which the engine "compiled" traces as a whole."""
 DEFAULT_ENGINE = "auto"
-"""Default engine: compiled if this machine has a C compiler."""
-_LOG = logging.getLogger(__name__)
+"""Default engine: compiled."""
 
 
 def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **options: Any) -> DynamicsBackend:
@@ -72,11 +69,7 @@ def _by_differences(method: Callable[..., FiniteDifference], map: Map, engine: s
 
 def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
     """Backend with the map's analytic derivatives; the engine evaluates its recursions, or a map without recursions as a whole."""
-    if engine == "compiled" and isinstance(map, NeedsScheme):
-        from dynamics_backends.compiled.sources.stepped_analytic import SteppedAnalytic
-
-        return SteppedAnalytic(map, **options)  # type: ignore[arg-type]
-    if not _is_traced(map, engine) or not isinstance(map, HasPartials) or isinstance(map, NeedsScheme):
+    if not _is_traced(map, engine) or not isinstance(map, HasPartials):
         return Analytic.of(on_engine(map, engine), **options)
     from dynamics_backends.tape.traced_analytic import TracedAnalytic
 
@@ -148,9 +141,8 @@ def backend_names() -> tuple[str, ...]:
 def make_backend(map: Map, method: str = "analytic", *, engine: str | None = None, **options: Any) -> DynamicsBackend:
     """Create the backend ``method`` for a map; ``options`` are passed to the method (such as ``step`` of finite differences).
 
-    ``engine``: compiled, numpy, or auto (the default) for the first of them that this machine can run; only stages of solvers
-    and analytic derivatives of ``SteppedContact`` need a compiler. Raises UnknownName with the nearest known name for an unknown
-    one; MissingCapability if the map lacks a capability that the method needs.
+    ``engine``: compiled (the package's C library), numpy, or auto (the default), which is compiled. Raises UnknownName with the
+    nearest known name for an unknown one; MissingCapability if the map lacks a capability that the method needs.
 
     >>> import trajopt as to
     >>> to.make_backend(to.FreeBody(to.chain(3)), "forward_ad").name
@@ -164,19 +156,16 @@ def make_backend(map: Map, method: str = "analytic", *, engine: str | None = Non
     if engine not in ENGINES:
         raise unknown_name("engine", engine, ENGINES)
     resolved = engine_in_use(engine)
-    ready = engine == "auto" and resolved == "numpy"
-    backend = make(map, _READY if ready else resolved, **options)
+    backend = make(map, resolved, **options)
     if isinstance(backend, UserBackend):
         return backend
     backend.engine, backend.options = resolved, options
-    if isinstance(backend, Method):
-        backend.ready = ready
     return backend
 
 
 def engine_in_use(engine: str) -> str:
-    """Name of the engine; "auto" is replaced by the engine that it selects on this machine."""
-    return _available_engine() if engine == "auto" else engine
+    """Name of the engine; "auto" is replaced by the engine that it selects."""
+    return "compiled" if engine == "auto" else engine
 
 
 def missing_capability(map: Map, method: str) -> str | None:
@@ -220,15 +209,15 @@ def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
             "built-in backend for features that change the dynamics (free durations)"
         )
     found = make_backend(map, backend.name, engine=backend.engine, **backend.options)
-    return without_compiler(found) if getattr(backend, "ready", False) else found
+    return untraced(found) if getattr(backend, "untraced", False) else found
 
 
-def without_compiler(backend: DynamicsBackend) -> DynamicsBackend:
-    """Backend of the same map and method that needs no compiler: NumPy, prebuilt kernels and tapes."""
-    found = METHODS[backend.name](unwrapped(backend.map), _READY, **backend.options)
+def untraced(backend: DynamicsBackend) -> DynamicsBackend:
+    """Backend of the same map and method that does not trace robots in contact: the prebuilt recursions evaluate them."""
+    found = METHODS[backend.name](unwrapped(backend.map), _UNTRACED, **backend.options)
     found.engine, found.options = "numpy", backend.options
     if isinstance(found, Method):
-        found.ready = True
+        found.untraced = True
     return found
 
 
@@ -240,11 +229,11 @@ def with_prebuilt_recursions(map: Map) -> Map:
 
 
 def prebuilt_steps(backend: DynamicsBackend, method: Any, substeps: int, *, semi_implicit: bool) -> Any:
-    """Time steps by prebuilt loops for a backend of :func:`without_compiler`, without run-time parameters; None if unsupported.
+    """Time steps by prebuilt loops for a backend of :func:`untraced`, without run-time parameters; None if unsupported.
 
     See :func:`dynamics_backends.compiled.sources.prebuilt_steps.prebuilt_steps`.
     """
-    if not getattr(backend, "ready", False):
+    if not getattr(backend, "untraced", False):
         return None
     from dynamics_backends.compiled.sources.prebuilt_steps import prebuilt_steps
 
@@ -264,7 +253,7 @@ def on_engine(map: Map, engine: str) -> Map:
 
 def _is_traced(map: Map, engine: str) -> bool:
     """True if an engine traces a map as a whole. The prebuilt recursions start sooner for robots in contact."""
-    if engine == _READY and isinstance(map, HasRecursions):
+    if engine == _UNTRACED and isinstance(map, HasRecursions):
         return False
     return engine != "numpy" and not isinstance(map, HasDriver)
 
@@ -285,16 +274,3 @@ def kinematics_of(model: Any, frame: int) -> Callable[[Any], Any]:
     from dynamics_backends.methods.traced_kinematics import traced_kinematics
 
     return traced_kinematics(model, frame)
-
-
-@lru_cache(maxsize=1)
-def _available_engine() -> str:
-    """Return "compiled", or "numpy" without a working compiler, with a warning in the log."""
-    from dynamics_backends.compiled.runtime.toolchain import CompilerError, find_toolchain
-
-    try:
-        find_toolchain()
-    except CompilerError as error:
-        _LOG.warning("contacts run in NumPy: %s", error)
-        return "numpy"
-    return "compiled"

@@ -1,6 +1,6 @@
 """Trusted cache files: read only if no other user could have written them, written atomically and without following links.
 
-A compiled kernel runs with the rights of the user who loads it. A folder is trusted if nobody but this user and root can write to
+A foreign trace could read and write any memory of the process. A folder is trusted if nobody but this user and root can write to
 it, or replace a folder on its path; a file, if nobody else can write to it. A group with this user as its only member counts as the
 user. Windows has no such modes: all is trusted there.
 """
@@ -30,7 +30,7 @@ class UntrustedFolder(OSError):
 
 
 def problem_of(folder: Path) -> str:
-    """Reason why code in a folder is not trusted, with the remedy; '' if it is trusted. Raises OSError for a missing folder."""
+    """Reason why a folder is not trusted, with the remedy; '' if it is trusted. Raises OSError for a missing folder."""
     if not hasattr(os, "geteuid"):
         return ""
     found = folder.stat()

@@ -1,7 +1,6 @@
 """Settings of the test suite. They must precede the first import of numpy and matplotlib."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +8,6 @@ from pathlib import Path
 os.environ["MPLBACKEND"] = "Agg"
 for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
     os.environ.setdefault(_threads, "1")
-
-
-_compiler = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
-if _compiler:  # at -O3, compilation takes two thirds of the suite's processor time
-    os.environ.setdefault("CC", f"{_compiler} -Og")
 
 import pytest  # noqa: E402
 
@@ -38,7 +32,7 @@ ON_USERS_ENGINE = tuple(
 Tests of other folders check formulas in Python, or name the engines that they compare; they are marked ``numpy``.
 Single tests in the folders above that evaluate untraceable functions also have this mark.
 """
-SHARED_CACHE = "kernels"
+SHARED_CACHE = "traces"
 
 
 def pytest_configure(config):
@@ -51,13 +45,12 @@ def pytest_configure(config):
     sources = [*folder.rglob("*.py"), *folder.rglob("*.h"), root / "tools" / "build_kernels.py"]
     newest = max(file.stat().st_mtime for file in sources if file.name != "_declarations.py")
     if not built or max(built) < newest:
-        plain = {name: value for name, value in os.environ.items() if name != "CC"}
-        subprocess.run([sys.executable, str(root / "tools" / "build_kernels.py"), "--here"], check=True, env=plain)
+        subprocess.run([sys.executable, str(root / "tools" / "build_kernels.py"), "--here"], check=True)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _kernel_cache(tmp_path_factory):
-    """Share one kernel cache among all workers of a run; TRAJOPT_CACHE_DIR selects another one."""
+def _trace_cache(tmp_path_factory):
+    """Share one cache of traces among all workers of a run; TRAJOPT_CACHE_DIR selects another one."""
     if os.environ.get("TRAJOPT_CACHE_DIR"):
         yield
         return
@@ -78,21 +71,7 @@ def pytest_collection_modifyitems(items):
 def pytest_runtest_setup(item):
     registry.DEFAULT_ENGINE = "numpy" if item.get_closest_marker("numpy") else USERS_ENGINE
     if item.get_closest_marker("needs_compiler"):
-        from dynamics_backends.compiled.runtime.toolchain import has_compiler
+        from dynamics_backends.compiled.compiler import has_compiler
 
         if not has_compiler():
             pytest.skip("there is no C compiler")
-
-
-@pytest.fixture
-def no_compiler(monkeypatch):
-    """A machine without a C compiler."""
-    from dynamics_backends.compiled.runtime import toolchain
-
-    remembered = (registry._available_engine, toolchain._cached_toolchain)
-    monkeypatch.setattr(toolchain, "candidates", list)
-    for cached in remembered:
-        cached.cache_clear()
-    yield
-    for cached in remembered:
-        cached.cache_clear()

@@ -14,7 +14,6 @@ import hashlib
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,16 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from dynamics_backends.compiled.loops.kernel import header, kernel_text, prelude, text_of  # noqa: E402
+from dynamics_backends.compiled.compiler import CompilerError, compiler_command  # noqa: E402
+from dynamics_backends.compiled.loops.kernel import (  # noqa: E402
+    header,
+    kernel_text,
+    packed_entry,
+    prelude,
+    template,
+    templates,
+    text_of,
+)
 from dynamics_backends.compiled.loops.loops import loop_kernel  # noqa: E402
 from dynamics_backends.compiled.sources import differences, free_body_source, manifold_source, steps_source  # noqa: E402
 from dynamics_backends.machine.instruction_sets import (  # noqa: E402
@@ -117,13 +125,20 @@ def sources() -> dict[str, str]:
         if any(output.scattered for output in kernel.sparse.values()):
             continue  # the entries of sparse tensors depend on the robot
         name = kernel.name
-        loop = f'const loop_t loop_{name} = {{"{name}", {name}_room, {name}_run}};'
-        found[f"loop_{name}"] = "\n".join([header("loops.h"), text_of(kernel), loop])
+        functions = ", ".join(f"{name}_{function}" for function in ("room", "run", "packed_room", "packed"))
+        loop = f'const loop_t loop_{name} = {{"{name}", {functions}}};'
+        found[f"loop_{name}"] = "\n".join([header("loops.h"), text_of(kernel), packed_entry(kernel), loop])
+    found |= kernels_of_tapes()
     for name, law in steps_source.LAWS.items():
         steps = f'const steps_t steps_{name} = {{"{name}", step_room, step_run, first_room, first_run}};'
         found[f"steps_{name}"] = "\n".join([steps_source.source(law), steps])
     found["tape"] = "\n".join(
-        [prelude(), header("tape.h"), kernel_text("dynamics_backends.tape", "tape.h", "interpreter.h")]
+        [
+            prelude(),
+            header("loops.h"),
+            header("tape.h"),
+            kernel_text("dynamics_backends.tape", "tape.h", "interpreter.h"),
+        ]
     )
     lanes = "\n".join([header("library.h"), prelude(), "EXPORT long lanes(void) { return LANES; }"])
     tables = [_table(found, "loop", "name"), _table(found, "steps", "law")]
@@ -137,20 +152,25 @@ def sources() -> dict[str, str]:
     }
 
 
+def kernels_of_tapes() -> dict[str, str]:
+    """Return the C code of kernels that only tapes call, by the names of their objects."""
+    tape = [header("tape.h"), kernel_text("dynamics_backends.tape", "tape.h")]
+    texts = {
+        "constrained_solve": [prelude(), header("loops.h"), template("constrained/constrained_solve.h")],
+        "stepped_solve": [
+            *(templates(), header("loops.h"), *tape),
+            *map(template, ("lanes/function.h", "contact/stepped_solve.h")),
+        ],
+    }
+    loop = 'const loop_t loop_{0} = {{"{0}", 0, 0, {0}_packed_room, {0}_packed}};'
+    return {f"loop_{name}": "\n".join([*text, loop.format(name)]) for name, text in texts.items()}
+
+
 def _table(names: Sequence[str] | dict[str, str], kind: str, key: str) -> str:
     temporary = [name for name in names if name.startswith(f"{kind}_")]
     declared = "\n".join(f"extern const {kind}_t {name};" for name in temporary)
     places = ", ".join(f"&{name}" for name in temporary)
     return TABLE.format(kind=f"{kind}_t", declared=declared, places=places, function=f"{kind}_named", key=key)
-
-
-def compiler() -> list[str]:
-    """Return the command of CC, or the first compiler on the path. Exits if there is none."""
-    words = shlex.split(os.environ.get("CC", ""))
-    found = words or [path for path in map(shutil.which, ("cc", "gcc", "clang")) if path][:1]
-    if not found:
-        sys.exit("error: no C compiler found. Run apt install gcc libc6-dev, or name a compiler in CC")
-    return found
 
 
 def files() -> list[str]:
@@ -161,9 +181,13 @@ def files() -> list[str]:
 def build(folder: Path = FOLDER, sets: Sequence[str] | None = None) -> list[Path]:
     """Build the libraries for some instruction sets (default: all) into a folder; return the files.
 
-    Exits with the compiler's message if it fails.
+    Exits with a message if there is no compiler, or it fails.
     """
-    command, texts = compiler(), sources()
+    try:
+        command = compiler_command()
+    except CompilerError as error:
+        sys.exit(f"error: {error}")
+    texts = sources()
     folder.mkdir(parents=True, exist_ok=True)
     built = [_declarations(folder)]
     OBJECTS.mkdir(parents=True, exist_ok=True)

@@ -75,10 +75,18 @@ def lanes() -> int:
     return int(library().lanes())
 
 
+def loop(name: str) -> Any:
+    """Recursive algorithm of the library (loop_t of include/loops.h). Raises KeyError for a name that it does not contain."""
+    found = library().loop_named(name.encode())
+    if found == ffi.NULL:
+        raise KeyError(name)
+    return found
+
+
 def kernels(lanes: int | None = None) -> ctypes.CDLL:
     """Library for the chosen instruction set, for functions that take addresses of arrays.
 
-    lanes: SIMD lanes of other compiled code, such as stages; selects the library with the same number of lanes.
+    lanes: doubles in a vector; selects the library with that number.
     Raises LibraryMissing, InputError.
     """
     return _kernels(chosen_instructions(), lanes)
@@ -93,6 +101,5 @@ def _kernels(chosen: str, lanes: int | None) -> ctypes.CDLL:
         if lanes is None or _opened(file).lanes() == lanes:
             return ctypes.CDLL(str(file))
     raise InputError(
-        f"the C library has no vectors of {lanes} doubles for this processor, which the compiler in CC makes: unset CC, or set "
-        f"{environment.MARCH} to {' or '.join(usable)}"
+        f"the C library has no vectors of {lanes} doubles for this processor: set {environment.MARCH} to {' or '.join(usable)}"
     )

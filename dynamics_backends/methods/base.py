@@ -20,8 +20,8 @@ class Method:
 
     name = ""
     engine = "numpy"
-    ready = False
-    """True if prebuilt loops evaluate the map (:func:`~dynamics_backends.registry.without_compiler`)."""
+    untraced = False
+    """True if the prebuilt recursions evaluate the map (:func:`~dynamics_backends.registry.untraced`)."""
     options: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, map: Map) -> None:

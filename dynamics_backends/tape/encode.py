@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynamics_backends.compiled.emit.kernel_calls import Kernel
 from dynamics_backends.compiled.emit.trace import RESULT, Operand, Trace
 from dynamics_backends.machine.library import ffi
 
@@ -66,11 +67,12 @@ class UnknownOperation(ValueError):
 
 
 class Encoded(NamedTuple):
-    """Code (int32), constants (float64) and number of registers of a tape."""
+    """Code (int32), constants (float64), number of registers without those of kernels, and the called kernels of a tape."""
 
     code: np.ndarray
     constants: np.ndarray
     registers: int
+    kernels: tuple[Kernel, ...]
 
 
 def encode(t: Trace) -> Encoded:
@@ -83,7 +85,7 @@ def encode(t: Trace) -> Encoded:
         for place, callee in part.calls:
             part.code[place] = offsets[id(callee)]
     code = np.concatenate([np.array(part.code, dtype=np.int32) for part in parts])
-    return Encoded(code, np.array(program.constants, dtype=float), program.registers)
+    return Encoded(code, np.array(program.constants, dtype=float), program.registers, tuple(program.kernels))
 
 
 @lru_cache(maxsize=1)
@@ -277,10 +279,11 @@ class _Part:
 
 @dataclass
 class _Program:
-    """Constants, registers and subroutines of all functions of a tape; subroutines by the identity of their traces."""
+    """Constants, registers, kernels and subroutines of all functions of a tape; subroutines by the identity of their traces."""
 
     constants: list[float] = field(default_factory=list)
     registers: int = 0
+    kernels: list[Kernel] = field(default_factory=list)
     subroutines: dict[int, _Part] = field(default_factory=dict)
     _places: dict[bytes, int] = field(default_factory=dict)
 
@@ -290,6 +293,12 @@ class _Program:
         if at == len(self.constants):
             self.constants.append(x)
         return at
+
+    def kernel(self, called: Kernel) -> int:
+        """Index of a kernel."""
+        if called not in self.kernels:
+            self.kernels.append(called)
+        return self.kernels.index(called)
 
     def subroutine(self, t: Trace) -> _Part:
         """Code of a called function."""
@@ -325,6 +334,10 @@ def _write_code(part: _Part, one: _Instruction, written: list[int], read: list[i
         for kind, operands in one.more:
             code.append(8 * (len(operands) // _OPERANDS[kind]) + numbers[kind])
             code += [next(registers) if x is None else x for x in operands]
+    elif one.name == "KERNEL":
+        kernel, components = one.more
+        code += [numbers["KERNEL"], kernel, len(read), *read, len(written)]
+        code += [x for pair in zip(components, written, strict=True) for x in pair]
     elif one.name == "STORE":
         code += [numbers["STORE"], *one.more, *read]
     else:
@@ -338,7 +351,8 @@ class _Writer:
         self.program, self.main = program, main
         self.values = _Values(t)
         self.uses = self.values.uses()
-        self.callees = {name: program.subroutine(function) for name, function in t.called.items()}
+        self.callees = {name: program.subroutine(f) for name, f in t.called.items() if isinstance(f, Trace)}
+        self.kernels = {name: program.kernel(f) for name, f in t.called.items() if isinstance(f, Kernel)}
         self.instructions: list[_Instruction] = []
         self._ready: set[int] = set()
         self._stores: dict[int, list[tuple[int, int]]] = {}
@@ -359,7 +373,7 @@ class _Writer:
                 continue
             if v in sums.terms:
                 self._write_sum(v, sums.terms[v])
-            elif name in self.callees:
+            elif name in self.callees or name in self.kernels:
                 self._write_call(v)
             else:
                 self._write_operation(v)
@@ -416,8 +430,11 @@ class _Writer:
         read = tuple([self._in_register(x) for x in self.values.operands[v]])
         results = self._results.get(v, [])
         components = tuple([self.values.operands[w][1] for w in results])
-        callee = self.callees[self.values.names[v]]
-        self.instructions.append(_Instruction("CALL", tuple(results), read, components, callee))
+        name = self.values.names[v]
+        if name in self.kernels:
+            self._add("KERNEL", tuple(results), read, (self.kernels[name], components))
+        else:
+            self.instructions.append(_Instruction("CALL", tuple(results), read, components, self.callees[name]))
         for w in results:
             self._store(w)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynamics_backends.compiled.emit.kernel_calls import Kernel
 from dynamics_backends.compiled.emit.trace import Trace
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD,
@@ -28,6 +29,8 @@ from dynamics_backends.tape.encode import encode
 
 Array = np.ndarray
 _POINTER = ctypes.sizeof(ctypes.c_ssize_t)
+_BLOCK = 8
+"""Largest block of the interpreter in vectors."""
 
 
 class _Evaluator(NamedTuple):
@@ -45,14 +48,15 @@ class Tape:
     """Function of vectors with vector results, as data.
 
     code (int32), constants (float64): instructions and their numbers, see machine/include/tape.h. sizes: components of each input.
-    shapes: shape of each output. registers: number of values that are in use at a time.
+    shapes: shape of each output. values: number of values that are in use at a time. kernels: kernels of the library that it calls.
     """
 
     code: Array
     constants: Array
     sizes: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
-    registers: int
+    values: int
+    kernels: tuple[Kernel, ...] = ()
 
     @classmethod
     def of(cls, t: Trace, sizes: Sequence[int], shapes: Sequence[tuple[int, ...]] | None = None) -> Tape:
@@ -64,20 +68,33 @@ class Tape:
         shapes = [(n,) for n in lengths] if shapes is None else list(shapes)
         if [math.prod(shape) for shape in shapes] != lengths:
             raise ValueError(f"the outputs have {lengths} components; shapes {shapes} do not fit")
-        code, constants, registers = encode(t)
-        return cls(code, constants, tuple(sizes), tuple(shapes), registers)
+        code, constants, values, kernels = encode(t)
+        return cls(code, constants, tuple(sizes), tuple(shapes), values, kernels)
 
     def data(self) -> list[Any]:
         """JSON value of the tape, for :meth:`from_data`."""
         texts = (b64encode(array.tobytes()).decode() for array in (self.code, self.constants))
-        return [*texts, self.sizes, self.shapes, self.registers]
+        tables = list({id(k.tables): k.tables for k in self.kernels}.values())
+        places = {id(t): i for i, t in enumerate(tables)}
+        kernels = [
+            (k.name, places[id(k.tables)], k.inputs, k.outputs, [tape.data() for tape in k.tapes]) for k in self.kernels
+        ]
+        numbers = [[[array.ravel().tolist() for array in arrays] for arrays in t] for t in tables]
+        return [*texts, self.sizes, self.shapes, self.values, kernels, numbers]
 
     @classmethod
     def from_data(cls, data: Sequence[Any]) -> Tape:
         """Tape of :meth:`data`."""
-        code, constants, sizes, shapes, registers = data
+        code, constants, sizes, shapes, values, kernels, numbers = data
         arrays = np.frombuffer(b64decode(code), np.int32), np.frombuffer(b64decode(constants), np.float64)
-        return cls(*arrays, tuple(sizes), tuple(map(tuple, shapes)), registers)
+        tables = [([np.array(t, np.int32) for t in ti], [np.array(t, float) for t in td]) for ti, td in numbers]
+        called = tuple(
+            [
+                Kernel(name, tables[i], inputs, outputs, tuple(map(cls.from_data, tapes)))
+                for name, i, inputs, outputs, tapes in kernels
+            ]
+        )
+        return cls(*arrays, tuple(sizes), tuple(map(tuple, shapes)), values, called)
 
     def rows(self, *inputs: Array, out: list[Array] | None = None, threads: int | None = None) -> list[Array]:
         """Outputs (N, *shape) from inputs (N, n), one for each input of the function; other types are converted to float64.
@@ -114,6 +131,16 @@ class Tape:
         """Address of the struct tape_t."""
         return self._evaluator.tape
 
+    @cached_property
+    def registers(self) -> int:
+        """Workspace of one vector in vectors."""
+        return self.values + self._kernel_room
+
+    @cached_property
+    def _kernel_room(self) -> int:
+        """Vectors for the inputs, outputs and workspace of any of the kernels."""
+        return max(map(_room, self.kernels), default=0)
+
     @property
     def function(self) -> tuple[int | None, int, int | None]:
         """Members of function_t: addresses of the interpreter for one vector, of the struct tape_t, and of the one for several."""
@@ -138,14 +165,36 @@ class Tape:
         sizes = [np.array([*numbers, 0], dtype=np.int32) for numbers in (self.sizes, map(math.prod, self.shapes))]
         arrays = [("int[]", self.code), ("double[]", self.constants), *(("int[]", a) for a in sizes)]
         code, constants, input_sizes, output_sizes = (ffi.from_buffer(kind, a) for kind, a in arrays)
-        counts = len(self.code), self.registers, len(self.sizes), len(self.shapes)
-        tape = ffi.new("tape_t *", (code, constants, input_sizes, output_sizes, *counts))
+        counts = len(self.code), self.registers, len(self.sizes), len(self.shapes), self._kernel_room
+        called = [_called(k) for k in self.kernels]
+        kernels = ffi.new("tape_kernel_t[]", [struct for struct, _ in called])
+        tape = ffi.new("tape_t *", (code, constants, input_sizes, output_sizes, kernels, *counts))
         at = int(ffi.cast("uintptr_t", tape))
         room = bound(library, "tape_rows_room", "p", ctypes.c_long)(at)
-        return _Evaluator(bound(library, "tape_rows", "pppp ll p"), at, lanes, Rooms(room * lanes), (tape, arrays))
+        return _Evaluator(
+            bound(library, "tape_rows", "pppp ll p"), at, lanes, Rooms(room * lanes), (tape, arrays, kernels, called)
+        )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_evaluator"}
+        return {
+            key: value for key, value in self.__dict__.items() if key not in ("_evaluator", "registers", "_kernel_room")
+        }
+
+
+def _room(kernel: Kernel) -> int:
+    """Vectors for the inputs, outputs and workspace of a kernel; the tapes that it calls take several blocks."""
+    own = machine.loop(kernel.name).packed_room(ffi.from_buffer("int[]", kernel.tables[0][0]))
+    return kernel.inputs + kernel.outputs + int(own) + _BLOCK * sum(tape.registers for tape in kernel.tapes)
+
+
+def _called(kernel: Kernel) -> tuple[tuple[Any, ...], list[Any]]:
+    """Struct tape_kernel_t of a kernel, and the arrays that must live as long as it."""
+    integers, doubles = kernel.tables
+    ti = ffi.new("const int *[]", [ffi.from_buffer("int[]", t) for t in integers])
+    td = ffi.new("const double *[]", [*(ffi.from_buffer("double[]", t) for t in doubles), ffi.NULL])
+    tapes = ffi.new("const void *[]", [*(ffi.cast("void *", tape.address) for tape in kernel.tapes), ffi.NULL])
+    struct = machine.loop(kernel.name).packed, (ti, td, tapes), kernel.inputs, kernel.outputs
+    return struct, [ti, td, tapes, integers, doubles]
 
 
 def _with_whole_rows(x: Array) -> Array:

@@ -17,6 +17,7 @@ from dynamics_backends.methods.symbolic_map import TraceError, description
 from dynamics_backends.protocol import Array, Batch, HasContraction, Hessians, Jacobians, Map, Parameters
 from dynamics_backends.symbols import ca, tracing
 from dynamics_backends.tape.tape import Tape
+from dynamics_backends.tape.traced_dynamics import with_kernels
 from dynamics_backends.tape.traced_map import TracedMap
 
 _LOG = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class TracedAnalytic(Analytic):
     def _tape(self, b: Batch, *, second: bool) -> Tape | None:
         key = (second, tuple((name, len(rows)) for name, rows in b.p.items()))
         if key not in self._tapes:
-            self._tapes[key] = self._traced(TracedDynamics(self._own, dict(key[1])), second)
+            self._tapes[key] = self._traced(with_kernels(TracedDynamics(self._own, dict(key[1]))), second)
         return self._tapes[key]
 
     def _traced(self, traced: TracedDynamics, second: bool) -> Tape | None:

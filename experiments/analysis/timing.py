@@ -1,7 +1,8 @@
-"""Processor times of alternating calls, and calls of compiled rigid-body programs."""
+"""Processor times of alternating calls, and calls of rigid-body programs in the library and on tapes."""
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -9,18 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.loops.kernel import CompiledKernel
-from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
-from dynamics_backends.compiled.loops.unrolled import unrolled_kernel
+from dynamics_backends.compiled.compiler import CompilerError
+from dynamics_backends.compiled.loops.fields import shapes_of
+from dynamics_backends.compiled.loops.kernel import Entry, PrebuiltKernel, text_of
+from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, loop_kernel
+from dynamics_backends.compiled.loops.prebuilt import prebuilt_kernel
+from dynamics_backends.compiled.runtime.memory import bound
+from dynamics_backends.machine.library import chosen_instructions, lanes
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
+from dynamics_backends.rigid_body.passes.passes import Program
+from dynamics_backends.tape.driver import program_tape
+from experiments.analysis.compiled_code import compiled_library
 
 Array = np.ndarray
 MIN_ROUND_TIME = 0.004
 """Minimum processor time of a call in one round [s]; the call is repeated until it takes this long."""
-JOINTS = ("revolute", "prismatic", "floating")
-"""Joint types of the loop kernels."""
 SEED = 0
+PATIENCE = 60.0
+"""Maximum processor time of the compiler for a kernel [s]."""
+FUNCTIONS = (("run", "pppp ll p", None), ("room", "p", ctypes.c_long))
+"""Functions of a kernel: name, argument types, type of the result."""
 
 
 def interleaved_times(
@@ -59,17 +68,25 @@ def joined_samples(model: Model, n: int) -> Array:
     return np.concatenate(samples(model, n), axis=1)
 
 
-def program_call(program: Program, model: Model, batch: int, *, unrolled: bool = False) -> Callable[[], Any]:
-    """Return a function that runs a compiled program for a batch on one thread, into preallocated arrays."""
-    source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, JOINTS)
-    return source_call(source, program, model, batch)
-
-
-def source_call(source: LoopKernel, program: Program, model: Model, batch: int) -> Callable[[], Any]:
-    """Compile a kernel's source and return a function that runs it for a batch on one thread."""
-    order = {Axis.DOF: 1, Axis.MATRIX: 2, Axis.TENSOR: 3}
-    kernel = CompiledKernel(source, model, [(model.nv,) * order[FIELDS[o].axis] for o in program.outputs])
+def program_call(
+    program: Program, model: Model, batch: int, *, tape: bool = False, threads: int = 1
+) -> Callable[[], Any]:
+    """Return a function that runs a program for a batch into preallocated arrays. tape: on a tape, not by a kernel."""
+    kernel: Any = program_tape(program, model) if tape else prebuilt_kernel(program, model) or _compiled(program, model)
+    run, out = kernel.rows if tape else kernel, kernel.buffers(batch)
     q, v, x = samples(model, batch)
     known = {"q": q, "v": v, "mu": v - x, "lam": v - x}
-    inputs, out = [known.get(name, x) for name in program.arguments], kernel.buffers(batch)
-    return lambda: kernel(*inputs, out=out, threads=1)
+    inputs = [known.get(name, x) for name in program.arguments]
+    return lambda: run(*inputs, out=out, threads=threads)
+
+
+def _compiled(program: Program, model: Model) -> PrebuiltKernel:
+    """Kernel of a program that the package's library does not contain. Raises CompilerError."""
+    loops = loop_kernel(program, USUAL_JOINTS)
+    text = f"#define LANES {lanes()}\n{text_of(loops)}"
+    file = compiled_library(text, ("-O3", "-fno-math-errno", f"-march={chosen_instructions() or 'native'}"), PATIENCE)
+    if file is None:
+        raise CompilerError(f"{program.name} was not compiled within {PATIENCE:g} s")
+    library = ctypes.CDLL(str(file))
+    run, room = (bound(library, f"{loops.name}_{name}", types, returns) for name, types, returns in FUNCTIONS)
+    return PrebuiltKernel(Entry(run, room, lanes()), model, loops.outputs, shapes_of(program, model), loops.sparse)

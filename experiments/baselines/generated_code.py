@@ -1,26 +1,19 @@
 """CasADi functions as compiled C code and in CasADi's virtual machine, evaluated point by point.
 
 A function becomes one block of straight-line code, whose compile time grows faster than its length. Code with more than OPTIMIZED
-lines is compiled at -O1, code with more than MAX_LINES not at all. The kernel cache stores the libraries, and failures by the time
-limit.
+lines is compiled at -O1, code with more than MAX_LINES not at all.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import subprocess
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.kept_files import cache_folder, intact, known_value, seal, write_value
-from dynamics_backends.compiled.runtime.toolchain import CompilerError, find_toolchain
 from dynamics_backends.deferred import deferred
-from dynamics_backends.trusted_files import FILE, trusted_folder
+from experiments.analysis.compiled_code import compiled_library
 
 ca = deferred("casadi")
 Array = np.ndarray
@@ -86,7 +79,7 @@ def generated(
     if lines > MAX_LINES:
         return Generated(lines, "", None, None, f"not compiled: {lines:,} lines of C")
     level = LOW_OPTIMIZATION if lines > OPTIMIZED else level
-    library = _library(text, level, patience)
+    library = compiled_library(text, (level, "-march=native"), patience)
     if library is None:
         return Generated(lines, level, None, None, f"not compiled in {patience:.0f} s")
     many = ctypes.CDLL(str(library)).many
@@ -100,36 +93,6 @@ def generated(
 
     why = f"{lines:,} lines of C at {level}" if lines > OPTIMIZED else ""
     return Generated(lines, level, library.stat().st_size, call, why, y)
-
-
-def _library(text: str, level: str, patience: float) -> Path | None:
-    """Return the cached or newly compiled library of a source, or None if the compiler exceeds the time limit, now or earlier."""
-    toolchain = find_toolchain()
-    options = (level, "-march=native", "-fPIC", "-shared", "-w")
-    key = hashlib.sha256("\n".join([text, *options, toolchain.fingerprint]).encode()).hexdigest()[:32]
-    folder = cache_folder()
-    library, late = folder / f"{key}.so", f"{key}.late"
-    if intact(library):
-        return library
-    if (known_value(late) or 0.0) >= patience:
-        return None
-    with tempfile.TemporaryDirectory(dir=trusted_folder(folder)) as place:
-        source, built = Path(place) / "code.c", Path(place) / "code.so"
-        source.write_text(text)
-        limited = ["sh", "-c", f'ulimit -t {patience:.0f}; exec "$@"', "sh", *toolchain.command]
-        command = [*limited, *options, str(source), "-o", str(built), "-lm"]
-        process = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-        if process.returncode == 0:
-            built.chmod(FILE)
-            built.replace(library)
-            seal(library)
-            return library
-    if process.returncode > 0 and not any(
-        word in process.stderr for word in ("CPU time limit", "Killed", "terminated")
-    ):
-        raise CompilerError(f"{toolchain.command[0]} failed: {process.stderr.strip()[:2000]}")
-    write_value(folder / late, patience)
-    return None
 
 
 def matrix(block: Any) -> Any:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import trajopt as to
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.compiled.compiler import compiler_command
 from experiments.benchmarks.generic import build_notes
 from experiments.benchmarks.own_systems import SYSTEMS, UserSystem
 from experiments.benchmarks.tables import machine, markdown
@@ -186,7 +186,7 @@ def _compiled(solver: Any, folder: Path) -> Path | None:
         solver.generate_dependencies("program.c")
     finally:
         os.chdir(here)
-    command = [*find_toolchain().command, "-O3", "-march=native", "-fPIC", "-shared", "-w"]
+    command = [*compiler_command(), "-O3", "-march=native", "-fPIC", "-shared", "-w"]
     try:
         subprocess.run([*command, str(folder / "program.c"), "-o", str(library), "-lm"], check=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:

@@ -1,8 +1,8 @@
-"""Measurements of this project's code compiled for generic processors, like a wheel.
+"""Measurements of this project's library for generic processors.
 
-Wheels on PyPI, such as Pinocchio and Crocoddyl, are compiled for any x86-64 processor (SSE2, two numbers per vector). Code of this
-project is compiled for the local processor, with vectors up to four times as wide. Comparisons with such wheels therefore have a
-column with generic code of this project, measured in a separate process.
+Wheels on PyPI, such as Pinocchio and Crocoddyl, are compiled for any x86-64 processor (SSE2, two numbers per vector). This project
+selects its library by the processor, with vectors up to four times as wide. Comparisons with such wheels therefore have a column
+with the generic library of this project, measured in a separate process.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
-from dynamics_backends.compiled.runtime.toolchain import MARCH, NATIVE, find_toolchain
+from dynamics_backends.environment import MARCH
+from dynamics_backends.machine.instruction_sets import instruction_sets
+from dynamics_backends.machine.library import chosen_instructions, lanes
 from experiments.analysis.environment import with_variable
 
 Result = TypeVar("Result")
 
-GENERIC = {"x86_64": "x86-64", "AMD64": "x86-64", "aarch64": "armv8-a"}.get(platform.machine(), NATIVE)
+GENERIC = instruction_sets()[0]
 """Instruction set of wheels for this kind of processor, as an -march value."""
 COLUMN = "ours, generic"
 """Heading of the column."""
@@ -33,7 +35,7 @@ PEERS = {
 
 
 class GenericProcess:
-    """Context manager of a process whose code is compiled for :data:`GENERIC`.
+    """Context manager of a process that uses the library for :data:`GENERIC`.
 
     Functions must be importable by name, and their arguments picklable.
     """
@@ -41,7 +43,7 @@ class GenericProcess:
     def __enter__(self) -> GenericProcess:
         self._pool = ProcessPoolExecutor(1, get_context("spawn"))
         with with_variable(MARCH, GENERIC):  # the process reads it at its start
-            instruction_set = self.call(_instruction_set)
+            instruction_set = self.call(chosen_instructions)
         assert instruction_set == GENERIC, instruction_set
         return self
 
@@ -53,13 +55,8 @@ class GenericProcess:
         return self._pool.submit(function, *arguments).result()
 
 
-def _instruction_set() -> str:
-    return find_toolchain().march
-
-
 def build_notes(*peers: str) -> str:
-    """Return lines about the compilation of this project and its peers, for the head of a report."""
-    found = find_toolchain()
-    flags = " ".join(flag for flag in found.flags if flag.startswith(("-O", "-march", "-ff", "-fno")))
-    ours = f"this library: {found.version}, {flags}, {found.lanes} numbers per vector; '{COLUMN}': the same with -march={GENERIC}"
+    """Return lines about the builds of this project and its peers, for the head of a report."""
+    names = [name or platform.machine() for name in (chosen_instructions(), GENERIC)]
+    ours = f"this library: {names[0]}, {lanes()} numbers per vector; '{COLUMN}': {names[1]}"
     return "\n".join(f"- {line}" for line in (ours, *(f"{peer}: {PEERS[peer]}" for peer in peers)))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.machine.library import chosen_instructions, lanes
 
 COUNTED = ("converged", "acceptable", "other status")
 """Column heads of :func:`counted`."""
@@ -39,9 +39,9 @@ def write_csv(path: Path, entries: list[Any]) -> None:
 
 
 def machine() -> str:
-    """Describe processor, cores, SIMD lanes and compiler."""
-    found = find_toolchain()
-    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {found.lanes} lanes, {found.version}"
+    """Describe processor, cores, and the instruction set and SIMD lanes of the C library."""
+    instructions = chosen_instructions() or platform.machine()
+    return f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {instructions}, {lanes()} lanes"
 
 
 def write_report(folder: Path, text: str, **tables: list[Any]) -> None:

@@ -73,7 +73,7 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 def _is_bad_input(error: Exception) -> bool:
     """True for errors that the user can correct; other errors print their traceback."""
-    from dynamics_backends.compiled.runtime.toolchain import CompilerError
+    from dynamics_backends.compiled.compiler import CompilerError
 
     return isinstance(error, (ValueError, UnknownName, OSError, ModuleNotFoundError, CompilerError))
 
@@ -128,12 +128,10 @@ def _warnings_as_lines() -> Iterator[None]:
         others = warnings.showwarning
 
         def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-            from dynamics_backends.compiled.runtime.cache import CacheWarning
-
-            if not issubclass(category, UserWarning):
-                others(message, category, *where, **more)
-            elif not issubclass(category, CacheWarning) or _is_new(CacheWarning):  # its text differs by kernel
+            if issubclass(category, UserWarning):
                 warn([str(message)])
+            else:
+                others(message, category, *where, **more)
 
         warnings.showwarning = show
         yield

@@ -1,4 +1,4 @@
-"""Report of the installation: versions, compiler, kernel cache, missing optional packages."""
+"""Report of the installation: versions, compiler, cache, missing optional packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import NamedTuple
 
 import trajopt
-from experiments.cli.kernel_cache import contents
+from experiments.cli.trace_cache import contents
 
 CORE = ("numpy", "scipy", "casadi", "osqp", "matplotlib")
 NONE = "not installed"
@@ -40,10 +40,8 @@ EXTRAS = (
     Extra("zarr", "sweep", "datasets of studies", "pip install 'zarr>=3.1'"),
     Extra("loky", "sweep", "parallel studies", "pip install 'loky>=3.5'"),
     Extra("distributed", "sweep", "studies on clusters", "pip install 'distributed>=2025.7'"),
-    Extra("ziglang", "compiler", "a C compiler for systems without one", "pip install 'ziglang>=0.13'"),
     Extra("pin", "test", "cross-checks and benchmarks", "pip install 'pin>=3.2'"),
 )
-_INSTRUCTIONS = {2: "SSE2 or NEON", 4: "AVX2", 8: "AVX-512"}
 
 
 def version(package: str) -> str:
@@ -72,22 +70,18 @@ def versions() -> Iterator[tuple[str, str]]:
 
 
 def compiler() -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of the C compiler: command, version, flags, SIMD width."""
-    from dynamics_backends.compiled.runtime.toolchain import FLAGS, CompilerError, find_toolchain
+    """Yield (name, value) of the C compiler: command and purpose."""
+    from dynamics_backends.compiled.compiler import CompilerError, compiler_command
 
     try:
-        found = find_toolchain()
+        yield "command", shlex.join(compiler_command())
     except CompilerError as error:
-        yield "command", f"none: {error}"
-        return
-    yield "command", shlex.join(found.command)
-    yield "version", found.version
-    yield "flags", shlex.join(FLAGS)
-    yield "SIMD", f"{found.lanes} doubles ({_INSTRUCTIONS[found.lanes]})"
+        yield "command", str(error)
+    yield "needed for", "trajopt export, which runs its example; solves need none"
 
 
 def engine() -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of the compiled engine: threads, C library, kernel cache."""
+    """Yield (name, value) of the compiled engine: threads, C library, cache."""
     from dynamics_backends.compiled.runtime.memory import default_threads
 
     source = (
@@ -97,7 +91,7 @@ def engine() -> Iterator[tuple[str, str]]:
     )
     yield "threads", f"{default_threads()} ({source})"
     yield "C library", _library()
-    yield "kernel cache", str(contents())
+    yield "cache", str(contents())
 
 
 def _library() -> str:

@@ -1,10 +1,8 @@
-"""Commands of the compiled engine and the installation: ops, doctor, cache, compile, export."""
+"""Commands of the compiled engine and the installation: ops, doctor, cache, export."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -13,7 +11,6 @@ from experiments.cli.cli_support import (
     command,
     config_argument,
     configured,
-    fail,
     problem_of,
     set_option,
     urdf_option,
@@ -52,7 +49,7 @@ def ops(robot: str, base: str | None, snap: bool, file: str | None) -> None:
 @click.command()
 @command
 def doctor() -> None:
-    """Print versions, the C compiler, the kernel cache, and missing packages."""
+    """Print versions, the C compiler, the cache, and missing packages."""
     from experiments.cli.doctor import report
 
     for line in report():
@@ -60,39 +57,17 @@ def doctor() -> None:
 
 
 @click.command()
-@click.option("--clear", is_flag=True, help="Delete all compiled kernels.")
+@click.option("--clear", is_flag=True, help="Delete all cached traces.")
 @command
 def cache(clear: bool) -> None:
-    """Show the cache of compiled kernels, or clear it."""
-    from experiments.cli import kernel_cache
+    """Show the cache of traced functions, or clear it."""
+    from experiments.cli import trace_cache
 
     if clear:
-        removed = kernel_cache.clear()
-        click.echo(f"removed {removed.kernels} kernels, {removed.size / 2**20:.1f} MiB, from {removed.folder}")
+        removed = trace_cache.clear()
+        click.echo(f"removed {len(removed.files)} files, {removed.size / 2**20:.1f} MiB, from {removed.folder}")
     else:
-        click.echo(str(kernel_cache.contents()))
-
-
-@click.command(name="compile")
-@config_argument
-@set_option
-@urdf_option
-@command
-def compile_config(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
-    """Compile the kernels that `solve CONFIG` needs, without solving."""
-    from dynamics_backends.compiled.runtime.toolchain import CompilerError
-    from experiments.cli import kernel_cache
-
-    settings = configured(config, overrides, urdf=urdf)
-    try:
-        new = kernel_cache.precompile(settings, compile_message)
-    except CompilerError as error:
-        fail(str(error))
-    click.echo(
-        f"{new} new kernels; {kernel_cache.contents()}"
-        if new
-        else f"all kernels are already cached; {kernel_cache.contents()}"
-    )
+        click.echo(str(trace_cache.contents()))
 
 
 @click.command()
@@ -114,13 +89,12 @@ def export(
 
     If a C compiler is available, the example is compiled and run before any file is written.
     """
-    from dynamics_backends.compiled.runtime.toolchain import has_compiler
     from trajopt import Solution
     from trajopt.export.controller import controller_files
     from trajopt.export.example_run import run_example
 
     settings = configured(config, overrides, urdf=urdf)
-    task = problem_of(settings.with_engine("auto" if has_compiler() else "numpy")).task
+    task = problem_of(settings).task
     hessian = getattr(settings.solver_options, "hessian", "gauss_newton")
     prefix = Path(config).stem.replace("-", "_") if name is None else name
     guess = task.guess if solution is None else Solution.load(solution)
@@ -132,20 +106,9 @@ def export(
         (folder / file).write_text(text, encoding="utf-8")
     click.echo(f"written to {folder}: " + ", ".join(files))
     if costs is None:
-        click.echo("example: not run, no C compiler found; its initial trajectory was computed in Python")
+        click.echo("example: not run, no C compiler found")
     else:
         click.echo(f"example: {len(costs)} SLQ steps in C, cost {costs[0]:.6g} -> {costs[-1]:.6g}")
 
 
-@contextmanager
-def compile_message(step: str, *, quiet: bool = False) -> Iterator[None]:
-    """Print a line on the error stream while code compiles; ``quiet``: only after one second."""
-    from dynamics_backends.compiled.runtime import progress
-
-    if not quiet:
-        click.echo(f"compiling: {step}", err=True)
-    with progress.reported(lambda line: click.echo(line, err=True)):
-        yield
-
-
-COMMANDS = (ops, doctor, cache, compile_config, export)
+COMMANDS = (ops, doctor, cache, export)

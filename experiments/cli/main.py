@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from trajopt.config.task import Task
     from trajopt.view.watch import Watch
 
-REPORTED_COMPILE_TIME = 1.0
-"""Compilation longer than this [s] prints a line."""
 COMPARISON_FILES = ("comparison.md", "comparison.csv", "comparison.png")
 
 
@@ -121,7 +119,6 @@ def _solve(
         results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
         if video is not None:
             require_video(Path(video))
-        _make_ready(task, settings)
         watch = _watch(settings, task, guess) if viewed else None
     with nothing_to_save("before the solve had an iterate, or between two solves"):
         if starts > 1:
@@ -196,20 +193,6 @@ def _warn_of_findings(problem: LoadedProblem, guess: Guess | None) -> None:
 
     given = problem.guess if guess is None else guess
     warn(f.message for f in require_solvable(problem.ocp, given, problem.solver, problem.options))
-
-
-def _make_ready(task: Task, settings: Config) -> None:
-    """Compile the kernels of a solve; print a line if this takes more than a second."""
-    from dynamics_backends.registry import engine_in_use
-    from experiments.cli.engine_commands import compile_message
-    from trajopt.config.build import make_ready
-
-    if engine_in_use(settings.backend.engine) != "compiled":
-        return
-    with compile_message("kernels of the problem", quiet=True):
-        elapsed = make_ready(settings, task)
-    if elapsed > REPORTED_COMPILE_TIME:
-        click.echo(f"kernels compiled in {elapsed:.1f} s and cached for later runs")
 
 
 # -- validate, check -----------------------------------------------------------------------------------------

@@ -286,7 +286,7 @@ def _clearance_terms(arm: Arm, s: Settings) -> tuple[RobotCover | None, list[to.
     around = s.surroundings
     if around is None:
         return None, [], []
-    options = {"tolerance": around.cover_tolerance, "most": around.cover_pieces, "self_collision": False}
+    options = {"tolerance": around.cover_tolerance, "max_pieces": around.cover_pieces, "self_collision": False}
     cover = scene_robot(arm.model, **options).cover  # type: ignore[arg-type]
     found = clearance_constraints(cover, arm.manifold, around, arm.q0)
     return cover, *relaxed(found, around)

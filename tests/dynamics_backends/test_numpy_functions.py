@@ -22,7 +22,7 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.ground_surface import Terrain
 
 METHODS = [name for name in backend_names() if name != "analytic"]
-ENGINES = ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)]
+ENGINES = ["numpy", "compiled"]
 SECOND = ("forward_ad", "casadi_ad", "central_difference")
 EXACT, DIFFERENCES = 1e-12, 2e-6
 X = np.array([[0.3, 0.7], [-0.4, 0.2], [0.6, 0.9], [-0.8, 0.45]])
@@ -539,7 +539,6 @@ def test_vectors_and_matrices_of_entries_by_like_solve_a_linear_system(make):
         np.testing.assert_allclose(other.fx, results[0].fx, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("method", ["forward_ad", "complex_step", "casadi_ad"])
 def test_a_function_that_means_something_else_on_symbols_is_evaluated_by_numbers(method, caplog):
     def typed(x, u, t, p):

@@ -14,7 +14,7 @@ from dynamics_backends.registry import backend_names, make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 
 N = 3
-compiled = pytest.param("compiled", marks=pytest.mark.needs_compiler)
+compiled = "compiled"
 EXACT = ("forward_ad", "structured_ad", "complex_step", "casadi_ad")
 SYSTEMS = ("fixed0", "floating1", "fixed2", "floating2")
 
@@ -131,7 +131,6 @@ def test_methods_without_second_derivatives_lack_the_method():
     assert not isinstance(make_backend(rocket(), "forward_difference"), SecondOrderBackend)
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("method", ["forward_ad", "complex_step"])
 def test_a_function_that_cannot_be_traced_has_the_same_second_derivatives_on_both_engines(method):
     def decides(x, u, t, p):
@@ -154,7 +153,6 @@ def _squares(x, u, t, p):
     return [x[0] * x[0] * u[0], sm.exp(x[1]) * u[1]]
 
 
-@pytest.mark.needs_compiler
 def test_a_backend_with_compiled_second_derivatives_is_pickled():
     rng = np.random.default_rng(8)
     given = (rng.standard_normal((N, 2)), rng.standard_normal((N, 2)), 0.0, None, rng.standard_normal((N, 2)))

@@ -5,8 +5,8 @@ import tomllib
 import pytest
 
 from dynamics_backends import environment
+from dynamics_backends.compiled.compiler import CompilerError, compiler_command
 from dynamics_backends.compiled.runtime.memory import default_threads, processors
-from dynamics_backends.compiled.runtime.toolchain import CompilerError, candidates
 from dynamics_backends.names import unknown_name
 from dynamics_backends.user_input import (
     LONGEST_MESSAGE,
@@ -105,7 +105,7 @@ def test_blank_and_valid_numbers_of_threads(monkeypatch):
 def test_compilers_that_are_no_command_name_the_variable(value, monkeypatch):
     monkeypatch.setenv("CC", value)
     with pytest.raises(CompilerError, match="the environment variable CC is .*: correct or unset it"):
-        candidates()
+        compiler_command()
     with pytest.raises(InputError, match="CC"):
         environment.check_environment()
 

@@ -62,7 +62,6 @@ def test_a_header_names_an_exit_code_with_a_status_that_has_it(config):
     assert exit_code == {StatusCode.CONVERGED: 0, StatusCode.ACCEPTABLE: 3}.get(status, 1)
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("config", solved_here())
 def test_a_config_ends_as_its_header_says(config, tmp_path):
     robot = tomllib.loads(config.read_text(encoding="utf-8"))["problem"].get("robot", "")

@@ -4,8 +4,11 @@ import casadi as ca
 import numpy as np
 import pytest
 
+from experiments.analysis import compiled_code
 from experiments.baselines import generated_code
 from experiments.baselines.generated_code import generated
+
+pytestmark = pytest.mark.needs_compiler
 
 POINTS = np.array([[0.3, 2.0], [1.1, -0.5]])
 
@@ -27,7 +30,7 @@ def test_the_code_is_compiled_once_and_called_for_every_point(function, tmp_path
     def refused(*_, **__):
         raise AssertionError("compiled again")
 
-    monkeypatch.setattr(generated_code.subprocess, "run", refused)
+    monkeypatch.setattr(compiled_code.subprocess, "run", refused)
     assert generated(function, POINTS, 60.0, "-O1").size == first.size
 
 
@@ -45,9 +48,9 @@ def test_a_compiler_that_ran_out_of_time_is_not_asked_again(function, monkeypatc
 
     def late(command, **_):
         asked.append(command)
-        return generated_code.subprocess.CompletedProcess(command, 1, "", "fatal error: CPU time limit exceeded")
+        return compiled_code.subprocess.CompletedProcess(command, 1, "", "fatal error: CPU time limit exceeded")
 
-    monkeypatch.setattr(generated_code.subprocess, "run", late)
+    monkeypatch.setattr(compiled_code.subprocess, "run", late)
     assert [generated(function, POINTS, patience).why for patience in (5.0, 5.0, 3.0, 9.0)] == [
         "not compiled in 5 s",
         "not compiled in 5 s",

@@ -286,7 +286,6 @@ def test_derivatives_of_plans_around_an_obstacle_are_a_setting(method):
     np.testing.assert_allclose(logs[0].us, logs[1].us, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.slow
 def test_the_pole_is_balanced_under_pushes():
     config = load_config(CONFIGS / "cart_pole_balance.toml", ["replan.charge=0.0005"])

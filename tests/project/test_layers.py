@@ -50,6 +50,7 @@ TRAJOPT_MAY_IMPORT = tuple(
         "rigid_body.model.state",
         "compiled.interface",
         "tape.tape",
+        "tape.traced_dynamics",
     )
 )
 FACE = "trajopt/__init__.py"  # re-exports the public names, including those of dynamics_backends
@@ -226,7 +227,7 @@ def test_imports_point_one_way(file: str) -> None:
         ),
         ("trajopt/problem/ocp.py", "from dynamics_backends.systems.bodies.free_body import FreeBody", "trajopt uses"),
         ("trajopt/problem/ocp.py", "from dynamics_backends.methods.forward_ad import ForwardAD", "trajopt uses"),
-        ("trajopt/problem/ocp.py", "from dynamics_backends.compiled.runtime.cache import load", "trajopt uses"),
+        ("trajopt/problem/ocp.py", "from dynamics_backends.compiled.runtime.memory import bound", "trajopt uses"),
         ("trajopt/problem/__init__.py", "from dynamics_backends.systems.bodies.free_body import F", "trajopt uses"),
         ("trajopt/__init__.py", "from problems.robots import load_robot", "lies below problems"),
         ("dynamics_backends/rigid_body/algorithms/aba.py", "from ...systems import free_body", "rigid_body knows no"),

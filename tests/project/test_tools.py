@@ -1,4 +1,4 @@
-"""The commands ops, doctor, cache and compile."""
+"""The commands ops, doctor and cache."""
 
 import csv
 import sys
@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from experiments.analysis.operations import FUNCTIONS, HEADER, PUBLISHED, TYPES, by_type, load, operation_counts, table
-from experiments.cli import doctor, kernel_cache
-from experiments.cli.engine_commands import cache, compile_config, doctor as doctor_command, ops
+from experiments.cli import doctor, trace_cache
+from experiments.cli.engine_commands import cache, doctor as doctor_command, ops
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = {  # exact counts of this project; they change with the algorithms or the tracing
@@ -88,7 +88,7 @@ def test_ops_of_an_unknown_robot(robot, message):
 def test_doctor_reports_versions():
     result = run(doctor_command)
     assert result.exit_code == 0, result.output
-    for text in ("numpy", "casadi", "kernel cache", "threads", "C compiler", kernel_cache.contents().folder.name):
+    for text in ("numpy", "casadi", "cache", "threads", "C compiler", trace_cache.contents().folder.name):
         assert text in result.output
 
 
@@ -102,7 +102,8 @@ def test_doctor_without_a_compiler_names_the_remedy(monkeypatch):
     monkeypatch.setenv("CC", "/nonexistent/cc")
     result = run(doctor_command)
     assert result.exit_code == 0
-    assert "no working C compiler" in result.output and "correct or unset CC" in result.output
+    assert "no C compiler: CC names /nonexistent/cc" in result.output and "correct or unset CC" in result.output
+    assert "solves need none" in result.output
 
 
 def test_doctor_names_the_ipopt_of_cyipopt(monkeypatch):
@@ -127,70 +128,46 @@ def test_the_commands_of_doctor_are_those_of_the_project_file():
 # -- cache --------------------------------------------------------------------------------------------------------------
 
 KEY = "0123456789abcdef" * 2
-FOREIGN = ("notes.txt", "libm.so", f"{KEY}.c", f"{KEY}0.so", f"{KEY.upper()}.so", f"{KEY}.so.bak")
+OWN = (f"{KEY}.known", f"{KEY}.known.abcdefg_.tmp")
+FOREIGN = ("notes.txt", "libm.so", f"{KEY}.c", f"{KEY}0.known", f"{KEY.upper()}.known", f"{KEY}.known.bak")
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Cache folder with one kernel among unrelated files."""
-    place = tmp_path / "kernels"
+    """Cache folder with a trace and an unfinished one among unrelated files."""
+    place = tmp_path / "traces"
     place.mkdir()
-    for name in (f"{KEY}.so", f"{KEY}.sha256", *FOREIGN):
+    for name in (*OWN, *FOREIGN):
         (place / name).write_text("x" * 100)
-    (place / f"{KEY[::-1]}.so").mkdir()
+    (place / f"{KEY[::-1]}.known").mkdir()
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(place))
     return place
 
 
 def test_cache_shows_its_own_files(folder):
-    found = kernel_cache.contents()
-    assert (found.kernels, found.size, found.problem) == (1, 200, "")
+    found = trace_cache.contents()
+    assert (len(found.files), found.size, found.problem) == (2, 200, "")
     result = run(cache)
     assert result.exit_code == 0
-    assert result.output == f"{folder}: 1 kernel, 0.0 MiB, writable\n"
+    assert result.output == f"{folder}: 2 files, 0.0 MiB, writable\n"
 
 
 def test_clear_removes_cache_files_only(folder):
     result = run(cache, "--clear")
     assert result.exit_code == 0
-    assert "removed 1 kernel" in result.output
-    assert sorted(p.name for p in folder.iterdir()) == sorted([*FOREIGN, f"{KEY[::-1]}.so"])
-    assert kernel_cache.contents().kernels == 0
+    assert "removed 2 files" in result.output
+    assert sorted(p.name for p in folder.iterdir()) == sorted([*FOREIGN, f"{KEY[::-1]}.known"])
+    assert trace_cache.contents().files == []
 
 
 def test_a_cache_that_is_not_there_yet(tmp_path, monkeypatch):
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "not" / "yet"))
-    assert "0 kernels, 0.0 MiB, writable" in run(cache).output
+    assert "0 files, 0.0 MiB, writable" in run(cache).output
     assert run(cache, "--clear").exit_code == 0
     assert not (tmp_path / "not").exists()
 
 
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "file" / "kernels"))
+    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "file" / "traces"))
     assert "set TRAJOPT_CACHE_DIR to a writable folder" in run(cache).output
-
-
-# -- compile ------------------------------------------------------------------------------------------------------------
-
-CONFIG = str(ROOT / "problems" / "configs" / "cart_pendulum_constrained.toml")
-"""A task whose functions need a compiler."""
-
-
-@pytest.mark.needs_compiler
-def test_compile_builds_ahead_what_solve_needs(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))
-    first = run(compile_config, CONFIG)
-    assert first.exit_code == 0, first.output
-    assert "compiling: backward passes" in first.stderr
-    assert kernel_cache.contents().kernels >= 1
-    again = run(compile_config, CONFIG)
-    assert "all kernels are already cached" in again.output
-
-
-def test_compile_without_a_compiler(monkeypatch, tmp_path):
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("CC", "/nonexistent/cc")
-    result = run(compile_config, CONFIG)
-    assert result.exit_code == 2
-    assert "no working C compiler" in result.stderr

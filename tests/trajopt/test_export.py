@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from rigid_body_cases import state, tree
 from stage_cases import pendulum, problem
 
-from dynamics_backends.compiled.runtime.toolchain import candidates
+from dynamics_backends.compiled.compiler import compiler_command
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.methods.forward_ad import ForwardAD
 from dynamics_backends.protocol import FunctionMap
@@ -60,7 +60,7 @@ class Exported:
         self.workspace = ctypes.create_string_buffer(WORKSPACE)
 
     def make(self, *targets):
-        command = ["make", "-C", str(self.folder), f"CC={' '.join(candidates()[0])}", *targets]
+        command = ["make", "-C", str(self.folder), f"CC={' '.join(compiler_command())}", *targets]
         return subprocess.run(command, capture_output=True, text=True, check=True)
 
     def call(self, function, *arguments, shapes=()):
@@ -547,7 +547,7 @@ def _named(name, folder):
     for file, text in files.items():
         (folder / file).write_text(text, encoding="utf-8")
     flags = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wtrigraphs"]
-    compiler = candidates()[0]
+    compiler = compiler_command()
     subprocess.run([*compiler, *flags, "-fsyntax-only", "swing.c", "main.c"], cwd=folder, check=True)
     seen = subprocess.run([*compiler, "-std=c99", "-E", "-P", "swing.c"], cwd=folder, capture_output=True, check=True)
     assert len(max((folder / "swing.h").read_text().splitlines(), key=len)) < 250
@@ -559,5 +559,5 @@ def test_the_c_compiles_under_strict_flags(exported):
     """As C99 and as C11; warnings that need optimization are those of the build by the Makefile."""
     sources = ["main.c", f"{exported.name}.c"]
     for standard in ("-std=c99", "-std=c11"):
-        command = [*candidates()[0], standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+        command = [*compiler_command(), standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
         subprocess.run([*command, *sources], cwd=exported.folder, check=True)

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import CompilerError
 from dynamics_backends.compiled.interface.sources import TraceError
 from dynamics_backends.extensions import Registry
 from dynamics_backends.names import UnknownName
@@ -58,7 +57,7 @@ NOTES = "notes"
 """The last column of the CSV file; sentences under the Markdown table."""
 IMPOSSIBLE, DEFECT = "not possible", "error"
 """Statuses of rows without a solution: the combination cannot run; an unexpected exception."""
-CANNOT_RUN = (ValueError, OSError, ImportError, CompilerError, TraceError)
+CANNOT_RUN = (ValueError, OSError, ImportError, TraceError)
 """Exceptions that mean that a combination cannot run."""
 SAME = 1e-6
 """Tolerance on differences of states and costs between engines and methods, relative to max(1, size); covers rounding."""

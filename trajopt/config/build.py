@@ -230,7 +230,7 @@ def with_iteration_limit(options: Any, patience: int | None) -> Any:
 
 
 def make_ready(config: Config, task: Task) -> float:
-    """Compile and load the code that a solve of a task calls; see :func:`trajopt.solvers.prepare.make_ready`."""
+    """Trace the functions that a solve of a task calls; see :func:`trajopt.solvers.prepare.make_ready`."""
     return prepare.make_ready(task.ocp, task.guess, config.solver_options)
 
 

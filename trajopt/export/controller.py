@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import template
-from dynamics_backends.compiled.interface.sources import constant, dynamics_source, has_source, with_differences
-from dynamics_backends.protocol import Array, unwrapped
+from dynamics_backends.compiled.interface.sources import constant, has_source
+from dynamics_backends.protocol import Array, NeedsScheme, unwrapped
 from trajopt.export.example_start import ExampleStart, example_start
+from trajopt.export.functions import FunctionsSource, functions_source
 from trajopt.guesses.guesses import Guess
 from trajopt.lq import compiled_lq
 from trajopt.problem.impact_stage import JUMP
@@ -25,7 +26,7 @@ from trajopt.problem.terms import CostTerm
 from trajopt.results.solution import Solution
 from trajopt.stage.compiled.library import stages_source
 from trajopt.stage.compiled.structure import Structure
-from trajopt.stage.source.stage_source import StageShape, StageSource, stage_source
+from trajopt.stage.source.stage_shape import StageShape
 from trajopt.stage.source.term_source import TermShape, theta_of
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
@@ -62,13 +63,12 @@ def controller_files(
         )
     sampled = _exportable(ocp, removed_by)
     start = example_start(ocp, guess)
-    dynamics = with_differences(dynamics_source(sampled.called, {}), sampled.called, {})
     running, terminal = (tuple(TermShape.of(term) for term in terms) for terms in (ocp.phases[0].terms, ocp.terminal))
     shape, system = (
         StageShape(sampled.scheme, (), ocp.nu, running, terminal, hessian=hessian),
         unwrapped(sampled.called.map),
     )
-    stage, structure = stage_source(dynamics, dynamics.rows, system, shape), Structure.of(system, shape)
+    stage, structure = functions_source(system, shape), Structure.of(system, shape)
     texts = {
         f"{name}.h": _header(ocp, sampled, stage, structure),
         f"{name}.c": _source(ocp, sampled, stage, structure),
@@ -101,6 +101,10 @@ def _exportable(ocp: OCP, removed_by: Mapping[str, str] | None) -> Sampling:
             reasons.append(
                 f"its derivatives are by {sampling.backend.name}: set backend = 'analytic' or 'casadi_ad' "
                 "(to.make_backend(system, 'analytic') in a script)"
+            )
+        elif isinstance(unwrapped(sampling.backend.map), NeedsScheme):
+            reasons.append(
+                "its time steps are solved by iterations, which an export does not contain: choose contact = 'soft'"
             )
     if reasons:
         raise ExportError(ocp.name, list(dict.fromkeys(reasons)))
@@ -147,7 +151,7 @@ def _prefixed(text: str, name: str) -> str:
     return re.sub(r"\bPREFIX(?=_)", name.upper(), text)
 
 
-def _header(ocp: OCP, sampled: Sampling, stage: StageSource, structure: Structure) -> str:
+def _header(ocp: OCP, sampled: Sampling, stage: FunctionsSource, structure: Structure) -> str:
     fills = {
         "SIZES": _sizes(ocp, stage, structure),
         "SCHEME": f"{sampled.scheme}, {sampled.substeps} substep{'s' * (sampled.substeps > 1)}",
@@ -157,7 +161,7 @@ def _header(ocp: OCP, sampled: Sampling, stage: StageSource, structure: Structur
     return _filled(_template("controller.h"), fills)
 
 
-def _sizes(ocp: OCP, stage: StageSource, structure: Structure) -> str:
+def _sizes(ocp: OCP, stage: FunctionsSource, structure: Structure) -> str:
     sizes = {
         "NX": ocp.manifold.nx,
         "NDX": ocp.manifold.ndx,
@@ -165,7 +169,7 @@ def _sizes(ocp: OCP, stage: StageSource, structure: Structure) -> str:
         "HORIZON": ocp.horizon,
         "NTHETA": structure.numbers["nt"],
         "NTHETA_END": structure.numbers["ntt"],
-        "ROOM": f"({structure.stage_room(stage.numbers)} + {stage.room})",
+        "ROOM": f"({structure.stage_room(stage.rows)} + {stage.room})",
     }
     return "\n".join(f"#define PREFIX_{key} {value}" for key, value in sizes.items())
 
@@ -192,7 +196,7 @@ def _in_comment(name: str) -> str:
     return "".join(c if c.isprintable() and c not in _UNSAFE else f"<U+{ord(c):04X}>" for c in short)
 
 
-def _source(ocp: OCP, sampled: Sampling, stage: StageSource, structure: Structure) -> str:
+def _source(ocp: OCP, sampled: Sampling, stage: FunctionsSource, structure: Structure) -> str:
     prelude = (files("dynamics_backends.compiled") / "templates" / "lanes" / "scalar.h").read_text()
     sizes = f"#define SUBSTEPS {sampled.substeps}\n#define N_ PREFIX_NDX\n#define M_ PREFIX_NU"
     parts = [

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from dynamics_backends.compiled.interface.libraries import CompilerError, find_toolchain
+from dynamics_backends.compiled.interface.libraries import CompilerError, compiler_command
 
 FLAGS = ("-std=c99", "-O1", "-w")
 """Flags that minimize compilation plus run time: HyQ on soft ground takes 7 s + 17 s; with -O0, 5 s + 75 s."""
@@ -20,7 +20,7 @@ def run_example(files: Mapping[str, str]) -> list[float] | None:
     diverges, CompilerError if it does not compile.
     """
     try:
-        command = find_toolchain().command
+        command = compiler_command()
     except CompilerError:
         return None
     with tempfile.TemporaryDirectory(prefix="trajopt.export.") as folder:

@@ -30,8 +30,8 @@ def ipm(
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
     multipliers: of an earlier solution of the same structure, for a warm start with a small ``barrier``. cache: cache of
-    workspaces; default: the cache of the thread. Raises CompilerError without a C compiler, MissingCapability for hessian =
-    "exact" if a time step has no second derivatives.
+    workspaces; default: the cache of the thread. Raises MissingCapability for hessian = "exact" if a time step
+    has no second derivatives.
     """
     options = options or IPMOptions()
     with (

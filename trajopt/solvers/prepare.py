@@ -1,4 +1,4 @@
-"""Preparation of a solve without solving: compile and load the evaluators and programs of the solvers."""
+"""Preparation of a solve without solving: make the evaluators and programs of the solvers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
 
 
 def make_ready(ocp: OCP, guess: Guess, options: Any) -> float:
-    """Compile and load the code of a solve, without solving; return the time [s].
+    """Trace the functions of a solve, without solving; return the time [s].
 
-    Later solves find the code in memory and on disk. Raises the exceptions that the solve would raise before its first iteration.
+    Later solves find them in memory and on disk. Raises the exceptions that the solve would raise before its first iteration.
     """
     began = time.perf_counter()
     prepare(ocp, guess, options)

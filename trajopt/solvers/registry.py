@@ -38,7 +38,6 @@ from trajopt.solvers.options import (
 from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
 from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
 from trajopt.solvers.user_solver import user_solver
-from trajopt.stage.engine import engine_of
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.solver_cache import SolverCache, borrowed
 from trajopt.step.contraction import missing_curvature
@@ -335,7 +334,7 @@ def _solved(
             solution, problem = solves.until_replayed(held, solution)
         elapsed, slow = solves.seconds, solves.work
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
-        meta["engines"] = slow.engines([engine_of(s.backend) for s in _samplings(ocp)])
+        meta["engines"] = slow.engines([s.backend.engine for s in _samplings(ocp)])
         if ocp.in_scaled_time and np.isfinite(solution.xs).all():
             solution = replace(solution, times=ocp.times_of(solution.xs))
             if solution.status.code not in (*STOPPED, StatusCode.MAX_ITERATIONS):
@@ -542,20 +541,20 @@ def _between_knots(ocp: OCP, options: Any, solution: Solution) -> BetweenKnots |
 
 @contextmanager
 def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], StageEvaluator]]]:
-    """Yield the problem as compiled for its solve, and a function that returns an evaluator of such problems.
+    """Yield the problem as traced for its solve, and a function that returns an evaluator of such problems.
 
-    The evaluator uses the cached compiled stages of the solve, else CasADi's virtual machine.
+    The evaluator uses the cached stages of the solve; if these run in NumPy, the package's library evaluates the dynamics.
     """
     from trajopt.stage.evaluation import StageEvaluator
     from trajopt.stage.numerics import kept_evaluator
-    from trajopt.step.interpreted_step import interpreted
+    from trajopt.step.library_steps import on_library
 
     shooting = isinstance(options, SLQOptions)
     kind = options.hessian if shooting and not isinstance(options, DDPOptions) else "gauss_newton"
     if shooting and ocp.constraints():
         from trajopt.solvers.shooting.penalized import augmented
 
-        ocp = augmented(ocp, options.constraint_penalty)  # as it was compiled for the solve
+        ocp = augmented(ocp, options.constraint_penalty)  # as it was traced for the solve
     with borrowed(ocp) as own:
 
         def evaluator(other: OCP) -> StageEvaluator:
@@ -563,7 +562,7 @@ def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], S
             if own is not None and other is not ocp:  # with slower contacts
                 cache = own.prepared.setdefault("replay", SolverCache())
             made = kept_evaluator(cache, other, kind)
-            return made if made.compiled else StageEvaluator(interpreted(other), kind, "numpy")
+            return made if made.compiled else StageEvaluator(on_library(other), kind)
 
         yield ocp, evaluator
 

@@ -159,7 +159,7 @@ def interrupted_at_limit(limit: float, iterations: int) -> Status:
     when = f"within iteration {iterations + 1}; returning the best iterate" if iterations else "before the first step"
     message = f"Stopped at time_limit = {limit} s {when}."
     advice = (
-        "Increase time_limit, which includes tracing and compiling. If a finding names functions that Python evaluates, follow its "
+        "Increase time_limit, which includes tracing. If a finding names functions that Python evaluates, follow its "
         "remedy."
     )
     return Status(StatusCode.TIME_LIMIT, message, advice=advice)

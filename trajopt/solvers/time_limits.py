@@ -1,9 +1,8 @@
-"""Time limits of solves: they start with the call, include tracing and compiling, and interrupt a long iteration.
+"""Time limits of solves: they start with the call, include tracing, and interrupt a long iteration.
 
 A method tests its limit between iterations. An iteration that continues for GRACE seconds after the limit, for example with
 functions evaluated in Python, receives a KeyboardInterrupt like Ctrl-C, and the solver returns its best iterate. If that takes as
-long as the limit, a second interrupt follows. In the main thread the interrupt also stops the compiler; other C calls finish
-first.
+long as the limit, a second interrupt follows. C calls finish first.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ def interrupting(limit: float | None) -> Iterator[Watchdog | None]:
 def _raise_in(thread: int, exception: type[KeyboardInterrupt] | None) -> None:
     """Raise an exception in a thread at its next instruction; None: cancel an exception that is not raised yet.
 
-    In the main thread with Python's handler of SIGINT, the signal is sent, which also ends the wait for a compiler.
+    In the main thread with Python's handler of SIGINT, the signal is sent, which also ends waiting calls.
     """
     main = thread == threading.main_thread().ident and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if exception is not None and main and hasattr(signal, "pthread_kill"):

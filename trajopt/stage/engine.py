@@ -1,4 +1,4 @@
-"""Choice of the engine: compiled code for phases whose backends are on the compiled engine, NumPy for the others."""
+"""Choice of the engine: the package's C library for phases whose backends are on the engine "compiled", NumPy for the others."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from dynamics_backends import registry
-from dynamics_backends.compiled.interface.libraries import has_compiler
-from dynamics_backends.protocol import DynamicsBackend, MissingCapability, is_generic
+from dynamics_backends.protocol import MissingCapability, is_generic
 from trajopt.lq.compiled_lq import compiled_lq
 from trajopt.lq.lq_solver import LQSolver, NumpyLQ
 from trajopt.problem.constraints import Constraint
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from trajopt.stage.compiled.choice import CompiledChoice
 
 Engine = Literal["auto", "numpy", "compiled", "loaded"]
-"""auto: the engine of each phase's backend. compiled: compiled code for all phases, an error if that is impossible. loaded:
-compiled code that this process has loaded already, else NumPy, without compiling or waiting."""
+"""auto: the engine of each phase's backend. compiled: the C library for all phases, an error if that is impossible. loaded: the C
+library with functions that this process has traced already, else NumPy."""
 
 
 class Wanted(NamedTuple):
@@ -54,11 +53,6 @@ def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]
             if pair is not None:
                 result[i], result[-1] = pair
         return result
-    choices = [choice for choice in compiled if choice is not None]
-    if choices:
-        from trajopt.stage.compiled.builds import build, make_in_parallel
-
-        make_in_parallel([build(c.backend, c.shapes[0]) for c in choices])
     for i, choice in enumerate(compiled):
         pair = None if choice is None else choice.stages()
         if pair is not None:
@@ -120,9 +114,9 @@ def _plain(ocp: OCP, wanted: Wanted) -> list[NumpyStages]:
 def _compiled(
     ocp: OCP, i: int, wanted: Wanted, plain: NumpyStages, end: NumpyStages, engine: Engine
 ) -> CompiledChoice | None:
-    """Choice of compiled code for a phase; None if its backend is on NumPy or has no source."""
+    """Choice of the library of a phase; None if its backend is on NumPy or a method that is not traced."""
     sampling = ocp.phases[i].dynamics.sampling
-    if sampling is None or (engine != "compiled" and engine_of(sampling.backend) != "compiled"):
+    if sampling is None or (engine != "compiled" and sampling.backend.engine != "compiled"):
         return None
     from dynamics_backends.compiled.interface.sources import has_contraction, has_source
     from trajopt.stage.compiled.choice import CompiledChoice
@@ -141,28 +135,19 @@ def _compiled(
     return CompiledChoice(ocp, i, plain, end, kinds, required=engine == "compiled")
 
 
-def engine_of(backend: DynamicsBackend) -> str:
-    """Engine of a backend's phases; "compiled" also if tapes and the package's library evaluate them for want of a compiler."""
-    ready = not has_compiler() and bool(getattr(backend, "ready", False))
-    return "compiled" if ready else backend.engine
-
-
 def is_compiled(ocp: OCP) -> bool:
-    """True if the backend of a phase is on the compiled engine, or its functions may be tapes.
-
-    Linear algebra is then compiled too.
-    """
+    """True if the backend of a phase is on the engine "compiled". The linear algebra is then that of the C library, too."""
     samplings = (phase.dynamics.sampling for phase in ocp.phases)
-    return any(s is not None and engine_of(s.backend) == "compiled" for s in samplings)
+    return any(s is not None and s.backend.engine == "compiled" for s in samplings)
 
 
 def lq_solver_for(ocp: OCP, carried: bool = False) -> LQSolver:
     """LQ solver for the sizes of a problem. carried: the state also holds the controls of the previous step.
 
-    The sweeps in the C library need no compiler. NumPy sweeps serve problems that were put on the NumPy engine; a backend that runs
-    in NumPy for want of C code (a user-defined one, or any backend without a compiler) was not put there.
+    NumPy sweeps serve problems that were put on the NumPy engine. A user-defined backend, which always runs in NumPy, was not put
+    there.
     """
-    numpy_chosen = registry.DEFAULT_ENGINE == "numpy" or (has_compiler() and not has_user_backend(ocp))
+    numpy_chosen = registry.DEFAULT_ENGINE == "numpy" or not has_user_backend(ocp)
     if numpy_chosen and not is_compiled(ocp):
         return NumpyLQ()
     return compiled_lq(ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu)

@@ -54,8 +54,6 @@ def _other_backend(backend: DynamicsBackend, i: int, choice: Mapping[str, Any]) 
             f"only the backend {backend.name} can evaluate the dynamics of phase {i}; register it, and make it from a system "
             "(trajopt.register_backend)"
         )
-    if "engine" not in choice and getattr(backend, "ready", False):
-        engine = "auto"  # numpy as a choice would leave out tapes and the library
     return make_backend(
         system, name, engine=engine if is_generic(backend.map) or "engine" in choice else None, **options
     )

@@ -87,7 +87,7 @@ def length_warnings(ocp: OCP) -> Iterator[str]:
 
 def _long_sources(ocp: OCP, phase: Phase, last: bool) -> Iterator[tuple[Any, Callable[[], Any]]]:
     """Yield, for groups of terms and constraints that may be too long, a structure key and a function that traces the group."""
-    from dynamics_backends.compiled.interface.sources import forces_beside
+    from dynamics_backends.tape.traced_dynamics import forces_beside
     from trajopt.stage.not_compiled import may_be_long
     from trajopt.stage.source.constraint_source import constraint_source
     from trajopt.stage.source.term_source import TermShape, term_source

@@ -36,7 +36,7 @@ from dynamics_backends.registry import same_method
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting, StageEvaluator
 from trajopt.step.integrators import RUNGE_KUTTA
-from trajopt.step.interpreted_step import interpreted
+from trajopt.step.library_steps import on_library
 from trajopt.step.sensitivities import SampledSystem
 
 FINEST = {1: 64, 4: 2}
@@ -206,7 +206,7 @@ def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> 
     x = np.repeat(ocp.x0[None], 2, axis=0)
     found, shares, t = [x], (np.arange(pieces) + 0.5) / pieces, ocp.t
     with np.errstate(all="ignore"):
-        for phase, step, knots in zip(ocp.phases, interpreted(ocp).phases, ocp.phase_slices, strict=True):
+        for phase, step, knots in zip(ocp.phases, on_library(ocp).phases, ocp.phase_slices, strict=True):
             for k in range(knots.start, knots.stop):
                 i, dt = k - knots.start, phase.dt[k - knots.start] / pieces
                 p = {key: v[i] if v.ndim == 2 else v for key, v in phase.parameters.items()}

@@ -7,8 +7,9 @@ of statements. Called functions precede their callers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dynamics_backends.compiled.emit.trace import RESULT, Operand, Operation, Trace, by_inverses, by_selection
 
@@ -51,8 +52,9 @@ def _function(attribute: str, name: str, t: Trace, inputs: Sequence[Argument], o
 def _called(name: str, t: Trace) -> str:
     """C source of the functions that a trace calls, as NAME_CALLED(a, r)."""
     sizes = {op.name: len(op.operands) for op in t.operations if op.name in t.called}
+    functions = {key: f for key, f in t.called.items() if isinstance(f, Trace)}
     texts = (
-        _function("STRAIGHT", f"{name}_{key}", by_selection(by_inverses(t.called[key])), [Argument("a", n)], ["r"])
+        _function("NOINLINE", f"{name}_{key}", by_selection(by_inverses(functions[key])), [Argument("a", n)], ["r"])
         for key, n in sizes.items()
     )
     return "".join(texts)
@@ -64,7 +66,7 @@ class _Body:
     called: functions that operations call, by name; name: prefix of these names in C.
     """
 
-    def __init__(self, inputs: Sequence[Argument], name: str = "", called: Mapping[str, Trace] | None = None) -> None:
+    def __init__(self, inputs: Sequence[Argument], name: str = "", called: Mapping[str, Any] | None = None) -> None:
         self.inputs, self.name, self.called = inputs, name, called or {}
         self.is_vector: dict[int, bool] = {}
 
@@ -101,11 +103,11 @@ class _Body:
         return f"const {'V' if vector else 'double'} s{op.index} = {text};"
 
     def _call(self, op: Operation) -> str:
-        """C statements of a call: arguments a, results r, and a declaration, since the function may be in another unit."""
+        """C statements of a call: arguments a, results r."""
         i, function, results = op.index, f"{self.name}_{op.name}", len(self.called[op.name].outputs[0])
         self.is_vector[i] = True
         arguments = f"const V a{i}[] = {{{', '.join(map(self.vector, op.operands))}}}; V r{i}[{results}];"
-        return f"{arguments}\nvoid {function}(const V* restrict, V* restrict);\n{function}(a{i}, r{i});"
+        return f"{arguments}\n{function}(a{i}, r{i});"
 
 
 def constant(x: float) -> str:
@@ -115,16 +117,10 @@ def constant(x: float) -> str:
     return repr(x) if x >= 0 and not repr(x).startswith("-") else f"({x!r})"
 
 
-def chunked_function(
-    name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str], *, into_zeros: bool = False
-) -> tuple[str, int]:
-    """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the length of the buffer w in vectors.
-
-    into_zeros: the outputs are zero before the call, so that structural zeros need not be stored.
-    """
+def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str]) -> tuple[str, int]:
+    """Straight-line code as ``name(inputs..., outputs..., V* w)``; returns the source and the length of the buffer w in vectors."""
     chunks = _Chunks.of(t)
-    mostly_zero = [o for o, operands in zip(outputs, t.outputs, strict=True) if _mostly_zero(operands)]
-    cleared = list(outputs) if into_zeros else mostly_zero
+    cleared = {o: len(operands) for o, operands in zip(outputs, t.outputs, strict=True) if _mostly_zero(operands)}
     stores = _stores(chunks, outputs, t.outputs, cleared)
     arguments = [f"const {'V' if a.vector else 'double'}* restrict {a.name}" for a in inputs]
     arguments += [f"V* restrict {o}" for o in outputs] + ["V* restrict w"]
@@ -132,13 +128,11 @@ def chunked_function(
     source = [_called(name, t)]
     for c, local in enumerate(stores):
         text = "\n".join(_chunk_lines(chunks, c, local, body))
-        source.append(f"STRAIGHT void {name}_{c}({head})\n{{\n{text}\n}}\n")
-    lengths = dict(zip(outputs, map(len, t.outputs), strict=True))
-    zeros = [] if into_zeros else [f"memset({o}, 0, sizeof(V) * {lengths[o]});" for o in mostly_zero]
+        source.append(f"NOINLINE void {name}_{c}({head})\n{{\n{text}\n}}\n")
+    zeros = [f"memset({o}, 0, sizeof(V) * {length});" for o, length in cleared.items()]
     names = ", ".join([*(a.name for a in inputs), *outputs, "w"])
-    parts = [f"{name}_{c}" for c in range(len(stores))]  # each may be in another unit
-    calls = "\n".join([*(f"void {part}({head});" for part in parts), *zeros, *(f"{part}({names});" for part in parts)])
-    source.append(f"JOINED void {name}({head})\n{{\n{calls}\n}}\n")
+    calls = "\n".join([*zeros, *(f"{name}_{c}({names});" for c in range(len(stores)))])
+    source.append(f"static void {name}({head})\n{{\n{calls}\n}}\n")
     return "\n".join(source), chunks.room
 
 
@@ -180,7 +174,7 @@ Store = tuple[str, int, Operand]
 
 
 def _stores(
-    chunks: _Chunks, outputs: Sequence[str], values: Sequence[Sequence[Operand]], cleared: Sequence[str]
+    chunks: _Chunks, outputs: Sequence[str], values: Sequence[Sequence[Operand]], cleared: Container[str]
 ) -> list[list[Store]]:
     """Output entries that each function writes; structural zeros of cleared outputs are not written."""
     stores: list[list[Store]] = [[] for _ in chunks.operations]

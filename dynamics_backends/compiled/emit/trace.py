@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from dynamics_backends.compiled.emit.kernel_calls import KERNELS, Kernel
 from dynamics_backends.symbols import ca
 
 
@@ -41,12 +42,12 @@ class Operation:
 class Trace:
     """Operations in order, and the operand of each component of each output; structural zeros are 0.0.
 
-    called: traces of called functions of one vector and one output, by the name of their operation.
+    called: traces of called functions of one vector and one output, or kernels, by the name of their operation.
     """
 
     operations: list[Operation]
     outputs: list[list[Operand]]
-    called: dict[str, Trace] = field(default_factory=dict)
+    called: dict[str, Trace | Kernel] = field(default_factory=dict)
 
     def count(self) -> dict[str, int]:
         """Number of operations by name."""
@@ -76,7 +77,7 @@ def _traced(f: Any) -> Trace:
     done: dict[tuple[Any, ...], int] = {}
     operations: list[Operation] = []
     outputs: list[list[Operand]] = [[0.0] * f.numel_out(i) for i in range(f.n_out())]
-    called: dict[str, Trace] = {}
+    called: dict[str, Trace | Kernel] = {}
     nodes: Any = None
 
     def result_of(name: str, operands: tuple[Operand, ...]) -> int:
@@ -99,7 +100,7 @@ def _traced(f: Any) -> Trace:
             nodes = f.instructions_sx() if nodes is None else nodes
             function = nodes[k].which_function()
             if function.name() not in called:
-                called[function.name()] = _traced(function)
+                called[function.name()] = KERNELS.get(function.name()) or _traced(function)
             call = result_of(function.name(), tuple([current[i] for i in read(k)]))
             current |= {i: result_of(RESULT, (call, float(j))) for j, i in enumerate(to)}
         else:

@@ -1,1 +1,1 @@
-"""Interface of the compiled engine for hand-written kernels: C sources to include, and libraries compiled from them."""
+"""Interface of the compiled engine for hand-written kernels: C sources to include, and functions of the library."""

@@ -1,15 +1,14 @@
-"""Functions to compile and call C source: compilation, the cache, addresses of arrays, workspaces and threads."""
+"""Functions to call the C library: kernels and their C source, addresses of arrays, workspaces, threads, the cache of traces."""
 
+from dynamics_backends.compiled.compiler import (
+    CompilerError as CompilerError,
+    compiler_command as compiler_command,
+)
 from dynamics_backends.compiled.loops.kernel import (
     definitions as definitions,
     kernel_text as kernel_text,
     prelude as prelude,
     template as template,
-    templates as templates,
-)
-from dynamics_backends.compiled.runtime.cache import (
-    cache_folder as cache_folder,
-    load as load,
 )
 from dynamics_backends.compiled.runtime.fingerprints.structure import Likeness as Likeness
 from dynamics_backends.compiled.runtime.memory import (
@@ -21,18 +20,11 @@ from dynamics_backends.compiled.runtime.memory import (
     code_of as code_of,
     default_threads as default_threads,
     over_threads as over_threads,
-    pointers as pointers,
-    ranges as ranges,
 )
 from dynamics_backends.compiled.runtime.structs import structs_in as structs_in
-from dynamics_backends.compiled.runtime.toolchain import (
-    CompilerError as CompilerError,
-    find_toolchain as find_toolchain,
-    has_compiler as has_compiler,
-    lanes_in_use as lanes_in_use,
-)
 from dynamics_backends.compiled.runtime.trace_cache import (
-    library as library,
     remembered as remembered,
 )
-from dynamics_backends.machine.library import kernels as kernels
+from dynamics_backends.machine.library import kernels as kernels, lanes
+
+lanes_in_use = lanes

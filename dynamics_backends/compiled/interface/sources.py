@@ -7,19 +7,14 @@ from dynamics_backends.compiled.emit.emit import (
 )
 from dynamics_backends.compiled.emit.trace import trace_expressions as trace_expressions
 from dynamics_backends.compiled.sources.dynamics_source import (
-    DynamicsSource as DynamicsSource,
-    contracted_source as contracted_source,
     differences_of as differences_of,
-    dynamics_source as dynamics_source,
-    forces_beside as forces_beside,
     has_contraction as has_contraction,
     has_prebuilt_contraction as has_prebuilt_contraction,
     has_source as has_source,
     is_prebuilt as is_prebuilt,
     prebuilt_functions as prebuilt_functions,
     question_of as question_of,
-    traced_dynamics as traced_dynamics,
-    with_differences as with_differences,
+    straight_functions as straight_functions,
 )
 from dynamics_backends.compiled.sources.factors import (
     Factor as Factor,
@@ -27,17 +22,8 @@ from dynamics_backends.compiled.sources.factors import (
     factors_in_c as factors_in_c,
     factors_of as factors_of,
 )
-from dynamics_backends.compiled.sources.forces_source import (
-    ForcesSource as ForcesSource,
-    forces_source as forces_source,
-    solved_in_loops as solved_in_loops,
-)
 from dynamics_backends.compiled.sources.manifold_source import (
     groups_source as groups_source,
-)
-from dynamics_backends.compiled.sources.stepped_function import (
-    SteppedContact as SteppedContact,
-    stepped_function as stepped_function,
 )
 from dynamics_backends.compiled.sources.traced_function import TracedFunction as TracedFunction
 from dynamics_backends.compiled.sources.traced_source import (

@@ -1,4 +1,4 @@
-"""Kernels: block functions wrapped in a loop over the batch, compiled, and called with arrays (N, n).
+"""Kernels: C source of block functions in a loop over the batch, and calls of the built ones with arrays (N, n).
 
 C code packs public arrays into lane blocks and unpacks them.  A call releases the GIL; large batches are split over threads.
 """
@@ -17,10 +17,9 @@ from weakref import ref
 import numpy as np
 
 from dynamics_backends.compiled.loops.loops import LoopKernel
+from dynamics_backends.compiled.loops.sparsity import Sparse
 from dynamics_backends.compiled.loops.tables import INT_TABLES, double_tables, int_tables
-from dynamics_backends.compiled.runtime.cache import load
-from dynamics_backends.compiled.runtime.memory import Rooms, address, aligned, bound, over_threads, pointers
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.compiled.runtime.memory import Rooms, address, aligned, over_threads, pointers
 from dynamics_backends.rigid_body.model.model import Model
 
 
@@ -84,6 +83,24 @@ for (long n = first; n < last; n += LANES) {{
 """
 
 
+_PACKED = """
+static long {name}_packed_room(const int* head)
+{{
+const int nb = head[0], nv = head[1], nq = head[2]; (void)nb; (void)nv; (void)nq;
+return {workspace};
+}}
+static void {name}_packed(const tables_t* tables, const void* in, void* out, void* room)
+{{
+const int* const* ti = tables->ti;
+const double* const* td = tables->td;
+const int *head = ti[0], nb = head[0], nv = head[1], nq = head[2]; (void)nb; (void)nv; (void)nq;
+V *x = (V *)in, *y = out;
+{places}
+    {name}(ti, td, {arguments}, room);
+}}
+"""
+
+
 def entry(kernel: LoopKernel) -> str:
     """Exported C functions of a block function: room (workspace in vectors) and run (knots first..last)."""
     sizes = [*kernel.input_sizes, *kernel.output_sizes]
@@ -100,6 +117,14 @@ def entry(kernel: LoopKernel) -> str:
         unpacking=unpacking,
         arguments=", ".join(names),
     )
+
+
+def packed_entry(kernel: LoopKernel) -> str:
+    """C functions packed_room and packed of loops.h for a block function."""
+    sizes = [*kernel.input_sizes, *kernel.output_sizes]
+    names = [f"x{i}" for i in range(len(kernel.inputs))] + [f"y{i}" for i in range(len(kernel.outputs))]
+    places = "\n".join(f"V* {n} = {n[0]}; {n[0]} += {s};" for n, s in zip(names, sizes, strict=True))
+    return _PACKED.format(name=kernel.name, workspace=kernel.workspace, places=places, arguments=", ".join(names))
 
 
 def _unpacking(kernel: LoopKernel, i: int) -> str:
@@ -121,18 +146,6 @@ def text_of(kernel: LoopKernel) -> str:
     return "\n".join([templates(), kernel.source, entry(kernel)])
 
 
-class HoldsKernels:
-    """Base class for objects with compiled kernels; a pickled copy drops them and compiles its own."""
-
-    _kernels: dict[Any, Any]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_kernels": {}}
-
-
-NO_TABLES: tuple[list[np.ndarray], list[np.ndarray]] = ([np.zeros(3, dtype=np.int32)], [])  # nb, nv, nq = 0
-
-
 class Entry(NamedTuple):
     """Functions of a kernel. run: takes addresses of tables ti, td and arrays in, out, knots first, last, and the workspace.
 
@@ -143,32 +156,22 @@ class Entry(NamedTuple):
     room: Callable[[int], int]
     lanes: int
 
-    @classmethod
-    def compiled(cls, kernel: LoopKernel) -> Entry:
-        """Functions of a kernel's source, from the cache or compiled."""
-        library = load(text_of(kernel))
-        run = bound(library, f"{kernel.name}_run", "pppp ll p")
-        return cls(run, bound(library, f"{kernel.name}_room", "p", ctypes.c_long), find_toolchain().lanes)
 
-
-class CompiledKernel:
-    """Loaded kernel with the tables of one model; straight-line code reads no tables and needs no model.
-
-    entry: functions of the kernel, default those of its source.
-    """
+class PrebuiltKernel:
+    """Kernel of the library with the tables of one model. shapes: of a knot's outputs; sparse: those with structural zeros."""
 
     def __init__(
         self,
-        kernel: LoopKernel,
-        model: Model | None,
+        entry: Entry,
+        model: Model,
+        outputs: Sequence[str],
         shapes: Sequence[tuple[int, ...]],
-        entry: Entry | None = None,
+        sparse: Mapping[str, Sparse],
     ) -> None:
-        self._run, room, self._lanes = entry or Entry.compiled(kernel)
-        self.tables = NO_TABLES if model is None else (int_tables(model), double_tables(model))
-        if model is not None:
-            self.tables[0].extend(sparse.table(model, self._lanes) for sparse in kernel.sparse.values())
-        self._sparse = [o in kernel.sparse for o in kernel.outputs]
+        self._run, room, self._lanes = entry
+        self.tables = int_tables(model), double_tables(model)
+        self.tables[0].extend(output.table(model, self._lanes) for output in sparse.values())
+        self._sparse = [o in sparse for o in outputs]
         self._tables = [pointers(t) for t in self.tables]
         self._ti, self._td = map(ctypes.addressof, self._tables)
         self.shapes = list(shapes)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from dynamics_backends.compiled.loops.fields import shapes_of
-from dynamics_backends.compiled.loops.kernel import CompiledKernel, Entry
-from dynamics_backends.compiled.loops.loops import LoopKernel
+from dynamics_backends.compiled.loops.kernel import Entry, PrebuiltKernel
 from dynamics_backends.compiled.loops.sparsity import sparse_outputs
 from dynamics_backends.machine import library as machine
 from dynamics_backends.machine.library import ffi
@@ -33,10 +32,14 @@ def _entry(name: str, instructions: str) -> Entry | None:
     return Entry(run, lambda head: room(cast(_HEAD, head)), machine.lanes())
 
 
-def prebuilt_kernel(program: Program, model: Model) -> CompiledKernel | None:
+def is_in_library(name: str) -> bool:
+    """True if the package's library contains the program of this name."""
+    return _entry(name, machine.chosen_instructions()) is not None
+
+
+def prebuilt_kernel(program: Program, model: Model) -> PrebuiltKernel | None:
     """Kernel of a program for a model; None if the program is not in the package's library."""
     entry = _entry(program.name, machine.chosen_instructions())
     if entry is None:
         return None
-    kernel = LoopKernel(program.name, "", [], list(program.outputs), [], [], "", sparse_outputs(program))
-    return CompiledKernel(kernel, model, shapes_of(program, model), entry)
+    return PrebuiltKernel(entry, model, program.outputs, shapes_of(program, model), sparse_outputs(program))

@@ -48,7 +48,7 @@ def int_tables(model: Model) -> list[np.ndarray]:
         "above_start": start,
         "above_rooted": [first + int(np.count_nonzero(rooted[a])) for first, a in zip(start[:-1], above, strict=True)],
         "up": model.dof_parent,
-        "end": _ends(model),
+        "end": subtree_ends(model.dof_parent),
         "gaps": _gaps(model),
         "stretches": _stretches(model),
     }
@@ -62,11 +62,11 @@ def double_tables(model: Model) -> list[np.ndarray]:
     return [np.ascontiguousarray(c, dtype=float) for c in (*columns, -np.asarray(model.gravity))]
 
 
-def _ends(model: Model) -> np.ndarray:
-    """For each DoF, one past the last DoF of its subtree."""
-    end = np.arange(1, model.nv + 1)
-    for d in reversed(range(model.nv)):
-        up = int(model.dof_parent[d])
+def subtree_ends(parents: np.ndarray) -> np.ndarray:
+    """For each DoF, one past the last DoF of its subtree. parents: of the DoFs, -1 for none."""
+    end = np.arange(1, len(parents) + 1)
+    for d in reversed(range(len(parents))):
+        up = int(parents[d])
         if up >= 0:
             end[up] = max(end[up], end[d])
     return end

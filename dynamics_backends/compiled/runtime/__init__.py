@@ -1,1 +1,1 @@
-"""C compiler, cache of compiled libraries, and the memory and threads that kernels use."""
+"""Memory and threads that kernels use, their structs, and the cache of traces."""

@@ -1,71 +1,38 @@
-"""Cache of trace results on disk, keyed by the structure of the traced functions: a second process need not trace.
+"""Cache of traced functions on disk, keyed by the structure of what was traced: a second process need not trace again.
 
-The key hashes everything that the result depends on (:mod:`~dynamics_backends.compiled.runtime.fingerprints.structure`).  Results
-are JSON values.  For a library the result is its name in the cache: the library itself is still keyed by the hash of its source and
-checked by its checksum.
+The key hashes everything that the result depends on (:mod:`~dynamics_backends.compiled.runtime.fingerprints.structure`). Results
+are JSON values, such as the data of a tape. Each file begins with the checksum of its content and is replaced as a whole. Damaged
+and foreign files, and those that another user could have written (:mod:`~dynamics_backends.trusted_files`), count as missing. If
+the folder cannot be written, each process traces again.
 """
 
 from __future__ import annotations
 
-import ctypes
+import hashlib
+import json
 import logging
+import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from dynamics_backends.compiled.runtime.cache import cache_folder, existing, key_of, load
-from dynamics_backends.compiled.runtime.file_locks import file_lock
+from dynamics_backends import environment
 from dynamics_backends.compiled.runtime.fingerprints.structure import Unknown, digest
-from dynamics_backends.compiled.runtime.kept_files import known_value, write_value
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
-from dynamics_backends.trusted_files import trusted_folder
+from dynamics_backends.trusted_files import content_of, replace, trusted_folder, user_folder
 
 SUFFIX = ".known"
 _LOG = logging.getLogger(__name__)
 _logged: set[str] = set()
 
 
-def library(source: Callable[[], str], *question: Any, refusals: tuple[type[Exception], ...] = ()) -> ctypes.CDLL:
-    """Library of a structure: the cached one, or that of ``source()``, compiled or cached.
-
-    question: the structure. refusals: exceptions by which a source rejects a structure permanently; they are cached too. Raises
-    refusals, and CompilerError if the library has to be compiled and the compilation fails.
-    """
-    toolchain = find_toolchain()
-    key = _key("library", toolchain.definitions, toolchain.fingerprint, *question)
-    if key is None:
-        return load(source())
-    found = _known_library(key, refusals)
-    if found is not None:
-        return found
-    with file_lock(cache_folder() / f"{key}.turn"):
-        found = _known_library(key, refusals)
-        if found is not None:
-            return found
-        try:
-            text = source()
-        except refusals as reason:
-            _remember(key, [type(reason).__name__, str(reason)])
-            raise
-        made = load(text)
-        _remember(key, [key_of(text), ""])
-        return made
-
-
-def _known_library(key: str, refusals: tuple[type[Exception], ...]) -> ctypes.CDLL | None:
-    """Cached library of a structure, or None; its source is not generated. Raises a cached refusal."""
-    known = known_value(f"{key}{SUFFIX}")
-    if known is None:
-        return None
-    name, refusal = known
-    for kind in refusals:
-        if kind.__name__ == name:
-            raise kind(refusal)
-    return existing(name)
+def cache_folder() -> Path:
+    """Folder of the cache: TRAJOPT_CACHE_DIR, or a folder in the user's cache."""
+    return environment.folder(environment.CACHE_FOLDER) or user_folder() / "traces"
 
 
 def remembered(answer: Callable[[], Any], *question: Any) -> Any:
     """Return the cached JSON value of a question, else compute it by ``answer()`` and cache it."""
-    key = _key("answer", *question)
+    key = _key(*question)
     known = None if key is None else known_value(f"{key}{SUFFIX}")
     if known is None:
         known = [answer()]
@@ -73,24 +40,60 @@ def remembered(answer: Callable[[], Any], *question: Any) -> Any:
     return known[0]
 
 
+def write_value(file: Path, value: Any) -> None:
+    """Write a JSON value together with the name of its file. Raises OSError."""
+    packed = zlib.compress(json.dumps([file.name, value]).encode(), level=1)
+    replace(file, _checksum(packed) + packed)
+
+
+def read_value(file: Path) -> Any:
+    """JSON value of a trusted file; None if the file is missing, damaged, or was written under another name."""
+    content = content_of(file)
+    if content is None:
+        return None
+    checksum, packed = content[:64], content[64:]
+    if checksum != _checksum(packed):
+        return None
+    try:
+        name, value = json.loads(zlib.decompress(packed))
+    except (zlib.error, ValueError, TypeError):
+        return None
+    return value if name == file.name else None
+
+
+def known_value(name: str) -> Any:
+    """Value stored under a name in the cache; None if there is none."""
+    return read_value(cache_folder() / name)
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
+
+
 def _key(*question: Any) -> str | None:
     """Hash of a question; None, with one log message, if an object in it has no hash."""
     try:
         return digest(*question)
     except Unknown as reason:
-        if str(reason) not in _logged:
-            _logged.add(str(reason))
-            _LOG.warning("kernels are traced again in each process, because their dependencies are unknown: %s", reason)
+        _log_once(f"functions are traced again in each process, because their dependencies are unknown: {reason}")
         return None
 
 
 def _remember(key: str | None, value: Any) -> None:
-    """Cache a value on disk; a failure is logged, and the value is computed again the next time."""
+    """Cache a value on disk; a failure is logged once, and the value is computed again the next time."""
     if key is None:
         return
-    file = cache_folder() / f"{key}{SUFFIX}"
+    folder = cache_folder()
     try:
-        trusted_folder(file.parent)
-        write_value(file, value)
+        write_value(trusted_folder(folder) / f"{key}{SUFFIX}", value)
     except OSError as error:
-        _LOG.info("%s is not cached: %s", file, error)
+        _log_once(
+            f"the cache {folder} cannot be used ({error.strerror or error}), so each process traces its functions again: set "
+            f"{environment.CACHE_FOLDER} to a folder that only you can write to"
+        )
+
+
+def _log_once(message: str) -> None:
+    if message not in _logged:
+        _logged.add(message)
+        _LOG.warning("%s", message)

@@ -1,6 +1,6 @@
 """Partial derivatives by finite differences, in the package's library: templates/differences/partials_by_differences.h.
 
-The kernel calls the value: a tape, a function of the library, or a compiled one.
+The kernel calls the value: a tape, or a function of the library.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.emit import constant
 from dynamics_backends.compiled.loops.kernel import prelude, template
 from dynamics_backends.compiled.runtime.memory import address, code_of
 from dynamics_backends.compiled.runtime.structs import structs_in
-from dynamics_backends.compiled.sources.factors import factor_array, factors_in_c, factors_of
+from dynamics_backends.compiled.sources.factors import factor_array, factors_of
 from dynamics_backends.machine import library as machine
 from dynamics_backends.methods.finite_difference import FiniteDifference
 from dynamics_backends.protocol import unwrapped
@@ -25,17 +24,6 @@ POINTS = 8
 _KERNEL = "differences/partials_by_differences.h"
 _HEADERS = "lanes/function.h", "lanes/groups.h", _KERNEL
 (_Data,) = structs_in("\n".join(map(template, _HEADERS)), "differences_t")
-_IN_C = """
-static void dynamics_value_adapted(const void *self, const V *const *in, V *const *out, V *w);
-static const int differences_sizes[] = {{{sizes}}};
-static const differences_t dynamics_differences = {{
-    {{dynamics_value_adapted, NULL, NULL}}, differences_factors, differences_sizes, {numbers}
-}};
-static void dynamics_partials(ctx_t c, const V *x, const V *u, V t, const V *p, V *f, V *fx, V *fu)
-{{
-    partials_by_differences(&dynamics_differences, IN(x, u, &t, p), OUT(f, fx, fu), c.w);
-}}
-"""
 
 
 def source() -> str:
@@ -71,19 +59,6 @@ class Differences:
         self.points = 1 if value[2] is None else POINTS
         self._memory = factors, components
         self.function = code_of(library.partials_by_differences), ctypes.addressof(self.data)
-
-
-def differences_source(method: FiniteDifference, sizes: Sequence[int], rows: int) -> str:
-    """C source of dynamics_partials, which follows the groups of the map's manifold and context.h.
-
-    It calls dynamics_value_adapted. sizes: components of x, u, t and p. rows: computed rows of xdot.
-    """
-    *integers, step = _numbers(method, sizes, rows)
-    text = _IN_C.format(
-        sizes=", ".join(str(n) for n in sizes), numbers=", ".join([*(str(n) for n in integers), constant(step)])
-    )
-    factors = factors_in_c("differences_factors", factors_of(unwrapped(method.map).manifold))
-    return "\n".join([template(_KERNEL), factors, text])
 
 
 def _numbers(method: FiniteDifference, sizes: Sequence[int], rows: int) -> tuple[Any, ...]:

@@ -110,7 +110,7 @@ def _by_rows(M: Any) -> Any:
 
 
 def _group_function(group: LieGroup, name: str, inputs: Sequence[Any], values: Sequence[Any]) -> str:
-    """C function of a group; a long one is cut into pieces for separate units, since one function compiles several times slower."""
+    """C function of a group; a long one is cut into pieces, since one function compiles several times slower."""
     function, traced = f"{_tag(group)}_{name}", trace_expressions(inputs, values)
     arguments = [Argument(f"a{i}", s.numel()) for i, s in enumerate(inputs)]
     results = [f"r{i}" for i in range(len(values))]

@@ -1,13 +1,23 @@
 /* Recursive algorithms as loops over the tables of a robot: one kernel serves every robot. */
 #pragma once
 
+/* Tables of a kernel: of integers, of doubles, and tapes that it calls (tape_t). */
+typedef struct {
+    const int *const *ti;
+    const double *const *td;
+    const void *const *tapes;
+} tables_t;
+
 /* A recursive algorithm. ti (integers) and td (doubles): tables of dynamics_backends/compiled/loops/tables.py, ti[0] is head; in
-   and out: arrays of the knots first .. last, by rows. room: vectors of workspace, aligned. */
+   and out: arrays of the knots first .. last, by rows. room: vectors of workspace, aligned.
+   packed: the same on vectors over lanes, with all inputs in one array and all outputs in another. */
 typedef struct {
     const char *name;
     long (*room)(const int *head);
     void (*run)(const int *const *ti, const double *const *td, const double *const *in, double *const *out, long first, long last,
                 void *room);
+    long (*packed_room)(const int *head);
+    void (*packed)(const tables_t *tables, const void *in, void *out, void *room);
 } loop_t;
 
 /* Algorithm of this name, or NULL. */

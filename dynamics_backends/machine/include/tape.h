@@ -1,11 +1,12 @@
 /* Tapes: straight-line functions as data, evaluated by an interpreter that serves all of them. */
 #pragma once
 #include <stddef.h>
+#include "loops.h"
 
 /* Instructions, with their operands in the code: d, a, b, c, e are registers, k an index of a constant. */
 enum tape_op {
-    /* end of a function; call of the function at an offset of the code */
-    TAPE_RETURN, TAPE_CALL,
+    /* end of a function; call of the function at an offset of the code; i n a... m (j d)...: kernel i with inputs a to components j */
+    TAPE_RETURN, TAPE_CALL, TAPE_KERNEL,
     /* d i j: component j of input i; o j d: component j of output o; o j n k: n components from j; n (d a)...: copies; d k */
     TAPE_LOAD, TAPE_STORE, TAPE_FILL, TAPE_MOVE, TAPE_CONST,
     /* d n runs: sum of n runs of terms. A run is 8 count + kind, followed by the operands of its terms: see tape_term */
@@ -29,12 +30,21 @@ enum tape_op {
 /* Terms of a sum, in the order of evaluation: + a b, - a b, + a, - a, + k a, + k. */
 enum tape_term { TAPE_PLUS_PRODUCT, TAPE_MINUS_PRODUCT, TAPE_PLUS, TAPE_MINUS, TAPE_PLUS_SCALED, TAPE_PLUS_CONSTANT };
 
-/* A tape. length: of the code. registers, inputs, outputs: their numbers; input_sizes, output_sizes: components of each. */
+/* Kernel that tapes call: packed of loops.h. inputs, outputs: their numbers. */
+typedef struct {
+    void (*run)(const tables_t *tables, const void *in, void *out, void *room);
+    tables_t tables;
+    long inputs, outputs;
+} tape_kernel_t;
+
+/* A tape. length: of the code. registers, inputs, outputs: their numbers; input_sizes, output_sizes: components of each.
+   kernel_room: number of the last registers, which hold the inputs, outputs and workspace of a kernel. */
 typedef struct {
     const int *code;
     const double *constants;
     const int *input_sizes, *output_sizes;
-    long length, registers, inputs, outputs;
+    const tape_kernel_t *kernels;
+    long length, registers, inputs, outputs, kernel_room;
 } tape_t;
 
 /* Workspace of tape_rows in vectors. */

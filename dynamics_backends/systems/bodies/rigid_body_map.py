@@ -15,7 +15,7 @@ from dynamics_backends.scalar import Rows, Scalar
 
 
 class DriverMixin:
-    """Mixin for maps with costly recursions that a driver evaluates; the compiled engine has a driver for them."""
+    """Mixin for maps with costly recursions that a driver evaluates; that of the package's library runs them as loops in C."""
 
     driver: Driver = staticmethod(run)
 
@@ -27,7 +27,7 @@ class DriverMixin:
 
 
 class WholeMap:
-    """Mixin for maps that the compiled engine compiles as a whole; a driver may evaluate their recursions until then."""
+    """Mixin for maps that are traced as a whole; a driver may evaluate their recursions, or make them calls of kernels."""
 
     driver: Driver = staticmethod(run)
 

@@ -8,19 +8,21 @@ columns (q, v, u), and the second derivatives of g = w' F at fixed y and w, with
     dy = K^-1 (top; bottom),     lam' x_qq = g_qq + g_qy y_q + (g_qy y_q)',     lam' x_qv = g_qv + g_qy y_v,
     lam' x_vv = g_vv,            lam' x_qu = g_qy y_u
 
-This common part is most of the arithmetic and independent of the robot: the compiled engine writes it as loops.
+This common part is most of the arithmetic and independent of the robot; a driver may solve it by loops
+(:class:`SolvesDirections`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Contraction, Matrix, Partials
 from dynamics_backends.rigid_body.contact import constrained_solve
 from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
 from dynamics_backends.rigid_body.contact.constraints import Second
+from dynamics_backends.rigid_body.passes.drivers import Driver
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem
 
@@ -37,13 +39,36 @@ class DerivativeEquations(NamedTuple):
     g: Second | None
     f: list[Scalar]
 
-    def solved(self) -> tuple[Matrix, Matrix]:
-        """Derivatives of x and of f, by rows."""
-        return constrained_solve.solve(self.factor, self.top, self.bottom)
+
+class Directions(NamedTuple):
+    """Derivatives of x (nv) and f in all directions, and the product g_qy dy with second derivatives of g, by rows."""
+
+    dx: list[Rows]
+    df: list[Rows]
+    through: list[Rows]
+
+
+@runtime_checkable
+class SolvesDirections(Protocol):
+    """Driver that can solve the equations of the derivatives."""
+
+    def directions(self, parts: DerivativeEquations) -> Directions:
+        """See :func:`directions`."""
+        ...
+
+
+def directions(parts: DerivativeEquations, driver: Any) -> Directions:
+    """Solve the equations in all directions; a driver that is :class:`SolvesDirections` does so itself."""
+    if isinstance(driver, SolvesDirections):
+        return driver.directions(parts)
+    dx, df = constrained_solve.solve(parts.factor, parts.top, parts.bottom)
+    return Directions(dx, df, [] if parts.g is None else through_solution(parts.g, dx, df))
 
 
 class ConstrainedDerivatives(MechanicalSystem):
     """Base class of maps whose derivatives follow from ``derivative_equations``."""
+
+    driver: Driver
 
     def derivative_equations(
         self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None
@@ -54,14 +79,14 @@ class ConstrainedDerivatives(MechanicalSystem):
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Closed form, as in the module docstring."""
         parts = self.derivative_equations(x, u, t, p)
-        return self.in_output(x, u, parts.x, parts.solved()[0])
+        return self.in_output(x, u, parts.x, directions(parts, self.driver).dx)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """Closed form, as in the module docstring."""
         parts = self.derivative_equations(x, u, t, p, lam[self.model.nv :])
         assert parts.g is not None
-        dx, df = parts.solved()
-        return self.in_output(x, u, parts.x, dx), curvature(self, u, parts.g, through_solution(parts.g, dx, df))
+        found = directions(parts, self.driver)
+        return self.in_output(x, u, parts.x, found.dx), curvature(self, u, parts.g, found.through)
 
     def in_output(self, x: Rows, u: Rows, value: Rows, dx: Matrix) -> Partials:
         """Derivatives of the map's output from those of its second half in (q, v, u)."""

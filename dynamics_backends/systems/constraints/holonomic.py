@@ -38,7 +38,11 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
-from dynamics_backends.systems.constraints.constrained_derivatives import ConstrainedDerivatives, DerivativeEquations
+from dynamics_backends.systems.constraints.constrained_derivatives import (
+    ConstrainedDerivatives,
+    DerivativeEquations,
+    directions,
+)
 from dynamics_backends.systems.constraints.constraint_kinds import Constraint
 from dynamics_backends.systems.constraints.constraint_set import (
     DAMPING,
@@ -143,7 +147,9 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
     def _sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
         v, s = self.split(x)[1], self.motion(x, u, p)
         fields = finished(CONSTRAINED_FINISH, self.model, s.fields, self.driver, a=s.a)
-        return s, *constrained_solve.solve(s.factor, *self._right_hand_sides(v, s, fields))
+        parts = DerivativeEquations(s.a, s.factor, *self._right_hand_sides(v, s, fields), None, s.forces)
+        found = directions(parts, self.driver)
+        return s, found.dx, found.df
 
     def _right_hand_sides(
         self, v: Rows, s: ConstrainedMotion, fields: Mapping[str, Any]

@@ -23,7 +23,7 @@ from dynamics_backends.rigid_body.passes.field_access import row
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.rigid_body_map import RigidBodyMap
-from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
+from dynamics_backends.systems.constraints.constrained_derivatives import curvature, directions
 from dynamics_backends.systems.constraints.constraint_kinds import BoundFrame, is_shifted
 from dynamics_backends.systems.constraints.constraint_set import ConstraintState
 from dynamics_backends.systems.constraints.holonomic import Holonomic
@@ -98,7 +98,7 @@ class ConstraintForces(_Forces):
         nothing = [0.0 * x[0]] * self.model.nv
         parts = self.system.derivative_equations(x, u, t, p, sm.stack(nothing), [lam[i] for i in range(self.n_out)])
         assert parts.g is not None
-        return curvature(self.system, u, parts.g, through_solution(parts.g, *parts.solved()))
+        return curvature(self.system, u, parts.g, directions(parts, self.system.driver).through)
 
 
 def _labels(constraint: Any) -> tuple[str, ...]:

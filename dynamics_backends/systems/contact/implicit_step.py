@@ -15,13 +15,13 @@ an energy of the motion and the drive: its remaining error is quadratically smal
 
 Decisions use real parts.  Numbers with derivatives take one more step from the solution of their real parts, which
 is the implicit function theorem.  Numbers with second derivatives (complex dual numbers) take two, since a step squares the
-error: for perturbations i and e, their product.  C version of :func:`solved`: templates/contact/stepped.h.
+error: for perturbations i and e, their product.  C version of :func:`solved`: templates/contact/stepped_solve.h.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -73,6 +73,15 @@ class ContactProblem(NamedTuple):
         ]
         p = {key: [real(value[i]) for i in range(len(value))] for key, value in self.p.items()}
         return self._replace(M=M, drive=[real(x) for x in self.drive], arrivals=arrivals, step=real(self.step), p=p)
+
+
+@runtime_checkable
+class StepSolver(Protocol):
+    """Driver that can solve contact problems in place of :func:`solved`."""
+
+    def solved_step(self, m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
+        """See :func:`solved`."""
+        ...
 
 
 class Direction(NamedTuple):

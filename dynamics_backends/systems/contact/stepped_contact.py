@@ -32,6 +32,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import IMPLICIT_STEP, Array, Contraction, Matrix, Parameters, Partials
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.kinematics import base_origin
+from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
 from dynamics_backends.rigid_body.contact.constraints import Second
 from dynamics_backends.rigid_body.contact.contact_dynamics import (
     CONTACT_FINISH,
@@ -55,11 +56,23 @@ from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
-from dynamics_backends.systems.constraints.constrained_derivatives import curvature as curvature_of, through_solution
+from dynamics_backends.systems.constraints.constrained_derivatives import (
+    DerivativeEquations,
+    Directions,
+    curvature as curvature_of,
+    directions,
+)
 from dynamics_backends.systems.contact.contact_gaps import contact_gaps, gap_warnings
 from dynamics_backends.systems.contact.contact_law import StepLaw, scaled
 from dynamics_backends.systems.contact.ground_surface import Ground, Plane, Surface
-from dynamics_backends.systems.contact.implicit_step import Arrival, ContactProblem, arriving, curvature, solved
+from dynamics_backends.systems.contact.implicit_step import (
+    Arrival,
+    ContactProblem,
+    StepSolver,
+    arriving,
+    curvature,
+    solved,
+)
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 from dynamics_backends.systems.contact.touch import Slopes, Touch, subtract_second, weight_of
 
@@ -164,12 +177,13 @@ class SteppedContact(WholeMap, ActuatedBody):
 
     def _solved(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Start]:
         """Mean acceleration (nv, N) and the start of the step. Raises TypeError for symbols."""
-        if hasattr(x, "is_symbolic"):
+        solve = self.driver.solved_step if isinstance(self.driver, StepSolver) else solved
+        if hasattr(x, "is_symbolic") and solve is solved:
             raise TypeError(
                 "SteppedContact solves its step by iterations, which an expression cannot contain: choose backend = 'analytic'"
             )
         s = self.start(x, u, p)
-        delta = solved(s.problem, [x[self.model.nq + i] for i in range(self.model.nv)])
+        delta = solve(s.problem, [x[self.model.nq + i] for i in range(self.model.nv)])
         return sm.stack([d / s.problem.step for d in delta]), s
 
     def start(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> Start:
@@ -200,12 +214,9 @@ class SteppedContact(WholeMap, ActuatedBody):
     # -- first derivatives --------------------------------------------------------------------------------------------
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
         """Closed form, as in the module docstring."""
-        n = self.model.nv
         a, s = self._solved(x, u, p)
         linear = self.linear(x, u, s, a)
-        da = ltl.solve(linear.factor, linear.top)
-        blocks = ([row[i:j] for row in da] for i, j in ((0, n), (n, 2 * n), (2 * n, 2 * n + self.nu)))
-        return self.first(self.split(x)[1], u, a, *blocks)
+        return self._first(x, u, a, self._directions(a, linear))
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """Closed form, as in the module docstring."""
@@ -213,13 +224,21 @@ class SteppedContact(WholeMap, ActuatedBody):
         a, s = self._solved(x, u, p)
         linear = self.linear(x, u, s, a, lam[n:])
         assert linear.g is not None
-        da = ltl.solve(linear.factor, linear.top)
-        blocks = ([row[i:j] for row in da] for i, j in ((0, n), (n, 2 * n), (2 * n, 2 * n + self.nu)))
-        first = self.first(self.split(x)[1], u, a, *blocks)
-        second = curvature_of(self, u, linear.g, through_solution(linear.g, da, []))
+        found = self._directions(a, linear)
+        second = curvature_of(self, u, linear.g, found.through)
         for c, bend in zip(s.motions, linear.bends, strict=True):
-            second = _with_bend(second, _arriving(c.J, da, s.problem.step), bend)
-        return first, second
+            second = _with_bend(second, _arriving(c.J, found.dx, s.problem.step), bend)
+        return self._first(x, u, a, found), second
+
+    def _directions(self, a: Rows, linear: Linear) -> Directions:
+        """Derivatives of a in all directions, from the equations of constrained motion without constraints."""
+        factor = ConstrainedFactor(linear.factor, [], [], ltl.Factor([], [], []))
+        return directions(DerivativeEquations(a, factor, linear.top, [], linear.g, []), self.driver)
+
+    def _first(self, x: Rows, u: Rows, a: Rows, found: Directions) -> Partials:
+        n = self.model.nv
+        blocks = ([row[i:j] for row in found.dx] for i, j in ((0, n), (n, 2 * n), (2 * n, 2 * n + self.nu)))
+        return self.first(self.split(x)[1], u, a, *blocks)
 
     def linear(self, x: Rows, u: Rows, s: Start, a: Rows, lam: Rows | None = None) -> Linear:
         """Linear equations of the derivatives of a at a solution; with second derivatives of lam' a if lam (nv, N) is not None."""
@@ -301,25 +320,26 @@ def _nothing(n: int) -> dict[str, list[list[float]]]:
     return {name: [[0.0] * n] * n for name in ("G_qq", "G_qv", "G_vv", "G_qa")}
 
 
-def _arriving(J: Columns, da: Sequence[Rows], step: Scalar) -> list[Vec]:
-    """Columns (q, v, u) of J_c dV."""
-    n, nothing = len(da), Vec(0.0, 0.0, 0.0)
-    moved = [sum((column * (step * da[j][i]) for j, column in J.items()), nothing) for i in range(len(da[0]))]
+def _arriving(J: Columns, da: Sequence[Rows], step: Scalar) -> Vec:
+    """Matrix J_c dV by components, each a row over (q, v, u)."""
+    n = len(da)
+    first, *others = [column * (step * da[j]) for j, column in J.items()]
+    moved = sum(others, first)
+    rows = [[row[i] for i in range(row.shape[0])] for row in (moved.x, moved.y, moved.z)]
     for j, column in J.items():
-        moved[n + j] = moved[n + j] + column
-    return moved
+        for row, own in zip(rows, (column.x, column.y, column.z), strict=True):
+            row[n + j] = row[n + j] + own
+    return Vec(*map(sm.stack, rows))
 
 
-def _with_bend(second: Contraction, columns: Sequence[Vec], bend: Mat) -> Contraction:
-    """Contraction plus P' bend P, P by its columns (q, v, u)."""
-    ndx = len(second.xx)
-    bent = [bend @ column for column in columns]
+def _with_bend(second: Contraction, P: Vec, bend: Mat) -> Contraction:
+    """Contraction plus P' bend P, P by components over (q, v, u)."""
+    ndx, end = len(second.xx), P.x.shape[0]
+    bent = bend @ P
 
-    def rows(M: Matrix, at: int, first: int, last: int) -> list[Rows]:
-        return [
-            sm.stack([row[j - first] + columns[at + i].dot(bent[j]) for j in range(first, last)])
-            for i, row in enumerate(M)
-        ]
+    def rows(M: Matrix, at: int, columns: slice) -> list[Rows]:
+        B = Vec(bent.x[columns], bent.y[columns], bent.z[columns])
+        return [row + B.x * P.x[at + i] + B.y * P.y[at + i] + B.z * P.z[at + i] for i, row in enumerate(M)]
 
-    end = len(columns)
-    return Contraction(rows(second.xx, 0, 0, ndx), rows(second.ux, ndx, 0, ndx), rows(second.uu, ndx, ndx, end))
+    before, behind = slice(0, ndx), slice(ndx, end)
+    return Contraction(rows(second.xx, 0, before), rows(second.ux, ndx, before), rows(second.uu, ndx, behind))

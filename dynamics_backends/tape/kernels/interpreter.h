@@ -108,6 +108,18 @@ ALWAYS_INLINE void tape_block(const tape_t *tape, const V *const *in, V *const *
             p = tape->code + p[1];
             break;
         }
+        case TAPE_KERNEL: {
+            const tape_kernel_t *kernel = tape->kernels + p[1];
+            const int n = p[2], *read = p + 3, m = read[n], *written = read + n + 1;
+            V *given = AT(tape->registers - tape->kernel_room), *results = given + kernel->inputs;
+            for (int j = 0; j < B; j++) {
+                for (int i = 0; i < n; i++) given[i] = AT(read[i])[j];
+                kernel->run(&kernel->tables, given, results, results + kernel->outputs);
+                for (int i = 0; i < m; i++) AT(written[2 * i + 1])[j] = results[written[2 * i]];
+            }
+            p = written + 2 * m;
+            break;
+        }
         case TAPE_LOAD: {
             V *d = AT(p[1]);
             const V *a = in[p[2]] + p[3] * places.component + from;
@@ -233,7 +245,7 @@ long tape_room(const tape_t *tape, int blocks) { return tape->registers * (block
 static int block_of(const tape_t *tape, long blocks)
 {
     int B = BLOCK;
-    while (B > 1 && (B > blocks || (B > 2 && tape->registers * B * LANES > CACHED))) B /= 2;
+    while (B > 1 && (B > blocks || (B > 2 && (tape->registers - tape->kernel_room) * B * LANES > CACHED))) B /= 2;
     return B;
 }
 

@@ -1,22 +1,19 @@
-"""The compiled engine compared with other libraries: derivatives, Riccati recursion, complete iterations, compilation.
+"""The compiled engine compared with other libraries: derivatives, Riccati recursion, complete iterations.
 
     python -m experiments.benchmark_compiled [--quick] [--out DIR]
 
-Derivatives of forward dynamics are computed for a batch of 128 knots on one thread, between preallocated public arrays;
-packing into lanes is included. Pinocchio is called from Python, once per knot. CasADi's Jacobian (AD of the
-articulated-body algorithm) is CasADi's C code at -O3 -march=native, called once per knot by a C loop. Peers and kernels
-are timed in alternating rounds. Each time is the median of the rounds. The table also has the ratio of the fastest
-rounds, since other load only adds time. Pinocchio's wheel is compiled for any x86-64 processor; "generic" is the time
-of our kernel compiled in the same way, measured in a separate process afterwards.
+Derivatives of forward dynamics are computed for a batch of 128 knots on one thread, between preallocated public arrays, by
+the kernels of the library and on tapes; packing into lanes is included. Pinocchio is called from Python, once per knot.
+CasADi's Jacobian (AD of the articulated-body algorithm) is CasADi's C code at -O3 -march=native, called once per knot by a
+C loop. Peers and kernels are timed in alternating rounds. Each time is the median of the rounds. The table also has the
+ratio of the fastest rounds, since other load only adds time. Pinocchio's wheel is compiled for any x86-64 processor;
+"generic" is the time of our library for such processors, measured in a separate process afterwards.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -26,14 +23,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.loops.kernel import CompiledKernel
-from dynamics_backends.compiled.loops.loops import loop_kernel
-from dynamics_backends.compiled.loops.unrolled import unrolled_kernel
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
-from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from experiments.analysis.timing import samples
+from experiments.analysis.timing import program_call, samples
 from experiments.benchmarks.derivatives.benchmark_first_order import load
 from experiments.benchmarks.derivatives.benchmark_peers import casadi_call, robot_and_peer
 from experiments.benchmarks.generic import COLUMN, GenericProcess, build_notes
@@ -43,12 +36,12 @@ from experiments.benchmarks.timing import median_time
 Array = np.ndarray
 BATCH = 128
 SHORTEST = 0.004  # [s] minimum time of a repetition: short enough to run between other load
-USUAL_JOINTS = ("revolute", "prismatic", "floating")
-PINOCCHIO = {  # robot: required speed-up over Pinocchio, in loops and unrolled
-    "ur5": (7.0, 12.0),
-    "hyq": (5.0, 8.0),
-    "talos": (4.0, 4.0),  # talos_reduced.urdf, whose fingers are fixed: 38 degrees of freedom
-    "chain of 110": (1.2, None),
+TIERS = ("loops", "tape")
+PINOCCHIO = {  # robot: required speed-up of the loops over Pinocchio
+    "ur5": 7.0,
+    "hyq": 5.0,
+    "talos": 4.0,  # talos_reduced.urdf, whose fingers are fixed: 38 degrees of freedom
+    "chain of 110": 1.2,
 }
 CASADI = ("ur5", "hyq")
 GROWTH = (16, 64, 256, 1024, 4096)
@@ -62,7 +55,7 @@ class Times(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One table row. ratio: peer / ours; figure: required ratio, or largest allowed value; generic: ours, compiled for any CPU."""
+    """One table row. ratio: peer / ours; figure: required ratio, or largest allowed value; generic: ours, for any CPU."""
 
     what: str
     unit: str
@@ -96,54 +89,34 @@ def interleaved_times(functions: Sequence[Callable[[], Any]], rounds: int, unit:
     return [Times(median(column), min(column)) for column in zip(*times, strict=True)]
 
 
-def once(function: Callable[[], Any]) -> tuple[Times, Any]:
-    """Time a call that can run only once [s]; return time and result."""
-    began = time.perf_counter()
-    result = function()
-    seconds = time.perf_counter() - began
-    return Times(seconds, seconds), result
-
-
 # -- derivatives of forward dynamics ----------------------------------------------------------------------------------
-
-
-def kernel(model: Model, tier: str) -> CompiledKernel:
-    """Compile FDSVA for a model: a, da/dq, da/dv, M^-1."""
-    source = unrolled_kernel(FDSVA, model) if tier == "unrolled" else loop_kernel(FDSVA, USUAL_JOINTS)
-    n = model.nv
-    return CompiledKernel(source, model, [(n,), (n, n), (n, n), (n, n)])
-
-
-def batch_call(k: CompiledKernel, model: Model, batch: int = BATCH, threads: int = 1) -> Callable[[], Any]:
-    """Return a call for a batch, into preallocated arrays."""
-    inputs, out = samples(model, batch), k.buffers(batch)
-    return lambda: k(*inputs, out=out, threads=threads)
 
 
 def kernel_time(name: str, tier: str, rounds: int) -> float:
     """Return the median time per knot [us]."""
     model, _ = robot_and_peer(name, BATCH)
-    return interleaved_times([batch_call(kernel(model, tier), model)], rounds, BATCH * 1e-6)[0].median
+    call = program_call(FDSVA, model, BATCH, tape=tier == "tape")
+    return interleaved_times([call], rounds, BATCH * 1e-6)[0].median
 
 
 def with_generic(e: Entry, generic: float) -> Entry:
-    """Add the time of our code compiled for any processor to an entry."""
+    """Add the time of our library for any processor to an entry."""
     return e._replace(generic=generic, ratio_of_generic=None if e.peer_time is None else e.peer_time / generic)
 
 
 def derivatives(name: str, rounds: int, quick: bool, process: GenericProcess) -> Iterator[Entry]:
     """Compare all code forms of one robot with Pinocchio and CasADi."""
     model, pinocchio = robot_and_peer(name, BATCH)
-    min_ratio = dict(zip(("loops", "unrolled"), PINOCCHIO[name], strict=True))
-    tiers = [t for t in min_ratio if min_ratio[t] and not (quick and t == "unrolled" and model.nv > 20)]
-    calls = [pinocchio, *(batch_call(kernel(model, tier), model) for tier in tiers)]
+    tiers = TIERS if name in CASADI else TIERS[:1]
+    calls = [pinocchio, *(program_call(FDSVA, model, BATCH, tape=tier == "tape") for tier in tiers)]
     casadi = casadi_call(model, BATCH) if name in CASADI and not (quick and model.nv > 6) else None
     if casadi is not None:
         calls.append(casadi)
     theirs, *ours = interleaved_times(calls, rounds, BATCH * 1e-6)
     generic = {tier: process.call(kernel_time, name, tier, rounds) for tier in tiers}
     for tier, mine in zip(tiers, ours, strict=False):
-        found = entry(f"dFD {name} ({model.nv}), {tier}", "us/knot", mine, "Pinocchio", theirs, min_ratio[tier])
+        min_ratio = PINOCCHIO[name] if tier == "loops" else None
+        found = entry(f"dFD {name} ({model.nv}), {tier}", "us/knot", mine, "Pinocchio", theirs, min_ratio)
         yield with_generic(found, generic[tier])
     if casadi is not None:
         fastest = tiers[-1]
@@ -168,12 +141,11 @@ def differences(rounds: int) -> Entry:
 def growth(rounds: int) -> Iterator[Entry]:
     """Measure the time per knot over the number of knots, and on two threads."""
     model = load("hyq").model
-    k = kernel(model, "loops")
-    times = [interleaved_times([batch_call(k, model, n)], rounds, n * 1e-6)[0] for n in GROWTH]
+    times = [interleaved_times([program_call(FDSVA, model, n)], rounds, n * 1e-6)[0] for n in GROWTH]
     for n, t in zip(GROWTH[1:], times[1:], strict=True):
         yield entry(f"dFD hyq, {n} knots", "us/knot", t, f"{GROWTH[0]} knots", times[0])
     one, two = interleaved_times(
-        [batch_call(k, model, GROWTH[-1], threads) for threads in (1, 2)], rounds, GROWTH[-1] * 1e-6
+        [program_call(FDSVA, model, GROWTH[-1], threads=threads) for threads in (1, 2)], rounds, GROWTH[-1] * 1e-6
     )
     yield entry(f"dFD hyq, {GROWTH[-1]} knots, two threads", "us/knot", two, "one thread", one, 1.7)
 
@@ -219,24 +191,6 @@ def _stamp(stamps: list[float], record: Any) -> None:
     stamps.append(time.perf_counter())
 
 
-def compilation() -> Iterator[Entry]:
-    """Measure compilation with an empty cache, and loading from a copy of that cache, which the loader has not seen."""
-    hyq, before = load("hyq").model, os.environ.get("TRAJOPT_CACHE_DIR")
-    figures = {"loops": 3.0, "unrolled": 8.0}
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TRAJOPT_CACHE_DIR"] = f"{folder}/new"
-        for tier, max_value in figures.items():
-            yield entry(f"first kernel of HyQ, {tier}", "s", once(partial(kernel, hyq, tier))[0], max_value=max_value)
-        memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-        shutil.copytree(f"{folder}/new", f"{folder}/copy")
-        os.environ["TRAJOPT_CACHE_DIR"] = f"{folder}/copy"
-        seconds, _ = once(lambda: kernel(hyq, "loops"))
-        yield entry("warm load of HyQ, loops", "s", seconds, max_value=0.1)
-    yield entry("memory of the compiler", "GiB", Times(memory, memory), max_value=2.0)
-    os.environ.pop("TRAJOPT_CACHE_DIR")
-    os.environ |= {} if before is None else {"TRAJOPT_CACHE_DIR": before}
-
-
 # -- the report ---------------------------------------------------------------------------------------------------------
 
 
@@ -270,8 +224,7 @@ def cells(e: Entry) -> list[str]:
 
 
 def entries(rounds: int, quick: bool) -> Iterator[Entry]:
-    """Yield all entries; compilation first, since peak compiler memory is measured over all child processes."""
-    yield from compilation()
+    """Yield all entries."""
     with GenericProcess() as process:
         for name in PINOCCHIO:
             yield from derivatives(name, rounds, quick, process)
@@ -284,7 +237,7 @@ def entries(rounds: int, quick: bool) -> Iterator[Entry]:
 def main() -> None:
     """Run, print each row, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, no long compilations")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, CasADi for the smallest robot only")
     parser.add_argument("--out", type=Path, default=Path("out/benchmark_compiled"), help="folder of the results")
     options = parser.parse_args()
     os.environ["TRAJOPT_THREADS"] = "1"

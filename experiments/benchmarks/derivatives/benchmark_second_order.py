@@ -3,10 +3,9 @@
     python -m experiments.benchmark_second_order [--full] [--out DIR]
 
 Time: tensors of a batch of 128 knots on one thread, between preallocated public arrays, including packing. Times are
-medians of processor time over alternating rounds, for the faster of loops and straight-line code. The paper's times are
+medians of processor time over alternating rounds, for the faster of the library's loops and a tape. The paper's times are
 the best of its compilers, with and without generated code, on an Intel i5-12400 (figures 10 and 19); its ATLAS (36) is
-compared with the G1 (35). The contraction is compared with first order alone, also without unpacking into public
-arrays, as inside a solver.
+compared with the G1 (35). The contraction is compared with first order alone.
 
 Accuracy: relative to bicomplex numbers in the recursive Newton-Euler and articulated-body algorithms. Growth: log-log
 slopes over the number of bodies, of the time per knot and of the operations of the loops. Times are measured for calls
@@ -27,8 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
-from dynamics_backends.compiled.loops.unrolled import unrolled_kernel, unrolled_trace
+from dynamics_backends.compiled.loops.unrolled import unrolled_trace
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
 from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO
@@ -37,17 +35,16 @@ from dynamics_backends.rigid_body.derivatives.rnea_second_order import ID_SECOND
 from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO, rnea_tensors
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.sample_models import binary_tree, chain
-from dynamics_backends.rigid_body.passes.passes import Program
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.tally import operations
-from experiments.analysis.timing import JOINTS, interleaved_times, program_call, samples, source_call
+from experiments.analysis.timing import interleaved_times, program_call, samples
 from experiments.baselines import second_order_errors, second_order_references as references
 from experiments.benchmarks.derivatives.benchmark_compiled import BATCH
 from experiments.benchmarks.tables import machine, markdown, write_report
 from problems.robots import load_robot
 
 Array = np.ndarray
-UNROLL_UP_TO = 10  # maximum degrees of freedom for straight-line code of tensors
+ON_TAPE_UP_TO = 10  # maximum degrees of freedom for tapes of tensors
 ROBOTS = {  # name in example-robot-data: base, published times of ID and FD tensors, largest allowed time of ID [us]
     "double_pendulum": ("fixed", 1.54, 3.71, None),
     "ur3": ("fixed", 8.41, 21.0, None),
@@ -110,22 +107,17 @@ def cpu_times(calls: Sequence[Callable[[], Any]], rounds: int, knots: int = BATC
     return [[1e6 * seconds / knots for seconds in column] for column in interleaved_times(calls, rounds)]
 
 
-def batch_call(program: Program, model: Model, batch: int = BATCH, *, unrolled: bool = False) -> Callable[[], Any]:
-    """Return a call for a batch, into preallocated arrays."""
-    return program_call(program, model, batch, unrolled=unrolled)
-
-
 def tensors(name: str, rounds: int) -> Iterator[Line]:
     """Measure ID and FD tensors of one robot."""
     model, (_, *paper, most) = robot(name), ROBOTS[name]
     for program, theirs in zip((IDSVA_SO, FDSVA_SO), paper, strict=True):
-        tiers = (False, True) if model.nv <= UNROLL_UP_TO else (False,)
-        calls = [batch_call(program, model, unrolled=unrolled) for unrolled in tiers]
+        tiers = (False, True) if model.nv <= ON_TAPE_UP_TO else (False,)
+        calls = [program_call(program, model, BATCH, tape=tape) for tape in tiers]
         times = cpu_times(calls, rounds)
         medians = [median(t) for t in times]
         best = int(np.argmin(medians))
-        note = f"{('loops', 'unrolled')[best]}, fastest turn {min(times[best]):.3g}"
-        if model.nv <= UNROLL_UP_TO:
+        note = f"{('loops', 'tape')[best]}, fastest turn {min(times[best]):.3g}"
+        if model.nv <= ON_TAPE_UP_TO:
             note += f", {sum(unrolled_trace(program, model).count().values())} operations"
         figure = most if program is IDSVA_SO else None
         yield Line(f"{program.name} {name} ({model.nv})", "us/knot", min(medians), theirs, figure or theirs, note)
@@ -134,22 +126,11 @@ def tensors(name: str, rounds: int) -> Iterator[Line]:
 def contraction(name: str, rounds: int) -> Iterator[Line]:
     """Compare first order with contraction to first order alone; count both operations in inverse dynamics."""
     model = robot(name)
-    for unrolled in (False, True) if model.nv <= 20 else (False,):
-        calls = [batch_call(p, model, unrolled=unrolled) for p in (FDSVA, FD_SECOND_ORDER)]
-        packed = [_without_unpacking(p, model, unrolled) for p in (FDSVA, FD_SECOND_ORDER)]
-        first, both, packed_first, packed_both = map(median, cpu_times([*calls, *packed], 4 * rounds))
-        tier = "unrolled" if unrolled else "loops"
-        note = f"{both:.3g} / {first:.3g} us/knot, {tier}"
+    for tape in (False, True) if model.nv <= 20 else (False,):
+        calls = [program_call(p, model, BATCH, tape=tape) for p in (FDSVA, FD_SECOND_ORDER)]
+        first, both = map(median, cpu_times(calls, 4 * rounds))
+        note = f"{both:.3g} / {first:.3g} us/knot, {'tape' if tape else 'loops'}"
         yield Line(f"first order with contraction / first order, FD {name}", "", both / first, None, RATIO, note)
-        note = f"{packed_both:.3g} / {packed_first:.3g} us/knot, {tier}"
-        yield Line(
-            f"the same ratio inside a solver, without public arrays, {name}",
-            "",
-            packed_both / packed_first,
-            None,
-            RATIO,
-            note,
-        )
     if name in CONTRACTED:
         count = sum(unrolled_trace(ID_SECOND_ORDER, model).count().values())
         yield Line(f"first order and contraction, ID {name}", "operations", count, None, CONTRACTED[name])
@@ -166,25 +147,6 @@ def double_loop(name: str, rounds: int) -> Line:
     return Line(
         f"idsva_so {name} in NumPy, all triples vectorized, compared with the double loop", "us/knot", ours, other
     )
-
-
-def _without_unpacking(program: Program, model: Model, unrolled: bool) -> Callable[[], Any]:
-    """Return a call that unpacks the accelerations only, which is the cost inside a solver that works in lanes."""
-    source = unrolled_kernel(program, model) if unrolled else loop_kernel(program, JOINTS)
-    inner, outputs = source.name, source.outputs[:1]
-    buffers = [f"V* y{i} = w; w += {size};" for i, size in enumerate(source.output_sizes[1:])]
-    inputs = ", ".join(f"const V* i{i}" for i in range(len(source.inputs)))
-    arguments = ", ".join(
-        ["ti", "td", *(f"i{i}" for i in range(len(source.inputs))), "a", *(f"y{i}" for i in range(len(buffers))), "w"]
-    )
-    head = f"static void {inner}_bare(const int* const* ti, const double* const* td, {inputs}, V* a, V* w)"
-    sizes = "const int nb = ti[0][0], nv = ti[0][1], nq = ti[0][2]; (void)nb; (void)nv; (void)nq;"
-    body = "\n".join([source.source, head, "{", sizes, *buffers, f"{inner}({arguments});", "}", ""])
-    workspace = " + ".join([f"({s})" for s in (*source.output_sizes[1:], source.workspace)])
-    packed = LoopKernel(
-        f"{inner}_bare", body, source.inputs, outputs, source.input_sizes, source.output_sizes[:1], workspace
-    )
-    return source_call(packed, Program(program.name, program.passes, outputs), model, BATCH)
 
 
 # -- accuracy -------------------------------------------------------------------------------------------------------------
@@ -219,7 +181,7 @@ def growth(rounds: int) -> Iterator[Line]:
                 ("batches", list(map(_batch, BODIES))),
             ):
                 pairs = list(zip(models, batches, strict=True))
-                times = [median(cpu_times([batch_call(program, m, n)], rounds, n)[0]) for m, n in pairs]
+                times = [median(cpu_times([program_call(program, m, n)], rounds, n)[0]) for m, n in pairs]
                 note = f"{times[0]:.3g} us/knot for {BODIES[0]} bodies, {times[-1]:.3g} for {BODIES[-1]}"
                 yield Line(f"{name}, {shape}, order of the time of {what}", "", slope(times), None, figure, note)
             counts = [float(operations(program, model)) for model in models]

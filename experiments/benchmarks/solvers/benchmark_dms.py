@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.compiled.compiler import compiler_command
 from experiments.benchmarks.generic import COLUMN, GenericProcess, build_notes
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
@@ -258,7 +258,7 @@ def _write_code(ca: Any, nlp: dict[str, Any], solver: str, settings: dict[str, A
 def _compile(source: Path, level: str, patience: float) -> Path | None:
     """Compile the code; return the library, or None after the time limit."""
     library = source.with_name(f"program{level}.so")
-    command = [*find_toolchain().command, level, "-march=native", "-fPIC", "-shared", "-w"]
+    command = [*compiler_command(), level, "-march=native", "-fPIC", "-shared", "-w"]
     try:
         subprocess.run([*command, str(source), "-o", str(library), "-lm"], check=True, timeout=patience)
     except subprocess.TimeoutExpired:

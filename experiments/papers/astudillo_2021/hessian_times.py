@@ -59,7 +59,7 @@ def _rows(model: Model, kind: str, quick: bool) -> list[dict[str, Any]]:
     arguments = x[:n], x[n : 2 * n], x[2 * n :]
     jacobian = ca.horzcat(*(matrix(b) for b in slopes(model, *arguments)[1:4]))
     gradients = {"analytic": jacobian.T @ weights, "AD": ca.gradient(ca.dot(weights, value(model, *arguments)), x)}
-    calls: dict[str, Callable[[], Any]] = {CLOSED: program_call(second, model, BATCH, unrolled=True)}
+    calls: dict[str, Callable[[], Any]] = {CLOSED: program_call(second, model, BATCH, tape=True)}
     code_of = {CLOSED: ""}
     counts = {CLOSED: sum(unrolled_trace(second, model).count().values())}
     points = np.hstack([joined_samples(model, BATCH), np.random.default_rng(0).standard_normal((BATCH, n))])

@@ -1,6 +1,6 @@
 """Times of forward and inverse dynamics and their Jacobians by AD and in closed form (Astudillo et al. 2021, fig. 1).
 
-One thread, batches of points, all methods in the same run: closed forms of this library, as loops and as straight-line code;
+One thread, batches of points, all methods in the same run: closed forms of this library, as loops and on tapes;
 CasADi's Jacobian by reverse AD, as C code and interpreted; Pinocchio's closed forms, called from Python. The G1 (29) on a fixed
 base replaces Atlas (30). No robot file of Yumi is available.
 """
@@ -73,7 +73,7 @@ def _calls(robot: str, model: Model, kind: str) -> dict[str, tuple[Callable[[], 
         "closed form, loops": (program_call(SLOPES[kind], model, BATCH), BATCH),
     }
     if model.nv <= LARGEST_AD:
-        found["closed form, straight"] = program_call(SLOPES[kind], model, BATCH, unrolled=True), BATCH
+        found["closed form, tape"] = program_call(SLOPES[kind], model, BATCH, tape=True), BATCH
         n = model.nv
         x = ca.SX.sym("x", 3 * n)
         f = ca.Function("jacobian", [x], [ca.densify(ca.jacobian(value(model, x[:n], x[n : 2 * n], x[2 * n :]), x))])
@@ -151,7 +151,7 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
 def _draw(rows: list[dict[str, Any]], path: Path) -> None:
     from experiments.plots.canvas import COLORS, figure, legend
 
-    methods = ("value", "closed form, straight", "closed form, loops", "AD, generated", "AD, interpreted", "Pinocchio")
+    methods = ("value", "closed form, tape", "closed form, loops", "AD, generated", "AD, interpreted", "Pinocchio")
     robots = list(dict.fromkeys(r["robot"] for r in rows))
     with figure(path, 1, 2, 12.0, 4.2, "Jacobians of dynamics [us]", bottom=1.2) as axes:
         for axis, kind in zip(axes.flat, VALUES, strict=True):

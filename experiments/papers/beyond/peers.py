@@ -90,7 +90,7 @@ def _rows(robot: str, quick: bool) -> Iterator[dict[str, Any]]:
     j = backend.jacobians(np.concatenate([q, v], axis=1)[:1], tau[:1])
     own = np.concatenate([j.fx, j.fu], axis=2)[0]
     tiers = (False, True) if model.nv <= LARGEST_AD else (False,)
-    calls = [program_call(FDSVA, model, BATCH, unrolled=unrolled) for unrolled in tiers]
+    calls = [program_call(FDSVA, model, BATCH, tape=tape) for tape in tiers]
     peers = [peer for make in (_pinocchio, _casadi, _mujoco) if (peer := make(robot, model, quick)) is not None]
     seconds = medians([*calls, *(p.call for p in peers)], 3 if quick else 15)
     ours = 1e6 * min(seconds[: len(calls)]) / BATCH

@@ -32,7 +32,7 @@ BATCH = 128
 ROBOTS = {"double_pendulum": None, "iiwa7": "fixed", "gen3": "fixed", "hyq": "floating", "erd:talos": "floating"}
 QUICK = ("double_pendulum",)
 SOLVES = ("ur5_reach", "iiwa7_reach", "gen3_reach", "double_pendulum_swing_up")
-UNROLLED = 18
+ON_TAPE = 18
 
 
 def run(quick: bool) -> Outcome:
@@ -49,10 +49,10 @@ def _kernels(robot: str, quick: bool) -> list[dict[str, Any]]:
         warnings.simplefilter("ignore", URDFWarning)
         model = load_robot(robot, base=ROBOTS[robot]) if ROBOTS[robot] else load_robot(robot)
     rows = []
-    for unrolled in (False, True) if model.nv <= UNROLLED else (False,):
-        calls = [program_call(p, model, BATCH, unrolled=unrolled) for p in (FDSVA, FD_SECOND_ORDER)]
+    for tape in (False, True) if model.nv <= ON_TAPE else (False,):
+        calls = [program_call(p, model, BATCH, tape=tape) for p in (FDSVA, FD_SECOND_ORDER)]
         first, both = (1e6 * t / BATCH for t in medians(calls, 5 if quick else 21))
-        what = f"{model.name} ({model.nv}), {'straight-line code' if unrolled else 'loops'}"
+        what = f"{model.name} ({model.nv}), {'tape' if tape else 'loops'}"
         rows.append({"what": what, "first order [us]": first, "with second [us]": both, "ratio": both / first})
     return rows
 

@@ -10,11 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dynamics_backends.compiled.loops.loops import loop_kernel
-from dynamics_backends.compiled.loops.unrolled import unrolled_kernel
+from dynamics_backends.compiled.emit.emit import Argument
+from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, loop_kernel
+from dynamics_backends.compiled.loops.unrolled import argument_sizes, unrolled_trace
+from dynamics_backends.compiled.sources.traced_function import TracedFunction
 from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO
+from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.sample_models import chain
-from experiments.analysis.timing import JOINTS, joined_samples
+from experiments.analysis.timing import joined_samples
 from experiments.baselines.casadi_second_order import second_order_function
 from experiments.baselines.generated_code import generated
 from experiments.papers.study import SINGH, Claim, Comparison, Outcome
@@ -26,12 +29,12 @@ PATIENCE = 90.0
 
 def run(quick: bool) -> Outcome:
     """Measure lines of code and library sizes."""
-    loops = loop_kernel(IDSVA_SO, JOINTS).source.count("\n")
+    loops = loop_kernel(IDSVA_SO, USUAL_JOINTS).source.count("\n")
     rows: list[dict[str, Any]] = []
     for n in QUICK_BODIES if quick else BODIES:
         model = chain(n)
         code = generated(second_order_function(model, "ID"), joined_samples(model, 1), PATIENCE, "-O1")
-        straight = unrolled_kernel(IDSVA_SO, model).source.count("\n")
+        straight = _straight_line_code(model).count("\n")
         rows.append(
             {
                 "bodies": n,
@@ -43,6 +46,11 @@ def run(quick: bool) -> Outcome:
             }
         )
     return Outcome(rows, [_comparison(rows)], partial(_draw, rows))
+
+
+def _straight_line_code(model: Model) -> str:
+    arguments = [Argument(*pair) for pair in zip(IDSVA_SO.arguments, argument_sizes(IDSVA_SO, model), strict=True)]
+    return TracedFunction("id", unrolled_trace(IDSVA_SO, model), arguments, IDSVA_SO.outputs).source()[0]
 
 
 def _comparison(rows: list[dict[str, Any]]) -> Comparison:

@@ -1,6 +1,6 @@
 """Time of second and first derivatives of robots, compared with AD (Singh, Russell, Wensing 2023, fig. 10 and 19).
 
-Closed forms are compiled (loops, and straight-line code for small robots) and run on one thread for a batch of points.
+Closed forms are compiled (loops, and tapes for small robots) and run on one thread for a batch of points.
 CasADi's AD of the closed-form first derivatives runs in the same session, interpreted and as C code, if the compiler
 finishes within PATIENCE (long code at -O1, see generated_code). First derivatives are compared with AD of the values.
 Published times are the best of two compilers, with or without generated code, on an Intel i5-12400. No file of ATLAS
@@ -32,8 +32,8 @@ PATIENCE, QUICK_PATIENCE = 120.0, 20.0
 """Processor time limit of the compiler for CasADi's code [s]."""
 LARGEST_AD = 20
 """Maximum degrees of freedom for AD; for larger robots, CasADi alone takes minutes."""
-UNROLLED = 7
-"""Maximum degrees of freedom for straight-line code."""
+ON_TAPE = 7
+"""Maximum degrees of freedom for tapes."""
 PROGRAMS = {"second": {"ID": IDSVA_SO, "FD": FDSVA_SO}, "first": {"ID": IDSVA, "FD": FDSVA}}
 BY_AD = {"second": second_order_function, "first": first_order_function}
 
@@ -84,10 +84,8 @@ def _rows(name: str, quick: bool) -> list[dict[str, Any]]:
 
 
 def _row(title: str, order: str, kind: str, model: Model, published: Published, quick: bool) -> dict[str, Any]:
-    tiers = ["loops", "straight-line code"] if model.nv <= UNROLLED else ["loops"]
-    calls = {
-        tier: (program_call(PROGRAMS[order][kind], model, BATCH, unrolled=tier != "loops"), BATCH) for tier in tiers
-    }
+    tiers = ["loops", "tape"] if model.nv <= ON_TAPE else ["loops"]
+    calls = {tier: (program_call(PROGRAMS[order][kind], model, BATCH, tape=tier == "tape"), BATCH) for tier in tiers}
     lines: int | None = None
     ad_code = f"AD not tried: more than {LARGEST_AD} degrees of freedom"
     if model.nq != model.nv:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
+from dynamics_backends.compiled.compiler import compiler_command
 from dynamics_backends.rigid_body.algorithms.aba import ABA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.sample_models import chain
@@ -64,7 +64,7 @@ def measure_in_process(sizes: Sequence[int], rounds: int, *, avx: bool) -> list[
     code = f"import json; from {__name__} import measure; print(json.dumps(measure({tuple(sizes)}, {rounds})))"
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     if not avx:
-        compiler = " ".join((*find_toolchain().command, "-mno-avx"))
+        compiler = " ".join((*compiler_command(), "-mno-avx"))
         environment |= {"CC": compiler, "OPENBLAS_CORETYPE": OLD_PROCESSOR}
     process = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=LIMIT, check=True

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from dynamics_backends.compiled.interface.libraries import find_toolchain
+from dynamics_backends.compiled.interface.libraries import compiler_command
 from dynamics_backends.compiled.runtime.structs import structs_in
 from trajopt import kernel_sources
 from trajopt.solvers.window import newton_slot, shooting_slot
@@ -62,5 +62,5 @@ def test_sizes_are_those_of_the_compiler(text, names, tmp_path):
     sizes = zip(names, map(ctypes.sizeof, structs_in(text, *names)), strict=True)
     asserted = [f'_Static_assert(sizeof({name}) == {size}, "{name}");' for name, size in sizes]
     (tmp_path / "text.c").write_text("\n".join([text, *asserted]))
-    command = [*find_toolchain().command, "-fsyntax-only", "-std=gnu11", "-w", str(tmp_path / "text.c")]
+    command = [*compiler_command(), "-fsyntax-only", "-std=gnu11", "-w", str(tmp_path / "text.c")]
     assert not subprocess.run(command, capture_output=True, text=True, check=False).stderr

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compiled_text import compiled_text
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain, load, prelude
-from dynamics_backends.compiled.runtime.toolchain import CompilerError
+from dynamics_backends.compiled.interface.libraries import CompilerError, address, aligned, bound, prelude
 
 pytestmark = [
     pytest.mark.needs_compiler,
@@ -77,13 +77,10 @@ def functions(request):
     has = set(Path("/proc/cpuinfo").read_text().split()) if Path("/proc/cpuinfo").exists() else set()
     if not FLAGS.get(request.param, set()) <= has:
         pytest.skip("this processor lacks the instructions")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRAJOPT_MARCH", request.param)
-        try:
-            toolchain = find_toolchain()
-        except CompilerError:
-            pytest.skip("the compiler does not know the instructions")
-        library = load(text(), toolchain)
+    try:
+        library = compiled_text(text(), request.param)
+    except CompilerError:
+        pytest.skip("the compiler does not know the instructions")
 
     def function(name: str, x: np.ndarray, y: np.ndarray | None = None) -> np.ndarray:
         n = -(-len(x) // 8) * 8

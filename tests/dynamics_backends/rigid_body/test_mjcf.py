@@ -168,7 +168,7 @@ def test_rotors_of_free_joints_act_as_in_mujoco(a, b, m):
         np.testing.assert_allclose(states.velocity_to_mujoco(x, found), data.qacc, rtol=0.0, atol=1e-10 * scale)
 
 
-@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
 @pytest.mark.parametrize("kind", ["free", "soft contact", "constrained"])
 def test_rotors_of_free_joints_are_in_all_derivatives(kind, engine):
     model = to.load_mjcf(FLOATING.format(a=0.5, b=0.3, m=3.0))

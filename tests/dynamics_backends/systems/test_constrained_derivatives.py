@@ -77,7 +77,6 @@ def standing():
     return OCP.single_phase(dynamics, x0, 13, 0.02, running, [state_cost(manifold, manifold.identity(), 3.0)])
 
 
-@pytest.mark.needs_compiler
 def test_curvature_of_a_stage():
     assert_same_curvature(standing())
 
@@ -93,7 +92,6 @@ def test_traces_that_are_too_long_are_left_to_numpy(monkeypatch):
     np.testing.assert_array_equal(own, expected)
 
 
-@pytest.mark.needs_compiler
 def test_ddp_converges_quadratically_and_slq_linearly():
     ocp = standing()
     solution = solve(ocp, None, {"gradient_tolerance": 1e-11, "shooting": "single"}, solver="ddp")

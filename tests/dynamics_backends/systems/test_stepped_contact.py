@@ -114,7 +114,6 @@ def test_numbers_that_make_no_contact_are_refused():
 
 
 # -- motions ----------------------------------------------------------------------------------------------------------
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("dt", [0.01, 0.02])
 def test_a_box_that_falls_comes_to_rest_under_its_weight(dt):
     system = box()
@@ -126,7 +125,6 @@ def test_a_box_that_falls_comes_to_rest_under_its_weight(dt):
     assert xs[-1, 2] == pytest.approx(HALF[2], abs=2e-4)
 
 
-@pytest.mark.needs_compiler
 def test_a_fall_takes_energy_away():
     system, m = box(), MASS
     xs = moved(system, at(0.4, (0.5, 0.0, 0.0)), 1.0)
@@ -136,7 +134,6 @@ def test_a_fall_takes_energy_away():
     assert energy[-1] < 0.5 * energy[0]
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("dt", [0.01, 0.02])
 def test_a_box_slides_to_rest_with_the_deceleration_of_friction(dt):
     """The block stops from 1 m/s after v / (mu g) and v^2 / (2 mu g); it slides at the height that convexity requires."""
@@ -149,7 +146,6 @@ def test_a_box_slides_to_rest_with_the_deceleration_of_friction(dt):
     assert xs[-1, 0] == pytest.approx(1.0 / (2.0 * mu * G), abs=dt)
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize(("tangent", "slides"), [(0.3, False), (0.8, True)])
 def test_on_a_slope_a_box_stays_or_slides_as_coulomb_says(tangent, slides):
     angle = np.arctan(tangent)
@@ -234,7 +230,6 @@ def hop():
     return OCP.single_phase(dynamics, x0, 13, steps, terms, [state_cost(system.manifold, x0, 3.0)], parameters=p)
 
 
-@pytest.mark.needs_compiler
 def test_compiled_derivatives_of_a_batch():
     model = tree("floating2", 2)
     system = SteppedContact(model, [("body1", (0.1, 0.2, -0.1))], actuated=model.dof_names[6:], step=0.02)
@@ -245,12 +240,10 @@ def test_compiled_derivatives_of_a_batch():
     np.testing.assert_allclose(fast.f(x, u), plain.f(x, u), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.needs_compiler
 def test_compiled_code_takes_the_same_steps():
     assert_same_expansion(hop(), tolerance=1e-9)
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("kind", ["single", "every 10, linear"])
 def test_compiled_code_rolls_out_alike(kind):
     assert_same_rollout(hop(), SHOOTING[kind])
@@ -306,7 +299,6 @@ def test_second_derivatives_by_complex_step(ground):
     assert np.abs(own.uu).max() > 0.0  # the step is not linear in u
 
 
-@pytest.mark.needs_compiler
 def test_compiled_second_derivatives_of_a_batch():
     model = tree("floating2", 2)
     system = SteppedContact(model, [("body1", (0.1, 0.2, -0.1))], actuated=model.dof_names[6:], step=0.02)

@@ -8,13 +8,12 @@ import threading
 import casadi as ca
 import numpy as np
 import pytest
+from compiled_text import compiled_text
 from rigid_body_cases import foreign
 
 from dynamics_backends.compiled.emit.trace import Operation, Trace, trace_expressions
 from dynamics_backends.compiled.loops.kernel import header, kernel_text, prelude
-from dynamics_backends.compiled.runtime.cache import load
 from dynamics_backends.compiled.runtime.memory import address, aligned, bound, pointers
-from dynamics_backends.compiled.runtime.toolchain import find_toolchain
 from dynamics_backends.machine import library
 from dynamics_backends.machine.instruction_sets import X86_64, library_file
 from dynamics_backends.scalars.called import called, calls_kept
@@ -375,12 +374,12 @@ EXPORT long room_of_tape(const tape_t *tape, int blocks) { return tape_room(tape
 def test_vectors_in_blocks_of_any_size(cached):
     """The entry for kernels: component by component, any number of vectors, and no memory behind the workspace."""
     text = kernel_text("dynamics_backends.tape", "tape.h", "interpreter.h").replace("(1L << 17)", str(cached))
-    loaded = load("\n".join([prelude(), header("tape.h"), text, RUN]))
+    loaded = compiled_text("\n".join([prelude(), header("loops.h"), header("tape.h"), text, RUN]))
     run, room_of = bound(loaded, "run_tape", "pppp i"), bound(loaded, "room_of_tape", "pi", ctypes.c_long)
     inputs, outputs = random_graph(4, 150)
     tape, lanes, rng = (
         Tape.of(trace_expressions(inputs, outputs), [5, 3]),
-        find_toolchain().lanes,
+        library.lanes(),
         np.random.default_rng(0),
     )
     at = tape._evaluator.tape
@@ -404,10 +403,10 @@ def test_vectors_in_blocks_of_any_size(cached):
 def test_blocks_apart():
     """The entry for stages: a component is next to the last, and blocks are any number of vectors apart."""
     text = kernel_text("dynamics_backends.tape", "tape.h", "interpreter.h")
-    loaded = load("\n".join([prelude(), header("tape.h"), text, RUN]))
+    loaded = compiled_text("\n".join([prelude(), header("loops.h"), header("tape.h"), text, RUN]))
     run, room_of = bound(loaded, "run_apart", "pppp il"), bound(loaded, "room_of_tape", "pi", ctypes.c_long)
     inputs, outputs = random_graph(4, 150)
-    tape, lanes = Tape.of(trace_expressions(inputs, outputs), [5, 3]), find_toolchain().lanes
+    tape, lanes = Tape.of(trace_expressions(inputs, outputs), [5, 3]), library.lanes()
     rng, at = np.random.default_rng(1), tape._evaluator.tape
     sizes = [*tape.sizes, *(shape[0] for shape in tape.shapes)]
     starts = np.cumsum([0, *sizes])

@@ -1,6 +1,5 @@
 """Any map as a tape: the numbers of the map itself, by every method, without a compiler and with one trace for all values."""
 
-import logging
 import pickle
 import subprocess
 import sys
@@ -208,27 +207,12 @@ def test_a_function_that_cannot_be_traced(caplog):
     assert len(caplog.messages) == 1 and "with finite differences" in caplog.text
 
 
-def test_without_a_compiler(no_compiler, caplog):
-    """auto says once, in one line, that stages are NumPy; values and derivatives are those of the other engines."""
-    user = flight()
-    given = arguments(user)
-    with caplog.at_level(logging.WARNING):
-        backends = [make_backend(user, "forward_ad", engine=engine) for engine in ("auto", "auto", "compiled")]
-    assert [r.getMessage().startswith("contacts run in NumPy: no working C compiler") for r in caplog.records] == [True]
-    assert [b.engine for b in backends] == ["numpy", "numpy", "compiled"]
-    expected = make_backend(user, "forward_ad", engine="numpy").jacobians(*given)
-    for backend in backends:
-        assert isinstance(backend.map, TracedMap)
-        assert_same(backend.jacobians(*given), expected, 1e-12)
-
-
 def test_names_of_engines():
     assert ENGINES == ("compiled", "numpy", "auto")
     with pytest.raises(ValueError, match="no engine is named 'compild'; did you mean 'compiled'"):
         make_backend(flight(), "forward_ad", engine="compild")
 
 
-@pytest.mark.needs_compiler
 def test_the_compiled_engine_is_the_default():
     """A separate process is necessary: this suite sets another default."""
     code = (

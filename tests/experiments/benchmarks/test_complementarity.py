@@ -23,7 +23,6 @@ def test_instances_are_named_once_and_follow_from_the_seed():
     assert np.abs(ocp.x0 - other[0].x0).max() > 1e-3
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("number", [0, 31])
 def test_the_car_keeps_its_distance(number):
     """Compare with the distance of a point from a rectangle with corners; CLEARANCE is the radius of the car."""
@@ -36,7 +35,6 @@ def test_the_car_keeps_its_distance(number):
         assert np.hypot(*np.maximum(beyond, 0.0).T).min() >= CLEARANCE - 1e-6
 
 
-@pytest.mark.needs_compiler
 def test_friction_opposes_the_motion_of_the_cart():
     ocp, guess, p = first("cart-pole with friction", 1)
     s = to.solve(ocp, guess, solver="ipm", check=False)
@@ -49,7 +47,6 @@ def test_friction_opposes_the_motion_of_the_cart():
     assert off.max() <= (2.0 * slack[slides] / 0.1).max() + 1e-3
 
 
-@pytest.mark.needs_compiler
 def test_torques_at_the_joint_limits_act_there_alone():
     ocp, guess, p = first("acrobot with joint limits")
     s = to.solve(ocp, guess, solver="ipm", check=False)
@@ -61,7 +58,6 @@ def test_torques_at_the_joint_limits_act_there_alone():
     assert s.us[:, 3].max() < 1e-2
 
 
-@pytest.mark.needs_compiler
 def test_the_contact_slides_at_the_edge_of_the_friction_cone_alone():
     ocp, guess, p = first("planar pushing", 1)
     s = to.solve(ocp, guess, solver="ipm", check=False)
@@ -73,7 +69,6 @@ def test_the_contact_slides_at_the_edge_of_the_friction_cone_alone():
     np.testing.assert_allclose(np.diff(s.xs[:, 3]), p["dt"] * slides, atol=1e-9)
 
 
-@pytest.mark.needs_compiler
 def test_swing_ups_through_contact_are_solved_at_first_try():
     """Reflections alone solve 2 of these 8; different rounding may lose one."""
     found = []

@@ -12,7 +12,6 @@ OFF = {"quadrotor": 1e-5}
 """Tolerance of defects: RK4 on the group differs from RK4 on four numbers with the same rate."""
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # NumPy functions called with symbols
 @pytest.mark.parametrize("name", ["van_der_pol", "goddard", "robot_arm", "quadrotor"])
 def test_the_default_call_solves_what_casadi_states(name):
@@ -32,7 +31,6 @@ def test_the_default_call_solves_what_casadi_states(name):
     assert (w >= given["lbx"] - 1e-7).all() and (w <= given["ubx"] + 1e-7).all()
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # NumPy functions called with symbols
 def test_sqp_ends_where_rounding_allows_no_smaller_error():
     """Multipliers on Goddard's singular arc retain rounding errors at the optimum."""

@@ -196,7 +196,6 @@ def test_a_guess_around_the_sphere():
 
 
 @pytest.mark.slow  # two robots' dynamics are compiled
-@pytest.mark.needs_compiler
 def test_the_swing_of_the_large_arm_with_and_without_a_sphere():
     pytest.importorskip("cyipopt")
     _, free = solved("irb4600_dms")
@@ -216,7 +215,6 @@ def test_the_swing_of_the_large_arm_with_and_without_a_sphere():
 
 @needs_erd
 @pytest.mark.slow
-@pytest.mark.needs_compiler
 def test_one_optimum_by_direct_multiple_shooting_and_by_slq():
     pytest.importorskip("cyipopt")
     task, direct = solved("ur5_obstacle")
@@ -230,16 +228,15 @@ def test_one_optimum_by_direct_multiple_shooting_and_by_slq():
         assert clearance(task, solution, obstacle.center, obstacle.radius) >= -1e-6
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("solver", ["dms", "slq"])
 def test_what_a_solve_calls_is_made_ready(solver, monkeypatch, tmp_path):
     """A later solve traces nothing; no other test uses this number of points on the links."""
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))  # an empty cache, without kernels of earlier runs
+    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))  # an empty cache, without traces of earlier runs
     traced, write = [], taped_functions._encoded
 
-    def noted(functions, limit=None):
+    def noted(functions):
         traced.extend(functions)
-        return write(functions, limit)
+        return write(functions)
 
     monkeypatch.setattr(taped_functions, "_encoded", noted)
     spacing = {"dms": 0.11, "slq": 0.13}[solver]

@@ -60,7 +60,6 @@ def test_mistakes_are_reported(override, message):
         load_config(CONFIG, [override])
 
 
-@pytest.mark.needs_compiler
 def test_a_second_of_walking_in_mujoco():
     pytest.importorskip("mujoco")
     from experiments.benchmarks.replanning.benchmark_walking import SCENES, outcome, walk
@@ -73,7 +72,6 @@ def test_a_second_of_walking_in_mujoco():
     assert found.distance > 0.4 * 0.7 * seconds
 
 
-@pytest.mark.needs_compiler
 def test_a_fall_is_a_result_of_the_walking_benchmark():
     pytest.importorskip("mujoco")
     from experiments.benchmarks.replanning.benchmark_walking import SCENES, outcome, row, walk

@@ -88,7 +88,6 @@ def test_a_plant_on_the_ground_is_made_from_the_task(task):
     assert grounded._data.ncon > 0
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.slow
 def test_it_trots():
     start = setup(load_config(CONFIG, ["replan.duration=1.0", "replan.charge=0.01"]))

@@ -75,7 +75,6 @@ def test_a_row_that_misses_its_goal_is_no_success(config, tmp_path):
     assert all("from its goal" in reason for reason in table["reason"])
 
 
-@pytest.mark.needs_compiler
 def test_rows_of_one_structure_are_solved_together_and_each_is_the_single_solve(config, tmp_path, monkeypatch):
     """Rows are solved in lanes; the result of a row does not depend on the other rows."""
     sizes = []

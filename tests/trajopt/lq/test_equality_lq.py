@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain, kernels, structs_in
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, kernels, lanes_in_use, structs_in
 from trajopt.lq.equality_lq import TYPES, EqualityLQ
 
 
@@ -188,7 +188,7 @@ def assert_same_factors(lq, factors, done):
 @pytest.mark.parametrize("least", [1, 10**6])
 def test_sweeps_side_by_side_are_those_alone(least):
     """Lanes begin at different knots, and two fail; the sweep stops when fewer than ``least`` lanes are active."""
-    N, n, m, lanes = 9, 3, 2, find_toolchain().lanes
+    N, n, m, lanes = 9, 3, 2, lanes_in_use()
     rng = np.random.default_rng(4)
     alone, again, failed = [], [], []
     for lane in range(lanes):
@@ -213,7 +213,7 @@ def test_sweeps_side_by_side_are_those_alone(least):
 @pytest.mark.parametrize("name", CASES)
 def test_sweeps_side_by_side_with_equations_solve_as_those_alone(name):
     """Pivots differ from problem to problem; the lanes begin at the last knot and at one before."""
-    lanes, rng = find_toolchain().lanes, np.random.default_rng(7)
+    lanes, rng = lanes_in_use(), np.random.default_rng(7)
     problems = [random_problem(rng, 6, 5, 3, CASES[name]) for _ in range(lanes)]
     x0, solutions, factors = [], [], []
     for lq in problems:
@@ -234,7 +234,7 @@ def test_sweeps_side_by_side_with_equations_solve_as_those_alone(name):
 
 def test_lanes_with_another_rank_are_left_where_they_differ():
     """One problem has dependent equations, another one has fewer; the sweep deactivates both lanes there."""
-    lanes, rng, N = find_toolchain().lanes, np.random.default_rng(8), 5
+    lanes, rng, N = lanes_in_use(), np.random.default_rng(8), 5
     if lanes < 4:
         pytest.skip("problems that differ take lanes beside those that do not")
     problems = [random_problem(rng, N, 4, 2, [0, 0, 0, 2, 0, 3]) for _ in range(lanes)]

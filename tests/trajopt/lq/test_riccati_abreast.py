@@ -6,11 +6,10 @@ import struct
 import numpy as np
 import pytest
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, find_toolchain, kernels
+from dynamics_backends.compiled.interface.libraries import address, aligned, bound, kernels, lanes_in_use
 from trajopt.lq.lq import LQProblem, solve_riccati, stationarity
 from trajopt.lq.lq_solver import NumpyLQ
 
-pytestmark = pytest.mark.needs_compiler
 STEPS = 9
 SIZES = [(5, 3), (2, 1), (13, 9), (24, 12)]
 """States and controls: with and without kernels for their number of controls."""
@@ -44,7 +43,7 @@ def problem(rng, size, indefinite_at=None):
 @pytest.mark.parametrize("regularize", ["control", "state"])
 def test_each_lane_is_the_sweep_of_its_problem(size, limited, regularize):
     """Other numbers, other damping, and in two lanes a Quu that is indefinite at one knot or another."""
-    rng, lanes = np.random.default_rng(0), find_toolchain().lanes
+    rng, lanes = np.random.default_rng(0), lanes_in_use()
     library, (n, m) = kernels(lanes), size
     room = aligned(bound(library, "lq_abreast_room", "ii", ctypes.c_long)(n, m))
     problems = [problem(rng, size, {0: 4, lanes - 1: 7}.get(i)) for i in range(lanes)]
@@ -111,7 +110,7 @@ def test_directions_are_sweep_costates_and_step_of_each_problem(size, regularize
 
     Every second problem also provides other gains.
     """
-    rng, lanes = np.random.default_rng(1), find_toolchain().lanes
+    rng, lanes = np.random.default_rng(1), lanes_in_use()
     library, (N, n, m) = kernels(lanes), (STEPS, *size)
     problems = [problem(rng, size, 4 if i == 1 else None) for i in range(lanes)]
     problems[-1].Q[3, 0, 0] = np.nan

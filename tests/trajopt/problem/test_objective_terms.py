@@ -43,7 +43,7 @@ def cart(engine: str, nu: int = 1):
     return to.SampledSystem(to.make_backend(system, "forward_ad", engine=engine), "rk4")
 
 
-@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
 @pytest.mark.parametrize("solver", ["slq", "fddp", "ddp", "ipm", "sqp", "dms"])
 def test_a_mayer_term_is_maximized(engine, solver):
     """max x(T) - 1/2 int u^2 of a double integrator: u = T - t at the middle of each step."""
@@ -56,7 +56,7 @@ def test_a_mayer_term_is_maximized(engine, solver):
     assert found.cost == pytest.approx(-0.5 * DT * (best**2).sum())
 
 
-@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
 @pytest.mark.parametrize("solver", ["ddp", "ipm", "sqp"])
 def test_fuel_is_priced_linearly(engine, solver):
     """The least fuel to move and to stop: full thrust, coasting, full braking, with a linear program as the oracle."""
@@ -136,7 +136,6 @@ def test_the_trapezoidal_rule_is_of_second_order(ratio):
     assert errors[0] < 2e-3 and errors[1] == pytest.approx(0.25 * errors[0], rel=0.03)
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("by_knot", [False, True])
 def test_weights_and_references_of_the_trapezoidal_rule_are_changed_by_name(by_knot):
     rows = np.linspace([0.0, 0.0], [-1.0, 0.5], N)

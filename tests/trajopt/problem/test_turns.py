@@ -31,7 +31,7 @@ def swing(goal: float, manifold: to.Manifold = ANGLE, engine: str = "numpy") -> 
     )
 
 
-@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
 @pytest.mark.parametrize("solver", ["auto", "ipm", "dms", "sqp", "ddp", "slq", "fddp", "gnms"])
 def test_a_goal_turns_off_is_the_nearest_one(solver, engine):
     near, far = (to.solve(swing(1.0 + turns, engine=engine), solver=solver) for turns in (0.0, -2.0 * TURN))
@@ -51,7 +51,7 @@ def test_a_bound_on_an_angle_counts_turns():
     assert bound.lower.tolist() == [6.0] and bound.residual.output_names == ("angle",)
 
 
-@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
 def test_derivatives_of_a_problem_with_an_angle_pass_the_check(engine):
     """First and second derivatives of all methods pass, with a goal several turns away."""
     checks = list(to.check_derivatives(swing(1.0 - 3.0 * TURN), engine=engine))
@@ -76,7 +76,7 @@ def test_the_derivatives_of_a_distance_to_an_angle(method, turns):
     np.testing.assert_allclose(second.xx, [[[-np.sin(0.9), 0.0], [0.0, 0.0]]], atol=10.0 * tolerance)
 
 
-@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
 def test_a_guess_in_wrapped_angles_is_taken_without_its_jumps(engine):
     """A guess that ends a turn below its start along the other way round, as a sensor would write it."""
     ocp = swing(3.5, engine=engine)

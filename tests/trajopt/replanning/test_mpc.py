@@ -173,7 +173,6 @@ def test_what_cannot_be_used_is_refused():
         to.MPC(problem(), solver="realtime")
 
 
-@pytest.mark.needs_compiler
 def test_a_compiled_problem_is_followed_when_its_values_change():
     """New values are loaded into the existing evaluator; controls equal those of a new planner."""
     dynamics, manifold = mass(), mass().manifold

@@ -73,7 +73,6 @@ def test_phases_are_charged_with_what_they_name(solver, constrained, clock, monk
     assert sum(spent.values()) == found.meta["solve_time"]
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("solver", ["slq", "ddp", "ipm"])
 def test_phases_of_compiled_solves_add_up(solver):
     found = to.solve(pendulum_swing_up(20, limit=8.0), solver=solver, options={"max_iterations": 8})

@@ -59,7 +59,6 @@ def test_the_replay_is_the_motion_under_held_controls(scheme: str, near: float) 
         assert run.ratio == pytest.approx(off.max() / TOLERANCES["fixed"]["rad"])
 
 
-@pytest.mark.needs_compiler
 def test_a_solve_reports_the_replay() -> None:
     ocp, coarse, _ = plan("semi_implicit_euler", "compiled")
     _, fine, _ = plan("rk4", "compiled")
@@ -141,7 +140,6 @@ def test_reports_of_replays_say_what_happened() -> None:
     ]
 
 
-@pytest.mark.needs_compiler
 def test_time_steps_that_compare_by_their_values_are_replayed() -> None:
     """Their class has no hash."""
 

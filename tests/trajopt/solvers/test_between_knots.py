@@ -18,7 +18,7 @@ def mass(engine: str, n: int = 1):
     return to.SampledSystem(to.make_backend(rates, "forward_ad", engine=engine), "rk4")
 
 
-@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
 def test_a_ball_thrown_between_the_knots_is_seen(engine):
     """It is at the limit at both knots, and a dt^2 / 8 beyond it between them."""
     limit = to.state_bounds(2, [-np.inf, -np.inf], [1.0, np.inf], "height")
@@ -46,7 +46,7 @@ def nearest(s: to.Solution) -> float:
     return float(np.linalg.norm((1.0 - share) * s.xs[:-1] + share * s.xs[1:], axis=2).min())
 
 
-@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
 @pytest.mark.parametrize("solver", ["ipm", "sqp", "ddp", "auto"])
 def test_margins_remove_violations_between_the_knots(solver, engine):
     ocp = around(engine)

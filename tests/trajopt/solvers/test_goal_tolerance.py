@@ -8,7 +8,6 @@ import trajopt as to
 from trajopt.results.status import StatusCode
 from trajopt.solvers.goal_tolerance import relaxed_goals
 
-pytestmark = pytest.mark.needs_compiler
 FREE = np.inf
 
 

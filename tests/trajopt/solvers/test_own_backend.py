@@ -329,7 +329,6 @@ def test_a_replanning_loop_follows_a_plan():
     assert np.isfinite(log.xs).all() and len(log.solves) >= 4
 
 
-@pytest.mark.needs_compiler
 def test_linear_algebra_is_compiled_beside_a_user_backend():
     from trajopt.lq.lq_solver import NumpyLQ
     from trajopt.stage.engine import lq_solver_for

@@ -44,7 +44,6 @@ def pendulum(backend="forward_ad", **changes):
     return to.OCP.single_phase(dynamics, [0.0, 0.0], 20, 0.1, [to.control_cost(1)], [goal], **changes)
 
 
-@pytest.mark.needs_compiler
 def test_the_example_finds_the_optimum_of_the_built_in_solver(capsys):
     runpy.run_path(str(EXAMPLE))
     lines = capsys.readouterr().out.splitlines()
@@ -106,7 +105,6 @@ def test_an_error_ends_its_own_problem_alone(backend):
         to.solve_batch(pendulum(backend), {"goal.reference": goals[1:2] * 2}, solver="fragile")
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("count", [3, 40])
 def test_a_batch_is_the_single_solves(count):
     """Few of them one after the other, many in a window."""

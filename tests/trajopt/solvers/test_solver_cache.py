@@ -13,7 +13,6 @@ from trajopt.solvers.window.shooting_slot import ShootingSlot
 from trajopt.stage import solver_cache
 from trajopt.stage.solver_cache import SolverCache
 
-pytestmark = pytest.mark.needs_compiler
 SOLVERS = ("fddp", "slq", "ddp", "ipm")
 
 

@@ -173,7 +173,7 @@ def unstable(engine, x0=2.001):
     return to.OCP.single_phase(step, [x0], 300, 0.02, [to.control_cost(1, -8.0, 1e-2), hold], [hold])
 
 
-@pytest.mark.parametrize("engine", ["numpy", pytest.param("auto", marks=pytest.mark.needs_compiler)])
+@pytest.mark.parametrize("engine", ["numpy", "auto"])
 def test_without_checks_an_unstable_motion_is_optimal_by_the_gradient_under_feedback(engine):
     """Rounding alone makes the gradient of the open loop larger than the cost."""
     ocp = unstable(engine)

@@ -2,14 +2,10 @@
 
 import subprocess
 
-import contact_cases
 import pytest
-import stage_cases
 
-from dynamics_backends.compiled.interface.libraries import find_toolchain
+from dynamics_backends.compiled.interface.libraries import compiler_command
 from trajopt import kernel_sources
-from trajopt.stage.compiled.library import source_of
-from trajopt.stage.evaluation import StageEvaluator
 
 pytestmark = pytest.mark.needs_compiler
 FLAGS = ("-fsyntax-only", "-std=gnu11", "-march=native", "-Wcast-qual", "-Wdiscarded-qualifiers")
@@ -17,23 +13,14 @@ FLAGS = ("-fsyntax-only", "-std=gnu11", "-march=native", "-Wcast-qual", "-Wdisca
 
 def dropped(source, folder):
     """The lines where the compiler sees const dropped."""
-    toolchain, file = find_toolchain(), folder / "text.c"
-    file.write_text(toolchain.definitions + source)
-    found = subprocess.run([*toolchain.command, *FLAGS, str(file)], capture_output=True, text=True)
+    file = folder / "text.c"
+    file.write_text(source)
+    found = subprocess.run([*compiler_command(), *FLAGS, str(file)], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
     return [line for line in found.stderr.splitlines() if "-Wcast-qual" in line or "-Wdiscarded-qualifiers" in line]
 
 
-def stage_texts(ocp, hessian):
-    """The texts of the libraries of its phases."""
-    phases = zip(ocp.phases, StageEvaluator(ocp, hessian, "compiled").stages, strict=False)
-    return [source_of(phase.dynamics.backend, stages.library.shape) for phase, stages in phases]
-
-
 TEXTS = {
-    "a robot, exact": lambda: stage_texts(stage_cases.problem(), "exact"),
-    "contacts": lambda: stage_texts(contact_cases.hop("compiled"), "gauss_newton")[:1],
-    "soft contacts": lambda: stage_texts(contact_cases.soft_hop("compiled"), "gauss_newton"),
     "the library": lambda: list(kernel_sources.sources().values()),
 }
 

@@ -13,7 +13,7 @@ from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.stage.not_compiled import NotCompiled, NumpyWork
 from trajopt.validation.evaluation_warnings import length_warnings
 
-ENGINES = ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)]
+ENGINES = ["numpy", "compiled"]
 GOAL = np.array([np.pi, 0.0])
 
 
@@ -74,7 +74,6 @@ def told(caplog):
     return [message for message in caplog.messages if not message.startswith("compiling (")]
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("solver", ["slq", "ddp", "dms", "sqp"])
 def test_a_decision_in_python_is_solved_by_differences_and_told(solver, caplog):
     caplog.set_level(logging.WARNING)
@@ -93,7 +92,6 @@ def test_a_decision_in_python_is_solved_by_differences_and_told(solver, caplog):
     assert not told(caplog)  # validation has reported it
 
 
-@pytest.mark.needs_compiler
 def test_a_term_that_cannot_be_compiled_leaves_the_rest_of_its_phase_compiled():
     rng = np.random.default_rng(3)
     by_parts, whole = (
@@ -118,7 +116,6 @@ def test_a_term_that_cannot_be_compiled_leaves_the_rest_of_its_phase_compiled():
         np.testing.assert_allclose(own, other, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.needs_compiler
 def test_what_is_too_long_to_compile_is_told_before_and_after(monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
     ocp = problem((pendulum, distance, speed), "compiled", constrained=False)
@@ -185,7 +182,6 @@ def by_casadi(x, T, u, lam):
     return np.array([hessian(np.r_[a, b, c], d).full() for a, b, c, d in zip(x, T, u, lam, strict=True)])
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("method", ["forward_ad", "structured_ad", "complex_step", "casadi_ad"])
 def test_compiled_second_derivatives_of_a_step_of_free_duration_are_those_of_casadi(method):
     (ocp, _), rng = swing_up(method), np.random.default_rng(5)
@@ -204,7 +200,6 @@ def test_compiled_second_derivatives_of_a_step_of_free_duration_are_those_of_cas
         np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("method", ["forward_ad", "structured_ad", "complex_step", "casadi_ad"])
 def test_every_exact_method_solves_with_a_compiled_exact_hessian(method):
     ocp, guess = swing_up(method)
@@ -215,7 +210,6 @@ def test_every_exact_method_solves_with_a_compiled_exact_hessian(method):
     assert not to.validate(ocp)
 
 
-@pytest.mark.needs_compiler
 def test_second_derivatives_by_differences_are_reported_with_their_share_at_every_solve(caplog):
     ocp, guess = swing_up("central_difference")
     exact = to.solve(*swing_up("forward_ad"), solver="ipm")
@@ -230,7 +224,6 @@ def test_second_derivatives_by_differences_are_reported_with_their_share_at_ever
         assert solution.meta["engines"] == ["compiled", "numpy"] and slow in solution.report()
 
 
-@pytest.mark.needs_compiler
 def test_a_hessian_that_is_approximated_is_reported_with_the_remedy():
     ocp, guess = swing_up("forward_difference")
     (warning,) = to.validate(ocp)
@@ -245,7 +238,6 @@ def test_a_hessian_that_is_approximated_is_reported_with_the_remedy():
     assert exact.status.success and exact.meta["hessian"] == "exact" and "not_compiled" not in exact.meta
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("method", ["forward_ad", "complex_step"])
 def test_dynamics_that_cannot_be_traced_are_solved_and_named(method):
     def decides(x, u, t, p):
@@ -258,7 +250,6 @@ def test_dynamics_that_cannot_be_traced_are_solved_and_named(method):
     assert found.meta["engines"] == ["compiled", "numpy"]
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("method", ["forward_ad", "complex_step"])
 def test_a_batch_is_solved_by_compiled_code(method):
     ocp, guess = swing_up(method)

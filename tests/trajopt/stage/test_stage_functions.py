@@ -1,4 +1,4 @@
-"""Functions of a phase: tapes in blocks of any number, cached tapes, and dynamics that are compiled without the terms."""
+"""Functions of a phase: tapes in blocks of any number, cached tapes, and costs of contact forces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from stage_cases import SHOOTING
 
 import trajopt as to
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.runtime.toolchain import Toolchain
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
@@ -18,13 +17,11 @@ from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.tape.driver import LibraryDriver
 from problems.legged.contact.friction_cone import friction_cost
 from problems.robots import load_robot
-from trajopt.stage.compiled import builds, taped_functions
+from trajopt.stage.compiled import taped_functions
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.engine import Wanted, stages_of
 from trajopt.stage.evaluation import Direction, StageEvaluator
-
-pytestmark = [pytest.mark.needs_compiler]
 
 
 def bent(x, u, t, p):
@@ -53,7 +50,7 @@ def bent_rows(free):
 
 
 def refuse(*_):
-    raise AssertionError("something is compiled or traced")
+    raise AssertionError("something is traced")
 
 
 @pytest.mark.parametrize("horizon", [1, 8, 9, 17, 31, 32, 33, 50, 65])
@@ -76,11 +73,6 @@ def test_blocks_of_any_number(horizon):
         np.testing.assert_allclose(ours, theirs, atol=1e-11)
 
 
-def test_a_free_robot_needs_no_compiler(monkeypatch):
-    monkeypatch.setattr(Toolchain, "compile", refuse)
-    assert isinstance(numerics_stages(problem())[0], CompiledStages)
-
-
 def numerics_stages(ocp):
     return stages_of(ocp, Wanted(rollout=True))
 
@@ -95,7 +87,7 @@ def test_tapes_are_cached(monkeypatch, tmp_path):
 
 
 def contact(*terms):
-    """HyQ on two feet, with rigid contacts, whose dynamics have to be compiled."""
+    """HyQ on two feet, with rigid contacts, as dynamics."""
     system = Holonomic(load_robot("hyq"), [PointContact("lf_foot"), PointContact("rh_foot")])
     dynamics = to.SampledSystem(make_backend(system, "analytic", engine="compiled"), "semi_implicit_euler")
     x0 = np.concatenate([system.model.neutral(), np.zeros(system.model.nv)])
@@ -103,11 +95,10 @@ def contact(*terms):
     return to.OCP((to.Phase(dynamics, np.full(3, 0.01), [to.control_cost(system.nu), *terms]),), x0), cone
 
 
-def test_an_edited_cost_compiles_nothing(monkeypatch):
-    """Compiled dynamics do not contain the terms."""
+def test_an_edited_cost_traces_no_dynamics(monkeypatch):
     ocp, _ = contact()
     numerics_stages(ocp)
-    monkeypatch.setattr(Toolchain, "compile", refuse)
+    monkeypatch.setattr(taped_functions, "traced_dynamics", refuse)
     new = to.residual_cost(
         "new", lambda x, u, t, p: [x[20] * x[21] - p["to"][0]], ocp.manifold, 1, 0.3, parameters={"to": [0.1]}
     )
@@ -117,12 +108,8 @@ def test_an_edited_cost_compiles_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize(("hessian", "second"), [("gauss_newton", False), ("gauss_newton", True), ("exact", True)])
-def test_costs_of_contact_forces_are_tapes(hessian, second, monkeypatch):
-    """Values, first and second derivatives equal those of NumPy; only the dynamics are compiled."""
-    compiled, compile_code = [], builds.compiled_code
-    monkeypatch.setattr(
-        builds, "compiled_code", lambda backend, shape: (compiled.append(shape), compile_code(backend, shape))[1]
-    )
+def test_costs_of_contact_forces(hessian, second):
+    """Values, first and second derivatives equal those of NumPy."""
     plain, cone = contact()
     bent = to.residual_cost(
         "bent", lambda x, u, t, p: [sm.sin(x[20]) * u[0], x[9] * u[1]], plain.manifold, 2, 0.3, nu=plain.nu
@@ -139,7 +126,6 @@ def test_costs_of_contact_forces_are_tapes(hessian, second, monkeypatch):
         if second:
             results += [*stages.second(xs, us, xs, 0.7, lam), *stages.second(xs, us, xs, 1.3)]
         found.append(results)
-    assert compiled and all(shape.running == () for shape in compiled)
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-9 * max(1.0, np.abs(theirs).max(initial=0.0)))
 
@@ -164,7 +150,7 @@ def test_compiled_steps_with_terms_by_numpy(shooting):
         np.testing.assert_allclose(ours, theirs, atol=1e-7)  # opaque is differentiated by differences
 
 
-def test_robots_in_contact_without_a_library_run_on_prebuilt_recursions():
+def test_robots_in_contact_without_tapes_run_on_prebuilt_recursions():
     """Stages of the engine "loaded" equal those of NumPy, and terms share the arrays of the user's terms."""
     ocp, cone = contact()
     ocp = replace(ocp, phases=(replace(ocp.phases[0], terms=(cone,)),))

@@ -172,7 +172,6 @@ def test_methods_agree(method: str) -> None:
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("scheme", ["semi_implicit_euler", "rk4"])
 @pytest.mark.parametrize("name", ["springs", "floating", "loops", "holonomic"])
 def test_compiled_stages_agree(name: str, scheme: str) -> None:

@@ -558,7 +558,6 @@ def test_ends_of_ranges_may_be_a_list_and_a_number(tmp_path):
     np.testing.assert_array_equal(found.values("start"), [drawn.values(row)["start"] for row in range(3)])
 
 
-@pytest.mark.needs_compiler
 def test_rows_in_lanes_report_their_defects(tmp_path):
     """Multiple shooting that is stopped early leaves defects."""
     options = to.solver_options("gnms", max_iterations=1)
@@ -572,7 +571,6 @@ def test_rows_in_lanes_report_their_defects(tmp_path):
         assert found.group["violation"][row] == pytest.approx(gap, rel=1e-9) and gap > 1e-4
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("solver", ["fddp", "ddp", "ipm", "auto"])
 def test_rows_of_one_structure_are_solved_together_as_alone(solver, tmp_path, monkeypatch):
     """Also with constraints; one row has a posture that its velocity cannot reach."""

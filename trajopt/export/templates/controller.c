@@ -2,38 +2,38 @@ static const structure_t *const S = &structure;
 
 void prefix_dynamics(const double *x, const double *u, double *xdot)
 {
-    double w[DYNAMICS_ROOM + 1];
-    const ctx_t c = {.w = w};
-    field(S, c, x, u, 0.0, x, NULL, 0.0, xdot);
+    double w[DYNAMICS_ROOM + 1], inputs[INPUTS_ROOM], t = 0.0;
+    const int above = ND - NF, extended = S->implicit; /* rows of qdot = v */
+    if (extended) extend_inputs(S, u, x, NULL, 0.0, inputs);
+    for (int i = 0; i < above; i++) xdot[i] = x[NX - NF + i];
+    call(S->functions->dynamics_value, IN(x, extended ? inputs : u, &t, extended ? inputs + ME + 1 : x), OUT(xdot + above), w);
 }
 
 void prefix_dynamics_partials(const double *x, const double *u, double *xdot, double *fx, double *fu)
 {
-    double w[DYNAMICS_ROOM + 1], memory[stage_size(S)];
-    const ctx_t c = {.w = w};
-    const int above = ND - NF; /* rows of qdot = v */
-    const stage_t s = stage_at(S, memory);
-    field_partials(S, c, x, u, 0.0, x, NULL, 0.0, s);
-    memcpy(xdot, s.f, sizeof(double) * ND);
+    double w[DYNAMICS_ROOM + 1], inputs[INPUTS_ROOM], own[NF * ME + 1], t = 0.0;
+    const int above = ND - NF, extended = S->implicit;
+    if (extended) extend_inputs(S, u, x, NULL, 0.0, inputs);
     memset(fx, 0, sizeof(double) * above * ND);
     memset(fu, 0, sizeof(double) * above * NU);
-    for (int i = 0; i < above; i++) fx[i * ND + NF + i] = 1.0;
-    memcpy(fx + above * ND, s.fx, sizeof(double) * NF * ND);
-    for (int i = 0; i < NF; i++) memcpy(fu + (above + i) * NU, s.fu + i * ME, sizeof(double) * NU);
+    for (int i = 0; i < above; i++) xdot[i] = x[NX - NF + i], fx[i * ND + NF + i] = 1.0;
+    double *const out[] = {xdot + above, fx + above * ND, own};
+    call(S->functions->dynamics_partials, IN(x, extended ? inputs : u, &t, extended ? inputs + ME + 1 : x), out, w);
+    for (int i = 0; i < NF; i++) memcpy(fu + (above + i) * NU, own + i * ME, sizeof(double) * NU);
 }
 
 void prefix_step(const double *x, const double *u, double dt, double *x_next)
 {
-    double w[DYNAMICS_ROOM + 1];
+    double w[DYNAMICS_ROOM + 1], own[step_room(S)], t = 0.0;
     const ctx_t c = {.w = w};
-    step(S, c, (start_t){SUBSTEPS, x, u, x, 0.0, dt}, x_next);
+    step(S, c, (start_t){SUBSTEPS, 1, 0, x, u, x, &t, &dt, own, NULL}, x_next);
 }
 
 void prefix_linearize(const double *x, const double *u, double dt, double *x_next, double *A, double *B)
 {
-    double w[DYNAMICS_ROOM + 1], G[ND * NW], memory[linearize_room(S)];
+    double w[DYNAMICS_ROOM + 1], own[step_room(S)], G[ND * NW], memory[linearize_room(S)], t = 0.0;
     const ctx_t c = {.w = w};
-    linearize(S, c, (start_t){SUBSTEPS, x, u, x, 0.0, dt}, x_next, G, memory);
+    linearize(S, c, (start_t){SUBSTEPS, 1, 0, x, u, x, &t, &dt, own, NULL}, x_next, G, memory);
     for (int i = 0; i < ND; i++) {
         memcpy(A + i * ND, G + i * NW, sizeof(double) * ND);
         memcpy(B + i * NU, G + i * NW + ND, sizeof(double) * NU);

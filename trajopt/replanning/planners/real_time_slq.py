@@ -86,7 +86,7 @@ class RealTimeSLQ(RealTimePlanner):
         """One iteration about the guess of a warm start. Raises ValueError for constraints other than bounds on controls."""
         refuse_constraints(ocp, "RealTimeSLQ")
         if not self._started and (self.search or self.curved) and not self._curved:
-            self._may_curve = numerics_for(ocp, "exact").evaluator.may_follow  # compiling it later would delay a step
+            self._may_curve = numerics_for(ocp, "exact").evaluator.may_follow  # tracing it later would delay a step
             self._curved = self.curved and self._may_curve
         self._started, hessian = True, "exact" if self._curved else "gauss_newton"
         evaluator, lq_solver = self._numerics(ocp, hessian)

@@ -41,7 +41,7 @@ TRIES = 3
 WORTH = 0.09
 """Minimum fraction of an iteration that lanes must save, to outweigh cache misses from the memory of several problems."""
 ROUNDS = 8
-"""Minimum number of problems per lane and thread; with fewer, compiling does not pay and lanes stay empty."""
+"""Minimum number of problems per lane and thread; with fewer, lanes stay empty."""
 _REFERRED = (End.NOT_FINITE, End.REFERRED)
 """Terminations after which a single solve repeats the problem."""
 

@@ -131,7 +131,7 @@ def run_together(
         report = None if on_finished is None else lambda done: on_finished(ended + done)
         try:
             return answer(numbers, [waiting[i] for i in numbers], report)
-        except (Exception, KeyboardInterrupt) as error:  # an interrupted compiler raises another exception
+        except (Exception, KeyboardInterrupt) as error:  # an interrupted call may raise another exception
             if not (begun and (interrupted() or isinstance(error, KeyboardInterrupt))):
                 raise
             return Answers([None] * len(numbers), True)

@@ -37,14 +37,12 @@ def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Gue
         return termination.interrupted(n)
     if end is End.UNBOUNDED:
         return termination.unbounded(n, ended.objective)
-    if end in (End.LEAST_VIOLATION, End.STALLED):
+    if end in (End.LEAST_VIOLATION, End.STALLED, End.NO_STEP):  # no step: restoration failed
         nlp = _named(program, Guess(p.xs, p.us))
         simulated = nlp_diagnosis.worst_in_rollout(nlp, nlp.simulated(nlp.variables(p.xs, p.us)))
         at = at._replace(worst=simulated or _worst(program, p, defects=False))
         least = end is End.LEAST_VIOLATION
         return termination.violation_remains(at, stationary=least, in_rollout=simulated is not None)
-    if end is End.NO_STEP:
-        return termination.line_search_failed(termination.NO_RESTORATION, at._replace(worst=_worst(program, p)))
     return non_finite(program, Guess(p.xs, p.us))
 
 
@@ -74,7 +72,7 @@ def _stopped(at: Measured, o: IPMOptions, program: StageProgram, p: Point | Gues
 
 
 def _named(program: StageProgram, guess: Guess) -> Transcription:
-    """Return a transcription with row names; NumPy evaluates it, so that a status does not wait for a compiler."""
+    """Return a transcription with row names; NumPy evaluates it, so that a status does not wait for a trace."""
     return Transcription(program.ocp, guess, hessian="gauss_newton", engine="numpy")
 
 

@@ -9,22 +9,19 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, TypeVar, cast
 
-from dynamics_backends.compiled.interface.libraries import has_compiler
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction
-from dynamics_backends.protocol import MissingCapability, unwrapped
-from dynamics_backends.registry import with_prebuilt_recursions, without_compiler
+from dynamics_backends.registry import untraced, with_prebuilt_recursions
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, DiscreteMap
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.compiled.bare_stages import BareStages
-from trajopt.stage.compiled.builds import build
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
-from trajopt.stage.compiled.library import Library
+from trajopt.stage.compiled.library import Library, known_library, library_of
 from trajopt.stage.not_compiled import SECOND, by_differences, report_not_compiled, works_on_symbols
 from trajopt.stage.numpy_stages import NumpyStages
-from trajopt.stage.source.stage_source import StageShape
+from trajopt.stage.source.stage_shape import StageShape
 from trajopt.stage.source.term_source import TermShape
 from trajopt.stage.stages import Stages
 from trajopt.step.sensitivities import SampledSystem
@@ -70,36 +67,16 @@ class CompiledChoice:
         reason: Exception
         for shape in self.shapes:
             try:
-                library = self._library(shape)
+                library = library_of(self.backend, shape)
             except (TooLong, TraceError) as reason:
                 if self._required:
                     raise
                 if shape is self.shapes[-1]:
                     return self._in_part(reason)
                 self._second_refused = reason
-            except MissingCapability as reason:
-                report_not_compiled(self._ocp, self._i, reason)
-                return None
             else:
                 return self._stages(library, self._plain), CompiledEnd(library, self._end)
         return None
-
-    def _library(self, shape: StageShape) -> Library:
-        """Library of a structure.
-
-        Raises TooLong, TraceError; without a compiler CompilerError, or MissingCapability if the engine need not be compiled.
-        """
-        found = build(self.backend, shape)
-        if found.needs_compiler and not has_compiler() and not self._must_be_compiled:
-            raise MissingCapability(
-                f"{type(unwrapped(self.backend.map)).__name__} with the derivative method {self.backend.name} needs a C compiler; "
-                "install one (apt install gcc libc6-dev), or name it in CC"
-            )
-        return found.made()
-
-    @property
-    def _must_be_compiled(self) -> bool:
-        return self._required or self.backend.engine == "compiled"
 
     def _in_part(self, reason: Exception) -> tuple[Stages, Stages] | None:
         """Compiled time steps with the terms that can be traced, or with no terms if these are too long.
@@ -124,8 +101,8 @@ class CompiledChoice:
     def _first_of(self, shapes: Sequence[StageShape]) -> Library | None:
         """Library of the first structure that can be made; None if none can."""
         for shape in shapes:
-            with suppress(TooLong, TraceError, MissingCapability):
-                return self._library(shape)
+            with suppress(TooLong, TraceError):
+                return library_of(self.backend, shape)
         return None
 
     def _stages(self, library: Library, plain: NumpyStages) -> CompiledStages:
@@ -136,8 +113,10 @@ class CompiledChoice:
         if not has_contraction(self.backend):
             return None
         try:
-            return self._library(StageShape(self.scheme, self.shapes[0].parameters, self.shapes[0].nu, second=True))
-        except (TooLong, TraceError, MissingCapability) as reason:
+            return library_of(
+                self.backend, StageShape(self.scheme, self.shapes[0].parameters, self.shapes[0].nu, second=True)
+            )
+        except (TooLong, TraceError) as reason:
             self._second_refused = reason
             return None
 
@@ -147,36 +126,36 @@ class CompiledChoice:
 
     # -- loaded ---------------------------------------------------------------------------------------------------------
     def loaded(self) -> tuple[Stages, Stages]:
-        """Stages of the phase and of the final knot from a library already made, else in NumPy, without a compiler."""
+        """Stages of the phase and of the final knot from a library already made, else in NumPy."""
         for second, hessian in product((False, True), COST_HESSIANS):
-            library = build(self.backend, self._shape(second, hessian)).library
+            library = known_library(self.backend, self._shape(second, hessian))
             if library is not None:
                 return self._stages(library, self._plain), CompiledEnd(library, self._end)
-        return self._without_compiler(), self._end
+        return self._untraced(), self._end
 
-    def _without_compiler(self) -> NumpyStages:
-        """NumPy stages of the phase whose dynamics and terms need no compiler."""
+    def _untraced(self) -> NumpyStages:
+        """NumPy stages of the phase, whose dynamics and terms need no trace."""
         return replace(
             self._plain,
-            dynamics=step_without_compiler(self._ocp.phases[self._i].dynamics),
+            dynamics=untraced_step(self._ocp.phases[self._i].dynamics),
             terms=[_on_prebuilt_recursions(term) for term in self._plain.terms],
             constraints=[_on_prebuilt_recursions(c) for c in self._plain.constraints],
         )
 
 
-def step_without_compiler(dynamics: DiscreteMap) -> DiscreteMap:
-    """Copy of a time step that needs no compiler."""
+def untraced_step(dynamics: DiscreteMap) -> DiscreteMap:
+    """Copy of a time step that needs no trace."""
     sampling = dynamics.sampling
     if sampling is None or type(dynamics) not in (SampledSystem, ImpactStage):
         return dynamics
-    backend = without_compiler(sampling.backend)
+    backend = untraced(sampling.backend)
     if isinstance(dynamics, ImpactStage):
         return dynamics.under(backend)
     return SampledSystem(backend, sampling.scheme, sampling.substeps)
 
 
 def _on_prebuilt_recursions(part: Part) -> Part:
-    """Copy of a term or constraint whose residual needs no compiler; weights, bounds and parameters are shared."""
+    """Copy of a term or constraint whose residual needs no trace; weights, bounds and parameters are shared."""
     residual = with_prebuilt_recursions(part.residual)
     if residual is part.residual:
         return part

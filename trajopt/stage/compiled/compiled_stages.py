@@ -1,9 +1,9 @@
-"""Stages of a phase in compiled code: see :mod:`trajopt.stage.stages`. Results equal those of NumPy to rounding.
+"""Stages of a phase in the package's C library: see :mod:`trajopt.stage.stages`. Results equal those of NumPy to rounding.
 
-Time steps must use a backend whose C source :mod:`~dynamics_backends.compiled.sources.dynamics_source` generates. Numbers that
-change between solves (dt, weights, references, parameters, bounds) are inputs, so a library is compiled once for the structure of a
-phase. First derivatives store the substeps of the integrator. Second derivatives at the same point reuse them and need only the
-backward sweep through the substeps.
+Time steps must use a backend that :mod:`~dynamics_backends.compiled.sources.dynamics_source` traces. Numbers that change between
+solves (dt, weights, references, parameters, bounds) are inputs, so functions are traced once for the structure of a phase. First
+derivatives store the substeps of the integrator. Second derivatives at the same point reuse them and need only the backward sweep
+through the substeps.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class CompiledStages:
 
     @property
     def second_orders(self) -> tuple[bool, bool]:
-        """Two flags: second derivatives of the whole stage are compiled; those of the time step are compiled."""
+        """Two flags: the library has second derivatives of the whole stage; it has those of the time step."""
         return self.library.shape.second, self.curved is not None
 
     def _gauss_newton(self, x: Array, u: Array, nodes: Array, sigma: float) -> Hessians:
@@ -227,7 +227,7 @@ class CompiledStages:
 
     @property
     def curved(self) -> Library | None:
-        """Library with second derivatives of the step; None if there is none, or it is still compiling."""
+        """Library with second derivatives of the step; None if there is none."""
         return self.library if self.library.shape.second else self._curved_alone()
 
     @property

@@ -1,4 +1,4 @@
-"""Functions of a phase, as tapes or compiled, and the stages of the package's C library that call them (kernels/stage.h)."""
+"""Functions of a phase, and the stages of the package's C library that call them (kernels/stage.h)."""
 
 from __future__ import annotations
 
@@ -12,27 +12,15 @@ from dynamics_backends.compiled.interface.libraries import (
     kernel_text,
     kernels,
     lanes_in_use,
-    library,
     prelude,
     structs_in,
     template,
-    templates,
 )
-from dynamics_backends.compiled.interface.sources import (
-    TooLong,
-    contracted_source,
-    differences_of,
-    dynamics_source,
-    has_prebuilt_contraction,
-    is_prebuilt,
-    prebuilt_functions,
-    question_of,
-)
+from dynamics_backends.compiled.interface.sources import TooLong, TraceError, differences_of, prebuilt_functions
 from dynamics_backends.protocol import unwrapped
-from dynamics_backends.symbols import tracing
 from trajopt.stage.compiled.structure import FunctionsData, Structure
-from trajopt.stage.compiled.taped_functions import TapedFunctions
-from trajopt.stage.source.stage_source import StageShape, has_stages, stage_source
+from trajopt.stage.compiled.taped_functions import taped_functions
+from trajopt.stage.source.stage_shape import StageShape
 
 _KERNELS = ("structure.h", "stage_types.h", "step.h", "sensitivities.h", "curvature.h", "knots.h", "stage.h")
 _SEVERAL = ("rollout.h", "abreast.h", "first_abreast.h", "newton_abreast.h", "inner_maps.h", "forces_cost.h")
@@ -81,15 +69,13 @@ class Library:
     """Functions of a phase's structure, and the stages that call them.
 
     Every phase contains the functions of the final knot. Functions named ``..._abreast`` take arrays of structs, one for the
-    problem in each lane. code: compiled functions of ``taped.compiled``, None if nothing needs a compiler.
+    problem in each lane. Raises TooLong, TraceError for functions without a tape.
     """
 
-    def __init__(self, code: ctypes.CDLL | None, taped: TapedFunctions, backend: Any, shape: StageShape) -> None:
+    def __init__(self, backend: Any, shape: StageShape) -> None:
+        taped = taped_functions(backend, shape)
         self.shape, self.lanes = shape, lanes_in_use()
         functions, room = FunctionsData(rows=taped.rows), 0
-        if code is not None:
-            functions = FunctionsData.from_buffer_copy(FunctionsData.in_dll(code, "stage_functions"))
-            room = int(bound(code, "functions_room", "", ctypes.c_long)())
         members = taped.members(self.lanes)
         prebuilt = prebuilt_functions(backend, dict(shape.parameters), self.lanes)
         if prebuilt is not None:
@@ -111,7 +97,7 @@ class Library:
         sizes = self.lanes, ctypes.addressof(functions), room, registers
         structure = Structure.of(unwrapped(backend.map), shape).data(*sizes)
         self.structure = at = ctypes.addressof(structure.data)
-        self._memory = structure, functions, prebuilt, differences, code, taped
+        self._memory = structure, functions, prebuilt, differences, taped
         stages = kernels(self.lanes)
         self.values = bound(stages, "stage_values", "pp ll pp")
         self.first = bound(stages, "stage_first", "pp ll pp")
@@ -144,26 +130,27 @@ class Library:
         return self._second_rooms[substeps]
 
 
-def compiled_code(backend: Any, shape: StageShape) -> ctypes.CDLL:
-    """Compiled functions of a structure, from the cache if they are known. Raises TooLong, TraceError, CompilerError."""
-
-    def source() -> str:
-        with tracing:
-            return source_of(backend, shape)
-
-    return library(source, "stage", *question_of(backend, dict(shape.parameters)), shape, refusals=(TooLong,))
+_MOST_LIBRARIES = 256
+_known: dict[tuple[Any, StageShape], Library | Exception] = {}
 
 
-def source_of(backend: Any, shape: StageShape) -> str:
-    """C source of the functions. Raises TooLong, TraceError."""
-    sizes, several, system = dict(shape.parameters), has_stages(shape.scheme), unwrapped(backend.map)
-    dynamics = None if is_prebuilt(backend) else dynamics_source(backend, sizes, several_stages=several)
-    contraction = None
-    if shape.second and not has_prebuilt_contraction(backend):
-        contraction = contracted_source(backend, sizes, several_stages=several)
-    rows = system.manifold.ndx // 2 if dynamics is None else dynamics.rows
-    functions = stage_source(dynamics, rows, system, shape, contraction)
-    return "\n".join([templates(), functions.source, _ROOM.format(room=functions.room)])
+def library_of(backend: Any, shape: StageShape) -> Library:
+    """Library of a structure, shared by problems that differ in values only. Raises TooLong, TraceError."""
+    key = backend, shape
+    if key not in _known:
+        if len(_known) >= _MOST_LIBRARIES:
+            _known.pop(next(iter(_known)))
+        try:
+            _known[key] = Library(backend, shape)
+        except (TooLong, TraceError) as refusal:
+            _known[key] = refusal
+    found = _known[key]
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
-_ROOM = "EXPORT long functions_room(void) {{ return {room}; }}"
+def known_library(backend: Any, shape: StageShape) -> Library | None:
+    """Library that :func:`library_of` has made before; None for none."""
+    found = _known.get((backend, shape))
+    return found if isinstance(found, Library) else None

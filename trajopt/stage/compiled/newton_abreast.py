@@ -7,17 +7,14 @@ from typing import Any
 
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError
 from trajopt.problem.ocp import OCP
-from trajopt.stage.compiled.builds import build, make_in_parallel
 from trajopt.stage.compiled.compiled_stages import CompiledStages
-from trajopt.stage.compiled.library import Library
+from trajopt.stage.compiled.library import Library, library_of
 
 
 def newton_libraries(ocp: OCP, stages: Sequence[CompiledStages]) -> list[Library] | None:
-    """Library of each phase, with the cost Hessian of these stages; None if one cannot be compiled."""
-    wanted = [build(_backend(ocp, i), s.library.shape._replace(second=True)) for i, s in enumerate(stages)]
+    """Library of each phase, with the cost Hessian of these stages; None if a function has no tape."""
     try:
-        make_in_parallel(wanted)
-        return [w.made() for w in wanted]
+        return [library_of(_backend(ocp, i), s.library.shape._replace(second=True)) for i, s in enumerate(stages)]
     except (TooLong, TraceError):
         return None
 

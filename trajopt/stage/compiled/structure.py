@@ -18,7 +18,7 @@ from dynamics_backends.compiled.interface.sources import (
 )
 from dynamics_backends.protocol import Array, Map, damping_offsets
 from trajopt.problem.impact_stage import JUMP
-from trajopt.stage.source.stage_source import StageShape
+from trajopt.stage.source.stage_shape import StageShape
 from trajopt.step.integrators import EULER, RUNGE_KUTTA, SEMI_IMPLICIT_EULER
 
 _StructureData, FunctionsData = structs_in(
@@ -84,12 +84,12 @@ class Structure(NamedTuple):
         data = _StructureData(functions=functions, room=room, registers=registers, **tables, **places, **self.numbers)
         return StructureMemory(data, (factors, curved, self.tableau))
 
-    def stage_room(self, numbers: dict[str, int]) -> int:
-        """Workspace in vectors of the stages without second derivatives, beside that of their functions.
+    def stage_room(self, rows: int) -> int:
+        """Workspace in vectors of the stages, first derivatives included, beside that of their functions.
 
-        numbers: those of functions_t.
+        rows: computed rows of xdot.
         """
-        functions = FunctionsData(few_rows=0, few_entries=0, **numbers)
+        functions = FunctionsData(rows=rows)
         own = self.data(None, ctypes.addressof(functions), 0, 0)
         return int(bound(kernels(), "stage_room", "p", ctypes.c_long)(ctypes.addressof(own.data)))
 

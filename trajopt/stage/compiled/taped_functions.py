@@ -1,8 +1,7 @@
-"""Functions of a phase as tapes, which need no compiler: kernels/functions.h.
+"""Functions of a phase as tapes: kernels/functions.h.
 
-The terminal cost and the constraints are tapes; so are the running cost and the dynamics, unless the dynamics are in the package's
-library, or one of them needs iterations (contacts), or is long and a compiler is available. Tapes are cached on disk, so that a
-second process need not trace.
+Dynamics of free robots are in the package's library; all others, costs and constraints are tapes, which may call the library's
+kernels. Tapes are cached on disk, so that a second process need not trace.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple
 from dynamics_backends.compiled.interface.libraries import (
     bound,
     code_of,
-    has_compiler,
     kernel_text,
     kernels,
     remembered,
@@ -23,31 +21,21 @@ from dynamics_backends.compiled.interface.libraries import (
     template,
 )
 from dynamics_backends.compiled.interface.sources import (
-    TooLong,
     TracedFunction,
-    forces_beside,
     has_prebuilt_contraction,
     is_prebuilt,
     operations_limit,
     question_of,
-    traced_dynamics,
 )
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Map, unwrapped
 from dynamics_backends.symbols import tracing
 from dynamics_backends.tape.tape import Tape
+from dynamics_backends.tape.traced_dynamics import forces_beside, traced_dynamics
 from trajopt.stage.source.constraint_source import constraint_source
-from trajopt.stage.source.stage_source import StageShape
+from trajopt.stage.source.stage_shape import StageShape
 from trajopt.stage.source.term_source import TermSource, term_source
 
-OPERATIONS_LIMIT = 300
-"""Maximum number of operations of a tape of the dynamics or the running cost, where a compiler is available.
-
-Time steps, rollouts and sweeps of batches evaluate these block by block, and a tape takes five to ten times the time of compiled
-code on a single block.
-"""
-LIMIT_BESIDE_COMPILED = 6_000
-"""Maximum number of operations of the running cost's tape beside compiled dynamics, whose steps take longer than such a tape."""
 ALONG = "dynamics_along"
 (_ForcesCostData,) = structs_in(
     "\n".join([template("lanes/function.h"), kernel_text("trajopt.stage", "forces_cost.h")]), "forces_cost_t"
@@ -83,15 +71,13 @@ class ForcesCost:
 
 
 class TapedFunctions(NamedTuple):
-    """Functions of a phase: tapes by their names in functions_t, and the structure of those that need a compiler.
+    """Functions of a phase: tapes by their names in functions_t.
 
-    compiled: structure of the functions to compile, None for none. rows: computed rows of xdot by the tapes. directions: struct
-    directions_t of partial derivatives by complex or dual numbers, whose tape is named :data:`ALONG`. forces_cost: running cost
-    with terms of contact forces, None for tapes.
+    rows: computed rows of xdot. directions: struct directions_t of partial derivatives by complex or dual numbers, whose tape is
+    named :data:`ALONG`. forces_cost: running cost with terms of contact forces, None for tapes.
     """
 
     tapes: dict[str, Tape]
-    compiled: StageShape | None
     rows: int
     directions: Any = None
     forces_cost: ForcesCost | None = None
@@ -112,92 +98,61 @@ class TapedFunctions(NamedTuple):
 
 
 def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions:
-    """Tapes of a phase's functions. Raises TooLong, TraceError for cost terms and constraints without a tape."""
+    """Tapes of a phase's functions. Raises TooLong, TraceError for functions without a tape."""
     map, sizes = unwrapped(backend.map), dict(shape.parameters)
-    manifold, rows = map.manifold, map.manifold.ndx // 2
-    dynamics = _dynamics(backend, shape)
+    manifold, cost = map.manifold, None
     terms = _other_terms(manifold, shape)
-    running = _running(map if forces_beside(backend, sizes) else None, manifold, shape, compiled=dynamics is None)
-    if running is None:
-        compiled = StageShape(
-            shape.scheme, shape.parameters, shape.nu, shape.running, hessian=shape.hessian, second=shape.second
-        )
-        return TapedFunctions(terms, compiled, rows)
-    tapes, inner = running
-    cost = None
-    if inner is not None:
-        value, expand = tapes.pop("running_plain_value"), tapes.pop("running_plain_expand")
-        cost = ForcesCost(value, expand, inner, manifold.ndx, shape.nu)
-    if dynamics is None:
-        compiled = StageShape(shape.scheme, shape.parameters, shape.nu, second=shape.second)
-        return TapedFunctions(tapes | terms, compiled, rows, forces_cost=cost)
-    own, rows, step = dynamics
+    running, forces = _running(map if forces_beside(backend, sizes) else None, manifold, shape)
+    if forces is not None:
+        value, expand = running.pop("running_value"), running.pop("running_expand")
+        cost = ForcesCost(value, expand, forces, manifold.ndx, shape.nu)
+    own, rows, step = _dynamics(backend, shape, forces=forces is not None, bent=forces is not None and bool(forces[2]))
     directions = DirectionsData(n=manifold.ndx, m=map.nu, rows=rows, step=step) if ALONG in own else None
-    return TapedFunctions(own | tapes | terms, None, rows, directions, cost)
+    return TapedFunctions(own | running | terms, rows, directions, cost)
 
 
-def _dynamics(backend: Any, shape: StageShape) -> tuple[dict[str, Tape], int, float] | None:
+def _dynamics(backend: Any, shape: StageShape, *, forces: bool, bent: bool) -> tuple[dict[str, Tape], int, float]:
     """Tapes of the dynamics that are not in the package's library, computed rows of xdot, and size of a perturbation.
 
-    None if the dynamics have to be compiled.
+    forces, bent: see :func:`traced_dynamics`.
     """
     if is_prebuilt(backend):
         return {}, unwrapped(backend.map).manifold.ndx // 2, 0.0
-    limit = OPERATIONS_LIMIT if has_compiler() else None
 
-    def traced() -> list[Any] | None:
+    def traced() -> list[Any]:
         with tracing:
-            try:
-                parts = traced_dynamics(backend, dict(shape.parameters), second=shape.second, long=not has_compiler())
-            except TooLong:
-                return None
-        if parts is None:
-            return None
+            parts = traced_dynamics(backend, dict(shape.parameters), second=shape.second, forces=forces, bent=bent)
         in_library = {"contracted"} if has_prebuilt_contraction(backend) else set()
-        tapes = _encoded([f for order, f in parts.functions.items() if order not in in_library], limit)
-        return None if tapes is None else [tapes, parts.rows, parts.step]
+        return [
+            _encoded([f for order, f in parts.functions.items() if order not in in_library]),
+            parts.rows,
+            parts.step,
+        ]
 
-    known = remembered(traced, "dynamics tapes", limit, shape.second, *question_of(backend, dict(shape.parameters)))
-    return None if known is None else (_decoded(known[0]), known[1], known[2])
+    known = remembered(
+        traced, "dynamics tapes", shape.second, forces, bent, *question_of(backend, dict(shape.parameters))
+    )
+    return _decoded(known[0]), known[1], known[2]
 
 
 def _running(
-    moving: Map | None, manifold: Manifold, shape: StageShape, *, compiled: bool
-) -> tuple[dict[str, Tape], tuple[int, int, int] | None] | None:
+    moving: Map | None, manifold: Manifold, shape: StageShape
+) -> tuple[dict[str, Tape], tuple[int, int, int] | None]:
     """Tapes of the running cost, and rows, columns and bent of :class:`ForcesCost` if it reads contact forces.
 
-    None for a cost that has to be compiled. moving: system whose time step provides its contact forces. compiled: the dynamics are.
+    moving: system whose time step provides its contact forces.
     """
-    limit = None if not has_compiler() else LIMIT_BESIDE_COMPILED if compiled else OPERATIONS_LIMIT
 
-    def traced() -> list[Any] | None:
+    def traced() -> list[Any]:
         with tracing:
             given = "running", shape.running, manifold, shape.nu
             source = term_source(*given, running=True, hessian=shape.hessian, moving=moving, curved=shape.second)
-            inner = source.inner
-            if inner is not None and not inner.are_of_step:
-                return None
-            tapes = _encoded(source.functions, limit)
-        if tapes is None or inner is None:
-            return None if tapes is None else [tapes, None]
-        (m,) = inner.maps
-        return [tapes, [m.source.rows, m.source.columns, int(m.bent)]]
+            forces = source.forces
+            sizes = None if forces is None else [forces.rows, forces.columns, int(forces.bent)]
+            return [_encoded(source.functions), sizes]
 
-    known = remembered(
-        traced,
-        "running tapes",
-        shape.running,
-        manifold,
-        shape.nu,
-        shape.hessian,
-        shape.second,
-        moving,
-        limit,
-        operations_limit(),
-    )
-    if known is None:
-        return None
-    tapes, sizes = known
+    given = shape.running, manifold, shape.nu, shape.hessian, shape.second, moving
+    tapes, sizes = remembered(traced, "running tapes", *given, operations_limit())
     return _decoded(tapes), None if sizes is None else tuple(sizes)
 
 
@@ -223,10 +178,8 @@ def _functions(write: Callable[..., TermSource], given: tuple[Any, ...], options
         return _encoded(write(*given, **options).functions)
 
 
-def _encoded(functions: Sequence[TracedFunction], limit: int | None = None) -> list[Any] | None:
-    """JSON value of the tapes of functions that have results; None if one has more operations than the limit."""
-    if limit is not None and any(f.operations > limit for f in functions):
-        return None
+def _encoded(functions: Sequence[TracedFunction]) -> list[Any]:
+    """JSON value of the tapes of functions that have results."""
     return [[f.name, Tape.of(f.trace, f.sizes).data()] for f in functions if any(f.trace.outputs)]
 
 

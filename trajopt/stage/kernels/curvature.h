@@ -132,18 +132,20 @@ ALWAYS_INLINE void quadratic_panel(const structure_t *S, const contraction_t *F,
     for (; i < last; i++) add_outer(S, X, T, E, U + MU * NW, H, first, i, 1, w);
 }
 
-/* Evaluate dynamics_contracted. */
-static void call_contracted(const structure_t *S, ctx_t c, const V *const *in, contraction_t to)
+/* Evaluate dynamics_contracted at x, u, t, p with multipliers lam of f, and phi of the forces, NULL for none. */
+static void call_contracted(const structure_t *S, ctx_t c, const V *x, const V *u, const V *t, const V *p, const V *lam, const V *phi, contraction_t to)
 {
-    call(S->functions->dynamics_contracted, in, OUT(to.f, to.fx, to.fu, to.xx, to.ux, to.uu), c.w);
+    V none[FORCES_BENT + 1];
+    if (!phi) clear(none, FORCES_BENT);
+    call(S->functions->dynamics_contracted, IN(x, u, t, p, lam, phi ? phi : none), OUT(to.f, to.fx, to.fu, to.xx, to.ux, to.uu), c.w);
 }
 
 /* Evaluate dynamics_contracted at a stage, whose state is x. */
 static void contract_stage(const structure_t *S, ctx_t c, const curvature_t *a, const stage_t *s, const V *x, V t, const V *lam)
 {
-    V memory[INPUTS_ROOM];
-    const inputs_t at = inputs_at(S, a->u, a->p, s->e, *s->step, memory);
-    call_contracted(S, c, IN(x, at.u, &t, at.p, lam, c.phi), a->at);
+    V inputs[INPUTS_ROOM];
+    if (S->implicit) extend_inputs(S, a->u, a->p, s->e, *s->step, inputs);
+    call_contracted(S, c, x, S->implicit ? inputs : a->u, &t, S->implicit ? inputs + ME + 1 : a->p, lam, c.phi, a->at);
 }
 
 /* H += [X; 0 1; E]' F [X; 0 1; E] with F = (xx, ux, uu), the Hessian of lam' f at a stage; upper triangle only.  E: NULL for zero, without
@@ -281,18 +283,16 @@ static void columns_of(const structure_t *S, substep_t b, V h, int fresh, V *res
    and the forces of the first substep.  last: if not NULL, receives the columns of the last substep. */
 static void forward(const structure_t *S, ctx_t c, start_t at, V *substeps, V *restrict x, V *restrict G, V *last)
 {
-    const V h = STEP_LENGTH(at.dt) / (double)at.substeps;
+    const V h = step_of(S, at, 0);
     V from[NX];
     copy(x, at.x, NX);
-    if (FORCES_ROOM) c.forces = substep_at(S, substeps, 0).forces;
     for (int i = 0; i < ND; i++)
         for (int j = 0; j < NW; j++) G[i * NW + j] = splat(i == j);
     for (int s = 0; s < at.substeps; s++) {
         const substep_t b = substep_at(S, substeps, s);
         copy(b.G, G, ND * NW);
         copy(from, x, NX);
-        increment(S, c, from, at.u, at.t + (double)s * h, h, at.p, b.stages, b.delta);
-        c.forces = NULL;
+        increment(S, c, at, s, from, b.stages, b.delta, s ? NULL : b.forces);
         manifold_transport(S, b.delta, b.transport);
         manifold_dexp(S, b.delta, b.dexp);
         columns_of(S, b, h, s == 0, G, s == at.substeps - 1 ? last : NULL);
@@ -316,18 +316,18 @@ static void backward(const structure_t *S, ctx_t c, int count, V t, V h, V *subs
 /* f, its derivatives and the Hessian of lam' x_next for a step AT_ONE_POINT, whose Hessian is that of the multiplier of f times f. */
 static void contracted_once(const structure_t *S, ctx_t c, start_t at, const V *lam, contraction_t to)
 {
-    const V h = STEP_LENGTH(at.dt);
-    V slope[ND], memory[INPUTS_ROOM];
+    const V h = step_of(S, at, 0);
+    V slope[ND], inputs[INPUTS_ROOM];
     stage_multipliers(S, h, lam, slope);
-    const inputs_t own = inputs_at(S, at.u, at.p, NULL, SHARE(0) * h, memory);
-    call_contracted(S, c, IN(at.x, own.u, &at.t, own.p, slope, c.phi), to);
+    if (S->implicit) extend_inputs(S, at.u, at.p, NULL, SHARE(0) * h, inputs);
+    call_contracted(S, c, at.x, S->implicit ? inputs : at.u, at.t, S->implicit ? inputs + ME + 1 : at.p, slope, c.phi, to);
 }
 
 /* Add the Hessian of lam' (x_next (-) node) + phi' forces, for a->lam and the phi of c, to a->H, which must be 0.  Call forward() to a->x,
    a->G and a->columns before. */
 static void contract_back(const structure_t *S, ctx_t c, start_t at, const V *node, V *substeps, const curvature_t *a)
 {
-    const V h = STEP_LENGTH(at.dt) / (double)at.substeps;
+    const V h = step_of(S, at, 0);
     copy(a->u, at.u, MU);
     copy(a->p, at.p, NP);
     if (LIE_GROUPS) {
@@ -339,14 +339,14 @@ static void contract_back(const structure_t *S, ctx_t c, start_t at, const V *no
         copy(lam, a->lam, ND);
         blocks_adjoint(S, blocks, lam, a->lam);
     }
-    backward(S, c, at.substeps, at.t, h, substeps, a);
+    backward(S, c, at.substeps, *at.t, h, substeps, a);
 }
 
 /* a->H <- the Hessian of lam' (x_next (-) node) + phi' forces, for a->lam and the phi of c.  kept: substeps stored by forward() at the same
    point; NULL: compute them first, in `own`. */
 static void contract(const structure_t *S, ctx_t c, start_t at, const V *node, V *kept, V *own, const curvature_t *a)
 {
-    const V h = STEP_LENGTH(at.dt) / (double)at.substeps;
+    const V h = step_of(S, at, 0);
     clear(a->H, NW * NW);
     if (AT_ONE_POINT && at.substeps == 1) {
         contracted_once(S, c, at, a->lam, a->at);

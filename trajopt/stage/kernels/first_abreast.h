@@ -7,7 +7,7 @@ EXPORT void stage_first_abreast(const seen_t *of, long origin, long n, long read
     const structure_t *S = of->stages->structure;
     V *w = room;
     const knot_t k = carved_knots(S, &w);
-    const ctx_t c = context(of->stages, w, k.forces);
+    const ctx_t c = context(of->stages, w);
     load_abreast(S, of, origin, n, &k);
     linearize(S, c, start_of(of->stages, &k), k.next, k.G, k.scratch);
     put_step(S, &k, out);
@@ -21,7 +21,7 @@ EXPORT void stage_terms_abreast(const seen_t *of, long origin, long n, long read
     const structure_t *S = of->stages->structure;
     V *w = room;
     const knot_t k = carved_knots(S, &w);
-    const ctx_t c = context(of->stages, w, k.forces);
+    const ctx_t c = context(of->stages, w);
     load_abreast(S, of, origin, n, &k);
     if (FORCES_ROOM) linearize(S, c, start_of(of->stages, &k), k.next, k.G, k.scratch);
     const first_t to = {.values = {.cost = (double *)k.l}, .lx = (double *)k.lx, .lu = (double *)k.lu, .Q = out->Q, .S = out->S, .R = out->R};

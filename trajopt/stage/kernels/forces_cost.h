@@ -1,8 +1,7 @@
 /* Running cost of which some terms are functions of the contact forces y of the time step.  Include function.h and inner_maps.h before this
    file.
 
-   value, expand: x, u, t, dt, theta, none, y -> l, and with one more argument -> l, lx, lu, lxx, lux, luu, g, H, where g and H are the
-   gradient and the Hessian in y.  rows: of y; columns: of its derivative in (x, u).  ndx, nu: sizes of the tangent vector and of the controls.
+   value, expand: x, u, t, dt, theta, y -> l, and -> l, lx, lu, lxx, lux, luu, g, H, where g and H are the gradient and the Hessian in y.  rows: of y; columns: of its derivative in (x, u).  ndx, nu: sizes of the tangent vector and of the controls.
    bent: 1 if second derivatives of the step contain those of g' y, and receive g. */
 typedef struct {
     function_t value, expand;
@@ -16,7 +15,7 @@ EXPORT long forces_cost_room(const forces_cost_t *s) { return s->rows * (1 + s->
 EXPORT void forces_cost_value(const void *self, const V *const *in, V *const *out, V *w)
 {
     const forces_cost_t *s = self;
-    call(s->value, IN(in[0], in[1], in[2], in[3], in[4], in[5], in[5]), out, w);
+    call(s->value, in, out, w);
 }
 
 /* running_expand of functions.h */
@@ -24,9 +23,8 @@ EXPORT void forces_cost_expand(const void *self, const V *const *in, V *const *o
 {
     const forces_cost_t *s = self;
     V *g = w, *H = g + s->rows, *T = H + s->rows * s->rows;
-    const V *y = in[5];
     V *const to[] = {out[0], out[1], out[2], out[3], out[4], out[5], g, H};
-    call(s->expand, IN(in[0], in[1], in[2], in[3], in[4], y, y, y), to, T + s->rows * s->columns);
-    add_inner((inner_t){s->rows, s->columns, s->ndx, s->nu, g, H, y + s->rows}, (expanded_t){out[1], out[2], out[3], out[4], out[5]}, T);
+    call(s->expand, in, to, T + s->rows * s->columns);
+    add_inner((inner_t){s->rows, s->columns, s->ndx, s->nu, g, H, in[5] + s->rows}, (expanded_t){out[1], out[2], out[3], out[4], out[5]}, T);
     if (s->bent) memcpy(out[6], g, s->rows * sizeof *g);
 }

@@ -2,12 +2,20 @@
    problems of one structure, whose structs are contiguous.  Include sensitivities.h before this file, with ABREAST also rows.h. */
 
 /* Inputs and results of a block of knots.  hxx, hux, huu: second derivatives of the path constraints.  The last row of members is shared by
-   all blocks: the time step, its defect and sensitivities, and workspaces. */
+   all blocks: the defect and a workspace, and the time step with its sensitivities, unless the dynamics take several blocks. */
 typedef struct {
     V *x, *node, *u, *p, *theta, *pg, *t, *dt, *forces;
     V *l, *lx, *lu, *lxx, *lux, *luu, *phi, *g, *gx, *gu, *hxx, *hux, *huu;
-    V *next, *d, *G, *block, *scratch;
+    V *d, *block, *next, *G, *own, *scratch;
 } knot_t;
+
+/* 1 if the dynamics are evaluated for several blocks together. */
+#define STEPS_TOGETHER (S->functions->dynamics_partials.run_blocks != NULL)
+
+static void carve_step(const structure_t *S, V **w, knot_t *k)
+{
+    k->next = carved(w, NX), k->G = carved(w, ND * NW), k->own = carved(w, step_room(S)), k->scratch = carved(w, linearize_room(S));
+}
 
 /* Members of one block in the workspace *w, which then continues behind them. */
 static void carve_knot(const structure_t *S, V **w, knot_t *k)
@@ -19,6 +27,7 @@ static void carve_knot(const structure_t *S, V **w, knot_t *k)
     k->luu = carved(w, NU * NU), k->phi = carved(w, FORCES_BENT), k->g = carved(w, rows), k->gx = carved(w, rows * ND);
     k->gu = carved(w, NG * NU), k->hxx = carved(w, curved * ND * ND), k->hux = carved(w, curved * NU * ND);
     k->huu = carved(w, curved * NU * NU);
+    if (STEPS_TOGETHER) carve_step(S, w, k);
 }
 
 /* Vectors of a block. */
@@ -32,12 +41,12 @@ static long knot_size(const structure_t *S)
 
 #define MAX_BLOCKS 8
 
-/* Blocks in the workspace, whose cost terms and constraints are evaluated together if that is faster; a power of two.  They take at most
+/* Blocks in the workspace, whose functions are evaluated together if that is faster; a power of two.  They take at most
    2 MB, about the size of a second-level cache. */
 static int blocks_together(const structure_t *S)
 {
     int blocks = 1;
-    if (!S->functions->running_expand.run_blocks && !S->functions->path_first.run_blocks) return blocks;
+    if (!S->functions->running_expand.run_blocks && !S->functions->path_first.run_blocks && !STEPS_TOGETHER) return blocks;
     while (blocks < MAX_BLOCKS && 2 * blocks * LANES <= 64 && 2 * blocks * knot_size(S) * LANES <= 1L << 18) blocks *= 2;
     return blocks;
 }
@@ -47,8 +56,8 @@ static knot_t carved_knots(const structure_t *S, V **w)
 {
     const int most = LARGER(ND, NU);
     knot_t k;
-    k.next = carved(w, NX), k.d = carved(w, ND), k.G = carved(w, ND * NW), k.block = carved(w, most * most);
-    k.scratch = carved(w, linearize_room(S));
+    k.d = carved(w, ND), k.block = carved(w, most * most);
+    if (!STEPS_TOGETHER) carve_step(S, w, &k);
     carve_knot(S, w, &k);
     carved(w, (blocks_together(S) - 1) * knot_size(S));
     return k;

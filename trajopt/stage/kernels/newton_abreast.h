@@ -4,7 +4,7 @@
 /* Expansion for a step AT_ONE_POINT, where dynamics_contracted also gives f and its derivatives; the cost is already expanded. */
 static void put_contracted(const structure_t *S, ctx_t c, start_t at, const knot_t *k, contraction_t found, const V *lam, const first_t *out)
 {
-    const V h = STEP_LENGTH(at.dt);
+    const V h = step_of(S, at, 0);
     V *Q = (V *)out->Q, *R = (V *)out->R, f[ND], delta[ND];
     contracted_once(S, c, at, lam, found);
     for (int i = 0; i < ND - NF; i++) f[i] = at.x[NX - NF + i];
@@ -45,7 +45,7 @@ EXPORT void stage_newton_abreast(const seen_t *of, long origin, long n, long rea
     const curvature_t a = curvature_at(S, carved(&w, curvature_size(S)));
     const knot_t k = carved_knots(S, &w);
     V *own = carved(&w, s->substeps * substep_size(S));
-    ctx_t c = context(s, w, NULL);
+    ctx_t c = context(s, w);
     load_abreast(S, of, origin, n, &k);
     const start_t at = start_of(s, &k);
     const int once = AT_ONE_POINT && s->substeps == 1 && !FORCES_ROOM;
@@ -96,7 +96,7 @@ EXPORT void stage_tried_abreast(const tried_t *of, long first, long last, V *roo
         ROW_OF_EACH(of[l].stages->theta + own * NT, NT, k.theta)
         ROW_OF_EACH(of[l].stages->t + own, 1, k.t)
         ROW_OF_EACH(of[l].stages->dt + own, 1, k.dt)
-        step(S, context(of->stages, w, k.forces), start_of(of->stages, &k), k.next);
+        step(S, context(of->stages, w), start_of(of->stages, &k), k.next);
         TO_EACH(k.x, of[l].X + n * NX, NX)
         TO_EACH(k.u, of[l].U + n * NU, NU)
         if (blocks == most || n + 1 == last) {

@@ -174,7 +174,7 @@ static void roll_block(const rolled_t *of, int count, V *room)
         OF_STAGES(theta, NT, k.theta)
         OF_STAGES(t, 1, k.t)
         OF_STAGES(dt, 1, k.dt)
-        step(S, context(of->stages, w, k.forces), start_of(of->stages, &k), k.next);
+        step(S, context(of->stages, w), start_of(of->stages, &k), k.next);
         if (blocks == most || j + 1 == steps) {
             evaluate_running(S, front, blocks, w);
             for (int b = 0; b < blocks; b++)

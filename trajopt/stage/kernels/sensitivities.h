@@ -3,11 +3,11 @@
    The derivatives of f at the stages of a step depend on the stage states only, and are computed first.  Then the sensitivities
    d x / d w, with w = (x_0, u) at the start of all substeps, are propagated through the whole step by panels of columns, in cache. */
 
-/* K <- f_x S + [0 f_u] + f_e E in full rows i .. i + r and columns first .. first + w; E: NULL for zero */
+/* K <- f_x S + [0 f_u] + f_e E in rows i .. i + r and columns first .. first + w; E: NULL for zero */
 ALWAYS_INLINE void slope_rows(const structure_t *S, const stage_t *a, const V *restrict X, const V *restrict E, V *restrict K, int first, int i,
                               const int r, const int w)
 {
-    const int few = FEW_ROWS, nd = ND, me = ME, above = ND - NF;
+    const int nd = ND, me = ME, above = ND - NF;
     const V *restrict fx = a->fx + i * nd, *restrict fu = a->fu + i * me;
     V sum[r][w];
     UNROLL for (int j = 0; j < r; j++)
@@ -24,34 +24,19 @@ ALWAYS_INLINE void slope_rows(const structure_t *S, const stage_t *a, const V *r
             UNROLL for (int c = 0; c < w; c++) sum[j][c] += slope * X[k * w + c];
         }
     UNROLL for (int j = 0; j < r; j++)
-        UNROLL for (int c = 0; c < w; c++) K[(above + FULL_ROW(i + j)) * w + c] = sum[j][c];
-}
-
-/* K <- f_x X in the sparse rows, which read few entries of the state and no controls. */
-ALWAYS_INLINE void few_slopes(const structure_t *S, const stage_t *a, const V *restrict X, V *restrict K, const int w)
-{
-    const functions_t *f = S->functions;
-    const V *few = a->fx + FULL_ROWS * ND;
-    for (int i = 0; i < FEW_ROWS; i++) {
-        V sum[w];
-        UNROLL for (int c = 0; c < w; c++) sum[c] = ZERO;
-        for (int e = f->few_first[i]; e < f->few_first[i + 1]; e++)
-            UNROLL for (int c = 0; c < w; c++) sum[c] += few[e] * X[f->few_column[e] * w + c];
-        UNROLL for (int c = 0; c < w; c++) K[(ND - NF + f->few_row[i]) * w + c] = sum[c];
-    }
+        UNROLL for (int c = 0; c < w; c++) K[(above + i + j) * w + c] = sum[j][c];
 }
 
 /* K (ND x w) = f_x X + [0 f_u] + f_e E in columns first .. first + w; fresh: X is [1 0], E zero */
 ALWAYS_INLINE void slopes(const structure_t *S, const stage_t *a, const V *restrict X, const V *restrict E, V *restrict K, int fresh, int first,
                           const int w)
 {
-    const int few = FEW_ROWS, rows = FULL_ROWS;
+    const int rows = NF;
     copy(K, X + NF * w, (ND - NF) * w); /* qdot = v */
-    if (few) few_slopes(S, a, X, K, w);
     if (fresh) {
         for (int i = 0; i < rows; i++)
             for (int c = 0; c < w; c++)
-                K[(ND - NF + FULL_ROW(i)) * w + c] = first + c < ND ? a->fx[i * ND + first + c] : a->fu[i * ME + first + c - ND];
+                K[(ND - NF + i) * w + c] = first + c < ND ? a->fx[i * ND + first + c] : a->fu[i * ME + first + c - ND];
         return;
     }
     int i = 0;
@@ -172,18 +157,13 @@ static void all_through(const structure_t *S, passage_t step, V *restrict G, V *
 /* Add l' f_x to `to` (ND), and l' f_e to at_offset (NE), for multipliers l of the computed rows of f */
 static void slopes_adjoint(const structure_t *S, const stage_t *a, const V *restrict l, V *restrict to, V *restrict at_offset)
 {
-    const functions_t *f = S->functions;
-    const int few = FEW_ROWS, rows = FULL_ROWS;
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < ND; j++) to[j] += a->fx[i * ND + j] * l[FULL_ROW(i)];
-    for (int i = 0; i < few; i++)
-        for (int e = f->few_first[i]; e < f->few_first[i + 1]; e++) to[f->few_column[e]] += a->fx[rows * ND + e] * l[f->few_row[i]];
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < NE; j++) at_offset[j] += a->fu[i * ME + MU + j] * l[FULL_ROW(i)];
+    for (int i = 0; i < NF; i++)
+        for (int j = 0; j < ND; j++) to[j] += a->fx[i * ND + j] * l[i];
+    for (int i = 0; i < NF; i++)
+        for (int j = 0; j < NE; j++) at_offset[j] += a->fu[i * ME + MU + j] * l[i];
 }
 
-/* 1 if a step of one substep is x + increment, with f and its derivatives evaluated at one point in a vector space; its derivatives are
-   not packed. */
+/* 1 if a step of one substep is x + increment, with f and its derivatives evaluated at one point in a vector space. */
 #define AT_ONE_POINT (STAGES == 1 && !LIE_GROUPS)
 
 /* G of a step AT_ONE_POINT from fx and fu.  K: workspace of ND x NW vectors. */
@@ -200,28 +180,30 @@ static void sensitivities_at_once(const structure_t *S, V h, const V *restrict f
     for (int i = 0; i < ND; i++) G[i * NW + i] += 1.0;
 }
 
-/* Workspace of linearize in vectors. */
-ALWAYS_INLINE long linearize_room(const structure_t *S) { return STAGES * stage_size(S) + ND * NW; }
+/* Workspace of linearize for a block in vectors. */
+ALWAYS_INLINE long linearize_room(const structure_t *S) { return STAGES * stage_size(S) + ND * NW + ND + NX; }
 
-/* x_next and its derivative G (ND x NW) in (x, u), chained over the substeps.  w: workspace of linearize_room vectors. */
-static void linearize(const structure_t *S, ctx_t c, start_t at, V *restrict x, V *restrict G, V *w)
+/* x_next and its derivative G (ND x NW) in (x, u) in all blocks, chained over the substeps.  w: workspace of linearize_room vectors. */
+static void linearize(const structure_t *S, ctx_t c, start_t at, V *x, V *G, V *w)
 {
-    V *stages = carved(&w, STAGES * stage_size(S));
-    const V h = STEP_LENGTH(at.dt) / (double)at.substeps;
-    V delta[ND], from[NX], T[LIE_ROOM + 1], E[LIE_ROOM + 1];
-    copy(x, at.x, NX);
+    const long apart = at.apart;
+    V *stages = carved(&w, STAGES * stage_size(S)), *delta = carved(&w, ND), *from = carved(&w, NX), T[LIE_ROOM + 1], E[LIE_ROOM + 1];
+    for (int j = 0; j < at.count; j++) copy(x + j * apart, at.x + j * apart, NX);
     for (int s = 0; s < at.substeps; s++) {
-        copy(from, x, NX);
-        increment(S, c, from, at.u, at.t + (double)s * h, h, at.p, stages, delta);
-        c.forces = NULL;
-        manifold_integrate(S, from, delta, x);
-        if (AT_ONE_POINT && at.substeps == 1) {
-            const stage_t stage = stage_at(S, stages);
-            sensitivities_at_once(S, h, stage.fx, stage.fu, w, G);
-            return;
+        for (int j = 0; j < at.count; j++) copy(from + j * apart, x + j * apart, NX);
+        increment(S, c, at, s, from, stages, delta, s ? NULL : at.forces);
+        for (int j = 0; j < at.count; j++) {
+            const long place = j * apart;
+            const V h = step_of(S, at, place);
+            manifold_integrate(S, from + place, delta + place, x + place);
+            if (AT_ONE_POINT && at.substeps == 1) {
+                const stage_t stage = stage_at(S, stages + place);
+                sensitivities_at_once(S, h, stage.fx, stage.fu, w + place, G + place);
+                continue;
+            }
+            manifold_transport(S, delta + place, T);
+            manifold_dexp(S, delta + place, E);
+            all_through(S, (passage_t){stages + place, T, E, h, s == 0}, G + place, NULL);
         }
-        manifold_transport(S, delta, T);
-        manifold_dexp(S, delta, E);
-        all_through(S, (passage_t){stages, T, E, h, s == 0}, G, NULL);
     }
 }

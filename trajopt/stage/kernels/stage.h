@@ -36,15 +36,19 @@ EXPORT long stage_second_room(const structure_t *S, long substeps)
     manifold_difference(S, k.node, k.next, k.d);            \
     STORE(k.d, ND, count, n, (values).d)
 
-static ctx_t context(const stages_t *s, V *w, V *forces)
-{
-    const structure_t *S = s->structure;
-    return (ctx_t){.w = w, .forces = FORCES_ROOM ? forces : NULL};
-}
+static ctx_t context(const stages_t *s, V *w) { return (ctx_t){.w = w}; }
 
 static start_t start_of(const stages_t *s, const knot_t *k)
 {
-    return (start_t){s->substeps, k->x, k->u, k->p, *k->t, *k->dt};
+    return (start_t){s->substeps, 1, 0, k->x, k->u, k->p, k->t, k->dt, k->own, k->forces};
+}
+
+/* Time step of `count` blocks. */
+static start_t starts_of(const stages_t *s, const knot_t *k, int count)
+{
+    start_t at = start_of(s, k);
+    at.count = count, at.apart = knot_size(s->structure);
+    return at;
 }
 
 /* Evaluate the running cost in `count` blocks. */
@@ -72,7 +76,7 @@ static void add_forces_bend(const structure_t *S, ctx_t c, const knot_t *k)
     const contraction_t at = contracted_at(S, carved(&c.w, contracted_size(S)));
     V none[ND];
     clear(none, ND);
-    call_contracted(S, c, IN(k->x, k->u, k->t, k->p, none, k->phi), at);
+    call_contracted(S, c, k->x, k->u, k->t, k->p, none, k->phi, at);
     add_to(k->lxx, at.xx, ND * ND);
     add_to(k->lux, at.ux, MU * ND);
 }
@@ -122,7 +126,7 @@ EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long 
         for (long n = from; n < last && blocks < most; n += PACE, blocks++) {
             const knot_t k = nth_block(S, front, blocks);
             const int count = load_knots(S, s, at, n, last, &k);
-            step(S, context(s, w, k.forces), start_of(s, &k), k.next);
+            step(S, context(s, w), start_of(s, &k), k.next);
             STORE_STEP(out[l])
         }
         knot_t k = front;
@@ -187,35 +191,49 @@ static inline void prefetch_rows(const double *rows, long numbers)
 #endif
 }
 
+/* Store the time step of the block that begins at knot n, as far as it is requested. */
+static void store_stepped(const structure_t *S, const knot_t *k, int count, long n, const first_t *out)
+{
+    if (out->values.x_next || out->values.d) {
+        STORE(k->next, NX, count, n, out[l].values.x_next)
+        manifold_difference(S, k->node, k->next, k->d);
+        STORE(k->d, ND, count, n, out[l].values.d)
+    }
+    if (out->A) store_sensitivities(S, k, count, n, out);
+}
+
 /* Values and first derivatives; terms alone if x_next, d and A are NULL. */
 EXPORT void NAMED(stage_first)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, V *room)
 {
-    const int stepped = out->values.x_next || out->values.d;
     const structure_t *S = s->structure;
     V *w = room;
     const knot_t front = carved_knots(S, &w);
-    const int most = blocks_together(S);
+    const ctx_t c = context(s, w);
+    const int most = blocks_together(S), stepped = out->values.x_next || out->values.d, linear = out->A || FORCES_ROOM;
+    const int together = STEPS_TOGETHER && linear && !out->kept;
     for (long from = first; from < last; from += most * PACE) {
         int blocks = 0;
         for (long n = from; n < last && blocks < most; n += PACE, blocks++) {
             const knot_t k = nth_block(S, front, blocks);
-            const ctx_t c = context(s, w, k.forces);
             const int count = load_knots(S, s, at, n, last, &k);
             prefetch_rows(out->A ? out->A + n * ND * ND : NULL, (long)count * ND * ND);
             prefetch_rows(out->B ? out->B + n * ND * NU : NULL, (long)count * ND * NU);
             prefetch_rows(out->Q ? out->Q + n * ND * ND : NULL, (long)count * ND * ND);
             prefetch_rows(out->S ? out->S + n * NU * ND : NULL, (long)count * NU * ND);
             prefetch_rows(out->R ? out->R + n * NU * NU : NULL, (long)count * NU * NU);
+            if (together) continue;
             if (out->kept) {
                 V *kept = (V *)out->kept + BLOCK_AT(n) * s->substeps * substep_size(S);
                 forward(S, c, start_of(s, &k), kept, k.next, k.G, NULL);
                 copy(k.forces, substep_at(S, kept, 0).forces, FORCES_ROOM);
-            } else if (out->A || FORCES_ROOM) linearize(S, c, start_of(s, &k), k.next, k.G, k.scratch);
+            } else if (linear) linearize(S, c, start_of(s, &k), k.next, k.G, k.scratch);
             else if (stepped) step(S, c, start_of(s, &k), k.next);
-            if (stepped) {
-                STORE_STEP(out[l].values)
-            }
-            if (out->A) store_sensitivities(S, &k, count, n, out);
+            store_stepped(S, &k, count, n, out);
+        }
+        if (together) linearize(S, c, starts_of(s, &front, blocks), front.next, front.G, front.scratch);
+        for (int j = 0; together && j < blocks; j++) {
+            const knot_t k = nth_block(S, front, j);
+            store_stepped(S, &k, lanes_used(from + j * PACE, last), from + j * PACE, out);
         }
         knot_t k = front;
         expand_running(S, k, blocks, w);
@@ -224,7 +242,7 @@ EXPORT void NAMED(stage_first)(const stages_t *s, const point_t *at, long first,
             const long n = from + j * PACE;
             const int count = lanes_used(n, last);
             k = nth_block(S, front, j);
-            if (out->Q) add_forces_bend(S, context(s, w, NULL), &k);
+            if (out->Q) add_forces_bend(S, context(s, w), &k);
             STORE(k.l, 1, count, n, out[l].values.cost)
             STORE(k.lx, ND, count, n, out[l].lx)
             STORE(k.lu, NU, count, n, out[l].lu)
@@ -260,7 +278,7 @@ EXPORT void NAMED(stage_second)(const stages_t *s, const point_t *at, long first
     const knot_t front = carved_knots(S, &w);
     V *own = carved(&w, s->substeps * substep_size(S)), sigma;
     const int most = blocks_together(S), costs = out->sigma != 0.0;
-    ctx_t c = context(s, w, NULL);
+    ctx_t c = context(s, w);
     LOAD(&out[l].sigma, 0, 1, 1, &sigma)
     for (long from = first; from < last; from += most * PACE) {
         int blocks = 0;

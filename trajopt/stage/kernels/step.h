@@ -21,68 +21,61 @@
 /* A jump x (+) f is an Euler step of length one, whatever dt is. */
 #define STEP_LENGTH(dt) (S->jump ? splat(1.0) : (dt))
 
-/* A stage before its sensitivities: its state, the increment to it, f and its derivatives, with sparse rows packed; on groups also the
+/* A stage before its sensitivities: its state, the increment to it, f and its derivatives; on groups also the
    derivatives of x (+) delta in x (transport) and in delta (dexp), dexp^-1(delta), and the derivative of dexp^-1(delta) f in delta, as blocks. */
 typedef struct {
     V *at, *delta, *f, *fx, *fu, *e, *step, *transport, *dexp, *inverse, *along;
 } stage_t;
 
-ALWAYS_INLINE long slopes_size(const structure_t *S) { return FULL_ROWS * ND + FEW_ENTRIES; }
-
-ALWAYS_INLINE long stage_size(const structure_t *S) { return NX + 2 * ND + slopes_size(S) + FULL_ROWS * ME + NE + 1 + 4 * LIE_ROOM; }
+ALWAYS_INLINE long stage_size(const structure_t *S) { return NX + 2 * ND + NF * (ND + ME) + NE + 1 + 4 * LIE_ROOM; }
 
 /* Stage in a workspace of stage_size vectors. */
 ALWAYS_INLINE stage_t stage_at(const structure_t *S, V *w)
 {
     stage_t s;
-    s.at = carved(&w, NX), s.delta = carved(&w, ND), s.f = carved(&w, ND), s.fx = carved(&w, slopes_size(S));
-    s.fu = carved(&w, FULL_ROWS * ME), s.e = carved(&w, NE), s.step = carved(&w, 1);
+    s.at = carved(&w, NX), s.delta = carved(&w, ND), s.f = carved(&w, ND), s.fx = carved(&w, NF * ND);
+    s.fu = carved(&w, NF * ME), s.e = carved(&w, NE), s.step = carved(&w, 1);
     s.transport = carved(&w, LIE_ROOM), s.dexp = carved(&w, LIE_ROOM), s.inverse = carved(&w, LIE_ROOM), s.along = carved(&w, LIE_ROOM);
     return s;
 }
 
-/* Start and duration of a time step. */
+/* Time step of `count` blocks of lanes: start and duration of the first, workspace `own` of step_room, and contact forces at x, or NULL.  The
+   data of the next block are `apart` vectors behind, as are its results. */
 typedef struct {
-    int substeps;
-    const V *x, *u, *p;
-    V t, dt;
+    int substeps, count;
+    long apart;
+    const V *x, *u, *p, *t, *dt;
+    V *own, *forces;
 } start_t;
-
-/* u and p of the dynamics at a stage. */
-typedef struct {
-    const V *u, *p;
-} inputs_t;
 
 #define INPUTS_ROOM (S->implicit ? ME + NP + 2 : 1)
 
-/* Inputs of the dynamics, extended by the offset and the implicit step if damping is implicit.  w: workspace of INPUTS_ROOM vectors. */
-ALWAYS_INLINE inputs_t inputs_at(const structure_t *S, const V *u, const V *p, const V *e, V step, V *w)
+/* Workspace of a block during a substep: f at the stages, state, increment, offset and time of a stage, inputs of the dynamics extended by the
+   offset and the implicit step if damping is implicit, and forces that nothing reads. */
+typedef struct {
+    V *k, *at, *delta, *offset, *time, *inputs, *unread;
+} own_t;
+
+ALWAYS_INLINE own_t own_at(const structure_t *S, V *w)
 {
-    if (!S->implicit) return (inputs_t){u, p};
+    own_t o;
+    o.k = carved(&w, STAGES * ND), o.at = carved(&w, NX), o.delta = carved(&w, ND), o.offset = carved(&w, NE), o.time = carved(&w, 1);
+    o.inputs = carved(&w, INPUTS_ROOM), o.unread = w;
+    return o;
+}
+
+ALWAYS_INLINE long step_room(const structure_t *S) { return (STAGES + 1) * ND + NX + NE + 1 + INPUTS_ROOM + FORCES_ROOM; }
+
+ALWAYS_INLINE V step_of(const structure_t *S, start_t at, long place) { return STEP_LENGTH(at.dt[place]) / (double)at.substeps; }
+
+/* Extend u and p by the offset e (NULL for zero) and the implicit step.  w: workspace of INPUTS_ROOM vectors. */
+ALWAYS_INLINE void extend_inputs(const structure_t *S, const V *u, const V *p, const V *e, V step, V *w)
+{
     V *controls = carved(&w, ME + 1), *values = carved(&w, NP + 1);
     copy(controls, u, MU);
     for (int i = 0; i < NE; i++) controls[MU + i] = e ? e[i] : ZERO;
     copy(values, p, NP);
     values[NP] = step;
-    return (inputs_t){controls, values};
-}
-
-static void field(const structure_t *S, ctx_t c, const V *x, const V *u, V t, const V *p, const V *e, V step, V *restrict f)
-{
-    V memory[INPUTS_ROOM];
-    const inputs_t at = inputs_at(S, u, p, e, step, memory);
-    for (int i = 0; i < ND - NF; i++) f[i] = x[NX - NF + i];
-    call(S->functions->dynamics_value, IN(x, at.u, &t, at.p), OUT(f + ND - NF, c.forces), c.w);
-}
-
-static void field_partials(const structure_t *S, ctx_t c, const V *x, const V *u, V t, const V *p, const V *e, V step, stage_t s)
-{
-    for (int i = 0; i < NE; i++) s.e[i] = e ? e[i] : ZERO;
-    *s.step = step;
-    V memory[INPUTS_ROOM];
-    const inputs_t at = inputs_at(S, u, p, e, step, memory);
-    for (int i = 0; i < ND - NF; i++) s.f[i] = x[NX - NF + i];
-    call(S->functions->dynamics_partials, IN(x, at.u, &t, at.p), OUT(s.f + ND - NF, s.fx, s.fu, c.forces), c.w);
 }
 
 /* y (ND x w) <- M y on the rows of the groups, M as blocks */
@@ -154,54 +147,86 @@ ALWAYS_INLINE void increments(const structure_t *S, V h, const V *restrict K, V 
         }
 }
 
-/* delta (ND): increment of a step of length h; if stages (workspaces of stage_size) is not NULL, it receives the stages with the derivatives
-   of f. */
-static void increment(const structure_t *S, ctx_t c, const V *x, const V *u, V t, V h, const V *p, V *stages, V *restrict delta)
+/* Inputs of the dynamics at stage s of one block: its state, from the f of earlier stages, in `to`, and the rest in the workspace. */
+static void enter_stage(const structure_t *S, start_t at, long place, int substep, int s, const V *x, const own_t *own, V *restrict to)
 {
-    V k[STAGES * ND];
-    if (stages) {
-        const stage_t first = stage_at(S, stages);
-        field_partials(S, c, x, u, t, p, NULL, SHARE(0) * h, first);
-        copy(k, first.f, ND), copy(first.at, x, NX);
-    } else field(S, c, x, u, t, p, NULL, SHARE(0) * h, k);
-    c.forces = NULL;
-    for (int s = 1; s < STAGES; s++) {
-        V at[NX], offset[NE + 1], *slope = k + s * ND;
-        const V *e = NULL;
-        combined(S, S->A + s * STAGES, s, h, k, 0, ND, NULL, delta, 1);
-        manifold_integrate(S, x, delta, at);
-        if (NE) lagged(S, s, h, k, offset, 1), e = offset;
-        if (!stages) {
-            field(S, c, at, u, t + S->C[s] * h, p, e, SHARE(s) * h, slope);
-            if (LIE_GROUPS) {
-                V inverse[LIE_ROOM];
-                manifold_dexp_inv(S, delta, inverse);
-                blocks_times(S, inverse, slope, 1);
-            }
-            continue;
-        }
-        const stage_t stage = stage_at(S, stages + s * stage_size(S));
-        field_partials(S, c, at, u, t + S->C[s] * h, p, e, SHARE(s) * h, stage);
-        copy(slope, stage.f, ND), copy(stage.at, at, NX), copy(stage.delta, delta, ND);
-        if (LIE_GROUPS) {
-            manifold_dexp_inv(S, delta, stage.inverse);
-            manifold_transport(S, delta, stage.transport);
-            manifold_dexp(S, delta, stage.dexp);
-            manifold_d_dexp_inv(S, delta, slope, stage.along);
-            blocks_times(S, stage.inverse, slope, 1);
-        }
+    const V h = step_of(S, at, place), *e = NULL;
+    if (s) {
+        combined(S, S->A + s * STAGES, s, h, own->k, 0, ND, NULL, own->delta, 1);
+        manifold_integrate(S, x, own->delta, to);
+        if (NE) lagged(S, s, h, own->k, own->offset, 1), e = own->offset;
+    } else {
+        copy(to, x, NX);
+        clear(own->offset, NE);
     }
-    increments(S, h, k, delta, 1);
+    *own->time = at.t[place] + (double)substep * h + S->C[s] * h;
+    if (S->implicit) extend_inputs(S, at.u + place, at.p + place, e, SHARE(s) * h, own->inputs);
 }
 
+/* f at stage s of one block, as the derivative of the increment on groups; if `stage` is not NULL, it receives the derivatives of the group's
+   operations. */
+static void leave_stage(const structure_t *S, int s, const own_t *own, const stage_t *stage)
+{
+    V *slope = own->k + s * ND, inverse[LIE_ROOM + 1];
+    if (!LIE_GROUPS || !s) return;
+    manifold_dexp_inv(S, own->delta, stage ? stage->inverse : inverse);
+    if (stage) {
+        manifold_transport(S, own->delta, stage->transport);
+        manifold_dexp(S, own->delta, stage->dexp);
+        manifold_d_dexp_inv(S, own->delta, slope, stage->along);
+    }
+    blocks_times(S, stage ? stage->inverse : inverse, slope, 1);
+}
+
+/* delta (ND): increments of a substep from x in all blocks; if stages (workspaces of stage_size) is not NULL, they receive the stages with the
+   derivatives of f.  forces: at x, or NULL. */
+static void increment(const structure_t *S, ctx_t c, start_t at, int substep, const V *x, V *stages, V *delta, V *forces)
+{
+    const long apart = at.apart;
+    const own_t front = own_at(S, at.own);
+    const V *u = S->implicit ? front.inputs : at.u, *p = S->implicit ? front.inputs + ME + 1 : at.p;
+    for (int s = 0; s < STAGES; s++) {
+        const stage_t first = stage_at(S, stages + s * stage_size(S));
+        V *state = stages ? first.at : front.at, *f = front.k + s * ND, *beside = s || !forces ? front.unread : forces;
+        for (int j = 0; j < at.count; j++) {
+            const long place = j * apart;
+            const own_t own = own_at(S, at.own + place);
+            enter_stage(S, at, place, substep, s, x + place, &own, state + place);
+            for (int i = 0; i < ND - NF; i++) own.k[s * ND + i] = state[place + NX - NF + i];
+        }
+        if (stages) {
+            V *const out[] = {f + ND - NF, first.fx, first.fu, beside};
+            call_blocks(S->functions->dynamics_partials, 4, 4, IN(state, u, front.time, p), out, c.w, at.count, apart);
+        } else {
+            V *const out[] = {f + ND - NF, beside};
+            call_blocks(S->functions->dynamics_value, 4, 2, IN(state, u, front.time, p), out, c.w, at.count, apart);
+        }
+        for (int j = 0; j < at.count; j++) {
+            const own_t own = own_at(S, at.own + j * apart);
+            if (!stages) {
+                leave_stage(S, s, &own, NULL);
+                continue;
+            }
+            const stage_t stage = stage_at(S, stages + j * apart + s * stage_size(S));
+            copy(stage.f, own.k + s * ND, ND), copy(stage.e, own.offset, NE);
+            *stage.step = SHARE(s) * step_of(S, at, j * apart);
+            if (s) copy(stage.delta, own.delta, ND);
+            leave_stage(S, s, &own, &stage);
+        }
+    }
+    for (int j = 0; j < at.count; j++) {
+        const own_t own = own_at(S, at.own + j * apart);
+        increments(S, step_of(S, at, j * apart), own.k, delta + j * apart, 1);
+    }
+}
+
+/* x <- x_next of one block */
 static void step(const structure_t *S, ctx_t c, start_t at, V *restrict x)
 {
-    const V h = STEP_LENGTH(at.dt) / (double)at.substeps;
     V delta[ND], from[NX];
     copy(x, at.x, NX);
     for (int s = 0; s < at.substeps; s++) {
-        increment(S, c, x, at.u, at.t + (double)s * h, h, at.p, NULL, delta);
-        c.forces = NULL;
+        increment(S, c, at, s, x, NULL, delta, s ? NULL : at.forces);
         copy(from, x, NX);
         manifold_integrate(S, from, delta, x);
     }

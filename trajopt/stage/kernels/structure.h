@@ -34,10 +34,6 @@ typedef struct {
 #define LIE_GROUPS (S->groups)
 #define LIE_ROOM (S->matrices)
 #define STAGES (S->stages)
-#define FEW_ROWS (S->functions->few_rows)
-#define FEW_ENTRIES (S->functions->few_entries)
-#define FULL_ROW(i) (few ? S->functions->full_row[i] : (i))
-#define FULL_ROWS (NF - FEW_ROWS)
 #define NV (NE ? NE : ND / 2) /* the state may continue after q and v, for example with durations */
 #define ME (MU + NE) /* controls of the dynamics with the offset */
 #define NW (ND + MU)

@@ -15,7 +15,6 @@ from typing import Any
 from dynamics_backends.compiled.interface.sources import (
     Argument,
     TracedFunction,
-    by_rows,
     calls_kept,
     short_enough,
     symbolic_value,
@@ -24,7 +23,7 @@ from dynamics_backends.compiled.interface.sources import (
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, HasContraction, HasPartials
 from trajopt.problem.constraints import Constraint
-from trajopt.stage.source.term_source import TermShape, TermSource, analytic_partials, by_knot
+from trajopt.stage.source.term_source import TermShape, TermSource, analytic_partials, by_knot, in_all
 
 
 def constraint_theta(constraints: Sequence[Constraint], knots: int, out: Array | None = None) -> Array:
@@ -136,19 +135,7 @@ def _hessian(shapes, x, u, t, y, w):
         if not _writes_out(residual):
             rest += ca.dot(own, value)
             continue
-        k, m = c.residual.manifold.ndx, c.residual.nu
         with _calls(c):
-            _, result = residual.contracted(x[: c.residual.manifold.nx], u[:m], t, p, own)
-        xx, ux, uu = (_matrix(M, *shape) for M, shape in zip(result, ((k, k), (m, k), (m, m)), strict=True))
-        H[:k, :k] += xx
-        H[n : n + m, :k] += ux
-        H[:k, n : n + m] += ux.T
-        H[n : n + m, n : n + m] += uu
+            _, result = residual.contracted(x[: residual.manifold.nx], u[: residual.nu], t, p, own)
+        H += in_all(result, residual, w.numel(), n)
     return H + ca.hessian(rest, w)[0]
-
-
-def _matrix(M, rows: int, columns: int):
-    """CasADi matrix from its rows."""
-    import casadi as ca
-
-    return ca.sparsify(ca.reshape(by_rows(M), columns, rows).T) if rows and columns else ca.SX(rows, columns)

@@ -1,7 +1,7 @@
 """Functions of cost terms and their quadratic expansions, from residuals traced with symbols.
 
 Derivatives are CasADi's, or the analytic partials of a residual that has them if the Hessian is Gauss-Newton. Functions of contact
-forces are expanded in the forces first (:mod:`~trajopt.stage.source.inner_maps`).
+forces are expanded in the forces first (:mod:`~trajopt.stage.source.step_forces`).
 A vector theta per knot concatenates the weights and parameters of all terms of a stage, so a changed reference, weight or goal is a
 changed input.
 """
@@ -27,26 +27,25 @@ from dynamics_backends.compiled.interface.sources import (
     watching,
 )
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.protocol import Array, HasPartials, Map
+from dynamics_backends.protocol import Array, HasContraction, HasPartials, HasRecursions, Map
 from dynamics_backends.symbols import ca
+from dynamics_backends.tape.traced_dynamics import kernel_driver
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.terms import CostTerm
-from trajopt.stage.source.inner_maps import InnerMaps
+from trajopt.stage.source.step_forces import StepForces
 
 
 @dataclass(frozen=True, eq=False)
 class TermSource:
-    """Traced functions of terms or constraints. inner: maps whose values they read. wrappers: C functions that call both."""
+    """Traced functions of terms or constraints. forces: contact forces of the time step that they read, None for none."""
 
     functions: Sequence[TracedFunction]
-    inner: InnerMaps | None = None
-    wrappers: Sequence[str] = ()
+    forces: StepForces | None = None
 
     @cached_property
     def _written(self) -> tuple[str, str]:
         texts, lengths = zip(*(f.source() for f in self.functions), strict=True) if self.functions else ((), (0,))
-        room = str(max(lengths))
-        return "".join([*texts, *self.wrappers]), room if self.inner is None else self.inner.room(room)
+        return "".join(texts), str(max(lengths))
 
     @property
     def source(self) -> str:
@@ -57,16 +56,6 @@ class TermSource:
     def room(self) -> str:
         """Workspace of the C functions in vectors, a C expression."""
         return self._written[1]
-
-    @property
-    def forces(self) -> int:
-        """Entries of the step's contact forces and of their derivatives that running terms read."""
-        return 0 if self.inner is None else self.inner.from_step
-
-    @property
-    def bent(self) -> int:
-        """Number of forces whose multipliers running_expand returns."""
-        return 0 if self.inner is None else self.inner.bent
 
 
 class TermShape(NamedTuple):
@@ -115,48 +104,55 @@ def term_source(
     hessian: str,
     moving: Map | None = None,
     curved: bool = False,
+    kernels: bool = True,
 ) -> TermSource:
     """Functions of a sum of terms and its quadratic expansion.
 
     running: scale terms by dt, and let them read controls. moving: system whose time step provides its contact forces to running
-    terms. curved: second derivatives of that step are compiled too. Raises TooLong if the code would take too long to compile,
-    TraceError for a residual that cannot be traced.
+    terms. curved: second derivatives of that step are evaluated too. kernels: recursions of contact forces are calls of the
+    package's kernels, for tapes. Raises TooLong, TraceError for a residual that cannot be traced.
     """
     x, u, t, dt = ca.SX.sym("x", manifold.nx), ca.SX.sym("u", nu), ca.SX.sym("t"), ca.SX.sym("dt")
     theta = ca.SX.sym("theta", sum(term.theta for term in terms))
     scale = dt if running else ca.SX(1)
-    inner = InnerMaps.of(
-        name,
-        [term.residual for term in terms if term.squared] if running else [],
-        exact=hessian == "exact",
-        moving=moving,
-        curved=curved,
-    )
-    total, gradient, curvature = _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner)
+    squared = [term.residual for term in terms if term.squared] if running else []
+    forces = StepForces.of(squared, moving, exact=hessian == "exact", curved=curved)
+    if kernels:
+        served = [forces is not None and forces.serve(term.residual) for term in terms]
+        terms = [
+            t if own else t._replace(residual=_with_kernels(t.residual)) for t, own in zip(terms, served, strict=True)
+        ]
+    total, gradient, curvature = _sum_of(terms, manifold, x, u, t, theta, scale, hessian, forces)
     n = manifold.ndx
     inputs = {"x": x, "u": u, "t": t, "dt": dt, "theta": theta} if running else {"x": x, "t": t, "theta": theta}
-    inputs |= {"forces": ca.SX.sym("forces", 0), **inner.arguments} if running else {}
-    beside = {"phi": ca.SX.sym("phi", 0)} if running else {}
-    arguments = [Argument(label, s.numel()) for label, s in {**inputs, **beside}.items()]
+    inputs |= {"forces": ca.SX.sym("forces", 0) if forces is None else forces.y} if running else {}
+    arguments = [Argument(label, s.numel()) for label, s in inputs.items()]
     expansion = [total, gradient[:n], gradient[n:], curvature[:n, :n], curvature[n:, :n], curvature[n:, n:]]
     outputs = ["l", "lx", "lu", "lxx", "lux", "luu"]
     if not running:
         expansion, outputs = [expansion[i] for i in (0, 1, 3)], ["l", "lx", "lxx"]
-    expansion, outputs = [*expansion, *inner.expansions.values()], [*outputs, *inner.expansions]
-    columns = [ca.reshape(e.T, -1, 1) for e in expansion]  # matrices by rows
-    symbols = [*inputs.values(), *beside.values()]
+    if forces is not None:
+        expansion, outputs = [*expansion, forces.gradient, forces.hessian], [*outputs, "g", "h"]
+    columns = [ca.reshape(ca.densify(e).T, -1, 1) for e in expansion]  # matrices by rows
+    symbols = list(inputs.values())
     traces = [short_enough(f"the {name} cost", trace_expressions(symbols, e)) for e in ([total], columns)]
-    plain = name if not inner.maps else f"{name}_plain"
     functions = [
-        TracedFunction(f"{plain}_value", traces[0], arguments[: len(inputs)], ["l"]),
-        TracedFunction(f"{plain}_expand", traces[1], arguments, outputs),
+        TracedFunction(f"{name}_value", traces[0], arguments, ["l"]),
+        TracedFunction(f"{name}_expand", traces[1], arguments, outputs),
     ]
-    return TermSource(functions, inner if inner.maps else None, inner.text(name, n, nu))
+    return TermSource(functions, forces)
 
 
-def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
-    """Value, gradient and Hessian of the sum of terms at x (+) dx, u + du, in w = (dx, du) at 0; terms of inner maps contribute to
-    the value alone."""
+def _with_kernels(residual: Map) -> Map:
+    """Residual of contact forces whose recursions become calls of kernels; CasADi does not differentiate these."""
+    if isinstance(residual, HasRecursions) and isinstance(residual, HasPartials):
+        return residual.with_prebuilt_recursions(kernel_driver)
+    return residual
+
+
+def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, forces):
+    """Value, gradient and Hessian of the sum of terms at x (+) dx, u + du, in w = (dx, du) at 0; terms of ``forces``
+    contribute to the value alone."""
     dx = x if manifold.is_flat else ca.SX.sym("dx", manifold.ndx)
     moved = x if manifold.is_flat else manifold.integrate(x, dx)
     w = ca.vertcat(dx, u)
@@ -169,8 +165,8 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, inner):
         p = {}
         for key, size in term.parameters:
             p[key], at = theta[at : at + size], at + size
-        if term.squared and inner.serves(residual):
-            total += inner.add(residual, p, scale * weight)
+        if term.squared and forces is not None and forces.serve(residual):
+            total += forces.add(residual, p, scale * weight)
             continue
         exact = hessian == "exact" or not term.squared
         r, J, H = _derivatives(term, scale * weight, (x, moved, u, t, p), w, manifold, exact=exact)
@@ -200,8 +196,10 @@ def _derivatives(term, weight, at, w, manifold, *, exact):
     On vector spaces, body poses that the residual reads are intermediate variables (seen_poses.py), which saves operations.
     """
     residual, (x, moved, u, t, p) = term.residual, at
-    if not exact and isinstance(residual, HasPartials):
-        return *analytic_partials(residual, x, u, t, p, manifold.ndx), None
+    closed = isinstance(residual, HasRecursions) and isinstance(residual, HasContraction)
+    if isinstance(residual, HasPartials) and (closed or not exact):
+        r, J = analytic_partials(residual, x, u, t, p, manifold.ndx)
+        return r, J, _closed_hessian(term, weight, (x, u, t, p), r, J, manifold.ndx) if exact else None
     with watching(x if manifold.is_flat else ca.SX(0, 1)) as seen:
         r = symbolic_value(residual, moved[: residual.manifold.nx], u[: residual.nu], t, p)
     if not seen.poses:
@@ -217,6 +215,32 @@ def _derivatives(term, weight, at, w, manifold, *, exact):
         result.append(ca.mtimes(through.T, ca.mtimes(own, through)) + seen.bend(slope, n))
     r, J, *H = seen.at_q(result)
     return r, J, H[0] if exact else None
+
+
+def _closed_hessian(term, weight, at, r, J, ndx):
+    """Hessian of a term in w from the residual's analytic second derivatives."""
+    x, u, t, p = at
+    residual, n = term.residual, J.shape[1]
+    _, second = residual.contracted(x[: residual.manifold.nx], u[: residual.nu], t, p, _slope(term, weight, r))
+    H = ca.mtimes(J.T * ca.repmat(weight.T, n, 1), J) if term.squared else ca.SX(n, n)
+    return H + in_all(second, residual, n, ndx)
+
+
+def in_all(second, residual, n, ndx):
+    """Second derivatives of a residual by blocks, as a matrix (n, n) in (dx, du) of the problem; ndx: size of dx there."""
+    k, m = residual.manifold.ndx, residual.nu
+    xx, ux, uu = (_matrix(M, *shape) for M, shape in zip(second, ((k, k), (m, k), (m, m)), strict=True))
+    H = ca.SX(n, n)
+    H[:k, :k] = xx
+    H[ndx : ndx + m, :k] = ux
+    H[:k, ndx : ndx + m] = ux.T
+    H[ndx : ndx + m, ndx : ndx + m] = uu
+    return H
+
+
+def _matrix(M, rows: int, columns: int):
+    """CasADi matrix from its rows."""
+    return ca.sparsify(ca.reshape(by_rows(M), columns, rows).T) if rows and columns else ca.SX(rows, columns)
 
 
 def _hessian(residual, value, w):

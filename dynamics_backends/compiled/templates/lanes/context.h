@@ -1,9 +1,7 @@
-/* Workspace of dynamics functions, and output arrays for the constraint forces and their derivatives (rows, and rows x columns in
-   (q, v, u)), or NULL. Functions of the value ignore the derivatives. phi (rows): multipliers of the forces, whose second derivatives
-   are added to those of lam' f, or NULL. */
+/* Workspace of the dynamics, and multipliers phi of the constraint forces, whose second derivatives are added to those of lam' f, or NULL. */
 
 typedef struct {
-    V *w, *forces;
+    V *w;
     const V *phi;
 } ctx_t;
 

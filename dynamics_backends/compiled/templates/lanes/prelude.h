@@ -84,4 +84,3 @@ static void unpack(const V *restrict x, long n, int count, double *restrict rows
     for (int l = 0; l < count; l++)
         for (long j = i; j < n; j++) rows[n * l + j] = ((const double *)x)[j * LANES + l];
 }
-/* end of the prelude */

@@ -8,8 +8,6 @@ typedef double V;
 #define ZERO 0.0
 #define LANE(v, l) (v)
 #define NOINLINE static
-#define STRAIGHT static
-#define JOINED static
 #if defined(__GNUC__)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 /* functions of one kind have the same parameters, even if they use only some */

@@ -20,8 +20,6 @@ typedef long long VI __attribute__((vector_size(8 * LANES)));
 #define ZERO ((V){})
 #define LANE(v, l) (v)[l]
 #define NOINLINE static __attribute__((noinline))
-#define STRAIGHT NOINLINE
-#define JOINED static
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define SCRATCH static __thread __attribute__((aligned(64)))
 #define EXPORT __attribute__((visibility("default")))

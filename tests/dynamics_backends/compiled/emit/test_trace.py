@@ -93,7 +93,7 @@ def test_results_stand_behind_their_call():
     with calls_kept():
         found = trace(nested, [2])
     text, _ = chunked_function("f", found, [Argument("x", 2)], ["y"])
-    parts = text.split("STRAIGHT void ")[1:]
+    parts = text.split("NOINLINE void ")[1:]
     assert parts[0].startswith("f_crossed(const V* restrict a, V* restrict r)")
     assert len(parts) > len(found.operations) / (CHUNK + 2)
     assert sum(part.count("f_crossed(a") for part in parts[1:]) == 401

@@ -1,8 +1,5 @@
 """The library on the rigid-body programs: the numbers of the row driver, by loops and tapes, for every number type."""
 
-import re
-import shutil
-import subprocess
 import threading
 import time
 
@@ -10,9 +7,6 @@ import numpy as np
 import pytest
 from rigid_body_cases import foreign, state, tree
 
-from dynamics_backends.compiled.loops.kernel import entry, templates
-from dynamics_backends.compiled.loops.loops import loop_kernel
-from dynamics_backends.compiled.runtime.cache import load
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.algorithms.aba import ABA, ABA_EXTERNAL
@@ -256,24 +250,7 @@ def test_every_method_on_the_compiled_engine(method, name):
         assert np.all(deviations(np.moveaxis(a, 0, -1), np.moveaxis(e, 0, -1)) <= limit)
 
 
-# -- the emitted code ---------------------------------------------------------------------------------------------------
-
-LINKER_SYMBOLS = re.compile(r"_init|_fini|_edata|_end|__bss_start|__\w+")
-
-
-@pytest.mark.needs_compiler
-def test_a_library_exports_only_prefixed_symbols():
-    """Anything else might be interposed by a function of the C library."""
-    nm = shutil.which("nm")
-    if nm is None:
-        pytest.skip("there is no nm")
-    kernel = loop_kernel(RNEA, JOINT_TYPES)
-    library = load("\n".join([templates(), kernel.source, entry(kernel)]))
-    lines = subprocess.run(
-        [nm, "-D", "--defined-only", library._name], capture_output=True, text=True, check=True
-    ).stdout
-    symbols = {line.split()[-1] for line in lines.splitlines()}
-    assert {s for s in symbols if not LINKER_SYMBOLS.fullmatch(s)} == {"rnea_run", "rnea_room"}
+# -- threads ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("seconds", "threads"), [(1e-6, 1), (1e-4, 3), (1e-2, 4)])

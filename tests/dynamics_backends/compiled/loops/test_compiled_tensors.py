@@ -4,10 +4,12 @@ from functools import cache
 
 import numpy as np
 import pytest
+from compiled_text import compiled_kernel
 from rigid_body_cases import foreign, state, tree
 
-from dynamics_backends.compiled.loops.kernel import CompiledKernel
+from dynamics_backends.compiled.loops.fields import shapes_of
 from dynamics_backends.compiled.loops.loops import loop_kernel
+from dynamics_backends.compiled.loops.prebuilt import prebuilt_kernel
 from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO
 from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO, rnea_tensors
@@ -33,11 +35,10 @@ each_program = pytest.mark.parametrize("program", PROGRAMS)
 
 @cache
 def kernel(program, name):
-    """The loops, which serve every joint type so that all models share one library for each program."""
+    """The kernel of the library, or the compiled loops; both serve every joint type."""
     p, model = PROGRAMS[program], MODELS[name]()
-    order = {"a": 1, "da_dq": 2, "da_dv": 2, "M_inverse": 2}
-    shapes = [(model.nv,) * order.get(o, 3) for o in p.outputs]
-    return CompiledKernel(loop_kernel(p, JOINT_TYPES), model, shapes)
+    found = prebuilt_kernel(p, model)
+    return compiled_kernel(loop_kernel(p, JOINT_TYPES), model, shapes_of(p, model)) if found is None else found
 
 
 def arguments(model, program, N, seed=0):

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from compiled_text import compiled_kernel
 from rigid_body_cases import state
 
-from dynamics_backends.compiled.loops.kernel import CompiledKernel
 from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
 from dynamics_backends.compiled.loops.tables import INT_TABLES, int_tables
 from dynamics_backends.rigid_body import batched
@@ -76,7 +76,7 @@ def test_factorization_and_solution(name):
     model = MODELS[name]()
     q, b, _ = state(model, 0, 11)
     M = batched.mass_matrix(model, q)
-    (x,) = CompiledKernel(spoiled(SOLUTION), model, [(model.nv,)])(M.reshape(11, -1), b)
+    (x,) = compiled_kernel(spoiled(SOLUTION), model, [(model.nv,)])(M.reshape(11, -1), b)
     expected = np.linalg.solve(M, b[..., None])[..., 0]
     assert np.abs(x - expected).max() <= 1e-12 * np.linalg.cond(M).max() * np.abs(expected).max()
 
@@ -88,7 +88,7 @@ def test_derivatives_of_forward_dynamics(program, name):
     q, v, tau = state(model, 1, 11)
     known = {"q": q, "v": v, "tau": tau, "lam": tau[:, ::-1] - v}
     shapes = [(model.nv,) * ORDER.get(o, 2) for o in program.outputs]
-    kernel = CompiledKernel(spoiled(loop_kernel(program, sorted(JOINT_TYPES))), model, shapes)
+    kernel = compiled_kernel(spoiled(loop_kernel(program, sorted(JOINT_TYPES))), model, shapes)
     given = {n: np.ascontiguousarray(known[n]) for n in program.arguments}
     expected = rows(program, model, {n: x.T for n, x in given.items()})
     condition = np.linalg.cond(batched.mass_matrix(model, q)).max()

@@ -6,7 +6,7 @@ from contact_cases import FEET, hyq, standing_states
 from rigid_body_cases import foreign, state, tree
 
 from dynamics_backends.composed_map import composed
-from dynamics_backends.registry import make_backend, with_prebuilt_recursions, without_compiler
+from dynamics_backends.registry import make_backend, untraced, with_prebuilt_recursions
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.contact.contact_dynamics import (
     CONSTRAINED_FINISH,
@@ -127,7 +127,7 @@ def test_systems_served_at_once(case):
     """First and second derivatives are those of NumPy, to rounding."""
     system = SYSTEMS[case]()
     reference = make_backend(system, "analytic", engine="numpy")
-    own = without_compiler(make_backend(SYSTEMS[case](), "analytic", engine="compiled"))
+    own = untraced(make_backend(SYSTEMS[case](), "analytic", engine="compiled"))
     assert isinstance(getattr(own.map, "system", own.map).driver, LibraryDriver) and own.engine == "numpy"
     x, rng = standing_states(hyq(), FEET, 0, 6), np.random.default_rng(5)
     u = rng.normal(size=(6, system.nu))
@@ -147,7 +147,7 @@ def test_the_loops_serve_contact_without_a_compiler(monkeypatch):
     monkeypatch.setattr(drivers, "run", lambda p, *rest: by_rows.append(p.name) or run(p, *rest))
     x = standing_states(hyq(), FEET, 0, 2)
     for case in SYSTEMS:
-        backend = without_compiler(make_backend(SYSTEMS[case](), "analytic", engine="compiled"))
+        backend = untraced(make_backend(SYSTEMS[case](), "analytic", engine="compiled"))
         u = np.zeros((2, backend.map.nu))
         backend.f(x, u), backend.jacobians(x, u)
     assert by_rows == []

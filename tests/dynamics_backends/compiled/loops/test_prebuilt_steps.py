@@ -5,7 +5,7 @@ import pytest
 from contact_cases import FEET, hyq, standing_states
 from rigid_body_cases import tree, twin
 
-from dynamics_backends.registry import make_backend, without_compiler
+from dynamics_backends.registry import make_backend, untraced
 from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.contact_law import ContactLaw
@@ -32,7 +32,7 @@ def of_hyq(law: ContactLaw, *, stiff: bool = False, ground=SLOPE) -> SoftContact
 
 
 def by_loops(system, scheme: str = "rk4", substeps: int = 2) -> SampledSystem:
-    found = SampledSystem(without_compiler(make_backend(system, "analytic", engine="compiled")), scheme, substeps)
+    found = SampledSystem(untraced(make_backend(system, "analytic", engine="compiled")), scheme, substeps)
     assert found._by_loops is not None
     return found
 
@@ -173,7 +173,7 @@ class OwnLaw(SoftContactLaw):
     ids=["terrain", "a law of one's own", "other joints"],
 )
 def test_others_are_left_to_rows(system):
-    found = SampledSystem(without_compiler(make_backend(system(), "analytic", engine="compiled")), "rk4")
+    found = SampledSystem(untraced(make_backend(system(), "analytic", engine="compiled")), "rk4")
     assert found._by_loops is None
 
 

@@ -1,49 +1,26 @@
-"""Kernels and values that another user could have written are not read, and links are not followed."""
+"""Values that another user could have written are not read, and links are not followed."""
 
-import ctypes
+import logging
 import os
-import shutil
 import stat
 
 import pytest
 
 from dynamics_backends import trusted_files
-from dynamics_backends.compiled.runtime import cache, kept_files
-from dynamics_backends.compiled.runtime.cache import CacheWarning, existing, key_of, load
-from dynamics_backends.compiled.runtime.file_locks import file_lock
-from dynamics_backends.compiled.runtime.kept_files import read_value, seal, write_value
+from dynamics_backends.compiled.runtime import trace_cache
+from dynamics_backends.compiled.runtime.trace_cache import read_value, write_value
 from dynamics_backends.trusted_files import UntrustedFolder, content_of, problem_of, replace, trusted_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no modes and owners of files as on POSIX")
-needs_compiler = pytest.mark.needs_compiler
 as_root = pytest.mark.skipif(getattr(os, "geteuid", int)() != 0, reason="only root gives files to other users")
 STRANGER = 54321
-GOOD = "double answer(void) { return 1.0; }\n"
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty cache, and another folder for what cannot go there."""
-    monkeypatch.setattr(cache, "_fallback_folder", lambda: tmp_path / "fallback")
-    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "kernels"))
-    return trusted_folder(tmp_path / "kernels")
-
-
-def answer(library):
-    library.answer.restype = ctypes.c_double
-    return library.answer()
-
-
-def plant(folder, tmp_path):
-    """A library that answers 666 under the name of GOOD's, with its checksum."""
-    from dynamics_backends.compiled.runtime.toolchain import find_toolchain
-
-    made = tmp_path / "planted.so"
-    find_toolchain().compile("double answer(void) { return 666.0; }\n", made)
-    file = folder / f"{key_of(GOOD)}.so"
-    shutil.copy(made, file)
-    seal(file)
-    return file
+    """An empty cache."""
+    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "traces"))
+    return trusted_folder(tmp_path / "traces")
 
 
 # -- folders ------------------------------------------------------------------------------------------------------------
@@ -70,7 +47,7 @@ def test_a_folder_that_others_can_write_to_is_named_with_the_remedy(tmp_path, mo
 
 
 def test_a_group_of_this_user_alone_may_write(tmp_path, monkeypatch):
-    folder = trusted_folder(tmp_path / "kernels")
+    folder = trusted_folder(tmp_path / "traces")
     folder.chmod(0o770)
     monkeypatch.setattr(trusted_files, "_is_own_group", lambda gid: True)
     assert problem_of(folder) == ""
@@ -78,7 +55,7 @@ def test_a_group_of_this_user_alone_may_write(tmp_path, monkeypatch):
 
 def test_folders_on_the_path_count_unless_only_owners_may_rename_there(tmp_path):
     outer = trusted_folder(tmp_path / "outer")
-    folder = trusted_folder(outer / "kernels")
+    folder = trusted_folder(outer / "traces")
     outer.chmod(0o777)
     trusted_files._problem_on_path.cache_clear()
     assert problem_of(folder) == f"{outer} can be written by {_everybody(outer)}"
@@ -95,7 +72,7 @@ def _everybody(folder):
 def test_the_target_of_a_link_counts(tmp_path):
     folder = trusted_folder(tmp_path / "open")
     folder.chmod(0o707)
-    link = tmp_path / "kernels"
+    link = tmp_path / "traces"
     link.symlink_to(folder)
     assert problem_of(link).startswith(f"{folder} can be written by everybody")
     folder.chmod(0o700)
@@ -104,13 +81,13 @@ def test_the_target_of_a_link_counts(tmp_path):
 
 @as_root
 def test_a_folder_of_another_user_is_refused_even_by_root(tmp_path):
-    folder = trusted_folder(tmp_path / "kernels")
+    folder = trusted_folder(tmp_path / "traces")
     os.chown(folder, STRANGER, -1)
     assert problem_of(folder).startswith(f"{folder} belongs to user {STRANGER} (remedy: chown -R ")
 
 
 def test_without_modes_of_files_all_is_trusted(tmp_path, monkeypatch):
-    folder = trusted_folder(tmp_path / "kernels")
+    folder = trusted_folder(tmp_path / "traces")
     folder.chmod(0o777)
     write_value(folder / "x.known", 1)
     monkeypatch.delattr(os, "geteuid")
@@ -152,16 +129,6 @@ def test_files_that_others_could_have_written_are_not_read(folder, change):
     assert read_value(file) == [3]
 
 
-@needs_compiler
-@pytest.mark.parametrize("change", DOUBTFUL)
-def test_libraries_that_others_could_have_written_are_built_again(folder, change, tmp_path):
-    file = plant(folder, tmp_path)
-    change(file)
-    assert existing(key_of(GOOD)) is None
-    assert answer(load(GOOD)) == 1.0
-    assert content_of(file) is not None and not file.is_symlink()
-
-
 def test_writing_replaces_a_link_and_not_what_it_points_to(folder, tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("mine")
@@ -172,23 +139,25 @@ def test_writing_replaces_a_link_and_not_what_it_points_to(folder, tmp_path):
     assert [path.name for path in folder.iterdir()] == ["x.known"]
 
 
-def test_a_turn_does_not_follow_a_link(folder, tmp_path):
-    (folder / "x.turn").symlink_to(tmp_path / "made")
-    with file_lock(folder / "x.turn"):
-        assert not (tmp_path / "made").exists()
-
-
 # -- what becomes of a refused folder -----------------------------------------------------------------------------------
 
 
-@needs_compiler
-def test_no_kernel_of_a_refused_cache_is_loaded_or_written(folder, tmp_path):
-    file = plant(folder, tmp_path)
-    before = file.read_bytes()
+def test_no_value_of_a_refused_cache_is_read_or_written(folder, caplog):
+    """The value is computed each time; the log names the folder and the remedy, once."""
+    asked = []
+
+    def answer():
+        asked.append(len(asked))
+        return asked[-1]
+
+    assert [trace_cache.remembered(answer, "question") for _ in range(2)] == [0, 0]
+    before = {file: file.read_bytes() for file in folder.iterdir()}
     folder.chmod(0o707)
-    with pytest.warns(CacheWarning, match=f"can be written by everybody.*chmod go-w {folder}.*TRAJOPT_CACHE_DIR"):
-        assert answer(load(GOOD)) == 1.0
-    assert file.read_bytes() == before and len(list((tmp_path / "fallback").glob("*.so"))) == 1
+    with caplog.at_level(logging.WARNING):
+        assert [trace_cache.remembered(answer, question) for question in ("question", "other")] == [1, 2]
+    assert {file: file.read_bytes() for file in folder.iterdir()} == before
+    (message,) = caplog.messages
+    assert f"can be written by everybody (remedy: chmod go-w {folder})" in message and "TRAJOPT_CACHE_DIR" in message
 
 
 # -- the place of the cache ---------------------------------------------------------------------------------------------
@@ -204,4 +173,4 @@ def test_a_user_without_a_home_has_a_cache_in_the_temporary_folder(answer, monke
     monkeypatch.delenv("TRAJOPT_CACHE_DIR", raising=False)
     monkeypatch.setattr("platformdirs.user_cache_dir", answer)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert kept_files.cache_folder() == tmp_path / f"trajopt-{os.geteuid()}" / "kernels"
+    assert trace_cache.cache_folder() == tmp_path / f"trajopt-{os.geteuid()}" / "traces"

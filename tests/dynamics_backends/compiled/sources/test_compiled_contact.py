@@ -8,8 +8,7 @@ from contact_cases import FEET, FOOT, hop, hyq
 from stage_cases import SHOOTING, pendulum
 from twin_cases import assert_same_curvature, assert_same_expansion, assert_same_rollout, trajectory
 
-from dynamics_backends.compiled.sources import forces_source, traced_source
-from dynamics_backends.compiled.sources.forces_source import solved_in_loops
+from dynamics_backends.compiled.sources import traced_source
 from dynamics_backends.compiled.sources.traced_source import TooLong
 from dynamics_backends.protocol import unwrapped
 from dynamics_backends.registry import make_backend
@@ -23,13 +22,10 @@ from problems.legged.robot.soles import Sole
 from trajopt import OCP, Phase, SampledSystem, softened, state_cost
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.stage.compiled.compiled_stages import CompiledStages
-from trajopt.stage.compiled.library import source_of
 from trajopt.stage.engine import Wanted, stages_of
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numerics import numerics_for
 from trajopt.stage.source.term_source import TermShape, term_source
-
-pytestmark = pytest.mark.needs_compiler
 
 
 def test_expansion():
@@ -87,28 +83,14 @@ def test_forces_of_the_motion_come_with_the_step(hessian):
     np.testing.assert_allclose(ours.Q, theirs.Q, rtol=0, atol=1e-10 * np.abs(theirs.Q).max())
 
 
-def test_forces_of_the_motion_are_not_solved_for_twice():
-    ocp = hop()
-    standing, shape = ocp.phases[0].dynamics.backend, StageEvaluator(ocp, engine="compiled").stages[0].library.shape
-    assert "forces_alone" not in source_of(standing, shape)
-    system = unwrapped(standing.map)
-    other = Holonomic(system.model, [PointContact(FOOT, gains=(0.0, 3.0))], actuated=system.model.dof_names[6:])
-    terms = (TermShape.of(friction_cost(other, [FOOT], 0.5, 0.4)),)
-    assert "forces_alone" in source_of(standing, shape._replace(running=terms, hessian="exact"))
-    exact = shape._replace(hessian="exact")
-    assert "forces_bent" in source_of(standing, exact)
-    assert "forces_bent" not in source_of(standing, exact._replace(second=True))
-
-
-def test_functions_of_forces_in_loops(monkeypatch):
-    """Cones as costs, pyramids softened and as constraints, of forces that are solved for in loops as those of many feet are."""
-    monkeypatch.setattr(forces_source, "STRAIGHT_UP_TO", 0)
+def test_functions_of_forces():
+    """Cones as costs, pyramids softened and as constraints."""
     assert_same_expansion(on_a_pyramid())
     assert_same_expansion(on_a_pyramid(), "exact")
     assert_same_rollout(on_a_pyramid(), SHOOTING["single"])
 
 
-def test_functions_of_wrenches_in_loops():
+def test_functions_of_wrenches():
     """The cone of a flat foot, whose wrench is solved for at its origin."""
     assert_same_expansion(on_a_sole())
     assert_same_expansion(on_a_sole(), "exact")
@@ -121,7 +103,6 @@ def on_a_sole():
     model = unwrapped(standing.dynamics.backend.map).model
     system = Holonomic(model, [FrameContact(FOOT, gains=(0.0, 20.0))], actuated=model.dof_names[6:])
     cone = wrench_cost(system, [Sole(FOOT, 0.1, 0.2, 0.05, 0.06)], 0.3, 2.0, min_force=0.5, feet=1)
-    assert solved_in_loops(cone.residual.inner, second=True)
     dynamics = SampledSystem(make_backend(system, "analytic", engine="numpy"), "semi_implicit_euler")
     first, last = (
         replace(phase, dynamics=dynamics, terms=(*phase.terms[:2], cone)) for phase in (standing, ocp.phases[3])
@@ -140,21 +121,15 @@ def on_a_pyramid():
     return replace(ocp, phases=(replace(standing, terms=terms), *ocp.phases[1:3], replace(ocp.phases[3], terms=terms)))
 
 
-def test_forces_of_many_feet_are_solved_for_in_loops(monkeypatch):
-    def cost(feet):
-        system = Holonomic(hyq(), [PointContact(foot) for foot in feet])
-        return friction_cost(system, feet, 0.7, 1.0)
-
-    assert not solved_in_loops(cost(FEET[:2]).residual.inner)
-    many = cost(FEET)
-    assert solved_in_loops(many.residual.inner)
-    monkeypatch.setattr(
-        traced_source, "OPERATIONS_LIMIT", 25_000
-    )  # a quarter of what the forces' derivatives take, traced
+def test_forces_of_many_feet_are_solved_by_kernels(monkeypatch):
+    """Their derivatives would take 100,000 operations."""
+    system = Holonomic(hyq(), [PointContact(foot) for foot in FEET])
+    many = friction_cost(system, FEET, 0.7, 1.0)
+    monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 50_000)
     term_source("running", [TermShape.of(many)], many.residual.manifold, 12, running=True, hessian="gauss_newton")
 
 
-def test_terms_too_long_to_compile_say_so(monkeypatch):
+def test_terms_too_long_to_trace_say_so(monkeypatch):
     monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 1000)
     cone = hop().phases[0].terms[-1]
     with pytest.raises(TooLong, match="the running cost takes .* operations; the limit is 1000"):

@@ -21,8 +21,6 @@ from trajopt.lq.lq import solve_riccati
 from trajopt.solvers.shooting.ddp_model import Damping, convex_lq
 from trajopt.stage.evaluation import StageEvaluator
 
-pytestmark = pytest.mark.needs_compiler
-
 SYSTEMS = {  # the second is written as loops, and has friction in its joints
     "small tree": lambda: FreeBody(tree("floating90", 2)),
     "large tree": lambda: FreeBody(tree("floating90", 4), friction_velocity=0.1),

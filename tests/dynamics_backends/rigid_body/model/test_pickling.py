@@ -17,18 +17,17 @@ from problems.robots import load_robot
 
 
 @pytest.mark.parametrize("robot", ["gen3", "hyq"])
-@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
 def test_backends(robot, engine):
     check_copies(make_backend(FreeBody(load_robot(robot)), "analytic", engine=engine))
 
 
 @pytest.mark.parametrize("method", ["forward_ad", "casadi_ad", "central_difference"])
-@pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
+@pytest.mark.parametrize("engine", ["numpy", "compiled"])
 def test_backends_of_functions(method, engine):
     check_copies(make_backend(FunctionMap(pendulum, 2, 1), method, engine=engine))
 
 
-@pytest.mark.needs_compiler
 def test_backends_of_implicit_contact():
 
     system = SteppedContact(hyq(), FEET, step=0.01)

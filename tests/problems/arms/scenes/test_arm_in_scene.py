@@ -82,7 +82,6 @@ def test_around_a_post_and_within_all_limits(robot):
 
 
 @needs_coal
-@pytest.mark.needs_compiler
 def test_a_load_is_carried_around_the_post_and_costs_torque(robot):
     """A rod along the last link reaches farther, and its 3 kg take part of the torque."""
     ipm = {"name": "ipm", "hessian": "gauss_newton", "gradient_tolerance": 1e-4, "constraint_tolerance": 1e-6}
@@ -169,7 +168,6 @@ def test_without_bodies_the_duration_is_that_of_bang_bang(robot):
 
 
 @needs_coal
-@pytest.mark.needs_compiler
 def test_a_motion_slower_than_its_guess_is_solved_more_accurately_and_reported(robot):
     """The guess is at the limits of velocity and acceleration of one joint: 1.2 rad in 1.2 / 2 + 2 / 10 = 0.8 s. Steps that begin
     when the acceleration switches, and a motion sped up to its limits, reach this duration."""
@@ -193,7 +191,6 @@ def test_a_motion_slower_than_its_guess_is_solved_more_accurately_and_reported(r
 
 
 @needs_coal
-@pytest.mark.needs_compiler
 def test_what_costs_more_than_time_may_take_longer_than_the_guess(robot):
     """With a high weight of accelerations, no shorter motion is searched, and a slow motion is not abandoned."""
     weights = {"time": 1.0, "acceleration": 5.0}
@@ -386,7 +383,6 @@ def test_quaternions():
 
 
 @needs_coal
-@pytest.mark.needs_compiler
 def test_around_a_post_that_is_a_convex_mesh(robot, tmp_path):
     """A hexagonal prism as obstacle; its corners are on a circle of 0.06 m."""
     pytest.importorskip("trimesh")

@@ -186,7 +186,6 @@ def far_reach(goal, weight, engine="compiled"):
     )
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize(("goal", "weight"), [([2.0, 0.0, 2.0], 10.0), ([3.0, 0.0, 1.0], 100.0)])
 def test_a_goal_out_of_reach_is_approached_by_the_exact_hessian(goal, weight):
     ocp, warm = far_reach(goal, weight), None
@@ -201,7 +200,6 @@ def test_a_goal_out_of_reach_is_approached_by_the_exact_hessian(goal, weight):
     )  # Gauss-Newton: 3e-3 to 1e-2 above it
 
 
-@pytest.mark.needs_compiler
 def test_a_single_shortened_step_changes_no_hessian():
     ocp = far_reach([1.5, 0.0, -3.0], 10.0)
     planner, used = RealTimeSLQ(), []
@@ -212,7 +210,6 @@ def test_a_single_shortened_step_changes_no_hessian():
     assert used == [("gauss_newton", True), ("gauss_newton", True), ("exact", used[2][1])]
 
 
-@pytest.mark.needs_compiler
 def test_the_exact_hessian_is_taken_from_the_first_step_on_where_it_is_compiled():
     used = []
     for engine in ("compiled", "numpy"):
@@ -222,7 +219,6 @@ def test_the_exact_hessian_is_taken_from_the_first_step_on_where_it_is_compiled(
     assert used == ["exact", "gauss_newton"]
 
 
-@pytest.mark.needs_compiler
 def test_a_step_without_a_finite_trial_is_refused(monkeypatch):
     from trajopt.stage.evaluation import StageEvaluator
 
@@ -237,7 +233,6 @@ def test_a_step_without_a_finite_trial_is_refused(monkeypatch):
     assert planner.respond(ocp.x0).history[0].hessian == "exact"
 
 
-@pytest.mark.needs_compiler
 def test_an_indefinite_exact_hessian_leaves_its_negative_eigenvalues_out():
     from trajopt.stage.evaluation import StageEvaluator
 
@@ -254,11 +249,10 @@ def test_an_indefinite_exact_hessian_leaves_its_negative_eigenvalues_out():
     assert codes == {StatusCode.MAX_ITERATIONS}
 
 
-def test_replanning_compiles_nothing(monkeypatch):
-    """New goals, states, step lengths and horizons are inputs of the stage compiled first."""
-    from dynamics_backends.compiled.runtime import cache
+def test_replanning_traces_nothing(monkeypatch):
+    """New goals, states, step lengths and horizons are inputs of the first stage."""
     from dynamics_backends.systems.bodies.free_body import FreeBody
-    from trajopt.stage.compiled import builds
+    from trajopt.stage.compiled import library
 
     model = load_robot("double_pendulum")
     system = FreeBody(model)
@@ -274,13 +268,10 @@ def test_replanning_compiles_nothing(monkeypatch):
         return planner.respond(np.full(4, 0.01))
 
     assert replanned(ocp, KNOTS).status.code == StatusCode.MAX_ITERATIONS
-    before = builds.build.cache_info().misses
-    monkeypatch.setattr(cache, "load", None)
-    monkeypatch.setattr(builds, "taped_functions", None)
+    monkeypatch.setattr(library, "taped_functions", None)
     from trajopt.replanning.plan import remaining
 
     for _ in range(3):
         assert replanned(ocp, KNOTS).status.code == StatusCode.MAX_ITERATIONS
     rest = remaining(ocp, 0.05)
     assert rest is not None and replanned(rest, rest.horizon).status.code == StatusCode.MAX_ITERATIONS
-    assert builds.build.cache_info().misses == before

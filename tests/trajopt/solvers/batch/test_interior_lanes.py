@@ -9,7 +9,7 @@ from batch_cases import check_each, varied
 from tumble_cases import tumble
 
 import trajopt as to
-from dynamics_backends.compiled.interface.libraries import find_toolchain
+from dynamics_backends.compiled.interface.libraries import lanes_in_use
 from trajopt import Batch, Guess, StatusCode
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
@@ -17,7 +17,6 @@ from trajopt.solvers.batch import interior, threads
 from trajopt.solvers.ipm import prepared
 from trajopt.solvers.options import IPMOptions
 
-pytestmark = pytest.mark.needs_compiler
 CONFIGS = Path(to.__file__).parents[1] / "problems" / "configs"
 GOAL = np.array([0.4, 0.3, 0.0, 0.0])
 MANY = 19
@@ -52,7 +51,7 @@ def swing(horizon=9):
 def in_lanes(batch, guess, changes=None, **fields):
     found = to.solve_batch(batch, guess=guess, options=changes, solver="ipm", threads=1, **fields)
     assert found.meta["how"] == "lanes"
-    assert found.meta["lanes"]["threads"] == 1 and found.meta["lanes"]["slots"] == find_toolchain().lanes
+    assert found.meta["lanes"]["threads"] == 1 and found.meta["lanes"]["slots"] == lanes_in_use()
     return found
 
 
@@ -102,7 +101,7 @@ def test_an_arm_goes_around_a_sphere_to_many_goals(hessian):
 def test_states_may_live_on_a_group():
     """On a Lie group, multipliers are transported to other tangent spaces, also those predicted for a trial step."""
     ocp = tumble()
-    n, rng = find_toolchain().lanes + 3, np.random.default_rng(1)
+    n, rng = lanes_in_use() + 3, np.random.default_rng(1)
     away = 0.05 * rng.standard_normal((n, ocp.manifold.ndx))
     x0 = ocp.manifold.integrate(np.repeat(ocp.x0[:, None], n, axis=1), away.T).T
     us = 0.1 * rng.standard_normal((n, ocp.horizon, ocp.nu))
@@ -173,7 +172,7 @@ def test_the_default_solver_has_lanes():
 
 def test_lanes_are_taken_where_they_save_something(monkeypatch):
     """Lanes hold knots of one problem if few lanes are empty, derivatives are fast, problems are few, or there is a time limit."""
-    lanes, options = find_toolchain().lanes, IPMOptions()
+    lanes, options = lanes_in_use(), IPMOptions()
 
     def pays(horizon, share, count=MANY, **changes):
         rest = Guess(np.zeros((horizon + 1, 4)), np.zeros((horizon, 2)))

@@ -14,7 +14,6 @@ from trajopt.solvers import auto
 from trajopt.solvers.batch import interior, newton, processes, shooting
 from trajopt.solvers.batch.interrupts import deferred_interrupts, interrupted, raising, running
 
-pytestmark = pytest.mark.needs_compiler
 SOLVERS = {"slq": shooting.ShootingBatch, "ddp": newton.NewtonBatch, "ipm": interior.InteriorBatch}
 
 

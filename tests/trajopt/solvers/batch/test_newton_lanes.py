@@ -9,11 +9,10 @@ from batch_cases import check_each, shifted
 from contact_cases import hop, soft_hop
 
 import trajopt as to
-from dynamics_backends.compiled.interface.libraries import find_toolchain
+from dynamics_backends.compiled.interface.libraries import lanes_in_use
 from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import newton, threads
 
-pytestmark = pytest.mark.needs_compiler
 GOAL = np.array([2.0, -0.6, 0.0, 0.0])
 
 
@@ -254,7 +253,7 @@ def test_equal_bounds_of_one_problem_do_not_affect_the_others():
 def test_iterations_alone_are_counted_once():
     """With no more problems than lanes, the extra slot makes all iterations."""
     ocp = swing(horizon=16)
-    x0, guess = shifted(ocp, find_toolchain().lanes, size=0.1)
+    x0, guess = shifted(ocp, lanes_in_use(), size=0.1)
     found = to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", threads=1)
     assert found.meta["how"] == "lanes" and found.meta["lanes"]["alone"] == 1.0
     assert 0.0 < sum(found.meta["solve_times"]) <= found.meta["seconds"]

@@ -11,7 +11,6 @@ from shooting_cases import pendulum_swing_up, sampled
 import trajopt as to
 from trajopt import Batch, Guess, StatusCode
 
-pytestmark = pytest.mark.needs_compiler
 FEW = {"max_iterations": 3}
 SOLVERS = ["slq", "ddp", "ipm", "auto"]
 

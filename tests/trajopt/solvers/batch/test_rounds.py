@@ -12,8 +12,6 @@ import trajopt as to
 from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import newton, threads
 
-pytestmark = pytest.mark.needs_compiler
-
 
 @pytest.fixture(autouse=True)
 def _lanes_for_few(monkeypatch):

@@ -23,7 +23,6 @@ from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import processes
 from trajopt.solvers.batch.shooting import ShootingBatch
 
-pytestmark = pytest.mark.needs_compiler
 N = 9
 BY_DIFFERENCES = "central_difference"
 """Backend without compiled second derivatives."""

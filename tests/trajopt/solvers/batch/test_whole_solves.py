@@ -10,8 +10,6 @@ import trajopt as to
 from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import threads
 
-pytestmark = pytest.mark.needs_compiler
-
 
 @pytest.mark.parametrize("changes", [
     {},

@@ -299,7 +299,6 @@ def pendulum(engine, substeps, scheme="rk4"):
     return OCP.single_phase(dynamics, np.zeros(4), N, steps, running, terminal, **fields)
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize(("scheme", "substeps"), [("rk4", 1), ("rk4", 3), ("semi_implicit_euler", 2)])
 def test_compiled_knots_are_those_of_numpy(scheme, substeps):
     programs = []
@@ -327,7 +326,6 @@ def test_compiled_knots_are_those_of_numpy(scheme, substeps):
     assert abs(fast.hessian(w, 0.7, y) - H0).max() <= 1e-11 * abs(H0).max()
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
 def test_compiled_stages_on_a_manifold(hessian):
     """A floating tree, away from the origins of its charts."""
@@ -364,7 +362,6 @@ def test_compiled_stages_on_a_manifold(hessian):
         assert abs(H - H0).max() <= 1e-11 * abs(H0).max()
 
 
-@pytest.mark.needs_compiler
 def test_gauss_newton_takes_its_first_derivatives_from_compiled_code():
     plain, fast = (
         Transcription(ocp, interpolated_guess(ocp, np.ones(4), 0.1), hessian="gauss_newton")
@@ -379,7 +376,6 @@ def test_gauss_newton_takes_its_first_derivatives_from_compiled_code():
         assert abs(fast.hessian(at, 0.7, y) - expected).max() <= 1e-12 * abs(expected).max()
 
 
-@pytest.mark.needs_compiler
 def test_new_values_do_not_compile_anew():
     ocp = pendulum("compiled", 1)
     guess = interpolated_guess(ocp, np.ones(4))

@@ -18,7 +18,6 @@ from trajopt.solvers.rules.interior_measures import Violation
 from trajopt.solvers.window import interior_workspace
 from trajopt.solvers.window.interior_slot import InteriorSlot
 
-pytestmark = pytest.mark.needs_compiler
 GOAL = np.array([0.4, 0.3, 0.0, 0.0])
 
 

@@ -300,7 +300,7 @@ def test_an_unreachable_goal_is_named():
 def test_what_no_motion_can_meet_is_named(residual, sides, dt):
     """Residuals without a zero, whose derivatives vanish at the minimum: the solver does not always find a certificate.
 
-    Restoration takes up to 300 iterations here, and its end depends on rounding; the time steps are those at which it does not.
+    Restoration takes up to 300 iterations here, and its end depends on rounding.
     """
     body = to.FreeBody(to.load_robot("double_pendulum"))
     dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "rk4")
@@ -357,8 +357,8 @@ def test_limits_of_iterations_and_time():
     assert s.xs.shape == (26, 4)
 
 
-def test_a_status_waits_for_no_compiler(monkeypatch):
-    """A status names violated constraints without waiting for a compiler, which would delay a replanning loop."""
+def test_a_status_waits_for_no_trace(monkeypatch):
+    """A status names violated constraints without waiting for a trace, which would delay a replanning loop."""
     made = []
 
     def noted(*given, **more):

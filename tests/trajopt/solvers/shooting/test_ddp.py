@@ -364,7 +364,6 @@ def test_ddp_converges_quadratically_and_slq_linearly(problem):
 # -- engines --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.needs_compiler
 @pytest.mark.parametrize("limit", [None, 8.0])
 @each_curvature
 def test_compiled_code_takes_the_same_steps(curvature, limit):

@@ -20,7 +20,6 @@ from trajopt.solvers.window import newton
 from trajopt.solvers.window.memory import TRIALS, shelf, trials_together
 from trajopt.solvers.window.newton_slot import NewtonSlot
 
-pytestmark = pytest.mark.needs_compiler
 GOAL = np.array([0.4, 0.3, 0.0, 0.0])
 
 

@@ -17,8 +17,6 @@ from trajopt.solvers.window import shooting
 from trajopt.solvers.window.memory import shelf
 from trajopt.solvers.window.shooting_slot import ShootingSlot
 
-pytestmark = pytest.mark.needs_compiler
-
 
 @pytest.fixture
 def in_numpy(monkeypatch):

@@ -15,7 +15,7 @@ from trajopt.config.task import position_of
 
 CONFIGS = Path(__file__).parents[4] / "problems" / "configs"
 needs_erd = pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
-pytestmark = [pytest.mark.slow, pytest.mark.needs_compiler]  # robots' dynamics are compiled
+pytestmark = pytest.mark.slow
 
 
 def task_of(name):

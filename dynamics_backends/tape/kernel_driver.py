@@ -1,0 +1,99 @@
+"""Driver of traces: a recursion that the package's library contains becomes a call of its kernel, others are unrolled.
+
+The trace of a robot's map then holds only what the map computes between its recursions.  Derivatives of such a trace by AD are not
+available; it is for values and analytic derivatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from dynamics_backends.compiled.emit.kernel_calls import Kernel, Tables, symbolic
+from dynamics_backends.compiled.loops.fields import shapes_of
+from dynamics_backends.compiled.loops.prebuilt import is_in_library
+from dynamics_backends.compiled.loops.sparsity import sparse_outputs
+from dynamics_backends.compiled.loops.tables import double_tables, int_tables
+from dynamics_backends.compiled.loops.unrolled import argument_sizes, column_of
+from dynamics_backends.rigid_body.algorithms import ltl
+from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.drivers import run
+from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
+from dynamics_backends.rigid_body.spatial.spatial import build, leaves
+from dynamics_backends.symbols import ca
+from dynamics_backends.systems.constraints.constrained_derivatives import DerivativeEquations, Directions
+from dynamics_backends.systems.contact.implicit_step import ContactProblem
+from dynamics_backends.tape.constrained_kernel import directions_by_kernel
+from dynamics_backends.tape.stepped_kernel import solved_by_kernel
+
+_tables: WeakKeyDictionary[Model, Tables] = WeakKeyDictionary()
+_functions: WeakKeyDictionary[Model, dict[str, Any]] = WeakKeyDictionary()
+
+
+class _KernelDriver:
+    """See :class:`~dynamics_backends.rigid_body.passes.drivers.Driver` and
+    :class:`~dynamics_backends.systems.contact.implicit_step.StepSolver`.
+    """
+
+    def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        return _called(program, model, arguments)
+
+    def solved_step(self, m: ContactProblem, v: Sequence[Any]) -> list[Any]:
+        """See :class:`~dynamics_backends.systems.contact.implicit_step.StepSolver`."""
+        return solved_by_kernel(m, v)
+
+    def directions(self, parts: DerivativeEquations) -> Directions:
+        """See :class:`~dynamics_backends.systems.constraints.constrained_derivatives.SolvesDirections`."""
+        return directions_by_kernel(parts)
+
+
+kernel_driver = _KernelDriver()
+
+
+def _called(program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a program on symbols, by a call of its kernel; on other arguments by the driver for them."""
+    values = [arguments[name] for name in program.arguments]
+    symbolic_values = any(hasattr(leaf, "is_symbolic") for value in values for leaf in _scalars(value))
+    if not symbolic_values or not is_in_library(program.name):
+        return run(program, model, arguments)
+    known = _functions.setdefault(model, {})
+    if program.name not in known:
+        known[program.name] = symbolic(_kernel(program, model))
+    numbers = known[program.name](ca.vertcat(*map(column_of, values)))
+    scalars = iter([numbers[i] for i in range(numbers.numel())])
+    sparse = {name: s.positions(model) for name, s in sparse_outputs(program).items()}
+    return {name: _field(name, model, scalars, sparse.get(name)) for name in program.outputs}
+
+
+def _scalars(value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return [x for part in value for x in _scalars(part)]
+    return leaves(value)
+
+
+def _kernel(program: Program, model: Model) -> Kernel:
+    if model not in _tables:
+        _tables[model] = int_tables(model), double_tables(model)
+    numbers = sum(int(np.prod(shape)) for shape in shapes_of(program, model))
+    return Kernel(program.name, _tables[model], sum(argument_sizes(program, model)), numbers)
+
+
+def _field(name: str, model: Model, scalars: Iterator[Any], positions: np.ndarray | None) -> Any:
+    """Field of the next scalars; matrices are lists of rows, whose structural zeros are numbers."""
+    axis, kind, n = FIELDS[name].axis, FIELDS[name].kind, model.nv
+    if axis is Axis.WHOLE:
+        L = [[next(scalars) for _ in range(n)] for _ in range(n)]
+        ancestors = ltl.ancestor_lists(model.dof_parent.tolist())
+        rows = [{i: L[k][i] for i in above} for k, above in enumerate(ancestors)]
+        return ltl.Factor(rows, [next(scalars) for _ in range(n)], ancestors)
+    if axis is Axis.MATRIX:
+        entries = [next(scalars) for _ in range(n * n)]
+        if positions is not None:
+            entries = [x if at >= 0 else 0.0 for x, at in zip(entries, positions, strict=True)]
+        return [ca.vertcat(*entries[i * n : (i + 1) * n]) for i in range(n)]
+    if axis is Axis.TENSOR:
+        raise ValueError(f"{name}: tensors are not results of kernels in traces")
+    return [build(kind, scalars) for _ in range(model.nb if axis is Axis.BODY else n)]

@@ -1,0 +1,61 @@
+"""Traces of constrained motion with its constraint forces, their derivatives, and their second derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dynamics_backends.compiled.sources.traced_function import TracedFunction
+from dynamics_backends.compiled.sources.traced_source import TracedDynamics, by_rows
+from dynamics_backends.symbols import ca
+from dynamics_backends.systems.constraints.constrained_derivatives import curvature, directions
+from dynamics_backends.systems.constraints.constraint_kinds import is_shifted
+from dynamics_backends.systems.constraints.holonomic import Holonomic
+
+
+def forces_given(map: Any, sizes: Mapping[str, int]) -> int:
+    """Number of constraint forces that the map's functions return, 0 for none.
+
+    Maps with run-time parameters return none, because cost terms of forces do not support parameters.
+    """
+    with_forces = isinstance(map, Holonomic) and not sizes and not reports_shifted_forces(map)
+    return map.constraints.rows if with_forces else 0
+
+
+def reports_shifted_forces(map: Holonomic) -> bool:
+    """True if a constraint force is reported at another point than the one it is computed at."""
+    return any(is_shifted(c) for c in map.constraints.bound)
+
+
+def value_trace(traced: TracedDynamics) -> TracedFunction:
+    """Trace of dynamics_value with the constraint forces as a second result."""
+    s = traced.symbols
+    motion = traced.attempt(lambda: _holonomic(traced).motion(s.x, s.u, s.p))
+    return traced.traced("dynamics_value", {"f": motion.a, "forces": ca.vertcat(*motion.forces)}, {})
+
+
+def partials_trace(traced: TracedDynamics) -> TracedFunction:
+    """Trace of dynamics_partials with the constraint forces, and their derivatives in (q, v, u) behind them."""
+    s, map = traced.symbols, _holonomic(traced)
+    motion, da, df = traced.attempt(lambda: map.sensitivities(s.x, s.u, s.p))
+    first = traced.named(map.in_output(s.x, s.u, motion.a, da))
+    return traced.traced("dynamics_partials", {**first, "forces": ca.vertcat(*motion.forces, by_rows(df))}, {})
+
+
+def contracted_trace(traced: TracedDynamics) -> TracedFunction:
+    """Trace of dynamics_contracted with multipliers phi of the constraint forces."""
+    s, system = traced.symbols, _holonomic(traced)
+    lam, phi = ca.SX.sym("lam", system.n_out), ca.SX.sym("phi", system.constraints.rows)
+    in_forces = [phi[i] for i in range(phi.numel())]
+    parts = traced.attempt(lambda: system.derivative_equations(s.x, s.u, s.t, s.p, lam[system.model.nv :], in_forces))
+    assert parts.g is not None
+    found = directions(parts, system.driver)
+    second = curvature(system, s.u, parts.g, found.through)
+    outputs = traced.named(system.in_output(s.x, s.u, parts.x, found.dx))
+    outputs |= dict(zip(("xx", "ux", "uu"), map(by_rows, second), strict=True))
+    return traced.traced("dynamics_contracted", outputs, {"lam": lam, "phi": phi})
+
+
+def _holonomic(traced: TracedDynamics) -> Holonomic:
+    assert isinstance(traced.map, Holonomic)
+    return traced.map

@@ -1,0 +1,66 @@
+"""Cost terms of the contact forces of a time step: l = sum 1/2 w r(y)^2 with y = y(x, u).
+
+    l_x = J' g,     l_xx = J' H J + (g' y)_xx          g, H: gradient and Hessian of l in y,   J = dy/d(x, u)
+
+A Gauss-Newton Hessian omits the second summand, and the curvature of r in H.
+g and H take few operations and are traced. The time step of the stage computes y and J anyway; the products are loops
+(kernels/forces_cost.h). If the second derivatives of the step are needed, too, they include (g' y)_xx: g is passed to them as the
+multipliers of the forces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dynamics_backends.composed_map import ComposedMap
+from dynamics_backends.deferred import deferred
+from dynamics_backends.protocol import Map, ReportOf
+
+ca = deferred("casadi")
+
+
+class StepForces:
+    """Contact forces of a time step, with the gradient and the Hessian in them of the terms that read them.
+
+    rows: of y; columns: of J. exact: include the curvature of the residuals. bent: the second derivatives of the step contain
+    those of g' y.
+    """
+
+    def __init__(self, system: Any, rows: int, *, exact: bool, bent: bool) -> None:
+        self.system, self.rows, self.exact, self.bent = system, rows, exact, bent
+        self.columns = 2 * system.model.nv + system.nu
+        self.y = ca.SX.sym("y", rows)
+        self.gradient, self.hessian = ca.SX(rows, 1), ca.SX(rows, rows)
+
+    @classmethod
+    def of(cls, residuals: Iterable[Map], moving: Any, *, exact: bool, curved: bool) -> StepForces | None:
+        """Forces of the system ``moving`` that some of the residuals read; None if none does.
+
+        moving: None for a system whose step does not provide them. curved: second derivatives of the step are evaluated too.
+        """
+        for residual in residuals:
+            if moving is not None and _system(residual) is moving:
+                inner: Any = residual.inner  # type: ignore[attr-defined]
+                return cls(moving, inner.n_out, exact=exact, bent=exact and curved)
+        return None
+
+    def serve(self, residual: Map) -> bool:
+        """True if a residual is a function of these forces."""
+        return _system(residual) is self.system
+
+    def add(self, residual: Any, p: dict[str, Any], weight: Any) -> Any:
+        """Return the value of a term, and add its derivatives in y."""
+        r = ca.vertcat(*residual.outer(self.y, p))
+        value = 0.5 * ca.dot(weight, r * r)
+        J = ca.jacobian(r, self.y)
+        JW = J.T * ca.repmat(weight.T, self.rows, 1)
+        self.gradient += ca.mtimes(JW, r)
+        self.hessian += ca.hessian(value, self.y)[0] if self.exact else ca.mtimes(JW, J)
+        return value
+
+
+def _system(residual: Map) -> Any:
+    """System whose forces a residual reads; None for other residuals."""
+    inner: Any = residual.inner if isinstance(residual, ComposedMap) else None
+    return inner.system if isinstance(inner, ReportOf) else None
