@@ -12,10 +12,6 @@ from dynamics_backends.machine.library import ffi
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.passes import Program
 
-_TABLES, _INPUTS, _OUTPUTS, _HEAD, _ROOM = map(
-    ffi.typeof, ("const int *const *", "const double *const *", "double *const *", "const int *", "void *")
-)
-
 
 @lru_cache(maxsize=64)
 def _entry(name: str, instructions: str) -> Entry | None:
@@ -24,12 +20,14 @@ def _entry(name: str, instructions: str) -> Entry | None:
     if loop == ffi.NULL:
         return None
     cast, function, room = ffi.cast, loop.run, loop.room
+    kinds = "const int *const *", "const double *const *", "double *const *", "const int *", "void *"
+    integers, numbers, results, head_of, anything = map(ffi.typeof, kinds)
 
     def run(ti: int, td: int, inputs: int, outputs: int, first: int, last: int, memory: int) -> None:
-        arrays = cast(_TABLES, ti), cast(_INPUTS, td), cast(_INPUTS, inputs), cast(_OUTPUTS, outputs)
-        function(*arrays, first, last, cast(_ROOM, memory))
+        arrays = cast(integers, ti), cast(numbers, td), cast(numbers, inputs), cast(results, outputs)
+        function(*arrays, first, last, cast(anything, memory))
 
-    return Entry(run, lambda head: room(cast(_HEAD, head)), machine.lanes())
+    return Entry(run, lambda head: room(cast(head_of, head)), machine.lanes())
 
 
 def is_in_library(name: str) -> bool:
