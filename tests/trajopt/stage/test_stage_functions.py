@@ -107,7 +107,9 @@ def test_an_edited_cost_traces_no_dynamics(monkeypatch):
     assert isinstance(stages, CompiledStages)
 
 
-@pytest.mark.parametrize(("hessian", "second"), [("gauss_newton", False), ("gauss_newton", True), ("exact", True)])
+@pytest.mark.parametrize(
+    ("hessian", "second"), [("gauss_newton", False), ("gauss_newton", True), ("exact", False), ("exact", True)]
+)
 def test_costs_of_contact_forces(hessian, second):
     """Values, first and second derivatives equal those of NumPy."""
     plain, cone = contact()
@@ -120,7 +122,7 @@ def test_costs_of_contact_forces(hessian, second):
     us, lam = 20.0 * rng.standard_normal((3, ocp.nu)), rng.standard_normal((3, ocp.manifold.ndx))
     found = []
     for engine in ("auto", "numpy"):
-        [stages, _] = stages_of(ocp, Wanted(hessian, second=second), engine)
+        [stages, _] = stages_of(ocp, Wanted(hessian, rollout=not second, second=second), engine)
         first = stages.first(xs, us, xs)
         results = [*stages.values(xs, us, xs), *first.values, *first[1:]]
         if second:

@@ -148,7 +148,7 @@ def _running(
             given = "running", shape.running, manifold, shape.nu
             source = term_source(*given, running=True, hessian=shape.hessian, moving=moving, curved=shape.second)
             forces = source.forces
-            sizes = None if forces is None else [forces.rows, forces.columns, int(forces.bent)]
+            sizes = None if forces is None else [forces.rows, forces.columns, int(forces.exact)]
             return [_encoded(source.functions), sizes]
 
     given = shape.running, manifold, shape.nu, shape.hessian, shape.second, moving

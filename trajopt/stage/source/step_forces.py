@@ -4,8 +4,8 @@
 
 A Gauss-Newton Hessian omits the second summand, and the curvature of r in H.
 g and H take few operations and are traced. The time step of the stage computes y and J anyway; the products are loops
-(kernels/forces_cost.h). If the second derivatives of the step are needed, too, they include (g' y)_xx: g is passed to them as the
-multipliers of the forces.
+(kernels/forces_cost.h). Second derivatives of the step include (g' y)_xx: g is passed to them as the multipliers of the
+forces. Without them, terms with an exact Hessian are ordinary residuals.
 """
 
 from __future__ import annotations
@@ -23,26 +23,27 @@ ca = deferred("casadi")
 class StepForces:
     """Contact forces of a time step, with the gradient and the Hessian in them of the terms that read them.
 
-    rows: of y; columns: of J. exact: include the curvature of the residuals. bent: the second derivatives of the step contain
-    those of g' y.
+    rows: of y; columns: of J. exact: include the curvature of the residuals and of g' y.
     """
 
-    def __init__(self, system: Any, rows: int, *, exact: bool, bent: bool) -> None:
-        self.system, self.rows, self.exact, self.bent = system, rows, exact, bent
+    def __init__(self, system: Any, rows: int, *, exact: bool) -> None:
+        self.system, self.rows, self.exact = system, rows, exact
         self.columns = 2 * system.model.nv + system.nu
         self.y = ca.SX.sym("y", rows)
         self.gradient, self.hessian = ca.SX(rows, 1), ca.SX(rows, rows)
 
     @classmethod
     def of(cls, residuals: Iterable[Map], moving: Any, *, exact: bool, curved: bool) -> StepForces | None:
-        """Forces of the system ``moving`` that some of the residuals read; None if none does.
+        """Forces of the system ``moving`` that some of the residuals read; None if none does, or the step cannot serve them.
 
         moving: None for a system whose step does not provide them. curved: second derivatives of the step are evaluated too.
         """
+        if moving is None or (exact and not curved):
+            return None
         for residual in residuals:
-            if moving is not None and _system(residual) is moving:
+            if _system(residual) is moving:
                 inner: Any = residual.inner  # type: ignore[attr-defined]
-                return cls(moving, inner.n_out, exact=exact, bent=exact and curved)
+                return cls(moving, inner.n_out, exact=exact)
         return None
 
     def serve(self, residual: Map) -> bool:
