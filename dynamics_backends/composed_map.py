@@ -47,12 +47,10 @@ class ComposedMap:
         self.manifold, self.nu, self.control_names = inner.manifold, inner.nu, inner.control_names
         self.output_names, self.n_out = output_names, len(output_names)
 
-    def with_prebuilt_recursions(self, driver: Any) -> ComposedMap:
+    def with_recursions(self, driver: Any) -> ComposedMap:
         """See :class:`~dynamics_backends.protocol.HasRecursions`."""
         other = copy(self)
-        other.inner = (
-            self.inner.with_prebuilt_recursions(driver) if isinstance(self.inner, HasRecursions) else self.inner
-        )
+        other.inner = self.inner.with_recursions(driver) if isinstance(self.inner, HasRecursions) else self.inner
         return other
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Rows:

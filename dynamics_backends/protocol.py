@@ -95,7 +95,7 @@ class HasDriver(Protocol):
 class HasRecursions(Protocol):
     """Map that is traced as a whole; a driver may evaluate its costly recursions, or make them calls of kernels."""
 
-    def with_prebuilt_recursions(self, driver: Any) -> Map:
+    def with_recursions(self, driver: Any) -> Map:
         """Copy of this map evaluated by a driver."""
         ...
 

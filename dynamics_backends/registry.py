@@ -26,7 +26,6 @@ from dynamics_backends.protocol import (
     DynamicsBackend,
     HasDriver,
     HasPartials,
-    HasRecursions,
     HoldsBackend,
     Map,
     MissingCapability,
@@ -36,8 +35,6 @@ from dynamics_backends.rigid_body.passes.drivers import Driver, run
 from dynamics_backends.user_backend import UserBackend, is_user_backend, wrap_user_backend
 
 ENGINES = ("compiled", "numpy", "auto")
-_UNTRACED = "untraced"
-"""Internal engine name: the prebuilt recursions evaluate robots in contact, which the engine "compiled" traces as a whole."""
 DEFAULT_ENGINE = "auto"
 """Default engine: compiled."""
 
@@ -208,53 +205,22 @@ def same_method(backend: DynamicsBackend, map: Map) -> DynamicsBackend:
             f"the backend {backend.name} cannot differentiate {type(map).__name__}, only the dynamics it was made for; choose a "
             "built-in backend for features that change the dynamics (free durations)"
         )
-    found = make_backend(map, backend.name, engine=backend.engine, **backend.options)
-    return untraced(found) if getattr(backend, "untraced", False) else found
-
-
-def untraced(backend: DynamicsBackend) -> DynamicsBackend:
-    """Backend of the same map and method that does not trace robots in contact: the prebuilt recursions evaluate them."""
-    found = METHODS[backend.name](unwrapped(backend.map), _UNTRACED, **backend.options)
-    found.engine, found.options = "numpy", backend.options
-    if isinstance(found, Method):
-        found.untraced = True
-    return found
-
-
-def with_prebuilt_recursions(map: Map) -> Map:
-    """Map whose recursions are evaluated by the library, if it supports a driver."""
-    if isinstance(map, HasRecursions):
-        return map.with_prebuilt_recursions(library_driver())
-    return map.with_driver(library_driver()) if isinstance(map, HasDriver) else map
-
-
-def prebuilt_steps(backend: DynamicsBackend, method: Any, substeps: int, *, semi_implicit: bool) -> Any:
-    """Time steps by prebuilt loops for a backend of :func:`untraced`, without run-time parameters; None if unsupported.
-
-    See :func:`dynamics_backends.compiled.sources.prebuilt_steps.prebuilt_steps`.
-    """
-    if not getattr(backend, "untraced", False):
-        return None
-    from dynamics_backends.compiled.sources.prebuilt_steps import prebuilt_steps
-
-    return prebuilt_steps(unwrapped(backend.map), method, substeps, semi_implicit=semi_implicit)
+    return make_backend(map, backend.name, engine=backend.engine, **backend.options)
 
 
 def on_engine(map: Map, engine: str) -> Map:
-    """Map evaluated by an engine: NumPy, or the prebuilt recursions and tapes."""
+    """Map evaluated by an engine: NumPy, or the library's recursions and tapes."""
+    if isinstance(map, HasDriver):
+        return map.with_driver(run if engine == "numpy" else library_driver())
     if engine == "numpy":
-        return map.with_driver(run) if isinstance(map, HasDriver) else map
-    if _is_traced(map, engine):
-        from dynamics_backends.tape.traced_map import TracedMap
+        return map
+    from dynamics_backends.tape.traced_map import TracedMap
 
-        return TracedMap(map)
-    return with_prebuilt_recursions(map)
+    return TracedMap(map)
 
 
 def _is_traced(map: Map, engine: str) -> bool:
-    """True if an engine traces a map as a whole. The prebuilt recursions start sooner for robots in contact."""
-    if engine == _UNTRACED and isinstance(map, HasRecursions):
-        return False
+    """True if an engine traces a map as a whole."""
     return engine != "numpy" and not isinstance(map, HasDriver)
 
 

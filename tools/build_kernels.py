@@ -16,7 +16,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -36,7 +36,7 @@ from dynamics_backends.compiled.loops.kernel import (  # noqa: E402
     text_of,
 )
 from dynamics_backends.compiled.loops.loops import loop_kernel  # noqa: E402
-from dynamics_backends.compiled.sources import differences, free_body_source, manifold_source, steps_source  # noqa: E402
+from dynamics_backends.compiled.sources import differences, free_body_source, manifold_source  # noqa: E402
 from dynamics_backends.machine.instruction_sets import (  # noqa: E402
     FOLDER,
     PROCESSOR,
@@ -77,7 +77,7 @@ MODULES = (
 """Modules whose programs are built."""
 WITH_ROTORS = {"aba", "aba_external", "fdsva", "fd_second_order", "contact_start"}
 """Programs that are also built with rotor inertias as an argument; implicit damping adds to these."""
-HEADERS = ("loops.h", "steps.h", "tape.h", "library.h", "processor.h")
+HEADERS = ("loops.h", "tape.h", "library.h", "processor.h")
 OBJECTS = ROOT / "build" / "kernels"
 FLAGS = ("-O3", "-fno-math-errno", "-fPIC", "-fvisibility=hidden", "-std=gnu11", "-w")
 PROCESSOR_TEXT = """
@@ -98,11 +98,11 @@ EXPORT = '#define EXPORT __attribute__((visibility("default")))\n'
 TABLE = """
 #include <string.h>
 {declared}
-static const {kind} *const {kind}_all[] = {{{places}}};
-EXPORT const {kind} *{function}(const char *name)
+static const loop_t *const all[] = {{{loops}}};
+EXPORT const loop_t *loop_named(const char *name)
 {{
-    for (unsigned i = 0; i < sizeof {kind}_all / sizeof *{kind}_all; i++)
-        if (!strcmp({kind}_all[i]->{key}, name)) return {kind}_all[i];
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+        if (!strcmp(all[i]->name, name)) return all[i];
     return 0;
 }}
 """
@@ -129,9 +129,6 @@ def sources() -> dict[str, str]:
         loop = f'const loop_t loop_{name} = {{"{name}", {functions}}};'
         found[f"loop_{name}"] = "\n".join([header("loops.h"), text_of(kernel), packed_entry(kernel), loop])
     found |= kernels_of_tapes()
-    for name, law in steps_source.LAWS.items():
-        steps = f'const steps_t steps_{name} = {{"{name}", step_room, step_run, first_room, first_run}};'
-        found[f"steps_{name}"] = "\n".join([steps_source.source(law), steps])
     found["tape"] = "\n".join(
         [
             prelude(),
@@ -141,14 +138,13 @@ def sources() -> dict[str, str]:
         ]
     )
     lanes = "\n".join([header("library.h"), prelude(), "EXPORT long lanes(void) { return LANES; }"])
-    tables = [_table(found, "loop", "name"), _table(found, "steps", "law")]
     return {
         **found,
         **kernel_sources.sources(),
         "groups": manifold_source.library_source(),
         "differences": differences.source(),
         "free_body": free_body_source.source(),
-        "library": "\n".join([lanes, header("loops.h"), header("steps.h"), *tables]),
+        "library": "\n".join([lanes, header("loops.h"), _loop_table(found)]),
     }
 
 
@@ -166,11 +162,10 @@ def kernels_of_tapes() -> dict[str, str]:
     return {f"loop_{name}": "\n".join([*text, loop.format(name)]) for name, text in texts.items()}
 
 
-def _table(names: Sequence[str] | dict[str, str], kind: str, key: str) -> str:
-    temporary = [name for name in names if name.startswith(f"{kind}_")]
-    declared = "\n".join(f"extern const {kind}_t {name};" for name in temporary)
-    places = ", ".join(f"&{name}" for name in temporary)
-    return TABLE.format(kind=f"{kind}_t", declared=declared, places=places, function=f"{kind}_named", key=key)
+def _loop_table(names: Iterable[str]) -> str:
+    loops = [name for name in names if name.startswith("loop_")]
+    declared = "\n".join(f"extern const loop_t {name};" for name in loops)
+    return TABLE.format(declared=declared, loops=", ".join(f"&{name}" for name in loops))
 
 
 def files() -> list[str]:

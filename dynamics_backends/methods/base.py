@@ -20,8 +20,6 @@ class Method:
 
     name = ""
     engine = "numpy"
-    untraced = False
-    """True if the prebuilt recursions evaluate the map (:func:`~dynamics_backends.registry.untraced`)."""
     options: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, map: Map) -> None:

@@ -78,7 +78,7 @@ class _Measured:
     def __init__(self, ocp: OCP, xs: Array, us: Array, multipliers: Mapping[str, Array]) -> None:
         self.ocp, self.xs, self.us, self.multipliers = ocp, xs, us, multipliers
         rows, N = with_rows(ocp), ocp.horizon
-        stages = stages_of(ocp, Wanted(path=rows[:-1], final=rows[-1]), "loaded")
+        stages = stages_of(ocp, Wanted(path=rows[:-1], final=rows[-1]))
         self.parts: list[tuple[slice, tuple[Constraint, ...], StageDerivatives]] = []
         for own, knots, group in zip(stages, (*ocp.phase_slices, slice(N, N + 1)), rows, strict=True):
             u = us[knots] if knots.start < N else us[:1, :0]

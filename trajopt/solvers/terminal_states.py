@@ -33,7 +33,7 @@ class TerminalStates:
     def __init__(self, ocp: OCP) -> None:
         rows = with_rows(ocp)
         self.ocp, self.half = ocp, (ocp.manifold.ndx + 1) // 2
-        self.end = stages_of(ocp, Wanted(path=rows[:-1], final=rows[-1]), "loaded")[-1]
+        self.end = stages_of(ocp, Wanted(path=rows[:-1], final=rows[-1]))[-1]
         bounds = [c.bounds(1) for c in rows[-1]]
         self.lower, self.upper = (np.concatenate([b[i].ravel() for b in bounds] or [np.zeros(0)]) for i in (0, 1))
         self.bounds = [

@@ -20,9 +20,8 @@ from trajopt.stage.stages import Stages
 if TYPE_CHECKING:
     from trajopt.stage.compiled.choice import CompiledChoice
 
-Engine = Literal["auto", "numpy", "compiled", "loaded"]
-"""auto: the engine of each phase's backend. compiled: the C library for all phases, an error if that is impossible. loaded: the C
-library with functions that this process has traced already, else NumPy."""
+Engine = Literal["auto", "numpy", "compiled"]
+"""auto: the engine of each phase's backend. compiled: the C library for all phases, an error if that is impossible."""
 
 
 class Wanted(NamedTuple):
@@ -46,14 +45,8 @@ def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]
     result: list[Stages] = [*plain, end]
     if engine == "numpy":
         return result
-    compiled = [_compiled(ocp, i, wanted._replace(path=path), plain[i], end, engine) for i in range(len(ocp.phases))]
-    if engine == "loaded":
-        pairs = [None if choice is None else choice.loaded() for choice in compiled]
-        for i, pair in enumerate(pairs):
-            if pair is not None:
-                result[i], result[-1] = pair
-        return result
-    for i, choice in enumerate(compiled):
+    for i in range(len(ocp.phases)):
+        choice = _compiled(ocp, i, wanted._replace(path=path), plain[i], end, engine)
         pair = None if choice is None else choice.stages()
         if pair is not None:
             result[i], result[-1] = pair

@@ -25,9 +25,9 @@ from dynamics_backends.protocol import (
     is_second_order,
     unwrapped,
 )
-from dynamics_backends.registry import as_backend, prebuilt_steps, same_method
+from dynamics_backends.registry import as_backend, same_method
 from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
-from trajopt.step.integrators import EULER, RUNGE_KUTTA, SCHEMES, SEMI_IMPLICIT_EULER, stage_map, step_rows
+from trajopt.step.integrators import SCHEMES, SEMI_IMPLICIT_EULER, stage_map, step_rows
 from trajopt.step.runge_kutta_stages import Substep, chained, substeps_of
 from trajopt.step.step_curvature import step_hessian
 
@@ -70,27 +70,13 @@ class SampledSystem:
         """Return x_next (N, nx) from x (N, nx), u (N, nu); t, dt: a number or (N,) [s]."""
         b = Batch.of(self.system, x, u, t, p)
         h = np.broadcast_to(np.asarray(dt, float), b.t.shape)
-        by_loops = None if b.p else self._by_loops
-        if by_loops is not None:
-            return by_loops.step(b.x.T, b.u.T, h)
         return np.ascontiguousarray(step_rows(self.stages.map, self.scheme, self.substeps, b.x, b.u, b.t, h, b.p).T)
-
-    @property
-    def _by_loops(self) -> Any:
-        """Steps in precompiled loops, for systems without run-time parameters; None if there are none."""
-        semi_implicit = self.scheme == SEMI_IMPLICIT_EULER
-        method = EULER if semi_implicit else RUNGE_KUTTA[self.scheme]
-        return prebuilt_steps(self.stages, method, self.substeps, semi_implicit=semi_implicit)
 
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
     ) -> LinearizedStep:
         """Return x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
-        ndx, by_loops = self.manifold.ndx, None if p else self._by_loops
-        if by_loops is not None:
-            x_next, total = by_loops.first(x, u, np.broadcast_to(np.asarray(dt, float), (len(x),)))
-            return LinearizedStep(x_next, total[:, :, :ndx], total[:, :, ndx:])
-        total, s = None, None
+        ndx, total, s = self.manifold.ndx, None, None
         for s in self._substeps(x, u, t, dt, p):
             total = chained(s.moved, total)
         assert s is not None and total is not None

@@ -28,7 +28,7 @@ from dynamics_backends.protocol import (
     is_second_order,
     unwrapped,
 )
-from dynamics_backends.registry import METHODS, make_backend, untraced
+from dynamics_backends.registry import METHODS, make_backend
 from trajopt.problem.impact_stage import JUMP
 from trajopt.step.integrators import RUNGE_KUTTA, SEMI_IMPLICIT_EULER, stage_map
 from trajopt.step.sensitivities import MAX_SUBSTEPS
@@ -141,7 +141,7 @@ def _linearize_by(backend: DynamicsBackend, x0: Array, p: Any) -> Linearization:
 
 def _jacobians(map: Any, method: str, x0: Array, p: Any) -> Any:
     with np.errstate(all="ignore"):  # solvers report non-finite values at x0
-        return untraced(make_backend(map, method, engine="numpy")).jacobians(x0[None], np.zeros((1, map.nu)), 0.0, p)
+        return make_backend(map, method, engine="numpy").jacobians(x0[None], np.zeros((1, map.nu)), 0.0, p)
 
 
 def _stiffest(A: Array, system: Any) -> tuple[float, str]:

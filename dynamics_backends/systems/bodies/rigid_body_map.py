@@ -31,7 +31,7 @@ class WholeMap:
 
     driver: Driver = staticmethod(run)
 
-    def with_prebuilt_recursions(self, driver: Driver) -> Self:
+    def with_recursions(self, driver: Driver) -> Self:
         """See :class:`~dynamics_backends.protocol.HasRecursions`."""
         other = copy(self)
         other.driver = driver

@@ -38,10 +38,10 @@ class _Forces(RigidBodyMap):
 
     system: Any
 
-    def with_prebuilt_recursions(self, driver: Driver) -> Self:
+    def with_recursions(self, driver: Driver) -> Self:
         """See :class:`~dynamics_backends.protocol.HasRecursions`."""
         other = copy(self)
-        other.system = self.system.with_prebuilt_recursions(driver)
+        other.system = self.system.with_recursions(driver)
         return other
 
 

@@ -8,11 +8,12 @@ import pytest
 from contact_cases import FEET, hyq, standing_states
 
 from dynamics_backends.compiled.interface.libraries import Likeness
-from dynamics_backends.registry import make_backend, with_prebuilt_recursions
+from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.constraints import last_solution
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
+from dynamics_backends.tape.driver import LibraryDriver
 
 
 class Counted(Holonomic):
@@ -84,7 +85,7 @@ def test_no_result_is_stale(solved):
 def test_each_driver_has_its_own(solved):
     """NumPy's numbers are never those of loops, which differ by rounding; the twins of one system share theirs."""
     holonomic = system()
-    twins = [with_prebuilt_recursions(map) for map in (holonomic, ConstraintForces(holonomic))]
+    twins = [map.with_recursions(LibraryDriver()) for map in (holonomic, ConstraintForces(holonomic))]
     x, u = knots()
     for map in (holonomic, *twins):
         map.partials(x.T, u.T, 0.0, {})

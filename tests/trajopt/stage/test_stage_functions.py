@@ -14,7 +14,6 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
-from dynamics_backends.tape.driver import LibraryDriver
 from problems.legged.contact.friction_cone import friction_cost
 from problems.robots import load_robot
 from trajopt.stage.compiled import taped_functions
@@ -150,22 +149,3 @@ def test_compiled_steps_with_terms_by_numpy(shooting):
         found.append([*expansion.lq, expansion.cost, *tried, *evaluator.curvature(xs, us, lam)])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-7)  # opaque is differentiated by differences
-
-
-def test_robots_in_contact_without_tapes_run_on_prebuilt_recursions():
-    """Stages of the engine "loaded" equal those of NumPy, and terms share the arrays of the user's terms."""
-    ocp, cone = contact()
-    ocp = replace(ocp, phases=(replace(ocp.phases[0], terms=(cone,)),))
-    [stages, _] = stages_of(ocp, Wanted(rollout=True), "loaded")
-    [term] = stages.terms
-    assert isinstance(term.residual.inner.system.driver, LibraryDriver)
-    assert isinstance(stages.dynamics.system.driver, LibraryDriver)
-    assert term.weight is cone.weight and term.parameters is cone.parameters
-    assert not isinstance(cone.residual.inner.system.driver, LibraryDriver)
-    [plain, _] = stages_of(ocp, Wanted(rollout=True), "numpy")
-    rng = np.random.default_rng(0)
-    xs = np.tile(ocp.x0, (3, 1)) + np.pad(0.1 * rng.standard_normal((3, 30)), ((0, 0), (7, 0)))
-    us = rng.standard_normal((3, ocp.nu))
-    found, expected = (s.first(xs, us, xs) for s in (stages, plain))
-    for ours, theirs in zip((*found.values, *found[1:]), (*expected.values, *expected[1:]), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=1e-9 * max(1.0, np.abs(theirs).max(initial=0.0)))

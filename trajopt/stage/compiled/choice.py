@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import replace
-from itertools import product
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction
-from dynamics_backends.registry import untraced, with_prebuilt_recursions
 from trajopt.problem.constraints import Constraint
-from trajopt.problem.impact_stage import ImpactStage
-from trajopt.problem.ocp import OCP, DiscreteMap
+from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
-from trajopt.stage.compiled.library import Library, known_library, library_of
+from trajopt.stage.compiled.library import Library, library_of
 from trajopt.stage.not_compiled import SECOND, by_differences, report_not_compiled, works_on_symbols
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.source.stage_shape import StageShape
 from trajopt.stage.source.term_source import TermShape
 from trajopt.stage.stages import Stages
-from trajopt.step.sensitivities import SampledSystem
-
-Part = TypeVar("Part", CostTerm, Constraint)
-COST_HESSIANS = ("gauss_newton", "exact")
 
 
 class CompiledChoice:
@@ -123,42 +115,3 @@ class CompiledChoice:
     def _report_second(self) -> None:
         """Report that NumPy evaluates the second derivatives of the phase."""
         report_not_compiled(self._ocp, self._i, self._second_refused or by_differences(self.backend), SECOND)
-
-    # -- loaded ---------------------------------------------------------------------------------------------------------
-    def loaded(self) -> tuple[Stages, Stages]:
-        """Stages of the phase and of the final knot from a library already made, else in NumPy."""
-        for second, hessian in product((False, True), COST_HESSIANS):
-            library = known_library(self.backend, self._shape(second, hessian))
-            if library is not None:
-                return self._stages(library, self._plain), CompiledEnd(library, self._end)
-        return self._untraced(), self._end
-
-    def _untraced(self) -> NumpyStages:
-        """NumPy stages of the phase, whose dynamics and terms need no trace."""
-        return replace(
-            self._plain,
-            dynamics=untraced_step(self._ocp.phases[self._i].dynamics),
-            terms=[_on_prebuilt_recursions(term) for term in self._plain.terms],
-            constraints=[_on_prebuilt_recursions(c) for c in self._plain.constraints],
-        )
-
-
-def untraced_step(dynamics: DiscreteMap) -> DiscreteMap:
-    """Copy of a time step that needs no trace."""
-    sampling = dynamics.sampling
-    if sampling is None or type(dynamics) not in (SampledSystem, ImpactStage):
-        return dynamics
-    backend = untraced(sampling.backend)
-    if isinstance(dynamics, ImpactStage):
-        return dynamics.under(backend)
-    return SampledSystem(backend, sampling.scheme, sampling.substeps)
-
-
-def _on_prebuilt_recursions(part: Part) -> Part:
-    """Copy of a term or constraint whose residual needs no trace; weights, bounds and parameters are shared."""
-    residual = with_prebuilt_recursions(part.residual)
-    if residual is part.residual:
-        return part
-    plain = copy(part)
-    object.__setattr__(plain, "residual", residual)
-    return plain

@@ -148,9 +148,3 @@ def library_of(backend: Any, shape: StageShape) -> Library:
     if isinstance(found, Exception):
         raise found
     return found
-
-
-def known_library(backend: Any, shape: StageShape) -> Library | None:
-    """Library that :func:`library_of` has made before; None for none."""
-    found = _known.get((backend, shape))
-    return found if isinstance(found, Library) else None

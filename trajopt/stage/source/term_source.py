@@ -146,7 +146,7 @@ def term_source(
 def _with_kernels(residual: Map) -> Map:
     """Residual of contact forces whose recursions become calls of kernels; CasADi does not differentiate these."""
     if isinstance(residual, HasRecursions) and isinstance(residual, HasPartials):
-        return residual.with_prebuilt_recursions(kernel_driver)
+        return residual.with_recursions(kernel_driver)
     return residual
 
 

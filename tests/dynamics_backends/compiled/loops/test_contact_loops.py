@@ -6,7 +6,7 @@ from contact_cases import FEET, hyq, standing_states
 from rigid_body_cases import foreign, state, tree
 
 from dynamics_backends.composed_map import composed
-from dynamics_backends.registry import make_backend, untraced, with_prebuilt_recursions
+from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.contact.contact_dynamics import (
     CONSTRAINED_FINISH,
@@ -22,7 +22,6 @@ from dynamics_backends.rigid_body.passes import drivers
 from dynamics_backends.rigid_body.passes.drivers import rows
 from dynamics_backends.rigid_body.spatial.spatial import Force, Vec, leaves
 from dynamics_backends.scalars.dual import Dual
-from dynamics_backends.systems.bodies.inertial_body import InertialBody
 from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces, SoftForces
@@ -47,6 +46,11 @@ SYSTEMS = {
     "soft forces": lambda: SoftForces(SoftContact(hyq(), FEET)),
 }
 each_model = pytest.mark.parametrize("name", MODELS)
+
+
+def on_kernels(map):
+    """Analytic backend in NumPy whose recursions are the library's kernels."""
+    return make_backend(map.with_recursions(LibraryDriver()), "analytic", engine="numpy")
 
 
 @pytest.fixture
@@ -123,12 +127,11 @@ def test_complex_and_dual_numbers(name, program, driver):
 
 
 @pytest.mark.parametrize("case", SYSTEMS)
-def test_systems_served_at_once(case):
+def test_derivatives_of_systems(case):
     """First and second derivatives are those of NumPy, to rounding."""
     system = SYSTEMS[case]()
     reference = make_backend(system, "analytic", engine="numpy")
-    own = untraced(make_backend(SYSTEMS[case](), "analytic", engine="compiled"))
-    assert isinstance(getattr(own.map, "system", own.map).driver, LibraryDriver) and own.engine == "numpy"
+    own = on_kernels(SYSTEMS[case]())
     x, rng = standing_states(hyq(), FEET, 0, 6), np.random.default_rng(5)
     u = rng.normal(size=(6, system.nu))
     pairs = [(reference.f(x, u), own.f(x, u)), *zip(reference.jacobians(x, u), own.jacobians(x, u), strict=True)]
@@ -147,7 +150,7 @@ def test_the_loops_serve_contact_without_a_compiler(monkeypatch):
     monkeypatch.setattr(drivers, "run", lambda p, *rest: by_rows.append(p.name) or run(p, *rest))
     x = standing_states(hyq(), FEET, 0, 2)
     for case in SYSTEMS:
-        backend = untraced(make_backend(SYSTEMS[case](), "analytic", engine="compiled"))
+        backend = on_kernels(SYSTEMS[case]())
         u = np.zeros((2, backend.map.nu))
         backend.f(x, u), backend.jacobians(x, u)
     assert by_rows == []
@@ -156,12 +159,6 @@ def test_the_loops_serve_contact_without_a_compiler(monkeypatch):
 def test_a_composed_map_lends_its_inner_one():
     forces = ConstraintForces(Holonomic(hyq(), [PointContact("lf_foot")]))
     margin = composed(forces, lambda y, p: [y[2]], names=("push",))
-    found = with_prebuilt_recursions(margin)
+    found = margin.with_recursions(LibraryDriver())
     assert isinstance(found.inner.system.driver, LibraryDriver)
     assert not isinstance(margin.inner.system.driver, LibraryDriver)
-
-
-def test_systems_whose_inertias_are_given_stay_as_they_are():
-    """Loops read the model's own."""
-    system = InertialBody(foreign("ur5"))
-    assert with_prebuilt_recursions(system) is system
