@@ -62,6 +62,12 @@ def NET_FORCE(tau, tau_bias):
     return tau - tau_bias
 
 
+@whole("factor", template="ltl_factor")
+def FACTORIZE(model, M):
+    """Factorization M = L' D L along the branches."""
+    return ltl.factor(M, model.dof_parent)
+
+
 @whole("a", template="ltl_solve_once")
 def SOLVE(model, M, tau_net):
     """Acceleration a = M^-1 (tau - h), from the lower triangle of M."""
@@ -69,14 +75,12 @@ def SOLVE(model, M, tau_net):
     return sm.stack(ltl.solve(factor, [tau_net[i] for i in range(len(factor.ancestors))]))
 
 
-FORWARD_DYNAMICS = Program(
-    "forward_dynamics",
-    [
-        *(PLACE, TURN_FORCE, MOTION, BODY, up_sum("I", "f"), MOMENTUM, ENTRIES, OWN_ENTRIES, ADD_ROTORS),
-        *(BIAS, NET_FORCE, SOLVE),
-    ],
-    ["a"],
+_EQUATIONS = [PLACE, TURN_FORCE, MOTION, BODY, up_sum("I", "f"), MOMENTUM, ENTRIES, OWN_ENTRIES, ADD_ROTORS, BIAS]
+FORWARD_DYNAMICS = Program("forward_dynamics", [*_EQUATIONS, NET_FORCE, SOLVE], ["a"])
+EQUATIONS_OF_MOTION = Program(
+    "equations_of_motion", [*_EQUATIONS, FACTORIZE], ["X", "S", "vel", "acc", "tau_bias", "factor"]
 )
+"""Poses and motions of the bodies, bias force h, and the factor of M in M a = tau - h."""
 
 
 @takes_entries
@@ -84,3 +88,8 @@ def forward_dynamics(model: Model, q: Rows, v: Rows, tau: Rows, *, driver: Drive
     """Joint accelerations (nv, N) for configuration q (nq, N), velocity v and joint forces tau (nv, N)."""
     arguments: dict[str, Any] = {"q": at_base(model, q), "v": v, "tau": tau}
     return as_rows(driver(FORWARD_DYNAMICS, model, arguments)["a"])
+
+
+def equations_of_motion(model: Model, q: Rows, v: Rows, driver: Driver = run) -> dict[str, Any]:
+    """Fields of EQUATIONS_OF_MOTION on rows q (nq, N), v (nv, N)."""
+    return driver(EQUATIONS_OF_MOTION, model, {"q": at_base(model, q), "v": v})

@@ -17,10 +17,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dynamics_backends.rigid_body.algorithms.crba import MASS_MATRIX
+from dynamics_backends.rigid_body.algorithms.forward_dynamics import BIAS, FACTORIZE
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import (
     ACCELERATION_SHARE,
-    BIAS,
-    FACTORIZE,
     FORCE_SHARE as FREE_SHARE,
     TOTAL_FORCE,
 )

@@ -85,10 +85,14 @@ def rows_of_dofs(field: Any, dofs: Sequence[int]) -> dict[int, Any]:
     return {j: row(field, j) for j in dofs}
 
 
-def add_joint_forces(tau: list[Scalar], m: PointMotion, force: Vec) -> None:
-    """Add J' force to tau."""
-    for j, J in m.J.items():
-        tau[j] = tau[j] + J.dot(force)
+def add_joint_forces(tau: list[Scalar], model: Model, S: Any, forces: Sequence[tuple[int, Force]]) -> None:
+    """Add to tau (nv) the joint forces S_j' f_j of forces on bodies about the working origin; f_j: their sum beyond joint j."""
+    beyond: dict[int, Force] = {}
+    for body, force in forces:
+        for j in model.ancestors(body):
+            beyond[j] = beyond[j] + force if j in beyond else force
+    for j, total in beyond.items():
+        tau[j] = tau[j] + row(S, j).dot(total)
 
 
 def ground_forces(model: Model, forces: Sequence[tuple[int, Force]], zero: Scalar) -> Force | list[Force]:

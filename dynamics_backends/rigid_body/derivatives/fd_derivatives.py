@@ -13,19 +13,13 @@ from typing import Any, NamedTuple
 from dynamics_backends import scalar as sm
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.crba import MASS_MATRIX
-from dynamics_backends.rigid_body.algorithms.forward_dynamics import BIAS, NET_FORCE
+from dynamics_backends.rigid_body.algorithms.forward_dynamics import BIAS, FACTORIZE, NET_FORCE
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import ENTRIES, KINEMATICS
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
 from dynamics_backends.rigid_body.passes.ground import BIAS_ACCELERATION, FORCE, INERTIA, SUBTRACT_EXTERNAL, at_base
 from dynamics_backends.rigid_body.passes.passes import Program, body, down, up_sum, whole
 from dynamics_backends.scalar import Rows
-
-
-@whole("factor", template="ltl_factor")
-def FACTORIZE(model, M):
-    """Factorization M = L' D L along the branches."""
-    return ltl.factor(M, model.dof_parent)
 
 
 @whole("a", template="ltl_solve")

@@ -20,11 +20,12 @@ The second derivatives of phi' f, of the forces, are the same with K (mu; nu) = 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Matrix, Partials
+from dynamics_backends.rigid_body.algorithms.forward_dynamics import equations_of_motion
 from dynamics_backends.rigid_body.contact import constrained_solve
 from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
 from dynamics_backends.rigid_body.contact.constraints import Second
@@ -88,20 +89,25 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
 
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        return sm.concatenate([self.split(x)[1], self.motion(x, u, p).a])
+        return sm.concatenate([self.split(x)[1], self.motion(x, u, p, equations_of_motion).a])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
         """Constraint forces by name, in world axes (of a loop: on its first frame).
 
         Points (3, N) [N], frames [force; moment] (6, N) at their origin, relations (1, N), the joint's force.
         """
-        s = self.motion(x, u, p)
+        s = self.motion(x, u, p, equations_of_motion)
         return self.constraints.by_name(s.fields, s.constraint_states, s.forces, 0.0 * x[0])
 
-    def motion(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> ConstrainedMotion:
-        """Accelerations and forces from one solution of the equations of motion, with the fields and factors used."""
+    def motion(
+        self, x: Rows, u: Rows, p: Mapping[str, Rows], equations: Callable[..., dict[str, Any]] = started
+    ) -> ConstrainedMotion:
+        """Accelerations and forces from one solution of the equations of motion, with the fields and factors used.
+
+        equations: the recursion that makes the fields.
+        """
         q, v = self.split(x)
-        fields = started(self.model, q, v, self.driver_at(p))
+        fields = equations(self.model, q, v, self.driver_at(p))
         constraint_states = self.constraints.constraint_states(fields, q, v, p)
         factor = self.constraints.factor(fields, constraint_states)
         tau = self.joint_forces(q, v, u)

@@ -15,11 +15,12 @@ derivatives have no block vv.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Matrix, Partials
+from dynamics_backends.rigid_body.algorithms.forward_dynamics import equations_of_motion
 from dynamics_backends.rigid_body.contact import constrained_solve
 from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
 from dynamics_backends.rigid_body.contact.constraints import Second
@@ -86,21 +87,24 @@ class Impact(WholeMap, ConstrainedDerivatives):
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         q, v = self.split(x)
-        return sm.concatenate([0.0 * v, self._solved(q, v, p).d])
+        return sm.concatenate([0.0 * v, self._solved(q, v, p, equations_of_motion).d])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
         """Impulses by constraint name, in the form of the forces of Holonomic."""
         q, v = self.split(x)
-        s = self._solved(q, v, p)
+        s = self._solved(q, v, p, equations_of_motion)
         return self.constraints.by_name(s.fields, s.constraint_states, s.impulses, 0.0 * v[0])
 
     def _bounce(self, p: Mapping[str, Rows]) -> Scalar:
         """Factor 1 + e."""
         return 1.0 + parameter(p, "restitution", self.restitution)
 
-    def _solved(self, q: Rows, v: Rows, p: Mapping[str, Rows]) -> _Jump:
+    def _solved(
+        self, q: Rows, v: Rows, p: Mapping[str, Rows], equations: Callable[..., dict[str, Any]] = started
+    ) -> _Jump:
+        """Jump, with the fields of a recursion."""
         rest = 0.0 * v
-        fields = started(self._weightless, q, rest, self.driver)
+        fields = equations(self._weightless, q, rest, self.driver)
         constraint_states = self.constraints.constraint_states(fields, q, rest, p, with_errors=False)
         factor = self.constraints.factor(fields, constraint_states)
         bounce = self._bounce(p)

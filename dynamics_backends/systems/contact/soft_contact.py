@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Array, Contraction, Parameters, Partials
 from dynamics_backends.rigid_body.algorithms import ltl
-from dynamics_backends.rigid_body.algorithms.aba import aba
-from dynamics_backends.rigid_body.algorithms.external_forces import force_field
+from dynamics_backends.rigid_body.algorithms.forward_dynamics import equations_of_motion
 from dynamics_backends.rigid_body.algorithms.kinematics import MOTION, base_origin
 from dynamics_backends.rigid_body.contact.constraints import Second
 from dynamics_backends.rigid_body.contact.contact_dynamics import (
@@ -43,7 +42,6 @@ from dynamics_backends.rigid_body.contact.contact_points import (
 )
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes.field_access import row
 from dynamics_backends.rigid_body.passes.ground import at_base
 from dynamics_backends.rigid_body.spatial.spatial import Force, Vec
 from dynamics_backends.scalar import Rows, Scalar
@@ -108,15 +106,8 @@ class SoftContact(WholeMap, ActuatedBody):
     # -- values -------------------------------------------------------------------------------------------------------
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         q, v = self.split(x)
-        fields = self.driver(MOTION, self.model, {"q": at_base(self.model, q), "v": v})
-        zero = 0.0 * v[0]
-        total = [Force(Vec(zero, zero, zero), Vec(zero, zero, zero))] * self.model.nb
-        for touch in self._touches(fields, q, p):
-            body = touch.motion.point.body
-            pose = row(fields["X"], body).components()
-            total[body] = total[body] + pose.force_to_child(force_at(touch.motion.p, touch.force))
-        tau = self.joint_forces(q, v, u)
-        return sm.concatenate([v, aba(self.model, q, v, tau, force_field(total, zero), driver=self.driver_at(p))])
+        fields = equations_of_motion(self.model, q, v, self.driver_at(p))
+        return sm.concatenate([v, self._acceleration(fields, self._touches(fields, q, p), self.joint_forces(q, v, u))])
 
     def outputs(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> dict[str, Rows]:
         """Contact forces (3, N) [N] in world axes, by the names of their points."""
@@ -144,13 +135,14 @@ class SoftContact(WholeMap, ActuatedBody):
     def _solved(self, q: Rows, v: Rows, u: Rows, p: Mapping[str, Rows]) -> _Solved:
         fields = started(self.model, q, v, self.driver_at(p))
         touches = self._touches(fields, q, p)
-        tau = self.joint_forces(q, v, u)
+        a = self._acceleration(fields, touches, self.joint_forces(q, v, u))
+        return _Solved(fields, touches, a, ground_forces(self.model, _on_bodies(touches), 0.0 * v[0]))
+
+    def _acceleration(self, fields: Mapping[str, Any], touches: Sequence[Touch], tau: Rows) -> Rows:
+        """M^-1 (tau - h + sum J' f) (nv, N)."""
         net = [tau[i] - fields["tau_bias"][i] for i in range(self.model.nv)]
-        for c in touches:
-            add_joint_forces(net, c.motion, c.force)
-        a = sm.stack(ltl.solve(fields["factor"], net))
-        forces = [(c.motion.point.body, force_at(c.motion.p, c.force)) for c in touches]
-        return _Solved(fields, touches, a, ground_forces(self.model, forces, 0.0 * v[0]))
+        add_joint_forces(net, self.model, fields["S"], _on_bodies(touches))
+        return sm.stack(ltl.solve(fields["factor"], net))
 
     def _first_derivatives(
         self, s: _Solved, fields: Mapping[str, Any], p: Mapping[str, Rows]
@@ -210,3 +202,8 @@ class SoftContact(WholeMap, ActuatedBody):
             bent = bend @ column
             for k, J in m.J.items():
                 g.vv[k][j] = g.vv[k][j] - J.dot(bent)
+
+
+def _on_bodies(touches: Sequence[Touch]) -> list[tuple[int, Force]]:
+    """Body and force about the working origin of each contact."""
+    return [(c.motion.point.body, force_at(c.motion.p, c.force)) for c in touches]

@@ -399,9 +399,11 @@ class ShootingMethod:
             return (yield from self._rolled_again(place, last + best.row, best))
         return best
 
-    def _rolled_again(self, place: int, number: int, found: Found) -> Generator[Request, Any, Found]:
+    def _rolled_again(
+        self, place: int, number: int, found: Found, curved: bool = False
+    ) -> Generator[Request, Any, Found]:
         """Roll out the step of length 2^-number again into row 0."""
-        yield Roll(place, number, 1, False)
+        yield Roll(place, number, 1, curved)
         return found._replace(row=0)
 
     def _corrected(self, place: int, full: Found, start: float) -> Generator[Request, Any, Found]:
@@ -456,25 +458,27 @@ class ShootingMethod:
         It is accepted if it realizes the fraction ``accept_ratio`` of the decrease expected for its length.
         """
         o, gap = self.options, self.at.gap
-        best, number, bent = None, 0, False
+        best, number, bent, stored = None, 0, False, False
         for first, past, curved in (
             (-STRETCHED, o.max_backtracks + 1, False),
             (0, min(BENT, o.max_backtracks + 1), True),
         ):
-            trials, rows = [None], list[Trial]()
-            while trials and first + len(rows) < past:
-                trials = yield Roll(place, first + len(rows), past - first - len(rows), curved)
-                rows += trials
-            for i, trial in enumerate(rows, first):
-                actual = decrease(start, self.penalty, trial)
-                if best is None or actual > best.actual:
-                    alpha = 0.5**i
-                    expected = expected_decrease(self.penalty, min(alpha, 1.0), step.D1, step.D2, gap)
-                    accepted = actual >= o.accept_ratio * expected > 0.0
-                    best, number, bent = Found(accepted, 0, alpha, expected, actual, trial), i, curved
+            while first < past:
+                trials = yield Roll(place, first, past - first, curved)
+                if not trials:
+                    break
+                stored = False  # these trials have overwritten the rows of earlier ones
+                for row, trial in enumerate(trials):
+                    actual = decrease(start, self.penalty, trial)
+                    if best is None or actual > best.actual:
+                        alpha, number, bent, stored = 0.5 ** (first + row), first + row, curved, True
+                        expected = expected_decrease(self.penalty, min(alpha, 1.0), step.D1, step.D2, gap)
+                        accepted = actual >= o.accept_ratio * expected > 0.0
+                        best = Found(accepted, row, alpha, expected, actual, trial)
+                first += len(trials)
         assert best is not None
-        if best.accepted:
-            yield Roll(place, number, 1, bent)
+        if best.accepted and not stored:
+            return (yield from self._rolled_again(place, number, best, bent))
         return best
 
     def _polished(

@@ -68,10 +68,10 @@ static inline V sine_of_reduced(V r)
     return r + r * (z * p);
 }
 
-/* Evaluate the angles of `far` lanes by the C library; other lanes are unchanged. */
+/* Evaluate finite angles of `far` lanes by the C library; other lanes are unchanged. */
 #define OF_FAR_LANES(function, x, r)                                                 \
     {                                                                                \
-        const VI far = ~(magnitude(x) <= splat(LARGE));                              \
+        const VI far = (magnitude(x) > splat(LARGE)) & (magnitude(x) < splat(INFINITY));\
         if (__builtin_expect(somewhere(far), 0))                                     \
             for (int i = 0; i < LANES; i++)                                          \
                 if (far[i]) (r)[i] = function((x)[i]);                               \
