@@ -24,7 +24,7 @@ from dynamics_backends.compiled.loops.fields import (
     shapes_of,
     value_of,
 )
-from dynamics_backends.compiled.loops.prebuilt import prebuilt_kernel
+from dynamics_backends.compiled.loops.library_kernels import library_kernel
 from dynamics_backends.compiled.loops.unrolled import argument_sizes, unrolled_trace
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes import drivers, field_access
@@ -65,7 +65,7 @@ class LibraryDriver:
     def _evaluator(self, program: Program, model: Model, algebra: str) -> Evaluate | None:
         known, key = self._known.setdefault(model, {}), (program.name, algebra)
         if key not in known:
-            kernel = prebuilt_kernel(program, model) if algebra == "real" else None
+            kernel = library_kernel(program, model) if algebra == "real" else None
             tape = program_tape(program, model, algebra) if kernel is None and has_tape(program, model) else None
             known[key] = kernel if tape is None else tape.rows
         return known[key]

@@ -14,7 +14,7 @@ import numpy as np
 
 from dynamics_backends.compiled.emit.kernel_calls import Kernel, Tables, symbolic
 from dynamics_backends.compiled.loops.fields import shapes_of
-from dynamics_backends.compiled.loops.prebuilt import is_in_library
+from dynamics_backends.compiled.loops.library_kernels import is_in_library
 from dynamics_backends.compiled.loops.sparsity import sparse_outputs
 from dynamics_backends.compiled.loops.tables import double_tables, int_tables
 from dynamics_backends.compiled.loops.unrolled import argument_sizes, column_of

@@ -12,9 +12,9 @@ import numpy as np
 
 from dynamics_backends.compiled.compiler import CompilerError
 from dynamics_backends.compiled.loops.fields import shapes_of
-from dynamics_backends.compiled.loops.kernel import Entry, PrebuiltKernel, text_of
+from dynamics_backends.compiled.loops.kernel import Entry, ModelKernel, text_of
+from dynamics_backends.compiled.loops.library_kernels import library_kernel
 from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, loop_kernel
-from dynamics_backends.compiled.loops.prebuilt import prebuilt_kernel
 from dynamics_backends.compiled.runtime.memory import bound
 from dynamics_backends.machine.library import chosen_instructions, lanes
 from dynamics_backends.rigid_body.model.model import Model
@@ -72,7 +72,7 @@ def program_call(
     program: Program, model: Model, batch: int, *, tape: bool = False, threads: int = 1
 ) -> Callable[[], Any]:
     """Return a function that runs a program for a batch into preallocated arrays. tape: on a tape, not by a kernel."""
-    kernel: Any = program_tape(program, model) if tape else prebuilt_kernel(program, model) or _compiled(program, model)
+    kernel: Any = program_tape(program, model) if tape else library_kernel(program, model) or _compiled(program, model)
     run, out = kernel.rows if tape else kernel, kernel.buffers(batch)
     q, v, x = samples(model, batch)
     known = {"q": q, "v": v, "mu": v - x, "lam": v - x}
@@ -80,7 +80,7 @@ def program_call(
     return lambda: run(*inputs, out=out, threads=threads)
 
 
-def _compiled(program: Program, model: Model) -> PrebuiltKernel:
+def _compiled(program: Program, model: Model) -> ModelKernel:
     """Kernel of a program that the package's library does not contain. Raises CompilerError."""
     loops = loop_kernel(program, USUAL_JOINTS)
     text = f"#define LANES {lanes()}\n{text_of(loops)}"
@@ -89,4 +89,4 @@ def _compiled(program: Program, model: Model) -> PrebuiltKernel:
         raise CompilerError(f"{program.name} was not compiled within {PATIENCE:g} s")
     library = ctypes.CDLL(str(file))
     run, room = (bound(library, f"{loops.name}_{name}", types, returns) for name, types, returns in FUNCTIONS)
-    return PrebuiltKernel(Entry(run, room, lanes()), model, loops.outputs, shapes_of(program, model), loops.sparse)
+    return ModelKernel(Entry(run, room, lanes()), model, loops.outputs, shapes_of(program, model), loops.sparse)

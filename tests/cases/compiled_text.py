@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dynamics_backends.compiled.compiler import CompilerError, compiler_command
-from dynamics_backends.compiled.loops.kernel import Entry, PrebuiltKernel, text_of
+from dynamics_backends.compiled.loops.kernel import Entry, ModelKernel, text_of
 from dynamics_backends.compiled.runtime.memory import bound
 from dynamics_backends.machine.library import chosen_instructions, lanes
 
@@ -34,4 +34,4 @@ def compiled_kernel(kernel, model, shapes):
     library = compiled_text(text_of(kernel))
     run = bound(library, f"{kernel.name}_run", "pppp ll p")
     entry = Entry(run, bound(library, f"{kernel.name}_room", "p", ctypes.c_long), lanes())
-    return PrebuiltKernel(entry, model, kernel.outputs, shapes, kernel.sparse)
+    return ModelKernel(entry, model, kernel.outputs, shapes, kernel.sparse)

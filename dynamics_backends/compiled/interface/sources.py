@@ -7,12 +7,12 @@ from dynamics_backends.compiled.emit.emit import (
 )
 from dynamics_backends.compiled.emit.trace import trace_expressions as trace_expressions
 from dynamics_backends.compiled.sources.dynamics_source import (
+    contraction_in_library as contraction_in_library,
     differences_of as differences_of,
+    dynamics_in_library as dynamics_in_library,
     has_contraction as has_contraction,
-    has_prebuilt_contraction as has_prebuilt_contraction,
     has_source as has_source,
-    is_prebuilt as is_prebuilt,
-    prebuilt_functions as prebuilt_functions,
+    library_functions as library_functions,
     question_of as question_of,
     straight_functions as straight_functions,
 )

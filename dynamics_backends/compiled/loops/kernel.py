@@ -157,7 +157,7 @@ class Entry(NamedTuple):
     lanes: int
 
 
-class PrebuiltKernel:
+class ModelKernel:
     """Kernel of the library with the tables of one model. shapes: of a knot's outputs; sparse: those with structural zeros."""
 
     def __init__(

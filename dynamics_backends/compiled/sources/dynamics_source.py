@@ -82,7 +82,7 @@ def _input_sizes(backend: DynamicsBackend, sizes: Mapping[str, int]) -> list[int
     return [map.manifold.nx, map.nu, 1, sum(with_step(map, sizes).values())]
 
 
-def prebuilt_functions(
+def library_functions(
     backend: DynamicsBackend, sizes: Mapping[str, int], lanes: int | None
 ) -> tuple[FreeBodyFunctions, tuple[str, ...]] | None:
     """Functions of a backend's map in the package's library, and which of them to use; None if it has none.
@@ -90,7 +90,7 @@ def prebuilt_functions(
     Free bodies have their analytic derivatives there; finite differences use the value and second derivatives, other methods only
     second derivatives.
     """
-    if not has_prebuilt_contraction(backend):
+    if not contraction_in_library(backend):
         return None
     map = cast(FreeBody, unwrapped(backend.map))
     functions = FreeBodyFunctions(map, sum(sizes.values()), lanes)
@@ -99,13 +99,13 @@ def prebuilt_functions(
     return functions, ORDERS if backend.name == "analytic" else ORDERS[2:]
 
 
-def is_prebuilt(backend: DynamicsBackend) -> bool:
+def dynamics_in_library(backend: DynamicsBackend) -> bool:
     """True if value and partial derivatives of a backend's map are functions of the package's library."""
-    prebuilt = backend.name == "analytic" or isinstance(backend, FiniteDifference)
-    return prebuilt and has_prebuilt_contraction(backend)
+    has_derivatives = backend.name == "analytic" or isinstance(backend, FiniteDifference)
+    return has_derivatives and contraction_in_library(backend)
 
 
-def has_prebuilt_contraction(backend: DynamicsBackend) -> bool:
+def contraction_in_library(backend: DynamicsBackend) -> bool:
     """True if second derivatives of a backend's map are in the package's library and faster there than as tapes."""
     map = unwrapped(backend.map)
     return isinstance(map, FreeBody) and map.model.nv > FEW_JOINTS

@@ -20,7 +20,7 @@ def test_tapes_serve_other_numbers_and_programs_that_were_not_built(monkeypatch)
     on_tape = driver(ABA, system.model, {"q": q + 0j, "v": v, "tau": v})
     assert set(on_tape) == {"a"}
     np.testing.assert_allclose(served["a"], on_tape["a"].real, rtol=1e-12)
-    monkeypatch.setattr(driver_module, "prebuilt_kernel", lambda program, model: None)
+    monkeypatch.setattr(driver_module, "library_kernel", lambda program, model: None)
     unrolled = LibraryDriver()(ABA, system.model, {"q": q, "v": v, "tau": v})
     assert set(unrolled) == {"a"}
     np.testing.assert_allclose(served["a"], unrolled["a"], rtol=1e-12)

@@ -16,7 +16,7 @@ from dynamics_backends.compiled.interface.libraries import (
     structs_in,
     template,
 )
-from dynamics_backends.compiled.interface.sources import TooLong, TraceError, differences_of, prebuilt_functions
+from dynamics_backends.compiled.interface.sources import TooLong, TraceError, differences_of, library_functions
 from dynamics_backends.protocol import unwrapped
 from trajopt.stage.compiled.structure import FunctionsData, Structure
 from trajopt.stage.compiled.taped_functions import taped_functions
@@ -77,9 +77,9 @@ class Library:
         self.shape, self.lanes = shape, lanes_in_use()
         functions, room = FunctionsData(rows=taped.rows), 0
         members = taped.members(self.lanes)
-        prebuilt = prebuilt_functions(backend, dict(shape.parameters), self.lanes)
-        if prebuilt is not None:
-            own, orders = prebuilt
+        in_library = library_functions(backend, dict(shape.parameters), self.lanes)
+        if in_library is not None:
+            own, orders = in_library
             room = max(room, own.room)
             members |= {f"dynamics_{order}": (*own.function(order), None) for order in orders}
         for name, values in members.items():
@@ -97,7 +97,7 @@ class Library:
         sizes = self.lanes, ctypes.addressof(functions), room, registers
         structure = Structure.of(unwrapped(backend.map), shape).data(*sizes)
         self.structure = at = ctypes.addressof(structure.data)
-        self._memory = structure, functions, prebuilt, differences, taped
+        self._memory = structure, functions, in_library, differences, taped
         stages = kernels(self.lanes)
         self.values = bound(stages, "stage_values", "pp ll pp")
         self.first = bound(stages, "stage_first", "pp ll pp")

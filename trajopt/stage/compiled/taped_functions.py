@@ -22,8 +22,8 @@ from dynamics_backends.compiled.interface.libraries import (
 )
 from dynamics_backends.compiled.interface.sources import (
     TracedFunction,
-    has_prebuilt_contraction,
-    is_prebuilt,
+    contraction_in_library,
+    dynamics_in_library,
     operations_limit,
     question_of,
 )
@@ -116,13 +116,13 @@ def _dynamics(backend: Any, shape: StageShape, *, forces: bool, bent: bool) -> t
 
     forces, bent: see :func:`traced_dynamics`.
     """
-    if is_prebuilt(backend):
+    if dynamics_in_library(backend):
         return {}, unwrapped(backend.map).manifold.ndx // 2, 0.0
 
     def traced() -> list[Any]:
         with tracing:
             parts = traced_dynamics(backend, dict(shape.parameters), second=shape.second, forces=forces, bent=bent)
-        in_library = {"contracted"} if has_prebuilt_contraction(backend) else set()
+        in_library = {"contracted"} if contraction_in_library(backend) else set()
         return [
             _encoded([f for order, f in parts.functions.items() if order not in in_library]),
             parts.rows,

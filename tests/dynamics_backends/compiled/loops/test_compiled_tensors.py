@@ -8,8 +8,8 @@ from compiled_text import compiled_kernel
 from rigid_body_cases import foreign, state, tree
 
 from dynamics_backends.compiled.loops.fields import shapes_of
+from dynamics_backends.compiled.loops.library_kernels import library_kernel
 from dynamics_backends.compiled.loops.loops import loop_kernel
-from dynamics_backends.compiled.loops.prebuilt import prebuilt_kernel
 from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO
 from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO, rnea_tensors
@@ -37,7 +37,7 @@ each_program = pytest.mark.parametrize("program", PROGRAMS)
 def kernel(program, name):
     """The kernel of the library, or the compiled loops; both serve every joint type."""
     p, model = PROGRAMS[program], MODELS[name]()
-    found = prebuilt_kernel(p, model)
+    found = library_kernel(p, model)
     return compiled_kernel(loop_kernel(p, JOINT_TYPES), model, shapes_of(p, model)) if found is None else found
 
 

@@ -10,7 +10,7 @@ from twin_cases import HORIZON, assert_same_curvature, assert_same_expansion, as
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.sources import traced_source
-from dynamics_backends.compiled.sources.dynamics_source import is_prebuilt
+from dynamics_backends.compiled.sources.dynamics_source import dynamics_in_library
 from dynamics_backends.manifold import SO3, Manifold, vector_space
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
@@ -53,8 +53,8 @@ def problem(system, scheme="three rk4", method="analytic", frame=None):
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_library_has_the_analytic_derivatives_of_robots(system):
     backends = {method: make_backend(SYSTEMS[system](), method) for method in ("analytic", *METHODS)}
-    prebuilt = ["analytic", "central_difference", "forward_difference"]
-    assert [method for method, backend in backends.items() if is_prebuilt(backend)] == prebuilt
+    in_library = ["analytic", "central_difference", "forward_difference"]
+    assert [method for method, backend in backends.items() if dynamics_in_library(backend)] == in_library
 
 
 @pytest.mark.parametrize(("system", "scheme"), CASES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from dynamics_backends.compiled.loops.fields import shapes_of
-from dynamics_backends.compiled.loops.kernel import Entry, PrebuiltKernel
+from dynamics_backends.compiled.loops.kernel import Entry, ModelKernel
 from dynamics_backends.compiled.loops.sparsity import sparse_outputs
 from dynamics_backends.machine import library as machine
 from dynamics_backends.machine.library import ffi
@@ -35,9 +35,9 @@ def is_in_library(name: str) -> bool:
     return _entry(name, machine.chosen_instructions()) is not None
 
 
-def prebuilt_kernel(program: Program, model: Model) -> PrebuiltKernel | None:
+def library_kernel(program: Program, model: Model) -> ModelKernel | None:
     """Kernel of a program for a model; None if the program is not in the package's library."""
     entry = _entry(program.name, machine.chosen_instructions())
     if entry is None:
         return None
-    return PrebuiltKernel(entry, model, program.outputs, shapes_of(program, model), sparse_outputs(program))
+    return ModelKernel(entry, model, program.outputs, shapes_of(program, model), sparse_outputs(program))
