@@ -255,3 +255,14 @@ def test_infeasibility_requires_a_certificate(violation, stationary, code):
     if code is StatusCode.STALLED:
         assert "contradict" not in status.message and "No feasible" not in status.message
         assert "guess" in status.advice and "goal_tolerance" in status.advice
+
+
+@pytest.mark.parametrize("solver", ["slq", "ilqr", "gnms", "fddp", "ddp", "ipm", "sqp"])
+def test_a_cost_that_falls_without_bound_is_unbounded(solver):
+    """Moving away pays quadratically more than forces cost."""
+    cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    away = to.objective_term("away", lambda x, u, t, p: [-100.0 * x[0] * x[0]], cart.manifold, 1)
+    step = to.SampledSystem(to.make_backend(cart, "forward_ad"), "euler")
+    found = to.solve(to.OCP.single_phase(step, [-0.1, 0.0], 20, 0.1, [to.control_cost(1), away]), solver=solver)
+    assert found.status.code is StatusCode.UNBOUNDED and found.cost < -1e10 and found.iterations < 30
+    assert "decreased to -" in found.status.message

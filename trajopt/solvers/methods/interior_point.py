@@ -48,6 +48,7 @@ from trajopt.solvers.rules.barrier import KAPPA_EPS, NEAR, NEAR_PUSH, PUSH, TAU,
 from trajopt.solvers.rules.curvature import Curvature
 from trajopt.solvers.rules.filter import LARGE, MARGIN, BarrierFilter
 from trajopt.solvers.rules.interior_measures import Optimality, Violation, optimality
+from trajopt.solvers.termination import UNBOUNDED_BELOW
 from trajopt.solvers.time_limits import start_of_solve
 
 STEEPEST = 100.0
@@ -63,8 +64,6 @@ PARTLY = 1
 """Number of restorations that may end at points acceptable to the filter; later ones continue to a feasible or stationary point."""
 ACCEPTABLE = 1e-6
 """Below this error, a search without an acceptable step has reached the limit of double precision (acceptable_tol)."""
-BOTTOM = -1e20
-"""A problem is reported as unbounded if a feasible point has a lower objective."""
 
 
 class End(IntEnum):
@@ -147,7 +146,7 @@ class InteriorPoint:
         self.barrier = Barrier(options.barrier, options.gradient_tolerance, options.barrier_strategy == "adaptive")
         self.curvature, self.filter = Curvature(), BarrierFilter(1.0)
         self.scale, self.objective, self.at, self.now = 1.0, nan, _NOWHERE, _UNKNOWN
-        self.shift = self.reflected = 0.0
+        self.shift, self.reflected, self.bottom = 0.0, 0.0, -inf
         self.iteration = self.reports = self.restorations = self.crept = self.blocked = self.emptied = 0
         self.begun = self.hopeless = self.stationary = self.matched = False
         self.hopeful = (
@@ -182,7 +181,7 @@ class InteriorPoint:
         self.objective, self.at, steepest = yield Start(NEAR_PUSH if near else PUSH)
         if not isfinite(self.objective + self.at.theta):
             return End.NOT_FINITE
-        self.begun = True
+        self.begun, self.bottom = True, -UNBOUNDED_BELOW * max(1.0, abs(self.objective))
         self.scale = min(1.0, STEEPEST / steepest) if 0.0 < steepest < inf else 1.0
         self.filter.scale = max(1.0, self.at.theta)
         start = MultiplierStart.GIVEN if self.size.given else MultiplierStart.NEAR if near else MultiplierStart.COLD
@@ -229,7 +228,7 @@ class InteriorPoint:
             return End.CONVERGED
         if self.iteration >= o.max_iterations or time.perf_counter() > self._deadline:
             return self._not_feasible if self.hopeless and not feasible else End.STOPPED
-        if self.objective < BOTTOM and feasible:
+        if self.objective < self.bottom and feasible:
             return End.UNBOUNDED
         return None
 
