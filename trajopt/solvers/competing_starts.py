@@ -1,22 +1,16 @@
 """Competing starts: choose the initial guesses of a solve among several, on a coarse time grid.
 
 A solution is a local optimum, and the initial guess decides which one. A guess that stands still does not say which one is meant.
-Then it competes with random motions
-
-    x_k = x0 (+) [t_k / T a + sin(pi t_k / T) b; 0],    in the first half of the tangent
-
-that end near a minimum of the terminal cost: a is found from a normal draw with standard deviation SPREAD
-(:mod:`trajopt.solvers.terminal_states`), b is normal with standard deviation BEND.
+Then it competes with random motions, the ones that look cheapest first (:mod:`trajopt.solvers.random_motions`).
 
 Each start is solved with FACTOR time steps merged into one, to TOLERANCE and within MAX_ITERATIONS iterations. A solve without
 constraints is stopped when it can no longer become the cheapest one (:class:`Cutoff`). The competition ends when AGREEMENT starts
 of at least LEAST_STARTS lead to the cheapest objective, or after ALL_ITERATIONS iterations if a motion is feasible.
 
 The motions that satisfy the dynamics and the constraints to FEASIBLE, and whose objectives are at most NEAR times the cheapest one,
-at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution is returned. With constraints,
-whose solves take longer, the cheapest motion is the only one. The given guess wins if its objective is within SAME of the cheapest
-one. It is used as it is if its coarse solve takes at most FEW iterations, as in problems that are nearly linear-quadratic, and as
-the last one if it does not lead to a feasible motion.
+at most CONTINUED of them, are initial guesses on the time grid of the problem; the cheapest solution is returned. The given guess
+wins if its objective is within SAME of the cheapest one. It is used as it is if its coarse solve takes at most FEW iterations, as
+in problems that are nearly linear-quadratic, and as the last one if it does not lead to a feasible motion.
 
 Local searches that are cut short, of which the best ones go on, and a stopping rule on optima found repeatedly: A. H. G. Rinnooy
 Kan, G. T. Timmer, Stochastic global optimization methods, part II: multi level methods, Mathematical Programming 39, 1987.
@@ -24,7 +18,7 @@ Kan, G. T. Timmer, Stochastic global optimization methods, part II: multi level 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,14 +30,12 @@ from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers.measures import largest_violation
-from trajopt.solvers.terminal_states import TerminalStates
+from trajopt.solvers.random_motions import random_motions
 from trajopt.stage.engine import is_compiled
 from trajopt.step.sensitivities import SampledSystem
 
-SPREAD, BEND = 1.2, 0.5
-"""Standard deviations of the ends and of the bends of random motions [rad, m]."""
 FACTOR = 4
-MAX_ITERATIONS, ALL_ITERATIONS = 50, 200
+MAX_ITERATIONS, ALL_ITERATIONS = 50, 600
 """Maximum number of iterations of a coarse solve, and number of iterations of all of them after which no other one begins."""
 TOLERANCE = 1e-4
 """Tolerance on the scaled KKT error of a coarse solve."""
@@ -51,12 +43,12 @@ FEASIBLE = 1e-2
 """Largest violation of a coarse motion that competes."""
 SAME = 1e-3
 """Relative difference below which objectives on the coarse grid are the same."""
-AGREEMENT, AGREES, LEAST_STARTS = 3, 1e-2, 4
+AGREEMENT, AGREES, LEAST_STARTS = 4, 3e-3, 5
 """Number of starts that lead to the cheapest objective before the competition ends, their relative tolerance on it, and the minimum
 number of starts."""
-NEAR, CONTINUED = 1.3, 3
+NEAR, CONTINUED = 1.2, 3
 """Largest ratio of objectives on the coarse grid, and maximum number, of the motions that are solved on the grid of the problem."""
-AHEAD, CLOSED = 10.0, 0.1
+AHEAD, CLOSED = 5.0, 1.0
 """Factor on the larger one of the last two decreases of a cost that bounds its further decrease, and largest defect for that."""
 FEW = 2
 LEAST_KNOTS = 6
@@ -129,13 +121,14 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
     solve: rough solve of the coarse problem. has_time: True while another start may be tried.
     """
     coarse, starts = coarser(ocp, FACTOR, substeps=1), list[Start]()
-    motions = random_motions(ocp, guess, np.random.default_rng(0))
+    start = on_grid_of(coarse, ocp, guess)
+    motions = random_motions(coarse, start, np.random.default_rng(0))
     best, agreeing = np.inf, 0
     for number in range(count):
         if number and not has_time():
             break
         cutoff = Cutoff(best - SAME * abs(best)) if np.isfinite(best) and not ocp.constraints() else None
-        found = solve(coarse, on_grid_of(coarse, ocp, next(motions) if number else guess), cutoff)
+        found = solve(coarse, next(motions) if number else start, cutoff)
         stopped = cutoff is not None and cutoff.stopped
         if found.status.code is StatusCode.INTERRUPTED and not stopped:
             return Choice(((guess, ""),), interrupted=True)
@@ -153,7 +146,7 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
         used_up = np.isfinite(best) and sum(s.found.iterations for s in starts) >= ALL_ITERATIONS
         if (agreeing >= AGREEMENT or used_up) and len(starts) >= LEAST_STARTS:
             break
-    going_on = _chosen(starts)[: 1 if ocp.constraints() else CONTINUED]
+    going_on = _chosen(starts)[:CONTINUED]
     chosen = [(on_grid_of(ocp, coarse, s.found), _sentence(starts, s, coarse.horizon)) for s in going_on]
     unused = [] if np.isfinite(starts[0].objective) else [(guess, "")]
     return Choice((*chosen, *unused), tuple(starts))
@@ -192,14 +185,3 @@ def _is_feasible(ocp: OCP, found: Solution) -> bool:
         return True
     worst = largest_violation(ocp, found.xs, found.us, FEASIBLE)
     return worst is None or worst.ratio <= 1.0
-
-
-def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator[Guess]:
-    """Yield random motions from the states of a guess, with its controls; see the module docstring."""
-    ends, fraction = TerminalStates(ocp), (ocp.times / ocp.times[-1])[:, None]
-    while True:
-        away, bend = rng.standard_normal((2, ends.half))
-        move = np.zeros((ocp.horizon + 1, ocp.manifold.ndx))
-        move[:, : ends.half] = fraction * ends.near(SPREAD * away) + np.sin(np.pi * fraction) * (BEND * bend)
-        xs = ocp.manifold.integrate(np.asarray(guess.xs, dtype=float).T, move.T).T
-        yield Guess(np.ascontiguousarray(xs), guess.us)

@@ -16,8 +16,8 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import coordinate_bounds, with_rows
 from trajopt.stage.engine import Wanted, stages_of
 
-ITERATIONS = 12
-PRECISION = 1e-2
+ITERATIONS = 8
+PRECISION = 3e-2
 """Largest entry of a step that ends the iterations [rad, m]."""
 DAMPING = 1e-3
 """Damping relative to the largest diagonal entry of the Hessian."""
@@ -42,41 +42,51 @@ class TerminalStates:
             if knots.stop >= ocp.horizon
         ]
 
-    def near(self, displacement: Array) -> Array:
-        """Return the displacement (half,) of a minimum near x0 (+) [displacement; 0]."""
-        a, manifold, x0 = np.zeros((self.ocp.manifold.ndx, 1)), self.ocp.manifold, self.ocp.x0[:, None]
-        a[: self.half, 0] = displacement
+    def near(self, displacements: Array) -> Array:
+        """Return displacements (M, half) of minima near x0 (+) [displacement; 0], for displacements (M, half)."""
+        found, moving = np.array(displacements, dtype=float), np.arange(len(displacements))
         for _ in range(ITERATIONS):
-            x = manifold.integrate(x0, a)
-            try:
-                step = self._step(x)
-            except np.linalg.LinAlgError:
+            steps = self._steps(found[moving])
+            longest = np.abs(steps).max(axis=1, initial=0.0)
+            usable = np.isfinite(longest)
+            moving, steps, longest = moving[usable], steps[usable], longest[usable]
+            moved = found[moving] + steps * np.minimum(1.0, LONGEST / np.maximum(longest, LONGEST))[:, None]
+            found[moving] = self._clipped(moved)
+            moving = moving[longest >= PRECISION]
+            if not len(moving):
                 break
-            longest = float(np.abs(step).max(initial=0.0))
-            if not np.isfinite(longest):
-                break
-            a[: self.half, 0] += step * min(1.0, LONGEST / max(longest, LONGEST))
-            self._clip(a)
-            if longest < PRECISION:
-                break
-        return np.array(a[: self.half, 0])
+        return found
 
-    def _step(self, x: Array) -> Array:
-        found, n = self.end.first(np.ascontiguousarray(x.T), np.zeros((1, 0)), x.T[:0]), self.half
-        H, gradient = found.Q[0, :n, :n].copy(), found.lx[0, :n].copy()
-        violation = found.values.g[0] - np.clip(found.values.g[0], self.lower, self.upper)
-        if violation.any():
-            G = found.gx[0][violation != 0.0, :n]
-            weight = max(WEIGHT * float(np.diag(H).max(initial=0.0)), LEAST_WEIGHT)
-            H += weight * G.T @ G
-            gradient += weight * G.T @ violation[violation != 0.0]
-        damping = DAMPING * float(np.abs(np.diag(H)).max(initial=0.0)) + np.finfo(float).tiny
-        H[range(n), range(n)] += damping
-        return np.linalg.solve(H, -gradient)
+    def _steps(self, a: Array) -> Array:
+        """Return the Levenberg-Marquardt steps (M, half) at displacements a (M, half), NaN where the Hessian is singular."""
+        M, n, manifold = len(a), self.half, self.ocp.manifold
+        x = manifold.integrate(
+            np.repeat(self.ocp.x0[:, None], M, axis=1), np.vstack([a.T, np.zeros((manifold.ndx - n, M))])
+        )
+        H, gradient = np.empty((M, n, n)), np.empty((M, n))
+        for i, row in enumerate(np.ascontiguousarray(x.T)[:, None]):
+            found = self.end.first(row, np.zeros((1, 0)), row[:0])
+            H[i], gradient[i] = found.Q[0, :n, :n], found.lx[0, :n]
+            if not len(self.lower):
+                continue
+            violation = found.values.g[0] - np.clip(found.values.g[0], self.lower, self.upper)
+            if violation.any():
+                G = found.gx[0][violation != 0.0, :n]
+                weight = max(WEIGHT * float(np.diag(H[i]).max(initial=0.0)), LEAST_WEIGHT)
+                H[i] += weight * G.T @ G
+                gradient[i] += weight * G.T @ violation[violation != 0.0]
+        diagonal = np.abs(np.einsum("kii->ki", H)).max(axis=1, initial=0.0)
+        H[:, range(n), range(n)] += (DAMPING * diagonal + np.finfo(float).tiny)[:, None]
+        try:
+            return -np.linalg.solve(H, gradient[:, :, None])[:, :, 0]
+        except np.linalg.LinAlgError:
+            return np.full((M, n), np.nan)
 
-    def _clip(self, a: Array) -> None:
-        """Move the state into the bounds on its components; a problem has such bounds on a vector space only."""
+    def _clipped(self, a: Array) -> Array:
+        """Move the states into the bounds on their components; a problem has such bounds on a vector space only."""
         x0 = self.ocp.x0
         for chosen, lower, upper in self.bounds:
-            inside = np.clip(x0[chosen] + a[chosen, 0], lower, upper) - x0[chosen]
-            a[chosen, 0] = np.where(np.array(chosen) < self.half, inside, 0.0)
+            own = [i for i, component in enumerate(chosen) if component < self.half]
+            at = [chosen[i] for i in own]
+            a[:, at] = np.clip(x0[at] + a[:, at], lower[own], upper[own]) - x0[at]
+        return a
