@@ -1,7 +1,7 @@
 """The C text of the kernels that serve every problem, for the library of the package (tools/build_kernels.py)."""
 
 from trajopt.collisions import library as collisions
-from trajopt.lq import compiled_lq, equality_lq
+from trajopt.lq import compiled_lq
 from trajopt.solvers.interior import library
 from trajopt.solvers.window import interior_slot, newton_slot, shooting_slot
 from trajopt.stage.compiled import library as stages
@@ -14,8 +14,7 @@ def sources() -> dict[str, str]:
         "lq": compiled_lq.source(compiled_lq.SIZES),
         **{"lq_{}_{}".format(*size): compiled_lq.sized_source(*size) for size in compiled_lq.SIZES},
         "lq_abreast": compiled_lq.lanes_source(),
-        "equality_abreast": equality_lq.lanes_source(),
-        "interior": interior_slot.source("interior_window.h", before=library.source()),
+        "interior": interior_slot.source(before=library.source()),
         "newton": newton_slot.source("newton_window.h"),
         "stages": stages.source(),
         "stages_abreast": stages.source_abreast(),

@@ -34,9 +34,7 @@ from dynamics_backends.compiled.interface.libraries import (
     bound,
     kernel_text,
     kernels,
-    prelude,
     structs_in,
-    template,
 )
 from dynamics_backends.protocol import Array
 
@@ -58,16 +56,8 @@ def allotted(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Array], list[int]]
 
 def source() -> str:
     """C source of the recursion for one problem."""
-    return _text("equality_riccati.h")
-
-
-def lanes_source() -> str:
-    """C source of the backward sweep with one problem in each lane: equality_abreast.h."""
-    return "\n".join([prelude(), template("lanes/rows.h"), "#define ABREAST", _text("equality_abreast.h")])
-
-
-def _text(last: str) -> str:
-    return "\n".join([TYPES, kernel_text("trajopt.lq", "numbers.h", "small_matrices.h", "equality_knot.h", last)])
+    own = "numbers.h", "small_matrices.h", "equality_knot.h", "equality_riccati.h"
+    return "\n".join([TYPES, kernel_text("trajopt.lq", *own)])
 
 
 class EqualityLQ:
@@ -75,10 +65,10 @@ class EqualityLQ:
     knot.
 
     Inputs, filled by the caller: A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m), row (N + 2) offsets of the
-    equations by knot, C (rows, n), D (rows, m); d (N, n), q (N + 1, n), r (N, m), e (rows). A and B may be external arrays
-    (:meth:`read_dynamics`). Results of :meth:`solve`: dx (N + 1, n), du (N, m), multipliers lam (N, n) of the dynamics and y
-    (rows). ``factors``: arrays of the struct elq_knot (equality_types.h) by name. ``parts``: addresses of elq_matrices,
-    elq_vectors, elq_factors and elq_step; ``addresses``: of Q, S, R, q, r, d, C, D, e and row.
+    equations by knot, C (rows, n), D (rows, m); d (N, n), q (N + 1, n), r (N, m), e (rows). Results of :meth:`solve`:
+    dx (N + 1, n), du (N, m), multipliers lam (N, n) of the dynamics and y (rows). ``factors``: arrays of the struct elq_knot
+    (equality_types.h) by name. ``parts``: addresses of elq_matrices, elq_vectors, elq_factors and elq_step; ``addresses``: of Q, S,
+    R, q, r, d, C, D, e and row.
     """
 
     def __init__(self, ndx: int, nu: int, horizon: int, rows: int, max_equations: int) -> None:
@@ -119,11 +109,6 @@ class EqualityLQ:
     def gains(self) -> Array:
         """Gains K (N, m, n) of the last factorization."""
         return self.factors["K"][: self.N]
-
-    def read_dynamics(self, A: Array, B: Array) -> None:
-        """Use these arrays as A and B from now on; the caller keeps them alive."""
-        self.A, self.B = A, B
-        self._matrices.A, self._matrices.B = address(A), address(B)
 
     def factor(self, shift: float = 0.0, soft: float = 0.0) -> int | None:
         """Factor the matrices, with ``shift`` added to the diagonals of Q and R.

@@ -1,12 +1,9 @@
 """The LQ problem with equations at its knots, against dense solutions of its KKT system."""
 
-import ctypes
-
 import numpy as np
 import pytest
 
-from dynamics_backends.compiled.interface.libraries import address, aligned, bound, kernels, lanes_in_use, structs_in
-from trajopt.lq.equality_lq import TYPES, EqualityLQ
+from trajopt.lq.equality_lq import EqualityLQ
 
 
 def dense_solution(lq, dx0, soft=0.0, shift=0.0):
@@ -152,102 +149,3 @@ def test_nan_is_reported_as_a_failure():
     lq = random_problem(np.random.default_rng(5), 3, 3, 2, [0, 1, 0, 1])
     lq.R[1, 0, 0] = np.nan
     assert lq.factor() is not None
-
-
-class SideBySide:
-    """Sweep with a problem in each lane, starting at the knots ``first``, with the later knots known."""
-
-    def __init__(self, problems, first, least=1):
-        (Lane,) = structs_in(TYPES, "elq_lane")
-        self.lanes = (Lane * len(problems))()
-        for lane, (lq, k) in enumerate(zip(problems, first, strict=True)):
-            for name in ("P", "K", "G"):
-                lq.factors[name][: k + 1] = np.nan
-            self.lanes[lane] = Lane(lq.parts[0], lq.parts[2], k, 7, 7)
-        n, m = problems[0].n, problems[0].m
-        library, most = kernels(len(problems)), problems[0].most
-        room = aligned(bound(library, "elq_abreast_room", "iil", ctypes.c_long)(n, m, most))
-        factor = bound(library, "elq_factor_abreast", "pip")
-        factor(ctypes.addressof(self.lanes), min(least, len(problems) + 1), address(room))
-        self.failed, self.left = ([getattr(lane, name) for lane in self.lanes] for name in ("failed", "left"))
-
-
-def copied(lq):
-    return {name: rows.copy() for name, rows in lq.factors.items()}
-
-
-def assert_same_factors(lq, factors, done):
-    """G: by its lower triangle, the factor."""
-    for name in ("P", "K", "G"):
-        own, other = (k[name][done] for k in (lq.factors, factors))
-        if name == "G":
-            own, other = (np.tril(g.reshape(-1, lq.m, lq.m)) for g in (own, other))
-        np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("least", [1, 10**6])
-def test_sweeps_side_by_side_are_those_alone(least):
-    """Lanes begin at different knots, and two fail; the sweep stops when fewer than ``least`` lanes are active."""
-    N, n, m, lanes = 9, 3, 2, lanes_in_use()
-    rng = np.random.default_rng(4)
-    alone, again, failed = [], [], []
-    for lane in range(lanes):
-        lq = random_problem(rng, N, n, m, [0] * (N + 1))
-        if lane in (0, 1):
-            lq.R[5 - 3 * lane] -= 50.0 * np.eye(m)
-        failed.append(lq.factor(shift=0.1 * lane))
-        alone.append(copied(lq))
-        again.append(lq)
-    assert failed[:2] == [5, 2][:lanes] and all(f is None for f in failed[2:])
-    swept = SideBySide(again, [N - 1 - lane % 3 for lane in range(lanes)], least)
-    for lane, lq in enumerate(again):
-        got_failed, got_left = swept.failed[lane], swept.left[lane]
-        assert (got_failed == -1) == (failed[lane] is None or least > 1)
-        if least > 1:
-            assert got_left == N - 3 if lanes > 2 else got_left >= N - 3  # where all have begun
-            continue
-        assert got_left == -1 and got_failed == (-1 if failed[lane] is None else failed[lane])
-        assert_same_factors(lq, alone[lane], slice(got_failed + 1, N))
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_sweeps_side_by_side_with_equations_solve_as_those_alone(name):
-    """Pivots differ from problem to problem; the lanes begin at the last knot and at one before."""
-    lanes, rng = lanes_in_use(), np.random.default_rng(7)
-    problems = [random_problem(rng, 6, 5, 3, CASES[name]) for _ in range(lanes)]
-    x0, solutions, factors = [], [], []
-    for lq in problems:
-        assert lq.factor() is None
-        x0.append(lq.dx[0].copy())
-        lq.solve()
-        solutions.append([a.copy() for a in (lq.dx, lq.du, lq.lam, lq.y)])
-        factors.append(copied(lq))
-    swept = SideBySide(problems, [6 - lane % 2 for lane in range(lanes)])
-    assert swept.failed == swept.left == [-1] * lanes
-    for lq, start, solution, alone in zip(problems, x0, solutions, factors, strict=True):
-        assert_same_factors(lq, alone, slice(0, 6))
-        lq.dx[0] = start
-        assert lq.solve() < 1e-9
-        for own, other in zip((lq.dx, lq.du, lq.lam, lq.y), solution, strict=True):
-            np.testing.assert_allclose(own, other, rtol=1e-8, atol=1e-8 * max(1.0, np.abs(other).max(initial=0.0)))
-
-
-def test_lanes_with_another_rank_are_left_where_they_differ():
-    """One problem has dependent equations, another one has fewer; the sweep deactivates both lanes there."""
-    lanes, rng, N = lanes_in_use(), np.random.default_rng(8), 5
-    if lanes < 4:
-        pytest.skip("problems that differ take lanes beside those that do not")
-    problems = [random_problem(rng, N, 4, 2, [0, 0, 0, 2, 0, 3]) for _ in range(lanes)]
-    problems[1].C[1], problems[1].D[1] = 2.0 * problems[1].C[0], 2.0 * problems[1].D[0]
-    problems[2].row[4:] -= 1
-    rows = [problem.row.copy() for problem in problems]
-    factors = []
-    for lq in problems:
-        assert lq.factor() is None
-        factors.append(copied(lq))
-    swept = SideBySide(problems, [N] * lanes)
-    assert swept.failed == [-1] * lanes
-    assert swept.left == [3 if lane in (1, 2) else -1 for lane in range(lanes)]
-    for lane, (lq, alone) in enumerate(zip(problems, factors, strict=True)):
-        np.testing.assert_array_equal(lq.row, rows[lane])
-        assert_same_factors(lq, alone, slice(4 if lane in (1, 2) else 0, N))

@@ -44,11 +44,10 @@ static void turn_at(const elq_matrices *p, const elq_factors *f, long k)
     const long own = p->row[k + 1] - p->row[k], carried = at_end ? 0 : q[1].kept;
     q->rows = carried + own, q->pivots = q->kept = 0;
     if (!q->rows) return;
-    double W[q->rows * (M_ + N_)], pivots, kept;
+    double W[q->rows * (M_ + N_)];
     const double *A = p->A + k * N_ * N_, *B = p->B + k * N_ * M_, *C = p->C + p->row[k] * N_, *D = p->D + p->row[k] * M_;
     joined(W, carried ? turned_at(f, k + 1, dims).H : NULL, carried, A, B, C, at_end ? NULL : D, own, dims);
-    turn(W, q->rows, at_end, turned_at(f, k, dims), &pivots, &kept, dims);
-    q->pivots = (long)pivots, q->kept = (long)kept;
+    turn(W, q->rows, at_end, turned_at(f, k, dims), &q->pivots, &q->kept, dims);
 }
 
 /* Backward sweep of the matrices from knot `first` to 0, with the later knots known.  Returns the knot where Quu is not positive definite on

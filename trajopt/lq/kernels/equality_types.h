@@ -44,11 +44,3 @@ typedef struct {
 typedef struct {
     double *dx, *du, *lambda, *y, *room;
 } elq_step;
-
-/* Problem of a lane: its matrices and factors; first: knot where the sweep begins, with the later knots known; failed: receives the knot where
-   Quu is not positive definite, or -1; left: receives the knot where the sweep stopped and has to be continued, or -1. */
-typedef struct {
-    const elq_matrices *p;
-    const elq_factors *f;
-    long first, failed, left;
-} elq_lane;

@@ -1,8 +1,7 @@
-"""Interior-point solver for batches, on threads.
+"""Interior-point solver for batches: each thread solves one problem after the other, with the knots of the problem in SIMD lanes.
 
-SIMD lanes hold either one problem each (a window), where that is faster, or the knots of one problem; then each thread solves
-one problem after the other. Single solves handle problems that the kernels do not cover: those that need feasibility steps
-(restoration), or whose program has a different row structure.
+Single solves handle problems that the kernels do not cover: those that need feasibility steps (restoration), or whose program has
+a different row structure.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import lanes_in_use
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
@@ -21,50 +19,26 @@ from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import lanes_at_work
-from trajopt.solvers.batch.window_batch import MEMORY, WindowBatch, shares_of
+from trajopt.solvers.batch.window_batch import WindowBatch
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.interior.stage_program import StageProgram
 from trajopt.solvers.ipm import prepared
-from trajopt.solvers.methods.driver import ProgressCallback, run_alone
+from trajopt.solvers.methods.driver import ProgressCallback
 from trajopt.solvers.methods.interior_point import End, Ended, InteriorPoint
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window import interior_status
-from trajopt.solvers.window.interior_slot import InteriorSlot, reused_sizes, serves
-from trajopt.solvers.window.interior_window import InteriorWindow
+from trajopt.solvers.window.interior_slot import InteriorSlot, serves
 
-TIMED_ITERATIONS = 3
-"""Number of iterations timed to estimate the gain by problems in lanes."""
 TRIES = 3
 """Maximum number of problems tried as the template of a batch, which should share its bound structure with most problems."""
-WORTH = 0.09
-"""Minimum fraction of an iteration that lanes must save, to outweigh cache misses from the memory of several problems."""
-ROUNDS = 8
-"""Minimum number of problems per lane and thread; with fewer, lanes stay empty."""
 _REFERRED = (End.NOT_FINITE, End.REFERRED)
 """Terminations after which a single solve repeats the problem."""
 
 
 def _still(ocp: OCP) -> Guess:
     return Guess(np.repeat(ocp.x0[None], ocp.horizon + 1, axis=0), np.zeros((ocp.horizon, ocp.nu)))
-
-
-def pays(program: StageProgram, options: IPMOptions, count: int, threads: int, share: Callable[[], float]) -> bool:
-    """True if it is faster that lanes hold ``count`` problems rather than the knots of one problem.
-
-    Lanes of problems save the fraction :func:`empty` of the derivative work. ``share()`` measures the fraction of an iteration
-    spent on derivatives. A time limit applies to one problem alone, so it requires problems one by one.
-    """
-    many = count >= ROUNDS * lanes_in_use() * max(threads, 1)
-    return options.time_limit is None and many and empty(program) > WORTH and empty(program) * share() > WORTH
-
-
-def empty(program: StageProgram) -> float:
-    """Return the fraction of lanes that stay empty in derivatives if lanes hold the knots of one problem."""
-    lanes = lanes_in_use()
-    knots = np.array([len(s.plain.t) for s in cast(Any, program.stages[:-1])])
-    return float(1.0 - knots.sum() / (-(-knots // lanes) * lanes).sum())
 
 
 def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
@@ -77,7 +51,7 @@ def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
 
 
 class InteriorBatch(WindowBatch):
-    """Batch of interior_problem_t (interior_slot.h). ``program``: that of the template problem; ``first``: the template's guess."""
+    """Batch of interior_problem_t (interior_slot.h). ``program``: that of the template problem."""
 
     measures: ClassVar = {"gradient": "gradient", "kkt": "error", "violation": "violation"}
 
@@ -110,15 +84,8 @@ class InteriorBatch(WindowBatch):
     # -- solves -----------------------------------------------------------------------------------------------------------
     def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
         """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
-        if pays(self.program, self.options, len(self.order), self.threads, self._derivative_fraction) and self._fit():
-            lanes = lanes_in_use()
-            ran, windows = self.solve_in_windows(lambda: InteriorWindow(self.program, lanes), on_finished)
-            self.seconds /= lanes  # problems of a window share its wall time
-            use = {"threads": ran.threads, "slots": ran.threads * lanes, **shares_of(windows, "expansions")}
-            how: dict[str, Any] = {"how": "lanes", "lanes": use}
-        else:
-            ran = self.solve_one_by_one(self._slot, on_finished)
-            how = {"how": ran.how, "lanes": lanes_at_work(ran.threads, self.program.stages[:-1])}
+        ran = self.solve_one_by_one(self._slot, on_finished)
+        how = {"how": ran.how, "lanes": lanes_at_work(ran.threads, self.program.stages[:-1])}
         return how | ({"stopped": True} if ran.stopped else {})
 
     def solution(self, began: float, meta: dict[str, Any]) -> BatchSolution:
@@ -131,38 +98,15 @@ class InteriorBatch(WindowBatch):
             found = replace(found, meta={**found.meta, "referred": left})
         return _with_gains(self.batch, found) if self.gains else found
 
-    def _fit(self) -> bool:
-        """True if there is memory for a slot of each lane."""
-        program, lanes = self.program, lanes_in_use()
-        one = InteriorSlot.for_batch(program, (np.zeros(1), [None] * len(program.stages))).bytes
-        return bool(self.threads * (lanes * one + 8 * sum(reused_sizes(program))) <= MEMORY)
-
     def _slot(self) -> InteriorSlot:
         """Return a slot that solves problems one after the other; any thread may use it."""
         return InteriorSlot.for_batch(self.program)
 
     def _method(self, number: int, slot: Any) -> InteriorPoint:
-        slot.method = InteriorPoint(slot.size, self.options)
-        return cast(InteriorPoint, slot.method)
+        return InteriorPoint(slot.size, self.options)
 
     def _cost(self, slot: Any, ended: Ended) -> float:
         return ended.objective
-
-    def _derivative_fraction(self) -> float:
-        """Measure the fraction of an iteration spent on derivatives and trial steps: minimum times over the first iterations."""
-        slot, seconds = self._slot(), list[tuple[float, float, float]]()
-        slot.take(self.first)
-        method = InteriorPoint(slot.size, replace(self.options, max_iterations=TIMED_ITERATIONS + 1))
-
-        def begin_iteration(*, step_length: float, **_: float) -> None:
-            spent = slot.seconds
-            if method.iteration and step_length:  # excludes the start and iterations without a step
-                seconds.append(spent)
-
-        method.report = begin_iteration
-        run_alone(method.solve(gains=False), slot.answer)
-        derivatives, system, trials = np.min(seconds or [(0.0, 1.0, 0.0)], axis=0)
-        return float((derivatives + trials) / (derivatives + system + trials))
 
     # -- programs -----------------------------------------------------------------------------------------------------------
 
@@ -180,8 +124,7 @@ class InteriorBatch(WindowBatch):
             if 2 * alike.sum() >= count:
                 break
             at = int(np.flatnonzero(~alike)[0])
-        at, program, fits, numbers = max(tries, key=lambda tried: tried[2].sum())
-        self.first = self._guess(at)
+        _, program, fits, numbers = max(tries, key=lambda tried: tried[2].sum())
         return program, fits, numbers
 
     def _numbers(self, p: StageProgram, count: int) -> tuple[Array, Array, list[Array]]:

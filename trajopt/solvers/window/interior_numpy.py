@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ class InteriorNumpy(InteriorSlot):
     def note_times(self, journal: Journal) -> None:
         """No effect: the journal times the work as it runs."""
 
-    def _take_stages(self, shared: Sequence[Array | None] | None) -> None:
+    def _take_stages(self) -> None:
         """Bind kernels that call no functions of the stages."""
         function = functions(kernels(), "interior")
         self._place, self._tell_start = function("place", "ppd"), function("tell_start", "pdd")

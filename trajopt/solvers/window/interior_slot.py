@@ -6,7 +6,7 @@ kernels/interior_slot.h has the answers, :mod:`trajopt.solvers.interior.library`
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any, cast
 
@@ -28,7 +28,7 @@ from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.named_multipliers import from_names
 from trajopt.solvers.interior.newton import LARGEST_ESTIMATE, NewtonSystem
 from trajopt.solvers.interior.stage_program import EXACT, MIXED, Point, StageProgram
-from trajopt.solvers.methods.interior_point import InteriorPoint, Size
+from trajopt.solvers.methods.interior_point import Size
 from trajopt.solvers.methods.interior_requests import (
     Begun,
     Correct,
@@ -61,10 +61,10 @@ _CONSTANTS = {"ASKED": ASKED, "ANSWER": ANSWER, "KAPPA_SIGMA": KAPPA_SIGMA, "LAR
 _KERNELS = "slot.h", "interior_stages.h", "interior_slot.h"
 
 
-def source(*window: str, before: str = library.TEXT) -> str:
-    """Return the C text of the slot, after ``before`` (the linear algebra), followed by the kernel files of a window."""
+def source(before: str = library.TEXT) -> str:
+    """Return the C text of the slot, after ``before`` (the linear algebra)."""
     types = kernel_text("trajopt.lq", "lq_functions.h"), kernel_text("trajopt.stage", "stage_types.h")
-    return "\n".join([before, definitions(_CONSTANTS), *types, kernel_text(PACKAGE, *_KERNELS, *window)])
+    return "\n".join([before, definitions(_CONSTANTS), *types, kernel_text(PACKAGE, *_KERNELS)])
 
 
 _PLACE = [f"own_{name}" for name, *_ in library.PointData._fields_]
@@ -108,22 +108,14 @@ def reused_sizes(program: StageProgram) -> list[int]:
 class InteriorSlot(Slot):
     """interior_t with its memory; answers the requests for problems of one structure, one after the other.
 
-    own_workspace: see :class:`~trajopt.solvers.window.slots.Slot`. shared: memory that the slots of a window share: kernel
-    workspace, and by phase the intermediate values of :func:`reused_sizes`. restoration: answers :class:`Restore` and
-    :class:`Return`; None if no restoration is available. method: the method that runs in the slot, in a window.
+    own_workspace: see :class:`~trajopt.solvers.window.slots.Slot`. restoration: answers :class:`Restore` and :class:`Return`; None
+    if no restoration is available.
     """
 
-    method: InteriorPoint | None = None
     restoration: Restoration | None = None
 
-    def __init__(
-        self,
-        program: StageProgram,
-        *,
-        own_workspace: bool = False,
-        shared: tuple[Array, Sequence[Array | None]] | None = None,
-    ) -> None:
-        super().__init__(SlotData(), own_workspace=own_workspace, workspace=None if shared is None else shared[0])
+    def __init__(self, program: StageProgram, *, own_workspace: bool = False) -> None:
+        super().__init__(SlotData(), own_workspace=own_workspace)
         self.program, self.z = program, program.multipliers()
         self.system, self.points = NewtonSystem(program), (Point(program), Point(program))
         self._steps = self.system.empty_step(), self.system.empty_step()
@@ -139,43 +131,25 @@ class InteriorSlot(Slot):
             for name, at in zip((*_PLACE, "cost", "x_next", "xs"), places, strict=True):
                 setattr(d, f"places_{i}_{name}", at)
         d.program_nx = program.ocp.manifold.nx
-        self._take_stages(None if shared is None else shared[1])
+        self._take_stages()
         d.z_lambda, d.z_y, d.z_zl, d.z_zu, d.z_f = self.z.addresses
         d.steps_0, d.steps_1 = (step.ref for step in self._steps)
         d.d, d.rows, d.fixes, d.new_rows, d.new_fixes = map(address, self._work)
         d.system = ctypes.addressof(self.system.data)
-        if shared is not None:
-            ahead, foreseen = (ctypes.c_void_p * len(program.parts))(), program.multipliers()
-            self._alive += [ahead, foreseen]
-            d.ahead, (d.foreseen_lambda, d.foreseen_y) = ctypes.addressof(ahead), foreseen.addresses[:2]
         self._bind()
 
     @classmethod
-    def for_batch(
-        cls, program: StageProgram, shared: tuple[Array, Sequence[Array | None]] | None = None
-    ) -> InteriorSlot:
+    def for_batch(cls, program: StageProgram) -> InteriorSlot:
         """Create a slot with a separate workspace, for the problems of a batch with the structure of a program."""
-        slot = cls(program, own_workspace=True, shared=shared)
+        slot = cls(program, own_workspace=True)
         slot.copy_structure()
         return slot
 
-    @property
-    def bytes(self) -> int:
-        """Memory [bytes] of a slot of a window."""
-        system = self.system
-        blocks: list[Any] = [*(p.v for p in self.points), *(s.z.lam for s in self._steps), system.lq.A, system.rows]
-        return int(sum(b.base.nbytes for b in blocks))
-
-    def _take_stages(self, shared: Sequence[Array | None] | None) -> None:
-        """Write the addresses of the stage functions and their workspace to the struct.
-
-        shared: memory of a window for the intermediate values of :func:`reused_sizes`, by phase; None to allocate it here.
-        """
+    def _take_stages(self) -> None:
+        """Write the addresses of the stage functions and their workspace to the struct."""
         d, program, (*stages, end) = self.data, self.program, self._stages
         for i in range(len(self.points)):
-            kept: list[Array | None] = (
-                list(shared) if shared else [aligned(size) if size else None for size in reused_sizes(program)]
-            )
+            kept = [aligned(size) if size else None for size in reused_sizes(program)]
             table = (ctypes.c_void_p * len(kept))(*[None if a is None else address(a) for a in kept])
             setattr(d, f"places_{i}_kept", ctypes.addressof(table))
             self._alive += [kept, table]

@@ -27,12 +27,7 @@ typedef struct {
 
 /* Slot.  d, rows, fixes, new_rows, new_fixes: residuals of corrected steps.  problem: current problem; at: index of the current iterate in
    places; second_found: 1 if it has second derivatives; since: end of the last timed work; seconds: time in derivatives, linear algebra and
-   values; asked: current request; answer: last answer.
-
-   Members from `ahead` on are for windows.  ahead: by phase, address of the Hessian Q that was computed early, for the predicted multipliers
-   foreseen_lambda and foreseen_y; NULL: none.  waits: operation that the request waits for; then: work after derivatives; phase: next phase.
-   foresees: compute second derivatives with first ones, for the multipliers at length alpha of step `along`.  soon: see interior_window_step.
-   first, failed, end: knot where a sweep starts, knot where it failed, and first reflected knot. */
+   values; asked: current request; answer: last answer. */
 typedef struct {
     program_t program;
     ipm_structure structure;
@@ -46,10 +41,6 @@ typedef struct {
     double since, seconds[3];
     double asked[ASKED];
     double answer[ANSWER];
-    const double **ahead;
-    double *foreseen_lambda, *foreseen_y;
-    long waits, then, phase, foresees, along, soon, first, failed, end;
-    double push, alpha, scale;
 } interior_t;
 
 /* Arguments of evaluations. */
@@ -183,15 +174,6 @@ EXPORT void interior_measure_again(interior_t *o, double mu, double scale)
 
 /* -- steps ------------------------------------------------------------------------------------------------------------------------- */
 
-/* Build the Newton system at an iterate with second derivatives. */
-static void build_system(interior_t *o, double scale, double mu)
-{
-    const ipm_point at = to_read(here(o));
-    o->second_found = 1, o->since = now();
-    o->system->settings = (ipm_settings){mu, scale, 1.0, 0.0, NEWTON};
-    ipm_build(o->system, &at, &o->z);
-}
-
 /* Find second derivatives at the current iterate.  If Q, S and R hold them for other multipliers, find first derivatives again before. */
 static void find_second_here(interior_t *o, double scale)
 {
@@ -199,16 +181,6 @@ static void find_second_here(interior_t *o, double scale)
     if (o->second_found) find_first(PROBLEM(o), here(o));
     find_second(PROBLEM(o), scale, &o->z, here(o));
     lap(o, DERIVATIVES);
-}
-
-/* Solve a factored system for the step; a centered request lets the quality function choose mu. */
-static void solve_newton(interior_t *o)
-{
-    const newton_t *r = NEWTON_ASKED(o);
-    const ipm_point at = to_read(here(o));
-    if (r->centered != 0.0) ipm_centered(o->system, &at, &o->z, &r->aim, o->steps[1], o->steps[0]);
-    else ipm_solve(o->system, &at, &o->z, o->system->rows, r->aim.share, o->steps[0]);
-    tell_step(o, 1, r->centered != 0.0 ? o->system->mu_of_step : r->mu);
 }
 
 static void move(interior_t *o, double alpha, const double *step)
@@ -233,14 +205,19 @@ static void try_length(interior_t *o, double alpha, int differentiate, double *a
     lap(o, ROLLOUT);
 }
 
-/* Compute the Newton step at an iterate with second derivatives; returns 0 if the factorization fails; answer: see tell_step. */
+/* Compute the Newton step at an iterate with second derivatives; a centered request lets the quality function choose mu.  Returns 0 if the
+   factorization fails; answer: see tell_step. */
 EXPORT int interior_solve(interior_t *o)
 {
     const newton_t *r = NEWTON_ASKED(o);
-    build_system(o, r->scale, r->mu);
-    const int found = ipm_factor(o->system, r->reflect != 0.0);
-    if (found) solve_newton(o);
-    else tell_step(o, 0, r->mu);
+    const ipm_point at = to_read(here(o));
+    o->second_found = 1, o->since = now();
+    o->system->settings = (ipm_settings){r->mu, r->scale, 1.0, 0.0, NEWTON};
+    ipm_build(o->system, &at, &o->z);
+    const int found = ipm_factor(o->system, r->reflect != 0.0), centered = r->centered != 0.0;
+    if (found && centered) ipm_centered(o->system, &at, &o->z, &r->aim, o->steps[1], o->steps[0]);
+    else if (found) ipm_solve(o->system, &at, &o->z, o->system->rows, r->aim.share, o->steps[0]);
+    tell_step(o, found, found && centered ? o->system->mu_of_step : r->mu);
     lap(o, BACKWARD);
     return found;
 }

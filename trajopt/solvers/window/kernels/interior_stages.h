@@ -117,33 +117,25 @@ static first_t first_of(const program_t *w, place_t *p, long i, lq_size dims)
     return out;
 }
 
-/* Find the values and first derivatives at the final knot, after those of all phases; returns the objective. */
-static double find_first_at_end(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
+/* Find the values and first derivatives at a point; returns the objective. */
+static double find_first(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
 {
     const lq_size dims = s->size;
     const filled_t *to = &p->own;
     const long N = s->N;
+    for (long i = 0; i < w->count; i++) {
+        const part_t *part = w->parts + i;
+        const long k = part->first, r = part->row;
+        const point_t at = seen_by(w, s, p, part);
+        first_t out = {values_at(w, p, part, dims), to->A + k * N_ * N_, to->B + k * N_ * M_, to->lx + k * N_,
+                       to->lu + k * M_, to->gx + r * N_, to->gu + r * M_, NULL, NULL, NULL, p->kept[i]};
+        if (!part->exact) out.Q = to->Q + k * N_ * N_, out.S = to->S + k * M_ * N_, out.R = to->R + k * M_ * M_;
+        part->expand(m->stages + i, &at, 0, part->last - k, &out, part->room);
+    }
     const end_first_t out = {p->cost + N, to->g + w->end.row, to->lx + N * N_, to->gx + w->end.row * N_, to->Q + N * N_ * N_};
     w->end.expand(m->end, p->xs + N * w->nx, &out, w->end.room);
     if (w->still) silence(w, s, p);
     return total(p->cost, N + 1);
-}
-
-/* Find the values and first derivatives of phase i at a point. */
-static void find_first_of(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p, long i)
-{
-    const lq_size dims = s->size;
-    const part_t *part = w->parts + i;
-    const point_t at = seen_by(w, s, p, part);
-    const first_t out = first_of(w, p, i, dims);
-    part->expand(m->stages + i, &at, 0, part->last - part->first, &out, part->room);
-}
-
-/* Find the values and first derivatives at a point; returns the objective. */
-static double find_first(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
-{
-    for (long i = 0; i < w->count; i++) find_first_of(w, s, m, p, i);
-    return find_first_at_end(w, s, m, p);
 }
 
 static void scaled(double *x, double by, long count)
@@ -151,46 +143,25 @@ static void scaled(double *x, double by, long count)
     for (long i = 0; i < count; i++) x[i] *= by;
 }
 
-/* Arguments of phase i for second derivatives at a point, with multipliers lambda and y. */
-static curved_t second_of(const program_t *w, place_t *p, long i, double scale, const double *lambda, const double *y, lq_size dims)
-{
-    const part_t *part = w->parts + i;
-    const filled_t *to = &p->own;
-    const long k = part->first;
-    return (curved_t){scale, lambda + k * N_, part->count ? y + part->row : NULL, p->kept[i],
-                      to->Q + k * N_ * N_, to->S + k * M_ * N_, to->R + k * M_ * M_};
-}
-
-/* Find the second derivatives of phase i at a point with first derivatives; kept: 1 if intermediate values of these are still stored. */
-static void find_second_of(const program_t *w, const ipm_structure *s, const problem_t *m, double scale, const ipm_multipliers *z, place_t *p,
-                           long i, int kept)
-{
-    const lq_size dims = s->size;
-    const part_t *part = w->parts + i;
-    const long count = part->last - part->first;
-    curved_t out = second_of(w, p, i, scale, z->lambda, z->y, dims);
-    if (!part->exact) {
-        scaled(out.xx, scale, count * N_ * N_), scaled(out.ux, scale, count * M_ * N_), scaled(out.uu, scale, count * M_ * M_);
-        return;
-    }
-    const point_t at = seen_by(w, s, p, part);
-    if (!kept) out.kept = NULL;
-    part->curve(m->stages + i, &at, 0, count, &out, part->curve_room);
-}
-
-/* Find the second derivatives at the final knot. */
-static void find_second_at_end(const program_t *w, const ipm_structure *s, const problem_t *m, double scale, const ipm_multipliers *z, place_t *p)
-{
-    const lq_size dims = s->size;
-    const long N = s->N;
-    double *Q = p->own.Q + N * N_ * N_;
-    if (w->end.exact) w->end.curve(m->end, p->xs + N * w->nx, scale, w->end.count ? z->y + w->end.row : NULL, Q, w->end.room);
-    else scaled(Q, scale, N_ * N_);
-}
-
-/* Find the second derivatives at a point with first derivatives. */
+/* Find the second derivatives at a point with first derivatives, for the multipliers z. */
 static void find_second(const program_t *w, const ipm_structure *s, const problem_t *m, double scale, const ipm_multipliers *z, place_t *p)
 {
-    for (long i = 0; i < w->count; i++) find_second_of(w, s, m, scale, z, p, i, 1);
-    find_second_at_end(w, s, m, scale, z, p);
+    const lq_size dims = s->size;
+    const filled_t *to = &p->own;
+    const long N = s->N;
+    double *end = to->Q + N * N_ * N_;
+    for (long i = 0; i < w->count; i++) {
+        const part_t *part = w->parts + i;
+        const long k = part->first, count = part->last - k;
+        double *Q = to->Q + k * N_ * N_, *S = to->S + k * M_ * N_, *R = to->R + k * M_ * M_;
+        if (!part->exact) {
+            scaled(Q, scale, count * N_ * N_), scaled(S, scale, count * M_ * N_), scaled(R, scale, count * M_ * M_);
+            continue;
+        }
+        const point_t at = seen_by(w, s, p, part);
+        const curved_t out = {scale, z->lambda + k * N_, part->count ? z->y + part->row : NULL, p->kept[i], Q, S, R};
+        part->curve(m->stages + i, &at, 0, count, &out, part->curve_room);
+    }
+    if (w->end.exact) w->end.curve(m->end, p->xs + N * w->nx, scale, w->end.count ? z->y + w->end.row : NULL, end, w->end.room);
+    else scaled(end, scale, N_ * N_);
 }

@@ -1,6 +1,5 @@
-"""Interior-point batches with a problem in each lane: each solution equals that of a single solve."""
+"""Interior-point batches: each solution equals that of a single solve."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,24 +8,15 @@ from batch_cases import check_each, varied
 from tumble_cases import tumble
 
 import trajopt as to
-from dynamics_backends.compiled.interface.libraries import lanes_in_use
 from trajopt import Batch, Guess, StatusCode
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
-from trajopt.solvers.batch import interior, threads
-from trajopt.solvers.ipm import prepared
-from trajopt.solvers.options import IPMOptions
+from trajopt.solvers.batch import threads
 
 CONFIGS = Path(to.__file__).parents[1] / "problems" / "configs"
 GOAL = np.array([0.4, 0.3, 0.0, 0.0])
 MANY = 19
-"""Number of problems: more than a window has slots."""
-
-
-@pytest.fixture(autouse=True)
-def lanes_for_all(monkeypatch):
-    monkeypatch.setattr(interior, "WORTH", -1.0)
-    monkeypatch.setattr(interior, "ROUNDS", 1)
+"""Number of problems."""
 
 
 def steps(scheme="rk4", substeps=1):
@@ -48,10 +38,9 @@ def swing(horizon=9):
     return to.OCP.single_phase(dynamics, np.zeros(4), horizon, 0.8 / horizon, terms, [], **fields, **limits)
 
 
-def in_lanes(batch, guess, changes=None, **fields):
+def on_a_thread(batch, guess, changes=None, **fields):
     found = to.solve_batch(batch, guess=guess, options=changes, solver="ipm", threads=1, **fields)
-    assert found.meta["how"] == "lanes"
-    assert found.meta["lanes"]["threads"] == 1 and found.meta["lanes"]["slots"] == lanes_in_use()
+    assert found.meta["how"] == "1 thread"
     return found
 
 
@@ -72,11 +61,10 @@ def test_each_is_the_single_solve(changes):
     values |= {"speed.lower": -1.5 - rng.random((MANY, 2)), "way.weight": rng.random((MANY, 4))}
     values |= {"u_upper": 20.0 + rng.random((MANY, 2))}
     batch = Batch(ocp, values)
-    found = in_lanes(batch, guess, changes, gains=True)
+    found = on_a_thread(batch, guess, changes, gains=True)
     ended = {StatusCode.CONVERGED, StatusCode.MAX_ITERATIONS}
     assert not found.meta.get("referred") and {s.code for s in found.status} <= ended
     assert found.success.any() == ("max_iterations" not in changes)
-    assert found.meta["lanes"]["expansions"] > 0.6
     check_each(found, batch, guess, changes, "ipm")
 
 
@@ -88,8 +76,8 @@ def test_an_arm_goes_around_a_sphere_to_many_goals(hessian):
     goals[:, :3] += 0.1 * np.random.default_rng(0).uniform(-1.0, 1.0, (MANY, 3))
     batch = Batch(task.ocp, {"goal.lower": goals, "goal.upper": goals})
     guess = Guess(*(np.repeat(rows[None], MANY, axis=0) for rows in task.guess))
-    found = in_lanes(batch, guess, {"hessian": hessian})
-    assert found.success.all() and found.meta["lanes"]["expansions"] >= 0.8
+    found = on_a_thread(batch, guess, {"hessian": hessian})
+    assert found.success.all()
     few = list(range(0, MANY, 3))
     check_each(
         to.BatchSolution(*(getattr(found, name)[few] for name in ("xs", "us", "cost", "iterations")),
@@ -99,15 +87,15 @@ def test_an_arm_goes_around_a_sphere_to_many_goals(hessian):
 
 
 def test_states_may_live_on_a_group():
-    """On a Lie group, multipliers are transported to other tangent spaces, also those predicted for a trial step."""
+    """On a Lie group, multipliers are transported to other tangent spaces, after each step."""
     ocp = tumble()
-    n, rng = lanes_in_use() + 3, np.random.default_rng(1)
+    n, rng = 11, np.random.default_rng(1)
     away = 0.05 * rng.standard_normal((n, ocp.manifold.ndx))
     x0 = ocp.manifold.integrate(np.repeat(ocp.x0[:, None], n, axis=1), away.T).T
     us = 0.1 * rng.standard_normal((n, ocp.horizon, ocp.nu))
     guess = Guess(np.repeat(x0[:, None], ocp.horizon + 1, axis=1), us)
     batch = Batch(ocp, {"x0": x0})
-    check_each(in_lanes(batch, guess), batch, guess, None, "ipm")
+    check_each(on_a_thread(batch, guess), batch, guess, None, "ipm")
 
 
 def test_phases_have_lanes_of_their_own():
@@ -125,7 +113,7 @@ def test_phases_have_lanes_of_their_own():
     ocp = to.OCP(phases, np.zeros(4), (), terminal_constraints=(reach,))
     values, guess = varied(ocp, MANY)
     batch = Batch(ocp, values)
-    check_each(in_lanes(batch, guess), batch, guess, None, "ipm")
+    check_each(on_a_thread(batch, guess), batch, guess, None, "ipm")
 
 
 def test_unsolvable_problems_are_reported_as_in_single_solves_and_do_not_stop_the_others():
@@ -138,14 +126,14 @@ def test_unsolvable_problems_are_reported_as_in_single_solves_and_do_not_stop_th
     lower, upper = goals.copy(), goals.copy()
     lower[4, 1] -= 0.01
     batch = Batch(ocp, {**values, "reach.lower": lower, "reach.upper": upper})
-    found = in_lanes(batch, guess)
+    found = on_a_thread(batch, guess)
     assert found.status[0].code is StatusCode.LOCALLY_INFEASIBLE and "in x0 of problem 2." in found.messages[2]
     assert found.meta["referred"] == [0, 4]
     others = [i for i in range(MANY) if i not in (0, 2)]
     assert found.success[others].all()
-    one_by_one = to.solve_batch(batch, guess=guess, options={"time_limit": 1e3}, solver="ipm", threads=1)
-    np.testing.assert_allclose(found.xs[others], one_by_one.xs[others], rtol=0, atol=1e-9)
-    np.testing.assert_array_equal(found.iterations[others], one_by_one.iterations[others])
+    few = batch.subset(others)
+    check_each(to.solve_batch(few, guess=[to.Guess(guess.xs[i], guess.us[i]) for i in others], solver="ipm", threads=1), few,
+               Guess(guess.xs[others], guess.us[others]), None, "ipm")  # fmt: skip
 
 
 def test_ctrl_c_returns_the_finished_solutions(monkeypatch):
@@ -156,32 +144,8 @@ def test_ctrl_c_returns_the_finished_solutions(monkeypatch):
         if done >= 1:
             raise KeyboardInterrupt
 
-    found = in_lanes(Batch(ocp, values), guess, {"max_iterations": 10**6}, callback=interrupt)
+    found = on_a_thread(Batch(ocp, values), guess, {"max_iterations": 10**6}, callback=interrupt)
     begun = np.isfinite(found.cost)
     assert begun.any() and not begun.all() and np.isfinite(found.xs[begun]).all()
     assert {s.code for s in found.status} <= {StatusCode.CONVERGED, StatusCode.INTERRUPTED}
     assert all("before this problem started" in found.messages[i] for i in np.flatnonzero(~begun))
-
-
-def test_the_default_solver_has_lanes():
-    values, guess = varied(ocp := swing(), MANY)
-    found = to.solve_batch(ocp, values, guess, threads=1)
-    assert found.meta["how"] == "lanes" and found.success.all()
-    assert {a["solver"] for s in found for a in s.meta["attempts"]} == {"ipm"}
-
-
-def test_lanes_are_taken_where_they_save_something(monkeypatch):
-    """Lanes hold knots of one problem if few lanes are empty, derivatives are fast, problems are few, or there is a time limit."""
-    lanes, options = lanes_in_use(), IPMOptions()
-
-    def pays(horizon, share, count=MANY, **changes):
-        rest = Guess(np.zeros((horizon + 1, 4)), np.zeros((horizon, 2)))
-        program = prepared(swing(horizon), rest, options).program
-        return interior.pays(program, replace(options, **changes), count, 1, lambda: share)
-
-    monkeypatch.setattr(interior, "WORTH", 0.09)
-    assert pays(lanes + 1, 0.9) and not pays(lanes + 1, 0.1) and not pays(2 * lanes, 1.0)
-    assert not pays(lanes + 1, 0.9, count=lanes - 1) and not pays(lanes + 1, 0.9, time_limit=1e3)
-    values, guess = varied(ocp := swing(), MANY)
-    found = to.solve_batch(ocp, values, guess, {"time_limit": 1e3}, solver="ipm", threads=1)
-    assert found.meta["how"] == "1 thread" and found.success.all()
