@@ -15,7 +15,7 @@ def sources() -> dict[str, str]:
         **{"lq_{}_{}".format(*size): compiled_lq.sized_source(*size) for size in compiled_lq.SIZES},
         "lq_abreast": compiled_lq.lanes_source(),
         "interior": interior_slot.source(before=library.source()),
-        "newton": newton_slot.source("newton_window.h"),
+        "newton": newton_slot.source(),
         "stages": stages.source(),
         "stages_abreast": stages.source_abreast(),
         "shooting": shooting_slot.source("shooting_window.h"),

@@ -60,8 +60,8 @@ def _table(n: int, m: int) -> str:
 
 
 def lanes_source() -> str:
-    """C source of the kernels with one problem in each lane: riccati.h, directions.h and attempts.h."""
-    kernels = ("box_qp.h", "riccati.h", "directions.h", "attempts.h")
+    """C source of the kernels with one problem in each lane: riccati.h and directions.h."""
+    kernels = ("box_qp.h", "riccati.h", "directions.h")
     return "\n".join([prelude(), template("lanes/rows.h"), "#define ABREAST", _text(*_PRODUCTS, *kernels)])
 
 

@@ -1,5 +1,5 @@
 /* The kernels of LQ problems that those of slots and windows call.  Before this text stand lq_types.h and equality_types.h; definitions are in
-   riccati.h, directions.h and attempts.h. */
+   riccati.h and directions.h. */
 
 long lq_riccati(const lq_problem *p, const lq_bounds *bounds, double on_state, double on_control, const void *changes, const lq_policy *policy);
 void lq_adjoint(const lq_problem *p, double *lambda, double *g);
@@ -10,5 +10,3 @@ void lq_rollout(const lq_problem *p, const lq_bounds *bounds, const lq_policy *p
 /* With a problem in each lane. */
 void lq_riccati_abreast(lq_lane *lanes, void *workspace);
 void lq_directions(lq_direction *lanes, lq_size dims, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, void *workspace);
-void lq_attempts(lq_attempt *lanes, lq_size dims, long N, const lq_asked *of,
-                 void (*expand)(void *at, long i, const void *lambda, const lq_vectors *plain, const lq_vectors *exact), void *at, void *workspace);

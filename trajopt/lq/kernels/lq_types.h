@@ -51,38 +51,6 @@ typedef struct {
     double change, slope, defect, kkt, kkt_under;
 } lq_direction;
 
-#define MAX_FRACTIONS 3
-
-/* Contributions of a barrier whose parameter mu is chosen after the sweep, (N, m) each.  bend: to the diagonals of R; pull: to r for the costates;
-   push: to r of the step, per unit of mu. */
-typedef struct {
-    const double *bend, *pull, *push;
-} lq_barrier;
-
-/* Problem of a lane in lq_attempts, with its results.  delta: added to the diagonals of Q and R.  asked: requested curvature fractions, as bits.
-   under (N, m, n): gains under which costates are computed, NULL for those of fraction 0, which must be requested then.  barrier: of all
-   problems, or of none, with NULL.  K (N, m, n), k (N, m): receive the gains, by fraction; dx (N + 1, n), du (N, m): receive the step, at mu = 0,
-   of the first fraction with a convex problem; k_by, dx_by, du_by: receive their derivatives in mu.
-
-   finite: 1 if cost, gaps, costates and gradient are finite; convex: fractions with a convex problem, as bits; share: index of the first of them,
-   or -1.  cost; defect and theta: largest entry and l1 norm of the gaps; gradient and scaled: largest entry of the gradient, absolute and relative
-   to the size of its terms, see stationarity of lq.py; slope: cost slope along the step, slope[0] + slope[1] mu + slope[2] mu^2. */
-typedef struct {
-    double delta;
-    long asked;
-    const double *under;
-    lq_barrier barrier;
-    double *K[MAX_FRACTIONS], *k[MAX_FRACTIONS], *dx, *du, *k_by[MAX_FRACTIONS], *dx_by, *du_by;
-    long finite, convex, share;
-    double cost, defect, theta, gradient, scaled, slope[3];
-} lq_attempt;
-
-/* Curvature fractions (MAX_FRACTIONS, decreasing from 1 to 0), and those requested by any problem, as bits. */
-typedef struct {
-    const double *shares;
-    long asked;
-} lq_asked;
-
 /* Blocks of a knot of several problems: SIMD vectors with one problem in each lane. */
 typedef struct {
     void *A, *B, *d, *Q, *q, *S, *R, *r, *cost;

@@ -212,13 +212,14 @@ ALWAYS_INLINE void value_of(const q_t *q, const num *K, const num *k, num *restr
 }
 
 /* One knot i of the backward sweep: gains and value function from the value function of the next knot; false where Quu is not positive definite on
-   the free controls.  changes: NULL for none; change: see value_of; s: without bounds, receives the factor of Quu. */
-ALWAYS_INLINE truth swept_factor(blocks_t p, damping_t by, const lq_changes *changes, long i, gains_t next, gains_t to, num *restrict change,
-                                 const damped_t *s, lq_size dims)
+   the free controls.  changes: NULL for none; change: see value_of. */
+ALWAYS_INLINE truth swept(blocks_t p, damping_t by, const lq_changes *changes, long i, gains_t next, gains_t to, num *restrict change,
+                          lq_size dims)
 {
     const num *V_ = next.Vxx, *Vx_next = next.Vx;
-    num ahead[N_], u[M_], uu[M_ * M_], ux[M_ * N_];
+    num ahead[N_], u[M_], uu[M_ * M_], ux[M_ * N_], H[M_ * M_], X[M_ * COLUMNS];
     const q_t q = {u, uu, ux};
+    const damped_t system = {H, X}, *s = &system;
     SUM_PRODUCT(ahead, Vx_next, p.d, V_, 1, N_, N_);
     if (change)
         for (int a = 0; a < N_; a++) *change += 0.5 * p.d[a] * (Vx_next[a] + ahead[a]);
@@ -233,13 +234,6 @@ ALWAYS_INLINE truth swept_factor(blocks_t p, damping_t by, const lq_changes *cha
     const truth definite = p.lower ? box_gains(s, q.u, p.lower, p.upper, to.K, to.k, dims) : gains_of(s, to.K, to.k, dims);
     if (ANY(definite)) value_of(&q, to.K, to.k, to.Vx, to.Vxx, change, dims);
     return definite;
-}
-
-ALWAYS_INLINE truth swept(blocks_t p, damping_t by, const lq_changes *changes, long i, gains_t next, gains_t to, num *restrict change,
-                          lq_size dims)
-{
-    num H[M_ * M_], X[M_ * COLUMNS];
-    return swept_factor(p, by, changes, i, next, to, change, &(damped_t){H, X}, dims);
 }
 
 #ifdef ABREAST

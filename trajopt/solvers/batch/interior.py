@@ -17,9 +17,8 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers import termination
+from trajopt.solvers.batch.slot_batch import SlotBatch
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.batch.threads import lanes_at_work
-from trajopt.solvers.batch.window_batch import WindowBatch
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.interior.stage_program import StageProgram
@@ -50,14 +49,14 @@ def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
     return replace(found, K=K, k=np.zeros((n, N, m)))
 
 
-class InteriorBatch(WindowBatch):
+class InteriorBatch(SlotBatch):
     """Batch of interior_problem_t (interior_slot.h). ``program``: that of the template problem."""
 
     measures: ClassVar = {"gradient": "gradient", "kkt": "error", "violation": "violation"}
 
     @classmethod
     def fits(cls, ocp: OCP, options: Any) -> bool:
-        """See :class:`WindowBatch`."""
+        """See :class:`SlotBatch`."""
         if type(options) is not IPMOptions:
             return False
         return serves(prepared(ocp, _still(ocp), options).program, alone=False)
@@ -81,13 +80,6 @@ class InteriorBatch(WindowBatch):
         self.order = np.flatnonzero(np.broadcast_to(fits, n)).tolist()
         self.threads = min(self.threads, max(1, len(self.order)))
 
-    # -- solves -----------------------------------------------------------------------------------------------------------
-    def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
-        """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
-        ran = self.solve_one_by_one(self._slot, on_finished)
-        how = {"how": ran.how, "lanes": lanes_at_work(ran.threads, self.program.stages[:-1])}
-        return how | ({"stopped": True} if ran.stopped else {})
-
     def solution(self, began: float, meta: dict[str, Any]) -> BatchSolution:
         """Return the solutions; ``meta["referred"]`` lists the problems that need a single solve."""
         found, limits, chosen = super().solution(began, meta), self.batch.bounds(), set(self.order)
@@ -98,9 +90,10 @@ class InteriorBatch(WindowBatch):
             found = replace(found, meta={**found.meta, "referred": left})
         return _with_gains(self.batch, found) if self.gains else found
 
-    def _slot(self) -> InteriorSlot:
-        """Return a slot that solves problems one after the other; any thread may use it."""
-        return InteriorSlot.for_batch(self.program)
+    def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
+        """See :class:`SlotBatch`."""
+        stages = self.program.stages[:-1]
+        return self.solve_one_by_one(lambda: InteriorSlot.for_batch(self.program), stages, on_finished)
 
     def _method(self, number: int, slot: Any) -> InteriorPoint:
         return InteriorPoint(slot.size, self.options)

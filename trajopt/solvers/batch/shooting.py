@@ -10,8 +10,10 @@ from dynamics_backends.compiled.interface.libraries import lanes_in_use
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
-from trajopt.solvers.batch.window_batch import WindowBatch, shares_of
-from trajopt.solvers.methods.driver import ProgressCallback
+from trajopt.solvers.batch.slot_batch import SlotBatch
+from trajopt.solvers.batch.threads import STOP
+from trajopt.solvers.methods.driver import ProgressCallback, run_window
+from trajopt.solvers.methods.method import Solve
 from trajopt.solvers.methods.shooting import ShootingMethod
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.problems.batch import Batch
@@ -26,13 +28,16 @@ from trajopt.stage.numerics import numerics_for
 SLOTS = 2
 """Slots of a window per lane: more than one, as problems request different operations; more than two overflow the caches."""
 
+MEMORY = 1 << 30
+"""Maximum bytes of the slots of all windows; large problems on many processors get fewer slots."""
 
-class ShootingBatch(WindowBatch):
+
+class ShootingBatch(SlotBatch):
     """Batch of shooting_problem_t (shooting_slot.h). Raises ValueError if the problem is not compiled."""
 
     @classmethod
     def fits(cls, ocp: OCP, options: Any) -> bool:
-        """See :class:`WindowBatch`."""
+        """See :class:`SlotBatch`."""
         if type(options) is not SLQOptions or ocp.constraints() or filtered(ocp, options):
             return False
         return StageEvaluator(ocp, options.hessian, "auto").compiled
@@ -50,14 +55,40 @@ class ShootingBatch(WindowBatch):
         self.models, self.corrects = models_of((), options), corrects_of(self.ocp, options)
 
     def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
-        """Solve all problems in windows; return metadata on how threads and lanes shared the work."""
+        """Solve all problems in windows, one window on each thread; return metadata on how threads and lanes shared the work."""
         each, shared = layout(sizes_of(self.ocp, windowed=True)).doubles, directions_doubles(self.ocp, self.options)
-        count = self.slots_of_a_thread(SLOTS * lanes_in_use(), 8 * each, 8 * shared)
-        given = self.ocp, self.evaluator, self.options
-        ran, windows = self.solve_in_windows(lambda: ShootingWindow(*given, count), on_finished)
+        memory = (MEMORY // self.threads - 8 * shared) // (8 * each)
+        count = max(1, min(SLOTS * lanes_in_use(), -(-self.count // self.threads), memory))
+        windows: list[Any] = []
+
+        def work(stop: Array) -> None:
+            windows.append(ShootingWindow(self.ocp, self.evaluator, self.options, count))
+            self._run_window(windows[-1], stop)
+
+        ran = self._run(work, on_finished, windows)
         self.seconds /= count  # problems of a window share its wall time
-        use = {"threads": ran.threads, "slots": ran.threads * count, **shares_of(windows)}
-        return {"how": "lanes", "lanes": use} | ({"stopped": True} if ran.stopped else {})
+        sweeps, rollouts = (sum(w.busy[i] for w in windows) / max(1, sum(w.all[i] for w in windows)) for i in (0, 1))
+        use = {"threads": ran.threads, "slots": ran.threads * count, "sweeps": sweeps, "rollouts": rollouts}
+        return {"how": "lanes", "lanes": use, **ran.meta}
+
+    def _run_window(self, window: Any, stop: Array) -> None:
+        running: dict[Any, tuple[int, Any]] = {}
+
+        def start(slot: Any) -> Solve | None:
+            own = self._take(slot, stop)
+            if own is None:
+                return None
+            running[slot] = own
+            window.active = len(running)
+            return self._solve(own[1])
+
+        def end(slot: Any, ended: Any) -> None:
+            self._note(*running.pop(slot), slot, ended, stop)
+            window.active = len(running)
+
+        run_window(window, window.slots, start, end, lambda: bool(stop[STOP]))
+        for slot, (number, method) in running.items():  # only after a stop
+            self._note_stopped(number, method, slot)
 
     def _method(self, number: int, slot: Any) -> ShootingMethod:
         return ShootingMethod(self.models, self.options, self.corrects, int(self.limits[number]))

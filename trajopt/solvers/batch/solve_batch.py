@@ -58,13 +58,13 @@ def solve_batch(
 
     How a batch is solved (``meta["how"]``) depends on the solver:
 
-    - slq, ilqr, gnms, fddp and ddp, without constraints and compiled: one problem in each SIMD lane, on threads. The time_limit of
-      slq, ilqr, gnms and fddp covers all problems that share the lanes. ddp with few problems: knots in lanes, as ipm.
-    - the same solvers with constraints: the inner solves of the augmented Lagrangian in lanes, round by round
+    - slq, ilqr, gnms and fddp, without constraints and compiled: one problem in each SIMD lane, on threads. The time_limit covers
+      all problems that share the lanes.
+    - ddp without constraints, and ipm: each thread solves one problem after the other, with the knots of a problem in lanes. A
+      failure of ipm (no accepted step length, non-finite values) is repeated as a single solve; ``meta["referred"]`` lists these
+      problems.
+    - slq, ilqr, gnms, fddp and ddp with constraints: the inner solves of the augmented Lagrangian as above, round by round
       (:mod:`trajopt.solvers.batch.rounds`)
-    - ipm: each thread solves one problem after the other, with the knots of a problem in lanes. Lanes hold problems instead if
-      knots would leave lanes empty and derivatives take most of the time. A failure (no accepted step length, non-finite
-      values) is repeated as a single solve; ``meta["referred"]`` lists these problems.
     - "auto", the default: one attempt after the other, each for all unsolved problems (:mod:`trajopt.solvers.batch.attempts`)
     - other solvers, and slq with constraints and a time_limit: single solves, in processes if the work is long enough
 

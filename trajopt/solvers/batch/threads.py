@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
@@ -23,16 +23,9 @@ class Ran(NamedTuple):
     stopped: bool
 
     @property
-    def how(self) -> str:
-        """Description of the threads, such as "4 threads"."""
-        return f"{self.threads} thread{'s' * (self.threads > 1)}"
-
-
-def lanes_at_work(threads: int, stages: Sequence[Any]) -> dict[str, float]:
-    """Return the number of threads, and the fraction of lanes that hold a knot in the expansions of the phases."""
-    knots = [len(s.plain.t) for s in stages]
-    blocks = [-(-count // s.library.lanes) * s.library.lanes for s, count in zip(stages, knots, strict=True)]
-    return {"threads": threads, "expansions": sum(knots) / sum(blocks)}
+    def meta(self) -> dict[str, bool]:
+        """Metadata of a batch: "stopped" after a stop."""
+        return {"stopped": True} if self.stopped else {}
 
 
 ENDED, STOP = range(2)

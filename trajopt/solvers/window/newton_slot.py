@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import code_of, definitions, kernel_text, kernels, structs_in
-from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.method import Size
@@ -54,10 +53,10 @@ _CONSTANTS = {
 }
 
 
-def source(*window: str) -> str:
-    """Return the C text of the slot, followed by the kernel files of a window."""
+def source() -> str:
+    """Return the C text of the slot."""
     fractions = f"static const double fractions[] = {{{', '.join(map(repr, FRACTIONS))}}};"
-    own = kernel_text(PACKAGE, "barrier.h", "newton_slot.h", *window)
+    own = kernel_text(PACKAGE, "barrier.h", "newton_slot.h")
     return "\n".join(["#include <float.h>", common_source(), definitions(_CONSTANTS), fractions, own])
 
 
@@ -69,58 +68,39 @@ _TRIALS_ANSWER = [Struct(f"{3 * count}d") for count in range(TRIALS + 1)]
 
 
 class Sizes(NamedTuple):
-    """Sizes of the arrays of a slot. lengths: maximum number of step lengths. bounded: controls may have bounds.
-
-    windowed: the slot belongs to a window and stores no expansions.
-    """
+    """Sizes of the arrays of a slot. lengths: maximum number of step lengths."""
 
     N: int
     nx: int
     n: int
     m: int
     lengths: int
-    windowed: bool = False
-    bounded: bool = True
 
 
 @lru_cache(maxsize=64)
 def layout(s: Sizes) -> Layout:
     """Return the memory layout of the arrays of a slot."""
-    N, nx, n, m, lengths, windowed, bounded = s
-    trials = 1 if windowed else TRIALS
+    N, nx, n, m, lengths = s
     blocks = {"Q": (N + 1, n, n), "S": (N, m, n), "R": (N, m, m)}
     motion: dict[str, tuple[int, ...]] = {"xs": (N + 1, nx), "us": (N, m)}
     taken = {"K": (N, m, n), "k": (N, m), "dx": (N + 1, n), "du": (N, m)}
-    point = motion
-    if not windowed:
-        point = motion | blocks | {"x_next": (N, nx), "costs": (N + 1,), "A": (N, n, n), "B": (N, n, m), "d": (N, n)}
-        point |= {"q": (N + 1, n), "r": (N, m), "lambda": (N + 1, n), "g": (N, m)}
+    point = motion | blocks | {"x_next": (N, nx), "costs": (N + 1,), "A": (N, n, n), "B": (N, n, m), "d": (N, n)}
+    point |= {"q": (N + 1, n), "r": (N, m), "lambda": (N + 1, n), "g": (N, m)}
     shapes: dict[str, tuple[int, ...]] = {}
     for prefix, count, arrays in (("points", 2, point), ("steps", 3, taken)):
         shapes |= {f"{prefix}_{i}_{name}": shape for i in range(count) for name, shape in arrays.items()}
-    if windowed:
-        shapes |= {f"ahead_{name}": taken[name] for name in ("dx", "du")}
-        shapes |= {f"ahead_{name}_{i}": taken[name] for name in ("K", "k") for i in range(len(FRACTIONS))}
-        if bounded:
-            shapes |= {f"ahead_{name}_by": taken[name] for name in ("dx", "du")}
-            shapes |= {f"ahead_k_by_{i}": taken["k"] for i in range(len(FRACTIONS))}
-            shapes |= dict.fromkeys(("bend", "push", "pull"), (N, m))
-    else:
-        shapes |= {f"{of}{name}": shape for of in "com" for name, shape in blocks.items()}
-        shapes |= {"Vx": (N + 1, n), "Vxx": (N + 1, n, n), "mr": (N, m), "size": (m,)}
-    if bounded:
-        shapes |= dict.fromkeys(("z", "move"), (2, N, m))
+    shapes |= {f"{of}{name}": shape for of in "com" for name, shape in blocks.items()}
+    shapes |= {"Vx": (N + 1, n), "Vxx": (N + 1, n, n), "mr": (N, m), "size": (m,)}
+    shapes |= dict.fromkeys(("z", "move"), (2, N, m))
     shapes |= dict.fromkeys(("alphas", "own_alphas"), (lengths,)) | dict.fromkeys(("every", "none"), (N // 8 + 1,))
-    shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (trials * N + trials,))
-    shapes |= {"X": (trials, N + 1, nx), "U": (trials, N, m), "D": (trials, N, n), "cost": (trials,)}
+    shapes |= dict.fromkeys(("part_cost", "start", "stop_at", "trial"), (TRIALS * N + TRIALS,))
+    shapes |= {"X": (TRIALS, N + 1, nx), "U": (TRIALS, N, m), "D": (TRIALS, N, n), "cost": (TRIALS,)}
     return layout_of(SlotData, shapes)
 
 
-def sizes_of(ocp: OCP, lengths: int, *, windowed: bool = False) -> Sizes:
+def sizes_of(ocp: OCP, lengths: int) -> Sizes:
     """Return the sizes for a problem and a maximum number of step lengths."""
-    manifold = ocp.manifold
-    limited = not windowed or ocp.control_bounds is not None
-    return Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, lengths, windowed, limited)
+    return Sizes(ocp.horizon, ocp.manifold.nx, ocp.manifold.ndx, ocp.nu, lengths)
 
 
 def serves(evaluators: Sequence[Evaluator], curved: bool) -> bool:
@@ -138,8 +118,8 @@ class NewtonSlot(ArraySlot):
     """newton_t with its memory; answers the requests for problems of one structure, one after the other.
 
     plain: evaluator with the Gauss-Newton Hessian of the cost. exact: evaluator with the Hessian to which the curvature is added,
-    maybe the same, or None. lengths: maximum number of step lengths. curved: libraries by phase for the curvature of time steps,
-    default those of ``exact``. workspace, own_workspace: see :class:`~trajopt.solvers.window.slots.Slot`.
+    maybe the same, or None. lengths: maximum number of step lengths. own_workspace: see
+    :class:`~trajopt.solvers.window.slots.Slot`.
     """
 
     name = "newton"
@@ -151,13 +131,11 @@ class NewtonSlot(ArraySlot):
         exact: StageEvaluator | None,
         lengths: int,
         *,
-        curved: Sequence[Library] | None = None,
-        workspace: Array | None = None,
         own_workspace: bool = False,
     ) -> None:
-        self.sizes = sizes = sizes_of(ocp, lengths, windowed=workspace is not None)
+        self.sizes = sizes = sizes_of(ocp, lengths)
         N, nx, n, m, *_ = sizes
-        super().__init__(SlotData(), layout(sizes), workspace=workspace, own_workspace=own_workspace)
+        super().__init__(SlotData(), layout(sizes), own_workspace=own_workspace)
         self._evaluators: Any = plain, exact
         d = self.data
         self.view("alphas")[:] = 0.5 ** np.arange(lengths)
@@ -166,7 +144,7 @@ class NewtonSlot(ArraySlot):
         of = exact or plain
         parts = zip(of.stages, plain.stages, plain.slices, plain.controls_read, strict=False)
         stages_of: Any = of.stages[:-1]
-        libraries: Sequence[Library | None] = curved or [None if exact is None else s.curved for s in stages_of]
+        libraries: Sequence[Library | None] = [None if exact is None else s.curved for s in stages_of]
         phases = (PhaseData * len(ocp.phases))(*map(self._phase, libraries, *zip(*parts, strict=True)))
         self._alive.append(phases)
         for prefix, evaluator in (("end", of), ("plain_end", plain)):
@@ -177,7 +155,7 @@ class NewtonSlot(ArraySlot):
         d.dims_n, d.dims_m, d.N, d.nx, d.count, d.phases = n, m, N, nx, len(phases), ctypes.addressof(phases)
         d.alike, d.widest = of is plain, 0 if exact is not None else len(FRACTIONS) - 1
         stages: Any = plain.stages[:-1]
-        d.trials = 1 if workspace is not None else trials_together(N, max(own.library.lanes for own in stages))
+        d.trials = trials_together(N, max(own.library.lanes for own in stages))
         self._bind()
 
     def serves(self, *given: Any) -> bool:

@@ -1,8 +1,13 @@
-"""Window of problems in shooting methods: kernels/shooting_window.h answers requests for several problems, one in each lane."""
+"""Window of problems in shooting methods: kernels/shooting_window.h answers requests for several problems, one in each lane.
+
+A slot waits for operations, numbered from 1 on; kernel functions return the number of the next operation of a request. Each
+scheduler step runs one operation for as many waiting slots as SIMD lanes hold.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -17,22 +22,27 @@ from dynamics_backends.compiled.interface.libraries import (
     structs_in,
 )
 from trajopt.problem.ocp import OCP
+from trajopt.solvers.methods.driver import WAIT
 from trajopt.solvers.methods.shooting_requests import Correct, Direction, Expand, Gains, Roll, Start
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.window.groups import GroupedWindow
 from trajopt.solvers.window.memory import PACKAGE
 from trajopt.solvers.window.shooting_slot import ShootingSlot, reads_linear_steps
 from trajopt.solvers.window.slots import functions
 from trajopt.stage.evaluation import StageEvaluator
 
-ROLLS = 4
-"""First operation that is a rollout; each phase has two."""
+DONE, ROLLS = 0, 4
+"""Operation code of a slot whose answer is ready; first operation that is a rollout, of which each phase has two."""
+PATIENCE = 100
+"""Scheduler steps after which a waiting operation runs even if more slots wait for another operation."""
 
 _Window, _Phase = structs_in(kernel_text(PACKAGE, "shooting_window.h"), "shooting_window_t", "window_phase_t")
 
 
-class ShootingWindow(GroupedWindow):
-    """Window of ``count`` slots for problems of one structure."""
+class ShootingWindow:
+    """Window of ``count`` slots for problems of one structure.
+
+    busy, all: busy lanes and all lanes, by direction (0 backward, 1 forward), summed over calls.
+    """
 
     def __init__(self, ocp: OCP, evaluator: StageEvaluator, options: SLQOptions, count: int) -> None:
         *stages, end = cast(Any, evaluator.stages)
@@ -49,7 +59,12 @@ class ShootingWindow(GroupedWindow):
             ctypes.addressof(phases), code_of(end.library.end_first_abreast), *map(address, workspaces)
         )
         self._memory = phases, workspaces
-        super().__init__(ROLLS + 2 * len(stages), lanes_in_use(), _ANSWERS)
+        self.lanes = lanes_in_use()
+        self._waiting: list[deque[ShootingSlot]] = [deque() for _ in range(ROLLS + 2 * len(stages))]
+        self._turn = 0
+        self.busy, self.all = [0, 0], [0, 0]
+        self._group_of = (ctypes.c_void_p * self.lanes)()
+        self._group_address = ctypes.addressof(self._group_of)
         self._bind(library)
 
     def _bind(self, library: ctypes.CDLL) -> None:
@@ -58,7 +73,7 @@ class ShootingWindow(GroupedWindow):
         start, direction, gains = function("start", "pppd"), function("direction", "ppdll"), function("gains", "pd")
         roll, correct, expand = function("roll", "ppll"), function("correct", "ppl"), function("expand", "ppld")
         serve = function("serve", "ppll", None)
-        self._asks = {
+        self._asks: dict[type, Callable[[ShootingSlot, Any], int]] = {
             Start: lambda s, r: start(at, s.address, s.problem, r.mu),
             Direction: lambda s, r: direction(at, s.address, r.mu, r.going, r.rolled),
             Roll: lambda s, r: roll(at, s.address, r.first, r[2]),
@@ -77,9 +92,53 @@ class ShootingWindow(GroupedWindow):
     def active(self, count: int) -> None:
         self._data.active = count
 
-    def _work(self, kind: int, count: int) -> int | None:
-        self._serve(kind, count)
-        return int(kind >= ROLLS)
+    def ask(self, slot: ShootingSlot, request: Any) -> Any:
+        """Return the answer to the request of a slot, or WAIT; slots answer requests without operations alone."""
+        own = self._asks.get(type(request))
+        if own is None:
+            return slot.answer(request)
+        kind = own(slot, request)
+        if kind == DONE:
+            return _ANSWERS[type(request)](slot)
+        slot.request, slot.since = request, self._turn
+        self._waiting[kind].append(slot)
+        return WAIT
+
+    def serve(self) -> list[tuple[ShootingSlot, Any]]:
+        """Run the most requested operation for one slot per lane; return the slots with a ready answer, and the answers."""
+        kind = self._wanted()
+        if kind is None:
+            return []
+        self._turn += 1
+        waiting, forward = self._waiting[kind], int(kind >= ROLLS)
+        group = [waiting.popleft() for _ in range(min(self.lanes, len(waiting)))]  # longest waiting first
+        for lane, slot in enumerate(group):
+            self._group_of[lane] = slot.address
+        self._serve(kind, len(group))
+        self.busy[forward] += len(group)
+        self.all[forward] += self.lanes
+        answered: list[tuple[ShootingSlot, Any]] = []
+        for slot in group:
+            waits = slot.data.waits
+            if waits == DONE:
+                answered.append((slot, _ANSWERS[type(slot.request)](slot)))
+            else:
+                slot.since = self._turn
+                self._waiting[waits].append(slot)
+        return answered
+
+    def _wanted(self) -> int | None:
+        """Return the most requested operation, or one that has waited too long; None if no slot waits."""
+        waiting = [kind for kind, slots in enumerate(self._waiting) if slots]
+        oldest = min(waiting, key=lambda kind: self._waiting[kind][0].since, default=None)
+        if oldest is None or self._waiting[oldest][0].since < self._turn - PATIENCE:
+            return oldest
+        return max(waiting, key=lambda kind: len(self._waiting[kind]))
+
+    def close(self) -> None:
+        """Release the memory of the slots."""
+        for slot in self.slots:
+            slot.close()
 
 
 _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {

@@ -59,27 +59,13 @@ static double barrier_logs(const barrier_t *b, const double *us)
     return -(sum + log(product));
 }
 
-/* Curvature of the barrier at control i, with slacks below and above. */
-static double bend_of(const barrier_t *b, double below, double above, long i) { return b->z[i] / below + b->z[b->count + i] / above; }
-
 /* Add the gradient of the barrier to r, and its curvature to the diagonals of R (N, m, m). */
 static void barrier_impose(const barrier_t *b, const double *us, long m, double *R, double *r)
 {
     for (long i = 0; i < b->count; i++) {
         const double below = slack(b, us, 0, i), above = slack(b, us, 1, i);
-        R[(i / m * m + i % m) * m + i % m] += bend_of(b, below, above, i);
+        R[(i / m * m + i % m) * m + i % m] += b->z[i] / below + b->z[b->count + i] / above;
         r[i] = r[i] - b->mu / below + b->mu / above;
-    }
-}
-
-/* Compute the barrier terms separately, for any mu: curvature (bend), gradient divided by mu (push), multiplier contribution (pull). */
-static void barrier_apart(const barrier_t *b, const double *us, double *bend, double *push, double *pull)
-{
-    for (long i = 0; i < b->count; i++) {
-        const double below = slack(b, us, 0, i), above = slack(b, us, 1, i);
-        bend[i] = bend_of(b, below, above, i);
-        push[i] = 1.0 / above - 1.0 / below;
-        pull[i] = b->z[b->count + i] - b->z[i];
     }
 }
 

@@ -3,7 +3,7 @@
    constants of newton_slot.py.
 
    A slot has two points (the current and the next iterate), three steps (two trial steps and the last accepted one), and the trajectories of
-   the last trial step lengths.  In a window (newton_window.h), slots store no expansions. */
+   the last trial step lengths. */
 
 /* Functions of a phase: expansions with the exact and with the Gauss-Newton Hessian of the cost, rollouts, and the second derivatives of its
    time steps contracted with costates. */
@@ -13,12 +13,9 @@ typedef struct {
     void *curve_room;
 } newton_phase_t;
 
-/* Policy and its linear step.  slope: directional derivative of the cost; longest: largest step length that the bounds allow; fraction: index
-   of its curvature fraction, or NONE. */
+/* Policy and its linear step; longest: largest step length that the bounds allow. */
 typedef struct {
-    double *K, *k, *dx, *du;
-    double slope, longest;
-    long fraction;
+    double *K, *k, *dx, *du, longest;
 } newton_step_t;
 
 /* Problem: data of the phases (for the exact, the Gauss-Newton and the second-order library) and of the final knot, guess, bounds, and arrays of
@@ -32,10 +29,9 @@ typedef struct {
 
 /* Slot.  Vx, Vxx: value function of a sweep; cQ, cS, cR: Hessian of the Lagrangian; oQ, oS, oR: Hessian of the cost of the kind (exact or
    Gauss-Newton) that the current iterate does not have; mQ, mS, mR, mr: LQ problem with damping and barrier; z, move: multipliers of the bounds and
-   their step; bend, push, pull: barrier terms, see barrier.h; X, U, D, cost: trial trajectories, their defects and costs.  alike: 1 if both
-   evaluators are the same; widest: index of the largest curvature fraction to try; trials: step lengths rolled out together.  Members from `ahead`
-   on belong to one problem.  ahead, ahead_of: last LQ solves in a window and their iterate; request, place, first, past: current request in a window;
-   waits: operation that it waits for; answer: last answer; seconds: time in derivatives, sweeps and rollouts. */
+   their step; X, U, D, cost: trial trajectories, their defects and costs.  alike: 1 if both evaluators are the same; widest: index of the largest
+   curvature fraction to try; trials: step lengths rolled out together.  Members from `problem` on belong to one problem.  answer: last answer;
+   seconds: time in derivatives, sweeps and rollouts. */
 typedef struct {
     const newton_phase_t *phases;
     final_t end, plain_end;
@@ -43,17 +39,15 @@ typedef struct {
     long N, nx, count, alike, widest, trials;
     iterate_t points[2];
     newton_step_t steps[3];
-    double *Vx, *Vxx, *cQ, *cS, *cR, *oQ, *oS, *oR, *mQ, *mS, *mR, *mr, *z, *move, *bend, *push, *pull, *own_alphas, *size, *X, *U, *D, *cost, *part_cost;
+    double *Vx, *Vxx, *cQ, *cS, *cR, *oQ, *oS, *oR, *mQ, *mS, *mR, *mr, *z, *move, *own_alphas, *size, *X, *U, *D, *cost, *part_cost;
     long *start, *stop_at, *trial;
     const double *alphas;
     const signed char *every, *none;
-    lq_attempt ahead;
-    iterate_t *ahead_of;
     const newton_problem_t *problem;
     iterate_t *at, *fresh;
     newton_step_t *tried[2], *last;
     barrier_t barrier;
-    long bounded, has_policy, other_known, curvature_known, request, place, first, past, waits;
+    long bounded, has_policy, other_known, curvature_known;
     double seconds[3];
     double answer[ANSWER];
 } newton_t;
@@ -272,28 +266,21 @@ EXPORT void newton_turn(newton_t *o)
     o->at = o->fresh, o->fresh = left, o->other_known = o->curvature_known = 0;
 }
 
-/* Load a problem and its guess, with controls moved into the interior of their bounds. */
-static void newton_take(newton_t *o, const newton_problem_t *problem)
+/* Start: load a problem and its guess, with controls moved into the interior of their bounds, and expand there; answer: cost. */
+EXPORT void newton_start(newton_t *o, const newton_problem_t *problem)
 {
     const long N = o->N, m = o->dims.m;
     iterate_t *at = o->points;
-    o->problem = problem, o->at = at, o->fresh = at + 1, o->ahead_of = NULL;
+    o->problem = problem, o->at = at, o->fresh = at + 1;
     o->tried[0] = o->steps, o->tried[1] = o->steps + 1, o->last = o->steps + 2;
     o->barrier = (barrier_t){problem->lower, problem->upper, o->z, 0.0, N * m};
     o->bounded = problem->lower != NULL, o->has_policy = o->other_known = o->curvature_known = 0;
-    o->last->fraction = NONE;
     memset(o->seconds, 0, sizeof o->seconds);
     copy(at->xs, problem->xs, (N + 1) * o->nx), copy(at->xs, problem->x0, o->nx), copy(at->us, problem->us, N * m);
     if (o->bounded) barrier_interior(&o->barrier, at->us);
-    at->cost = at->gradient = at->scaled = at->defect = at->gap = NAN;
-}
-
-/* Start: expand about the guess; answer: cost. */
-EXPORT void newton_start(newton_t *o, const newton_problem_t *problem)
-{
-    newton_take(o, problem);
-    newton_expand(o, o->at, 0);
-    o->answer[0] = o->at->cost;
+    at->gradient = at->scaled = at->defect = at->gap = NAN;
+    newton_expand(o, at, 0);
+    o->answer[0] = at->cost;
 }
 
 /* FirstGains: compute gains of the Gauss-Newton problem with the damping delta; no gains if delta is negative. */
@@ -321,8 +308,15 @@ EXPORT void newton_is_finite(newton_t *o)
     o->answer[0] = fabs(o->at->cost) < HUGE_VAL && lq_finite(&lq);
 }
 
-/* Accept trial trajectory `row` of the step in `place`: it becomes the next point, and the step the last one. */
-static void newton_move(newton_t *o, long place, long row, double mu)
+/* Expand about the next point, for steps with the curvature fractions in the bit mask `asked`, and find its errors. */
+static void newton_reach(newton_t *o, long asked)
+{
+    newton_expand(o, o->fresh, !o->alike && asked == 1L << GAUSS_NEWTON);
+    newton_measure(o, o->fresh);
+}
+
+/* Accept trial trajectory `row` of the step in `place`; asked: bit mask of the curvature fractions that the next step will request. */
+EXPORT void newton_accept(newton_t *o, long place, long row, long asked, double mu)
 {
     const long x = (o->N + 1) * o->nx, u = o->N * o->dims.m;
     newton_step_t *step = o->tried[place];
@@ -331,25 +325,9 @@ static void newton_move(newton_t *o, long place, long row, double mu)
     o->barrier.mu = mu;
     if (o->bounded) barrier_stepped(&o->barrier, o->at->us, step->du, o->fresh->us, o->move);
     o->tried[place] = o->last, o->last = step, o->has_policy = 1;
-}
-
-/* Accept: expand about the accepted trial; asked: bit mask of the curvature fractions that the next step will request. */
-EXPORT void newton_accept(newton_t *o, long place, long row, long asked, double mu)
-{
-    newton_move(o, place, row, mu);
-    newton_expand(o, o->fresh, !o->alike && asked == 1L << GAUSS_NEWTON);
-    newton_measure(o, o->fresh);
+    newton_reach(o, asked);
     newton_turn(o);
     answer_point(o, o->at, 1);
-}
-
-/* Answer a step, with the trial of its full length. */
-static void answer_step(newton_t *o, const newton_step_t *to)
-{
-    const double length = fmax(largest(to->dx, (o->N + 1) * o->dims.n), largest(to->du, o->N * o->dims.m));
-    const double answer[] = {(double)to->fraction, to->slope, to->longest, length};
-    copy(o->answer, answer, 4);
-    answer_trial(o, 0, o->answer + 4);
 }
 
 /* Step: solve with the first of the curvature fractions first .. last that yields a convex problem, and roll out its full length. */
@@ -366,11 +344,13 @@ EXPORT void newton_solve_step(newton_t *o, long place, long first, long last, do
     const double began = now();
     memset(to->dx, 0, sizeof(double) * o->dims.n);
     lq_rollout(&lq, NULL, &policy, to->dx, to->du, change);
-    to->slope = change[0], to->fraction = fraction;
     to->longest = o->bounded ? barrier_longest(&o->barrier, o->at->us, to->du) : 1.0;
     o->seconds[BACKWARD] += now() - began;
     newton_roll(o, o->at->us, to->K, to, &to->longest, 1, o->every);
-    answer_step(o, to);
+    const double length = fmax(largest(to->dx, (o->N + 1) * o->dims.n), largest(to->du, o->N * o->dims.m));
+    const double answer[] = {(double)fraction, change[0], to->longest, length};
+    copy(o->answer, answer, 4);
+    answer_trial(o, 0, o->answer + 4);
 }
 
 /* Roll: roll out up to `count` of the step lengths longest / 2^i from i = first on; returns their number. */
@@ -384,43 +364,29 @@ EXPORT long newton_try(newton_t *o, long place, long first, long count)
     return count;
 }
 
-/* Roll out the controls from x0 with the gains of the last step, without defects, and move the controls into the interior of their bounds;
-   returns 0 if the rollout is not finite. */
-static int newton_closed_motion(newton_t *o, double mu)
+/* Restore: roll out the controls from x0 with the gains of the last step, without defects, and move the controls into the interior of their
+   bounds; no effect if the rollout or its expansion is not finite. */
+EXPORT void newton_restore(newton_t *o, long asked, double mu)
 {
     const long N = o->N, m = o->dims.m;
     if (!o->has_policy) memset(o->last->K, 0, sizeof(double) * N * m * o->dims.n);
     newton_roll_out(o, o->at->us, o->last->K);
-    if (!(fabs(o->cost[0]) < HUGE_VAL) || !all_finite(o->X, (N + 1) * o->nx)) return 0;
+    if (!(fabs(o->cost[0]) < HUGE_VAL) || !all_finite(o->X, (N + 1) * o->nx)) {
+        answer_point(o, o->at, 0);
+        return;
+    }
     copy(o->fresh->xs, o->X, (N + 1) * o->nx), copy(o->fresh->us, o->U, N * m);
     o->barrier.mu = mu;
     if (o->bounded) barrier_interior(&o->barrier, o->fresh->us), copy(o->move, o->z, 2 * N * m), barrier_multipliers(&o->barrier, o->fresh->us);
-    return 1;
-}
-
-/* Make that trajectory the current iterate if its errors are finite. */
-static void answer_restored(newton_t *o)
-{
+    newton_reach(o, asked);
     const int finite = o->fresh->gradient == o->fresh->gradient;
     if (finite) newton_turn(o);
     else if (o->bounded) copy(o->z, o->move, 2 * o->N * o->dims.m);
     answer_point(o, o->at, finite);
 }
 
-/* Restore: continue from the trajectory without defects; no effect if its expansion is not finite. */
-EXPORT void newton_restore(newton_t *o, long asked, double mu)
-{
-    if (!newton_closed_motion(o, mu)) {
-        answer_point(o, o->at, 0);
-        return;
-    }
-    newton_expand(o, o->fresh, !o->alike && asked == 1L << GAUSS_NEWTON);
-    newton_measure(o, o->fresh);
-    answer_restored(o);
-}
-
-/* Set controls that multipliers hold near a bound to that bound, and roll them out as the next point. */
-static void newton_snapped(newton_t *o)
+/* OnBounds: set controls that multipliers hold near a bound to that bound, and roll them out as the next point; answer: its errors. */
+EXPORT void newton_on_bounds(newton_t *o)
 {
     const long N = o->N, n = o->dims.n, m = o->dims.m;
     double *us = o->fresh->us;
@@ -432,33 +398,22 @@ static void newton_snapped(newton_t *o)
     }
     newton_roll_out(o, us, o->last->K);
     copy(o->fresh->xs, o->X, (N + 1) * o->nx), copy(us, o->U, N * m);
-}
-
-/* OnBounds: answer the errors of that trajectory, which becomes the next point. */
-EXPORT void newton_on_bounds(newton_t *o)
-{
-    newton_snapped(o);
-    newton_expand(o, o->fresh, 0);
-    newton_measure(o, o->fresh);
+    newton_reach(o, 0);
     answer_point(o, o->fresh, 1);
-}
-
-static void newton_put_gains(const newton_t *o, const newton_step_t *from)
-{
-    const long N = o->N, n = o->dims.n, m = o->dims.m;
-    const newton_problem_t *p = o->problem;
-    if (!from || !p->to_K) return;
-    copy(p->to_K, from->K, N * m * n), copy(p->to_k, from->k, N * m);
-    for (long i = 0; o->bounded && i < N * m; i++)
-        if (barrier_holds(&o->barrier, o->at->us, i)) memset(p->to_K + i * n, 0, sizeof(double) * n), p->to_k[i] = 0.0;
 }
 
 /* Gains: write gains about the current iterate, or those of the last step if no problem is convex, to the arrays of the solution. */
 EXPORT void newton_gains(newton_t *o, long first)
 {
+    const long N = o->N, n = o->dims.n, m = o->dims.m;
+    const newton_problem_t *p = o->problem;
     lq_problem lq;
     const int convex = newton_convex(o, first, FRACTIONS, 0.0, o->tried[1], &lq) < FRACTIONS;
-    newton_put_gains(o, convex ? o->tried[1] : o->has_policy ? o->last : NULL);
+    const newton_step_t *from = convex ? o->tried[1] : o->last;
+    if (!p->to_K || !(convex || o->has_policy)) return;
+    copy(p->to_K, from->K, N * m * n), copy(p->to_k, from->k, N * m);
+    for (long i = 0; o->bounded && i < N * m; i++)
+        if (barrier_holds(&o->barrier, o->at->us, i)) memset(p->to_K + i * n, 0, sizeof(double) * n), p->to_k[i] = 0.0;
 }
 
 /* Write the current iterate to the solution arrays of the problem. */
@@ -466,17 +421,4 @@ EXPORT void newton_put(const newton_t *o)
 {
     copy(o->problem->to_xs, o->at->xs, (o->N + 1) * o->nx);
     copy(o->problem->to_us, o->at->us, o->N * o->dims.m);
-}
-
-/* Copy the current iterate of slot `from` to slot `to`, with the gains of the last step and the multipliers, without the expansion. */
-static void newton_hand_over(const newton_t *from, newton_t *to)
-{
-    const long N = to->N, m = to->dims.m;
-    iterate_t *at = to->at;
-    copy(at->xs, from->at->xs, (N + 1) * to->nx), copy(at->us, from->at->us, N * m);
-    at->cost = from->at->cost, at->gradient = from->at->gradient, at->scaled = from->at->scaled, at->defect = from->at->defect;
-    at->gap = from->at->gap;
-    copy(to->last->K, from->last->K, N * m * to->dims.n), copy(to->last->k, from->last->k, N * m);
-    if (from->bounded) copy(to->z, from->z, 2 * N * m), to->barrier.mu = from->barrier.mu;
-    to->last->fraction = from->last->fraction, to->has_policy = from->has_policy, to->ahead_of = NULL, to->other_known = to->curvature_known = 0;
 }

@@ -1,4 +1,4 @@
-"""Batch of problems that threads solve in slots: several problems in a window, or one problem at a time on each thread.
+"""Batch of problems that threads solve in slots: one problem at a time on each thread, or several in a window.
 
 Kernels read the values of the problems from a table with one row of array addresses for each problem (:class:`Rows`).
 """
@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, default_threads
+from dynamics_backends.compiled.interface.libraries import address, default_threads, lanes_in_use
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import ENDED, STOP, Ran, run_workers
-from trajopt.solvers.methods.driver import ProgressCallback, run_alone, run_window
+from trajopt.solvers.methods.driver import ProgressCallback, run_alone
 from trajopt.solvers.methods.method import End, Ended, Solve
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window.status import FailedExpansion, status_of
@@ -70,11 +70,7 @@ class Rows:
         return [np.full(self.count, end.data.structure, np.int64), *map(self.addresses, values), last]
 
 
-MEMORY = 1 << 30
-"""Maximum bytes of the slots of all windows; large problems on many processors get fewer slots."""
-
-
-class WindowBatch(Rows, ABC):
+class SlotBatch(Rows, ABC):
     """Problems of a batch and the arrays of their solutions. ``rows``: the addresses of each problem's data (:meth:`Rows.table`).
 
     guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). max_iterations (n,): limit of each problem; None for that of the options.
@@ -143,25 +139,24 @@ class WindowBatch(Rows, ABC):
         """Return the status of problem i, equal to that of a single solve."""
 
     # -- solves -----------------------------------------------------------------------------------------------------------
-    def solve_in_windows(self, make: Callable[[], Any], on_finished: ProgressCallback) -> tuple[Ran, list[Any]]:
-        """Solve all problems in windows, one window on each thread; return the closed windows."""
-        windows: list[Any] = []
+    def solve_one_by_one(
+        self, make: Callable[[], Any], stages: Sequence[Any], on_finished: ProgressCallback
+    ) -> dict[str, Any]:
+        """Solve one problem after the other in the slot of each thread, with the knots of a problem in lanes; see :meth:`solve`.
 
-        def work(stop: Array) -> None:
-            windows.append(make())
-            self._run_window(windows[-1], stop)
-
-        return self._run(work, on_finished, windows), windows
-
-    def solve_one_by_one(self, make: Callable[[], Any], on_finished: ProgressCallback) -> Ran:
-        """Solve all problems, one after the other in the slot of each thread."""
+        "expansions" of the lanes: fraction of the lanes that hold a knot in the expansions of the phases ``stages``.
+        """
         slots: list[Any] = []
 
         def work(stop: Array) -> None:
             slots.append(make())
             self._run_slot(slots[-1], stop)
 
-        return self._run(work, on_finished, slots)
+        ran = self._run(work, on_finished, slots)
+        knots, lanes = [len(s.plain.t) for s in stages], lanes_in_use()
+        share = sum(knots) / sum(-(-count // lanes) * lanes for count in knots)
+        threads = f"{ran.threads} thread{'s' * (ran.threads > 1)}"
+        return {"how": threads, "lanes": {"threads": ran.threads, "expansions": share}, **ran.meta}
 
     def _run(self, work: Callable[[Array], None], on_finished: ProgressCallback, made: list[Any]) -> Ran:
         self._turns = itertools.count()
@@ -170,11 +165,6 @@ class WindowBatch(Rows, ABC):
         finally:
             for own in made:
                 own.close()
-
-    def slots_of_a_thread(self, max_slots: int, each: int, shared: int) -> int:
-        """Return the number of slots of a thread, by max_slots, problems and memory. each, shared: bytes of a slot, of a window."""
-        memory = (MEMORY // self.threads - shared) // each
-        return max(1, min(max_slots, -(-len(self.order) // self.threads), memory))
 
     def _take(self, slot: Any, stop: Array) -> tuple[int, Any] | None:
         """Load the next problem into a slot and return its number and method; None if none remains or the batch is stopped."""
@@ -189,25 +179,6 @@ class WindowBatch(Rows, ABC):
         solve: Solve = method.solve(gains=self.K is not None)
         return solve
 
-    def _run_window(self, window: Any, stop: Array) -> None:
-        running: dict[Any, tuple[int, Any]] = {}
-
-        def start(slot: Any) -> Solve | None:
-            own = self._take(slot, stop)
-            if own is None:
-                return None
-            running[slot] = own
-            window.active = len(running)
-            return self._solve(own[1])
-
-        def end(slot: Any, ended: Any) -> None:
-            self._note(*running.pop(slot), slot, ended, stop)
-            window.active = len(running)
-
-        run_window(window, window.slots, start, end, lambda: bool(stop[STOP]))
-        for slot, (number, method) in running.items():  # only after a stop
-            self._note_stopped(number, method, slot, window.alone_at(slot).answer)
-
     def _run_slot(self, slot: Any, stop: Array) -> None:
         while (own := self._take(slot, stop)) is not None:
             number, method = own
@@ -217,13 +188,13 @@ class WindowBatch(Rows, ABC):
             except Exception as error:  # raised by user code
                 ended = error
             if ended is None:
-                self._note_stopped(number, method, slot, slot.answer)
+                self._note_stopped(number, method, slot)
                 return
             self._note(number, method, slot, ended, stop)
 
-    def _note_stopped(self, number: int, method: Any, slot: Any, answer: Callable[[Any], Any]) -> None:
+    def _note_stopped(self, number: int, method: Any, slot: Any) -> None:
         if method.begun:
-            ended = run_alone(method.stopped(gains=self.K is not None), answer)
+            ended = run_alone(method.stopped(gains=self.K is not None), slot.answer)
             self._note(number, method, slot, ended, np.zeros(2, np.int64))
 
     def _note(self, number: int, method: Any, slot: Any, ended: Any, stop: Array) -> None:
@@ -274,11 +245,3 @@ class WindowBatch(Rows, ABC):
         if ended.end is End.MOST_ITERATIONS:
             options = replace(options, max_iterations=int(self.limits[i]))
         return status_of(ended, options, culprit)
-
-
-def shares_of(windows: Sequence[Any], forward: str = "rollouts") -> dict[str, float]:
-    """Return the fraction of busy lanes in backward sweeps and in forward passes over the knots, over all windows."""
-    columns = {"sweeps": 0, forward: 1}
-    return {
-        name: sum(w.busy[i] for w in windows) / max(1, sum(w.all[i] for w in windows)) for name, i in columns.items()
-    }

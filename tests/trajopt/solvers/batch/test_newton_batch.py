@@ -1,4 +1,4 @@
-"""DDP batches with one problem in each lane: each solution equals that of a single solve."""
+"""DDP batches: each solution equals that of a single solve."""
 
 from dataclasses import replace
 from functools import partial
@@ -9,17 +9,10 @@ from batch_cases import check_each, shifted
 from contact_cases import hop, soft_hop
 
 import trajopt as to
-from dynamics_backends.compiled.interface.libraries import lanes_in_use
 from trajopt import Batch, Guess, StatusCode
-from trajopt.solvers.batch import newton, threads
+from trajopt.solvers.batch import threads
 
 GOAL = np.array([2.0, -0.6, 0.0, 0.0])
-
-
-@pytest.fixture(autouse=True)
-def _lanes_for_few(monkeypatch):
-    """Let lanes hold problems even in small batches."""
-    monkeypatch.setattr(newton, "FULL", 1)
 
 
 def swing(horizon=24, scheme="semi_implicit_euler"):
@@ -47,12 +40,12 @@ def floating(scheme="semi_implicit_euler", substeps=1):
     return to.OCP.single_phase(dynamics, x0, 12, 0.05, terms, [to.state_cost(body.manifold, goal, 20.0, name="goal")])
 
 
-def check_lanes(ocp, n, size, options, *, gains=False, atol=1e-6):
+def check_batch(ocp, n, size, options, *, gains=False, atol=1e-6):
     """Compare a batch of different starts with single solves. atol: rounding grows along long paths and stiff contacts."""
     x0, guess = shifted(ocp, n, size=size)
     batch = Batch(ocp, {"x0": x0})
     found = to.solve_batch(batch, guess=guess, options=options, solver="ddp", gains=gains, threads=1)
-    assert found.meta["how"] == "lanes"
+    assert found.meta["how"] == "1 thread"
     check_each(found, batch, guess, options, "ddp", atol=atol, rel=1e-6)
     return found
 
@@ -65,27 +58,27 @@ def check_lanes(ocp, n, size, options, *, gains=False, atol=1e-6):
     {"max_backtracks": 2},
 ], ids=str)  # fmt: skip
 def test_each_is_the_single_solve(changes):
-    found = check_lanes(swing(), 17, 0.5, changes, gains=True)
+    found = check_batch(swing(), 17, 0.5, changes, gains=True)
     assert found.success.any() == ("max_iterations" not in changes)
 
 
 @pytest.mark.parametrize("scheme, substeps", [("semi_implicit_euler", 1), ("euler", 2), ("rk4", 1)])
 def test_steps_on_groups_and_of_several_stages(scheme, substeps):
-    check_lanes(floating(scheme, substeps), 9, 0.1, {"max_iterations": 4})
+    check_batch(floating(scheme, substeps), 9, 0.1, {"max_iterations": 4})
 
 
 def test_steps_of_several_stages_in_a_vector_space():
-    check_lanes(swing(scheme="rk4"), 9, 0.2, {"max_iterations": 4})
+    check_batch(swing(scheme="rk4"), 9, 0.2, {"max_iterations": 4})
 
 
 @pytest.mark.parametrize("problem", [hop, partial(soft_hop, substeps=10)], ids=["hop", "soft_hop"])
 def test_contact_phases_and_impacts(problem):
     """Phases of several structures, impacts, terms that read contact forces; few iterations, so that rounding does not grow."""
-    check_lanes(problem("compiled"), 9, 0.02, {"max_iterations": 2}, atol=1e-5)
+    check_batch(problem("compiled"), 9, 0.02, {"max_iterations": 2}, atol=1e-5)
 
 
-def test_solved_to_the_end_in_any_company():
-    """More problems than slots, on two threads: steps with full, partial or no curvature, damped steps, short steps."""
+def test_many_problems_solved_to_the_end():
+    """Many problems on two threads: steps with full, partial or no curvature, damped steps, short steps."""
     ocp, n = swing(horizon=40), 180
     x0, guess = shifted(ocp, n, size=2.0)
     batch = Batch(ocp, {"x0": x0})
@@ -102,7 +95,7 @@ def test_solved_to_the_end_in_any_company():
     assert {kind for kind, _, _ in kinds} == {"gauss_newton", "mixed", "newton"}
     assert {damped for _, damped, _ in kinds} == {short for _, _, short in kinds} == {False, True}
     used = found.meta["lanes"]
-    assert used["threads"] == 2 and 0.0 < used["sweeps"] <= 1.0 and 0.0 < used["rollouts"] <= 1.0
+    assert found.meta["how"] == "2 threads" and used["threads"] == 2 and 0.0 < used["expansions"] <= 1.0
 
 
 def test_a_non_finite_start_does_not_stop_the_others():
@@ -124,7 +117,7 @@ def test_non_finite_derivatives_are_reported_as_in_single_solves():
     x0, guess = shifted(ocp, 20, size=0.3)
     guess.xs[[3, 11], 5, :2] = 0.0
     found = to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", threads=1)
-    assert found.meta["how"] == "lanes"
+    assert found.meta["how"] == "1 thread"
     for i in (3, 11):
         single = to.solve(replace(ocp, x0=x0[i]), Guess(guess.xs[i], guess.us[i]), solver="ddp", check=False)
         assert found.status[i].code is single.status.code is StatusCode.NON_FINITE
@@ -138,7 +131,7 @@ def test_gains_where_every_step_is_damped():
     ocp = swing(horizon=16, scheme="euler")
     free = to.control_cost(2, weight=1e-12)
     ocp = replace(ocp, phases=(replace(ocp.phases[0], terms=(free, *ocp.phases[0].terms[2:])),))
-    check_lanes(ocp, 9, 0.3, {"max_iterations": 3}, gains=True)
+    check_batch(ocp, 9, 0.3, {"max_iterations": 3}, gains=True)
 
 
 def test_limits_of_iterations_and_of_time():
@@ -181,9 +174,8 @@ def bounded(ocp, limit):
     {"max_backtracks": 2},
 ], ids=str)  # fmt: skip
 def test_bounds_on_the_controls(changes):
-    """The barrier parameter falls with the errors at a point, after its LQ problem was solved in a window."""
     ocp = bounded(swing(), 4.0)
-    found = check_lanes(ocp, 17, 0.5, changes, gains=True)
+    found = check_batch(ocp, 17, 0.5, changes, gains=True)
     held = np.abs(found.us[..., 0]) == 4.0
     assert np.abs(found.us[..., 0]).max() <= 4.0
     assert held.any() == ("max_iterations" not in changes)
@@ -192,11 +184,11 @@ def test_bounds_on_the_controls(changes):
 @pytest.mark.parametrize("problem", [floating, lambda: soft_hop("compiled")], ids=["groups", "contacts"])
 def test_bounds_in_other_structures(problem):
     ocp = problem()
-    check_lanes(bounded(ocp, 2.0), 9, 0.005, {"max_iterations": 3}, gains=True, atol=1e-5)
+    check_batch(bounded(ocp, 2.0), 9, 0.005, {"max_iterations": 3}, gains=True, atol=1e-5)
 
 
-def test_bounds_in_any_company():
-    """More problems than slots: the extra slot serves damped steps, short steps and the last problems, with their multipliers."""
+def test_bounds_in_many_problems():
+    """Damped steps, short steps, and multipliers, on two threads."""
     ocp, n = bounded(swing(horizon=40), 3.0), 120
     x0, guess = shifted(ocp, n, size=2.0)
     batch = Batch(ocp, {"x0": x0})
@@ -221,13 +213,6 @@ def test_bounds_and_a_guess_that_is_no_number():
     assert np.delete(found.success, 4).all()
 
 
-def test_few_problems_take_no_lanes(monkeypatch):
-    monkeypatch.setattr(newton, "FULL", 4)
-    ocp = swing(horizon=16)
-    x0, guess = shifted(ocp, 15, size=0.1)
-    assert to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", threads=1).meta["how"] == "1 thread"
-
-
 def test_equal_bounds_of_one_problem_do_not_affect_the_others():
     ocp, n = bounded(swing(horizon=16), 4.0), 20
     x0, guess = shifted(ocp, n, size=0.1)
@@ -236,7 +221,7 @@ def test_equal_bounds_of_one_problem_do_not_affect_the_others():
     lower[7], upper[7] = 1.0, -1.0
     batch = Batch(ocp, {"x0": x0, "u_lower": lower, "u_upper": upper})
     found = to.solve_batch(batch, guess=guess, solver="ddp", threads=1, gains=True)
-    assert found.meta["how"] == "lanes" and found.meta["referred"] == [3]
+    assert found.meta["how"] == "1 thread" and found.meta["referred"] == [3]
     crossed = found.status[7]
     assert crossed.code is StatusCode.INFEASIBLE
     assert crossed.message.endswith(" at knot 0 of problem 7 contradict each other: lower 1 > upper -1.")
@@ -248,12 +233,3 @@ def test_equal_bounds_of_one_problem_do_not_affect_the_others():
         and found.cost[3] == pytest.approx(single.cost, rel=1e-9)
     )
     assert np.delete(found.success, 7).all()
-
-
-def test_iterations_alone_are_counted_once():
-    """With no more problems than lanes, the extra slot makes all iterations."""
-    ocp = swing(horizon=16)
-    x0, guess = shifted(ocp, lanes_in_use(), size=0.1)
-    found = to.solve_batch(ocp, {"x0": x0}, guess, solver="ddp", threads=1)
-    assert found.meta["how"] == "lanes" and found.meta["lanes"]["alone"] == 1.0
-    assert 0.0 < sum(found.meta["solve_times"]) <= found.meta["seconds"]
