@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from numpy_lq import NumpyLQ, solve_riccati
 from rigid_body_cases import state, tree
 from stage_cases import pendulum, problem
 
@@ -27,8 +28,6 @@ from trajopt.config.build import build_task
 from trajopt.export.controller import ExportError, controller_files
 from trajopt.export.example_run import run_example
 from trajopt.export.example_start import closed_loop_rollout, example_start
-from trajopt.lq.lq import solve_riccati
-from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.stage.source.term_source import theta_of
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import solve_riccati
 from trajopt.problem.guess import Guess as Guess, Motion as Motion, as_guess as as_guess
 from trajopt.problem.ocp import OCP
 from trajopt.stage.evaluation import Direction, Shooting
@@ -68,7 +67,8 @@ def regulator(ocp: OCP, u: Array | float = 0.0) -> Array:
     The gains are those of the first knot, which are stationary for a long horizon. u as in :func:`constant_guess`.
     Raises ValueError for controls of another shape, and if the cost about x0 is not convex in the controls.
     """
-    policy = solve_riccati(numerics_for(ocp).evaluator.expand(*constant_guess(ocp, u)).lq)
+    numerics = numerics_for(ocp)
+    policy = numerics.lq_solver.solve_riccati(numerics.evaluator.expand(*constant_guess(ocp, u)).lq)
     if policy.failed_at is not None:
         raise ValueError(
             f"the cost about x0 is not convex in the controls at knot {policy.failed_at}: add a control cost"

@@ -1,6 +1,6 @@
 """LQ problem with bounds on the controls, solved by repeated Riccati sweeps about its own trajectories.
 
-A bounded sweep (:func:`~trajopt.lq.lq.solve_riccati`) chooses the clamped controls at dx = 0. The choice is correct for a
+A bounded sweep chooses the clamped controls at dx = 0. The choice is correct for a
 trajectory without gaps, and wrong if large gaps move the trajectory. So the gaps are closed first: a few policies are rolled out
 with controls clipped to the bounds, and the cheapest trajectory is used. Then the problem is re-centered on this trajectory, where
 it has no gaps,
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
-from trajopt.lq.lq_solver import LQSolver, NumpyLQ
+from trajopt.lq.lq_solver import LQSolver
 
 MAX_SWEEPS = 8
 ENOUGH = 1e-2
@@ -36,18 +36,17 @@ class BoundedSolution(NamedTuple):
 def solve_bounded_lq(
     lq: LQProblem,
     bounds: Bounds,
-    mu: float = 0.0,
-    regularize: str = "control",
-    lq_solver: LQSolver | None = None,
+    mu: float,
+    regularize: str,
+    sweeper: LQSolver,
 ) -> BoundedSolution:
-    """Solve an LQ problem within bounds on du, each (N, m), to the tolerance above; mu as in :func:`~trajopt.lq.lq.solve_riccati`.
+    """Solve an LQ problem within bounds on du, each (N, m), to the tolerance above; mu as in :mod:`trajopt.lq.lq`.
 
-    ``lq_solver`` runs the sweeps, by default in NumPy. Regularization on "control" is part of the problem, mu/2 |du|^2; on "state"
+    ``sweeper`` runs the sweeps. Regularization on "control" is part of the problem, mu/2 |du|^2; on "state"
     it damps one sweep. ``policy.failed_at`` reports a failed factorization.
     """
     if regularize == "control":
         lq, mu = lq._replace(R=lq.R + mu * np.eye(lq.R.shape[1])), 0.0
-    sweeper = lq_solver or NumpyLQ()
     enough = ENOUGH * _residual(sweeper, lq, bounds)
     policy = sweeper.solve_riccati(lq, mu, regularize, bounds)
     if policy.failed_at is not None:

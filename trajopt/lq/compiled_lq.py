@@ -1,6 +1,15 @@
-"""Compiled solver of the LQ problem of :mod:`trajopt.lq.lq`, by kernels of the C library.
+"""Solver of the LQ problem of :mod:`trajopt.lq.lq`, by kernels of the C library.
 
-Functions and results equal those of that module.
+Within bounds on du, a knot is a box-constrained quadratic program,
+
+    minimize 1/2 x' H x + g' x   subject to   lower <= x <= upper,
+
+solved by projected Newton: variables at a bound whose gradient points outwards are clamped; the others take a Newton step,
+projected on the box, with an Armijo line search. (Y. Tassa, N. Mansard, E. Todorov, Control-Limited Differential Dynamic
+Programming, ICRA 2014, section III-B; D. Bertsekas, Projected Newton methods, SIAM J. Control Optim. 20, 1982.)
+
+An indefinite Quu = X diag(s) X' is made positive definite by reflecting its negative eigenvalues, which, unlike clamping, keeps
+the magnitude of the curvature: the shift X diag(max(|s|, FLOOR max|s|) - s) X' is added to R.
 """
 
 from __future__ import annotations
@@ -16,6 +25,7 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import (
     address,
     bound,
+    code_of,
     definitions,
     kernel_text,
     kernels,
@@ -23,17 +33,29 @@ from dynamics_backends.compiled.interface.libraries import (
     template,
 )
 from dynamics_backends.protocol import Array
-from trajopt.lq import box_qp, definite_shift
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity
 
+MAX_BOX_ITERATIONS = 100
+ARMIJO = 0.1
+"""Minimum decrease of a step relative to the decrease predicted by the gradient; gamma of eq. 16 of Tassa 2014."""
+SHORTEN = 0.6
+"""Factor on the length of a rejected step; stepDec of the code published with Tassa 2014."""
+SHORTEST = 1e-10
+"""Step length below which rounding allows no decrease."""
+GRADIENT_TOLERANCE = 1e-14
+"""Tolerance on the gradient of the free variables, relative to the size of its terms: rounding level."""
+FLOOR = 1e-6
+"""Smallest reflected eigenvalue, relative to the largest absolute one."""
+MARGIN = 1e-4
+"""Eigenvalues below MARGIN times the floor count as not positive."""
 _CONSTANTS = {
-    "MAX_BOX_ITERATIONS": box_qp.MAX_ITERATIONS,
-    "ARMIJO": box_qp.ARMIJO,
-    "GRADIENT_TOLERANCE": box_qp.GRADIENT_TOLERANCE,
-    "SHORTEN": box_qp.SHORTEN,
-    "SHORTEST": box_qp.SHORTEST,
-    "FLOOR": definite_shift.FLOOR,
-    "MARGIN": definite_shift.MARGIN,
+    "MAX_BOX_ITERATIONS": MAX_BOX_ITERATIONS,
+    "ARMIJO": ARMIJO,
+    "GRADIENT_TOLERANCE": GRADIENT_TOLERANCE,
+    "SHORTEN": SHORTEN,
+    "SHORTEST": SHORTEST,
+    "FLOOR": FLOOR,
+    "MARGIN": MARGIN,
 }
 """Python constants that are macros of the C source."""
 _PRODUCTS = ("lq_types.h", "numbers.h", "small_matrices.h")
@@ -98,11 +120,26 @@ class KnotCurvatures(NamedTuple):
     referenced: Any
 
 
-class CompiledLQ:
-    """Compiled :class:`~trajopt.lq.lq_solver.LQSolver` for n = ndx states and m = nu controls."""
+class Tensors(ctypes.Structure):
+    """Struct lq_tensors of kernels/riccati.h: sizes, and second derivatives xx, ux, uu of every entry of every step."""
 
-    def __init__(self, ndx: int, nu: int) -> None:
-        self.n, self.m = ndx, nu
+    _fields_ = [("n", ctypes.c_int), ("m", ctypes.c_int), *((name, ctypes.c_void_p) for name in ("xx", "ux", "uu"))]
+
+
+def tensor_curvatures(tensors: Sequence[Array]) -> KnotCurvatures:
+    """Return the second derivatives of N steps from tensors (N, n, n, n), (N, n, m, n) and (N, n, m, m), the entry first."""
+    blocks = [np.ascontiguousarray(block, float) for block in tensors]
+    N, n, m, _ = blocks[1].shape
+    data = Tensors(n, m, *map(address, blocks))
+    contract = code_of(bound(kernels(), "lq_contract_tensors", "pl pppp"))
+    part = CurvaturePart(0, N, contract, ctypes.addressof(data))
+    return KnotCurvatures((CurvaturePart * 1)(part), (data, blocks))
+
+
+class CompiledLQ:
+    """Sweeps over the knots of LQ problems of any size; it has no state."""
+
+    def __init__(self) -> None:
         library = kernels()
         self._riccati = bound(library, "lq_riccati", "pp dd pp", ctypes.c_long)
         self._adjoint = bound(library, "lq_adjoint", "ppp")
@@ -113,7 +150,10 @@ class CompiledLQ:
     def solve_riccati(
         self, lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None
     ) -> Policy:
-        """See :func:`trajopt.lq.lq.solve_riccati`."""
+        """Backward sweep. mu: regularization on "control" or "state"; bounds on du, each (N, m).
+
+        ``failed_at`` of the policy reports a failure.
+        """
         return self._swept(_contiguous(lq), mu, regularize, bounds)
 
     def convex(
@@ -127,8 +167,9 @@ class CompiledLQ:
     ) -> tuple[LQProblem, Policy]:
         """Make Quu positive definite and solve, in one sweep; returns the modified problem and its policy.
 
-        See :func:`trajopt.solvers.shooting.ddp_model.convex_lq`. curvature: second derivatives of the dynamics, added during the
-        sweep, from :meth:`~trajopt.stage.evaluation.StageEvaluator.knot_curvatures`. modify: False leaves Quu unchanged.
+        curvature: second derivatives of the dynamics, contracted with V'x + V'xx d and added during the sweep
+        (:meth:`~trajopt.stage.evaluation.StageEvaluator.knot_curvatures`, :func:`tensor_curvatures`). modify: False leaves Quu
+        unchanged.
         """
         lq = lq._replace(Q=lq.Q.copy(), S=lq.S.copy(), R=lq.R.copy())
         data = _contiguous(lq)
@@ -141,7 +182,7 @@ class CompiledLQ:
     def _swept(
         self, data: list[Array], mu: float, regularize: str, bounds: Bounds | None, changes: bytes | None = None
     ) -> Policy:
-        N, n, m = len(data[0]), self.n, self.m
+        N, n, m = data[1].shape
         K, k, Vx, Vxx = np.zeros((N, m, n)), np.zeros((N, m)), np.empty((N + 1, n)), np.empty((N + 1, n, n))
         on_state, on_control = (mu, 0.0) if regularize == "state" else (0.0, mu)
         _kept, limits = _limits(bounds)
@@ -150,29 +191,34 @@ class CompiledLQ:
         return Policy(K, k, Vx, Vxx, failed_at=None if failed < 0 else int(failed))
 
     def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:
-        """See :meth:`trajopt.lq.lq_solver.NumpyLQ.adjoint`."""
-        lam, gradient = np.empty((lq.horizon + 1, self.n)), np.empty((lq.horizon, self.m))
+        """Costates lambda_k = q + A'lambda_(k+1), (N + 1, n), at du = 0, and the reduced gradient r + B'lambda_(k+1), (N, m)."""
+        lam, gradient = np.empty(lq.q.shape), np.empty(lq.r.shape)
         data = _contiguous(lq)
         self._adjoint(_problem(data), address(lam), address(gradient))
         return lam, gradient
 
     def stationarity(self, lq: LQProblem, K: Array | None = None) -> Stationarity:
-        """See :func:`trajopt.lq.lq.stationarity`."""
-        N, data = lq.horizon, _contiguous(lq)
-        result = Stationarity(np.empty((N + 1, self.n)), np.empty((N, self.m)), np.empty(self.m))
+        """Costates and gradient under the feedback du = K dx, K (N, m, n), None for du = 0, by one sweep:
+
+        lambda_k = q + A'lambda_(k+1) + K'g_k,   g_k = r + B'lambda_(k+1),   s_i = max_k (|r_i| + sum_j |B_ji| |lambda_j|).
+
+        Sizes are at least :func:`~trajopt.lq.lq.least_size`, because all terms may be rounding errors.
+        """
+        data = _contiguous(lq)
+        result = Stationarity(np.empty(lq.q.shape), np.empty(lq.r.shape), np.empty(lq.r.shape[1]))
         K = None if K is None else np.ascontiguousarray(K)
         self._stationarity(_problem(data), None if K is None else address(K), *map(address, result))
         return result
 
     def is_finite(self, lq: LQProblem) -> bool:
-        """See :func:`trajopt.lq.lq.is_finite`."""
+        """True if all entries of a problem are finite."""
         return bool(self._finite(_problem(_contiguous(lq))) and np.isfinite(lq.dx0).all())
 
     def forward(
         self, lq: LQProblem, policy: Policy, bounds: Bounds | None = None
     ) -> tuple[LQStep, tuple[float, float]]:
-        """See :meth:`trajopt.lq.lq_solver.NumpyLQ.forward`."""
-        dx, du, change = np.empty((lq.horizon + 1, self.n)), np.empty((lq.horizon, self.m)), np.empty(2)
+        """Linear rollout of a policy within bounds on du, and (D1, D2) of its cost change alpha D1 + alpha^2/2 D2."""
+        dx, du, change = np.empty(lq.q.shape), np.empty(lq.r.shape), np.empty(2)
         dx[0] = lq.dx0
         data, gains = _contiguous(lq), (np.ascontiguousarray(policy.K), np.ascontiguousarray(policy.k))
         _kept, limits = _limits(bounds)
@@ -181,10 +227,20 @@ class CompiledLQ:
         return LQStep(dx, du), (float(change[0]), float(change[1]))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1)
+def shared_lq() -> CompiledLQ:
+    """Return the shared solver."""
+    return CompiledLQ()
+
+
+def solve_riccati(lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None) -> Policy:
+    """Solve an LQ problem by a Riccati sweep; see :meth:`CompiledLQ.solve_riccati`."""
+    return shared_lq().solve_riccati(lq, mu, regularize, bounds)
+
+
 def compiled_lq(ndx: int, nu: int) -> CompiledLQ:
-    """Shared solver for these sizes, which has no state."""
-    return CompiledLQ(ndx, nu)
+    """Return the shared solver, which serves all sizes."""
+    return shared_lq()
 
 
 def _problem(data: list[Array]) -> bytes:

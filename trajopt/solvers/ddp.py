@@ -25,7 +25,7 @@ from trajopt.solvers.shooting.ddp_model import MixedModel, Model, NewtonModel, P
 from trajopt.solvers.shooting.restart import solve_twice
 from trajopt.solvers.window.newton import filtered, solve_newton
 from trajopt.solvers.window.shooting import solve_shooting
-from trajopt.stage.evaluation import Evaluator
+from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numerics import kept_numerics
 from trajopt.stage.solver_cache import SolverCache, borrowed
 from trajopt.step.contraction import missing_curvature
@@ -38,7 +38,7 @@ def ddp(
     options: DDPOptions | None = None,
     callback: Callback | None = None,
     *,
-    evaluator: Evaluator | None = None,
+    evaluator: StageEvaluator | None = None,
     lq_solver: LQSolver | None = None,
     cache: SolverCache | None = None,
 ) -> Solution:

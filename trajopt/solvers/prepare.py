@@ -56,10 +56,9 @@ def _dms(ocp: OCP, guess: Guess, options: DMSOptions) -> None:
 
 
 def _sqp(ocp: OCP, guess: Guess, options: SQPOptions) -> None:
-    from trajopt.solvers.direct.direct_sqp import stage_lq_solver, staged_program, with_selected_hessian
+    from trajopt.solvers.direct.direct_sqp import staged_program, with_selected_hessian
 
     staged_program(ocp, guess, with_selected_hessian(ocp, options))
-    stage_lq_solver(ocp, options.hold)
     numerics_for(ocp)
 
 

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from numpy_lq import cost_change, forward, kkt_residual, solve_riccati
 from scipy.optimize import lsq_linear
 
-from trajopt.lq.bounded_lq import recentered, solve_bounded_lq
-from trajopt.lq.lq import LQProblem, LQStep, cost_change, forward, kkt_residual, solve_riccati
+from trajopt.lq.bounded_lq import recentered, solve_bounded_lq as solve_with
+from trajopt.lq.compiled_lq import CompiledLQ
+from trajopt.lq.lq import LQProblem, LQStep
 
 
 def _random_problem(seed, gaps, N=8, n=3, m=2):
@@ -24,6 +26,10 @@ def _random_problem(seed, gaps, N=8, n=3, m=2):
         r=rng.standard_normal((N, m)),
         dx0=gaps * rng.standard_normal(n),
     )
+
+
+def solve_bounded_lq(lq, bounds, mu=0.0, regularize="control"):
+    return solve_with(lq, bounds, mu, regularize, CompiledLQ())
 
 
 def _rolled_out(lq, du):

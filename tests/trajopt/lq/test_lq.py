@@ -2,18 +2,10 @@
 
 import numpy as np
 import pytest
+from numpy_lq import cost_change, costates, forward, kkt_residual, reduced_gradient, solve_riccati
 from scipy.optimize import minimize
 
-from trajopt.lq.lq import (
-    LQProblem,
-    LQStep,
-    cost_change,
-    costates,
-    forward,
-    kkt_residual,
-    reduced_gradient,
-    solve_riccati,
-)
+from trajopt.lq.lq import LQProblem, LQStep
 
 
 def _random_problem(seed, N=6, n=4, m=2, indefinite_at=None):

@@ -5,10 +5,10 @@ import struct
 
 import numpy as np
 import pytest
+from numpy_lq import NumpyLQ, solve_riccati, stationarity
 
 from dynamics_backends.compiled.interface.libraries import address, aligned, bound, kernels, lanes_in_use
-from trajopt.lq.lq import LQProblem, solve_riccati, stationarity
-from trajopt.lq.lq_solver import NumpyLQ
+from trajopt.lq.lq import LQProblem
 
 STEPS = 9
 SIZES = [(5, 3), (2, 1), (13, 9), (24, 12)]

@@ -327,11 +327,3 @@ def test_a_replanning_loop_follows_a_plan():
     loop = to.ReplanningLoop(to.ShrinkingHorizon(ocp), to.RealTimeSLQ(), plant, plan, to.Timing(tick=0.01, period=0.1))
     log = loop.run(0.5)
     assert np.isfinite(log.xs).all() and len(log.solves) >= 4
-
-
-def test_linear_algebra_is_compiled_beside_a_user_backend():
-    from trajopt.lq.lq_solver import NumpyLQ
-    from trajopt.stage.engine import lq_solver_for
-
-    assert not isinstance(lq_solver_for(swing(Pendulum())), NumpyLQ)
-    assert isinstance(lq_solver_for(swing(built_in())), NumpyLQ)  # whose engine was chosen

@@ -1,7 +1,9 @@
 """Compiled stages against NumPy stages: expansion and rollout of a problem, and the LQ solver."""
 
 import numpy as np
+import numpy_lq
 import pytest
+from numpy_lq import NumpyLQ
 from stage_cases import ROBOTS, SCHEMES, SHOOTING, TOLERANCE, close, compiled_evaluator, pendulum, problem
 
 from dynamics_backends.compiled.sources import traced_source
@@ -16,10 +18,8 @@ from trajopt import (
     control_cost,
     state_cost,
 )
-from trajopt.lq import lq as numpy_lq
 from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.lq import LQProblem
-from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.stage.compiled import taped_functions
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
@@ -156,12 +156,11 @@ def test_changed_values_trace_nothing(monkeypatch):
 @pytest.mark.parametrize("method", ["analytic", "complex_step", "structured_ad"])
 @pytest.mark.parametrize("engine", ["compiled", "numpy"])
 def test_who_serves_a_problem(engine, method):
-    """Whole libraries for the methods that are written in C; compiled sweeps on the compiled engine."""
+    """Whole libraries for the methods that are written in C."""
     dynamics = SampledSystem(make_backend(FreeBody(pendulum()), method, engine=engine), "euler")
     numerics = numerics_for(OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)]))
     kinds = [CompiledStages, CompiledEnd] if engine == "compiled" else [NumpyStages, NumpyStages]
     assert [type(stages) for stages in numerics.evaluator.stages] == kinds
-    assert isinstance(numerics.lq_solver, CompiledLQ if engine == "compiled" else NumpyLQ)
 
 
 def test_dynamics_too_long_to_compile_stay_in_numpy(monkeypatch):
@@ -220,7 +219,7 @@ each_size = pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}
 @pytest.mark.parametrize("mu", [0.0, 0.3])
 def test_riccati(size, regularize, mu):
     lq = lq_problem(*size)
-    actual, expected = CompiledLQ(*size).solve_riccati(lq, mu, regularize), numpy_lq.solve_riccati(lq, mu, regularize)
+    actual, expected = CompiledLQ().solve_riccati(lq, mu, regularize), numpy_lq.solve_riccati(lq, mu, regularize)
     assert actual.failed_at is None
     for a, e in zip(actual[:4], expected[:4], strict=True):
         close(a, e)
@@ -228,7 +227,7 @@ def test_riccati(size, regularize, mu):
 
 @each_size
 def test_the_solution_satisfies_the_kkt_conditions(size):
-    lq, compiled = lq_problem(*size), CompiledLQ(*size)
+    lq, compiled = lq_problem(*size), CompiledLQ()
     step, _ = compiled.forward(lq, compiled.solve_riccati(lq))
     residual = numpy_lq.kkt_residual(lq, step)
     scale = max(np.abs(numpy_lq.costates(lq, step)).max(), 1.0)
@@ -242,23 +241,21 @@ def test_roll_out_costates_and_gradient(size):
     lq.B[:, :, 0] *= 1e-12
     lq.r[:, 0] *= 1e-12
     policy = numpy_lq.solve_riccati(lq)
-    (step, change), (expected, expected_change) = (
-        solver.forward(lq, policy) for solver in (CompiledLQ(*size), NumpyLQ())
-    )
+    (step, change), (expected, expected_change) = (solver.forward(lq, policy) for solver in (CompiledLQ(), NumpyLQ()))
     close(step.dx, expected.dx)
     close(step.du, expected.du)
     close(np.array(change), np.array(expected_change))
-    for a, e in zip(CompiledLQ(*size).adjoint(lq), NumpyLQ().adjoint(lq), strict=True):
+    for a, e in zip(CompiledLQ().adjoint(lq), NumpyLQ().adjoint(lq), strict=True):
         close(a, e)
     for K in (None, policy.K):
-        found = [solver.stationarity(lq, K) for solver in (CompiledLQ(*size), NumpyLQ())]
+        found = [solver.stationarity(lq, K) for solver in (CompiledLQ(), NumpyLQ())]
         for a, e in zip(*found, strict=True):
             close(a, e)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_problem_with_one_number_that_is_none_is_told(value):
-    compiled, lq = CompiledLQ(4, 3), lq_problem(4, 3)
+    compiled, lq = CompiledLQ(), lq_problem(4, 3)
     assert compiled.is_finite(lq)
     for name in lq._fields:
         block = getattr(lq, name).copy()
@@ -270,17 +267,17 @@ def test_a_problem_with_one_number_that_is_none_is_told(value):
 def test_an_indefinite_knot_is_named(knot):
     lq = lq_problem(4, 2)
     lq.R[knot] = -1e3 * np.eye(2)
-    compiled, expected = CompiledLQ(4, 2).solve_riccati(lq), numpy_lq.solve_riccati(lq)
+    compiled, expected = CompiledLQ().solve_riccati(lq), numpy_lq.solve_riccati(lq)
     assert compiled.failed_at == expected.failed_at == knot
     for a, e in zip(compiled[:2], expected[:2], strict=True):
         close(a[knot + 1 :], e[knot + 1 :])
-    assert CompiledLQ(4, 2).solve_riccati(lq, 1e6, "control").failed_at is None
+    assert CompiledLQ().solve_riccati(lq, 1e6, "control").failed_at is None
 
 
 def test_a_knot_that_is_no_number_is_named():
     lq = lq_problem(4, 2)
     lq.R[5] = np.nan
-    assert CompiledLQ(4, 2).solve_riccati(lq).failed_at == 5
+    assert CompiledLQ().solve_riccati(lq).failed_at == 5
 
 
 @each_size
@@ -292,7 +289,7 @@ def test_riccati_within_bounds(size, regularize):
     bounds = (-rng.uniform(0.0, 0.4, lq.r.shape), rng.uniform(0.0, 0.4, lq.r.shape))
     bounds[0][0], bounds[1][1, :1] = -np.inf, np.inf
     actual, expected = (
-        solver(lq, 0.1, regularize, bounds) for solver in (CompiledLQ(*size).solve_riccati, numpy_lq.solve_riccati)
+        solver(lq, 0.1, regularize, bounds) for solver in (CompiledLQ().solve_riccati, numpy_lq.solve_riccati)
     )
     np.testing.assert_array_equal(actual.K == 0.0, expected.K == 0.0)
     clamped = (expected.k <= bounds[0]) | (expected.k >= bounds[1])
@@ -306,5 +303,5 @@ def test_an_indefinite_knot_within_bounds_is_named():
     lq = lq_problem(4, 2)
     lq.R[5] = -1e3 * np.eye(2)
     bounds = (np.full_like(lq.r, -9.0), np.full_like(lq.r, 9.0))
-    for solver in (CompiledLQ(4, 2).solve_riccati, numpy_lq.solve_riccati):
+    for solver in (CompiledLQ().solve_riccati, numpy_lq.solve_riccati):
         assert solver(lq, bounds=bounds).failed_at == 5

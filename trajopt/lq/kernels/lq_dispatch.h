@@ -22,6 +22,24 @@ EXPORT long lq_riccati(const lq_problem *p, const lq_bounds *bounds, double on_s
                    : lq_kernels(p->size)->sweep(p, limits, on_state, on_control, policy);
 }
 
+/* to (count) = sum_a lam_a T_a, for T (n, count) */
+static void contracted(const double *restrict T, const double *lam, long n, long count, double *restrict to)
+{
+    memset(to, 0, sizeof(double) * count);
+    for (long a = 0; a < n; a++)
+        for (long i = 0; i < count; i++) to[i] += lam[a] * T[a * count + i];
+}
+
+/* contract of lq_curvature for stored second derivatives. */
+EXPORT void lq_contract_tensors(const void *knots, long knot, const double *lam, double *xx, double *ux, double *uu)
+{
+    const lq_tensors *t = knots;
+    const long n = t->n, m = t->m;
+    contracted(t->xx + knot * n * n * n, lam, n, n * n, xx);
+    contracted(t->ux + knot * n * m * n, lam, n, m * n, ux);
+    contracted(t->uu + knot * n * m * m, lam, n, m * m, uu);
+}
+
 EXPORT void lq_adjoint(const lq_problem *p, double *lambda, double *g) { lq_kernels(p->size)->adjoint(*p, lambda, g); }
 
 EXPORT void lq_stationarity(const lq_problem *p, const double *K, double *lambda, double *g, double *size)

@@ -11,7 +11,13 @@ typedef struct {
     const void *knots;
 } lq_curvature;
 
-/* Changes of the problem during a sweep: see convex_lq of trajopt/solvers/shooting/ddp_model.py.  The sweep adds `parts` pieces of curvature to
+/* Second derivatives of the steps, stored: xx (N, n, n, n), ux (N, n, m, n), uu (N, n, m, m), the entry of the step first. */
+typedef struct {
+    int n, m;
+    const double *xx, *ux, *uu;
+} lq_tensors;
+
+/* Changes of the problem during a sweep: see convex of trajopt/lq/compiled_lq.py.  The sweep adds `parts` pieces of curvature to
    the problem's arrays Q, S and R and, if `modify`, the shift of R that makes Quu positive definite. */
 typedef struct {
     int modify, parts;

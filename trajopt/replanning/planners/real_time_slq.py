@@ -99,7 +99,7 @@ class RealTimeSLQ(RealTimePlanner):
 
         lq = lq._replace(dx0=evaluator.manifold.gap(xs[0], x0))
         if bounds is not None:
-            policy, step = solve_bounded_lq(lq, bounds, self.mu, lq_solver=lq_solver)
+            policy, step = solve_bounded_lq(lq, bounds, self.mu, "control", lq_solver)
         else:
             assert policy is not None
             step = lq_solver.forward(lq, policy)[0]

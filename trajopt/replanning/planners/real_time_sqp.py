@@ -41,7 +41,7 @@ class RealTimeSQP(RealTimePlanner):
         from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 
         program, before = staged_program(ocp, warm.guess, self.options), self._last
-        step = RealTimeIteration(program, self.options, stage_lq_solver(ocp, self.options.hold))
+        step = RealTimeIteration(program, self.options, stage_lq_solver(ocp))
         if before is not None and before.y.shape == step.y.shape and before.z.shape == step.z.shape:
             step.y, step.z, step.last = before.y, before.z, before.last
         w = program.variables(*warm.guess)

@@ -14,7 +14,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq_solver import LQSolver, NumpyLQ
+from trajopt.lq.compiled_lq import shared_lq
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
@@ -26,7 +27,7 @@ from trajopt.solvers.qp.blocks.stage_hessian import StageHessian, StagePlaces
 from trajopt.solvers.qp.blocks.stage_jacobian import RowPlaces, StageJacobian
 from trajopt.solvers.qp.qp import Hessian, Jacobian
 from trajopt.solvers.sqp.sqp import solve_nlp
-from trajopt.stage.engine import is_compiled, lq_solver_for
+from trajopt.stage.engine import is_compiled
 from trajopt.step.contraction import has_curvature
 
 
@@ -110,7 +111,7 @@ def sqp(
     options = with_selected_hessian(ocp, options or SQPOptions())
     program = staged_program(ocp, guess, options)
     warm = None if multipliers is None else warm_multipliers(program, multipliers)
-    w, lq_solver = program.variables(*guess), stage_lq_solver(ocp, options.hold)
+    w, lq_solver = program.variables(*guess), stage_lq_solver(ocp)
     found = solve_nlp(program, w, options, callback, multipliers=warm, lq_solver=lq_solver)
     return trajectory_solution(found.nlp, found, options.hessian)  # type: ignore[arg-type]
 
@@ -127,7 +128,6 @@ def staged_program(ocp: OCP, guess: Guess, options: SQPOptions) -> StagedProgram
     return StagedProgram(ocp, guess, options.hold, "scqp" if options.hessian == "auto" else options.hessian)
 
 
-def stage_lq_solver(ocp: OCP, hold: str) -> LQSolver | None:
-    """Return the compiled solver of the LQ problems of QPs, or None without one: NumPy is slower than a sparse factorization."""
-    found = lq_solver_for(ocp, carried=hold == "first_order") if is_compiled(ocp) else None
-    return None if isinstance(found, NumpyLQ) else found
+def stage_lq_solver(ocp: OCP) -> LQSolver | None:
+    """Return the solver of the LQ problems of QPs, or None for a sparse factorization, which serves problems in NumPy."""
+    return shared_lq() if is_compiled(ocp) else None

@@ -24,7 +24,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq_solver import LQSolver, NumpyLQ
+from trajopt.lq.compiled_lq import shared_lq
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.convexity import convex_on_equalities
 from trajopt.solvers.qp.kkt.choice import system_of
 from trajopt.solvers.qp.kkt.kkt_system import KKTSystem
@@ -55,14 +56,14 @@ The residual is relative to the size of its terms, and stays constant while both
 class InteriorPoint:
     """Interior-point :class:`~trajopt.solvers.qp.qp.QPSolver`, to TOLERANCE on the residuals relative to the size of their terms.
 
-    lq_solver: solves the linear systems of QPs in stages; None: a sparse factorization, or NumPy if ``staged``. staged: solve
+    lq_solver: solves the linear systems of QPs in stages; None: a sparse factorization unless ``staged``. staged: solve
     only QPs in stages; others raise UnstructuredQP. H need be positive definite only on the null space of the dynamics and the
     equalities, and the cost of an iteration grows linearly with the horizon.
     """
 
     def __init__(self, lq_solver: LQSolver | None = None, *, staged: bool = False) -> None:
         self.staged = staged
-        self.lq_solver = NumpyLQ() if staged and lq_solver is None else lq_solver
+        self.lq_solver = shared_lq() if staged and lq_solver is None else lq_solver
 
     def is_convex(self, qp: QP) -> bool:
         """True if H is positive definite on the null space of the equalities."""

@@ -12,31 +12,26 @@ with one of two choices of lam, which agree at the solution:
              Differential Dynamic Programming, 1970), with the gap d before V'x
 
 Curvature may make Quu indefinite.  Then its eigenvalues are replaced by their absolute values, at least
-:data:`~trajopt.lq.definite_shift.FLOOR` of the largest, and the difference is added to R.  The modified problem has a positive
+:data:`~trajopt.lq.compiled_lq.FLOOR` of the largest, and the difference is added to R.  The modified problem has a positive
 definite Quu at every knot, hence also positive definite blocks of free controls for any active bounds.  Its solution is a descent
 direction (Nocedal & Wright, section 3.4; absolute values as in Y. Dauphin et al., NeurIPS 2014).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from dynamics_backends.protocol import Array, Hessians
-from trajopt.lq.definite_shift import definite_shift
-from trajopt.lq.lq import Bounds, LQProblem, Policy, damped, gains_of, q_function, value_of
+from trajopt.lq.compiled_lq import tensor_curvatures
+from trajopt.lq.lq import Bounds, LQProblem, Policy
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.shooting.iterate import Iterate
-from trajopt.stage.evaluation import Evaluator
+from trajopt.stage.evaluation import Evaluator, StageEvaluator
 
-MAX_TENSOR = 2**24
-"""Maximum number of entries of stored second-order tensors."""
 MIXED_SHARES = (1.0, 0.5, 0.25, 0.125, 0.0)
 """Curvature fractions of MixedModel, tried in this order until the LQ problem is convex."""
-KnotCurvature = Callable[[int, Array], Hessians]
-"""Function that returns lam' F_ww of one knot, (1, ...), from its index and lam (ndx,)."""
 
 
 class Damping(NamedTuple):
@@ -52,32 +47,6 @@ class Problem(NamedTuple):
 
     lq: LQProblem
     policy: Policy | None = None
-
-
-@runtime_checkable
-class ConvexSolver(Protocol):
-    """LQ solver with its own implementation of :func:`convex_lq`; curvature: result of ``SweptEvaluator.knot_curvatures``."""
-
-    def convex(
-        self,
-        lq: LQProblem,
-        mu: float,
-        regularize: str,
-        bounds: Bounds | None,
-        curvature: Any = None,
-        modify: bool = True,
-    ) -> tuple[LQProblem, Policy]:
-        """Return the convexified problem and its policy."""
-        ...
-
-
-@runtime_checkable
-class SweptEvaluator(Protocol):
-    """Evaluator with a contraction of single knots that a :class:`ConvexSolver` can call inside its sweep."""
-
-    def knot_curvatures(self, xs: Array, us: Array) -> Any | None:
-        """Return the contraction for the knots of xs (N + 1, nx), us (N, nu), or None if unsupported."""
-        ...
 
 
 class Model(Protocol):
@@ -135,9 +104,7 @@ class NewtonModel:
         lq = self._last[1]
         if not definite:
             return Problem(lq)
-        if isinstance(self.lq_solver, ConvexSolver):
-            return Problem(*self.lq_solver.convex(lq, *damping))
-        return Problem(convex_lq(lq, damping))
+        return Problem(*self.lq_solver.convex(lq, *damping))
 
 
 class MixedModel:
@@ -176,28 +143,19 @@ class TrueModel:
 
     name = "true"
 
-    def __init__(self, evaluator: Evaluator, dynamics: Evaluator, lq_solver: LQSolver, modifies: bool = True) -> None:
+    def __init__(
+        self, evaluator: Evaluator, dynamics: StageEvaluator, lq_solver: LQSolver, modifies: bool = True
+    ) -> None:
         self.evaluator, self.dynamics, self.lq_solver, self.modifies = evaluator, dynamics, lq_solver, modifies
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
         """See :class:`Model`."""
-        lq = expanded(at, self.evaluator)
-        if isinstance(self.lq_solver, ConvexSolver) and isinstance(self.dynamics, SweptEvaluator):
-            own = self.dynamics.knot_curvatures(at.xs, at.us)
-            if own is not None:
-                return Problem(*self.lq_solver.convex(lq, *damping, own, definite))
-        return Problem(convex_lq(lq, damping, curvature_by_knot(self.dynamics, at.xs, at.us), definite))
-
-
-def curvature_by_knot(dynamics: Evaluator, xs: Array, us: Array) -> KnotCurvature:
-    """Return the contraction of single knots; uses full tensors of all knots if they need fewer calls and little memory."""
-    N, nu = us.shape
-    n = dynamics.manifold.ndx
-    if n >= N or N * n * (n + nu) ** 2 > MAX_TENSOR:
-        return lambda i, lam: dynamics.curvature(xs[i : i + 2], us[i : i + 1], lam[None], i)
-    units = [dynamics.curvature(xs, us, np.broadcast_to(e, (N, n))) for e in np.eye(n)]
-    tensors = [np.stack(blocks, axis=1) for blocks in zip(*units, strict=True)]  # (N, n, ., .)
-    return lambda i, lam: Hessians(*(np.tensordot(lam, T[i], 1)[None] for T in tensors))
+        lq, N, n = expanded(at, self.evaluator), len(at.us), self.dynamics.manifold.ndx
+        curvature = self.dynamics.knot_curvatures(at.xs, at.us)
+        if curvature is None:  # a phase is not compiled
+            units = [self.dynamics.curvature(at.xs, at.us, np.broadcast_to(e, (N, n))) for e in np.eye(n)]
+            curvature = tensor_curvatures([np.stack(blocks, axis=1) for blocks in zip(*units, strict=True)])
+        return Problem(*self.lq_solver.convex(lq, *damping, curvature, definite))
 
 
 def mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:
@@ -213,33 +171,3 @@ def with_curvature(lq: LQProblem, H: Hessians) -> LQProblem:
     Q = lq.Q.copy()
     Q[:-1] += H.xx
     return lq._replace(Q=Q, S=lq.S + H.ux, R=lq.R + H.uu)
-
-
-def convex_lq(
-    lq: LQProblem, damping: Damping, curvature: KnotCurvature | None = None, modify: bool = True
-) -> LQProblem:
-    """Make Quu positive definite at every knot by a backward sweep that modifies R where needed.
-
-    curvature: contraction of single knots, added during the sweep. modify: True to modify R. Otherwise, and at NaN, the sweep ends
-    at the knot where Quu is not positive definite, and the LQ solver reports the failure.
-    """
-    lq = lq._replace(Q=lq.Q.copy(), S=lq.S.copy(), R=lq.R.copy())
-    Vx, Vxx = lq.q[-1], lq.Q[-1]
-    for i in range(lq.horizon - 1, -1, -1):
-        if curvature is not None:
-            for block, part in zip((lq.Q, lq.S, lq.R), curvature(i, Vx + Vxx @ lq.d[i]), strict=True):
-                block[i] += part[0]
-        q = q_function(lq, i, Vx, Vxx)
-        Quu, Qux = damped(q, lq.A[i], lq.B[i], damping.mu, damping.regularize)
-        if not np.isfinite(Quu).all():
-            break
-        shift = definite_shift(Quu) if modify else None
-        if shift is not None:
-            lq.R[i] += shift
-            q, Quu = q._replace(uu=q.uu + shift), Quu + shift
-        bounds = damping.bounds
-        gains = gains_of(Quu, Qux, q.u, None if bounds is None else (bounds[0][i], bounds[1][i]))
-        if gains is None:
-            break
-        Vx, Vxx = value_of(q, *gains)
-    return lq

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
@@ -24,11 +23,10 @@ from trajopt.stage.engine import is_compiled
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
 
 
-def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator], lq_solver: LQSolver) -> bool:
+def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator]) -> bool:
     """True if compiled kernels answer all requests: the problem is compiled, and an expansion does not need several threads."""
     first, whole = evaluators[0], all(type(e) is StageEvaluator for e in evaluators)
-    alone = whole and is_compiled(ocp) and first.alone  # type: ignore[attr-defined]
-    return bool(alone) and type(lq_solver) is CompiledLQ
+    return whole and is_compiled(ocp) and bool(first.alone)  # type: ignore[attr-defined]
 
 
 def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[Any], Status]) -> Status:

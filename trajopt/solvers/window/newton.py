@@ -45,7 +45,7 @@ def solve_newton(
     journal = Journal(callback)
     slot: Any = NewtonNumpy(ocp, evaluator, exact, lq_solver, journal)
     evaluators = evaluator, exact or evaluator
-    if kernels_serve(ocp, evaluators, lq_solver):
+    if kernels_serve(ocp, evaluators):
         from trajopt.solvers.window.newton_slot import NewtonSlot, serves
 
         if serves(evaluators, exact is not None):

@@ -41,7 +41,7 @@ def solve_shooting(
     named, corrects = models_of(models, options), corrects_of(ocp, options)
     method = ShootingMethod(named, options, corrects, options.max_iterations)
     slot: Any = None
-    if not models and kernels_serve(ocp, [evaluator], lq_solver):
+    if not models and kernels_serve(ocp, [evaluator]):
         from trajopt.solvers.window.shooting_slot import ShootingSlot
 
         given = ocp, evaluator, options

@@ -9,7 +9,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.bounded_lq import solve_bounded_lq
-from trajopt.lq.lq import Bounds, LQStep, Policy, cost_change
+from trajopt.lq.lq import Bounds, LQStep, Policy, curvature_along
 from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
@@ -206,7 +206,7 @@ class ShootingNumpy(Answering):
         lq, policy = problem
         if damping.bounds is not None:
             policy, linear = solve_bounded_lq(lq, damping.bounds, damping.mu, damping.regularize, self.lq_solver)
-            return policy, linear, cost_change(lq, linear)[1]
+            return policy, linear, curvature_along(lq, linear)
         policy = policy or self.lq_solver.solve_riccati(lq, damping.mu, damping.regularize)
         linear, (_, D2) = self.lq_solver.forward(lq, policy)
         return policy, linear, D2

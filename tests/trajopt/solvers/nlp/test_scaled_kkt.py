@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import textbook_systems as textbook
+from numpy_lq import NumpyLQ
 
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, control_cost, solve, state_cost
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.results.status import SOLVED, StatusCode
 from trajopt.solvers.direct.direct_sqp import StagedProgram
 from trajopt.solvers.nlp.scaled_kkt import scaled_kkt

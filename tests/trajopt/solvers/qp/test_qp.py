@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numpy_lq import NumpyLQ
 from staged_qps import staged_qp, with_terminal_rows
 
-from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.solvers.qp import interior_point
 from trajopt.solvers.qp.convexity import _inertia_is_right, convex_on_equalities, positive_definite
 from trajopt.solvers.qp.kkt.riccati_kkt import UnstructuredQP

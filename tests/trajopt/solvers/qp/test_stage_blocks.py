@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import textbook_systems as textbook
+from numpy_lq import NumpyLQ
 from staged_qps import carried_qp, staged_qp, with_terminal_rows
 
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, control_cost, solve, state_bounds, state_cost
 from trajopt.guesses.guesses import constant_guess
-from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.solvers.direct.direct_sqp import staged_program
 from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 from trajopt.solvers.options import SQPOptions

@@ -5,12 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 import textbook_systems as textbook
+from numpy_lq import NumpyLQ
 from shooting_cases import pendulum_swing_up
 from slq_solve import solve
 
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, control_cost, solver_options, state_cost
-from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.results.records import Journal
 from trajopt.solvers.shooting import curve
 from trajopt.solvers.shooting.curve import bend_of

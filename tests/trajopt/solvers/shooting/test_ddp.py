@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import textbook_systems as textbook
+from numpy_lq import convex_lq, definite_shift, forward, solve_riccati
 from rigid_body_cases import foreign
 from shooting_cases import (
     PROBLEMS,
@@ -33,10 +34,9 @@ from trajopt import (
     solver_options,
     state_cost,
 )
-from trajopt.lq.definite_shift import definite_shift
-from trajopt.lq.lq import LQProblem, forward, solve_riccati
-from trajopt.lq.lq_solver import NumpyLQ
-from trajopt.solvers.shooting.ddp_model import Damping, NewtonModel, PlainModel, TrueModel, convex_lq
+from trajopt.lq.compiled_lq import CompiledLQ
+from trajopt.lq.lq import LQProblem
+from trajopt.solvers.shooting.ddp_model import Damping, NewtonModel, PlainModel, TrueModel
 from trajopt.solvers.shooting.iterate import measured
 from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import StageEvaluator
@@ -50,12 +50,12 @@ each_curvature = pytest.mark.parametrize("curvature", CURVATURES)
 
 def iterate(ocp, xs, us):
     evaluator = StageEvaluator(ocp, "exact")
-    return measured(xs, us, evaluator.expand(xs, us), evaluator, NumpyLQ(), None)
+    return measured(xs, us, evaluator.expand(xs, us), evaluator, CompiledLQ(), None)
 
 
 def model(ocp_iterate, curvature, modifies=True):
     return {"newton": NewtonModel, "true": TrueModel}[curvature](
-        ocp_iterate.evaluator, ocp_iterate.evaluator, NumpyLQ(), modifies
+        ocp_iterate.evaluator, ocp_iterate.evaluator, CompiledLQ(), modifies
     )
 
 
@@ -277,7 +277,7 @@ def test_an_indefinite_start_without_gauss_newton_steps(curvature, indefinite, w
     start = iterate(ocp, *rolled_out(ocp, np.zeros((ocp.horizon, ocp.nu))))
     own = model(start, curvature, indefinite == "modify")
     assert solve_riccati(own.problem(start, UNDAMPED).lq).failed_at is not None
-    solution = solve_shooting(ocp, constant_guess(ocp), options, None, start.evaluator, NumpyLQ(), (own,))
+    solution = solve_shooting(ocp, constant_guess(ocp), options, None, start.evaluator, CompiledLQ(), (own,))
     assert solution.status.success, str(solution.status)
     assert {r.hessian for r in solution.history} == {curvature}
     check_optimum(ocp, solution)

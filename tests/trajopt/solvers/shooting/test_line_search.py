@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from numpy_lq import NumpyLQ, cost_change, forward, solve_riccati
 
-from trajopt.lq.lq import LQProblem, cost_change, forward, solve_riccati
-from trajopt.lq.lq_solver import NumpyLQ
+from trajopt.lq.lq import LQProblem
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.methods.shooting import Models, ShootingMethod
 from trajopt.solvers.methods.shooting_requests import Point, Step

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy_lq import stationarity
 from shooting_cases import check_optimum, pendulum_swing_up
 
 from dynamics_backends import scalar as sm
@@ -11,7 +12,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, Guess, SampledSystem, StatusCode, control_cost, residual_cost, solve, state_cost, validate
-from trajopt.lq.lq import LQProblem, stationarity
+from trajopt.lq.lq import LQProblem
 from trajopt.results.status import Status
 from trajopt.solvers.methods.method import Size
 from trajopt.solvers.methods.newton import FAR, FIRST, PLAIN, WIDE, WIDE_SHARE, Newton

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import textbook_systems as textbook
+from numpy_lq import NumpyLQ, reduced_gradient
 from scipy.linalg import solve_discrete_are
 from scipy.optimize import lsq_linear
 from shooting_cases import (
@@ -34,8 +35,6 @@ from trajopt import (
     residual_cost,
     state_cost,
 )
-from trajopt.lq.lq import reduced_gradient
-from trajopt.lq.lq_solver import NumpyLQ
 from trajopt.solvers.rules.line_search import adapted
 from trajopt.solvers.shooting.iterate import measured
 from trajopt.stage.evaluation import StageEvaluator
