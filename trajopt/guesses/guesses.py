@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.compiled_lq import shared_lq
 from trajopt.problem.guess import Guess as Guess, Motion as Motion, as_guess as as_guess
 from trajopt.problem.ocp import OCP
 from trajopt.stage.evaluation import Direction, Shooting
@@ -68,7 +69,7 @@ def regulator(ocp: OCP, u: Array | float = 0.0) -> Array:
     Raises ValueError for controls of another shape, and if the cost about x0 is not convex in the controls.
     """
     numerics = numerics_for(ocp)
-    policy = numerics.lq_solver.solve_riccati(numerics.evaluator.expand(*constant_guess(ocp, u)).lq)
+    policy = shared_lq().solve_riccati(numerics.evaluator.expand(*constant_guess(ocp, u)).lq)
     if policy.failed_at is not None:
         raise ValueError(
             f"the cost about x0 is not convex in the controls at knot {policy.failed_at}: add a control cost"

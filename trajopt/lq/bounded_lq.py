@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trajopt.lq.compiled_lq import shared_lq
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
-from trajopt.lq.lq_solver import LQSolver
 
 MAX_SWEEPS = 8
 ENOUGH = 1e-2
@@ -38,42 +38,41 @@ def solve_bounded_lq(
     bounds: Bounds,
     mu: float,
     regularize: str,
-    sweeper: LQSolver,
 ) -> BoundedSolution:
     """Solve an LQ problem within bounds on du, each (N, m), to the tolerance above; mu as in :mod:`trajopt.lq.lq`.
 
-    ``sweeper`` runs the sweeps. Regularization on "control" is part of the problem, mu/2 |du|^2; on "state"
+    Regularization on "control" is part of the problem, mu/2 |du|^2; on "state"
     it damps one sweep. ``policy.failed_at`` reports a failed factorization.
     """
     if regularize == "control":
         lq, mu = lq._replace(R=lq.R + mu * np.eye(lq.R.shape[1])), 0.0
-    enough = ENOUGH * _residual(sweeper, lq, bounds)
-    policy = sweeper.solve_riccati(lq, mu, regularize, bounds)
+    enough = ENOUGH * _residual(lq, bounds)
+    policy = shared_lq().solve_riccati(lq, mu, regularize, bounds)
     if policy.failed_at is not None:
         return BoundedSolution(policy, LQStep(np.zeros_like(lq.q), np.zeros_like(lq.r)))
-    step = _start(sweeper, lq, policy, bounds, mu, regularize)
+    step = _start(lq, policy, bounds, mu, regularize)
     sweeps = MAX_SWEEPS if mu == 0.0 else int(not step.du.any())  # each would undo the damping of V'xx
     for _ in range(sweeps):
         local, remaining = recentered(lq, step), (bounds[0] - step.du, bounds[1] - step.du)
-        if _residual(sweeper, local, remaining) <= enough:
+        if _residual(local, remaining) <= enough:
             break
-        about = sweeper.solve_riccati(local, mu, regularize, remaining)
+        about = shared_lq().solve_riccati(local, mu, regularize, remaining)
         if about.failed_at is not None:  # with curvature, other clamped controls may leave Quu indefinite
             break
-        policy, move = about, _descent(sweeper, local, about, remaining)
+        policy, move = about, _descent(local, about, remaining)
         if not move.du.any():
             break
         step = LQStep(step.dx + move.dx, np.clip(step.du + move.du, *bounds))
     return BoundedSolution(policy, step)
 
 
-def _start(sweeper: LQSolver, lq: LQProblem, policy: Policy, bounds: Bounds, mu: float, regularize: str) -> LQStep:
+def _start(lq: LQProblem, policy: Policy, bounds: Bounds, mu: float, regularize: str) -> LQStep:
     """Cheapest of three trajectories that close the gaps: of the policy, of its feedback alone, and of the unbounded policy."""
     policies = [policy, policy._replace(k=np.zeros_like(policy.k))]
     if lq.d.any() or lq.dx0.any():
-        free = sweeper.solve_riccati(lq, mu, regularize)
+        free = shared_lq().solve_riccati(lq, mu, regularize)
         policies += [] if free.failed_at is not None else [free]
-    return min((sweeper.forward(lq, p, bounds) for p in policies), key=lambda result: _gain(*result[1]))[0]
+    return min((shared_lq().forward(lq, p, bounds) for p in policies), key=lambda result: _gain(*result[1]))[0]
 
 
 def _gain(D1: float, D2: float) -> float:
@@ -81,9 +80,9 @@ def _gain(D1: float, D2: float) -> float:
     return D1 + 0.5 * D2
 
 
-def _residual(sweeper: LQSolver, lq: LQProblem, bounds: Bounds) -> float:
+def _residual(lq: LQProblem, bounds: Bounds) -> float:
     """Largest entry of the gradient at du = 0, projected on the bounds."""
-    return float(np.abs(np.clip(sweeper.adjoint(lq)[1], -bounds[1], -bounds[0])).max(initial=0.0))
+    return float(np.abs(np.clip(shared_lq().adjoint(lq)[1], -bounds[1], -bounds[0])).max(initial=0.0))
 
 
 def recentered(lq: LQProblem, step: LQStep) -> LQProblem:
@@ -95,10 +94,10 @@ def recentered(lq: LQProblem, step: LQStep) -> LQProblem:
     return lq._replace(q=q, r=r, d=np.zeros_like(lq.d), dx0=np.zeros_like(lq.dx0))
 
 
-def _descent(sweeper: LQSolver, lq: LQProblem, policy: Policy, remaining: Bounds) -> LQStep:
+def _descent(lq: LQProblem, policy: Policy, remaining: Bounds) -> LQStep:
     """Longest step with a shortened k that lowers the cost; a zero step if rounding allows none."""
     for alpha in STEP_LENGTHS:
-        move, change = sweeper.forward(lq, policy._replace(k=alpha * policy.k), remaining)
+        move, change = shared_lq().forward(lq, policy._replace(k=alpha * policy.k), remaining)
         if _gain(*change) < 0.0:
             return move
     return LQStep(np.zeros_like(lq.q), np.zeros_like(lq.r))

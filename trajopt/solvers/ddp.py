@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
@@ -26,7 +25,7 @@ from trajopt.solvers.shooting.restart import solve_twice
 from trajopt.solvers.window.newton import filtered, solve_newton
 from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import StageEvaluator
-from trajopt.stage.numerics import kept_numerics
+from trajopt.stage.numerics import kept_evaluator
 from trajopt.stage.solver_cache import SolverCache, borrowed
 from trajopt.step.contraction import missing_curvature
 from trajopt.validation.validation import ERROR, Finding, InvalidProblem
@@ -39,32 +38,30 @@ def ddp(
     callback: Callback | None = None,
     *,
     evaluator: StageEvaluator | None = None,
-    lq_solver: LQSolver | None = None,
     cache: SolverCache | None = None,
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
-    evaluator, lq_solver: evaluation of the stages and solution of LQ problems; default: those of the engine of the backends.
-    cache: cache of workspaces; default: the cache of the thread. Raises InvalidProblem if a time step has no second derivatives.
+    evaluator: evaluates the stages; default: by the engine of the backends. cache: cache of workspaces; default:
+    that of the thread. Raises InvalidProblem if a time step has no second derivatives.
     """
     options = options or DDPOptions()
     with borrowed(ocp, cache) as own:
-        numerics = kept_numerics(own, ocp)
-        evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
+        evaluator = evaluator or kept_evaluator(own, ocp)
         require_contractions(ocp)
         modifies, convex = options.indefinite == "modify", options.hessian == "gauss_newton"
-        exact = evaluator if convex else kept_numerics(own, ocp, options.hessian).evaluator
+        exact = evaluator if convex else kept_evaluator(own, ocp, options.hessian)
         Curved = NewtonModel if options.curvature == "newton" else TrueModel
 
         def run(options: DDPOptions, callback: Callback | None) -> Solution:
             if by_newton(ocp, options):
-                return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, exact, cache=own)
+                return solve_newton(ocp, guess, options, callback, evaluator, exact, cache=own)
             plain = PlainModel("gauss_newton", evaluator)
             if options.search == "curve":
-                models: Sequence[Model] = (plain, MixedModel(exact, evaluator, lq_solver))
+                models: Sequence[Model] = (plain, MixedModel(exact, evaluator))
             else:
-                models = plain, Curved(exact, evaluator, lq_solver, modifies)
-            return solve_shooting(ocp, guess, options, callback, evaluator, lq_solver, models)
+                models = plain, Curved(exact, evaluator, modifies)
+            return solve_shooting(ocp, guess, options, callback, evaluator, models)
 
         found = solve_twice(run, options, callback)
         return replace(found, meta={**found.meta, "hessian": "mixed" if convex else "exact"})

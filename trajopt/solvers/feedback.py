@@ -10,30 +10,31 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.compiled_lq import shared_lq
 from trajopt.problem.expansion import residual_batch, residual_jacobians
 from trajopt.problem.ocp import OCP, fitting
-from trajopt.stage.numerics import Numerics, numerics_for
+from trajopt.stage.evaluation import StageEvaluator
+from trajopt.stage.numerics import kept_evaluator
 
 FINAL_WEIGHT = 1e3
 """Weight of final equalities, relative to the largest entry of the running Hessian."""
 
 
 def tracking_gains(
-    ocp: OCP, xs: Array, us: Array, final: Array | None = None, numerics: Numerics | None = None
+    ocp: OCP, xs: Array, us: Array, final: Array | None = None, evaluator: StageEvaluator | None = None
 ) -> Array:
     """Return gains K (N, nu, ndx) of u = us + K (x (-) xs); zero if some control has no weight.
 
     xs (N + 1, nx), us (N, nu): trajectory. final: sum_i J_i'J_i (ndx, ndx) of the equalities at the final state; default: computed.
-    numerics: numerics of the problem; default: created. Raises ValueError for a trajectory of wrong shapes.
+    evaluator: evaluates the stages; default: created. Raises ValueError for a trajectory of wrong shapes.
     """
     xs, us = fitting(ocp, xs, us)
     with np.errstate(all="ignore"):
-        numerics = numerics or numerics_for(ocp)
-        lq = numerics.evaluator.expand(xs, us).lq
+        lq = (evaluator or kept_evaluator(None, ocp)).expand(xs, us).lq
         Q = lq.Q.copy()
         final = _final_equalities(ocp, xs[-1:]) if final is None else final
         Q[-1] += FINAL_WEIGHT * max(float(np.abs(Q[:-1]).max(initial=0.0)), 1.0) * final
-        policy = numerics.lq_solver.solve_riccati(lq._replace(Q=Q, d=np.zeros_like(lq.d)))
+        policy = shared_lq().solve_riccati(lq._replace(Q=Q, d=np.zeros_like(lq.d)))
     if policy.failed_at is not None or not np.isfinite(policy.K).all():
         return np.zeros_like(policy.K)
     return policy.K

@@ -19,7 +19,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
@@ -28,7 +27,7 @@ from trajopt.solvers.shooting.restart import solve_twice
 from trajopt.solvers.window.newton import filtered, solve_newton
 from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import Evaluator
-from trajopt.stage.numerics import kept_numerics
+from trajopt.stage.numerics import kept_evaluator
 from trajopt.stage.solver_cache import SolverCache, borrowed
 
 
@@ -39,23 +38,21 @@ def slq(
     callback: Callback | None = None,
     *,
     evaluator: Evaluator | None = None,
-    lq_solver: LQSolver | None = None,
     cache: SolverCache | None = None,
 ) -> Solution:
     """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
 
-    evaluator, lq_solver: evaluation of the stages and solution of LQ problems; default: those of the engine of the backends.
-    cache: cache of workspaces; default: the cache of the thread.
+    evaluator: evaluates the stages; default: by the engine of the backends. cache: cache of workspaces; default:
+    that of the thread.
     """
     options = options or SLQOptions()
     with borrowed(ocp, cache) as own:
-        numerics = kept_numerics(own, ocp, options.hessian)
-        evaluator, lq_solver = evaluator or numerics.evaluator, lq_solver or numerics.lq_solver
+        evaluator = evaluator or kept_evaluator(own, ocp, options.hessian)
 
         def run(options: SLQOptions, callback: Callback | None) -> Solution:
             if filtered(ocp, options):
-                return solve_newton(ocp, guess, options, callback, evaluator, lq_solver, cache=own)
-            return solve_shooting(ocp, guess, options, callback, evaluator, lq_solver, cache=own)
+                return solve_newton(ocp, guess, options, callback, evaluator, cache=own)
+            return solve_shooting(ocp, guess, options, callback, evaluator, cache=own)
 
         found = solve_twice(run, options, callback)
         hessian = "exact cost" if options.hessian == "exact" else options.hessian

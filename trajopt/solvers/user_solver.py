@@ -31,17 +31,17 @@ class UserSolver:
         """Solve a problem without constraints. Raises InvalidProblem for others."""
         from trajopt.solvers.ddp import require_contractions
         from trajopt.solvers.window.newton import solve_newton
-        from trajopt.stage.numerics import kept_numerics
+        from trajopt.stage.numerics import kept_evaluator
         from trajopt.stage.solver_cache import borrowed
 
         require_open(ocp, self.name)
         with borrowed(ocp, warm.cache) as own:
-            numerics = kept_numerics(own, ocp)
+            evaluator = kept_evaluator(own, ocp)
             exact = None
             if options.hessian == "exact":
                 require_contractions(ocp)
-                exact = kept_numerics(own, ocp, "exact").evaluator
-            given = options, callback, numerics.evaluator, numerics.lq_solver, exact
+                exact = kept_evaluator(own, ocp, "exact")
+            given = options, callback, evaluator, exact
             return solve_newton(ocp, warm.guess, *given, cache=own, method=self.made)
 
 

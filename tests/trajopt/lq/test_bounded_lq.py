@@ -6,7 +6,6 @@ from numpy_lq import cost_change, forward, kkt_residual, solve_riccati
 from scipy.optimize import lsq_linear
 
 from trajopt.lq.bounded_lq import recentered, solve_bounded_lq as solve_with
-from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.lq import LQProblem, LQStep
 
 
@@ -29,7 +28,7 @@ def _random_problem(seed, gaps, N=8, n=3, m=2):
 
 
 def solve_bounded_lq(lq, bounds, mu=0.0, regularize="control"):
-    return solve_with(lq, bounds, mu, regularize, CompiledLQ())
+    return solve_with(lq, bounds, mu, regularize)
 
 
 def _rolled_out(lq, du):

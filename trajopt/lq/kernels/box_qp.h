@@ -1,4 +1,4 @@
-/* The box QP of trajopt/lq/box_qp.py in C.  Include small_matrices.h before this file, and define the constants of that module:
+/* The box QP of trajopt/lq/compiled_lq.py.  Include small_matrices.h before this file, and define the constants of that module:
    MAX_BOX_ITERATIONS, ARMIJO, GRADIENT_TOLERANCE, SHORTEN, SHORTEST. */
 
 ALWAYS_INLINE num between(num x, num lower, num upper)

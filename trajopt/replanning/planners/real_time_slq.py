@@ -29,6 +29,7 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.lq.bounded_lq import solve_bounded_lq
+from trajopt.lq.compiled_lq import shared_lq
 from trajopt.lq.lq import Bounds, LQStep, Policy
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.planners.real_time import RealTimePlanner, SolveGenerator
@@ -38,8 +39,8 @@ from trajopt.results.status import Status
 from trajopt.solvers import termination
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.regularization import Regularization
-from trajopt.stage.evaluation import Direction, Evaluator, Shooting
-from trajopt.stage.numerics import Numerics, numerics_for
+from trajopt.stage.evaluation import Direction, Evaluator, Shooting, StageEvaluator
+from trajopt.stage.numerics import numerics_for
 from trajopt.validation.validation import refuse_constraints
 
 STEP_LENGTHS = np.array([1.0, 0.5, 0.25, 0.125, 0.0])
@@ -75,7 +76,7 @@ class RealTimeSLQ(RealTimePlanner):
         self._may_curve, self._curved, self._shortened = False, hessian == "exact", 0
         self._regularization = Regularization.from_options(SLQOptions())
         self._started = False
-        self._cached: dict[str, Numerics] = {}
+        self._cached: dict[str, StageEvaluator] = {}
 
     @property
     def mu(self) -> float:
@@ -89,20 +90,20 @@ class RealTimeSLQ(RealTimePlanner):
             self._may_curve = numerics_for(ocp, "exact").evaluator.may_follow  # tracing it later would delay a step
             self._curved = self.curved and self._may_curve
         self._started, hessian = True, "exact" if self._curved else "gauss_newton"
-        evaluator, lq_solver = self._numerics(ocp, hessian)
+        evaluator = self._evaluator(ocp, hessian)
         (xs, us), bounds = warm.guess, _finite_bounds(ocp, warm.guess.us)
         expansion = evaluator.expand(xs, us)
         lq = expansion.lq._replace(Q=_semidefinite(expansion.lq.Q)) if self._curved else expansion.lq
-        policy = None if bounds is not None else lq_solver.solve_riccati(lq, self.mu)
+        policy = None if bounds is not None else shared_lq().solve_riccati(lq, self.mu)
 
         x0 = yield
 
         lq = lq._replace(dx0=evaluator.manifold.gap(xs[0], x0))
         if bounds is not None:
-            policy, step = solve_bounded_lq(lq, bounds, self.mu, "control", lq_solver)
+            policy, step = solve_bounded_lq(lq, bounds, self.mu, "control")
         else:
             assert policy is not None
-            step = lq_solver.forward(lq, policy)[0]
+            step = shared_lq().forward(lq, policy)[0]
         defect, mu = float(np.abs(lq.d).max(initial=0.0)), self.mu
         if policy.failed_at is not None:
             motion = Trajectory(xs, us, expansion.cost, 0.0, defect)
@@ -118,11 +119,11 @@ class RealTimeSLQ(RealTimePlanner):
         k = np.zeros_like(motion.us)
         return Solution(motion.xs, motion.us, policy.K, k, status, motion.cost, 1, (record,), ocp.times_of(motion.xs))
 
-    def _numerics(self, ocp: OCP, hessian: str) -> Numerics:
-        """Cached numerics with this Hessian of the cost; new ones if the structure has changed."""
+    def _evaluator(self, ocp: OCP, hessian: str) -> StageEvaluator:
+        """Cached evaluator with this Hessian of the cost; a new one if the structure has changed."""
         made = self._cached.get(hessian)
-        if made is None or not made.evaluator.follow(ocp):
-            made = self._cached[hessian] = numerics_for(ocp, hessian)
+        if made is None or not made.follow(ocp):
+            made = self._cached[hessian] = numerics_for(ocp, hessian).evaluator
         return made
 
     def _searched(self, evaluator: Evaluator, plan: Guess, x0: Array, policy: Policy, step: LQStep) -> Trajectory:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.compiled_lq import compiled_lq
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers.batch.slot_batch import SlotBatch
@@ -84,6 +83,6 @@ class NewtonBatch(SlotBatch):
 
         def find_culprit(xs: Array, us: Array) -> FailedExpansion:
             ocp = self.batch[i]
-            return failed_expansion(ocp, xs, us, _evaluators(ocp, self.options), compiled_lq(ocp.manifold.ndx, ocp.nu))
+            return failed_expansion(ocp, xs, us, _evaluators(ocp, self.options))
 
         return self._status(i, find_culprit)

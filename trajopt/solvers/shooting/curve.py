@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from trajopt.lq.compiled_lq import shared_lq
 from trajopt.lq.lq import LQProblem, LQStep
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.shooting.iterate import Iterate, Step
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting
 
@@ -27,7 +27,7 @@ PROBE = 0.1
 """Step length of the finite difference for the second derivative (Transtrum & Sethna, arXiv:1201.5885, section 3)."""
 
 
-def bend_of(at: Iterate, step: Step, lq: LQProblem, evaluator: Evaluator, lq_solver: LQSolver) -> LQStep | None:
+def bend_of(at: Iterate, step: Step, lq: LQProblem, evaluator: Evaluator) -> LQStep | None:
     """Return the geodesic acceleration of a step that solves lq; None if it is not finite or has no solution."""
     d = at.expansion.lq.d
     probe = Direction(PROBE * step.linear.dx, PROBE * step.linear.du, step.policy.K, d)
@@ -36,5 +36,5 @@ def bend_of(at: Iterate, step: Step, lq: LQProblem, evaluator: Evaluator, lq_sol
     if not np.isfinite(c).all():
         return None
     bent = lq._replace(d=c, q=np.zeros_like(lq.q), r=np.zeros_like(lq.r), dx0=np.zeros_like(lq.dx0))
-    policy = lq_solver.solve_riccati(bent)
-    return lq_solver.forward(bent, policy)[0] if policy.failed_at is None else None
+    policy = shared_lq().solve_riccati(bent)
+    return shared_lq().forward(bent, policy)[0] if policy.failed_at is None else None

@@ -24,9 +24,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array, Hessians
-from trajopt.lq.compiled_lq import tensor_curvatures
+from trajopt.lq.compiled_lq import shared_lq, tensor_curvatures
 from trajopt.lq.lq import Bounds, LQProblem, Policy
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.shooting.iterate import Iterate
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
 
@@ -92,8 +91,8 @@ class NewtonModel:
 
     name = "newton"
 
-    def __init__(self, evaluator: Evaluator, dynamics: Evaluator, lq_solver: LQSolver, modifies: bool = True) -> None:
-        self.evaluator, self.dynamics, self.lq_solver, self.modifies = evaluator, dynamics, lq_solver, modifies
+    def __init__(self, evaluator: Evaluator, dynamics: Evaluator, modifies: bool = True) -> None:
+        self.evaluator, self.dynamics, self.modifies = evaluator, dynamics, modifies
         self._last: tuple[Iterate, LQProblem] | None = None
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
@@ -104,7 +103,7 @@ class NewtonModel:
         lq = self._last[1]
         if not definite:
             return Problem(lq)
-        return Problem(*self.lq_solver.convex(lq, *damping))
+        return Problem(*shared_lq().convex(lq, *damping))
 
 
 class MixedModel:
@@ -116,8 +115,8 @@ class MixedModel:
     name = "mixed"
     modifies = False
 
-    def __init__(self, evaluator: Evaluator, plain: Evaluator, lq_solver: LQSolver) -> None:
-        self.evaluator, self.plain, self.lq_solver = evaluator, plain, lq_solver
+    def __init__(self, evaluator: Evaluator, plain: Evaluator) -> None:
+        self.evaluator, self.plain = evaluator, plain
         self._gains: Array | None = None
         self._last: tuple[Iterate, LQProblem, LQProblem] | None = None
 
@@ -125,13 +124,13 @@ class MixedModel:
         """See :class:`Model`."""
         if self._last is None or self._last[0] is not at:
             exact = expanded(at, self.evaluator)
-            costates = self.lq_solver.stationarity(exact, self._gains).costates
+            costates = shared_lq().stationarity(exact, self._gains).costates
             H = self.evaluator.curvature(at.xs, at.us, costates[1:])
             self._last = at, expanded(at, self.plain), with_curvature(exact, H)
         _, plain, exact = self._last
         for share in MIXED_SHARES:
             lq = mixed(plain, exact, share)
-            policy = self.lq_solver.solve_riccati(lq, damping.mu, damping.regularize)
+            policy = shared_lq().solve_riccati(lq, damping.mu, damping.regularize)
             if policy.failed_at is None and np.isfinite(policy.Vxx).all():
                 self._gains = policy.K
                 break
@@ -143,10 +142,8 @@ class TrueModel:
 
     name = "true"
 
-    def __init__(
-        self, evaluator: Evaluator, dynamics: StageEvaluator, lq_solver: LQSolver, modifies: bool = True
-    ) -> None:
-        self.evaluator, self.dynamics, self.lq_solver, self.modifies = evaluator, dynamics, lq_solver, modifies
+    def __init__(self, evaluator: Evaluator, dynamics: StageEvaluator, modifies: bool = True) -> None:
+        self.evaluator, self.dynamics, self.modifies = evaluator, dynamics, modifies
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
         """See :class:`Model`."""
@@ -155,7 +152,7 @@ class TrueModel:
         if curvature is None:  # a phase is not compiled
             units = [self.dynamics.curvature(at.xs, at.us, np.broadcast_to(e, (N, n))) for e in np.eye(n)]
             curvature = tensor_curvatures([np.stack(blocks, axis=1) for blocks in zip(*units, strict=True)])
-        return Problem(*self.lq_solver.convex(lq, *damping, curvature, definite))
+        return Problem(*shared_lq().convex(lq, *damping, curvature, definite))
 
 
 def mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.compiled_lq import shared_lq
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.results.records import Journal
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
 
@@ -63,18 +63,17 @@ def measured(
     us: Array,
     expansion: Expansion,
     evaluator: Evaluator,
-    lq_solver: LQSolver,
     bounds: Bounds | None,
 ) -> Iterate | None:
     """Return the iterate with its error measures, or None if the expansion is not finite; bounds on u."""
     lq = expansion.lq
-    if not (np.isfinite(expansion.cost) and lq_solver.is_finite(lq)):
+    if not (np.isfinite(expansion.cost) and shared_lq().is_finite(lq)):
         return None
     defect = float(np.abs(lq.d).max(initial=0.0))
     if defect <= GAP_ROUNDING * (1.0 + float(np.abs(xs).max())):
         lq = lq._replace(d=np.zeros_like(lq.d))  # multiplied by costates, noise would outweigh small gradients
         expansion = expansion._replace(lq=lq)
-    lam, reduced = lq_solver.adjoint(lq)
+    lam, reduced = shared_lq().adjoint(lq)
     gradient = float(np.abs(_projected(us, reduced, bounds)).max(initial=0.0))
     return Iterate(xs, us, expansion, evaluator, reduced, lam, gradient, defect, float(np.abs(lq.d).sum()), {})
 
@@ -92,24 +91,24 @@ def violation(us: Array, bounds: Bounds | None) -> float:
     return 0.0 if bounds is None else float(np.maximum(bounds[0] - us, us - bounds[1]).max(initial=0.0))
 
 
-def step_of(iterate: Iterate, policy: Policy, linear: LQStep, D2: float, lq_solver: LQSolver) -> Step:
+def step_of(iterate: Iterate, policy: Policy, linear: LQStep, D2: float) -> Step:
     """Return the step along the linear trajectory of a policy, with its slope D1."""
     lq = iterate.expansion.lq
-    return Step(policy, linear, slope(lq, policy.K, linear, lq.d, lq_solver), D2)
+    return Step(policy, linear, slope(lq, policy.K, linear, lq.d), D2)
 
 
-def slope(lq: LQProblem, K: Array, linear: LQStep, closed: Array, lq_solver: LQSolver) -> float:
+def slope(lq: LQProblem, K: Array, linear: LQStep, closed: Array) -> float:
     """Return the derivative of the cost along a step that closes the gaps ``closed`` (N, n), under the gains K (N, m, n).
 
     It is sum_k g_k'(du - K dx)_k + lambda_(k+1)'closed_k, with costates and gradient under K. This form avoids the cancellation in
     q'dx + r'du and the growth of open-loop costates on unstable motions.
     """
-    at = lq_solver.stationarity(lq, K)
+    at = shared_lq().stationarity(lq, K)
     free = linear.du - (K @ linear.dx[:-1, :, None])[:, :, 0]
     return float(np.sum(at.gradient * free) + np.sum(at.costates[1:] * closed))
 
 
-def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolver, bounds: Bounds | None) -> Step:
+def second_order(iterate: Iterate, step: Step, defects: Array, bounds: Bounds | None) -> Step:
     """Second-order correction: the step that also closes the gaps of ``step``, under its policy (Nocedal & Wright, sec. 18.3).
 
     It avoids the Maratos effect: the merit rejects good steps because of second-order gaps. bounds: on du.
@@ -117,13 +116,11 @@ def second_order(iterate: Iterate, step: Step, defects: Array, lq_solver: LQSolv
     lq = iterate.expansion.lq._replace(d=defects, dx0=np.zeros_like(step.linear.dx[0]))
     feedback = step.policy._replace(k=np.zeros_like(step.policy.k))
     room = None if bounds is None else (bounds[0] - step.linear.du, bounds[1] - step.linear.du)
-    extra, _ = lq_solver.forward(lq, feedback, room)
+    extra, _ = shared_lq().forward(lq, feedback, room)
     return step._replace(linear=LQStep(step.linear.dx + extra.dx, step.linear.du + extra.du))
 
 
-def rolled_out(
-    xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, lq_solver: LQSolver, journal: Journal
-) -> tuple[Array, Array]:
+def rolled_out(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, journal: Journal) -> tuple[Array, Array]:
     """Roll out a guess between its nodes; feedback holds it if the open-loop rollout diverges and feedback costs less.
 
     journal: times derivatives and sweeps. `hold` of shooting_slot.h is the C equivalent.
@@ -138,7 +135,7 @@ def rolled_out(
     with journal.timed("derivatives"):
         expansion = evaluator.expand(xs, us)
     if not first.cost[0] <= FALLEN * max(1.0, abs(float(expansion.cost))):
-        held = held_rollout(xs, us, expansion.lq, nodes, evaluator, lq_solver, journal)
+        held = held_rollout(xs, us, expansion.lq, nodes, evaluator, journal)
         first = held if held is not None and not first.cost[0] <= held.cost[0] else first
     return first.xs[0], first.us[0]
 
@@ -149,17 +146,16 @@ def held_rollout(
     lq: LQProblem,
     nodes: Shooting,
     evaluator: Evaluator,
-    lq_solver: LQSolver,
     journal: Journal,
 ) -> Candidates | None:
     """Roll out a guess under the policy of its LQ problem and under its gains alone; return the cheaper rollout.
 
     None if the backward pass fails or neither rollout is finite.
     """
-    if not lq_solver.is_finite(lq):
+    if not shared_lq().is_finite(lq):
         return None
     with journal.timed("backward"):
-        policy = lq_solver.solve_riccati(lq, HOLDING)
+        policy = shared_lq().solve_riccati(lq, HOLDING)
     if policy.failed_at is not None:
         return None
     tried = [

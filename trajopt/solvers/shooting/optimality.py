@@ -22,8 +22,8 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from trajopt.lq.compiled_lq import shared_lq
 from trajopt.lq.lq import Bounds, LQProblem, Stationarity
-from trajopt.lq.lq_solver import LQSolver
 
 
 def scaled(found: Stationarity, gradient: Array) -> Array:
@@ -31,20 +31,18 @@ def scaled(found: Stationarity, gradient: Array) -> Array:
     return np.divide(gradient, found.size, out=np.zeros_like(gradient), where=found.size > 0.0)
 
 
-def optimality(
-    lq: LQProblem, us: Array, bounds: Bounds | None, lq_solver: LQSolver, K: Array | None = None
-) -> tuple[float, float]:
+def optimality(lq: LQProblem, us: Array, bounds: Bounds | None, K: Array | None = None) -> tuple[float, float]:
     """Return the scaled KKT error and the largest entry of the gradient of controls us (N, m) within bounds, under gains K.
 
     Controls on a bound have zero gains; the outward part of their gradient is the multiplier of the bound.
     """
     gap = float(np.abs(lq.d).max(initial=0.0))
     if bounds is None or not (held := (us <= bounds[0]) | (us >= bounds[1])).any():
-        found = lq_solver.stationarity(lq, K)
+        found = shared_lq().stationarity(lq, K)
         inward = found.gradient
     else:
         lower, upper = bounds
-        found = lq_solver.stationarity(lq, None if K is None else np.where(held[:, :, None], 0.0, K))
+        found = shared_lq().stationarity(lq, None if K is None else np.where(held[:, :, None], 0.0, K))
         inward = np.where(us <= lower, np.minimum(found.gradient, 0.0), found.gradient)
         inward = np.where(us >= upper, np.maximum(inward, 0.0), inward)
     kkt = float(np.abs(scaled(found, inward)).max(initial=0.0))

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.results.solution import Solution
@@ -58,7 +57,6 @@ def solve_alone(
     options: SLQOptions | MethodOptions,
     journal: Journal,
     evaluators: Sequence[Evaluator],
-    lq_solver: LQSolver,
 ) -> Solution:
     """Run a method on the problem in a slot and close the slot; after Ctrl-C, return the current iterate.
 
@@ -67,7 +65,7 @@ def solve_alone(
 
     def find_culprit() -> FailedExpansion:
         xs, us = slot.trajectory
-        return failed_expansion(ocp, xs, us, evaluators, lq_solver)
+        return failed_expansion(ocp, xs, us, evaluators)
 
     try:
         with np.errstate(all="ignore"):  # the status reports non-finite values

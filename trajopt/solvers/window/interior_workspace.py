@@ -12,7 +12,8 @@ from trajopt.solvers.interior.feasibility import Restoration
 from trajopt.solvers.interior.stage_program import Point, StageProgram
 from trajopt.solvers.window.interior_numpy import InteriorNumpy
 from trajopt.solvers.window.interior_slot import InteriorSlot, serves
-from trajopt.stage.numerics import Numerics, numerics_for
+from trajopt.stage.evaluation import StageEvaluator
+from trajopt.stage.numerics import kept_evaluator
 from trajopt.stage.solver_cache import SolverCache
 from trajopt.step.contraction import missing_curvature
 
@@ -25,7 +26,7 @@ class Workspace:
 
     def __init__(self, program: StageProgram) -> None:
         self.program = program
-        self._feedback: Numerics | None = None
+        self._feedback: StageEvaluator | None = None
         self._slot: InteriorSlot | None = None
 
     def slot(self, journal: Journal) -> InteriorSlot:
@@ -47,11 +48,11 @@ class Workspace:
         assert self._slot is not None
         return self._slot.point
 
-    def feedback(self) -> Numerics:
-        """Return the numerics that compute feedback gains about a trajectory of the problem."""
+    def feedback(self) -> StageEvaluator:
+        """Return the evaluator of feedback gains about a trajectory of the problem."""
         known, ocp = self._feedback, self.program.ocp
-        if known is None or not known.evaluator.follow(ocp):
-            self._feedback = known = numerics_for(ocp)
+        if known is None or not known.follow(ocp):
+            self._feedback = known = kept_evaluator(None, ocp)
         return known
 
 

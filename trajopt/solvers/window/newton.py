@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
@@ -30,7 +29,6 @@ def solve_newton(
     options: SLQOptions,
     callback: Callback | None,
     evaluator: Evaluator,
-    lq_solver: LQSolver,
     exact: Evaluator | None = None,
     *,
     cache: SolverCache | None = None,
@@ -43,7 +41,7 @@ def solve_newton(
     method: constructor of the method from a size, options and a maximum number of iterations.
     """
     journal = Journal(callback)
-    slot: Any = NewtonNumpy(ocp, evaluator, exact, lq_solver, journal)
+    slot: Any = NewtonNumpy(ocp, evaluator, exact, journal)
     evaluators = evaluator, exact or evaluator
     if kernels_serve(ocp, evaluators):
         from trajopt.solvers.window.newton_slot import NewtonSlot, serves
@@ -52,4 +50,4 @@ def solve_newton(
             given = ocp, evaluator, exact, options.max_backtracks + 1
             slot = NewtonSlot.reused(cache, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
     own = method(slot.take(ocp, guess), options, options.max_iterations)
-    return solve_alone(ocp, guess, own, slot, options, journal, evaluators, lq_solver)
+    return solve_alone(ocp, guess, own, slot, options, journal, evaluators)

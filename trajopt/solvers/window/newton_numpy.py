@@ -8,8 +8,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
+from trajopt.lq.compiled_lq import shared_lq
 from trajopt.lq.lq import LQProblem, LQStep, Policy, Stationarity
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.solvers.methods.method import Size
@@ -62,10 +62,8 @@ class NewtonNumpy(Answering):
     None for Gauss-Newton alone. journal: times the work.
     """
 
-    def __init__(
-        self, ocp: OCP, evaluator: Evaluator, exact: Evaluator | None, lq_solver: LQSolver, journal: Journal
-    ) -> None:
-        self.ocp, self.lq_solver, self.journal = ocp, lq_solver, journal
+    def __init__(self, ocp: OCP, evaluator: Evaluator, exact: Evaluator | None, journal: Journal) -> None:
+        self.ocp, self.journal = ocp, journal
         self._evaluator, self._exact = evaluator, exact
         self._shooting = Shooting.every("all", ocp.horizon, "linear")
         self._barrier: Barrier | None = None
@@ -116,7 +114,7 @@ class NewtonNumpy(Answering):
             return (self._exact or self._evaluator).expand(xs, us)
 
     def _is_finite(self, lq: LQProblem) -> bool:
-        return self.lq_solver.is_finite(lq)
+        return shared_lq().is_finite(lq)
 
     def _measured(self, xs: Array, us: Array, expansion: Expansion) -> _At:
         """Return a trajectory and expansion with costates, computed with the last gains."""
@@ -125,7 +123,7 @@ class NewtonNumpy(Answering):
             lq = lq._replace(r=lq.r + self._barrier.force())
         with self.journal.timed("backward"):
             K = None if self._policy is None else self._policy.K
-            return _At(xs, us, expansion, self.lq_solver.stationarity(lq, K))
+            return _At(xs, us, expansion, shared_lq().stationarity(lq, K))
 
     def _go(self, at: _At) -> None:
         self._at = at
@@ -160,7 +158,7 @@ class NewtonNumpy(Answering):
             self._barrier = Barrier.at_controls(bounds, at.us, r.mu)
         if r.delta is not None:
             with self.journal.timed("backward"):
-                policy = self.lq_solver.solve_riccati(self._damped(self._gauss_newton(), r.delta))
+                policy = shared_lq().solve_riccati(self._damped(self._gauss_newton(), r.delta))
             self._policy = policy if policy.failed_at is None and np.isfinite(policy.K).all() else None
         self._at = self._measured(at.xs, at.us, at.expansion)
         return self._point(self._at, found=self._policy is not None)
@@ -203,7 +201,7 @@ class NewtonNumpy(Answering):
             lq = self._with_fraction(number)
             with self.journal.timed("backward"):
                 lq = self._damped(lq, delta)
-                policy = self.lq_solver.solve_riccati(lq)
+                policy = shared_lq().solve_riccati(lq)
             if policy.failed_at is None and np.isfinite(policy.Vxx).all():
                 return number, lq, policy
         return None
@@ -216,7 +214,7 @@ class NewtonNumpy(Answering):
             return None
         number, lq, policy = convex
         with self.journal.timed("backward"):
-            linear, (slope, _) = self.lq_solver.forward(lq, policy)
+            linear, (slope, _) = shared_lq().forward(lq, policy)
         longest = 1.0 if self._barrier is None else self._barrier.longest(self._at.us, linear.du)
         self._steps[r.place] = _Step(policy, linear, longest)
         size = max(float(np.abs(part).max(initial=0.0)) for part in linear)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
@@ -26,7 +25,6 @@ def solve_shooting(
     options: SLQOptions,
     callback: Callback | None,
     evaluator: Evaluator,
-    lq_solver: LQSolver,
     models: Sequence[Model] = (),
     *,
     cache: SolverCache | None = None,
@@ -48,10 +46,10 @@ def solve_shooting(
         slot = ShootingSlot.reused(cache, *given, may_follow=evaluator.may_follow)  # type: ignore[attr-defined]
     else:
         own = tuple(models) or (PlainModel(options.hessian, evaluator),)
-        slot = ShootingNumpy(ocp, evaluator, lq_solver, options, own, journal, curved=named.curved)
+        slot = ShootingNumpy(ocp, evaluator, options, own, journal, curved=named.curved)
 
     slot.take(ocp, guess)
-    return solve_alone(ocp, guess, method, slot, options, journal, (evaluator,), lq_solver)
+    return solve_alone(ocp, guess, method, slot, options, journal, (evaluator,))
 
 
 def models_of(models: Sequence[Model], o: SLQOptions) -> Models:

@@ -9,8 +9,8 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.lq.bounded_lq import solve_bounded_lq
+from trajopt.lq.compiled_lq import shared_lq
 from trajopt.lq.lq import Bounds, LQStep, Policy, curvature_along
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.solvers.methods.requests import Solved
@@ -64,14 +64,13 @@ class ShootingNumpy(Answering):
         self,
         ocp: OCP,
         evaluator: Evaluator,
-        lq_solver: LQSolver,
         options: SLQOptions,
         models: Sequence[Model],
         journal: Journal,
         *,
         curved: bool = False,
     ) -> None:
-        self.ocp, self.lq_solver, self.options, self.journal = ocp, lq_solver, options, journal
+        self.ocp, self.options, self.journal = ocp, options, journal
         self._evaluator, self._models, self._curved = evaluator, models, curved
         self._shooting = Shooting.every(options.shooting, ocp.horizon, options.gaps)
         self._places, self._chosen = (_Place(), _Place()), 0
@@ -124,7 +123,7 @@ class ShootingNumpy(Answering):
             us = np.clip(us, *self.ocp.control_bounds)
         still = Shooting(self._shooting.nodes, "linear")
         with self.journal.timed("rollout"):
-            self._tried_start = rolled_out(xs, us, still, self._evaluator, self.lq_solver, self.journal)
+            self._tried_start = rolled_out(xs, us, still, self._evaluator, self.journal)
         self._at = self._expanded(*self._tried_start, self._first_evaluator())
         return self._point(self._at)
 
@@ -137,7 +136,7 @@ class ShootingNumpy(Answering):
         with self.journal.timed("derivatives"):
             expansion = evaluator.expand(xs, us)
         with self.journal.timed("backward"):
-            return measured(xs, us, expansion, evaluator, self.lq_solver, self.ocp.control_bounds)
+            return measured(xs, us, expansion, evaluator, self.ocp.control_bounds)
 
     def _point(self, at: Iterate | None) -> Point:
         if at is None:
@@ -163,7 +162,7 @@ class ShootingNumpy(Answering):
     def _optimality(self, at: Iterate, policy: Policy | None) -> Optimality:
         with self.journal.timed("backward"):
             K = None if policy is None else policy.K
-            return Optimality(*optimality(at.expansion.lq, at.us, self.ocp.control_bounds, self.lq_solver, K))
+            return Optimality(*optimality(at.expansion.lq, at.us, self.ocp.control_bounds, K))
 
     def _rate(self, r: Rate) -> tuple[float, float]:
         place, at = self._places[r.place], self.at
@@ -171,7 +170,7 @@ class ShootingNumpy(Answering):
         assert new is not None
         with self.journal.timed("backward"):
             left = (1.0 - r.alpha) * at.expansion.lq.d
-            along = slope(new.expansion.lq, step.policy.K, step.linear, left, self.lq_solver)
+            along = slope(new.expansion.lq, step.policy.K, step.linear, left)
         return self._optimality(new, step.policy).kkt, along
 
     # -- steps --------------------------------------------------------------------------------------------------------------
@@ -191,9 +190,9 @@ class ShootingNumpy(Answering):
         if policy.failed_at is not None:
             return Step(policy.failed_at, 0.0, 0.0, 0.0, 0.0, REFUSED)
         with self.journal.timed("backward"):
-            place.step = step_of(at, policy, linear, D2, self.lq_solver)
+            place.step = step_of(at, policy, linear, D2)
             if self._curved:
-                bend = bend_of(at, place.step, problem.lq, self._evaluator, self.lq_solver)
+                bend = bend_of(at, place.step, problem.lq, self._evaluator)
                 place.step = place.step._replace(bend=bend)
         if len(self._models) == 1:
             self._policy = policy
@@ -205,10 +204,10 @@ class ShootingNumpy(Answering):
         """Solve an LQ problem; return the policy, its linear step, and D2. On parabolas, rollouts enforce the control bounds."""
         lq, policy = problem
         if damping.bounds is not None:
-            policy, linear = solve_bounded_lq(lq, damping.bounds, damping.mu, damping.regularize, self.lq_solver)
+            policy, linear = solve_bounded_lq(lq, damping.bounds, damping.mu, damping.regularize)
             return policy, linear, curvature_along(lq, linear)
-        policy = policy or self.lq_solver.solve_riccati(lq, damping.mu, damping.regularize)
-        linear, (_, D2) = self.lq_solver.forward(lq, policy)
+        policy = policy or shared_lq().solve_riccati(lq, damping.mu, damping.regularize)
+        linear, (_, D2) = shared_lq().forward(lq, policy)
         return policy, linear, D2
 
     def _choose(self, r: Choose) -> None:
@@ -234,14 +233,14 @@ class ShootingNumpy(Answering):
         place = self._places[r.place]
         last = place.corrected if r.again else place.step
         with self.journal.timed("backward"):
-            place.corrected = second_order(self.at, last, place.trials.defects[0], self.lq_solver, self._bounds())
+            place.corrected = second_order(self.at, last, place.trials.defects[0], self._bounds())
         return self._rolled(place, place.corrected, np.ones(1))[0]
 
     def _gains(self, r: Gains) -> None:
         damping = Damping(r.mu, self.options.regularize, self._bounds())
         with self.journal.timed("backward"):
             lq = self._models[r.model].problem(self.at, damping).lq
-            policy = self.lq_solver.solve_riccati(lq, *damping)
+            policy = shared_lq().solve_riccati(lq, *damping)
         if policy.failed_at is not None:
             policy = self._policy or policy
         self.K, self.k = policy.K, policy.k

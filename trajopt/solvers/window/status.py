@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq_solver import LQSolver
+from trajopt.lq.compiled_lq import shared_lq
 from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status
 from trajopt.solvers import termination
@@ -58,14 +58,12 @@ def status_of(at: Ended, o: SLQOptions | MethodOptions, find_culprit: Callable[[
     return shooting_diagnosis.no_step(ocp, expansion.lq, measured)
 
 
-def is_finite(e: Expansion, lq_solver: LQSolver) -> bool:
+def is_finite(e: Expansion) -> bool:
     """True if all numbers of an expansion are finite."""
-    return bool(np.isfinite(e.cost)) and lq_solver.is_finite(e.lq)
+    return bool(np.isfinite(e.cost)) and shared_lq().is_finite(e.lq)
 
 
-def failed_expansion(
-    ocp: OCP, xs: Array, us: Array, evaluators: Sequence[Evaluator], lq_solver: LQSolver
-) -> FailedExpansion:
+def failed_expansion(ocp: OCP, xs: Array, us: Array, evaluators: Sequence[Evaluator]) -> FailedExpansion:
     """Return the expansion of the first evaluator that yields non-finite values, else that of the last evaluator."""
     expansions = [evaluator.expand(xs, us) for evaluator in evaluators]
-    return FailedExpansion(ocp, xs, next((e for e in expansions if not is_finite(e, lq_solver)), expansions[-1]))
+    return FailedExpansion(ocp, xs, next((e for e in expansions if not is_finite(e)), expansions[-1]))

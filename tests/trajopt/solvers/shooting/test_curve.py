@@ -32,17 +32,17 @@ def stepped(ocp):
     """A step from a motion without gaps."""
     evaluator, lq_solver = StageEvaluator(ocp), NumpyLQ()
     us = 0.3 * np.cos(np.arange(6.0))[:, None]
-    xs, us = rolled_out(np.tile(ocp.x0, (7, 1)), us, Shooting(), evaluator, lq_solver, Journal())
-    at = measured(xs, us, evaluator.expand(xs, us), evaluator, lq_solver, None)
+    xs, us = rolled_out(np.tile(ocp.x0, (7, 1)), us, Shooting(), evaluator, Journal())
+    at = measured(xs, us, evaluator.expand(xs, us), evaluator, None)
     lq = at.expansion.lq
     policy = lq_solver.solve_riccati(lq)
     linear, (_, D2) = lq_solver.forward(lq, policy)
-    return at, step_of(at, policy, linear, D2, lq_solver), evaluator, lq_solver
+    return at, step_of(at, policy, linear, D2), evaluator
 
 
 def test_the_bend_is_that_of_least_squares_in_the_controls():
     """The oracle rolls the motion out under its controls alone, differences it, and solves one dense least-squares problem."""
-    at, step, evaluator, lq_solver = stepped(pendulum())
+    at, step, evaluator = stepped(pendulum())
     lq = at.expansion.lq
     N, n = lq.horizon, lq.Q.shape[1]
     still = Direction(np.zeros_like(at.xs), np.zeros_like(at.us), np.zeros((N, 1, n)), np.zeros((N, n)))
@@ -60,7 +60,7 @@ def test_the_bend_is_that_of_least_squares_in_the_controls():
         W += J[k].T @ lq.Q[k] @ J[k]
         force += J[k].T @ lq.Q[k] @ second[k]
     W += np.diag(lq.R[:, 0, 0])
-    bend = bend_of(at, step, lq, evaluator, lq_solver)
+    bend = bend_of(at, step, lq, evaluator)
     ddu = -np.linalg.solve(W, force)
     assert np.abs(ddu).max() > 0.01
     np.testing.assert_allclose(bend.du[:, 0], ddu, rtol=0.05, atol=0.02 * np.abs(ddu).max())
@@ -71,8 +71,8 @@ def test_the_bend_is_that_of_least_squares_in_the_controls():
 def test_the_parabola_leaves_gaps_of_the_third_order(probe, orders, monkeypatch):
     """Twice the length, eight times the gaps; on the straight line four times. A longer probe adds a little of the second order."""
     monkeypatch.setattr(curve, "PROBE", probe)
-    at, step, evaluator, lq_solver = stepped(pendulum())
-    bend = bend_of(at, step, at.expansion.lq, evaluator, lq_solver)
+    at, step, evaluator = stepped(pendulum())
+    bend = bend_of(at, step, at.expansion.lq, evaluator)
     everywhere = Shooting.every("all", at.us.shape[0], "linear")
 
     def gaps(bend, alpha):

@@ -34,7 +34,6 @@ from trajopt import (
     solver_options,
     state_cost,
 )
-from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.lq import LQProblem
 from trajopt.solvers.shooting.ddp_model import Damping, NewtonModel, PlainModel, TrueModel
 from trajopt.solvers.shooting.iterate import measured
@@ -50,13 +49,11 @@ each_curvature = pytest.mark.parametrize("curvature", CURVATURES)
 
 def iterate(ocp, xs, us):
     evaluator = StageEvaluator(ocp, "exact")
-    return measured(xs, us, evaluator.expand(xs, us), evaluator, CompiledLQ(), None)
+    return measured(xs, us, evaluator.expand(xs, us), evaluator, None)
 
 
 def model(ocp_iterate, curvature, modifies=True):
-    return {"newton": NewtonModel, "true": TrueModel}[curvature](
-        ocp_iterate.evaluator, ocp_iterate.evaluator, CompiledLQ(), modifies
-    )
+    return {"newton": NewtonModel, "true": TrueModel}[curvature](ocp_iterate.evaluator, ocp_iterate.evaluator, modifies)
 
 
 # -- Newton's method ------------------------------------------------------------------------------------------------------
@@ -277,7 +274,7 @@ def test_an_indefinite_start_without_gauss_newton_steps(curvature, indefinite, w
     start = iterate(ocp, *rolled_out(ocp, np.zeros((ocp.horizon, ocp.nu))))
     own = model(start, curvature, indefinite == "modify")
     assert solve_riccati(own.problem(start, UNDAMPED).lq).failed_at is not None
-    solution = solve_shooting(ocp, constant_guess(ocp), options, None, start.evaluator, CompiledLQ(), (own,))
+    solution = solve_shooting(ocp, constant_guess(ocp), options, None, start.evaluator, (own,))
     assert solution.status.success, str(solution.status)
     assert {r.hessian for r in solution.history} == {curvature}
     check_optimum(ocp, solution)

@@ -80,7 +80,7 @@ def test_the_slope_of_an_unstable_motion():
     policy = solve_riccati(lq)
     step = forward(lq, policy)
     exact = cost_change(lq, step)[0]
-    assert slope(lq, policy.K, step, d, NumpyLQ()) == pytest.approx(exact, rel=1e-10)
+    assert slope(lq, policy.K, step, d) == pytest.approx(exact, rel=1e-10)
     lam, gradient = NumpyLQ().adjoint(lq)
     assert abs(np.sum(gradient * step.du) + np.sum(lam[1:] * d) - exact) > 1e-2 * abs(exact)
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import textbook_systems as textbook
-from numpy_lq import NumpyLQ, reduced_gradient
+from numpy_lq import reduced_gradient
 from scipy.linalg import solve_discrete_are
 from scipy.optimize import lsq_linear
 from shooting_cases import (
@@ -201,7 +201,7 @@ def test_gaps_of_rounding_ask_for_no_penalty(share, counts):
     expansion = evaluator.expand(*guess)
     d = np.full_like(expansion.lq.d, share * (1.0 + np.abs(guess.xs).max()))
     noisy = expansion._replace(lq=expansion.lq._replace(d=d))
-    at = measured(*guess, noisy, evaluator, NumpyLQ(), None)
+    at = measured(*guess, noisy, evaluator, None)
     assert (adapted(0.0, 1.0, 0.0, at.gap) > 0.0) is counts
     assert at.defect == d.max()
 
