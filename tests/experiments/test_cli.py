@@ -281,7 +281,7 @@ def test_several_starts_that_are_interrupted_leave_the_best_of_those_that_ended(
 
     monkeypatch.setattr(trajopt, "multi_start", interrupted)
     result = run("solve", config, "--out", out, "--starts", "3", "--set", "output.plots=false")
-    assert "1 converged" in result.output or "2 interrupted" in result.output, result.output
+    assert ": 2 interrupted, 1 converged\n" in result.output
     assert "Interrupted: 2 starts unfinished; saved the best finished one." in result.output
     assert Solution.load(out / "solution.npz").status.success and result.exit_code == FAILED
 
@@ -793,7 +793,7 @@ def test_pictures_are_drawn_by_a_process_that_is_ready(config, out, monkeypatch)
     second = run("solve", config, "--out", out)
     assert second.exit_code == SOLVED and here == [1]
     assert {path.name: path.read_bytes() for path in out.glob("*.png")}.keys() == drawn.keys()
-    assert "poses.png" not in drawn or (out / "poses.png").read_bytes() == drawn["poses.png"]
+    assert (out / "poses.png").read_bytes() == drawn["poses.png"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone")

@@ -43,9 +43,12 @@ def test_a_solve_after_it_traces_nothing(solver, constrained, monkeypatch):
     assert found.status.success
 
 
-def test_it_does_not_solve(monkeypatch):
+@pytest.mark.parametrize("solver", ["slq", "ddp"])
+def test_preparation_does_not_solve(solver, monkeypatch):
+    """Remove the loops of the methods: preparation succeeds, a solve fails."""
     ocp = problem(False)
-    for where in ("slq.solve_shooting", "slq.solve_newton", "ddp.solve_newton"):
-        monkeypatch.setattr(f"trajopt.solvers.{where}", None)
-    for solver in ("slq", "ddp"):
-        prepare(ocp, to.constant_guess(ocp), solver_options(solver))
+    for loop in ("solve_shooting", "solve_newton"):
+        monkeypatch.setattr(f"trajopt.solvers.{solver}.{loop}", None)
+    prepare(ocp, to.constant_guess(ocp), solver_options(solver))
+    with pytest.raises(TypeError, match="'NoneType' object is not callable"):
+        to.solve(ocp, solver=solver)

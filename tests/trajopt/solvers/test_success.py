@@ -79,13 +79,13 @@ def test_the_measures_grow_with_the_distance_from_the_optimum(share):
 
 
 def test_a_violation_is_named_with_its_knot():
-    ocp = cart(u_upper=[0.5])
-    xs, us = optimum(ocp)
+    xs, us = optimum(cart())
     xs[7, 0] += 1e-3
-    us[3] = 0.7
-    found = measures(ocp, xs, us, np.zeros((N, 1, 2)), {}, FEASIBLE).violation
-    assert found.ratio == pytest.approx(0.2 / FEASIBLE, rel=0.5) or "knot" in found.sentence
-    only_defect = measures(cart(), xs, optimum(ocp)[1], np.zeros((N, 1, 2)), {}, FEASIBLE).violation
+    limit = us.max()  # above 1: violations are relative to it
+    us[3] = limit + 0.2
+    found = measures(cart(u_upper=[limit]), xs, us, np.zeros((N, 1, 2)), {}, FEASIBLE).violation
+    assert found.ratio == pytest.approx(0.2 / limit / FEASIBLE, rel=1e-9) and found.sentence.endswith("at knot 3")
+    only_defect = measures(cart(), xs, optimum(cart())[1], np.zeros((N, 1, 2)), {}, FEASIBLE).violation
     assert "dynamics" in only_defect.sentence and only_defect.ratio == pytest.approx(1e-3 / FEASIBLE, rel=1e-6)
 
 

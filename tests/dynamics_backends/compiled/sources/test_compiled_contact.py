@@ -122,11 +122,15 @@ def on_a_pyramid():
 
 
 def test_forces_of_many_feet_are_solved_by_kernels(monkeypatch):
-    """Their derivatives would take 100,000 operations."""
+    """Kernels solve for the forces of four feet: the trace stays short, and without kernels it is too long."""
     system = Holonomic(hyq(), [PointContact(foot) for foot in FEET])
     many = friction_cost(system, FEET, 0.7, 1.0)
     monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 50_000)
-    term_source("running", [TermShape.of(many)], many.residual.manifold, 12, running=True, hessian="gauss_newton")
+    given = ("running", [TermShape.of(many)], many.residual.manifold, 12)
+    functions = term_source(*given, running=True, hessian="gauss_newton").functions
+    assert [len(f.trace.called) > 0 for f in functions] == [True, True]
+    with pytest.raises(TooLong):
+        term_source(*given, running=True, hessian="gauss_newton", kernels=False)
 
 
 def test_terms_too_long_to_trace_say_so(monkeypatch):

@@ -356,7 +356,7 @@ def test_optimal_control_with_bounds_is_that_of_slq(qp_solver, hessian):
     solution = solve(ocp, options={"qp_solver": qp_solver, "hessian": hessian}, solver="sqp")
     assert reference.status.success and solution.status.success
     assert solution.cost == pytest.approx(reference.cost, rel=1e-8)
-    assert (np.abs(solution.us) == 3.0).any() or np.abs(solution.us).max() < 3.0
+    assert (reference.us == 3.0).all() and (solution.us == 3.0).all()
     assert solution.multipliers["dynamics"].shape == (8, 2)
 
 
