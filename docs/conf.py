@@ -29,6 +29,7 @@ project = "trajopt"
 author = "the trajopt authors"
 release = trajopt.__version__
 extensions = [
+    "benchmark_tables",
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.mathjax",

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import os
 import platform
+import sys
 from collections import Counter
 from collections.abc import Iterable
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,26 @@ def counted(codes: Iterable[str]) -> list[str]:
     return [str(found["converged"]), str(found["acceptable"]), others or "none"]
 
 
-def markdown(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Format a Markdown table."""
+def markdown(header: Iterable[str], rows: Iterable[Iterable[str]], file: Path | None = None) -> str:
+    """Format a Markdown table.
+
+    file: CSV file to write the table to, for docs/benchmarks/data. Lines of comment at its beginning name command, date, machine
+    and versions; the documentation shows them as the caption.
+    """
     lines = [list(header), *(list(row) for row in rows)]
+    if file is not None:
+        command = " ".join([f"python -m experiments.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
+        versions = ", ".join(f"{name} {version(name)}" for name in ("urdf-trajopt", "numpy", "casadi"))
+        caption = (
+            f"`{command}`.",
+            f"{date.today()}.",
+            f"{machine()}.",
+            f"Python {platform.python_version()}, {versions}.",
+        )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("w", newline="", encoding="utf-8") as stream:
+            stream.writelines(f"# {line}\n" for line in caption)
+            csv.writer(stream, lineterminator="\n").writerows(lines)
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import doctest
 import importlib
 import inspect
@@ -97,6 +98,22 @@ def test_executed_pages_are_notebooks_of_valid_code(page):
         ast.parse("\n".join("pass" if line.lstrip().startswith("!") else line for line in source.splitlines()))
     found = json.loads(notebooks.notebook(text))
     assert [c["source"] for c in found["cells"] if c["cell_type"] == "code"] == [s.rstrip() for s in cells]
+
+
+def test_every_benchmark_table_is_shown_once_and_dated():
+    files = {
+        path.stem: path.read_text(encoding="utf-8").splitlines()
+        for path in (DOCS / "benchmarks" / "data").glob("*.csv")
+    }
+    shown = [
+        name for page in PAGES for name in re.findall(r"^```\{benchmark\} (\w+)\n```", page.read_text("utf-8"), re.M)
+    ]
+    assert sorted(shown) == sorted(files)
+    for name, lines in files.items():
+        caption = [line for line in lines if line.startswith("#")]
+        assert caption and re.search(r"November 2026|\d{4}-\d\d-\d\d", " ".join(lines)), name
+        header, *rows = csv.reader(lines[len(caption) :])
+        assert rows and {len(row) for row in rows} == {len(header)}, name
 
 
 def shown_commands() -> list[tuple[str, list[str]]]:

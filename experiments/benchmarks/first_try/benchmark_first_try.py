@@ -68,13 +68,13 @@ def improve(jobs: list[Job], starts: int, processes: int) -> None:
 
 
 def report(rows: list[Row], out: Path) -> None:
-    """Write report.md and profiles.png."""
+    """Write report.md, table.csv and profiles.png."""
     best = {key: b.objective for key, b in merge_best(read_best(), from_rows(rows)).items()}
     draw_profiles(panels(rows, best), out / "profiles.png")
     text = "\n\n".join(
         [
             f"Machine: {machine()}. Times: second call in the process.",
-            table(rows, best),
+            table(rows, best, out / "table.csv"),
             "## More than 1 % above the best known objective (auto)",
             worse(rows, best),
             "## Not converged",

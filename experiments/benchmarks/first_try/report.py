@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -39,8 +40,8 @@ def above(row: Row, best: Mapping[Key, float]) -> float:
     return (row.objective - best_objective) / max(abs(best_objective), SMALL)
 
 
-def table(rows: Sequence[Row], best: Mapping[Key, float]) -> str:
-    """Format the results, one row per family and solver, and per group and solver."""
+def table(rows: Sequence[Row], best: Mapping[Key, float], file: Path | None = None) -> str:
+    """Format the results, one row per family and solver, and per group and solver; file: CSV file to write them to."""
     lines = []
     for group in _unique(r.group for r in rows):
         own = [r for r in rows if r.group == group]
@@ -48,7 +49,7 @@ def table(rows: Sequence[Row], best: Mapping[Key, float]) -> str:
             members = [r for r in own if family in ("all", r.family)]
             for solver in _unique(r.solver for r in members):
                 lines.append([group, family, solver, *_cells([r for r in members if r.solver == solver], best)])
-    return markdown(HEADER, lines)
+    return markdown(HEADER, lines, file)
 
 
 def _cells(rows: Sequence[Row], best: Mapping[Key, float]) -> list[str]:

@@ -60,7 +60,7 @@ PLANNERS: dict[str, list[str]] = {
 """Planner -> overrides. Real-time iterations of SLQ support no constraints: the goal is a cost, and joint limits are off."""
 METHODS = ("analytic", "casadi_ad", "forward_ad", "complex_step", "central_difference", "forward_difference")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TRAJOPT_THREADS": "1"}
-RUNS_FILE, TABLE_FILE = "runs.jsonl", "replanning.md"
+RUNS_FILE = "runs.jsonl"
 
 
 class Case(NamedTuple):
@@ -229,12 +229,12 @@ def row(name: str, obstacle: bool, outcomes: Sequence[Outcome]) -> list[str]:
     ]
 
 
-def table(found: dict[Case, Outcome]) -> str:
-    """Format a table, one row per planner and method, with and without the sphere."""
+def table(found: dict[Case, Outcome], file: Path | None = None) -> str:
+    """Format a table, one row per planner and method, with and without the sphere; file: CSV file to write it to."""
     groups: dict[tuple[str, bool], list[Outcome]] = {}
     for case, result in found.items():
         groups.setdefault((f"{case.planner}, {case.method}", case.obstacle), []).append(result)
-    return markdown(HEAD, [row(*group, outcomes) for group, outcomes in groups.items()])
+    return markdown(HEAD, [row(*group, outcomes) for group, outcomes in groups.items()], file)
 
 
 def trot() -> list[list[str]]:
@@ -284,9 +284,7 @@ def main() -> None:
         write(file, {case: outcome for case, outcome in read(file).items() if case not in requested})
     _report_earlier_runs(file, requested)
     found = study(requested, file, arguments.processes)
-    text = table(found)
-    (arguments.out / TABLE_FILE).write_text(text + "\n", encoding="utf-8")
-    print(text)
+    print(table(found, arguments.out / "table.csv"))
     if len(found) < len(requested):
         saved = f"{len(found)} of {len(requested)} runs are in {file}"
         again = "the same command" + " without --rerun" * arguments.rerun

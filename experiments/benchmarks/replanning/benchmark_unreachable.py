@@ -94,8 +94,8 @@ def arm_runs(name: str, goals: int, seconds: float, seed: int) -> Iterator[Run]:
             yield Run(name, number, limited, len(log.solves), failed, error, near["smallest"], near["last"])
 
 
-def report(runs: list[Run]) -> str:
-    """Format a table by arm, and the list of runs that were not stable."""
+def report(runs: list[Run], file: Path | None = None) -> str:
+    """Format a table by arm, also written to a CSV file, and the list of runs that were not stable."""
     rows = []
     for name in dict.fromkeys(run.arm for run in runs):
         own = [run for run in runs if run.arm == name]
@@ -106,7 +106,7 @@ def report(runs: list[Run]) -> str:
         part = [run for run in runs if run.limited is kind]
         rows.append([f"all {title}", f"{sum(r.stable for r in part)} of {len(part)} stable", "", ""])
     unstable = "; ".join(f"{r.arm} {r.number} {'limited' if r.limited else 'free'}" for r in runs if not r.stable)
-    table = markdown(["arm", "stable, torque limits", "stable, without", "largest error of stable runs"], rows)
+    table = markdown(["arm", "stable, torque limits", "stable, without", "largest error of stable runs"], rows, file)
     return f"{table}\n\nUnstable: {unstable or 'none'}"
 
 
@@ -132,7 +132,7 @@ def main() -> None:
         except KeyboardInterrupt:
             print("interrupted: the report has the finished runs", file=sys.stderr)
             break
-    write_report(given.out, report(runs), runs=runs)
+    write_report(given.out, report(runs, given.out / "table.csv"), runs=runs)
 
 
 if __name__ == "__main__":

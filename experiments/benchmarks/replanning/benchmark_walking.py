@@ -18,7 +18,6 @@ period, so that runs do not depend on the machine. The table also has the measur
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -248,10 +247,7 @@ def main() -> None:
         first, log = walk(given.robot, SCENES[name], seconds, given.seed, first, overrides)
         found.append(row(name, outcome(first, log)))
         print("  ".join(found[-1]), flush=True)
-    print(markdown(HEAD, found))
-    given.out.mkdir(parents=True, exist_ok=True)
-    with (given.out / "walking.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([HEAD, *found])
+    print(markdown(HEAD, found, given.out / "table.csv"))
 
 
 if __name__ == "__main__":

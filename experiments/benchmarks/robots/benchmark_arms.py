@@ -154,8 +154,8 @@ def lowest_costs(rows: Iterable[Row]) -> dict[TaskKey, float]:
     return best
 
 
-def table(rows: list[Row], best: dict[TaskKey, float]) -> str:
-    """Format the results, one row per solver."""
+def table(rows: list[Row], best: dict[TaskKey, float], file: Path | None = None) -> str:
+    """Format the results, one row per solver; file: CSV file to write them to."""
     header = [
         "solver",
         "solves",
@@ -167,7 +167,7 @@ def table(rows: list[Row], best: dict[TaskKey, float]) -> str:
         "processor ms",
         "above best, 50 / 90 %",
     ]
-    return markdown(header, [_line(s, [r for r in rows if r.solver == s], best) for s in _solvers(rows)])
+    return markdown(header, [_line(s, [r for r in rows if r.solver == s], best) for s in _solvers(rows)], file)
 
 
 def _line(solver: str, rows: list[Row], best: dict[TaskKey, float]) -> list[str]:
@@ -279,7 +279,7 @@ def main() -> None:
     rows = run(a.arms or all_arms(), job, a.out)
     if rows:
         best = lowest_costs([*rows, *earlier])
-        print("\n\n".join(["", table(rows, best), by_arm(rows), failures(rows)]))
+        print("\n\n".join(["", table(rows, best, a.out and a.out / "table.csv"), by_arm(rows), failures(rows)]))
 
 
 if __name__ == "__main__":

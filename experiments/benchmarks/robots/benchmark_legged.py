@@ -131,8 +131,8 @@ def loads(task: Task, solution: Solution) -> tuple[float, float]:
     return float(f[:, 2].min()), float(ratio.max(initial=0.0))
 
 
-def table(rows: list[Row]) -> str:
-    """Format the results, one row per solve."""
+def table(rows: list[Row], file: Path | None = None) -> str:
+    """Format the results, one row per solve; file: CSV file to write them to."""
     header = [
         "robot",
         "gait",
@@ -153,7 +153,7 @@ def table(rows: list[Row]) -> str:
         ]
         for r in rows
     ]
-    return markdown(header, lines)
+    return markdown(header, lines, file)
 
 
 def main() -> None:
@@ -184,7 +184,7 @@ def main() -> None:
         a.out.mkdir(parents=True, exist_ok=True)
         write_csv(a.out / "legged.csv", rows)
     by_gait = [[g, *counted(r.status for r in rows if r.gait == g)] for g in dict.fromkeys(r.gait for r in rows)]
-    print(f"\n{table(rows)}\n\n{markdown(['gait', *COUNTED], by_gait)}")
+    print(f"\n{table(rows, a.out and a.out / 'table.csv')}\n\n{markdown(['gait', *COUNTED], by_gait)}")
 
 
 if __name__ == "__main__":

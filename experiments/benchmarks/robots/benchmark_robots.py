@@ -185,8 +185,8 @@ def _rigid(robot: str) -> tuple[str, ...]:
     return undriven(simulated, names, actuators(simulated, names))
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Format the results, one row per robot."""
+def table(rows: Sequence[Row], file: Path | None = None) -> str:
+    """Format the results, one row per robot; file: CSV file to write them to."""
     header = ["robot", "DoFs", "load s", "first", "second", "MuJoCo", "tasks (iterations)", "s", "reason"]
     lines = [
         [
@@ -195,7 +195,7 @@ def table(rows: Sequence[Row]) -> str:
         ]
         for r in rows
     ]
-    return markdown(header, lines)
+    return markdown(header, lines, file)
 
 
 def _short(robot: str) -> str:
@@ -225,7 +225,7 @@ def main() -> None:
     if a.out is not None:
         a.out.mkdir(parents=True, exist_ok=True)
         write_csv(a.out / "robots.csv", rows)
-    print(f"\n{table(rows)}\n{sum(row.solved for row in rows)} of {len(rows)} solved")
+    print(f"\n{table(rows, a.out and a.out / 'table.csv')}\n{sum(row.solved for row in rows)} of {len(rows)} solved")
 
 
 if __name__ == "__main__":

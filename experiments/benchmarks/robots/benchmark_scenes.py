@@ -283,8 +283,8 @@ def toppra_duration(q: Array, times: Array, limits: Limits, model: Model) -> flo
 # -- tables --------------------------------------------------------------------------------------------------
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Format the results, one row per kind, and for all."""
+def table(rows: Sequence[Row], file: Path | None = None) -> str:
+    """Format the results, one row per kind, and for all; file: CSV file to write them to."""
     header = [
         "scenes", "problems", *COUNTED, "smallest distance [mm]", "duration [s]", "relative to toppra on the planner's path",
         "slower motions", "relative to toppra on ours", "guesses in collision",
@@ -292,7 +292,7 @@ def table(rows: Sequence[Row]) -> str:
     ]  # fmt: skip
     kinds = list(dict.fromkeys(row.kind for row in rows))
     lines = [_line(kind, [r for r in rows if r.kind == kind]) for kind in kinds]
-    return markdown(header, [*lines, _line("all", list(rows))])
+    return markdown(header, [*lines, _line("all", list(rows))], file)
 
 
 def _line(name: str, rows: list[Row]) -> list[str]:
@@ -370,7 +370,7 @@ def main() -> None:
         if a.out is not None:
             write_csv(a.out / "scenes.csv", rows)
     if rows:
-        print(f"\n{table(rows)}")
+        print(f"\n{table(rows, a.out and a.out / 'table.csv')}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Comparisons with other libraries: notes about builds, and the column of generic code."""
+"""Comparisons with other libraries: notes about builds, and the column of generic code. Tables of benchmarks."""
 
 import platform
 
@@ -10,6 +10,7 @@ from experiments.benchmarks.derivatives import benchmark_compiled
 from experiments.benchmarks.generic import COLUMN, GENERIC, GenericProcess, build_notes
 from experiments.benchmarks.solvers import benchmark_batch, benchmark_crocoddyl, benchmark_dms
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, our_problem
+from experiments.benchmarks.tables import markdown
 from trajopt import solve
 
 
@@ -83,3 +84,13 @@ def test_batch_lines_have_as_many_cells_as_the_head(capsys):
 def test_dms_rows_have_as_many_cells_as_the_head():
     assert len(benchmark_dms.Row._fields) == len(benchmark_dms.COLUMNS)
     assert benchmark_dms.COLUMNS[-1] == COLUMN
+
+
+def test_a_table_is_written_with_its_command_and_versions(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/folder/benchmark_arms.py", "--goals", "2"])
+    shown = markdown(["arm", "mm, 50 %"], [["UR5", "1.2"]], tmp_path / "out" / "table.csv")
+    assert shown == "| arm | mm, 50 % |\n| --- | --- |\n| UR5 | 1.2 |"
+    lines = (tmp_path / "out" / "table.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "# `python -m experiments.benchmark_arms --goals 2`."
+    assert all(line.startswith("# ") for line in lines[:4]) and f"numpy {np.__version__}" in lines[3]
+    assert lines[4:] == ['arm,"mm, 50 %"', "UR5,1.2"]
