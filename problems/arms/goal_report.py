@@ -78,9 +78,9 @@ class GoalReport:
 
     def _how_far(self, start: tuple[float, float], end: tuple[float, float]) -> str:
         """Return the distance and the angle that exceed their limits, as text; "" if none does."""
-        told = (length_text(end[0]), f"{end[1]:.2g} rad")
+        texts = (length_text(end[0]), f"{end[1]:.2g} rad")
         limits = np.maximum(FAR * np.array(start), (NEAR, NEAR_ANGLE))
-        return " and ".join(text for text, e, most in zip(told, end, limits, strict=True) if e > most)
+        return " and ".join(text for text, e, most in zip(texts, end, limits, strict=True) if e > most)
 
     def _why(self, xs: Array) -> str:
         if self.warnings and not (self.reached is not None and self.reached.reached and self.reached.clear):

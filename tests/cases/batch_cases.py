@@ -66,8 +66,8 @@ def check_each(found, batch, guess, options, solver="slq", atol=1e-9, rel=1e-11)
     for i in range(len(batch)):
         own = Guess(*(rows[i] if rows.ndim == 3 else rows for rows in guess))
         single = to.solve(batch[i], own, options, solver=solver, check=False)
-        told = i, found.messages[i], str(single.status)
-        assert (found.status[i].code, found.iterations[i]) == (single.status.code, single.iterations), told
+        message = i, found.messages[i], str(single.status)
+        assert (found.status[i].code, found.iterations[i]) == (single.status.code, single.iterations), message
         assert found.status[i].message.split(":")[0].split(",")[0] == single.status.message.split(":")[0].split(",")[0]
         for name in ("xs", "us") if found.K is None else ("xs", "us", "K", "k"):
             a, e = getattr(found, name)[i], getattr(single, name)

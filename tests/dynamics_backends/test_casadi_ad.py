@@ -145,8 +145,8 @@ def test_functions_that_cannot_be_traced(function, what, engine, caplog):
         j = backend.jacobians(x, u)
         np.testing.assert_allclose(j.value[:, 0], [function(*row, 0.0, {})[0] for row in zip(x, u, strict=True)])
         np.testing.assert_allclose(j.fx, slopes[function], atol=1e-8)
-    told = caplog.messages
-    assert len(told) == 1 and re.search(f"function {function.__name__} .*{what}", told[0])
+    messages = caplog.messages
+    assert len(messages) == 1 and re.search(f"function {function.__name__} .*{what}", messages[0])
 
 
 def test_mistakes_that_have_nothing_to_do_with_symbols():

@@ -425,11 +425,11 @@ def test_keys_are_listed_with_type_default_unit_and_meaning():
     listed = run("keys").output
     for name in ("arm_go_to", "fddp", "replan", "ur5_reach"):
         assert f" {name}" in listed
-    told = run("keys", "arm_go_to").output.splitlines()
-    assert told[:2] == ["[problem]", 'name = "arm_go_to"'] and "[problem.weights]" in told
-    at = told.index("dt: default 0.01; a number")
-    assert told[at + 1] == "    length of a time step [s]."
-    assert "goal_position: optional; a list of 3 numbers" in told
+    output = run("keys", "arm_go_to").output.splitlines()
+    assert output[:2] == ["[problem]", 'name = "arm_go_to"'] and "[problem.weights]" in output
+    at = output.index("dt: default 0.01; a number")
+    assert output[at + 1] == "    length of a time step [s]."
+    assert "goal_position: optional; a list of 3 numbers" in output
     assert 'name = "gnms"' in run("keys", "gnms").output and "max_iterations: default" in run("keys", "gnms").output
     assert "did you mean 'arm_go_to'" in refused("keys", "arm_go_too")
 
@@ -451,8 +451,8 @@ def test_validate(config):
 def test_validate_counts_its_warnings():
     result = run("validate", "ur5_reach", "--set", "problem.goal_position=[3.0, 0.0, 0.5]")
     assert result.exit_code == SOLVED
-    told = sum(line.startswith("warning: ") for line in result.output.splitlines())
-    assert told and f"no errors, {told} warning" in result.output
+    count = sum(line.startswith("warning: ") for line in result.output.splitlines())
+    assert count and f"no errors, {count} warning" in result.output
 
 
 def test_check_passes(config):
@@ -747,19 +747,19 @@ def test_a_long_set_up_prints_a_line(config, monkeypatch):
     from experiments.cli import cli_support
     from trajopt.config import load
 
-    told, make = threading.Event(), load.build_task
+    printed, make = threading.Event(), load.build_task
     echo = cli_support.click.echo
     monkeypatch.setattr(cli_support, "SLOW", 0.0)
-    monkeypatch.setattr(cli_support.click, "echo", lambda *text, **o: (echo(*text, **o), told.set()))
-    monkeypatch.setattr(load, "build_task", lambda settings: told.wait(10.0) and make(settings))
+    monkeypatch.setattr(cli_support.click, "echo", lambda *text, **o: (echo(*text, **o), printed.set()))
+    monkeypatch.setattr(load, "build_task", lambda settings: printed.wait(10.0) and make(settings))
     assert "setting up the problem" in run("validate", config).stderr
 
 
 def test_show_and_draw_again(config, out):
-    told = run("solve", config, "--out", out, "--set", "output.plots=false").output
+    output = run("solve", config, "--out", out, "--set", "output.plots=false").output
     result = run("show", out / "solution.npz", "--plot", out / "pictures")
     assert result.exit_code == SOLVED, result.output
-    end = next(line for line in told.splitlines() if "from its goal" in line)
+    end = next(line for line in output.splitlines() if "from its goal" in line)
     assert end in result.output and end in run("show", out / "solution.npz").output
     assert "double_pendulum" in result.output and "converged" in result.output
     assert (out / "pictures" / "end_effector.png").exists()

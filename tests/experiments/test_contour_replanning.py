@@ -109,7 +109,9 @@ def test_the_tool_follows_the_contour(form, overrides, tmp_path):
     at = frame_placement(model, log.xs[:, :7], "EndEffector_Link")[1]
     error = np.linalg.norm(at - at[0] - path, axis=1)
     assert error.max() < 0.01 and s[-1] > 0.02
-    told = statistics(start, log)["distance from the contour [m]"]
-    assert told["largest"] == pytest.approx(error.max()) and told["rms"] == pytest.approx(np.sqrt(np.mean(error**2)))
-    assert told["share within"] == 1.0
+    errors = statistics(start, log)["distance from the contour [m]"]
+    assert errors["largest"] == pytest.approx(error.max()) and errors["rms"] == pytest.approx(
+        np.sqrt(np.mean(error**2))
+    )
+    assert errors["share within"] == 1.0
     assert plot_contour(tmp_path / "contour.png", start.task, log, at).stat().st_size > 0

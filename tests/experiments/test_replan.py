@@ -132,8 +132,8 @@ def test_where_the_solver_finds_no_first_plan_auto_does(monkeypatch, config, cod
     monkeypatch.setattr("experiments.replan.run.solve", _ending_with(code))
     chosen = f"solver={{name='{solver}', max_iterations={iterations}}}"
     start = setup(load_config(config, [chosen]))
-    told = {"solver": solver, "status": f"{code}: By a test."} if instead else None
-    assert start.first_plan.status.success is instead and start.first_plan.meta.get("instead_of") == told
+    expected = {"solver": solver, "status": f"{code}: By a test."} if instead else None
+    assert start.first_plan.status.success is instead and start.first_plan.meta.get("instead_of") == expected
 
 
 def test_nothing_moves_by_a_first_plan_that_ctrl_c_has_cut(monkeypatch, config, tmp_path):
@@ -331,8 +331,8 @@ def test_a_config_without_the_table_is_refused(config, tmp_path):
     assert run().exit_code == BAD_INPUT
 
 
-@pytest.mark.parametrize("horizon, told", [("receding", True), ("shrinking", False)])
-def test_a_goal_that_recedes_with_its_horizon_is_reported_with_the_remedy(config, tmp_path, horizon, told):
+@pytest.mark.parametrize("horizon, expected", [("receding", True), ("shrinking", False)])
+def test_a_goal_that_recedes_with_its_horizon_is_reported_with_the_remedy(config, tmp_path, horizon, expected):
     """With a terminal weight alone, each plan postpones the motion; a shrinking horizon reaches the goal."""
     path = tmp_path / "still.toml"
     path.write_text(CONFIG.split("[replan.goal]")[0].replace("goal = 100.0", "terminal_goal = 1e4"))
@@ -346,7 +346,7 @@ def test_a_goal_that_recedes_with_its_horizon_is_reported_with_the_remedy(config
     )
     result = run(path, "--out", tmp_path / "out", *values)
     assert result.exit_code == SOLVED, result.output
-    assert ("set replan.horizon = 'shrinking'" in result.output) == told
+    assert ("set replan.horizon = 'shrinking'" in result.output) == expected
 
 
 def test_constraints_that_the_planner_passes_over_are_named_before_the_first_plan(config, tmp_path, monkeypatch):
@@ -454,8 +454,8 @@ def test_falls_and_plans_that_fail_are_amiss():
     failed = "3 of 5 solves failed, the first at 0.100 s: reason 1"
     assert list(run_failures(start, log, {})) == ["it falls", failed]
     assert list(run_failures(start, log, {"distance to the goal [m]": {"smallest": 0.05}})) == ["it falls", failed]
-    *_, told = run_failures(start, log, {"distance to the goal [m]": {"smallest": 0.75}})
-    assert "the smallest distance to the goal was 0.75 m" in told
+    *_, expected = run_failures(start, log, {"distance to the goal [m]": {"smallest": 0.75}})
+    assert "the smallest distance to the goal was 0.75 m" in expected
     log.solves = [0] * 6
     assert list(run_failures(start, log, {"distance to the goal [m]": {"smallest": 0.75}})) == ["it falls"]
 

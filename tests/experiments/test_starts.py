@@ -50,9 +50,9 @@ def test_distinct_optima_are_distinguished_and_failures_omitted():
     status = (*[solution.status] * 3, replace(solution.status, code="max_iterations"))
     found = to.BatchSolution(xs, np.stack([solution.us] * 4), cost, np.ones(4, int), status, task.ocp.times[None])
     assert [o.starts for o in optima(found)] == [(0, 2), (1,)]
-    told = to.MultiStart(optima(found), found)
-    assert told.best.cost == solution.cost and told.best_start == 0
-    assert "2 optima from 3 of 4 starts" in repr(told) and "2 times" in repr(told)
+    result = to.MultiStart(optima(found), found)
+    assert result.best.cost == solution.cost and result.best_start == 0
+    assert "2 optima from 3 of 4 starts" in repr(result) and "2 times" in repr(result)
     assert to.MultiStart((), found).best.cost == solution.cost
 
 

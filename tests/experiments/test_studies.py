@@ -433,6 +433,10 @@ def test_a_step_that_fails_has_no_order(after, order, monkeypatch):
 def test_a_solve_that_ends_elsewhere_is_no_comparison_of_the_same_optimum():
     same, other = (peer_solves._row("reach", "peer", 2.0, 6.0, apart) for apart in (1e-9, 1e-3))
     assert same["what"] == "whole solve" and "another optimum" in other["what"]
-    told = peers._comparison(same)
-    assert (told.published, told.ours, told.worse) == ("6 ms", "2 ms", False) and "peer / ours 3;" in told.why
+    comparison = peers._comparison(same)
+    assert (comparison.published, comparison.ours, comparison.worse) == (
+        "6 ms",
+        "2 ms",
+        False,
+    ) and "peer / ours 3;" in comparison.why
     assert peers._comparison(peer_solves._row("reach", "peer", 6.0, 2.0, 0.0)).worse

@@ -184,16 +184,16 @@ def test_the_command_writes_a_picture_and_a_film(solution, tmp_path):
     from experiments.cli.main import main
 
     saved = solution.save(tmp_path / "solution.npz")
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         main, ["view", str(saved), "--screenshot", str(tmp_path / "a.png"), "--video", str(tmp_path / "a.gif")]
     )
-    assert told.exit_code == 0, told.output
+    assert result.exit_code == 0, result.output
     with Image.open(tmp_path / "a.png") as picture, Image.open(tmp_path / "a.gif") as film:
         assert picture.width == 1050 and film.n_frames > 5
         alone = np.asarray(picture)
     other = replace(solution, xs=0.5 * solution.xs).save(tmp_path / "other.npz")
-    told = CliRunner().invoke(main, ["view", str(saved), str(other), "--screenshot", str(tmp_path / "b.png")])
-    assert told.exit_code == 0, told.output
+    result = CliRunner().invoke(main, ["view", str(saved), str(other), "--screenshot", str(tmp_path / "b.png")])
+    assert result.exit_code == 0, result.output
     with Image.open(tmp_path / "b.png") as picture:
         below = slice(60, None)  # the title differs too
         both = np.asarray(picture)
@@ -215,15 +215,15 @@ def test_the_window_takes_a_token_and_warns_of_a_host(solution, tmp_path, monkey
 
     monkeypatch.setattr(Viewer, "wait", lambda self: None)
     saved = str(solution.save(tmp_path / "solution.npz"))
-    told = CliRunner().invoke(main, ["view", saved, "--port", "18410"])
-    assert told.exit_code == 0 and "token" not in told.output and "host" not in told.stderr, told.output
+    result = CliRunner().invoke(main, ["view", saved, "--port", "18410"])
+    assert result.exit_code == 0 and "token" not in result.output and "host" not in result.stderr, result.output
     with warnings.catch_warnings():
         warnings.simplefilter("default")
-        told = CliRunner().invoke(main, ["view", saved, "--port", "18420", "--host", "0.0.0.0", "--token", "random"])
-    assert told.exit_code == 0 and "/?token=" in told.stdout, told.output
-    assert "warning: host 0.0.0.0: anyone who knows the token" in told.stderr
-    told = CliRunner().invoke(main, ["view", saved, "--token", "a b"])
-    assert told.exit_code == 2 and "a token consists of letters" in told.stderr
+        result = CliRunner().invoke(main, ["view", saved, "--port", "18420", "--host", "0.0.0.0", "--token", "random"])
+    assert result.exit_code == 0 and "/?token=" in result.stdout, result.output
+    assert "warning: host 0.0.0.0: anyone who knows the token" in result.stderr
+    result = CliRunner().invoke(main, ["view", saved, "--token", "a b"])
+    assert result.exit_code == 2 and "a token consists of letters" in result.stderr
 
 
 def test_a_solution_of_a_script_shows_its_goals_and_obstacles(solution, tmp_path):

@@ -47,8 +47,8 @@ def test_the_problem_of_every_config_can_be_pickled_with_its_goals(name):
     copy, guess = pickle.loads(pickle.dumps(task.ocp)), task.start
     assert [goal.name for goal in copy.goals] == [goal.name for goal in task.goals]
     for ours, theirs in zip(task.goals, copy.goals, strict=True):
-        for told in ("missed", "report"):
-            here, there = (list(getattr(goal, told)(guess.xs, task.ocp.times)) for goal in (ours, theirs))
+        for method in ("missed", "report"):
+            here, there = (list(getattr(goal, method)(guess.xs, task.ocp.times)) for goal in (ours, theirs))
             assert here == there
     np.testing.assert_array_equal(copy.cost(guess.xs, guess.us), task.ocp.cost(guess.xs, guess.us))
 

@@ -228,7 +228,7 @@ def test_ignored_elements_are_reported():
 
 
 @pytest.mark.parametrize(
-    ("change", "with_", "told"),
+    ("change", "with_", "message"),
     [
         ("<option", '<option density="1000" viscosity="0.1"', "forces of the medium"),
         ('<body name="arm"', '<body name="arm" gravcomp="1"', "gravity compensation is ignored"),
@@ -241,12 +241,12 @@ def test_ignored_elements_are_reported():
         ),
     ],
 )
-def test_what_changes_the_motion_is_a_warning(change, with_, told):
+def test_what_changes_the_motion_is_a_warning(change, with_, message):
     text = WALKER.replace(change, with_, 1)
     assert text != WALKER
     with pytest.warns(to.MJCFWarning, match="moves otherwise here than in MuJoCo") as caught:
         model = to.load_mjcf(text)
-    assert told in str(caught[0].message) and any(told in note for note in model.notes)
+    assert message in str(caught[0].message) and any(message in note for note in model.notes)
     with pytest.raises(to.MJCFError, match="strict=True"):
         to.load_mjcf(text, strict=True)
 

@@ -106,8 +106,8 @@ def test_earlier_runs_are_reported_and_repeated_on_request(monkeypatch, tmp_path
     options = ["--planners", "dms", "--methods", "analytic", "--seeds", "1", "--out", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["benchmark_replanning", *options])
     main()
-    told = capsys.readouterr()
-    assert "0 of 1" in told.out and "2 of 2 runs exist already, from 2" in told.err
+    output = capsys.readouterr()
+    assert "0 of 1" in output.out and "2 of 2 runs exist already, from 2" in output.err
     where = "experiments.benchmarks.replanning.benchmark_replanning"
     monkeypatch.setattr(f"{where}.multiprocessing.get_context", lambda kind: Interrupted())
     monkeypatch.setattr(f"{where}.ONE_THREAD", {})

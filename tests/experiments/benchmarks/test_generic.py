@@ -49,9 +49,9 @@ def test_reports_say_how_each_side_was_compiled():
 def test_crocoddyl_rows_have_a_time_of_code_for_any_processor(monkeypatch):
     p = PROBLEMS["unicycle"]()
     best = solve(our_problem(p), solver="fddp", options={"gradient_tolerance": 1e-8})
-    told = {"optimum": best.cost, "cost": best.cost, "iterations": 3, "ms": [1.0, 2.0]}
+    summary = {"optimum": best.cost, "cost": best.cost, "iterations": 3, "ms": [1.0, 2.0]}
     monkeypatch.setattr(
-        benchmark_crocoddyl, "crocoddyl_solve", lambda *_: (told, {"guess": np.zeros((0, 0)), "us": best.us})
+        benchmark_crocoddyl, "crocoddyl_solve", lambda *_: (summary, {"guess": np.zeros((0, 0)), "us": best.us})
     )
     row = benchmark_crocoddyl.compare("unicycle", "python", 2, Here())
     assert row.difference < 1e-9 and row.crocoddyl_ms == 1.5
@@ -71,7 +71,7 @@ def test_lines_of_the_compiled_engine_have_the_ratio_of_code_for_any_processor()
 
 def test_batch_lines_have_as_many_cells_as_the_head(capsys):
     runs = [
-        benchmark_batch.Run("solve_batch, ddp", np.ones(4), 9.0, 2.0, 1.0, "told", generic=0.5),
+        benchmark_batch.Run("solve_batch, ddp", np.ones(4), 9.0, 2.0, 1.0, "note", generic=0.5),
         benchmark_batch.Run("Crocoddyl", np.ones(2), 9.0, 2.0, 1.0),
     ]
     benchmark_batch.print_rows("reaches", runs)

@@ -53,12 +53,12 @@ def test_limits_of_some_joints_cannot_be_said_by_one_word(tmp_path):
     np.testing.assert_equal(found.ocp.control_bounds[1][0], [np.inf, 20.0])
 
 
-@pytest.mark.parametrize(("effort", "told"), [("20", False), ("900", False), ("1000", True), ("1e6", True)])
-def test_placeholder_effort_limits_are_reported(tmp_path, effort, told):
+@pytest.mark.parametrize(("effort", "expected"), [("20", False), ("900", False), ("1000", True), ("1e6", True)])
+def test_placeholder_effort_limits_are_reported(tmp_path, effort, expected):
     """The weight is 10.8 N, the length 1.5 m: 16 N m."""
     warnings = task(tmp_path, effort=effort).warnings
-    assert bool(warnings) == told
-    if told:
+    assert bool(warnings) == expected
+    if expected:
         assert warnings[0].startswith(
             f"the effort limits of elbow ({float(effort):g} N m and more) look like placeholders"
         )

@@ -41,30 +41,32 @@ def chord(angle):
 
 @pytest.mark.parametrize(("short", "missed"), [(0.0, False), (0.018, False), (0.022, True), (0.5, True)])
 def test_a_frame_has_missed_its_goal_beyond_a_fiftieth_of_its_way(tmp_path, short, missed):
-    told = task(tmp_path, goal_position=AT).missed(motion(1.0 - short))
-    assert bool(told) == missed
+    messages = task(tmp_path, goal_position=AT).missed(motion(1.0 - short))
+    assert bool(messages) == missed
     if missed:
-        assert told[0].startswith(
+        assert messages[0].startswith(
             f"tip ends {chord(short):.3g} mm from its goal, which is within its reach: allow more time"
         )
 
 
 def test_a_goal_beyond_reach_is_missed_wherever_the_motion_ends(tmp_path):
-    (told,) = task(tmp_path, goal_position=tuple(1.5 * x for x in AT)).missed(motion(1.0))
-    assert told == "tip ends 500 mm from its goal: the goal is 500 mm beyond the reach of tip"
+    (message,) = task(tmp_path, goal_position=tuple(1.5 * x for x in AT)).missed(motion(1.0))
+    assert message == "tip ends 500 mm from its goal: the goal is 500 mm beyond the reach of tip"
 
 
 def test_a_goal_within_an_obstacle_is_missed_for_that(tmp_path):
     blocked = {"goal_position": AT, "obstacle": Obstacle(center=AT, radius=0.05)}
-    (told,) = task(tmp_path, **blocked).missed(motion(0.9))
-    assert told.startswith("tip ends 100 mm") and "collide with an obstacle" in told and "--starts" not in told
+    (message,) = task(tmp_path, **blocked).missed(motion(0.9))
+    assert message.startswith("tip ends 100 mm") and "collide with an obstacle" in message and "--starts" not in message
 
 
 @pytest.mark.parametrize(("short", "missed"), [(0.015, False), (0.025, True)])
 def test_a_goal_of_joints_is_missed_by_its_worst_joint(tmp_path, short, missed):
     """On a path of 1 rad, an error of 0.02 rad is within tolerance."""
-    told = task(tmp_path, goal_q=(1.0,)).missed(motion(1.0 - short))
-    assert told == ([] if not missed else [f"hinge ends {short:.2g} rad from its goal: {told[0].partition(': ')[2]}"])
+    messages = task(tmp_path, goal_q=(1.0,)).missed(motion(1.0 - short))
+    assert messages == (
+        [] if not missed else [f"hinge ends {short:.2g} rad from its goal: {messages[0].partition(': ')[2]}"]
+    )
 
 
 SLIDING = """<robot name="crane"><link name="base"/>
@@ -84,16 +86,18 @@ def test_a_joint_that_slides_is_judged_by_meters(tmp_path, short, missed):
     path.write_text(SLIDING)
     settings = Settings(robot=str(path), frame="tip", horizon=KNOTS, dt=DT, goal_q=(3.0, 0.1))
     way = np.linspace([0.0, 0.0], [2.95, 0.1 - short], KNOTS + 1)
-    told = build(settings, lambda system: make_backend(system, engine="numpy")).missed(np.c_[way, np.zeros_like(way)])
-    assert bool(told) == missed
+    messages = build(settings, lambda system: make_backend(system, engine="numpy")).missed(
+        np.c_[way, np.zeros_like(way)]
+    )
+    assert bool(messages) == missed
     if missed:
-        assert told[0].startswith(f"slide ends {short:.2g} m from its goal")
+        assert messages[0].startswith(f"slide ends {short:.2g} m from its goal")
 
 
 def test_an_orientation_that_is_missed_is_reported_by_its_angle(tmp_path):
     goal = {"goal_position": AT, "goal_rotation": (0.0, 0.7, 0.0)}  # the tip reaches the goal only at a pitch of 1 rad
-    (told,) = task(tmp_path, **goal).missed(motion(1.0))
-    assert told.startswith("tip ends 0.3 rad from its goal") and "not its orientation" in told
+    (message,) = task(tmp_path, **goal).missed(motion(1.0))
+    assert message.startswith("tip ends 0.3 rad from its goal") and "not its orientation" in message
 
 
 PITCH = {"matrix": rpy_matrix((0.0, 1.0, 0.0)), "quaternion": (0.0, math.sin(0.5), 0.0, math.cos(0.5))}
@@ -115,13 +119,13 @@ def test_the_orientation_at_the_start_is_a_goal(tmp_path):
 
 def test_a_quaternion_in_the_other_order_is_answered(tmp_path):
     x, y, z, w = PITCH["quaternion"]
-    (told,) = task(tmp_path, goal_position=AT, goal_rotation=(w, x, y, z)).warnings[1:]
-    assert told.startswith(
+    (message,) = task(tmp_path, goal_position=AT, goal_rotation=(w, x, y, z)).warnings[1:]
+    assert message.startswith(
         "goal_rotation is read as x, y, z, w, and the goal is not reached; as w, x, y, z it would be"
     )
-    assert f"write {[x, y, z, w]}" in told
+    assert f"write {[x, y, z, w]}" in message
     identity = task(tmp_path, goal_position=AT, goal_rotation=(1.0, 0.0, 0.0, 0.0)).warnings
-    assert any("a half turn; if it is w, x, y, z, write [0.0, 0.0, 0.0, 1.0]" in told for told in identity)
+    assert any("a half turn; if it is w, x, y, z, write [0.0, 0.0, 0.0, 1.0]" in message for message in identity)
 
 
 @pytest.mark.parametrize(
@@ -139,16 +143,16 @@ def test_invalid_orientations_are_rejected(tmp_path, rotation, message):
 
 
 def test_a_goal_in_degrees_is_answered(tmp_path):
-    told = task(tmp_path, goal_q=(90.0,), guess="constant").warnings
-    assert "goal_q has hinge at 90 rad (degrees?), limits [-3, 3]" in told
+    messages = task(tmp_path, goal_q=(90.0,), guess="constant").warnings
+    assert "goal_q has hinge at 90 rad (degrees?), limits [-3, 3]" in messages
     with pytest.raises(ValueError, match=r"is 90 \(degrees\?\), beyond its limit 3"):
         task(tmp_path, goal_q=(90.0,), position_limits=True)
 
 
 def test_a_way_too_long_for_the_velocity_limits_is_the_reason(tmp_path):
     for goal in ({"goal_position": AT}, {"goal_q": (1.0,)}):
-        (told,) = task(tmp_path, speed=0.5, **goal).missed(motion(0.5))
-        assert "the motion lasts 1 s, but at the velocity limits it needs 2 s: allow more time" in told
+        (message,) = task(tmp_path, speed=0.5, **goal).missed(motion(0.5))
+        assert "the motion lasts 1 s, but at the velocity limits it needs 2 s: allow more time" in message
 
 
 def test_a_goal_that_is_a_constraint_is_the_solvers_matter(tmp_path):

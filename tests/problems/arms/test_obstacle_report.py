@@ -24,7 +24,7 @@ QS = np.array([[-1.5], [0.0], [0.0], [1.5]])
 """The pole is upright in the second and third configuration."""
 
 
-def told(tmp_path, obstacle, shape=SHAPE):
+def report_of(tmp_path, obstacle, shape=SHAPE):
     path = tmp_path / "pole.urdf"
     path.write_text(URDF.format(shape=shape))
     model = load_urdf(path, base="fixed")
@@ -36,7 +36,7 @@ def test_a_link_that_is_inside_is_named_with_its_depth(tmp_path):
     obstacle = Obstacle(
         center=(0.13, 0.0, 0.5), radius=0.1, margin=0.01
     )  # the axis is 30 mm away, the surface 20 mm inside
-    found = told(tmp_path, obstacle)
+    found = report_of(tmp_path, obstacle)
     assert "link axes 30 mm away" in found.sentences[0] and "20 mm inside (pole)" in found.sentences[0]
     (warning,) = found.warnings
     assert warning.startswith("pole is 20 mm inside the obstacle at knot ")
@@ -63,7 +63,7 @@ def test_a_link_beyond_all_points_is_reported_with_its_frame(tmp_path):
 
 def test_a_link_that_stays_clear_gives_no_warning(tmp_path):
     pytest.importorskip("coal")
-    found = told(tmp_path, Obstacle(center=(0.2, 0.0, 0.5), radius=0.1))
+    found = report_of(tmp_path, Obstacle(center=(0.2, 0.0, 0.5), radius=0.1))
     assert (
         "link axes 100 mm away" in found.sentences[0]
         and "50 mm away (pole)" in found.sentences[0]
@@ -108,6 +108,6 @@ def test_bodies_around_an_arm_are_reported_with_the_link_that_is_inside(tmp_path
 
 
 def test_a_robot_without_shapes_says_so(tmp_path):
-    found = told(tmp_path, Obstacle(center=(0.13, 0.0, 0.5), radius=0.1), shape="")
+    found = report_of(tmp_path, Obstacle(center=(0.13, 0.0, 0.5), radius=0.1), shape="")
     assert len(found.sentences) == 2 and not found.warnings
     assert "thickness of the links is not checked" in found.sentences[1]

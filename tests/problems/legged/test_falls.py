@@ -45,7 +45,7 @@ def test_a_robot_that_turns_over_falls(standing):
     model = task.ocp.model
     assert falls(model, task.feet, xs, TIMES) == []
     rolled = turned(xs, [1.0, 0.0, 0.0], np.array([0.0, 30.0, TILTED + 1.0, 90.0, TILTED + 1.0, 0.0]))
-    (tilted,) = [told for told in falls(model, task.feet, rolled, TIMES) if "tilted" in told]
+    (tilted,) = [message for message in falls(model, task.feet, rolled, TIMES) if "tilted" in message]
     assert "from 0.20 to 0.40 s" in tilted and "(90 deg at 0.30 s)" in tilted
 
 
@@ -63,8 +63,8 @@ def test_a_robot_that_lies_down_falls_and_one_that_jumps_or_goes_downhill_does_n
     share = height / heights(model, feet, xs)[0]
     lying[3, 7:19] = [0.0, 1.5, -2.9] * 2 + [0.0, -1.5, 2.9] * 2
     assert share > heights(model, feet, lying)[3] / heights(model, feet, xs)[0] < LOW
-    (told,) = falls(model, feet, lying, TIMES)
-    assert "at 0.30 s its hips are below" in told
+    (message,) = falls(model, feet, lying, TIMES)
+    assert "at 0.30 s its hips are below" in message
 
 
 def test_an_end_is_missed_by_a_share_of_the_way(standing):

@@ -35,8 +35,10 @@ def beyond(ocp):
 @pytest.mark.parametrize("name", GAITS)
 def test_limits_are_reported_and_hold_if_requested(name):
     plain, kept = built(name).ocp, built(name, **ASKED).ocp
-    told = to.limit_violations(plain, *beyond(plain))
-    assert sorted(b.kind for b in told) == ["position", "torque", "velocity"] and not any(b.enforced for b in told)
+    violations = to.limit_violations(plain, *beyond(plain))
+    assert sorted(b.kind for b in violations) == ["position", "torque", "velocity"] and not any(
+        b.enforced for b in violations
+    )
     held = to.limit_violations(kept, *beyond(kept))
     assert sorted(b.kind for b in held) == ["constraint", "constraint", "control"] and all(b.enforced for b in held)
     assert sorted(b.excess for b in held) == pytest.approx([0.1, 1.0, 50.0])

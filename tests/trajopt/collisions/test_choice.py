@@ -33,6 +33,6 @@ def test_each_body_gets_a_slot_first(slots, has_coarse):
     found = chosen_pairs(gaps, coarse if has_coarse else None, 1, PIECE, CORE, slots, REACH)
     for m in range(30):
         own = found.knot == m
-        told = set(zip(found.slot[own].tolist(), found.piece[own].tolist(), found.core[own].tolist(), strict=True))
-        assert told == by_words(gaps[m][np.ix_(PIECE, CORE)], coarse[m, 1, CORE] if has_coarse else None, slots)
+        pairs = set(zip(found.slot[own].tolist(), found.piece[own].tolist(), found.core[own].tolist(), strict=True))
+        assert pairs == by_words(gaps[m][np.ix_(PIECE, CORE)], coarse[m, 1, CORE] if has_coarse else None, slots)
     assert slots > 12 or len(found.knot) > 20

@@ -71,17 +71,17 @@ def test_the_verdict_on_limits_has_it(load):
 
 
 @pytest.mark.parametrize(
-    "goal, told", [(0.0, "no self-collision at the knots"), (ROLLED[-1], "one and three overlap by")]
+    "goal, message", [(0.0, "no self-collision at the knots"), (ROLLED[-1], "one and three overlap by")]
 )
-def test_the_report_of_a_script_has_it(load, tmp_path, goal, told):
+def test_the_report_of_a_script_has_it(load, tmp_path, goal, message):
     """The report also works for a saved solution; the solve's metadata is unchanged."""
     pytest.importorskip("coal")
     ocp, xs, us = with_limits(load(file()), CLEAR)
     ends = to.state_cost(ocp.manifold, np.r_[np.broadcast_to(goal, 3), np.zeros(3)], 1e4)
     solution = to.solve(replace(ocp, terminal=(ends,)), to.Guess(xs, us), {"max_iterations": 30})
-    assert told in solution.report() and "was not checked" not in solution.report()
+    assert message in solution.report() and "was not checked" not in solution.report()
     assert to.Solution.load(solution.save(tmp_path / "bent.npz")).report() == solution.report()
-    if told.startswith("one"):
+    if message.startswith("one"):
         assert "all limits are kept" not in solution.report()
 
 

@@ -240,22 +240,22 @@ def test_any_solver_takes_the_place_of_the_one_in_a_file(path):
         if hasattr(other.solver_options, "constraint_tolerance") and hasattr(
             own.solver_options, "constraint_tolerance"
         ):
-            told = own.solver_options.constraint_tolerance
+            tolerance = own.solver_options.constraint_tolerance
             assert other.solver_options.constraint_tolerance in (
-                told,
+                tolerance,
                 type(other.solver_options)().constraint_tolerance,
             )
 
 
 def test_options_that_another_solver_lacks_are_reported(tmp_path):
-    path, told = tmp_path / "a.toml", []
+    path, messages = tmp_path / "a.toml", []
     table = '[solver]\nname = "fddp"\nmax_iterations = 7\ncost_tolerance = 1e-3\n'
     path.write_text(table + '[problem]\nname = "arm_go_to"\nrobot = "iiwa7"\ngoal_q = [0, 0, 0, 0, 0, 0, 0]\n')
-    other = load_config(path, ['solver.name="ipm"', "solver.hessian=gauss_newton"], told.append)
-    assert told == ["ignored options of fddp that ipm does not have: cost_tolerance"]
+    other = load_config(path, ['solver.name="ipm"', "solver.hessian=gauss_newton"], messages.append)
+    assert messages == ["ignored options of fddp that ipm does not have: cost_tolerance"]
     assert (other.solver_options.max_iterations, other.solver_options.hessian) == (7, "gauss_newton")
-    load_config(path, ['solver.name="ddp"'], told.append)  # ddp has all options
-    assert len(told) == 1
+    load_config(path, ['solver.name="ddp"'], messages.append)  # ddp has all options
+    assert len(messages) == 1
     for wrong in (["solver.name=ipm", "solver.cost_tolerance=1e-3"], ["solver.cost_tolerancy=1e-3"]):
         with pytest.raises(ConfigError, match=r"solver.cost_tolerance?y?: unknown key"):
             load_config(path, wrong)

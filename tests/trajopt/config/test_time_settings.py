@@ -89,8 +89,8 @@ def test_limits_of_contacts_are_reported_in_seconds():
     free = with_free_durations(replace(fixed, contact_limits=lambda xs, us: [slip]), c.time)
     xs = np.array(free.guess.xs)
     xs[:, -1] = 0.7
-    (told,) = free.contact_limits(xs, free.guess.us)
-    assert told.knot == 4 and told.time == pytest.approx(0.7 * 3 / fixed.ocp.horizon)
+    (violation,) = free.contact_limits(xs, free.guess.us)
+    assert violation.knot == 4 and violation.time == pytest.approx(0.7 * 3 / fixed.ocp.horizon)
 
 
 def test_a_price_of_time_is_refused_where_the_problem_has_its_own():

@@ -264,5 +264,5 @@ def test_a_residual_that_reads_controls_without_nu_is_reported():
     with pytest.raises(IndexError) as error:
         quadratize(power, np.ones((1, 2)), np.ones((1, 1)), 0.0)
     assert any("nu=..." in note for note in error.value.__notes__)
-    told = residual_cost("power", lambda x, u, t, p: [u[0] * x[1]], Manifold.vector(2), 1, nu=1)
-    assert quadratize(told, np.ones((1, 2)), 3.0 * np.ones((1, 1)), 0.0).value == pytest.approx([4.5])
+    term = residual_cost("power", lambda x, u, t, p: [u[0] * x[1]], Manifold.vector(2), 1, nu=1)
+    assert quadratize(term, np.ones((1, 2)), 3.0 * np.ones((1, 1)), 0.0).value == pytest.approx([4.5])

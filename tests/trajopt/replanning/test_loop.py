@@ -337,8 +337,8 @@ def test_an_unknown_solver_or_option_is_refused_before_the_run(solver, options, 
 def test_a_solver_gets_its_options():
     planner, ocp = ConvergedPlanner("slq", {"max_iterations": 1, "shooting": "single"}), problem()
     planner.prepare(ocp, WarmStart(to.constant_guess(ocp)))
-    told = planner.respond(ocp.x0).meta["options"]
-    assert (told["max_iterations"], told["shooting"]) == (1, "single")
+    options = planner.respond(ocp.x0).meta["options"]
+    assert (options["max_iterations"], options["shooting"]) == (1, "single")
 
 
 def test_a_horizon_must_have_a_first_problem():

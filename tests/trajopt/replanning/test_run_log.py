@@ -89,7 +89,7 @@ def test_a_damaged_run_is_refused(tmp_path):
     """Arrays cut at any place or changed in one bit, and accounts without one of their keys."""
     log = noisy_run(charge=TICK).run(0.5)
     arrays, account = log.save(tmp_path)
-    whole, told, refused = arrays.read_bytes(), json.loads(account.read_text()), 0
+    whole, contents, refused = arrays.read_bytes(), json.loads(account.read_text()), 0
     rng = np.random.default_rng(4)
     changed = [whole[:at] for at in rng.integers(0, len(whole), 20)]
     for at, bit in zip(rng.integers(0, len(whole), 100), rng.integers(0, 8, 100), strict=True):
@@ -104,10 +104,10 @@ def test_a_damaged_run_is_refused(tmp_path):
     assert refused > 90
     arrays.write_bytes(whole)
     for key in ("format", "tick", "meta", "events"):
-        account.write_text(json.dumps({k: v for k, v in told.items() if k != key}))
+        account.write_text(json.dumps({k: v for k, v in contents.items() if k != key}))
         with pytest.raises(ValueError, match="contains no replanning run, or a modified one"):
             RunLog.load(tmp_path)
-    account.write_text(json.dumps(told))
+    account.write_text(json.dumps(contents))
     np.testing.assert_array_equal(RunLog.load(tmp_path).xs, log.xs)
 
 

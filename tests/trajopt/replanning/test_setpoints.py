@@ -192,9 +192,11 @@ def test_accelerations_are_constant_between_knots_as_where_motions_are_checked()
 
 
 def test_a_loop_returns_setpoints_of_the_current_plan():
-    told = []
-    run = loop(on_tick=lambda t: told.append(run.setpoint(t)))
+    setpoints = []
+    run = loop(on_tick=lambda t: setpoints.append(run.setpoint(t)))
     log = run.run(0.5)
-    np.testing.assert_allclose([s.t for s in told], TICK * np.arange(len(told)), atol=1e-12)
-    np.testing.assert_allclose([s.x for s in told], log.references, atol=1e-12)
-    np.testing.assert_allclose([s.control(x, log.manifold) for s, x in zip(told, log.estimates, strict=True)], log.us)
+    np.testing.assert_allclose([s.t for s in setpoints], TICK * np.arange(len(setpoints)), atol=1e-12)
+    np.testing.assert_allclose([s.x for s in setpoints], log.references, atol=1e-12)
+    np.testing.assert_allclose(
+        [s.control(x, log.manifold) for s, x in zip(setpoints, log.estimates, strict=True)], log.us
+    )

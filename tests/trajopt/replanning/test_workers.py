@@ -22,8 +22,8 @@ def nothing(value):
 def test_simulated_time_is_charged_in_ticks(charged, known, free):
     worker = SimulatedWorker(TICK, lambda respond, prepare: charged)
     worker.start(lambda: "answer", nothing, 5)
-    told = [k for k in range(5, 12) if (answer := worker.poll(k)) is not None and answer.value == "answer"]
-    assert told == [known]
+    answered = [k for k in range(5, 12) if (answer := worker.poll(k)) is not None and answer.value == "answer"]
+    assert answered == [known]
     assert [worker.idle(k) for k in range(5, 12)] == [k >= free for k in range(5, 12)]
     assert worker.spells()[0][:3] == (5, known, free)
 

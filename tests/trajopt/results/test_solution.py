@@ -45,9 +45,9 @@ def solution():
 
 def test_numbers_of_numpy_may_stand_in_meta(tmp_path):
     s = solve(_ocp())
-    told = {"seed": np.int64(7), "share": np.float32(0.5), "goal": np.arange(3.0), "on": np.bool_(True)}
-    saved = Solution.load(replace(s, meta={**s.meta, **told}).save(tmp_path / "s.npz"))
-    assert {key: saved.meta[key] for key in told} == {"seed": 7, "share": 0.5, "goal": [0.0, 1.0, 2.0], "on": True}
+    values = {"seed": np.int64(7), "share": np.float32(0.5), "goal": np.arange(3.0), "on": np.bool_(True)}
+    saved = Solution.load(replace(s, meta={**s.meta, **values}).save(tmp_path / "s.npz"))
+    assert {key: saved.meta[key] for key in values} == {"seed": 7, "share": 0.5, "goal": [0.0, 1.0, 2.0], "on": True}
     with pytest.raises(TypeError, match="meta contains a set, which a solution file cannot store; use numbers"):
         replace(s, meta={"seen": {1}}).save(tmp_path / "t.npz")
     assert not (tmp_path / "t.npz").exists()

@@ -123,8 +123,8 @@ def test_where_all_attempts_fail_the_best_motion_is_kept(monkeypatch):
         monkeypatch.setitem(SOLVERS, name, (run, *SOLVERS[name][1:]))
     solution = to.solve(ocp)
     assert solution.cost == good.cost and len(solution.meta["attempts"]) == 3
-    told = "This was the first attempt, the best one: ipm ended with max_iterations, dms ended with max_iterations."
-    assert "ddp: lost" in solution.status.message and told in solution.status.message
+    sentence = "This was the first attempt, the best one: ipm ended with max_iterations, dms ended with max_iterations."
+    assert "ddp: lost" in solution.status.message and sentence in solution.status.message
     assert solution.status.code is StatusCode.CONVERGED  # by the checks, independent of the status of the solver
 
 

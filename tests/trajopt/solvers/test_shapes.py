@@ -31,9 +31,9 @@ SHAPES = {
 @pytest.mark.parametrize("case", SHAPES)
 def test_reports_about_a_trajectory_check_its_shape(ocp, case):
     xs, us = (np.zeros(shape) for shape in SHAPES[case])
-    for told in (to.tracking_gains, to.limit_violations):
+    for function in (to.tracking_gains, to.limit_violations):
         with pytest.raises(ValueError, match=r"expected xs \(N \+ 1 = 13, nx = 2\) and us \(N = 12, nu = 1\)$"):
-            told(ocp, xs, us)
+            function(ocp, xs, us)
 
 
 @pytest.mark.parametrize("case", SHAPES)

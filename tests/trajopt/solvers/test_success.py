@@ -227,10 +227,10 @@ def test_goals_of_frames_follow_from_terminal_costs():
 
 
 @pytest.mark.parametrize(
-    ("goal", "told"), [([1.6, 0.0, 0.4], "beyond the reach"), ([500.0, 100.0, 500.0], "(millimeters?)")]
+    ("goal", "message"), [([1.6, 0.0, 0.4], "beyond the reach"), ([500.0, 100.0, 500.0], "(millimeters?)")]
 )
-def test_scripts_report_goals_out_of_reach(goal, told):
+def test_scripts_report_goals_out_of_reach(goal, message):
     ocp = reach(goal)
-    assert any(told in f.message for f in to.validate(ocp))
+    assert any(message in f.message for f in to.validate(ocp))
     found = to.solve(ocp, solver="ddp", options={"max_iterations": 3})
-    assert not found.status.acceptable and told in found.report()
+    assert not found.status.acceptable and message in found.report()

@@ -69,7 +69,7 @@ def test_every_solver_sees_the_same_problem(solver, engine):
     np.testing.assert_allclose(found[0].xs, found[1].xs, atol=1e-5)
 
 
-def told(caplog):
+def warnings(caplog):
     """Log messages without those on the compile time, which vary with the load."""
     return [message for message in caplog.messages if not message.startswith("compiling (")]
 
@@ -79,7 +79,7 @@ def test_a_decision_in_python_is_solved_by_differences_and_told(solver, caplog):
     caplog.set_level(logging.WARNING)
     constrained = solver in ("dms", "sqp")
     exact = to.solve(problem((pendulum, distance, speed), "compiled", constrained), solver=solver)
-    assert not told(caplog)
+    assert not warnings(caplog)
     ocp = problem((pendulum, decided, speed), "compiled", constrained)
     findings = [f.message for f in to.validate(ocp)]
     assert any("term 'far': function decided" in m and "if x[0] > -50.0" in m for m in findings)
@@ -89,7 +89,7 @@ def test_a_decision_in_python_is_solved_by_differences_and_told(solver, caplog):
     assert any("term 'far': function decided" in m for m in solution.meta["findings"])
     (slow,) = solution.meta["not_compiled"]
     assert slow.startswith("'far' of phase 0 of 'ocp' runs in NumPy") and "function decided" in slow
-    assert not told(caplog)  # validation has reported it
+    assert not warnings(caplog)  # validation has reported it
 
 
 def test_a_term_that_cannot_be_compiled_leaves_the_rest_of_its_phase_compiled():

@@ -184,10 +184,10 @@ def test_functions_evaluated_in_python_are_findings_beside_a_free_duration_and_l
     free = to.free_time(fixed, (0.1, 1.0))
     guess = free.with_durations(to.constant_guess(fixed))
     solution = to.solve(free.ocp, guess, {"max_iterations": 1}, solver="slq")
-    (finding,) = [told for told in solution.meta["findings"] if "in Python" in told]
+    (finding,) = [finding for finding in solution.meta["findings"] if "in Python" in finding]
     assert "NumPy's maximum, minimum, max or min of a list (write np.array([...], like=x) for the list)" in finding
-    told = [r for r in caplog.records if r.levelname == "WARNING" and "knot by knot" in r.getMessage()]
-    assert len(told) == 1
+    warnings = [r for r in caplog.records if r.levelname == "WARNING" and "knot by knot" in r.getMessage()]
+    assert len(warnings) == 1
 
 
 def test_maxima_of_arrays_like_the_state_are_traced():

@@ -236,11 +236,11 @@ def put(source, target):
 
 def assert_refused(folder, name, whole):
     """The study can neither be read nor resumed, except after its remedy."""
-    told = f"{name} of rows 4 to 7 in .* {name}/c/1 .* delete .*mark/c/1 and run the study again"
-    with pytest.raises(ForeignDataset, match=told):
+    message = f"{name} of rows 4 to 7 in .* {name}/c/1 .* delete .*mark/c/1 and run the study again"
+    with pytest.raises(ForeignDataset, match=message):
         for read in READERS:
             read(to.Sweep(folder))
-    with pytest.raises(ForeignDataset, match=told):
+    with pytest.raises(ForeignDataset, match=message):
         study(folder)
     mark = folder / FOLDER / "mark" / "c" / "1"
     shutil.rmtree(mark) if mark.is_dir() else mark.unlink()
@@ -390,7 +390,7 @@ def test_what_a_killed_process_left_of_a_row_is_not_taken_for_its_result(tmp_pat
     assert study(tmp_path, n=2, **options).n == 2
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="which file is meant is told by Linux")
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="only Linux lists the open files of a process")
 def test_each_file_is_on_the_disk_before_its_mark(tmp_path, monkeypatch):
     """Each file is synced under its final name; the mark is the last file of its shard."""
     events, fsync, replace = [], os.fsync, Path.replace
@@ -459,8 +459,8 @@ def test_an_optimum_that_does_not_do_what_was_asked_for_is_no_success(tmp_path):
     np.testing.assert_array_equal(table["success"], ~left)
     np.testing.assert_array_equal(table["status"], np.where(left, "goal_missed", "converged"))
     for row in np.flatnonzero(left):
-        told = f"A goal is missed: ends at {found.group['xs'][int(row)][-1, 0]:.3f}; on the left."
-        assert table["reason"][row].startswith(told)
+        message = f"A goal is missed: ends at {found.group['xs'][int(row)][-1, 0]:.3f}; on the left."
+        assert table["reason"][row].startswith(message)
     assert list(found.trajectories().rows) == list(np.flatnonzero(~left))
 
 
@@ -470,7 +470,7 @@ def test_if_no_row_can_be_built_the_first_error_is_raised(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "message"),
     [
         (
             "a problem",
@@ -481,8 +481,8 @@ def test_if_no_row_can_be_built_the_first_error_is_raised(tmp_path):
         (to.SweepProblem("a problem"), "returned a SweepProblem"),
     ],
 )
-def test_a_wrong_return_value_is_reported_with_the_expected_types(made, told, tmp_path):
-    with pytest.raises(TypeError, match=told):
+def test_a_wrong_return_value_is_reported_with_the_expected_types(made, message, tmp_path):
+    with pytest.raises(TypeError, match=message):
         study(tmp_path, make=lambda goal: made, vary={"goal": "uniform(0, 1)"})
 
 

@@ -105,9 +105,9 @@ def test_constraints_on_the_way_are_looked_at_at_the_end_too():
     wall = to.residual_constraint("wall", lambda x, u, t, p: [x[0]], system.manifold, 1, -np.inf, 1.0)
     xs, us = np.array([[0.0, 0.0], [0.5, 0.0], [1.2, 0.0]]), np.zeros((2, 1))
     ocp = to.OCP.single_phase(step, xs[0], 2, 0.1, [to.control_cost(1)], constraints=[wall])
-    (told,) = to.limit_violations(ocp, xs, us)
-    assert (told.knot, told.excess, told.enforced, told.end) == (2, pytest.approx(0.2), False, True)
-    assert "add it to terminal_constraints too" in told.sentence()
+    (violation,) = to.limit_violations(ocp, xs, us)
+    assert (violation.knot, violation.excess, violation.enforced, violation.end) == (2, pytest.approx(0.2), False, True)
+    assert "add it to terminal_constraints too" in violation.sentence()
     both = to.OCP.single_phase(step, xs[0], 2, 0.1, constraints=[wall], terminal_constraints=[wall])
-    (told,) = to.limit_violations(both, xs, us)
-    assert told.enforced and not told.end and told.knot == 2
+    (violation,) = to.limit_violations(both, xs, us)
+    assert violation.enforced and not violation.end and violation.knot == 2

@@ -111,8 +111,8 @@ def test_a_branch_on_a_value_is_reported_in_one_sentence_with_its_line(caplog):
     assert f"in line {line_of(decides, 1)}, `return [x[0] if" in found.message
     solution = to.solve(problem(decides), solver="slq")
     assert solution.status.success
-    told = [*caplog.messages, *solution.meta.get("not_compiled", ())]
-    assert told and all(message.count("use arithmetic and NumPy") == 1 for message in told)
+    messages = [*caplog.messages, *solution.meta.get("not_compiled", ())]
+    assert messages and all(message.count("use arithmetic and NumPy") == 1 for message in messages)
 
 
 @pytest.mark.parametrize("solver", ["slq", "ipm"])

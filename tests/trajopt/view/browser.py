@@ -50,9 +50,9 @@ class Browser:
         self.asked: list[str] = []
         self._count = itertools.count(1)
         try:
-            told = profile / "DevToolsActivePort"
-            self.until(lambda: told.exists() and len(told.read_text().splitlines()) == 2)
-            port = told.read_text().splitlines()[0]
+            port_file = profile / "DevToolsActivePort"
+            self.until(lambda: port_file.exists() and len(port_file.read_text().splitlines()) == 2)
+            port = port_file.read_text().splitlines()[0]
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list") as answer:
                 pages = [target for target in json.load(answer) if target["type"] == "page"]
             self._socket = connect(pages[0]["webSocketDebuggerUrl"], max_size=None, proxy=None)
@@ -82,15 +82,15 @@ class Browser:
             self._listen(message)
 
     def _listen(self, message: dict[str, Any]) -> None:
-        method, told = message.get("method"), message.get("params", {})
+        method, details = message.get("method"), message.get("params", {})
         if method == "Runtime.exceptionThrown":
-            self.errors.append(json.dumps(told["exceptionDetails"])[:500])
-        elif method == "Runtime.consoleAPICalled" and told["type"] == "error":
-            self.errors.append(" ".join(str(a.get("value", a.get("description"))) for a in told["args"]))
-        elif method == "Log.entryAdded" and told["entry"]["level"] == "error":
-            self.errors.append(told["entry"]["text"])
+            self.errors.append(json.dumps(details["exceptionDetails"])[:500])
+        elif method == "Runtime.consoleAPICalled" and details["type"] == "error":
+            self.errors.append(" ".join(str(a.get("value", a.get("description"))) for a in details["args"]))
+        elif method == "Log.entryAdded" and details["entry"]["level"] == "error":
+            self.errors.append(details["entry"]["text"])
         elif method == "Network.requestWillBeSent":
-            address = told["request"]["url"]
+            address = details["request"]["url"]
             self.asked += [] if address.startswith(("file:", "data:", "blob:")) else [address[:200]]
 
     def evaluate(self, expression: str) -> Any:

@@ -94,8 +94,8 @@ def test_a_page_and_the_command_show_the_shapes(solution, tmp_path):
     from experiments.cli.main import main
 
     saved = solution.save(tmp_path / "s.npz")
-    told = CliRunner().invoke(main, ["view", str(saved), "--screenshot", str(tmp_path / "a.png")])
-    assert told.exit_code == 0 and told.stderr == "", told.output
+    result = CliRunner().invoke(main, ["view", str(saved), "--screenshot", str(tmp_path / "a.png")])
+    assert result.exit_code == 0 and result.stderr == "", result.output
     pytest.importorskip("viser")
     assert to.write_animation(tmp_path / "a.html", solution).stat().st_size < 5_000_000
     with to.view(solution, tracks=["bob"], port=18300) as viewer:

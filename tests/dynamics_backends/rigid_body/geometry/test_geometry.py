@@ -238,8 +238,8 @@ def test_meshes_of_example_robot_data_are_found_where_it_is_installed(tmp_path, 
 
 def test_of_many_missing_meshes_some_are_named():
     link = '<link name="l{0}"><visual><geometry><mesh filename="package://p/{0}.stl"/></geometry></visual></link>'
-    told = urdf_shapes(f'<robot name="r">{"".join(map(link.format, range(9)))}</robot>').missing
-    assert len(told) == 4 and "p/0.stl" in told[0] and told[3].startswith("6 more")
+    messages = urdf_shapes(f'<robot name="r">{"".join(map(link.format, range(9)))}</robot>').missing
+    assert len(messages) == 4 and "p/0.stl" in messages[0] and messages[3].startswith("6 more")
 
 
 COLLADA = """<?xml version="1.0"?>

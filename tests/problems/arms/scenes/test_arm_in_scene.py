@@ -214,11 +214,11 @@ def test_a_start_in_collision_names_the_pair_and_the_depth(robot):
 
 
 @pytest.mark.parametrize(
-    ("key", "q", "told"),
+    ("key", "q", "advice"),
     [("q0", [0.1, 3.1], "above its upper limit 3:"), ("goal_q", [0.1, -3.1], "below its lower limit -3:")],
 )
-def test_a_joint_beyond_its_limit_is_named(robot, key, q, told):
-    with pytest.raises(ValueError, match=f"{key} has j2 at .*, {told} move it"):
+def test_a_joint_beyond_its_limit_is_named(robot, key, q, advice):
+    with pytest.raises(ValueError, match=f"{key} has j2 at .*, {advice} move it"):
         build_task(config(robot, **{key: q}))
 
 
@@ -331,8 +331,8 @@ def test_a_solve_that_begins_anew_ends_early():
     assert with_iteration_limit(to.solver_options("ipm"), None) == to.solver_options("ipm")
 
 
-@pytest.mark.parametrize(("most", "patience", "told"), [(200, 0, "problem.seed"), (0, 60, "Increase max_iterations")])
-def test_more_iterations_are_advised_only_where_they_would_be_taken(most, patience, told):
+@pytest.mark.parametrize(("most", "patience", "advice"), [(200, 0, "problem.seed"), (0, 60, "Increase max_iterations")])
+def test_more_iterations_are_advised_only_where_they_would_be_taken(most, patience, advice):
     cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
     dynamics = to.SampledSystem(to.make_backend(cart, "complex_step"), "euler")
     terms = [to.control_cost(1, 1.0), to.state_cost(cart.manifold, [1.0, 0.0], [1.0, 0.0], "way")]
@@ -342,7 +342,7 @@ def test_more_iterations_are_advised_only_where_they_would_be_taken(most, patien
     config = SimpleNamespace(solver_options=to.solver_options("slq", max_iterations=most), solver_name="slq")
     task = SimpleNamespace(ocp=ocp, patience=patience, latest=None, refined=lambda solution: Refined(False, "far away"))
     status = solve_with_refinement(config, task, to.constant_guess(ocp)).status
-    assert status.code == "max_iterations" and told in status.advice
+    assert status.code == "max_iterations" and advice in status.advice
 
 
 def test_a_sharper_solve_ends_nearer_to_an_optimum():

@@ -194,7 +194,9 @@ def test_the_default_retries_unsolved_problems():
     batch = Batch(ocp, {**values, "goal.weight": np.geomspace(10.0, 1e4, N)})
     done = []
     check_attempts(batch, guess, {"max_iterations": 5}, ["ddp", "ipm", "dms"])
-    to.solve_batch(batch, guess=guess, options={"max_iterations": 5}, callback=lambda *told: done.append(told))
+    to.solve_batch(
+        batch, guess=guess, options={"max_iterations": 5}, callback=lambda *arguments: done.append(arguments)
+    )
     assert done[-1] == (N, N)
     found, _ = check_attempts(batch, guess, {"max_iterations": 5, "fallback": False}, ["ddp"])
     assert not found.success.all()

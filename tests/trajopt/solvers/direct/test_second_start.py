@@ -23,8 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.ur
 def test_a_guess_far_from_where_it_begins(solver):
     """The optimum is no worse than that of shooting, which is feasible by construction; ipm needs no second start."""
     ocp, guess = swing_up_from_elsewhere()
-    told: list[int] = []
-    found = to.solve(ocp, guess, None, lambda record: told.append(record.iteration), solver)
+    reported: list[int] = []
+    found = to.solve(ocp, guess, None, lambda record: reported.append(record.iteration), solver)
     again = "A second start from the rollout of its controls converged" in found.status.message
     assert again == (solver != "ipm")
     solutions, rng = [found], np.random.default_rng(0)
@@ -35,21 +35,21 @@ def test_a_guess_far_from_where_it_begins(solver):
     assert len(costs) >= len(solutions) - (solver == "ipm")
     assert np.median(costs) <= to.solve(ocp, guess, solver="fddp").cost * (1.0 + 1e-9)
     assert ocp.cost(found.xs, found.us) == pytest.approx(found.cost, rel=1e-12)
-    assert told == [r.iteration for r in found.history] == list(range(len(found.history)))
+    assert reported == [r.iteration for r in found.history] == list(range(len(found.history)))
 
 
 @needs_erd
 def test_an_interrupted_second_start_ends_the_solve():
     ocp, guess = swing_up_from_elsewhere()
-    told = []
+    reported = []
 
     def stop(record):
-        told.append(record)
-        if len(told) == 110:
+        reported.append(record)
+        if len(reported) == 110:
             raise KeyboardInterrupt
 
     found = to.solve(ocp, guess, None, stop, "sqp")
-    assert found.status.code == "interrupted" and len(told) == 110
+    assert found.status.code == "interrupted" and len(reported) == 110
 
 
 def test_a_swing_up_does_not_get_lost_in_its_gaps():

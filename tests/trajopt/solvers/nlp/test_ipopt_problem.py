@@ -127,5 +127,5 @@ print(hasattr(library, "no_such_name"))
 
 
 def test_ipopt_is_loaded_without_the_optimizers_of_scipy_and_these_are_there_when_asked_for():
-    told = subprocess.run([sys.executable, "-W", "ignore", "-c", LOADED], capture_output=True, text=True, check=True)
-    assert told.stdout.splitlines() == ["False True", "True [2.0, 2.0]", "False"]
+    process = subprocess.run([sys.executable, "-W", "ignore", "-c", LOADED], capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines() == ["False True", "True [2.0, 2.0]", "False"]

@@ -24,12 +24,12 @@ def first_start(found):
 def test_a_swing_up_from_rest(solver):
     """It ends at the optimum of FDDP; the records of both starts follow each other."""
     ocp, guess = bundled_swing_up()
-    told = []
-    found = to.solve(ocp, guess, {"max_iterations": 200}, told.append, solver)
+    records = []
+    found = to.solve(ocp, guess, {"max_iterations": 200}, records.append, solver)
     assert found.status.success and "A second start with nonlinear gaps converged" in found.status.message
     assert found.cost == pytest.approx(to.solve(ocp, guess, {"max_iterations": 200}, solver="fddp").cost, rel=1e-9)
     assert [r.iteration for r in found.history] == list(range(len(found.history)))
-    assert [r.iteration for r in told] == [r.iteration for r in found.history]
+    assert [r.iteration for r in records] == [r.iteration for r in found.history]
     assert max(r.defect for r in found.history[: len(found.history) // 4]) > 10.0
     assert ocp.cost(found.xs, found.us) == pytest.approx(found.cost, rel=1e-12)
 
@@ -74,11 +74,11 @@ def test_ddp_starts_twice_too():
     assert found.status.success and "A second start with nonlinear gaps converged" in found.status.message
     assert found.cost == pytest.approx(to.solve(ocp, guess, solver="fddp").cost, rel=1e-9)
     assert [r.iteration for r in found.history] == list(range(len(found.history)))
-    told: list[int] = []
+    records: list[int] = []
     batch = to.solve_batch(
-        ocp, {"x0": ocp.x0[None]}, guess, None, lambda done, of: told.append(done), solver="ddp", gains=True
+        ocp, {"x0": ocp.x0[None]}, guess, None, lambda done, of: records.append(done), solver="ddp", gains=True
     )
-    assert batch.meta["referred"] == [0] and batch.messages == [str(found.status)] and told[-1] == 1
+    assert batch.meta["referred"] == [0] and batch.messages == [str(found.status)] and records[-1] == 1
     np.testing.assert_allclose(batch.K[0], found.K, rtol=1e-9, atol=1e-9)
 
 
@@ -89,13 +89,13 @@ def test_an_interrupted_second_start_ends_the_solve(solver):
     """No other attempt follows."""
     ocp, guess = swing_up_from_elsewhere()
     first = first_start(to.solve(ocp, guess, solver="ddp"))
-    told = []
+    records = []
 
     def stop(record):
-        told.append(record)
-        if len(told) == first + 4:
+        records.append(record)
+        if len(records) == first + 4:
             raise KeyboardInterrupt
 
     found = to.solve(ocp, guess, {"starts": 1} if solver == "auto" else None, stop, solver)
     assert found.status.code == "interrupted" and "A second start with nonlinear gaps" in found.status.message
-    assert len(told) == first + 4
+    assert len(records) == first + 4
