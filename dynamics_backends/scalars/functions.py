@@ -100,14 +100,14 @@ def power(a: Scalar, b: Scalar) -> Scalar:
     for x in (a, b):
         if hasattr(x, "powered"):
             return type(x).powered(a, b)
-    return _power_of_arrays(a, b)
+    return _array_power(a, b)
 
 
 def _constant_power(a: Scalar, b: float) -> Scalar:
     if b == 0.0:
         return 1.0 + 0.0 * a
     if isinstance(a, _ARRAYS) and np.iscomplexobj(a):
-        return _power_of_arrays(a, b)
+        return _array_power(a, b)
     return a ** (int(b) if b.is_integer() and abs(b) < LARGEST_WHOLE else b)
 
 
@@ -122,7 +122,7 @@ def along(slope: Any, direction: Any) -> Any:
         return np.where(direction == 0.0, 0.0, slope * direction)
 
 
-def _power_of_arrays(a: Any, b: Any) -> Any:
+def _array_power(a: Any, b: Any) -> Any:
     """NumPy's power of floats; complex numbers to first order in the imaginary parts, as a complex step needs."""
     x, y = np.real(a).astype(float) if np.ndim(a) else float(np.real(a)), np.real(b)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

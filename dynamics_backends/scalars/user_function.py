@@ -102,20 +102,20 @@ class UserFunction:
             except Exception as error:
                 complaints.append(error)
                 continue
-            if kind == "symbols" and not self._same_on_symbols(mode, given):
+            if kind == "symbols" and not self._agrees_on_symbols(mode, given):
                 self._modes.clear()
                 self._modes["float"] = "points"
                 self._warn(NoNumber(_UNLIKE))
                 raise NoNumber(self.why)
             self._modes[kind] = mode
             if kind == "symbols" and mode == "rows" and has_power(found):
-                return self._by_entries_or(found, given)
+                return self._prefer_entries(found, given)
             if mode == "points" and not self.why:
                 self._warn(complaints[-1])
             return found
         raise complaints[-1]
 
-    def _by_entries_or(self, found: Any, given: tuple) -> Any:
+    def _prefer_entries(self, found: Any, given: tuple) -> Any:
         """Result by entries, whose powers are differentiable at zero; ``found``, the result by rows, if entries fail."""
         try:
             by_entries = self._by_entries(given)
@@ -175,7 +175,7 @@ class UserFunction:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             try:
-                if self._same_in_a_batch(x, u, t, p):
+                if self._agrees_in_batches(x, u, t, p):
                     self._modes["float"] = "rows"
                     return
             except KeyError:
@@ -193,7 +193,7 @@ class UserFunction:
             self._modes["float"] = "points"
             self._warn(complaint or NoNumber(_UNLIKE))
 
-    def _same_in_a_batch(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> bool:
+    def _agrees_in_batches(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> bool:
         def value(part: slice) -> Array:
             known = {k: locked(v[:, part].copy()) for k, v in p.items()}
             rows = self.function(locked(x[:, part].copy()), locked(u[:, part].copy()), locked(t[part].copy()), known)
@@ -203,7 +203,7 @@ class UserFunction:
         alone = [value(slice(i, i + 1)) for i in range(KNOTS)]
         return all(a.shape == (len(together), 1) for a in alone) and _agree(together, np.concatenate(alone, axis=1))
 
-    def _same_on_symbols(self, mode: str, given: tuple) -> bool:
+    def _agrees_on_symbols(self, mode: str, given: tuple) -> bool:
         """True if the function has equal values by symbols and by numbers, or cannot be evaluated at the test numbers."""
         x, u, t, p = numbers = _numbers(*given)
         symbols = [

@@ -221,6 +221,6 @@ def after_saving(folder: Path) -> AbstractContextManager[None]:
     )
 
 
-def nothing_to_save(when: str) -> AbstractContextManager[None]:
+def interrupted_before_results(when: str) -> AbstractContextManager[None]:
     """Context without an iterate to save: Ctrl-C prints ``when`` and exits with 1."""
     return _exit_if_interrupted(f"{when}; nothing to save")

@@ -49,7 +49,7 @@ def exit_code(status: Status) -> int:
     return 0 if status.success else ACCEPTABLE if status.acceptable else FAILED
 
 
-def warn_of_unsolved_relaxations(solution: Solution) -> None:
+def print_relaxation_warnings(solution: Solution) -> None:
     """Print a warning for each relaxed problem of a continuation that was not solved."""
     ends = enumerate(solution.meta.get("easier", ()), 1)
     warn(f"relaxed problem {number} was not solved: {end['status']}" for number, end in ends if not end["success"])

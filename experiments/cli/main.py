@@ -18,7 +18,7 @@ from experiments.cli.cli_support import (
     command,
     config_argument,
     configured,
-    nothing_to_save,
+    interrupted_before_results,
     problem_of,
     results_folder,
     set_option,
@@ -87,7 +87,7 @@ def main() -> None:
 def solve(config: str, overrides: tuple[str, ...], **named: Any) -> None:
     """Solve the problem of CONFIG (a TOML file), save the solution and draw it."""
     own = ("urdf", "backend", "solver", "out", "verbosity")
-    with nothing_to_save("while the configuration was read"):
+    with interrupted_before_results("while the configuration was read"):
         settings = configured(config, overrides, **{key: named.pop(key) for key in own})
     if settings.replan is not None:
         warn([f"{config} is meant for `trajopt replan`; this solves its problem once, from the start"])
@@ -107,7 +107,7 @@ def _solve(
     from trajopt import ConsoleTable, StatusCode
     from trajopt.config import build
 
-    with nothing_to_save("while the problem was set up"):
+    with interrupted_before_results("while the problem was set up"):
         problem = problem_of(settings)
         task = problem.task
         drawer = drawer_for(task, settings)
@@ -115,12 +115,12 @@ def _solve(
         if warm_start is not None:
             guess, warnings = build.warm_start(task, warm_start)
             warn(warnings)
-        _warn_of_findings(problem, guess)
+        _print_findings(problem, guess)
         results_folder(settings.directory, (SOLUTION_FILE, CONFIG_FILE))
         if video is not None:
             require_video(Path(video))
         watch = _watch(settings, task, guess) if viewed else None
-    with nothing_to_save("before the solve had an iterate, or between two solves"):
+    with interrupted_before_results("before the solve had an iterate, or between two solves"):
         if starts > 1:
             solution = best_of(problem if guess is None else problem.starting_at(guess), starts)
         else:
@@ -187,7 +187,7 @@ def _wait(watch: Watch, solution: Solution, task: Task, settings: Config) -> Non
     watch.wait()
 
 
-def _warn_of_findings(problem: LoadedProblem, guess: Guess | None) -> None:
+def _print_findings(problem: LoadedProblem, guess: Guess | None) -> None:
     """Print validation warnings before a solve. Raises InvalidProblem if there are errors."""
     from trajopt.solvers.registry import require_solvable
 

@@ -87,7 +87,7 @@ def replan(
 
 
 def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> None:
-    from experiments.cli.console_reports import warn_of_unsolved_relaxations
+    from experiments.cli.console_reports import print_relaxation_warnings
     from experiments.replan.run import CONFIG_FILE, FIRST_PLAN_FILE, INSTEAD_OF, is_plan, setup, simulate
     from trajopt.config.toml_text import to_toml
     from trajopt.replanning.run_log import ACCOUNT_FILE, ARRAYS_FILE
@@ -95,7 +95,7 @@ def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> Non
     folder = results_folder(config.directory, (CONFIG_FILE, FIRST_PLAN_FILE, ARRAYS_FILE, ACCOUNT_FILE))
     start = setup(config)
     warn(start.task.warnings)
-    warn_of_unsolved_relaxations(start.first_plan)
+    print_relaxation_warnings(start.first_plan)
     if not is_plan(start.first_plan):
         warn([f"the first plan did not converge: {start.first_plan.status}"])
     if failed := start.first_plan.meta.get(INSTEAD_OF):

@@ -32,9 +32,9 @@ def drawer_for(task: Task, settings: Config) -> Drawer | None:
     """Start a process that prepares plotting during the solve; None if plots are off or drawn in the background."""
     if not settings.output.plots or draws_in_background(settings):
         return None
-    from experiments.plots.drawer import ready_to_draw
+    from experiments.plots.drawer import start_drawer
 
-    return ready_to_draw(task)
+    return start_drawer(task)
 
 
 def save(solution: Solution, task: Task, settings: Config) -> list[Path]:

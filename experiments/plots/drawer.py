@@ -39,7 +39,7 @@ class Drawer:
             return None
 
 
-def ready_to_draw(task: Task) -> Drawer | None:
+def start_drawer(task: Task) -> Drawer | None:
     """Start a plotting process; return None without fork or a second processor."""
     if not sys.platform.startswith("linux") or (os.cpu_count() or 1) == 1:
         return None

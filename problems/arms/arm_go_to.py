@@ -229,7 +229,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         else (*goal_warnings(arm, s.goal_position, rotation, at_goal), *_orientation_warnings(arm, s, at_goal))
     )
     if arm.x_goal is not None:
-        warnings = tuple(_inside_at_goal(arm, s, arm.x_goal[: model.nq]))
+        warnings = tuple(_goal_obstacle_warnings(arm, s, arm.x_goal[: model.nq]))
     known = at_goal.solutions[0] if at_goal is not None and at_goal.reached else None
     smoothed = "; set friction_velocity, its smoothing velocity, to include it"
     friction = friction_notes(model, smoothed) if s.friction_velocity is None else ()
@@ -425,7 +425,7 @@ def _goal_point(arm: Arm, s: Settings) -> Array:
     return position_of(arm.model, arm.frame, arm.x_goal[: arm.model.nq])
 
 
-def _inside_at_goal(arm: Arm, s: Settings, q: Array) -> Iterator[str]:
+def _goal_obstacle_warnings(arm: Arm, s: Settings, q: Array) -> Iterator[str]:
     """Yield warnings about obstacles that contain link axes at a joint-space goal."""
     for name, o in s.obstacles.items():
         depth = o.radius - float(np.linalg.norm(places(arm.model, q[None], _points(arm, o)) - o.center, axis=2).min())

@@ -73,10 +73,10 @@ class GoalReport:
                 return []
             far = f"{end[i]:.2g} {model.dof_units[i]}"
             return [f"{model.dof_names[i]} ends {far} from its goal: {self._remedy(xs)}"]
-        far = self._how_far(self._frame_errors(xs[0]), self._frame_errors(xs[-1]))
+        far = self._excess_text(self._frame_errors(xs[0]), self._frame_errors(xs[-1]))
         return [f"{self.arm.frame} ends {far} from its goal{self._why(xs)}"] if far else []
 
-    def _how_far(self, start: tuple[float, float], end: tuple[float, float]) -> str:
+    def _excess_text(self, start: tuple[float, float], end: tuple[float, float]) -> str:
         """Return the distance and the angle that exceed their limits, as text; "" if none does."""
         texts = (length_text(end[0]), f"{end[1]:.2g} rad")
         limits = np.maximum(FAR * np.array(start), (NEAR, NEAR_ANGLE))
@@ -92,12 +92,12 @@ class GoalReport:
         more = "allow more time"
         if self.duration is None or xs.shape[1] != self.arm.manifold.nx:
             return OTHER_WAYS
-        least = self._least_duration() if self.velocity_limited else 0.0
+        least = self._min_duration() if self.velocity_limited else 0.0
         if least > self.duration:
             return f"the motion lasts {self.duration:.3g} s, but at the velocity limits it needs {least:.2g} s: {more}"
         return f"{more}, {OTHER_WAYS}"
 
-    def _least_duration(self) -> float:
+    def _min_duration(self) -> float:
         if self.position is None:
             assert self.arm.x_goal is not None  # one of both is the goal
             return float((self._joint_errors(self.arm.x0) / self.arm.model.velocity_limit).max())

@@ -768,9 +768,7 @@ def test_show_and_draw_again(config, out):
 def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, out, monkeypatch):
     in_background, at_once = [], []
     monkeypatch.setattr(saving, "_draw_in_background", in_background.append)
-    monkeypatch.setattr(
-        "experiments.plots.drawer.ready_to_draw", lambda task: None
-    )  # it looks plot_solution up by name
+    monkeypatch.setattr("experiments.plots.drawer.start_drawer", lambda task: None)  # it looks plot_solution up by name
     monkeypatch.setattr("experiments.plots.plotting.plot_solution", lambda *_: at_once.append(1) or [])
     monkeypatch.setattr(saving, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.delenv(saving.NOTEBOOK, raising=False)

@@ -75,11 +75,11 @@ def controller_files(
         "main.c": _example(start),
         "Makefile": _template("Makefile"),
     }
-    _refuse_taken(name, "\n".join(texts.values()))
+    _reject_reserved_name(name, "\n".join(texts.values()))
     return {file: _prefixed(text, name) for file, text in texts.items()}
 
 
-def _refuse_taken(name: str, text: str) -> None:
+def _reject_reserved_name(name: str, text: str) -> None:
     """Raise ValueError if the name makes an identifier that the text already contains."""
     identifiers = set(re.findall(r"\w+", text))
     open_ones = {identifier for identifier in identifiers if identifier.startswith(_PLACEHOLDERS)}

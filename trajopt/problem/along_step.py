@@ -1,9 +1,9 @@
 """Residual of positions, velocities and accelerations at a point within a time step of constant acceleration.
 
-    r(q_s, v_s, a),     q_s = q + s v + s^2 a / 2,     v_s = v + s a,     s = ahead, or ahead T
+    r(q_s, v_s, a),     q_s = q + s v + s^2 a / 2,     v_s = v + s a,     s = offset, or offset T
 
 The state is (q, v), or (q, v, T) with a free duration T (:mod:`dynamics_backends.time_scaled`). The controls are the accelerations
-a. ahead is a parameter, in seconds, or as a fraction of T. A constraint between knots is imposed in this way on the exact motion of
+a. The offset is a parameter, in seconds, or as a fraction of T. A constraint between knots is imposed in this way on the exact motion of
 the step; at s = 0 it is a residual of the knot.
 """
 
@@ -18,7 +18,7 @@ from dynamics_backends.protocol import Contraction, Partials
 from dynamics_backends.rigid_body.geometry.clearance import Clearances
 from dynamics_backends.scalar import Rows, Scalar
 
-STEP_SHARE = "ahead"
+STEP_OFFSET = "step_offset"
 Square = Sequence[Sequence[Scalar]]
 
 
@@ -62,7 +62,7 @@ class PositionResidual:
 
 
 class AlongStep:
-    """Residual at the fraction ``ahead`` of a step, see the module docstring.
+    """Residual at an offset within a step, see the module docstring.
 
     inner: residual of (q, v, a) with methods value, first and second. manifold: state manifold of the system. duration: index of T
     in the state, or None.
@@ -91,7 +91,7 @@ class AlongStep:
         return self._first_partials(first, x, u, p, s), self._second(first, second, x, u, p, s, lam)
 
     def _state_within_step(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Rows, Scalar]:
-        n, s = self.nu, p[STEP_SHARE][0]
+        n, s = self.nu, p[STEP_OFFSET][0]
         s = s + 0.0 * x[0] if self.duration is None else s * x[self.duration]
         q = sm.stack([x[i] + s * (x[n + i] + 0.5 * s * u[i]) for i in range(n)])
         v = sm.stack([x[n + i] + s * u[i] for i in range(n)])
@@ -99,7 +99,7 @@ class AlongStep:
 
     def _slopes(self, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> tuple[list[Scalar], list[Scalar]]:
         """Derivatives d q_s / dT and d v_s / dT."""
-        n, share = self.nu, p[STEP_SHARE][0]
+        n, share = self.nu, p[STEP_OFFSET][0]
         return [share * (x[n + i] + s * u[i]) for i in range(n)], [share * u[i] for i in range(n)]
 
     def _first_partials(self, d: First, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> Partials:
@@ -150,7 +150,7 @@ class AlongStep:
 
     def _duration_second(self, first: First, d: Second, x, u, p, s, lam, xx, ux) -> None:
         """Write the row and the column of T in xx and ux."""
-        n, T, share, half = self.nu, self.duration, p[STEP_SHARE][0], 0.5 * s * s
+        n, T, share, half = self.nu, self.duration, p[STEP_OFFSET][0], 0.5 * s * s
         by_q, by_v = self._slopes(x, u, p, s)
         gq = [_sum(lam[r] * first.q[r][j] for r in range(self.n_out)) for j in range(n)]
         gv = None if first.v is None else [_sum(lam[r] * first.v[r][j] for r in range(self.n_out)) for j in range(n)]

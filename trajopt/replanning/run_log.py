@@ -20,7 +20,7 @@ from dynamics_backends.manifold import Manifold, group_named
 from dynamics_backends.protocol import Array
 from dynamics_backends.user_input import parse_json, quoted
 from trajopt.replanning.workers import Spell
-from trajopt.results.archive import DamagedArchive, read_archive, write_archive, write_whole
+from trajopt.results.archive import DamagedArchive, read_archive, write_archive, write_atomically
 
 ARRAYS_FILE, ACCOUNT_FILE = "run.npz", "run.json"
 FORMAT = "trajopt.replanning"
@@ -149,7 +149,7 @@ class RunLog:
         text = json.dumps(account, indent=1).encode()
         files = [folder / ARRAYS_FILE, folder / ACCOUNT_FILE]
         write_archive(files[0], arrays)
-        write_whole(files[1], lambda file: file.write(text))
+        write_atomically(files[1], lambda file: file.write(text))
         return files
 
     @classmethod

@@ -36,7 +36,7 @@ class DamagedArchive(InputError):
     """Error for an archive with missing or modified parts."""
 
 
-def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a temporary file, then rename it to the target, so that readers never see a partial file. Raises OSError."""
     try:
         _write_atomically(path, write)
@@ -49,7 +49,7 @@ def write_archive(path: Path, arrays: Mapping[str, Array]) -> None:
     strange = [name for name, values in arrays.items() if values.dtype.hasobject]
     if strange:
         raise ValueError(f"arrays {strange} hold objects; give numbers or texts")
-    write_whole(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type] # keyword of savez
+    write_atomically(path, lambda file: np.savez_compressed(file, **arrays))  # type: ignore[arg-type] # keyword of savez
 
 
 class Header(NamedTuple):

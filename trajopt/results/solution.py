@@ -30,7 +30,7 @@ from trajopt.results.solution_checks import (
     check_metadata,
     check_times,
     is_count,
-    status_from,
+    status_from_data,
 )
 from trajopt.results.status import Status
 
@@ -239,7 +239,7 @@ class Solution:
         return cls(
             **{name: numbers[name] for name in ARRAYS},
             cost=float(numbers["cost"]),
-            status=status_from(metadata["status"]),
+            status=status_from_data(metadata["status"]),
             iterations=metadata["iterations"],
             history=_history(numbers["history"], metadata),
             meta=metadata["meta"],

@@ -78,7 +78,7 @@ def is_table(value: Any) -> bool:
     return isinstance(value, dict)
 
 
-def list_of(check: Check) -> Check:
+def is_list_of(check: Check) -> Check:
     """Return a check for lists whose entries all pass ``check``."""
     return lambda value: isinstance(value, list) and all(map(check, value))
 
@@ -95,15 +95,15 @@ def _is_times(value: Any) -> bool:
 _REQUIRED: dict[str, tuple[Check, str]] = {
     "status": (is_table, "a table"),
     "iterations": (is_count, "a number of iterations"),
-    "history_columns": (list_of(is_text), "a list of names"),
-    "hessian": (list_of(is_text), "a list of names"),
-    "phase_times": (list_of(_is_times), "a list of tables of seconds"),
+    "history_columns": (is_list_of(is_text), "a list of names"),
+    "hessian": (is_list_of(is_text), "a list of names"),
+    "phase_times": (is_list_of(_is_times), "a list of tables of seconds"),
     "meta": (is_table, "a table"),
     "robot": (optional(is_table), "a table, or null"),
 }
-_NUMBER, _NUMBERS = (is_number, "a number"), (list_of(is_number), "a list of numbers")
-_TEXT, _TEXTS, _TABLE = (is_text, "a text"), (list_of(is_text), "a list of texts"), (is_table, "a table")
-_TABLES = (list_of(is_table), "a list of tables")
+_NUMBER, _NUMBERS = (is_number, "a number"), (is_list_of(is_number), "a list of numbers")
+_TEXT, _TEXTS, _TABLE = (is_text, "a text"), (is_list_of(is_text), "a list of texts"), (is_table, "a table")
+_TABLES = (is_list_of(is_table), "a list of tables")
 _META: dict[str, tuple[Check, str]] = {
     "solve_time": _NUMBER,
     **dict.fromkeys(("problem", "solver", "check"), _TEXT),
@@ -142,7 +142,7 @@ _KINDS: dict[Any, Check] = {
 }
 
 
-def status_from(values: Mapping[str, Any]) -> Status:
+def status_from_data(values: Mapping[str, Any]) -> Status:
     """Status from the metadata of a file. Raises ValueError for a missing or unknown field, and for a value of the wrong type."""
     hints, known = get_type_hints(Status), {field.name for field in fields(Status)}
     values = {key: value for key, value in values.items() if key != "asked"}  # a field of version 0.1

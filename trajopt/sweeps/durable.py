@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from trajopt.results.archive import write_whole
+from trajopt.results.archive import write_atomically
 from trajopt.sweeps.extra import require
 
 
@@ -20,7 +20,7 @@ def durable_store(path: Path) -> Any:
             self._check_writable()
             target = self.root / key
             _make(target.parent)
-            write_whole(target, lambda file: file.write(value.as_buffer_like()))
+            write_atomically(target, lambda file: file.write(value.as_buffer_like()))
             settle(target.parent)
 
         async def set_if_not_exists(self, key: str, value: Any) -> None:

@@ -53,7 +53,7 @@ def is_allowed(name: str | None, host: str) -> bool:
 def refusal(headers: Any, path: str, host: str, token: str | None) -> str | None:
     """Return the reason to refuse a request, or None. headers: of websockets; host: address that the server listens on."""
     if token is not None:
-        given = _given_token(headers, path)
+        given = _request_token(headers, path)
         if given is None or not hmac.compare_digest(given.encode(), token.encode()):
             return "this view needs its token: open the address that was printed, which ends in ?token=..."
     hosts = headers.get_all("Host")
@@ -66,7 +66,7 @@ def refusal(headers: Any, path: str, host: str, token: str | None) -> str | None
     return None
 
 
-def _given_token(headers: Any, path: str) -> str | None:
+def _request_token(headers: Any, path: str) -> str | None:
     """Return the token in a request's address, or else in its cookie."""
     asked = parse_qs(urlsplit(path).query).get(QUERY)
     if asked:

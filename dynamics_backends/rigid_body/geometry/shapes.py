@@ -141,10 +141,10 @@ def _revolved(profile: list[tuple[float, float]]) -> Triangles:
     for i in range(len(profile) - 1):
         a, b = i * SEGMENTS, (i + 1) * SEGMENTS
         faces += [np.stack([a + here, a + after, b + after], axis=1), np.stack([a + here, b + after, b + here], axis=1)]
-    return _without_slivers(Triangles(np.concatenate(vertices), np.concatenate(faces)))
+    return _without_degenerate_triangles(Triangles(np.concatenate(vertices), np.concatenate(faces)))
 
 
-def _without_slivers(surface: Triangles) -> Triangles:
+def _without_degenerate_triangles(surface: Triangles) -> Triangles:
     """Remove the triangles of zero area at the poles."""
     a, b, c = (surface.vertices[surface.faces[:, i]] for i in range(3))
     size = np.linalg.norm(np.cross(b - a, c - a), axis=1)

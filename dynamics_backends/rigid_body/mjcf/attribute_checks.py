@@ -45,7 +45,7 @@ def attribute_errors(text: str) -> Iterator[str]:
             if not (_TEXTS.match(key) or _NAMED.match(key)) and pattern.search(value):
                 yield f"{where}{key} is {value!r}: give finite numbers"
         if name == "replicate" and not closed:
-            opened.append(max(_whole(values.get("count", "1")), 1))
+            opened.append(max(_leading_integer(values.get("count", "1")), 1))
             copies *= opened[-1]
             if copies > MAX_COPIES:
                 yield f"{where}{copies} copies: MuJoCo would need too much memory; give at most {MAX_COPIES}"
@@ -63,7 +63,7 @@ def _without_comments(text: str) -> str:
     return "".join([*parts, text[at:]])
 
 
-def _whole(text: str) -> int:
+def _leading_integer(text: str) -> int:
     """Leading integer of a text, 0 if there is none."""
     found = re.match(r"\s*\+?(\d{1,18})", text)
     return int(found[1]) if found else 0
@@ -71,7 +71,7 @@ def _whole(text: str) -> int:
 
 def _product(values: Mapping[str, str], *keys: str) -> int:
     words = [word for key in keys for word in values.get(key, "").split()]
-    return math.prod(max(_whole(word), 1) for word in words)
+    return math.prod(max(_leading_integer(word), 1) for word in words)
 
 
 def _limited(largest: int, *keys: str) -> Callable[[Mapping[str, str]], Iterator[str]]:
@@ -87,7 +87,7 @@ def _limited(largest: int, *keys: str) -> Callable[[Mapping[str, str]], Iterator
 
 def _size(values: Mapping[str, str]) -> Iterator[str]:
     for key, value in values.items():
-        if key != "memory" and _whole(value) > MAX_ENTRIES:
+        if key != "memory" and _leading_integer(value) > MAX_ENTRIES:
             yield f"{key} is {value!r}: MuJoCo would need too much memory; give at most {MAX_ENTRIES}"
 
 

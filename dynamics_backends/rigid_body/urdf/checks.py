@@ -171,7 +171,7 @@ def scaled_pivots(model: Model, q: np.ndarray) -> np.ndarray:
         X, S = _joint_kinematics(model, b, q)
         armature = np.diag(model.armature[model.dofs(b)])
         D, scale = S.T @ articulated[b] @ S + armature, np.diag(S.T @ composite[b] @ S + armature)
-        pivots[b] = _least_eigenvalue(D, scale)
+        pivots[b] = _min_eigenvalue(D, scale)
         parent = model.parent[b]
         if parent < 0:
             continue
@@ -183,7 +183,7 @@ def scaled_pivots(model: Model, q: np.ndarray) -> np.ndarray:
     return pivots
 
 
-def _least_eigenvalue(D: np.ndarray, scale: np.ndarray) -> float:
+def _min_eigenvalue(D: np.ndarray, scale: np.ndarray) -> float:
     if scale.min() < 0:
         return -np.inf
     if scale.min() == 0:

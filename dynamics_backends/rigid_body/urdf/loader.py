@@ -80,7 +80,7 @@ def load_urdf(
     root, order = urdf_checks.tree_order(robot)
     _set_armature(robot, armature)
     followers = find_followers(robot) if mimic != "free" else {}
-    model = _assemble(robot, root, order, _own_base(root, order) or base).build(
+    model = _assemble(robot, root, order, _base_of_file(root, order) or base).build(
         STANDARD_GRAVITY if gravity is None else gravity
     )
     if mimic == "lock":
@@ -132,7 +132,7 @@ def _set_armature(robot: Robot, armature: float | Mapping[str, float] | None):
         moving[name].armature = float(value)
 
 
-def _own_base(root: Link, order: list[Joint]) -> str:
+def _base_of_file(root: Link, order: list[Joint]) -> str:
     """Return "fixed" if the file has a floating joint between the root link and all others, else ""."""
     return "fixed" if [joint.kind for joint in order if joint.parent == root.name] == ["floating"] else ""
 

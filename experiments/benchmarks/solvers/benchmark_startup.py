@@ -205,7 +205,7 @@ def startup_times(case: str, checkout: Path, folder: Path) -> dict[str, Seconds]
         return {step: run([str(worker), path, until, step, kinds], checkout, Path(cache))[0] for step in STEPS}
 
 
-def own_times(name: str, checkout: Path, folder: Path) -> Iterator[str]:
+def script_times(name: str, checkout: Path, folder: Path) -> Iterator[str]:
     """Yield the times of a script with own functions, with an empty cache and again."""
     worker = folder / "own.py"
     worker.write_text(_OWN)
@@ -276,7 +276,7 @@ def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path) -> It
     if not chosen or "own" in chosen:
         for case in OWN_CASES:
             for name, checkout in checkouts.items():
-                for line in own_times(case, checkout, folder):
+                for line in script_times(case, checkout, folder):
                     yield f"{'own ' + case:24}{name:10}{line}"
     if not chosen or "help" in chosen:
         for name, checkout in checkouts.items():

@@ -22,7 +22,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from problems.arms.arm import Arm, Configuration
 from problems.arms.arm_limits import friction_notes, missing_limit_warnings, weak_joint_warnings
 from problems.arms.goal_orientation import Orientation, goal_orientation, orientation_check, orientation_warnings
-from problems.arms.scenes.in_scene import Limits, MotionInScene, plan_along, shares_between
+from problems.arms.scenes.in_scene import Limits, MotionInScene, guess_along_path, step_fractions
 from problems.arms.scenes.path_timing import PathTiming
 from problems.arms.scenes.scene_refinement import MARGIN_FRACTION, PATIENCE, WIDE, Refinement
 from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
@@ -202,13 +202,13 @@ def task_in_scene(
     limits = limits_of(s, model)
     costs = Costs(s.weights.time, s.weights.acceleration, s.weights.energy, s.acceleration_scale)
     goal = _goal_configuration(s, arm, pairs, check)
-    shares = shares_between(arm.q0, goal, limits, s.knots)
-    motion = MotionInScene(model, pairs, limits, costs, s.knots, s.checks_per_step, s.margin, exact, shares)
+    fractions = step_fractions(arm.q0, goal, limits, s.knots)
+    motion = MotionInScene(model, pairs, limits, costs, s.knots, s.checks_per_step, s.margin, exact, fractions)
     _require_free(arm.q0, "the start", motion, check)
     _require_free(goal, "the goal", motion, check)
     corners, free = path_of(s, arm.q0, goal, pairs, model) if path is None else path
     tube = WIDE if free else np.inf
-    guess = plan_along(corners, limits, shares)
+    guess = guess_along_path(corners, limits, fractions)
     ocp = motion.ocp(backend, arm.q0, guess, _goal_constraints(s, arm, motion), tube)
     goal_point = _position(model, arm.frame, goal) if s.goal_position is None else np.array(s.goal_position)
     timing = PathTiming(model, limits, check, corners) if free and has_toppra() else None
@@ -344,13 +344,13 @@ def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs, check: Mes
 
     axis = None if s.free_axis is None else np.array(s.free_axis)
 
-    def found_with(rotation: Array | None) -> IKResult:
+    def solutions_with(rotation: Array | None) -> IKResult:
         at = np.array(s.goal_position)
         return inverse_kinematics(model, arm.frame, at, rotation, free_axis=axis, q0=arm.q0, clearance=clearance)
 
-    found = found_with(goal_orientation(arm, s.goal_rotation))
+    found = solutions_with(goal_orientation(arm, s.goal_rotation))
     if not found.reached:
-        warnings = orientation_warnings(arm, s.goal_rotation, lambda R: bool(found_with(R).reached), missed=True)
+        warnings = orientation_warnings(arm, s.goal_rotation, lambda R: bool(solutions_with(R).reached), missed=True)
         raise ValueError(
             f"{arm.frame} does not reach the goal: smallest error {1e3 * float(found.position_error):.3g} mm and "
             f"{float(found.rotation_error):.3g} rad{''.join(f'; {warning}' for warning in warnings)}"

@@ -37,7 +37,7 @@ from trajopt.collisions.free_space import TruePieces
 from trajopt.config.task import BackendFactory
 from trajopt.guesses.time_optimal import Timing
 from trajopt.guesses.timed_path import Motion, held_accelerations, shortest_times, steps_of_slowest, timed_motion
-from trajopt.problem.along_step import STEP_SHARE
+from trajopt.problem.along_step import STEP_OFFSET
 from trajopt.problem.constraints import Constraint
 
 NEAR_ENDS = 0.04
@@ -63,7 +63,7 @@ class MotionInScene:
     """Structure of the problem: everything except the selected pairs and the initial state.
 
     pairs: robot and scene. knots: N. checks: number of times in each step with distance constraints. margin: required distance
-    [m]. exact: relax distances by the true shapes, which needs coal. shares (N,): step lengths as fractions of T; default: equal.
+    [m]. exact: relax distances by the true shapes, which needs coal. fractions (N,): step lengths relative to T; default: equal.
     """
 
     model: Model
@@ -74,20 +74,20 @@ class MotionInScene:
     checks: int = 2
     margin: float = 0.002
     exact: bool = True
-    shares: Array = field(default_factory=lambda: np.zeros(0))
+    fractions: Array = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
-        if not len(self.shares):
-            object.__setattr__(self, "shares", np.full(self.knots, 1.0 / self.knots))
+        if not len(self.fractions):
+            object.__setattr__(self, "fractions", np.full(self.knots, 1.0 / self.knots))
 
     @property
     def grid(self) -> Array:
         """Start times of the steps and the end time (N + 1,), as fractions of T."""
-        return np.append(0.0, np.cumsum(self.shares))
+        return np.append(0.0, np.cumsum(self.fractions))
 
     def step_offsets(self) -> Array:
         """Return time offsets (checks, N) in each step of the distance constraints, as fractions of T."""
-        return np.arange(self.checks)[:, None] / self.checks * self.shares
+        return np.arange(self.checks)[:, None] / self.checks * self.fractions
 
     @cached_property
     def structure(self) -> SceneStructure:
@@ -109,7 +109,7 @@ class MotionInScene:
         choice, motion = cached_phases(self.structure, backend)
         constraints = tuple(self._placed(c) for c in motion.constraints)
         ocp = to.OCP(
-            (choice, replace(motion, dt=self.shares, constraints=constraints)),
+            (choice, replace(motion, dt=self.fractions, constraints=constraints)),
             x0,
             u_lower=lower,
             u_upper=upper,
@@ -126,8 +126,8 @@ class MotionInScene:
     def _placed(self, c: Constraint) -> Constraint:
         """Rescale the time offsets of a constraint from equal steps to the steps of this motion."""
         return (
-            c.updated(**{STEP_SHARE: self.knots * self.shares[:, None] * c.parameters[STEP_SHARE]})
-            if STEP_SHARE in c.parameters
+            c.updated(**{STEP_OFFSET: self.knots * self.fractions[:, None] * c.parameters[STEP_OFFSET]})
+            if STEP_OFFSET in c.parameters
             else c
         )
 
@@ -208,8 +208,8 @@ class MotionInScene:
 
     def near_ends(self) -> Array:
         """Return masks (2, checks, N) of the constraints near the start and near the goal."""
-        share = self.grid[:-1] + self.step_offsets()
-        return np.stack([share < NEAR_ENDS, share > 1.0 - NEAR_ENDS])
+        position = self.grid[:-1] + self.step_offsets()
+        return np.stack([position < NEAR_ENDS, position > 1.0 - NEAR_ENDS])
 
     def clearance_of(self, q: Array, when: float) -> float:
         """Return the smallest distance [m] at a configuration, of true shapes if ``exact``; cached."""
@@ -253,32 +253,32 @@ def motion_at(plan: to.Solution, n: int, rate: float) -> tuple[Array, Array, Arr
     return q + s * (v + 0.5 * s * a), v + s * a, a, times
 
 
-def shares_between(q0: Array, goal: Array, limits: Limits, knots: int) -> Array:
+def step_fractions(q0: Array, goal: Array, limits: Limits, knots: int) -> Array:
     """Return the step lengths (N,), as fractions of the duration, of a motion between two configurations (n,)."""
     if np.isfinite(limits.torque_rate).any():  # limits of torque rates assume equal steps
         return np.full(knots, 1.0 / knots)
     return steps_of_slowest(goal - q0, limits.velocity, limits.acceleration, knots)
 
 
-def plan_along(path: Array, limits: Limits, shares: Array) -> to.Guess:
+def guess_along_path(path: Array, limits: Limits, fractions: Array) -> to.Guess:
     """Return a rest-to-rest guess along a path with corners (K, n), nearly as fast as velocity and acceleration limits allow.
 
-    shares (N,): step lengths as fractions of the duration.
+    fractions (N,): step lengths as fractions of the duration.
     """
     acceleration = np.where(np.isfinite(limits.acceleration), limits.acceleration, UNLIMITED)
-    return _plan(timed_motion(path, limits.velocity, acceleration, shares, limits.duration[0]), limits)
+    return _plan(timed_motion(path, limits.velocity, acceleration, fractions, limits.duration[0]), limits)
 
 
-def plan_timed(timing: Timing, limits: Limits, shares: Array) -> to.Guess:
-    """Return a guess close to a timed rest-to-rest motion, with step lengths ``shares`` (N,) as fractions of the duration."""
-    return _plan(held_accelerations(timing.q, timing.times, shares), limits)
+def guess_from_timing(timing: Timing, limits: Limits, fractions: Array) -> to.Guess:
+    """Return a guess close to a timed rest-to-rest motion, with step lengths ``fractions`` (N,) as fractions of the duration."""
+    return _plan(held_accelerations(timing.q, timing.times, fractions), limits)
 
 
 def _plan(found: Motion, limits: Limits) -> to.Guess:
     knots, n = found.a.shape
     T = min(max(found.duration, limits.duration[0]), limits.duration[1])
-    share = T / found.duration
-    v, a = found.v / share, found.a / share**2
+    factor = T / found.duration
+    v, a = found.v / factor, found.a / factor**2
     before = [np.vstack([np.zeros((1, n)), a])] if np.isfinite(limits.torque_rate).any() else []
     states = np.concatenate([found.q, v, *before, np.full((knots + 1, 1), T)], axis=1)
     us = np.vstack([np.zeros((1, n)), a])
@@ -286,12 +286,12 @@ def _plan(found: Motion, limits: Limits) -> to.Guess:
     return to.Guess(np.vstack([states[:1], states]), us)
 
 
-def timed_by(plan: to.Guess, share: float, n: int) -> to.Guess:
-    """Rescale the duration of a plan for n joints by ``share``, on the same path."""
+def with_duration_scaled(plan: to.Guess, factor: float, n: int) -> to.Guess:
+    """Rescale the duration of a plan for n joints by ``factor``, on the same path."""
     xs, us = plan.xs.copy(), plan.us.copy()
-    xs[1:, -1] *= share
-    us[0, 0] *= share
-    xs[1:, n : 2 * n] /= share
-    xs[1:, 2 * n : -1] /= share**2  # accelerations, if they are states
-    us[1:] /= share**2
+    xs[1:, -1] *= factor
+    us[0, 0] *= factor
+    xs[1:, n : 2 * n] /= factor
+    xs[1:, 2 * n : -1] /= factor**2  # accelerations, if they are states
+    us[1:] /= factor**2
     return to.Guess(xs, us)

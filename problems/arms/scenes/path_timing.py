@@ -76,9 +76,9 @@ class PathTiming:
             return f"at most {duration / self.floor:.3f} times the duration of TOPP-RA on the path of the planner"
         if self.planned is None:
             return "TOPP-RA found no timing for the path of the planner"
-        share = duration / self.planned.duration
-        longer = f", {1e3 * (duration - self.planned.duration):.0f} ms longer" if share > ALIKE else ""
-        return f"{share:.3f} times the duration of TOPP-RA on the path of the planner{longer}"
+        ratio = duration / self.planned.duration
+        longer = f", {1e3 * (duration - self.planned.duration):.0f} ms longer" if ratio > ALIKE else ""
+        return f"{ratio:.3f} times the duration of TOPP-RA on the path of the planner{longer}"
 
     def solution_timing(self, solution: to.Solution) -> Timing | None:
         """Return the TOPP-RA timing of a solution's path."""

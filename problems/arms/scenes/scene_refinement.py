@@ -14,7 +14,7 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS
-from problems.arms.scenes.in_scene import MotionInScene, motion_at, plan_timed, timed_by
+from problems.arms.scenes.in_scene import MotionInScene, guess_from_timing, motion_at, with_duration_scaled
 from problems.arms.scenes.joint_torques import torques_of
 from problems.arms.scenes.path_timing import PathTiming
 from trajopt.collisions.mesh_check import RATE, MeshCheck, MinimumDistance
@@ -98,7 +98,7 @@ class Refinement:
 
     def refined(self, solution: to.Solution) -> Refined:
         """Check a solution, see :class:`trajopt.config.task.Refined`."""
-        motion, n, solution = self.motion, self.motion.model.nv, self._quickened(solution)
+        motion, n, solution = self.motion, self.motion.model.nv, self._speed_up(solution)
         self.rounds += 1
         qs, _, _, times = motion_at(solution, n, RATE)
         least, near = self._checked(qs, times)
@@ -109,7 +109,7 @@ class Refinement:
         report = f"smallest distance {least}" if free else f"the motion is too close: {least}"
         slow = self.timed and self.rounds < ROUNDS and times[-1] > SLOW * self.base.xs[-1, -1]
         converged = converged and not slow
-        strong = converged and free and self._too_strong(solution)
+        strong = converged and free and self._exceeds_torque_limits(solution)
         if strong:
             report = "torques exceed their limits between knots"
         if converged and free and not strong:
@@ -121,17 +121,17 @@ class Refinement:
             shortest = solution.xs[-1, -1] <= self.shortest / WORTH
             if shortest or not held or gain < 1.0 / WORTH:
                 if self.sharp or not self._lags():
-                    return self._ended()
+                    return self._finish_or_restart()
                 self.sharp = True
             self.base = plan if gain > 1.0 else self.base
         if self.rounds >= ROUNDS or self.improving >= self._improvements(solution) or self.failed >= FAILED:
-            return Refined(False, report) if self.best is None else self._ended("a faster motion may exist")
+            return Refined(False, report) if self.best is None else self._finish_or_restart("a faster motion may exist")
         if strong:
             return self._again(report, plan, solution)
         if converged and free:
             found, tube = self._faster()
             if found is not None:
-                return self._from(found, tube)
+                return self._problem_from_timing(found, tube)
             self.tube = min(2.0 * self.tube, WIDE)
             return self._again(report, plan, solution)
         if not converged or least.distance < -DEEP:
@@ -140,7 +140,7 @@ class Refinement:
             self.tube *= SHRINK
             if not converged or np.isfinite(self.tube) or self.rounds % 2:
                 return self._again(report, self.base, solution)
-        self._ask_more(near, times)
+        self._increase_margins(near, times)
         return self._again(report, plan, solution)
 
     def _lags(self) -> bool:
@@ -152,16 +152,16 @@ class Refinement:
         promising = self.best is not None and last.status.success and last.xs[-1, -1] * SLOW < self.best.xs[-1, -1]
         return LAGGING if self._lags() or promising else IMPROVING
 
-    def _ended(self, *more: str) -> Refined:
+    def _finish_or_restart(self, *more: str) -> Refined:
         """Return the best motion, or restart from a faster timing of the planner's or the motion's path, if one exists."""
         found, tube = self._faster()
-        return self._stands(*more) if found is None else self._from(found, tube)
+        return self._best_with_report(*more) if found is None else self._problem_from_timing(found, tube)
 
-    def _from(self, found: Timing, tube: float) -> Refined:
+    def _problem_from_timing(self, found: Timing, tube: float) -> Refined:
         """Return the next problem, with the pairs and the guess of a timing."""
         self.retimed += 1
         self.improving, self.tube = 0, tube
-        self.base = self.start = plan_timed(found, self.motion.limits, self.motion.shares)
+        self.base = self.start = guess_from_timing(found, self.motion.limits, self.motion.fractions)
         self.latest = self.motion.with_pairs(self.ocp, self.start, self.more, self.seen, self.tube, self.torques)
         return Refined(False, self.best_report, self.latest, self.start, sharp=self.sharp)
 
@@ -179,12 +179,12 @@ class Refinement:
         own = self.timing.solution_timing(self.best) if self.at_limit else None
         return (own if own is not None and own.duration < WORTH * T else None), self.best_tube
 
-    def _stands(self, *more: str) -> Refined:
+    def _best_with_report(self, *more: str) -> Refined:
         """Return the best motion, with a comparison to its guess and to TOPP-RA on the planner's path."""
         assert self.best is not None  # the caller has an accepted motion
         self.latest = self.best_ocp  # later problems have other pairs, margins and tubes
         if self.timing is not None and self.timing.faster_than(float(self.best.xs[-1, -1]) / SHORTEST) is not None:
-            self._pass_planned_way()
+            self._use_planned_path()
         T = float(self.best.xs[-1, -1])
         if self.known * SHORTEST < T:
             more = (*more, f"its guess, timed by velocity and acceleration limits only, takes {self.known:.3f} s")
@@ -192,12 +192,12 @@ class Refinement:
             more = (*more, self.timing.compared(T))
         return Refined(True, "; ".join((self.best_report, *more)), solution=self.best)
 
-    def _pass_planned_way(self) -> None:
+    def _use_planned_path(self) -> None:
         """Use the planner's path, timed with piecewise constant accelerations, if it is collision-free and shorter."""
         motion, best = self.motion, self.best
         if best is None or self.timing is None or self.timing.planned is None:
             return
-        plan = self._slowed(plan_timed(self.timing.planned, motion.limits, motion.shares))
+        plan = self._slow_down(guess_from_timing(self.timing.planned, motion.limits, motion.fractions))
         if plan is None or plan.xs[-1, -1] >= best.xs[-1, -1]:
             return
         status = replace(best.status, message="Path of the planner timed by TOPP-RA: feasible, but not optimal.")
@@ -211,17 +211,17 @@ class Refinement:
                 f"smallest distance {least}; this is the path of the planner, no shorter motion was found",
             )
 
-    def _slowed(self, plan: to.Guess) -> to.Guess | None:
+    def _slow_down(self, plan: to.Guess) -> to.Guess | None:
         """Rescale a plan to the shortest duration within its limits, on the same path; None if torques exceed their limits."""
-        share = max(self._share_of_limits(plan), self.motion.limits.duration[0] / float(plan.xs[-1, -1]))
-        plan = timed_by(plan, share, self.motion.model.nv)
+        ratio = max(self._duration_ratio_at_limits(plan), self.motion.limits.duration[0] / float(plan.xs[-1, -1]))
+        plan = with_duration_scaled(plan, ratio, self.motion.model.nv)
         for _ in range(SLOWER):
-            if self._torque_shares(plan, PLACES).max() <= 1.0:
+            if self._torque_ratios(plan, PLACES).max() <= 1.0:
                 return plan
-            plan = timed_by(plan, SLOW, self.motion.model.nv)
+            plan = with_duration_scaled(plan, SLOW, self.motion.model.nv)
         return None
 
-    def _share_of_limits(self, plan: to.Guess | to.Solution) -> float:
+    def _duration_ratio_at_limits(self, plan: to.Guess | to.Solution) -> float:
         """Return the duration at which a plan reaches its velocity or acceleration limits, relative to its duration."""
         n, limits = self.motion.model.nv, self.motion.limits
         velocity = np.abs(plan.xs[1:, n : 2 * n] / limits.velocity).max()
@@ -233,34 +233,34 @@ class Refinement:
         xs = np.vstack([solution.xs[:1], plan.xs[1:]])  # the duration in x0 is unchanged
         return replace(solution, xs=xs, us=plan.us, cost=float(self.latest.cost(xs, plan.us)), times=times)
 
-    def _quickened(self, solution: to.Solution) -> to.Solution:
+    def _speed_up(self, solution: to.Solution) -> to.Solution:
         """Speed up a solution on the same path to its limits; interior-point methods end slightly within them."""
         motion, T = self.motion, float(solution.xs[-1, -1])
         if not (self.timed and solution.status.success) or motion.pairs.scene.moves:
             return solution
-        share = max(self._share_of_limits(solution), motion.limits.duration[0] / T, QUICKER)
-        if share >= 1.0:
+        ratio = max(self._duration_ratio_at_limits(solution), motion.limits.duration[0] / T, QUICKER)
+        if ratio >= 1.0:
             return solution
-        plan = timed_by(to.Guess(solution.xs, solution.us), share, motion.model.nv)
-        before, after = (self._torque_shares(p, MIDDLE).max() for p in (solution, plan))
+        plan = with_duration_scaled(to.Guess(solution.xs, solution.us), ratio, motion.model.nv)
+        before, after = (self._torque_ratios(p, MIDDLE).max() for p in (solution, plan))
         return solution if after > max(1.0, before) else self._with_plan(solution, plan)
 
-    def _too_strong(self, solution: to.Solution) -> bool:
+    def _exceeds_torque_limits(self, solution: to.Solution) -> bool:
         """True if torques exceed their limits between the constrained times; lowers the torque limits there."""
-        share = self._torque_shares(solution, PLACES)
-        over = share > STRONG
-        self.torques = np.divide(self.torques, share, out=np.array(self.torques), where=over)
+        ratio = self._torque_ratios(solution, PLACES)
+        over = ratio > STRONG
+        self.torques = np.divide(self.torques, ratio, out=np.array(self.torques), where=over)
         return bool(over.any())
 
-    def _torque_shares(self, plan: to.Guess | to.Solution, places: Array) -> Array:
+    def _torque_ratios(self, plan: to.Guess | to.Solution, places: Array) -> Array:
         """Return the largest torques (N, n) relative to their limits at relative times (P, 1) of each step."""
         motion, n = self.motion, self.motion.model.nv
-        s = float(plan.xs[-1, -1]) * motion.shares[:, None, None] * places
+        s = float(plan.xs[-1, -1]) * motion.fractions[:, None, None] * places
         q, v, a = (x[1:, None] for x in (plan.xs[:-1, :n], plan.xs[:-1, n : 2 * n], plan.us))
         qs, vs = q + s * (v + 0.5 * s * a), v + s * a
         q, v, a = (x.reshape(-1, n) for x in (qs, vs, np.broadcast_to(a, vs.shape)))
-        share = np.abs(torques_of(motion.model, q, v, a)) / motion.limits.torque
-        return np.asarray(share.reshape(motion.knots, -1, n).max(axis=1))
+        ratio = np.abs(torques_of(motion.model, q, v, a)) / motion.limits.torque
+        return np.asarray(ratio.reshape(motion.knots, -1, n).max(axis=1))
 
     def _at_limit(self, plan: to.Guess) -> bool:
         """True if the tube or a coarse capsule limits a plan."""
@@ -274,7 +274,7 @@ class Refinement:
         kept = matching_multipliers(solution.multipliers, before, self.latest) if solution.status.success else {}
         return Refined(False, report, self.latest, start, multipliers=kept, sharp=self.sharp)
 
-    def _ask_more(self, near: Array, times: Array) -> None:
+    def _increase_margins(self, near: Array, times: Array) -> None:
         """Increase the margins of steps that come too close between the constrained times; near: distances (M,) [m]."""
         motion = self.motion
         step = np.minimum(motion.grid.searchsorted(times / times[-1], side="right") - 1, motion.knots - 1)

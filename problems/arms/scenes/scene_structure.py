@@ -25,7 +25,7 @@ from dynamics_backends.time_scaled import Durations, time_scaled
 from problems.arms.scenes.joint_torques import Torques
 from problems.arms.scenes.torque_rate import AccelerationHistory, TorqueRate
 from trajopt.config.task import BackendFactory
-from trajopt.problem.along_step import STEP_SHARE, AlongStep, PositionResidual
+from trajopt.problem.along_step import STEP_OFFSET, AlongStep, PositionResidual
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage
 
@@ -100,7 +100,7 @@ class SceneStructure:
             return []
         residual = self._along(Torques(self.model, self._scale()))
         one = np.ones(self.model.nv)
-        return [Constraint(TORQUES, residual, -one, one, {STEP_SHARE: np.array([0.5 / self.knots])}, **WITHIN)]
+        return [Constraint(TORQUES, residual, -one, one, {STEP_OFFSET: np.array([0.5 / self.knots])}, **WITHIN)]
 
     def ends(self) -> tuple[Constraint, Constraint]:
         """Return terminal constraints: rest, and a goal configuration whose bounds are set later."""
@@ -136,9 +136,9 @@ class SceneStructure:
             Constraint(clearance_name(0), Clearances(self.model, self.slots, self.manifold), low, high, empty, **WITHIN)
         ]
         residual = self._along(PositionResidual(Clearances(self.model, self.slots)))
-        for j, share in enumerate(self.step_offsets()[1:], 1):
+        for j, offset in enumerate(self.step_offsets()[1:], 1):
             found.append(
-                Constraint(clearance_name(j), residual, low, high, {**empty, STEP_SHARE: np.array([share])}, **WITHIN)
+                Constraint(clearance_name(j), residual, low, high, {**empty, STEP_OFFSET: np.array([offset])}, **WITHIN)
             )
         return found
 
@@ -204,5 +204,5 @@ def _controls(x: Rows, u: Rows) -> list[Scalar]:
 
 
 def _torques(along: AlongStep, x: Rows, u: Rows) -> list[Scalar]:
-    tau = along(x, u, 0.0, {STEP_SHARE: [0.0]})
+    tau = along(x, u, 0.0, {STEP_OFFSET: [0.0]})
     return [tau[i] for i in range(along.n_out)]

@@ -18,7 +18,7 @@ from dynamics_backends.protocol import Contraction, Matrix, Partials
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
 from problems.arms.scenes.joint_torques import Torques
-from trajopt.problem.along_step import STEP_SHARE, AlongStep
+from trajopt.problem.along_step import STEP_OFFSET, AlongStep
 
 
 class AccelerationHistory:
@@ -81,10 +81,10 @@ class TorqueRate:
     def _sides(self, x: Rows, u: Rows) -> tuple[tuple, tuple]:
         """Return the arguments of the torques of this step and of the previous step."""
         n, half = self.n_out, 0.5 / self.steps
-        before = (x, [x[2 * n + i] for i in range(n)], 0.0, {STEP_SHARE: [-half]})
+        before = (x, [x[2 * n + i] for i in range(n)], 0.0, {STEP_OFFSET: [-half]})
         if self.end:
-            return (x, [0.0 * x[0]] * n, 0.0, {STEP_SHARE: [0.0]}), before
-        return (x, u, 0.0, {STEP_SHARE: [half]}), before
+            return (x, [0.0 * x[0]] * n, 0.0, {STEP_OFFSET: [0.0]}), before
+        return (x, u, 0.0, {STEP_OFFSET: [half]}), before
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         after, before = (self.along(*side) for side in self._sides(x, u))

@@ -53,7 +53,7 @@ def friction_cost(
     """
     if not friction > 0:
         raise ValueError(f"friction = {friction}; expected a positive number")
-    unit = weight_share(system.model, feet)
+    unit = weight_per_foot(system.model, feet)
     rows = force_rows(system, contacts)
     names = tuple(f"{contact} {what}" for contact in contacts for what in ("pushes", "sticks"))
     residual = composed(ConstraintForces(system), partial(_margin_residuals, rows, 1.0 / unit), no_parameters, names)
@@ -82,7 +82,7 @@ def friction_constraint(
         raise ValueError(f"friction = {friction}; expected a positive number")
     if facets < 3:
         raise ValueError(f"facets = {facets}; expected at least 3")
-    per_unit = 1.0 / weight_share(system.model, feet)
+    per_unit = 1.0 / weight_per_foot(system.model, feet)
     kinds = ("pushes", *(f"facet {j}" for j in range(facets)))
     names = tuple(f"{c} {kind}" for c in contacts for kind in kinds)
     margins = partial(_margins, force_rows(system, contacts), per_unit, facets)
@@ -92,7 +92,7 @@ def friction_constraint(
     return to.Constraint(name, residual, lower, np.asarray(np.inf), {"friction": np.array([friction])})
 
 
-def weight_share(model: Model, feet: int) -> float:
+def weight_per_foot(model: Model, feet: int) -> float:
     """Return the robot's weight divided by a number of feet [N]."""
     return float(model.total_mass * np.linalg.norm(model.gravity)) / feet
 

@@ -54,12 +54,12 @@ class GroundEstimate:
         """Update the estimate with a state x (nx,), ``elapsed`` seconds after the last one."""
         at, moving = self._feet(x)
         stands = np.exp(-((np.linalg.norm(moving, axis=1) / (RESTS * self._speed)) ** 2))
-        share = 1.0 - np.exp(-stands * elapsed / (HOLD * self._time))
-        self.places += share[:, None] * (at - self.places)
-        share = 1.0 - np.exp(-elapsed / (SETTLE * self._time))
+        blend = 1.0 - np.exp(-stands * elapsed / (HOLD * self._time))
+        self.places += blend[:, None] * (at - self.places)
+        blend = 1.0 - np.exp(-elapsed / (SETTLE * self._time))
         found = plane_through(self.places)
         height, slope = self.plane
-        self.plane = Plane(height + share * (found.height - height), slope + share * (found.slope - slope))
+        self.plane = Plane(height + blend * (found.height - height), slope + blend * (found.slope - slope))
 
     def _feet(self, x: Array) -> tuple[Array, Array]:
         """Return positions and velocities (F, 3) of the feet."""

@@ -78,13 +78,13 @@ class SoftGround(LeggedRobot):
         """Return the problem's defaults of contact parameters, which override those of the law."""
         return {}
 
-    def resting_gap(self, share: float) -> float:
-        """Return the height [m] above the ground at which a foot at rest carries a force ``share`` [N]."""
+    def resting_gap(self, load: float) -> float:
+        """Return the height [m] above the ground at which a foot at rest carries a force ``load`` [N]."""
         law, up, still = self.law(), Vec(0.0, 0.0, 1.0), Vec(*np.zeros((3, 1)))
 
         def missing(gap: float) -> float:
             with np.errstate(over="ignore"):  # far below the ground
-                return share - float(law.force(np.array([gap]), up, still, {}).z[0])
+                return load - float(law.force(np.array([gap]), up, still, {}).z[0])
 
         return bisect_root(missing, -DEEPEST, DEEPEST)
 

@@ -32,7 +32,7 @@ from problems.legged.contact.friction_cone import (
     no_parameters,
     pyramid,
     smooth_hinge,
-    weight_share,
+    weight_per_foot,
 )
 from problems.legged.robot.soles import Sole
 from trajopt.problem.terms import Values
@@ -95,7 +95,7 @@ def _composed(system, soles, feet, friction, margins, kinds) -> ComposedMap:
     if not friction > 0:
         raise ValueError(f"friction = {friction}; expected a positive number")
     rows = wrench_rows(system, [sole.frame for sole in soles])
-    per_unit = 1.0 / weight_share(system.model, feet)
+    per_unit = 1.0 / weight_per_foot(system.model, feet)
     names = tuple(f"{sole.frame} {kind}" for sole in soles for kind in kinds)
     outer = partial(_margins_of_soles, margins, rows, tuple(soles), per_unit)
     return composed(ConstraintForces(system), outer, no_parameters, names)

@@ -128,7 +128,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     model, feet = standing.model, standing.stance.feet
     system = s.contact_dynamics(model, feet)
     q = standing.q
-    q[2] = q[2] + s.resting_gap(standing.share) if s.height is None else s.height
+    q[2] = q[2] + s.resting_gap(standing.weight_per_foot) if s.height is None else s.height
     x0, dynamics = np.concatenate([q, np.zeros(model.nv)]), backend(system)
     resting = resting_controls(dynamics, x0)
     base = partial(

@@ -37,7 +37,7 @@ ON_TWO: dict[str, tuple[tuple[int, ...], ...]] = {"walk": ((1,), (0,)), "jump": 
 
 
 class GaitPhase(NamedTuple):
-    """StandingPose feet and duration [s] of a phase."""
+    """Standing feet and duration [s] of a phase."""
 
     stance: tuple[str, ...]
     duration: float
@@ -154,7 +154,9 @@ class Gait(Checked):
             )
         middles = times[0] + step * (np.arange(max(1, round((times[-1] - times[0]) / step))) + 0.5)
         at = np.clip(np.searchsorted(times, middles, side="right") - 1, 0, len(contact) - 1)
-        even = np.stack([_without_blips(signal, min_duration / step) for signal in np.asarray(contact)[at].T], axis=1)
+        even = np.stack(
+            [_remove_short_runs(signal, min_duration / step) for signal in np.asarray(contact)[at].T], axis=1
+        )
         ends = np.flatnonzero((even[1:] != even[:-1]).any(axis=1)) + 1
         phases = [
             GaitPhase(tuple(f for f, down in zip(feet, even[a], strict=True) if down), float(step * (b - a)))
@@ -235,7 +237,7 @@ class Gait(Checked):
 _SAME_TIME = 1e-9
 
 
-def _without_blips(signal: Array, min_length: float) -> Array:
+def _remove_short_runs(signal: Array, min_length: float) -> Array:
     """Remove runs shorter than ``min_length`` samples from a boolean signal (M,)."""
     signal = signal.copy()
     while True:

@@ -53,7 +53,7 @@ class GaitReport(NamedTuple):
         lines = [f"on the ground: {duty}"]
         if np.isfinite(self.period):
             shifts = ", ".join(f"{foot} {s:+.2f}" for foot, s in zip(self.feet, self.shifts, strict=True))
-            lines.append(f"period {self.period:.3f} s, later than {self.feet[0]} by these shares of it: {shifts}")
+            lines.append(f"period {self.period:.3f} s, later than {self.feet[0]} by these fractions of it: {shifts}")
         return lines
 
 
@@ -99,11 +99,11 @@ def phase_shifts(contact: Array, step: float, period: float) -> Array:
     return np.array([_phase([_overlap(first, c, int(lag)) for lag in lags], lags, step / period) for c in contact.T])
 
 
-def _phase(correlation: Sequence[float], lags: Array, share: float) -> float:
+def _phase(correlation: Sequence[float], lags: Array, fraction: float) -> float:
     values = np.array(correlation)
     if not values.max() > 0:
         return np.nan
-    return float(wrapped(share * (lags[0] + _middle_of_peak(values))))
+    return float(wrapped(fraction * (lags[0] + _middle_of_peak(values))))
 
 
 def _middle_of_peak(values: Array) -> float:
@@ -125,9 +125,9 @@ def _max_shift(samples: int) -> int:
     return max(1, int((1.0 - MIN_OVERLAP) * samples))
 
 
-def wrapped(share: float | Array) -> float | Array:
+def wrapped(fraction: float | Array) -> float | Array:
     """Wrap a fraction of a period to [-1/2, 1/2]."""
-    return share - np.round(share)
+    return fraction - np.round(fraction)
 
 
 def diagonal_pairs(positions: Array) -> list[tuple[int, int]]:
@@ -173,17 +173,17 @@ def contacts(ocp: OCP, feet: Sequence[str], xs: Array, us: Array, ground: float 
     """Return a mask (N, F) of the feet in contact: those that carry load or, if forces are unknown, those below ``ground`` [m].
 
     Relaxed contacts act at a distance and push up sliding feet. So load is limited to that of a resting foot at the same place,
-    and must exceed the force of a foot that just touches, or half of its share if that is smaller.
+    and must exceed the force of a foot that just touches, or half of its equal load if that is smaller.
     """
     forces = contact_forces(ocp, xs, us)
     places = foot_positions(ocp, feet, xs[:-1])
     if not set(feet) & set(forces):
         return places[:, :, 2] < ground
     none = np.zeros((ocp.horizon, 3))
-    share = ocp.model.total_mass * np.linalg.norm(ocp.model.gravity) / len(feet)
+    per_foot = ocp.model.total_mass * np.linalg.norm(ocp.model.gravity) / len(feet)
     load = np.stack([forces.get(foot, none)[:, 2] for foot in feet], axis=1)
     resting, touching = _resting(ocp, places)
-    return np.minimum(load, resting) > np.maximum(LOADED * share, np.minimum(touching, HALF * share))[:, None]
+    return np.minimum(load, resting) > np.maximum(LOADED * per_foot, np.minimum(touching, HALF * per_foot))[:, None]
 
 
 def _resting(ocp: OCP, places: Array) -> tuple[Array, Array]:

@@ -207,7 +207,7 @@ def observed_gait(
         [np.diff(position_of(model, foot, soft.xs[[0, -1], : model.nq])[:, :2], axis=0)[0] for foot in feet]
     )
     ahead, sideways = np.abs(ways.mean(axis=0))
-    if sideways > max(ASIDE, ASIDE_SHARE * ahead):
+    if sideways > max(MAX_SIDEWAYS, SIDEWAYS_FRACTION * ahead):
         raise ValueError(
             f"schedule_of: the feet of that solution move {sideways:.2f} m sideways and {ahead:.2f} m along x; a schedule "
             "supports motion along x only"
@@ -216,5 +216,5 @@ def observed_gait(
     return replace(gait, step_length=float(ways[:, 0].sum()) / max(1, steps))
 
 
-ASIDE, ASIDE_SHARE = 0.05, 0.2
+MAX_SIDEWAYS, SIDEWAYS_FRACTION = 0.05, 0.2
 """Sideways displacement of the feet above which a motion is rejected: absolute [m], and relative to the forward displacement."""

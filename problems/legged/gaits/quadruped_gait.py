@@ -227,7 +227,7 @@ class _Walker(NamedTuple):
         standing = given.stand()
         model, feet = standing.model, standing.stance.feet
         if given.height is None:
-            height = float(standing.q[2]) + given.resting_gap(standing.share)
+            height = float(standing.q[2]) + given.resting_gap(standing.weight_per_foot)
         else:
             height = given.height
         on_the_way = given.running_joints
@@ -318,12 +318,12 @@ def _guess(ocp: to.OCP, w: _Walker, backend: DynamicsBackend, offsets: Array) ->
     offsets (N, nq - 7) [rad]: changes of the held posture. Raises ValueError if the guess diverges.
     """
     s = w.settings
-    guess = _held(ocp, joint_gains(w.model, *s.guess_gains), np.zeros(ocp.nu), offsets)
+    guess = _hold_posture(ocp, joint_gains(w.model, *s.guess_gains), np.zeros(ocp.nu), offsets)
     diverged = _diverged(guess)
     if len(diverged) or (tilts(guess.xs) > TILTED).any():
         resting = resting_controls(backend, ocp.x0)
         with suppress(ValueError):  # steps too long for the ground may have no regulator
-            held = _held(ocp, to.regulator(ocp, resting), resting, offsets)
+            held = _hold_posture(ocp, to.regulator(ocp, resting), resting, offsets)
             if not len(_diverged(held)):
                 return held
     if len(diverged):
@@ -334,7 +334,7 @@ def _guess(ocp: to.OCP, w: _Walker, backend: DynamicsBackend, offsets: Array) ->
     return guess
 
 
-def _held(ocp: to.OCP, K: Array, u: Array, offsets: Array) -> to.Guess:
+def _hold_posture(ocp: to.OCP, K: Array, u: Array, offsets: Array) -> to.Guess:
     """Roll out gains K (nu, ndx) about x0 with controls u (nu,) and posture offsets (N, nq - 7) [rad]."""
     with np.errstate(all="ignore"):
         return to.feedback_guess(ocp, K, u - offsets @ K[:, 6 : 6 + offsets.shape[1]].T)

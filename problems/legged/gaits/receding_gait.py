@@ -178,7 +178,7 @@ def _costs(
 def _standing_state(standing: StandingPose, s: Settings) -> Array:
     """Return the initial state x0 (nx,), standing."""
     q, model = standing.q, standing.model
-    q[2] = q[2] + s.resting_gap(standing.share) if s.height is None else s.height
+    q[2] = q[2] + s.resting_gap(standing.weight_per_foot) if s.height is None else s.height
     return np.concatenate([q, np.zeros(model.nv)])
 
 

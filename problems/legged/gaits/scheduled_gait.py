@@ -141,7 +141,7 @@ def _walker(given: Settings) -> _Walker:
     gait.require_feet(model)
     q0 = standing.q
     if s.contact == "soft":
-        q0[2] += s.resting_gap(standing.share)
+        q0[2] += s.resting_gap(standing.weight_per_foot)
     footholds = np.stack([position_of(model, foot, q0) for foot in feet])
     intervals = gait.intervals(s.dt)
     times = s.dt * np.arange(intervals[-1].last + 1)

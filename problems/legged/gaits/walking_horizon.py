@@ -38,7 +38,7 @@ class WalkingHorizon:
         self.lacking = 0.0
         self._every = EVERY * float(np.sqrt(length / g))
         self._seen = self._known = 0.0, ocp.x0
-        self._now = self._referred()
+        self._now = self._with_references()
 
     def observe(self, t: float, x: Array) -> None:
         """See :class:`~trajopt.replanning.plan.Following`."""
@@ -47,11 +47,11 @@ class WalkingHorizon:
     def __call__(self, t: float) -> OCP:
         """See :class:`~trajopt.replanning.plan.Horizon`."""
         if self._seen[0] >= self._known[0] + self._every:
-            self._take_in(*self._seen)
-            self._now = self._referred()
+            self._use_observation(*self._seen)
+            self._now = self._with_references()
         return self._now
 
-    def _take_in(self, t: float, x: Array) -> None:
+    def _use_observation(self, t: float, x: Array) -> None:
         elapsed, self._known = t - self._known[0], (t, x)
         self.ground.observe(x, elapsed)
         R, nq = rotation(x), self._stance.model.nq
@@ -59,7 +59,7 @@ class WalkingHorizon:
         lacking = self.lacking + self._rate * elapsed * (self._speed - float(ahead))
         self.lacking = float(np.clip(lacking, -self._reach, self._reach))
 
-    def _referred(self) -> OCP:
+    def _with_references(self) -> OCP:
         """Return the problem with the current ground estimate and speed."""
         (height, slope), x, ocp = self.ground.plane, self._known[1], self.ocp
         speed = self._speed + self.lacking
@@ -76,10 +76,13 @@ class WalkingHorizon:
         given = {"base": {**base, "position": base["position"][:-1]}, "slip": {"ground": np.array([height, *slope])}}
         terms = tuple(term.updated(**given[term.name]) if term.name in given else term for term in phase.terms)
         terminal = tuple(term.updated(**final) if term.name == "base" else term for term in ocp.terminal)
-        parameters = {"ground_height": _at_all(height, phase.knots), "ground_slope": _at_all(slope, phase.knots)}
+        parameters = {
+            "ground_height": _repeated_by_knot(height, phase.knots),
+            "ground_slope": _repeated_by_knot(slope, phase.knots),
+        }
         return replace(ocp, phases=(replace(phase, terms=terms, parameters=parameters),), terminal=terminal)
 
 
-def _at_all(value: Array | float, knots: int) -> Array:
+def _repeated_by_knot(value: Array | float, knots: int) -> Array:
     """Repeat a value for all knots, (N, n)."""
     return np.tile(np.atleast_1d(value), (knots, 1))

@@ -146,7 +146,7 @@ class Stance:
         from_middle = -1.0 if self.soles else leg.hip[0] - np.mean([other.hip[0] for other in self.legs])
         return bool((at - leg.hip[0]) * np.sign(np.round(from_middle, 6)) > OUTWARD * leg.length)
 
-    def on_legs_alone(self) -> Stance:
+    def with_legs_only(self) -> Stance:
         """Return the robot with all joints outside the legs locked at :meth:`rest`. Raises ValueError if a joint cannot be
         locked."""
         moved = {i for leg in self.legs for i in leg.joints}

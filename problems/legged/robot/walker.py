@@ -39,7 +39,7 @@ class StandingPose(NamedTuple):
         return -self.stance.heading
 
     @property
-    def share(self) -> float:
+    def weight_per_foot(self) -> float:
         """Weight per foot [N]."""
         weight = self.model.total_mass * float(np.linalg.norm(self.model.gravity))
         return weight / len(self.stance.legs)
@@ -148,7 +148,7 @@ class LeggedRobot(Checked):
 
     def _stance(self) -> Stance:
         stance = Stance.from_model(load_floating_base(self.robot, self.package_dirs), self.feet)
-        return stance.on_legs_alone() if self.other_joints == "rigid" else stance
+        return stance.with_legs_only() if self.other_joints == "rigid" else stance
 
 
 PLACES = "the feet in the same places, in leg lengths"

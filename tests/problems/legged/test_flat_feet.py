@@ -84,7 +84,7 @@ def test_a_foot_without_shapes_is_as_long_as_that_of_a_human(tmp_path):
 
 def test_joints_of_no_leg_are_made_rigid(tmp_path):
     stance = Stance.from_model(load_floating_base(biped_file(tmp_path)))
-    alone = stance.on_legs_alone()
+    alone = stance.with_legs_only()
     assert alone.model.nv == stance.model.nv - 1 and "shoulder" not in alone.model.joint_names
     assert alone.feet == stance.feet and alone.model.total_mass == pytest.approx(stance.model.total_mass)
     np.testing.assert_allclose(

@@ -109,14 +109,14 @@ to.sweep(cart, VARY, 10, {str(tmp_path)!r}, seed={SEED}, solver="slq", workers=0
 
 
 def test_a_full_disk_ends_with_the_finished_part_intact(whole, tmp_path, monkeypatch):
-    write_whole = durable.write_whole
+    write_atomically = durable.write_atomically
 
     def full(path, write):
         if "/xs/c/1" in path.as_posix():
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        write_whole(path, write)
+        write_atomically(path, write)
 
-    monkeypatch.setattr(durable, "write_whole", full)
+    monkeypatch.setattr(durable, "write_atomically", full)
     with pytest.raises(OSError, match="No space left .* run the same study again"):
         study(tmp_path)
     monkeypatch.undo()

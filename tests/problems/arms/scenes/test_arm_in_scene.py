@@ -16,7 +16,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.arms.scenes.arm_in_scene import Settings, build, robot_of
-from problems.arms.scenes.in_scene import Limits, motion_at, plan_timed
+from problems.arms.scenes.in_scene import Limits, guess_from_timing, motion_at
 from problems.arms.scenes.scene_refinement import matching_multipliers
 from problems.arms.scenes.scene_robot import CACHE_SIZE, Carried, LinkCapsule
 from problems.arms.scenes.scene_settings import SceneBody, load_scene, quaternion_matrix
@@ -466,7 +466,7 @@ def test_a_plan_that_must_last_longer_is_a_motion(least):
     limits = Limits(*np.full((5, 2), np.inf), (least, 10.0))
     s = np.linspace(0.0, 1.0, 101)
     timing = Timing(np.outer(3 * s**2 - 2 * s**3, [0.6, -0.4]), 0.8 * s)
-    plan = plan_timed(timing, limits, np.full(20, 0.05))
+    plan = guess_from_timing(timing, limits, np.full(20, 0.05))
     T = plan.xs[-1, -1]
     assert T == plan.us[0, 0] == pytest.approx(max(least, 0.8), rel=0.1)
     q, v, a, h = plan.xs[1:, :2], plan.xs[1:, 2:4], plan.us[1:], 0.05 * T
