@@ -35,11 +35,11 @@ def draw_profiles(rows: Mapping[str, Sequence[Profile]], path: Path) -> None:
                 axis = axes[i][j]
                 for k, (solver, values) in enumerate(panel.values.items()):
                     finite = np.sort(values[np.isfinite(values)])
-                    share = np.arange(1, len(finite) + 1) / max(len(values), 1)
+                    fraction = np.arange(1, len(finite) + 1) / max(len(values), 1)
                     line = LINES[k % len(LINES)]
                     axis.step(
                         np.maximum(finite, FLOOR),
-                        share,
+                        fraction,
                         line,
                         where="post",
                         label=solver,

@@ -118,7 +118,7 @@ def placeholder_warnings(model: Model) -> tuple[str, ...]:
     )
 
 
-def weak_joint_warnings(arm: Arm, shares: Array | float = 1.0, goals: Array | None = None) -> tuple[str, ...]:
+def weak_joint_warnings(arm: Arm, fractions: Array | float = 1.0, goals: Array | None = None) -> tuple[str, ...]:
     """Return warnings about joints whose scaled effort limits cannot hold the arm at rest at its start or goal.
 
     goals: configurations (M, nq) at the goal, of which one has to be holdable; None if unknown.
@@ -129,7 +129,7 @@ def weak_joint_warnings(arm: Arm, shares: Array | float = 1.0, goals: Array | No
     if goals is not None and len(goals):
         ends["goal"] = goals
     messages = (
-        _weak_joint_warning(arm.model, name, qs, shares * np.asarray(arm.model.effort_limit))
+        _weak_joint_warning(arm.model, name, qs, fractions * np.asarray(arm.model.effort_limit))
         for name, qs in ends.items()
     )
     return tuple(text for text in messages if text)

@@ -266,10 +266,10 @@ def _guess(ocp: to.OCP, model: Model, s: Settings, durations: Array) -> to.Guess
     postures = [STANDING, _reaching(model, s.pick, CROUCH), _reaching(model, s.place, STANDING)]
     tau = ocp.times
     first = tau <= 1.0
-    share = np.where(first, tau, tau - 1.0)[:, None]
+    fraction = np.where(first, tau, tau - 1.0)[:, None]
     start, end = (np.where(first[:, None], postures[i], postures[i + 1]) for i in (0, 1))
-    q = start + share**2 * (3.0 - 2.0 * share) * (end - start)
-    v = 6.0 * share * (1.0 - share) * (end - start) / np.where(first, *durations)[:, None]
+    q = start + fraction**2 * (3.0 - 2.0 * fraction) * (end - start)
+    v = 6.0 * fraction * (1.0 - fraction) * (end - start) / np.where(first, *durations)[:, None]
     xs = np.concatenate([q, v, np.tile(durations, (len(q), 1))], axis=1)
     limit = model.effort_limit
     guess = to.quasi_static_guess(ocp, lambda x: np.clip(holding_forces(model, x[:, : model.nq]), -limit, limit), xs)

@@ -85,8 +85,8 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
 
 def _turning(ocp: to.OCP, s: Settings) -> to.Guess:
     """Return the guess: the closed linkage while its crank turns smoothly from rest to rest, with zero torque."""
-    share = ocp.times / ocp.times[-1]
-    angles = s.crank_angle + s.turn * share**2 * (3.0 - 2.0 * share)
+    fraction = ocp.times / ocp.times[-1]
+    angles = s.crank_angle + s.turn * fraction**2 * (3.0 - 2.0 * fraction)
     q = np.unwrap([four_bar_angles(*s.links, angle) for angle in angles], axis=0)
     v = np.gradient(q, ocp.times, axis=0) if ocp.horizon > 1 else np.zeros_like(q)
     v[0] = 0.0

@@ -134,7 +134,7 @@ def leaves_the_symbols(x, u, t, p):
     ],
 )
 def test_functions_that_cannot_be_traced(function, what, engine, caplog):
-    """They are evaluated knot by knot and differentiated by differences, which is said once."""
+    """They are evaluated knot by knot and differentiated by finite differences; one log message reports it."""
     backend = make_backend(FunctionMap(function, 2, 1), "casadi_ad", engine=engine)
     x, u = np.array([[0.7, 2.0], [-0.3, 1.0]]), np.array([[0.5], [3.0]])
     slopes = {
@@ -149,7 +149,7 @@ def test_functions_that_cannot_be_traced(function, what, engine, caplog):
     assert len(messages) == 1 and re.search(f"function {function.__name__} .*{what}", messages[0])
 
 
-def test_mistakes_that_have_nothing_to_do_with_symbols():
+def test_errors_unrelated_to_symbols_are_raised_unchanged():
     x, u = np.ones((1, 2)), np.ones((1, 1))
     with pytest.raises(KeyError, match="gain"):
         make_backend(FunctionMap(lambda x, u, t, p: [p["gain"][0], u[0]], 2, 1), "casadi_ad").jacobians(x, u)
@@ -159,7 +159,7 @@ def test_mistakes_that_have_nothing_to_do_with_symbols():
         make_backend(FunctionMap(lambda x, u, t, p: [x[0]], 1, 0), "casadi_ad", mode="backward")
 
 
-def test_the_registry_loads_casadi_for_those_who_ask():
+def test_the_registry_loads_casadi_on_first_use():
     code = "import sys, dynamics_backends.registry as r; r.make_backend; print('casadi' in sys.modules)"
     result = subprocess.run(
         [sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True

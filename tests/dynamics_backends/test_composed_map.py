@@ -103,7 +103,7 @@ def test_they_are_the_same_on_symbols(case):
             np.testing.assert_allclose(np.array(found), block[i], atol=1e-10 * max(1.0, np.abs(block[i]).max()))
 
 
-def test_wrenches_that_are_reported_elsewhere_have_none():
+def test_shifted_wrenches_have_no_closed_form():
     """Loops report their wrench at a frame; its second derivatives are found by differentiation."""
     forces = ConstraintForces(Holonomic(hyq(), [FrameLoop("lf_foot", "rf_foot")]))
     map = composed(forces, lambda y, p: [y[0] * y[1]], names=("product",))

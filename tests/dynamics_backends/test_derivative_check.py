@@ -26,7 +26,7 @@ def test_a_small_slope_of_a_large_value_is_lost_in_rounding():
 
 
 @pytest.mark.parametrize("slope", [1.0, 1e-2])
-def test_a_wrong_slope_is_seen(slope):
+def test_a_wrong_slope_is_detected(slope):
     (line,) = lines(slope, 1.001 * slope)
     assert not line.passed
     (line,) = lines(slope, slope)

@@ -240,7 +240,7 @@ def test_a_constant_and_a_map_without_controls(method):
 
 
 def test_steps_of_finite_differences():
-    """Errors fall with the step as the order says; large coordinates get larger steps."""
+    """Errors decrease with the order of the scheme; large coordinates get larger steps."""
     map = FunctionMap(lambda x, u, t, p: [sm.exp(x[0])], 1, nu=0)
     x = np.array([[0.3]])
     for scheme, order in (("forward", 1), ("central", 2)):

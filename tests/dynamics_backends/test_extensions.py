@@ -56,7 +56,7 @@ def test_built_in_and_registered(package):
         found["fuor"]
 
 
-def test_entry_points_are_loaded_when_they_are_asked_for(package):
+def test_entry_points_are_loaded_on_first_use(package):
     found = digits()
     assert "four" in found and "six" not in found
     assert "digits_of_tests" not in sys.modules and found.loaded() == {"one": 1}
@@ -85,7 +85,7 @@ def test_a_folder_that_hides_a_package_is_named(tmp_path, monkeypatch):
     sys.modules.pop("hiding")
 
 
-def test_a_registry_without_anything_says_how_to_install():
+def test_an_empty_registry_names_the_install_command():
     with pytest.raises(
         UnknownName, match=r"no installed package has entry points of the group 'trajopt.none_of_these'"
     ):

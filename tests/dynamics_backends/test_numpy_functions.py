@@ -97,7 +97,7 @@ def test_elementwise_functions(method, engine):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("method", SECOND)
 def test_second_derivatives_of_elementwise_functions(method, engine):
-    """Beside central differences of the closed slopes."""
+    """Compared with central differences of closed-form slopes."""
     backend = make_backend(FunctionMap(all_elementwise, 2, 0, len(ELEMENTWISE)), method, engine=engine)
     h, slopes = 1e-6, [slope for _, slope in ELEMENTWISE.values()]
     for i, name in enumerate(ELEMENTWISE):
@@ -155,8 +155,8 @@ def differences_of(f, z, h=1e-6):
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("method", METHODS)
-def test_linear_algebra_and_the_moving_of_numbers(method, engine):
-    """Each function beside itself at single knots, and its differences there."""
+def test_linear_algebra_and_array_manipulation(method, engine):
+    """Batches are compared with single knots, and derivatives with differences."""
     rng = np.random.default_rng(3)
     x, u = rng.uniform(-0.9, 0.9, (5, 3)), rng.uniform(0.2, 0.9, (5, 2))
     lengths = [np.size(f(x[0], u[0])) for f in VECTORS.values()]
@@ -378,7 +378,7 @@ def test_a_function_that_returns_nothing_is_reported(engine):
             evaluate(X, np.zeros((4, 0)))
 
 
-def test_functions_of_arrays_name_what_residuals_call(caplog):
+def test_functions_for_arrays_name_the_replacement_for_residuals(caplog):
     """They are evaluated knot by knot; the log names the traced alternative."""
     model = chain(2)
     functions = {
@@ -458,7 +458,7 @@ def test_number_types_by_themselves():
 
 
 def test_hills_by_functions_of_numpy():
-    """Height, slope and curvature of a ground with a step, beside closed forms."""
+    """Height, slope and curvature of a ground with a step, compared with closed forms."""
     ground = Terrain(lambda x, y: np.where(x > 0.2, 0.1 * np.sin(3 * x) * np.cos(2 * y), 0.05 * np.abs(y)))
     for x, y in ((0.5, 0.3), (-0.5, -0.3)):
         s = ground.surface(Vec(x, y, 0.4), {})
@@ -470,7 +470,7 @@ def test_hills_by_functions_of_numpy():
         assert float(s.bend.gap2.a.x) == pytest.approx(0.9 * np.sin(3 * x) * np.cos(2 * y) if hilly else 0.0)
 
 
-def test_what_has_no_rule_says_so():
+def test_functions_without_a_rule_are_reported():
     x = from_rows(np.ones((2, 3)))
     for attempt in (
         lambda: bool(x[0] > 0),

@@ -40,7 +40,7 @@ def test_other_shapes_are_refused() -> None:
         x * ca.SX.sym("y", 2)
 
 
-def test_a_constant_is_not_shared_with_what_changes_it() -> None:
+def test_a_constant_is_not_shared_with_modified_expressions() -> None:
     y = x[0] + 3.0
     z = 3.0 - x[0]
     z[0] = 7.0

@@ -29,7 +29,7 @@ def arguments(system, seed=0):
     return x, rng.uniform(-1.0, 1.0, (4, system.nu)), rng.uniform(-1.0, 1.0, (4, system.manifold.nx))
 
 
-def test_the_root_of_a_share_is_finite_below_the_least_one():
+def test_the_root_of_a_fraction_is_finite_below_the_smallest_one():
     """sqrt(s) down to it, its expansion below, with the derivatives that complex steps find; iterates may have s < 0."""
     s, least, h = np.array([-0.5, 0.0, 0.0099, 0.0101, 0.3, 4.0]), 0.01, 1e-30
     root = Root.of_ratio(s, least)
@@ -111,7 +111,7 @@ def test_durations_are_set_to_the_controls():
     assert not any(block.any() for block in curvature)
 
 
-def test_wrong_arguments_are_answered():
+def test_wrong_arguments_raise_errors():
     with pytest.raises(TypeError, match="SteppedContact has time steps of fixed length"):
         time_scaled(SteppedContact(tree("floating2", 2), ["body1"]))
     with pytest.raises(ValueError, match="semi-implicit steps need a state"):

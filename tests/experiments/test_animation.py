@@ -71,7 +71,7 @@ def scene_in(page):
 
 
 @pytest.mark.parametrize("case", ["standing", "arm"])
-def test_the_page_is_whole_and_stands_alone(case, request, tmp_path):
+def test_the_page_is_complete_and_self_contained(case, request, tmp_path):
     task, solution = request.getfixturevalue(case)
     page = write_animation(tmp_path / "a.html", solution, task).read_text(encoding="utf-8")
     tags = Tags()
@@ -133,7 +133,7 @@ def test_the_figure_of_an_arm_begins_at_its_mount(arm):
     assert not figure.plates and set(figure.ends) == {"tip"}
 
 
-def test_no_robot_no_animation(tmp_path):
+def test_an_animation_needs_a_robot(tmp_path):
     ocp = SimpleNamespace(model=None, name="oscillator")
     with pytest.raises(ValueError, match="oscillator has no robot"):
         write_animation(tmp_path / "a.html", None, SimpleNamespace(ocp=ocp))

@@ -47,7 +47,7 @@ def test_attacked_archives_are_functions_of_their_seeds(tmp_path):
     assert len(set(lengths)) > 6
 
 
-def test_the_sentence_of_an_error_starts_with_the_word():
+def test_messages_of_errors_start_with_error():
     listed = "error: a.toml: 2 problems\n  - problem.error: unknown key\n  - problem.terminal_error: unknown key\n"
     assert error_message("warning: old\n" + listed) == listed
     assert error_message("Usage: trajopt\n\nError: No such option: -q\n") == "Error: No such option: -q\n"

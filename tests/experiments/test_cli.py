@@ -152,7 +152,7 @@ def test_a_goal_that_is_missed_though_within_reach_is_reported(config, out):
     assert "the motion lasts 0.6 s, but at the velocity limits it needs" in result.output
 
 
-def test_a_configuration_that_is_meant_for_replan_says_so(config, out):
+def test_a_configuration_for_replan_names_that_command(config, out):
     Path(config).write_text(CONFIG + "[replan]\nduration = 0.1\n")
     result = run("solve", config, "--out", out, "--verbosity", "0", "--set", "output.plots=false")
     assert result.exit_code == SOLVED, result.output
@@ -197,7 +197,7 @@ def test_warnings_are_printed_once_before_solving(config, out):
     assert result.stderr.count(warning) == 1
 
 
-def test_warm_start_from_another_robot_is_doubted(config, out):
+def test_warm_start_from_another_robot_gives_a_warning(config, out):
     run("solve", config, "--out", out, "--set", "output.plots=false")
     saved = Solution.load(out / "solution.npz")
     model = {"name": "other", "digest": "0"}
@@ -256,7 +256,7 @@ def test_a_solve_is_saved_if_its_output_pipe_is_closed(config, out, monkeypatch)
     assert Solution.load(out / "solution.npz").status.success
 
 
-def test_ctrl_c_after_a_solve_loses_nothing(config, out, monkeypatch):
+def test_ctrl_c_after_a_solve_keeps_the_solution(config, out, monkeypatch):
     from experiments.cli import main as cli
 
     def interrupted(*_):
@@ -268,7 +268,7 @@ def test_ctrl_c_after_a_solve_loses_nothing(config, out, monkeypatch):
     assert Solution.load(out / "solution.npz").status.success
 
 
-def test_several_starts_that_are_interrupted_leave_the_best_of_those_that_ended(config, out, monkeypatch):
+def test_interrupted_starts_save_the_best_finished_one(config, out, monkeypatch):
     import trajopt
 
     solve_all = trajopt.multi_start
@@ -286,7 +286,7 @@ def test_several_starts_that_are_interrupted_leave_the_best_of_those_that_ended(
     assert Solution.load(out / "solution.npz").status.success and result.exit_code == FAILED
 
 
-def test_several_starts_of_which_none_ended_leave_nothing(config, out, monkeypatch):
+def test_interrupted_starts_without_a_finished_one_save_nothing(config, out, monkeypatch):
     import trajopt
 
     solve_all = trajopt.multi_start
@@ -312,7 +312,7 @@ def test_a_motion_through_its_obstacle_is_no_success(config, out, monkeypatch):
     assert Solution.load(out / "solution.npz").status.code == "goal_missed"
 
 
-def test_a_plan_that_diverges_on_accurate_dynamics_does_not_hold(config, out, monkeypatch):
+def test_a_plan_that_diverges_in_the_replay_is_reported(config, out, monkeypatch):
     """One replay close to the plan, open loop or with gains, is sufficient."""
     from trajopt.solvers import registry
     from trajopt.validation.replay import Deviation, Replay
@@ -345,7 +345,7 @@ def test_a_start_beyond_its_limits_is_not_advised_a_setting_that_cannot_hold(con
     assert "position_limits = true enforces it" not in result.output
 
 
-def test_sigterm_saves_what_ctrl_c_saves(config, out, monkeypatch):
+def test_sigterm_saves_the_iterate_like_ctrl_c(config, out, monkeypatch):
     from trajopt import ConsoleTable
 
     def terminated(self, record):
@@ -361,7 +361,7 @@ def test_sigterm_saves_what_ctrl_c_saves(config, out, monkeypatch):
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_what_an_interruption_ends_is_named(config, monkeypatch):
+def test_the_interrupted_step_is_named(config, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
@@ -553,7 +553,7 @@ def test_compare_hessians(config, out):
     )
 
 
-def test_compare_says_that_a_backend_has_no_second_derivatives(config, out):
+def test_compare_reports_a_backend_without_second_derivatives(config, out):
     """SQP with ``auto`` then uses another Hessian, DDP cannot run, and ``exact`` uses second derivatives of the system."""
     result = run("compare", config, "--solvers", "sqp,ddp", "--backends", "analytic,forward_difference", "--out", out)
     assert result.exit_code == FAILED, result.output
@@ -733,7 +733,7 @@ def test_shapes_are_drawn_for_any_robot_name(tmp_path):
     assert "--animate applies to solutions" in result.output
 
 
-def test_ctrl_c_before_the_first_iteration_says_that_nothing_is_saved(config, out, monkeypatch):
+def test_ctrl_c_before_the_first_iteration_reports_that_nothing_is_saved(config, out, monkeypatch):
     def stopped(_):
         raise KeyboardInterrupt
 
@@ -743,7 +743,7 @@ def test_ctrl_c_before_the_first_iteration_says_that_nothing_is_saved(config, ou
     assert result.stderr.strip() == "interrupted while the problem was set up; nothing to save"
 
 
-def test_a_long_set_up_prints_a_line(config, monkeypatch):
+def test_a_long_setup_prints_a_line(config, monkeypatch):
     from experiments.cli import cli_support
     from trajopt.config import load
 
@@ -765,7 +765,7 @@ def test_show_and_draw_again(config, out):
     assert (out / "pictures" / "end_effector.png").exists()
 
 
-def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, out, monkeypatch):
+def test_pictures_are_drawn_in_the_background_at_a_terminal_but_not_in_a_notebook(config, out, monkeypatch):
     in_background, at_once = [], []
     monkeypatch.setattr(saving, "_draw_in_background", in_background.append)
     monkeypatch.setattr("experiments.plots.drawer.start_drawer", lambda task: None)  # it looks plot_solution up by name
@@ -779,7 +779,7 @@ def test_pictures_are_drawn_aside_at_a_terminal_but_not_in_a_notebook(config, ou
     assert (len(in_background), len(at_once)) == (1, 1)
 
 
-def test_pictures_are_drawn_by_a_process_that_is_ready(config, out, monkeypatch):
+def test_pictures_are_drawn_by_the_plotting_process(config, out, monkeypatch):
     """The process draws the same plots; if it fails, the parent process draws them."""
     here = []
     draw = saving._drawn_here
@@ -795,7 +795,7 @@ def test_pictures_are_drawn_by_a_process_that_is_ready(config, out, monkeypatch)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux alone")
-def test_a_process_that_was_ready_to_draw_ends_without_a_word(config, out):
+def test_the_plotting_process_ends_silently(config, out):
     """The process inherits neither the SIGTERM handler that saves nor the exit of a rejected command."""
     refused = ["--warm-start", str(out.parent / "nothing.npz")]
     for more, code in (([], SOLVED), (refused, 2)):

@@ -75,9 +75,9 @@ def test_torques_are_those_of_the_plan_and_bounded():
     plant.step(np.append(holding(model, x0[:7]), 2.0), 0.02)
     np.testing.assert_allclose(plant.state(), [*x0[:14], 4e-4, 0.04], atol=1e-9)
     ends = []
-    for share in (1.0, 2.0):
+    for fraction in (1.0, 2.0):
         _, plant = built("fd", "replan.plant.mass_factor=1.0")
-        plant.step(np.append(share * model.effort_limit, 0.0), 0.001)
+        plant.step(np.append(fraction * model.effort_limit, 0.0), 0.001)
         ends.append(plant.state())
     np.testing.assert_array_equal(*ends)
 

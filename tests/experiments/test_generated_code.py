@@ -34,7 +34,7 @@ def test_the_code_is_compiled_once_and_called_for_every_point(function, tmp_path
     assert generated(function, POINTS, 60.0, "-O1").size == first.size
 
 
-def test_long_code_is_compiled_quickly_or_not_at_all_and_says_so(function, monkeypatch):
+def test_long_code_is_compiled_without_optimization_or_rejected_with_a_reason(function, monkeypatch):
     monkeypatch.setattr(generated_code, "OPTIMIZED", 3)
     hurried = generated(function, POINTS, 60.0)
     assert hurried.call is not None and hurried.level == "-O1" and hurried.why.endswith("lines of C at -O1")
@@ -43,7 +43,7 @@ def test_long_code_is_compiled_quickly_or_not_at_all_and_says_so(function, monke
     assert left.call is None and left.size is None and left.why == f"not compiled: {left.lines} lines of C"
 
 
-def test_a_compiler_that_ran_out_of_time_is_not_asked_again(function, monkeypatch):
+def test_a_compiler_timeout_is_cached(function, monkeypatch):
     asked = []
 
     def late(command, **_):

@@ -80,7 +80,7 @@ def test_functions_of_two_numbers(kind, operation):
 
 
 @each_kind
-def test_arrays_on_the_left_hand_the_operation_over(kind):
+def test_arrays_on_the_left_call_the_reflected_operator(kind):
     make, parts = KINDS[kind]
     rows, column = make(*numbers(4, (3, N))), np.arange(1.0, 4.0)[:, None]
     for left, right in (

@@ -128,7 +128,7 @@ def _ending_with(code):
         (StatusCode.LINE_SEARCH_FAILED, "auto", 200, False),
     ],
 )
-def test_where_the_solver_finds_no_first_plan_auto_does(monkeypatch, config, code, solver, iterations, instead):
+def test_auto_computes_the_first_plan_if_the_solver_fails(monkeypatch, config, code, solver, iterations, instead):
     monkeypatch.setattr("experiments.replan.run.solve", _ending_with(code))
     chosen = f"solver={{name='{solver}', max_iterations={iterations}}}"
     start = setup(load_config(config, [chosen]))
@@ -136,7 +136,7 @@ def test_where_the_solver_finds_no_first_plan_auto_does(monkeypatch, config, cod
     assert start.first_plan.status.success is instead and start.first_plan.meta.get("instead_of") == expected
 
 
-def test_nothing_moves_by_a_first_plan_that_ctrl_c_has_cut(monkeypatch, config, tmp_path):
+def test_an_interrupted_first_plan_is_not_executed(monkeypatch, config, tmp_path):
     monkeypatch.setattr("experiments.replan.run.solve", _ending_with(StatusCode.INTERRUPTED))
     out = tmp_path / "out"
     result = run(config, "--out", out)
@@ -311,8 +311,8 @@ def test_clearance_of_the_links_is_in_the_log(config, tmp_path):
     model, nearest = start.task.ocp.model, np.full(len(log.times), np.inf)
     for first, last, begin in (("upper_rod", "lower_rod", 1), ("lower_rod", "tip", 0)):
         p, r = (frame_placement(model, log.xs[:, :2], name)[1] for name in (first, last))
-        for share in np.linspace(0.0, 1.0, 21)[begin:]:
-            nearest = np.minimum(nearest, np.linalg.norm(p + share * (r - p) - log.objects["obstacle"], axis=1))
+        for fraction in np.linspace(0.0, 1.0, 21)[begin:]:
+            nearest = np.minimum(nearest, np.linalg.norm(p + fraction * (r - p) - log.objects["obstacle"], axis=1))
     np.testing.assert_allclose(log.clearances["obstacle"], nearest, atol=1e-12)
     assert statistics(start, log)["clearance from the obstacle [m]"]["smallest"] == pytest.approx(nearest.min())
     assert np.linalg.norm(np.diff(log.objects["obstacle"], axis=0), axis=1).max() <= 0.3 * 0.02 * (1 + 1e-9)
@@ -410,7 +410,7 @@ def test_mistakes_in_the_table(key, value, said):
     assert any(issue.startswith(said) for issue in caught.value.issues), caught.value.issues
 
 
-def test_another_plant_refuses_numbers_that_it_does_not_have(config):
+def test_a_plant_refuses_unknown_settings(config):
     settings = load_config(config, ["replan.plant.friction=0.1"])
     with pytest.raises(
         ConfigError, match="replan.plant.friction: expected a finite number of at least 0, and 0 with kind"
@@ -445,7 +445,7 @@ def test_an_unknown_pushed_joint_is_named(config):
         simulate(setup(settings))
 
 
-def test_falls_and_plans_that_fail_are_amiss():
+def test_falls_and_failed_plans_are_reported():
     """Each failure is reported; failed solves have the message of the first one."""
     kinds = [EventKind.LATE_PLAN, *3 * [EventKind.FAILED_SOLVE]]
     events = [SimpleNamespace(kind=kind, time=0.1 * i, message=f"reason {i}") for i, kind in enumerate(kinds)]

@@ -56,7 +56,7 @@ def test_distinct_optima_are_distinguished_and_failures_omitted():
     assert to.MultiStart((), found).best.cost == solution.cost
 
 
-def test_multi_start_finds_both_ways_around():
+def test_multi_start_finds_paths_on_both_sides():
     """A point passes an obstacle on either side with equal cost; different starts find both sides."""
     cart = to.FunctionMap(lambda x, u, t, p: [x[2], x[3], u[0], u[1]], 4, 2, second_order=True)
     step = to.SampledSystem(to.make_backend(cart, "forward_ad", engine="numpy"), "semi_implicit_euler")

@@ -147,7 +147,7 @@ def _solution():
 
 
 @pytest.mark.parametrize("name", ["slq-gaits", "contour-times", "solver-matrix", "lifting-convergence"])
-def test_nothing_is_reported_of_solves_that_ctrl_c_has_cut(name, monkeypatch, tmp_path):
+def test_interrupted_solves_are_not_reported(name, monkeypatch, tmp_path):
     def cut(*given, **named):
         found = solve(*given, **named)
         return replace(found, status=Status(StatusCode.INTERRUPTED, "By a test."))
@@ -183,7 +183,7 @@ def test_a_report_names_its_reference():
     assert "**Worse than theory: time.**" in text and "| what | theory | ours | remark |" in text
 
 
-def test_a_quick_run_is_no_verdict(tmp_path):
+def test_a_quick_run_reports_no_comparison(tmp_path):
     for worse in (True, False):
         report.conduct(_study(_outcome(worse)), tmp_path, quick=True)
         lines = (tmp_path / report.REPORT).read_text(encoding="utf-8").splitlines()
@@ -194,14 +194,14 @@ def test_a_quick_run_is_no_verdict(tmp_path):
 
 
 @pytest.mark.parametrize(("running", "shared"), [(0.5, False), (1e6, True), (None, False)])
-def test_a_report_from_a_shared_machine_says_so(running, shared, monkeypatch):
+def test_a_report_from_a_loaded_machine_warns(running, shared, monkeypatch):
     """At a load above the number of cores, the report warns about comparing times with other machines."""
     monkeypatch.setattr(report, "load", lambda: running)
     text = report.markdown(_study(_outcome(False)), _outcome(False), False, 1.0)
     assert (report.SHARED in text) == shared and ("running processes" in text) == (running is not None)
 
 
-def test_rows_without_claims_are_no_verdict():
+def test_rows_without_claims_are_not_compared():
     """Omitted figures do not count as no worse."""
     absent = Comparison("row", "1", "n/a", (), report.LEFT_OUT)
     assert report.summary([absent]) == "No published figure was compared in this run."
@@ -209,7 +209,7 @@ def test_rows_without_claims_are_no_verdict():
     assert report.summary([held, absent]) == ("Nothing is worse than published. 1 of 2 rows cannot be compared.")
 
 
-def test_all_goes_on_where_it_was_and_its_page_stands_alone(tmp_path, monkeypatch):
+def test_all_resumes_and_writes_a_self_contained_page(tmp_path, monkeypatch):
     ran = []
 
     def counted(name):
@@ -399,7 +399,7 @@ def _lines_of(page):
 
 
 @pytest.mark.parametrize("figure", published.FIGURES, ids=lambda f: f"{f.paper}: {f.what}")
-def test_every_published_figure_has_ours_beside_it_or_a_reason(figure):
+def test_every_published_figure_is_compared_or_has_a_reason(figure):
     """Each published figure is on the results page; n/a needs a reason."""
     assert figure.experiment in (*registry.STUDIES, None) and (figure.experiment or figure.why)
     found = [row for row in _lines_of(RESULTS.read_text(encoding="utf-8")) if row[0].startswith(figure.what)]

@@ -25,7 +25,7 @@ def test_branches_are_cheaper_than_a_chain():
 @pytest.mark.parametrize(
     "make", [lambda: chain(5), lambda: binary_tree(7), lambda: random_tree(1, 6, floating_base=True)]
 )
-def test_every_pair_is_met_in_one_form(make):
+def test_every_pair_has_exactly_one_form(make):
     model = make()
     for kind in ("pair", "own_pair"):
         counts = {form: _calls(kind, form, True, model) for form in FORMS}

@@ -80,7 +80,7 @@ def test_a_script_that_waits_sees_the_last_iterate_and_a_slider_for_the_others(t
     assert len(chosen) == len(solution.history)
 
 
-def test_of_many_iterates_some_are_kept(task, monkeypatch):
+def test_only_some_of_many_iterates_are_stored(task, monkeypatch):
     pytest.importorskip("viser")
     import importlib
 

@@ -41,7 +41,7 @@ def test_implausible_elements_of_a_file_are_reported_each_time(tmp_path):
             load_fixed_base(str(urdf))
 
 
-def test_a_xacro_file_is_answered_with_the_command_to_run(tmp_path):
+def test_a_xacro_file_is_reported_with_the_command_to_expand_it(tmp_path):
     xacro = tmp_path / "arm.urdf.xacro"
     xacro.write_text('<robot xmlns:xacro="http://ros.org/wiki/xacro"><link name="a"><xacro:inertia/></link></robot>')
     with pytest.raises(URDFError, match=r"run `xacro arm.urdf.xacro > arm.urdf` and load the file that it writes"):

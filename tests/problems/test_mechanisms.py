@@ -115,7 +115,7 @@ def test_a_chain_of_the_paper():
     assert np.allclose(M, expected)
 
 
-def test_branches_do_not_feel_each_other():
+def test_branches_are_dynamically_independent():
     model = chain(6, 2, 3.0)
     M = mass_matrix(model, np.linspace(0.0, 1.0, 6))
     assert not M[:3, 3:].any() and np.allclose(M[:3, :3], mass_matrix(chain(3), np.linspace(0.0, 1.0, 6)[:3]))
@@ -123,7 +123,7 @@ def test_branches_do_not_feel_each_other():
         chain(3, 4)
 
 
-def test_the_multi_pendulum_goes_downhill():
+def test_the_cost_of_the_multi_pendulum_decreases():
     settings = multi_pendulum.Settings(bodies=4, branches=2, horizon=15, dt=0.05, velocity_weight=1e-3, swing=0.5)
     task = multi_pendulum.build(settings, NUMPY)
     assert downhill(task) < 0.1
@@ -153,7 +153,7 @@ def test_the_crank_turns_and_the_loop_stays_closed():
 # -- lifting ------------------------------------------------------------------------------------------------------
 
 
-def test_the_human_weighs_what_its_segments_do():
+def test_the_human_weighs_as_much_as_its_segments():
     model = sagittal_human(15.0)
     assert model.total_mass == pytest.approx(sum(s.mass for s in SEGMENTS) + 15.0)
     assert model.joint_names == ("ankle", "knee", "hip", "lumbar", "neck", "shoulder", "elbow", "wrist")
@@ -189,7 +189,7 @@ def test_the_center_of_pressure_is_that_of_feet_held_by_a_constraint():
     assert at == pytest.approx(-wrench[4] / wrench[2], rel=1e-6)
 
 
-def test_accelerations_and_pressure_know_the_damping():
+def test_accelerations_and_pressure_include_damping():
     model, standing = sagittal_human(), sagittal_human(ground_wrench=True)
     q, v, u = np.full(8, 0.1), np.full(8, 0.5), np.zeros(8)
     a = forward_dynamics(model, q, v, u - model.damping * v)
@@ -247,7 +247,7 @@ def test_the_ground_carries_the_standing_human_between_heel_and_toe():
     assert (levers > 0.1).all()
 
 
-def test_the_clock_of_lifting_knows_both_durations():
+def test_the_clock_of_lifting_uses_both_durations():
     task = short_lifting()
     xs = task.guess.xs.copy()
     xs[:, -2:] = 0.3, 0.5

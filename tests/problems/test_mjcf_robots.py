@@ -110,7 +110,7 @@ def test_a_waist_is_no_part_of_the_legs(tmp_path):
     np.testing.assert_allclose(stance.places(joints), [[0, 0, -CROUCH]] * 2, atol=1e-3)
 
 
-def test_what_stands_has_a_weight(tmp_path):
+def test_standing_robots_need_gravity(tmp_path):
     file = tmp_path / "floats.xml"
     file.write_text(quadruped(gravity="0 0 0"), encoding="utf-8")
     with pytest.warns(to.MJCFWarning, match="has no gravity in its file"):

@@ -114,7 +114,7 @@ def test_double_pendulum_is_a_valid_problem():
 # -- parts of a go-to -------------------------------------------------------------------------------------
 
 
-def test_cost_vanishes_at_rest_at_the_goal_but_for_the_control():
+def test_cost_at_rest_at_the_goal_is_that_of_the_control():
     q = (0.1, 0.4, 0.0, -1.0, 0.2, 0.5, 0.0)
     task = go_to(goal_position=None, goal_q=q, q0=q, control_reference="gravity", guess="interpolated", dt=0.01)
     solution = solve_short(task)
@@ -192,7 +192,7 @@ def test_bad_settings(settings, error, said):
         go_to(**settings)
 
 
-def test_a_goal_in_joint_space_inside_of_an_obstacle_is_doubted():
+def test_a_joint_space_goal_inside_an_obstacle_gives_a_warning():
     at = position_of(load_robot("iiwa7"), "iiwa_link_ee", np.zeros(7))
     obstacle = Obstacle(center=tuple(at), radius=0.1)
     goal = {"goal_position": None, "frame": None, "goal_q": 7 * (0.0,), "q0": (1.0, 0.5, *5 * (0.0,))}
@@ -201,7 +201,7 @@ def test_a_goal_in_joint_space_inside_of_an_obstacle_is_doubted():
     assert not go_to(**goal).warnings
 
 
-def test_a_goal_out_of_reach_is_doubted():
+def test_a_goal_out_of_reach_gives_a_warning():
     (warning,) = go_to(goal_position=(3.0, 0.0, 0.5)).warnings
     assert "the goal is 2.08 m beyond the reach of iiwa_link_ee" in warning
     assert go_to().warnings == ()

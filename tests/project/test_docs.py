@@ -65,7 +65,7 @@ def test_every_page_is_in_a_table_of_contents():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=title)
-def test_links_between_pages_lead_somewhere(page):
+def test_links_between_pages_are_valid(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
     for target in re.findall(r"\]\(([^)#\s]+)", text):
         if re.match(r"[a-z]+:", target) or "generated/" in target:

@@ -383,7 +383,7 @@ def test_a_name_that_c_or_the_files_do_not_allow(name):
 
 @pytest.mark.needs_compiler
 def test_a_name_that_is_taken_compiles_or_is_refused(tmp_path):
-    """Names with which identifiers of the code begin: the C compiler says which of them make others of the same name."""
+    """Names that are prefixes of identifiers in the code: those that the C compiler rejects are refused."""
     ocp = _ocp(FreeBody(pendulum()))
     code = controller_files(ocp, "Q")["Q.c"]
     names = {found.rpartition("_")[0] for found in re.findall(r"\b[a-zA-Z]\w*_(?:problem|step|H|NU|NX|ROOM)\b", code)}
@@ -504,7 +504,7 @@ def test_a_guess_that_gains_do_not_hold_is_refused_with_the_remedy():
 
 
 def test_the_example_starts_at_a_solution(tmp_path):
-    """With its gains; without weights there are no others."""
+    """With the gains of the solution; without weights no other gains exist."""
     ocp = unstable()
     solution = solve(ocp, HELD, solver="slq", options={"shooting": "all", "gaps": "nonlinear"})
     start = example_start(unstable(weight=0.0), solution)

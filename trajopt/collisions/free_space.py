@@ -43,10 +43,10 @@ class FreeSpace:
         """True if the straight line from a (excluded) to b collides, sampled with steps of at most ``step`` per coordinate. The
         end and a few samples along the line are tested first."""
         count = max(int(np.ceil(np.abs(b - a).max() / step)), 1)
-        shares = np.arange(count, 0, -1) / count
+        fractions = np.arange(count, 0, -1) / count
         first = np.zeros(count, dtype=bool)
         first[:: max(count // 4, 1)] = True
-        return any(len(s) and self.touches(a + s[:, None] * (b - a)) for s in (shares[first], shares[~first]))
+        return any(len(s) and self.touches(a + s[:, None] * (b - a)) for s in (fractions[first], fractions[~first]))
 
 
 class TruePieces:

@@ -27,11 +27,11 @@ def detour(ocp: OCP, guess: Guess, rng: np.random.Generator, size: float = DETOU
     (True, True)
     """
     ndx, half = ocp.manifold.ndx, ocp.manifold.ndx // 2
-    share = ocp.times / ocp.times[-1]
+    fraction = ocp.times / ocp.times[-1]
     delta = np.zeros(ndx)
     delta[:half] = size * rng.standard_normal(half)
-    move = np.sin(np.pi * share)[:, None] ** 2 * delta
+    move = np.sin(np.pi * fraction)[:, None] ** 2 * delta
     if ocp.model is not None and ndx == 2 * ocp.model.nv:
-        move[:, half:] = np.pi / ocp.times[-1] * np.sin(2.0 * np.pi * share)[:, None] * delta[:half]
+        move[:, half:] = np.pi / ocp.times[-1] * np.sin(2.0 * np.pi * fraction)[:, None] * delta[:half]
     xs = np.asarray(guess.xs, dtype=float)
     return Guess(np.ascontiguousarray(ocp.manifold.integrate(xs.T, move.T).T), guess.us)

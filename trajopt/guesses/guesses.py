@@ -44,9 +44,9 @@ def interpolated_guess(ocp: OCP, x_goal: Array, u: Array | float = 0.0) -> Guess
 
     Raises ValueError for a goal or controls of another shape.
     """
-    share = ocp.times[:, None] / ocp.times[-1]
+    fraction = ocp.times[:, None] / ocp.times[-1]
     goal = _broadcast("x_goal", x_goal, "(nx,)", (ocp.manifold.nx,))
-    return Guess(_geodesic(ocp, ocp.x0[None], goal[None], share), _controls(ocp, u))
+    return Guess(_geodesic(ocp, ocp.x0[None], goal[None], fraction), _controls(ocp, u))
 
 
 def feedback_guess(ocp: OCP, K: Array, u: Array | float = 0.0) -> Guess:
@@ -111,8 +111,8 @@ def resampled_at(ocp: OCP, t: Array, grid: Array, xs: Array, us: Array) -> Guess
     reached = reached_knots(ocp, t, grid)
     at = np.minimum(reached, len(us) - 1)
     dt = grid[at + 1] - grid[at]
-    share = np.where(dt > 0.0, (t - grid[at]) / np.where(dt > 0.0, dt, 1.0), reached > at)
-    toward = np.clip(share, 0.0, 1.0)[:, None]
+    fraction = np.where(dt > 0.0, (t - grid[at]) / np.where(dt > 0.0, dt, 1.0), reached > at)
+    toward = np.clip(fraction, 0.0, 1.0)[:, None]
     return Guess(_geodesic(ocp, xs[at], xs[at + 1], toward), us[at[:-1]])
 
 
@@ -133,11 +133,11 @@ _SAME_TIME = 1e-9
 """Tolerance for equal times, relative to the horizon."""
 
 
-def _geodesic(ocp: OCP, start: Array, goal: Array, share: Array) -> Array:
-    """Points start (+) share (goal (-) start) on geodesics, for states (M, nx) or (1, nx) and share (M, 1)."""
+def _geodesic(ocp: OCP, start: Array, goal: Array, fraction: Array) -> Array:
+    """Points start (+) fraction (goal (-) start) on geodesics, for states (M, nx) or (1, nx) and fraction (M, 1)."""
     toward = ocp.manifold.difference(start.T, goal.T).T
-    n = len(share)
-    start, steps = np.broadcast_to(start, (n, start.shape[1])), np.broadcast_to(share * toward, (n, toward.shape[1]))
+    n = len(fraction)
+    start, steps = np.broadcast_to(start, (n, start.shape[1])), np.broadcast_to(fraction * toward, (n, toward.shape[1]))
     return np.ascontiguousarray(ocp.manifold.integrate(start.T, steps.T).T)
 
 

@@ -36,8 +36,8 @@ def minimum_jerk_states(ocp: OCP, x_goal: Array) -> Array:
     duration = ocp.times[-1]
     r = (ocp.times / duration)[:, None]
     toward = manifold.difference(ocp.x0[:, None], np.asarray(x_goal, dtype=float)[:, None])[:n, 0]
-    share, speed = r**3 * (10.0 - 15.0 * r + 6.0 * r**2), 30.0 * r**2 * (1.0 - r) ** 2 / duration
-    return np.concatenate([ocp.x0[:n] + share * toward, speed * toward], axis=1)
+    fraction, speed = r**3 * (10.0 - 15.0 * r + 6.0 * r**2), 30.0 * r**2 * (1.0 - r) ** 2 / duration
+    return np.concatenate([ocp.x0[:n] + fraction * toward, speed * toward], axis=1)
 
 
 def tracking_torques(ocp: OCP, xs: Array, acceleration: Acceleration, inertia: Inertia) -> Array:

@@ -33,7 +33,7 @@ class _Grid(NamedTuple):
     """New time steps of a phase: index of the old step at the start (M,), fraction of it passed (M,), and length (M,) [s]."""
 
     at: Array
-    share: Array
+    fraction: Array
     dt: Array
 
     def repeated(self, rows: Array) -> Array:
@@ -42,11 +42,11 @@ class _Grid(NamedTuple):
 
     def between(self, rows: Array) -> Array:
         """Rows (M, n), interpolated between rows (K, n) of the old knots."""
-        return rows[self.at] + self.share[:, None] * (_after(rows)[self.at] - rows[self.at])
+        return rows[self.at] + self.fraction[:, None] * (_after(rows)[self.at] - rows[self.at])
 
     def looser(self, rows: Array, combine: Any) -> Array:
         """Bounds (M, n) from those of the old knots; combine: np.minimum for lower, np.maximum for upper bounds."""
-        return np.where(self.share[:, None] > 0.0, combine(rows, _after(rows))[self.at], rows[self.at])
+        return np.where(self.fraction[:, None] > 0.0, combine(rows, _after(rows))[self.at], rows[self.at])
 
 
 def _after(rows: Array) -> Array:
@@ -195,7 +195,7 @@ def _between(residual: Any, values: Mapping[str, Array], grid: _Grid) -> dict[st
         elif state:
             manifold = function.args[0]  # type: ignore[union-attr]
             here, there = rows[grid.at].T, _after(rows)[grid.at].T
-            result[key] = manifold.integrate(here, grid.share * manifold.difference(here, there)).T
+            result[key] = manifold.integrate(here, grid.fraction * manifold.difference(here, there)).T
         else:
             result[key] = grid.between(rows)
     return result
@@ -211,7 +211,7 @@ def _constraint(c: Constraint, grid: _Grid, *, first: bool) -> Constraint:
         if rows.ndim == 2:
             new = grid.looser(rows, combine)
             if first and len(rows) > 1 and (rows[1:] == rows[1]).all():  # only the bounds at the fixed state differ
-                new = np.where((grid.at == 0)[:, None] & (grid.share > 0.0)[:, None], rows[1], new)
+                new = np.where((grid.at == 0)[:, None] & (grid.fraction > 0.0)[:, None], rows[1], new)
             rows = new
         bounds.append(rows)
     return replace(c, lower=bounds[0], upper=bounds[1], parameters=_between(c.residual, c.parameters, grid))

@@ -98,25 +98,25 @@ def passing_times(q: Array, r: Array, velocity: Array, acceleration: Array) -> A
 
 def held_accelerations(q: Array, t: Array, steps: int | Array) -> Motion:
     """Motion with piecewise constant accelerations near points q (M, n) at times t (M,), t[0] = 0; see :func:`timed_motion`."""
-    shares = np.full(steps, 1.0 / steps) if isinstance(steps, int) else np.asarray(steps, float)
-    T, N = float(t[-1]), len(shares)
-    times = T * np.append(0.0, np.cumsum(shares))
+    fractions = np.full(steps, 1.0 / steps) if isinstance(steps, int) else np.asarray(steps, float)
+    T, N = float(t[-1]), len(fractions)
+    times = T * np.append(0.0, np.cumsum(fractions))
     at = np.stack([np.interp(times, t, column) for column in q.T], axis=1)
     at[-1] = q[-1]
     rates = np.gradient(q, t, axis=0)
     v = T * np.stack([np.interp(times, t, column) for column in rates.T], axis=1)
     v[[0, -1]] = 0.0
-    a = _nearest(tuple(shares.tolist())) @ np.concatenate([at[1:] - at[0], v[1:] / N])
-    still, h = np.zeros((1, q.shape[1])), shares[:, None]
+    a = _nearest(tuple(fractions.tolist())) @ np.concatenate([at[1:] - at[0], v[1:] / N])
+    still, h = np.zeros((1, q.shape[1])), fractions[:, None]
     speeds = np.concatenate([still, np.cumsum(h * a, axis=0)])
     places = at[0] + np.concatenate([still, np.cumsum(h * (speeds[:-1] + 0.5 * h * a), axis=0)])
     return Motion(places, speeds / T, a / T**2, T)
 
 
 @lru_cache(maxsize=8)
-def _nearest(shares: tuple[float, ...]) -> Array:
+def _nearest(fractions: tuple[float, ...]) -> Array:
     """Matrix (N, 2 N) of the least-squares fit: from positions and velocities / N after each step to accelerations, duration 1."""
-    h, N = np.array(shares), len(shares)
+    h, N = np.array(fractions), len(fractions)
     end = np.cumsum(h)
     before = np.tri(N, dtype=bool)
     places, speeds = np.where(before, h * (end[:, None] - end + 0.5 * h), 0.0), np.where(before, h, 0.0) / N

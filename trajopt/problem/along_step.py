@@ -3,8 +3,8 @@
     r(q_s, v_s, a),     q_s = q + s v + s^2 a / 2,     v_s = v + s a,     s = offset, or offset T
 
 The state is (q, v), or (q, v, T) with a free duration T (:mod:`dynamics_backends.time_scaled`). The controls are the accelerations
-a. The offset is a parameter, in seconds, or as a fraction of T. A constraint between knots is imposed in this way on the exact motion of
-the step; at s = 0 it is a residual of the knot.
+a. The offset is a parameter, in seconds, or as a fraction of T. In this way a constraint between knots is imposed on the exact
+motion of the step; at s = 0 it is a residual of the knot.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class AlongStep:
 
     def _slopes(self, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> tuple[list[Scalar], list[Scalar]]:
         """Derivatives d q_s / dT and d v_s / dT."""
-        n, share = self.nu, p[STEP_OFFSET][0]
-        return [share * (x[n + i] + s * u[i]) for i in range(n)], [share * u[i] for i in range(n)]
+        n, fraction = self.nu, p[STEP_OFFSET][0]
+        return [fraction * (x[n + i] + s * u[i]) for i in range(n)], [fraction * u[i] for i in range(n)]
 
     def _first_partials(self, d: First, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> Partials:
         n, zero, half = self.nu, 0.0 * x[0], 0.5 * s * s
@@ -150,7 +150,7 @@ class AlongStep:
 
     def _duration_second(self, first: First, d: Second, x, u, p, s, lam, xx, ux) -> None:
         """Write the row and the column of T in xx and ux."""
-        n, T, share, half = self.nu, self.duration, p[STEP_OFFSET][0], 0.5 * s * s
+        n, T, fraction, half = self.nu, self.duration, p[STEP_OFFSET][0], 0.5 * s * s
         by_q, by_v = self._slopes(x, u, p, s)
         gq = [_sum(lam[r] * first.q[r][j] for r in range(self.n_out)) for j in range(n)]
         gv = None if first.v is None else [_sum(lam[r] * first.v[r][j] for r in range(self.n_out)) for j in range(n)]
@@ -164,14 +164,14 @@ class AlongStep:
         hv = [a + b for a, b in zip(applied(d.qv, by_q, True), applied(d.vv, by_v), strict=True)]
         ha = applied(d.qa, by_q, True)
         for i in range(n):
-            along_v = s * hq[i] + hv[i] + share * gq[i]
-            along_a = half * hq[i] + s * hv[i] + ha[i] + share * s * gq[i]
+            along_v = s * hq[i] + hv[i] + fraction * gq[i]
+            along_a = half * hq[i] + s * hv[i] + ha[i] + fraction * s * gq[i]
             if gv is not None:
-                along_a = along_a + share * gv[i]
+                along_a = along_a + fraction * gv[i]
             xx[i][T] = xx[T][i] = hq[i]
             xx[n + i][T] = xx[T][n + i] = along_v
             ux[i][T] = along_a
-        xx[T][T] = _sum(by_q[i] * hq[i] + by_v[i] * hv[i] + share * share * u[i] * gq[i] for i in range(n))
+        xx[T][T] = _sum(by_q[i] * hq[i] + by_v[i] * hv[i] + fraction * fraction * u[i] * gq[i] for i in range(n))
 
 
 def _times(a: Any, b: Any) -> Any:

@@ -240,9 +240,9 @@ def joint_limits(model, manifold: Manifold, margin: float = 0.0, name: str = "jo
     return state_bounds(manifold, np.r_[lower, -free], np.r_[upper, free], name, names)
 
 
-def velocity_limits(model, manifold: Manifold, share: float = 1.0, name: str = "velocity limits") -> Constraint:
-    """Velocity limits of the model, multiplied by ``share``. Raises ValueError if the model has none."""
-    free, limit = np.full(model.nq, np.inf), share * model.velocity_limit
+def velocity_limits(model, manifold: Manifold, fraction: float = 1.0, name: str = "velocity limits") -> Constraint:
+    """Velocity limits of the model, multiplied by ``fraction``. Raises ValueError if the model has none."""
+    free, limit = np.full(model.nq, np.inf), fraction * model.velocity_limit
     names = (*model.q_names, *(f"v[{name}]" for name in model.dof_names))
     return state_bounds(manifold, np.r_[-free, -limit], np.r_[free, limit], name, names)
 

@@ -89,8 +89,8 @@ class Plan:
             self._between[manifold] = manifold.difference(self.xs[:-1].T, self.xs[1:].T)
         k = self._stage(t)
         dt = float(self.times[k + 1] - self.times[k])
-        share = min(max(float(t - self.start - self.times[k]) / dt, 0.0), 1.0) if dt > 0.0 else 1.0
-        result = np.asarray(manifold.integrate(self.xs[k], share * self._between[manifold][:, k]))
+        fraction = min(max(float(t - self.start - self.times[k]) / dt, 0.0), 1.0) if dt > 0.0 else 1.0
+        result = np.asarray(manifold.integrate(self.xs[k], fraction * self._between[manifold][:, k]))
         self._last.clear()
         self._last[t, manifold] = result
         return result

@@ -129,9 +129,9 @@ def _setpoint_stream(ocp: OCP, plan: Plan, times: Array, feet: Sequence[str]) ->
 def _references(plan: Plan, ks: Array, times: Array, manifold: Any) -> Array:
     """States (M, nx) at times after knots ks, on geodesics to the next knots; after the end, the last state."""
     dt = plan.times[ks + 1] - plan.times[ks]
-    share = np.where(dt > 0.0, (times - plan.start - plan.times[ks]) / np.where(dt > 0.0, dt, 1.0), 1.0)
+    fraction = np.where(dt > 0.0, (times - plan.start - plan.times[ks]) / np.where(dt > 0.0, dt, 1.0), 1.0)
     one, other = plan.xs[ks].T, plan.xs[ks + 1].T
-    moved = manifold.integrate(one, np.clip(share, 0.0, 1.0) * np.asarray(manifold.difference(one, other)))
+    moved = manifold.integrate(one, np.clip(fraction, 0.0, 1.0) * np.asarray(manifold.difference(one, other)))
     result = np.ascontiguousarray(np.asarray(moved).T)
     if not plan.times[-1] > plan.times[-2]:  # the plan ends with a jump, so no interval ends at the last state
         result[times >= plan.end - SAME_TIME] = plan.xs[-1]
@@ -157,8 +157,8 @@ def _accelerated(model: Model, plan: Plan, k: int, times: Array, xs: Array) -> A
 
     s = np.clip(times - plan.start - plan.times[k], 0.0, h)[:, None]
     left = plan.xs[k + 1, : 2 * n] - moved(np.array([[h]]))
-    share = s / h if h > 0.0 else np.ones_like(s)
-    return np.hstack([moved(s) + share * left, xs[:, 2 * n :]])
+    fraction = s / h if h > 0.0 else np.ones_like(s)
+    return np.hstack([moved(s) + fraction * left, xs[:, 2 * n :]])
 
 
 def _driving_forces(model: Model, x: Array, u: Array, K: Array) -> tuple[Array, Array]:

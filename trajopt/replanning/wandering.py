@@ -31,8 +31,8 @@ class Wandering:
             self._times.append(self._times[-1] + 1.5 * float(np.linalg.norm(place - self._places[-1])) / self._speed)
             self._places.append(place)
         k = int(np.searchsorted(self._times, t, side="right")) - 1
-        share = (t - self._times[k]) / (self._times[k + 1] - self._times[k])
-        return self._places[k] + share * share * (3.0 - 2.0 * share) * (self._places[k + 1] - self._places[k])
+        fraction = (t - self._times[k]) / (self._times[k + 1] - self._times[k])
+        return self._places[k] + fraction * fraction * (3.0 - 2.0 * fraction) * (self._places[k + 1] - self._places[k])
 
     def _place(self) -> Array:
         return self._center + self._size * self._random.uniform(-1.0, 1.0, len(self._center))

@@ -59,7 +59,7 @@ def may_be_violated(ocp: OCP) -> bool:
 def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> BetweenKnots:
     """Compute the violations between the knots of a finite plan xs (N + 1, nx), us (N, nu)."""
     excess = [[np.zeros((phase.knots, c.residual.n_out)) for c in phase.constraints] for phase in ocp.phases]
-    states = [evaluator.within_steps(xs, us, share) for share in SHARES]
+    states = [evaluator.within_steps(xs, us, fraction) for fraction in SHARES]
     times, found = np.asarray(ocp.times_of(xs)), BetweenKnots(())
     for i, (phase, knots) in enumerate(zip(ocp.phases, ocp.phase_slices, strict=True)):
         for j, c in enumerate(phase.constraints):
@@ -70,15 +70,15 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
             before, values = at.excess(xs[knots], 0.0)
             given = 0.0 if c.residual.nu else np.maximum(before, at.excess(xs[ends], 1.0)[0])
             allowed = np.maximum(TOLERANCE * np.maximum(1.0, np.abs(values).max(axis=0)), OF_BOUND * at.limits)
-            for share, within in zip(SHARES, states, strict=True):
-                over = np.maximum(at.excess(within[knots], share)[0] - given, 0.0)
+            for fraction, within in zip(SHARES, states, strict=True):
+                over = np.maximum(at.excess(within[knots], fraction)[0] - given, 0.0)
                 excess[i][j] = np.maximum(excess[i][j], over)
                 ratio = over / allowed
                 k, row = (int(v) for v in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
                 if ratio[k, row] > found.ratio:
                     first, last = times[knots.start + k : knots.start + k + 2]
                     worst = float(ratio[k, row]), float(over[k, row]), c.component_names[row], knots.start + k
-                    found = BetweenKnots((), *worst, float(first + share * (last - first)))
+                    found = BetweenKnots((), *worst, float(first + fraction * (last - first)))
     return found._replace(excess=tuple(map(tuple, excess)))
 
 
@@ -93,19 +93,19 @@ class _Inequality:
         bounds = [np.where(np.isfinite(b), np.abs(b), 0.0) for b in (self._low, self._high)]
         self.limits = np.maximum(*bounds)
 
-    def excess(self, x: Array, share: float) -> tuple[Array, Array]:
+    def excess(self, x: Array, fraction: float) -> tuple[Array, Array]:
         """Return violations (K, nr) by states x (K, nx) after a fraction of the steps, 0 for equations; and the values."""
         c = self.c
-        p = {key: v + share * (_next(v) - v) if v.ndim == 2 else v for key, v in c.parameters.items()}
+        p = {key: v + fraction * (_next(v) - v) if v.ndim == 2 else v for key, v in c.parameters.items()}
         with np.errstate(all="ignore"):
-            batch = residual_batch(c.residual, x, self.us, self.t + share * self.dt, p)
+            batch = residual_batch(c.residual, x, self.us, self.t + fraction * self.dt, p)
             g = np.asarray(c.residual(*batch)).T
             over = np.maximum(np.maximum(self._low - g, g - self._high), 0.0)
         return np.where(np.isfinite(over) & self._imposed, over, 0.0), np.where(np.isfinite(g), g, 0.0)
 
 
-def tightened(ocp: OCP, found: BetweenKnots, share: float) -> OCP:
-    """Return the problem with tighter inequalities next to violations between knots, by ``share`` times the violation.
+def tightened(ocp: OCP, found: BetweenKnots, fraction: float) -> OCP:
+    """Return the problem with tighter inequalities next to violations between knots, by ``fraction`` times the violation.
 
     Constraints at the first knot, where x0 is given, and equations are unchanged; two-sided bounds keep an interior.
     """
@@ -114,7 +114,7 @@ def tightened(ocp: OCP, found: BetweenKnots, share: float) -> OCP:
         constraints = []
         for c, over in zip(phase.constraints, violated, strict=True):
             if over.any():
-                margin = share * np.maximum(over, np.vstack([np.zeros_like(over[:1]), over[:-1]]))
+                margin = fraction * np.maximum(over, np.vstack([np.zeros_like(over[:1]), over[:-1]]))
                 if knots.start == 0:
                     margin[0] = 0.0
                 lower, upper = c.bounds(phase.knots)

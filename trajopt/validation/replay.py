@@ -204,7 +204,7 @@ def replay_first_order_hold(
 def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> Array:
     """Return the states (N + 1, 2, nx) of two rollouts from x0: without and with gains."""
     x = np.repeat(ocp.x0[None], 2, axis=0)
-    found, shares, t = [x], (np.arange(pieces) + 0.5) / pieces, ocp.t
+    found, fractions, t = [x], (np.arange(pieces) + 0.5) / pieces, ocp.t
     with np.errstate(all="ignore"):
         for phase, step, knots in zip(ocp.phases, on_library(ocp).phases, ocp.phase_slices, strict=True):
             for k in range(knots.start, knots.stop):
@@ -212,8 +212,8 @@ def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> 
                 p = {key: v[i] if v.ndim == 2 else v for key, v in phase.parameters.items()}
                 off = ocp.manifold.difference(np.repeat(xs[k][:, None], 2, axis=1), x.T).T
                 feedback = np.stack([np.zeros(ocp.nu), K[k] @ off[1]])
-                for j, share in enumerate(shares):
-                    u = us[k] + share * (us[k + 1] - us[k]) + feedback
+                for j, fraction in enumerate(fractions):
+                    u = us[k] + fraction * (us[k + 1] - us[k]) + feedback
                     x = step.dynamics.step(x, u[:, : step.dynamics.nu], t[k] + j * dt, dt, p)
                 found.append(x)
     return np.array(found)
@@ -242,8 +242,8 @@ def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:
         return np.array([kind.get(unit, kind["rad"]) if given is None else given for unit in units]), units
     d = ocp.manifold.difference(np.repeat(xs[:1], len(xs), axis=0).T, xs.T)
     span = np.ptp(d, axis=1)
-    share = RANGE_SHARE if given is None else given
-    return share * np.maximum(1.0, span), ("",) * len(span)
+    fraction = RANGE_SHARE if given is None else given
+    return fraction * np.maximum(1.0, span), ("",) * len(span)
 
 
 def can_be_cut(ocp: OCP) -> bool:

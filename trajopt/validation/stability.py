@@ -194,10 +194,10 @@ def amplification(at: Linearization, scheme: str, h: float) -> Array:
     L = np.zeros((n, 0)) if at.L is None else at.L
     nv, one = L.shape[1], np.eye(n)
 
-    def slope(y: Array, w: Array, share: float) -> Array:
+    def slope(y: Array, w: Array, fraction: float) -> Array:
         """k = F y + L (w + share h k_v)."""
         padded = np.zeros((n, n))
-        padded[:, nv : 2 * nv] = share * h * L
+        padded[:, nv : 2 * nv] = fraction * h * L
         return np.linalg.solve(one - padded, at.F @ y + L @ w[nv : 2 * nv])
 
     if scheme == SEMI_IMPLICIT_EULER:

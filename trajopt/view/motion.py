@@ -103,10 +103,10 @@ class Motion:
         index = np.clip(np.searchsorted(self.times, times, side="right") - 1, 0, max(len(self.times) - 2, 0))
         after = np.minimum(index + 1, len(self.times) - 1)
         span = np.maximum(self.times[after] - self.times[index], 1e-12)
-        share = np.clip((times - self.times[index]) / span, 0.0, 1.0)
+        fraction = np.clip((times - self.times[index]) / span, 0.0, 1.0)
         manifold = _configurations(self.model)
         a, b = self.q[index].T, self.q[after].T
-        q = manifold.integrate(a, share * manifold.difference(a, b)).T
+        q = manifold.integrate(a, fraction * manifold.difference(a, b)).T
         held = {name: values[np.minimum(index, len(values) - 1)] for name, values in self.forces.items()}
         return Motion(self.name, self.model, times, q, held, self.tracks, self.opacity)
 

@@ -216,7 +216,7 @@ def _slot_function(kind: Kind, order: Order) -> Straight:
         found = _NEAREST[kind](p, d, size)
         if order == "value":
             return [found.distance]
-        point, normal = a + along * found.share, turn @ found.normal
+        point, normal = a + along * found.fraction, turn @ found.normal
         force = (point.cross(normal), normal)
         first = [found.distance, *leaves(force[0]), *leaves(force[1])]
         if order == "first":

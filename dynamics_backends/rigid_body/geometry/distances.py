@@ -41,12 +41,12 @@ NEWTON = 5
 class Nearest(NamedTuple):
     """A distance and its derivatives in the frame of the body; the module defines the symbols.
 
-    distance: D [m]. share: t*. normal: n. pull: e. compliance: 1 / g_t where t* is free, zero at the ends. curvature: W as a sum
+    distance: D [m]. fraction: t*. normal: n. pull: e. compliance: 1 / g_t where t* is free, zero at the ends. curvature: W as a sum
     of weights times outer products of vectors.
     """
 
     distance: Scalar
-    share: Scalar
+    fraction: Scalar
     normal: Vec
     pull: Vec
     compliance: Scalar
@@ -57,7 +57,7 @@ class Inside(NamedTuple):
     """The depth (negative) of a segment that enters a body, its position on the segment, and the direction out."""
 
     depth: Scalar
-    share: Scalar
+    fraction: Scalar
     normal: Vec
 
 
@@ -166,7 +166,7 @@ def nearest_result(
     free = sm.select(t * (1.0 - t), flag / positive(rate), 0.0 * t)
     return Nearest(
         sm.select(out, D, inside.depth),
-        sm.select(out, t, inside.share),
+        sm.select(out, t, inside.fraction),
         Vec(*normal),
         Vec(*e),
         free,
@@ -196,15 +196,15 @@ def _through(p: Scalar, d: Scalar, half: Scalar, axis: Vec) -> Inside:
     """The exit from the slab |x| <= half along an axis, on the nearer side."""
     one = 1.0 + 0.0 * p
     sign = sm.select(p + 0.5 * d, one, -one)
-    share = sm.select(sign * d, 0.0 * p, one)
-    return Inside(sign * (p + share * d) - half, share, axis * sign)
+    fraction = sm.select(sign * d, 0.0 * p, one)
+    return Inside(sign * (p + fraction * d) - half, fraction, axis * sign)
 
 
 def deepest(a: Inside, b: Inside) -> Inside:
     """The result of larger depth (less negative), hence the shorter separating translation."""
     decider = a.depth - b.depth
     normal = Vec(*(sm.select(decider, x, y) for x, y in zip(parts(a.normal), parts(b.normal), strict=True)))
-    return Inside(sm.select(decider, a.depth, b.depth), sm.select(decider, a.share, b.share), normal)
+    return Inside(sm.select(decider, a.depth, b.depth), sm.select(decider, a.fraction, b.fraction), normal)
 
 
 def bracket(slope: Callable[[Scalar], Scalar], places: Sequence[Scalar]) -> tuple[Scalar, Scalar]:

@@ -58,10 +58,10 @@ def _compared(model: Model, simulated: Any, names: Names) -> Iterator[tuple[Term
         yield model_terms(model, x), simulated_terms(states, simulated, x)
 
 
-def _sentence(what: str, share: float, joints: list[str]) -> str:
+def _sentence(what: str, fraction: float, joints: list[str]) -> str:
     more = f" and {len(joints) - NAMED} others" if len(joints) > NAMED else ""
     at = ", ".join(joints[:NAMED]) + more
-    return f"{what}: the difference from MuJoCo's is up to {100 * share:.2g} % of the largest, at {at}"
+    return f"{what}: the difference from MuJoCo's is up to {100 * fraction:.2g} % of the largest, at {at}"
 
 
 def model_terms(model: Model, x: Array) -> Terms:

@@ -97,7 +97,7 @@ class Row(NamedTuple):
     processor_ms: float
     rounds: int
     iterations: int
-    share: float
+    fraction: float
     of: str
     reason: str
 
@@ -145,14 +145,14 @@ def similar_problem(
 
     Bodies are moved by :data:`MOVED`, joints at start and goal by :data:`TURNED`, and less after collisions.
     """
-    share = 1.0
-    while share > MIN_SCALE:
-        objects = [{**o, "position": _perturbed(o["position"], share * MOVED, rng)} for o in problem["objects"]]
-        ends = {key: _perturbed(problem[key], share * TURNED, rng) for key in ("start", "goal")}
+    fraction = 1.0
+    while fraction > MIN_SCALE:
+        objects = [{**o, "position": _perturbed(o["position"], fraction * MOVED, rng)} for o in problem["objects"]]
+        ends = {key: _perturbed(problem[key], fraction * TURNED, rng) for key in ("start", "goal")}
         found = {**problem, **ends, "objects": objects}
         if all(is_free(scene_of(found), np.array(q)) for q in ends.values()):
             return found
-        share *= SHRINK
+        fraction *= SHRINK
     return dict(problem)
 
 
@@ -218,14 +218,14 @@ class Bench:
         solve_ms, processor_ms = 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - processor)
         q, v, a, times = motion_at(solution, self.model.nv, RATE)
         least = check.along(q, times)
-        share, of = largest_limit_ratio(self.model, limits, q, v, a)
+        fraction, of = largest_limit_ratio(self.model, limits, q, v, a)
         at_goal = float(np.abs(q[-1] - goal).max()) < 1e-4 and float(np.abs(v[-1]).max()) < 1e-4
         status = solution.status.code.value
         if solution.status.success:
             found = {
                 "too_near": least.distance < MIN_CLEARANCE,
                 "away_from_goal": not at_goal,
-                "beyond_limits": share > MAX_RATIO,
+                "beyond_limits": fraction > MAX_RATIO,
             }
             status = next((end for end, true in found.items() if true), status)
         solved = status == StatusCode.CONVERGED.value
@@ -247,7 +247,7 @@ class Bench:
             processor_ms,
             int(solution.meta.get("rounds", 1)),
             solution.iterations,
-            share,
+            fraction,
             of,
             "" if solution.status.success else solution.status.message,
         )
@@ -331,7 +331,7 @@ def _problem_line(r: Row) -> str:
     return (
         f"{r.kind} {r.number}: {r.status}, {r.least:.1f} mm ({r.pair}), {r.duration:.3f} s, "
         f"toppra {r.planned:.3f} s, on ours {r.on_ours:.3f} s, {guess}, planner {r.guess_ms:.0f} ms, solve {r.solve_ms:.0f} ms "
-        f"(processor {r.processor_ms:.0f}), {r.rounds} rounds, {r.iterations} iterations, {r.share:.3f} of {r.of} {r.reason}"
+        f"(processor {r.processor_ms:.0f}), {r.rounds} rounds, {r.iterations} iterations, {r.fraction:.3f} of {r.of} {r.reason}"
     )
 
 

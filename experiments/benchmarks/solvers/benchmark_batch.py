@@ -141,11 +141,13 @@ def batch_run(
         memory.append(peak_memory())
     remarks = [f"{found.meta['how']}, {memory[1] - memory[0]:.0f} MiB"]
     lane_use = {
-        of: f"{100 * share:.0f} %" for of, share in found.meta.get("lanes", {}).items() if isinstance(share, float)
+        of: f"{100 * fraction:.0f} %"
+        for of, fraction in found.meta.get("lanes", {}).items()
+        if isinstance(fraction, float)
     }
     single = lane_use.pop("alone", None)
     if lane_use:
-        remarks.append("lanes at work: " + ", ".join(f"{of} {share}" for of, share in lane_use.items()))
+        remarks.append("lanes at work: " + ", ".join(f"{of} {fraction}" for of, fraction in lane_use.items()))
     if single:
         remarks.append(f"iterations alone: {single}")
     cost = np.where(found.success, found.cost, np.nan)

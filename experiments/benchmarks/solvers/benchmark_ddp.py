@@ -4,7 +4,7 @@
 
 Each problem is a configuration of problems/configs, solved from its guess by SLQ and by both curvatures of DDP with
 equal tolerances. The time of an iteration is the median over the iterations with the variant's curvature; it includes
-derivatives, backward pass and rollout. The fastest of several solves counts, since other load only adds time. ``share``
+derivatives, backward pass and rollout. The fastest of several solves counts, since other load only adds time. ``fraction``
 is the number of these iterations. Times exclude compilation.
 """
 
@@ -36,7 +36,7 @@ LIMITS = {"newton": 1.6, "true": 2.5}
 
 
 class Entry(NamedTuple):
-    """Results of one solve. share: iterations with the variant's curvature; iteration_ms: their median time.
+    """Results of one solve. fraction: iterations with the variant's curvature; iteration_ms: their median time.
 
     iterations_ratio, time_ratio: iterations and iteration_ms relative to SLQ.
     """
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
     status: str
     cost: float
     iterations: int
-    share: int
+    fraction: int
     iteration_ms: float
     solve_ms: float
     iterations_ratio: float

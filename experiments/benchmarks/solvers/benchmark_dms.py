@@ -80,8 +80,10 @@ def our_row(name: str, program: Transcription, w: np.ndarray, options: Any, repe
         best = min(best, (time.perf_counter() - began, found), key=lambda pair: pair[0])
     seconds, found = best
     assert found.status.success, found.status
-    share = {key: sum(r.times.get(key, 0.0) for r in found.history) for key in ("derivatives", "rollout", "backward")}
-    each = [1e3 * value / found.iterations for value in (seconds, *share.values())]
+    fraction = {
+        key: sum(r.times.get(key, 0.0) for r in found.history) for key in ("derivatives", "rollout", "backward")
+    }
+    each = [1e3 * value / found.iterations for value in (seconds, *fraction.values())]
     return Row(name, f"trajopt, {options.hessian}", found.iterations, found.objective, *each)
 
 

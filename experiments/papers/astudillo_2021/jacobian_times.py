@@ -115,9 +115,9 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
         }
         ad = {r: by_method[r, kind, "AD, generated"] for r in robots if (r, kind, "AD, generated") in by_method}
         if ad:
-            shares = {r: 1.0 - closed[r] / ad[r] for r in ad}
-            saved = float(np.mean(list(shares.values())))
-            each = ", ".join(f"{r} {share:.0%}" for r, share in shares.items())
+            fractions = {r: 1.0 - closed[r] / ad[r] for r in ad}
+            saved = float(np.mean(list(fractions.values())))
+            each = ", ".join(f"{r} {fraction:.0%}" for r, fraction in fractions.items())
             lines.append(
                 Comparison(
                     f"J_{kind}: time saved by closed forms against AD as C",
@@ -125,7 +125,7 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
                     f"{saved:.1%}",
                     [
                         Claim(f"at least {SAVED[kind]:.1%}", saved >= SAVED[kind]),
-                        Claim("closed forms take less time for every robot", min(shares.values()) > 0.0),
+                        Claim("closed forms take less time for every robot", min(fractions.values()) > 0.0),
                     ],
                     f"mean over robots whose AD was compiled ({each}); over five robots in the paper",
                 )

@@ -126,9 +126,9 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
 def _convergence(task: str, solution: Solution) -> Comparison:
     """Compare the iterations of a complete solve, and those until the cost is near its final value."""
     costs = [*(r.cost for r in solution.history), solution.cost]
-    near = [next(k for k, c in enumerate(costs) if c <= (1.0 + share) * solution.cost) for share in SHARES]
+    near = [next(k for k, c in enumerate(costs) if c <= (1.0 + fraction) * solution.cost) for fraction in SHARES]
     short = sum(r.step_length < 1.0 for r in solution.history)
-    marks = ", ".join(f"{100 * share:g} % after {k}" for share, k in zip(SHARES, near, strict=True))
+    marks = ", ".join(f"{100 * fraction:g} % after {k}" for fraction, k in zip(SHARES, near, strict=True))
     ours = f"{solution.iterations} until the relative cost improvement is below {TOLERANCE:g}; within {marks}"
     why = (
         f"the line search shortens {short} steps; the paper names no tolerance, and the files of its toolbox, whose"
@@ -158,10 +158,14 @@ def _draw(rows: list[dict[str, Any]], path: Path) -> None:
                     label=f"{task}, {method}",
                 )
                 bottom, timed = 0.0, _timed(rows, task, method)
-                for share, phase in enumerate(PHASES):
+                for fraction, phase in enumerate(PHASES):
                     height = 1e3 * sum(r[f"{phase} [s]"] for r in timed) / len(timed)
                     axes[0, 1].bar(
-                        len(labels), height, bottom=bottom, color=COLORS[4 + share], label=phase if not labels else None
+                        len(labels),
+                        height,
+                        bottom=bottom,
+                        color=COLORS[4 + fraction],
+                        label=phase if not labels else None,
                     )
                     bottom += height
                 labels.append(f"{task}, {method}")

@@ -277,13 +277,13 @@ def _comparisons(costs: dict[str, dict[int, dict[str, float]]], n: int) -> list[
         at = table[n]
         ours = ", ".join(f"{m} {c:.1f}" for m, c in at.items())
         if name in SOLVES:
-            share = at["AD"] / at["FD"]
+            fraction = at["AD"] / at["FD"]
             why = "operations; the paper has times"
             if "QR" not in name:
                 why += "; L D L' is cheaper than QR: proposition 3 has less to save"
-            claim = Claim("AD and ED below a quarter of FD", share < QUARTER)
+            claim = Claim("AD and ED below a quarter of FD", fraction < QUARTER)
             what = f"{name}, {n} directions: AD and ED by FD"
-            lines.append(Comparison(what, "< 0.25", f"{share:.2f} ({ours})", [claim], why))
+            lines.append(Comparison(what, "< 0.25", f"{fraction:.2f} ({ours})", [claim], why))
             continue
         why = "operations of scalars: a product costs two products and a sum for each direction"
         claims = _claims(at, name, "closed form")

@@ -183,7 +183,7 @@ def _speedups(found: Times, kind: str, shape: str) -> Comparison:
 def _remarks(found: Times) -> list[str]:
     """Return remarks: speed-ups of forward dynamics (published as a plot), parts of FDSVA-SO, and the effect of NumPy."""
     parts = [f"FD, {shape}: other methods / closed form: {_speedups(found, 'FD', shape).ours}." for shape in SHAPES]
-    shares = []
+    fractions = []
     for shape in SHAPES:
         n = max(found["FD", shape, "FDSVA-SO, compiled"])
         total, inverse, first = (
@@ -194,11 +194,11 @@ def _remarks(found: Times) -> list[str]:
                 ("FD", shape, "FDSVA-FO, compiled"),
             )
         )
-        shares.append(
+        fractions.append(
             f"{shape} of {n}: tensors of ID {100 * inverse / total:.0f} %, first order {100 * first / total:.0f} %, inner and outer"
             f" products and the rest {100 * (1 - (inverse + first) / total):.0f} %"
         )
-    parts.append("Parts of FDSVA-SO, compiled: " + "; ".join(shares) + ".")
+    parts.append("Parts of FDSVA-SO, compiled: " + "; ".join(fractions) + ".")
     parts.append(
         "Times in NumPy grow more slowly than operations, since call overhead dominates; orders below the published ones"
         " are an effect of this overhead. The published algorithms are Fortran."

@@ -83,7 +83,7 @@ def with_soles(model: Model, legs: Sequence[Leg], heading: float) -> tuple[Model
 def _measured(name: str, points: Array, length: float) -> tuple[float, Sole]:
     """Return the height [m] of the sole relative to the ankle, and the sole, from points (n, 3) relative to the ankle."""
     if not len(points):
-        back, front, width = (length * share for share in HUMAN)
+        back, front, width = (length * fraction for fraction in HUMAN)
         return -HIGH * length, Sole(name, back, front, width, width, measured=False)
     low = points[points[:, 2] <= points[:, 2].min() + FLAT * length]
     (x0, y0, z), (x1, y1, _) = low.min(axis=0), low.max(axis=0)

@@ -1,4 +1,4 @@
-"""Constraints: their residuals on robots, their bounds, their place in a problem, and mistakes."""
+"""Constraints: residuals on robots, bounds, use in a problem, and errors."""
 
 from dataclasses import replace
 from functools import cache
@@ -227,7 +227,7 @@ def test_values_change_by_name():
         ),
     ],
 )
-def test_mistakes_are_found_at_the_door(constraint, message):
+def test_invalid_arguments_are_rejected_at_construction(constraint, message):
     ocp = problem(constraints=[constraint])
     assert any(message in found for found in messages(ocp)), messages(ocp)
     with pytest.raises(InvalidProblem):
@@ -256,7 +256,7 @@ def test_a_start_outside_is_a_warning_with_the_component():
     assert found.startswith("x0 violates box: position by 0.5")
 
 
-def test_what_cannot_honor_a_constraint_refuses_it_by_name():
+def test_solvers_without_constraints_refuse_them_by_name():
     constrained = problem(constraints=[state_bounds(LINE, -1.0, 1.0, "box")])
     with pytest.raises(InvalidProblem, match="a shooting method cannot enforce the constraint 'box'"):
         slq(constrained, constant_guess(constrained))
@@ -290,7 +290,7 @@ def test_mistakes_of_construction():
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(-0.4, np.inf), (-np.inf, 0.3), (-0.4, 0.3), (-np.inf, np.inf)])
-def test_a_softened_constraint_costs_what_its_best_slack_does(lower, upper):
+def test_a_softened_constraint_costs_as_much_as_its_optimal_slack(lower, upper):
     """min over s >= 0 of 1/2 w s^2 where g leaves its bounds; up to the width of the rounded corner within."""
     line, width, weight = Manifold.vector(1), 1e-3, 7.0
     term = softened(residual_constraint("g", lambda x, u, t, p: [x[0]], line, 1, lower, upper), weight, width)

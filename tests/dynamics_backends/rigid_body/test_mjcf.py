@@ -241,7 +241,7 @@ def test_ignored_elements_are_reported():
         ),
     ],
 )
-def test_what_changes_the_motion_is_a_warning(change, with_, message):
+def test_elements_that_change_the_motion_give_a_warning(change, with_, message):
     text = WALKER.replace(change, with_, 1)
     assert text != WALKER
     with pytest.warns(to.MJCFWarning, match="moves otherwise here than in MuJoCo") as caught:
@@ -251,8 +251,8 @@ def test_what_changes_the_motion_is_a_warning(change, with_, message):
         to.load_mjcf(text, strict=True)
 
 
-def test_the_comparison_finds_what_no_list_names(monkeypatch):
-    """A medium of which nothing is said, and an inertia that is not that of the file."""
+def test_the_comparison_finds_unlisted_differences(monkeypatch):
+    """An unreported medium, and an inertia that differs from the file's."""
     from dynamics_backends.rigid_body.mjcf import comparison, loader
 
     monkeypatch.setattr(loader, "left_out", lambda *_: ([], []))
@@ -357,7 +357,7 @@ def test_equalities_that_bind_change_the_motion():
 
 
 @FREE_OF_EQUALITIES
-def test_equalities_that_bind_beside_a_locked_joint_are_kept_or_refused():
+def test_equalities_next_to_a_locked_joint_are_converted_or_refused():
     whole = to.load_mjcf(tied("joint"))
     for locked, other in (("d1", "b1"), ("b1", "d1")):
         with pytest.raises(
@@ -425,7 +425,7 @@ def test_options():
         to.load_mjcf(WALKER, base="loose")
 
 
-def test_things_that_no_actuator_drives_may_be_left_out():
+def test_undriven_bodies_may_be_omitted():
     model = to.load_mjcf(WALKER, trees="driven")
     assert (
         model.joint_names[0] == "root" and "rolls" not in model.joint_names and "body9_joint0" not in model.joint_names
@@ -532,7 +532,7 @@ def test_contact_points_are_the_balls_of_geoms():
     assert not any(point.geom in ("floor", "post") for point in points)
 
 
-def test_the_scene_is_what_no_joint_moves():
+def test_the_scene_contains_bodies_that_no_joint_moves():
     scene = mjcf_scene(WALKER)
     floor, post = scene.bodies
     assert isinstance(floor.shape, HalfSpace) and floor.name == "floor"
@@ -588,7 +588,7 @@ def test_a_file_is_compiled_once_until_it_or_what_it_includes_changes(tmp_path, 
     assert len(count) == 2
 
 
-def test_what_text_includes_may_change_too(tmp_path, monkeypatch):
+def test_included_files_may_change(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = '<mujoco model="one"><worldbody><include file="arm.xml"/></worldbody></mujoco>'
     for mass in (1.0, 2.5, 12.0):

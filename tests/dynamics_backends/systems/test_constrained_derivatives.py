@@ -81,7 +81,7 @@ def test_curvature_of_a_stage():
     assert_same_curvature(standing())
 
 
-def test_traces_that_are_too_long_are_left_to_numpy(monkeypatch):
+def test_long_traces_are_evaluated_by_numpy(monkeypatch):
     monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 10)
     system = SYSTEMS["impact"]()
     x, u, lam = arguments(system, FRAMES)

@@ -325,7 +325,7 @@ def simulated(system: Holonomic, x: np.ndarray, steps: int) -> np.ndarray:
     return x
 
 
-def test_the_error_of_a_loop_decays_as_baumgarte_says():
+def test_the_error_of_a_loop_decays_with_the_baumgarte_gains():
     """The error is e0 (1 + 10 t) exp(-10 t) with kp = 100, kd = 20 from rest, here at 50 ms, for any motion of the linkage."""
     system = Holonomic(four_bar(), [PointLoop("coupler_tip", "rocker_tip", gains=(100.0, 20.0))], actuated=[])
     closed = closed_state(system.constraints, np.array([0.3, 1.2, -0.2, 6.0, 0.0, 0.0]))
@@ -351,7 +351,7 @@ def test_standing_feet_stay():
     assert np.abs(errors_at(system.constraints, x)).max() < 1e-9
 
 
-def test_what_cannot_be_closed_is_said():
+def test_states_that_cannot_be_closed_are_reported():
     far = PointContact("lf_foot", reference=(0.0, 0.0, 0.0), name="here")
     other = PointContact("lf_foot", reference=(0.0, 0.0, 1.0), name="there")
     system = Holonomic(hyq(), [far, other])
@@ -362,7 +362,7 @@ def test_what_cannot_be_closed_is_said():
 # -- redundancy -------------------------------------------------------------------------------------------------------
 
 
-def test_redundant_constraints_change_nothing():
+def test_redundant_constraints_do_not_change_the_motion():
     once = Holonomic(hyq(), CASES["two points"])
     twice = Holonomic(hyq(), [*CASES["two points"], PointContact("lf_foot", name="again")])
     x, u, lam = arguments(once, FEET)
@@ -389,7 +389,7 @@ def test_redundant_and_contradictory_constraints_are_named():
     assert all(d.contradictory for d in found) and "contradicts 'lf_foot'" in found[0].message
 
 
-def test_a_row_that_nothing_moves():
+def test_a_constraint_row_without_moving_joints():
     builder = ModelBuilder("pendulum")
     builder.add_body(
         "rod", joint=JointSpec(axis=(0.0, 1.0, 0.0)), mass=1.0, com=(0.0, 0.0, -0.5), inertia=np.eye(3) * 0.1
@@ -404,7 +404,7 @@ def test_a_row_that_nothing_moves():
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 
-def test_wrong_arguments_are_answered():
+def test_wrong_arguments_raise_errors():
     model = hyq()
     with pytest.raises(ValueError, match="constraints is empty"):
         Holonomic(model, [])

@@ -163,7 +163,7 @@ def test_a_phase_without_duration():
     assert "dt is 0.0 at knot 3; time steps must be positive" in messages
 
 
-def test_wrong_arguments_are_answered():
+def test_wrong_arguments_raise_errors():
     with pytest.raises(ValueError, match=r"restitution = 1.5; it must lie between 0 \(sticks\) and 1 \(bounces\)"):
         Impact(hyq(), TWO_FEET, restitution=1.5)
     with pytest.raises(ValueError, match="an impact stage needs a jump with n_out = ndx = 36; this map has n_out = 2"):

@@ -1,4 +1,4 @@
-"""Bodies whose inertial parameters are values: the same motion as that of the robot that has these inertias."""
+"""Inertial parameters at run time: the motion equals that of a robot with these inertias."""
 
 from dataclasses import replace
 
@@ -11,9 +11,11 @@ from dynamics_backends.rigid_body.algorithms.regressor import forward_dynamics_p
 KINDS = ("revolute", "prismatic", "spherical")
 
 
-def changed(model, share):
+def changed(model, fraction):
     """A robot of the same joints with other inertias."""
-    return replace(model, mass=share * model.mass, com=model.com + 0.05 * share, inertia=1.5 * share * model.inertia)
+    return replace(
+        model, mass=fraction * model.mass, com=model.com + 0.05 * fraction, inertia=1.5 * fraction * model.inertia
+    )
 
 
 @pytest.mark.parametrize("floating", [False, True])
@@ -21,7 +23,7 @@ def test_motion_and_derivatives_are_those_of_the_robot_with_these_inertias(float
     rng = np.random.default_rng(0)
     model = to.random_tree(rng, 4, KINDS, floating_base=floating)
     body, N = to.InertialBody(model), 3
-    robots = [changed(model, share) for share in (1.0, 1.4, 2.0)]
+    robots = [changed(model, fraction) for fraction in (1.0, 1.4, 2.0)]
     p = {"inertia": np.stack([inertial_parameters(robot) for robot in robots], axis=1)}
     rest = np.tile(np.r_[model.neutral(), np.zeros(model.nv)][:, None], N)
     x = body.manifold.integrate(rest, 0.5 * rng.standard_normal((body.manifold.ndx, N)))

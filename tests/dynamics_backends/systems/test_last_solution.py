@@ -1,4 +1,4 @@
-"""A time step and the friction at the same knots share one solution; another state, system or setting never gets it."""
+"""Cache of the last solution: a time step and the friction at its knots share it; other states, systems and settings do not."""
 
 import pickle
 import threading
@@ -82,7 +82,7 @@ def test_no_result_is_stale(solved):
     assert np.abs(heavy - light).max() > 0.1
 
 
-def test_each_driver_has_its_own(solved):
+def test_each_driver_has_its_own_cache(solved):
     """NumPy's numbers are never those of loops, which differ by rounding; the twins of one system share theirs."""
     holonomic = system()
     twins = [map.with_recursions(LibraryDriver()) for map in (holonomic, ConstraintForces(holonomic))]
@@ -92,7 +92,7 @@ def test_each_driver_has_its_own(solved):
     assert solved() == 2
 
 
-def test_other_numbers_and_large_batches_are_not_kept(solved, monkeypatch):
+def test_other_number_types_and_large_batches_are_not_cached(solved, monkeypatch):
     monkeypatch.setattr(last_solution, "KNOTS", 3)
     step, forces = backends(system())
     x, u = knots()
@@ -104,7 +104,7 @@ def test_other_numbers_and_large_batches_are_not_kept(solved, monkeypatch):
     assert solved() == 4
 
 
-def test_what_is_kept_cannot_be_written_to():
+def test_cached_arrays_are_read_only():
     holonomic = system()
     x, u = knots()
     _, da, df = holonomic.sensitivities(x.T, u.T, {})
@@ -113,7 +113,7 @@ def test_what_is_kept_cannot_be_written_to():
             rows[0][:] = 0.0
 
 
-def test_threads_get_their_own():
+def test_threads_get_their_own_solutions():
     holonomic = system()
     step, _ = backends(holonomic)
     cases = [knots(seed) for seed in range(4)]
@@ -133,7 +133,7 @@ def test_threads_get_their_own():
     assert wrong == []
 
 
-def test_what_was_solved_is_no_part_of_a_system():
+def test_the_cache_is_not_part_of_a_systems_identity():
     """Neither of its structure, on which kernels depend, nor of a copy for another process."""
     holonomic, other = system(), system()
     x, u = knots()

@@ -73,7 +73,7 @@ def test_forces_of_the_standing_robot():
     assert force(SoftContactLaw(), -0.0035, still)[2] == pytest.approx(960.0, abs=5.0)
 
 
-def test_friction_saturates_at_the_cone_and_leaves_slow_motion_alone():
+def test_friction_saturates_at_the_cone_and_is_linear_at_low_speed():
     law, sticky = LAWS["friction"], LAWS["free"]
     normal = force(sticky, 0.0, np.zeros(3))[2]
     fast = force(law, 0.0, np.array([300.0, 400.0, 0.0]))
@@ -275,7 +275,7 @@ def test_far_from_the_origin():
 
 @pytest.mark.parametrize("depth", [-1.0, -30.0, 50.0])
 @each_law
-def test_nothing_overflows_deep_in_the_ground_or_high_above(depth, law):
+def test_no_overflow_deep_in_the_ground_or_high_above(depth, law):
     system = on_hyq(law=law)
     x, u, lam = arguments(system, FEET)
     x[:, 2] += depth
@@ -284,7 +284,7 @@ def test_nothing_overflows_deep_in_the_ground_or_high_above(depth, law):
         assert np.isfinite(a).all()
 
 
-def test_power_of_the_forces_is_what_the_dampers_take():
+def test_contact_power_equals_the_dissipation_of_the_dampers():
     """d(kinetic + potential + springs)/dt = -D |w|^2 summed over the feet, with no joint forces."""
     system = SoftContact(hyq(), FEET, damping=False)
     model, x = system.model, standing_states(hyq(), FEET, 3, 2).T
@@ -308,7 +308,7 @@ def test_power_of_the_forces_is_what_the_dampers_take():
     np.testing.assert_allclose(energy(rate).imag / 1e-30, -taken, rtol=1e-9)
 
 
-def test_wrong_arguments_are_answered():
+def test_wrong_arguments_raise_errors():
     model = hyq()
     with pytest.raises(ValueError, match="points is empty; name the frames"):
         SoftContact(model, [])

@@ -105,7 +105,7 @@ def test_gap_and_force_are_complementary_but_for_the_relaxation(gap):
     np.testing.assert_allclose(f[:2] / np.hypot(*f[:2]), [-0.6, -0.8], rtol=1e-12)
 
 
-def test_numbers_that_make_no_contact_are_refused():
+def test_invalid_contact_parameters_are_refused():
     for key in ("stiffness", "relaxation", "creep"):
         with pytest.raises(ValueError, match=f"{key} = 0.0; it must be positive"):
             RelaxedCone(**{key: 0.0})
@@ -125,7 +125,7 @@ def test_a_box_that_falls_comes_to_rest_under_its_weight(dt):
     assert xs[-1, 2] == pytest.approx(HALF[2], abs=2e-4)
 
 
-def test_a_fall_takes_energy_away():
+def test_a_fall_dissipates_energy():
     system, m = box(), MASS
     xs = moved(system, at(0.4, (0.5, 0.0, 0.0)), 1.0)
     energy = 0.5 * m * (xs[:, 7:10] ** 2).sum(axis=1) + m * G * xs[:, 2]
@@ -159,8 +159,8 @@ def test_on_a_slope_a_box_stays_or_slides_as_coulomb_says(tangent, slides):
     if slides:
         np.testing.assert_allclose(np.diff(xs[10:, 7]) / 0.01, down, rtol=0.05)
     else:
-        share = tangent / STIFF.friction
-        assert xs[-1, 7] == pytest.approx(STIFF.creep * share / np.sqrt(1.0 - share**2), rel=1e-4)
+        fraction = tangent / STIFF.friction
+        assert xs[-1, 7] == pytest.approx(STIFF.creep * fraction / np.sqrt(1.0 - fraction**2), rel=1e-4)
 
 
 def test_forces_of_the_cone_stay_in_it_whatever_the_motion():

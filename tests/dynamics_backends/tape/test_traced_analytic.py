@@ -53,7 +53,7 @@ def test_a_map_without_second_derivatives_has_none():
     assert not isinstance(both_engines(MAPS["frame motion"]())[0], SecondOrderBackend)
 
 
-def test_traces_that_are_too_long_are_left_to_numpy(monkeypatch):
+def test_long_traces_are_evaluated_by_numpy(monkeypatch):
     monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 10)
     map = MAPS["soft contact"]()
     x, u, lam = points(map, 3)

@@ -63,7 +63,7 @@ def _row(solver, number, status="converged", miss=0.5, cost=1.0):
     return Row("plain", 0, "arm", number, solver, status, status == "converged", miss, 5, 10.0, 9.0, cost, "so")
 
 
-def test_ends_are_counted_by_their_codes(tmp_path):
+def test_results_are_counted_by_status_code(tmp_path):
     rows = [
         _row("a", 0, miss=3.1, cost=1.5),
         _row("a", 1, "acceptable"),

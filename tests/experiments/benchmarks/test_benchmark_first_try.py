@@ -103,7 +103,7 @@ def test_random_guesses_find_the_better_optimum(one_instance):
     assert {b.start for b in found} >= {"ddp", "ipm, random guess 3", "dms, random guess 1"}
 
 
-def test_the_best_known_objective_only_falls(tmp_path):
+def test_the_best_known_objective_only_decreases(tmp_path):
     best = merge_best({}, from_rows([row("a", "auto", 2.0), row("a", "dms", 1.0), row("b", "dms", 0.5, "infeasible")]))
     best = merge_best(best, [Best("optimum", "a", 0, 1.5, "ddp")])
     write_best(best, tmp_path / "best.csv")

@@ -26,14 +26,14 @@ def test_an_arm_reaches_from_its_file_alone(arm):
     assert table([row]).splitlines()[-1].count("|") == 10
 
 
-def test_what_cannot_be_loaded_is_a_row(tmp_path):
+def test_robots_that_cannot_be_loaded_give_a_row(tmp_path):
     file = tmp_path / "bad.xml"
     file.write_text("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>", encoding="utf-8")
     row = robot_row(str(file))
     assert not row.solved and "MJCFError" in row.reason and np.isnan(row.first)
 
 
-def test_joints_that_nothing_drives_are_locked(arm):
+def test_undriven_joints_are_locked(arm):
     assert set(load_arm(arm, rigid=("bend",)).locked) == {"bend"}
     with pytest.raises(ValueError, match="no joint moves a link"):
         load_arm(arm, rigid=("turn", "lift", "bend"))

@@ -10,16 +10,16 @@ PROBLEM = {"objects": [{**BOX, "position": [0.5, 0.0, 0.2]}], "start": [0.0, 1.0
 
 
 @pytest.mark.parametrize("asked", [1, 5])
-def test_bodies_and_ends_are_moved_less_where_that_touches(asked):
+def test_perturbations_shrink_until_nothing_collides(asked):
     answers = iter([False] * (asked - 1) + [True] * 2)
     found = similar_problem(PROBLEM, np.random.default_rng(1), lambda scene, q: next(answers))
-    share = 0.8 ** (asked - 1)
+    fraction = 0.8 ** (asked - 1)
     for key, most in (("start", TURNED), ("goal", TURNED)):
         moved = np.abs(np.subtract(found[key], PROBLEM[key]))
-        assert 0.0 < moved.max() <= share * most
+        assert 0.0 < moved.max() <= fraction * most
     moved = np.abs(np.subtract(found["objects"][0]["position"], PROBLEM["objects"][0]["position"]))
-    assert 0.0 < moved.max() <= share * MOVED and found["objects"][0]["size"] == BOX["size"]
+    assert 0.0 < moved.max() <= fraction * MOVED and found["objects"][0]["size"] == BOX["size"]
 
 
-def test_a_problem_with_nothing_free_near_it_stays():
+def test_a_problem_without_a_free_perturbation_is_unchanged():
     assert similar_problem(PROBLEM, np.random.default_rng(1), lambda scene, q: False) == PROBLEM

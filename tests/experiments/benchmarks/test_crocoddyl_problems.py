@@ -46,7 +46,7 @@ def test_the_goal_of_the_arm_is_measured_by_the_logarithm_of_its_placement():
     ("anymal", "pace", 62, [0.15, 0.075, 0.15, 0.075]),
     ("anymal", "jump", 61, [0.3, 0.3, 0.3, 0.3]),
 ])  # fmt: skip
-def test_feet_land_as_far_ahead_as_a_gait_takes_them(robot, kind, knots, ahead):
+def test_feet_land_at_the_step_length_of_the_gait(robot, kind, knots, ahead):
     p = gait(robot, kind)
     model, q0 = load_robot(f"erd:{robot}", base="floating"), np.array(p["x0"][:19])
     goals = {foot: goal for knot in p["knots"] if "lands" in knot for foot, goal in knot["feet"].items()}
@@ -69,7 +69,7 @@ def cone_of_the_trot():
 
 
 @pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
-def test_the_cone_costs_what_its_five_inequalities_are_broken_by():
+def test_the_cone_cost_is_the_violation_of_five_inequalities():
     term, x, u, mu = cone_of_the_trot()
     forces = np.asarray(term.residual.inner(x.T, u.T, np.zeros(20), {})).reshape(4, 3, 20)
     p = {key: np.tile(v[:, None], 20) for key, v in term.parameters.items()}

@@ -36,7 +36,7 @@ def test_the_other_process_uses_the_library_for_any_processor():
     assert instruction_set() == own
 
 
-def test_reports_say_how_each_side_was_compiled():
+def test_reports_name_the_compilation_of_each_library():
     lines = build_notes("Crocoddyl", "CasADi").splitlines()
     assert len(lines) == 3
     assert "numbers per vector" in lines[0] and f"'{COLUMN}': {GENERIC or platform.machine()}" in lines[0]

@@ -14,7 +14,7 @@ OFF = {"quadrotor": 1e-5}
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # NumPy functions called with symbols
 @pytest.mark.parametrize("name", ["van_der_pol", "goddard", "robot_arm", "quadrotor"])
-def test_the_default_call_solves_what_casadi_states(name):
+def test_the_default_solution_is_feasible_and_optimal_in_casadis_program(name):
     system = SYSTEMS[name]()
     ocp, guess = system.problem("forward_ad")
     solution = to.solve(ocp, guess)

@@ -60,14 +60,14 @@ def test_a_goal_of_the_frame_as_a_constraint():
     assert not ocp.terminal_constraints[0].lower.any()
 
 
-def test_switched_off_there_are_none():
+def test_disabled_limits_are_no_constraints():
     ocp = built(goal_position=(0.3, 0.2, 0.7))
     assert ocp.constraints() == []
     assert ocp.control_bounds is None
     assert len(ocp.terminal) == 2
 
 
-def test_without_a_word_the_limits_of_the_robot_hold():
+def test_limits_of_the_robot_are_enforced_by_default():
     ocp = built(goal_position=(0.3, 0.2, 0.7), **dict.fromkeys(FREE))
     assert names(ocp.phases[0].constraints) == ["joint limits", "velocity limits"]
     np.testing.assert_array_equal(ocp.control_bounds[1][0], ocp.model.effort_limit)
@@ -76,7 +76,7 @@ def test_without_a_word_the_limits_of_the_robot_hold():
     np.testing.assert_array_equal(limits[0].upper, limits[1].upper)
 
 
-def test_without_a_word_the_limits_of_a_joint_that_starts_beyond_them_are_left_out():
+def test_limits_violated_at_the_start_are_omitted_by_default():
     q0 = (0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     ocp = built(goal_position=(0.3, 0.2, 0.7), q0=q0, **dict.fromkeys(FREE))
     assert chosen_coordinates(ocp.phases[0].constraints[0]) == (0, 2, 3, 4, 5, 6)
@@ -93,7 +93,7 @@ def test_a_list_of_spheres_and_a_guess_clear_of_them():
         assert sphere.clearance(task.ocp.model, task.guess.xs[:, :7]).min() >= 0.0
 
 
-def test_the_guess_ends_at_the_goal_and_moves_as_its_torques_say():
+def test_the_guess_ends_at_the_goal_and_satisfies_the_dynamics():
     settings = {"horizon": 100, "goal_position": (0.3, 0.2, 0.7), "integrator": "semi_implicit_euler"}
     task = GO_TO.build(GO_TO.Settings(**REACH | settings), NUMPY)
     guess, dynamics = task.guess, task.ocp.phases[0].dynamics
@@ -229,7 +229,7 @@ def test_one_optimum_by_direct_multiple_shooting_and_by_slq():
 
 
 @pytest.mark.parametrize("solver", ["dms", "slq"])
-def test_what_a_solve_calls_is_made_ready(solver, monkeypatch, tmp_path):
+def test_preparation_traces_all_functions_of_a_solve(solver, monkeypatch, tmp_path):
     """A later solve traces nothing; no other test uses this number of points on the links."""
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path))  # an empty cache, without traces of earlier runs
     traced, write = [], taped_functions._encoded

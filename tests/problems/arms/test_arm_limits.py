@@ -41,13 +41,13 @@ def test_limits_that_hold_by_default_are_resolved_to_the_same_problem(tmp_path):
     np.testing.assert_equal(left_out.ocp.control_bounds[1][0], [50.0, 20.0])
 
 
-def test_a_start_beyond_its_limit_leaves_the_key_open_and_the_others_kept(tmp_path):
+def test_a_start_beyond_one_limit_leaves_only_that_setting_unresolved(tmp_path):
     found = task(tmp_path, q0=(1.5, 0.0))
     assert "position_limits" not in found.resolved
     np.testing.assert_equal(constraints(found)["joint limits"][1], [2.0])
 
 
-def test_limits_of_some_joints_cannot_be_said_by_one_word(tmp_path):
+def test_limits_of_some_joints_are_not_resolved_to_one_value(tmp_path):
     found = task(tmp_path, kind="continuous", limit="")
     assert found.resolved == {"position_limits": True, "velocity_limits": True}  # only the elbow has limits
     np.testing.assert_equal(found.ocp.control_bounds[1][0], [np.inf, 20.0])
@@ -80,7 +80,7 @@ def test_an_arm_that_cannot_hold_its_start_or_its_goal_is_reported(tmp_path):
     assert not task(tmp_path, limit=weak, q0=(0.8, 0.0), torque_limits=False).warnings
 
 
-def test_dry_friction_that_is_left_out_is_reported(tmp_path):
+def test_omitted_dry_friction_is_reported(tmp_path):
     with_friction = LIMITED + '<dynamics friction="0.5"/>'
     (note,) = task(tmp_path, limit=with_friction).notes
     assert note.startswith("dry friction is ignored for hinge; set friction_velocity")

@@ -75,7 +75,7 @@ def test_derivatives_along_a_step(duration):
     agree(torques, x, u, {STEP_OFFSET: ahead})
 
 
-def test_a_clearance_does_not_change_when_both_move_together():
+def test_a_clearance_does_not_depend_on_common_joints():
     """For a slot between two links, the joints below the nearer link have no effect."""
     rng = np.random.default_rng(2)
     residual = Clearances(MODEL, SLOTS)
@@ -97,7 +97,7 @@ def test_a_point_of_the_last_link_against_a_wall():
     np.testing.assert_allclose(value[:, 0], 100.0 - frame_placement(MODEL, q, joint)[1][:, 0], atol=1e-9)
 
 
-def test_slots_that_cannot_be_are_refused():
+def test_invalid_slots_are_refused():
     with pytest.raises(ValueError, match="at least one slot"):
         Clearances(MODEL, [])
     with pytest.raises(ValueError, match="not on the path"):

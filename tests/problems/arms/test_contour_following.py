@@ -65,7 +65,7 @@ def test_partial_derivatives_along_a_path(form):
         np.testing.assert_allclose(full[:, i], wanted, rtol=1e-5, atol=1e-6 * max(1.0, np.abs(full).max()))
 
 
-def test_what_cannot_follow_a_path():
+def test_systems_that_cannot_follow_a_path_are_refused():
     with pytest.raises(TypeError, match="partial derivatives"):
         AlongPath(FreeBody(load_robot("hyq")))
     with pytest.raises(ValueError, match="at least one"):

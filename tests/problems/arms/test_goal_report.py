@@ -40,7 +40,7 @@ def chord(angle):
 
 
 @pytest.mark.parametrize(("short", "missed"), [(0.0, False), (0.018, False), (0.022, True), (0.5, True)])
-def test_a_frame_has_missed_its_goal_beyond_a_fiftieth_of_its_way(tmp_path, short, missed):
+def test_a_frame_misses_its_goal_beyond_two_percent_of_its_path(tmp_path, short, missed):
     messages = task(tmp_path, goal_position=AT).missed(motion(1.0 - short))
     assert bool(messages) == missed
     if missed:
@@ -54,7 +54,7 @@ def test_a_goal_beyond_reach_is_missed_wherever_the_motion_ends(tmp_path):
     assert message == "tip ends 500 mm from its goal: the goal is 500 mm beyond the reach of tip"
 
 
-def test_a_goal_within_an_obstacle_is_missed_for_that(tmp_path):
+def test_a_goal_in_an_obstacle_is_reported_as_the_reason(tmp_path):
     blocked = {"goal_position": AT, "obstacle": Obstacle(center=AT, radius=0.05)}
     (message,) = task(tmp_path, **blocked).missed(motion(0.9))
     assert message.startswith("tip ends 100 mm") and "collide with an obstacle" in message and "--starts" not in message
@@ -117,7 +117,7 @@ def test_the_orientation_at_the_start_is_a_goal(tmp_path):
     assert made.missed(motion(0.5)) == [] and made.missed(motion(0.0)) != []
 
 
-def test_a_quaternion_in_the_other_order_is_answered(tmp_path):
+def test_a_quaternion_in_the_other_order_is_reported(tmp_path):
     x, y, z, w = PITCH["quaternion"]
     (message,) = task(tmp_path, goal_position=AT, goal_rotation=(w, x, y, z)).warnings[1:]
     assert message.startswith(
@@ -142,20 +142,20 @@ def test_invalid_orientations_are_rejected(tmp_path, rotation, message):
         task(tmp_path, goal_position=AT, goal_rotation=rotation)
 
 
-def test_a_goal_in_degrees_is_answered(tmp_path):
+def test_a_goal_in_degrees_is_reported(tmp_path):
     messages = task(tmp_path, goal_q=(90.0,), guess="constant").warnings
     assert "goal_q has hinge at 90 rad (degrees?), limits [-3, 3]" in messages
     with pytest.raises(ValueError, match=r"is 90 \(degrees\?\), beyond its limit 3"):
         task(tmp_path, goal_q=(90.0,), position_limits=True)
 
 
-def test_a_way_too_long_for_the_velocity_limits_is_the_reason(tmp_path):
+def test_a_path_too_long_for_the_velocity_limits_is_reported_as_the_reason(tmp_path):
     for goal in ({"goal_position": AT}, {"goal_q": (1.0,)}):
         (message,) = task(tmp_path, speed=0.5, **goal).missed(motion(0.5))
         assert "the motion lasts 1 s, but at the velocity limits it needs 2 s: allow more time" in message
 
 
-def test_a_goal_that_is_a_constraint_is_the_solvers_matter(tmp_path):
+def test_a_goal_constraint_is_not_reported_by_the_task(tmp_path):
     assert task(tmp_path, goal_position=AT, terminal="constraint").missed(motion(0.5)) == []
 
 

@@ -107,7 +107,7 @@ def test_bodies_around_an_arm_are_reported_with_the_link_that_is_inside(tmp_path
     )
 
 
-def test_a_robot_without_shapes_says_so(tmp_path):
+def test_a_robot_without_shapes_is_reported(tmp_path):
     found = report_of(tmp_path, Obstacle(center=(0.13, 0.0, 0.5), radius=0.1), shape="")
     assert len(found.sentences) == 2 and not found.warnings
     assert "thickness of the links is not checked" in found.sentences[1]

@@ -45,7 +45,7 @@ def test_speed_is_the_mean_over_a_part_of_the_motion():
 
 
 @pytest.mark.parametrize("name", ["trot", "pace", "walk", "jump"])
-def test_the_base_of_a_gait_goes_the_distance(name):
+def test_the_base_of_a_gait_travels_the_distance(name):
     gait = Gait.named(name, FEET, **TIMES, cycles=3).over(0.9)
     base = gait.references(np.array([0.0, gait.duration]), np.zeros((4, 3))).base
     assert base[1, 0] == pytest.approx(0.9)
@@ -58,7 +58,7 @@ def test_distance_of_a_gait_whose_feet_step_unevenly():
     assert base[1, 0] == pytest.approx(0.3)
 
 
-def test_a_gait_without_steps_goes_no_distance():
+def test_a_gait_without_steps_cannot_travel():
     with pytest.raises(ValueError, match="takes no steps"):
         Gait.named("stand", FEET, **TIMES).over(0.3)
 

@@ -47,7 +47,7 @@ def test_a_gait_starts_from_the_solution_on_more_relaxed_contacts():
     )  # relaxed problems are skipped for a user-defined guess
 
 
-def test_a_row_of_a_study_and_a_first_plan_come_over_easier_problems():
+def test_rows_of_a_study_and_first_plans_start_from_relaxed_problems():
     config = load_config(CONFIG, [*SHORT, "replan.duration=0.1", "replan.mode='converge'"])
     found = solve_task(config, build_task(config))
     row, first = solve_row(FromConfig.from_config(config)()), setup(config).first_plan
@@ -56,7 +56,7 @@ def test_a_row_of_a_study_and_a_first_plan_come_over_easier_problems():
     assert row.meta["easier"] == first.meta["easier"] == found.meta["easier"]
 
 
-def test_ctrl_c_in_an_easier_problem_says_whose_solution_it_is():
+def test_ctrl_c_in_a_relaxed_problem_names_the_solution():
     def interrupted(record):
         raise KeyboardInterrupt
 
@@ -89,14 +89,14 @@ def test_relaxations_of_other_contacts_are_refused():
 
 
 def test_a_relaxed_contact_is_on_the_ground_where_it_touches():
-    """Feet of a falling robot with free legs are pushed from 3 cm above the ground by a tenth of their share: no contact."""
+    """At 3 cm above the ground the feet of a falling robot carry a tenth of their standing load, which is no contact."""
     task = build_task(load_config(CONFIG, [*SHORT, "problem.contact_parameters.relaxation=1.0"]))
     resting = resting_controls(task.ocp.phases[0].dynamics.sampling.backend, task.ocp.x0)
     xs, us = np.tile(task.ocp.x0, (3, 1)), np.tile(resting, (2, 1))
     assert contacts(task.ocp, task.feet, xs, us).all()
     xs[:, 2] += 0.03 - foot_positions(task.ocp, task.feet, xs[:1])[0, :, 2].min()
-    share = 9.81 * task.ocp.model.total_mass / 4
-    assert min(force[0, 2] for force in contact_forces(task.ocp, xs, 0.0 * us).values()) > LOADED * share
+    fraction = 9.81 * task.ocp.model.total_mass / 4
+    assert min(force[0, 2] for force in contact_forces(task.ocp, xs, 0.0 * us).values()) > LOADED * fraction
     assert not contacts(task.ocp, task.feet, xs, 0.0 * us).any()
 
 

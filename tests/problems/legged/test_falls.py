@@ -30,7 +30,7 @@ def turned(xs, axis, degrees):
 
 
 @pytest.mark.parametrize("start", [(0.0, 0.0, 0.0), (0.3, -0.2, 2.0), (np.pi / 2, 0.0, 0.4)])
-def test_tilts_are_angles_to_what_pointed_up(start, standing):
+def test_tilts_are_angles_to_the_initial_vertical(start, standing):
     """Tilts do not depend on the base axes, which may point anywhere in a file."""
     xs = standing[1].copy()
     xs[:, 3:7] = Rotation.from_rotvec(start).as_quat()
@@ -60,14 +60,14 @@ def test_a_robot_that_lies_down_falls_and_one_that_jumps_or_goes_downhill_does_n
     lying[3, 7:19] = [0.0, 1.2, -2.4] * 2 + [0.0, -1.2, 2.4] * 2  # thighs and shanks along the ground
     height = lying[3, 2] - min(position_of(model, foot, lying[3, :19])[2] for foot in feet)
     assert heights(model, feet, lying)[3] == pytest.approx(height)
-    share = height / heights(model, feet, xs)[0]
+    fraction = height / heights(model, feet, xs)[0]
     lying[3, 7:19] = [0.0, 1.5, -2.9] * 2 + [0.0, -1.5, 2.9] * 2
-    assert share > heights(model, feet, lying)[3] / heights(model, feet, xs)[0] < LOW
+    assert fraction > heights(model, feet, lying)[3] / heights(model, feet, xs)[0] < LOW
     (message,) = falls(model, feet, lying, TIMES)
     assert "at 0.30 s its hips are below" in message
 
 
-def test_an_end_is_missed_by_a_share_of_the_way(standing):
+def test_an_end_is_missed_by_a_fraction_of_the_path(standing):
     xs = np.zeros((3, 37))
     xs[-1, :3] = 1.5, 0.0, 0.55
     assert goal_misses((1.5 + 0.9 * FAR * 1.5, 0.0), 0.572, xs) == []

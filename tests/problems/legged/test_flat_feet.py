@@ -127,7 +127,7 @@ def test_derivatives_are_those_of_complex_steps(kind):
         np.testing.assert_allclose(a, b, atol=1e-11 * max(1.0, np.abs(b).max()))
 
 
-def test_pressure_beside_the_sole_is_measured():
+def test_center_of_pressure_outside_the_sole_is_measured():
     normal, moment = np.array([100.0, 100.0, 0.0]), np.array([[0.0, -20.0, 0.0], [3.0, 0.0, 0.0], [9.0, 9.0, 9.0]])
     found = beside_sole(SOLE, normal, moment)
     np.testing.assert_allclose(found[0], 0.2 - SOLE.front - 1e-4)

@@ -90,7 +90,7 @@ def test_its_own_references_are_recognized_as_the_gait():
     assert abs(abs(report.shift(LF, RF)) - 0.5) < 0.03
 
 
-def test_mistakes_are_named():
+def test_errors_name_the_mistake():
     with pytest.raises(UnknownName, match="did you mean 'lf_foot'"):
         Gait.in_turn(FEET, [["lf_fot"]], **TIMES)
     with pytest.raises(UnknownName, match="no foot is named 'tail'"):
@@ -203,7 +203,7 @@ def test_friction_margins_vanish_inside_the_cone_and_grow_outside():
 
 
 @pytest.mark.slow
-def test_the_default_weights_keep_a_robot_upright_that_a_file_only_names():
+def test_default_weights_keep_a_robot_upright():
     """A robot's own configuration needs no weights: it reaches the end of its steps at its height, and does not fall."""
     task = build(Settings(dt=0.05, swing=0.2, support=0.05, step_length=0.1), NUMPY)
     solution = to.solve(task.ocp, task.guess, {"max_iterations": 30}, solver="fddp", check=False)

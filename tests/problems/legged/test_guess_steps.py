@@ -28,9 +28,9 @@ def test_diagonal_legs_are_drawn_up_in_turn():
     at = lifted("trot", [0.0, 0.2, 0.4, 0.6, 0.8 / 12, 1.0])
     away = np.subtract(DRAWN, JOINTS).reshape(4, 3)
     np.testing.assert_allclose(at[[0, 2]], 0.0, atol=1e-12)
-    for row, legs, share in ((1, [1, 2], 1.0), (3, [0, 3], 1.0), (4, [1, 2], 0.5), (5, [1, 2], 1.0)):
+    for row, legs, fraction in ((1, [1, 2], 1.0), (3, [0, 3], 1.0), (4, [1, 2], 0.5), (5, [1, 2], 1.0)):
         expected = np.zeros((4, 3))
-        expected[legs] = share * away[legs]
+        expected[legs] = fraction * away[legs]
         np.testing.assert_allclose(at[row], expected, atol=1e-12)
 
 
@@ -46,7 +46,7 @@ def test_wrong_settings_are_refused(wrong):
 
 
 @pytest.mark.parametrize("key", ["guess_steps", "guess_push"])
-def test_a_posture_of_the_guess_is_looked_at_before_there_is_one(key):
+def test_postures_of_the_guess_are_checked_before_it_is_computed(key):
     """`trajopt validate` reports the posture before a guess is computed."""
     given = {"guess_steps": ["period=0.8"], "guess_push": ["start=0.0", "end=0.1"]}[key]
     overrides = [f"problem.{key}.{text}" for text in (*given, f"joints={[0.1] * 11}")]
@@ -54,14 +54,14 @@ def test_a_posture_of_the_guess_is_looked_at_before_there_is_one(key):
         build_task(load_config("hyq_trot", overrides))
 
 
-def test_a_guess_that_diverges_says_so():
+def test_a_guess_that_diverges_is_reported():
     long = ["problem.dt=0.1", "problem.horizon=25", "problem.substeps=1"]
     task = build_task(load_config("hyq_trot", [*long, "engine=numpy"]))
     with pytest.raises(ValueError, match=r"diverges at t = .*: reduce problem.dt = 0.1 s, increase"):
         task.guess  # noqa: B018
 
 
-def test_a_robot_that_stands_under_its_joint_controller_is_guessed_so():
+def test_the_joint_controller_gives_the_guess_if_the_robot_stays_upright():
     task = build_task(load_config("hyq_trot_stepped", ["problem.horizon=20", "engine=numpy"]))
     first = task.easier[0]
     expected = to.feedback_guess(first, joint_gains(task.ocp.model, 100.0, 1.0))
@@ -71,7 +71,7 @@ def test_a_robot_that_stands_under_its_joint_controller_is_guessed_so():
 @pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
 @pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
 @pytest.mark.parametrize("robot", ["erd:go2", "erd:anymal-kinova"])
-def test_a_robot_that_tips_over_under_its_joint_controller_is_held_by_the_regulator(robot):
+def test_the_regulator_gives_the_guess_if_the_robot_tips_over(robot):
     """Go2 turns over within a second, and ANYmal with an arm diverges after ten steps."""
     task = build_task(load_config("hyq_trot_stepped", [f'problem.robot="{robot}"', "engine=numpy"]))
     xs, model, feet = task.guess.xs, task.ocp.model, task.feet

@@ -47,7 +47,7 @@ def test_a_schedule_is_recovered_from_its_contacts(name):
     assert phases_of(Gait.observed(FEET, times, contact, step=STEP, min_duration=0.05)) == phases_of(gait)
 
 
-def test_contacts_of_another_size_are_answered():
+def test_contacts_of_another_size_are_reported():
     with pytest.raises(ValueError, match=r"contact has shape \(3, 4\); expected \(4, 4\): times less one, feet"):
         Gait.observed(FEET, np.arange(5.0), np.ones((3, 4), dtype=bool), step=0.1, min_duration=0.1)
 
@@ -79,14 +79,14 @@ def test_the_rigid_problem_has_the_schedule_of_the_soft_motion(soft):
     assert np.isfinite(started.cost)
 
 
-def test_a_solution_of_another_robot_is_answered(soft):
+def test_a_solution_of_another_robot_is_reported(soft):
     other = to.Solution.load(soft)
     path = replace(other, xs=other.xs[:, :-1]).save(soft.parent / "other.npz")
     with pytest.raises(ValueError, match="schedule_of: that solution has nx = 36, nu = 12; .* has nx = 37, nu = 12"):
         build(Settings(**{**OBSERVED, "schedule_of": str(path)}), NUMPY)  # type: ignore[arg-type]
 
 
-def test_a_solution_that_goes_to_the_side_is_answered(soft):
+def test_a_solution_that_moves_sideways_is_reported(soft):
     """A schedule has no sideways steps; a small lateral displacement is accepted."""
     other = to.Solution.load(soft)
     for sideways, refused in ((0.04, False), (-0.3, True)):
@@ -101,12 +101,12 @@ def test_a_solution_that_goes_to_the_side_is_answered(soft):
             build(settings, NUMPY)
 
 
-def test_a_step_length_beside_a_solution_is_refused(soft):
+def test_a_step_length_and_a_solution_are_refused(soft):
     with pytest.raises(SettingsError, match="schedule_of: expected no step_length and no distance"):
         Settings(**{**SHORT, "schedule_of": str(soft)})  # type: ignore[arg-type]
 
 
-def test_flight_is_a_phase_of_its_own():
+def test_flight_is_a_separate_phase():
     gait = Gait(feet=FEET, phases=(GaitPhase(FEET, 0.1), GaitPhase((), 0.2), GaitPhase(FEET, 0.1)))
     times, contact = signals(gait, STEP)
     assert phases_of(Gait.observed(FEET, times, contact, step=STEP, min_duration=0.05)) == phases_of(gait)

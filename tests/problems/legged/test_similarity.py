@@ -90,7 +90,7 @@ def test_a_robot_trots_from_its_file_alone(robot):
     assert model.name in task.notes[0] and f"numbers for hyq are scaled to {model.name}" in config.notes[0]
 
 
-def test_numbers_given_beside_another_robot_are_literal(small_hyq):
+def test_numbers_given_with_another_robot_are_not_scaled(small_hyq):
     """Values of --set are not scaled, those of the file are, and each change is listed."""
     given = ["problem.velocity=0.5", "problem.base.joints=7.0", "problem.contact_parameters.creep=0.3"]
     config = load_config(CONFIGS / "hyq_free_walk.toml", [*given, f"problem.robot={small_hyq}"])
@@ -133,7 +133,7 @@ def test_heights_and_postures_are_carried_over(small_hyq):
     assert own.height == 0.2 and own.waypoint.height == s.waypoint.height
 
 
-def test_saved_numbers_are_literal(small_hyq, tmp_path):
+def test_saved_numbers_are_not_scaled(small_hyq, tmp_path):
     config = load_config(CONFIGS / "hyq_free_walk.toml", ["problem.velocity=0.5", f"problem.robot={small_hyq}"])
     path = tmp_path / "saved.toml"
     path.write_text(to_toml(config.as_dict()), encoding="utf-8")

@@ -113,7 +113,7 @@ def test_a_place_out_of_reach_is_refused():
         stance("hyq").posture(np.tile([0.0, 0.0, -1.2], (4, 1)))
 
 
-def test_feet_that_are_not_there_are_refused_by_name():
+def test_unknown_feet_are_refused_by_name():
     model = load_robot("hyq")
     with pytest.raises(UnknownName, match="did you mean 'lf_foot'"):
         Stance.from_model(model, ("lf_fooot",))
@@ -124,7 +124,7 @@ def test_feet_that_are_not_there_are_refused_by_name():
 
 
 @needs_erd
-def test_a_robot_on_one_leg_is_asked_for_its_feet():
+def test_a_robot_on_one_leg_needs_named_feet():
     with pytest.raises(ValueError, match="only finger_tip_link does; name the feet"):
         lowest_ends(load_robot("erd:finger_edu", base="floating"))
 

@@ -34,7 +34,7 @@ def standing_on_a_slope(x0, height):
     return x
 
 
-def test_a_plane_goes_through_feet_that_are_on_one():
+def test_feet_on_a_plane_define_it():
     rng = np.random.default_rng(0)
     at = rng.standard_normal((4, 2))
     found = plane_through(np.column_stack([at, 0.3 + at @ SLOPE]))
@@ -78,7 +78,7 @@ def test_feet_in_the_air_do_not_change_the_ground_estimate(one):
     assert abs(problem.phases[0].parameters["ground_height"][0, 0]) < 1e-6
 
 
-def test_speed_that_is_lacking_is_asked_for_within_bounds(one):
+def test_missing_speed_is_corrected_within_bounds(one):
     horizon = one.following(one.ocp)
     asked = []
     for k in range(1, 100):

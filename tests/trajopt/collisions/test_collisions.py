@@ -210,7 +210,7 @@ def test_faces_of_hulls_get_slots_of_links_near_the_base():
     assert {slot.link for slot in slots if slot.kind == "triangle"} == {0, 1, 2}
 
 
-def test_near_pairs_get_slots_and_bounds_that_say_when_capsules_touch():
+def test_near_pairs_get_slots_with_contact_bounds():
     qs = configurations()
     slots = PAIRS.slots()
     chosen = PAIRS.chosen(slots, qs, np.zeros(len(qs)), margin=0.01)
@@ -260,7 +260,7 @@ def test_own_pairs_have_gaps():
 
 
 @needs_coal
-def test_the_check_finds_the_least_distance_its_bodies_and_its_time():
+def test_the_check_finds_the_smallest_distance_its_bodies_and_its_time():
     qs = np.stack([np.linspace(0.0, 1.2, 400), np.zeros(400), np.zeros(400)], axis=1)
     times = np.linspace(0.0, 1.0, 400)
     check = MeshCheck(MODEL, SHAPES, SCENE)
@@ -435,16 +435,16 @@ def test_raised_bounds_hold_along_a_motion(second, has_normal):
     assert (lower[5:50] <= distances[5:50] + 1e-6).all() and (lower[5:50] > -1.0).any()
     assert (lower[:5] == -1.0).all() and (lower[50:] == -1.0).all()
     if second != "is carried":
-        away, share = 0.02 * np.sin(5.0 * (times - times[k]))[:, None] * normal, 1.0 if second == "rests" else 0.5
+        away, fraction = 0.02 * np.sin(5.0 * (times - times[k]))[:, None] * normal, 1.0 if second == "rests" else 0.5
         still = np.broadcast_to(turns[k], turns.shape)
-        lower, distances, _ = raised(still, places[k] - share * away, shift[k] + (1.0 - share) * away)
+        lower, distances, _ = raised(still, places[k] - fraction * away, shift[k] + (1.0 - fraction) * away)
         exact = distances if has_normal else distances[k] - np.abs(distances - distances[k])
         np.testing.assert_allclose(lower[5:50], exact[5:50], atol=1e-6)
 
 
 @needs_coal
-def test_few_robots_are_kept():
-    """Shapes read anew for each scene are different objects."""
+def test_few_robots_are_cached():
+    """Each scene reads its shapes again, as different objects."""
     first = mesh_motion.parts_of(MODEL, SHAPES)
     assert mesh_motion.parts_of(MODEL, SHAPES) is first
     for _ in range(10):
@@ -467,7 +467,7 @@ def test_non_finite_configurations_have_no_distances(wrong):
 
 
 @needs_coal
-def test_a_path_is_clear_where_nothing_touches():
+def test_a_path_without_contact_is_clear():
     check = MeshCheck(MODEL, SHAPES, SCENE)
     turns = np.column_stack([np.linspace(0.0, 1.2, 300), np.zeros((300, 2))])
     clear = np.array([check.nearest(q).distance > 0.0 for q in turns])
@@ -486,7 +486,7 @@ def test_an_srdf_disables_pairs():
 
 
 @needs_coal
-def test_boxes_bound_the_distance_and_the_depth_of_what_they_hold(monkeypatch):
+def test_boxes_bound_distance_and_depth_of_their_contents(monkeypatch):
     """Compare with coal's boxes, of bodies and of parts; for aligned boxes, the bound is the distance itself."""
     import coal
 
@@ -558,7 +558,7 @@ def test_true_shapes_decide_where_capsules_overlap():
 
 
 @needs_ompl
-def test_rrt_connect_goes_around_and_short_cuts_shorten():
+def test_rrt_connect_avoids_the_obstacle_and_shortcuts_shorten_the_path():
     space, asked = FreeSpace(PAIRS, 0.04), FreeSpace(PAIRS)
     start, goal = np.array([-0.3, 0.0, 0.0]), np.array([1.3, 0.0, 0.0])
     assert space.line_touches(start, goal, 0.04)
@@ -572,7 +572,7 @@ def test_rrt_connect_goes_around_and_short_cuts_shorten():
 
 
 @needs_ompl
-def test_the_planner_may_take_so_much_time_of_the_processor(monkeypatch):
+def test_the_time_limit_of_the_planner_is_processor_time(monkeypatch):
     """With a clock that advances by a second per reading, a limit of half a second is over at once."""
     space, clock = FreeSpace(PAIRS, 0.04), count()
     monkeypatch.setattr("trajopt.guesses.rrt_connect.time", SimpleNamespace(thread_time=lambda: float(next(clock))))
@@ -583,7 +583,7 @@ def test_the_planner_may_take_so_much_time_of_the_processor(monkeypatch):
 
 
 @needs_ompl
-def test_the_planner_ends_at_once_where_the_goal_touches():
+def test_the_planner_ends_immediately_if_the_goal_collides():
     """ompl would sleep, without using processor time, while it waits for a free goal."""
     ends = np.zeros(2), np.ones(2)
 
@@ -653,7 +653,7 @@ def test_the_inside_of_the_hull_of_a_mesh_is_checked_with_the_mesh(asked):
 
 
 @needs_coal
-def test_a_flat_mesh_has_no_hull_to_ask():
+def test_a_flat_mesh_has_no_hull():
     """The distance of a sheet is that of its triangles."""
     sheet = Mesh(np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), np.array([[0, 1, 2]]))
     assert hull_around(sheet) is None and hull_around(Sphere(0.1)) is None
@@ -661,7 +661,7 @@ def test_a_flat_mesh_has_no_hull_to_ask():
     assert check.nearest(np.zeros(3)).distance == pytest.approx(0.08, abs=1e-6)
 
 
-def test_without_the_extra_it_is_named(monkeypatch):
+def test_a_missing_extra_is_named(monkeypatch):
     """Check and planner raise an error that names the package to install."""
     for name, begun in {
         "coal": lambda: MeshCheck(MODEL, SHAPES, SCENE),
@@ -672,7 +672,7 @@ def test_without_the_extra_it_is_named(monkeypatch):
             begun()
 
 
-def test_a_cylinder_beside_the_first_link_gets_a_slot():
+def test_a_cylinder_near_the_first_link_gets_a_slot():
     """The first joint swings its 0.5 m link toward a post that the other links do not approach."""
     post = Body("post", Cylinder(0.03, 1.0), p=np.array([0.3, 0.3, 0.0]))
     pairs = CollisionPairs(ROBOT, Scene((post,)))

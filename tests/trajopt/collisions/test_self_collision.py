@@ -56,7 +56,7 @@ def test_links_that_overlap_are_found_with_their_knots(load):
     assert found.knot in times and found.knots == len(times) > 0 and 0 not in times
 
 
-def test_the_verdict_on_limits_has_it(load):
+def test_the_limit_report_contains_self_collision(load):
     pytest.importorskip("coal")
     model = load(file())
     ocp, xs, us = with_limits(model, CLEAR)
@@ -73,7 +73,7 @@ def test_the_verdict_on_limits_has_it(load):
 @pytest.mark.parametrize(
     "goal, message", [(0.0, "no self-collision at the knots"), (ROLLED[-1], "one and three overlap by")]
 )
-def test_the_report_of_a_script_has_it(load, tmp_path, goal, message):
+def test_the_report_of_a_script_contains_self_collision(load, tmp_path, goal, message):
     """The report also works for a saved solution; the solve's metadata is unchanged."""
     pytest.importorskip("coal")
     ocp, xs, us = with_limits(load(file()), CLEAR)
@@ -113,7 +113,7 @@ def test_without_coal_capsules_that_are_clear_suffice(load, monkeypatch):
     assert not found.collisions and "one and three overlap; the package coal" in found.unchecked
 
 
-def test_links_that_overlap_in_every_posture_are_left_out(load):
+def test_links_that_overlap_in_every_posture_are_ignored(load):
     """A hood on the third link extends around its joint into the first link."""
     pytest.importorskip("coal")
     hood = '<collision><geometry><sphere radius="0.5"/></geometry></collision>'

@@ -141,7 +141,7 @@ def test_hessians_and_options_by_solver():
         to.compare(swing(), backends=["forwrd_ad"])
 
 
-def test_what_a_backend_raises_is_a_row():
+def test_errors_of_a_backend_become_a_row():
     class Broken(Pendulum):
         def f(self, x, u, t, p):
             if self.calls > 20:

@@ -93,7 +93,7 @@ def test_both_forms_of_the_backend(form):
         ("problem", "name", "arm_goto", "did you mean 'arm_go_to'?"),
     ],
 )
-def test_a_mistake_is_reported_in_words(table, key, value, said):
+def test_a_mistake_is_reported_in_a_sentence(table, key, value, said):
     values = {"problem": dict(GO_TO), "solver": {}, "backend": {}, "output": {}}
     if table == "slq":
         values["solver"]["name"], table = "slq", "solver"
@@ -120,7 +120,7 @@ def test_numbers_without_end_are_refused(problem, message):
         read_config({"problem": problem})
 
 
-def test_a_key_of_an_earlier_version_is_answered_with_the_remedy():
+def test_a_key_of_an_earlier_version_is_reported_with_the_remedy():
     with pytest.raises(ConfigError, match="problem.sized_for: removed: .* remove this key"):
         read_config({"problem": {"name": "free_gait", "sized_for": "hyq"}})
 
@@ -158,12 +158,12 @@ def test_limits_may_be_infinite():
         ({"name": "scheduled_gait", "swings": [[0, 1]]}, "swings: expected a list of lists of strings, got [[0, 1]]"),
     ],
 )
-def test_what_no_problem_has_is_refused_before_memory_is_taken(problem, said):
+def test_absurd_sizes_are_refused_before_memory_is_allocated(problem, said):
     (issue,) = issues_of({"problem": problem})
     assert said in issue
 
 
-def test_all_mistakes_at_once():
+def test_all_mistakes_are_reported_together():
     values = {
         "problem": GO_TO | {"dt": -1.0, "horizon": 0},
         "solver": {"max_iteration": 3, "gaps": "none"},
@@ -189,7 +189,7 @@ def test_settings_that_contradict_each_other_are_named_without_their_values():
     assert "exactly one of goal_q and goal_position" in issue and "got" not in issue
 
 
-def test_a_missing_file_is_answered_with_near_ones(tmp_path):
+def test_a_missing_file_is_reported_with_similar_names(tmp_path):
     (tmp_path / "reach.toml").write_text("")
     with pytest.raises(FileNotFoundError) as caught:
         load_config(tmp_path / "raech.toml")
@@ -230,7 +230,7 @@ def test_override_of_an_option_of_a_solver_that_is_a_name_alone():
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
-def test_any_solver_takes_the_place_of_the_one_in_a_file(path):
+def test_any_solver_can_replace_the_one_in_a_file(path):
     """Options of the file's solver are carried over to the new solver if it has them."""
     own = load_config(path)
     for name in ("slq", "gnms", "fddp", "ddp", "ipm", "sqp", "dms", "auto"):
@@ -290,7 +290,7 @@ def test_invalid_toml_names_the_line(tmp_path):
         load_config(path)
 
 
-def test_urdf_paths_are_relative_to_the_config_and_kept_whole(tmp_path, monkeypatch):
+def test_urdf_paths_are_relative_to_the_config_and_saved_absolute(tmp_path, monkeypatch):
     """Paths in overrides are relative to the working directory, and saved as absolute paths."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "arm.toml"

@@ -15,7 +15,7 @@ from trajopt.config.registry import PROBLEMS
 QUIET = {"verbosity": 0}
 
 
-def test_a_bundled_task_is_what_the_command_line_loads():
+def test_a_bundled_task_equals_the_task_of_the_command_line():
     problem = to.load_problem("ur5_reach", dt=0.02, solver="sqp", backend="forward_ad", engine="numpy")
     config = load_config("ur5_reach", ["problem.dt=0.02", "solver.name=sqp", "backend=forward_ad", "engine=numpy"])
     assert problem.config == config
@@ -100,7 +100,7 @@ def test_a_solution_names_its_problem(tmp_path):
         to.load_problem(to.solve(again.ocp, again.guess, solver="slq"))
 
 
-def test_another_robot_since_is_warned_of():
+def test_a_changed_robot_gives_a_warning():
     found = to.load_problem("cart_pole_swing_up", solver="slq").solve(report=False)
     other = replace(found, meta={**found.meta, "model": {"name": "cart_pole", "digest": "other"}})
     with pytest.warns(UserWarning, match="the robot model has changed") as caught:
@@ -108,7 +108,7 @@ def test_another_robot_since_is_warned_of():
     assert caught[0].filename == __file__
 
 
-def test_mistakes_are_named_all_at_once():
+def test_all_mistakes_are_named_together():
     with pytest.raises(to.ConfigError) as caught:
         to.load_problem("cart_pole_swing_up", horizn=3, force_limit=-1.0, solver="slqq", backend={"names": "analytic"})
     text = str(caught.value)

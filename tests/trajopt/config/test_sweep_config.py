@@ -49,7 +49,7 @@ def run(config, out, *arguments):
     return CliRunner().invoke(main, ["sweep", str(config), "--out", str(out), "--workers", "0", *map(str, arguments)])
 
 
-def test_rows_are_what_solve_finds(config, tmp_path):
+def test_rows_equal_solves(config, tmp_path):
     out = tmp_path / "out"
     result = run(config, out, "--vary", CROSSED)
     assert result.exit_code == SOLVED, result.output
@@ -94,7 +94,7 @@ def test_rows_of_one_structure_are_solved_together_and_each_is_the_single_solve(
     assert together.group["solve_time"][:].min() > 0
 
 
-def test_a_study_of_which_nothing_is_solved_has_failed(config, tmp_path):
+def test_a_study_without_solved_rows_fails(config, tmp_path):
     result = run(config, tmp_path / "out", "--n", 2, "--set", "solver.max_iterations=0", "--set", "output.plots=false")
     assert result.exit_code == FAILED and "0 of 2 rows solved" in result.output
     assert "written to" in result.output and len(Sweep(tmp_path / "out").scalars()) == 2
@@ -115,7 +115,7 @@ def test_the_command_line_adds_to_the_table_and_a_saved_config_repeats_it(config
     np.testing.assert_array_equal(*found)
 
 
-def test_fewer_rows_than_there_are_take_none_away(config, tmp_path):
+def test_fewer_requested_rows_delete_none(config, tmp_path):
     out, plain = tmp_path / "out", ("--set", "output.plots=false")
     assert run(config, out, *plain).exit_code == SOLVED
     result = run(config, out, "--n", 2, *plain)
@@ -175,26 +175,26 @@ def test_the_folder_of_a_solve_is_refused(config, tmp_path):
 @pytest.mark.parametrize(
     ("film", "message"), [("x.avi", ".gif or .mp4"), ("reach.toml/x.gif", "choose another --video")]
 )
-def test_a_film_that_cannot_be_written_is_refused_before_the_solve(config, tmp_path, film, message):
+def test_an_unwritable_video_is_refused_before_the_solve(config, tmp_path, film, message):
     out = tmp_path / "out"
     result = CliRunner().invoke(main, ["solve", str(config), "--out", str(out), "--video", str(tmp_path / film)])
     assert result.exit_code == BAD_INPUT and message in result.stderr and not (out / "solution.npz").exists()
 
 
-def test_a_study_that_varies_nothing_is_refused(config):
+def test_a_study_without_variations_is_refused(config):
     values = load_config(config).as_dict()
     del values["sweep"]
     with pytest.raises(ConfigError, match="no key is varied; use --vary"):
         with_variations(read_config(values))
 
 
-def test_another_config_does_not_go_on_in_the_same_folder(config, tmp_path):
+def test_another_config_cannot_resume_in_the_same_folder(config, tmp_path):
     assert run(config, tmp_path / "out", "--n", 1).exit_code == SOLVED
     result = run(config, tmp_path / "out", "--n", 1, "--set", "problem.dt=0.06")
     assert result.exit_code == BAD_INPUT and "differs in problem.problem.dt: choose another folder" in result.stderr
 
 
-def test_an_interrupted_study_says_how_it_goes_on(config, tmp_path, monkeypatch):
+def test_an_interrupted_study_names_the_command_that_resumes_it(config, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
@@ -203,7 +203,7 @@ def test_an_interrupted_study_says_how_it_goes_on(config, tmp_path, monkeypatch)
     assert result.exit_code == FAILED and "run the same command to resume" in result.output
 
 
-def test_a_robot_of_ones_own_is_known_by_its_content(config, tmp_path):
+def test_a_user_defined_robot_is_identified_by_its_content(config, tmp_path):
     from problems.robots import robot_path
 
     urdf = tmp_path / "own.urdf"

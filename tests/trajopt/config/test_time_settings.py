@@ -29,7 +29,7 @@ def config(solver: str = "ddp", **problem):
     return read_config({"engine": "numpy", "problem": {**REACH, **problem}, "solver": solver})
 
 
-def test_a_problem_lasts_as_long_as_is_best():
+def test_a_free_duration_is_optimal():
     c = config()
     task = build_task(c)
     fixed = build_task(
@@ -93,7 +93,7 @@ def test_limits_of_contacts_are_reported_in_seconds():
     assert violation.knot == 4 and violation.time == pytest.approx(0.7 * 3 / fixed.ocp.horizon)
 
 
-def test_a_price_of_time_is_refused_where_the_problem_has_its_own():
+def test_a_time_weight_is_refused_if_the_problem_has_one():
     fixed = build_task(config(time="fixed", durations=None, time_weight=1.0))
     own = replace(fixed, clock=lambda xs: xs[:, 0], time_key="weights.time")
     assert with_free_durations(own, TimeSettings(time="free")) is own

@@ -38,7 +38,7 @@ def test_wrong_shapes_are_reported(case):
         made(problem())
 
 
-def test_first_axes_may_be_left_out():
+def test_leading_axes_may_be_omitted():
     ocp = problem()
     for u in (2.0, [2.0], np.full((5, 1), 2.0)):
         np.testing.assert_array_equal(to.constant_guess(ocp, u).us, np.full((5, 1), 2.0))

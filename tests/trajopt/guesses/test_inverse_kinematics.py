@@ -1,4 +1,4 @@
-"""Inverse kinematics against a forward kinematics of another kind, and against arms whose solutions are known in closed form."""
+"""Inverse kinematics, compared with independent forward kinematics and with closed-form solutions."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_limits_are_enforced_or_ignored():
     assert to.inverse_kinematics(model, "tip", goal, limits=False).reached
 
 
-def test_a_batch_gives_what_its_goals_give_one_by_one():
+def test_a_batch_equals_single_goals():
     model, rng = load_robot("irb4600"), np.random.default_rng(2)
     qs = model.random_configuration(rng, 4)
     goals = np.stack([tip(model, "ee", q)[:3, 3] for q in qs])
@@ -92,7 +92,7 @@ def test_a_batch_gives_what_its_goals_give_one_by_one():
     np.testing.assert_allclose(found.q, qs, atol=1e-4)
 
 
-def test_joints_that_turn_without_end_stay_within_half_a_turn():
+def test_continuous_joints_stay_within_half_a_turn():
     model, goal = planar_arm(limit=np.inf), np.array([0.6, 0.5, 0.0])
     q0 = np.array([4 * np.pi, -2 * np.pi])
     assert np.abs(to.inverse_kinematics(model, "tip", goal, q0=q0).q - q0).max() <= np.pi

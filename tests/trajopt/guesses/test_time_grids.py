@@ -1,4 +1,4 @@
-"""Problems on finer and coarser time grids: sizes, values by knot, costs, and solutions carried to them."""
+"""Problems on finer and coarser time grids: sizes, values by knot, costs, and transferred solutions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_solution_starts_the_problem_on_a_finer_grid():
     assert fine.status.success and abs(fine.cost - 6.0) < 0.2 * abs(coarse.cost - 6.0)
 
 
-def test_durations_and_the_choice_of_them_stay():
+def test_durations_and_their_stage_are_unchanged():
     fixed = drive(20, u_lower=-4.0, u_upper=np.full((20, 1), 4.0))
     free = to.free_time(fixed, (0.2, 3.0), price=5.0)
     coarse = to.solve(free.ocp, free.with_durations(to.constant_guess(fixed)), solver="ipm")
@@ -59,7 +59,7 @@ def test_durations_and_the_choice_of_them_stay():
 
 @pytest.mark.parametrize("durations", [(0.2, 0.2), (2.5, 2.5), (0.3, 1.7)])
 def test_a_refined_guess_of_free_durations_has_the_states_of_the_solution(durations):
-    """Two phases of 0.6 s and 0.4 s that take other times: the knots of both grids are at the same shares of them."""
+    """Two phases of 0.6 s and 0.4 s that take other times: the knots of both grids are at the same fractions of the phases."""
     fixed = drive(10)
     (phase,) = fixed.phases
     free = to.free_time(replace(fixed, phases=(replace(phase, dt=phase.dt[:6]), replace(phase, dt=phase.dt[6:]))))
@@ -122,7 +122,7 @@ def _solution(ocp, xs, us):
 
 
 @pytest.mark.parametrize("quadrature", ["rectangle", "trapezoidal"])
-def test_the_cost_of_a_straight_line_stays(quadrature):
+def test_the_cost_of_a_straight_line_is_unchanged(quadrature):
     """Linear states, a reference by knot that moves in proportion to time: the trapezoidal rule is exact for a linear residual's
     square but for dt^2 / 6, the rectangle rule for a constant one."""
     line = np.linspace(0.0, 1.0, 11)
@@ -149,7 +149,7 @@ def test_weights_by_knot_keep_their_integral_and_their_reference():
 
 
 def test_bounds_by_knot():
-    """Between two knots holds the looser bound, at the first knot of a free-time problem nothing: its state is given."""
+    """Between two knots the looser bound applies; at the first knot of a free-time problem, none does."""
     lower = np.full((10, 1), -INF)
     lower[3:6, 0] = 0.1, 0.2, 0.15
     place = to.residual_constraint("place", lambda x, u, t, p: [x[0]], 2, 1, lower, INF)
@@ -178,7 +178,7 @@ def test_a_coarser_grid_has_as_many_substeps():
     np.testing.assert_array_equal(guess.us[:8], np.repeat(found.us[:2], 4, axis=0))
 
 
-def test_phases_and_impacts_stay():
+def test_phases_and_impacts_are_unchanged():
     ocp = hop()
     finer, _ = to.refine(_solution(ocp, np.tile(ocp.x0, (ocp.horizon + 1, 1)), np.zeros((ocp.horizon, ocp.nu))), 2)
     for new, old in zip(finer.phases, ocp.phases, strict=True):

@@ -1,4 +1,4 @@
-"""Paths of configurations in as little time as limits let it take."""
+"""Time-optimal timing of paths of configurations within limits."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ def limits(velocity, acceleration, torque=(np.inf, np.inf), torques=weightless):
     return PathLimits(np.array(velocity), np.array(acceleration), np.array(torque), torques)
 
 
-def test_a_straight_line_takes_what_its_slower_coordinate_does():
+def test_a_straight_line_takes_the_time_of_its_slowest_coordinate():
     """2 rad at 1 rad/s and 4 rad/s^2: 2 / 1 + 1 / 4 s; the other coordinate is faster."""
     pytest.importorskip("toppra")
     points = np.linspace([0.0, 0.0], [2.0, 1.0], 10)
@@ -57,7 +57,7 @@ def test_torque_limits_are_those_of_toppra_itself(tmp_path):
     assert free.duration < 0.9 * found.duration  # the torques matter
 
 
-def test_no_motion_along_corners_is_faster_than_their_floor():
+def test_no_motion_along_corners_is_faster_than_the_lower_bound():
     pytest.importorskip("toppra")
     corners = np.array([[0.0, 0.0], [1.0, 0.3], [0.4, 0.6], [0.5, 0.8]])
     velocity, acceleration = np.array([1.0, 2.0]), np.array([5.0, 5.0])
@@ -69,8 +69,8 @@ def test_no_motion_along_corners_is_faster_than_their_floor():
     assert floor_of(corners[[0, 0]], velocity, acceleration) == 0.0
 
 
-def test_corners_that_turn_nothing_back_have_a_floor_too():
-    """1 rad at 1 rad/s from rest, 0.2 s of which at 5 rad/s^2; 2 rad of the other coordinate at 2 rad/s; 1 rad to rest."""
+def test_corners_without_reversal_have_a_lower_bound_too():
+    """From rest, 1 rad at 1 rad/s with 0.2 s of acceleration; 2 rad of the other coordinate at 2 rad/s; 1 rad to rest."""
     corners = np.array([[0.0, 0.0], [1.0, 0.2], [1.3, 2.2], [2.3, 2.3]])
     floor = floor_of(corners, np.array([1.0, 2.0]), np.array([5.0, 5.0]))
     assert floor == pytest.approx((0.2 + 0.9) + 1.0 + (0.2 + 0.9))
@@ -80,7 +80,7 @@ def test_corners_that_turn_nothing_back_have_a_floor_too():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_timing_of_toppra_falls_below_the_floor(seed):
+def test_no_timing_of_toppra_is_below_the_lower_bound(seed):
     pytest.importorskip("toppra")
     rng = np.random.default_rng(seed)
     corners = np.cumsum(rng.uniform(-1.0, 1.0, (int(rng.integers(2, 7)), 3)), axis=0)

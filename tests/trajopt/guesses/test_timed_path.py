@@ -1,4 +1,4 @@
-"""Timed paths: ends, limits, and durations that are known."""
+"""Timed paths: end states, limits, and known durations."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def simulated(motion):
     return np.array(q), np.array(v)
 
 
-def test_it_goes_from_rest_to_rest_by_its_own_accelerations():
+def test_the_motion_is_rest_to_rest_and_integrates_its_accelerations():
     motion = timed_motion(CORNERS, VELOCITY, ACCELERATION, 40)
     q, v = simulated(motion)
     np.testing.assert_allclose(q, motion.q, atol=1e-9)
@@ -28,7 +28,7 @@ def test_it_goes_from_rest_to_rest_by_its_own_accelerations():
     np.testing.assert_allclose(v[[0, -1]], 0.0, atol=1e-9)
 
 
-def test_limits_hold_up_to_what_steps_round_off():
+def test_limits_hold_up_to_discretization():
     motion = timed_motion(CORNERS, VELOCITY, ACCELERATION, 60)
     assert np.abs(motion.v / VELOCITY).max() < 1.1
     assert np.abs(motion.a / ACCELERATION).max() < 1.2
@@ -44,13 +44,13 @@ def test_a_straight_line_takes_as_long_as_bang_bang(way):
     assert timed_motion(path, np.array([v]), np.array([a]), 50).duration == pytest.approx(shortest, rel=0.02)
 
 
-def test_it_stays_near_the_corners():
+def test_the_motion_stays_near_the_corners():
     motion = timed_motion(CORNERS, VELOCITY, ACCELERATION, 200)
     for corner in CORNERS:
         assert np.linalg.norm(motion.q - corner, axis=1).min() < 0.08
 
 
-def test_no_way_at_all_takes_the_shortest_duration():
+def test_a_path_of_zero_length_takes_the_minimum_duration():
     still = timed_motion(np.array([[0.3, 0.1], [0.3, 0.1]]), np.ones(2), np.ones(2), 8, shortest=0.2)
     assert still.duration == 0.2
     np.testing.assert_allclose(still.q, [[0.3, 0.1]] * 9)
@@ -69,17 +69,17 @@ def test_steps_of_the_slowest_coordinate_reproduce_its_bang_bang_motion():
     t = np.linspace(0.0, T, 16001)
     speeds = np.minimum(np.minimum(a * t, v), a * (T - t))
     q = np.concatenate([[0.0], np.cumsum(0.5 * (speeds[1:] + speeds[:-1]) * np.diff(t))])[:, None]
-    shares = steps_of_slowest(np.array([0.1, q[-1, 0]]), np.array([3.0, v]), np.array([10.0, a]), 21)
-    assert len(shares) == 21 and shares.sum() == pytest.approx(1.0) and np.ptp(shares) < 0.01
-    grid = T * np.append(0.0, np.cumsum(shares))
+    fractions = steps_of_slowest(np.array([0.1, q[-1, 0]]), np.array([3.0, v]), np.array([10.0, a]), 21)
+    assert len(fractions) == 21 and fractions.sum() == pytest.approx(1.0) and np.ptp(fractions) < 0.01
+    grid = T * np.append(0.0, np.cumsum(fractions))
     assert min(abs(grid - 0.2)) < 1e-12 and min(abs(grid - 0.6)) < 1e-12
-    motion = held_accelerations(q, t, shares)
+    motion = held_accelerations(q, t, fractions)
     exact = np.where(grid[1:] < 0.2 + 1e-9, a, np.where(grid[:-1] > 0.6 - 1e-9, -a, 0.0))
     np.testing.assert_allclose(motion.a[:, 0], exact, atol=0.02)
     assert np.abs(held_accelerations(q, t, 21).a[:, 0]).max() > a + 0.02
 
 
 @pytest.mark.parametrize(("way", "velocity", "acceleration"), [(0.0, 1.0, 1.0), (0.1, 9.0, 1.0), (1.0, 1.0, np.inf)])
-def test_steps_are_equal_where_nothing_moves_or_switches_once_or_jumps(way, velocity, acceleration):
-    shares = steps_of_slowest(*(np.array([x]) for x in (way, velocity, acceleration)), 8)
-    np.testing.assert_allclose(shares, 0.125)
+def test_steps_are_equal_without_motion_or_with_one_switch_or_jump(way, velocity, acceleration):
+    fractions = steps_of_slowest(*(np.array([x]) for x in (way, velocity, acceleration)), 8)
+    np.testing.assert_allclose(fractions, 0.125)

@@ -93,7 +93,7 @@ def test_wide_bounds_give_the_unbounded_solution(regularize):
     np.testing.assert_allclose(step.du, forward(lq, expected).du, rtol=0, atol=1e-12)
 
 
-def test_recentring_keeps_the_problem():
+def test_recentering_does_not_change_the_problem():
     """The cost of a deviation is the difference of costs, and the solution is the same point."""
     lq = _random_problem(2, 1.0)
     rng = np.random.default_rng(0)

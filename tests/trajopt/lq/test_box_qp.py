@@ -67,6 +67,6 @@ def test_indefinite_free_block_is_reported():
     assert solve_box_qp(np.diag([1.0, -1.0]), np.ones(2), np.full(2, -1.0), np.full(2, 1.0))[0] is None
 
 
-def test_indefinite_clamped_block_does_no_harm():
+def test_an_indefinite_clamped_block_is_irrelevant():
     x, _ = solve_box_qp(np.diag([1.0, -1.0]), np.array([0.3, 5.0]), np.full(2, -1.0), np.array([1.0, -1.0]))
     np.testing.assert_allclose(x, [-0.3, -1.0], atol=1e-15)

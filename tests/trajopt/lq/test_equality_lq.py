@@ -75,7 +75,7 @@ def test_solution_is_that_of_the_dense_system(name):
         np.testing.assert_allclose(own, dense, atol=1e-8 * max(1.0, np.abs(dense).max(initial=0.0)))
 
 
-def test_another_right_hand_side_takes_the_same_factors():
+def test_factors_are_reused_for_another_right_hand_side():
     rng = np.random.default_rng(2)
     lq = random_problem(rng, 6, 5, 3, CASES["controls"])
     lq.factor()
@@ -88,7 +88,7 @@ def test_another_right_hand_side_takes_the_same_factors():
         np.testing.assert_allclose(own, dense, atol=1e-8 * max(1.0, np.abs(dense).max()))
 
 
-def test_soft_dynamics_give_way():
+def test_soft_dynamics_may_be_violated():
     rng = np.random.default_rng(3)
     lq = random_problem(rng, 6, 5, 3, CASES["none"])
     dx0 = lq.dx[0].copy()
@@ -99,7 +99,7 @@ def test_soft_dynamics_give_way():
         np.testing.assert_allclose(own, dense, atol=1e-9 * max(1.0, np.abs(dense).max()))
 
 
-def test_dependent_equations_do_no_harm_and_contradictions_are_measured():
+def test_dependent_equations_are_accepted_and_contradictions_measured():
     rng = np.random.default_rng(4)
     lq = random_problem(rng, 6, 5, 3, [0, 0, 0, 4, 0, 0, 4])
     lq.C[4:], lq.D[4:], lq.e[4:] = lq.C[4:5], 0.0, lq.e[4:5]  # one equation at the end, four times
@@ -117,7 +117,7 @@ def test_dependent_equations_do_no_harm_and_contradictions_are_measured():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_factored_matrix_is_positive_definite_on_the_null_space_of_the_equations(seed):
-    """By inertia: the dense KKT matrix has as many negative eigenvalues as equations, or the sweep says where it fails."""
+    """By inertia: the dense KKT matrix has one negative eigenvalue per equation, or the sweep returns the failing knot."""
     rng = np.random.default_rng(seed)
     lq = random_problem(rng, 4, 3, 2, [0, 1, 0, 1, 2], indefinite=seed % 2 == 1)
     shift = [0.0, 1.0, 5.0][seed % 3]

@@ -135,7 +135,7 @@ def test_bounded_sweep_finds_the_constrained_minimum_of_one_stage():
     assert not policy.K[0][clamped].any()
 
 
-def test_infinite_bounds_change_nothing():
+def test_infinite_bounds_have_no_effect():
     lq = _random_problem(13)
     nowhere = np.full(lq.r.shape, np.inf)
     free, bounded = solve_riccati(lq), solve_riccati(lq, bounds=(-nowhere, nowhere))

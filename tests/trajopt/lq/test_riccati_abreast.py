@@ -1,4 +1,4 @@
-"""Sweeps with one problem in each lane, against those of each alone: gains, the knots where they fail, and whole directions."""
+"""Riccati sweeps with one problem per lane, compared with single sweeps: gains, failing knots, and directions."""
 
 import ctypes
 import struct
@@ -41,8 +41,8 @@ def problem(rng, size, indefinite_at=None):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("regularize", ["control", "state"])
-def test_each_lane_is_the_sweep_of_its_problem(size, limited, regularize):
-    """Other numbers, other damping, and in two lanes a Quu that is indefinite at one knot or another."""
+def test_each_lane_equals_the_single_sweep(size, limited, regularize):
+    """Lanes differ in numbers and damping; in two lanes Quu is indefinite at some knot."""
     rng, lanes = np.random.default_rng(0), lanes_in_use()
     library, (n, m) = kernels(lanes), size
     room = aligned(bound(library, "lq_abreast_room", "ii", ctypes.c_long)(n, m))

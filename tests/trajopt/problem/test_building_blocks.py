@@ -26,7 +26,7 @@ def jacobians(residual, p, method="forward_ad"):
 
 
 def test_placement_by_the_logarithm_of_se3():
-    """Beside the matrix logarithm of SciPy's, and its differences."""
+    """Compared with SciPy's matrix logarithm, and its differences."""
     goal = placement(X[0, :4] + 0.3)
     name = MODEL.frames[-1].name
     term = to.frame_placement_cost(MODEL, MANIFOLD, name, goal[:3, 3], goal[:3, :3], log6=True)
@@ -109,7 +109,7 @@ def test_the_cost_of_a_trajectory():
 
 @pytest.mark.parametrize("solver", ["ipm", "sqp", "dms", "ddp"])
 def test_bounds_on_the_state_may_be_given_by_knot(solver):
-    """A cart whose speed limit falls along the way; the optimum of each solver is that of IPOPT."""
+    """A cart whose speed limit decreases with time; every solver finds the optimum of IPOPT."""
     rates = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
     upper = np.full((20, 2), np.inf)
     upper[:, 1] = np.linspace(3.0, 0.6, 20)

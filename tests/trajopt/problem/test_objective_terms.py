@@ -58,7 +58,7 @@ def test_a_mayer_term_is_maximized(engine, solver):
 
 @pytest.mark.parametrize("engine", ["numpy", "compiled"])
 @pytest.mark.parametrize("solver", ["ddp", "ipm", "sqp"])
-def test_fuel_is_priced_linearly(engine, solver):
+def test_fuel_has_a_linear_cost(engine, solver):
     """The least fuel to move and to stop: full thrust, coasting, full braking, with a linear program as the oracle."""
     fuel = to.linear_cost(2, control=[1.0, 1.0], name="fuel")
     goal = to.bounded(to.state_cost(2, [1.0, 0.0]), name="goal")
@@ -76,7 +76,7 @@ def test_fuel_is_priced_linearly(engine, solver):
     assert found.cost == pytest.approx(expected.fun, rel=1e-3)
 
 
-def test_prices_are_changed_between_solves():
+def test_weights_are_changed_between_solves():
     price = to.linear_cost(to.vector_space(2), [0.0, 1.0], [2.0], weight=3.0)
     x, u = np.array([[4.0, 5.0]]), np.array([[7.0]])
     assert to.quadratize(price, x, u, 0.0).value == pytest.approx([3.0 * (5.0 + 14.0)])
@@ -179,14 +179,14 @@ def test_discrete_dynamics_are_solved_as_they_are(solver):
     assert found.meta["replay"] == {"left_out": "its time steps cannot be divided"}
 
 
-def test_backends_of_discrete_dynamics_are_changed_by_a_word():
+def test_backends_of_discrete_dynamics_are_selected_by_name():
     ocp = to.OCP.single_phase(to.discrete_dynamics(swing, 2, 1), [0.0, 0.0], N, DT, [to.control_cost(1)])
     same = to.solve(ocp, solver="slq", backend="complex_step")
     assert same.meta["backends"] == ["complex_step"] and ocp.phases[0].weights.tolist() == [DT] * N
     assert all(check.passed for check in to.check_derivatives(ocp))
 
 
-def test_discrete_dynamics_say_what_they_cannot():
+def test_discrete_dynamics_report_unsupported_operations():
     with pytest.raises(TypeError, match="expected an integer, since discrete dynamics have vector states"):
         to.discrete_dynamics(swing, to.SO3, 1)
     branching = to.discrete_dynamics(lambda x, u, t, p: [x[1], u[0] if x[0] > 0 else -u[0]], 2, 1)

@@ -85,7 +85,7 @@ def test_more_substeps_than_a_run_of_hours_takes_are_refused():
         ([3.0, 0.0, 0.0, 0.0], "x0 is outside its limits: shoulder = 3, limits [-2, 2]"),
     ],
 )
-def test_states_without_velocities_and_in_degrees_are_answered(x0, message):
+def test_states_without_velocities_and_in_degrees_are_reported(x0, message):
     model = to.load_robot("double_pendulum").replace(q_lower=[-2.0, -np.inf], q_upper=[2.0, np.inf])
     dynamics = to.SampledSystem(make_backend(to.FreeBody(model), engine="numpy"), "rk4")
     ocp = OCP.single_phase(dynamics, x0, 3, 0.1, [control_cost(2)], model=model)
@@ -186,7 +186,7 @@ def test_solvers_raise_with_all_errors():
     assert "control bound" in str(error.value)
 
 
-def test_doubts_are_warnings_and_reach_the_solution():
+def test_warnings_of_a_system_reach_the_solution():
     robot = chain(1).replace(q_lower=np.array([-1.0]), q_upper=np.array([1.0]))
     system = textbook.double_integrator()
     ocp = OCP.single_phase(_dynamics(system), [2.0, 0.0], 3, 0.1, [control_cost(1)], model=robot)
@@ -343,7 +343,7 @@ def test_parts_in_the_wrong_place_are_reported():
     assert _problem(running=(cost for cost in [control_cost(3)])).terms()[0].name == "control"
 
 
-def test_it_is_shown_in_a_line():
+def test_an_ocp_is_shown_in_one_line():
     ocp = _problem()
     assert repr(ocp.phases[0]).startswith("Phase(5 knots, 0.5 s, SampledSystem(Backend('")
     assert repr(ocp.terms()[0]) == "CostTerm('control': 3 residuals, weight 1)"

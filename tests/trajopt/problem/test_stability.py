@@ -1,4 +1,4 @@
-"""Time steps too long for a system: said with the joint, its rate and the remedy, and only where they are."""
+"""Warnings about time steps too long for a system: they name the joint, its rate and the remedy; no false positives."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def problem(system, scheme: str, substeps: int = 1, method: str = "analytic"):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_damped_arm_gives_no_cause(scheme: str) -> None:
+def test_a_damped_arm_gives_no_warning(scheme: str) -> None:
     assert list(stability_warnings(problem(FreeBody(arm(damping=1e3)), scheme))) == []
 
 
@@ -54,7 +54,7 @@ def test_the_joint_the_rate_and_a_remedy_that_helps(cause: str, scheme: str) -> 
     assert list(stability_warnings(problem(system, scheme, max(needed - 2, 1)))) != []
 
 
-def test_any_system_is_looked_at() -> None:
+def test_any_system_is_checked() -> None:
     stiff = FunctionMap(lambda x, u, t, p: [-500.0 * x[0] + u[0], x[0]], 2, 1)
     (message,) = stability_warnings(problem(stiff, "rk4", method="forward_ad"))
     assert "whose rate is 500 1/s" in message

@@ -1,4 +1,4 @@
-"""Cost terms: their residuals on robots and vector spaces, their parameters, and mistakes."""
+"""Cost terms: residuals on robots and vector spaces, parameters, and errors."""
 
 from functools import partial
 

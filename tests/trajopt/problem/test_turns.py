@@ -77,8 +77,8 @@ def test_the_derivatives_of_a_distance_to_an_angle(method, turns):
 
 
 @pytest.mark.parametrize("engine", ["numpy", "compiled"])
-def test_a_guess_in_wrapped_angles_is_taken_without_its_jumps(engine):
-    """A guess that ends a turn below its start along the other way round, as a sensor would write it."""
+def test_a_guess_in_wrapped_angles_is_unwrapped(engine):
+    """A guess of wrapped angles that jumps by one turn, as a sensor reports it."""
     ocp = swing(3.5, engine=engine)
     path = np.linspace(0.2, 3.5, 21)
     xs = np.column_stack([np.arctan2(np.sin(path), np.cos(path)), np.full(21, 1.1)])
@@ -131,7 +131,7 @@ def test_replanning_follows_its_plan_where_measured_angles_are_wrapped(solver):
 
 @pytest.mark.parametrize("engine", ["numpy", pytest.param("compiled", marks=pytest.mark.needs_compiler)])
 @pytest.mark.parametrize("solver", ["auto", "ipm", "dms", "sqp", "ddp", "slq", "fddp"])
-def test_a_goal_one_turn_from_the_start_is_reached_at_once(solver, engine):
+def test_a_goal_one_turn_from_the_start_needs_no_motion(solver, engine):
     """The optimum costs nothing, and all gradients are rounding errors of the turn."""
     if solver == "dms":
         pytest.importorskip("cyipopt")

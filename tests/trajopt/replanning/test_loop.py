@@ -1,4 +1,4 @@
-"""The replanning loop: in order, under each fault, against deadlines."""
+"""The replanning loop: nominal runs, each simulated fault, and deadlines."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Counting:
     [AHEAD, replace(AHEAD, prepare_ahead=False), replace(AHEAD, lead=2 * TICK), replace(AHEAD, period=3 * TICK)],
     ids=["ahead", "not ahead", "with a lead", "between knots"],
 )
-def test_the_goal_is_reached_and_nothing_is_out_of_order(planner, timing):
+def test_a_nominal_run_reaches_the_goal_without_events(planner, timing):
     log = loop(planner, timing=timing, charge=timing.lead).run(2.5)
     assert abs(log.xs[-1, 0] - 1.0) < 0.02 and abs(log.xs[-1, 1]) < 0.05
     assert not log.events
@@ -67,8 +67,8 @@ def test_a_real_time_iteration_is_prepared_before_the_state_is_known():
 
 
 @pytest.mark.parametrize("lead", [3 * TICK, PERIOD, 2.4 * PERIOD, 4 * PERIOD])
-def test_plans_are_made_for_the_state_in_which_they_will_hold(lead):
-    """The prediction over the lead, under all plans that hold meanwhile, is what the plant does."""
+def test_plans_start_from_the_predicted_state(lead):
+    """The prediction over the lead uses all plans executed in that time, and equals the motion of the plant."""
     planner, objects = Counting(), [goal_object(lambda t: [np.sin(3 * t)])]
     log = loop(planner, timing=Timing(tick=TICK, period=PERIOD, lead=lead), charge=TICK, objects=objects).run(1.0)
     starts = [solve.start for solve in log.solves]
@@ -112,7 +112,7 @@ def test_a_plan_replaces_those_that_would_begin_later():
 
 
 @pytest.mark.parametrize("knots", [1, 2, 5])
-def test_replanning_leaves_an_optimal_motion_alone(knots):
+def test_replanning_does_not_change_an_optimal_motion(knots):
     """With an exact model and a horizon that shrinks, replanning changes nothing (Bellman's principle)."""
     ocp = problem()
     timing = Timing(tick=DT, period=knots * DT)
@@ -167,7 +167,7 @@ def test_failed_solves(every):
     assert failed < 2 or any("us of the solution is not finite" in message for message in said)
 
 
-def test_a_preparation_that_fails_is_made_up_for():
+def test_a_failed_preparation_is_repeated_in_the_response():
     class Touchy(Counting):
         def prepare(self, ocp, warm):
             super().prepare(ocp, warm)

@@ -90,7 +90,7 @@ def test_values_that_do_not_fit_are_refused_and_change_nothing(name, values, cha
 
 
 def test_a_delay_is_compensated():
-    """With a perfect model the plant at t + delay is where the plan begins, so that the motion is the plan's."""
+    """With a perfect model the plan starts at the state of the plant at t + delay, and the plant follows it."""
     mpc, x, before = to.MPC(problem(), period=PERIOD, delay=0.02), np.zeros(2), np.zeros(1)
     for k in range(20):
         u = mpc.step(x, k * PERIOD)

@@ -137,7 +137,7 @@ def test_a_warm_start_keeps_stages_without_duration_apart(kinds):
 
 @pytest.mark.parametrize("kinds", JUMPING, ids="-".join)
 @pytest.mark.parametrize("steps", [1, 2, 3])
-def test_a_warm_start_of_what_remains_is_the_rest_of_the_plan(kinds, steps):
+def test_a_warm_start_of_the_remaining_problem_is_the_rest_of_the_plan(kinds, steps):
     ocp = with_jumps(kinds)
     rest = remaining(ocp, steps * DT)
     warm, knots = warm_start(numbered_plan(ocp), rest, steps * DT), np.arange(ocp.horizon - rest.horizon, ocp.horizon)
@@ -218,7 +218,7 @@ def test_what_remains_of_several_phases():
     assert rest is not None and [phase.knots for phase in rest.phases] == [KNOTS - 2, 5]
 
 
-def test_a_plan_of_what_remains_is_the_rest_of_the_plan():
+def test_a_plan_of_the_remaining_problem_is_the_rest_of_the_plan():
     """Bellman's principle: from a state of the optimal motion, the rest of it is optimal."""
     ocp = problem()
     whole = to.solve(ocp)
@@ -240,7 +240,7 @@ def along_a_sine(engine="numpy", **options):
 @pytest.mark.parametrize(
     "rest_of", [remaining, lambda ocp, t: ResampledHorizon(ocp)(t)], ids=["remaining", "regridded"]
 )
-def test_terms_of_what_remains_read_the_time_that_goes_on(rest_of):
+def test_terms_of_the_remaining_problem_read_the_continued_time(rest_of):
     rest = rest_of(along_a_sine(), 0.5)
     rest = rest_of(rest, 0.3)
     xs = np.stack([np.sin(3.0 * (0.8 + rest.times)), np.zeros(len(rest.times))], axis=1)
@@ -250,7 +250,7 @@ def test_terms_of_what_remains_read_the_time_that_goes_on(rest_of):
 
 @pytest.mark.parametrize("engine", ["numpy", "compiled"])
 @pytest.mark.parametrize("solver", ["slq", "fddp", "ddp", "ipm", "sqp"])
-def test_a_plan_of_what_remains_reads_the_time_that_goes_on(solver, engine):
+def test_a_plan_of_the_remaining_problem_reads_the_continued_time(solver, engine):
     """Bellman's principle, in a problem whose dynamics, cost and constraint read t."""
     ocp = along_a_sine(engine)
     if solver in ("ipm", "sqp"):

@@ -110,7 +110,7 @@ def test_the_node_drives_the_robot_to_its_goal(ros):
     assert node.mpc.statistics()["events"] == {"no measurement": 10}
 
 
-def test_a_message_without_all_joints_is_left_aside(ros):
+def test_a_message_without_all_joints_is_ignored(ros):
     ocp = reach()
     node = ros.MPCNode(ocp, RATE)
     node.heard["joint_states"](state_of(ocp, ocp.x0, [1]))

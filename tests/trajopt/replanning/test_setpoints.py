@@ -57,7 +57,7 @@ def test_a_stream_has_the_rate_of_the_controller():
         np.testing.assert_allclose(middle.control(y, ocp.manifold), plan.control(middle.t, y, ocp.manifold))
 
 
-def test_a_stream_is_what_single_setpoints_say():
+def test_a_stream_equals_single_setpoints():
     ocp, plan, _, tip = legged()
     for s in to.setpoints(ocp, plan, 90.0, [tip]):
         alone = to.setpoint(ocp, plan, s.t, [tip])

@@ -1,4 +1,4 @@
-"""Points that wander: bounded in place and speed, continuous, and the same for the same seed."""
+"""Random motion of points: bounds on position and speed, continuity, seeds."""
 
 import numpy as np
 import pytest

@@ -441,7 +441,7 @@ def _stretched(seed):
 
 
 def test_resampling_keeps_durations_apart_from_forces():
-    """The first stage of a problem whose duration is free, which lasts no time, has the duration for its control."""
+    """In a problem with free duration, the control of the first, instantaneous stage is the duration."""
     ocp, xs, us = _stretched(5)
     guess = resampled_guess(ocp, SimpleNamespace(times=ocp.times_of(xs), xs=xs, us=us))
     np.testing.assert_allclose(guess.xs, xs, rtol=0, atol=1e-14)

@@ -42,8 +42,8 @@ def around(engine: str, horizon: int = 12):
 
 def nearest(s: to.Solution) -> float:
     """The least distance of the motion from the middle of the disc, along straight lines."""
-    share = np.linspace(0.0, 1.0, 51)[:, None, None]
-    return float(np.linalg.norm((1.0 - share) * s.xs[:-1] + share * s.xs[1:], axis=2).min())
+    fraction = np.linspace(0.0, 1.0, 51)[:, None, None]
+    return float(np.linalg.norm((1.0 - fraction) * s.xs[:-1] + fraction * s.xs[1:], axis=2).min())
 
 
 @pytest.mark.parametrize("engine", ["numpy", "compiled"])

@@ -65,16 +65,16 @@ def test_the_measures_of_a_known_optimum_are_rounding(gains):
 
 
 @pytest.mark.parametrize("share", [1e-3, 1e-2])
-def test_the_measures_grow_with_the_distance_from_the_optimum(share):
+def test_the_measures_grow_with_the_distance_from_the_optimum(fraction):
     """At us (1 + share) the gradient of this quadratic problem is share H us, which is known."""
     ocp = cart()
     xs, us = optimum(ocp)
-    found = measures(ocp, (1.0 + share) * xs, (1.0 + share) * us, np.zeros((N, 1, 2)), {}, FEASIBLE)
+    found = measures(ocp, (1.0 + fraction) * xs, (1.0 + fraction) * us, np.zeros((N, 1, 2)), {}, FEASIBLE)
     rows = np.array([(np.linalg.matrix_power(A, N - 1 - k) @ B)[:, 0] for k in range(N)]).T
     H = DT * np.eye(N) + 1e4 * rows.T @ rows
-    gradient = share * (H @ us)
-    cost = ocp.cost((1.0 + share) * xs, (1.0 + share) * us)
-    expected = np.abs(gradient).max() * (1.0 + share) * np.abs(us).max() / max(1.0, cost)
+    gradient = fraction * (H @ us)
+    cost = ocp.cost((1.0 + fraction) * xs, (1.0 + fraction) * us)
+    expected = np.abs(gradient).max() * (1.0 + fraction) * np.abs(us).max() / max(1.0, cost)
     assert found.sensitivity == pytest.approx(expected, rel=1e-6)
 
 

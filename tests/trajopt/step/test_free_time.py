@@ -38,9 +38,9 @@ def trajectory(ocp: to.OCP, seed: int = 0) -> to.Guess:
     return to.Guess(xs, rng.standard_normal((ocp.horizon, ocp.nu)))
 
 
-def longer(ocp: to.OCP, shares) -> to.OCP:
+def longer(ocp: to.OCP, fractions) -> to.OCP:
     """The problem with other time steps."""
-    timed = iter(np.asarray(shares).tolist())
+    timed = iter(np.asarray(fractions).tolist())
     return replace(
         ocp, phases=tuple(replace(p, dt=p.dt * next(timed)) if p.dynamics.takes_time else p for p in ocp.phases)
     )

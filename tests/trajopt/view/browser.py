@@ -104,9 +104,9 @@ class Browser:
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
 
-    def click(self, element: str, share: float = 0.5) -> None:
+    def click(self, element: str, fraction: float = 0.5) -> None:
         """Press the mouse on the element of an expression, at a fraction of its width."""
-        place = f"(r => [r.x + {share} * r.width, r.y + 0.5 * r.height])({element}.getBoundingClientRect())"
+        place = f"(r => [r.x + {fraction} * r.width, r.y + 0.5 * r.height])({element}.getBoundingClientRect())"
         x, y = self.evaluate(place)
         for kind, button in (("mouseMoved", "none"), ("mousePressed", "left"), ("mouseReleased", "left")):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=1)

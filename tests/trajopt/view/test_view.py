@@ -234,13 +234,13 @@ def test_the_page_plays_and_its_slider_moves_the_robot(tmp_path):
     def time_shown(browser):
         return float(browser.evaluate(f"{SLIDER}.getAttribute('aria-valuenow')"))
 
-    def seen_at(browser, share):
+    def seen_at(browser, fraction):
         """Return an image of the paused scene at a fraction of the time."""
 
         def there():
-            browser.click("document.querySelector('.mantine-Slider-root')", share)
+            browser.click("document.querySelector('.mantine-Slider-root')", fraction)
             time.sleep(0.05)
-            return abs(time_shown(browser) - 0.4 * share) < 0.04
+            return abs(time_shown(browser) - 0.4 * fraction) < 0.04
 
         browser.until(there)
         seen = [browser.picture()]
@@ -260,7 +260,7 @@ def test_the_page_plays_and_its_slider_moves_the_robot(tmp_path):
         browser.evaluate("document.querySelector('.tabler-icon-player-pause-filled').closest('button').click()")
         before = None
         for _ in range(TURNS):
-            last, first = (seen_at(browser, share) for share in (0.97, 0.03))
+            last, first = (seen_at(browser, fraction) for fraction in (0.97, 0.03))
             moved = apart(first, last).mean()
             if before is not None and moved > MOVED and apart(last, before).mean() < 0.1 * moved:
                 break

@@ -83,8 +83,8 @@ def distances_to_segment(points: Array, a: Array, b: Array) -> Array:
     """Distances (n,) of points (n, 3) from the segment between a and b (3)."""
     along = b - a
     square = float(along @ along)
-    share = np.zeros(len(points)) if square == 0.0 else np.clip((points - a) @ along / square, 0.0, 1.0)
-    return np.linalg.norm(points - a - share[:, None] * along, axis=1)
+    fraction = np.zeros(len(points)) if square == 0.0 else np.clip((points - a) @ along / square, 0.0, 1.0)
+    return np.linalg.norm(points - a - fraction[:, None] * along, axis=1)
 
 
 def _hull(points: Array) -> Array:

@@ -1,4 +1,4 @@
-"""CasADi functions of the dynamics: their Jacobians in a user's graph are the closed-form ones, and right in the numbers of q."""
+"""CasADi functions of the dynamics: Jacobians in a user's graph equal the closed forms, also with respect to quaternions in q."""
 
 import casadi as ca
 import numpy as np
@@ -45,7 +45,7 @@ def calls(expression) -> list[str]:
 
 @each_kind
 def test_jacobians_are_the_closed_form_ones(kind):
-    """On a robot whose q is a vector."""
+    """For a robot with a vector-space q."""
     make, algorithm, derivatives = KINDS[kind]
     model = load_robot("iiwa7")
     given = point(model)

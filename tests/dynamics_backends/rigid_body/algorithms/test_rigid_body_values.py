@@ -127,7 +127,7 @@ def test_a_wrench_has_six_entries(shape):
         rb.inverse_dynamics(chain(3), q, v, a, [("tip", np.ones(shape), "WORLD")])
 
 
-def test_one_wrench_stands_in_a_list():
+def test_one_wrench_in_a_list():
     q, v, a = np.zeros((3, 3))
     with pytest.raises(ValueError, match="a list of"):
         rb.forward_dynamics(chain(3), q, v, a, ("tip", np.ones(6), "WORLD"))
@@ -340,5 +340,5 @@ def test_positions_a_kilometer_away_shift_with_the_base(name):
     assert np.allclose(ends[0] - ends[1], shift, rtol=0, atol=1e-12)
 
 
-def test_foreign_robots_are_those_of_the_issue():
+def test_published_robots_are_available():
     assert [foreign(n).nv for n in FOREIGN] == [6, 9, 6, 18, 18, 38]

@@ -1,4 +1,4 @@
-"""Poses as independent variables: derivatives of functions of them, compared with CasADi's through the whole recursion."""
+"""Poses as independent variables: derivatives, compared with CasADi's through the whole recursion."""
 
 import casadi as ca
 import numpy as np
@@ -55,7 +55,7 @@ def test_functions_of_more_than_the_state_are_traced_unchanged():
     assert not seen.poses
 
 
-def test_nothing_is_seen_outside():
+def test_poses_are_variables_only_inside_the_context():
     model, q = to.random_tree(1, 3, ("revolute",)), ca.SX.sym("q", 3)
     with watching(q):
         pass

@@ -1,4 +1,4 @@
-"""The identities on which the second-order recursions rest, with dense 6 x 6 matrices.
+"""Identities that the second-order recursions use, checked with dense 6 x 6 matrices.
 
 Algebra: operators on matrices of motions and forces give tensors whose pages belong to columns (Singh, Russell, Wensing, arXiv
 2302.06001, sec. III and table II; derived here, the formulas of the paper's table are in no text).  Kinematics: derivatives of

@@ -57,7 +57,7 @@ def segments(count, length=0.3):
 
 
 @BODIES
-def test_at_most_the_distance_and_less_by_no_more_than_the_rounding(distance, exact):
+def test_the_bound_is_below_the_distance_by_at_most_the_rounding(distance, exact):
     p, d = segments(4000)
     least = np.min([exact(p + t * d) for t in np.linspace(0.0, 1.0, 801)], axis=0)
     found = distance(p, d).distance
@@ -74,7 +74,7 @@ def test_the_nearest_point_is_where_the_distance_is_measured(distance, exact):
     found = distance(p, d)
     away = found.distance > 0.05
     pull = np.stack([found.pull.x, found.pull.y, found.pull.z])
-    np.testing.assert_allclose(np.linalg.norm(pull, axis=0)[away], exact(p + found.share * d)[away], atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(pull, axis=0)[away], exact(p + found.fraction * d)[away], atol=1e-12)
 
 
 @BODIES
@@ -100,10 +100,10 @@ def test_a_segment_inside_is_reported_by_its_depth(distance):
     assert far.distance[0] > CONTACT
 
 
-def test_a_segment_that_pierces_a_triangle_is_as_deep_as_its_least_way_out():
+def test_the_depth_of_a_segment_in_a_triangle_is_its_shortest_exit():
     p, d = np.array([[0.05], [0.1], [-0.02]]), np.array([[0.0], [0.0], [0.3]])
     found = triangle(p, d)
-    assert found.distance[0] == pytest.approx(-0.02) and found.normal.z[0] == 1.0 and found.share[0] == 0.0
+    assert found.distance[0] == pytest.approx(-0.02) and found.normal.z[0] == 1.0 and found.fraction[0] == 0.0
     edge = triangle(np.array([[0.05], [0.015], [-0.3]]), np.array([[0.0], [0.0], [0.6]]))
     assert edge.distance[0] == pytest.approx(-0.015) and edge.normal.y[0] == -1.0
 
@@ -113,9 +113,9 @@ def test_the_gradient_is_continuous_where_the_nearest_end_changes():
     angles = np.linspace(-0.05, 0.05, 401)
     d = 0.2 * np.stack([np.cos(angles), np.zeros_like(angles), np.sin(angles)])
     p = np.array([[0.0], [0.0], [0.3]]) - 0.5 * d
-    share = box(p, d).share
-    assert share[0] == 1.0 and share[-1] == 0.0
-    assert np.abs(np.diff(share)).max() < 0.05
+    fraction = box(p, d).fraction
+    assert fraction[0] == 1.0 and fraction[-1] == 0.0
+    assert np.abs(np.diff(fraction)).max() < 0.05
 
 
 def test_a_point_and_a_sphere():

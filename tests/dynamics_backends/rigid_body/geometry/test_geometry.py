@@ -115,7 +115,7 @@ def test_meshes_are_found_by_package_and_missing_ones_named_once(tmp_path):
     assert "b, c" in missing[0]
 
 
-def test_meshes_are_cached_and_read_anew_when_the_file_changes(tmp_path, monkeypatch):
+def test_meshes_are_cached_until_the_file_changes(tmp_path, monkeypatch):
     pytest.importorskip("trimesh")
     pytest.importorskip("fast_simplification")
     monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(tmp_path / "cache"))
@@ -164,7 +164,7 @@ def soup(vertices, faces):
     return vertices[faces].reshape(-1, 3), np.arange(faces.size).reshape(-1, 3)
 
 
-def test_triangles_with_corners_of_their_own_are_joined():
+def test_coincident_corners_are_merged():
     vertices, faces = Sphere(0.3).triangles()
     joined = welded(*soup(vertices, faces))
     edges = np.sort(joined[1][:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2), axis=1)
@@ -183,7 +183,7 @@ def test_a_simplified_surface_stays_closed_whoever_shares_its_corners():
     assert enclosed(*apart) == pytest.approx(enclosed(vertices, faces), rel=0.1)
 
 
-def test_files_that_are_no_meshes(tmp_path):
+def test_invalid_mesh_files_are_reported(tmp_path):
     pytest.importorskip("trimesh")
     (tmp_path / "a.stl").write_text("not a mesh")
     with pytest.raises(MeshMissing, match="a.stl"):

@@ -49,7 +49,7 @@ def test_a_surface_without_volume_carries_no_mass():
 
 
 def test_the_torque_of_a_load():
-    """A point of 3 kg, 0.8 m below the hinge: m g r sin(q) to hold, m r^2 to accelerate."""
+    """A point mass of 3 kg, 0.8 m below the hinge: gravity torque m g r sin(q), inertia m r^2."""
     bare = load_urdf(PENDULUM, base="fixed")
     loaded = with_load(
         bare, "weight", "rod", np.eye(3), np.array([0.0, 0.0, -0.8]), MassProperties(3.0, np.zeros(3), np.zeros((3, 3)))

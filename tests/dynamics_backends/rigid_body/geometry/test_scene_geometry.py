@@ -71,7 +71,7 @@ def test_a_convex_mesh_is_the_faces_of_its_hull():
     assert ball.radius == pytest.approx(depth.min()) and ball.radius > 0.0
 
 
-def test_what_a_simpler_hull_leaves_out_is_its_radius():
+def test_the_radius_of_a_simplified_hull_covers_omitted_corners():
     box = hull_of(*Box((0.4, 0.3, 0.2)).triangles(), 0.01)
     assert box.radius == 0.0 and len(box.faces) == 12
     round_one, hull = convex(400)
@@ -103,14 +103,14 @@ def test_a_mesh_becomes_capsules_that_cover_it():
     assert len(cores) > 1 and np.min(clear, axis=0).max() < 1e-9
 
 
-def test_bodies_move_along_their_way():
+def test_bodies_move_along_their_path():
     path = BodyPath((1.0, 2.0), ((0.0, 0.0, 0.0), (0.0, 2.0, 0.0)))
     body = Body("person", Capsule(0.3, 1.2), p=np.array([1.0, 0.0, 0.9]), path=path)
     np.testing.assert_allclose(body.places(np.array([0.0, 1.5, 9.0]))[:, 1], [0.0, 1.0, 2.0])
     assert Scene((body,)).moves and not Scene((Body("b", Sphere(1.0)),)).moves
 
 
-def test_bodies_need_names_of_their_own_and_rotations():
+def test_bodies_need_unique_names_and_rotations():
     with pytest.raises(ValueError, match="two bodies of the scene are called 'a'"):
         Scene((Body("a", Sphere(1.0)), Body("a", Sphere(2.0))))
     with pytest.raises(ValueError, match="not a rotation matrix"):

@@ -1,4 +1,4 @@
-"""Armature, damping, friction and springs of joints: from a URDF, from code, by name."""
+"""Rotor inertia, damping, friction and springs of joints: from a URDF, from code, by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def robot(dynamics: str, kind: str = "revolute"):
     return load_urdf(f'<robot name="r">{"".join(parts)}</robot>')
 
 
-def test_a_urdf_gives_them():
+def test_a_urdf_defines_joint_properties():
     model = robot('damping="2" friction="0.5" armature="0.1" spring_stiffness="40" spring_reference="0.2"')
     for key, value in (
         ("damping", 2.0),
@@ -32,7 +32,7 @@ def test_a_urdf_gives_them():
         np.testing.assert_array_equal(getattr(model, key), [value, 0.0])
 
 
-def test_a_urdf_with_wrong_ones_is_refused():
+def test_a_urdf_with_invalid_joint_properties_is_refused():
     with pytest.raises(URDFError, match="spring_stiffness is -1: it must not be negative"):
         robot('spring_stiffness="-1"')
     with pytest.raises(URDFError, match="only revolute and prismatic joints take a spring"):
@@ -48,7 +48,7 @@ def test_numbers_for_all_and_by_name():
     assert with_joint_properties(model, damping=None) is model
 
 
-def test_mistakes_are_named():
+def test_errors_name_the_mistake():
     model = robot("")
     with pytest.raises(UnknownName, match="a_joint"):
         with_joint_properties(model, damping={"a_joimt": 1.0})

@@ -1,4 +1,4 @@
-"""The model, its builder, the turning of axes, locking of joints, couplings and fingerprints."""
+"""The model, its builder, rotation of axes, locking of joints, couplings and fingerprints."""
 
 import pickle
 import re

@@ -1,4 +1,4 @@
-"""Configurations and velocities to Pinocchio's conventions and back."""
+"""Conversion of configurations and velocities to Pinocchio's conventions and back."""
 
 import numpy as np
 import pytest

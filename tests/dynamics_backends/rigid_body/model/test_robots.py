@@ -37,7 +37,7 @@ def test_the_list_is_complete():
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_bundled_robots_load_without_complaint(name):
+def test_bundled_robots_load_without_warnings(name):
     nv, mass = BUNDLED[name]
     model = load_robot(name, strict=True)
     assert model.nv == nv and model.name == name
@@ -203,7 +203,7 @@ def test_unknown_robots_suggest_the_nearest():
         load_robot("ur11")
 
 
-def test_a_missing_package_says_how_to_get_it(monkeypatch):
+def test_a_missing_package_is_reported_with_its_install_command(monkeypatch):
     monkeypatch.setattr(robots, "example_robots_folder", lambda: None)
     assert erd_names() == ()
     with pytest.raises(ModuleNotFoundError, match="erd:ur5 needs .* pip install example-robot-data"):

@@ -1,4 +1,4 @@
-"""The models made in code: their shape, their seeds, and that their inertias are physical."""
+"""Sample models: trees, seeds, and physical inertias."""
 
 import numpy as np
 import pytest

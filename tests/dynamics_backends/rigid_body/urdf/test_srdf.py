@@ -56,12 +56,12 @@ def test_postures_of_no_group_are_those_of_the_joints_they_name():
         (SRDF[:200], "line"),
     ],
 )
-def test_files_that_are_none(text, what):
+def test_invalid_files_are_refused(text, what):
     with pytest.raises(to.URDFError, match=f"(?i){what}"):
         to.load_srdf(text)
 
 
-def test_postures_that_do_not_fit():
+def test_postures_of_other_robots_are_refused():
     model, found = to.load_urdf(URDF), to.load_srdf(SRDF)
     with pytest.raises(to.UnknownName, match="'redy'.*ready"):
         found.posture(model, "redy")
@@ -72,7 +72,7 @@ def test_postures_that_do_not_fit():
 
 
 def test_a_posture_in_a_configuration(tmp_path):
-    """q0 = "ready" of a config: the SRDF in the folder beside that of the URDF."""
+    """q0 = "ready" in a config, from an SRDF in a sibling folder of the URDF's."""
     (tmp_path / "urdf").mkdir()
     (tmp_path / "srdf").mkdir()
     file = tmp_path / "urdf" / "crane.urdf"

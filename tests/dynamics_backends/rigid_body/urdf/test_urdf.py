@@ -317,7 +317,7 @@ UNTIDY = {
 
 
 @pytest.mark.parametrize("case", UNTIDY)
-def test_untidy_files_warn_and_are_errors_if_strict(case):
+def test_implausible_files_warn_and_are_errors_if_strict(case):
     text, message = UNTIDY[case]
     with pytest.warns(URDFWarning, match=f"(?s)robot 'sample':\n  .*{message}"):
         load_urdf(text)
@@ -325,7 +325,7 @@ def test_untidy_files_warn_and_are_errors_if_strict(case):
         load_urdf(text, strict=True)
 
 
-def test_one_warning_lists_all_untidy_places():
+def test_one_warning_lists_all_implausible_elements():
     text = robot(
         link("base"),
         link("a", FLAT),
@@ -352,6 +352,6 @@ def test_frames_without_mass_are_no_reason_to_warn():
     assert load_urdf(text, strict=True).nb == 1
 
 
-def test_links_of_the_world_may_be_untidy():
+def test_links_of_the_world_may_be_implausible():
     text = robot(link("base", NEGATIVE), link("arm"), joint("j", "revolute", "base", "arm"))
     assert load_urdf(text, strict=True).total_mass == 2

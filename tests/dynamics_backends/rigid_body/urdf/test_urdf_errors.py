@@ -216,7 +216,7 @@ IDLE = {
 
 
 @pytest.mark.parametrize("case", IDLE)
-def test_joints_that_move_nothing_get_a_rotor_with_a_warning_and_none_where_they_are_locked(case):
+def test_massless_joints_get_a_rotor_with_a_warning_unless_locked(case):
     text, idle = IDLE[case]
     with pytest.warns(URDFWarning, match=f"joint '{idle[0]}' moves.*a rotor inertia of 0.001 is assumed"):
         model = load_urdf(text)
@@ -236,7 +236,7 @@ LATE = {
 
 
 @pytest.mark.parametrize("case", LATE)
-def test_a_declaration_may_stand_late_and_prefixes_undeclared(case, tmp_path):
+def test_late_declarations_and_undeclared_prefixes_are_accepted(case, tmp_path):
     text = arm().replace("<robot ", "<robot drake:version='1' ", 1)
     text = text.replace("</robot>", "<drake:ignored><a:b c:d='1'/></drake:ignored></robot>")
     path = tmp_path / "late.urdf"
@@ -263,7 +263,7 @@ def test_followers_may_be_massless():
     assert load_urdf(text, mimic="lock").nv == 1
 
 
-def test_a_joint_that_mimics_none_moves_by_itself_with_a_warning():
+def test_a_joint_that_mimics_an_unknown_joint_is_independent_with_a_warning():
     with pytest.warns(
         URDFWarning, match=r"joint 'elbow' \(line 5\) mimics 'elbo', which is no joint.*did you mean 'elbow'"
     ):
@@ -300,7 +300,7 @@ def test_errors_name_the_file(tmp_path):
         load_urdf(path)
 
 
-def test_damaged_files_raise_nothing_but_urdf_errors():
+def test_damaged_files_raise_urdf_errors_only():
     """Most are refused, with the place and a remedy; those that still load make a robot of finite numbers."""
     rng = np.random.default_rng(0)
     refused = []

@@ -109,7 +109,7 @@ def test_a_load_is_carried_around_the_post_and_costs_torque(robot):
     assert np.hypot(reach[0] - 0.95, reach[1]).min() > 0.05  # the far end of the rod
 
 
-def test_capsules_of_ones_own(robot):
+def test_user_defined_capsules(robot):
     capsule = {"link": "l2", "a": (0.0, 0.0, 0.0), "b": (0.5, 0.0, 0.0), "radius": 0.2}
     settings = Settings(robot=robot, goal_q=(0.6, 0.0), capsule=LinkCapsule(**capsule), self_collision=False)
     cover = robot_of(settings).cover
@@ -121,7 +121,7 @@ def test_capsules_of_ones_own(robot):
         robot_of(replace(settings, capsule=LinkCapsule(**{**capsule, "link": "l9"})))
 
 
-def test_capsules_of_few_robots_are_kept(robot):
+def test_capsules_of_few_robots_are_cached(robot):
     """Carried bodies may differ in every scene of a study; the latest robots are cached."""
 
     def cover(mass):
@@ -135,7 +135,7 @@ def test_capsules_of_few_robots_are_kept(robot):
     assert first() is None and cover(float(CACHE_SIZE)) is last
 
 
-def test_carried_bodies_that_cannot_be(robot):
+def test_invalid_carried_bodies_are_refused(robot):
     with pytest.raises(SettingsError, match="a bounded shape"):
         Carried(name="floor", type="half_space", frame="l2")
     with pytest.raises(SettingsError, match="moves with the robot"):
@@ -191,7 +191,7 @@ def test_a_motion_slower_than_its_guess_is_solved_more_accurately_and_reported(r
 
 
 @needs_coal
-def test_what_costs_more_than_time_may_take_longer_than_the_guess(robot):
+def test_other_costs_may_take_longer_than_the_guess(robot):
     """With a high weight of accelerations, no shorter motion is searched, and a slow motion is not abandoned."""
     weights = {"time": 1.0, "acceleration": 5.0}
     far = [{**POST, "position": [5.0, 5.0, 0.0]}]
@@ -322,10 +322,10 @@ def test_a_motion_is_checked_by_the_problem_that_it_solves(robot):
     own, refinement = task.latest(), task.refined.__self__
     refinement._again("", refinement.start, solution)
     assert task.latest() is not own
-    assert refinement._stands().solution is refinement.best and task.latest() is own
+    assert refinement._best_with_report().solution is refinement.best and task.latest() is own
 
 
-def test_a_solve_that_begins_anew_ends_early():
+def test_a_restarted_solve_ends_early():
     assert with_iteration_limit(to.solver_options("ipm"), 60).max_iterations == 60
     assert with_iteration_limit(to.solver_options("ipm", max_iterations=20), 60).max_iterations == 20
     assert with_iteration_limit(to.solver_options("ipm"), None) == to.solver_options("ipm")
@@ -415,7 +415,7 @@ def test_a_body_whose_mesh_is_missing_is_named(tmp_path):
 
 
 @needs_coal
-def test_a_motion_held_back_by_its_tube_starts_again_from_the_timing_of_its_way(robot):
+def test_a_motion_limited_by_its_tube_restarts_from_its_timed_path(robot):
     """One joint, 1.2 rad within 2 rad/s and 10 rad/s^2, takes 0.8 s at best. A motion of 1.2 s at the edge of its tube restarts
     from the TOPP-RA timing of its path, in the same tube; a motion that no tube limits is accepted."""
     pytest.importorskip("toppra")
@@ -427,14 +427,14 @@ def test_a_motion_held_back_by_its_tube_starts_again_from_the_timing_of_its_way(
     refinement.planned, refinement.best_tube = True, 0.125  # the planner's path has been tried
     assert refinement._faster()[0] is None
     refinement.at_limit = True
-    again = refinement._ended()
+    again = refinement._finish_or_restart()
     assert again.ocp is not None and not again.good
     assert again.guess.xs[-1, -1] == pytest.approx(0.8, rel=2e-2)
     assert refinement.tube == 0.125
 
 
 @needs_coal
-def test_a_motion_that_is_longer_than_the_planners_way_gives_way_to_that(robot):
+def test_a_motion_longer_than_the_planned_path_is_replaced_by_it(robot):
     """One joint, 1.2 rad within 2 rad/s and 10 rad/s^2, takes 0.8 s at best, as TOPP-RA finds on the straight path: a motion of
     1.2 s is rejected, and one of 0.8 s is reported as equally fast."""
     pytest.importorskip("toppra")
@@ -449,7 +449,7 @@ def test_a_motion_that_is_longer_than_the_planners_way_gives_way_to_that(robot):
     slow = replace_duration(task.guess, 1.2)
     refinement.best = replace(solution, xs=slow.xs, us=slow.us)
     assert "TOPP-RA on the path of the planner, 400 ms longer" in refinement.timing.compared(1.2)
-    found = refinement._stands()
+    found = refinement._best_with_report()
     assert "this is the path of the planner" in found.report and found.solution.xs[-1, -1] < 0.9
     q, v, a, _ = motion_at(found.solution, 2, 1000.0)
     np.testing.assert_allclose([q[0], q[-1]], [[-0.6, 0.0], [0.6, 0.0]], atol=1e-9)
@@ -476,9 +476,9 @@ def test_a_plan_that_must_last_longer_is_a_motion(least):
 
 def replace_duration(guess, duration):
     """Return the motion of a guess with another duration [s]."""
-    n, share = 2, duration / guess.xs[-1, -1]
+    n, fraction = 2, duration / guess.xs[-1, -1]
     xs, us = guess.xs.copy(), guess.us.copy()
-    xs[:, n : 2 * n] /= share
-    us[1:] /= share**2
+    xs[:, n : 2 * n] /= fraction
+    us[1:] /= fraction**2
     xs[:, -1] = us[0, 0] = duration
     return to.Guess(xs, us)

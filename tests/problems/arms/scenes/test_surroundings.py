@@ -45,7 +45,7 @@ def config(robot, **around):
     return read_config({"engine": "numpy", "problem": problem, "solver": "slq", "replan": run}, "test")
 
 
-def test_plans_in_turn_keep_clear_of_somebody_who_walks_through(robot):
+def test_replanning_avoids_a_walking_person(robot):
     start = setup(config(robot))
     log = simulate(start)
     away, walked = log.clearances["person"], log.objects["person"]
@@ -65,7 +65,7 @@ def test_a_start_too_near_is_reported(robot):
         config(robot, person=None, body=None)
 
 
-def test_derivatives_of_distances_from_what_moves(robot):
+def test_derivatives_of_distances_from_moving_bodies(robot):
     """Displacing a moving body is equivalent to a static body at another place."""
     (person,) = (t for t in build_task(config(robot)).ocp.terms() if t.name == "person")
     inner = person.residual.inner

@@ -38,7 +38,7 @@ def arguments(count=5):
     return np.hstack([rng.normal(size=(count, 6)), rng.uniform(0.3, 2.0, (count, 1))]), rng.normal(size=(count, 2))
 
 
-def test_derivatives_of_steps_that_remember():
+def test_derivatives_of_steps_with_acceleration_history():
     (x, u), lam = arguments(), np.random.default_rng(1).normal(size=(5, 7))
     own, source = (make_backend(SYSTEM, m, engine="numpy") for m in ("analytic", "forward_ad"))
     (a, first), (b, second) = (m.hessian_contraction(x, u, 0.0, None, lam) for m in (own, source))
@@ -107,6 +107,6 @@ def test_time_energy_and_their_weighted_sum(tmp_path):
     assert sums[1] <= min(sums[0], sums[2]) * (1.0 + 1e-3)
 
 
-def test_rates_that_cannot_be_are_reported():
+def test_invalid_rate_limits_are_reported():
     with pytest.raises(ConfigError, match="torque_rate_limits: expected positive rates"):
         read_config({"problem": {"name": "arm_in_scene", "goal_q": [0.0], "torque_rate_limits": 0.0}})

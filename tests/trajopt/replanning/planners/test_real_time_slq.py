@@ -101,7 +101,7 @@ def test_a_motion_on_a_lie_group():
     assert off_the_optimum(RealTimeSLQ(), spin(0.8, 15, 0.1), 12) < 1e-6
 
 
-def test_what_was_made_for_a_problem_serves_others_of_its_structure(monkeypatch):
+def test_workspaces_are_reused_for_problems_of_the_same_structure(monkeypatch):
     ocp, asked = swing(), []
     from trajopt.replanning.planners import real_time_slq
 
@@ -134,7 +134,7 @@ def test_each_response_needs_a_preparation(planner):
         planner.respond(ocp.x0)
 
 
-def test_a_preparation_that_fails_is_none_and_the_next_one_serves():
+def test_a_failed_preparation_does_not_affect_the_next_one():
     ocp, planner = problem(), to.RealTimeSQP()
     planner.prepare(ocp, cold(ocp))
     first, bad = planner.respond(ocp.x0), cold(ocp)
@@ -171,7 +171,7 @@ def test_single_shooting_may_start_from_the_feedback():
 
 
 def far_reach(goal, weight, engine="compiled"):
-    """A double pendulum whose tip is to come to a goal."""
+    """Double pendulum whose tip must reach a goal."""
     model = load_robot("double_pendulum")
     system = to.FreeBody(model)
     dynamics = to.SampledSystem(make_backend(system, "analytic", engine=engine), "rk4")
@@ -233,7 +233,7 @@ def test_a_step_without_a_finite_trial_is_refused(monkeypatch):
     assert planner.respond(ocp.x0).history[0].hessian == "exact"
 
 
-def test_an_indefinite_exact_hessian_leaves_its_negative_eigenvalues_out():
+def test_negative_eigenvalues_of_the_exact_hessian_are_removed():
     from trajopt.stage.evaluation import StageEvaluator
 
     ocp, warm = far_reach([0.6, 0.0, -0.6], 10.0), None  # nearer than where the tip hangs

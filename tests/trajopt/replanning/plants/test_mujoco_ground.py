@@ -58,7 +58,7 @@ def test_boxes_stand_on_the_plane():
     assert x[2] - level[2] == pytest.approx(0.05, abs=2e-3)
 
 
-def test_numbers_that_make_no_ground_are_refused():
+def test_invalid_ground_parameters_are_refused():
     with pytest.raises(ValueError, match="feet is empty"):
         MujocoGround(feet=())
     with pytest.raises(ValueError, match="radius = 0.0.*give a positive radius"):
@@ -71,7 +71,7 @@ HOPPER = """<mujoco><worldbody><body name="post"><geom name="post" size="0.1"/><
   </worldbody><contact><pair geom1="post" geom2="trunk"/></contact></mujoco>"""
 
 
-def test_feet_on_bodies_without_a_name_are_found_and_nothing_else_touches():
+def test_only_feet_touch_the_ground_also_on_unnamed_bodies():
     model = to.load_mjcf(HOPPER)
     simulated, _ = load_mujoco(HOPPER, model, MujocoGround(feet=("toe",)))
     assert simulated.npair == 0
@@ -80,6 +80,6 @@ def test_feet_on_bodies_without_a_name_are_found_and_nothing_else_touches():
     np.testing.assert_allclose(simulated.geom_pos[foot], [0, 0, -0.2])
 
 
-def test_a_foot_on_what_does_not_move_is_refused():
+def test_a_foot_on_a_fixed_body_is_refused():
     with pytest.raises(ValueError, match="the foot 'bolt' is fixed to the world"):
         load_mujoco(HOPPER, to.load_mjcf(HOPPER), MujocoGround(feet=("bolt",)))

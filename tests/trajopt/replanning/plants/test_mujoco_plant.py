@@ -77,7 +77,7 @@ MJCF = """<mujoco><compiler angle="radian"/><worldbody><body><joint name="hip" t
 
 
 def test_springs_of_an_mjcf_are_those_of_the_model():
-    """Replaced in the model, they are in MuJoCo; so are those that are taken off."""
+    """Springs replaced or removed in the model are replaced or removed in MuJoCo."""
     model = load_mjcf(MJCF)
     q = model.neutral()
     for stiffness in (model.stiffness, 4.0 * model.stiffness, 0.0 * model.stiffness):
@@ -114,7 +114,7 @@ def test_a_floating_base_turned_by_hand():
 
 
 @pytest.mark.parametrize("name", ["double_pendulum", "hyq"])
-def test_motions_agree_with_the_own_plant(name):
+def test_motions_agree_with_the_simulated_plant(name):
     model = load_robot(name)
     pushes = [Push(0.02, 0.03, np.linspace(-1.0, 1.0, model.nv))]
     forces = np.eye(model.nv)[:, model.nv - 2 :]
@@ -129,7 +129,7 @@ def test_motions_agree_with_the_own_plant(name):
     assert np.abs(manifold.difference(own.state()[:, None], plant.state()[:, None])).max() < 1e-4
 
 
-def test_wrong_masses_on_demand():
+def test_simulated_mass_errors():
     model, plant, x, rng = plant_of("gen3", mass_factor=1.3)
     heavy = model.replace(mass=1.3 * model.mass, inertia=1.3 * model.inertia)
     tau = rng.standard_normal(model.nv)
@@ -161,8 +161,8 @@ MASSLESS = """<robot name="camera"><link name="root"><inertial><mass value="0"/>
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_links_that_mujoco_refuses_do_not_refuse_the_robot():
-    """A massless root, and a camera whose moments of inertia no body has."""
+def test_links_that_mujoco_rejects_are_converted():
+    """A massless root, and a camera with impossible moments of inertia."""
     import mujoco
 
     from trajopt.replanning.plants.mujoco_urdf import mujoco_urdf

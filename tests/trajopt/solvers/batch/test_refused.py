@@ -123,10 +123,10 @@ def test_times_that_are_no_numbers_are_named(name):
 def test_constraints_that_are_not_finite_are_named_at_once(solver):
     """A division by zero in one of three problems, with augmented Lagrangians, in lanes and in single solves."""
     ocp = swing(constrained=True)
-    share = to.residual_constraint(
+    fraction = to.residual_constraint(
         "share", lambda x, u, t, p: [x[0] / p["size"][0]], ocp.manifold, 1, -9.0, 9.0, parameters={"size": [1.0]}
     )
-    ocp = replace(ocp, phases=(replace(ocp.phases[0], constraints=(share,)),), terminal_constraints=())
+    ocp = replace(ocp, phases=(replace(ocp.phases[0], constraints=(fraction,)),), terminal_constraints=())
     batch = Batch(ocp, {"share.size": np.array([1.0, 0.0, 2.0])})
     found = to.solve_batch(batch, solver=solver, threads=1)
     check_each(found, batch, to.constant_guess(ocp), None, solver, atol=1e-6, rel=1e-9)

@@ -153,7 +153,9 @@ def test_a_member_is_a_solution_of_its_robot(tmp_path):
 def test_robots_of_other_inertias():
     """Payloads are values: each solution equals the single solve of a robot with these inertias."""
     model = to.load_robot("double_pendulum")
-    robots = [replace(model, mass=share * model.mass, inertia=share * model.inertia) for share in (1.0, 1.3, 2.0)]
+    robots = [
+        replace(model, mass=fraction * model.mass, inertia=fraction * model.inertia) for fraction in (1.0, 1.3, 2.0)
+    ]
 
     def problem(body, engine="auto", **given):
         dynamics = to.SampledSystem(to.make_backend(body, engine=engine), "semi_implicit_euler")

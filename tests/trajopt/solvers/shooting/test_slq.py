@@ -194,12 +194,12 @@ def test_gradient_reaches_rounding_level():
 
 
 @pytest.mark.parametrize(("share", "counts"), [(1e-13, False), (1e-9, True)])
-def test_gaps_of_rounding_ask_for_no_penalty(share, counts):
+def test_gaps_of_rounding_ask_for_no_penalty(fraction, counts):
     """A step that promises too much would otherwise have the merit weigh noise above the cost, which could rise to any height."""
     ocp = pendulum_swing_up()
     evaluator, guess = StageEvaluator(ocp), constant_guess(ocp)
     expansion = evaluator.expand(*guess)
-    d = np.full_like(expansion.lq.d, share * (1.0 + np.abs(guess.xs).max()))
+    d = np.full_like(expansion.lq.d, fraction * (1.0 + np.abs(guess.xs).max()))
     noisy = expansion._replace(lq=expansion.lq._replace(d=d))
     at = measured(*guess, noisy, evaluator, None)
     assert (adapted(0.0, 1.0, 0.0, at.gap) > 0.0) is counts
