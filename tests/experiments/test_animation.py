@@ -1,4 +1,4 @@
-"""Animations of motions, and plots of walking robots."""
+"""Animations of motions, plots of walking robots, and images of robots."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from contact_cases import FEET, STANCE, hyq
+from PIL import Image
 
 import trajopt as to
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.soft_contact import SoftContact
+from experiments.plots import robot_picture
 from experiments.plots.animation import positions, skeleton, write_animation
 from experiments.plots.gait_plots import plot_gait, plot_legs
 from problems.legged.gaits.gait_analysis import GaitReport, contact_forces, contacts
@@ -177,3 +179,30 @@ def test_names_of_feet_fit(tmp_path):
     times, touching = np.linspace(0.0, 1.0, 11), np.ones((10, 2), dtype=bool)
     path = plot_gait(tmp_path / "gait.png", times, np.zeros((11, 2)), touching, report)
     assert (np.asarray(Image.open(path).convert("L"))[200:, :4] == 255).all()
+
+
+# -- images of robots ---------------------------------------------------------------------------------------------------
+
+
+def test_shapes_are_drawn_within_the_limits_of_joints(tmp_path, monkeypatch):
+    """HyQ's neutral posture, with straight knees, violates its joint limits."""
+    drawn = []
+
+    class Studio:
+        missing = ()
+
+        def __init__(self, motions, **_):
+            drawn.append(motions[0].q[0])
+
+        def picture(self, moments):
+            return Image.new("RGB", (60, 40))
+
+    monkeypatch.setattr(robot_picture, "Studio", Studio)
+    model = load_robot("hyq")
+    robot_picture.draw_shapes(tmp_path / "hyq.png", model)
+    assert len(drawn) == 3 and (tmp_path / "hyq.png").exists()
+    neutral = model.neutral()
+    for q in drawn:
+        assert (model.q_lower <= q).all() and (q <= model.q_upper).all()
+        inside = (model.q_lower <= neutral) & (neutral <= model.q_upper)
+        np.testing.assert_array_equal(q[inside], neutral[inside])

@@ -1,4 +1,4 @@
-"""The whole project: modules loaded by its import, and required documents."""
+"""The whole project: modules loaded by its import, required documents, and the example of CONTRIBUTING.md."""
 
 from __future__ import annotations
 
@@ -74,3 +74,12 @@ def test_the_version_is_the_newest_one_of_the_changelog() -> None:
 @pytest.mark.parametrize("document", ["README.md", "CHANGELOG.md", "LICENSE"])
 def test_document_exists(document: str) -> None:
     assert (ROOT / document).read_text(encoding="utf-8").strip()
+
+
+TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def test_its_example_runs():
+    [example] = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+    assert "assert" in example
+    exec(compile(example, "CONTRIBUTING.md", "exec"), {})

@@ -1,4 +1,4 @@
-"""Sensors with rate, delay, noise and faults; tracks of moving objects; the state between measurements."""
+"""Sensors with rate, delay, noise and faults; tracks of moving objects; the state between measurements; random motion."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from textbook_systems import spinning_body
 
 from dynamics_backends.manifold import Manifold
 from trajopt.replanning.measurements import Measurement, MovingObject, Observer, Sensor, Track
+from trajopt.replanning.wandering import Wandering
 
 LINE = Manifold.vector(1)
 
@@ -125,3 +126,33 @@ def test_a_predicted_velocity_is_forgotten():
     np.testing.assert_allclose(track.at(times)[:, 0], traveled, atol=1e-8)
     later = track.updated(Measurement(1.1, np.array([2.02])))
     assert later.memory == 0.5 and later.velocity == pytest.approx([0.2])
+
+
+# -- random motion ------------------------------------------------------------------------------------------------------
+
+
+CENTER, SIZE, SPEED = np.array([1.0, 0.0, 2.0]), np.array([0.4, 0.5, 0.1]), 0.3
+
+
+def test_it_stays_in_its_box_and_below_its_speed():
+    times = np.arange(0.0, 30.0, 1e-3)
+    wandering = Wandering(CENTER, SIZE, SPEED, 3)
+    path = np.array([wandering(t) for t in times])
+    assert (np.abs(path - CENTER) <= SIZE + 1e-12).all()
+    speed = np.linalg.norm(np.diff(path, axis=0), axis=1) / 1e-3
+    assert 0.99 * SPEED < speed.max() <= SPEED * (1.0 + 1e-9)
+    assert np.ptp(path, axis=0).min() > 0.1  # it goes about
+
+
+def test_its_places_are_those_of_the_seed():
+    one, same, other = (Wandering(CENTER, SIZE, SPEED, seed) for seed in (1, 1, 2))
+    late = one(20.0)
+    same(3.0)  # whatever was asked before
+    np.testing.assert_array_equal(late, same(20.0))
+    assert np.abs(late - other(20.0)).max() > 1e-3
+
+
+@pytest.mark.parametrize(("size", "speed"), [((0.0, 0.0, 0.0), 0.3), ((1.0, 1.0, -1.0), 0.3), ((1.0, 1.0, 1.0), 0.0)])
+def test_a_box_and_a_speed_are_needed(size, speed):
+    with pytest.raises(ValueError, match="positive"):
+        Wandering(CENTER, np.array(size), speed, 0)
