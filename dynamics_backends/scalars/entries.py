@@ -219,8 +219,8 @@ def _reduced(
 ) -> Any:
     x = _objects(x)
     axes = tuple(range(x.ndim)) if axis is None else tuple(a % x.ndim for a in np.atleast_1d(axis))
-    kept = [a for a in range(x.ndim) if a not in axes]
-    rows = x.transpose(*axes, *kept).reshape(-1, *(x.shape[a] for a in kept))
+    remaining = [a for a in range(x.ndim) if a not in axes]
+    rows = x.transpose(*axes, *remaining).reshape(-1, *(x.shape[a] for a in remaining))
     start = options.get("initial")
     parts = [*([] if start is None or start is np._NoValue else [start]), *rows]
     if not parts:

@@ -91,7 +91,7 @@ def export(
     """
     from trajopt import Solution
     from trajopt.export.controller import controller_files
-    from trajopt.export.example_run import run_example
+    from trajopt.export.example import run_example
 
     settings = configured(config, overrides, urdf=urdf)
     task = problem_of(settings).task

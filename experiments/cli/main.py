@@ -153,7 +153,7 @@ def _solve(
 
 
 def _watch(settings: Config, task: Task, guess: Guess | None) -> Watch:
-    from experiments.view.iterates import watch_task
+    from experiments.view.scenes import watch_task
 
     watch = watch_task(task, task.guess if guess is None else guess, settings.as_dict())
     click.echo(f"iterates: {watch.viewer.url}")

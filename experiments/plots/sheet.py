@@ -112,13 +112,13 @@ def _places(graphs: Sequence[Graph], columns: int, width: float, height: float, 
     h = (height - TOP - BOTTOM - (rows - 1) * BETWEEN_SHARED_ROWS) / rows
     times = np.concatenate([curve.times for graph in graphs for curve in graph.curves])
     start, end = float(times.min()), float(times.max())
-    room = MARGIN * (end - start) or 1.0
+    margin = MARGIN * (end - start) or 1.0
     found = []
     for i, graph in enumerate(graphs):
         row, column = divmod(i, columns)
         x, y = LEFT + column * (w + BETWEEN_COLUMNS), BOTTOM + (rows - 1 - row) * (h + BETWEEN_SHARED_ROWS)
         frame = (dpi * x, dpi * y, dpi * w, dpi * h)
-        found.append(_Place(*frame, start - room, end + room, graph.low, graph.high))
+        found.append(_Place(*frame, start - margin, end + margin, graph.low, graph.high))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Viewer scenes of saved solutions, and of tasks with their solutions."""
+"""Viewer scenes of saved solutions, of tasks with their solutions, and of a running solve."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.xml_source import Element, read_xml
@@ -17,8 +18,9 @@ from trajopt import Guess, Solution
 from trajopt.config.build import task_of_solution
 from trajopt.config.task import Task
 from trajopt.problem.annotations import Annotations
-from trajopt.view.motion import AnyMotion
+from trajopt.view.motion import AnyMotion, Motion
 from trajopt.view.view import motions
+from trajopt.view.watch import Watch
 
 
 class ViewerScene(NamedTuple):
@@ -107,3 +109,20 @@ def _spheres(settings: Any) -> Iterable[tuple[np.ndarray, float]]:
     for table in [obstacles] if isinstance(obstacles, dict) else obstacles:
         if "center" in table and "radius" in table:
             yield np.asarray(table["center"], float), float(table["radius"])
+
+
+def watch_task(task: Task, guess: Guess, settings: Any = None) -> Watch:
+    """Return a solver callback that shows iterates with goals and obstacles. settings: configuration of the problem.
+
+    Raises ValueError for a task without a robot, ModuleNotFoundError without viser.
+    """
+    model = task.ocp.model
+    if model is None:
+        raise ValueError(f"{task.ocp.name} has no robot to show")
+
+    def motion_of(xs: Array) -> Motion:
+        times = task.clock(xs)
+        q = np.where(np.isfinite(xs), xs, 0.0)[:, : model.nq]
+        return Motion("solve", model, task.ocp.times if times is None else times, q, tracks=tracked_frames(task))
+
+    return Watch(motion_of(guess.xs), motion_of, task_annotations(task, settings))

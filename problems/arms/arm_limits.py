@@ -31,11 +31,11 @@ def within_limits(arm: Arm, margin: float) -> Array:
     """Return a mask (nq,) of the coordinates whose start and joint-space goal, if any, are within their limits."""
     model = arm.model
     lower, upper = model.q_lower + margin, model.q_upper - margin
-    kept = np.full(model.nq, True)
+    inside = np.full(model.nq, True)
     for x in (arm.x0, arm.x_goal):
         if x is not None:
-            kept &= (lower <= x[: model.nq]) & (x[: model.nq] <= upper)
-    return kept
+            inside &= (lower <= x[: model.nq]) & (x[: model.nq] <= upper)
+    return inside
 
 
 def require_goal_within_limits(arm: Arm, margin: float) -> None:
@@ -74,8 +74,8 @@ def joint_limits(arm: Arm, margin: float, all_of_them: bool) -> to.Constraint:
     """Return the position limits as a constraint: all limits, or only those that start and goal respect."""
     if all_of_them:
         return to.joint_limits(arm.model, arm.manifold, margin)
-    model, free, kept = arm.model, np.full(arm.model.nv, np.inf), within_limits(arm, margin)
-    lower, upper = np.where(kept, model.q_lower + margin, -np.inf), np.where(kept, model.q_upper - margin, np.inf)
+    model, free, inside = arm.model, np.full(arm.model.nv, np.inf), within_limits(arm, margin)
+    lower, upper = np.where(inside, model.q_lower + margin, -np.inf), np.where(inside, model.q_upper - margin, np.inf)
     names = (*model.q_names, *model.dof_names)
     return to.state_bounds(arm.manifold, np.r_[lower, -free], np.r_[upper, free], "joint limits", names)
 

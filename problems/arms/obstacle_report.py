@@ -70,7 +70,7 @@ def nearness_of_bodies(model: Model, scene: Scene, weight: float, qs: Array) -> 
     if nearest.distance >= 0.0:
         return Nearness((sentence,))
     remedy = (
-        "the distances cannot be kept between this start and this goal"
+        "the distances cannot be maintained between this start and this goal"
         if np.isinf(weight)
         else f"surroundings.weight = {weight:g} is too small to keep the distance: increase it, or make the "
         "distances constraints with weight = inf"

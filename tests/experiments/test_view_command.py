@@ -54,7 +54,7 @@ def test_goal_scene_and_guess_of_a_task_are_shown(task, solution):
 def test_a_solve_is_watched(task):
     """Iterates are shown in order, ending with the solution; a slider selects them."""
     pytest.importorskip("viser")
-    from experiments.view.iterates import watch_task
+    from experiments.view.scenes import watch_task
 
     with watch_task(task, task.guess) as watch:
         solution = to.solve(task.ocp, solver="slq", callback=watch)
@@ -85,7 +85,7 @@ def test_only_some_of_many_iterates_are_stored(task, monkeypatch):
     import importlib
 
     module = importlib.import_module("trajopt.view.watch")  # the name view of the package is a function
-    from experiments.view.iterates import watch_task
+    from experiments.view.scenes import watch_task
 
     monkeypatch.setattr(module, "MAX_ITERATES", 8)
     with watch_task(task, task.guess) as watch:

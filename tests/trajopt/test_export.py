@@ -26,8 +26,7 @@ from experiments.cli.engine_commands import export
 from trajopt import OCP, Guess, SampledSystem, control_cost, residual_cost, solve, state_bounds, state_cost
 from trajopt.config.build import build_task
 from trajopt.export.controller import ExportError, controller_files
-from trajopt.export.example_run import run_example
-from trajopt.export.example_start import closed_loop_rollout, example_start
+from trajopt.export.example import closed_loop_rollout, example_start, run_example
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 from trajopt.stage.source.term_source import theta_of
 

@@ -11,9 +11,8 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.scene import Scene
-from trajopt.collisions.boxes import box_around, lengths
 from trajopt.collisions.library import LONG, BoundsData, collision_kernels
-from trajopt.collisions.mesh_motion import Ball, Part, Places
+from trajopt.collisions.mesh_motion import Ball, Part, Places, box_around, lengths
 
 CLOSE = 0.1
 """Pairs whose balls are closer than this get a bound from boxes [m]."""

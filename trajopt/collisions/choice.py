@@ -41,14 +41,14 @@ def chosen_pairs(
     above ``reach`` [m] get no slot.
     """
     (M, P, O), C = gaps.shape, 0 if coarse is None else coarse.shape[1]
-    found, room = np.empty((M, slots), LONG), np.empty((2, len(piece) + 1, len(core)))
+    found, workspace = np.empty((M, slots), LONG), np.empty((2, len(piece) + 1, len(core)))
     pieces, cores = (np.ascontiguousarray(numbers, LONG) for numbers in (piece, core))
     gaps, coarse = np.ascontiguousarray(gaps), None if coarse is None else np.ascontiguousarray(coarse)
     data = ChoiceData(M=M, P=P, C=C, O=O, link=link, pieces=len(pieces), cores=len(cores), slots=slots)
     data.gaps, data.coarse = address(gaps), None if coarse is None else address(coarse)
     data.piece, data.core = address(pieces), address(cores)
     data.reach, data.far, data.spread, data.farther = reach, FAR, SPREAD, FARTHER
-    data.values, data.costs, data.chosen = address(room[0]), address(room[1]), address(found)
+    data.values, data.costs, data.chosen = address(workspace[0]), address(workspace[1]), address(found)
     collision_kernels().chosen_pairs(ctypes.addressof(data))
     knot, slot = np.nonzero(found >= 0)
     flat = found[knot, slot]

@@ -13,7 +13,6 @@ from dynamics_backends.compiled.interface.libraries import address
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
-from trajopt.collisions.boxes import box_around, lengths
 from trajopt.collisions.library import LONG, collision_kernels
 from trajopt.collisions.true_shapes import geometry_of, hull_around, pose
 
@@ -148,3 +147,20 @@ class Places:
 
 HALF_TURN = np.sqrt(0.5)
 """Bound on the displacement of a point on the unit ball, per Frobenius norm of the change of a rotation."""
+
+
+HUGE = 1e300
+"""Bound above which coal's box corners count as infinite."""
+
+
+def lengths(v: Array) -> Array:
+    """Return the lengths (...) of vectors (..., 3)."""
+    return np.asarray(np.sqrt(np.einsum("...i,...i", v, v)))
+
+
+def box_around(geometry: Any) -> tuple[Array, Array]:
+    """Return the corners (3,) of the axis-aligned box of a coal geometry in its frame; infinite for unbounded shapes."""
+    geometry.computeLocalAABB()
+    corners = np.asarray(geometry.aabb_local.min_), np.asarray(geometry.aabb_local.max_)
+    low, high = (np.where(np.abs(corner) < HUGE, corner, np.copysign(np.inf, corner)) for corner in corners)
+    return low, high

@@ -69,13 +69,13 @@ def pairs_not_disabled(robot: RobotCover, disabled: Iterable[tuple[str, str, str
     links: dict[int, set[str]] = {}
     for link, body in zip(robot.links, robot.bodies.tolist(), strict=True):
         links.setdefault(body, set()).add(link)
-    kept = [
+    enabled = [
         (near, far)
         for near, far in _on_chains(robot)
         if any(frozenset((a, b)) not in left_out for a in links[near] for b in links[far])
     ]
     words = ", ".join(sorted(" and ".join(sorted(pair)) for pair in left_out))
-    return SelfPairs(tuple(kept), f"disabled: {words or 'none'}", left_out)
+    return SelfPairs(tuple(enabled), f"disabled: {words or 'none'}", left_out)
 
 
 def _on_chains(robot: RobotCover) -> list[tuple[int, int]]:

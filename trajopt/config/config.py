@@ -345,8 +345,8 @@ def _change_solver(values: dict[str, Any], changes: Mapping[str, Any], report: C
         return
     from trajopt.config.other_solver import carried_over
 
-    kept, left = carried_over({key: value for key, value in table.items() if key != "name"}, old, new)
-    values["solver"] = {"name": new, **kept}
+    accepted, left = carried_over({key: value for key, value in table.items() if key != "name"}, old, new)
+    values["solver"] = {"name": new, **accepted}
     if left:
         report(f"ignored options of {old} that {new} does not have: {', '.join(left)}")
 

@@ -18,15 +18,15 @@ def carried_over(options: Mapping[str, Any], old: str, new: str) -> tuple[dict[s
     """
     (_, Old, own), (_, New, preset) = SOLVERS[old], SOLVERS[new]
     known, defaults = {f.name for f in fields(New)}, Old()
-    kept: dict[str, Any] = {}
+    accepted: dict[str, Any] = {}
     left: list[str] = []
     for key, value in options.items():
         if not hasattr(defaults, key):
-            kept[key] = value
+            accepted[key] = value
         elif key in preset or key in own or value is None or value == getattr(defaults, key):
             continue
         elif key in known and accepts(New, key, value):
-            kept[key] = value
+            accepted[key] = value
         else:
             left.append(key)
-    return kept, left
+    return accepted, left

@@ -16,7 +16,7 @@ import numpy as np
 from dynamics_backends.compiled.interface.libraries import template
 from dynamics_backends.compiled.interface.sources import constant, has_source
 from dynamics_backends.protocol import Array, NeedsScheme, unwrapped
-from trajopt.export.example_start import ExampleStart, example_start
+from trajopt.export.example import ExampleStart, example_start
 from trajopt.export.functions import FunctionsSource, functions_source
 from trajopt.guesses.guesses import Guess
 from trajopt.lq import compiled_lq
@@ -52,7 +52,7 @@ def controller_files(
 ) -> dict[str, str]:
     """Return the texts of NAME.h, NAME.c, main.c and Makefile, by file name.
 
-    guess: start of the example; default: x0 with zero controls; see :func:`~trajopt.export.example_start.example_start`.
+    guess: start of the example; default: x0 with zero controls; see :func:`~trajopt.export.example.example_start`.
     removed_by: for messages: the setting that removes a constraint, by constraint name, or "phases"; default: the arguments of
     :class:`~trajopt.OCP`. Raises ExportError for a problem that cannot be exported, ValueError for a name that is no valid C
     identifier or collides with another one, and for a guess whose rollout diverges.

@@ -235,8 +235,8 @@ class _Search:
             less, np.where(self.damping > MORE_DAMPING, 0.25 * self.damping, 0.0), 4.0 * self.damping
         )
         self.damping = np.where(less, self.damping, np.maximum(self.damping, MORE_DAMPING))
-        kept = (np.where(less.reshape(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(result, errors, strict=True))
-        return np.where(less[:, None], candidates, q), _Errors(*kept)
+        merged = (np.where(less.reshape(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(result, errors, strict=True))
+        return np.where(less[:, None], candidates, q), _Errors(*merged)
 
     @property
     def rows(self) -> int:
@@ -344,8 +344,8 @@ def _selected(
 
 
 def _distinct(q: Array) -> Array:
-    kept: list[Array] = []
+    distinct: list[Array] = []
     for candidate in q:
-        if all(np.abs(candidate - k).max() > SAME_SOLUTION for k in kept):
-            kept.append(candidate)
-    return np.array(kept).reshape(-1, q.shape[1])
+        if all(np.abs(candidate - k).max() > SAME_SOLUTION for k in distinct):
+            distinct.append(candidate)
+    return np.array(distinct).reshape(-1, q.shape[1])

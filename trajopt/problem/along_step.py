@@ -128,9 +128,9 @@ class AlongStep:
             (cq, cv, ca), (eq, ev, ea) = parts[of], parts[by]
             terms = [(_times(cq, eq), d.qq, False), (_times(cq, ev), d.qv, False), (_times(cv, eq), d.qv, True)]
             terms += [(_times(cv, ev), d.vv, False), (_times(cq, ea), d.qa, False), (_times(ca, eq), d.qa, True)]
-            kept = [(c, M, turned) for c, M, turned in terms if c is not None and M is not None]
+            nonzero = [(c, M, turned) for c, M, turned in terms if c is not None and M is not None]
             return [
-                [_sum((_scaled(c, M[j][i] if turned else M[i][j]) for c, M, turned in kept)) for j in range(n)]
+                [_sum((_scaled(c, M[j][i] if turned else M[i][j]) for c, M, turned in nonzero)) for j in range(n)]
                 for i in range(n)
             ]
 

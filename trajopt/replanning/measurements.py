@@ -113,8 +113,8 @@ class Track(NamedTuple):
         velocity = (measured.value - self.position) / elapsed
         if np.linalg.norm(velocity) > max_speed:
             return Track(measured.time, measured.value, np.zeros_like(velocity), self.memory)
-        kept = np.exp(-elapsed / smoothing) if smoothing else 0.0
-        return Track(measured.time, measured.value, kept * self.velocity + (1.0 - kept) * velocity, self.memory)
+        weight = np.exp(-elapsed / smoothing) if smoothing else 0.0
+        return Track(measured.time, measured.value, weight * self.velocity + (1.0 - weight) * velocity, self.memory)
 
 
 class Prediction(Protocol):

@@ -196,8 +196,8 @@ class MPC:
 
     def statistics(self) -> Mapping[str, Any]:
         """Statistics of the latest RECENT steps: counts of solves, failed and late ones, milliseconds, iterations, events."""
-        account = self._recorder
-        return statistics_of(account.solves, self._worker.spells(), account.events)
+        recorder = self._recorder
+        return statistics_of(recorder.solves, self._worker.spells(), recorder.events)
 
 
 def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:

@@ -22,7 +22,7 @@ from dynamics_backends.user_input import parse_json, quoted
 from trajopt.replanning.workers import Spell
 from trajopt.results.archive import DamagedArchive, read_archive, write_archive, write_atomically
 
-ARRAYS_FILE, ACCOUNT_FILE = "run.npz", "run.json"
+ARRAYS_FILE, RUN_FILE = "run.npz", "run.json"
 FORMAT = "trajopt.replanning"
 _ARRAYS = ("times", "xs", "estimates", "references", "us", "lags")
 PERCENTILES = (50, 95, 99, 100)
@@ -142,12 +142,12 @@ class RunLog:
         arrays |= {f"clearance: {name}": value for name, value in self.clearances.items()}
         arrays |= {"solves": np.array(self.solves, dtype=float).reshape(len(self.solves), len(Solve._fields))}
         arrays |= {"spells": np.array(self.spells, dtype=float).reshape(len(self.spells), len(Spell._fields))}
-        account = {"format": FORMAT, "tick": self.tick, "meta": dict(self.meta), "statistics": dict(statistics or {})}
+        record = {"format": FORMAT, "tick": self.tick, "meta": dict(self.meta), "statistics": dict(statistics or {})}
         if self.manifold is not None:
-            account["groups"] = [[group.name, group.nq] for group in self.manifold.groups]
-        account["events"] = [[event.time, str(event.kind), event.message] for event in self.events]
-        text = json.dumps(account, indent=1).encode()
-        files = [folder / ARRAYS_FILE, folder / ACCOUNT_FILE]
+            record["groups"] = [[group.name, group.nq] for group in self.manifold.groups]
+        record["events"] = [[event.time, str(event.kind), event.message] for event in self.events]
+        text = json.dumps(record, indent=1).encode()
+        files = [folder / ARRAYS_FILE, folder / RUN_FILE]
         write_archive(files[0], arrays)
         write_atomically(files[1], lambda file: file.write(text))
         return files
@@ -157,10 +157,10 @@ class RunLog:
         """Read a log written by :meth:`save`. Raises OSError, and ValueError for other or damaged files."""
         folder = Path(folder)
         try:
-            account = parse_json((folder / ACCOUNT_FILE).read_text(encoding="utf-8"))
-            if account["format"] != FORMAT:
-                raise ValueError(f"the format is {account['format']!r}")
-            return cls._assemble(account, read_archive(folder / ARRAYS_FILE))
+            record = parse_json((folder / RUN_FILE).read_text(encoding="utf-8"))
+            if record["format"] != FORMAT:
+                raise ValueError(f"the format is {record['format']!r}")
+            return cls._assemble(record, read_archive(folder / ARRAYS_FILE))
         except DamagedArchive as error:
             raise ValueError(f"{folder / ARRAYS_FILE}: {error}; run it again") from error
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -168,9 +168,9 @@ class RunLog:
             raise ValueError(f"{folder} contains no replanning run, or a modified one; {advice}") from error
 
     @classmethod
-    def _assemble(cls, account: Mapping[str, Any], arrays: Mapping[str, Array]) -> RunLog:
+    def _assemble(cls, record: Mapping[str, Any], arrays: Mapping[str, Array]) -> RunLog:
         _check_shapes(arrays)
-        if not isinstance(account["meta"], dict) or not 0.0 < float(account["tick"]) < np.inf:
+        if not isinstance(record["meta"], dict) or not 0.0 < float(record["tick"]) < np.inf:
             raise ValueError("its meta is not a table, or its tick is not a duration")
         solves = [Solve(a, b, c, d, int(e), bool(f), g) for a, b, c, d, e, f, g in arrays["solves"].tolist()]
         spells = [Spell(*(int(v) for v in row[:3]), *row[3:]) for row in arrays["spells"].tolist()]
@@ -178,17 +178,17 @@ class RunLog:
             {key.removeprefix(kind): values for key, values in arrays.items() if key.startswith(kind)}
             for kind in ("object: ", "clearance: ")
         )
-        events = [Event(t, EventKind(kind), message) for t, kind, message in account["events"]]
+        events = [Event(t, EventKind(kind), message) for t, kind, message in record["events"]]
         return cls(
-            account["tick"],
+            record["tick"],
             **{key: arrays[key] for key in _ARRAYS},
             objects=objects,
             clearances=clearances,
             solves=solves,
             events=events,
             spells=spells,
-            meta=account["meta"],
-            manifold=Manifold([group_named(*group) for group in account["groups"]]) if "groups" in account else None,
+            meta=record["meta"],
+            manifold=Manifold([group_named(*group) for group in record["groups"]]) if "groups" in record else None,
         )
 
 

@@ -127,7 +127,7 @@ def _limits(limits: Sequence[Mapping[str, Any]], self_collision: str, usable: bo
     """Lines on exceeded limits; limits that the problem does not enforce are warnings."""
     if not limits:
         iterate = "" if usable else " (by an iterate that is not a solution)"
-        return [Line(f"all limits are kept{iterate}{f'; {self_collision}' if self_collision else ''}")]
+        return [Line(f"all limits are satisfied{iterate}{f'; {self_collision}' if self_collision else ''}")]
     note = [Line(self_collision)] if self_collision else []
     return note + [Line(limit["sentence"], warning=not limit["enforced"]) for limit in limits]
 

@@ -154,8 +154,8 @@ class Dataset:
         try:
             self._write_all(results)
         except OSError as error:
-            kept = f"{error.strerror or error}; finished rows are saved; run the same study again to resume"
-            raise OSError(error.errno, kept, str(self.folder)) from error
+            sentence = f"{error.strerror or error}; finished rows are saved; run the same study again to resume"
+            raise OSError(error.errno, sentence, str(self.folder)) from error
 
     def _write_all(self, results: Sequence[Result]) -> None:
         rows = [r.row for r in results]

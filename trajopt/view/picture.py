@@ -201,8 +201,8 @@ def _fitted(axes: Array, low: Array, high: Array, width: int) -> Camera:
     span = np.maximum(high - low, 0.05)
     aspect = float(np.clip(span[1] / span[0], FLATTEST, STEEPEST))
     height = round(aspect * width / FINER) * FINER
-    room = (1.0 - 2.0 * MARGIN) * np.array([width, height])
-    return Camera(axes, 0.5 * (low + high)[:2], float((room / span[:2]).min()), width, round(height))
+    available = (1.0 - 2.0 * MARGIN) * np.array([width, height])
+    return Camera(axes, 0.5 * (low + high)[:2], float((available / span[:2]).min()), width, round(height))
 
 
 def _floor(low: Array, high: Array, level: float) -> Array:

@@ -215,10 +215,10 @@ def _nearest(
         x, y, z = (c[faces[:, part]] for c in seen)
         double = (x[1] - x[0]) * (y[2] - y[0]) - (x[2] - x[0]) * (y[1] - y[0])
         crossing = _crossing(x, y) & (np.abs(double) > 1e-9) & (~closed[part] | (double < 0.0))  # rows count downward
-        kept = np.flatnonzero(crossing)
-        which, pixel, depth = _pixels(x[:, kept], y[:, kept], z[:, kept], width, len(best) // width)
+        visible = np.flatnonzero(crossing)
+        which, pixel, depth = _pixels(x[:, visible], y[:, visible], z[:, visible], width, len(best) // width)
         steps = np.clip((depth - low) * step, 0, DEPTHS - 1).astype(np.int64)
-        np.maximum.at(best, pixel, (steps << 32) + (kept[which] + (own + first)))
+        np.maximum.at(best, pixel, (steps << 32) + (visible[which] + (own + first)))
 
 
 def _crossing(x: Array, y: Array) -> Array:

@@ -271,8 +271,10 @@ class Refinement:
     def _again(self, report: str, start: to.Guess, solution: to.Solution) -> Refined:
         before, self.start = self.latest, start
         self.latest = self.motion.with_pairs(self.ocp, start, self.more, self.seen, self.tube, self.torques)
-        kept = matching_multipliers(solution.multipliers, before, self.latest) if solution.status.success else {}
-        return Refined(False, report, self.latest, start, multipliers=kept, sharp=self.sharp)
+        multipliers_to_reuse = (
+            matching_multipliers(solution.multipliers, before, self.latest) if solution.status.success else {}
+        )
+        return Refined(False, report, self.latest, start, multipliers=multipliers_to_reuse, sharp=self.sharp)
 
     def _increase_margins(self, near: Array, times: Array) -> None:
         """Increase the margins of steps that come too close between the constrained times; near: distances (M,) [m]."""

@@ -66,10 +66,10 @@ def test_solutions(parents):
 @each_tree
 def test_many_right_hand_sides(parents):
     M, b = branch_sparse(parents, 3), np.random.default_rng(4).standard_normal((len(parents), 5, N))
-    kept = b.copy()
+    before = b.copy()
     x = np.stack(ltl.solve(ltl.factor(M, parents), list(b)))
     expected = np.linalg.solve(dense(M), b.transpose(2, 0, 1)).transpose(1, 2, 0)
-    assert np.allclose(x, expected, rtol=1e-11, atol=1e-12) and np.array_equal(b, kept)
+    assert np.allclose(x, expected, rtol=1e-11, atol=1e-12) and np.array_equal(b, before)
 
 
 @each_tree

@@ -86,7 +86,7 @@ def test_capsules_decide_without_true_shapes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("weight", "remedy"), [(1e4, "surroundings.weight = 10000 is too small"), (np.inf, "cannot be kept")]
+    ("weight", "remedy"), [(1e4, "surroundings.weight = 10000 is too small"), (np.inf, "cannot be maintained")]
 )
 def test_bodies_around_an_arm_are_reported_with_the_link_that_is_inside(tmp_path, weight, remedy):
     pytest.importorskip("coal")

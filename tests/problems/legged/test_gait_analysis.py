@@ -47,10 +47,10 @@ def test_uneven_time_steps_weigh_by_their_length():
     contact = np.array([[True], [False], [False]])
     assert duty_factors(contact, np.array([0.3, 0.1, 0.2])) == pytest.approx(0.5)
     times, even = footfalls(0.5, (0.5,) * 4, (0.0, 0.5, 0.5, 0.0))
-    kept = np.sort(
+    selected = np.sort(
         np.unique(np.r_[0, np.flatnonzero(np.diff(even.astype(int), axis=0).any(axis=1)) + 1, len(even), 3, 4])
     )
-    report = analyze(FEET, times[kept], even[kept[:-1]])
+    report = analyze(FEET, times[selected], even[selected[:-1]])
     reference = analyze(FEET, times, even)
     assert report.period == pytest.approx(reference.period) and np.allclose(report.duty, reference.duty)
 

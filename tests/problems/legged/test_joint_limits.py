@@ -34,15 +34,15 @@ def beyond(ocp):
 
 @pytest.mark.parametrize("name", GAITS)
 def test_limits_are_reported_and_hold_if_requested(name):
-    plain, kept = built(name).ocp, built(name, **ASKED).ocp
+    plain, limited = built(name).ocp, built(name, **ASKED).ocp
     violations = to.limit_violations(plain, *beyond(plain))
     assert sorted(b.kind for b in violations) == ["position", "torque", "velocity"] and not any(
         b.enforced for b in violations
     )
-    held = to.limit_violations(kept, *beyond(kept))
+    held = to.limit_violations(limited, *beyond(limited))
     assert sorted(b.kind for b in held) == ["constraint", "constraint", "control"] and all(b.enforced for b in held)
     assert sorted(b.excess for b in held) == pytest.approx([0.1, 1.0, 50.0])
-    assert to.validate(kept) == []
+    assert to.validate(limited) == []
 
 
 def test_a_motion_within_the_torques_of_weaker_motors(tmp_path):

@@ -82,7 +82,7 @@ def test_the_report_of_a_script_contains_self_collision(load, tmp_path, goal, me
     assert message in solution.report() and "was not checked" not in solution.report()
     assert to.Solution.load(solution.save(tmp_path / "bent.npz")).report() == solution.report()
     if message.startswith("one"):
-        assert "all limits are kept" not in solution.report()
+        assert "all limits are satisfied" not in solution.report()
 
 
 def test_a_start_in_self_collision_is_reported_as_given(load):

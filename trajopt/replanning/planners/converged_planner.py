@@ -50,8 +50,10 @@ class ConvergedPlanner:
         """See :class:`~trajopt.replanning.planning.Planner`."""
         ocp, warm = replace(self._ocp, x0=x0), self._warm
         guess, warm_started = feedback_rollout(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)
-        kept = warm.multipliers if self.solver in REUSE_MULTIPLIERS else {}
-        start = WarmStart(guess, multipliers=kept, barrier=WARM_BARRIER if warm_started else None, cache=self._cache)
+        multipliers_to_reuse = warm.multipliers if self.solver in REUSE_MULTIPLIERS else {}
+        start = WarmStart(
+            guess, multipliers=multipliers_to_reuse, barrier=WARM_BARRIER if warm_started else None, cache=self._cache
+        )
         solution = solve(ocp, options=self.options, solver=self.solver, warm_start=start, check=not warm_started)
         if fault_of(solution) is None and not solution.K.any():
             return replace(solution, K=tracking_gains(ocp, solution.xs, solution.us))

@@ -256,12 +256,12 @@ def test_locked_joints_keep_all_frames_and_the_total_inertia(kind):
     model = random_tree(11, 8, joints=("revolute", "prismatic", "helical", kind))
     locked_names = {model.joint_names[0]: 0.4, model.joint_names[3]: -0.7, model.joint_names[7]: 0.2}
     locked = lock_joints(model, locked_names)
-    kept = [b for b, name in enumerate(model.joint_names) if name not in locked_names]
-    assert locked.joint_names == tuple(model.joint_names[b] for b in kept) and locked.nq == model.nq - 3
+    remaining = [b for b, name in enumerate(model.joint_names) if name not in locked_names]
+    assert locked.joint_names == tuple(model.joint_names[b] for b in remaining) and locked.nq == model.nq - 3
     q = model.random_configuration(np.random.default_rng(0))
     for name, value in locked_names.items():
         q[model.q_index[model.joint_id(name)]] = value
-    q_locked = q[[int(model.q_index[b]) for b in kept]]
+    q_locked = q[[int(model.q_index[b]) for b in remaining]]
     for a, b in zip(frame_matrices(model, q), frame_matrices(locked, q_locked), strict=True):
         assert np.allclose(a, b, atol=1e-13)
     fixed_to_world = model.total_mass - locked.total_mass
@@ -315,10 +315,10 @@ def test_only_simple_joints_of_plain_models_can_lock():
     q = model.random_configuration(np.random.default_rng(0))
     b = model.joint_id("ball_joint")
     q[model.q_index[b] :][:4] = 0, 0, 0, 1
-    kept = np.delete(q, range(int(model.q_index[b]), int(model.q_index[b]) + 4))
+    remaining = np.delete(q, range(int(model.q_index[b]), int(model.q_index[b]) + 4))
     for frame in model.frames:
         for ours, theirs in zip(
-            frame_placement(rigid, kept, frame.name), frame_placement(model, q, frame.name), strict=True
+            frame_placement(rigid, remaining, frame.name), frame_placement(model, q, frame.name), strict=True
         ):
             np.testing.assert_allclose(ours, theirs, atol=1e-14)
     with pytest.raises(UnknownName, match="no joint is named 'elbo'; did you mean 'elbow'"):

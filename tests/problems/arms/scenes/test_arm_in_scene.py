@@ -305,11 +305,11 @@ def test_multipliers_stay_with_their_pairs(robot):
     clearance = next(c for c in path if "pairs" in c.parameters)
     pairs = clearance.parameters["pairs"].copy()
     pairs[5, 21] += 0.1  # the second slot, at one knot
-    kept = matching_multipliers(y, before, before.updated(clearance.name, pairs=pairs))
+    reused = matching_multipliers(y, before, before.updated(clearance.name, pairs=pairs))
     expected = np.ones_like(y[clearance.name])
     expected[5, 1] = 0.0
-    np.testing.assert_array_equal(kept.pop(clearance.name), expected)
-    assert all((values == 1.0).all() for values in kept.values())
+    np.testing.assert_array_equal(reused.pop(clearance.name), expected)
+    assert all((values == 1.0).all() for values in reused.values())
 
 
 @needs_coal
