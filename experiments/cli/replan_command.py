@@ -90,7 +90,7 @@ def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> Non
     from experiments.cli.console_reports import print_relaxation_warnings
     from experiments.replan.run import CONFIG_FILE, FIRST_PLAN_FILE, INSTEAD_OF, is_plan, setup, simulate
     from trajopt.config.toml_text import to_toml
-    from trajopt.replanning.run_log import RUN_FILE, ARRAYS_FILE
+    from trajopt.replanning.run_log import ARRAYS_FILE, RUN_FILE
 
     folder = results_folder(config.directory, (CONFIG_FILE, FIRST_PLAN_FILE, ARRAYS_FILE, RUN_FILE))
     start = setup(config)

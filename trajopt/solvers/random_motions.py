@@ -61,7 +61,7 @@ def direct_costs(ocp: OCP, us: Array, ends: Array) -> Array:
         dt = ocp.dt[:, None]
         np.divide(np.diff(move[:, :, :half], axis=1), dt, out=move[:, 1:, half:], where=dt > 0.0)
     xs, rows, total = _moved(ocp, move), with_rows(ocp), np.zeros(M)
-    *phases, end = stages_of(ocp, Wanted(path=rows[:-1], final=rows[-1]), "loaded")
+    *phases, end = stages_of(ocp, Wanted(path=rows[:-1], final=rows[-1]))
     with np.errstate(all="ignore"):
         for own, k in zip(phases, ocp.phase_slices, strict=True):
             after = slice(k.start + 1, k.stop + 1)
