@@ -17,6 +17,5 @@ def sources() -> dict[str, str]:
         "interior": interior_slot.source(before=library.source()),
         "newton": newton_slot.source(),
         "stages": stages.source(),
-        "stages_abreast": stages.source_abreast(),
         "shooting": shooting_slot.source("shooting_window.h"),
     }

@@ -23,7 +23,7 @@ from trajopt.stage.compiled.taped_functions import taped_functions
 from trajopt.stage.source.stage_shape import StageShape
 
 _KERNELS = ("structure.h", "stage_types.h", "step.h", "sensitivities.h", "curvature.h", "knots.h", "stage.h")
-_SEVERAL = ("rollout.h", "abreast.h", "first_abreast.h", "newton_abreast.h", "inner_maps.h", "forces_cost.h")
+_SEVERAL = ("rollout.h", "in_lanes.h", "inner_maps.h", "forces_cost.h")
 
 
 def stages_source(*more: str) -> str:
@@ -34,11 +34,6 @@ def stages_source(*more: str) -> str:
 def source() -> str:
     """C source of the stages, for the package's library."""
     return "\n".join([*_templates(), stages_source(*_SEVERAL)])
-
-
-def source_abreast() -> str:
-    """C source of the stages of several problems, one in each lane."""
-    return "\n".join([*_templates(), "#define ABREAST", stages_source()])
 
 
 def _templates() -> list[str]:
@@ -105,18 +100,12 @@ class Library:
         self.moved, self.carried = stages.stage_moved, stages.stage_carried
         self.end_values = bound(stages, "end_values", "pp ll ppp")
         self.end_first = bound(stages, "end_first", "pppp")
-        self.first_lanes = bound(stages, "stage_first_lanes", "pp ll pp")
         self.rollout_abreast = bound(stages, "stage_rollout_abreast", "plp")
         self.first_abreast = bound(stages, "stage_first_abreast", "p lll pp")
-        self.terms_abreast = bound(stages, "stage_terms_abreast", "p lll pp")
-        self.tried_abreast = bound(stages, "stage_tried_abreast", "p ll p")
         self.end_first_abreast = bound(stages, "end_first_abreast", "pl pp")
-        self.end_tried_abreast = bound(stages, "end_tried_abreast", "pl p")
         self.rooms = Rooms(int(bound(stages, "stage_room", "p", ctypes.c_long)(at)) * self.lanes)
         if shape.second:
             self.second = bound(stages, "stage_second", "pp ll pp")
-            self.second_lanes = bound(stages, "stage_second_lanes", "pp ll pp")
-            self.newton_abreast = bound(stages, "stage_newton_abreast", "p lll ppp")
             self.end_second = bound(stages, "end_second", "ppd ppp")
             self.knot_second = code_of(stages.stage_knot_second)
             self.kept = int(bound(stages, "stage_kept", "p", ctypes.c_long)(at))

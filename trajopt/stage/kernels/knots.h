@@ -1,5 +1,4 @@
-/* A block of knots in the lanes: knots n, n + 1, .. of one problem, whose rows are contiguous; or, with ABREAST defined, knot n of LANES
-   problems of one structure, whose structs are contiguous.  Include sensitivities.h before this file, with ABREAST also rows.h. */
+/* A block of knots in the lanes: knots n, n + 1, .. of one problem, whose rows are contiguous.  Include sensitivities.h before this file. */
 
 /* Inputs and results of a block of knots.  hxx, hux, huu: second derivatives of the path constraints.  The last row of members is shared by
    all blocks: the defect and a workspace, and the time step with its sensitivities, unless the dynamics take several blocks. */
@@ -84,39 +83,9 @@ static long knots_room(const structure_t *S)
 #define CALL_BLOCKS(function, count, in, out) \
     call_blocks(function, ARGUMENTS in, ARGUMENTS out, IN in, OUT out, w, count, knot_size(S))
 
-/* PACE: knots per block; BLOCK_AT: index of the block of knot n, counted from the first knot of the phase, with ABREAST from the first knot
-   of the call.  LOAD x, STORE x: rows of `width` numbers of an array, of the knots from n on, or of knot n for each lane l; STORE skips NULL
-   arrays. */
-#ifdef ABREAST
-#define PACE 1
-#define BLOCK_AT(n) ((n) - first)
-#define LOAD(array, n, width, count, x)                                                     \
-    {                                                                                       \
-        const double *rows[LANES];                                                          \
-        (void)(count);                                                                      \
-        for (int l = 0; l < LANES; l++) rows[l] = (array) + (n) * (width);                  \
-        pack_rows(rows, width, x);                                                          \
-    }
-#define STORE(x, width, count, n, array)                                                    \
-    {                                                                                       \
-        double *rows[LANES];                                                                \
-        for (int l = 0; l < LANES; l++) rows[l] = (array) ? (array) + (n) * (width) : NULL; \
-        if (rows[0]) unpack_rows(x, width, rows);                                           \
-    }
-#else
-#define PACE LANES
-#define BLOCK_AT(n) ((n) / LANES)
-#define LOAD(array, n, width, count, x)                                                     \
-    {                                                                                       \
-        enum { l = 0 };                                                                     \
-        pack((array) + (n) * (width), width, count, x);                                     \
-    }
-#define STORE(x, width, count, n, array)                                                    \
-    {                                                                                       \
-        enum { l = 0 };                                                                     \
-        put_rows(x, width, count, n, array);                                                \
-    }
-#endif
+/* x <- rows of `width` numbers of an array, of the knots from n on */
+#define LOAD(array, n, width, count, x) pack((array) + (n) * (width), width, count, x);
+#define STORE(x, width, count, n, array) put_rows(x, width, count, n, array);
 
 /* Store rows of `width` numbers from knot n on, unless `out` is NULL. */
 ALWAYS_INLINE void put_rows(const V *v, long width, int count, long n, double *out)
@@ -125,19 +94,19 @@ ALWAYS_INLINE void put_rows(const V *v, long width, int count, long n, double *o
 }
 
 /* Lanes in use of the block that begins at knot n. */
-static int lanes_used(long n, long last) { return PACE == 1 || last - n >= LANES ? LANES : (int)(last - n); }
+static int lanes_used(long n, long last) { return last - n >= LANES ? LANES : (int)(last - n); }
 
 /* Load the inputs of the block that begins at knot n; returns the number of lanes in use. */
 static int load_knots(const structure_t *S, const stages_t *s, const point_t *at, long n, long last, const knot_t *k)
 {
     const int count = lanes_used(n, last);
-    LOAD(at[l].xs, n, NX, count, k->x)
-    LOAD(at[l].nodes, n, NX, count, k->node)
-    LOAD(at[l].us, n, NU, count, k->u)
-    LOAD(s[l].p, n, NP, count, k->p)
-    LOAD(s[l].theta, n, NT, count, k->theta)
-    LOAD(s[l].pg, n, NPG, count, k->pg)
-    LOAD(s[l].t, n, 1, count, k->t)
-    LOAD(s[l].dt, n, 1, count, k->dt)
+    LOAD(at->xs, n, NX, count, k->x)
+    LOAD(at->nodes, n, NX, count, k->node)
+    LOAD(at->us, n, NU, count, k->u)
+    LOAD(s->p, n, NP, count, k->p)
+    LOAD(s->theta, n, NT, count, k->theta)
+    LOAD(s->pg, n, NPG, count, k->pg)
+    LOAD(s->t, n, 1, count, k->t)
+    LOAD(s->dt, n, 1, count, k->dt)
     return count;
 }

@@ -6,16 +6,8 @@
 
    Include stage_types.h and knots.h with their dependencies before this file.
 
-   Arrays begin at the first knot of the phase.  Results that are NULL are not stored.  With ABREAST, struct arguments are arrays of LANES
-   structs, one for each problem, with the same results NULL, and the lanes hold the same knot of each problem. */
+   Arrays begin at the first knot of the phase.  Results that are NULL are not stored. */
 
-#ifdef ABREAST
-#define NAMED(name) name##_lanes
-#else
-#define NAMED(name) name
-#endif
-
-#ifndef ABREAST
 /* Workspaces in vectors. */
 EXPORT long stage_room(const structure_t *S)
 {
@@ -28,7 +20,6 @@ EXPORT long stage_second_room(const structure_t *S, long substeps)
 {
     return stage_room(S) + curvature_size(S) + substeps * substep_size(S);
 }
-#endif
 
 /* Store x_next and the defect d at the node in `values` of lane l. */
 #define STORE_STEP(values)                                  \
@@ -114,30 +105,29 @@ static void blocks_of(const structure_t *S, const V *H, hessian_t out)
         for (int j = i; j < NU; j++) out.uu[i * NU + j] = out.uu[j * NU + i] = j < MU ? H[(ND + i) * NW + ND + j] : ZERO;
 }
 
-#ifndef ABREAST
 EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long last, const values_t *out, V *room)
 {
     const structure_t *S = s->structure;
     V *w = room;
     const knot_t front = carved_knots(S, &w);
     const int most = blocks_together(S);
-    for (long from = first; from < last; from += most * PACE) {
+    for (long from = first; from < last; from += most * LANES) {
         int blocks = 0;
-        for (long n = from; n < last && blocks < most; n += PACE, blocks++) {
+        for (long n = from; n < last && blocks < most; n += LANES, blocks++) {
             const knot_t k = nth_block(S, front, blocks);
             const int count = load_knots(S, s, at, n, last, &k);
             step(S, context(s, w), start_of(s, &k), k.next);
-            STORE_STEP(out[l])
+            STORE_STEP(*out)
         }
         knot_t k = front;
         evaluate_running(S, k, blocks, w);
         CALL_BLOCKS(S->functions->path_value, blocks, (k.x, k.u, k.t, k.pg), (k.g));
         for (int j = 0; j < blocks; j++) {
-            const long n = from + j * PACE;
+            const long n = from + j * LANES;
             const int count = lanes_used(n, last);
             k = nth_block(S, front, j);
-            STORE(k.l, 1, count, n, out[l].cost)
-            STORE(k.g, NG, count, n, out[l].g)
+            STORE(k.l, 1, count, n, out->cost)
+            STORE(k.g, NG, count, n, out->g)
         }
     }
 }
@@ -170,40 +160,35 @@ EXPORT void stage_carried(const structure_t *S, const double *dx, double alpha, 
         unpack(y, ND, own, lam + n * ND);
     }
 }
-#endif
 
 static void store_sensitivities(const structure_t *S, const knot_t *k, int count, long n, const first_t *out)
 {
     carry_sensitivities(S, k);
     state_sensitivities(S, k, k->block);
-    STORE(k->block, ND * ND, count, n, out[l].A)
+    STORE(k->block, ND * ND, count, n, out->A)
     control_sensitivities(S, k, k->block);
-    STORE(k->block, ND * NU, count, n, out[l].B)
+    STORE(k->block, ND * NU, count, n, out->B)
 }
 
 /* Prefetch cache lines that will be written soon. */
 static inline void prefetch_rows(const double *rows, long numbers)
 {
-#if PACE > 1
     for (long i = 0; rows && i < numbers; i += 8) __builtin_prefetch(rows + i, 1, 2);
-#else
-    (void)rows, (void)numbers;
-#endif
 }
 
 /* Store the time step of the block that begins at knot n, as far as it is requested. */
 static void store_stepped(const structure_t *S, const knot_t *k, int count, long n, const first_t *out)
 {
     if (out->values.x_next || out->values.d) {
-        STORE(k->next, NX, count, n, out[l].values.x_next)
+        STORE(k->next, NX, count, n, out->values.x_next)
         manifold_difference(S, k->node, k->next, k->d);
-        STORE(k->d, ND, count, n, out[l].values.d)
+        STORE(k->d, ND, count, n, out->values.d)
     }
     if (out->A) store_sensitivities(S, k, count, n, out);
 }
 
 /* Values and first derivatives; terms alone if x_next, d and A are NULL. */
-EXPORT void NAMED(stage_first)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, V *room)
+EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long last, const first_t *out, V *room)
 {
     const structure_t *S = s->structure;
     V *w = room;
@@ -211,9 +196,9 @@ EXPORT void NAMED(stage_first)(const stages_t *s, const point_t *at, long first,
     const ctx_t c = context(s, w);
     const int most = blocks_together(S), stepped = out->values.x_next || out->values.d, linear = out->A || FORCES_ROOM;
     const int together = STEPS_TOGETHER && linear && !out->kept;
-    for (long from = first; from < last; from += most * PACE) {
+    for (long from = first; from < last; from += most * LANES) {
         int blocks = 0;
-        for (long n = from; n < last && blocks < most; n += PACE, blocks++) {
+        for (long n = from; n < last && blocks < most; n += LANES, blocks++) {
             const knot_t k = nth_block(S, front, blocks);
             const int count = load_knots(S, s, at, n, last, &k);
             prefetch_rows(out->A ? out->A + n * ND * ND : NULL, (long)count * ND * ND);
@@ -223,7 +208,7 @@ EXPORT void NAMED(stage_first)(const stages_t *s, const point_t *at, long first,
             prefetch_rows(out->R ? out->R + n * NU * NU : NULL, (long)count * NU * NU);
             if (together) continue;
             if (out->kept) {
-                V *kept = (V *)out->kept + BLOCK_AT(n) * s->substeps * substep_size(S);
+                V *kept = (V *)out->kept + n / LANES * s->substeps * substep_size(S);
                 forward(S, c, start_of(s, &k), kept, k.next, k.G, NULL);
                 copy(k.forces, substep_at(S, kept, 0).forces, FORCES_ROOM);
             } else if (linear) linearize(S, c, start_of(s, &k), k.next, k.G, k.scratch);
@@ -233,25 +218,25 @@ EXPORT void NAMED(stage_first)(const stages_t *s, const point_t *at, long first,
         if (together) linearize(S, c, starts_of(s, &front, blocks), front.next, front.G, front.scratch);
         for (int j = 0; together && j < blocks; j++) {
             const knot_t k = nth_block(S, front, j);
-            store_stepped(S, &k, lanes_used(from + j * PACE, last), from + j * PACE, out);
+            store_stepped(S, &k, lanes_used(from + j * LANES, last), from + j * LANES, out);
         }
         knot_t k = front;
         expand_running(S, k, blocks, w);
         CALL_BLOCKS(S->functions->path_first, blocks, (k.x, k.u, k.t, k.pg), (k.g, k.gx, k.gu));
         for (int j = 0; j < blocks; j++) {
-            const long n = from + j * PACE;
+            const long n = from + j * LANES;
             const int count = lanes_used(n, last);
             k = nth_block(S, front, j);
             if (out->Q) add_forces_bend(S, context(s, w), &k);
-            STORE(k.l, 1, count, n, out[l].values.cost)
-            STORE(k.lx, ND, count, n, out[l].lx)
-            STORE(k.lu, NU, count, n, out[l].lu)
-            STORE(k.lxx, ND * ND, count, n, out[l].Q)
-            STORE(k.lux, NU * ND, count, n, out[l].S)
-            STORE(k.luu, NU * NU, count, n, out[l].R)
-            STORE(k.g, NG, count, n, out[l].values.g)
-            STORE(k.gx, NG * ND, count, n, out[l].gx)
-            STORE(k.gu, NG * NU, count, n, out[l].gu)
+            STORE(k.l, 1, count, n, out->values.cost)
+            STORE(k.lx, ND, count, n, out->lx)
+            STORE(k.lu, NU, count, n, out->lu)
+            STORE(k.lxx, ND * ND, count, n, out->Q)
+            STORE(k.lux, NU * ND, count, n, out->S)
+            STORE(k.luu, NU * NU, count, n, out->R)
+            STORE(k.g, NG, count, n, out->values.g)
+            STORE(k.gx, NG * ND, count, n, out->gx)
+            STORE(k.gu, NG * NU, count, n, out->gu)
         }
     }
 }
@@ -270,7 +255,7 @@ static void add_scaled(V factor, const V *from, V *restrict to, int count)
     for (int i = 0; i < count; i++) to[i] += factor * from[i];
 }
 
-EXPORT void NAMED(stage_second)(const stages_t *s, const point_t *at, long first, long last, const second_t *out, V *room)
+EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long last, const second_t *out, V *room)
 {
     const structure_t *S = s->structure;
     V *w = room;
@@ -279,25 +264,25 @@ EXPORT void NAMED(stage_second)(const stages_t *s, const point_t *at, long first
     V *own = carved(&w, s->substeps * substep_size(S)), sigma;
     const int most = blocks_together(S), costs = out->sigma != 0.0;
     ctx_t c = context(s, w);
-    LOAD(&out[l].sigma, 0, 1, 1, &sigma)
-    for (long from = first; from < last; from += most * PACE) {
+    LOAD(&out->sigma, 0, 1, 1, &sigma)
+    for (long from = first; from < last; from += most * LANES) {
         int blocks = 0;
         knot_t k = front;
-        for (long n = from; n < last && blocks < most; n += PACE, blocks++) {
+        for (long n = from; n < last && blocks < most; n += LANES, blocks++) {
             k = nth_block(S, front, blocks);
             const int count = load_knots(S, s, at, n, last, &k);
-            if (out->y) LOAD(out[l].y, n, NG, count, k.g)
+            if (out->y) LOAD(out->y, n, NG, count, k.g)
             if (!costs || !FORCES_ROOM) continue;
-            if (out->kept) copy(k.forces, substep_at(S, out->kept + BLOCK_AT(n) * s->substeps * substep_size(S), 0).forces, FORCES_ROOM);
+            if (out->kept) copy(k.forces, substep_at(S, out->kept + n / LANES * s->substeps * substep_size(S), 0).forces, FORCES_ROOM);
             else call(S->functions->dynamics_partials, IN(k.x, k.u, k.t, k.p), OUT(a.at.f, a.at.fx, a.at.fu, k.forces), w);
         }
         k = front;
         if (costs) expand_running(S, k, blocks, w);
         if (out->y) CALL_BLOCKS(S->functions->path_second, blocks, (k.x, k.u, k.t, k.pg, k.g), (k.hxx, k.hux, k.huu));
         for (int j = 0; j < blocks; j++) {
-            const long n = from + j * PACE;
+            const long n = from + j * LANES;
             const int count = lanes_used(n, last);
-            V *kept = out->kept ? out->kept + BLOCK_AT(n) * s->substeps * substep_size(S) : NULL;
+            V *kept = out->kept ? out->kept + n / LANES * s->substeps * substep_size(S) : NULL;
             k = nth_block(S, front, j);
             if (costs) {
                 if (!out->lam) add_forces_bend(S, c, &k);
@@ -305,7 +290,7 @@ EXPORT void NAMED(stage_second)(const stages_t *s, const point_t *at, long first
             }
             c.phi = FORCES_BENT && costs ? k.phi : NULL;
             if (out->lam) {
-                LOAD(out[l].lam, n, ND, count, a.lam)
+                LOAD(out->lam, n, ND, count, a.lam)
                 contract(S, c, start_of(s, &k), k.node, kept, own, &a);
                 blocks_of(S, a.H, a.out);
             } else {
@@ -321,14 +306,13 @@ EXPORT void NAMED(stage_second)(const stages_t *s, const point_t *at, long first
                 add_to(a.out.ux, k.hux, NU * ND);
                 add_to(a.out.uu, k.huu, NU * NU);
             }
-            STORE(a.out.xx, ND * ND, count, n, out[l].xx)
-            STORE(a.out.ux, NU * ND, count, n, out[l].ux)
-            STORE(a.out.uu, NU * NU, count, n, out[l].uu)
+            STORE(a.out.xx, ND * ND, count, n, out->xx)
+            STORE(a.out.ux, NU * ND, count, n, out->ux)
+            STORE(a.out.uu, NU * NU, count, n, out->uu)
         }
     }
 }
 
-#ifndef ABREAST
 /* Phase and point of stage_knot_second, for a sweep that computes lam knot by knot. */
 typedef struct {
     const stages_t *stages;
@@ -407,4 +391,3 @@ EXPORT void end_second(const end_t *s, const double *x, double sigma, const doub
     }
     STORE(H, ND * ND, 1, 0, xx)
 }
-#endif

@@ -66,12 +66,3 @@ typedef struct {
     const parts_t *parts;
     long part;
 } rolled_t;
-
-/* Trial step of length alpha along (dx, du) of the problem in a lane.  X, U, D: receive its trajectory and defects; the cost of a phase, or
-   of the final knot, is added to cost. */
-typedef struct {
-    const stages_t *stages;
-    const end_t *end;
-    const double *xs, *us, *dx, *du;
-    double alpha, *X, *U, *D, *cost;
-} tried_t;

@@ -1,5 +1,5 @@
-/* One knot of several problems of the same structure, one problem in each lane.  Results stay SIMD vectors, as the LQ sweeps in lanes read
-   them.  Include stage.h and rows.h before this file. */
+/* First derivatives at one knot of several problems of the same structure, one problem in each lane.  Results stay SIMD vectors, as the LQ
+   sweeps in lanes read them.  Include stage.h and rows.h before this file. */
 
 /* y <- a row of `width` numbers for each lane l */
 #define ROW_OF_EACH(row, width, y)                        \
@@ -43,6 +43,21 @@ static void put_running(const structure_t *S, const knot_t *k, const V *forces, 
 static void fix_unread_controls(const structure_t *S, long read, V *restrict R)
 {
     for (long a = read; a < NU; a++) R[a * NU + a] = splat(1.0);
+}
+
+/* Values and first derivatives at knot n of the horizon, in a phase that begins at knot `origin` and reads the first `read` controls.  Results
+   are SIMD vectors. */
+EXPORT void stage_first_abreast(const seen_t *of, long origin, long n, long read, const first_t *out, V *room)
+{
+    const structure_t *S = of->stages->structure;
+    V *w = room;
+    const knot_t k = carved_knots(S, &w);
+    const ctx_t c = context(of->stages, w);
+    load_abreast(S, of, origin, n, &k);
+    linearize(S, c, start_of(of->stages, &k), k.next, k.G, k.scratch);
+    put_step(S, &k, out);
+    put_running(S, &k, k.forces, out, w);
+    fix_unread_controls(S, read, (V *)out->R);
 }
 
 /* First derivatives and Hessian of the terminal cost, at the final knot n. */
