@@ -125,7 +125,7 @@ def sources() -> dict[str, str]:
         if any(output.scattered for output in kernel.sparse.values()):
             continue  # the entries of sparse tensors depend on the robot
         name = kernel.name
-        functions = ", ".join(f"{name}_{function}" for function in ("room", "run", "packed_room", "packed"))
+        functions = ", ".join(f"{name}_{function}" for function in ("workspace", "run", "packed_workspace", "packed"))
         loop = f'const loop_t loop_{name} = {{"{name}", {functions}}};'
         found[f"loop_{name}"] = "\n".join([header("loops.h"), text_of(kernel), packed_entry(kernel), loop])
     found |= kernels_of_tapes()
@@ -158,7 +158,7 @@ def kernels_of_tapes() -> dict[str, str]:
             *map(template, ("lanes/function.h", "contact/stepped_solve.h")),
         ],
     }
-    loop = 'const loop_t loop_{0} = {{"{0}", 0, 0, {0}_packed_room, {0}_packed}};'
+    loop = 'const loop_t loop_{0} = {{"{0}", 0, 0, {0}_packed_workspace, {0}_packed}};'
     return {f"loop_{name}": "\n".join([*text, loop.format(name)]) for name, text in texts.items()}
 
 

@@ -13,7 +13,7 @@ def sources() -> dict[str, str]:
         "collisions": collisions.source(),
         "lq": compiled_lq.source(compiled_lq.SIZES),
         **{"lq_{}_{}".format(*size): compiled_lq.sized_source(*size) for size in compiled_lq.SIZES},
-        "lq_abreast": compiled_lq.lanes_source(),
+        "lq_in_lanes": compiled_lq.lanes_source(),
         "interior": interior_slot.source(before=library.source()),
         "newton": newton_slot.source(),
         "stages": stages.source(),

@@ -16,7 +16,7 @@ from dynamics_backends.compiled.emit.kernel_calls import Kernel
 from dynamics_backends.compiled.emit.trace import Trace
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD,
-    Rooms,
+    Workspaces,
     address,
     aligned,
     bound,
@@ -39,7 +39,7 @@ class _Evaluator(NamedTuple):
     run: Callable[..., None]
     tape: int
     lanes: int
-    rooms: Rooms
+    workspaces: Workspaces
     held: Any
 
 
@@ -111,19 +111,19 @@ class Tape:
         results = [np.empty((n, *shape)) for shape in self.shapes] if out is None else out
         if out is not None:
             self._check(results, n)
-        run, tape, lanes, rooms, _ = self._evaluator
+        run, tape, lanes, workspaces, _ = self._evaluator
         numbers = [*map(address, arrays), *[a.strides[0] // 8 for a in arrays], *map(address, results)]
         memory = (ctypes.c_ssize_t * len(numbers))(*numbers)
         read = ctypes.addressof(memory)
         strides, written = read + _POINTER * len(arrays), read + 2 * _POINTER * len(arrays)
 
-        def part(first: int, last: int, room: Array) -> None:
-            run(tape, read, strides, written, first, last, address(room))
+        def part(first: int, last: int, workspace: Array) -> None:
+            run(tape, read, strides, written, first, last, address(workspace))
 
         if n < 2 * KNOTS_PER_THREAD and threads is None:
-            part(0, n, rooms[0])
+            part(0, n, workspaces[0])
         else:
-            over_threads(part, n, lanes, rooms, threads)
+            over_threads(part, n, lanes, workspaces, threads)
         return results
 
     @property
@@ -134,12 +134,12 @@ class Tape:
     @cached_property
     def registers(self) -> int:
         """Workspace of one vector in vectors."""
-        return self.values + self._kernel_room
+        return self.values + self._kernel_workspace
 
     @cached_property
-    def _kernel_room(self) -> int:
+    def _kernel_workspace(self) -> int:
         """Vectors for the inputs, outputs and workspace of any of the kernels."""
-        return max(map(_room, self.kernels), default=0)
+        return max(map(_workspace, self.kernels), default=0)
 
     @property
     def function(self) -> tuple[int | None, int, int | None]:
@@ -165,25 +165,31 @@ class Tape:
         sizes = [np.array([*numbers, 0], dtype=np.int32) for numbers in (self.sizes, map(math.prod, self.shapes))]
         arrays = [("int[]", self.code), ("double[]", self.constants), *(("int[]", a) for a in sizes)]
         code, constants, input_sizes, output_sizes = (ffi.from_buffer(kind, a) for kind, a in arrays)
-        counts = len(self.code), self.registers, len(self.sizes), len(self.shapes), self._kernel_room
+        counts = len(self.code), self.registers, len(self.sizes), len(self.shapes), self._kernel_workspace
         called = [_called(k) for k in self.kernels]
         kernels = ffi.new("tape_kernel_t[]", [struct for struct, _ in called])
         tape = ffi.new("tape_t *", (code, constants, input_sizes, output_sizes, kernels, *counts))
         at = int(ffi.cast("uintptr_t", tape))
-        room = bound(library, "tape_rows_room", "p", ctypes.c_long)(at)
+        workspace = bound(library, "tape_rows_workspace", "p", ctypes.c_long)(at)
         return _Evaluator(
-            bound(library, "tape_rows", "pppp ll p"), at, lanes, Rooms(room * lanes), (tape, arrays, kernels, called)
+            bound(library, "tape_rows", "pppp ll p"),
+            at,
+            lanes,
+            Workspaces(workspace * lanes),
+            (tape, arrays, kernels, called),
         )
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            key: value for key, value in self.__dict__.items() if key not in ("_evaluator", "registers", "_kernel_room")
+            key: value
+            for key, value in self.__dict__.items()
+            if key not in ("_evaluator", "registers", "_kernel_workspace")
         }
 
 
-def _room(kernel: Kernel) -> int:
+def _workspace(kernel: Kernel) -> int:
     """Vectors for the inputs, outputs and workspace of a kernel; the tapes that it calls take several blocks."""
-    own = machine.loop(kernel.name).packed_room(ffi.from_buffer("int[]", kernel.tables[0][0]))
+    own = machine.loop(kernel.name).packed_workspace(ffi.from_buffer("int[]", kernel.tables[0][0]))
     return kernel.inputs + kernel.outputs + int(own) + _BLOCK * sum(tape.registers for tape in kernel.tapes)
 
 

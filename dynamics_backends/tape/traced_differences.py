@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.memory import Rooms, address, bound, over_threads, pointers
+from dynamics_backends.compiled.runtime.memory import Workspaces, address, bound, over_threads, pointers
 from dynamics_backends.compiled.sources.differences import Differences
 from dynamics_backends.machine import library as machine
 from dynamics_backends.methods.finite_difference import FiniteDifference
@@ -21,7 +21,7 @@ class _Evaluator(NamedTuple):
     """Kernel for one tape, its workspaces, and the struct of the kernel."""
 
     run: Callable[..., None]
-    rooms: Rooms
+    workspaces: Workspaces
     differences: Differences
     tape: Tape
 
@@ -49,10 +49,10 @@ class TracedDifferences:
         given, written = pointers(arrays), pointers(results)
         head = ctypes.addressof(found.differences.data), ctypes.addressof(given), ctypes.addressof(written)
 
-        def part(first: int, last: int, room: Array) -> None:
-            found.run(*head, first, last, address(room))
+        def part(first: int, last: int, workspace: Array) -> None:
+            found.run(*head, first, last, address(workspace))
 
-        over_threads(part, n, machine.lanes(), found.rooms)
+        over_threads(part, n, machine.lanes(), found.workspaces)
         return Jacobians(*results)
 
 
@@ -64,6 +64,6 @@ def _evaluator(method: FiniteDifference, sizes: Sizes) -> _Evaluator | None:
         return None
     library, lanes = machine.kernels(), machine.lanes()
     differences = Differences(method, tape.function, tape.sizes, map.n_out, lanes)
-    room = bound(library, "differences_room", "p", ctypes.c_long)(ctypes.addressof(differences.data))
-    rooms = Rooms((room + differences.points * tape.registers) * lanes)
-    return _Evaluator(bound(library, "differences_rows", "ppp ll p"), rooms, differences, tape)
+    workspace = bound(library, "differences_workspace", "p", ctypes.c_long)(ctypes.addressof(differences.data))
+    workspaces = Workspaces((workspace + differences.points * tape.registers) * lanes)
+    return _Evaluator(bound(library, "differences_rows", "ppp ll p"), workspaces, differences, tape)

@@ -28,7 +28,7 @@ MIN_ROUND_TIME = 0.004
 SEED = 0
 PATIENCE = 60.0
 """Maximum processor time of the compiler for a kernel [s]."""
-FUNCTIONS = (("run", "pppp ll p", None), ("room", "p", ctypes.c_long))
+FUNCTIONS = (("run", "pppp ll p", None), ("workspace", "p", ctypes.c_long))
 """Functions of a kernel: name, argument types, type of the result."""
 
 
@@ -88,5 +88,5 @@ def _compiled(program: Program, model: Model) -> ModelKernel:
     if file is None:
         raise CompilerError(f"{program.name} was not compiled within {PATIENCE:g} s")
     library = ctypes.CDLL(str(file))
-    run, room = (bound(library, f"{loops.name}_{name}", types, returns) for name, types, returns in FUNCTIONS)
-    return ModelKernel(Entry(run, room, lanes()), model, loops.outputs, shapes_of(program, model), loops.sparse)
+    run, workspace = (bound(library, f"{loops.name}_{name}", types, returns) for name, types, returns in FUNCTIONS)
+    return ModelKernel(Entry(run, workspace, lanes()), model, loops.outputs, shapes_of(program, model), loops.sparse)

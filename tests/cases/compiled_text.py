@@ -33,5 +33,5 @@ def compiled_kernel(kernel, model, shapes):
     """Block function of a generated source as a kernel for one model."""
     library = compiled_text(text_of(kernel))
     run = bound(library, f"{kernel.name}_run", "pppp ll p")
-    entry = Entry(run, bound(library, f"{kernel.name}_room", "p", ctypes.c_long), lanes())
+    entry = Entry(run, bound(library, f"{kernel.name}_workspace", "p", ctypes.c_long), lanes())
     return ModelKernel(entry, model, kernel.outputs, shapes, kernel.sparse)

@@ -385,7 +385,9 @@ def test_a_name_that_is_taken_compiles_or_is_refused(tmp_path):
     """Names that are prefixes of identifiers in the code: those that the C compiler rejects are refused."""
     ocp = _ocp(FreeBody(pendulum()))
     code = controller_files(ocp, "Q")["Q.c"]
-    names = {found.rpartition("_")[0] for found in re.findall(r"\b[a-zA-Z]\w*_(?:problem|step|H|NU|NX|ROOM)\b", code)}
+    names = {
+        found.rpartition("_")[0] for found in re.findall(r"\b[a-zA-Z]\w*_(?:problem|step|H|NU|NX|WORKSPACE)\b", code)
+    }
     assert "lq" in names and len(names) > 3
     for name in sorted(names):
         try:

@@ -52,5 +52,5 @@ def source() -> str:
         chunked_function(f"segment_{kind}", trace_expressions([p, d, size], [distance(*rows)]), arguments, ["D"])
         for kind, distance in KINDS.items()
     ]
-    work = max(room for _, room in traced)
+    work = max(workspace for _, workspace in traced)
     return "\n".join([prelude(), *(text for text, _ in traced), f"#define WORK {work}", _TEXT])

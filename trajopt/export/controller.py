@@ -169,7 +169,7 @@ def _sizes(ocp: OCP, stage: FunctionsSource, structure: Structure) -> str:
         "HORIZON": ocp.horizon,
         "NTHETA": structure.numbers["nt"],
         "NTHETA_END": structure.numbers["ntt"],
-        "ROOM": f"({structure.stage_room(stage.rows)} + {stage.room})",
+        "WORKSPACE": f"({structure.stage_workspace(stage.rows)} + {stage.workspace})",
     }
     return "\n".join(f"#define PREFIX_{key} {value}" for key, value in sizes.items())
 
@@ -207,7 +207,7 @@ def _source(ocp: OCP, sampled: Sampling, stage: FunctionsSource, structure: Stru
         stage.source,
         template("lanes/rows.h"),
         stages_source("rollout.h"),
-        f"#define DYNAMICS_ROOM ({stage.room})",
+        f"#define DYNAMICS_WORKSPACE ({stage.workspace})",
         structure.source("0"),
         compiled_lq.source(),
         _template("controller.c"),

@@ -25,7 +25,7 @@ class FunctionsSource(NamedTuple):
     """C source of the functions, which needs a prelude before it; their workspace in vectors, and the computed rows of xdot."""
 
     source: str
-    room: int
+    workspace: int
     rows: int
 
 
@@ -38,7 +38,7 @@ def functions_source(system: Map, shape: StageShape) -> FunctionsSource:
         for name, terms in (("running", shape.running), ("terminal", shape.terminal))
     ]
     functions = [*dynamics, *(f for cost in costs for f in cost.functions)]
-    texts, rooms = zip(*(f.source() for f in functions), strict=True)
+    texts, workspaces = zip(*(f.source() for f in functions), strict=True)
     adapters = []
     for f in functions:
         arguments = [f"in[{i}]" for i in range(len(f.arguments))] + [f"out[{i}]" for i in range(len(f.outputs))]
@@ -46,4 +46,4 @@ def functions_source(system: Map, shape: StageShape) -> FunctionsSource:
     members = ", ".join(f".{f.name} = {{{f.name}_adapted, NULL}}" for f in functions)
     headers = template("lanes/function.h"), template("lanes/context.h"), kernel_text("trajopt.stage", "functions.h")
     source = "\n".join([*headers, *texts, *adapters, _TABLE.format(members=members, rows=rows)])
-    return FunctionsSource(source, max(rooms), rows)
+    return FunctionsSource(source, max(workspaces), rows)

@@ -84,7 +84,7 @@ def _table(n: int, m: int) -> str:
 def lanes_source() -> str:
     """C source of the kernels with one problem in each lane: riccati.h and directions.h."""
     kernels = ("box_qp.h", "riccati.h", "directions.h")
-    return "\n".join([prelude(), template("lanes/rows.h"), "#define ABREAST", _text(*_PRODUCTS, *kernels)])
+    return "\n".join([prelude(), template("lanes/rows.h"), "#define IN_LANES", _text(*_PRODUCTS, *kernels)])
 
 
 def _text(*names: str) -> str:

@@ -34,7 +34,7 @@ from trajopt.lq.lq import LQProblem, least_size
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
-from trajopt.stage.engine import Wanted, lq_solver_for, stages_of
+from trajopt.stage.engine import StageOperations, lq_solver_for, stages_of
 from trajopt.stage.stages import StageDerivatives
 
 NEAR_BOUND = 1e-5
@@ -78,7 +78,7 @@ class _Measured:
     def __init__(self, ocp: OCP, xs: Array, us: Array, multipliers: Mapping[str, Array]) -> None:
         self.ocp, self.xs, self.us, self.multipliers = ocp, xs, us, multipliers
         rows, N = with_rows(ocp), ocp.horizon
-        stages = stages_of(ocp, Wanted(path=rows[:-1], final=rows[-1]))
+        stages = stages_of(ocp, StageOperations(path=rows[:-1], final=rows[-1]))
         self.parts: list[tuple[slice, tuple[Constraint, ...], StageDerivatives]] = []
         for own, knots, group in zip(stages, (*ocp.phase_slices, slice(N, N + 1)), rows, strict=True):
             u = us[knots] if knots.start < N else us[:1, :0]

@@ -24,7 +24,7 @@ Engine = Literal["auto", "numpy", "compiled"]
 """auto: the engine of each phase's backend. compiled: the C library for all phases, an error if that is impossible."""
 
 
-class Wanted(NamedTuple):
+class StageOperations(NamedTuple):
     """Operations that a solver needs of the stages of a problem.
 
     hessian: Hessian of the cost, "gauss_newton" or "exact". rollout: the solver calls rollouts. second: it calls second derivatives
@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
     final: Sequence[Constraint] = ()
 
 
-def stages_of(ocp: OCP, wanted: Wanted, engine: Engine = "auto") -> list[Stages]:
+def stages_of(ocp: OCP, wanted: StageOperations, engine: Engine = "auto") -> list[Stages]:
     """Return the stages of each phase and of the final knot, on the engine chosen."""
     path = wanted.path or [()] * len(ocp.phases)
     *plain, end = _plain(ocp, wanted)
@@ -64,7 +64,7 @@ def may_follow(stages: Sequence[Stages]) -> bool:
     return all(type(s) is CompiledStages for s in phases) and type(end) is CompiledEnd
 
 
-def follow(stages: Sequence[Stages], previous: OCP, ocp: OCP, wanted: Wanted) -> bool:
+def follow(stages: Sequence[Stages], previous: OCP, ocp: OCP, wanted: StageOperations) -> bool:
     """Load the values of ``ocp`` into the stages of ``previous``; return False if the two differ in structure.
 
     stages: stages for which :func:`may_follow` is True. wanted: the operations that they were made for, with the constraints of
@@ -92,7 +92,7 @@ def _current_plain(phases: Sequence[Any], end: Any, ocp: OCP) -> list[NumpyStage
     return result
 
 
-def _plain(ocp: OCP, wanted: Wanted) -> list[NumpyStages]:
+def _plain(ocp: OCP, wanted: StageOperations) -> list[NumpyStages]:
     """NumPy stages of the phases and of the final knot."""
     manifold, nu, hessian, t = ocp.manifold, ocp.nu, wanted.hessian, ocp.t
     path = wanted.path or [()] * len(ocp.phases)
@@ -105,7 +105,7 @@ def _plain(ocp: OCP, wanted: Wanted) -> list[NumpyStages]:
 
 
 def _compiled(
-    ocp: OCP, i: int, wanted: Wanted, plain: NumpyStages, end: NumpyStages, engine: Engine
+    ocp: OCP, i: int, wanted: StageOperations, plain: NumpyStages, end: NumpyStages, engine: Engine
 ) -> CompiledChoice | None:
     """Choice of the library of a phase; None if its backend is on NumPy or a method that is not traced."""
     sampling = ocp.phases[i].dynamics.sampling

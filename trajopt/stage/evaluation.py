@@ -18,7 +18,7 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lq import LQProblem
 from trajopt.problem.ocp import OCP, Phase
-from trajopt.stage.engine import Engine, Wanted, follow, may_follow, stages_of
+from trajopt.stage.engine import Engine, StageOperations, follow, may_follow, stages_of
 from trajopt.stage.pool import Pool, numbers_filled, worth_sharing
 from trajopt.stage.stages import (
     Candidates,
@@ -77,7 +77,7 @@ class StageEvaluator:
 
     def __init__(self, ocp: OCP, hessian: str = "gauss_newton", engine: Engine = "numpy") -> None:
         self.ocp, self.hessian, self.manifold = ocp, hessian, ocp.manifold
-        self._wanted = Wanted(hessian, rollout=True)
+        self._wanted = StageOperations(hessian, rollout=True)
         self.stages = stages_of(ocp, self._wanted, engine)
         self.slices, self.controls_read = ocp.phase_slices, [_controls_read(phase) for phase in ocp.phases]
         unread = ((k, np.arange(read, ocp.nu)) for k, read in zip(self.slices, self.controls_read, strict=True))

@@ -18,7 +18,7 @@ from trajopt.problem.ocp import DiscreteMap
 from trajopt.problem.terms import CostTerm
 from trajopt.stage.not_compiled import timed
 from trajopt.stage.pool import Pool
-from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
+from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
 from trajopt.step.contraction import contraction_of
 
 
@@ -75,7 +75,7 @@ class NumpyStages:
         if out is None:
             n, size = self.manifold.ndx, sum(c.residual.n_out for c in self.constraints)
             sizes = (self.manifold.nx, n, 0 if self.dynamics is None else n, self.nu, size)
-            out = room_for(len(x), sizes, quadratic)
+            out = workspace_for(len(x), sizes, quadratic)
         if self.dynamics is not None:
             self._step_into(self.dynamics, x, u, nodes, out)
         self._cost_into(x, u, out, quadratic)

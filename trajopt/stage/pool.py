@@ -74,6 +74,6 @@ def _min_blocks(lanes: int, numbers: int) -> int:
 
 @lru_cache(maxsize=16)
 def _workspaces(doubles: int) -> Any:
-    from dynamics_backends.compiled.interface.libraries import Rooms
+    from dynamics_backends.compiled.interface.libraries import Workspaces
 
-    return Rooms(doubles)
+    return Workspaces(doubles)

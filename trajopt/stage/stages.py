@@ -189,7 +189,7 @@ class SweptStages(Protocol):
         ...
 
 
-def room_for(K: int, sizes: tuple[int, int, int, int, int], quadratic: bool = True) -> StageDerivatives:
+def workspace_for(K: int, sizes: tuple[int, int, int, int, int], quadratic: bool = True) -> StageDerivatives:
     """Uninitialized arrays for K knots; sizes: nx, ndx, length of d, nu, number of constraints."""
     nx, n, nd, m, ng = sizes
     values = StageValues(np.empty((K, nx if nd else 0)), np.empty((K, nd)), np.empty(K), np.empty((K, ng)))

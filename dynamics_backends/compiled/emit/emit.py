@@ -133,21 +133,21 @@ def chunked_function(name: str, t: Trace, inputs: Sequence[Argument], outputs: S
     names = ", ".join([*(a.name for a in inputs), *outputs, "w"])
     calls = "\n".join([*zeros, *(f"{name}_{c}({names});" for c in range(len(stores)))])
     source.append(f"static void {name}({head})\n{{\n{calls}\n}}\n")
-    return "\n".join(source), chunks.room
+    return "\n".join(source), chunks.workspace
 
 
 @dataclass(frozen=True)
 class _Chunks:
     """Operations of a trace cut into functions of at most CHUNK, and the buffer for values that several functions use.
 
-    home: function of each operation, by its index.  slots: buffer position of each value used outside its home function.  room:
-    length of the buffer.
+    home: function of each operation, by its index.  slots: buffer position of each value used outside its home function.
+    workspace: length of the buffer.
     """
 
     operations: list[list[Operation]]
     home: dict[int, int]
     slots: dict[int, int]
-    room: int
+    workspace: int
 
     @classmethod
     def of(cls, t: Trace) -> _Chunks:

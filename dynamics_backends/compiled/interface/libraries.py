@@ -13,7 +13,7 @@ from dynamics_backends.compiled.loops.kernel import (
 from dynamics_backends.compiled.runtime.fingerprints.structure import Likeness as Likeness
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD as KNOTS_PER_THREAD,
-    Rooms as Rooms,
+    Workspaces as Workspaces,
     address as address,
     aligned as aligned,
     bound as bound,

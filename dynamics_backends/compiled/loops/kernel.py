@@ -19,7 +19,7 @@ import numpy as np
 from dynamics_backends.compiled.loops.loops import LoopKernel
 from dynamics_backends.compiled.loops.sparsity import Sparse
 from dynamics_backends.compiled.loops.tables import INT_TABLES, double_tables, int_tables
-from dynamics_backends.compiled.runtime.memory import Rooms, address, aligned, over_threads, pointers
+from dynamics_backends.compiled.runtime.memory import Workspaces, address, aligned, over_threads, pointers
 from dynamics_backends.rigid_body.model.model import Model
 
 
@@ -61,22 +61,22 @@ def _without_includes(text: str) -> str:
 
 
 _ENTRY = """
-__attribute__((visibility("default"))) long {name}_room(const int* head)
+__attribute__((visibility("default"))) long {name}_workspace(const int* head)
 {{
 const int nb = head[0], nv = head[1], nq = head[2]; (void)nb; (void)nv; (void)nq;
-return {room};
+return {workspace};
 }}
 __attribute__((visibility("default"))) void {name}_run(
     const int* const* ti, const double* const* td, const double* const* in, double* const* out, long first, long last,
     void* memory)
 {{
-V* room = memory;
+V* workspace = memory;
 const int *head = ti[0], nb = head[0], nv = head[1], nq = head[2]; (void)nb; (void)nv; (void)nq;
 {pointers}
 for (long n = first; n < last; n += LANES) {{
     const int count = last - n < LANES ? last - n : LANES;
 {packing}
-    {name}(ti, td, {arguments}, room);
+    {name}(ti, td, {arguments}, workspace);
 {unpacking}
 }}
 }}
@@ -84,34 +84,34 @@ for (long n = first; n < last; n += LANES) {{
 
 
 _PACKED = """
-static long {name}_packed_room(const int* head)
+static long {name}_packed_workspace(const int* head)
 {{
 const int nb = head[0], nv = head[1], nq = head[2]; (void)nb; (void)nv; (void)nq;
 return {workspace};
 }}
-static void {name}_packed(const tables_t* tables, const void* in, void* out, void* room)
+static void {name}_packed(const tables_t* tables, const void* in, void* out, void* workspace)
 {{
 const int* const* ti = tables->ti;
 const double* const* td = tables->td;
 const int *head = ti[0], nb = head[0], nv = head[1], nq = head[2]; (void)nb; (void)nv; (void)nq;
 V *x = (V *)in, *y = out;
 {places}
-    {name}(ti, td, {arguments}, room);
+    {name}(ti, td, {arguments}, workspace);
 }}
 """
 
 
 def entry(kernel: LoopKernel) -> str:
-    """Exported C functions of a block function: room (workspace in vectors) and run (knots first..last)."""
+    """Exported C functions of a block function: workspace (its size in vectors) and run (knots first..last)."""
     sizes = [*kernel.input_sizes, *kernel.output_sizes]
     names = [f"x{i}" for i in range(len(kernel.inputs))] + [f"y{i}" for i in range(len(kernel.outputs))]
-    pointers = "\n".join(f"V* {n} = room; room += {s};" for n, s in zip(names, sizes, strict=True))
+    pointers = "\n".join(f"V* {n} = workspace; workspace += {s};" for n, s in zip(names, sizes, strict=True))
     packing = "\n".join(f"    pack(in[{i}] + n * ({s}), {s}, count, x{i});" for i, s in enumerate(kernel.input_sizes))
     unpacking = "\n".join(_unpacking(kernel, i) for i in range(len(kernel.outputs)))
-    room = " + ".join([*(f"({s})" for s in sizes), kernel.workspace, "LANES"])
+    workspace = " + ".join([*(f"({s})" for s in sizes), kernel.workspace, "LANES"])
     return _ENTRY.format(
         name=kernel.name,
-        room=room,
+        workspace=workspace,
         pointers=pointers,
         packing=packing,
         unpacking=unpacking,
@@ -120,7 +120,7 @@ def entry(kernel: LoopKernel) -> str:
 
 
 def packed_entry(kernel: LoopKernel) -> str:
-    """C functions packed_room and packed of loops.h for a block function."""
+    """C functions packed_workspace and packed of loops.h for a block function."""
     sizes = [*kernel.input_sizes, *kernel.output_sizes]
     names = [f"x{i}" for i in range(len(kernel.inputs))] + [f"y{i}" for i in range(len(kernel.outputs))]
     places = "\n".join(f"V* {n} = {n[0]}; {n[0]} += {s};" for n, s in zip(names, sizes, strict=True))
@@ -149,11 +149,11 @@ def text_of(kernel: LoopKernel) -> str:
 class Entry(NamedTuple):
     """Functions of a kernel. run: takes addresses of tables ti, td and arrays in, out, knots first, last, and the workspace.
 
-    room: workspace of a robot in vectors, from the address of its first table. lanes: doubles in a vector.
+    workspace: size of the workspace of a robot in vectors, from the address of its first table. lanes: doubles in a vector.
     """
 
     run: Callable[..., None]
-    room: Callable[[int], int]
+    workspace: Callable[[int], int]
     lanes: int
 
 
@@ -168,14 +168,14 @@ class ModelKernel:
         shapes: Sequence[tuple[int, ...]],
         sparse: Mapping[str, Sparse],
     ) -> None:
-        self._run, room, self._lanes = entry
+        self._run, workspace, self._lanes = entry
         self.tables = int_tables(model), double_tables(model)
         self.tables[0].extend(output.table(model, self._lanes) for output in sparse.values())
         self._sparse = [o in sparse for o in outputs]
         self._tables = [pointers(t) for t in self.tables]
         self._ti, self._td = map(ctypes.addressof, self._tables)
         self.shapes = list(shapes)
-        self._rooms = Rooms(int(room(address(self.tables[0][0]))) * self._lanes)
+        self._workspaces = Workspaces(int(workspace(address(self.tables[0][0]))) * self._lanes)
         self._last_out: tuple[list[ref[np.ndarray]], int, ctypes.Array] = ([], -1, pointers([]))
 
     def buffers(self, n: int) -> list[np.ndarray]:
@@ -206,10 +206,10 @@ class ModelKernel:
         pin, pout = pointers(arrays), pointers(results) if out is None else self._pointers_to(results, n)
         at = ctypes.addressof(pin), ctypes.addressof(pout)
 
-        def part(first: int, last: int, room: np.ndarray) -> None:
-            self._run(self._ti, self._td, *at, first, last, address(room))
+        def part(first: int, last: int, workspace: np.ndarray) -> None:
+            self._run(self._ti, self._td, *at, first, last, address(workspace))
 
-        over_threads(part, n, self._lanes, self._rooms, threads)
+        over_threads(part, n, self._lanes, self._workspaces, threads)
         return results
 
     def _pointers_to(self, out: Sequence[np.ndarray], n: int) -> ctypes.Array:

@@ -19,7 +19,7 @@ def _entry(name: str, instructions: str) -> Entry | None:
     loop = machine.library().loop_named(name.encode())
     if loop == ffi.NULL:
         return None
-    cast, function, room = ffi.cast, loop.run, loop.room
+    cast, function, workspace = ffi.cast, loop.run, loop.workspace
     kinds = "const int *const *", "const double *const *", "double *const *", "const int *", "void *"
     integers, numbers, results, head_of, anything = map(ffi.typeof, kinds)
 
@@ -27,7 +27,7 @@ def _entry(name: str, instructions: str) -> Entry | None:
         arrays = cast(integers, ti), cast(numbers, td), cast(numbers, inputs), cast(results, outputs)
         function(*arrays, first, last, cast(anything, memory))
 
-    return Entry(run, lambda head: room(cast(head_of, head)), machine.lanes())
+    return Entry(run, lambda head: workspace(cast(head_of, head)), machine.lanes())
 
 
 def is_in_library(name: str) -> bool:

@@ -101,12 +101,12 @@ class _Writer:
         for group in self._groups():
             body += self._loop(group)
         body += [self._copy(f"{f}_out", f, f) for f in self.outputs if f in self.copied]
-        roomed = [f for f in self.written if self._has_room(f)] + [f for f in self.copied if f not in self.written]
+        roomed = [f for f in self.written if self._has_workspace(f)] + [f for f in self.copied if f not in self.written]
         total = " + ".join([self._size(f, ground=f in self.parents) for f in roomed] or ["0"])
         arguments = ["const int* const* ti", "const double* const* td"]
         arguments += [f"const V* restrict {i}{'_in' * (i in self.copied)}" for i in self.inputs]
         arguments += [f"V* restrict {o}{'_out' * (o in self.copied)}" for o in self.outputs]
-        head = f"static void {self.name}({', '.join([*arguments, 'V* room'])})"
+        head = f"static void {self.name}({', '.join([*arguments, 'V* workspace'])})"
         source = "\n".join([*self.functions, head, "{", *body, "}", ""])
         sizes_in, sizes_out = ([self._size(f) for f in fields] for fields in (self.inputs, self.outputs))
         return LoopKernel(
@@ -148,7 +148,7 @@ class _Writer:
         """Number of vectors in one row of a field."""
         return size(FIELDS[f].kind)
 
-    def _has_room(self, f: str) -> bool:
+    def _has_workspace(self, f: str) -> bool:
         """True if a written field has storage in the workspace."""
         return f in self.copied or (f not in self.outputs and f not in self.in_place)
 
@@ -159,9 +159,9 @@ class _Writer:
                 lines.append(f"V* {f}_at = {f}; *{f}_at++ = ZERO;")
             elif f in self.in_place:
                 lines.append(f"V* {f} = {self.in_place[f]};")
-            elif self._has_room(f):
+            elif self._has_workspace(f):
                 behind = f" + {self._leaves(f)}" if f in self.parents else ""
-                lines.append(f"V* {f} = room{behind}; room += {self._size(f, ground=f in self.parents)};")
+                lines.append(f"V* {f} = workspace{behind}; workspace += {self._size(f, ground=f in self.parents)};")
             if FIELDS[f].axis is Axis.MATRIX and f in self.by_entry and self._is_read_as_a_whole(f):
                 lines.append(f"clear_gaps(gaps, {f});")
             if f in self.parents:

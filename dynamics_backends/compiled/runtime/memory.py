@@ -88,7 +88,7 @@ def ranges(knots: int, lanes: int, threads: int, least: int = KNOTS_PER_THREAD) 
     return list(pairwise(cuts))
 
 
-class Rooms:
+class Workspaces:
     """Workspaces of one size: the i-th serves the i-th range of knots, and each calling thread has separate ones."""
 
     def __init__(self, doubles: int) -> None:
@@ -96,22 +96,22 @@ class Rooms:
         self._mine = threading.local()
 
     def __getitem__(self, i: int) -> Array:
-        rooms = self._mine.__dict__.setdefault("rooms", [])
-        while len(rooms) <= i:
-            rooms.append(aligned(self.doubles))
-        return rooms[i]
+        workspaces = self._mine.__dict__.setdefault("workspaces", [])
+        while len(workspaces) <= i:
+            workspaces.append(aligned(self.doubles))
+        return workspaces[i]
 
 
 def over_threads(
     work: Callable[[int, int, Array], None],
     knots: int,
     lanes: int,
-    rooms: Rooms,
+    workspaces: Workspaces,
     threads: int | None = None,
     *,
     least: int = KNOTS_PER_THREAD,
 ) -> None:
-    """Call work(first, last, room) for ranges of knots that cover all knots, on several threads where that is faster.
+    """Call work(first, last, workspace) for ranges of knots that cover all knots, on several threads where that is faster.
 
     threads: number of threads, each with at least ``least`` knots; default at most :func:`default_threads`, each with
     SECONDS_PER_THREAD of work.  The calling thread then evaluates the first knots, and its processor time predicts the rest.
@@ -119,17 +119,17 @@ def over_threads(
     done, count = 0, threads or default_threads()
     if threads is None and min(count, knots // least, -(-knots // lanes)) > 1:
         began, done = time.thread_time(), lanes * max(1, least // (4 * lanes))
-        work(0, done, rooms[0])
+        work(0, done, workspaces[0])
         left = (time.thread_time() - began) * (knots - done) / done
         count = max(1, min(count, int(left / SECONDS_PER_THREAD)))
     parts = [(done + first, done + last) for first, last in ranges(knots - done, lanes, count, least)]
     if len(parts) == 1:
-        work(*parts[0], rooms[0])
+        work(*parts[0], workspaces[0])
         return
     futures: list[Future] = []
     try:
         for i, (first, last) in enumerate(parts):
-            futures.append(_pool().submit(work, first, last, rooms[i]))
+            futures.append(_pool().submit(work, first, last, workspaces[i]))
         for future in futures:
             future.result()
     finally:

@@ -25,17 +25,17 @@ from dynamics_backends.systems.bodies.free_body import FreeBody
 ORDERS = "value", "partials", "contracted"
 """Functions of a robot by the order of their derivatives."""
 _PROGRAMS = dict(zip(ORDERS, (FORWARD_DYNAMICS, FDSVA, FD_SECOND_ORDER), strict=True))
-_MORE_ROOM = {"value": 0, "partials": 3, "contracted": 7}
+_MORE_WORKSPACE = {"value": 0, "partials": 3, "contracted": 7}
 """Matrices (nv x nv) in the workspace beside that of the kernel."""
 _EXPORTS = """
 EXPORT run_t *const free_body_functions[] = {free_body_value, free_body_partials, free_body_contracted};
 """
-_ROOM = """
-EXPORT long free_body_{order}_room(const int *head)
+_WORKSPACE = """
+EXPORT long free_body_{order}_workspace(const int *head)
 {{
     const int nb = head[0], nv = head[1], nq = head[2];
     (void)nb;
-    return FREE_INPUTS_ROOM(nv, nq) + {matrices} * nv * nv + ({room});
+    return FREE_INPUTS_WORKSPACE(nv, nq) + {matrices} * nv * nv + ({workspace});
 }}
 """
 (_Data,) = structs_in(template("free_body/free_body.h"), "free_body_t")
@@ -44,14 +44,16 @@ EXPORT long free_body_{order}_room(const int *head)
 def source() -> str:
     """C source for the package's library."""
     kernels = {order: loop_kernel(p.given("armature"), sorted(JOINTS)) for order, p in _PROGRAMS.items()}
-    calls, rooms = [], []
+    calls, workspaces = [], []
     for order, program in _PROGRAMS.items():
         names = ", ".join("rotors" if name == "armature" else name for name in program.given("armature").arguments)
         head = f"#define {program.name.upper()}(s, q, v, tau, lam, rotors, ...)"
         calls.append(f"{head} {kernels[order].name}((s)->ti, (s)->td, {names}, __VA_ARGS__)")
-        rooms.append(_ROOM.format(order=order, matrices=_MORE_ROOM[order], room=kernels[order].workspace))
+        workspaces.append(
+            _WORKSPACE.format(order=order, matrices=_MORE_WORKSPACE[order], workspace=kernels[order].workspace)
+        )
     texts = [templates(), template("lanes/function.h"), *(k.source for k in kernels.values()), *calls]
-    return "\n".join([*texts, template("free_body/free_body.h"), _EXPORTS, *rooms])
+    return "\n".join([*texts, template("free_body/free_body.h"), _EXPORTS, *workspaces])
 
 
 class FreeBodyFunctions:
@@ -90,8 +92,8 @@ class FreeBodyFunctions:
         library, head = machine.kernels(lanes), address(integers[0])
         codes = (ctypes.c_void_p * len(ORDERS)).in_dll(library, "free_body_functions")
         self.codes: dict[str, int | None] = dict(zip(ORDERS, codes, strict=True))
-        rooms = (bound(library, f"free_body_{order}_room", "p", ctypes.c_long) for order in ORDERS)
-        self.room = max(int(room(head)) for room in rooms)
+        workspaces = (bound(library, f"free_body_{order}_workspace", "p", ctypes.c_long) for order in ORDERS)
+        self.workspace = max(int(workspace(head)) for workspace in workspaces)
 
     def function(self, order: str) -> tuple[Any, int]:
         """Address of a function, one of :data:`ORDERS`, and of its data, the members of function_t."""

@@ -116,10 +116,10 @@ def _group_function(group: LieGroup, name: str, inputs: Sequence[Any], values: S
     results = [f"r{i}" for i in range(len(values))]
     if len(traced.operations) <= LONG:
         return step_function(function, traced, arguments, results)
-    pieces, room = chunked_function(f"{function}_code", traced, arguments, results)
+    pieces, workspace = chunked_function(f"{function}_code", traced, arguments, results)
     head = ", ".join([*(f"const V* {a.name}" for a in arguments), *(f"V* {r}" for r in results)])
     call = f"{function}_code({', '.join([*(a.name for a in arguments), *results, 'w'])});"
-    return f"{pieces}\n{_function(function, head, [f'V w[{room + 1}];', call])}"
+    return f"{pieces}\n{_function(function, head, [f'V w[{workspace + 1}];', call])}"
 
 
 def _function(name: str, arguments: str, lines: list[str]) -> str:

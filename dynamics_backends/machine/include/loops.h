@@ -9,15 +9,15 @@ typedef struct {
 } tables_t;
 
 /* A recursive algorithm. ti (integers) and td (doubles): tables of dynamics_backends/compiled/loops/tables.py, ti[0] is head; in
-   and out: arrays of the knots first .. last, by rows. room: vectors of workspace, aligned.
+   and out: arrays of the knots first .. last, by rows. workspace: vectors of workspace, aligned.
    packed: the same on vectors over lanes, with all inputs in one array and all outputs in another. */
 typedef struct {
     const char *name;
-    long (*room)(const int *head);
+    long (*workspace)(const int *head);
     void (*run)(const int *const *ti, const double *const *td, const double *const *in, double *const *out, long first, long last,
-                void *room);
-    long (*packed_room)(const int *head);
-    void (*packed)(const tables_t *tables, const void *in, void *out, void *room);
+                void *workspace);
+    long (*packed_workspace)(const int *head);
+    void (*packed)(const tables_t *tables, const void *in, void *out, void *workspace);
 } loop_t;
 
 /* Algorithm of this name, or NULL. */

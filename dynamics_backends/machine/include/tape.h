@@ -32,25 +32,25 @@ enum tape_term { TAPE_PLUS_PRODUCT, TAPE_MINUS_PRODUCT, TAPE_PLUS, TAPE_MINUS, T
 
 /* Kernel that tapes call: packed of loops.h. inputs, outputs: their numbers. */
 typedef struct {
-    void (*run)(const tables_t *tables, const void *in, void *out, void *room);
+    void (*run)(const tables_t *tables, const void *in, void *out, void *workspace);
     tables_t tables;
     long inputs, outputs;
 } tape_kernel_t;
 
 /* A tape. length: of the code. registers, inputs, outputs: their numbers; input_sizes, output_sizes: components of each.
-   kernel_room: number of the last registers, which hold the inputs, outputs and workspace of a kernel. */
+   kernel_workspace: number of the last registers, which hold the inputs, outputs and workspace of a kernel. */
 typedef struct {
     const int *code;
     const double *constants;
     const int *input_sizes, *output_sizes;
     const tape_kernel_t *kernels;
-    long length, registers, inputs, outputs, kernel_room;
+    long length, registers, inputs, outputs, kernel_workspace;
 } tape_t;
 
 /* Workspace of tape_rows in vectors. */
-long tape_rows_room(const tape_t *tape);
+long tape_rows_workspace(const tape_t *tape);
 
 /* Evaluate the rows first .. last. in: rows of each input, `strides` doubles apart; out: rows of each output, contiguous.
-   room: workspace, aligned. */
+   workspace: aligned. */
 void tape_rows(const tape_t *tape, const double *const *in, const ptrdiff_t *strides, double *const *out, long first, long last,
-               void *room);
+               void *workspace);

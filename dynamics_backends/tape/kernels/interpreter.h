@@ -11,7 +11,7 @@
 
 static inline V v_select(V c, V a, V b) { return either(c != ZERO, a, b); }
 
-#define AT(i) (room + (long)(i)*B)
+#define AT(i) (workspace + (long)(i)*B)
 #define EACH UNROLL for (int j = 0; j < B; j++)
 /* Instructions with one to four operands and a constant k. */
 #define ONE(NAME, value) \
@@ -92,7 +92,7 @@ static inline V v_select(V c, V a, V b) { return either(c != ZERO, a, b); }
         break;
 
 /* Evaluate a tape on B vectors of each component, the first of which are `from` vectors behind the starts of the arguments. */
-ALWAYS_INLINE void tape_block(const tape_t *tape, const V *const *in, V *const *out, V *room, places_t places, long from, const int B)
+ALWAYS_INLINE void tape_block(const tape_t *tape, const V *const *in, V *const *out, V *workspace, places_t places, long from, const int B)
 {
     const double *constants = tape->constants;
     const int *back[DEPTH], *p = tape->code;
@@ -111,7 +111,7 @@ ALWAYS_INLINE void tape_block(const tape_t *tape, const V *const *in, V *const *
         case TAPE_KERNEL: {
             const tape_kernel_t *kernel = tape->kernels + p[1];
             const int n = p[2], *read = p + 3, m = read[n], *written = read + n + 1;
-            V *given = AT(tape->registers - tape->kernel_room), *results = given + kernel->inputs;
+            V *given = AT(tape->registers - tape->kernel_workspace), *results = given + kernel->inputs;
             for (int j = 0; j < B; j++) {
                 for (int i = 0; i < n; i++) given[i] = AT(read[i])[j];
                 kernel->run(&kernel->tables, given, results, results + kernel->outputs);
@@ -230,31 +230,31 @@ ALWAYS_INLINE void tape_block(const tape_t *tape, const V *const *in, V *const *
 }
 
 #define BLOCK_OF(B)                                                                                                         \
-    NOINLINE void tape_block_##B(const tape_t *tape, const V *const *in, V *const *out, V *room, places_t places, long from) \
+    NOINLINE void tape_block_##B(const tape_t *tape, const V *const *in, V *const *out, V *workspace, places_t places, long from) \
     {                                                                                                                       \
-        tape_block(tape, in, out, room, places, from, B);                                                                   \
+        tape_block(tape, in, out, workspace, places, from, B);                                                                   \
     }
 BLOCK_OF(1)
 BLOCK_OF(2)
 BLOCK_OF(4)
 BLOCK_OF(8)
 
-long tape_room(const tape_t *tape, int blocks) { return tape->registers * (blocks < BLOCK ? blocks : BLOCK); }
+long tape_workspace(const tape_t *tape, int blocks) { return tape->registers * (blocks < BLOCK ? blocks : BLOCK); }
 
 /* Largest block of at most `blocks` vectors, a power of two, whose registers stay in the cache. */
 static int block_of(const tape_t *tape, long blocks)
 {
     int B = BLOCK;
-    while (B > 1 && (B > blocks || (B > 2 && (tape->registers - tape->kernel_room) * B * LANES > CACHED))) B /= 2;
+    while (B > 1 && (B > blocks || (B > 2 && (tape->registers - tape->kernel_workspace) * B * LANES > CACHED))) B /= 2;
     return B;
 }
 
-void tape_run(const tape_t *tape, const V *const *in, V *const *out, V *room, int blocks, places_t places)
+void tape_run(const tape_t *tape, const V *const *in, V *const *out, V *workspace, int blocks, places_t places)
 {
     for (int at = 0, B; at < blocks; at += B) {
         B = block_of(tape, blocks - at);
         const long from = at * places.block;
-        (B == 8 ? tape_block_8 : B == 4 ? tape_block_4 : B == 2 ? tape_block_2 : tape_block_1)(tape, in, out, room, places, from);
+        (B == 8 ? tape_block_8 : B == 4 ? tape_block_4 : B == 2 ? tape_block_2 : tape_block_1)(tape, in, out, workspace, places, from);
     }
 }
 
@@ -311,21 +311,21 @@ static long components(const int *sizes, long n)
     return sum;
 }
 
-EXPORT long tape_rows_room(const tape_t *tape)
+EXPORT long tape_rows_workspace(const tape_t *tape)
 {
     const long values = components(tape->input_sizes, tape->inputs) + components(tape->output_sizes, tape->outputs);
-    return tape_room(tape, BLOCK) + BLOCK * values;
+    return tape_workspace(tape, BLOCK) + BLOCK * values;
 }
 
 EXPORT void tape_rows(const tape_t *tape, const double *const *in, const ptrdiff_t *strides, double *const *out, long first, long last,
-                      void *room)
+                      void *workspace)
 {
     const V *x[tape->inputs + 1];
     V *y[tape->outputs + 1];
     for (long n = first, B; n < last; n += B * LANES) {
         const long rows = last - n, blocks = (rows + LANES - 1) / LANES;
         B = block_of(tape, blocks + (blocks == 3 || blocks == 6 || blocks == 7 ? 2 : 0)); /* rounded up where that is faster */
-        V *next = (V *)room + tape_room(tape, B);
+        V *next = (V *)workspace + tape_workspace(tape, B);
         for (long i = 0; i < tape->inputs; i++) {
             const long size = tape->input_sizes[i], stride = strides[i];
             for (long b = 0; b < B; b++) {
@@ -339,7 +339,7 @@ EXPORT void tape_rows(const tape_t *tape, const double *const *in, const ptrdiff
             y[i] = next;
             next += tape->output_sizes[i] * B;
         }
-        tape_run(tape, x, y, room, B, (places_t){B, 1});
+        tape_run(tape, x, y, workspace, B, (places_t){B, 1});
         for (long i = 0; i < tape->outputs; i++) {
             const long size = tape->output_sizes[i];
             for (long b = 0; b < B && b * LANES < rows; b++)

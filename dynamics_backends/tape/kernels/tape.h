@@ -9,8 +9,8 @@ typedef struct {
 } places_t;
 
 /* Evaluate a tape on `blocks` vectors of each component: vector j of component i is in[..][i * places.component + j * places.block], outputs
-   likewise.  An output that overlaps an input gives wrong results. room: workspace of tape_room. */
-void tape_run(const tape_t *tape, const V *const *in, V *const *out, V *room, int blocks, places_t places);
+   likewise.  An output that overlaps an input gives wrong results. workspace: of tape_workspace vectors. */
+void tape_run(const tape_t *tape, const V *const *in, V *const *out, V *workspace, int blocks, places_t places);
 
 /* Workspace of tape_run in vectors. */
-long tape_room(const tape_t *tape, int blocks);
+long tape_workspace(const tape_t *tape, int blocks);

@@ -26,7 +26,7 @@ from dynamics_backends.rigid_body.model.model import Model
 from experiments.benchmarks.tables import markdown
 from problems.arms.scenes.scene_structure import Costs, SceneStructure
 from problems.robots.loading import load_fixed_base
-from trajopt.stage.engine import Wanted, stages_of
+from trajopt.stage.engine import StageOperations, stages_of
 
 CAPSULES, BODIES = 9, 10
 SEED = 0
@@ -57,7 +57,7 @@ def stage_times(model: Model, pairs: int, knots: int, repeat: int) -> tuple[floa
             for c in motion.constraints
         ),
     ]
-    stages: Any = stages_of(ocp, Wanted("exact", second=True, path=path))[1]
+    stages: Any = stages_of(ocp, StageOperations("exact", second=True, path=path))[1]
     rows = sum(c.residual.n_out for c in motion.constraints)
     lam, y = rng.standard_normal((knots, 2 * n + 1)), rng.standard_normal((knots, rows))
     first = _min_time(lambda: stages.first(xs[:-1], us, xs[1:], quadratic=False), repeat)

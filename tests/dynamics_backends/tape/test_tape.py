@@ -357,15 +357,15 @@ def test_every_instruction_set(name, monkeypatch):
 
 
 RUN = """
-EXPORT void run_tape(const tape_t *tape, const double *const *in, double *const *out, void *room, int blocks)
+EXPORT void run_tape(const tape_t *tape, const double *const *in, double *const *out, void *workspace, int blocks)
 {
-    tape_run(tape, (const V *const *)in, (V *const *)out, room, blocks, (places_t){blocks, 1});
+    tape_run(tape, (const V *const *)in, (V *const *)out, workspace, blocks, (places_t){blocks, 1});
 }
-EXPORT void run_apart(const tape_t *tape, const double *const *in, double *const *out, void *room, int blocks, long apart)
+EXPORT void run_apart(const tape_t *tape, const double *const *in, double *const *out, void *workspace, int blocks, long apart)
 {
-    tape_blocks(tape, (const V *const *)in, (V *const *)out, room, blocks, apart);
+    tape_blocks(tape, (const V *const *)in, (V *const *)out, workspace, blocks, apart);
 }
-EXPORT long room_of_tape(const tape_t *tape, int blocks) { return tape_room(tape, blocks); }
+EXPORT long workspace_of_tape(const tape_t *tape, int blocks) { return tape_workspace(tape, blocks); }
 """
 
 
@@ -375,7 +375,7 @@ def test_vectors_in_blocks_of_any_size(cached):
     """The entry for kernels: component by component, any number of vectors, and no memory behind the workspace."""
     text = kernel_text("dynamics_backends.tape", "tape.h", "interpreter.h").replace("(1L << 17)", str(cached))
     loaded = compiled_text("\n".join([prelude(), header("loops.h"), header("tape.h"), text, RUN]))
-    run, room_of = bound(loaded, "run_tape", "pppp i"), bound(loaded, "room_of_tape", "pi", ctypes.c_long)
+    run, workspace_of = bound(loaded, "run_tape", "pppp i"), bound(loaded, "workspace_of_tape", "pi", ctypes.c_long)
     inputs, outputs = random_graph(4, 150)
     tape, lanes, rng = (
         Tape.of(trace_expressions(inputs, outputs), [5, 3]),
@@ -389,14 +389,14 @@ def test_vectors_in_blocks_of_any_size(cached):
         for array, values in zip(arrays, given, strict=True):
             array[:] = values
         results = [aligned(shape[0] * blocks * lanes).reshape(shape[0], -1) for shape in tape.shapes]
-        size = room_of(at, blocks) * lanes
-        room = aligned(size + 8)
-        room[size:] = 7.0
+        size = workspace_of(at, blocks) * lanes
+        workspace = aligned(size + 8)
+        workspace[size:] = 7.0
         read, written = pointers(arrays), pointers(results)
-        run(at, ctypes.addressof(read), ctypes.addressof(written), address(room), blocks)
+        run(at, ctypes.addressof(read), ctypes.addressof(written), address(workspace), blocks)
         for actual, expected in zip(results, tape.rows(*(a.T for a in given)), strict=True):
             np.testing.assert_allclose(actual.T, expected, rtol=1e-13, atol=1e-13)
-        assert np.all(room[size:] == 7.0)
+        assert np.all(workspace[size:] == 7.0)
 
 
 @pytest.mark.needs_compiler
@@ -404,7 +404,7 @@ def test_blocks_apart():
     """The entry for stages: a component is next to the last, and blocks are any number of vectors apart."""
     text = kernel_text("dynamics_backends.tape", "tape.h", "interpreter.h")
     loaded = compiled_text("\n".join([prelude(), header("loops.h"), header("tape.h"), text, RUN]))
-    run, room_of = bound(loaded, "run_apart", "pppp il"), bound(loaded, "room_of_tape", "pi", ctypes.c_long)
+    run, workspace_of = bound(loaded, "run_apart", "pppp il"), bound(loaded, "workspace_of_tape", "pi", ctypes.c_long)
     inputs, outputs = random_graph(4, 150)
     tape, lanes = Tape.of(trace_expressions(inputs, outputs), [5, 3]), library.lanes()
     rng, at = np.random.default_rng(1), tape._evaluator.tape
@@ -416,8 +416,8 @@ def test_blocks_apart():
         memory[:] = rng.normal(size=memory.shape)
         places = [memory[0, start] for start in starts[:-1]]
         read, written = pointers(places[:2]), pointers(places[2:])
-        room = aligned(room_of(at, most) * lanes)
-        run(at, ctypes.addressof(read), ctypes.addressof(written), address(room), blocks, int(starts[-1] + 2))
+        workspace = aligned(workspace_of(at, most) * lanes)
+        run(at, ctypes.addressof(read), ctypes.addressof(written), address(workspace), blocks, int(starts[-1] + 2))
         rows = memory[:blocks].transpose(0, 2, 1).reshape(blocks * lanes, -1)
         parts = [rows[:, a:b] for a, b in itertools.pairwise(starts)]
         for actual, expected in zip(parts[2:], tape.rows(*parts[:2]), strict=True):

@@ -15,7 +15,7 @@ from problems.arms.scenes.scene_structure import Costs, SceneStructure
 from problems.robots import load_robot
 from trajopt.problem.along_step import STEP_OFFSET, AlongStep, PositionResidual
 from trajopt.problem.ocp import OCP
-from trajopt.stage.engine import Wanted, stages_of
+from trajopt.stage.engine import StageOperations, stages_of
 
 MODEL = load_robot("irb4600", base="fixed")
 SLOTS = (
@@ -120,7 +120,7 @@ def test_a_compiled_stage_has_the_distances_of_numpy():
     ocp = OCP(phases, np.r_[np.zeros(2 * n), 1.0])
     xs = np.hstack([configurations(rng), rng.normal(size=(N, n)), rng.uniform(0.5, 2.0, (N, 1))])
     given = xs, rng.normal(size=(N, n)), xs + 0.1
-    wanted = Wanted("exact", second=True, path=[(), tuple(asked)])
+    wanted = StageOperations("exact", second=True, path=[(), tuple(asked)])
     numpy, compiled = (stages_of(ocp, wanted, engine)[1] for engine in ("numpy", "compiled"))
     assert compiled.compiled and compiled.second_orders[0]
     y = rng.normal(size=(N, 2 * len(structure.slots)))

@@ -19,7 +19,7 @@ from problems.robots import load_robot
 from trajopt.stage.compiled import taped_functions
 from trajopt.stage.compiled.bare_stages import BareStages
 from trajopt.stage.compiled.compiled_stages import CompiledStages
-from trajopt.stage.engine import Wanted, stages_of
+from trajopt.stage.engine import StageOperations, stages_of
 from trajopt.stage.evaluation import Direction, StageEvaluator
 
 
@@ -58,7 +58,7 @@ def test_blocks_of_any_number(horizon):
     rng = np.random.default_rng(horizon)
     xs, us = 0.3 * rng.standard_normal((horizon + 1, 4)), 0.3 * rng.standard_normal((horizon, 2))
     lam, y = rng.standard_normal((horizon, 4)), rng.standard_normal((horizon, 2))
-    wanted = Wanted("exact", second=True, path=[problem().phases[0].constraints])
+    wanted = StageOperations("exact", second=True, path=[problem().phases[0].constraints])
     found = []
     for engine in ("compiled", "numpy"):
         ocp = problem(engine, horizon)
@@ -73,7 +73,7 @@ def test_blocks_of_any_number(horizon):
 
 
 def numerics_stages(ocp):
-    return stages_of(ocp, Wanted(rollout=True))
+    return stages_of(ocp, StageOperations(rollout=True))
 
 
 def test_tapes_are_cached(monkeypatch, tmp_path):
@@ -121,7 +121,7 @@ def test_costs_of_contact_forces(hessian, second):
     us, lam = 20.0 * rng.standard_normal((3, ocp.nu)), rng.standard_normal((3, ocp.manifold.ndx))
     found = []
     for engine in ("auto", "numpy"):
-        [stages, _] = stages_of(ocp, Wanted(hessian, rollout=not second, second=second), engine)
+        [stages, _] = stages_of(ocp, StageOperations(hessian, rollout=not second, second=second), engine)
         first = stages.first(xs, us, xs)
         results = [*stages.values(xs, us, xs), *first.values, *first[1:]]
         if second:

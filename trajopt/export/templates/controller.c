@@ -2,7 +2,7 @@ static const structure_t *const S = &structure;
 
 void prefix_dynamics(const double *x, const double *u, double *xdot)
 {
-    double w[DYNAMICS_ROOM + 1], inputs[INPUTS_ROOM], t = 0.0;
+    double w[DYNAMICS_WORKSPACE + 1], inputs[INPUTS_WORKSPACE], t = 0.0;
     const int above = ND - NF, extended = S->implicit; /* rows of qdot = v */
     if (extended) extend_inputs(S, u, x, NULL, 0.0, inputs);
     for (int i = 0; i < above; i++) xdot[i] = x[NX - NF + i];
@@ -11,7 +11,7 @@ void prefix_dynamics(const double *x, const double *u, double *xdot)
 
 void prefix_dynamics_partials(const double *x, const double *u, double *xdot, double *fx, double *fu)
 {
-    double w[DYNAMICS_ROOM + 1], inputs[INPUTS_ROOM], own[NF * ME + 1], t = 0.0;
+    double w[DYNAMICS_WORKSPACE + 1], inputs[INPUTS_WORKSPACE], own[NF * ME + 1], t = 0.0;
     const int above = ND - NF, extended = S->implicit;
     if (extended) extend_inputs(S, u, x, NULL, 0.0, inputs);
     memset(fx, 0, sizeof(double) * above * ND);
@@ -24,14 +24,14 @@ void prefix_dynamics_partials(const double *x, const double *u, double *xdot, do
 
 void prefix_step(const double *x, const double *u, double dt, double *x_next)
 {
-    double w[DYNAMICS_ROOM + 1], own[step_room(S)], t = 0.0;
+    double w[DYNAMICS_WORKSPACE + 1], own[step_workspace(S)], t = 0.0;
     const ctx_t c = {.w = w};
     step(S, c, (start_t){SUBSTEPS, 1, 0, x, u, x, &t, &dt, own, NULL}, x_next);
 }
 
 void prefix_linearize(const double *x, const double *u, double dt, double *x_next, double *A, double *B)
 {
-    double w[DYNAMICS_ROOM + 1], own[step_room(S)], G[ND * NW], memory[linearize_room(S)], t = 0.0;
+    double w[DYNAMICS_WORKSPACE + 1], own[step_workspace(S)], G[ND * NW], memory[linearize_workspace(S)], t = 0.0;
     const ctx_t c = {.w = w};
     linearize(S, c, (start_t){SUBSTEPS, 1, 0, x, u, x, &t, &dt, own, NULL}, x_next, G, memory);
     for (int i = 0; i < ND; i++) {
@@ -71,8 +71,8 @@ static double roll_out(long N, const double *xs, const double *us, const double 
                              NULL, NULL};
     const parts_t whole = {0, &start, &N, &trial, &cost};
     memset(w->node, 0, sizeof w->node);
-    stage_rollout(&stages, &trials, &whole, 0, 1, w->room);
-    end_values(&end, w->X + N * NX, 0, 1, &last, NULL, w->room);
+    stage_rollout(&stages, &trials, &whole, 0, 1, w->workspace);
+    end_values(&end, w->X + N * NX, 0, 1, &last, NULL, w->workspace);
     return cost + last;
 }
 
@@ -101,8 +101,8 @@ static void expand(long N, const double *xs, const double *us, const prefix_prob
     const point_t at = {xs, us, xs + NX};
     const first_t first = {{w->x_next, w->d, w->cost, NULL}, w->A, w->B, w->q, w->r, NULL, NULL, w->Q, w->S, w->R, NULL};
     const end_first_t last = {w->cost + N, NULL, w->q + N * ND, NULL, w->Q + N * ND * ND};
-    stage_first(&stages, &at, 0, N, &first, w->room);
-    end_first(&end, xs + N * NX, &last, w->room);
+    stage_first(&stages, &at, 0, N, &first, w->workspace);
+    end_first(&end, xs + N * NX, &last, w->workspace);
 }
 
 static void raise_mu(prefix_workspace *w) { w->mu = w->mu > 0.0 ? w->mu * MU_FACTOR : MU_MIN; }

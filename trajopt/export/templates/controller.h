@@ -47,7 +47,7 @@ typedef struct {
     double Vx[(PREFIX_HORIZON + 1) * PREFIX_NDX], Vxx[(PREFIX_HORIZON + 1) * PREFIX_NDX * PREFIX_NDX];
     double dx[(PREFIX_HORIZON + 1) * PREFIX_NDX], du[PREFIX_HORIZON * PREFIX_NU];
     double X[(PREFIX_HORIZON + 1) * PREFIX_NX], U[PREFIX_HORIZON * PREFIX_NU], D[PREFIX_HORIZON * PREFIX_NDX];
-    double room[PREFIX_ROOM];
+    double workspace[PREFIX_WORKSPACE];
     double alpha, mu;
     signed char node[PREFIX_HORIZON + 1];
 } prefix_workspace;

@@ -1,5 +1,5 @@
 /* Search directions of several problems, one in each lane; the backward sweep expands the problems knot by knot.  The blocks of a knot stay in
-   cache, except A, B, the gaps and the gains, which a forward sweep reads.  Include riccati.h with ABREAST before this file.
+   cache, except A, B, the gaps and the gains, which a forward sweep reads.  Include riccati.h with IN_LANES before this file.
 
    The backward sweep computes gains and value function (riccati.h), costates and gradient, lambda = q + A' lambda', g = r + B' lambda', and
    costates and gradient under the feedback K (stationarity of lq.py), or under other gains for problems that provide some.  The optional
@@ -50,7 +50,7 @@ static long take_directions(directions_t *w, num *at, long N, lq_size dims)
 }
 
 /* Workspace in doubles for N knots; without linear steps, N = 1 suffices. */
-EXPORT long lq_directions_room(int n, int m, long N)
+EXPORT long lq_directions_workspace(int n, int m, long N)
 {
     directions_t w;
     return LANES * take_directions(&w, NULL, N, (lq_size){n, m});
@@ -125,18 +125,18 @@ static void forward_steps(const lq_direction *lane, long N, num *kept, lq_size d
     }
 }
 
-/* Directions of a problem of N steps in each lane, without bounds.  expand: computes the blocks of knot i, and q, Q and the cost of knot N; room: the
+/* Directions of a problem of N steps in each lane, without bounds.  expand: computes the blocks of knot i, and q, Q and the cost of knot N; workspace: the
    workspace. */
-EXPORT void lq_directions(lq_direction *lane, lq_size dims, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, num *room)
+EXPORT void lq_directions(lq_direction *lane, lq_size dims, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, num *workspace)
 {
-    directions_t workspace, *w = &workspace;
+    directions_t arrays, *w = &arrays;
     const int forward = lane->dx != NULL;
     const double *under = NULL;
     damping_t by;
     num change = number(0.0), slope = number(0.0), defect = number(0.0), whole = number(0.0);
     truth closed, found = ALL;
     long i = N;
-    take_directions(w, room, forward ? N : 1, dims);
+    take_directions(w, workspace, forward ? N : 1, dims);
     for (int l = 0; l < LANES; l++) {
         by.on_state[l] = lane[l].on_state, by.on_control[l] = lane[l].on_control;
         closed[l] = lane[l].closed ? -1 : 0;

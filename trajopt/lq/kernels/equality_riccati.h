@@ -114,7 +114,7 @@ typedef struct {
 
 static backward_t backward_at(const elq_factors *f, const elq_step *to, long k, lq_size dims)
 {
-    double *at = to->room + k * (3 * M_ + f->most);
+    double *at = to->workspace + k * (3 * M_ + f->most);
     return (backward_t){at, at + M_, at + 2 * M_};
 }
 

@@ -40,7 +40,7 @@ typedef struct {
     long most;
 } elq_factors;
 
-/* dx (N + 1, n), du (N, m), multipliers lambda (N, n) of the dynamics and y (rows); room: workspace (N + 1, 3 m + most). */
+/* dx (N + 1, n), du (N, m), multipliers lambda (N, n) of the dynamics and y (rows); workspace: (N + 1, 3 m + most). */
 typedef struct {
-    double *dx, *du, *lambda, *y, *room;
+    double *dx, *du, *lambda, *y, *workspace;
 } elq_step;

@@ -1,4 +1,4 @@
-/* Number type of the LQ kernels: doubles; or, with prelude.h included and ABREAST defined, SIMD vectors with one problem in each lane.
+/* Number type of the LQ kernels: doubles; or, with prelude.h included and IN_LANES defined, SIMD vectors with one problem in each lane.
    A truth is the result of comparing numbers, with a value for each lane.
 
    Operations on truths: NOT, & and |; ANY: true in some lane; HOLDS: true in lane l; CHOSEN: select one of two numbers by lane. */
@@ -25,7 +25,7 @@
 #define NOT_INLINE static
 #endif
 
-#ifdef ABREAST
+#ifdef IN_LANES
 #define WIDTH LANES
 typedef V num;
 typedef VI truth;

@@ -1,8 +1,8 @@
 /* LQ problem with defects: the counterpart of trajopt/lq/lq.py.  Matrices are row-major; arrays are contiguous over knots.  Include lq_types.h,
-   numbers.h, small_matrices.h, box_qp.h and, without ABREAST, definite_shift.h before this file. */
+   numbers.h, small_matrices.h, box_qp.h and, without IN_LANES, definite_shift.h before this file. */
 
-#ifdef ABREAST
-typedef void lq_changes; /* no changes with ABREAST */
+#ifdef IN_LANES
+typedef void lq_changes; /* no changes with IN_LANES */
 #else
 /* Second derivatives, contracted with lam (n), of the knots first .. last: xx (n, n), ux (m, n), uu (m, m). */
 typedef struct {
@@ -40,19 +40,19 @@ ALWAYS_INLINE void add_curvature(const lq_changes *changes, long i, const double
 }
 #endif
 
-/* Blocks of a knot: in the arrays of the problem, or, with ABREAST, gathered from several problems in room_t. */
+/* Blocks of a knot: in the arrays of the problem, or, with IN_LANES, gathered from several problems in workspace_t. */
 typedef struct {
     const num *A, *B, *d, *Q, *q, *S, *R, *r, *lower, *upper;
 } blocks_t;
 
-#ifdef ABREAST
+#ifdef IN_LANES
 /* The workspace of sweeps. */
 typedef struct {
     num *A, *B, *d, *Q, *q, *S, *R, *r, *lower, *upper, *K, *k, *Vx[2], *Vxx[2];
-} room_t;
+} workspace_t;
 
 /* Find the places of a workspace that begins at `at`; its length, in vectors. */
-static long take_room(room_t *w, num *at, lq_size dims)
+static long take_workspace(workspace_t *w, num *at, lq_size dims)
 {
     const long n = N_, m = M_;
     num *end = at;
@@ -74,7 +74,7 @@ static long take_room(room_t *w, num *at, lq_size dims)
         pack_rows(rows, width, to);                                                                                      \
     }
 
-static blocks_t blocks_at(const lq_lane *lane, long i, const room_t *w, lq_size dims)
+static blocks_t blocks_at(const lq_lane *lane, long i, const workspace_t *w, lq_size dims)
 {
     GATHER(p->A, N_ * N_, w->A)
     GATHER(p->B, N_ * M_, w->B)
@@ -157,7 +157,7 @@ ALWAYS_INLINE void damped(const q_t *q, const num *A, const num *B, damping_t by
     }
 }
 
-#ifndef ABREAST
+#ifndef IN_LANES
 /* Make the damped Quu positive definite by a shift, also added to R (m, m); returns 0 if Quu is not finite. */
 ALWAYS_INLINE int convexified(const q_t *q, const damped_t *s, double *restrict R, lq_size dims)
 {
@@ -229,12 +229,12 @@ ALWAYS_INLINE truth swept(blocks_t p, damping_t by, const lq_changes *changes, l
     SUM_PRODUCT(ahead, Vx_next, p.d, V_, 1, N_, N_);
     if (change)
         for (int a = 0; a < N_; a++) *change += 0.5 * p.d[a] * (Vx_next[a] + ahead[a]);
-#ifndef ABREAST
+#ifndef IN_LANES
     if (changes) add_curvature(changes, i, ahead, dims);
 #endif
     q_function(p, ahead, V_, &q, to.Vx, to.Vxx, dims);
     damped(&q, p.A, p.B, by, s, dims);
-#ifndef ABREAST
+#ifndef IN_LANES
     if (changes && changes->modify && !convexified(&q, s, changes->R + i * M_ * M_, dims)) return 0;
 #endif
     const truth definite = p.lower ? box_gains(s, q.u, p.lower, p.upper, to.K, to.k, dims) : gains_of(s, to.K, to.k, dims);
@@ -242,23 +242,23 @@ ALWAYS_INLINE truth swept(blocks_t p, damping_t by, const lq_changes *changes, l
     return definite;
 }
 
-#ifdef ABREAST
+#ifdef IN_LANES
 /* Doubles of the workspace. */
-EXPORT long lq_abreast_room(int n, int m)
+EXPORT long lq_in_lanes_workspace(int n, int m)
 {
-    room_t w;
-    return LANES * take_room(&w, NULL, (lq_size){n, m});
+    workspace_t w;
+    return LANES * take_workspace(&w, NULL, (lq_size){n, m});
 }
 
 /* Backward sweeps of a problem in each lane, with the same number of knots, all with bounds or none; Vx and Vxx are not stored. */
-EXPORT void lq_riccati_abreast(lq_lane *lane, num *room)
+EXPORT void lq_riccati_in_lanes(lq_lane *lane, num *workspace)
 {
     const lq_size dims = lane->p->size;
-    room_t workspace, *w = &workspace;
+    workspace_t arrays, *w = &arrays;
     damping_t by;
     long i = lane->p->N;
     int left = LANES;
-    take_room(w, room, dims);
+    take_workspace(w, workspace, dims);
     for (int l = 0; l < LANES; l++) by.on_state[l] = lane[l].on_state, by.on_control[l] = lane[l].on_control, lane[l].failed = -1;
     GATHER(p->q, N_, w->Vx[i & 1])
     GATHER(p->Q, N_ * N_, w->Vxx[i & 1])

@@ -5,7 +5,7 @@
 
 /* -- products of small matrices, in tiles whose sums stay in registers -------------------------------------------------------- */
 
-#ifdef ABREAST
+#ifdef IN_LANES
 #define PACK 1
 typedef num pack_t;
 #define TILED _Pragma("GCC unroll 4")
@@ -40,7 +40,7 @@ typedef double pack_t;
 #else
 #define STAYS(x)
 #endif
-#ifdef ABREAST
+#ifdef IN_LANES
 #define FACTOR_STAYS STAYS
 #else
 #define FACTOR_STAYS(x)
@@ -154,7 +154,7 @@ NOT_INLINE void tiled_product(num *C, const num *D, strided_t X, const num *rest
 #define UPPER_SUM_PRODUCT(C, D, X, Y, a, b) tiled_product(C, D, (strided_t){X, 1, a}, Y, a, b, a, 1)
 #define ADD_UPPER_PRODUCT(C, X, Y, a, b) UPPER_SUM_PRODUCT(C, C, X, Y, a, b)
 
-#ifndef ABREAST
+#ifndef IN_LANES
 /* x'y for x, y (n) */
 ALWAYS_INLINE double dot(const double *x, const double *y, const int n)
 {

@@ -12,7 +12,7 @@ from dynamics_backends.protocol import Array, MissingCapability
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
-from trajopt.stage.engine import Engine, Wanted, stages_of
+from trajopt.stage.engine import Engine, StageOperations, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import Stages
 from trajopt.step.first_order_hold import HeldStep
@@ -135,8 +135,10 @@ def _stages(
 ) -> list[Stages]:
     """Return the stages of each phase and of the final knot; linear: integrate the cost by the trapezoidal rule."""
     exact = kind == "exact"
-    wanted = Wanted("exact" if exact else "gauss_newton", second=exact, path=constraints[:-1], final=constraints[-1])
-    found = stages_of(ocp, Wanted("gauss_newton", rollout=True) if cost_alone else wanted, engine)
+    wanted = StageOperations(
+        "exact" if exact else "gauss_newton", second=exact, path=constraints[:-1], final=constraints[-1]
+    )
+    found = stages_of(ocp, StageOperations("gauss_newton", rollout=True) if cost_alone else wanted, engine)
     if linear:
         phases = zip(found, ocp.phases, strict=False)
         found[:-1] = [replace(s, scale=_trapezoid(phase)) if isinstance(s, NumpyStages) else s for s, phase in phases]

@@ -25,7 +25,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import controls_read, coordinate_bounds, with_rows
 from trajopt.solvers.interior.library import ABSENT, EQUALITY, INEQUALITY, LONG, Multipliers, PointData, StructureData
 from trajopt.stage.compiled.bare_stages import BareStages
-from trajopt.stage.engine import Wanted, follow, may_follow, stages_of
+from trajopt.stage.engine import StageOperations, follow, may_follow, stages_of
 from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.stages import StageDerivatives, Stages, StageValues
 
@@ -312,9 +312,9 @@ class StageProgram:
             gu.transpose(0, 2, 1)[self.still_read[k]] = 0.0
 
 
-def _stage_request(constraints: list[tuple[Constraint, ...]], hessian: str = GAUSS_NEWTON) -> Wanted:
+def _stage_request(constraints: list[tuple[Constraint, ...]], hessian: str = GAUSS_NEWTON) -> StageOperations:
     """Return the evaluations that stages with these constraints must provide."""
-    return Wanted(hessian, second=hessian == EXACT, path=constraints[:-1], final=constraints[-1])
+    return StageOperations(hessian, second=hessian == EXACT, path=constraints[:-1], final=constraints[-1])
 
 
 def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:

@@ -154,8 +154,8 @@ def violation(values: Array, lower: Array, upper: Array) -> Array:
 
 def complementarity(values: Array, lower: Array, upper: Array, multipliers: Array) -> Array:
     """Return |multiplier| times the distance to its bound, with distances limited to 1."""
-    room = np.where(multipliers > 0.0, upper - values, values - lower)
-    return np.abs(multipliers) * np.minimum(np.abs(room), 1.0)
+    workspace = np.where(multipliers > 0.0, upper - values, values - lower)
+    return np.abs(multipliers) * np.minimum(np.abs(workspace), 1.0)
 
 
 _SOLVERS: dict[str, tuple[str, str, dict[str, Any]]] = {

@@ -115,8 +115,8 @@ def second_order(iterate: Iterate, step: Step, defects: Array, bounds: Bounds | 
     """
     lq = iterate.expansion.lq._replace(d=defects, dx0=np.zeros_like(step.linear.dx[0]))
     feedback = step.policy._replace(k=np.zeros_like(step.policy.k))
-    room = None if bounds is None else (bounds[0] - step.linear.du, bounds[1] - step.linear.du)
-    extra, _ = shared_lq().forward(lq, feedback, room)
+    workspace = None if bounds is None else (bounds[0] - step.linear.du, bounds[1] - step.linear.du)
+    extra, _ = shared_lq().forward(lq, feedback, workspace)
     return step._replace(linear=LQStep(step.linear.dx + extra.dx, step.linear.du + extra.du))
 
 

@@ -151,8 +151,8 @@ def _active(qp: QP, y: Array, z: Array) -> tuple[Array, Array]:
     """Return rho_i for rho = 1, and True for each active upper bound, both (m + n,)."""
     both = np.concatenate([y, z])
     lower, upper = qp.bounds
-    size, room = np.abs(both), np.abs(np.where(both > 0.0, upper, lower))
-    active = _equal(qp) | ((size > ACTIVE * max(1.0, float(size.max(initial=0.0)))) & (room < size))
+    size, workspace = np.abs(both), np.abs(np.where(both > 0.0, upper, lower))
+    active = _equal(qp) | ((size > ACTIVE * max(1.0, float(size.max(initial=0.0)))) & (workspace < size))
     if isinstance(qp.A, StageJacobian):  # dynamics couple stages; solvers of QPs in stages eliminate them exactly
         active[qp.A.places.dynamics] = False
     square = np.concatenate([square_lengths(qp.A), np.ones(len(z))])

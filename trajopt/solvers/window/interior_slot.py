@@ -160,7 +160,7 @@ class InteriorSlot(Slot):
         d.program_end_row, d.program_end_count, d.program_end_exact = rows.start, count, exact
         d.program_end_values, d.program_end_expand = map(code_of, (end.library.end_values, end.library.end_first))
         d.program_end_curve = code_of(end.library.end_second) if exact else None
-        d.program_end_room = self._workspace(end.library.rooms)
+        d.program_end_workspace = self._workspace(end.library.workspaces)
         if not program.flat:
             own = stages[0].library
             d.program_structure = own.structure
@@ -170,8 +170,8 @@ class InteriorSlot(Slot):
         stages, (knots, rows, count) = self._stages[i], self.program.parts[i]
         own, exact = stages.library, self.program.orders[i] == EXACT
         curve = code_of(own.second) if exact else None
-        workspace = self._workspace(own.second_rooms(stages.data.substeps)) if exact else None
-        calls = code_of(own.values), code_of(own.first), curve, self._workspace(own.rooms), workspace
+        workspace = self._workspace(own.second_workspaces(stages.data.substeps)) if exact else None
+        calls = code_of(own.values), code_of(own.first), curve, self._workspace(own.workspaces), workspace
         return PartData(knots.start, knots.stop, rows.start, count, exact, *calls)
 
     # -- a problem --------------------------------------------------------------------------------------------------------

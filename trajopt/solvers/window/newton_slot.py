@@ -151,7 +151,7 @@ class NewtonSlot(ArraySlot):
             end: Any = evaluator.stages[-1]
             setattr(d, f"{prefix}_expand", code_of(end.library.end_first))
             setattr(d, f"{prefix}_values", code_of(end.library.end_values))
-            setattr(d, f"{prefix}_room", self._workspace(end.library.rooms))
+            setattr(d, f"{prefix}_workspace", self._workspace(end.library.workspaces))
         d.dims_n, d.dims_m, d.N, d.nx, d.count, d.phases = n, m, N, nx, len(phases), ctypes.addressof(phases)
         d.alike, d.widest = of is plain, 0 if exact is not None else len(FRACTIONS) - 1
         stages: Any = plain.stages[:-1]
@@ -169,11 +169,11 @@ class NewtonSlot(ArraySlot):
         words: list[Any] = []
         for stages in (exact, plain):
             own = stages.library
-            workspace = self._workspace(own.rooms)
+            workspace = self._workspace(own.workspaces)
             words += [knots.start, knots.stop, read, code_of(own.first), code_of(own.rollout), None, workspace]
         if curved is None:
             return PhaseData(*words)
-        return PhaseData(*words, code_of(curved.second), self._workspace(curved.second_rooms(exact.data.substeps)))
+        return PhaseData(*words, code_of(curved.second), self._workspace(curved.second_workspaces(exact.data.substeps)))
 
     # -- a problem --------------------------------------------------------------------------------------------------------
     def take(self, ocp: OCP, guess: Guess) -> Size:

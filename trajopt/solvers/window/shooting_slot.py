@@ -165,7 +165,7 @@ class ShootingSlot(ArraySlot):
         self._alive.append(phases)
         d.N, d.nx, d.dims_n, d.dims_m = sizes[:4]
         d.count, d.phases = len(phases), ctypes.addressof(phases)
-        d.end_expand, d.end_values, d.end_end, d.end_room = end
+        d.end_expand, d.end_values, d.end_end, d.end_workspace = end
         d.shared = workspace is not None
         if sizes.bounded:
             self.view("bounded_zero")[:] = 0.0
@@ -179,12 +179,12 @@ class ShootingSlot(ArraySlot):
         for stage, knots, read in zip(stages, evaluator.slices, evaluator.controls_read, strict=False):
             own: Any = stage
             functions = code_of(own.library.first), code_of(own.library.rollout)
-            data, workspace = ctypes.addressof(own.data), self._workspace(own.library.rooms)
+            data, workspace = ctypes.addressof(own.data), self._workspace(own.library.workspaces)
             phases.append(PhaseData(knots.start, knots.stop, read, *functions, data, workspace))
         last: Any = end
         self._alive.append(last)
         functions = code_of(last.library.end_first), code_of(last.library.end_values)
-        return phases, (*functions, ctypes.addressof(last.data), self._workspace(last.library.rooms))
+        return phases, (*functions, ctypes.addressof(last.data), self._workspace(last.library.workspaces))
 
     def serves(self, *given: Any) -> bool:
         """True if the slot was built from this evaluator and has the sizes of the problem; then sets the options."""
@@ -203,8 +203,8 @@ class ShootingSlot(ArraySlot):
         d.node, d.alphas = address(node), address(alphas)
         lanes = max(own.library.lanes for own in self._evaluator.stages[:-1])  # type: ignore[attr-defined]
         parts = 1 if d.nonlinear else len(shooting.nodes) + 1
-        d.abreast = SIDE_BY_SIDE if self.sizes.windowed else trials_together(parts, lanes)
-        d.in_lanes = max(1, min(d.abreast, -(-parts // lanes) * lanes // parts))
+        d.together = SIDE_BY_SIDE if self.sizes.windowed else trials_together(parts, lanes)
+        d.in_lanes = max(1, min(d.together, -(-parts // lanes) * lanes // parts))
         d.ahead_nearly = NEARLY * o.kkt_tolerance
         if self.sizes.windowed and not reads_linear_steps(ocp, o):
             d.ahead_to_dx = d.ahead_to_du = None

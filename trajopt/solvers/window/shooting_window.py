@@ -47,16 +47,16 @@ class ShootingWindow:
     def __init__(self, ocp: OCP, evaluator: StageEvaluator, options: SLQOptions, count: int) -> None:
         *stages, end = cast(Any, evaluator.stages)
         library, dims = kernels(lanes_in_use()), (ocp.manifold.ndx, ocp.nu)
-        workspace = aligned(max(s.library.rooms.doubles for s in (*stages, end)))
-        sweep_workspace = aligned(bound(library, "lq_abreast_room", "ii", ctypes.c_long)(*dims))
+        workspace = aligned(max(s.library.workspaces.doubles for s in (*stages, end)))
+        sweep_workspace = aligned(bound(library, "lq_in_lanes_workspace", "ii", ctypes.c_long)(*dims))
         directions_workspace = aligned(directions_doubles(ocp, options))
         self.slots = [ShootingSlot(ocp, evaluator, options, workspace=workspace) for _ in range(count)]
         phases = (_Phase * len(stages))()
         for i, s in enumerate(stages):
-            phases[i] = _Phase(code_of(s.library.first_abreast), code_of(s.library.rollout_abreast))
+            phases[i] = _Phase(code_of(s.library.first_in_lanes), code_of(s.library.rollout_in_lanes))
         workspaces = workspace, sweep_workspace, directions_workspace
         self._data = _Window(
-            ctypes.addressof(phases), code_of(end.library.end_first_abreast), *map(address, workspaces)
+            ctypes.addressof(phases), code_of(end.library.end_first_in_lanes), *map(address, workspaces)
         )
         self._memory = phases, workspaces
         self.lanes = lanes_in_use()
@@ -152,6 +152,6 @@ _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
 
 def directions_doubles(ocp: OCP, options: SLQOptions) -> int:
     """Return the workspace size, in doubles, of directions for several problems in lanes."""
-    doubles = bound(kernels(lanes_in_use()), "lq_directions_room", "iil", ctypes.c_long)
+    doubles = bound(kernels(lanes_in_use()), "lq_directions_workspace", "iil", ctypes.c_long)
     knots = ocp.horizon if reads_linear_steps(ocp, options) else 1
     return int(doubles(ocp.manifold.ndx, ocp.nu, knots))

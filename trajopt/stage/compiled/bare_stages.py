@@ -14,7 +14,7 @@ from dynamics_backends.protocol import Array, Hessians
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.numpy_stages import NumpyStages, phase_cost
 from trajopt.stage.pool import Pool
-from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
+from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
 
 
 class BareStages:
@@ -52,7 +52,7 @@ class BareStages:
     ) -> StageDerivatives:
         """See :class:`~trajopt.stage.stages.Stages`."""
         nx, n, m, ng = self._sizes
-        K, out = len(x), out or room_for(len(x), (nx, n, n, m, ng), quadratic)
+        K, out = len(x), out or workspace_for(len(x), (nx, n, n, m, ng), quadratic)
         none = np.empty((K, 0))
         if self.steps.plain.terms:
             return self._sum(x, u, nodes, out, quadratic)

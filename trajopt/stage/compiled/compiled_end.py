@@ -13,7 +13,7 @@ from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.pool import Pool
 from trajopt.stage.source.constraint_source import constraint_theta
 from trajopt.stage.source.term_source import TermShape, theta_of
-from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
+from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
 
 
 def shapes_of(plain: NumpyStages) -> tuple[list[TermShape], list[TermShape]]:
@@ -55,7 +55,7 @@ class CompiledEnd:
         return StageValues(np.zeros((1, 0)), np.zeros((1, 0)), cost, g)
 
     def _values_of(self, x: Array, stride: int, cost: Array, g: Array | None) -> None:
-        to = (address(cost), None if g is None else address(g), address(self.library.rooms[0]))
+        to = (address(cost), None if g is None else address(g), address(self.library.workspaces[0]))
         self.library.end_values(ctypes.byref(self.data), address(x), stride, len(cost), *to)
 
     def first(
@@ -69,11 +69,11 @@ class CompiledEnd:
         pool: Pool | None = None,
     ) -> StageDerivatives:
         """See :class:`~trajopt.stage.stages.Stages`."""
-        x, result = np.ascontiguousarray(x), out or room_for(1, (0, self._n, 0, 0, self._ng))
+        x, result = np.ascontiguousarray(x), out or workspace_for(1, (0, self._n, 0, 0, self._ng))
         arrays = (result.values.cost, result.values.g, result.lx, result.gx, result.Q)
         results = EndFirstData(*map(address, arrays))
         self.library.end_first(
-            ctypes.byref(self.data), address(x), ctypes.byref(results), address(self.library.rooms[0])
+            ctypes.byref(self.data), address(x), ctypes.byref(results), address(self.library.workspaces[0])
         )
         return result
 
@@ -96,7 +96,7 @@ class CompiledEnd:
             return Hessians(sigma * result.Q, result.S, result.R)
         x, n, xx = np.ascontiguousarray(x), self._n, np.empty((1, self._n, self._n))
         y = None if y is None else np.ascontiguousarray(y, float)
-        to = (None if y is None else address(y), address(xx), address(self.library.rooms[0]))
+        to = (None if y is None else address(y), address(xx), address(self.library.workspaces[0]))
         self.library.end_second(ctypes.byref(self.data), address(x), sigma, *to)
         return Hessians(xx, np.zeros((1, 0, n)), np.zeros((1, 0, 0)))
 

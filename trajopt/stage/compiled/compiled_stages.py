@@ -41,7 +41,7 @@ from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.stage.pool import Pool, Work, numbers_filled
 from trajopt.stage.source.constraint_source import constraint_theta
 from trajopt.stage.source.term_source import by_knot, theta_of
-from trajopt.stage.stages import StageDerivatives, StageValues, Trials, room_for
+from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
 
 _LONG = np.dtype(ctypes.c_long)
 _DOUBLE = 8
@@ -112,7 +112,7 @@ class CompiledStages:
         K, at, references = len(x), *_point(x, u, nodes)
         out = StageValues(np.empty((K, nx)), np.empty((K, n)), np.empty(K), np.empty((K, ng)))
         results = ValuesData(*map(address, out))
-        over_threads(self._part(self.library.values, at, results), K, self.library.lanes, self.library.rooms)
+        over_threads(self._part(self.library.values, at, results), K, self.library.lanes, self.library.workspaces)
         del references
         return out
 
@@ -127,13 +127,13 @@ class CompiledStages:
         pool: Pool | None = None,
     ) -> StageDerivatives:
         """See :class:`~trajopt.stage.stages.Stages`."""
-        over = out or room_for(len(x), self._sizes, quadratic)
+        over = out or workspace_for(len(x), self._sizes, quadratic)
         work, point = self._first_work(x, u, nodes, over, quadratic)
         self._stored_at = b""
         if pool is not None:
             pool.add(work)
             return over
-        over_threads(work.call, work.knots, self.library.lanes, self.library.rooms)
+        over_threads(work.call, work.knots, self.library.lanes, self.library.workspaces)
         if self._stored_substeps is not None:
             self._stored_at = point
         if quadratic and not self.library.shape.second:
@@ -152,7 +152,7 @@ class CompiledStages:
         _, n, _, m, _ = self._sizes
         call = self._part(self.library.first, at, results, inputs)
         point = b"".join(a.tobytes() for a in inputs)
-        return Work(len(x), self.library.lanes, numbers_filled(n, m), self.library.rooms.doubles, call), point
+        return Work(len(x), self.library.lanes, numbers_filled(n, m), self.library.workspaces.doubles, call), point
 
     def _part(
         self, function: Any, at: ctypes.Structure, results: ctypes.Structure, references: Any = None
@@ -211,7 +211,7 @@ class CompiledStages:
         def part(begin: int, end: int, workspace: Array) -> None:
             function(*head, begin, end, ctypes.byref(results), address(workspace))
 
-        over_threads(part, K, library.lanes, library.second_rooms(self._n_substeps))
+        over_threads(part, K, library.lanes, library.second_workspaces(self._n_substeps))
         return out
 
     @property
@@ -242,7 +242,7 @@ class CompiledStages:
         if library is None:
             return None
         at, inputs = _point(x, u, nodes)
-        stages, workspace = self._at(library, 0), library.second_rooms(self._n_substeps)[0]
+        stages, workspace = self._at(library, 0), library.second_workspaces(self._n_substeps)[0]
         sweep = SweepData(ctypes.addressof(stages), ctypes.addressof(at), address(workspace))
         part = CurvaturePart(self._first_knot, self._first_knot + len(x), library.knot_second, ctypes.addressof(sweep))
         return part, (sweep, stages, at, inputs, workspace)
@@ -296,7 +296,7 @@ class CompiledStages:
             self.library.rollout(*head, begin, end, address(workspace))
 
         knots = max((last - first) * count // len(cost), 1)
-        over_threads(part, len(cost), self.library.lanes, self.library.rooms, least=-(-KNOTS_PER_THREAD // knots))
+        over_threads(part, len(cost), self.library.lanes, self.library.workspaces, least=-(-KNOTS_PER_THREAD // knots))
         return cost.reshape(-1, count).sum(axis=0)
 
 

@@ -6,7 +6,7 @@ import ctypes
 from typing import Any
 
 from dynamics_backends.compiled.interface.libraries import (
-    Rooms,
+    Workspaces,
     bound,
     code_of,
     kernel_text,
@@ -63,19 +63,19 @@ StagesData, PointData, ValuesData, FirstData, SecondData, SweepData, TrialsData,
 class Library:
     """Functions of a phase's structure, and the stages that call them.
 
-    Every phase contains the functions of the final knot. Functions named ``..._abreast`` take arrays of structs, one for the
+    Every phase contains the functions of the final knot. Functions named ``..._in_lanes`` take arrays of structs, one for the
     problem in each lane. Raises TooLong, TraceError for functions without a tape.
     """
 
     def __init__(self, backend: Any, shape: StageShape) -> None:
         taped = taped_functions(backend, shape)
         self.shape, self.lanes = shape, lanes_in_use()
-        functions, room = FunctionsData(rows=taped.rows), 0
+        functions, workspace = FunctionsData(rows=taped.rows), 0
         members = taped.members(self.lanes)
         in_library = library_functions(backend, dict(shape.parameters), self.lanes)
         if in_library is not None:
             own, orders = in_library
-            room = max(room, own.room)
+            workspace = max(workspace, own.workspace)
             members |= {f"dynamics_{order}": (*own.function(order), None) for order in orders}
         for name, values in members.items():
             for member, number in zip(("run", "self", "run_blocks"), values, strict=True):
@@ -84,12 +84,12 @@ class Library:
         registers = taped.registers
         if taped.forces_cost is not None:
             functions.forces, functions.bent, needed = taped.forces_cost.numbers
-            room = max(room, needed + registers)
+            workspace = max(workspace, needed + registers)
         differences = differences_of(backend, value, dict(shape.parameters), functions.rows, self.lanes)
         if differences is not None:
             functions.dynamics_partials_run, functions.dynamics_partials_self = differences.function
-            room = max(room, differences.points * registers)
-        sizes = self.lanes, ctypes.addressof(functions), room, registers
+            workspace = max(workspace, differences.points * registers)
+        sizes = self.lanes, ctypes.addressof(functions), workspace, registers
         structure = Structure.of(unwrapped(backend.map), shape).data(*sizes)
         self.structure = at = ctypes.addressof(structure.data)
         self._memory = structure, functions, in_library, differences, taped
@@ -100,23 +100,25 @@ class Library:
         self.moved, self.carried = stages.stage_moved, stages.stage_carried
         self.end_values = bound(stages, "end_values", "pp ll ppp")
         self.end_first = bound(stages, "end_first", "pppp")
-        self.rollout_abreast = bound(stages, "stage_rollout_abreast", "plp")
-        self.first_abreast = bound(stages, "stage_first_abreast", "p lll pp")
-        self.end_first_abreast = bound(stages, "end_first_abreast", "pl pp")
-        self.rooms = Rooms(int(bound(stages, "stage_room", "p", ctypes.c_long)(at)) * self.lanes)
+        self.rollout_in_lanes = bound(stages, "stage_rollout_in_lanes", "plp")
+        self.first_in_lanes = bound(stages, "stage_first_in_lanes", "p lll pp")
+        self.end_first_in_lanes = bound(stages, "end_first_in_lanes", "pl pp")
+        self.workspaces = Workspaces(int(bound(stages, "stage_workspace", "p", ctypes.c_long)(at)) * self.lanes)
         if shape.second:
             self.second = bound(stages, "stage_second", "pp ll pp")
             self.end_second = bound(stages, "end_second", "ppd ppp")
             self.knot_second = code_of(stages.stage_knot_second)
             self.kept = int(bound(stages, "stage_kept", "p", ctypes.c_long)(at))
-            self._second_room = bound(stages, "stage_second_room", "pl", ctypes.c_long)
-            self._second_rooms: dict[int, Rooms] = {}
+            self._second_workspace = bound(stages, "stage_second_workspace", "pl", ctypes.c_long)
+            self._second_workspaces: dict[int, Workspaces] = {}
 
-    def second_rooms(self, substeps: int) -> Rooms:
+    def second_workspaces(self, substeps: int) -> Workspaces:
         """Workspaces of second derivatives, one for each thread."""
-        if substeps not in self._second_rooms:
-            self._second_rooms[substeps] = Rooms(int(self._second_room(self.structure, substeps)) * self.lanes)
-        return self._second_rooms[substeps]
+        if substeps not in self._second_workspaces:
+            self._second_workspaces[substeps] = Workspaces(
+                int(self._second_workspace(self.structure, substeps)) * self.lanes
+            )
+        return self._second_workspaces[substeps]
 
 
 _MOST_LIBRARIES = 256

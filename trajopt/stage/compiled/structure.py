@@ -73,27 +73,29 @@ class Structure(NamedTuple):
         }
         return cls(numbers, coefficients, factors, curved)
 
-    def data(self, lanes: int | None, functions: int, room: int, registers: int) -> StructureMemory:
+    def data(self, lanes: int | None, functions: int, workspace: int, registers: int) -> StructureMemory:
         """Struct structure_t.
 
-        functions: address of functions_t. room: workspace of the functions in vectors. registers: workspace of a block of tapes.
+        functions: address of functions_t. workspace, registers: vectors that the functions and a block of their tapes need.
         """
         factors, curved = (factor_array(part, lanes) for part in (self.factors, self.curved))
         tables = {"factors": ctypes.addressof(factors), "curved": ctypes.addressof(curved)}
         places = {key: address(values) for key, values in self.tableau.items()}
-        data = _StructureData(functions=functions, room=room, registers=registers, **tables, **places, **self.numbers)
+        data = _StructureData(
+            functions=functions, workspace=workspace, registers=registers, **tables, **places, **self.numbers
+        )
         return StructureMemory(data, (factors, curved, self.tableau))
 
-    def stage_room(self, rows: int) -> int:
+    def stage_workspace(self, rows: int) -> int:
         """Workspace in vectors of the stages, first derivatives included, beside that of their functions.
 
         rows: computed rows of xdot.
         """
         functions = FunctionsData(rows=rows)
         own = self.data(None, ctypes.addressof(functions), 0, 0)
-        return int(bound(kernels(), "stage_room", "p", ctypes.c_long)(ctypes.addressof(own.data)))
+        return int(bound(kernels(), "stage_workspace", "p", ctypes.c_long)(ctypes.addressof(own.data)))
 
-    def source(self, room: str) -> str:
+    def source(self, workspace: str) -> str:
         """C source of a constant `structure`, which follows the functions of a phase and structure.h."""
         groups = [factors_in_c("factors", self.factors), factors_in_c("curved", self.curved)]
         arrays = [f"static const double tableau_{key}[] = {{{_list(values)}}};" for key, values in self.tableau.items()]
@@ -102,7 +104,7 @@ class Structure(NamedTuple):
             "factors": "factors",
             "curved": "curved",
             **{key: f"tableau_{key}" for key in self.tableau},
-            "room": room,
+            "workspace": workspace,
             **self.numbers,
         }
         fields = ", ".join(f".{key} = {value}" for key, value in members.items())

@@ -57,8 +57,8 @@ class ForcesCost:
         self._tapes = value, expand
         self.data = _ForcesCostData(*value.function, *expand.function, rows, columns, ndx, nu, bent)
         self.registers = max(value.registers, expand.registers)
-        room = bound(kernels(), "forces_cost_room", "p", ctypes.c_long)(ctypes.addressof(self.data))
-        self.numbers = rows * (1 + columns), rows * bent, int(room)
+        workspace = bound(kernels(), "forces_cost_workspace", "p", ctypes.c_long)(ctypes.addressof(self.data))
+        self.numbers = rows * (1 + columns), rows * bent, int(workspace)
         """Entries of the forces and their derivatives, forces whose multipliers are returned, and workspace in vectors."""
 
     def members(self, lanes: int) -> dict[str, tuple[int | None, int, int | None]]:

@@ -9,7 +9,7 @@ typedef struct {
     V *stages, *delta, *G, *forces, *transport, *dexp;
 } substep_t;
 
-ALWAYS_INLINE long substep_size(const structure_t *S) { return STAGES * stage_size(S) + ND + ND * NW + FORCES_ROOM + 2 * LIE_ROOM; }
+ALWAYS_INLINE long substep_size(const structure_t *S) { return STAGES * stage_size(S) + ND + ND * NW + FORCES_WORKSPACE + 2 * LIE_WORKSPACE; }
 
 /* Substep i in a workspace of substep_size vectors each. */
 ALWAYS_INLINE substep_t substep_at(const structure_t *S, V *substeps, long i)
@@ -17,7 +17,7 @@ ALWAYS_INLINE substep_t substep_at(const structure_t *S, V *substeps, long i)
     V *w = substeps + i * substep_size(S);
     substep_t b;
     b.stages = carved(&w, STAGES * stage_size(S)), b.delta = carved(&w, ND), b.G = carved(&w, ND * NW);
-    b.forces = carved(&w, FORCES_ROOM), b.transport = carved(&w, LIE_ROOM), b.dexp = carved(&w, LIE_ROOM);
+    b.forces = carved(&w, FORCES_WORKSPACE), b.transport = carved(&w, LIE_WORKSPACE), b.dexp = carved(&w, LIE_WORKSPACE);
     return b;
 }
 
@@ -143,7 +143,7 @@ static void call_contracted(const structure_t *S, ctx_t c, const V *x, const V *
 /* Evaluate dynamics_contracted at a stage, whose state is x. */
 static void contract_stage(const structure_t *S, ctx_t c, const curvature_t *a, const stage_t *s, const V *x, V t, const V *lam)
 {
-    V inputs[INPUTS_ROOM];
+    V inputs[INPUTS_WORKSPACE];
     if (S->implicit) extend_inputs(S, a->u, a->p, s->e, *s->step, inputs);
     call_contracted(S, c, x, S->implicit ? inputs : a->u, &t, S->implicit ? inputs + ME + 1 : a->p, lam, c.phi, a->at);
 }
@@ -224,7 +224,7 @@ static void stage_multipliers(const structure_t *S, V h, const V *restrict incre
 static void back(const structure_t *S, ctx_t c, const curvature_t *a, substep_t b, V t, V h, const V *phi)
 {
     const int lie = LIE_GROUPS > 0;
-    V slope[STAGES * ND], increment[ND], start[ND], first[LIE_ROOM + 1], second[LIE_ROOM + 1], at_f[ND], more[ND];
+    V slope[STAGES * ND], increment[ND], start[ND], first[LIE_WORKSPACE + 1], second[LIE_WORKSPACE + 1], at_f[ND], more[ND];
     if (lie) {
         manifold_integrate_bend(S, b.delta, a->lam, first, second);
         add_bend(S, second, first, columns_at(S, a->columns + STAGES * columns_size(S)).D, b.G, 0, a->H);
@@ -317,7 +317,7 @@ static void backward(const structure_t *S, ctx_t c, int count, V t, V h, V *subs
 static void contracted_once(const structure_t *S, ctx_t c, start_t at, const V *lam, contraction_t to)
 {
     const V h = step_of(S, at, 0);
-    V slope[ND], inputs[INPUTS_ROOM];
+    V slope[ND], inputs[INPUTS_WORKSPACE];
     stage_multipliers(S, h, lam, slope);
     if (S->implicit) extend_inputs(S, at.u, at.p, NULL, SHARE(0) * h, inputs);
     call_contracted(S, c, at.x, S->implicit ? inputs : at.u, at.t, S->implicit ? inputs + ME + 1 : at.p, slope, c.phi, to);
@@ -331,7 +331,7 @@ static void contract_back(const structure_t *S, ctx_t c, start_t at, const V *no
     copy(a->u, at.u, MU);
     copy(a->p, at.p, NP);
     if (LIE_GROUPS) {
-        V d[ND], blocks[LIE_ROOM], lam[ND];
+        V d[ND], blocks[LIE_WORKSPACE], lam[ND];
         manifold_difference(S, node, a->x, d);
         manifold_difference_bend(S, d, a->lam, blocks);
         add_bend(S, blocks, NULL, a->G, NULL, 0, a->H);

@@ -9,7 +9,7 @@ typedef struct {
 } forces_cost_t;
 
 /* Workspace in vectors beside that of value and expand. */
-EXPORT long forces_cost_room(const forces_cost_t *s) { return s->rows * (1 + s->rows + s->columns); }
+EXPORT long forces_cost_workspace(const forces_cost_t *s) { return s->rows * (1 + s->rows + s->columns); }
 
 /* running_value of functions.h */
 EXPORT void forces_cost_value(const void *self, const V *const *in, V *const *out, V *w)

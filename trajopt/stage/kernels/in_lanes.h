@@ -10,7 +10,7 @@
     }
 
 /* Load the inputs of knot n of the horizon, in a phase that begins at knot `origin`. */
-static void load_abreast(const structure_t *S, const seen_t *of, long origin, long n, const knot_t *k)
+static void load_in_lanes(const structure_t *S, const seen_t *of, long origin, long n, const knot_t *k)
 {
     const long own = n - origin;
     ROW_OF_EACH(of[l].xs + n * NX, NX, k->x)
@@ -47,13 +47,13 @@ static void fix_unread_controls(const structure_t *S, long read, V *restrict R)
 
 /* Values and first derivatives at knot n of the horizon, in a phase that begins at knot `origin` and reads the first `read` controls.  Results
    are SIMD vectors. */
-EXPORT void stage_first_abreast(const seen_t *of, long origin, long n, long read, const first_t *out, V *room)
+EXPORT void stage_first_in_lanes(const seen_t *of, long origin, long n, long read, const first_t *out, V *workspace)
 {
     const structure_t *S = of->stages->structure;
-    V *w = room;
+    V *w = workspace;
     const knot_t k = carved_knots(S, &w);
     const ctx_t c = context(of->stages, w);
-    load_abreast(S, of, origin, n, &k);
+    load_in_lanes(S, of, origin, n, &k);
     linearize(S, c, start_of(of->stages, &k), k.next, k.G, k.scratch);
     put_step(S, &k, out);
     put_running(S, &k, k.forces, out, w);
@@ -61,10 +61,10 @@ EXPORT void stage_first_abreast(const seen_t *of, long origin, long n, long read
 }
 
 /* First derivatives and Hessian of the terminal cost, at the final knot n. */
-EXPORT void end_first_abreast(const seen_t *of, long n, const end_first_t *out, V *room)
+EXPORT void end_first_in_lanes(const seen_t *of, long n, const end_first_t *out, V *workspace)
 {
     const structure_t *S = of->end->structure;
-    V *w = room;
+    V *w = workspace;
     const knot_t k = carved_knots(S, &w);
     ROW_OF_EACH(of[l].xs + n * NX, NX, k.x)
     ROW_OF_EACH(of[l].end->theta, NTT, k.theta)

@@ -13,7 +13,7 @@ typedef struct {
 
 static void carve_step(const structure_t *S, V **w, knot_t *k)
 {
-    k->next = carved(w, NX), k->G = carved(w, ND * NW), k->own = carved(w, step_room(S)), k->scratch = carved(w, linearize_room(S));
+    k->next = carved(w, NX), k->G = carved(w, ND * NW), k->own = carved(w, step_workspace(S)), k->scratch = carved(w, linearize_workspace(S));
 }
 
 /* Members of one block in the workspace *w, which then continues behind them. */
@@ -21,7 +21,7 @@ static void carve_knot(const structure_t *S, V **w, knot_t *k)
 {
     const int rows = LARGER(NG, NGT), curved = S->functions->path_second.run != NULL;
     k->x = carved(w, NX), k->node = carved(w, NX), k->u = carved(w, NU), k->p = carved(w, NP), k->theta = carved(w, LARGER(NT, NTT));
-    k->pg = carved(w, LARGER(NPG, NPGT)), k->t = carved(w, 1), k->dt = carved(w, 1), k->forces = carved(w, FORCES_ROOM);
+    k->pg = carved(w, LARGER(NPG, NPGT)), k->t = carved(w, 1), k->dt = carved(w, 1), k->forces = carved(w, FORCES_WORKSPACE);
     k->l = carved(w, 1), k->lx = carved(w, ND), k->lu = carved(w, NU), k->lxx = carved(w, ND * ND), k->lux = carved(w, NU * ND);
     k->luu = carved(w, NU * NU), k->phi = carved(w, FORCES_BENT), k->g = carved(w, rows), k->gx = carved(w, rows * ND);
     k->gu = carved(w, NG * NU), k->hxx = carved(w, curved * ND * ND), k->hux = carved(w, curved * NU * ND);
@@ -71,7 +71,7 @@ static knot_t nth_block(const structure_t *S, knot_t k, int j)
 }
 
 /* Workspace of carved_knots in vectors. */
-static long knots_room(const structure_t *S)
+static long knots_workspace(const structure_t *S)
 {
     V *start = NULL, *end = start;
     carved_knots(S, &end);

@@ -151,10 +151,10 @@ static void store_step(const structure_t *S, const lanes_t *at, long j, const V 
 }
 
 /* Roll out `count` segments, at most one per lane; segments of one problem are contiguous. */
-static void roll_block(const rolled_t *of, int count, V *room)
+static void roll_block(const rolled_t *of, int count, V *workspace)
 {
     const structure_t *S = of->stages->structure;
-    V *w = room;
+    V *w = workspace;
     const knot_t front = carved_knots(S, &w);
     const int most = blocks_together(S);
     knot_t block[MAX_BLOCKS];
@@ -195,19 +195,19 @@ static void roll_block(const rolled_t *of, int count, V *room)
 }
 
 /* Roll out segments first .. last of a problem. */
-EXPORT void stage_rollout(const stages_t *s, const trials_t *r, const parts_t *p, long first, long last, V *room)
+EXPORT void stage_rollout(const stages_t *s, const trials_t *r, const parts_t *p, long first, long last, V *workspace)
 {
     rolled_t of[LANES];
     for (long part = first; part < last; part += LANES) {
         const int count = last - part < LANES ? last - part : LANES;
         for (int l = 0; l < count; l++) of[l].stages = s, of[l].trials = r, of[l].parts = p, of[l].part = part + l;
-        roll_block(of, count, room);
+        roll_block(of, count, workspace);
     }
 }
 
 /* Roll out segments of several problems with the same tables.  Either all of them have nonlinear gaps with nodes at the same knots, or none;
    either all have bounds, or none. */
-EXPORT void stage_rollout_abreast(const rolled_t *of, long count, V *room)
+EXPORT void stage_rollout_in_lanes(const rolled_t *of, long count, V *workspace)
 {
-    for (long n = 0; n < count; n += LANES) roll_block(of + n, count - n < LANES ? count - n : LANES, room);
+    for (long n = 0; n < count; n += LANES) roll_block(of + n, count - n < LANES ? count - n : LANES, workspace);
 }

@@ -181,13 +181,13 @@ static void sensitivities_at_once(const structure_t *S, V h, const V *restrict f
 }
 
 /* Workspace of linearize for a block in vectors. */
-ALWAYS_INLINE long linearize_room(const structure_t *S) { return STAGES * stage_size(S) + ND * NW + ND + NX; }
+ALWAYS_INLINE long linearize_workspace(const structure_t *S) { return STAGES * stage_size(S) + ND * NW + ND + NX; }
 
-/* x_next and its derivative G (ND x NW) in (x, u) in all blocks, chained over the substeps.  w: workspace of linearize_room vectors. */
+/* x_next and its derivative G (ND x NW) in (x, u) in all blocks, chained over the substeps.  w: workspace of linearize_workspace vectors. */
 static void linearize(const structure_t *S, ctx_t c, start_t at, V *x, V *G, V *w)
 {
     const long apart = at.apart;
-    V *stages = carved(&w, STAGES * stage_size(S)), *delta = carved(&w, ND), *from = carved(&w, NX), T[LIE_ROOM + 1], E[LIE_ROOM + 1];
+    V *stages = carved(&w, STAGES * stage_size(S)), *delta = carved(&w, ND), *from = carved(&w, NX), T[LIE_WORKSPACE + 1], E[LIE_WORKSPACE + 1];
     for (int j = 0; j < at.count; j++) copy(x + j * apart, at.x + j * apart, NX);
     for (int s = 0; s < at.substeps; s++) {
         for (int j = 0; j < at.count; j++) copy(from + j * apart, x + j * apart, NX);

@@ -9,16 +9,16 @@
    Arrays begin at the first knot of the phase.  Results that are NULL are not stored. */
 
 /* Workspaces in vectors. */
-EXPORT long stage_room(const structure_t *S)
+EXPORT long stage_workspace(const structure_t *S)
 {
-    return knots_room(S) + LARGER(S->room, blocks_together(S) * S->registers) + (FORCES_BENT ? contracted_size(S) : 0);
+    return knots_workspace(S) + LARGER(S->workspace, blocks_together(S) * S->registers) + (FORCES_BENT ? contracted_size(S) : 0);
 }
 
 EXPORT long stage_kept(const structure_t *S) { return substep_size(S); }
 
-EXPORT long stage_second_room(const structure_t *S, long substeps)
+EXPORT long stage_second_workspace(const structure_t *S, long substeps)
 {
-    return stage_room(S) + curvature_size(S) + substeps * substep_size(S);
+    return stage_workspace(S) + curvature_size(S) + substeps * substep_size(S);
 }
 
 /* Store x_next and the defect d at the node in `values` of lane l. */
@@ -76,7 +76,7 @@ static void add_forces_bend(const structure_t *S, ctx_t c, const knot_t *k)
 static void carry_sensitivities(const structure_t *S, const knot_t *k)
 {
     if (!LIE_GROUPS) return;
-    V carry[LIE_ROOM];
+    V carry[LIE_WORKSPACE];
     manifold_dexp_inv(S, k->d, carry);
     blocks_times(S, carry, k->G, NW);
 }
@@ -105,10 +105,10 @@ static void blocks_of(const structure_t *S, const V *H, hessian_t out)
         for (int j = i; j < NU; j++) out.uu[i * NU + j] = out.uu[j * NU + i] = j < MU ? H[(ND + i) * NW + ND + j] : ZERO;
 }
 
-EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long last, const values_t *out, V *room)
+EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long last, const values_t *out, V *workspace)
 {
     const structure_t *S = s->structure;
-    V *w = room;
+    V *w = workspace;
     const knot_t front = carved_knots(S, &w);
     const int most = blocks_together(S);
     for (long from = first; from < last; from += most * LANES) {
@@ -151,7 +151,7 @@ EXPORT void stage_carried(const structure_t *S, const double *dx, double alpha, 
 {
     for (long n = 0; n < count; n += LANES) {
         const int own = count - n < LANES ? count - n : LANES;
-        V d[ND], M[LIE_ROOM + 1], from[ND], y[ND];
+        V d[ND], M[LIE_WORKSPACE + 1], from[ND], y[ND];
         pack(dx + n * ND, ND, own, d);
         pack(lam + n * ND, ND, own, from);
         for (int i = 0; i < ND; i++) d[i] = alpha * d[i];
@@ -188,13 +188,13 @@ static void store_stepped(const structure_t *S, const knot_t *k, int count, long
 }
 
 /* Values and first derivatives; terms alone if x_next, d and A are NULL. */
-EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long last, const first_t *out, V *room)
+EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long last, const first_t *out, V *workspace)
 {
     const structure_t *S = s->structure;
-    V *w = room;
+    V *w = workspace;
     const knot_t front = carved_knots(S, &w);
     const ctx_t c = context(s, w);
-    const int most = blocks_together(S), stepped = out->values.x_next || out->values.d, linear = out->A || FORCES_ROOM;
+    const int most = blocks_together(S), stepped = out->values.x_next || out->values.d, linear = out->A || FORCES_WORKSPACE;
     const int together = STEPS_TOGETHER && linear && !out->kept;
     for (long from = first; from < last; from += most * LANES) {
         int blocks = 0;
@@ -210,7 +210,7 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
             if (out->kept) {
                 V *kept = (V *)out->kept + n / LANES * s->substeps * substep_size(S);
                 forward(S, c, start_of(s, &k), kept, k.next, k.G, NULL);
-                copy(k.forces, substep_at(S, kept, 0).forces, FORCES_ROOM);
+                copy(k.forces, substep_at(S, kept, 0).forces, FORCES_WORKSPACE);
             } else if (linear) linearize(S, c, start_of(s, &k), k.next, k.G, k.scratch);
             else if (stepped) step(S, c, start_of(s, &k), k.next);
             store_stepped(S, &k, count, n, out);
@@ -255,10 +255,10 @@ static void add_scaled(V factor, const V *from, V *restrict to, int count)
     for (int i = 0; i < count; i++) to[i] += factor * from[i];
 }
 
-EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long last, const second_t *out, V *room)
+EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long last, const second_t *out, V *workspace)
 {
     const structure_t *S = s->structure;
-    V *w = room;
+    V *w = workspace;
     const curvature_t a = curvature_at(S, carved(&w, curvature_size(S)));
     const knot_t front = carved_knots(S, &w);
     V *own = carved(&w, s->substeps * substep_size(S)), sigma;
@@ -272,8 +272,8 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
             k = nth_block(S, front, blocks);
             const int count = load_knots(S, s, at, n, last, &k);
             if (out->y) LOAD(out->y, n, NG, count, k.g)
-            if (!costs || !FORCES_ROOM) continue;
-            if (out->kept) copy(k.forces, substep_at(S, out->kept + n / LANES * s->substeps * substep_size(S), 0).forces, FORCES_ROOM);
+            if (!costs || !FORCES_WORKSPACE) continue;
+            if (out->kept) copy(k.forces, substep_at(S, out->kept + n / LANES * s->substeps * substep_size(S), 0).forces, FORCES_WORKSPACE);
             else call(S->functions->dynamics_partials, IN(k.x, k.u, k.t, k.p), OUT(a.at.f, a.at.fx, a.at.fu, k.forces), w);
         }
         k = front;
@@ -317,7 +317,7 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
 typedef struct {
     const stages_t *stages;
     const point_t *at;
-    V *room;
+    V *workspace;
 } sweep_t;
 
 /* Hessian of lam' (x_next (-) node) at knot n. */
@@ -329,7 +329,7 @@ EXPORT void stage_knot_second(const void *sweep, long n, const double *lam, doub
     const stages_t here = {S, s->substeps, s->t + n, s->dt + n, s->p + n * NP, s->theta + n * NT, s->pg + n * NPG};
     const point_t at = {k->at->xs + n * NX, k->at->us + n * NU, k->at->nodes + n * NX};
     const second_t out = {0.0, lam, NULL, NULL, xx, ux, uu};
-    stage_second(&here, &at, 0, 1, &out, k->room);
+    stage_second(&here, &at, 0, 1, &out, k->workspace);
 }
 
 static void load_end(const structure_t *S, const end_t *s, const double *x, const knot_t *k)
@@ -341,10 +341,10 @@ static void load_end(const structure_t *S, const end_t *s, const double *x, cons
 }
 
 /* Costs and constraints of `count` states with stride `stride`. */
-EXPORT void end_values(const end_t *s, const double *xs, long stride, long count, double *cost, double *g, V *room)
+EXPORT void end_values(const end_t *s, const double *xs, long stride, long count, double *cost, double *g, V *workspace)
 {
     const structure_t *S = s->structure;
-    V *w = room;
+    V *w = workspace;
     const knot_t k = carved_knots(S, &w);
     load_end(S, s, xs, &k);
     for (long n = 0; n < count; n += LANES) {
@@ -359,10 +359,10 @@ EXPORT void end_values(const end_t *s, const double *xs, long stride, long count
     }
 }
 
-EXPORT void end_first(const end_t *s, const double *x, const end_first_t *out, V *room)
+EXPORT void end_first(const end_t *s, const double *x, const end_first_t *out, V *workspace)
 {
     const structure_t *S = s->structure;
-    V *w = room;
+    V *w = workspace;
     const knot_t k = carved_knots(S, &w);
     load_end(S, s, x, &k);
     call(S->functions->terminal_expand, IN(k.x, k.t, k.theta), OUT(k.l, k.lx, k.lxx), w);
@@ -375,10 +375,10 @@ EXPORT void end_first(const end_t *s, const double *x, const end_first_t *out, V
 }
 
 /* Hessian of sigma l + y' g; y: NULL for none. */
-EXPORT void end_second(const end_t *s, const double *x, double sigma, const double *y, double *xx, V *room)
+EXPORT void end_second(const end_t *s, const double *x, double sigma, const double *y, double *xx, V *workspace)
 {
     const structure_t *S = s->structure;
-    V *w = room;
+    V *w = workspace;
     const knot_t k = carved_knots(S, &w);
     V *H = k.block;
     load_end(S, s, x, &k);

@@ -27,7 +27,7 @@ typedef struct {
     V *at, *delta, *f, *fx, *fu, *e, *step, *transport, *dexp, *inverse, *along;
 } stage_t;
 
-ALWAYS_INLINE long stage_size(const structure_t *S) { return NX + 2 * ND + NF * (ND + ME) + NE + 1 + 4 * LIE_ROOM; }
+ALWAYS_INLINE long stage_size(const structure_t *S) { return NX + 2 * ND + NF * (ND + ME) + NE + 1 + 4 * LIE_WORKSPACE; }
 
 /* Stage in a workspace of stage_size vectors. */
 ALWAYS_INLINE stage_t stage_at(const structure_t *S, V *w)
@@ -35,11 +35,11 @@ ALWAYS_INLINE stage_t stage_at(const structure_t *S, V *w)
     stage_t s;
     s.at = carved(&w, NX), s.delta = carved(&w, ND), s.f = carved(&w, ND), s.fx = carved(&w, NF * ND);
     s.fu = carved(&w, NF * ME), s.e = carved(&w, NE), s.step = carved(&w, 1);
-    s.transport = carved(&w, LIE_ROOM), s.dexp = carved(&w, LIE_ROOM), s.inverse = carved(&w, LIE_ROOM), s.along = carved(&w, LIE_ROOM);
+    s.transport = carved(&w, LIE_WORKSPACE), s.dexp = carved(&w, LIE_WORKSPACE), s.inverse = carved(&w, LIE_WORKSPACE), s.along = carved(&w, LIE_WORKSPACE);
     return s;
 }
 
-/* Time step of `count` blocks of lanes: start and duration of the first, workspace `own` of step_room, and contact forces at x, or NULL.  The
+/* Time step of `count` blocks of lanes: start and duration of the first, workspace `own` of step_workspace, and contact forces at x, or NULL.  The
    data of the next block are `apart` vectors behind, as are its results. */
 typedef struct {
     int substeps, count;
@@ -48,7 +48,7 @@ typedef struct {
     V *own, *forces;
 } start_t;
 
-#define INPUTS_ROOM (S->implicit ? ME + NP + 2 : 1)
+#define INPUTS_WORKSPACE (S->implicit ? ME + NP + 2 : 1)
 
 /* Workspace of a block during a substep: f at the stages, state, increment, offset and time of a stage, inputs of the dynamics extended by the
    offset and the implicit step if damping is implicit, and forces that nothing reads. */
@@ -60,15 +60,15 @@ ALWAYS_INLINE own_t own_at(const structure_t *S, V *w)
 {
     own_t o;
     o.k = carved(&w, STAGES * ND), o.at = carved(&w, NX), o.delta = carved(&w, ND), o.offset = carved(&w, NE), o.time = carved(&w, 1);
-    o.inputs = carved(&w, INPUTS_ROOM), o.unread = w;
+    o.inputs = carved(&w, INPUTS_WORKSPACE), o.unread = w;
     return o;
 }
 
-ALWAYS_INLINE long step_room(const structure_t *S) { return (STAGES + 1) * ND + NX + NE + 1 + INPUTS_ROOM + FORCES_ROOM; }
+ALWAYS_INLINE long step_workspace(const structure_t *S) { return (STAGES + 1) * ND + NX + NE + 1 + INPUTS_WORKSPACE + FORCES_WORKSPACE; }
 
 ALWAYS_INLINE V step_of(const structure_t *S, start_t at, long place) { return STEP_LENGTH(at.dt[place]) / (double)at.substeps; }
 
-/* Extend u and p by the offset e (NULL for zero) and the implicit step.  w: workspace of INPUTS_ROOM vectors. */
+/* Extend u and p by the offset e (NULL for zero) and the implicit step.  w: workspace of INPUTS_WORKSPACE vectors. */
 ALWAYS_INLINE void extend_inputs(const structure_t *S, const V *u, const V *p, const V *e, V step, V *w)
 {
     V *controls = carved(&w, ME + 1), *values = carved(&w, NP + 1);
@@ -167,7 +167,7 @@ static void enter_stage(const structure_t *S, start_t at, long place, int subste
    operations. */
 static void leave_stage(const structure_t *S, int s, const own_t *own, const stage_t *stage)
 {
-    V *slope = own->k + s * ND, inverse[LIE_ROOM + 1];
+    V *slope = own->k + s * ND, inverse[LIE_WORKSPACE + 1];
     if (!LIE_GROUPS || !s) return;
     manifold_dexp_inv(S, own->delta, stage ? stage->inverse : inverse);
     if (stage) {

@@ -4,7 +4,7 @@
 /* nx, nd: sizes of a state and of a tangent vector.  mu, nu: controls of the dynamics and of the problem.  ne: offsets of damped velocities,
    which follow the controls of the dynamics if damping is implicit; the implicit step then follows the parameters.  np, nt, ntt, npg,
    npgt: parameters of the dynamics, of running and terminal terms, of path and final constraints.  ng, ngt: rows of these.  curved: the
-   factors that are groups; matrices: vectors of their matrices.  room: workspace of the functions in vectors, registers: workspace of a
+   factors that are groups; matrices: vectors of their matrices.  workspace: vectors that the functions need, registers: those of a
    block of those that take several blocks.  stages, A, B, C: Runge-Kutta
    method, AI its implicit damping.  jump: f is a jump of the state.  semi_implicit: positions are integrated with the velocities at the end
    of the step. */
@@ -12,7 +12,7 @@ typedef struct {
     const functions_t *functions;
     const factor_t *factors, *curved;
     const double *A, *B, *C, *AI;
-    long room, registers;
+    long workspace, registers;
     int nx, nd, mu, nu, ne, np, nt, ntt, npg, npgt, ng, ngt, n_factors, groups, matrices, stages, jump, semi_implicit, implicit;
 } structure_t;
 
@@ -29,10 +29,10 @@ typedef struct {
 #define NPGT (S->npgt)
 #define NG (S->ng)
 #define NGT (S->ngt)
-#define FORCES_ROOM (S->functions->forces)
+#define FORCES_WORKSPACE (S->functions->forces)
 #define FORCES_BENT (S->functions->bent)
 #define LIE_GROUPS (S->groups)
-#define LIE_ROOM (S->matrices)
+#define LIE_WORKSPACE (S->matrices)
 #define STAGES (S->stages)
 #define NV (NE ? NE : ND / 2) /* the state may continue after q and v, for example with durations */
 #define ME (MU + NE) /* controls of the dynamics with the offset */

@@ -53,7 +53,7 @@ class TermSource:
         return self._written[0]
 
     @property
-    def room(self) -> str:
+    def workspace(self) -> str:
         """Workspace of the C functions in vectors, a C expression."""
         return self._written[1]
 

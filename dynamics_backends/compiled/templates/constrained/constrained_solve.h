@@ -75,14 +75,14 @@ ALWAYS_INLINE void constrained_columns(const constrained_t *k, int first, V *res
     }
 }
 
-static long constrained_solve_packed_room(const int *head) { return (head[0] + head[1]) * CONSTRAINED_PANEL; }
+static long constrained_solve_packed_workspace(const int *head) { return (head[0] + head[1]) * CONSTRAINED_PANEL; }
 
-static void constrained_solve_packed(const tables_t *tables, const void *in, void *out, void *room)
+static void constrained_solve_packed(const tables_t *tables, const void *in, void *out, void *workspace)
 {
     const int *const *ti = tables->ti, *head = ti[0];
     constrained_t k = {head[0], head[1], head[2], head[3]};
     const V *from = in;
-    V *x = room, *f = x + k.n * CONSTRAINED_PANEL;
+    V *x = workspace, *f = x + k.n * CONSTRAINED_PANEL;
     for (int i = 0; i < CONSTRAINED_MATRICES; i++) {
         if (i == SLOPE_A) k.D = from, from += k.n, k.force_D = from, from += k.r;
         if (i >= SLOPE_A && !k.slopes) continue;

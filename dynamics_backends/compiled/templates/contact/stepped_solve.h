@@ -14,7 +14,7 @@ typedef struct {
     double accuracy, flat;
     const V *M, *drive, *J, *energy;
     V h, *w, *gap, *normal, *p, *tried, *force, *slope; /* by components, then contacts */
-    V *H, *factor, *still, *d, *along, *room;
+    V *H, *factor, *still, *d, *along, *workspace;
     V decrement, constant, inertia;
 } stepped_t;
 
@@ -30,7 +30,7 @@ static int stepped_all(V where)
 /* Forces and their derivatives in w at velocities w of the points, for all contacts. */
 static void stepped_law(const stepped_t *s, const V *w)
 {
-    tape_run(s->law, IN(s->gap, s->normal, w, s->p), OUT(s->force, s->slope), s->room, s->c, (places_t){s->c, 1});
+    tape_run(s->law, IN(s->gap, s->normal, w, s->p), OUT(s->force, s->slope), s->workspace, s->c, (places_t){s->c, 1});
 }
 
 /* y <- M x */
@@ -129,22 +129,22 @@ static const V *by_components(const V *from, int components, int c, V *restrict 
     return from;
 }
 
-static long stepped_solve_packed_room(const int *head)
+static long stepped_solve_packed_workspace(const int *head)
 {
     const long n = head[0], c = head[1];
     return c * (25 + head[2]) + 2 * n * n + 3 * n;
 }
 
-static void stepped_solve_packed(const tables_t *tables, const void *in, void *out, void *room)
+static void stepped_solve_packed(const tables_t *tables, const void *in, void *out, void *workspace)
 {
     const int *const *ti = tables->ti, *head = ti[0];
     const int n = head[0], c = head[1], parameters = head[2];
     stepped_t s = {n, c, parameters, head[3], head[4], {n, ti[1], ti[2]}, ti[3], ti[4], tables->tapes[0], tables->td[0][0], tables->td[0][1]};
     const V *from = in;
-    V *w = room, *delta = out, arrived = ZERO;
+    V *w = workspace, *delta = out, arrived = ZERO;
     s.gap = w, s.w = s.gap + c, s.normal = s.w + 3 * c, s.tried = s.normal + 3 * c, s.force = s.tried + 3 * c, s.slope = s.force + 3 * c;
     s.along = s.slope + 9 * c, s.p = s.along + 3 * c, s.H = s.p + parameters * c, s.factor = s.H + n * n;
-    s.still = s.factor + n * n + n, s.d = s.still + n, s.room = s.d + n;
+    s.still = s.factor + n * n + n, s.d = s.still + n, s.workspace = s.d + n;
     s.M = from;
     for (int i = 0; i < n; i++)
         for (int j = i; j >= 0; j = s.tree.up[j]) from++;

@@ -21,7 +21,7 @@ typedef struct {
     V *tau, *rotors, *slope, *bend, *q;
 } free_inputs_t;
 
-#define FREE_INPUTS_ROOM(nv, nq) (4 * (nv) + (nq))
+#define FREE_INPUTS_WORKSPACE(nv, nq) (4 * (nv) + (nq))
 
 /* Joint forces tau(q, v, u) with their first and second derivatives in v, rotor inertias with implicit damping, and q with the position of
    a floating base at the origin. */
@@ -54,7 +54,7 @@ static void free_body_value(const void *self, const V *const *in, V *const *out,
     const free_body_t *s = self;
     const V *x = in[0];
     const free_inputs_t a = free_inputs(s, x, in[1], in[3], w);
-    FORWARD_DYNAMICS(s, a.q, x + s->nq, a.tau, NULL, a.rotors, out[0], w + FREE_INPUTS_ROOM(s->nv, s->nq));
+    FORWARD_DYNAMICS(s, a.q, x + s->nq, a.tau, NULL, a.rotors, out[0], w + FREE_INPUTS_WORKSPACE(s->nv, s->nq));
 }
 
 /* fx (nv x 2 nv) and fu (nv x nu) from the derivatives dq, dv and inverse of a in q, v and tau (nv x nv each) */
@@ -76,7 +76,7 @@ static void free_body_partials(const void *self, const V *const *in, V *const *o
     const int nv = s->nv, nq = s->nq;
     const V *x = in[0];
     const free_inputs_t a = free_inputs(s, x, in[1], in[3], w);
-    V *dq = w + FREE_INPUTS_ROOM(nv, nq), *dv = dq + nv * nv, *inverse = dv + nv * nv;
+    V *dq = w + FREE_INPUTS_WORKSPACE(nv, nq), *dv = dq + nv * nv, *inverse = dv + nv * nv;
     FDSVA(s, a.q, x + nq, a.tau, NULL, a.rotors, out[0], dq, dv, inverse, inverse + nv * nv);
     free_slopes(s, a.slope, dq, dv, inverse, out[1], out[2]);
 }
@@ -88,7 +88,7 @@ static void free_body_contracted(const void *self, const V *const *in, V *const 
     const V *x = in[0], *lam = in[4] + nv;
     V *restrict xx = out[3], *restrict ux = out[4], *restrict uu = out[5];
     const free_inputs_t a = free_inputs(s, x, in[1], in[3], w);
-    V *dq = w + FREE_INPUTS_ROOM(nv, nq), *dv = dq + nv * nv, *inverse = dv + nv * nv, *qq = inverse + nv * nv, *qv = qq + nv * nv,
+    V *dq = w + FREE_INPUTS_WORKSPACE(nv, nq), *dv = dq + nv * nv, *inverse = dv + nv * nv, *qq = inverse + nv * nv, *qv = qq + nv * nv,
       *vv = qv + nv * nv, *qtau = vv + nv * nv;
     FD_SECOND_ORDER(s, a.q, x + nq, a.tau, lam, a.rotors, out[0], dq, dv, inverse, qq, qv, vv, qtau, qtau + nv * nv);
     free_slopes(s, a.slope, dq, dv, inverse, out[1], out[2]);

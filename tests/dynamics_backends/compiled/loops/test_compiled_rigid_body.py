@@ -260,13 +260,13 @@ def test_threads_are_taken_for_work_that_takes_long(seconds, threads, monkeypatc
 
     clock, parts = [0.0], []
 
-    def part(first, last, room):
+    def part(first, last, workspace):
         clock[0] += seconds * (last - first)
         parts.append((first, last))
 
     monkeypatch.setenv("TRAJOPT_THREADS", "4")
     monkeypatch.setattr(memory.time, "thread_time", lambda: clock[0])
-    memory.over_threads(part, 80, 8, memory.Rooms(8), least=16)
+    memory.over_threads(part, 80, 8, memory.Workspaces(8), least=16)
     assert sorted(parts)[0] == (0, 8)
     assert len(parts) == 1 + threads
     assert [first for first, _ in sorted(parts)[1:]] + [80] == [8, *(last for _, last in sorted(parts)[1:])]
@@ -279,22 +279,24 @@ def test_the_first_knots_are_no_more_than_there_are(knots, monkeypatch):
 
     parts = []
     monkeypatch.setenv("TRAJOPT_THREADS", "4")
-    memory.over_threads(lambda first, last, room: parts.append((first, last)), knots, 8, memory.Rooms(8), least=1)
+    memory.over_threads(
+        lambda first, last, workspace: parts.append((first, last)), knots, 8, memory.Workspaces(8), least=1
+    )
     assert [k for part in sorted(parts) for k in range(*part)] == list(range(knots))
 
 
 def test_an_interrupt_waits_for_the_workers():
     """Arrays in use by compiled code must not be freed: the call returns only when all parts are finished."""
-    from dynamics_backends.compiled.runtime.memory import Rooms, over_threads
+    from dynamics_backends.compiled.runtime.memory import Workspaces, over_threads
 
     done = []
 
-    def part(first, last, room):
+    def part(first, last, workspace):
         if first == 0:
             raise KeyboardInterrupt
         time.sleep(0.2)
         done.append(first)
 
     with pytest.raises(KeyboardInterrupt):
-        over_threads(part, 256, 8, Rooms(8), threads=2)
+        over_threads(part, 256, 8, Workspaces(8), threads=2)
     assert done == [128]

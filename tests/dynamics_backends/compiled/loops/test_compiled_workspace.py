@@ -34,11 +34,11 @@ ORDER = {"a": 1}
 each_model = pytest.mark.parametrize("name", MODELS)
 
 _SOLUTION = """
-static void solution(const int* const* ti, const double* const* td, const V* M, const V* b, V* x, V* room)
+static void solution(const int* const* ti, const double* const* td, const V* M, const V* b, V* x, V* workspace)
 {{
 const int nv = ti[0][1];
-ltl_factor(nv, ti[{up}], M, room);
-ltl_solve((branches_t){{nv, ti[{up}], ti[{end}]}}, room, b, x, 1, 1.0, 0);
+ltl_factor(nv, ti[{up}], M, workspace);
+ltl_solve((branches_t){{nv, ti[{up}], ti[{end}]}}, workspace, b, x, 1, 1.0, 0);
 }}
 """.format(up=INT_TABLES.index("up"), end=INT_TABLES.index("end"))
 SOLUTION = LoopKernel("solution", _SOLUTION, ["M", "b"], ["x"], ["nv * nv", "nv"], ["nv"], "nv * (nv + 1)")
@@ -47,15 +47,15 @@ SOLUTION = LoopKernel("solution", _SOLUTION, ["M", "b"], ["x"], ["nv * nv", "nv"
 def spoiled(kernel: LoopKernel) -> LoopKernel:
     """The kernel behind another that fills its outputs and its workspace with NaN."""
     names = [*kernel.inputs, *kernel.outputs]
-    sizes = dict(zip(kernel.outputs, kernel.output_sizes, strict=True)) | {"room": kernel.workspace}
-    arguments = [f"const V* {i}" for i in kernel.inputs] + [f"V* {o}" for o in (*kernel.outputs, "room")]
+    sizes = dict(zip(kernel.outputs, kernel.output_sizes, strict=True)) | {"workspace": kernel.workspace}
+    arguments = [f"const V* {i}" for i in kernel.inputs] + [f"V* {o}" for o in (*kernel.outputs, "workspace")]
     fills = "\n".join(f"for (long i = 0; i < {size}; i++) {n}[i] = splat(NAN);" for n, size in sizes.items())
     outer = f"""
 static void {kernel.name}_spoiled(const int* const* ti, const double* const* td, {", ".join(arguments)})
 {{
 const int nb = ti[0][0], nv = ti[0][1], nq = ti[0][2]; (void)nb; (void)nv; (void)nq;
 {fills}
-{kernel.name}(ti, td, {", ".join(names)}, room);
+{kernel.name}(ti, td, {", ".join(names)}, workspace);
 }}
 """
     return replace(kernel, name=f"{kernel.name}_spoiled", source=kernel.source + outer)

@@ -22,7 +22,7 @@ from problems.legged.robot.soles import Sole
 from trajopt import OCP, Phase, SampledSystem, softened, state_cost
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.stage.compiled.compiled_stages import CompiledStages
-from trajopt.stage.engine import Wanted, stages_of
+from trajopt.stage.engine import StageOperations, stages_of
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numerics import numerics_for
 from trajopt.stage.source.term_source import TermShape, term_source
@@ -72,7 +72,9 @@ def test_forces_of_the_motion_come_with_the_step(hessian):
     ocp = replace(ocp, phases=(finely,), terminal=())
     xs, us = trajectory(ocp)
     N = ocp.horizon
-    numpy, compiled = (stages_of(ocp, Wanted(hessian, second=True), engine)[0] for engine in ("numpy", "compiled"))
+    numpy, compiled = (
+        stages_of(ocp, StageOperations(hessian, second=True), engine)[0] for engine in ("numpy", "compiled")
+    )
     assert isinstance(compiled, CompiledStages) and compiled.second_orders[0]
     given = xs[:N], us, xs[1:]
     for lam in (np.random.default_rng(1).standard_normal((N, ocp.manifold.ndx)), None):

@@ -2,7 +2,7 @@
    equality_riccati.h, interior_point.h, reflection.h and centering.h. */
 
 /* Newton system: structure of the problem; condensed LQ problem with its factors and solution; residuals of rows and of fixed state entries;
-   room: workspace of ten times the size of v; settings.  shift, last_shift: current shift of H, and the last nonzero one.  reflected: number of
+   workspace: ten times the size of v; settings.  shift, last_shift: current shift of H, and the last nonzero one.  reflected: number of
    knots with reflected Hessians.  alpha, alpha_z, slope, mu_of_step: step lengths, slope and barrier parameter of the last step. */
 typedef struct {
     const ipm_structure *structure;
@@ -11,7 +11,7 @@ typedef struct {
     const elq_vectors *vectors;
     const elq_factors *factors;
     const elq_step *solution;
-    double *rows, *fixes, *room;
+    double *rows, *fixes, *workspace;
     ipm_settings settings;
     double shift, last_shift, alpha, alpha_z, slope, mu_of_step;
     long reflected;
@@ -38,7 +38,7 @@ typedef struct {
     long sizes[3];
     V *blocks[3], *H;
     double *zeros, *unused;
-    reflecting_t room;
+    reflecting_t workspace;
 } side_by_side_t;
 
 /* Workspace of a thread, reused by later calls; NULL if the allocation fails. */
@@ -60,9 +60,9 @@ static int take_side_by_side(side_by_side_t *b, lq_size dims)
     V *end = (V *)thread_memory(LANES * (sizes[0] + sizes[1] + sizes[2] + 3 * whole + 3 * W_) + 2 * whole);
     if (!end) return 0;
     for (int i = 0; i < 3; i++) b->sizes[i] = sizes[i], b->blocks[i] = end, end += sizes[i];
-    b->H = end, b->room.H = end + whole, b->room.Z = end + 2 * whole, b->room.d = end + 3 * whole;
-    b->room.e = b->room.d + W_, b->room.beta = b->room.e + W_;
-    b->zeros = (double *)(b->room.beta + W_), b->unused = b->zeros + whole;
+    b->H = end, b->workspace.H = end + whole, b->workspace.Z = end + 2 * whole, b->workspace.d = end + 3 * whole;
+    b->workspace.e = b->workspace.d + W_, b->workspace.beta = b->workspace.e + W_;
+    b->zeros = (double *)(b->workspace.beta + W_), b->unused = b->zeros + whole;
     memset(b->zeros, 0, sizeof(double) * whole);
     return 1;
 }
@@ -97,7 +97,7 @@ static void reflect_lanes(side_by_side_t *b, lq_size dims)
     }
     for (int i = 0; i < M_; i++)
         for (int j = i; j < M_; j++) b->H[(N_ + i) * W_ + N_ + j] = R[i * M_ + j];
-    if (!reflect(b->H, &b->room, dims)) return;
+    if (!reflect(b->H, &b->workspace, dims)) return;
     for (int i = 0; i < N_; i++) {
         for (int j = 0; j < N_; j++) Q[i * N_ + j] = UPPER(b->H, i, j);
         for (int j = 0; j < M_; j++) S[j * N_ + i] = b->H[i * W_ + N_ + j];
@@ -278,8 +278,8 @@ EXPORT void ipm_centered(ipm_system *o, const ipm_point *p, const ipm_multiplier
     const lq_size dims = o->structure->size;
     const ipm_structure *s = o->structure;
     const long count = numbers(s);
-    double *room = o->room;
-    ipm_oracle oracle = {room, room + 2 * count, room + 4 * count, room + 6 * count, room + 8 * count, aim, 0};
+    double *workspace = o->workspace;
+    ipm_oracle oracle = {workspace, workspace + 2 * count, workspace + 4 * count, workspace + 6 * count, workspace + 8 * count, aim, 0};
     ipm_solve(o, p, z, o->rows, aim->share, to);
     o->settings.mu = aim->mean;
     barrier_gradient(s, o->condensed, aim->mean);

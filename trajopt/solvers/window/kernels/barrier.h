@@ -92,22 +92,22 @@ static double barrier_longest(const barrier_t *b, const double *us, const double
     return longest;
 }
 
-/* Update the multipliers after a step du from us; new: accepted controls; room: workspace of 2 count entries. */
-static void barrier_stepped(const barrier_t *b, const double *us, const double *du, const double *new, double *room)
+/* Update the multipliers after a step du from us; new: accepted controls; workspace: 2 count entries. */
+static void barrier_stepped(const barrier_t *b, const double *us, const double *du, const double *new, double *workspace)
 {
     double longest = 1.0;
     for (int side = 0; side < 2; side++)
         for (long i = 0; i < b->count; i++) {
             const long at = side * b->count + i;
             const double own = slack(b, us, side, i), z = b->z[at];
-            room[at] = b->mu / own - z - z / own * (side ? -du[i] : du[i]);
-            longest = smaller(longest, barrier_reach(z, room[at]));
+            workspace[at] = b->mu / own - z - z / own * (side ? -du[i] : du[i]);
+            longest = smaller(longest, barrier_reach(z, workspace[at]));
         }
     for (int side = 0; side < 2; side++)
         for (long i = 0; i < b->count; i++) {
             const long at = side * b->count + i;
             const double ahead = b->mu / slack(b, new, side, i);
-            b->z[at] = smaller(ahead * KAPPA_SIGMA, larger(ahead / KAPPA_SIGMA, b->z[at] + longest * room[at]));
+            b->z[at] = smaller(ahead * KAPPA_SIGMA, larger(ahead / KAPPA_SIGMA, b->z[at] + longest * workspace[at]));
         }
 }
 

@@ -6,22 +6,22 @@
 enum { FIRST_SWEEP, OPEN_SWEEP, LOCAL_SWEEP };
 
 /* Workspace and state of a solve.  R to move: arrays of the re-centered problem and of trial steps.  p, limits, policy: the problem, its bounds,
-   and its solution; local, room: the re-centered problem and its bounds.  enough: residual of convergence; least: change of the cost by the best
+   and its solution; local, workspace: the re-centered problem and its bounds.  enough: residual of convergence; least: change of the cost by the best
    start; stage, sweep: kind and arguments of the next sweep; left: remaining sweeps; failed: knot where the first sweep failed, or NONE. */
 typedef struct {
     double *R, *q, *r, *zero, *lower, *upper, *k, *lambda, *g;
     lq_policy about;
     lq_step move;
     lq_problem p, local;
-    lq_bounds limits, room;
+    lq_bounds limits, workspace;
     lq_policy policy;
     double enough, least;
     long stage, left, failed;
     lq_lane sweep;
-} bounded_room;
+} bounded_workspace;
 
 /* Largest entry of the gradient at du = 0, projected on the bounds. */
-static double bounded_residual(lq_size dims, lq_problem p, lq_bounds limits, const bounded_room *w)
+static double bounded_residual(lq_size dims, lq_problem p, lq_bounds limits, const bounded_workspace *w)
 {
     double most = 0.0;
     lq_adjoint(&p, w->lambda, w->g);
@@ -38,7 +38,7 @@ static double rolled(lq_size dims, lq_problem p, const lq_bounds *limits, lq_pol
 }
 
 /* Roll out a policy, and store its trajectory in `to` if it is cheaper than the best start. */
-static void cheaper_start(lq_size dims, bounded_room *w, lq_policy policy, lq_step to)
+static void cheaper_start(lq_size dims, bounded_workspace *w, lq_policy policy, lq_step to)
 {
     copy(w->move.dx, to.dx, dims.n);
     const double change = rolled(dims, w->p, &w->limits, policy, w->move);
@@ -49,7 +49,7 @@ static void cheaper_start(lq_size dims, bounded_room *w, lq_policy policy, lq_st
 }
 
 /* Re-center the problem: write it in the deviations from a trajectory that satisfies its dynamics, with the bounds on them. */
-static lq_problem recentered(lq_size dims, lq_problem p, lq_step at, lq_bounds limits, const bounded_room *w)
+static lq_problem recentered(lq_size dims, lq_problem p, lq_step at, lq_bounds limits, const bounded_workspace *w)
 {
     const long N = p.N, n = dims.n, m = dims.m;
     copy(w->q, p.q, (N + 1) * n);
@@ -72,7 +72,7 @@ static lq_problem recentered(lq_size dims, lq_problem p, lq_step at, lq_bounds l
 }
 
 /* Backtrack on the feedforward k until the rollout, in w->move, lowers the cost; returns 0 if no step length does, or if the step is zero. */
-static int descent(lq_size dims, lq_problem p, lq_policy policy, const lq_bounds *room, const bounded_room *w)
+static int descent(lq_size dims, lq_problem p, lq_policy policy, const lq_bounds *workspace, const bounded_workspace *w)
 {
     const long du = p.N * dims.m;
     const double *k = policy.k;
@@ -81,19 +81,19 @@ static int descent(lq_size dims, lq_problem p, lq_policy policy, const lq_bounds
     memset(w->move.dx, 0, sizeof(double) * dims.n);
     for (int i = 0; i < LENGTHS; i++, alpha *= 0.5) {
         for (long j = 0; j < du; j++) w->k[j] = alpha * k[j];
-        if (rolled(dims, p, room, policy, w->move) < 0.0) return any(w->move.du, du);
+        if (rolled(dims, p, workspace, policy, w->move) < 0.0) return any(w->move.du, du);
     }
     return 0;
 }
 
-static void ask_sweep(bounded_room *w, long stage, const lq_problem *p, const lq_bounds *bounds, const lq_policy *to)
+static void ask_sweep(bounded_workspace *w, long stage, const lq_problem *p, const lq_bounds *bounds, const lq_policy *to)
 {
     w->stage = stage;
     w->sweep = (lq_lane){p, bounds, to, w->sweep.on_state, 0.0, NONE};
 }
 
 /* Start a solve of a problem with bounds on du; `sweep` is the first sweep. */
-static void bounded_begin(lq_size dims, lq_problem p, lq_bounds limits, double on_state, double on_control, bounded_room *w,
+static void bounded_begin(lq_size dims, lq_problem p, lq_bounds limits, double on_state, double on_control, bounded_workspace *w,
                           lq_policy policy)
 {
     copy(w->R, p.R, p.N * dims.m * dims.m);
@@ -109,14 +109,14 @@ static void bounded_begin(lq_size dims, lq_problem p, lq_bounds limits, double o
    unless `failed` is a knot.
 
    The initial trajectory is the cheapest of three rollouts: of the policy, of its feedback alone, and of the policy without bounds. */
-static int bounded_next(lq_size dims, bounded_room *w, lq_step to)
+static int bounded_next(lq_size dims, bounded_workspace *w, lq_step to)
 {
     const long N = w->p.N, n = dims.n, m = dims.m;
     if (w->stage == LOCAL_SWEEP) {
         if (w->sweep.failed >= 0) return 0;
         copy(w->policy.K, w->about.K, N * m * n);
         copy(w->policy.k, w->about.k, N * m);
-        if (!descent(dims, w->local, w->about, &w->room, w)) return 0;
+        if (!descent(dims, w->local, w->about, &w->workspace, w)) return 0;
         for (long j = 0; j < (N + 1) * n; j++) to.dx[j] += w->move.dx[j];
         for (long j = 0; j < N * m; j++) to.du[j] = clipped(to.du[j] + w->move.du[j], w->limits.lower[j], w->limits.upper[j]);
         w->left--;
@@ -138,8 +138,8 @@ static int bounded_next(lq_size dims, bounded_room *w, lq_step to)
     }
     if (w->left <= 0) return 0;
     w->local = recentered(dims, w->p, to, w->limits, w);
-    w->room = (lq_bounds){w->lower, w->upper};
-    if (bounded_residual(dims, w->local, w->room, w) <= w->enough) return 0;
-    ask_sweep(w, LOCAL_SWEEP, &w->local, &w->room, &w->about);
+    w->workspace = (lq_bounds){w->lower, w->upper};
+    if (bounded_residual(dims, w->local, w->workspace, w) <= w->enough) return 0;
+    ask_sweep(w, LOCAL_SWEEP, &w->local, &w->workspace, &w->about);
     return 1;
 }

@@ -5,18 +5,18 @@
    of the Lagrangian; else first derivatives include the Gauss-Newton Hessian of the cost. */
 typedef struct {
     long first, last, row, count, exact;
-    void (*values)(const stages_t *s, const point_t *at, long first, long last, const values_t *out, void *room);
-    void (*expand)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *room);
-    void (*curve)(const stages_t *s, const point_t *at, long first, long last, const curved_t *out, void *room);
-    void *room, *curve_room;
+    void (*values)(const stages_t *s, const point_t *at, long first, long last, const values_t *out, void *workspace);
+    void (*expand)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *workspace);
+    void (*curve)(const stages_t *s, const point_t *at, long first, long last, const curved_t *out, void *workspace);
+    void *workspace, *curve_workspace;
 } part_t;
 
 typedef struct {
     long row, count, exact;
-    void (*values)(const end_t *s, const double *xs, long stride, long count, double *cost, double *g, void *room);
-    void (*expand)(const end_t *s, const double *x, const end_first_t *out, void *room);
-    void (*curve)(const end_t *s, const double *x, double sigma, const double *y, double *xx, void *room);
-    void *room;
+    void (*values)(const end_t *s, const double *xs, long stride, long count, double *cost, double *g, void *workspace);
+    void (*expand)(const end_t *s, const double *x, const end_first_t *out, void *workspace);
+    void (*curve)(const end_t *s, const double *x, double sigma, const double *y, double *xx, void *workspace);
+    void *workspace;
 } final_t;
 
 /* Writable arrays of an ipm_point. */
@@ -86,9 +86,9 @@ static double find_values(const program_t *w, const ipm_structure *s, const prob
         const part_t *part = w->parts + i;
         const point_t at = seen_by(w, s, p, part);
         const values_t out = values_at(w, p, part, dims);
-        part->values(m->stages + i, &at, 0, part->last - part->first, &out, part->room);
+        part->values(m->stages + i, &at, 0, part->last - part->first, &out, part->workspace);
     }
-    w->end.values(m->end, p->xs + N * w->nx, 0, 1, p->cost + N, p->own.g + w->end.row, w->end.room);
+    w->end.values(m->end, p->xs + N * w->nx, 0, 1, p->cost + N, p->own.g + w->end.row, w->end.workspace);
     return total(p->cost, N + 1);
 }
 
@@ -130,10 +130,10 @@ static double find_first(const program_t *w, const ipm_structure *s, const probl
         first_t out = {values_at(w, p, part, dims), to->A + k * N_ * N_, to->B + k * N_ * M_, to->lx + k * N_,
                        to->lu + k * M_, to->gx + r * N_, to->gu + r * M_, NULL, NULL, NULL, p->kept[i]};
         if (!part->exact) out.Q = to->Q + k * N_ * N_, out.S = to->S + k * M_ * N_, out.R = to->R + k * M_ * M_;
-        part->expand(m->stages + i, &at, 0, part->last - k, &out, part->room);
+        part->expand(m->stages + i, &at, 0, part->last - k, &out, part->workspace);
     }
     const end_first_t out = {p->cost + N, to->g + w->end.row, to->lx + N * N_, to->gx + w->end.row * N_, to->Q + N * N_ * N_};
-    w->end.expand(m->end, p->xs + N * w->nx, &out, w->end.room);
+    w->end.expand(m->end, p->xs + N * w->nx, &out, w->end.workspace);
     if (w->still) silence(w, s, p);
     return total(p->cost, N + 1);
 }
@@ -160,8 +160,8 @@ static void find_second(const program_t *w, const ipm_structure *s, const proble
         }
         const point_t at = seen_by(w, s, p, part);
         const curved_t out = {scale, z->lambda + k * N_, part->count ? z->y + part->row : NULL, p->kept[i], Q, S, R};
-        part->curve(m->stages + i, &at, 0, count, &out, part->curve_room);
+        part->curve(m->stages + i, &at, 0, count, &out, part->curve_workspace);
     }
-    if (w->end.exact) w->end.curve(m->end, p->xs + N * w->nx, scale, w->end.count ? z->y + w->end.row : NULL, end, w->end.room);
+    if (w->end.exact) w->end.curve(m->end, p->xs + N * w->nx, scale, w->end.count ? z->y + w->end.row : NULL, end, w->end.workspace);
     else scaled(end, scale, N_ * N_);
 }

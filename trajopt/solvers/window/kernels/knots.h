@@ -7,17 +7,17 @@
 /* Phase with the knots first .. last and its compiled functions; its dynamics and cost read the first `read` controls. */
 typedef struct {
     long first, last, read;
-    void (*expand)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *room);
-    void (*roll)(const stages_t *s, const trials_t *r, const parts_t *p, long first, long last, void *room);
+    void (*expand)(const stages_t *s, const point_t *at, long first, long last, const first_t *out, void *workspace);
+    void (*roll)(const stages_t *s, const trials_t *r, const parts_t *p, long first, long last, void *workspace);
     const stages_t *stages;
-    void *room;
+    void *workspace;
 } phase_t;
 
 typedef struct {
-    void (*expand)(const end_t *s, const double *x, const end_first_t *out, void *room);
-    void (*values)(const end_t *s, const double *xs, long stride, long count, double *cost, double *g, void *room);
+    void (*expand)(const end_t *s, const double *x, const end_first_t *out, void *workspace);
+    void (*values)(const end_t *s, const double *xs, long stride, long count, double *cost, double *g, void *workspace);
     const end_t *end;
-    void *room;
+    void *workspace;
 } final_t;
 
 /* Trajectory of the LQ problem: dx (N + 1, n) and du (N, m). */
@@ -107,7 +107,7 @@ static void expand_phase(const phase_t *p, const stages_t *stages, lq_size dims,
     const first_t out = {{e->x_next + k * nx, e->d + k * n, e->costs + k, NULL},
                          e->A + k * n * n, e->B + k * n * m, e->q + k * n, e->r + k * m, NULL, NULL,
                          e->Q + k * n * n, e->S + k * m * n, e->R + k * m * m, NULL};
-    p->expand(stages, &at, 0, p->last - k, &out, p->room);
+    p->expand(stages, &at, 0, p->last - k, &out, p->workspace);
     hold_unread(p, m, e->R);
 }
 
@@ -116,7 +116,7 @@ static void expand_end(const final_t *end, const end_t *values, long N, lq_size 
 {
     const long n = dims.n;
     const end_first_t out = {e->costs + N, NULL, e->q + N * n, NULL, e->Q + N * n * n};
-    end->expand(values, e->xs + N * nx, &out, end->room);
+    end->expand(values, e->xs + N * nx, &out, end->workspace);
     e->cost = 0.0;
     for (long i = 0; i <= N; i++) e->cost += e->costs[i];
 }

@@ -9,8 +9,8 @@
    time steps contracted with costates. */
 typedef struct {
     phase_t exact, plain;
-    void (*curve)(const stages_t *s, const point_t *at, long first, long last, const curved_t *out, void *room);
-    void *curve_room;
+    void (*curve)(const stages_t *s, const point_t *at, long first, long last, const curved_t *out, void *workspace);
+    void *curve_workspace;
 } newton_phase_t;
 
 /* Policy and its linear step; longest: largest step length that the bounds allow. */
@@ -84,11 +84,11 @@ static void newton_other(newton_t *o, const iterate_t *e)
         const long k = p->first;
         const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
         const first_t out = {.Q = o->oQ + k * n * n, .S = o->oS + k * m * n, .R = o->oR + k * m * m};
-        p->expand(stages + j, &at, 0, p->last - k, &out, p->room);
+        p->expand(stages + j, &at, 0, p->last - k, &out, p->workspace);
         hold_unread(p, m, o->oR);
     }
     const end_first_t out = {.Q = o->oQ + N * n * n};
-    end->expand(plain ? o->problem->plain_end : o->problem->end, e->xs + N * nx, &out, end->room);
+    end->expand(plain ? o->problem->plain_end : o->problem->end, e->xs + N * nx, &out, end->workspace);
     o->other_known = 1;
     o->seconds[DERIVATIVES] += now() - began;
 }
@@ -107,7 +107,7 @@ static void newton_curvature(newton_t *o)
         const long k = p->exact.first, last = p->exact.last;
         const point_t at = {e->xs + k * nx, e->us + k * m, e->xs + (k + 1) * nx};
         const curved_t out = {0.0, e->lambda + (k + 1) * n, NULL, NULL, o->cQ + k * n * n, o->cS + k * m * n, o->cR + k * m * m};
-        p->curve(o->problem->curved + j, &at, 0, last - k, &out, p->curve_room);
+        p->curve(o->problem->curved + j, &at, 0, last - k, &out, p->curve_workspace);
     }
     for (long i = 0; i < N * n * n; i++) o->cQ[i] += Q[i];
     copy(o->cQ + N * n * n, Q + N * n * n, n * n);
@@ -230,10 +230,10 @@ static void newton_roll(newton_t *o, const double *us, const double *K, const ne
         const phase_t *p = &o->phases[j].plain;
         const long tasks = parts_between(p, nodes, count, o->start, o->stop_at, o->trial);
         const parts_t parts = {p->first, o->start, o->stop_at, o->trial, o->part_cost};
-        p->roll(o->problem->plain + j, &r, &parts, 0, tasks, p->room);
+        p->roll(o->problem->plain + j, &r, &parts, 0, tasks, p->workspace);
         for (long i = 0; i < tasks; i++) o->cost[o->trial[i]] += o->part_cost[i];
     }
-    o->plain_end.values(o->problem->plain_end, o->X + N * nx, (N + 1) * nx, count, o->part_cost, NULL, o->plain_end.room);
+    o->plain_end.values(o->problem->plain_end, o->X + N * nx, (N + 1) * nx, count, o->part_cost, NULL, o->plain_end.workspace);
     for (long i = 0; i < count; i++) o->cost[i] += o->part_cost[i];
     o->seconds[ROLLOUT] += now() - began;
 }

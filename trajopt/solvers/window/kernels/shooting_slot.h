@@ -33,13 +33,13 @@ typedef struct {
 
 /* Slot.  alphas: 2^DOUBLINGS, 2^(DOUBLINGS - 1), ..., 1, 1/2, ...; at, fresh, best: indices of the current, the next and the best iterate; spare_K,
    spare_k: memory for the next gains; X, U, D, cost, part_cost, start, stop, trial: trial trajectories and their parts.  nodes: number of shooting
-   nodes; abreast: step lengths tried together; in_lanes: step lengths that take no longer than one; on_state: 1 if mu is added to V'xx, else to
+   nodes; together: step lengths tried together; in_lanes: step lengths that take no longer than one; on_state: 1 if mu is added to V'xx, else to
    Quu; shared: 1 if iterates share the memory of their blocks, which then hold those of iterate `holder`; row: row of the first trial in the last
    answer; known_from, known: rows known_from .. known - 1 are trials of the lengths 2^-row of the last direction; kkt: KKT error answered with the
    last direction.  request, rolled, mu: current request in a
    window; waits: operation that it waits for.  answer: last answer; seconds: time in derivatives, sweeps and rollouts. */
 typedef struct {
-    long N, nx, count, nonlinear, nodes, abreast, in_lanes, on_state, shared, holder, row, known_from, known;
+    long N, nx, count, nonlinear, nodes, together, in_lanes, on_state, shared, holder, row, known_from, known;
     phase_t *phases;
     final_t end;
     lq_size dims;
@@ -50,7 +50,7 @@ typedef struct {
     double *spare_K, *spare_k;
     lq_step step, current, extra;
     double *lower_du, *upper_du, *masked, *size;
-    bounded_room bounded;
+    bounded_workspace bounded;
     double *X, *U, *D, *cost, *part_cost;
     long *start, *stop, *trial;
     const shooting_problem_t *problem;
@@ -226,7 +226,7 @@ static int roll_on(shooting_t *s)
         roll_phase(s);
         return 1;
     }
-    s->end.values(s->end.end, s->X + s->N * s->nx, (s->N + 1) * s->nx, r->count, s->part_cost, NULL, s->end.room);
+    s->end.values(s->end.end, s->X + s->N * s->nx, (s->N + 1) * s->nx, r->count, s->part_cost, NULL, s->end.workspace);
     for (long i = 0; i < r->count; i++) s->cost[i] += s->part_cost[i];
     return 0;
 }
@@ -234,7 +234,7 @@ static int roll_on(shooting_t *s)
 static void roll_here(shooting_t *s)
 {
     const phase_t *p = s->phases + s->rolling.phase;
-    p->roll(p->stages, &s->rolling.trials, &s->rolling.parts, 0, s->rolling.tasks, p->room);
+    p->roll(p->stages, &s->rolling.trials, &s->rolling.parts, 0, s->rolling.tasks, p->workspace);
 }
 
 static void roll(shooting_t *s, const double *K, lq_step step, long nonlinear, long first, long count)
@@ -323,7 +323,7 @@ static void start_from(shooting_t *s)
 /* -- steps ------------------------------------------------------------------------------------------------------------------ */
 
 /* Bounds on du at an iterate. */
-static lq_bounds room_for(const shooting_t *s, const iterate_t *e)
+static lq_bounds workspace_for(const shooting_t *s, const iterate_t *e)
 {
     for (long i = 0; i < s->N * s->dims.m; i++)
         s->lower_du[i] = s->lower[i] - e->us[i], s->upper_du[i] = s->upper[i] - e->us[i];
@@ -356,14 +356,14 @@ static void take_policy(shooting_t *s)
 static void direction_begin(shooting_t *s, double mu)
 {
     iterate_t *at = here(s);
-    bounded_room *w = &s->bounded;
+    bounded_workspace *w = &s->bounded;
     const lq_policy to = {s->spare_K, s->spare_k, s->policy.Vx, s->policy.Vxx};
     const double on_state = s->on_state ? mu : 0.0;
     recall(s, at);
     s->ahead.of = NULL;
     memset(s->step.dx, 0, sizeof(double) * s->dims.n); /* trajectories begin at x0 */
     if (s->lower) {
-        bounded_begin(s->dims, lq_of(at, s->dims, s->N), room_for(s, at), on_state, mu - on_state, w, to);
+        bounded_begin(s->dims, lq_of(at, s->dims, s->N), workspace_for(s, at), on_state, mu - on_state, w, to);
         return;
     }
     w->p = lq_of(at, s->dims, s->N), w->policy = to;
@@ -386,7 +386,7 @@ static void answer_direction(shooting_t *s, long failed, double D2)
 /* Continue a direction after a sweep; returns 1 if another sweep is needed, else 0 with the direction answered. */
 static int direction_next(shooting_t *s)
 {
-    bounded_room *w = &s->bounded;
+    bounded_workspace *w = &s->bounded;
     if (s->lower) {
         if (bounded_next(s->dims, w, s->step)) return 1;
         answer_direction(s, w->failed, w->failed < 0 ? curvature(s, lq_of(here(s), s->dims, s->N), s->step) : 0.0);
@@ -434,7 +434,7 @@ static void correct(shooting_t *s, long again)
     memset(s->bounded.k, 0, sizeof(double) * s->N * m);
     feedback.k = s->bounded.k;
     if (s->lower) {
-        limits = room_for(s, at);
+        limits = workspace_for(s, at);
         for (long i = 0; i < s->N * m; i++) s->lower_du[i] -= current.du[i], s->upper_du[i] -= current.du[i];
     }
     memset(s->extra.dx, 0, sizeof(double) * n);
@@ -484,7 +484,7 @@ EXPORT long shooting_roll(shooting_t *s, long first, long count)
         count = count < s->known - first ? count : s->known - first;
     } else {
         s->row = s->known = 0;
-        count = count < s->abreast ? count : s->abreast;
+        count = count < s->together ? count : s->together;
         roll(s, s->policy.K, s->step, s->nonlinear, first, count);
     }
     answer_trials(s, count, s->answer);
@@ -535,12 +535,12 @@ EXPORT void shooting_kkt(shooting_t *s)
 /* Start the gains about the current iterate; `bounded.sweep` is their sweep. */
 static void gains_begin(shooting_t *s, double mu)
 {
-    bounded_room *w = &s->bounded;
+    bounded_workspace *w = &s->bounded;
     const shooting_problem_t *p = s->problem;
     const double on_state = s->on_state ? mu : 0.0;
     recall(s, here(s));
     w->p = lq_of(here(s), s->dims, s->N), w->policy = (lq_policy){p->to_K, p->to_k, s->policy.Vx, s->policy.Vxx};
-    if (s->lower) w->limits = room_for(s, here(s));
+    if (s->lower) w->limits = workspace_for(s, here(s));
     w->sweep = (lq_lane){&w->p, s->lower ? &w->limits : NULL, &w->policy, on_state, mu - on_state, NONE};
 }
 

@@ -10,15 +10,15 @@ enum { START_ASKED, DIRECTION_ASKED, TRIALS_ASKED, POINT_ASKED, GAINS_ASKED };
 
 /* Functions of a phase for several problems: expansion and rollout. */
 typedef struct {
-    void (*first)(const seen_t *of, long origin, long knot, long read, const first_t *out, void *room);
-    void (*rolled)(const rolled_t *of, long count, void *room);
+    void (*first)(const seen_t *of, long origin, long knot, long read, const first_t *out, void *workspace);
+    void (*rolled)(const rolled_t *of, long count, void *workspace);
 } window_phase_t;
 
 /* Window.  active: number of running problems; if they leave lanes empty, at the end of a batch, the knots of one problem fill lanes better. */
 typedef struct {
     const window_phase_t *phases;
-    void (*end_first)(const seen_t *of, long knot, const end_first_t *out, void *room);
-    void *room, *sweep_room, *directions_room;
+    void (*end_first)(const seen_t *of, long knot, const end_first_t *out, void *workspace);
+    void *workspace, *sweep_workspace, *directions_workspace;
     long active;
 } shooting_window_t;
 
@@ -125,7 +125,7 @@ EXPORT long shooting_window_direction(const shooting_window_t *w, shooting_t *s,
 EXPORT long shooting_window_roll(const shooting_window_t *w, shooting_t *s, long first, long count)
 {
     s->request = TRIALS_ASKED;
-    roll_begin(s, s->policy.K, s->step, s->nonlinear, first, count < s->abreast ? count : s->abreast);
+    roll_begin(s, s->policy.K, s->step, s->nonlinear, first, count < s->together ? count : s->together);
     return roll_phases(w, s);
 }
 
@@ -170,7 +170,7 @@ static void expand_lanes(void *of, long i, const lq_vectors *to)
     const phase_t *phases = at->slots[0]->phases;
     if (i == at->slots[0]->N) {
         const end_first_t out = {to->cost, NULL, to->q, NULL, to->Q};
-        w->end_first(at->lanes, i, &out, w->room);
+        w->end_first(at->lanes, i, &out, w->workspace);
         return;
     }
     if (at->phase == NONE || i < phases[at->phase].first || i >= phases[at->phase].last) {
@@ -179,7 +179,7 @@ static void expand_lanes(void *of, long i, const lq_vectors *to)
     }
     const phase_t *own = phases + at->phase;
     const first_t out = {{NULL, to->d, to->cost, NULL}, to->A, to->B, to->q, to->r, NULL, NULL, to->Q, to->S, to->R, NULL};
-    w->phases[at->phase].first(at->lanes, own->first, i, own->read, &out, w->room);
+    w->phases[at->phase].first(at->lanes, own->first, i, own->read, &out, w->workspace);
 }
 
 /* Store the results of an expansion with direction in its iterate; returns 0 if they are not finite or Quu is not positive definite. */
@@ -217,7 +217,7 @@ static void serve_looks(const shooting_window_t *w, shooting_t *const *slots, lo
         at.lanes[l] = (seen_t){NULL, s->end.end, s->ahead.of->xs, s->ahead.of->us};
         lanes[l] = s->ahead.to;
     }
-    lq_directions(lanes, slots[0]->dims, slots[0]->N, expand_lanes, &at, w->directions_room);
+    lq_directions(lanes, slots[0]->dims, slots[0]->N, expand_lanes, &at, w->directions_workspace);
     for (int l = 0; l < count; l++) {
         slots[l]->ahead.to = lanes[l];
         looked(w, slots[l]);
@@ -230,7 +230,7 @@ static void serve_sweeps(const shooting_window_t *w, shooting_t *const *slots, l
     if (count == 1) sweep_alone(slots[0], &slots[0]->bounded.sweep);
     else {
         for (int l = 0; l < LANES; l++) lanes[l] = SLOT_OF(l, slots, count)->bounded.sweep;
-        lq_riccati_abreast(lanes, w->sweep_room);
+        lq_riccati_in_lanes(lanes, w->sweep_workspace);
         for (int l = 0; l < count; l++) slots[l]->bounded.sweep.failed = lanes[l].failed;
     }
     for (int l = 0; l < count; l++) {
@@ -254,7 +254,7 @@ static void serve_rolls(const shooting_window_t *w, shooting_t *const *slots, lo
         for (long part = 0; part < r->tasks; part++) of[parts++] = (rolled_t){slots[l]->phases[phase].stages, &r->trials, &r->parts, part};
         rolled[found++] = slots[l];
     }
-    w->phases[phase].rolled(of, parts, w->room);
+    w->phases[phase].rolled(of, parts, w->workspace);
     for (long l = 0; l < found; l++)
         if (roll_on(rolled[l])) roll_phases(w, rolled[l]);
         else rolled_out(w, rolled[l]);

@@ -45,7 +45,7 @@ def test_each_lane_equals_the_single_sweep(size, limited, regularize):
     """Lanes differ in numbers and damping; in two lanes Quu is indefinite at some knot."""
     rng, lanes = np.random.default_rng(0), lanes_in_use()
     library, (n, m) = kernels(lanes), size
-    room = aligned(bound(library, "lq_abreast_room", "ii", ctypes.c_long)(n, m))
+    workspace = aligned(bound(library, "lq_in_lanes_workspace", "ii", ctypes.c_long)(n, m))
     problems = [problem(rng, size, {0: 4, lanes - 1: 7}.get(i)) for i in range(lanes)]
     damping = 0.3 * rng.random(lanes)
     kept, asked, found = [], (Lane * lanes)(), []
@@ -66,7 +66,7 @@ def test_each_lane_equals_the_single_sweep(size, limited, regularize):
         )
         kept += [data, own, p, to, bounds]
         found.append((K, k))
-    bound(library, "lq_riccati_abreast", "pp")(ctypes.addressof(asked), address(room))
+    bound(library, "lq_riccati_in_lanes", "pp")(ctypes.addressof(asked), address(workspace))
     for i, lq in enumerate(problems):
         expected = solve_riccati(lq, damping[i], regularize, tuple(limits[i]) if limited else None)
         assert asked[i].failed == (-1 if expected.failed_at is None else expected.failed_at)
@@ -139,9 +139,9 @@ def test_directions_are_sweep_costates_and_step_of_each_problem(size, regularize
             values = np.ascontiguousarray(rows)
             ctypes.memmove(place, address(values), values.nbytes)
 
-    room = aligned(bound(library, "lq_directions_room", "iil", ctypes.c_long)(n, m, N if with_steps else 1))
+    workspace = aligned(bound(library, "lq_directions_workspace", "iil", ctypes.c_long)(n, m, N if with_steps else 1))
     library.lq_directions(
-        ctypes.byref(asked), Dims(n, m), ctypes.c_long(N), expand, None, ctypes.c_void_p(address(room))
+        ctypes.byref(asked), Dims(n, m), ctypes.c_long(N), expand, None, ctypes.c_void_p(address(workspace))
     )
     for i, lq in enumerate(problems):
         np.testing.assert_array_equal(found[i]["costs"], costs[:, i])
