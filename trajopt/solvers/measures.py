@@ -35,7 +35,7 @@ from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
 from trajopt.stage.engine import StageOperations, lq_solver_for, stages_of
-from trajopt.stage.stages import StageDerivatives
+from trajopt.stage.stages import StageDerivatives, Stages
 
 NEAR_BOUND = 1e-5
 """Controls closer to a bound than this, relative to bounds beyond 1, have no feedback in the adjoint sweep."""
@@ -72,13 +72,18 @@ def largest_violation(ocp: OCP, xs: Array, us: Array, tolerance: float) -> Viola
         return _Measured(ocp, xs, us, {}).violation(tolerance)
 
 
+def evaluated_stages(ocp: OCP) -> list[Stages]:
+    """Return the stages of a problem with all constraints that have rows."""
+    rows = with_rows(ocp)
+    return stages_of(ocp, StageOperations(path=rows[:-1], final=rows[-1]))
+
+
 class _Measured:
     """Derivatives of the stages along a trajectory, with its multipliers."""
 
     def __init__(self, ocp: OCP, xs: Array, us: Array, multipliers: Mapping[str, Array]) -> None:
         self.ocp, self.xs, self.us, self.multipliers = ocp, xs, us, multipliers
-        rows, N = with_rows(ocp), ocp.horizon
-        stages = stages_of(ocp, StageOperations(path=rows[:-1], final=rows[-1]))
+        rows, N, stages = with_rows(ocp), ocp.horizon, evaluated_stages(ocp)
         self.parts: list[tuple[slice, tuple[Constraint, ...], StageDerivatives]] = []
         for own, knots, group in zip(stages, (*ocp.phase_slices, slice(N, N + 1)), rows, strict=True):
             u = us[knots] if knots.start < N else us[:1, :0]

@@ -8,6 +8,7 @@ from typing import Any
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.auto import attempts
+from trajopt.solvers.measures import evaluated_stages
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.numerics import numerics_for
@@ -24,6 +25,7 @@ def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
         attempt = next(iter(attempts(ocp)))
         ocp, options = attempt.ocp, _KINDS[attempt.solver](**attempt.needs)
     _PREPARED.get(type(options), _user_method)(ocp, guess, options)
+    evaluated_stages(ocp)
 
 
 def make_ready(ocp: OCP, guess: Guess, options: Any) -> float:

@@ -24,9 +24,8 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
-from trajopt.solvers.direct.program_parts import with_rows
+from trajopt.solvers.measures import evaluated_stages
 from trajopt.solvers.terminal_states import TerminalStates
-from trajopt.stage.engine import StageOperations, stages_of
 
 SPREAD, BEND = 1.2, 0.5
 """Standard deviations of the ends and of the bends of motions [rad, m]."""
@@ -60,8 +59,8 @@ def direct_costs(ocp: OCP, us: Array, ends: Array) -> Array:
     if 2 * half == ocp.manifold.ndx:
         dt = ocp.dt[:, None]
         np.divide(np.diff(move[:, :, :half], axis=1), dt, out=move[:, 1:, half:], where=dt > 0.0)
-    xs, rows, total = _moved(ocp, move), with_rows(ocp), np.zeros(M)
-    *phases, end = stages_of(ocp, StageOperations(path=rows[:-1], final=rows[-1]))
+    xs, total = _moved(ocp, move), np.zeros(M)
+    *phases, end = evaluated_stages(ocp)
     with np.errstate(all="ignore"):
         for own, k in zip(phases, ocp.phase_slices, strict=True):
             after = slice(k.start + 1, k.stop + 1)

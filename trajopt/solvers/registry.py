@@ -562,7 +562,7 @@ def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], S
             if own is not None and other is not ocp:  # with slower contacts
                 cache = own.prepared.setdefault("replay", SolverCache())
             made = kept_evaluator(cache, other, kind)
-            return made if made.compiled else StageEvaluator(on_library(other), kind)
+            return made if made.compiled else StageEvaluator(on_library(other), kind, "auto")
 
         yield ocp, evaluator
 

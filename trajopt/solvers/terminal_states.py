@@ -14,7 +14,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import coordinate_bounds, with_rows
-from trajopt.stage.engine import StageOperations, stages_of
+from trajopt.solvers.measures import evaluated_stages
 
 ITERATIONS = 8
 PRECISION = 3e-2
@@ -33,7 +33,7 @@ class TerminalStates:
     def __init__(self, ocp: OCP) -> None:
         rows = with_rows(ocp)
         self.ocp, self.half = ocp, (ocp.manifold.ndx + 1) // 2
-        self.end = stages_of(ocp, StageOperations(path=rows[:-1], final=rows[-1]))[-1]
+        self.end = evaluated_stages(ocp)[-1]
         bounds = [c.bounds(1) for c in rows[-1]]
         self.lower, self.upper = (np.concatenate([b[i].ravel() for b in bounds] or [np.zeros(0)]) for i in (0, 1))
         self.bounds = [

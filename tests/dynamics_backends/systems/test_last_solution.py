@@ -85,7 +85,8 @@ def test_no_result_is_stale(solved):
 def test_each_driver_has_its_own_cache(solved):
     """NumPy's numbers are never those of loops, which differ by rounding; the twins of one system share theirs."""
     holonomic = system()
-    twins = [map.with_recursions(LibraryDriver()) for map in (holonomic, ConstraintForces(holonomic))]
+    driver = LibraryDriver()
+    twins = [map.with_recursions(driver) for map in (holonomic, ConstraintForces(holonomic))]
     x, u = knots()
     for map in (holonomic, *twins):
         map.partials(x.T, u.T, 0.0, {})
