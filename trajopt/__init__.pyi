@@ -209,10 +209,10 @@ from trajopt.guesses.inverse_kinematics import (
 from trajopt.guesses.minimum_jerk import minimum_jerk_guess as minimum_jerk_guess
 from trajopt.guesses.time_grids import refine as refine
 from trajopt.guesses.warm_start import WarmStart as WarmStart
-from trajopt.lq.compiled_lq import solve_riccati as solve_riccati
 from trajopt.lq.lq import (
     LQProblem as LQProblem,
 )
+from trajopt.lq.lq_solver import solve_riccati as solve_riccati
 from trajopt.problem.annotations import (
     Annotations as Annotations,
     Drawn as Drawn,

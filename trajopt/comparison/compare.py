@@ -30,7 +30,7 @@ from trajopt.results.status import StatusCode
 from trajopt.solvers.options import accepts
 from trajopt.solvers.prepare import make_ready
 from trajopt.solvers.registry import chosen_options, solve, solver_options
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.evaluators import evaluator_for
 from trajopt.step.contraction import missing_curvature
 from trajopt.step.other_backend import BackendChoice, with_backend
 from trajopt.validation.validation import InvalidProblem
@@ -278,7 +278,7 @@ class _Comparison:
 
     def _components(self, variant: Variant, posed: PosedProblem, solution: Solution) -> Components:
         ocp = posed.ocp
-        stages = getattr(numerics_for(ocp).evaluator, "stages", [])
+        stages = getattr(evaluator_for(ocp), "stages", [])
         steps = [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
         whole = all(stage.compiled for stage in stages[:-1]) and not solution.meta.get("not_compiled")
         numpy = all(step.backend.engine == "numpy" for step in steps)
@@ -300,7 +300,7 @@ class _Comparison:
                 return float("nan")
         finite = np.isfinite(solution.xs).all() and np.isfinite(solution.us).all()
         xs, us = (solution.xs, solution.us) if finite and len(solution.us) == posed.ocp.horizon else posed.guess
-        return derivative_error(numerics_for(posed.ocp).evaluator, self.exact, np.asarray(xs), np.asarray(us))
+        return derivative_error(evaluator_for(posed.ocp), self.exact, np.asarray(xs), np.asarray(us))
 
     def _differences(self, posed: PosedProblem, facts: Components) -> Iterator[str]:
         """Yield the differences from the model of the first finished row."""

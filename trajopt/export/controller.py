@@ -19,7 +19,7 @@ from dynamics_backends.protocol import Array, NeedsScheme, unwrapped
 from trajopt.export.example import ExampleStart, example_start
 from trajopt.export.functions import FunctionsSource, functions_source
 from trajopt.guesses.guesses import Guess
-from trajopt.lq import compiled_lq
+from trajopt.lq import lq_solver
 from trajopt.problem.impact_stage import JUMP
 from trajopt.problem.ocp import OCP, Sampling
 from trajopt.problem.terms import CostTerm
@@ -209,7 +209,7 @@ def _source(ocp: OCP, sampled: Sampling, stage: FunctionsSource, structure: Stru
         stages_source("rollout.h"),
         f"#define DYNAMICS_WORKSPACE ({stage.workspace})",
         structure.source("0"),
-        compiled_lq.source(),
+        lq_solver.source(),
         _template("controller.c"),
     ]
     return "\n".join([*parts, _defaults(ocp)])

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.compiled_lq import shared_lq
+from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.guess import Guess as Guess, Motion as Motion, as_guess as as_guess
 from trajopt.problem.ocp import OCP
 from trajopt.stage.evaluation import Direction, Shooting
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.evaluators import evaluator_for
 
 
 def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
@@ -58,7 +58,7 @@ def feedback_guess(ocp: OCP, K: Array, u: Array | float = 0.0) -> Guess:
     N, ndx, nu = ocp.horizon, ocp.manifold.ndx, ocp.nu
     gains = _broadcast("K", K, "(nu, ndx) or (N, nu, ndx)", (N, nu, ndx))
     policy = Direction(np.zeros((N + 1, ndx)), np.zeros((N, nu)), gains, np.zeros((N, ndx)))
-    motion = numerics_for(ocp).evaluator.rollout(*still, policy, np.zeros(1), Shooting())
+    motion = evaluator_for(ocp).rollout(*still, policy, np.zeros(1), Shooting())
     return Guess(motion.xs[0], motion.us[0])
 
 
@@ -68,8 +68,7 @@ def regulator(ocp: OCP, u: Array | float = 0.0) -> Array:
     The gains are those of the first knot, which are stationary for a long horizon. u as in :func:`constant_guess`.
     Raises ValueError for controls of another shape, and if the cost about x0 is not convex in the controls.
     """
-    numerics = numerics_for(ocp)
-    policy = shared_lq().solve_riccati(numerics.evaluator.expand(*constant_guess(ocp, u)).lq)
+    policy = shared_lq().solve_riccati(evaluator_for(ocp).expand(*constant_guess(ocp, u)).lq)
     if policy.failed_at is not None:
         raise ValueError(
             f"the cost about x0 is not convex in the controls at knot {policy.failed_at}: add a control cost"

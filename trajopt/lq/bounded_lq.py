@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trajopt.lq.compiled_lq import shared_lq
 from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy
+from trajopt.lq.lq_solver import shared_lq
 
 MAX_SWEEPS = 8
 ENOUGH = 1e-2

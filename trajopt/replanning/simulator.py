@@ -13,7 +13,7 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP, DiscreteMap
 from trajopt.problem.terms import control_cost
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.evaluators import evaluator_for
 
 Parameters = Mapping[str, Array]
 
@@ -62,7 +62,7 @@ class Simulator:
             ocp = OCP.single_phase(self.dynamics, x, n, h, nothing, parameters=parameters)
         else:  # the workspace of the same structure is cached
             ocp = replace(known.ocp, phases=(replace(known.ocp.phases[0], parameters=parameters),))
-        self._ready[n, h] = _Ready(ocp, numerics_for(ocp).evaluator, parameters)
+        self._ready[n, h] = _Ready(ocp, evaluator_for(ocp), parameters)
         return self._ready[n, h].evaluator
 
 

@@ -25,7 +25,7 @@ from trajopt.solvers.shooting.restart import solve_twice
 from trajopt.solvers.window.newton import filtered, solve_newton
 from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import StageEvaluator
-from trajopt.stage.numerics import kept_evaluator
+from trajopt.stage.evaluators import cached_evaluator
 from trajopt.stage.solver_cache import SolverCache, borrowed
 from trajopt.step.contraction import missing_curvature
 from trajopt.validation.validation import ERROR, Finding, InvalidProblem
@@ -47,10 +47,10 @@ def ddp(
     """
     options = options or DDPOptions()
     with borrowed(ocp, cache) as own:
-        evaluator = evaluator or kept_evaluator(own, ocp)
+        evaluator = evaluator or cached_evaluator(own, ocp)
         require_contractions(ocp)
         modifies, convex = options.indefinite == "modify", options.hessian == "gauss_newton"
-        exact = evaluator if convex else kept_evaluator(own, ocp, options.hessian)
+        exact = evaluator if convex else cached_evaluator(own, ocp, options.hessian)
         Curved = NewtonModel if options.curvature == "newton" else TrueModel
 
         def run(options: DDPOptions, callback: Callback | None) -> Solution:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.compiled_lq import shared_lq
+from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.expansion import residual_batch, residual_jacobians
 from trajopt.problem.ocp import OCP, fitting
 from trajopt.stage.evaluation import StageEvaluator
-from trajopt.stage.numerics import kept_evaluator
+from trajopt.stage.evaluators import cached_evaluator
 
 FINAL_WEIGHT = 1e3
 """Weight of final equalities, relative to the largest entry of the running Hessian."""
@@ -30,7 +30,7 @@ def tracking_gains(
     """
     xs, us = fitting(ocp, xs, us)
     with np.errstate(all="ignore"):
-        lq = (evaluator or kept_evaluator(None, ocp)).expand(xs, us).lq
+        lq = (evaluator or cached_evaluator(None, ocp)).expand(xs, us).lq
         Q = lq.Q.copy()
         final = _final_equalities(ocp, xs[-1:]) if final is None else final
         Q[-1] += FINAL_WEIGHT * max(float(np.abs(Q[:-1]).max(initial=0.0)), 1.0) * final

@@ -31,10 +31,11 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lq import LQProblem, least_size
+from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.direct.program_parts import with_rows
-from trajopt.stage.engine import StageOperations, lq_solver_for, stages_of
+from trajopt.stage.engine import StageOperations, stages_of
 from trajopt.stage.stages import StageDerivatives, Stages
 
 NEAR_BOUND = 1e-5
@@ -193,7 +194,7 @@ class _Measured:
         )
         held = self._near_bounds()
         gains = np.where(held[:, :, None], 0.0, K) if K.any() else None
-        found = lq_solver_for(ocp).stationarity(lq, gains)
+        found = shared_lq().stationarity(lq, gains)
         size += (np.abs(found.costates[1:, None]) @ np.abs(B))[:, 0]
         largest = size.max(axis=0, initial=0.0)
         return found.gradient, np.maximum(largest, least_size(largest)), max(products)

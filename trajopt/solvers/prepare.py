@@ -11,7 +11,7 @@ from trajopt.solvers.auto import attempts
 from trajopt.solvers.measures import evaluated_stages
 from trajopt.solvers.options import AutoOptions, DDPOptions, DMSOptions, IPMOptions, SLQOptions, SQPOptions
 from trajopt.stage.evaluation import StageEvaluator
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.evaluators import evaluator_for
 
 _KINDS: dict[str, Any] = {"ddp": DDPOptions, "slq": SLQOptions, "ipm": IPMOptions, "dms": DMSOptions, "sqp": SQPOptions}
 
@@ -43,9 +43,9 @@ def _prepare_shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
         from trajopt.solvers.shooting.penalized import augmented
 
         ocp = augmented(ocp, options.constraint_penalty)
-    numerics_for(ocp, options.hessian)
+    evaluator_for(ocp, options.hessian)
     if isinstance(options, DDPOptions):
-        evaluator = numerics_for(ocp).evaluator
+        evaluator = evaluator_for(ocp)
         if isinstance(evaluator, StageEvaluator):
             evaluator.knot_curvatures(guess.xs, guess.us)
 
@@ -54,25 +54,25 @@ def _dms(ocp: OCP, guess: Guess, options: DMSOptions) -> None:
     from trajopt.solvers.direct.dms import transcribed
 
     transcribed(ocp, guess, options)
-    numerics_for(ocp)
+    evaluator_for(ocp)
 
 
 def _sqp(ocp: OCP, guess: Guess, options: SQPOptions) -> None:
     from trajopt.solvers.direct.direct_sqp import staged_program, with_selected_hessian
 
     staged_program(ocp, guess, with_selected_hessian(ocp, options))
-    numerics_for(ocp)
+    evaluator_for(ocp)
 
 
 def _ipm(ocp: OCP, guess: Guess, options: IPMOptions) -> None:
     from trajopt.solvers.ipm import prepared
 
     prepared(ocp, guess, options)
-    numerics_for(ocp)
+    evaluator_for(ocp)
 
 
 def _user_method(ocp: OCP, guess: Guess, options: Any) -> None:
-    numerics_for(ocp)
+    evaluator_for(ocp)
 
 
 _PREPARED: dict[type, Any] = {

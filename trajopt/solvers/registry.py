@@ -546,7 +546,7 @@ def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], S
     The evaluator uses the cached stages of the solve; if these run in NumPy, the package's library evaluates the dynamics.
     """
     from trajopt.stage.evaluation import StageEvaluator
-    from trajopt.stage.numerics import kept_evaluator
+    from trajopt.stage.evaluators import cached_evaluator
     from trajopt.step.library_steps import on_library
 
     shooting = isinstance(options, SLQOptions)
@@ -561,7 +561,7 @@ def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], S
             cache = own
             if own is not None and other is not ocp:  # with slower contacts
                 cache = own.prepared.setdefault("replay", SolverCache())
-            made = kept_evaluator(cache, other, kind)
+            made = cached_evaluator(cache, other, kind)
             return made if made.compiled else StageEvaluator(on_library(other), kind, "auto")
 
         yield ocp, evaluator

@@ -27,7 +27,7 @@ from trajopt.solvers.shooting.restart import solve_twice
 from trajopt.solvers.window.newton import filtered, solve_newton
 from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import Evaluator
-from trajopt.stage.numerics import kept_evaluator
+from trajopt.stage.evaluators import cached_evaluator
 from trajopt.stage.solver_cache import SolverCache, borrowed
 
 
@@ -47,7 +47,7 @@ def slq(
     """
     options = options or SLQOptions()
     with borrowed(ocp, cache) as own:
-        evaluator = evaluator or kept_evaluator(own, ocp, options.hessian)
+        evaluator = evaluator or cached_evaluator(own, ocp, options.hessian)
 
         def run(options: SLQOptions, callback: Callback | None) -> Solution:
             if filtered(ocp, options):

@@ -31,16 +31,16 @@ class UserSolver:
         """Solve a problem without constraints. Raises InvalidProblem for others."""
         from trajopt.solvers.ddp import require_contractions
         from trajopt.solvers.window.newton import solve_newton
-        from trajopt.stage.numerics import kept_evaluator
+        from trajopt.stage.evaluators import cached_evaluator
         from trajopt.stage.solver_cache import borrowed
 
         require_open(ocp, self.name)
         with borrowed(ocp, warm.cache) as own:
-            evaluator = kept_evaluator(own, ocp)
+            evaluator = cached_evaluator(own, ocp)
             exact = None
             if options.hessian == "exact":
                 require_contractions(ocp)
-                exact = kept_evaluator(own, ocp, "exact")
+                exact = cached_evaluator(own, ocp, "exact")
             given = options, callback, evaluator, exact
             return solve_newton(ocp, warm.guess, *given, cache=own, method=self.made)
 

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from dynamics_backends import registry
-from dynamics_backends.protocol import MissingCapability, is_generic
-from trajopt.lq.compiled_lq import compiled_lq
-from trajopt.lq.lq_solver import LQSolver, NumpyLQ
+from dynamics_backends.protocol import MissingCapability
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
 from trajopt.stage.not_compiled import report_not_compiled
@@ -129,24 +126,6 @@ def _compiled(
 
 
 def is_compiled(ocp: OCP) -> bool:
-    """True if the backend of a phase is on the engine "compiled". The linear algebra is then that of the C library, too."""
+    """True if the backend of a phase is on the engine "compiled"."""
     samplings = (phase.dynamics.sampling for phase in ocp.phases)
     return any(s is not None and s.backend.engine == "compiled" for s in samplings)
-
-
-def lq_solver_for(ocp: OCP, carried: bool = False) -> LQSolver:
-    """LQ solver for the sizes of a problem. carried: the state also holds the controls of the previous step.
-
-    NumPy sweeps serve problems that were put on the NumPy engine. A user-defined backend, which always runs in NumPy, was not put
-    there.
-    """
-    numpy_chosen = registry.DEFAULT_ENGINE == "numpy" or not has_user_backend(ocp)
-    if numpy_chosen and not is_compiled(ocp):
-        return NumpyLQ()
-    return compiled_lq(ocp.manifold.ndx + (ocp.nu if carried else 0), ocp.nu)
-
-
-def has_user_backend(ocp: OCP) -> bool:
-    """True if the backend of a phase is user-defined."""
-    samplings = (phase.dynamics.sampling for phase in ocp.phases)
-    return any(s is not None and not is_generic(s.backend.map) for s in samplings)

@@ -137,13 +137,14 @@ import sys, time
 try:
     from trajopt.config.config import load_config
     from trajopt.config import build
-    from trajopt.stage.numerics import numerics_for
+    from trajopt.stage.evaluators import evaluator_for
 except ImportError:
     from trajopt.config import load_config
     from experiments import build
     from trajopt.numerics import numerics_for
+    evaluator_for = lambda ocp: numerics_for(ocp).evaluator
 task = build.build_task(load_config(sys.argv[1]))
-evaluator = numerics_for(task.ocp).evaluator
+evaluator = evaluator_for(task.ocp)
 expand = lambda: evaluator.expand(task.guess.xs, task.guess.us)
 expand()
 best, until = float("inf"), time.monotonic() + 3.0

@@ -18,13 +18,13 @@ from trajopt import (
     control_cost,
     state_cost,
 )
-from trajopt.lq.compiled_lq import CompiledLQ
 from trajopt.lq.lq import LQProblem
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.stage.compiled import taped_functions
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.evaluation import Direction, StageEvaluator
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.evaluators import evaluator_for
 from trajopt.stage.numpy_stages import NumpyStages
 
 each_scheme = pytest.mark.parametrize("scheme", SCHEMES)
@@ -158,16 +158,16 @@ def test_changed_values_trace_nothing(monkeypatch):
 def test_who_serves_a_problem(engine, method):
     """Whole libraries for the methods that are written in C."""
     dynamics = SampledSystem(make_backend(FreeBody(pendulum()), method, engine=engine), "euler")
-    numerics = numerics_for(OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)]))
+    evaluator = evaluator_for(OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)]))
     kinds = [CompiledStages, CompiledEnd] if engine == "compiled" else [NumpyStages, NumpyStages]
-    assert [type(stages) for stages in numerics.evaluator.stages] == kinds
+    assert [type(stages) for stages in evaluator.stages] == kinds
 
 
 def test_dynamics_too_long_to_compile_stay_in_numpy(monkeypatch):
     monkeypatch.setattr(traced_source, "OPERATIONS_LIMIT", 15)
     dynamics = SampledSystem(make_backend(FreeBody(pendulum()), "forward_ad", engine="compiled"), "euler")
     ocp = OCP.single_phase(dynamics, np.zeros(4), 3, 0.1, [control_cost(2)])
-    assert all(isinstance(stages, NumpyStages) for stages in numerics_for(ocp).evaluator.stages)
+    assert all(isinstance(stages, NumpyStages) for stages in evaluator_for(ocp).stages)
     with pytest.raises(TooLong, match="FreeBody takes .* operations; the limit is 15"):
         compiled_evaluator(ocp)
 
@@ -184,7 +184,7 @@ def test_phases_of_both_engines_beside_each_other(kind):
         return OCP(phases, np.zeros(4), [state_cost(free.manifold, np.ones(4), 3.0)], u_upper=[0.4, 0.5])
 
     ocp = mixed("numpy", "compiled", "numpy")
-    evaluator, plain = numerics_for(ocp).evaluator, StageEvaluator(ocp)
+    evaluator, plain = evaluator_for(ocp), StageEvaluator(ocp)
     assert [type(stages) for stages in evaluator.stages] == [NumpyStages, CompiledStages, NumpyStages, CompiledEnd]
     xs, us = trajectory(ocp)
     direction, alphas = _direction(ocp, xs, us), 0.7 ** np.arange(5)
@@ -219,7 +219,7 @@ each_size = pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}
 @pytest.mark.parametrize("mu", [0.0, 0.3])
 def test_riccati(size, regularize, mu):
     lq = lq_problem(*size)
-    actual, expected = CompiledLQ().solve_riccati(lq, mu, regularize), numpy_lq.solve_riccati(lq, mu, regularize)
+    actual, expected = LQSolver().solve_riccati(lq, mu, regularize), numpy_lq.solve_riccati(lq, mu, regularize)
     assert actual.failed_at is None
     for a, e in zip(actual[:4], expected[:4], strict=True):
         close(a, e)
@@ -227,7 +227,7 @@ def test_riccati(size, regularize, mu):
 
 @each_size
 def test_the_solution_satisfies_the_kkt_conditions(size):
-    lq, compiled = lq_problem(*size), CompiledLQ()
+    lq, compiled = lq_problem(*size), LQSolver()
     step, _ = compiled.forward(lq, compiled.solve_riccati(lq))
     residual = numpy_lq.kkt_residual(lq, step)
     scale = max(np.abs(numpy_lq.costates(lq, step)).max(), 1.0)
@@ -241,21 +241,21 @@ def test_roll_out_costates_and_gradient(size):
     lq.B[:, :, 0] *= 1e-12
     lq.r[:, 0] *= 1e-12
     policy = numpy_lq.solve_riccati(lq)
-    (step, change), (expected, expected_change) = (solver.forward(lq, policy) for solver in (CompiledLQ(), NumpyLQ()))
+    (step, change), (expected, expected_change) = (solver.forward(lq, policy) for solver in (LQSolver(), NumpyLQ()))
     close(step.dx, expected.dx)
     close(step.du, expected.du)
     close(np.array(change), np.array(expected_change))
-    for a, e in zip(CompiledLQ().adjoint(lq), NumpyLQ().adjoint(lq), strict=True):
+    for a, e in zip(LQSolver().adjoint(lq), NumpyLQ().adjoint(lq), strict=True):
         close(a, e)
     for K in (None, policy.K):
-        found = [solver.stationarity(lq, K) for solver in (CompiledLQ(), NumpyLQ())]
+        found = [solver.stationarity(lq, K) for solver in (LQSolver(), NumpyLQ())]
         for a, e in zip(*found, strict=True):
             close(a, e)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_problem_with_one_number_that_is_none_is_told(value):
-    compiled, lq = CompiledLQ(), lq_problem(4, 3)
+    compiled, lq = LQSolver(), lq_problem(4, 3)
     assert compiled.is_finite(lq)
     for name in lq._fields:
         block = getattr(lq, name).copy()
@@ -267,17 +267,17 @@ def test_a_problem_with_one_number_that_is_none_is_told(value):
 def test_an_indefinite_knot_is_named(knot):
     lq = lq_problem(4, 2)
     lq.R[knot] = -1e3 * np.eye(2)
-    compiled, expected = CompiledLQ().solve_riccati(lq), numpy_lq.solve_riccati(lq)
+    compiled, expected = LQSolver().solve_riccati(lq), numpy_lq.solve_riccati(lq)
     assert compiled.failed_at == expected.failed_at == knot
     for a, e in zip(compiled[:2], expected[:2], strict=True):
         close(a[knot + 1 :], e[knot + 1 :])
-    assert CompiledLQ().solve_riccati(lq, 1e6, "control").failed_at is None
+    assert LQSolver().solve_riccati(lq, 1e6, "control").failed_at is None
 
 
 def test_a_knot_that_is_no_number_is_named():
     lq = lq_problem(4, 2)
     lq.R[5] = np.nan
-    assert CompiledLQ().solve_riccati(lq).failed_at == 5
+    assert LQSolver().solve_riccati(lq).failed_at == 5
 
 
 @each_size
@@ -289,7 +289,7 @@ def test_riccati_within_bounds(size, regularize):
     bounds = (-rng.uniform(0.0, 0.4, lq.r.shape), rng.uniform(0.0, 0.4, lq.r.shape))
     bounds[0][0], bounds[1][1, :1] = -np.inf, np.inf
     actual, expected = (
-        solver(lq, 0.1, regularize, bounds) for solver in (CompiledLQ().solve_riccati, numpy_lq.solve_riccati)
+        solver(lq, 0.1, regularize, bounds) for solver in (LQSolver().solve_riccati, numpy_lq.solve_riccati)
     )
     np.testing.assert_array_equal(actual.K == 0.0, expected.K == 0.0)
     clamped = (expected.k <= bounds[0]) | (expected.k >= bounds[1])
@@ -303,5 +303,5 @@ def test_an_indefinite_knot_within_bounds_is_named():
     lq = lq_problem(4, 2)
     lq.R[5] = -1e3 * np.eye(2)
     bounds = (np.full_like(lq.r, -9.0), np.full_like(lq.r, 9.0))
-    for solver in (CompiledLQ().solve_riccati, numpy_lq.solve_riccati):
+    for solver in (LQSolver().solve_riccati, numpy_lq.solve_riccati):
         assert solver(lq, bounds=bounds).failed_at == 5

@@ -18,7 +18,7 @@ from trajopt.results.solution import Solution
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.registry import chosen_options, solve
 from trajopt.stage.evaluation import Direction, Shooting
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.evaluators import evaluator_for
 
 WARM_BARRIER = 1e-6
 """Initial barrier parameter of IPOPT for a warm start from its last plan."""
@@ -68,7 +68,7 @@ def feedback_rollout(ocp: OCP, warm: WarmStart) -> Guess:
     start[0] += K[0] @ off
     policy = Direction(np.zeros((N + 1, ndx)), start - us, K, np.zeros((N, ndx)))
     about = np.concatenate([ocp.x0[None], xs[1:]])
-    motion = numerics_for(ocp).evaluator.rollout(about, us, policy, np.ones(1), Shooting())
+    motion = evaluator_for(ocp).rollout(about, us, policy, np.ones(1), Shooting())
     return Guess(motion.xs[0], motion.us[0])
 
 

@@ -29,8 +29,8 @@ from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.lq.bounded_lq import solve_bounded_lq
-from trajopt.lq.compiled_lq import shared_lq
 from trajopt.lq.lq import Bounds, LQStep, Policy
+from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.planners.real_time import RealTimePlanner, SolveGenerator
 from trajopt.results.records import IterationRecord
@@ -40,7 +40,7 @@ from trajopt.solvers import termination
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.regularization import Regularization
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting, StageEvaluator
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.evaluators import evaluator_for
 from trajopt.validation.validation import refuse_constraints
 
 STEP_LENGTHS = np.array([1.0, 0.5, 0.25, 0.125, 0.0])
@@ -87,7 +87,7 @@ class RealTimeSLQ(RealTimePlanner):
         """One iteration about the guess of a warm start. Raises ValueError for constraints other than bounds on controls."""
         refuse_constraints(ocp, "RealTimeSLQ")
         if not self._started and (self.search or self.curved) and not self._curved:
-            self._may_curve = numerics_for(ocp, "exact").evaluator.may_follow  # tracing it later would delay a step
+            self._may_curve = evaluator_for(ocp, "exact").may_follow  # tracing it later would delay a step
             self._curved = self.curved and self._may_curve
         self._started, hessian = True, "exact" if self._curved else "gauss_newton"
         evaluator = self._evaluator(ocp, hessian)
@@ -123,7 +123,7 @@ class RealTimeSLQ(RealTimePlanner):
         """Cached evaluator with this Hessian of the cost; a new one if the structure has changed."""
         made = self._cached.get(hessian)
         if made is None or not made.follow(ocp):
-            made = self._cached[hessian] = numerics_for(ocp, hessian).evaluator
+            made = self._cached[hessian] = evaluator_for(ocp, hessian)
         return made
 
     def _searched(self, evaluator: Evaluator, plan: Guess, x0: Array, policy: Policy, step: LQStep) -> Trajectory:

@@ -20,13 +20,13 @@ from trajopt.solvers.options import DDPOptions, MethodOptions
 from trajopt.solvers.problems.batch import Batch
 from trajopt.solvers.window.newton_slot import NewtonSlot, serves
 from trajopt.solvers.window.status import FailedExpansion, failed_expansion
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.evaluators import evaluator_for
 
 
 def _evaluators(ocp: OCP, options: DDPOptions | MethodOptions) -> tuple[Any, Any]:
     """Return the evaluators of the Gauss-Newton Hessian and of the Hessian of the options; the same object if both agree."""
-    plain = numerics_for(ocp).evaluator
-    return plain, plain if options.hessian == "gauss_newton" else numerics_for(ocp, options.hessian).evaluator
+    plain = evaluator_for(ocp)
+    return plain, plain if options.hessian == "gauss_newton" else evaluator_for(ocp, options.hessian)
 
 
 class NewtonBatch(SlotBatch):

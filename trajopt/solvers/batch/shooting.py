@@ -23,7 +23,7 @@ from trajopt.solvers.window.shooting_slot import layout, sizes_of
 from trajopt.solvers.window.shooting_window import ShootingWindow, directions_doubles
 from trajopt.solvers.window.status import FailedExpansion
 from trajopt.stage.evaluation import StageEvaluator
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.evaluators import evaluator_for
 
 SLOTS = 2
 """Slots of a window per lane: more than one, as problems request different operations; more than two overflow the caches."""
@@ -98,6 +98,6 @@ class ShootingBatch(SlotBatch):
 
         def find_culprit(xs: Array, us: Array) -> FailedExpansion:
             ocp = self.batch[i]
-            return FailedExpansion(ocp, xs, numerics_for(ocp, self.options.hessian).evaluator.expand(xs, us))
+            return FailedExpansion(ocp, xs, evaluator_for(ocp, self.options.hessian).expand(xs, us))
 
         return self._status(i, find_culprit)

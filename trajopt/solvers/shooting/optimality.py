@@ -22,8 +22,8 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.compiled_lq import shared_lq
 from trajopt.lq.lq import Bounds, LQProblem, Stationarity
+from trajopt.lq.lq_solver import shared_lq
 
 
 def scaled(found: Stationarity, gradient: Array) -> Array:

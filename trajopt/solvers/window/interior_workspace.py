@@ -13,7 +13,7 @@ from trajopt.solvers.interior.stage_program import Point, StageProgram
 from trajopt.solvers.window.interior_numpy import InteriorNumpy
 from trajopt.solvers.window.interior_slot import InteriorSlot, serves
 from trajopt.stage.evaluation import StageEvaluator
-from trajopt.stage.numerics import kept_evaluator
+from trajopt.stage.evaluators import cached_evaluator
 from trajopt.stage.solver_cache import SolverCache
 from trajopt.step.contraction import missing_curvature
 
@@ -52,7 +52,7 @@ class Workspace:
         """Return the evaluator of feedback gains about a trajectory of the problem."""
         known, ocp = self._feedback, self.program.ocp
         if known is None or not known.follow(ocp):
-            self._feedback = known = kept_evaluator(None, ocp)
+            self._feedback = known = cached_evaluator(None, ocp)
         return known
 
 

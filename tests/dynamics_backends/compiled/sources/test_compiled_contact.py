@@ -24,7 +24,7 @@ from trajopt.problem.impact_stage import ImpactStage
 from trajopt.stage.compiled.compiled_stages import CompiledStages
 from trajopt.stage.engine import StageOperations, stages_of
 from trajopt.stage.evaluation import StageEvaluator
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.evaluators import evaluator_for
 from trajopt.stage.source.term_source import TermShape, term_source
 
 
@@ -59,7 +59,7 @@ def test_curvature_of_an_impact():
 
 
 def test_who_serves_a_gait():
-    stages = numerics_for(hop("compiled")).evaluator.stages
+    stages = evaluator_for(hop("compiled")).stages
     assert all(isinstance(part, CompiledStages) for part in stages[:-1])
 
 

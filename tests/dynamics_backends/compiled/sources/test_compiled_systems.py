@@ -17,7 +17,7 @@ from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import OCP, Phase, SampledSystem, control_cost, frame_position_cost, free_time, state_cost
-from trajopt.lq.compiled_lq import CompiledLQ
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.shooting.ddp_model import Damping
 from trajopt.stage.evaluation import StageEvaluator
 
@@ -271,7 +271,7 @@ def test_the_sweep_of_ddp(problem_of, bounded, regularize):
         return numpy.curvature(xs[i : i + 2], us[i : i + 1], lam[None], i)
 
     expected = convex_lq(lq, d, curvature)
-    actual, policy = CompiledLQ().convex(lq, *d, compiled.knot_curvatures(xs, us))
+    actual, policy = LQSolver().convex(lq, *d, compiled.knot_curvatures(xs, us))
     unmodified = convex_lq(lq, d, curvature, modify=False)
     assert np.abs(expected.R - unmodified.R).max() > 0.1 * np.abs(lq.R).max()  # the case is one
     for a, e in zip(actual, expected, strict=True):
@@ -284,7 +284,7 @@ def test_a_sweep_that_may_not_modify_names_the_knot():
     ocp = problem(FreeBody(pendulum()), "semi-implicit")
     lq = StageEvaluator(ocp).expand(*trajectory(ocp)).lq
     lq.R[5] = -1e3 * np.eye(2)
-    solver = CompiledLQ()
+    solver = LQSolver()
     assert solver.convex(lq, modify=False)[1].failed_at == 5
     changed, policy = solver.convex(lq)
     assert policy.failed_at is None and np.linalg.eigvalsh(changed.R[5]).min() > 0.0

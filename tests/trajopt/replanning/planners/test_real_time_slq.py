@@ -105,8 +105,8 @@ def test_workspaces_are_reused_for_problems_of_the_same_structure(monkeypatch):
     ocp, asked = swing(), []
     from trajopt.replanning.planners import real_time_slq
 
-    whole = real_time_slq.numerics_for
-    monkeypatch.setattr(real_time_slq, "numerics_for", lambda *a: asked.append(a) or whole(*a))
+    whole = real_time_slq.evaluator_for
+    monkeypatch.setattr(real_time_slq, "evaluator_for", lambda *a: asked.append(a) or whole(*a))
     planner = RealTimeSLQ()
     for k in range(3):
         moved = replace(ocp, x0=np.array([0.1 * k, 0.0]))

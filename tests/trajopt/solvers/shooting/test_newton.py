@@ -24,7 +24,7 @@ from trajopt.solvers.shooting.optimality import scaled
 from trajopt.solvers.shooting.shooting_diagnosis import no_step
 from trajopt.solvers.termination import Errors, Measured
 from trajopt.solvers.window.barrier import Barrier, interior
-from trajopt.stage.numerics import numerics_for
+from trajopt.stage.evaluators import evaluator_for
 
 
 def random_lq(rng, N=6, n=3, m=2):
@@ -331,7 +331,7 @@ def damped_axis(rate, dt):
 
 def test_an_unstable_integration_is_named_instead_of_the_search():
     ocp = damped_axis(150.0, 0.1)
-    lq = numerics_for(ocp).evaluator.expand(np.tile(ocp.x0, (101, 1)), np.zeros((100, 1))).lq
+    lq = evaluator_for(ocp).expand(np.tile(ocp.x0, (101, 1)), np.zeros((100, 1))).lq
     status = no_step(ocp, lq, Measured(3, Errors(gradient=1.0), Errors()))
     assert not status.success
     assert "integration is unstable" in status.message

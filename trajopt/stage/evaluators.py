@@ -1,0 +1,22 @@
+"""Evaluators of problems on the engines of their backends."""
+
+from __future__ import annotations
+
+from trajopt.problem.ocp import OCP
+from trajopt.stage.evaluation import StageEvaluator
+from trajopt.stage.solver_cache import SolverCache
+
+
+def evaluator_for(ocp: OCP, hessian: str = "gauss_newton") -> StageEvaluator:
+    """Return an evaluator of a problem; hessian: of the cost."""
+    return StageEvaluator(ocp, hessian, "auto")
+
+
+def cached_evaluator(cache: SolverCache | None, ocp: OCP, hessian: str = "gauss_newton") -> StageEvaluator:
+    """Return the cached evaluator loaded with the values of a problem, or a new one, cached if other problems can reuse it."""
+    known: StageEvaluator | None = None if cache is None else cache.prepared.pop(hessian, None)
+    if known is None or not known.follow(ocp):
+        known = evaluator_for(ocp, hessian)
+    if cache is not None and known.may_follow:
+        cache.prepared[hessian] = known
+    return known
