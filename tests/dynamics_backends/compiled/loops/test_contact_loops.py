@@ -8,6 +8,7 @@ from rigid_body_cases import foreign, state, tree
 from dynamics_backends.composed_map import composed
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import ltl
+from dynamics_backends.rigid_body.algorithms.forward_dynamics import EQUATIONS_OF_MOTION
 from dynamics_backends.rigid_body.contact.contact_dynamics import (
     CONSTRAINED_FINISH,
     CONSTRAINED_SECOND,
@@ -88,6 +89,8 @@ def test_all_parts(name, driver):
     assert set(actual) == set(CONTACT_START.outputs)  # rows leave all fields behind
     assert_same(CONTACT_START, actual, expected)
     assert_same(CONTACT_MOTION, driver(CONTACT_MOTION, model, start), expected)
+    for found in (driver(EQUATIONS_OF_MOTION, model, start), rows(EQUATIONS_OF_MOTION, model, start)):
+        assert_same(EQUATIONS_OF_MOTION, found, expected)
     for program in SECOND_PARTS:
         found, known = (finished(program, model, f, by, **between) for f, by in ((actual, driver), (expected, rows)))
         assert_same(program, found, known)
