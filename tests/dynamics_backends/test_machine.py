@@ -20,7 +20,7 @@ FOLDER = Path(dynamics_backends.__file__).parent
 HEADERS = [
     *(f"compiled/templates/lanes/{name}.h" for name in ("vectors", "vector_math", "prelude", "rows")),
     *(f"compiled/templates/linear_algebra/{name}.h" for name in ("ltl", "tensors")),
-    *(f"machine/include/{name}.h" for name in ("library", "loops", "processor", "steps", "tape")),
+    *(f"machine/include/{name}.h" for name in ("library", "loops", "processor", "tape")),
     *(f"tape/kernels/{name}.h" for name in ("interpreter", "tape")),
 ]
 

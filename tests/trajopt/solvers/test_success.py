@@ -64,7 +64,7 @@ def test_the_measures_of_a_known_optimum_are_rounding(gains):
     assert found.violation is None or found.violation.ratio < 1e-6
 
 
-@pytest.mark.parametrize("share", [1e-3, 1e-2])
+@pytest.mark.parametrize("fraction", [1e-3, 1e-2])
 def test_the_measures_grow_with_the_distance_from_the_optimum(fraction):
     """At us (1 + share) the gradient of this quadratic problem is share H us, which is known."""
     ocp = cart()

@@ -193,7 +193,7 @@ def test_gradient_reaches_rounding_level():
     assert np.abs(reduced_gradient(lq)).max() <= 1e-12
 
 
-@pytest.mark.parametrize(("share", "counts"), [(1e-13, False), (1e-9, True)])
+@pytest.mark.parametrize(("fraction", "counts"), [(1e-13, False), (1e-9, True)])
 def test_gaps_of_rounding_ask_for_no_penalty(fraction, counts):
     """A step that promises too much would otherwise have the merit weigh noise above the cost, which could rise to any height."""
     ocp = pendulum_swing_up()
