@@ -64,7 +64,7 @@ class Registry(MutableMapping[str, T]):
         if name not in self._values:
             point = self._points().get(name)
             if point is None:
-                raise unknown_name(self.kind, name, self) if self else self._nothing(name)
+                raise unknown_name(self.kind, name, self) if self else self._empty_registry_error(name)
             self._values[name] = self._load_entry_point(point)
         return self._values[name]
 
@@ -92,7 +92,7 @@ class Registry(MutableMapping[str, T]):
         """Built-in and registered objects, and those of entry points that have been used."""
         return dict(self._values)
 
-    def _nothing(self, name: str) -> UnknownName:
+    def _empty_registry_error(self, name: str) -> UnknownName:
         return UnknownName(
             f"no {self.kind} is named {name!r}: no installed package has entry points of the group {self.group!r}; install trajopt "
             "again (pip install -e . in a source tree)"

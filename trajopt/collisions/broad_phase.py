@@ -143,7 +143,7 @@ class CollisionPairs:
 
     @staticmethod
     def is_far(coarse: Array) -> Array:
-        """True where a coarse capsule replaces the other capsules, given coarse gaps [m]."""
+        """True where coarse gaps [m] exceed FAR, so that the coarse capsule replaces the finer ones."""
         return np.asarray(coarse > FAR)
 
     def chosen(

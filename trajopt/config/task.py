@@ -225,10 +225,12 @@ def _end_report(
 
 
 def _inside(nearness: Callable[[Array], Nearness], xs: Array, times: Array) -> Sequence[str]:
+    """Sentences about what a motion comes near to; times is not used."""
     return nearness(xs).warnings
 
 
 def _near(nearness: Callable[[Array], Nearness], xs: Array, times: Array) -> Sequence[str]:
+    """Sentences about what a motion comes near to; times is not used."""
     return nearness(xs).sentences
 
 

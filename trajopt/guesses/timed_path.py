@@ -97,7 +97,10 @@ def passing_times(q: Array, r: Array, velocity: Array, acceleration: Array) -> A
 
 
 def held_accelerations(q: Array, t: Array, steps: int | Array) -> Motion:
-    """Motion with piecewise constant accelerations near points q (M, n) at times t (M,), t[0] = 0; see :func:`timed_motion`."""
+    """Motion from rest to rest with constant acceleration in each step, fitted to points q (M, n) at times t (M,), t[0] = 0.
+
+    See :func:`timed_motion`.
+    """
     fractions = np.full(steps, 1.0 / steps) if isinstance(steps, int) else np.asarray(steps, float)
     T, N = float(t[-1]), len(fractions)
     times = T * np.append(0.0, np.cumsum(fractions))

@@ -222,9 +222,9 @@ def failed(row: int, status: str, reason: str, seconds: float = np.nan) -> Resul
 
 
 def kinds(study: Study, n: int) -> list[list[int]]:
-    """Return the first rows of each combination of drawn strings and booleans, which may require different compiled code.
+    """Group the first MAX_SEARCHED rows by their drawn strings and booleans: row numbers, by combination, of at most MAX_KINDS.
 
-    Numbers do not change the code. At most MAX_KINDS combinations are returned.
+    Rows of a group have problems of one structure, since numbers do not change it.
     """
     found: dict[tuple[Any, ...], list[int]] = {}
     for row in range(min(n, MAX_SEARCHED)):

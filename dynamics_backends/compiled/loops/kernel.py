@@ -189,6 +189,7 @@ class ModelKernel:
         ]
 
     def _padded(self, n: int, *shape: int) -> np.ndarray:
+        """Aligned array (n, *shape) in which the entries of each knot fill whole vectors."""
         size = math.prod(shape)
         padded = -(-size // self._lanes) * self._lanes
         return aligned(n * padded).reshape(n, padded)[:, :size].reshape(n, *shape)

@@ -91,5 +91,8 @@ def forward_dynamics(model: Model, q: Rows, v: Rows, tau: Rows, *, driver: Drive
 
 
 def equations_of_motion(model: Model, q: Rows, v: Rows, driver: Driver = run) -> dict[str, Any]:
-    """Fields of EQUATIONS_OF_MOTION on rows q (nq, N), v (nv, N)."""
+    """Poses, joint axes and motions of the bodies, bias force h, and the factor of M in M a = tau - h, by name.
+
+    q (nq, N), v (nv, N).
+    """
     return driver(EQUATIONS_OF_MOTION, model, {"q": at_base(model, q), "v": v})

@@ -150,7 +150,7 @@ class Model:
         for key in ("body_names", "joint_names", "joint_types", "frames", "notes", "circular", "package_dirs"):
             object.__setattr__(self, key, tuple(getattr(self, key)))
         self._check_names()
-        self._check_parents()
+        self._check_and_store_parents()
         for key in ("stiffness", "spring_reference"):
             if not np.size(getattr(self, key)):
                 object.__setattr__(self, key, np.zeros(self.nv))
@@ -189,7 +189,7 @@ class Model:
             if joint not in turning:
                 raise unknown_name("revolute joint", joint, turning)
 
-    def _check_parents(self):
+    def _check_and_store_parents(self):
         parent = np.array(self.parent, dtype=np.int64)
         if parent.shape != (self.nb,):
             raise ValueError(f"Model.parent has shape {parent.shape}, expected ({self.nb},)")

@@ -115,7 +115,10 @@ class ActuatedBody(MechanicalSystem):
 
     # -- forces ---------------------------------------------------------------------------------------------------------
     def joint_forces(self, q: Rows, v: Rows, u: Rows) -> Rows:
-        """tau (nv, N) = B u minus damping, friction and springs; with implicit damping u includes e."""
+        """tau (nv, N) = B u minus damping, friction and springs.
+
+        With implicit damping the last rows of u are the offsets e of the velocities, which add -D e.
+        """
         zero = 0.0 * v[0]
         tau = [zero] * self.model.nv
         for i, (d, share) in enumerate(self.shares):

@@ -165,7 +165,7 @@ def _iterated(m: ContactProblem, v: Sequence[Any]) -> list[Any]:
 
 
 def _length(m: ContactProblem, w: Sequence[Vec], step: Direction, settled: Any) -> Any:
-    """Step length alpha."""
+    """Step length of zero slope along the step, by Newton's method with bisection; settled problems keep theirs."""
     length, lower, upper = (np.full(np.shape(step.decrement), x) for x in (1.0, 0.0, 1.0))
     for trial in range(TRIALS):
         slope, bend = _slope(m, w, step, length)

@@ -126,7 +126,7 @@ class SoftContact(WholeMap, ActuatedBody):
 
     # -- first derivatives --------------------------------------------------------------------------------------------
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: FDSVA with the derivatives of the contact law."""
+        """Value and first derivatives in closed form, by FDSVA and the derivatives of the contact law."""
         q, v = self.split(x)
         s = self._solved(q, v, u, p)
         fields = finished(CONTACT_FINISH, self.model, s.fields, self.driver, a=s.a, f_ground=s.f_ground)

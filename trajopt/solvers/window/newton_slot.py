@@ -236,7 +236,7 @@ class NewtonSlot(ArraySlot):
         return self.trials(self._try(self.address, *r))
 
     def point(self) -> Point:
-        """Read the last answer as a point."""
+        """Read the last answer as the errors of a point."""
         return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
     def direction(self) -> Direction | None:

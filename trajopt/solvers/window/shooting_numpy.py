@@ -150,6 +150,7 @@ class ShootingNumpy(Answering):
         return self._point(place.next)
 
     def _go(self, going: int) -> None:
+        """Move to the next iterate of the chosen place. STAY: do not move. MARK: first store the current one as the best."""
         if going == STAY:
             return
         if going == MARK:

@@ -256,6 +256,7 @@ class ShootingSlot(ArraySlot):
         return self.trials(self._try(self.address, r.first, r.count))
 
     def _corrected(self, r: Correct) -> Trial:
+        """Second-order correction: close the gaps of the last trial too."""
         self._close_gaps(self.address, r.again)
         return self.trials(1)[0]
 
@@ -272,7 +273,7 @@ class ShootingSlot(ArraySlot):
         return _new(Optimality, _PAIR_ANSWER.unpack_from(self.data, _ANSWER))
 
     def point(self) -> Point:
-        """Read the last answer as a point."""
+        """Read the last answer as the errors of a point."""
         return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
     def step(self) -> Step:

@@ -91,10 +91,6 @@ class CompiledStages:
         theta_of(plain.terms, len(t), theta)
         constraint_theta(plain.constraints, len(t), path)
 
-    def data_in(self, library: Library) -> ctypes.Structure:
-        """Struct stages_t of this phase for another library."""
-        return self._at(library, 0)
-
     def _at(self, library: Library, first: int) -> ctypes.Structure:
         """Struct stages_t that begins at the knot ``first``."""
         if (library, first) not in self._from_knot:

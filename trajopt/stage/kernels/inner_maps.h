@@ -35,13 +35,6 @@ ALWAYS_INLINE void inner_mirror(const int n, V *A, const int apart)
         for (int j = 0; j < i; j++) A[j * apart + i] = A[i * apart + j];
 }
 
-/* lxx += xx; lux += ux in the rows of the first `own` controls */
-ALWAYS_INLINE void add_bent(const int ndx, const int own, const V *restrict xx, const V *restrict ux, V *restrict lxx, V *restrict lux)
-{
-    for (int i = 0; i < ndx * ndx; i++) lxx[i] += xx[i];
-    for (int i = 0; i < own * ndx; i++) lux[i] += ux[i];
-}
-
 /* Inner map y (rows) of x (ndx) and of the first columns - ndx of nu controls: gradient g and Hessian H of its terms in y, and
    J = dy/d(x, u). */
 typedef struct { int rows, columns, ndx, nu; const V *g, *H, *J; } inner_t;

@@ -105,18 +105,6 @@ static void silence(const program_t *w, const ipm_structure *s, place_t *p)
         }
 }
 
-/* Outputs of phase i for its values and first derivatives at a point. */
-static first_t first_of(const program_t *w, place_t *p, long i, lq_size dims)
-{
-    const part_t *part = w->parts + i;
-    const filled_t *to = &p->own;
-    const long k = part->first, r = part->row;
-    first_t out = {values_at(w, p, part, dims), to->A + k * N_ * N_, to->B + k * N_ * M_, to->lx + k * N_,
-                   to->lu + k * M_, to->gx + r * N_, to->gu + r * M_, NULL, NULL, NULL, p->kept[i]};
-    if (!part->exact) out.Q = to->Q + k * N_ * N_, out.S = to->S + k * M_ * N_, out.R = to->R + k * M_ * M_;
-    return out;
-}
-
 /* Find the values and first derivatives at a point; returns the objective. */
 static double find_first(const program_t *w, const ipm_structure *s, const problem_t *m, place_t *p)
 {
