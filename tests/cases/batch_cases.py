@@ -39,11 +39,11 @@ def swing(*, constrained, horizon=16, engine=None):
     slow = to.state_bounds(body.manifold, [-np.inf, -np.inf, -2.0, -2.0], [np.inf, np.inf, 1.4, 1.4], name="speed")
     corner = to.residual_constraint(
         "corner",
-        lambda x, u, t, p: [x[1] * x[1] - x[0] - p["workspace"][0]],
+        lambda x, u, t, p: [x[1] * x[1] - x[0] - p["room"][0]],
         body.manifold,
         1,
         -np.inf,
-        parameters={"workspace": [0.4]},
+        parameters={"room": [0.4]},
     )
     reach = to.state_bounds(body.manifold, GOAL, GOAL, name="reach")
     constraints = {"constraints": [slow, corner], "terminal_constraints": [reach]}
@@ -56,7 +56,7 @@ def varied_constraints(ocp, n=N):
     values, guess = varied(ocp, n)
     rng = np.random.default_rng(5)
     goals = GOAL + 0.1 * rng.standard_normal((n, 4))
-    values |= {"corner.workspace": 0.4 + 0.1 * rng.random(n), "reach.lower": goals, "reach.upper": goals}
+    values |= {"corner.room": 0.4 + 0.1 * rng.random(n), "reach.lower": goals, "reach.upper": goals}
     values |= {"speed.lower": -1.5 - rng.random((n, 2)), "way.weight": rng.random((n, 4))}
     return values | {"u_upper": 12.0 + rng.random((n, 2))}, guess
 

@@ -57,6 +57,7 @@ class ActuatedBody(MechanicalSystem):
         controls = tuple(f"u[{model.dof_names[d]}]" for d in driven)
         super().__init__(model, controls)
         self.actuated = driven
+        self._damping = damping
         self.viscous = np.asarray(model.damping)[:, None] if damping and np.any(model.damping) else None
         self.pull = np.asarray(model.stiffness)[:, None] if np.any(model.stiffness) else None
         self.coulomb = None
@@ -72,7 +73,9 @@ class ActuatedBody(MechanicalSystem):
     def fully_driven(self, model: Model, friction_velocity: float | None = None) -> Self:
         """Copy for a model that differs in masses and friction only, with a control for every degree of freedom."""
         result = copy(self)
-        ActuatedBody.__init__(result, model, actuated=model.dof_names, friction_velocity=friction_velocity)
+        ActuatedBody.__init__(
+            result, model, actuated=model.dof_names, damping=self._damping, friction_velocity=friction_velocity
+        )
         return result
 
     # -- implicit damping -----------------------------------------------------------------------------------------------

@@ -320,3 +320,10 @@ def test_wrong_arguments_raise_errors():
         SoftContactLaw(stiffness=-1.0)
     with pytest.raises(ValueError, match=r"friction = 0.0; it must be positive, or None"):
         SoftContactLaw(friction=0.0)
+
+
+@pytest.mark.parametrize("damping", [True, False])
+def test_a_fully_driven_copy_is_damped_as_the_system_is(damping):
+    model = hyq().replace(damping=np.full(18, 0.5))
+    copied = SoftContact(model, FEET, damping=damping).fully_driven(model)
+    assert copied.damps == damping and copied.nu == 18

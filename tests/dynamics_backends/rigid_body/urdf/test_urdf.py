@@ -303,7 +303,7 @@ UNTIDY = {
         ),
         "3 links moved by joints have no mass: 'a', 'b', 'c'",
     ),
-    "no workspace": (
+    "no room": (
         robot(
             link("base"), link("arm"), joint("j", "revolute", "base", "arm", '<limit lower="0" upper="0" effort="0"/>')
         ),

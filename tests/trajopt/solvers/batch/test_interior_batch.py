@@ -30,8 +30,8 @@ def swing(horizon=9):
     manifold = dynamics.manifold
     terms = [to.control_cost(2, weight=1e-2), to.state_cost(manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
     slow = to.state_bounds(manifold, [-np.inf, -np.inf, -2.0, -2.0], [np.inf, np.inf, 1.6, 1.6], name="speed")
-    rows = (lambda x, u, t, p: [x[1] * x[1] - x[0] - p["workspace"][0]], manifold, 1, -np.inf)
-    corner = to.residual_constraint("corner", *rows, parameters={"workspace": [0.4]})
+    rows = (lambda x, u, t, p: [x[1] * x[1] - x[0] - p["room"][0]], manifold, 1, -np.inf)
+    corner = to.residual_constraint("corner", *rows, parameters={"room": [0.4]})
     reach = to.state_bounds(manifold, GOAL, GOAL, name="reach")
     fields = {"constraints": [slow, corner], "terminal_constraints": [reach]}
     limits = {"u_lower": [-30.0, -30.0], "u_upper": [30.0, 30.0]}
@@ -57,7 +57,7 @@ def test_each_is_the_single_solve(changes):
     values, guess = varied(ocp, MANY)
     rng = np.random.default_rng(5)
     goals = GOAL + 0.1 * rng.standard_normal((MANY, 4))
-    values |= {"corner.workspace": 0.4 + 0.1 * rng.random(MANY), "reach.lower": goals, "reach.upper": goals}
+    values |= {"corner.room": 0.4 + 0.1 * rng.random(MANY), "reach.lower": goals, "reach.upper": goals}
     values |= {"speed.lower": -1.5 - rng.random((MANY, 2)), "way.weight": rng.random((MANY, 4))}
     values |= {"u_upper": 20.0 + rng.random((MANY, 2))}
     batch = Batch(ocp, values)

@@ -4,29 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from batch_cases import GOAL, N, check_each, swing, varied, varied_constraints
+from batch_cases import GOAL, N, check_each, swing, varied
 
 import trajopt as to
 from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import threads
-
-
-@pytest.mark.parametrize("changes", [
-    {},
-    {"hessian": "gauss_newton"},
-    {"barrier_strategy": "monotone"},
-    {"barrier": 1e-4, "hessian": "gauss_newton"},
-    {"max_iterations": 4},
-], ids=str)  # fmt: skip
-def test_each_of_the_interior_point_is_the_single_solve(changes):
-    """Problems differ in x0, bounds and parameters of constraints, goals and control limits."""
-    ocp = swing(constrained=True)
-    values, guess = varied_constraints(ocp)
-    batch = Batch(ocp, values)
-    found = to.solve_batch(batch, guess=guess, options=changes, solver="ipm", gains=True, threads=2)
-    assert found.meta["how"] == "2 threads" and not found.meta.get("referred")
-    assert found.success.all() == ("max_iterations" not in changes)
-    check_each(found, batch, guess, changes, "ipm")
 
 
 def test_unsolvable_problems_are_reported_as_in_single_solves_and_do_not_stop_the_others():

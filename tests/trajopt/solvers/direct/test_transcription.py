@@ -333,11 +333,11 @@ def test_compiled_stages_on_a_manifold(hessian):
     goal = body.manifold.integrate(body.manifold.identity()[:, None], 0.3 * np.ones((body.manifold.ndx, 1)))[:, 0]
 
     def tilt(x, u, t, p):
-        return [x[3] * x[4] + p["workspace"][0] * u[0], x[0] * x[5]]
+        return [x[3] * x[4] + p["room"][0] * u[0], x[0] * x[5]]
 
     def problem(engine):
         dynamics = sampled(body, "analytic", engine, scheme="rk4")
-        bound = residual_constraint("tilt", tilt, body.manifold, 2, -9.0, 9.0, nu=1, parameters={"workspace": [0.3]})
+        bound = residual_constraint("tilt", tilt, body.manifold, 2, -9.0, 9.0, nu=1, parameters={"room": [0.3]})
         near = residual_constraint("near", lambda x, u, t, p: [x[0] * x[1], x[6] * x[6]], body.manifold, 2, -1.0, 1.0)
         running = [control_cost(body.nu, 0.1, 0.1), state_cost(body.manifold, goal, 0.4)]
         final = {"terminal_constraints": [bounded(state_cost(body.manifold, goal), name="goal"), near]}

@@ -27,8 +27,8 @@ def swing(goal=GOAL, corner=0.4):
     dynamics = to.SampledSystem(to.make_backend(body, "analytic"), "semi_implicit_euler")
     terms = [to.control_cost(2, weight=1e-2), to.state_cost(body.manifold, GOAL, [0.1, 0.1, 0.01, 0.01], name="way")]
     slow = to.state_bounds(body.manifold, [-np.inf, -np.inf, -2.0, -2.0], [np.inf, np.inf, 1.4, 1.4], name="speed")
-    rows = (lambda x, u, t, p: [x[1] * x[1] - x[0] - p["workspace"][0]], body.manifold, 1, -np.inf)
-    away = to.residual_constraint("corner", *rows, parameters={"workspace": [corner]})
+    rows = (lambda x, u, t, p: [x[1] * x[1] - x[0] - p["room"][0]], body.manifold, 1, -np.inf)
+    away = to.residual_constraint("corner", *rows, parameters={"room": [corner]})
     reach = to.state_bounds(body.manifold, goal, goal, name="reach")
     fields = {
         "constraints": [slow, away],
