@@ -20,7 +20,14 @@ import numpy as np
 from dynamics_backends import scalar as sm
 from dynamics_backends.deferred import deferred
 from dynamics_backends.methods.exact_method import STEP
-from dynamics_backends.protocol import Bends, Contraction, HasContraction, HasRecursions, Matrix, Partials
+from dynamics_backends.protocol import (
+    Contraction,
+    HasContraction,
+    HasRecursions,
+    HasSecondDerivatives,
+    Matrix,
+    Partials,
+)
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.dual import Dual
 
@@ -86,18 +93,22 @@ class CurvedComposedMap(ComposedMap):
         through = [
             sum((lam[i] * row[j] for i, row in enumerate(slopes) if j in row), zero) for j in range(self.inner.n_out)
         ]
-        xx, ux, uu = self._bent(x, u, t, self.inner_parameters(p), sm.stack(through))
-        bends = _bends(self.outer, own.value, p, lam)
-        if not bends:
+        xx, ux, uu = self._inner_second_derivatives(x, u, t, self.inner_parameters(p), sm.stack(through))
+        second = _outer_second_derivatives(self.outer, own.value, p, lam)
+        if not second:
             return self._chained(own, slopes, p), Contraction(xx, ux, uu)
-        in_x, in_u = (_weighted(bends, M) for M in (own.fx, own.fu))
+        in_x, in_u = (_weighted(second, M) for M in (own.fx, own.fu))
         along = Contraction(_sum(own.fx, in_x, xx), _sum(own.fu, in_x, ux), _sum(own.fu, in_u, uu))
         return self._chained(own, slopes, p), along
 
-    def _bent(self, x: Rows, u: Rows, t: Scalar, p: Given, lam: Rows) -> Contraction:
+    def _inner_second_derivatives(self, x: Rows, u: Rows, t: Scalar, p: Given, lam: Rows) -> Contraction:
         """Second derivatives of lam' inner."""
         inner: Any = self.inner
-        return inner.bent(x, u, t, p, lam) if isinstance(inner, Bends) else inner.contracted(x, u, t, p, lam)[1]
+        return (
+            inner.second_derivatives(x, u, t, p, lam)
+            if isinstance(inner, HasSecondDerivatives)
+            else inner.contracted(x, u, t, p, lam)[1]
+        )
 
 
 def _weighted(weights: Mapping[int, Mapping[int, Scalar]], rows: Matrix) -> dict[int, Rows]:
@@ -126,7 +137,7 @@ def _slopes(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
     return [{j: tangent[..., j] for j in range(n) if np.any(tangent[..., j])} for tangent in found]
 
 
-def _bends(outer: Outer, y: Rows, p: Given, lam: Rows) -> dict[int, dict[int, Scalar]]:
+def _outer_second_derivatives(outer: Outer, y: Rows, p: Given, lam: Rows) -> dict[int, dict[int, Scalar]]:
     """Second derivatives of lam' outer by rows of y, without zeros."""
     n = len(y) if isinstance(y, np.ndarray) else y.shape[0]
     if hasattr(y, "is_symbolic"):
@@ -135,12 +146,12 @@ def _bends(outer: Outer, y: Rows, p: Given, lam: Rows) -> dict[int, dict[int, Sc
         H = ca.substitute(H, ca.vertcat(symbol, weights), ca.vertcat(y, lam))
         found = {j: {k: H[j, k] for k in range(n) if not H[j, k].is_zero()} for j in range(n)}
     else:
-        H = [_bends_along(outer, y, p, lam, j) for j in range(n)]
+        H = [_second_derivatives_along(outer, y, p, lam, j) for j in range(n)]
         found = {j: {k: H[j][..., k] for k in range(n) if np.any(H[j][..., k])} for j in range(n)}
     return {j: row for j, row in found.items() if row}
 
 
-def _bends_along(outer: Outer, y: Any, p: Given, lam: Rows, j: int) -> Any:
+def _second_derivatives_along(outer: Outer, y: Any, p: Given, lam: Rows, j: int) -> Any:
     """Derivatives (N, n) of lam' outer_y in row j, by a complex step over dual numbers."""
     step = np.zeros(y.shape, complex)
     step[j] = 1j * STEP
@@ -165,5 +176,5 @@ def composed(
         return composed(
             composition.inner, both, lambda p: composition.inner_parameters(given(p)), names or composition.output_names
         )
-    curved = map.bends if isinstance(map, Bends) else isinstance(map, HasContraction)
+    curved = map.has_second_derivatives if isinstance(map, HasSecondDerivatives) else isinstance(map, HasContraction)
     return (CurvedComposedMap if curved else ComposedMap)(map, outer, names or map.output_names, given)

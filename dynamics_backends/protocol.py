@@ -245,13 +245,13 @@ class HasContraction(Protocol):
 
 
 @runtime_checkable
-class Bends(Protocol):
+class HasSecondDerivatives(Protocol):
     """Map with partials that can compute second derivatives without the first."""
 
-    bends: bool
+    has_second_derivatives: bool
     """True if the map has second derivatives."""
 
-    def bent(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> Contraction:
+    def second_derivatives(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> Contraction:
         """Second derivatives of lam' f for lam (n_out, N)."""
         ...
 

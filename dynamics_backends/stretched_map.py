@@ -39,7 +39,7 @@ from dynamics_backends.protocol import (
 )
 from dynamics_backends.scalar import Rows, Scalar
 
-Kind = Literal["kept", "root", "rate", "semi-implicit"]
+Kind = Literal["unscaled", "root", "rate", "semi-implicit"]
 """Kind of scaling: c = 1, sqrt(s), s, or the step of semi-implicit Euler."""
 
 
@@ -164,7 +164,7 @@ class StretchedMap:
         """P and its first and second derivatives in T."""
         T, per = x[self.place], 1.0 / self.nominal
         s, zero, rate = per * T, 0.0 * T, per + 0.0 * T
-        if self.kind == "kept":
+        if self.kind == "unscaled":
             return Factors(1.0 + zero), Factors(zero), Factors(zero)
         if self.kind == "root":
             root = Root.of_ratio(s, self.min_ratio)
@@ -217,11 +217,11 @@ class StretchedSecond(StretchedFirst):
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
         """Second derivatives of lam' P(T) f."""
         n, ndx, nu = self.map.n_out, self.map.manifold.ndx, self.nu
-        weights, along, bent = (factors.transposed(lam, n) for factors in self._factors(x, p))
+        weights, along, curvature = (factors.transposed(lam, n) for factors in self._factors(x, p))
         first, second = self.map.contracted(*self._arguments(x, u, t, p), weights)
         x_T = [_dot(along, [first.fx[i][j] for i in range(n)]) for j in range(ndx)]
         u_T = [_dot(along, [first.fu[i][j] for i in range(n)]) for j in range(nu)]
-        T_T = _dot(bent, sm.rows_of(first.value))
+        T_T = _dot(curvature, sm.rows_of(first.value))
         if self.stepped:
             k, step = self._rate(p), self.map.nu - 1
             x_T = [a + k * second.ux[step][j] for j, a in enumerate(x_T)]

@@ -66,10 +66,10 @@ class FiniteDifference(Method):
         """Value and differences with steps h (ndx + nu, N)."""
         steps = one_at_a_time(self.map, b, h)
         value = self.map(*b)
-        ahead = self._evaluate(b, steps)
+        forward = self._evaluate(b, steps)
         if self.scheme == "forward":
-            return self.split(value, (ahead - value[:, :, None]) / h.T)
-        return self.split(value, (ahead - self._evaluate(b, -steps)) / (2.0 * h.T))
+            return self.split(value, (forward - value[:, :, None]) / h.T)
+        return self.split(value, (forward - self._evaluate(b, -steps)) / (2.0 * h.T))
 
     def _evaluate(self, b: Batch, steps: Array) -> Array:
         values = self.map(*perturbed(self.map, b, steps))
@@ -101,8 +101,8 @@ class CentralDifference(FiniteDifference):
         b, n = Batch.of(self.map, x, u, t, p), self.map.manifold.ndx
         h = self._step_sizes(b, self.second_step)
         steps = one_at_a_time(self.map, b, h)
-        ahead, behind = (self._gradients(perturbed(self.map, b, s), b.size, lam) for s in (steps, -steps))
-        H = (ahead - behind) / (2.0 * h.T[:, :, None])
+        forward, backward = (self._gradients(perturbed(self.map, b, s), b.size, lam) for s in (steps, -steps))
+        H = (forward - backward) / (2.0 * h.T[:, :, None])
         H = 0.5 * (H + H.transpose(0, 2, 1))
         return self._jacobians(b), Hessians(H[:, :n, :n], H[:, n:, :n], H[:, n:, n:])
 

@@ -19,11 +19,11 @@ from dynamics_backends.symbols import ca
 Straight = Callable[..., Sequence[Scalar]]
 """Function of scalars that returns scalars, defined once in a module; functions called in one trace have different names."""
 
-_preserved: ContextVar[bool] = ContextVar("calls_kept", default=False)
+_preserved: ContextVar[bool] = ContextVar("preserved_calls", default=False)
 
 
 @contextmanager
-def calls_kept() -> Iterator[None]:
+def preserved_calls() -> Iterator[None]:
     """Context in which :func:`called` preserves calls in symbolic expressions."""
     token = _preserved.set(True)
     try:

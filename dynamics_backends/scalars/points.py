@@ -80,16 +80,16 @@ def _chained(f: Callable[[Array], Array], scalars: Sequence[Scalar], size: int) 
     if not duals:
         assert w is not None  # see above
         moved = np.flatnonzero(w.any(axis=1))
-        return value + 1j * np.einsum("oin,in->on", _slopes(f, points, moved)[:, :, index], w[moved])
+        return value + 1j * np.einsum("oin,in->on", _jacobians(f, points, moved)[:, :, index], w[moved])
     tan = np.stack([s.tan if isinstance(s, Dual) else np.zeros((size, duals[0].directions)) for s in scalars])
     changing = tan.any(axis=(1, 2)) if w is None else tan.any(axis=(1, 2)) | w.any(axis=1)
     moved = np.flatnonzero(changing)
-    J, a = _slopes(f, points, moved)[:, :, index], tan[moved]
+    J, a = _jacobians(f, points, moved)[:, :, index], tan[moved]
     first = np.einsum("oin,ink->onk", J, a.real)
     if w is None:
         return Dual(value, first)
-    bent = _bent(_bends(f, points, moved), index, w[moved])
-    along = np.einsum("oin,ink->onk", J, a.imag) + np.einsum("oin,ink->onk", bent, a.real)
+    products = _hessian_products(_hessians(f, points, moved), index, w[moved])
+    along = np.einsum("oin,ink->onk", J, a.imag) + np.einsum("oin,ink->onk", products, a.real)
     return Dual(value + 1j * np.einsum("oin,in->on", J, w[moved]), first + 1j * along)
 
 
@@ -99,26 +99,26 @@ def _steps(z: Array, moved: Array, relative: float) -> Array:
     return (at + relative * np.maximum(1.0, np.abs(at))) - at
 
 
-def _slopes(f: Callable[[Array], Array], z: Array, moved: Array) -> Array:
+def _jacobians(f: Callable[[Array], Array], z: Array, moved: Array) -> Array:
     """Jacobian J (n_out, m, N) in the numbers ``moved`` (m,) of z (n, N): (f(z + h e_i) - f(z - h e_i)) / (2 h)."""
     h = _steps(z, moved, FIRST)
     columns = [(f(_shifted(z, {i: d})) - f(_shifted(z, {i: -d}))) / (2.0 * d) for i, d in zip(moved, h, strict=True)]
     return np.stack(columns, axis=1) if columns else np.zeros((len(f(z)), 0, z.shape[1]))
 
 
-def _bends(f: Callable[[Array], Array], z: Array, moved: Array) -> Array:
+def _hessians(f: Callable[[Array], Array], z: Array, moved: Array) -> Array:
     """Hessians H (n_out, m, m, N) in the numbers ``moved`` (m,) of z (n, N), by m^2 + m + 1 values (Abramowitz, Stegun, 25.3.27):
 
     (f(+i+j) - f(+i) - f(+j) + 2 f - f(-i) - f(-j) + f(-i-j)) / (2 h_i h_j),      on the diagonal (f(+i) - 2 f + f(-i)) / h_i^2
     """
     h, here = _steps(z, moved, SECOND), f(z)
-    ahead, behind = ([f(_shifted(z, {i: sign * d})) for i, d in zip(moved, h, strict=True)] for sign in (1.0, -1.0))
+    forward, backward = ([f(_shifted(z, {i: sign * d})) for i, d in zip(moved, h, strict=True)] for sign in (1.0, -1.0))
     H = np.zeros((len(here), len(moved), len(moved), z.shape[1]))
     for k, i in enumerate(moved):
-        H[:, k, k] = (ahead[k] - 2.0 * here + behind[k]) / h[k] ** 2
+        H[:, k, k] = (forward[k] - 2.0 * here + backward[k]) / h[k] ** 2
         for m, j in enumerate(moved[:k]):
             both = f(_shifted(z, {i: h[k], j: h[m]})) + f(_shifted(z, {i: -h[k], j: -h[m]}))
-            mixed = (both - ahead[k] - ahead[m] + 2.0 * here - behind[k] - behind[m]) / (2.0 * h[k] * h[m])
+            mixed = (both - forward[k] - forward[m] + 2.0 * here - backward[k] - backward[m]) / (2.0 * h[k] * h[m])
             H[:, k, m] = H[:, m, k] = mixed
     return H
 
@@ -130,7 +130,7 @@ def _shifted(z: Array, by: Mapping[int, Array]) -> Array:
     return z
 
 
-def _bent(H: Array, index: Array, w: Array) -> Array:
+def _hessian_products(H: Array, index: Array, w: Array) -> Array:
     """Products H w (n_out, m, C) for C columns w (m, C), column c with the Hessian (n_out, m, m, N) of point ``index[c]``."""
     products = np.zeros((*H.shape[:2], len(index)))
     for i, row in enumerate(w):

@@ -186,10 +186,10 @@ def double_cart_pole() -> UserSystem:
     def f(x: Any, u: Any) -> list[Any]:
         a, b, da, db = x[1], x[2], x[4], x[5]
         m01, m02, m12 = both * length * np.cos(a), second * length * np.cos(b), second * length**2 * np.cos(a - b)
-        bent = second * length**2 * np.sin(a - b)
+        coupling = second * length**2 * np.sin(a - b)
         r0 = u[0] + both * length * np.sin(a) * da * da + second * length * np.sin(b) * db * db
-        r1 = both * length * g * np.sin(a) - bent * db * db
-        r2 = second * length * g * np.sin(b) + bent * da * da
+        r1 = both * length * g * np.sin(a) - coupling * db * db
+        r2 = second * length * g * np.sin(b) + coupling * da * da
         total = cart + both
         n11, n12, n22 = (
             both * length**2 - m01 * m01 / total,

@@ -83,7 +83,7 @@ def guesses_of(
         return _by_cost(ocp, arm, goals, spheres)
     x_goal = np.concatenate([goals[0], np.zeros(arm.model.nv)]) if arm.x_goal is None else arm.x_goal
     xs = to.interpolated_guess(ocp, x_goal).xs
-    return [to.quasi_static_guess(ocp, hold, _bent(arm, xs, spheres) if kind == "around" else xs)]
+    return [to.quasi_static_guess(ocp, hold, _bend_around(arm, xs, spheres) if kind == "around" else xs)]
 
 
 def _goals(arm: Arm, reached: IKResult | None) -> Array | None:
@@ -116,12 +116,12 @@ def _motion(ocp: to.OCP, arm: Arm, xs: Array, spheres: Sequence[Sphere]) -> to.G
     def acceleration(x: Array, u: Array) -> Array:
         return np.asarray(body(x.T, u.T, np.zeros(len(x)), {}))[arm.model.nv :].T
 
-    xs = _bent(arm, xs, spheres)
+    xs = _bend_around(arm, xs, spheres)
     us = tracking_torques(ocp, xs, acceleration, lambda x: mass_matrix(arm.model, x[:, :nq]))
     return to.Guess(xs, us)
 
 
-def _bent(arm: Arm, xs: Array, spheres: Sequence[Sphere]) -> Array:
+def _bend_around(arm: Arm, xs: Array, spheres: Sequence[Sphere]) -> Array:
     """Bend the configurations of states around the spheres, one after the other; velocities are unchanged."""
     xs, nq = np.array(xs), arm.model.nq
     for sphere in spheres:

@@ -79,8 +79,8 @@ def around_sphere(model: Model, qs: Array, points: Sequence[LinkPoint], center: 
     )
     before, after = places(model, qs[[knot - 1, knot + 1]], deepest)[:, 0]
     bends = [np.linalg.pinv(J) @ n for n in normals(after - before)]
-    bent = [_clear(model, qs, bump(len(qs), knot), d, points, center, radius) for d in bends]
-    found = [path for path in bent if path is not None]
+    paths = [_clear(model, qs, bump(len(qs), knot), d, points, center, radius) for d in bends]
+    found = [path for path in paths if path is not None]
     return min(found, key=lambda path: np.linalg.norm(path[knot] - qs[knot])) if found else qs
 
 

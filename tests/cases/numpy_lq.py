@@ -44,10 +44,10 @@ class QFunction(NamedTuple):
 def q_function(lq: LQProblem, i: int, Vx: Array, Vxx: Array) -> QFunction:
     """Q-function at knot i from the value function of knot i + 1."""
     A, B = lq.A[i], lq.B[i]
-    ahead = Vx + Vxx @ lq.d[i]
+    Vx_next = Vx + Vxx @ lq.d[i]
     VA, VB = Vxx @ A, Vxx @ B
     return QFunction(
-        lq.q[i] + A.T @ ahead, lq.r[i] + B.T @ ahead, lq.Q[i] + A.T @ VA, lq.S[i] + B.T @ VA, lq.R[i] + B.T @ VB
+        lq.q[i] + A.T @ Vx_next, lq.r[i] + B.T @ Vx_next, lq.Q[i] + A.T @ VA, lq.S[i] + B.T @ VA, lq.R[i] + B.T @ VB
     )
 
 

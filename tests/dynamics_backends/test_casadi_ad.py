@@ -69,9 +69,16 @@ def rocket() -> FunctionMap:
 
     def function(x, u, t, p):
         thrust = u[0] * sm.exp(-p["rate"][0] * t)
-        bent = sm.select(x[11] - p["edge"][1], sm.sqrt(2.0 + x[11]), x[12] * x[12])
+        selected = sm.select(x[11] - p["edge"][1], sm.sqrt(2.0 + x[11]), x[12] * x[12])
         twisted = sm.atan2(x[4] + p["edge"][0], x[9]) * sm.tanh(x[12])
-        return [x[0] * x[5] + thrust, sm.sin(x[11]) * u[1], 3.0, bent, twisted, sm.log(4.0 + sm.cos(x[2] * x[8])) ** 3]
+        return [
+            x[0] * x[5] + thrust,
+            sm.sin(x[11]) * u[1],
+            3.0,
+            selected,
+            twisted,
+            sm.log(4.0 + sm.cos(x[2] * x[8])) ** 3,
+        ]
 
     return FunctionMap(function, Manifold([SE3, SO3, vector_space(2)]), nu=2, n_out=6)
 

@@ -48,7 +48,7 @@ def _on_a_sole():
     return wrench_constraint(system, [Sole("lf_foot", 0.1, 0.05, 0.04, 0.03)], 0.5)
 
 
-def _bent(y, p):
+def _nonlinear(y, p):
     return [y[0] * y[1], sm.exp(y[0]) + p["a"][0], 3.0 * y[1]]
 
 
@@ -58,7 +58,7 @@ CASES = {
     "softened, composed twice": lambda: to.softened(friction_constraint(_standing(), FEET, 0.4), 1.0, 0.3),
     "soles": _on_a_sole,
     "a map with both orders": lambda: to.CostTerm(
-        "both", composed(Product(), _bent, names=("c", "d", "e")), np.ones(3), {"a": np.array([0.3])}
+        "both", composed(Product(), _nonlinear, names=("c", "d", "e")), np.ones(3), {"a": np.array([0.3])}
     ),
 }
 
@@ -107,7 +107,7 @@ def test_shifted_wrenches_have_no_closed_form():
     """Loops report their wrench at a frame; its second derivatives are found by differentiation."""
     forces = ConstraintForces(Holonomic(hyq(), [FrameLoop("lf_foot", "rf_foot")]))
     map = composed(forces, lambda y, p: [y[0] * y[1]], names=("product",))
-    assert not forces.bends and not isinstance(map, HasContraction)
+    assert not forces.has_second_derivatives and not isinstance(map, HasContraction)
     x, u, _ = arguments(forces, FEET)
     _, second = make_backend(map, "forward_ad", engine="numpy").hessian_contraction(x, u, 0.0, {}, np.ones((len(x), 1)))
     assert np.isfinite(second.xx).all() and np.abs(second.uu).max() > 0.0

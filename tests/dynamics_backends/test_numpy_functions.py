@@ -106,7 +106,7 @@ def test_second_derivatives_of_elementwise_functions(method, engine):
         H = backend.hessian_contraction(X, np.zeros((4, 0)), 0.0, None, lam)[1].xx
         for row, at in zip(H, X, strict=True):
             steps = [[np.array(slopes[i](*(at + s * e))) for s in (h, -h)] for e in np.eye(2)]
-            expected = np.array([(ahead - behind) / (2 * h) for ahead, behind in steps])
+            expected = np.array([(forward - backward) / (2 * h) for forward, backward in steps])
             tolerance = 1e-4 if method == "central_difference" else 1e-6
             np.testing.assert_allclose(row, expected, rtol=tolerance, atol=tolerance, err_msg=name)
 

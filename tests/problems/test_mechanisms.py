@@ -43,19 +43,19 @@ def test_every_config_is_read_back_as_it_is_written(path):
     config, given = load_config(path), tomllib.loads(path.read_text(encoding="utf-8"))
     again = read_config(tomllib.loads(to_toml(config.as_dict())), config.source)
     assert again == config
-    kept = config.as_dict()
+    settings = config.as_dict()
     for table in ("problem", "solver"):
         values = {"name": given[table]} if isinstance(given.get(table), str) else given.get(table, {})
-        assert [key for key, value in values.items() if not _holds(kept[table].get(key), value)] == []
+        assert [key for key, value in values.items() if not _holds(settings[table].get(key), value)] == []
 
 
-def _holds(kept, value) -> bool:
+def _holds(settings, value) -> bool:
     """True if settings hold a value of a file, tables by their keys."""
-    if isinstance(value, dict) and isinstance(kept, dict):
-        return all(_holds(kept.get(key), inner) for key, inner in value.items())
+    if isinstance(value, dict) and isinstance(settings, dict):
+        return all(_holds(settings.get(key), inner) for key, inner in value.items())
     if isinstance(value, list) and all(isinstance(v, dict) for v in value):
-        return len(kept) == len(value) and all(map(_holds, kept, value))
-    return kept == value or str(kept).endswith(str(value))  # paths of robots are relative to the file
+        return len(settings) == len(value) and all(map(_holds, settings, value))
+    return settings == value or str(settings).endswith(str(value))  # paths of robots are relative to the file
 
 
 @pytest.mark.parametrize(

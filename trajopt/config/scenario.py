@@ -278,7 +278,7 @@ class Settings(Checked):
             lead=self.lead,
             deadline=self.deadline,
             drop_late=self.drop_late,
-            prepare_ahead=self.mode == "real_time",
+            prepare_early=self.mode == "real_time",
         )
 
 

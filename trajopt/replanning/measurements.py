@@ -98,8 +98,8 @@ class Track(NamedTuple):
 
     def at(self, times: Array) -> Array:
         """Positions (M, n) at times (M,)."""
-        ahead = np.asarray(times)[:, None] - self.time
-        lasting = ahead if np.isinf(self.memory) else -self.memory * np.expm1(-ahead / self.memory)
+        elapsed = np.asarray(times)[:, None] - self.time
+        lasting = elapsed if np.isinf(self.memory) else -self.memory * np.expm1(-elapsed / self.memory)
         return self.position + lasting * self.velocity
 
     def updated(self, measured: Measurement, max_speed: float = np.inf, smoothing: float = 0.0) -> Track:

@@ -145,7 +145,7 @@ class Planning:
 
         def prepare(solution: Solution | None) -> None:
             after = valid + self._timing.period
-            following = self._horizon(after) if self._timing.prepare_ahead else None
+            following = self._horizon(after) if self._timing.prepare_early else None
             if following is not None:
                 usable = solution is not None and fault_of(solution) is None
                 self._prepare(

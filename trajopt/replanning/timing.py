@@ -20,7 +20,7 @@ class Timing:
 
     tick: control period. period: time between the starts of solves. lead: time from the start of a solve to the start of its plan.
     deadline: of a solve, from its start; default the lead, or the period if the lead is 0. drop_late: drop plans that miss the
-    deadline; otherwise they are executed as soon as they are available. prepare_ahead: prepare the next solve before its
+    deadline; otherwise they are executed as soon as they are available. prepare_early: prepare the next solve before its
     measurement. Raises ValueError for values that are not positive.
     """
 
@@ -29,7 +29,7 @@ class Timing:
     lead: float = 0.0
     deadline: float | None = None
     drop_late: bool = False
-    prepare_ahead: bool = False
+    prepare_early: bool = False
 
     def __post_init__(self) -> None:
         for key in ("tick", "period"):

@@ -94,8 +94,8 @@ class FreeTime:
         if first:
             constraints = tuple(_without_first_knot(c, phase.knots) for c in constraints)
         if not phase.dynamics.takes_time:
-            kept = tuple(replace(term, residual=self._widened_residual(term.residual)) for term in phase.terms)
-            return replace(phase, dynamics=dynamics, terms=kept, constraints=constraints)
+            widened = tuple(replace(term, residual=self._widened_residual(term.residual)) for term in phase.terms)
+            return replace(phase, dynamics=dynamics, terms=widened, constraints=constraints)
         nominal, own = float(self.nominal[place]), self.given.manifold
         terms = [
             replace(
@@ -123,7 +123,7 @@ class FreeTime:
         """Residual as a function of the state with durations appended."""
         if not residual.manifold.nx:
             return residual
-        return StretchedMap(residual, self.names, kind="kept", states=self.given.manifold, tangent=False)
+        return StretchedMap(residual, self.names, kind="unscaled", states=self.given.manifold, tangent=False)
 
     def _constraint(self, c: Constraint) -> Constraint:
         """Constraint as a function of the state with durations appended; state bounds remain state bounds."""
@@ -154,7 +154,7 @@ class FreeTime:
         sampling = _sampling(phase)
         system, backend = unwrapped(sampling.backend.map), sampling.backend
         if isinstance(phase.dynamics, ImpactStage):
-            return ImpactStage(same_method(backend, StretchedMap(system, self.names, kind="kept")))
+            return ImpactStage(same_method(backend, StretchedMap(system, self.names, kind="unscaled")))
         semi = sampling.scheme == SEMI_IMPLICIT_EULER
         scaled = time_scaled(system, self.names, place, float(self.nominal[place]), semi_implicit=semi)
         return SampledSystem(same_method(backend, scaled), "euler" if semi else sampling.scheme, sampling.substeps)

@@ -40,4 +40,4 @@ from dynamics_backends.methods.symbolic_map import (
     symbolic_value as symbolic_value,
 )
 from dynamics_backends.rigid_body.algorithms.seen_poses import watching as watching
-from dynamics_backends.scalars.called import calls_kept as calls_kept
+from dynamics_backends.scalars.called import preserved_calls as preserved_calls

@@ -88,10 +88,10 @@ class FrameContactSide(FrameSide):
             for k, above in self.S.items():
                 if self.body_of[k] > self.body_of[j]:
                     continue
-                bent = w.cross(above.w.cross(lever)).dot(f)
-                to.qq[k][j] = to.qq[k][j] - bent
+                second = w.cross(above.w.cross(lever)).dot(f)
+                to.qq[k][j] = to.qq[k][j] - second
                 if self.body_of[k] < self.body_of[j]:
-                    to.qq[j][k] = to.qq[j][k] - bent
+                    to.qq[j][k] = to.qq[j][k] - second
 
 
 def add_turned(

@@ -77,7 +77,7 @@ class ConstraintForces(_Forces):
         names = tuple(f"{c.name}.{label}" for c in system.constraints.bound for label in _labels(c))
         super().__init__(system.model, system.control_names, names)
         self.system = system
-        self.bends = not any(is_shifted(c) for c in system.constraints.bound)
+        self.has_second_derivatives = not any(is_shifted(c) for c in system.constraints.bound)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
         return sm.concatenate(list(self.system.outputs(x, u, t, p).values()))
@@ -93,7 +93,7 @@ class ConstraintForces(_Forces):
             rows += _at_frame(h, s.fields, h.select(s.forces), own, zero) if is_shifted(h.bound) else own
         return Partials(sm.concatenate(values), [r[: 2 * n] for r in rows], [r[2 * n :] for r in rows])
 
-    def bent(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> Contraction:
+    def second_derivatives(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> Contraction:
         """Second derivatives of lam' forces in closed form, if all constraints report their forces as solved."""
         nothing = [0.0 * x[0]] * self.model.nv
         parts = self.system.derivative_equations(x, u, t, p, sm.stack(nothing), [lam[i] for i in range(self.n_out)])

@@ -199,9 +199,9 @@ class SoftContact(WholeMap, ActuatedBody):
         bends = self.law.bends(c.surface.gap, c.surface.normal, m.velocity, weight_of(c, fields), p)
         bend = subtract_second(g, c, slopes, bends, fields, self.model.dof_body.tolist())
         for j, column in m.J.items():
-            bent = bend @ column
+            product = bend @ column
             for k, J in m.J.items():
-                g.vv[k][j] = g.vv[k][j] - J.dot(bent)
+                g.vv[k][j] = g.vv[k][j] - J.dot(product)
 
 
 def _on_bodies(touches: Sequence[Touch]) -> list[tuple[int, Force]]:

@@ -273,7 +273,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         linear = Linear(factor, self._top(v, dq, dv))
         if lam is None:
             return linear
-        return self._bent(linear, mu, v, m, touches, slopes, {**fields, "psid": moving["psid"]})
+        return self._with_second_derivatives(linear, mu, v, m, touches, slopes, {**fields, "psid": moving["psid"]})
 
     def _top(self, v: Rows, dq: list[list[Scalar]], dv: list[list[Scalar]]) -> list[Rows]:
         """Right-hand sides including the derivatives of the joint forces."""
@@ -288,7 +288,7 @@ class SteppedContact(WholeMap, ActuatedBody):
             top.append(sm.stack([e + 0.0 * v[0] for e in (*dq[i], *dv[i], *driven)]))
         return top
 
-    def _bent(
+    def _with_second_derivatives(
         self,
         linear: Linear,
         mu: Rows,
@@ -303,8 +303,10 @@ class SteppedContact(WholeMap, ActuatedBody):
         g, contacts = (Second.from_fields(given, n, 0, zero) for given in (fields, _nothing(n)))
         bends = []
         for c, slope in zip(touches, slopes, strict=True):
-            bent = m.law.bends(c.surface.gap, c.surface.normal, c.motion.velocity, weight_of(c, fields), m.p)
-            bends.append(scaled(subtract_second(contacts, c, slope, bent, fields, self.model.dof_body.tolist()), -1.0))
+            second = m.law.bends(c.surface.gap, c.surface.normal, c.motion.velocity, weight_of(c, fields), m.p)
+            bends.append(
+                scaled(subtract_second(contacts, c, slope, second, fields, self.model.dof_body.tolist()), -1.0)
+            )
         _, friction = self._resistance(v)
         for i in range(n):
             if friction is not None:
@@ -335,10 +337,10 @@ def _arriving(J: Columns, da: Sequence[Rows], step: Scalar) -> Vec:
 def _with_bend(second: Contraction, P: Vec, bend: Mat) -> Contraction:
     """Contraction plus P' bend P, P by components over (q, v, u)."""
     ndx, end = len(second.xx), P.x.shape[0]
-    bent = bend @ P
+    product = bend @ P
 
     def rows(M: Matrix, at: int, columns: slice) -> list[Rows]:
-        B = Vec(bent.x[columns], bent.y[columns], bent.z[columns])
+        B = Vec(product.x[columns], product.y[columns], product.z[columns])
         return [row + B.x * P.x[at + i] + B.y * P.y[at + i] + B.z * P.z[at + i] for i, row in enumerate(M)]
 
     before, behind = slice(0, ndx), slice(ndx, end)

@@ -214,10 +214,10 @@ def _acrobot_rates(x: Any, u: Any, p: Any) -> tuple[Any, Any]:
     both = m2 * l1 * c2 * cos
     a = i1 + i2 + m1 * c1 * c1 + m2 * (l1 * l1 + c2 * c2) + 2.0 * both
     b, d = i2 + m2 * c2 * c2 + both, i2 + m2 * c2 * c2
-    bent = m2 * l1 * c2 * sin
+    coriolis = m2 * l1 * c2 * sin
     lower = m2 * G * c2 * to.sin(x[0] + x[1])
-    r1 = bent * (2.0 * x[2] * x[3] + x[3] * x[3]) - (m1 * c1 + m2 * l1) * G * to.sin(x[0]) - lower
-    r2 = u[0] - u[1] + u[2] - bent * x[2] * x[2] - lower
+    r1 = coriolis * (2.0 * x[2] * x[3] + x[3] * x[3]) - (m1 * c1 + m2 * l1) * G * to.sin(x[0]) - lower
+    r2 = u[0] - u[1] + u[2] - coriolis * x[2] * x[2] - lower
     determinant = a * d - b * b
     return x[2] + h * (d * r1 - b * r2) / determinant, x[3] + h * (a * r2 - b * r1) / determinant
 

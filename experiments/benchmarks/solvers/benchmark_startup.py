@@ -220,7 +220,7 @@ def plot_times(config: str, checkout: Path, folder: Path, solution: Path) -> Sec
     """Measure the plots of a solution, in a process that has loaded the solution."""
     worker = folder / "pictures.py"
     worker.write_text(_PICTURES)
-    _, output = run([str(worker), str(solution), str(folder / "pictures")], checkout, folder / "kept")
+    _, output = run([str(worker), str(solution), str(folder / "pictures")], checkout, folder / "cache")
     wall, cpu = (float(x) for x in output.strip().splitlines()[-1].strip("[]").split(","))
     return Seconds(wall, cpu)
 
@@ -246,7 +246,7 @@ def fastest(what: str, config: str, checkouts: Mapping[str, Path], folder: Path)
     for _ in range(ROUNDS):
         for name, checkout in checkouts.items():
             path = str(checkout / "problems" / "configs" / f"{config}.toml")
-            best, count = run([str(worker), path], checkout, folder / f"kept by {name}")[1].split()
+            best, count = run([str(worker), path], checkout, folder / f"cache of {name}")[1].split()
             found[name] = min(found[name], (float(best), count))
     last = found[list(found)[-1]][0]
     for name, (took, count) in found.items():
@@ -287,7 +287,7 @@ def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path) -> It
         for config in PICTURES:
             for name, checkout in checkouts.items():
                 solve = ["solve", f"problems/configs/{config}.toml", "--set", "output.plots=false", "--out"]
-                run(["-m", command_line(checkout), *solve, str(folder / config)], checkout, folder / "kept")
+                run(["-m", command_line(checkout), *solve, str(folder / config)], checkout, folder / "cache")
                 both = [plot_times(config, checkout, folder, folder / config / "solution.npz") for _ in range(2)]
                 yield f"{'pictures of ' + config:28}{name:6}" + "".join(f"{seconds!s:>18}" for seconds in both)
     for what, repeated in REPEATED.items():

@@ -165,9 +165,9 @@ def _by_duals(algorithm: Algorithm, point: Point, directions: Array, *, structur
 def _by_differences(algorithm: Algorithm, point: Point, directions: Array, method: str) -> Array:
     step, columns = STEPS[method], []
     for k in range(directions.shape[2]):
-        ahead = [x + step * d[:, [k]] for x, d in zip(point, directions, strict=True)]
-        behind = [x - step * d[:, [k]] for x, d in zip(point, directions, strict=True)] if method == "FDC" else point
-        change = np.asarray(algorithm.value(*ahead)) - np.asarray(algorithm.value(*behind))
+        forward = [x + step * d[:, [k]] for x, d in zip(point, directions, strict=True)]
+        backward = [x - step * d[:, [k]] for x, d in zip(point, directions, strict=True)] if method == "FDC" else point
+        change = np.asarray(algorithm.value(*forward)) - np.asarray(algorithm.value(*backward))
         columns.append(change / (2.0 * step if method == "FDC" else step))
     return np.stack(columns, axis=2)
 

@@ -206,10 +206,10 @@ def observed_gait(
     ways = np.array(
         [np.diff(position_of(model, foot, soft.xs[[0, -1], : model.nq])[:, :2], axis=0)[0] for foot in feet]
     )
-    ahead, sideways = np.abs(ways.mean(axis=0))
-    if sideways > max(MAX_SIDEWAYS, SIDEWAYS_FRACTION * ahead):
+    along_x, sideways = np.abs(ways.mean(axis=0))
+    if sideways > max(MAX_SIDEWAYS, SIDEWAYS_FRACTION * along_x):
         raise ValueError(
-            f"schedule_of: the feet of that solution move {sideways:.2f} m sideways and {ahead:.2f} m along x; a schedule "
+            f"schedule_of: the feet of that solution move {sideways:.2f} m sideways and {along_x:.2f} m along x; a schedule "
             "supports motion along x only"
         )
     steps = sum(len(gait.swings(foot)) for foot in feet)

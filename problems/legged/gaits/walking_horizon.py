@@ -55,16 +55,16 @@ class WalkingHorizon:
         elapsed, self._known = t - self._known[0], (t, x)
         self.ground.observe(x, elapsed)
         R, nq = rotation(x), self._stance.model.nq
-        ahead = sum(R[0][i] * x[nq + i] for i in range(3))
-        lacking = self.lacking + self._rate * elapsed * (self._speed - float(ahead))
+        forward_speed = sum(R[0][i] * x[nq + i] for i in range(3))
+        lacking = self.lacking + self._rate * elapsed * (self._speed - float(forward_speed))
         self.lacking = float(np.clip(lacking, -self._reach, self._reach))
 
     def _with_references(self) -> OCP:
         """Return the problem with the current ground estimate and speed."""
         (height, slope), x, ocp = self.ground.plane, self._known[1], self.ocp
         speed = self._speed + self.lacking
-        ahead = x[:2] + np.outer(ocp.times, [speed, 0.0])
-        heights = self.ground.plane.at(ahead) + self._height
+        positions = x[:2] + np.outer(ocp.times, [speed, 0.0])
+        heights = self.ground.plane.at(positions) + self._height
         attitude = (np.arctan(slope[1]), -np.arctan(slope[0]), -self._stance.heading)
         base = {
             "position": np.stack([np.zeros_like(heights), np.zeros_like(heights), heights], axis=1),

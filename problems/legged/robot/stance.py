@@ -121,8 +121,8 @@ class Stance:
         for aim in (place, place * [1.0, 0.0, 1.0]):
             goal = rotate_z(leg.hip + leg.length * aim, self.heading)
             tried = [
-                to.inverse_kinematics(self._bolted, leg.foot, goal, rotation, q0=bent, starts=STARTS)
-                for bent in self._bent(leg, joints)
+                to.inverse_kinematics(self._bolted, leg.foot, goal, rotation, q0=q0, starts=STARTS)
+                for q0 in self._knee_starts(leg, joints)
             ]
             found = np.concatenate([one.solutions[0] for one in tried])
             if len(found):
@@ -135,7 +135,7 @@ class Stance:
             f"its hip: {min(one.position_error for one in tried):.2g} m remain; set joints to another posture"
         )
 
-    def _bent(self, leg: Leg, joints: Array) -> list[Array]:
+    def _knee_starts(self, leg: Leg, joints: Array) -> list[Array]:
         """Return postures with a leg's knee bent to either side, as starts of inverse kinematics."""
         knee = int(self.model.q_index[leg.knee]) - BASE[0]
         return [joints + bend * np.eye(len(joints))[knee] for bend in (BEND, -BEND)]

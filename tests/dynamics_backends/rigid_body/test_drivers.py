@@ -103,9 +103,9 @@ def test_complex_rows_carry_derivatives(program, name):
     given, direction, h = arguments(name, program, 2), perturbation(name, program, 1, 2), 1e-6
     with_step = evaluate(program, name, {k: x + 1j * H * direction[k] for k, x in given.items()})
     ends = [evaluate(program, name, {k: x + s * h * direction[k] for k, x in given.items()}) for s in (1, -1)]
-    for actual, plain, ahead, behind in zip(with_step, evaluate(program, name, given), *ends, strict=True):
+    for actual, plain, forward, backward in zip(with_step, evaluate(program, name, given), *ends, strict=True):
         assert error(actual.real, plain) < 1e-14
-        assert error(actual.imag / H, (ahead - behind) / (2 * h)) < 1e-7
+        assert error(actual.imag / H, (forward - backward) / (2 * h)) < 1e-7
 
 
 @pytest.mark.parametrize("program", ["RNEA", "ABA", "CRBA", "IDSVA"])

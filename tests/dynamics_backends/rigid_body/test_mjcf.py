@@ -284,11 +284,11 @@ def test_equalities_are_constraints(name):
     model, constraints, m, states = constrained(tied(name))
     bare = [type(c)(**{**vars(c), "gains": (0.0, 0.0)}) for c in constraints]
     system = to.Holonomic(model, bare, actuated=model.dof_names, damping_ratio=0.0)
-    kept = to.Holonomic(model, constraints, actuated=model.dof_names)
+    closed = to.Holonomic(model, constraints, actuated=model.dof_names)
     rng = np.random.default_rng(4)
     start = states.from_mujoco(m.qpos0, np.zeros(m.nv))
-    moved = kept.manifold.integrate(start[:, None], np.r_[0.2 * rng.standard_normal(m.nv), np.zeros(m.nv)][:, None])
-    x = to.closed_state(kept.constraints, np.asarray(moved)[:, 0])
+    moved = closed.manifold.integrate(start[:, None], np.r_[0.2 * rng.standard_normal(m.nv), np.zeros(m.nv)][:, None])
+    x = to.closed_state(closed.constraints, np.asarray(moved)[:, 0])
     x[model.nq :] = 0.0
     tau = rng.standard_normal(model.nv)
     data = mujoco.MjData(m)
@@ -370,13 +370,13 @@ def test_equalities_next_to_a_locked_joint_are_converted_or_refused():
         to.mjcf_constraints(tied("joint alone"), two)
     for name, joints in (("connect", ["c1", "d1", "d2"]), ("connect", ["a1", "b1", "b2"]), ("weld", ["e1"])):
         model = to.lock_joints(to.load_mjcf(tied(name)), joints)
-        (kept,) = to.mjcf_constraints(tied(name), model)
+        (bound,) = to.mjcf_constraints(tied(name), model)
         free = to.mjcf_constraints(tied(name))[0]
-        other = free.frame_b if kept.frame == free.frame_a else free.frame_a
+        other = free.frame_b if bound.frame == free.frame_a else free.frame_a
         R, p = frame_placement(model, model.neutral(), other)
         offset = getattr(free, "offset_b" if other == free.frame_b else "offset_a", (0.0, 0.0, 0.0))
-        np.testing.assert_allclose(kept.reference[:3], p + R @ np.array(offset), atol=1e-12)
-        assert kept.gains == free.gains and kept.bind(model).labels
+        np.testing.assert_allclose(bound.reference[:3], p + R @ np.array(offset), atol=1e-12)
+        assert bound.gains == free.gains and bound.bind(model).labels
 
 
 @FREE_OF_EQUALITIES

@@ -75,6 +75,6 @@ def test_second_derivatives_of_constraint_forces(kind):
     x, u, _ = arguments(forces, FEET)
     phi = np.random.default_rng(4).standard_normal((len(x), forces.n_out))
     _, expected = make_backend(forces, "forward_ad", engine="numpy").hessian_contraction(x, u, 0.0, {}, phi)
-    found = forces.bent(x.T, u.T, np.zeros(len(x)), {}, phi.T)
+    found = forces.second_derivatives(x.T, u.T, np.zeros(len(x)), {}, phi.T)
     for rows, block in zip(found, expected, strict=True):
         assert relative(np.moveaxis(np.array([np.asarray(r) for r in rows]), -1, 0), block) < 1e-12

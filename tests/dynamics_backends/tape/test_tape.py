@@ -16,7 +16,7 @@ from dynamics_backends.compiled.loops.kernel import header, kernel_text, prelude
 from dynamics_backends.compiled.runtime.memory import address, aligned, bound, pointers
 from dynamics_backends.machine import library
 from dynamics_backends.machine.instruction_sets import X86_64, library_file
-from dynamics_backends.scalars.called import called, calls_kept
+from dynamics_backends.scalars.called import called, preserved_calls
 from dynamics_backends.tape import encode
 from dynamics_backends.tape.encode import UnknownOperation
 from dynamics_backends.tape.tape import Tape
@@ -274,7 +274,7 @@ def _outer(a, b, unused):
 def test_subroutines():
     """Functions called from several places and from other functions; some arguments and results are not read."""
     x = ca.SX.sym("x", 4)
-    with calls_kept():
+    with preserved_calls():
         parts = [called(_outer, x[i], x[i + 1] * x[0], x[0]) for i in range(3)]
         parts += [called(_inner, parts[0][1], parts[1][0]), called(_inner, 0.3, x[3])]
     t = trace_expressions([x], [ca.vertcat(*(e for p in parts for e in p)), parts[0][0] - x[1]])
@@ -291,7 +291,7 @@ def test_subroutines():
 
 def test_calls_that_are_nested_too_deep(monkeypatch):
     x = ca.SX.sym("x", 3)
-    with calls_kept():
+    with preserved_calls():
         t = trace_expressions([x], [ca.vertcat(*called(_outer, x[0], x[1], x[2]))])
     monkeypatch.setattr(encode, "DEPTH", 1)
     with pytest.raises(UnknownOperation, match="nested 2 deep"):

@@ -50,8 +50,14 @@ def flight() -> FunctionMap:
 
     def function(x, u, t, p):
         thrust = u[0] * sm.exp(-p["rate"][0] * t)
-        bent = sm.select(x[7] - p["edge"][1], sm.sqrt(2.0 + x[7] * x[7]), x[8] * x[8])
-        return [x[0] * x[5] + thrust, sm.sin(x[7]) * u[1], 3.0, bent, sm.atan2(x[8], x[2]) * sm.tanh(p["edge"][0] * t)]
+        selected = sm.select(x[7] - p["edge"][1], sm.sqrt(2.0 + x[7] * x[7]), x[8] * x[8])
+        return [
+            x[0] * x[5] + thrust,
+            sm.sin(x[7]) * u[1],
+            3.0,
+            selected,
+            sm.atan2(x[8], x[2]) * sm.tanh(p["edge"][0] * t),
+        ]
 
     return FunctionMap(function, Manifold([SE3, vector_space(2)]), nu=2, n_out=5)
 

@@ -40,18 +40,18 @@ def test_the_goal_of_the_arm_is_measured_by_the_logarithm_of_its_placement():
 
 
 @pytest.mark.filterwarnings("ignore::dynamics_backends.rigid_body.urdf.loader.URDFWarning")
-@pytest.mark.parametrize(("robot", "kind", "knots", "ahead"), [
+@pytest.mark.parametrize(("robot", "kind", "knots", "steps"), [
     ("hyq", "walk", 108, [0.25, 0.125, 0.25, 0.125]),
     ("hyq", "bound", 62, [0.075, 0.075, 0.15, 0.15]),
     ("anymal", "pace", 62, [0.15, 0.075, 0.15, 0.075]),
     ("anymal", "jump", 61, [0.3, 0.3, 0.3, 0.3]),
 ])  # fmt: skip
-def test_feet_land_at_the_step_length_of_the_gait(robot, kind, knots, ahead):
+def test_feet_land_at_the_step_length_of_the_gait(robot, kind, knots, steps):
     p = gait(robot, kind)
     model, q0 = load_robot(f"erd:{robot}", base="floating"), np.array(p["x0"][:19])
     goals = {foot: goal for knot in p["knots"] if "lands" in knot for foot, goal in knot["feet"].items()}
     moved = np.array([np.subtract(goals[foot], frame_placement(model, q0, foot)[1])[:2] for foot in ROBOTS[robot].feet])
-    assert moved == pytest.approx(np.array([[x, 0.0] for x in ahead]), abs=1e-12)
+    assert moved == pytest.approx(np.array([[x, 0.0] for x in steps]), abs=1e-12)
     ocp = our_problem(p)
     assert ocp.horizon == len(p["knots"]) == knots
     assert ocp.times[-1] == pytest.approx(p["dt"] * sum("lands" not in knot for knot in p["knots"]))

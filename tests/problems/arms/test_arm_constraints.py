@@ -101,8 +101,8 @@ def test_the_guess_ends_at_the_goal_and_satisfies_the_dynamics():
         position_of(task.ocp.model, "iiwa_link_ee", guess.xs[-1, :7]), (0.3, 0.2, 0.7), atol=1e-5
     )
     np.testing.assert_allclose(guess.xs[-1, 7:], 0.0, atol=1e-12)
-    ahead = dynamics.step(guess.xs[:-1], guess.us, task.ocp.times[:-1], task.ocp.dt)
-    np.testing.assert_allclose(ahead[:, 7:], guess.xs[1:, 7:], atol=1e-9)
+    x_next = dynamics.step(guess.xs[:-1], guess.us, task.ocp.times[:-1], task.ocp.dt)
+    np.testing.assert_allclose(x_next[:, 7:], guess.xs[1:, 7:], atol=1e-9)
     costs = [to.StageEvaluator(task.ocp).cost(g.xs[None], g.us[None])[0] for g in (guess, *task.other_guesses)]
     assert len(costs) > 1 and costs == sorted(costs)
 
@@ -183,14 +183,14 @@ def test_a_guess_around_the_sphere():
         task = GO_TO.build(replace(config, **changes), NUMPY)
         return task, task.guess.xs[:, :6]
 
-    task, bent = guessed()
+    task, around = guessed()
     _, straight = guessed(guess="interpolated")
     sphere = np.array(config.obstacle.center)
-    tip = position_of(task.ocp.model, "ee", bent)
+    tip = position_of(task.ocp.model, "ee", around)
     assert np.linalg.norm(tip - sphere, axis=1).min() >= config.obstacle.radius
     assert np.linalg.norm(position_of(task.ocp.model, "ee", straight) - sphere, axis=1).min() < 0.06
-    np.testing.assert_allclose(bent[[0, -1]], straight[[0, -1]], atol=1e-12)
-    assert 0.05 < np.linalg.norm(bent - straight, axis=1).max() < 0.2
+    np.testing.assert_allclose(around[[0, -1]], straight[[0, -1]], atol=1e-12)
+    assert 0.05 < np.linalg.norm(around - straight, axis=1).max() < 0.2
     far = replace(config.obstacle, center=(0.0, 0.0, 5.0))
     np.testing.assert_array_equal(guessed(obstacle=far)[1], straight)
 

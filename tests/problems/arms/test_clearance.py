@@ -68,11 +68,11 @@ def test_derivatives_along_a_step(duration):
     n, size = MODEL.nv, 2 * MODEL.nv + (duration is not None)
     names = [f"a{i}" for i in range(n)]
     x = np.hstack([configurations(rng), rng.normal(size=(N, n)), rng.uniform(0.5, 2.0, (N, size - 2 * n))])
-    u, ahead = 3.0 * rng.normal(size=(N, n)), np.array([0.02])
+    u, offset = 3.0 * rng.normal(size=(N, n)), np.array([0.02])
     clear = AlongStep(PositionResidual(Clearances(MODEL, SLOTS)), Manifold.vector(size), names, duration)
-    agree(clear, x, u, {"pairs": pairs(rng), STEP_OFFSET: ahead})
+    agree(clear, x, u, {"pairs": pairs(rng), STEP_OFFSET: offset})
     torques = AlongStep(Torques(MODEL, [1e3] * n), Manifold.vector(size), names, duration)
-    agree(torques, x, u, {STEP_OFFSET: ahead})
+    agree(torques, x, u, {STEP_OFFSET: offset})
 
 
 def test_a_clearance_does_not_depend_on_common_joints():

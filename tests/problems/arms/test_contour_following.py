@@ -106,8 +106,8 @@ def test_torques_of_inverse_dynamics_are_bounded():
     (bounded,) = (c for c in phase.constraints if c.name == "torque limits")
     np.testing.assert_array_equal(bounded.upper, model.effort_limit)
     limit = np.where(np.arange(7) == joint, 0.5 * (free.max(axis=0) + still), model.effort_limit)
-    kept = tuple(c.updated(lower=-limit, upper=limit) if c is bounded else c for c in phase.constraints)
-    solution = solve(replace(task.ocp, phases=(replace(phase, constraints=kept),)), task.guess, solver="sqp")
+    constraints = tuple(c.updated(lower=-limit, upper=limit) if c is bounded else c for c in phase.constraints)
+    solution = solve(replace(task.ocp, phases=(replace(phase, constraints=constraints),)), task.guess, solver="sqp")
     assert solution.status.success, solution.status
     assert torques(solution)[:, joint].max() == pytest.approx(limit[joint], abs=1e-6)
 

@@ -42,8 +42,8 @@ def terms(ocp):
 def test_references_move_with_time(task):
     """The right front and left hind feet swing first, from 0.1 s to 0.3 s, and are highest at half time."""
     first, model = terms(task.ocp), task.ocp.model
-    ahead = task.moved(task.ocp, 0.2)
-    later = terms(ahead)
+    moved = task.moved(task.ocp, 0.2)
+    later = terms(moved)
     for foot, swings in (("rf_foot", True), ("lh_foot", True), ("lf_foot", False), ("rh_foot", False)):
         hold = frame_placement(model, task.ocp.x0[: model.nq], foot)[1]
         np.testing.assert_allclose(first[foot].parameters["goal"][0], hold, atol=1e-12)
@@ -52,7 +52,7 @@ def test_references_move_with_time(task):
         assert (later[foot].weight[0] > first[foot].weight[0]).all() == swings
     base = [part["base"].parameters["position"] for part in (first, later)]
     np.testing.assert_allclose(base[1][0] - base[0][0], [0.0375, 0.0, 0.0], atol=1e-12)  # the mean of the feet
-    assert ahead.terminal[0].parameters["position"].shape == (3,)
+    assert moved.terminal[0].parameters["position"].shape == (3,)
 
 
 def test_the_horizon_has_the_references_of_its_time(task):

@@ -48,7 +48,7 @@ def test_each_lane_equals_the_single_sweep(size, limited, regularize):
     workspace = aligned(bound(library, "lq_in_lanes_workspace", "ii", ctypes.c_long)(n, m))
     problems = [problem(rng, size, {0: 4, lanes - 1: 7}.get(i)) for i in range(lanes)]
     damping = 0.3 * rng.random(lanes)
-    kept, asked, found = [], (Lane * lanes)(), []
+    references, asked, found = [], (Lane * lanes)(), []
     limits = [np.sort(rng.standard_normal((2, STEPS, m)), axis=0) for _ in range(lanes)]
     for i, lq in enumerate(problems):
         data = [np.ascontiguousarray(block) for block in lq[:8]]
@@ -64,7 +64,7 @@ def test_each_lane_equals_the_single_sweep(size, limited, regularize):
         asked[i] = Lane(
             ctypes.addressof(p), ctypes.addressof(bounds) if limited else None, ctypes.addressof(to), *on, 0
         )
-        kept += [data, own, p, to, bounds]
+        references += [data, own, p, to, bounds]
         found.append((K, k))
     bound(library, "lq_riccati_in_lanes", "pp")(ctypes.addressof(asked), address(workspace))
     for i, lq in enumerate(problems):

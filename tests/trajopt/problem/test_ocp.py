@@ -285,9 +285,9 @@ def test_expansion_is_the_derivative_of_cost_and_dynamics():
         linear = np.einsum("kij,kj->ki", lq.A, dx[:-1]) + np.einsum("kij,kj->ki", lq.B, du)
         np.testing.assert_allclose(linear, step, rtol=0, atol=1e-8)
         gradient = (ends[0].lq.q - ends[1].lq.q) / (2 * h)
-        bent = np.einsum("kij,kj->ki", lq.Q, dx)
-        bent[:-1] += np.einsum("kji,kj->ki", lq.S, du)
-        np.testing.assert_allclose(bent, gradient, rtol=0, atol=1e-8)
+        change = np.einsum("kij,kj->ki", lq.Q, dx)
+        change[:-1] += np.einsum("kji,kj->ki", lq.S, du)
+        np.testing.assert_allclose(change, gradient, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("gaps", ["linear", "nonlinear"])

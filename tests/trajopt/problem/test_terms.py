@@ -102,9 +102,9 @@ def test_frame_velocity_is_the_rate_of_the_frame_position(robot):
     h = 1e-6
     drift = np.hstack([x[:, model.nq :], np.zeros((4, model.nv))])
     position = frame_position_cost(model, manifold, name, np.zeros(3))
-    ahead, behind = (_residual(position, manifold.integrate(x.T, s * h * drift.T).T) for s in (1, -1))
+    forward, backward = (_residual(position, manifold.integrate(x.T, s * h * drift.T).T) for s in (1, -1))
     velocity = _residual(frame_velocity_cost(model, manifold, name), x)
-    np.testing.assert_allclose(velocity[:, :3], (ahead - behind) / (2 * h), atol=1e-8)
+    np.testing.assert_allclose(velocity[:, :3], (forward - backward) / (2 * h), atol=1e-8)
 
 
 def test_center_of_mass_of_still_bodies(robot):

@@ -19,7 +19,7 @@ from trajopt.replanning.run_log import EventKind
 from trajopt.replanning.timing import Timing
 from trajopt.replanning.workers import SimulatedWorker
 
-AHEAD = Timing(tick=TICK, period=PERIOD, prepare_ahead=True)
+EARLY = Timing(tick=TICK, period=PERIOD, prepare_early=True)
 
 
 class Counting:
@@ -45,8 +45,8 @@ class Counting:
 )
 @pytest.mark.parametrize(
     "timing",
-    [AHEAD, replace(AHEAD, prepare_ahead=False), replace(AHEAD, lead=2 * TICK), replace(AHEAD, period=3 * TICK)],
-    ids=["ahead", "not ahead", "with a lead", "between knots"],
+    [EARLY, replace(EARLY, prepare_early=False), replace(EARLY, lead=2 * TICK), replace(EARLY, period=3 * TICK)],
+    ids=["early", "not early", "with a lead", "between knots"],
 )
 def test_a_nominal_run_reaches_the_goal_without_events(planner, timing):
     log = loop(planner, timing=timing, charge=timing.lead).run(2.5)
@@ -59,10 +59,10 @@ def test_a_nominal_run_reaches_the_goal_without_events(planner, timing):
 
 def test_a_real_time_iteration_is_prepared_before_the_state_is_known():
     planner = Counting()
-    loop(planner, timing=AHEAD).run(4 * PERIOD)
+    loop(planner, timing=EARLY).run(4 * PERIOD)
     assert planner.calls == ["prepare", *["respond", "prepare"] * 4]
     planner = Counting()
-    loop(planner, timing=replace(AHEAD, prepare_ahead=False)).run(4 * PERIOD)
+    loop(planner, timing=replace(EARLY, prepare_early=False)).run(4 * PERIOD)
     assert planner.calls == ["prepare", "respond"] * 4
 
 
@@ -125,7 +125,7 @@ def test_replanning_does_not_change_an_optimal_motion(knots):
 
 def test_predicted_goals_reach_each_knot():
     planner = Counting()
-    loop(planner, timing=AHEAD, objects=[goal_object(lambda t: [0.5 * t])]).run(0.5)
+    loop(planner, timing=EARLY, objects=[goal_object(lambda t: [0.5 * t])]).run(0.5)
     ocp, _ = planner.prepared[-1]
     start = 0.5  # of the plan that is being prepared: the last tick's solve was at 0.45
     times = start + ocp.times
@@ -157,7 +157,7 @@ def test_a_slow_and_late_sensor_is_no_fault():
 @pytest.mark.parametrize("every", [1, 2, 3])
 def test_failed_solves(every):
     plant = WatchedPlant()
-    log = loop(Failing(RealTimeSLQ(), every), plant, timing=AHEAD).run(2.0)
+    log = loop(Failing(RealTimeSLQ(), every), plant, timing=EARLY).run(2.0)
     failed = log.count(EventKind.FAILED_SOLVE)
     assert failed == sum(not solve.success for solve in log.solves) == len(log.solves) // every
     assert np.isfinite(plant.given).all()
@@ -175,11 +175,11 @@ def test_a_failed_preparation_is_repeated_in_the_response():
                 raise ValueError("not now")
 
     planner = Touchy()
-    log = loop(planner, timing=AHEAD).run(1.5)
+    log = loop(planner, timing=EARLY).run(1.5)
     assert not log.count(EventKind.FAILED_SOLVE)  # the next solve prepares itself
     assert planner.calls.count("respond") == len(log.solves) == 30
     late = Touchy()
-    log = loop(late, timing=replace(AHEAD, prepare_ahead=False)).run(1.5)
+    log = loop(late, timing=replace(EARLY, prepare_early=False)).run(1.5)
     assert log.count(EventKind.FAILED_SOLVE) == len(log.solves) // 4 == 7
     assert all("ValueError: not now" in event.message for event in log.events)
 
@@ -192,7 +192,7 @@ def test_a_goal_that_jumps():
 
 def test_a_planner_ten_times_too_slow():
     plant = WatchedPlant()
-    log = loop(plant=plant, charge=10 * PERIOD, timing=AHEAD).run(3.0)
+    log = loop(plant=plant, charge=10 * PERIOD, timing=EARLY).run(3.0)
     assert len(log.solves) == 5 and log.count(EventKind.LATE_PLAN) == 5
     assert log.count(EventKind.SKIPPED) == round(3.0 / PERIOD) - 6
     assert abs(log.xs[-1, 0] - 1.0) < 0.02

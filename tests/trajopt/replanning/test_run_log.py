@@ -16,7 +16,7 @@ from trajopt.replanning.run_log import RunLog
 from trajopt.replanning.timing import Timing
 from trajopt.replanning.workers import ScriptedWorker, SimulatedWorker, ThreadWorker, WallClock
 
-AHEAD = Timing(tick=TICK, period=PERIOD, prepare_ahead=True)
+EARLY = Timing(tick=TICK, period=PERIOD, prepare_early=True)
 
 
 def noisy_run(worker=None, **options):
@@ -27,7 +27,7 @@ def noisy_run(worker=None, **options):
 
 
 def test_a_run_is_deterministic():
-    one, two = (noisy_run(charge=TICK, timing=AHEAD).run(1.5) for _ in range(2))
+    one, two = (noisy_run(charge=TICK, timing=EARLY).run(1.5) for _ in range(2))
     np.testing.assert_array_equal(one.xs, two.xs)
     np.testing.assert_array_equal(one.us, two.us)
     assert one.events == two.events
@@ -36,14 +36,14 @@ def test_a_run_is_deterministic():
 def test_a_run_is_written_read_and_replayed(tmp_path):
     delays = itertools.cycle([0.5 * TICK, 2 * TICK, 7 * TICK, TICK])
     worker = SimulatedWorker(TICK, lambda respond, prepare: (next(delays), 0.6 * TICK))
-    log = noisy_run(worker, timing=AHEAD).run(1.5)
+    log = noisy_run(worker, timing=EARLY).run(1.5)
     log.meta = {"plant": "own"}
     log.save(tmp_path / "made" / "for it", log.statistics())
     saved = RunLog.load(str(tmp_path / "made" / "for it"))
     assert repr(saved.manifold) == repr(log.manifold) and saved.statistics() == log.statistics(mass().manifold)
     assert saved.events == log.events and saved.spells == log.spells and saved.meta == log.meta
     np.testing.assert_array_equal(saved.objects["goal"], log.objects["goal"])
-    again = noisy_run(ScriptedWorker(saved.spells), timing=AHEAD).run(1.5)
+    again = noisy_run(ScriptedWorker(saved.spells), timing=EARLY).run(1.5)
     np.testing.assert_array_equal(again.xs, log.xs)
     np.testing.assert_array_equal(again.us, log.us)
     assert again.events == log.events
@@ -56,15 +56,15 @@ def test_a_wall_clock_run_is_replayed():
         lambda: TICK * next(now), lambda seconds: None
     )  # each look at the clock takes a tick: it is always late
     worker = ThreadWorker()
-    log = noisy_run(worker, timing=AHEAD, clock=clock).run(1.0)
+    log = noisy_run(worker, timing=EARLY, clock=clock).run(1.0)
     worker.close()
     assert log.lags[1:].min() > 0.0
-    again = noisy_run(ScriptedWorker(log.spells), timing=AHEAD).run(1.0)
+    again = noisy_run(ScriptedWorker(log.spells), timing=EARLY).run(1.0)
     np.testing.assert_array_equal(again.xs, log.xs)
 
 
 def test_statistics_of_a_run():
-    log = loop(charge=PERIOD * 2, timing=AHEAD).run(1.0)
+    log = loop(charge=PERIOD * 2, timing=EARLY).run(1.0)
     numbers = log.statistics(mass().manifold, {"goal": np.abs(log.xs[:, 0] - 1.0)})
     assert numbers["solves"] == len(log.solves) and numbers["late"] == len(log.solves)
     assert numbers["goal"]["smallest"] == pytest.approx(np.abs(log.xs[:, 0] - 1.0).min())

@@ -46,7 +46,7 @@ def test_options_of_a_method_choose_that_method():
         to.solve(cases.crane(), options={"shotting": "single"})
 
 
-def test_limits_that_do_not_bind_are_left_out_and_limits_that_do_are_kept():
+def test_inactive_limits_are_dropped_and_active_limits_remain():
     ocp = cases.pendulum_swing_up()
     fastest = np.abs(to.solve(ocp, solver="slq").xs[:, 1]).max()
     loose = to.solve(bounded(ocp, 2.0 * fastest))
@@ -103,7 +103,7 @@ def test_the_third_attempt_is_told_as_such(monkeypatch):
     )
 
 
-def test_where_all_attempts_fail_the_best_motion_is_kept(monkeypatch):
+def test_if_all_attempts_fail_the_best_motion_is_returned(monkeypatch):
     """The first attempt keeps the dynamics, the others leave gaps, or cost more."""
     ocp = cases.crane()
     good = to.solve(ocp, solver="ddp")

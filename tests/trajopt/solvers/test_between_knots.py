@@ -55,12 +55,12 @@ def test_margins_remove_violations_between_the_knots(solver, engine):
     assert plain.status.code == "violated_between_knots" and nearest(plain) < 0.495
     assert "between_knots = true" in plain.status.advice and plain.meta["between_knots"]["ratio"] > 5.0
     calls = []
-    kept = to.solve(ocp, None, {"between_knots": True}, calls.append, solver=solver)
-    assert kept.status.success and kept.meta["margins"] >= 1
-    assert nearest(kept) > 0.5 - 1.5e-3 and kept.cost < 1.2 * plain.cost
-    assert kept.iterations > plain.iterations
-    assert [r.iteration for r in kept.history] == [r.iteration for r in calls] == list(range(len(calls)))
-    assert f"the last of {kept.meta['margins'] + 1} solves, with margins" in kept.report()
+    with_margins = to.solve(ocp, None, {"between_knots": True}, calls.append, solver=solver)
+    assert with_margins.status.success and with_margins.meta["margins"] >= 1
+    assert nearest(with_margins) > 0.5 - 1.5e-3 and with_margins.cost < 1.2 * plain.cost
+    assert with_margins.iterations > plain.iterations
+    assert [r.iteration for r in with_margins.history] == [r.iteration for r in calls] == list(range(len(calls)))
+    assert f"the last of {with_margins.meta['margins'] + 1} solves, with margins" in with_margins.report()
 
 
 def drive(constraints=(), *, x0=(0.0, 0.0), horizon=20, goal=1.0, **given):
@@ -112,11 +112,11 @@ def test_a_solve_that_fails_with_margins_returns_the_one_before():
     power = to.residual_constraint("power", lambda x, u, t, p: [u[0] * x[1]], 2, 1, -np.inf, 0.3, nu=1)
     ocp = drive([power], goal=0.6)
     plain = to.solve(ocp, solver="ipm")
-    kept = to.solve(ocp, None, {"between_knots": True}, solver="ipm")
+    with_margins = to.solve(ocp, None, {"between_knots": True}, solver="ipm")
     assert plain.status.code == "violated_between_knots"
-    assert kept.status.code == "violated_between_knots" and kept.cost < 2.0 * plain.cost
-    assert "margins for the motion between the knots" in kept.status.message
-    assert kept.status.advice.startswith("Margins were not enough")
+    assert with_margins.status.code == "violated_between_knots" and with_margins.cost < 2.0 * plain.cost
+    assert "margins for the motion between the knots" in with_margins.status.message
+    assert with_margins.status.advice.startswith("Margins were not enough")
 
 
 def test_ctrl_c_in_a_solve_with_margins_keeps_the_solution_before():

@@ -92,8 +92,8 @@ def test_mujoco_steps_are_those_of_mujoco(install):
     at = step.linearize(x, u, 0.0, 0.02)
     assert np.array_equal(at.x_next[0], np.concatenate([data.qpos, data.qvel]))
     moves = 1e-5 * np.eye(5)
-    ahead, behind = (step.step(x + s * moves[:, :4], u + s * moves[:, 4:], 0.0, 0.02) for s in (1.0, -1.0))
-    assert np.abs((ahead - behind).T / 2e-5 - np.hstack([at.A[0], at.B[0]])).max() < 1e-6
+    forward, backward = (step.step(x + s * moves[:, :4], u + s * moves[:, 4:], 0.0, 0.02) for s in (1.0, -1.0))
+    assert np.abs((forward - backward).T / 2e-5 - np.hstack([at.A[0], at.B[0]])).max() < 1e-6
 
 
 def test_mujoco_swings_the_pole_up(install):
@@ -115,9 +115,9 @@ def test_a_network_is_a_residual_of_the_dynamics(install, tmp_path):
     for i in range(4 + system.nu):
         move = np.zeros(4 + system.nu)
         move[i] = e
-        ahead, behind = (backend.f(x + s * move[:4], u + s * move[4:]) for s in (1.0, -1.0))
+        forward, backward = (backend.f(x + s * move[:4], u + s * move[4:]) for s in (1.0, -1.0))
         slope = np.concatenate([at.fx, at.fu], axis=2)[:, :, i]
-        assert np.abs((ahead - behind) / (2.0 * e) - slope).max() < 1e-6 * max(1.0, np.abs(slope).max())
+        assert np.abs((forward - backward) / (2.0 * e) - slope).max() < 1e-6 * max(1.0, np.abs(slope).max())
     torch.save({key: 0.0 * value for key, value in backend.own.network.state_dict().items()}, tmp_path / "zero.pt")
     options = {"weights": str(tmp_path / "zero.pt")}  # without a residual the dynamics are those of the robot
     own = to.load_problem(

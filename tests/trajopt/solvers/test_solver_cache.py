@@ -17,7 +17,7 @@ SOLVERS = ("fddp", "slq", "ddp", "ipm")
 
 
 @pytest.fixture(autouse=True)
-def _nothing_kept(monkeypatch):
+def _empty_cache(monkeypatch):
     monkeypatch.setattr(solver_cache, "_thread_cache", solver_cache._ThreadCache())
 
 
@@ -122,7 +122,7 @@ def test_a_second_solve_binds_nothing_anew(solver, kind, times, monkeypatch):
     assert len(made) == times
 
 
-def test_few_structures_are_kept(monkeypatch):
+def test_few_structures_are_cached(monkeypatch):
     problems = [reach("fddp", horizon) for horizon in range(5, 5 + solver_cache.MAX_STRUCTURES + 2)]
     for ocp in problems:
         to.solve(ocp, solver="fddp", check=False)

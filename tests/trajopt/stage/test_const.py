@@ -26,7 +26,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_const_is_kept(name, tmp_path):
+def test_const_qualifiers_remain(name, tmp_path):
     texts = TEXTS[name]()
     assert texts
     assert [line for text in texts for line in dropped(text, tmp_path)] == []

@@ -56,8 +56,8 @@ def test_gradient_is_the_slope_of_the_value(name):
     gradient = np.concatenate([e.lx, e.lu], axis=1)
     h = 1e-6
     for j, direction in enumerate(np.eye(manifold.ndx + term.residual.nu)):
-        ahead, behind = (quadratize(term, *_moved(manifold, x, u, direction, s * h), T, DT).value for s in (1, -1))
-        np.testing.assert_allclose(gradient[:, j], (ahead - behind) / (2 * h), rtol=0, atol=1e-8)
+        forward, backward = (quadratize(term, *_moved(manifold, x, u, direction, s * h), T, DT).value for s in (1, -1))
+        np.testing.assert_allclose(gradient[:, j], (forward - backward) / (2 * h), rtol=0, atol=1e-8)
 
 
 def _hessian(e):
@@ -86,8 +86,8 @@ def test_exact_hessian_is_the_difference_of_the_gradient_on_a_vector_space():
     H = _hessian(quadratize(term, x, u, T, DT, hessian="exact"))
     h = 1e-6
     for j, direction in enumerate(np.eye(5)):
-        ahead, behind = (quadratize(term, *_moved(manifold, x, u, direction, s * h), T, DT) for s in (1, -1))
-        slope = (np.hstack([ahead.lx, ahead.lu]) - np.hstack([behind.lx, behind.lu])) / (2 * h)
+        forward, backward = (quadratize(term, *_moved(manifold, x, u, direction, s * h), T, DT) for s in (1, -1))
+        slope = (np.hstack([forward.lx, forward.lu]) - np.hstack([backward.lx, backward.lu])) / (2 * h)
         np.testing.assert_allclose(H[:, :, j], slope, rtol=0, atol=1e-8)
 
 

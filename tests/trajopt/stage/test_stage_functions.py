@@ -23,28 +23,28 @@ from trajopt.stage.engine import StageOperations, stages_of
 from trajopt.stage.evaluation import Direction, StageEvaluator
 
 
-def bent(x, u, t, p):
+def nonlinear(x, u, t, p):
     """Curved in states and controls."""
     return [sm.sin(x[0]) * u[0] + p["shift"][0], x[1] * x[2]]
 
 
 def opaque(x, u, t, p):
-    """The second residual of ``bent``, by NumPy functions that cannot be traced."""
+    """The second residual of ``nonlinear``, by NumPy functions that cannot be traced."""
     return [np.asarray(x[1], dtype=complex if np.iscomplexobj(x) else float) * x[2]]
 
 
-def problem(engine="compiled", horizon=20, residual=bent):
+def problem(engine="compiled", horizon=20, residual=nonlinear):
     """Swing of a double pendulum; each call creates a new backend."""
     free = FreeBody(load_robot("double_pendulum"))
     dynamics = to.SampledSystem(make_backend(free, "analytic", engine=engine), "rk4")
-    cost = to.residual_cost("bent", residual, free.manifold, 2, 0.1, nu=free.nu, parameters={"shift": [0.2]})
+    cost = to.residual_cost("nonlinear", residual, free.manifold, 2, 0.1, nu=free.nu, parameters={"shift": [0.2]})
     running = [to.control_cost(free.nu, np.zeros(free.nu), np.full(free.nu, 0.05)), cost]
     terminal = [to.state_cost(free.manifold, np.array([0.8, -0.4, 0.0, 0.0]), 20.0)]
-    limits = [to.Constraint("speed", bent_rows(free), lower=np.full(2, -3.0), upper=np.full(2, 3.0))]
+    limits = [to.Constraint("speed", nonlinear_rows(free), lower=np.full(2, -3.0), upper=np.full(2, 3.0))]
     return to.OCP((to.Phase(dynamics, np.full(horizon, 0.05), running, constraints=limits),), np.zeros(4), terminal)
 
 
-def bent_rows(free):
+def nonlinear_rows(free):
     return to.FunctionMap(lambda x, u, t, p: [x[2] * x[0] + u[1], sm.cos(x[3])], free.manifold.nx, free.nu, n_out=2)
 
 
@@ -112,10 +112,10 @@ def test_an_edited_cost_traces_no_dynamics(monkeypatch):
 def test_costs_of_contact_forces(hessian, second):
     """Values, first and second derivatives equal those of NumPy."""
     plain, cone = contact()
-    bent = to.residual_cost(
-        "bent", lambda x, u, t, p: [sm.sin(x[20]) * u[0], x[9] * u[1]], plain.manifold, 2, 0.3, nu=plain.nu
+    nonlinear = to.residual_cost(
+        "nonlinear", lambda x, u, t, p: [sm.sin(x[20]) * u[0], x[9] * u[1]], plain.manifold, 2, 0.3, nu=plain.nu
     )
-    ocp = replace(plain, phases=(replace(plain.phases[0], terms=(*plain.phases[0].terms, cone, bent)),))
+    ocp = replace(plain, phases=(replace(plain.phases[0], terms=(*plain.phases[0].terms, cone, nonlinear)),))
     rng = np.random.default_rng(4)
     xs = np.tile(ocp.x0, (3, 1)) + np.pad(0.1 * rng.standard_normal((3, 30)), ((0, 0), (7, 0)))
     us, lam = 20.0 * rng.standard_normal((3, ocp.nu)), rng.standard_normal((3, ocp.manifold.ndx))

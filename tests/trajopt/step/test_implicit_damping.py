@@ -139,8 +139,8 @@ def test_derivatives_of_both_orders(name: str, scheme: str) -> None:
     def slope(d: np.ndarray) -> np.ndarray:
         ends = [step.step(*moved(d, sign), 0.0, DT) for sign in (1.0, -1.0)]
         at = step.step(x, u, 0.0, DT).T
-        ahead, behind = (manifold.difference(at, end.T).T for end in ends)
-        return (ahead - behind) / (2 * eps)
+        forward, backward = (manifold.difference(at, end.T).T for end in ends)
+        return (forward - backward) / (2 * eps)
 
     directions = np.eye(n + system.nu)
     found = step.linearize(x, u, 0.0, DT)

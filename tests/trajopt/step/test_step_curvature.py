@@ -56,8 +56,8 @@ def _through_the_chart(sampled, x, u, lam, nodes, h):
     _, carry = manifold.d_difference(manifold.difference(np.tile(nodes.T, times), x_next.T).T)
     _, chart = manifold.d_integrate(steps[:, :n])
     gradients = (np.tile(lam, (times, 1))[:, None] @ carry @ np.concatenate([A @ chart, B], axis=2))[:, 0]
-    ahead, behind, far_ahead, far_behind = gradients.reshape(4, -1, N, n + sampled.nu)
-    slopes = (8.0 * (ahead - behind) - (far_ahead - far_behind)) / (12.0 * h)
+    forward, backward, far_forward, far_backward = gradients.reshape(4, -1, N, n + sampled.nu)
+    slopes = (8.0 * (forward - backward) - (far_forward - far_backward)) / (12.0 * h)
     return slopes.transpose(1, 2, 0)
 
 
@@ -163,8 +163,8 @@ def test_curvature_of_integrate():
 
     def f(z):
         times = z.shape[1] // N
-        at, ahead, to = (wide(a, times, axis=1) for a in (x, delta.T, end))
-        return GROUPS.difference(to, GROUPS.integrate(GROUPS.integrate(at, z[:n]), ahead + z[n:]))
+        at, step, to = (wide(a, times, axis=1) for a in (x, delta.T, end))
+        return GROUPS.difference(to, GROUPS.integrate(GROUPS.integrate(at, z[:n]), step + z[n:]))
 
     expected = _hessian(f, 2 * n, lam)
     ye, ee = integrate_curvature(GROUPS, delta, lam)

@@ -32,7 +32,7 @@ class Rows:
     """Table of array addresses for ``count`` problems; holds references to the arrays."""
 
     def __init__(self, count: int) -> None:
-        self.count, self._kept = count, list[Array]()
+        self.count, self._arrays = count, list[Array]()
 
     def table(self, columns: Sequence[Array | None]) -> Array:
         """Return addresses (n, columns) of the row of each problem in arrays with n rows or one shared row; 0 for None."""
@@ -43,7 +43,7 @@ class Rows:
         if array is None:
             return np.zeros(self.count, np.int64)
         array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
-        self._kept.append(array)
+        self._arrays.append(array)
         step = array.strides[0] if len(array) == self.count else 0
         return address(array) + step * np.arange(self.count, dtype=np.int64)
 

@@ -56,8 +56,8 @@ def _write_multipliers(program: StageProgram, name: str, places: Array, values: 
             z.f[:] = values.ravel()[program.fixed_places]
     else:
         rows = places.astype(int).ravel()
-        kept = np.where(program.kind[rows] == ABSENT, 0.0, values.ravel())
-        z.y[rows] = kept
+        y = np.where(program.kind[rows] == ABSENT, 0.0, values.ravel())
+        z.y[rows] = y
         slack = program.kind[rows] == INEQUALITY
-        z.zu[program.s][rows] = np.where(slack, np.maximum(kept, 0.0), 0.0)
-        z.zl[program.s][rows] = np.where(slack, np.maximum(-kept, 0.0), 0.0)
+        z.zu[program.s][rows] = np.where(slack, np.maximum(y, 0.0), 0.0)
+        z.zl[program.s][rows] = np.where(slack, np.maximum(-y, 0.0), 0.0)

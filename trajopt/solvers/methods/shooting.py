@@ -463,7 +463,7 @@ class ShootingMethod:
         It is accepted if it realizes the fraction ``accept_ratio`` of the decrease expected for its length.
         """
         o, gap = self.options, self.at.gap
-        best, number, bent, stored = None, 0, False, False
+        best, number, parabolic, stored = None, 0, False, False
         for first, past, curved in (
             (-STRETCHED, o.max_backtracks + 1, False),
             (0, min(BENT, o.max_backtracks + 1), True),
@@ -476,14 +476,14 @@ class ShootingMethod:
                 for row, trial in enumerate(trials):
                     actual = decrease(start, self.penalty, trial)
                     if best is None or actual > best.actual:
-                        alpha, number, bent, stored = 0.5 ** (first + row), first + row, curved, True
+                        alpha, number, parabolic, stored = 0.5 ** (first + row), first + row, curved, True
                         expected = expected_decrease(self.penalty, min(alpha, 1.0), step.D1, step.D2, gap)
                         accepted = actual >= o.accept_ratio * expected > 0.0
                         best = Found(accepted, row, alpha, expected, actual, trial)
                 first += len(trials)
         assert best is not None
         if best.accepted and not stored:
-            return (yield from self._rolled_again(place, number, best, bent))
+            return (yield from self._rolled_again(place, number, best, parabolic))
         return best
 
     def _polished(

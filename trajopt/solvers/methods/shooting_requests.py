@@ -48,7 +48,7 @@ class Direction(NamedTuple):
 
 
 class Roll(NamedTuple):
-    """Roll out the step in a place with the lengths 2^-i, i = first, first + 1, ...; bent: True for the parabola.
+    """Roll out the step in a place with the lengths 2^-i, i = first, first + 1, ...; parabolic: True for the parabola.
 
     Answer: a list of at least one and at most ``count`` :class:`Trial`, stored in rows 0, 1, ...; empty if there is no parabola.
     """
@@ -56,7 +56,7 @@ class Roll(NamedTuple):
     place: int
     first: int
     count: int  # type: ignore[assignment]
-    bent: bool
+    parabolic: bool
 
 
 class Correct(NamedTuple):

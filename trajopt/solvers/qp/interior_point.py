@@ -244,8 +244,8 @@ def _iterate(iteration: _Iteration, p: _Point) -> QPSolution:
 def _advanced(iteration: _Iteration, p: _Point, r: _Residuals) -> _Point:
     """Predictor-corrector step with Mehrotra's rule sigma = (mu_affine / mu)^3; centering step if the corrector is too short."""
     predictor = iteration.step(p, r, np.zeros_like(p.t))
-    ahead = p.along(predictor, iteration.longest(p, predictor))
-    mu_affine = float((ahead.t * ahead.v).sum()) / iteration.count
+    predicted = p.along(predictor, iteration.longest(p, predictor))
+    mu_affine = float((predicted.t * predicted.v).sum()) / iteration.count
     sigma = (mu_affine / r.mu) ** 3 if r.mu > 0.0 else 0.0
     step = iteration.step(p, r, sigma * r.mu - predictor.t * predictor.v)
     length = iteration.longest(p, step)

@@ -35,6 +35,6 @@ def bend_of(at: Iterate, step: Step, lq: LQProblem, evaluator: Evaluator) -> LQS
     c = 2.0 * (left - (1.0 - PROBE) * d) / PROBE**2
     if not np.isfinite(c).all():
         return None
-    bent = lq._replace(d=c, q=np.zeros_like(lq.q), r=np.zeros_like(lq.r), dx0=np.zeros_like(lq.dx0))
-    policy = shared_lq().solve_riccati(bent)
-    return shared_lq().forward(bent, policy)[0] if policy.failed_at is None else None
+    second = lq._replace(d=c, q=np.zeros_like(lq.q), r=np.zeros_like(lq.r), dx0=np.zeros_like(lq.dx0))
+    policy = shared_lq().solve_riccati(second)
+    return shared_lq().forward(second, policy)[0] if policy.failed_at is None else None

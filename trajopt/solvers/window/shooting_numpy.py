@@ -225,8 +225,8 @@ class ShootingNumpy(Answering):
 
     def _roll(self, r: Roll) -> list[Trial]:
         place = self._places[r.place]
-        bend = place.step.bend if r.bent else None
-        if r.bent and bend is None:
+        bend = place.step.bend if r.parabolic else None
+        if r.parabolic and bend is None:
             return []
         return self._rolled(place, place.step, 0.5 ** np.arange(r.first, r.first + r.count, dtype=float), bend)
 

@@ -15,7 +15,7 @@ from typing import Any
 from dynamics_backends.compiled.interface.sources import (
     Argument,
     TracedFunction,
-    calls_kept,
+    preserved_calls,
     short_enough,
     symbolic_value,
     trace_expressions,
@@ -120,7 +120,7 @@ def _writes_out(residual: Any) -> bool:
 
 def _calls(c: TermShape) -> AbstractContextManager[None]:
     """Context that traces calls as functions if CasADi does not differentiate the residual."""
-    return calls_kept() if _writes_out(c.residual) else nullcontext()
+    return preserved_calls() if _writes_out(c.residual) else nullcontext()
 
 
 def _hessian(shapes, x, u, t, y, w):

@@ -46,10 +46,10 @@ EXPORT void partials_by_differences(const void *self, const V *const *in, V *con
 {
     const differences_t *s = self;
     const long n = s->n, m = s->m, rows = s->rows, most = s->value.run_blocks ? DIFFERENCES_POINTS : 1;
-    long apart = 2 * rows; /* vectors of a point: its inputs, and f ahead and behind */
+    long apart = 2 * rows; /* vectors of a point: its inputs, and f forward and backward */
     for (long i = 0; i < s->inputs; i++) apart += s->sizes[i];
     V memory[apart * most + 1], h[DIFFERENCES_POINTS];
-    V *const ahead = memory + apart - 2 * rows, *const behind = ahead + rows;
+    V *const forward = memory + apart - 2 * rows, *const backward = forward + rows;
     const V *at[s->inputs];
     call(s->value, in, OUT(out[0], NULL), w);
     for (long first = 0, points; first < n + m; first += points) {
@@ -63,14 +63,14 @@ EXPORT void partials_by_differences(const void *self, const V *const *in, V *con
                 }
                 h[b] = difference_moved(s, in, first + b, side ? -1.0 : 1.0, x, u);
             }
-            V *const f = side ? behind : ahead;
+            V *const f = side ? backward : forward;
             if (most > 1) s->value.run_blocks(s->value.self, at, OUT(f, NULL), w, points, apart);
             else call(s->value, at, OUT(f, NULL), w);
         }
         for (long b = 0, k = first; b < points; b++, k++)
             for (long i = 0; i < rows; i++) {
-                const V f = ahead[b * apart + i];
-                const V slope = s->central ? (f - behind[b * apart + i]) / (2.0 * h[b]) : (f - out[0][i]) / h[b];
+                const V f = forward[b * apart + i];
+                const V slope = s->central ? (f - backward[b * apart + i]) / (2.0 * h[b]) : (f - out[0][i]) / h[b];
                 *(k < n ? out[1] + i * n + k : out[2] + i * m + k - n) = slope;
             }
     }

@@ -8,7 +8,7 @@ import pytest
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.emit.emit import CHUNK, Argument, chunked_function
 from dynamics_backends.compiled.emit.trace import RESULT, by_inverses, by_selection, trace
-from dynamics_backends.scalars.called import called, calls_kept
+from dynamics_backends.scalars.called import called, preserved_calls
 
 OPERATORS = {
     "ADD": operator.add,
@@ -76,10 +76,10 @@ def nested(x):
     return [[a, b, *called(crossed, x[0], 2.0)]]
 
 
-def test_calls_are_kept_only_where_they_are_asked_for():
+def test_calls_are_preserved_only_on_request():
     x = np.array([0.7, -0.2])
     plain = trace(nested, [2])
-    with calls_kept():
+    with preserved_calls():
         found = trace(nested, [2])
         assert nested(x)[0] == pytest.approx(evaluated(plain, [x]))
     assert not plain.called and list(found.called) == ["crossed"]
@@ -90,7 +90,7 @@ def test_calls_are_kept_only_where_they_are_asked_for():
 
 def test_results_stand_behind_their_call():
     """Code is cut into functions; each reads the results of its calls from their arrays."""
-    with calls_kept():
+    with preserved_calls():
         found = trace(nested, [2])
     text, _ = chunked_function("f", found, [Argument("x", 2)], ["y"])
     parts = text.split("NOINLINE void ")[1:]

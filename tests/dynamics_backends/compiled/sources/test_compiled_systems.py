@@ -248,7 +248,7 @@ def damping(ocp, mu, regularize, bounded):
     return Damping(mu, regularize, limits if bounded else None)
 
 
-def bent(ocp):
+def perturbed_expansion(ocp):
     """A trajectory, and the LQ problem about it with an R that is indefinite at some knots."""
     xs, us = trajectory(ocp)
     lq = StageEvaluator(ocp).expand(xs, us).lq
@@ -263,7 +263,7 @@ def bent(ocp):
 def test_the_sweep_of_ddp(problem_of, bounded, regularize):
     """Curvature contracted on the way, Quu made definite, and the policy of the problem that comes out."""
     ocp = problem_of()
-    xs, us, lq = bent(ocp)
+    xs, us, lq = perturbed_expansion(ocp)
     compiled, numpy = compiled_evaluator(ocp), StageEvaluator(ocp)
     d = damping(ocp, 0.01, regularize, bounded)
 

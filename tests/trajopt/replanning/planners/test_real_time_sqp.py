@@ -65,7 +65,7 @@ def test_contradictory_constraints_are_a_failed_solve():
 def test_the_loop_stops_at_the_wall(planner):
     ocp = walled()
     plant = WatchedPlant()
-    timing = Timing(tick=0.05, period=0.05, prepare_ahead=isinstance(planner, RealTimeSQP))
+    timing = Timing(tick=0.05, period=0.05, prepare_early=isinstance(planner, RealTimeSQP))
     log = loop(planner, plant, ocp=ocp, timing=timing).run(2.0)
     assert all(solve.success for solve in log.solves)
     assert abs(log.xs[-1, 0] - WALL) < 1e-3

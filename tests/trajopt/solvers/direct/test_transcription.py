@@ -110,8 +110,8 @@ def test_first_derivatives(name):
     p = program(name)
     w, d, h = point(p), np.random.default_rng(1).standard_normal(p.size), 1e-5
     gradient, J = p.differentiate(w)
-    (ahead, g1), (behind, g0) = p.evaluate(w + h * d), p.evaluate(w - h * d)
-    assert gradient @ d == pytest.approx((ahead - behind) / (2 * h), rel=1e-7, abs=1e-7)
+    (forward, g1), (backward, g0) = p.evaluate(w + h * d), p.evaluate(w - h * d)
+    assert gradient @ d == pytest.approx((forward - backward) / (2 * h), rel=1e-7, abs=1e-7)
     np.testing.assert_allclose(J @ d, (g1 - g0) / (2 * h), rtol=0, atol=1e-7 * max(1.0, np.abs(g1).max()))
 
 
@@ -147,8 +147,8 @@ def test_exact_hessian_of_the_lagrangian(name):
     d, y = rng.standard_normal(p.size), rng.standard_normal(p.rows)
     H = p.hessian(w, 0.7, y)
     sides = [p.differentiate(w + s * h * d) for s in (1.0, -1.0)]
-    ahead, behind = (0.7 * gradient + J.T @ y for gradient, J in sides)
-    np.testing.assert_allclose(H @ d, (ahead - behind) / (2 * h), rtol=0, atol=2e-6 * np.abs(H).max())
+    forward, backward = (0.7 * gradient + J.T @ y for gradient, J in sides)
+    np.testing.assert_allclose(H @ d, (forward - backward) / (2 * h), rtol=0, atol=2e-6 * np.abs(H).max())
     assert abs(H - H.T).max() <= 1e-12 * np.abs(H).max()
 
 

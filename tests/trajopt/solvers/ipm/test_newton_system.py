@@ -177,12 +177,12 @@ def test_stages_of_numpy_have_the_linear_algebra_of_the_library():
     assert s.status.code == StatusCode.CONVERGED, s.status
 
 
-def test_kept_preparations_serve_problems_of_one_structure_alone():
+def test_cached_preparations_serve_only_problems_of_the_same_structure():
     """Solves with a cached workspace equal fresh solves, for other goals, bounds, numbers of rows and terms."""
     from trajopt.guesses.guesses import constant_guess
     from trajopt.guesses.warm_start import SolverCache, WarmStart
 
-    ocp, kept = with_engine("compiled"), SolverCache()
+    ocp, cache = with_engine("compiled"), SolverCache()
     (phase,) = ocp.phases
     (path,) = phase.constraints
     limited = replace(ocp, u_lower=np.full(ocp.nu, -0.3), u_upper=np.full(ocp.nu, 0.4))
@@ -192,11 +192,11 @@ def test_kept_preparations_serve_problems_of_one_structure_alone():
     fewer = replace(ocp, phases=(replace(phase, terms=phase.terms[:1]),))
     taken = []
     for other in (ocp, limited, wider, slower, freer, fewer, ocp):
-        before = kept.prepared.get("ipm")
-        start = WarmStart(constant_guess(other), cache=kept)
+        before = cache.prepared.get("ipm")
+        start = WarmStart(constant_guess(other), cache=cache)
         mine = to.solve(other, solver="ipm", warm_start=start, check=False)
         own = to.solve(other, solver="ipm", check=False)
-        taken.append(before is not None and kept.prepared["ipm"][1] is before[1])
+        taken.append(before is not None and cache.prepared["ipm"][1] is before[1])
         assert mine.status == own.status and mine.iterations == own.iterations
         for a, b in zip((mine.xs, mine.us, mine.K), (own.xs, own.us, own.K), strict=True):
             np.testing.assert_array_equal(a, b)
@@ -213,17 +213,17 @@ def test_preparations_that_were_interrupted_are_not_taken_up(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    kept, inside = SolverCache(), with_engine("compiled")
+    cache, inside = SolverCache(), with_engine("compiled")
     goal = state_bounds(inside.manifold, np.full(inside.manifold.ndx, -9.0), np.full(inside.manifold.ndx, 9.0), "goal")
     inside = replace(inside, terminal_constraints=(goal,))
     at = inside.x0 + 0.01
     fixed = replace(inside, terminal_constraints=(goal.updated(lower=at, upper=at),))
-    ipm(inside, constant_guess(inside), cache=kept)
+    ipm(inside, constant_guess(inside), cache=cache)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(workspace, "StageProgram", interrupt)
-        ipm(fixed, constant_guess(fixed), cache=kept)
-    assert not kept.prepared
-    mine, own = ipm(fixed, constant_guess(fixed), cache=kept), ipm(fixed, constant_guess(fixed))
+        ipm(fixed, constant_guess(fixed), cache=cache)
+    assert not cache.prepared
+    mine, own = ipm(fixed, constant_guess(fixed), cache=cache), ipm(fixed, constant_guess(fixed))
     assert mine.status == own.status
     np.testing.assert_array_equal(mine.xs, own.xs)
 

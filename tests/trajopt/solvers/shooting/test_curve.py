@@ -90,10 +90,10 @@ def test_swing_up_reaches_the_optimum_of_the_line_search(shooting):
     ocp = pendulum_swing_up()
     given = {"shooting": shooting, "gaps": "nonlinear", "gradient_tolerance": 1e-9, "globalization": "merit"}
     line = solve(ocp, None, given, solver="ddp")
-    bent = solve(ocp, None, given | CURVE, solver="ddp")
-    assert bent.status.success
-    assert bent.cost == pytest.approx(line.cost, rel=1e-9)
-    assert {r.hessian for r in bent.history} <= {"gauss_newton", "mixed"}
+    curve = solve(ocp, None, given | CURVE, solver="ddp")
+    assert curve.status.success
+    assert curve.cost == pytest.approx(line.cost, rel=1e-9)
+    assert {r.hessian for r in curve.history} <= {"gauss_newton", "mixed"}
 
 
 @pytest.mark.parametrize("switch", [0.2, 1.0])
@@ -124,7 +124,7 @@ def test_an_iterate_is_expanded_once_by_each_evaluator(monkeypatch):
     assert len(expanded) <= 2.5 * solution.iterations  # most rejected steps are not expanded
 
 
-def test_box_limits_are_kept():
+def test_box_limits_hold():
     ocp = pendulum_swing_up(horizon=70, limit=4.0)
     solution = solve(ocp, None, CURVE | {"gradient_tolerance": 1e-9}, solver="ddp")
     assert solution.status.success

@@ -166,7 +166,7 @@ def test_swing_up_from_rest_in_fewer_iterations_than_slq(shooting, curvature):
 
 
 @each_curvature
-def test_box_limits_are_kept(curvature):
+def test_box_limits_hold(curvature):
     ocp = pendulum_swing_up(horizon=70, limit=4.0)
     solution = solve(ocp, None, {"curvature": curvature, "gradient_tolerance": 1e-9}, solver="ddp")
     assert solution.status.success

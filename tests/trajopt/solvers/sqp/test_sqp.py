@@ -66,8 +66,8 @@ def test_taylor_numbers_against_complex_step():
     taylor = function(Taylor.variables(x))
     slope = function(x + 1e-30j * d).imag / 1e-30
     assert taylor.gradient @ d == pytest.approx(slope, rel=1e-13)
-    ahead, behind = (function(Taylor.variables(x + s * 1e-5 * d)).gradient for s in (1, -1))
-    np.testing.assert_allclose(taylor.hessian @ d, (ahead - behind) / 2e-5, rtol=1e-7)
+    forward, backward = (function(Taylor.variables(x + s * 1e-5 * d)).gradient for s in (1, -1))
+    np.testing.assert_allclose(taylor.hessian @ d, (forward - backward) / 2e-5, rtol=1e-7)
 
 
 # -- textbook problems --------------------------------------------------------------------------------------------------

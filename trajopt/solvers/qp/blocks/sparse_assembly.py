@@ -63,13 +63,13 @@ class Assembly:
     def __init__(self, shape: tuple[int, int], rows: Sequence[Array], columns: Sequence[Array]) -> None:
         self.shape = shape
         row, column = (np.concatenate([*parts, np.zeros(0, int)]).astype(np.int64) for parts in (rows, columns))
-        self._kept = np.flatnonzero(row >= 0)
-        places = column[self._kept] * shape[0] + row[self._kept]
+        self._used = np.flatnonzero(row >= 0)
+        places = column[self._used] * shape[0] + row[self._used]
         unique, slots = np.unique(places, return_inverse=True)
         self.indices = (unique % shape[0]).astype(np.int32)
         self.columns = unique // shape[0]
         once = len(unique) == len(places)
-        self._source = self._kept[np.argsort(slots)] if once else None  # a plain permutation is faster than a sum
+        self._source = self._used[np.argsort(slots)] if once else None  # a plain permutation is faster than a sum
         self._slots = slots
 
     @cached_property
@@ -94,4 +94,4 @@ class Assembly:
         values = np.concatenate([*(block.ravel() for block in blocks), np.zeros(0)])
         if self._source is not None:
             return values.take(self._source)
-        return np.bincount(self._slots, weights=values[self._kept], minlength=len(self.indices))
+        return np.bincount(self._slots, weights=values[self._used], minlength=len(self.indices))

@@ -93,14 +93,14 @@ class StageJacobian:
         """Return |J|'y (n_w,), with the absolute values of J."""
         return self._into_stages(np.abs(self.A), np.abs(self.B), np.abs(self.G), 1.0, y)
 
-    def _into_stages(self, A: Array, B: Array, G: Array, ahead: float, y: Array) -> Array:
+    def _into_stages(self, A: Array, B: Array, G: Array, sign: float, y: Array) -> Array:
         places, (r, n) = self.places, A.shape[1:]
         y = np.append(y, 0.0)
         lam = y[places.dynamics]
         z = (y[places.within][:, None, :] @ G)[:, 0]
         z[:-1, :n] += (lam[:, None, :] @ A)[:, 0]
         z[:-1, n:] += (lam[:, None, :] @ B)[:, 0]
-        z[1:, :r] += ahead * lam
+        z[1:, :r] += sign * lam
         return places.stages.scattered(z)
 
     def squares(self, weights: Array) -> Array:
