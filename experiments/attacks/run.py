@@ -59,7 +59,7 @@ def run_case(case: Case, folder: Path) -> Outcome:
     began = time.monotonic()
     process = os.fork()
     if process == 0:  # the child never returns
-        _run_here(case, folder, output, errors)
+        _run_child(case, folder, output, errors)
     code, usage = _wait(process, began + WALL)
     seconds = usage.ru_utime + usage.ru_stime
     text = errors.read_text(encoding="utf-8", errors="replace") if errors.exists() else ""
@@ -67,7 +67,7 @@ def run_case(case: Case, folder: Path) -> Outcome:
     return Outcome(case, code, seconds, usage.ru_maxrss >> 10, text, trouble)
 
 
-def _run_here(case: Case, folder: Path, output: Path, errors: Path) -> None:
+def _run_child(case: Case, folder: Path, output: Path, errors: Path) -> None:
     """Run the command in the forked process, then exit."""
     code = TRACEBACK
     try:

@@ -86,16 +86,17 @@ class CartPendulum:
             in_b[1], in_rate[1] = s * rate**2, -2.0 * c * rate
         value -= self.swing[:, None] * self.g * s
         in_b -= self.swing[:, None] * self.g * c
-        return Derivatives(value, self._spread(in_b), self._spread(in_rate), np.zeros((self.n, self.n, q.shape[1])))
+        dq, dv = self._derivative_in_q(in_b), self._derivative_in_q(in_rate)
+        return Derivatives(value, dq, dv, np.zeros((self.n, self.n, q.shape[1])))
 
-    def _spread(self, in_b: Array) -> Array:
+    def _derivative_in_q(self, in_b: Array) -> Array:
         """Convert a derivative in b (n, N) to a derivative in q (n, n, N)."""
         return in_b[:, None] * self.swing[:, None]
 
     def inverse_dynamics(self, q: Array, v: Array, a: Array) -> Derivatives:
         """Return generalized forces of given accelerations, with derivatives."""
         (H, H_b), h = self.mass_matrix(q), self.bias(q, v)
-        return Derivatives(_times(H, a) + h.value, self._spread(_times(H_b, a)) + h.dq, h.dv, H)
+        return Derivatives(_times(H, a) + h.value, self._derivative_in_q(_times(H_b, a)) + h.dq, h.dv, H)
 
     def forward_dynamics(self, q: Array, v: Array, tau: Array) -> Derivatives:
         """Return accelerations of all coordinates, with derivatives."""

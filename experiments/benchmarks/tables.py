@@ -15,14 +15,14 @@ from typing import Any
 
 from dynamics_backends.machine.library import chosen_instructions, lanes
 
-COUNTED = ("converged", "acceptable", "other status")
-"""Column heads of :func:`counted`."""
+STATUS_HEADS = ("converged", "acceptable", "other status")
+"""Column heads of :func:`status_counts`."""
 
 
-def counted(codes: Iterable[str]) -> list[str]:
+def status_counts(codes: Iterable[str]) -> list[str]:
     """Return the table cells with the number of solves by status code."""
     found = Counter(codes)
-    others = ", ".join(f"{count} {code}" for code, count in found.most_common() if code not in COUNTED)
+    others = ", ".join(f"{count} {code}" for code, count in found.most_common() if code not in STATUS_HEADS)
     return [str(found["converged"]), str(found["acceptable"]), others or "none"]
 
 

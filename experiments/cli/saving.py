@@ -59,7 +59,7 @@ def draw(
     folder, later = settings.directory, draws_in_background(settings)
     if settings.output.plots and not later:
         drawn = None if drawer is None else drawer.draw(folder / SOLUTION_FILE, folder)
-        written += _drawn_here(solution, folder, task) if drawn is None else drawn
+        written += _draw_in_process(solution, folder, task) if drawn is None else drawn
     if animate:
         written.append(animation(solution, folder, task))
     click.echo(f"written to {folder}: " + ", ".join(path.name for path in written))
@@ -67,7 +67,7 @@ def draw(
         _draw_in_background(folder)
 
 
-def _drawn_here(solution: Solution, folder: Path, task: Task) -> list[Path]:
+def _draw_in_process(solution: Solution, folder: Path, task: Task) -> list[Path]:
     from experiments.plots.plotting import plot_solution
 
     return plot_solution(solution, folder, task)

@@ -54,7 +54,7 @@ def skeleton(model: Model, ends: tuple[str, ...] = ()) -> Skeleton:
     carried = [b for b in range(model.nb) if len(children[b]) >= 3]
     lines = [(b, c) for b in range(model.nb) for c in children[b] if b not in carried]
     places, lines = _rooted(model, places, lines)
-    plates = [_around(model, children[b]) for b in carried]
+    plates = [_sorted_by_angle(model, children[b]) for b in carried]
     named: dict[str, int] = {}
     for name, body, at in _tips(model, children, ends):
         named[name] = len(places)
@@ -74,7 +74,7 @@ def _rooted(
     return places, lines
 
 
-def _around(model: Model, joints: list[int]) -> list[int]:
+def _sorted_by_angle(model: Model, joints: list[int]) -> list[int]:
     """Sort joints of one body by their angle about the mean position, in the best-fitting plane."""
     p = model.placement_p[joints] - model.placement_p[joints].mean(axis=0)
     plane = np.linalg.svd(p)[2][:2]

@@ -26,7 +26,9 @@ class Drawer:
         self._pipe, its = context.Pipe()
         self._process = context.Process(target=_serve, args=(task, its, self._pipe), daemon=True)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # about threads at a fork; none of them draws
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # about forking a process with threads; none of them draws
             self._process.start()
         its.close()
 

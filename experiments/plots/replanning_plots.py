@@ -120,7 +120,7 @@ def _draw_distances(axis: Any, start: Setup, log: RunLog, every: int) -> None:
     axis.set_visible(bool(found))
     for color, (name, values) in zip((RED, ORANGE, *COLORS), found.items(), strict=False):
         axis.plot(log.times[::every], np.maximum(values[::every], FLOOR), color=color, label=name)
-    if found and _spread(list(found.values())) > WIDE:
+    if found and _dynamic_range(list(found.values())) > WIDE:
         axis.set_yscale("log")
     elif found:
         axis.set_ylim(bottom=0.0)
@@ -153,7 +153,7 @@ def _radius(start: Setup) -> float | None:
     return getattr(getattr(start.config.problem, "obstacle", None), "radius", None)
 
 
-def _spread(values: list[Array]) -> float:
+def _dynamic_range(values: list[Array]) -> float:
     """Return the ratio of largest to smallest value, at least FLOOR each."""
     everything = np.maximum(np.concatenate(values), FLOOR)
     return float(everything.max() / everything.min())
@@ -170,7 +170,7 @@ def plot_solve_times(file: Path, log: RunLog, deadline: float) -> Path:
     with figure(file, 1, 2, 9.0, 3.8, "Solve times", bottom=0.75) as axes:
         timeline, histogram = axes.flat
         every = np.concatenate([[deadline], *(values[:, 1] for *_, values in series)])
-        wide = _spread([every]) > WIDE
+        wide = _dynamic_range([every]) > WIDE
         bins = (np.geomspace if wide else np.linspace)(0.99 * every.min(), 1.01 * every.max(), BINS)
         for name, color, values in series:
             shown = values[:, 1]

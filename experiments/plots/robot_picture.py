@@ -38,7 +38,7 @@ def draw_poses(path: Path, scene: ViewerScene, geometry: Geometry = "visual") ->
     title = (
         f"{motion.title}: poses at {', '.join(f'{t:.2g}' for t in motion.times[::BETWEEN])} s{others}{_caption(scene)}"
     )
-    _titled(studio.picture(moments), title).save(path, compress_level=PNG_COMPRESSION)
+    _with_title(studio.picture(moments), title).save(path, compress_level=PNG_COMPRESSION)
     return studio.missing
 
 
@@ -54,7 +54,7 @@ def draw_shapes(path: Path, model: Model) -> tuple[str, ...]:
     kinds: tuple[Geometry, ...] = get_args(Geometry)
     studios = [Studio([motion], geometry=kind, width=WIDTH) for kind in kinds]
     images = [
-        _titled(studio.picture([Moment(0, 0)]), f"{model.name}: {kind}")
+        _with_title(studio.picture([Moment(0, 0)]), f"{model.name}: {kind}")
         for kind, studio in zip(kinds, studios, strict=True)
     ]
     combined = Image.new("RGB", (sum(i.width for i in images), max(i.height for i in images)), WHITE)
@@ -64,7 +64,7 @@ def draw_shapes(path: Path, model: Model) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sentence for studio in studios for sentence in studio.missing))
 
 
-def _titled(picture: Any, title: str) -> Any:
+def _with_title(picture: Any, title: str) -> Any:
     """Return a Pillow image with a title above it."""
     from PIL import Image, ImageDraw, ImageFont
 

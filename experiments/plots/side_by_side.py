@@ -54,7 +54,9 @@ def _fork(work: Sequence[Callable[[], object]], queue: int) -> int | None:
     """Fork a process that draws plots of the queue; return its id, or None if the fork failed."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # about threads at a fork; none of them draws
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # about forking a process with threads; none of them draws
             child = os.fork()
     except OSError:
         return None

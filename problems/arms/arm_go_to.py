@@ -33,8 +33,8 @@ from problems.arms.arm_guess import (
 )
 from problems.arms.arm_limits import (
     default_limits,
+    degree_warnings,
     friction_notes,
-    goal_beyond_limits,
     joint_limits,
     placeholder_warnings,
     require_goal_within_limits,
@@ -252,7 +252,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
         points=_watched(arm, s),
         warnings=(
             *warnings,
-            *goal_beyond_limits(arm),
+            *degree_warnings(arm),
             *(
                 ()
                 if s.torque_limits is False

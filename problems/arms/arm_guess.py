@@ -52,7 +52,7 @@ class Sphere(NamedTuple):
 def goal_configurations(
     arm: Arm, position: Point, rotation: Array | None, spheres: Sequence[Sphere], limits: bool = True
 ) -> IKResult | None:
-    """Return inverse kinematics of a goal, rotation (3, 3); None for robots whose configuration space is no vector space."""
+    """Return configurations at a goal: position (3,) [m], rotation (3, 3). None for a robot with quaternions or a fixed frame."""
     if arm.model.nq != arm.model.nv or arm.model.frames[arm.model.frame_id(arm.frame)].body < 0:
         return None
 
@@ -68,8 +68,7 @@ def goal_configurations(
 def guesses_of(
     ocp: to.OCP, arm: Arm, kind: GuessName, reached: IKResult | None, spheres: Sequence[Sphere]
 ) -> list[to.Guess]:
-    """Return the guess of this kind, followed by alternatives if there are several. reached: configurations at a frame goal, or
-    None."""
+    """Return guesses of a kind, the preferred one first. reached: configurations at a frame goal, or None."""
 
     def hold(xs: Array) -> Array:
         return holding_forces(arm.model, xs[:, : arm.model.nq])

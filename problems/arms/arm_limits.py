@@ -58,7 +58,7 @@ def require_goal_within_limits(arm: Arm, margin: float) -> None:
         )
 
 
-def goal_beyond_limits(arm: Arm) -> tuple[str, ...]:
+def degree_warnings(arm: Arm) -> tuple[str, ...]:
     """Return warnings about joint-space goals that seem to be in degrees."""
     if arm.x_goal is None:
         return ()

@@ -99,7 +99,7 @@ def build(settings: Settings, backend: BackendFactory) -> Task:
     bending, lifting = (_LiftingPhase.create(i, load, s) for i, load in enumerate((0.0, s.load)))
     manifold = bending.system.manifold
     choice = to.Phase(ImpactStage(backend(Durations(manifold, len(PHASES)))), np.zeros(1))
-    grasp = [_at_first(constraint, s.knots) for constraint in _at_rest(empty, manifold, s.pick)]
+    grasp = [_at_first_knot(constraint, s.knots) for constraint in _at_rest(empty, manifold, s.pick)]
     phases = (choice, bending.phase(backend), lifting.phase(backend, grasp))
     limit, middle = empty.effort_limit, np.mean([s.bending, s.lifting], axis=1)
     upper = np.tile(limit, (1 + 2 * s.knots, 1))
@@ -155,7 +155,7 @@ def _running(model: Model, system: StretchedMap, s: Settings) -> list[to.CostTer
             _in_time("accelerations", partial(_accelerations, model), system, model, np.full(model.nv, acceleration))
         )
     if s.time_weight:
-        terms.append(_in_time("time", _one, system, model, np.array([s.time_weight])))
+        terms.append(_in_time("time", _unit, system, model, np.array([s.time_weight])))
     return terms
 
 
@@ -180,7 +180,7 @@ def _torques(x: Rows, u: Rows) -> list[Scalar]:
     return [u[i] for i in range(u.shape[0])]
 
 
-def _one(x: Rows, u: Rows) -> list[Scalar]:
+def _unit(x: Rows, u: Rows) -> list[Scalar]:
     return [1.0 + 0.0 * x[0]]
 
 
@@ -208,7 +208,7 @@ def _at_rest(model: Model, manifold: Manifold, at: tuple[float, float]) -> list[
     ]
 
 
-def _at_first(constraint: to.Constraint, knots: int) -> to.Constraint:
+def _at_first_knot(constraint: to.Constraint, knots: int) -> to.Constraint:
     """Restrict a constraint to the first knot of a phase."""
     free = np.full((knots, constraint.residual.n_out), np.inf)
     lower, upper = -free, free.copy()

@@ -1,9 +1,8 @@
-"""Distances of an arm from its obstacles: spheres, avoided by points on the link axes, and bodies; also with the links' true
-thickness.
+"""Reports on the distance of an arm from its obstacles at the knots.
 
-The problem keeps points on the lines between joints outside a sphere, at the knots. A link is thicker than this line. If the
-robot's file has collision shapes, their smallest distance from the sphere at the knots is reported: of the true shapes if the
-package coal is installed, else of capsules that cover them.
+The problem keeps points on the lines between joints outside a sphere, but a link is thicker than this line. If the robot's file has
+collision shapes, the report has their smallest distance from each sphere, and from the bodies around the arm: of the true shapes if
+the package coal is installed, else of capsules that cover them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,10 @@ from trajopt.problem.residuals import LinkPoint
 
 
 class Nearest(NamedTuple):
-    """Smallest distance [m], negative: depth; its link, body and knot; what: description of the measured geometry."""
+    """Smallest distance [m] of a motion from obstacles, negative if inside, with its link, body and knot.
+
+    what: description of the measured geometry.
+    """
 
     distance: float
     link: str
@@ -48,13 +50,13 @@ def nearness(
     sentences, warnings, unknown = [], [], ""
     for name, o in obstacles.items():
         axes = float(np.linalg.norm(places(model, qs, points[name]) - o.center, axis=2).min()) - o.radius
-        sentence = f"{name}: smallest distance at the knots: link axes {_away(axes)}"
+        sentence = f"{name}: smallest distance at the knots: link axes {_distance_text(axes)}"
         try:
-            nearest = links_from(model, _alone(o), qs)
+            nearest = links_from(model, _sphere_scene(o), qs)
         except (ValueError, ModuleNotFoundError) as error:
             unknown = f"the thickness of the links is not checked: {error}"
         else:
-            sentence += f", {nearest.what} {_away(nearest.distance)} ({nearest.link})"
+            sentence += f", {nearest.what} {_distance_text(nearest.distance)} ({nearest.link})"
             bodies = {point.body for point in points[name]}
             widened = o.frame == nearest.link or _body_of(model, nearest.link) in bodies  # margin alone helps then
             warnings += [] if nearest.distance >= 0.0 else [_inside(name, o, nearest, widened)]
@@ -66,7 +68,9 @@ def nearness_of_bodies(model: Model, scene: Scene, weight: float, qs: Array) -> 
     """Report the distances from the bodies around an arm at configurations qs (M, nq). weight: weight of the distance term."""
     nearest = links_from(model, scene, qs)
     pair = f"{nearest.link} and {nearest.body}"
-    sentence = f"surroundings: smallest distance at the knots: {nearest.what} {_away(nearest.distance)} ({pair})"
+    sentence = (
+        f"surroundings: smallest distance at the knots: {nearest.what} {_distance_text(nearest.distance)} ({pair})"
+    )
     if nearest.distance >= 0.0:
         return Nearness((sentence,))
     remedy = (
@@ -99,11 +103,11 @@ def links_from(model: Model, scene: Scene, qs: Array, exact: bool | None = None)
     return Nearest(float(gaps[knot, piece, core]), cover.links[piece], body, knot, "capsules around the links")
 
 
-def _alone(o: Obstacle) -> Scene:
+def _sphere_scene(o: Obstacle) -> Scene:
     return Scene((Body("obstacle", Sphere(o.radius), np.eye(3), np.array(o.center)),))
 
 
-def _away(distance: float) -> str:
+def _distance_text(distance: float) -> str:
     return f"{1e3 * distance:.3g} mm away" if distance > -ROUNDING / 1e3 else f"{-1e3 * distance:.3g} mm inside"
 
 

@@ -57,7 +57,7 @@ class BlockBounds:
             "turned": self._turned,
             "low": self._low,
             "high": self._high,
-            "moved": self._moved(at, block, middle),
+            "moved": self._motion_bounds(at, block, middle),
             "bounds": np.empty((len(first), len(self.first))),
         }
         data = BoundsData(
@@ -68,7 +68,7 @@ class BlockBounds:
         collision_kernels().block_bounds(ctypes.addressof(data))
         return given["bounds"]
 
-    def _moved(self, at: Places, block: int, middle: Array) -> Array:
+    def _motion_bounds(self, at: Places, block: int, middle: Array) -> Array:
         """Return bounds (B + C, blocks) [m] on the motion of any point, relative to the middle of a block: of each body of the
         scene, and of the shapes that each body of the model carries."""
         moved = np.zeros((self.count + len(self._balls), len(middle)))

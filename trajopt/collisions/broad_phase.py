@@ -56,31 +56,32 @@ Relief = Callable[[int, int, int, float], float]
 
 class _ObstacleCores(NamedTuple):
     """Cores that capsules avoid. carriers (O,): bodies of the robot, WORLD for the scene; R (M, O, 3, 3), p (M, O, 3): poses in the
-    world; own_R, own_p: poses in the carrier; size (O, 3), radius (O,) [m]; kind (O,): index into KINDS; own (O,): True for
-    capsules of the robot; hull (O,): body whose hull has the core as a face, or -1."""
+    world; local_R, local_p: poses in the carrier; size (O, 3), radius (O,) [m]; kind (O,): index into KINDS; is_self (O,): True
+    for capsules of the robot; hull (O,): body whose hull has the core as a face, or -1."""
 
     carriers: Array
     R: Array
     p: Array
-    own_R: Array
-    own_p: Array
+    local_R: Array
+    local_p: Array
     size: Array
     radius: Array
     kind: Array
-    own: Array
+    is_self: Array
     hull: Array
 
 
 @dataclass(frozen=True, eq=False)
 class CollisionPairs:
-    """Robot, scene, and pairs of robot bodies that may collide, the body nearer to the ground first.
+    """Robot, scene, and pairs of bodies that may collide.
 
-    disabled: ignored pairs of links. reach: pairs farther apart than this [m] get no slot.
+    self_pairs: pairs of robot bodies, the one nearer to the ground first. disabled: ignored pairs of links. reach:
+    pairs farther apart than this [m] get no slot.
     """
 
     robot: RobotCover
     scene: Scene
-    own: tuple[tuple[int, int], ...] = ()
+    self_pairs: tuple[tuple[int, int], ...] = ()
     reach: float = 0.5
     disabled: frozenset[frozenset[str]] = frozenset()
 
@@ -98,7 +99,7 @@ class CollisionPairs:
         """Return the slots of the residual: for each movable body one slot for a box, two more from the third joint on, and 17
         more at the end of a chain, where motions deviate most from their guess; one for a cylinder, six more at the end, and
         FACES times as many for hull faces; none for kinds absent from the scene. Each self-collision pair gets one slot."""
-        kinds = {core.kind for _, core in self.cores} | {"box" for near, _ in self.own if near == WORLD}
+        kinds = {core.kind for _, core in self.cores} | {"box" for near, _ in self.self_pairs if near == WORLD}
         model, found = self.robot.model, []
         for b in self.links:
             depth, last = int(model.depth[b]), b not in model.parent
@@ -106,12 +107,12 @@ class CollisionPairs:
             found += [Slot(b, WORLD, "box")] * (boxes if "box" in kinds else 0)
             found += [Slot(b, WORLD, "cylinder")] * (cylinders if "cylinder" in kinds else 0)
             found += [Slot(b, WORLD, "triangle")] * (cylinders * FACES if "triangle" in kinds else 0)
-        return (*found, *(Slot(far, near, "box") for near, far in self.own if near != WORLD))
+        return (*found, *(Slot(far, near, "box") for near, far in self.self_pairs if near != WORLD))
 
     @cached_property
     def self_pieces(self) -> tuple[int, ...]:
         """Capsules appended to the scene's cores: those of the first bodies of the self-collision pairs."""
-        bases = sorted({near for near, _ in self.own})
+        bases = sorted({near for near, _ in self.self_pairs})
         return tuple(int(i) for base in bases for i in np.flatnonzero(self.robot.bodies == base))
 
     @cached_property
@@ -177,8 +178,8 @@ class CollisionPairs:
         A, B, radii = (np.concatenate([getattr(r, key) for r in (robot, robot.coarse)]) for key in ("a", "b", "radii"))
         pairs, lower = np.tile(_FAR, (M, len(slots), 1)), np.full((M, len(slots)), -np.inf)
         lower[k, slot] = radii[i] + others.radius[o] + margin[k] - less
-        turned = others.own_R[k, o].reshape(-1, 9)
-        numbers = [A[i], B[i], turned, others.own_p[k, o], others.size[o]]
+        turned = others.local_R[k, o].reshape(-1, 9)
+        numbers = [A[i], B[i], turned, others.local_p[k, o], others.size[o]]
         pairs[k, slot] = np.concatenate(numbers, axis=1)
         return SelectedPairs(pairs.reshape(M, -1), lower, FilledSlots(k, slot, i, o, found))
 
@@ -187,14 +188,16 @@ class CollisionPairs:
     ) -> tuple[Array, ...]:
         """Return knots, slots, capsules and cores of the pairs that get a slot, given the gaps (M, P, O) used for selection."""
         P, found = nearest.shape[1], []
-        for (link, base, kind), own in _grouped(slots).items():
+        for (link, base, kind), slot_numbers in _grouped(slots).items():
             pieces = np.flatnonzero(self.robot.bodies == link)
             cores = np.flatnonzero((others.carriers == base) & (others.kind == list(KINDS).index(kind)))
             if not len(pieces) or not len(cores):
                 continue
             held, number = (coarse, self.links.index(link)) if base == WORLD else (None, 0)
-            c = chosen_pairs(nearest, held, number, pieces, cores, len(own), self.reach)
-            found.append((c.knot, np.array(own)[c.slot], np.append(pieces, P + number)[c.piece], cores[c.core]))
+            c = chosen_pairs(nearest, held, number, pieces, cores, len(slot_numbers), self.reach)
+            found.append(
+                (c.knot, np.array(slot_numbers)[c.slot], np.append(pieces, P + number)[c.piece], cores[c.core])
+            )
         none = np.zeros(0, int)
         return tuple(np.concatenate([none, *parts]) for parts in zip((none,) * 4, *found, strict=True))
 
@@ -211,17 +214,17 @@ class CollisionPairs:
         if self.scene.moves:
             moved = [self.scene.bodies[i].places(times) - self.scene.bodies[i].p for i, _ in self.cores]
             p = p + np.stack(moved, axis=1)
-        return scene._replace(R=R, p=p, own_R=R, own_p=p)
+        return scene._replace(R=R, p=p, local_R=R, local_p=p)
 
     def _obstacle_cores(self, poses: Poses, times: Array) -> _ObstacleCores:
         """Return the cores of the scene, and the robot's capsules that may be hit by its other links."""
         M, scene = len(times), self._scene_at(times)
-        if not self.own:
+        if not self.self_pairs:
             return scene
         capsules, R, p = self._robot_capsules, scene.R, scene.p
         at_R, at_p = placed_bodies(poses, capsules.carriers)
-        turned, placed = at_R @ capsules.own_R, (at_R @ capsules.own_p[:, :, None])[..., 0] + at_p
-        local = [np.broadcast_to(a, (M, *a.shape)) for a in (capsules.own_R, capsules.own_p)]
+        turned, placed = at_R @ capsules.local_R, (at_R @ capsules.local_p[:, :, None])[..., 0] + at_p
+        local = [np.broadcast_to(a, (M, *a.shape)) for a in (capsules.local_R, capsules.local_p)]
         pairs = ((R, turned), (p, placed), (R, local[0]), (p, local[1]))
         joined = [np.concatenate(pair, axis=1) for pair in pairs]
         rest = [np.concatenate([a, b]) for a, b in zip(self._scene_cores, capsules, strict=True)]
@@ -253,10 +256,10 @@ class CollisionPairs:
     def _counts(self) -> Array:
         """Mask (P, O) of the pairs to check: all pairs with the scene, and self-collision pairs."""
         carriers = np.concatenate([self._scene_cores.carriers, self._robot_capsules.carriers])
-        own = np.arange(len(carriers)) >= len(self.cores)
-        counts = (self.robot.bodies >= 0)[:, None] & ~own
-        for near, far in self.own:
-            counts = counts | ((self.robot.bodies == far)[:, None] & own & (carriers == near))
+        is_self = np.arange(len(carriers)) >= len(self.cores)
+        counts = (self.robot.bodies >= 0)[:, None] & ~is_self
+        for near, far in self.self_pairs:
+            counts = counts | ((self.robot.bodies == far)[:, None] & is_self & (carriers == near))
         if self.disabled:
             links, others = self.robot.links, [self.robot.links[i] for i in self.self_pieces]
             counts[:, len(self.cores) :] &= [[frozenset((a, b)) not in self.disabled for b in others] for a in links]
@@ -279,12 +282,12 @@ def _grouped(slots: Sequence[Slot]) -> dict[Slot, list[int]]:
 
 
 @lru_cache(maxsize=64)
-def _capsules_of(robot: RobotCover, own: tuple[int, ...]) -> _ObstacleCores:
+def _capsules_of(robot: RobotCover, indices: tuple[int, ...]) -> _ObstacleCores:
     """Return capsules of a robot as cores in the frames of their carriers; cached."""
-    frames, pieces = [_segment_frame(robot.a[i], robot.b[i]) for i in own], list(own)
+    frames, pieces = [_segment_frame(robot.a[i], robot.b[i]) for i in indices], list(indices)
     R, p = (np.array([frame[i] for frame in frames]).reshape(-1, *shape) for i, shape in ((0, (3, 3)), (1, (3,))))
     size = np.array([(0.0, 0.0, half) for _, _, half in frames]).reshape(-1, 3)
-    flags = np.zeros(len(own), dtype=int), np.ones(len(own), dtype=bool), np.full(len(own), -1)
+    flags = np.zeros(len(indices), dtype=int), np.ones(len(indices), dtype=bool), np.full(len(indices), -1)
     return _ObstacleCores(robot.bodies[pieces], R, p, R, p, size, robot.radii[pieces], *flags)
 
 

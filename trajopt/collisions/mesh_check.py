@@ -44,8 +44,9 @@ class MinimumDistance(NamedTuple):
 
 
 class MeshCheck:
-    """Collision check. shapes: shapes of the links. own: pairs of robot bodies to check (-1: the ground). disabled: pairs of links
-    that are ignored.
+    """Collision check.
+
+    shapes: shapes of the links. self_pairs: pairs of robot bodies to check (-1: the ground). disabled: ignored pairs of links.
 
     Raises ModuleNotFoundError without coal.
     """
@@ -55,7 +56,7 @@ class MeshCheck:
         model: Model,
         shapes: Iterable[PlacedShape],
         scene: Scene,
-        own: Sequence[tuple[int, int]] = (),
+        self_pairs: Sequence[tuple[int, int]] = (),
         disabled: frozenset[frozenset[str]] = frozenset(),
     ) -> None:
         self.coal = require_coal()
@@ -67,7 +68,7 @@ class MeshCheck:
         movable = [i for i, part in enumerate(self.parts) if part.body >= 0]
         self_pairs = [
             (i, count + j)
-            for near, far in own
+            for near, far in self_pairs
             for i, a in enumerate(self.parts)
             for j, b in enumerate(self.parts)
             if a.body == far and b.body == near and frozenset((a.link, b.link)) not in disabled

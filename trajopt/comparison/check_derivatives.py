@@ -68,12 +68,15 @@ TIME_STEP, WEIGHT = "step length", "weight of the term"
 
 
 class Extent(NamedTuple):
-    """Extent of a derivative check. own: method of the problem. methods: methods of first derivatives to check. second: methods
-    of second derivatives. points: number of points for second derivatives. substeps: maximum number of substeps of a time step,
-    or None. part: check a large problem in part: one dynamics per kind (contact modes), time steps with ``own`` only, and all but
-    the first derivatives of the dynamics in NumPy. Kernels that no solve calls would take most of the time to compile."""
+    """Extent of a derivative check.
 
-    own: str
+    method: derivative method of the problem. methods, second: methods of first and of second derivatives to check. points: number
+    of points for second derivatives. substeps: maximum number of substeps of a time step, or None. part: check a large problem in
+    part: one dynamics per kind (contact modes), time steps with ``method`` only, and all but the first derivatives of the dynamics
+    in NumPy, since kernels that no solve calls would take most of the time to trace.
+    """
+
+    method: str
     methods: tuple[str, ...]
     second: tuple[str, ...]
     points: int
@@ -81,13 +84,13 @@ class Extent(NamedTuple):
     part: bool
 
     @classmethod
-    def for_problem(cls, ocp: OCP, own: str, whole: bool = False) -> Extent:
+    def for_problem(cls, ocp: OCP, method: str, whole: bool = False) -> Extent:
         """Return the extent for the size of a problem. whole: check everything, however long it takes."""
         small = ocp.manifold.ndx + ocp.nu < LARGE
         if small or whole:
-            methods = tuple(dict.fromkeys((*METHODS.builtin, own)))
-            return cls(own, methods, methods, 4, None, False)
-        return cls(own, tuple(dict.fromkeys((own, "central_difference"))), (own,), 1, 2, True)
+            methods = tuple(dict.fromkeys((*METHODS.builtin, method)))
+            return cls(method, methods, methods, 4, None, False)
+        return cls(method, tuple(dict.fromkeys((method, "central_difference"))), (method,), 1, 2, True)
 
 
 def check_derivatives(
@@ -122,11 +125,11 @@ def check_derivatives(
         raise ValueError(
             "no time step of the problem has a backend; name the method of its derivatives, such as 'forward_ad'"
         )
-    own = method or backends[0].name
+    method = method or backends[0].name
     engine = engine or (backends[0].engine if backends else "numpy")
     if any(b.engine != "numpy" for b in backends):
         ocp = with_backend(ocp, {"name": backends[0].name, "engine": "numpy", **backends[0].options})
-    extent = Extent.for_problem(ocp, own, whole)
+    extent = Extent.for_problem(ocp, method, whole)
     count = min(points, FEW) if extent.part else points
     check = _Check(ocp, guess or constant_guess(ocp), extent, engine, count, np.random.default_rng(seed))
     return chain(check.dynamics(), check.residuals())
@@ -212,7 +215,7 @@ class _Check(NamedTuple):
             at = at._replace(u=at.u[:, : found.nu])
             p = _phase_parameters(self.ocp, at.knots)
             yield from self._check_system(found, at, p, self.label(i))
-            if self.extent.own in METHODS.builtin:  # other backends do not treat damping implicitly
+            if self.extent.method in METHODS.builtin:  # other backends do not treat damping implicitly
                 yield from self._check_step(found, at, p, self.label(i))
 
     def _check_system(
@@ -232,17 +235,15 @@ class _Check(NamedTuple):
         yield from first_order(what, system, ("fx", "fu"), at, p, {m: partial(jacobians, m) for m in able})
         missing = [m for m in METHODS.builtin if m not in (*self.extent.methods, REFERENCE)]
         if missing:
-            in_c = "" if self.engine == "numpy" else f", in C all except first derivatives of {self.extent.own}"
-            note = (
-                f"{', '.join(missing)}, all except {FEW} points, all except {self.extent.own} for the time step{in_c}"
-            )
+            in_c = "" if self.engine == "numpy" else f", in C all except first derivatives of {self.extent.method}"
+            note = f"{', '.join(missing)}, all except {FEW} points, all except {self.extent.method} for the time step{in_c}"
             yield DerivativeCheck(what, "", LEFT_OUT, None, note)
         backends = self._second_order(system)
-        if self.extent.own not in backends:
+        if self.extent.method not in backends:
             yield DerivativeCheck(
                 what,
                 "second",
-                self.extent.own,
+                self.extent.method,
                 None,
                 "no second derivatives: DDP and exact Hessians unavailable",
             )
@@ -282,7 +283,7 @@ class _Check(NamedTuple):
             contraction = contraction_of(under(backend))
             return contraction(few.x, few.u, few.t, few.dt, {k: own[k] for k in p}, probe.lam)
 
-        methods = (self.extent.own,) if self.extent.part else self.extent.methods
+        methods = (self.extent.method,) if self.extent.part else self.extent.methods
         able = yield from self._supported_methods(what, system, methods)
         yield from first_order(what, step, ("A", "B"), at, values, {m: partial(linearized, m) for m in able})
         second = {m: partial(contracted, b) for m, b in self._second_order(system).items()}
@@ -385,7 +386,7 @@ class _Check(NamedTuple):
         return found
 
     def _backend(self, map: Map, method: str) -> DynamicsBackend:
-        apart = self.extent.part and method != self.extent.own
+        apart = self.extent.part and method != self.extent.method
         return make_backend(map, method, engine="numpy" if apart else self.engine)
 
 

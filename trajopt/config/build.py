@@ -98,7 +98,7 @@ def limits_of(config: Config, task: Task, solution: Solution) -> dict[str, Any]:
 
 
 def uncut(solution: Solution) -> Solution:
-    """Return a solution that was not interrupted. Raises KeyboardInterrupt for one that Ctrl-C stopped."""
+    """Return the solution unchanged. Raises KeyboardInterrupt if Ctrl-C stopped its solve."""
     if solution.status.code is StatusCode.INTERRUPTED:
         raise KeyboardInterrupt
     return solution

@@ -42,7 +42,7 @@ def _construct(kind: Any, table: Mapping[str, Any], path: str, issues: list[str]
     before = len(issues)
     hints = {k: table_kind(t) for k, t in get_type_hints(kind).items() if k in table}
     nested = {k: t for k, t in hints.items() if t is not None}
-    values = dict(table) | {k: _within(t, table[k], f"{path}.{k}", issues) for k, t in nested.items()}
+    values = dict(table) | {k: _construct_nested(t, table[k], f"{path}.{k}", issues) for k, t in nested.items()}
     if len(issues) > before:
         return None
     try:
@@ -54,7 +54,7 @@ def _construct(kind: Any, table: Mapping[str, Any], path: str, issues: list[str]
     return None
 
 
-def _within(kind: Any, value: Any, path: str, issues: list[str]) -> Any:
+def _construct_nested(kind: Any, value: Any, path: str, issues: list[str]) -> Any:
     """Construct the dataclass of a nested table, or a tuple of dataclasses for a list of tables."""
     if isinstance(value, tuple):
         return tuple(_construct(kind, v, f"{path}[{i}]", issues) for i, v in enumerate(value))
@@ -183,16 +183,16 @@ def describe(hint: Any) -> str:
         return "a list of tables"
     if origin is tuple:
         count = "" if arguments[-1] is Ellipsis else f"{len(arguments)} "
-        return f"a list of {count}{_several(arguments[0])}"
+        return f"a list of {count}{_describe_plural(arguments[0])}"
     if origin is not None:
-        return f"a table of {_several(arguments[-1])} by name"
+        return f"a table of {_describe_plural(arguments[-1])} by name"
     return _WORDS.get(hint, str(hint))
 
 
-def _several(hint: Any) -> str:
+def _describe_plural(hint: Any) -> str:
     """Describe the values of a type in words, plural."""
     lists = get_origin(hint) is tuple
-    return f"lists of {_several(get_args(hint)[0])}" if lists else _PLURALS.get(hint, "values")
+    return f"lists of {_describe_plural(get_args(hint)[0])}" if lists else _PLURALS.get(hint, "values")
 
 
 def _as_tuples(value: Any) -> Any:

@@ -61,7 +61,7 @@ class Nearness(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def nothing_near(xs: Array) -> Nearness:
+def empty_nearness(xs: Array) -> Nearness:
     """Return an empty report, for tasks without obstacles."""
     return Nearness()
 
@@ -168,7 +168,7 @@ class Task:
     contact_limits: Callable[[Array, Array], list[LimitViolation]] = no_contacts
     outcome: Callable[[Array], list[str]] = no_outcome
     commands: Callable[[Array, Array], Sequence[str]] = no_commands
-    nearness: Callable[[Array], Nearness] = nothing_near
+    nearness: Callable[[Array], Nearness] = empty_nearness
     missed: Callable[[Array], Sequence[str]] = nothing_missed
     fallen: Callable[[Array, Array], Sequence[str]] = no_fall
     clock: Callable[[Array], Array | None] = no_clock
@@ -189,7 +189,7 @@ class Task:
         nearness = CachedEvaluation(self.nearness)
         return (
             Goal("end", partial(_end_missed, self.missed), partial(_end_report, self.outcome, self.commands)),
-            Goal("clearance", partial(_inside, nearness), partial(_near, nearness)),
+            Goal("clearance", partial(_penetrations, nearness), partial(_distances, nearness)),
             Goal("no fall", self.fallen),
         )
 
@@ -224,13 +224,13 @@ def _end_report(
     return [*outcome(xs[-1]), *commands(xs, times)]
 
 
-def _inside(nearness: Callable[[Array], Nearness], xs: Array, times: Array) -> Sequence[str]:
-    """Sentences about what a motion comes near to; times is not used."""
+def _penetrations(nearness: Callable[[Array], Nearness], xs: Array, times: Array) -> Sequence[str]:
+    """Return sentences about penetrated obstacles; times is unused."""
     return nearness(xs).warnings
 
 
-def _near(nearness: Callable[[Array], Nearness], xs: Array, times: Array) -> Sequence[str]:
-    """Sentences about what a motion comes near to; times is not used."""
+def _distances(nearness: Callable[[Array], Nearness], xs: Array, times: Array) -> Sequence[str]:
+    """Return sentences about distances from obstacles; times is unused."""
     return nearness(xs).sentences
 
 

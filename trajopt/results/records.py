@@ -123,7 +123,7 @@ class Journal:
         for phase, more in zip(PHASES, seconds, strict=True):
             self._clock[phase] = self._clock.get(phase, 0.0) + more
 
-    def refused(self) -> None:
+    def add_failed_start(self) -> None:
         """Add the only record of a solve whose start is not finite."""
         unknown = dict.fromkeys(("cost", "merit", "stop", "gradient", "defect"), float("nan"))
         self.add(None, iteration=0, **unknown)

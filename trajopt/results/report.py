@@ -59,7 +59,7 @@ class Reported(Protocol):
     def time_total(self) -> dict[str, float]: ...
 
 
-def account(solution: Reported) -> str:
+def cost_and_iterations(solution: Reported) -> str:
     """Text with cost and iterations; without the cost if it is not finite."""
     cost = f"cost {solution.cost:.10g}, " if math.isfinite(solution.cost) else ""
     return f"{cost}{solution.iterations} iterations"
@@ -77,7 +77,7 @@ def report_lines(solution: Reported) -> list[Line]:
     meta = solution.meta
     times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
     total = f", {meta['solve_time']:.3f} s ({times})" if "solve_time" in meta else ""
-    lines = [Line(str(solution.status)), Line(account(solution) + total)]
+    lines = [Line(str(solution.status)), Line(cost_and_iterations(solution) + total)]
     if easier := meta.get("easier"):
         lines.append(
             Line(f"Continuation: {' + '.join(str(e['iterations']) for e in easier)} iterations on relaxed problems.")
@@ -197,7 +197,7 @@ class ConsoleTable:
             return
         self.footer()
         times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
-        self._print(f"{solution.status}\n{account(solution)}; {times}")
+        self._print(f"{solution.status}\n{cost_and_iterations(solution)}; {times}")
 
     def footer(self) -> None:
         """Print the meaning of each column, if any row was printed."""

@@ -60,9 +60,9 @@ def user_solver(name: str, given: Any) -> tuple[UserSolver, type[MethodOptions],
 
 def require_open(ocp: OCP, name: str) -> None:
     """Raise InvalidProblem for constraints, and for control bounds without interior."""
-    from trajopt.validation.validation import ERROR, Finding, InvalidProblem, refuse_constraints
+    from trajopt.validation.validation import ERROR, Finding, InvalidProblem, reject_constraints
 
-    refuse_constraints(ocp, f"the method {name!r}")
+    reject_constraints(ocp, f"the method {name!r}")
     bounds = ocp.control_bounds
     if bounds is not None and not (bounds[0] < bounds[1]).all():
         raise InvalidProblem([Finding(ERROR, f"the method {name!r} needs bounds on the controls with lower < upper")])

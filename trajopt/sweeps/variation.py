@@ -4,17 +4,17 @@ The value of a key in row i depends on (seed, key, i) alone: each draw has its o
 
     rng = default_rng([seed, crc32(key), d]),    d = i // K,
 
-whatever was drawn before it, and by whom. K is the number of combinations of the keys that are crossed (``each``): rows
-K d, ..., K d + K - 1 share the other values, so that solvers, for example, are compared on the same problems; K = 1 without them.
+independent of other draws and of the worker. K is the number of combinations of the keys that are crossed (``each``), 1 without
+such keys. Rows K d, ..., K d + K - 1 share the other values, so that solvers, for example, are compared on the same problems.
 
-A variation as a text, as command lines and files give it:
+Text form of a variation, in command lines and files:
 
-| text | a value is |
+| text | value |
 |---|---|
 | uniform(low, high) | between numbers, or entry by entry between lists |
-| log_uniform(low, high) | the same in the logarithm |
+| log_uniform(low, high) | as uniform, in the logarithm |
 | normal(mean, deviation) | normally distributed, entry by entry |
-| integers(low, high) | a whole number, both ends among them |
+| integers(low, high) | an integer from low to high, both included |
 | choices(a, b, ...), or a, b, ... | one of these, all equally likely |
 | each(a, b, ...) | each of these in turn, crossed with the other keys |
 """
@@ -105,7 +105,7 @@ class Variation:
             return cls.parse(given)
         return given if isinstance(given, Variation) else cls("choices", tuple(given))
 
-    def drawn(self, rng: np.random.Generator) -> Any:
+    def sample(self, rng: np.random.Generator) -> Any:
         """Draw a value: a number, a string or a list of them."""
         if self.kind in LISTS:
             return self.arguments[int(rng.integers(len(self.arguments)))]
@@ -146,7 +146,7 @@ class Variations:
                 number, k = divmod(number, len(self.crossed[key]))
                 values[key] = self.crossed[key][k]
             else:
-                values[key] = variation.drawn(np.random.default_rng([self.seed, zlib.crc32(key.encode()), draw]))
+                values[key] = variation.sample(np.random.default_rng([self.seed, zlib.crc32(key.encode()), draw]))
         return values
 
     def described(self) -> dict[str, str]:

@@ -47,7 +47,7 @@ def hessian_warnings(ocp: OCP) -> Iterator[str]:
     from trajopt.stage.not_compiled import SECOND, by_differences, explanation
 
     if (reason := missing_curvature(ocp)) is not None:
-        yield f"{reason}; until then auto, ipm and sqp approximate the Hessian, and ddp refuses the problem"
+        yield f"{reason}; until then auto, ipm and sqp approximate the Hessian, and ddp rejects the problem"
         return
     for i, phase in enumerate(ocp.phases):
         sampling = phase.dynamics.sampling
@@ -63,9 +63,9 @@ def length_warnings(ocp: OCP) -> Iterator[str]:
     from dynamics_backends.compiled.interface.sources import TooLong, TraceError
     from trajopt.stage.not_compiled import explanation
 
-    refusals: dict[Any, TooLong | None] = {}  # by structure; the phases of a gait share a few structures
+    too_long: dict[Any, TooLong | None] = {}  # by structure; the phases of a gait share a few structures
 
-    def refusal(trace: Callable[[], Any]) -> TooLong | None:
+    def length_error(trace: Callable[[], Any]) -> TooLong | None:
         try:
             trace()
         except TooLong as reason:
@@ -79,9 +79,9 @@ def length_warnings(ocp: OCP) -> Iterator[str]:
         if sampling is None or sampling.backend.engine != "compiled":
             continue
         for key, trace in _long_sources(ocp, phase, last=i == len(ocp.phases) - 1):
-            if key not in refusals:
-                refusals[key] = refusal(trace)
-            if (reason := refusals[key]) is not None:
+            if key not in too_long:
+                too_long[key] = length_error(trace)
+            if (reason := too_long[key]) is not None:
                 yield str(explanation(ocp, i, reason))
 
 

@@ -48,14 +48,14 @@ class Linearization(NamedTuple):
     L: Array | None = None
 
     @property
-    def whole(self) -> Array:
-        """The sum of both as one matrix (ndx, ndx)."""
+    def total(self) -> Array:
+        """F + (0, L), the Jacobian (ndx, ndx) of xdot."""
         if self.L is None:
             return self.F
         nv = self.L.shape[1]
-        whole = self.F.copy()
-        whole[:, nv : 2 * nv] += self.L
-        return whole
+        total = self.F.copy()
+        total[:, nv : 2 * nv] += self.L
+        return total
 
 
 def stability_warnings(ocp: Any, stable: set[Any] | None = None) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _stability_warning(phase: Any, x0: Array) -> str | None:
     p = {k: v if v.ndim == 1 else v[:1] for k, v in phase.parameters.items()}
     at = _linearization(system, method, x0, p) if is_generic(system) else _linearize_by(sampling.called, x0, p)
     step = float(phase.dt.max()) / substeps
-    if not np.isfinite(at.whole).all():
+    if not np.isfinite(at.total).all():
         return None
     stable = largest_stable_step(at, scheme, step)
     if stable >= step:
@@ -105,7 +105,7 @@ def _stability_warning(phase: Any, x0: Array) -> str | None:
     if isinstance(system, HasWarnings):
         stiff = system.stiff
         return f"the {stiff} are too stiff for the time step: {limits}; {finer} softer {stiff}"
-    rate, name = _stiffest(at.whole, system)
+    rate, name = _stiffest(at.total, system)
     softer = (
         ", or a larger friction_velocity" if isinstance(system, HasJointFriction) and system.coulomb is not None else ""
     )
@@ -118,7 +118,7 @@ def _stability_warning(phase: Any, x0: Array) -> str | None:
 def stable_substeps(system: HasPartials, scheme: str, x0: Array, step: float) -> int:
     """Return the number of equal substeps of a step [s] for which a scheme is stable at x0 (nx,) with zero controls."""
     at = _linearization(system, "analytic", x0, {})
-    return ceil(step / largest_stable_step(at, scheme, step)) if np.isfinite(at.whole).all() else 1
+    return ceil(step / largest_stable_step(at, scheme, step)) if np.isfinite(at.total).all() else 1
 
 
 def _linearization(system: Any, method: str, x0: Array, p: Any) -> Linearization:
@@ -167,7 +167,7 @@ def largest_stable_step(at: Linearization, scheme: str, longest: float) -> float
 def _rings(at: Linearization, scheme: str, h: float) -> bool:
     """True if a stiff mode grows although it should not; overflow counts as growth."""
     with np.errstate(over="ignore"):
-        allowed = np.exp(h * max(0.0, float(np.linalg.eigvals(at.whole).real.max())))
+        allowed = np.exp(h * max(0.0, float(np.linalg.eigvals(at.total).real.max())))
     try:
         with np.errstate(over="raise", invalid="raise"):
             if at.L is None and scheme in RUNGE_KUTTA:

@@ -107,7 +107,7 @@ def require_valid(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
     return findings
 
 
-def refuse_constraints(ocp: OCP, who: str) -> None:
+def reject_constraints(ocp: OCP, who: str) -> None:
     """Raise :class:`InvalidProblem` if a problem has constraints, for the solver ``who`` that does not support them."""
     names = list(dict.fromkeys(c.name for c in ocp.constraints()))
     if names:

@@ -172,7 +172,7 @@ class Studio:
             arrows = [(at[i], at[i] + along[i]) for at, along in self.motions[k].force_arrows().values()]
             self._lines(draw, np.array(arrows).reshape(-1, 2, 3), FORCE, 4)
         goals = [*self.annotations.goals, *(body.places(np.asarray(t)) for body in self.annotations.targets)]
-        for x, y, _ in self.camera.seen(np.reshape(goals, (-1, 3))):
+        for x, y, _ in self.camera.projected(np.reshape(goals, (-1, 3))):
             r = FINER * DOT
             draw.ellipse([x - r, y - r, x + r, y + r], fill=GOAL, outline=(255, 255, 255), width=2)
         size = (round(image.width / FINER), round(image.height / FINER))
@@ -180,7 +180,7 @@ class Studio:
 
     def _lines(self, draw: Any, segments: Array, color: tuple[int, int, int], width: int) -> None:
         """Draw segments (n, 2, 3) [m]; width [pixels]."""
-        for start, end in self.camera.seen(segments)[..., :2]:
+        for start, end in self.camera.projected(segments)[..., :2]:
             draw.line([tuple(start), tuple(end)], fill=color, width=round(FINER * width))
 
 

@@ -57,7 +57,7 @@ class Camera(NamedTuple):
     width: int
     height: int
 
-    def seen(self, points: Array) -> Array:
+    def projected(self, points: Array) -> Array:
         """Project points (..., 3) [m] to column, row and nearness [pixels]."""
         at = points @ self.axes.T
         x = (at[..., 0] - self.center[0]) * self.scale + 0.5 * self.width
@@ -121,20 +121,20 @@ def volume(vertices: Array, faces: Array) -> float:
 def render(solids: Sequence[Solid], camera: Camera) -> Layer:
     """Render solids to a layer; if two are equally near, the last one is visible."""
     best = np.full(camera.width * camera.height, -1, dtype=np.int64)
-    seen = [camera.seen(solid.vertices).T.copy() for solid in solids]
+    projected = [camera.projected(solid.vertices).T.copy() for solid in solids]
     faces = [solid.faces.T.copy() for solid in solids]
-    depths = np.concatenate([places[2] for places in seen])
+    depths = np.concatenate([places[2] for places in projected])
     low, high = float(depths.min(initial=np.inf)), float(depths.max(initial=-np.inf))
     first = np.cumsum([0, *(len(solid.faces) for solid in solids)])
-    for solid, places, corners, own in zip(solids, seen, faces, first, strict=False):
-        _nearest(best, int(own), places, corners, solid.closed, (low, high), camera.width)
+    for solid, places, corners, first_index in zip(solids, projected, faces, first, strict=False):
+        _draw_nearest(best, int(first_index), places, corners, solid.closed, (low, high), camera.width)
     at = np.flatnonzero(best >= 0)
     hit = best[at] & INDEX
     used = np.zeros(first[-1], dtype=bool)
     used[hit] = True
     of_each = [np.flatnonzero(used[a:b]) for a, b in pairwise(first)]
     lit = [solid.normals[k] @ (solid.turn.T @ camera.axes.T) for solid, k in zip(solids, of_each, strict=True)]
-    corners = np.concatenate([p[:, f[:, k]] for p, f, k in zip(seen, faces, of_each, strict=True)], axis=2)
+    corners = np.concatenate([p[:, f[:, k]] for p, f, k in zip(projected, faces, of_each, strict=True)], axis=2)
     own_color = np.concatenate([solid.colors[k] for solid, k in zip(solids, of_each, strict=True)])
     which = (np.cumsum(used) - 1)[hit]  # index among the visible triangles
     return _shaded(camera, at, which, corners, np.concatenate(lit), own_color)
@@ -147,14 +147,17 @@ def _shaded(camera: Camera, at: Array, which: Array, corners: Array, normals: Ar
     """
     color = np.ones((camera.height * camera.width, 3), dtype=np.float32)
     nearness = np.full(camera.height * camera.width, -np.inf, dtype=np.float32)
-    planes, depth, own = _planes(corners), _spread(corners[2]), colors.astype(np.float32)
-    light, gloss = (_spread(v.T) for v in brightness(normals))
+    planes, depth, base = _planes(corners), _with_differences(corners[2]), colors.astype(np.float32)
+    light, gloss = (_with_differences(v.T) for v in brightness(normals))
     for first in range(0, len(at), POINTS):
         place, triangle = at[first : first + POINTS], which[first : first + POINTS]
         shares = _shares(planes[triangle].T, place % camera.width + 0.5, place // camera.width + 0.5)
-        lit = own[triangle] * _mixed(light[triangle].T, shares)[:, None] + _mixed(gloss[triangle].T, shares)[:, None]
+        lit = (
+            base[triangle] * _interpolated(light[triangle].T, shares)[:, None]
+            + _interpolated(gloss[triangle].T, shares)[:, None]
+        )
         color[place] = np.minimum(lit, 1.0)
-        nearness[place] = _mixed(depth[triangle].T, shares)
+        nearness[place] = _interpolated(depth[triangle].T, shares)
     shape = (camera.height, camera.width)
     return Layer(color.reshape(*shape, 3), nearness.reshape(shape))
 
@@ -183,14 +186,14 @@ def _shares(planes: Array, x: Array, y: Array) -> tuple[Array, Array]:
     return second, np.minimum(third, 1.0 - second)
 
 
-def _spread(values: Array) -> Array:
+def _with_differences(values: Array) -> Array:
     """Return corner values (3, n) of triangles as first value and differences to it (n, 3)."""
     a, b, c = values.astype(np.float32)
     return np.stack([a, b - a, c - a], axis=1)
 
 
-def _mixed(spread: Array, shares: tuple[Array, Array]) -> Array:
-    """Interpolate corner values, given as by :func:`_spread` (3, m), with barycentric weights."""
+def _interpolated(spread: Array, shares: tuple[Array, Array]) -> Array:
+    """Interpolate corner values, given as by :func:`_with_differences` (3, m), with barycentric weights."""
     return spread[0] + shares[0] * spread[1] + shares[1] * spread[2]
 
 
@@ -201,27 +204,35 @@ def blend(below: Layer, above: Layer, opacity: float) -> Layer:
     return Layer((1.0 - share) * below.color + share * above.color, below.nearness)
 
 
-def _nearest(
-    best: Array, own: int, seen: Array, faces: Array, closed: Array, depths: tuple[float, float], width: int
+def _draw_nearest(
+    best: Array,
+    first_index: int,
+    projected: Array,
+    faces: Array,
+    closed: Array,
+    depths: tuple[float, float],
+    width: int,
 ) -> None:
     """Draw triangles into a z-buffer.
 
     best (height * width,): nearness level of each pixel times 2^32, plus the triangle index; -1 if empty.
-    own: index of the first triangle. seen: projected vertices (3, v). faces (3, n), closed (n,). depths: nearness range of all.
+    first_index: of the first triangle. projected: vertices (3, v). faces (3, n), closed (n,). depths: nearness range of all.
     """
     low, step = depths[0], (DEPTHS - 1) / max(depths[1] - depths[0], 1e-6)
     for first in range(0, faces.shape[1], CHUNK):
         part = slice(first, first + CHUNK)
-        x, y, z = (c[faces[:, part]] for c in seen)
+        x, y, z = (c[faces[:, part]] for c in projected)
         double = (x[1] - x[0]) * (y[2] - y[0]) - (x[2] - x[0]) * (y[1] - y[0])
-        crossing = _crossing(x, y) & (np.abs(double) > 1e-9) & (~closed[part] | (double < 0.0))  # rows count downward
+        crossing = (
+            _covers_centers(x, y) & (np.abs(double) > 1e-9) & (~closed[part] | (double < 0.0))
+        )  # rows count downward
         visible = np.flatnonzero(crossing)
         which, pixel, depth = _pixels(x[:, visible], y[:, visible], z[:, visible], width, len(best) // width)
         steps = np.clip((depth - low) * step, 0, DEPTHS - 1).astype(np.int64)
-        np.maximum.at(best, pixel, (steps << 32) + (visible[which] + (own + first)))
+        np.maximum.at(best, pixel, (steps << 32) + (visible[which] + (first_index + first)))
 
 
-def _crossing(x: Array, y: Array) -> Array:
+def _covers_centers(x: Array, y: Array) -> Array:
     """Return a mask of the triangles with corners x, y (3, n) that cover the center of some row and of some column."""
     sides = [
         np.ceil(np.maximum(np.maximum(c[0], c[1]), c[2]) - 0.5)
@@ -233,7 +244,7 @@ def _crossing(x: Array, y: Array) -> Array:
 
 def _pixels(x: Array, y: Array, z: Array, width: int, height: int) -> tuple[Array, Array, Array]:
     """Return triangle, pixel index and nearness of all pixels with centers in triangles with corners x, y, z (3, n)."""
-    (x0, y0, z0), (x1, y1, z1), (x2, y2, z2) = _downward(*np.stack([x, y, z], axis=1))
+    (x0, y0, z0), (x1, y1, z1), (x2, y2, z2) = _sorted_downward(*np.stack([x, y, z], axis=1))
     double = (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0)
     with np.errstate(divide="ignore", invalid="ignore"):
         zx = ((z1 - z0) * (y2 - y0) - (z2 - z0) * (y1 - y0)) / double
@@ -241,7 +252,7 @@ def _pixels(x: Array, y: Array, z: Array, width: int, height: int) -> tuple[Arra
         whole, upper, lower = (x2 - x0) / (y2 - y0), (x1 - x0) / (y1 - y0), (x2 - x1) / (y2 - y1)
     top = np.clip(np.ceil(y0 - 0.5), 0, height).astype(np.int64)
     rows = np.clip(np.ceil(y2 - 0.5), 0, height).astype(np.int64) - top
-    triangle, row = _counted(rows, top)
+    triangle, row = _index_ranges(rows, top)
     at = row + 0.5
     edge = x0[triangle] + (at - y0[triangle]) * whole[triangle]
     above = x0[triangle] + (at - y0[triangle]) * upper[triangle]
@@ -249,13 +260,13 @@ def _pixels(x: Array, y: Array, z: Array, width: int, height: int) -> tuple[Arra
     other = np.where(at < y1[triangle], above, below)
     left = np.clip(np.ceil(np.minimum(edge, other) - 0.5), 0, width).astype(np.int64)
     length = np.clip(np.ceil(np.maximum(edge, other) - 0.5), 0, width).astype(np.int64) - left
-    span, column = _counted(length, left)
+    span, column = _index_ranges(length, left)
     start = (z0 + (0.5 - x0) * zx + (0.5 - y0) * zy)[triangle] + row * zy[triangle]  # nearness in column 0
     depth = start[span] + column * zx[triangle][span]
     return triangle[span], (row * width)[span] + column, depth
 
 
-def _downward(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
+def _sorted_downward(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
     """Sort the corners (3, n) of triangles from top to bottom."""
     for _ in range(2):  # bubble sort
         swap = b[1] < a[1]
@@ -265,7 +276,7 @@ def _downward(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
     return a, b, c
 
 
-def _counted(counts: Array, first: Array) -> tuple[Array, Array]:
+def _index_ranges(counts: Array, first: Array) -> tuple[Array, Array]:
     """Return (i, first[i] + j) for all i and all j < counts[i]."""
     index = np.repeat(np.arange(len(counts)), counts)
     before = np.cumsum(counts) - counts

@@ -52,14 +52,14 @@ class Watch:
             return
         self._last = motion = self._motion_of(record.iterate()[0])
         if self._seen % self._every == 0:
-            self._keep(motion)
+            self._store(motion)
         self._seen += 1
         now = time.perf_counter()
         if now - self._drawn >= REFRESH:
             self._drawn = now
             self.viewer.replace(ITERATE, motion)
 
-    def _keep(self, motion: AnyMotion) -> None:
+    def _store(self, motion: AnyMotion) -> None:
         self.iterates.append(motion)
         if len(self.iterates) > MAX_ITERATES:
             self.iterates, self._every = self.iterates[::2], 2 * self._every

@@ -24,7 +24,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from experiments.benchmarks.first_try.best_known import from_rows, merge_best, read_best, search, write_best
-from experiments.benchmarks.first_try.report import failures, panels, table, worse
+from experiments.benchmarks.first_try.report import failures, panels, table, worse_solves
 from experiments.benchmarks.first_try.runs import GROUPS, Job, Row, jobs_of, read_rows, run_all
 from experiments.benchmarks.tables import machine, write_csv, write_report
 from experiments.plots.performance_profiles import draw_profiles
@@ -76,7 +76,7 @@ def report(rows: list[Row], out: Path) -> None:
             f"Machine: {machine()}. Times: second call in the process.",
             table(rows, best, out / "table.csv"),
             "## More than 1 % above the best known objective (auto)",
-            worse(rows, best),
+            worse_solves(rows, best),
             "## Not converged",
             failures(rows),
         ]

@@ -58,14 +58,14 @@ def instances(seed: int = 0) -> list[Instance]:
     """Return all instances in mixed order, so that the first ones are of all families."""
     arms = [
         Instance(
-            f"{_short(arm)} {family} {number}", "optimum", family, partial(_arm_problem, family, arm, number, seed)
+            f"{_short_name(arm)} {family} {number}", "optimum", family, partial(_arm_problem, family, arm, number, seed)
         )
         for family, count in (("reach", 5), ("half torque", 4), ("tool in a box", 3), ("pose", 4), ("obstacles", 4))
         for number in range(count)
         for arm in ARMS
     ]
     others = [
-        Instance(f"{name} {number}", "optimum", family, partial(_drawn, build, (seed, i, number)))
+        Instance(f"{name} {number}", "optimum", family, partial(_random_problem, build, (seed, i, number)))
         for i, (name, family, build, count) in enumerate(SYSTEMS)
         for number in range(count)
     ]
@@ -74,12 +74,12 @@ def instances(seed: int = 0) -> list[Instance]:
     return [all_instances[i] for i in order]
 
 
-def _drawn(build: Callable[[np.random.Generator], Built], seed: tuple[int, int, int]) -> Built:
+def _random_problem(build: Callable[[np.random.Generator], Built], seed: tuple[int, int, int]) -> Built:
     """Build a random problem; every call returns the same one."""
     return build(np.random.default_rng(seed))
 
 
-def _short(arm: str) -> str:
+def _short_name(arm: str) -> str:
     return arm.removeprefix("erd:").split(":")[0]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from experiments.benchmarks.first_try.best_known import Key
 from experiments.benchmarks.first_try.runs import Row
-from experiments.benchmarks.tables import COUNTED, counted, markdown
+from experiments.benchmarks.tables import STATUS_HEADS, markdown, status_counts
 from experiments.plots.performance_profiles import Profile
 
 NEAR, WITHIN = 0.01, 0.1
@@ -22,7 +22,7 @@ HEADER = [
     "family",
     "solver",
     "problems",
-    *COUNTED,
+    *STATUS_HEADS,
     "iterations",
     "s, 50 / 90 %",
     "within 1 / 10 % of best",
@@ -58,7 +58,7 @@ def _cells(rows: Sequence[Row], best: Mapping[Key, float]) -> list[str]:
     near, within = (sum(e <= limit for e in excess) for limit in (NEAR, WITHIN))
     return [
         str(len(rows)),
-        *counted(r.status for r in rows),
+        *status_counts(r.status for r in rows),
         quantile([r.iterations for r in rows], 50),
         f"{quantile([r.seconds for r in rows], 50)} / {quantile([r.seconds for r in rows], 90)}",
         f"{near} / {within}",
@@ -86,7 +86,7 @@ def failures(rows: Sequence[Row]) -> str:
     return "\n".join(lines) or "All solves converged."
 
 
-def worse(rows: Sequence[Row], best: Mapping[Key, float], solver: str = "auto") -> str:
+def worse_solves(rows: Sequence[Row], best: Mapping[Key, float], solver: str = "auto") -> str:
     """List a solver's solves that ended more than NEAR above the best known objective, worst first."""
     found = sorted(((above(r, best), r) for r in rows if r.solver == solver and r.feasible), key=lambda pair: -pair[0])
     lines = [f"- {r.instance}: {r.objective:.6g}, {100.0 * a:.1f} % above the best known" for a, r in found if a > NEAR]

@@ -75,7 +75,7 @@ class Case(NamedTuple):
 class Outcome(NamedTuple):
     """Results of a run. error: largest joint error at the end [rad]. clearance: smallest distance to the sphere's center [m].
 
-    iterations: of each successful solve; ms: of each solve. failed, late: numbers of plans. refused: the reason if
+    iterations: of each successful solve; ms: of each solve. failed, late: numbers of plans. unsupported: the reason if
     there was no run.
     """
 
@@ -85,7 +85,7 @@ class Outcome(NamedTuple):
     ms: tuple[float, ...] = ()
     failed: int = 0
     late: int = 0
-    refused: str = ""
+    unsupported: str = ""
 
 
 def scenario(planner: str, seed: int, obstacle: bool, overrides: Sequence[str] = ()) -> Config:
@@ -110,12 +110,12 @@ def outcome(config: Config, log: RunLog) -> Outcome:
 
 
 def run(case: Case) -> tuple[Case, Outcome]:
-    """Run a scenario; an unsupported combination of planner and method gives a reason in ``refused``."""
+    """Run a scenario; an unsupported combination of planner and method gives a reason in ``unsupported``."""
     config = scenario(case.planner, case.seed, case.obstacle, [f"backend='{case.method}'"])
     try:
         return case, outcome(config, require_uninterrupted(simulate(setup(config))))
     except ValueError as reason:
-        return case, Outcome(refused=str(reason))
+        return case, Outcome(unsupported=str(reason))
 
 
 def cases(planners: Sequence[str], methods: Sequence[str], seeds: int, fewer_seeds: int) -> list[Case]:
@@ -193,7 +193,9 @@ def _pin_process(numbers: Any) -> None:
 
 def _report_run(case: Case, found: Outcome, count: int, total: int, elapsed: float) -> None:
     name = f"{case.planner}, {case.method}, {'sphere' if case.obstacle else 'no sphere'}, seed {case.seed}"
-    text = found.refused or f"error {found.error:.1e} rad, {np.median(found.ms):.1f} ms per solve, {found.late} late"
+    text = (
+        found.unsupported or f"error {found.error:.1e} rad, {np.median(found.ms):.1f} ms per solve, {found.late} late"
+    )
     print(f"{count}/{total} {elapsed:5.0f} s  {name}: {text}", file=sys.stderr, flush=True)
 
 
@@ -212,8 +214,8 @@ HEAD = (
 def row(name: str, obstacle: bool, outcomes: Sequence[Outcome]) -> list[str]:
     """Format the results of a group of runs, pooled over their solves."""
     sphere = "yes" if obstacle else "no"
-    if refused := next((run.refused for run in outcomes if run.refused), ""):
-        return [name, sphere, refused, *[""] * (len(HEAD) - 3)]
+    if unsupported := next((run.unsupported for run in outcomes if run.unsupported), ""):
+        return [name, sphere, unsupported, *[""] * (len(HEAD) - 3)]
     iterations, ms = (list(itertools.chain(*(getattr(run, key) for run in outcomes))) for key in ("iterations", "ms"))
     clearance = min((run.clearance for run in outcomes if run.clearance is not None), default=None)
     close = clearance is not None and clearance < FREE
@@ -254,7 +256,7 @@ def trot() -> list[list[str]]:
     ]
 
 
-def _known(names: str, known: Iterable[str]) -> list[str]:
+def _parse_names(names: str, known: Iterable[str]) -> list[str]:
     """Split a comma-separated list of names. Raises ArgumentTypeError for an unknown name."""
     chosen = names.split(",")
     if unknown := set(chosen) - set(known):
@@ -267,8 +269,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20, help="number of scenarios")
     parser.add_argument("--other-seeds", type=int, default=2, help="number of scenarios of methods after the first")
-    parser.add_argument("--planners", type=lambda names: _known(names, PLANNERS), default=list(PLANNERS))
-    parser.add_argument("--methods", type=lambda names: _known(names, METHODS), default=list(METHODS))
+    parser.add_argument("--planners", type=lambda names: _parse_names(names, PLANNERS), default=list(PLANNERS))
+    parser.add_argument("--methods", type=lambda names: _parse_names(names, METHODS), default=list(METHODS))
     parser.add_argument("--processes", type=int, default=1, help="number of parallel scenarios")
     parser.add_argument("--out", type=Path, default=Path("out") / "benchmark_replanning", help="folder of the results")
     parser.add_argument("--rerun", action="store_true", help="repeat earlier runs")

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.benchmarks.robots.arm_goals import Arm, Reach, all_arms, config_of, load_arm, reach
-from experiments.benchmarks.tables import COUNTED, counted, markdown, write_csv
+from experiments.benchmarks.tables import STATUS_HEADS, markdown, status_counts, write_csv
 from trajopt import Solution
 from trajopt.config.build import build_task, make_ready, solve_task
 from trajopt.config.config import Config, read_config
@@ -159,7 +159,7 @@ def table(rows: list[Row], best: dict[TaskKey, float], file: Path | None = None)
     header = [
         "solver",
         "solves",
-        *COUNTED,
+        *STATUS_HEADS,
         "mm from the goal, 50 / 90 %",
         "iterations",
         "ms",
@@ -176,7 +176,7 @@ def _line(solver: str, rows: list[Row], best: dict[TaskKey, float]) -> list[str]
     return [
         solver,
         str(len(rows)),
-        *counted(r.status for r in rows),
+        *status_counts(r.status for r in rows),
         f"{_quantile([r.miss for r in converged], 50)} / {_quantile([r.miss for r in converged], 90)}",
         _quantile([r.iterations for r in ran], 50),
         _quantile([r.milliseconds for r in ran], 50),

@@ -4,7 +4,7 @@
                                            [--engine NAME] [--set KEY=VALUE ...] [--out DIR]
 
 Each gait is a bundled configuration of HyQ, or of Talos with --bipeds; only the robot changes. ms: time of the solve,
-without building and compiling. s: total processor time, with compilers. least: smallest normal force of a standing
+without building and compiling. s: total processor time, with compilers. min normal: smallest normal force of a standing
 foot, relative to weight / number of feet. friction: largest ratio of tangential to normal force, for relative normal
 forces of at least CARRIES. DIR receives legged.csv, one row per solve.
 """
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 import problems
-from experiments.benchmarks.tables import COUNTED, counted, markdown, write_csv
+from experiments.benchmarks.tables import STATUS_HEADS, markdown, status_counts, write_csv
 from problems.legged.contact.contact_limits import point_forces
 from trajopt import Solution, limit_violations
 from trajopt.config.build import build_task, make_ready, solve_task
@@ -53,7 +53,8 @@ CARRIES = 0.01
 
 
 class Row(NamedTuple):
-    """One solve. status: status code, or "error"; kkt: final scaled KKT error; broken: violated limits.
+    """One solve. status: status code, or "error"; kkt: final scaled KKT error; min_normal, friction: see the module; violations:
+    violated limits.
 
     reason: message of the status if the solve did not converge.
     """
@@ -66,9 +67,9 @@ class Row(NamedTuple):
     milliseconds: float
     seconds: float
     kkt: float
-    least: float
+    min_normal: float
     friction: float
-    broken: str
+    violations: str
     reason: str
 
 
@@ -91,10 +92,10 @@ def _solve(robot: str, gait: str, overrides: list[str]) -> Row:
     began = time.perf_counter()
     solution = solve_task(config, task)
     elapsed = 1e3 * (time.perf_counter() - began)
-    least, friction = loads(task, solution)
-    broken = [*limit_violations(task.ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
+    min_normal, friction = loads(task, solution)
+    violations = [*limit_violations(task.ocp, solution.xs, solution.us), *task.contact_limits(solution.xs, solution.us)]
     status = solution.status
-    words = ", ".join(f"{b.kind} {b.name} by {b.excess:.2g} {b.unit}".strip() for b in broken)
+    words = ", ".join(f"{b.kind} {b.name} by {b.excess:.2g} {b.unit}".strip() for b in violations)
     seconds = _processor() - before
     return Row(
         robot,
@@ -105,7 +106,7 @@ def _solve(robot: str, gait: str, overrides: list[str]) -> Row:
         elapsed,
         seconds,
         np.nan if status.kkt is None else status.kkt,
-        least,
+        min_normal,
         friction,
         words,
         "" if status.success else status.message,
@@ -141,7 +142,7 @@ def table(rows: list[Row], file: Path | None = None) -> str:
         "ms",
         "s",
         "kkt",
-        "least",
+        "min normal",
         "friction",
         "violated limits",
         "reason",
@@ -149,7 +150,7 @@ def table(rows: list[Row], file: Path | None = None) -> str:
     lines = [
         [
             *(r.robot, r.gait, r.status, str(r.iterations), f"{r.milliseconds:.0f}", f"{r.seconds:.0f}"),
-            *(f"{r.kkt:.1e}", f"{r.least:.2f}", f"{r.friction:.2f}", r.broken or "none", r.reason),
+            *(f"{r.kkt:.1e}", f"{r.min_normal:.2f}", f"{r.friction:.2f}", r.violations or "none", r.reason),
         ]
         for r in rows
     ]
@@ -175,7 +176,7 @@ def main() -> None:
             for row in gait_rows(robot, gaits, overrides):
                 rows.append(row)
                 print(
-                    f"{row.robot} {row.gait}: {row.status}, {row.iterations} iterations {row.broken} {row.reason}",
+                    f"{row.robot} {row.gait}: {row.status}, {row.iterations} iterations {row.violations} {row.reason}",
                     flush=True,
                 )
     except KeyboardInterrupt:
@@ -183,8 +184,8 @@ def main() -> None:
     if a.out is not None:
         a.out.mkdir(parents=True, exist_ok=True)
         write_csv(a.out / "legged.csv", rows)
-    by_gait = [[g, *counted(r.status for r in rows if r.gait == g)] for g in dict.fromkeys(r.gait for r in rows)]
-    print(f"\n{table(rows, a.out and a.out / 'table.csv')}\n\n{markdown(['gait', *COUNTED], by_gait)}")
+    by_gait = [[g, *status_counts(r.status for r in rows if r.gait == g)] for g in dict.fromkeys(r.gait for r in rows)]
+    print(f"\n{table(rows, a.out and a.out / 'table.csv')}\n\n{markdown(['gait', *STATUS_HEADS], by_gait)}")
 
 
 if __name__ == "__main__":

@@ -190,7 +190,13 @@ def table(rows: Sequence[Row], file: Path | None = None) -> str:
     header = ["robot", "DoFs", "load s", "first", "second", "MuJoCo", "tasks (iterations)", "s", "reason"]
     lines = [
         [
-            *(_short(r.robot), str(r.dofs), _number(r.load, ".2f"), _number(r.first, ".0e"), _number(r.second, ".0e")),
+            *(
+                _short_path(r.robot),
+                str(r.dofs),
+                _number(r.load, ".2f"),
+                _number(r.first, ".0e"),
+                _number(r.second, ".0e"),
+            ),
             *(_number(r.mujoco, ".0e"), r.tasks, _number(r.s, ".0f"), r.reason),
         ]
         for r in rows
@@ -198,7 +204,7 @@ def table(rows: Sequence[Row], file: Path | None = None) -> str:
     return markdown(header, lines, file)
 
 
-def _short(robot: str) -> str:
+def _short_path(robot: str) -> str:
     """Shorten a path to its last two parts."""
     return robot if not is_path(robot) else "/".join(Path(robot).parts[-2:])
 
@@ -219,7 +225,7 @@ def main() -> None:
     try:
         for robot in a.robots:
             rows.append(robot_row(robot, a.engine, a.seed))
-            print(f"{_short(robot)}: {rows[-1].tasks} {rows[-1].reason} {rows[-1].s:.0f} s", flush=True)
+            print(f"{_short_path(robot)}: {rows[-1].tasks} {rows[-1].reason} {rows[-1].s:.0f} s", flush=True)
     except KeyboardInterrupt:
         print(f"interrupted after {len(rows)} robots")
     if a.out is not None:

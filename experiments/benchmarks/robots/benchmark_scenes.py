@@ -38,7 +38,7 @@ from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder
 from dynamics_backends.rigid_body.model.model import Model
-from experiments.benchmarks.tables import COUNTED, counted, markdown, write_csv
+from experiments.benchmarks.tables import STATUS_HEADS, markdown, status_counts, write_csv
 from problems.arms.arm import Arm
 from problems.arms.scenes.arm_in_scene import (
     Settings,
@@ -74,18 +74,18 @@ MOVED, TURNED, SHRINK, MIN_SCALE = 0.03, 0.1, 0.8, 1e-3
 class Row(NamedTuple):
     """Results of one problem.
 
-    status: see the module. least, pair: smallest distance between body and link [mm]. duration, planned, on_ours,
+    status: see the module. distance, pair: smallest distance [mm] and its link and body. duration, planned, on_ours,
     guessed: durations of our motion, of toppra on the planner's path and on our path, and of the guess [s]. guess_free:
     True if the guess is free of collisions. guess_ms: time of the planner; solve_ms, processor_ms: wall-clock and
-    processor time of building, solving and checking. share, of: largest ratio to a limit at 1 kHz, and its kind.
-    reason: message of the status if the solve did not converge.
+    processor time of building, solving and checking. rounds: number of solves. fraction, limit: largest ratio to a
+    limit at 1 kHz, and its kind. reason: message of the status if the solve did not converge.
     """
 
     kind: str
     number: int
     solved: bool
     status: str
-    least: float
+    distance: float
     pair: str
     duration: float
     planned: float
@@ -98,7 +98,7 @@ class Row(NamedTuple):
     rounds: int
     iterations: int
     fraction: float
-    of: str
+    limit: str
     reason: str
 
 
@@ -183,7 +183,7 @@ class Bench:
         return bool(within) and self._check(scene).nearest(q).distance >= MIN_CLEARANCE
 
     def _check(self, scene: Scene) -> MeshCheck:
-        return MeshCheck(self.model, self.scene_robot.shapes, scene, self.scene_robot.own.pairs)
+        return MeshCheck(self.model, self.scene_robot.shapes, scene, self.scene_robot.self_pairs.pairs)
 
     def settings(self, goal: Array, **more: Any) -> Settings:
         """Return the settings of a problem."""
@@ -204,7 +204,7 @@ class Bench:
         check = self._check(scene)
         limits = limits_of(s, self.model)
         began = time.perf_counter()
-        pairs = CollisionPairs(self.scene_robot.cover, scene, self.scene_robot.own.pairs)
+        pairs = CollisionPairs(self.scene_robot.cover, scene, self.scene_robot.self_pairs.pairs)
         path, free = path_of(s, start, goal, pairs, self.model)
         guess_ms = 1e3 * (time.perf_counter() - began)
         planned = planned_duration(path, limits, self.model, check)
@@ -217,13 +217,13 @@ class Bench:
         solution = solve_task(self.config, task)
         solve_ms, processor_ms = 1e3 * (time.perf_counter() - began), 1e3 * (time.process_time() - processor)
         q, v, a, times = motion_at(solution, self.model.nv, RATE)
-        least = check.along(q, times)
+        nearest = check.along(q, times)
         fraction, of = largest_limit_ratio(self.model, limits, q, v, a)
         at_goal = float(np.abs(q[-1] - goal).max()) < 1e-4 and float(np.abs(v[-1]).max()) < 1e-4
         status = solution.status.code.value
         if solution.status.success:
             found = {
-                "too_near": least.distance < MIN_CLEARANCE,
+                "too_near": nearest.distance < MIN_CLEARANCE,
                 "away_from_goal": not at_goal,
                 "beyond_limits": fraction > MAX_RATIO,
             }
@@ -235,8 +235,8 @@ class Bench:
             int(problem.get("index", 0)),
             solved,
             status,
-            1e3 * least.distance,
-            f"{least.link} and {least.body}",
+            1e3 * nearest.distance,
+            f"{nearest.link} and {nearest.body}",
             float(times[-1]),
             planned,
             on_ours,
@@ -286,7 +286,7 @@ def toppra_duration(q: Array, times: Array, limits: Limits, model: Model) -> flo
 def table(rows: Sequence[Row], file: Path | None = None) -> str:
     """Format the results, one row per kind, and for all; file: CSV file to write them to."""
     header = [
-        "scenes", "problems", *COUNTED, "smallest distance [mm]", "duration [s]", "relative to toppra on the planner's path",
+        "scenes", "problems", *STATUS_HEADS, "smallest distance [mm]", "duration [s]", "relative to toppra on the planner's path",
         "slower motions", "relative to toppra on ours", "guesses in collision",
         "planner [ms]", "solve [ms] 50 / 95 %", "processor [ms] 50 / 95 %", "iterations", "rounds",
     ]  # fmt: skip
@@ -302,8 +302,8 @@ def _line(name: str, rows: list[Row]) -> list[str]:
     return [
         name,
         str(len(rows)),
-        *counted(r.status for r in rows),
-        f"{min((r.least for r in good), default=np.nan):.2f}",
+        *status_counts(r.status for r in rows),
+        f"{min((r.distance for r in good), default=np.nan):.2f}",
         _median([r.duration for r in good]),
         _median(ratio),
         str(sum(x > 1.0 for x in ratio)),
@@ -329,9 +329,9 @@ def _problem_line(r: Row) -> str:
     """Format a line about a problem."""
     guess = f"guess {r.guessed:.3f} s" if r.guess_free else f"guess {r.guessed:.3f} s, in collision"
     return (
-        f"{r.kind} {r.number}: {r.status}, {r.least:.1f} mm ({r.pair}), {r.duration:.3f} s, "
+        f"{r.kind} {r.number}: {r.status}, {r.distance:.1f} mm ({r.pair}), {r.duration:.3f} s, "
         f"toppra {r.planned:.3f} s, on ours {r.on_ours:.3f} s, {guess}, planner {r.guess_ms:.0f} ms, solve {r.solve_ms:.0f} ms "
-        f"(processor {r.processor_ms:.0f}), {r.rounds} rounds, {r.iterations} iterations, {r.fraction:.3f} of {r.of} {r.reason}"
+        f"(processor {r.processor_ms:.0f}), {r.rounds} rounds, {r.iterations} iterations, {r.fraction:.3f} of {r.limit} {r.reason}"
     )
 
 
@@ -362,8 +362,8 @@ def main() -> None:
         problem = problem if rng is None else similar_problem(problem, rng, bench.is_free)
         try:
             row = bench.row(kind, problem)
-        except ValueError as refused:
-            print(f"{kind} {problem.get('index', 0)}: skipped, {refused}", flush=True)
+        except ValueError as error:
+            print(f"{kind} {problem.get('index', 0)}: skipped, {error}", flush=True)
             continue
         rows.append(row)
         print(_problem_line(row), flush=True)

@@ -3,10 +3,13 @@
 A gait is a list of knots. Keys: "stance" (stance feet), "feet" (goals of swing feet), "foot_weight", "center" (goal of
 the center of mass, or None); or "lands" (feet of an impact). "end" is the terminal knot.
 
-    walk            single feet swing by 0.25 m trot, pace,     diagonal, lateral, or front and hind pairs swing by 0.15
-    m bound all of these    a swing has 25 knots of 10 ms along a triangle, after 2 (pace, bound: 5) knots on four feet;
-    first steps are half as long jump            0.3 m forward and 0.15 m high: 10 knots on the ground, 20 up, 20 down,
-    an impact, 10 on the ground
+| gait | motion |
+|---|---|
+| walk | single feet swing by 0.25 m |
+| trot, pace, bound | diagonal, lateral, or front and hind pairs swing by 0.15 m |
+| jump | 0.3 m forward and 0.15 m high: 10 knots on the ground, 20 up, 20 down, an impact, 10 on the ground |
+
+A swing has 25 knots of 10 ms along a triangle, after 2 (pace, bound: 5) knots on four feet. First steps are half as long.
 """
 
 from __future__ import annotations

@@ -50,14 +50,14 @@ def run(quick: bool) -> Outcome:
     rows, ends = [], {}
     for task in TASKS:
         for method in METHODS:
-            ends[task] = _solved(task, method, quick)
+            ends[task] = _solve(task, method, quick)
             rows += _rows(task, method, ends[task])  # the last method, the closed form, runs to convergence
     lines = [*_comparisons(rows), *(_convergence(t, s) for t, s in ends.items())]
     clock = "Times are wall-clock times, one method after the other; they include interference from other programs."
     return Outcome(rows, lines, partial(_draw, rows), [f"All: {METHODS['closed form']}. {clock}"])
 
 
-def _solved(name: str, method: str, quick: bool) -> Solution:
+def _solve(name: str, method: str, quick: bool) -> Solution:
     limit = LIMITS[name] if method == "closed form" else ITERATIONS
     own = METHODS[method]
     overrides = [*own.overrides(), *DEFINITION[name], f"solver.max_iterations={limit}", *(QUICK if quick else [])]

@@ -142,17 +142,17 @@ def _errors(algorithm: Algorithm, n: int, count: int, rng: np.random.Generator) 
     """Return the error of each sample by method."""
     point = tuple(rng.uniform(-np.pi, np.pi, (3, n, count)))
     directions = rng.uniform(-1.0, 1.0, (3, n, 3 * n))
-    expected = _along(algorithm.by_hand(*point), directions)
+    expected = _directional(algorithm.by_hand(*point), directions)
     found = {
         "AD": _by_duals(algorithm, point, directions),
         "ED": _by_duals(algorithm, point, directions, structured=True),
-        "closed form": _along(algorithm.closed(*point), directions),
+        "closed form": _directional(algorithm.closed(*point), directions),
         **{method: _by_differences(algorithm, point, directions, method) for method in STEPS},
     }
     return {m: np.abs(found[m] - expected).max(axis=(0, 2)) for m in METHODS}
 
 
-def _along(blocks: tuple[Array, Array, Array], directions: Array) -> Array:
+def _directional(blocks: tuple[Array, Array, Array], directions: Array) -> Array:
     """Return the derivatives along directions (rows, N, K)."""
     return sum(np.einsum("ijN,jK->iNK", b, d) for b, d in zip(blocks, directions, strict=True))
 

@@ -62,7 +62,7 @@ def _slopes(model: Model, *point: Any) -> Any:
     return rnea_derivatives(model, *point)[1:4]
 
 
-def best(rows: list[dict[str, Any]], method: str) -> dict[tuple[str, int], tuple[float, float]]:
+def best_steps(rows: list[dict[str, Any]], method: str) -> dict[tuple[str, int], tuple[float, float]]:
     """Return best step and error by (shape, number of bodies)."""
     found: dict[tuple[str, int], tuple[float, float]] = {}
     for r in rows:
@@ -75,7 +75,7 @@ def best(rows: list[dict[str, Any]], method: str) -> dict[tuple[str, int], tuple
 def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
     lines = []
     for method, rule in RULES.items():
-        steps, errors = zip(*best(rows, method).values(), strict=True)
+        steps, errors = zip(*best_steps(rows, method).values(), strict=True)
         claim = Claim("one range for nearly all sizes", max(steps) <= RANGE * min(steps), only_differs=True)
         sizes = [r["bodies"] for r in rows]
         ours = f"{min(steps):.0e} to {max(steps):.0e}, errors {min(errors):.1e} to {max(errors):.1e}"

@@ -173,14 +173,14 @@ def robot_of(s: Settings) -> SceneRobot:
         missing=s.missing_meshes,
         tolerance=s.cover_tolerance,
         max_pieces=s.cover_pieces,
-        carried=_several(s.carried, Carried),
-        capsules=_several(s.capsule, LinkCapsule),
+        carried=_as_tuple(s.carried, Carried),
+        capsules=_as_tuple(s.capsule, LinkCapsule),
         self_collision=s.self_collision,
         srdf=s.srdf,
     )
 
 
-def _several(given: Any, kind: type) -> tuple:
+def _as_tuple(given: Any, kind: type) -> tuple:
     return () if given is None else (given,) if isinstance(given, kind) else tuple(given)
 
 
@@ -193,12 +193,12 @@ def task_in_scene(
     path: tuple[Array, bool] | None = None,
 ) -> Task:
     """Build the task from robot and scene. path: corners (K, nq) of a guess and True if it is collision-free; default: path_of."""
-    model, own = arm.model, robot.own
+    model, self_pairs = arm.model, robot.self_pairs
     exact = find_spec("coal") is not None
     for key, x in {"q0": arm.x0, "goal_q": arm.x_goal}.items():
         _require_in_limits(model, key, x)
-    pairs = CollisionPairs(robot.cover, scene, own.pairs, disabled=own.disabled)
-    check = MeshCheck(model, robot.shapes, scene, own.pairs, own.disabled) if exact else None
+    pairs = CollisionPairs(robot.cover, scene, self_pairs.pairs, disabled=self_pairs.disabled)
+    check = MeshCheck(model, robot.shapes, scene, self_pairs.pairs, self_pairs.disabled) if exact else None
     limits = limits_of(s, model)
     costs = Costs(s.weights.time, s.weights.acceleration, s.weights.energy, s.acceleration_scale)
     goal = _goal_configuration(s, arm, pairs, check)
@@ -232,7 +232,7 @@ def task_in_scene(
         ),
         notes=(
             f"goal: {arm.frame} at {_place(goal_point)}",
-            f"ignored self-collision pairs: {own.left_out}",
+            f"ignored self-collision pairs: {self_pairs.left_out}",
             *friction_notes(model, " in the torques"),
         ),
         outcome=partial(_outcome, arm),
@@ -257,7 +257,7 @@ def _removed_by(s: Settings) -> dict[str, str]:
 def scene_of(s: Settings) -> Scene:
     """Return the bodies of the scene file and of the settings."""
     scene = Scene() if s.scene is None else load_scene(s.scene)
-    return replace(scene, bodies=(*scene.bodies, *(body.body(Path()) for body in _several(s.body, SceneBody))))
+    return replace(scene, bodies=(*scene.bodies, *(body.body(Path()) for body in _as_tuple(s.body, SceneBody))))
 
 
 def limits_of(s: Settings, model: Model) -> Limits:
@@ -357,12 +357,12 @@ def _goal_configuration(s: Settings, arm: Arm, pairs: CollisionPairs, check: Mes
         )
     if not found.clear:
         raise ValueError(
-            f"all configurations found with {arm.frame} at the goal collide{_at_nearest(check, found.q)}: move the goal"
+            f"all configurations found with {arm.frame} at the goal collide{_nearest_pair_text(check, found.q)}: move the goal"
         )
     return np.asarray(found.q)
 
 
-def _at_nearest(check: MeshCheck | None, q: Array) -> str:
+def _nearest_pair_text(check: MeshCheck | None, q: Array) -> str:
     """Return the nearest pair at a configuration (nq,) as text; "" without true shapes."""
     if check is None:
         return ""

@@ -107,7 +107,7 @@ class MotionInScene:
         lower[0, 0], upper[0, 0] = limits.duration
         x0 = np.concatenate([q0, np.zeros(manifold.nx - n - 1), [guess.xs[0, -1]]])
         choice, motion = cached_phases(self.structure, backend)
-        constraints = tuple(self._placed(c) for c in motion.constraints)
+        constraints = tuple(self._with_step_offsets(c) for c in motion.constraints)
         ocp = to.OCP(
             (choice, replace(motion, dt=self.fractions, constraints=constraints)),
             x0,
@@ -123,7 +123,7 @@ class MotionInScene:
         )
         return self.with_pairs(ocp, guess, tube=tube)
 
-    def _placed(self, c: Constraint) -> Constraint:
+    def _with_step_offsets(self, c: Constraint) -> Constraint:
         """Rescale the time offsets of a constraint from equal steps to the steps of this motion."""
         return (
             c.updated(**{STEP_OFFSET: self.knots * self.fractions[:, None] * c.parameters[STEP_OFFSET]})
@@ -160,7 +160,7 @@ class MotionInScene:
         more (checks, N) [m]: added to the margin. also: other plans. tube: maximum deviation of configurations from the plan at
         the knots. torques (N, nv): usable fractions of the torque limits.
         """
-        ocp = self._within(ocp, plan, tube)
+        ocp = self._with_limits(ocp, plan, tube)
         if np.isfinite(self.limits.torque).any():
             bound = np.where(np.isfinite(self.limits.torque), torques, np.inf) * np.ones((self.knots, 1))
             ocp = ocp.updated(TORQUES, lower=-bound, upper=bound)
@@ -177,7 +177,7 @@ class MotionInScene:
             ocp = ocp.updated(clearance_name(j), lower=chosen.lower[own], pairs=chosen.pairs[own])
         return ocp
 
-    def _within(self, ocp: to.OCP, plan: to.Guess, tube: float) -> to.OCP:
+    def _with_limits(self, ocp: to.OCP, plan: to.Guess, tube: float) -> to.OCP:
         """Set the limits of the motion, with configurations within a tube around a plan; the given start has no limits."""
         n, limits, q = self.model.nv, self.limits, plan.xs[1:-1, : self.model.nv]
         rates = np.broadcast_to(limits.velocity, (self.knots, n))

@@ -62,13 +62,13 @@ class LinkCapsule(Checked):
 
 @dataclass(frozen=True, eq=False)
 class SceneRobot:
-    """Robot of a scene. model: includes the inertia of carried bodies. shapes: true shapes. cover: capsules. own: self-collision
-    pairs. missing: sentences about ignored meshes."""
+    """Robot of a scene. model: includes the inertia of carried bodies. shapes: true shapes. cover: capsules. self_pairs:
+    self-collision pairs. missing: sentences about ignored meshes."""
 
     model: Model
     shapes: tuple[PlacedShape, ...]
     cover: RobotCover
-    own: SelfPairs
+    self_pairs: SelfPairs
     missing: tuple[str, ...] = ()
 
 
@@ -83,27 +83,27 @@ def scene_robot(
     self_collision: bool = True,
     srdf: str | None = None,
 ) -> SceneRobot:
-    """Create the robot of a scene. tolerance, max_pieces: of the capsules; srdf: file that disables pairs; default: found by
-    sampling.
+    """Create the robot of a scene. tolerance, max_pieces: of the capsules. srdf: file that disables pairs; default:
+    pairs are found by sampling.
 
     Raises ValueError for missing meshes and robots without shapes, UnknownName for unknown links and frames, FileNotFoundError,
     URDFError.
     """
     shapes, left_out = robot_shapes(model, missing)
     shapes = (*shapes, *(body for thing in carried for body in _shapes_of(thing)))
-    model = loaded(model, carried)
-    cover = _covered(model, shapes, tolerance, max_pieces, carried, capsules)
-    own = SelfPairs((), "all (self_collision = false)")
+    model = with_carried_bodies(model, carried)
+    cover = _cached_cover(model, shapes, tolerance, max_pieces, carried, capsules)
+    self_pairs = SelfPairs((), "all (self_collision = false)")
     if self_collision:
-        own = (
+        self_pairs = (
             _cached_self_pairs(cover)
             if srdf is None
             else pairs_not_disabled(cover, load_srdf(Path(srdf).expanduser()).disabled)
         )
-    return SceneRobot(model, shapes, cover, own, left_out)
+    return SceneRobot(model, shapes, cover, self_pairs, left_out)
 
 
-def loaded(model: Model, carried: tuple[Carried, ...]) -> Model:
+def with_carried_bodies(model: Model, carried: tuple[Carried, ...]) -> Model:
     """Return the model with the inertia of carried bodies, and a frame for each of them."""
     for thing in carried:
         body = thing.body(Path())
@@ -144,7 +144,7 @@ def _cached_shapes(source: str, package_dirs: tuple[str, ...], changed: int) -> 
 _COVERS: dict[tuple, RobotCover] = {}
 
 
-def _covered(
+def _cached_cover(
     model: Model,
     shapes: tuple[PlacedShape, ...],
     tolerance: float,

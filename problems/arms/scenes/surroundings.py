@@ -63,32 +63,32 @@ class Surroundings(Checked):
         }
 
     @property
-    def standing(self) -> tuple[Body, ...]:
+    def static_bodies(self) -> tuple[Body, ...]:
         """Static bodies."""
         several = () if self.body is None else self.body if isinstance(self.body, tuple) else (self.body,)
         return tuple(body.body(Path()) for body in several)
 
     @property
-    def walking(self) -> Body | None:
+    def moving_body(self) -> Body | None:
         """The moving person, or None."""
         return None if self.person is None else self.person.body(Path())
 
     @property
     def scene(self) -> Scene:
         """All bodies, at their initial positions."""
-        return Scene((*self.standing, *(() if self.walking is None else (self.walking,))))
+        return Scene((*self.static_bodies, *(() if self.moving_body is None else (self.moving_body,))))
 
 
 def clearance_constraints(cover: RobotCover, manifold: Manifold, s: Surroundings, q0: Array) -> list[Constraint]:
     """Return the distance constraints of bodies and person. Raises ValueError if the arm collides with them at q0 (nq,)."""
     found = []
-    if s.standing:
-        _require_free(cover, s.standing, q0)
-        found.append(_constraint(BODIES, cover, manifold, s.standing, s.margin, moving=False))
-    if s.walking is not None:
-        _require_free(cover, (s.walking,), q0)
-        at = s.walking.p
-        origin = (replace(s.walking, p=np.zeros(3)),)
+    if s.static_bodies:
+        _require_free(cover, s.static_bodies, q0)
+        found.append(_constraint(BODIES, cover, manifold, s.static_bodies, s.margin, moving=False))
+    if s.moving_body is not None:
+        _require_free(cover, (s.moving_body,), q0)
+        at = s.moving_body.p
+        origin = (replace(s.moving_body, p=np.zeros(3)),)
         person = _constraint(PERSON, cover, manifold, origin, s.margin, moving=True)
         found.append(person.updated(center=at))
     return found
@@ -127,11 +127,11 @@ def _require_free(cover: RobotCover, bodies: tuple[Body, ...], q0: Array) -> Non
 
 def distances_from_person(cover: RobotCover, s: Surroundings, qs: Array, centers: Array) -> Array:
     """Return the smallest distance (M,) [m] of the capsules at configurations (M, nq) from a person at centers (M, 3)."""
-    assert s.walking is not None  # else nothing moves
-    offsets = tuple(tuple(row) for row in (centers - s.walking.p).tolist())
+    assert s.moving_body is not None  # else nothing moves
+    offsets = tuple(tuple(row) for row in (centers - s.moving_body.p).tolist())
     times = np.arange(float(len(qs)))
     path = BodyPath(tuple(times.tolist()), offsets) if len(qs) > 1 else None
-    body = replace(s.walking, path=path) if path else replace(s.walking, p=centers[0])
+    body = replace(s.moving_body, path=path) if path else replace(s.moving_body, p=centers[0])
     return CollisionPairs(cover, Scene((body,)), reach=np.inf).smallest_gaps(qs, times)
 
 

@@ -74,7 +74,7 @@ def contact_limits(ocp: OCP, friction: float, xs: Array, us: Array, soles: Seque
                 i = feet.index(sole.frame)
                 beside = beside_sole(sole, normal[:, i], moments[:, i])[:, None]
                 found += worst_of("center of pressure", [sole.frame], beside, times, "m", knots.start)
-    return _one_each(found)
+    return _worst_by_limit(found)
 
 
 def beside_sole(sole: Sole, normal: Array, moment: Array) -> Array:
@@ -86,7 +86,7 @@ def beside_sole(sole: Sole, normal: Array, moment: Array) -> Array:
     return np.max([x - sole.front, -sole.back - x, y - sole.left, -sole.right - y], axis=0) - NEGLIGIBLE
 
 
-def _one_each(found: list[LimitViolation]) -> list[LimitViolation]:
+def _worst_by_limit(found: list[LimitViolation]) -> list[LimitViolation]:
     """Keep the worst violation of each limit over all phases."""
     worst: dict[tuple[str, str], LimitViolation] = {}
     for b in found:

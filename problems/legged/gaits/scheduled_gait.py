@@ -146,11 +146,11 @@ def _walker(given: Settings) -> _Walker:
     intervals = gait.intervals(s.dt)
     times = s.dt * np.arange(intervals[-1].last + 1)
     x0 = np.concatenate([q0, np.zeros(model.nv)])
-    rounded = _rounded(asked, gait, s.dt)
+    rounded = _rounding_warnings(asked, gait, s.dt)
     return _Walker(standing, s, gait, x0, joints, intervals, gait.references(times, footholds), s.dt, rounded)
 
 
-def _rounded(asked: Gait, gait: Gait, dt: float) -> tuple[str, ...]:
+def _rounding_warnings(asked: Gait, gait: Gait, dt: float) -> tuple[str, ...]:
     """Return a warning about phases that are rounded to time steps, or none."""
     durations = [(a.duration, b.duration) for a, b in zip(asked.phases, gait.phases, strict=True)]
     changed = dict.fromkeys(f"{a:g} s to {b:g} s" for a, b in durations if a != b)

@@ -50,7 +50,7 @@ class Scale(NamedTuple):
     def scaled(self, value: Any, unit: Units) -> Any:
         """Scale a number or a tuple of numbers."""
         if isinstance(value, tuple):
-            return tuple(self.scaled(v, u) for v, u in zip(value, each(unit, len(value)), strict=True))
+            return tuple(self.scaled(v, u) for v, u in zip(value, repeated_unit(unit, len(value)), strict=True))
         return value * self.factor(unit)  # type: ignore[arg-type]
 
     def sentence(self) -> str:
@@ -82,7 +82,7 @@ class Change(NamedTuple):
         return f"problem.{self.key}: {_shown(self.before)} -> {_shown(self.after)} ({self.why})"
 
 
-def each(unit: Units, count: int) -> tuple[Unit, ...]:
+def repeated_unit(unit: Units, count: int) -> tuple[Unit, ...]:
     """Return the units of ``count`` numbers."""
     return unit if isinstance(unit[0], tuple) else (unit,) * count
 
@@ -99,7 +99,7 @@ def scaled_values(settings: Any, scale: Scale, units: Mapping[str, Units], given
             continue
         after = scale.scaled(before, unit)
         if after != before:
-            of_each = dict.fromkeys(each(unit, 1))
+            of_each = dict.fromkeys(repeated_unit(unit, 1))
             why = ", ".join(f"x {scale.factor(one):.4g}, in {unit_name(one)}" for one in of_each)
             changes.append(Change(key, before, after, why))
     return changes

@@ -143,7 +143,10 @@ class LeggedRobot(Checked):
                 level = standing + scale.length * (height - float(before.q[2]))
                 changes.append(Change(key, height, level, "as many leg lengths above the height of standing"))
         values = {c.key: tuple(c.after) if isinstance(c.after, list) else c.after for c in changes if c.key != "feet"}
-        head = f"numbers for {old.model.name} are scaled to {new.name} ({scale.sentence()}); those given with it stay:"
+        head = (
+            f"numbers for {old.model.name} are scaled to {new.name} ({scale.sentence()}); "
+            f"settings given for {new.name} are unchanged:"
+        )
         return with_values(settings, values), (head, *(f"  {change.sentence()}" for change in changes))
 
     def _stance(self) -> Stance:

@@ -44,7 +44,7 @@ from trajopt.problem.expansion import contracted_hessian, residual_batch, residu
 from trajopt.problem.residuals import LinkPoint
 from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
 from trajopt.solvers.slq import slq
-from trajopt.validation.validation import refuse_constraints
+from trajopt.validation.validation import reject_constraints
 
 
 @cache
@@ -264,11 +264,11 @@ def test_solvers_without_constraints_refuse_them_by_name():
         controller_files(constrained, "controller")
     with pytest.raises(InvalidProblem, match="RealTimeSLQ cannot enforce the constraint 'box'"):
         RealTimeSLQ().prepare(constrained, WarmStart(constant_guess(constrained), np.zeros((4, 1, 2)), {}))
-    refuse_constraints(problem(), "the export")
+    reject_constraints(problem(), "the export")
     with pytest.raises(
         InvalidProblem, match=r"the export cannot enforce the constraint 'box': solve it with trajopt\.solve"
     ):
-        refuse_constraints(problem(constraints=[state_bounds(LINE, -1.0, 1.0, "box")]), "the export")
+        reject_constraints(problem(constraints=[state_bounds(LINE, -1.0, 1.0, "box")]), "the export")
 
 
 def test_mistakes_of_construction():

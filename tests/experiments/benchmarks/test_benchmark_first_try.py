@@ -10,7 +10,7 @@ from experiments.benchmarks.first_try import benchmark_first_try, best_known, op
 from experiments.benchmarks.first_try.best_known import Best, from_rows, merge_best, read_best, write_best
 from experiments.benchmarks.first_try.complementarity import CLEARANCE, COUNT, FAMILIES, OBSTACLES, instances
 from experiments.benchmarks.first_try.instance import Instance
-from experiments.benchmarks.first_try.report import above, panels, profile, table, worse
+from experiments.benchmarks.first_try.report import above, panels, profile, table, worse_solves
 from experiments.benchmarks.first_try.runs import Job, Row, read_rows, solve_job
 from experiments.benchmarks.tables import write_csv
 from experiments.plots.performance_profiles import draw_profiles
@@ -124,7 +124,7 @@ def test_table_counts_optima_by_family_and_group():
     lines = table(rows, best).splitlines()[2:]
     assert len(lines) == 2
     assert all("| 4 | 3 | 0 | 1 infeasible | 7 |" in line and "| 1 / 2 |" in line for line in lines)
-    assert worse(rows, best).splitlines() == [
+    assert worse_solves(rows, best).splitlines() == [
         "- c: 3, 200.0 % above the best known",
         "- b: 1.05, 5.0 % above the best known",
     ]

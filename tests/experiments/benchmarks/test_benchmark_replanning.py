@@ -38,7 +38,7 @@ def test_a_row_counts_over_all_solves():
     cells = row("dms, analytic", True, [GOOD, BAD])
     assert cells == ["dms, analytic", "yes", "1 of 2", "0.200 TOO CLOSE", "4, 6", "25.0, 38.5, 40.0", "1", "1 of 4"]
     assert row("sqp", False, [GOOD._replace(clearance=None)])[3] == ""
-    assert row("sqp", False, [Outcome(refused="no second derivatives")])[2] == "no second derivatives"
+    assert row("sqp", False, [Outcome(unsupported="no second derivatives")])[2] == "no second derivatives"
 
 
 def test_the_table_has_a_row_for_each_planner_and_method():
@@ -60,7 +60,7 @@ def test_an_unsupported_method_is_reported(monkeypatch):
 
     monkeypatch.setattr("experiments.benchmarks.replanning.benchmark_replanning.setup", refuse)
     case = Case("dms", "analytic", True, 0)
-    assert run(case) == (case, Outcome(refused="no second derivatives"))
+    assert run(case) == (case, Outcome(unsupported="no second derivatives"))
 
 
 class Interrupted:

@@ -85,7 +85,7 @@ def test_a_picture_shows_the_shapes_where_they_are(solution):
     (motion,) = motions(solution, tracks=["bob"])
     studio = Studio([motion], solution.annotations, width=300)
     first, last = (np.asarray(studio.picture([Moment(0, i)])).astype(int) for i in (0, len(motion.times) - 1))
-    x, y = (studio.camera.seen(tips(solution.xs)[0])[:2] / 1.5).astype(int)
+    x, y = (studio.camera.projected(tips(solution.xs)[0])[:2] / 1.5).astype(int)
     assert np.abs(first - last)[y - 8, x].sum() > 50  # above the line of its path
     assert (np.abs(last - np.array([42, 138, 74])).sum(axis=2) < 30).sum() > 20
 

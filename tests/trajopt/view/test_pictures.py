@@ -110,11 +110,11 @@ def test_a_picture_shows_the_robot_where_it_is(arm):
         picture = np.asarray(studio.picture([Moment(0, i)]), dtype=float)
         assert picture.shape[1] == 300
         red = np.argwhere((picture[:, :, 0] > 100) & (picture[:, :, 0] > 2.0 * picture[:, :, 2]))
-        middle = studio.camera.seen(np.zeros(3))[:2] / FINER
-        tip = studio.camera.seen(0.3 * np.array([np.sin(angle), 0.0, np.cos(angle)]))[:2] / FINER
+        middle = studio.camera.projected(np.zeros(3))[:2] / FINER
+        tip = studio.camera.projected(0.3 * np.array([np.sin(angle), 0.0, np.cos(angle)]))[:2] / FINER
         assert np.linalg.norm(red[:, ::-1] - tip, axis=1).min() < 4.0
         assert np.linalg.norm(red.mean(axis=0)[::-1] - middle) < 20.0
-        column, row = np.round(studio.camera.seen(goal)[:2] / FINER).astype(int)
+        column, row = np.round(studio.camera.projected(goal)[:2] / FINER).astype(int)
         np.testing.assert_allclose(picture[row, column], [42, 138, 74], atol=8)
 
 
@@ -122,7 +122,7 @@ def test_bodies_of_a_scene_move_in_a_picture(arm):
     ball = Body("ball", Sphere(0.1), p=np.array([0.0, -0.4, 0.2]), path=BodyPath((0.0, 1.0), ((0, 0, 0), (0, 0.8, 0))))
     studio = Studio([swing(arm)], Annotations(bodies=[ball]), width=200)
     first, last = (np.asarray(studio.picture([Moment(0, i)]), float) for i in (0, 2))
-    column, row = np.round(studio.camera.seen(np.array([0.0, -0.4, 0.2]))[:2] / FINER).astype(int)
+    column, row = np.round(studio.camera.projected(np.array([0.0, -0.4, 0.2]))[:2] / FINER).astype(int)
     assert first[row, column, 2] < last[row, column, 2]  # orange there at first, later not
 
 
@@ -135,9 +135,9 @@ def test_a_scene_is_in_the_picture_and_a_floor_is_its_ground(arm):
     )
     corners = shelf.shape.triangles().vertices + shelf.p
     for studio, whole in ((alone, False), (framed, True)):
-        seen = studio.camera.seen(corners)[:, :2]
+        seen = studio.camera.projected(corners)[:, :2]
         assert (seen.min() >= 0 and seen.max() <= studio.camera.width) == whole
-    np.testing.assert_array_equal(grounded.camera.seen(corners), framed.camera.seen(corners))
+    np.testing.assert_array_equal(grounded.camera.projected(corners), framed.camera.projected(corners))
     assert len(framed._floor) == 0  # the arm reaches below the default ground
     assert set(grounded._floor[..., 2].ravel()) == {-0.1}
 

@@ -41,7 +41,7 @@ from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.regularization import Regularization
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting, StageEvaluator
 from trajopt.stage.evaluators import evaluator_for
-from trajopt.validation.validation import refuse_constraints
+from trajopt.validation.validation import reject_constraints
 
 STEP_LENGTHS = np.array([1.0, 0.5, 0.25, 0.125, 0.0])
 MAX_SHORTENED = 2
@@ -85,7 +85,7 @@ class RealTimeSLQ(RealTimePlanner):
 
     def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
         """One iteration about the guess of a warm start. Raises ValueError for constraints other than bounds on controls."""
-        refuse_constraints(ocp, "RealTimeSLQ")
+        reject_constraints(ocp, "RealTimeSLQ")
         if not self._started and (self.search or self.curved) and not self._curved:
             self._may_curve = evaluator_for(ocp, "exact").may_follow  # tracing it later would delay a step
             self._curved = self.curved and self._may_curve
@@ -135,11 +135,11 @@ class RealTimeSLQ(RealTimePlanner):
             direction = Direction(dx, du, policy.K, np.zeros_like(dx[1:]))
             tried = evaluator.rollout(xs, us, direction, STEP_LENGTHS, Shooting())
             costs = np.where(np.isfinite(tried.cost), tried.cost, np.inf)
-        refused = not np.isfinite(costs).any()
-        best = len(costs) - 1 if refused else int(np.argmax(costs <= costs.min() + ROUNDING * np.abs(costs.min())))
+        rejected = not np.isfinite(costs).any()
+        best = len(costs) - 1 if rejected else int(np.argmax(costs <= costs.min() + ROUNDING * np.abs(costs.min())))
         self._regularization = self._regularization.raised() if best else self._regularization.lowered()
         self._shortened = self._shortened + 1 if best else 0
-        self._curved = self._curved or (self._may_curve and (refused or self._shortened >= MAX_SHORTENED))
+        self._curved = self._curved or (self._may_curve and (rejected or self._shortened >= MAX_SHORTENED))
         return Trajectory(tried.xs[best], tried.us[best], float(tried.cost[best]), float(STEP_LENGTHS[best]), 0.0)
 
 

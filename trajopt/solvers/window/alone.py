@@ -41,7 +41,7 @@ def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[An
         if method.begun:
             method.report_end()
         else:
-            journal.refused()
+            journal.add_failed_start()
     except KeyboardInterrupt:
         status = termination.interrupted(method.iteration)
         if method.begun:

@@ -16,7 +16,7 @@ from trajopt.solvers.window.alone import kernels_serve, solve_alone
 from trajopt.solvers.window.shooting_numpy import ShootingNumpy
 from trajopt.stage.evaluation import Evaluator, Shooting
 from trajopt.stage.solver_cache import SolverCache
-from trajopt.validation.validation import refuse_constraints
+from trajopt.validation.validation import reject_constraints
 
 
 def solve_shooting(
@@ -34,7 +34,7 @@ def solve_shooting(
     models: LQ models that yield the directions, in order of increasing curvature; default the plain expansion alone. cache: cache
     of solver workspaces, read and updated. Raises InvalidProblem for a problem with constraints.
     """
-    refuse_constraints(ocp, "a shooting method")
+    reject_constraints(ocp, "a shooting method")
     journal = Journal(callback)
     named, corrects = models_of(models, options), corrects_of(ocp, options)
     method = ShootingMethod(named, options, corrects, options.max_iterations)

@@ -148,10 +148,10 @@ def test_invalid_carried_bodies_are_refused(robot):
 def test_pairs_by_an_srdf(robot, tmp_path):
     srdf = tmp_path / "arm.srdf"
     srdf.write_text('<robot name="arm"><disable_collisions link1="l1" link2="l2" reason="Adjacent"/></robot>')
-    own = robot_of(Settings(robot=robot, goal_q=(0.6, 0.0), srdf=str(srdf))).own
+    own = robot_of(Settings(robot=robot, goal_q=(0.6, 0.0), srdf=str(srdf))).self_pairs
     assert own.pairs == () and own.disabled == {frozenset(("l1", "l2"))}
     srdf.write_text('<robot name="arm"/>')
-    assert robot_of(Settings(robot=robot, goal_q=(0.6, 0.0), srdf=str(srdf))).own.pairs == ((0, 1),)
+    assert robot_of(Settings(robot=robot, goal_q=(0.6, 0.0), srdf=str(srdf))).self_pairs.pairs == ((0, 1),)
 
 
 @needs_coal
