@@ -1,6 +1,7 @@
 """User-defined dynamics solved by the default call, compared with CasADi and IPOPT.
 
     python -m experiments.benchmark_own_dynamics [--only quadrotor,goddard] [--repeats 9] [--batch 40] [--backend NAMES] [--peer]
+                                              [--out DIR]
 
 Times are medians of processor time [ms]. Ours: `to.solve(ocp, guess)` with default options, including all checks, with
 compiled code in the cache. The last column is `to.solve_batch` with default options, for problems with different
@@ -19,7 +20,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ import trajopt as to
 from dynamics_backends.compiled.compiler import compiler_command
 from experiments.benchmarks.generic import build_notes
 from experiments.benchmarks.own_systems import SYSTEMS, UserSystem
-from experiments.benchmarks.tables import machine, markdown
+from experiments.benchmarks.tables import machine, print_table
 
 COLUMNS = (
     "problem",
@@ -212,17 +213,24 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--batch", type=int, default=40, help="number of problems in a batch; 0: no batch")
     parser.add_argument("--peer", action="store_true", help="also measure CasADi with IPOPT")
+    parser.add_argument("--out", type=Path, help="folder of table.csv")
     arguments = parser.parse_args()
     print(f"{machine()}\n{build_notes('CasADi', 'IPOPT')}\n")
-    print(markdown(COLUMNS, []), flush=True)
+    print_table(COLUMNS, map(_cells, _rows(arguments)), arguments.out and arguments.out / "table.csv")
+
+
+def _rows(arguments: argparse.Namespace) -> Iterator[Row]:
     for name in arguments.only.split(","):
         system = SYSTEMS[name]()
-        rows = [
-            default_row(system, method, arguments.repeats, arguments.batch) for method in arguments.backend.split(",")
-        ]
-        for row in [*rows, *(casadi_rows(system, arguments.repeats) if arguments.peer else [])]:
-            numbers = f"{row.iterations} | {row.cost:.7g} | {row.duration:.4f} | {row.ms:.1f} | {row.batch}"
-            print(f"| {row.problem} | {row.size} | {row.solver} | {row.status} | {numbers} |", flush=True)
+        for method in arguments.backend.split(","):
+            yield default_row(system, method, arguments.repeats, arguments.batch)
+        if arguments.peer:
+            yield from casadi_rows(system, arguments.repeats)
+
+
+def _cells(row: Row) -> list[str]:
+    numbers = f"{row.cost:.7g}", f"{row.duration:.4f}", f"{row.ms:.1f}"
+    return [row.problem, row.size, row.solver, row.status, str(row.iterations), *numbers, row.batch]
 
 
 if __name__ == "__main__":

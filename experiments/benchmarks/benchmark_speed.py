@@ -2,8 +2,9 @@
 
     python -m experiments.benchmark_speed [--only gaits,dms] [--quick] [--out DIR]
 
-Each report is written to DIR/NAME.txt, and all reports to DIR/speed.md. A failed benchmark is reported and does not
-stop the others. No other program should run during the measurement. The benchmarks report peers that are not installed.
+Each report is written to DIR/NAME.txt, its tables to CSV files in DIR/NAME, and all reports to DIR/speed.md. A failed benchmark is
+reported and does not stop the others. No other program should run during the measurement. The benchmarks report peers that are not
+installed.
 """
 
 from __future__ import annotations
@@ -49,20 +50,18 @@ FIGURES = {
         "time from a command to its first solution, with and without a cache", (), ("--only", "ur5_reach"), False
     ),
 }
-WITH_FOLDER = ("compiled", "second_order", "ddp", "replanning")
-"""Benchmarks with further output files, which get their own folder."""
 
 
 def command(name: str, out: Path, quick: bool) -> list[str]:
     """Return the command line of a benchmark."""
     figure = FIGURES[name]
-    folder = ["--out", str(out / name)] if name in WITH_FOLDER else []
     return [
         sys.executable,
         "-m",
         f"experiments.benchmark_{name}",
         *(figure.quick if quick else figure.arguments),
-        *folder,
+        "--out",
+        str(out / name),
     ]
 
 

@@ -29,25 +29,44 @@ def status_counts(codes: Iterable[str]) -> list[str]:
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]], file: Path | None = None) -> str:
     """Format a Markdown table.
 
-    file: CSV file to write the table to, for docs/benchmarks/data. Lines of comment at its beginning name command, date, machine
-    and versions; the documentation shows them as the caption.
+    file: CSV file to write the table to, for docs/benchmarks/data. Its first lines, which begin with #, name command (without --out),
+    date, machine and versions; the documentation shows them as the caption.
     """
     lines = [list(header), *(list(row) for row in rows)]
     if file is not None:
-        command = " ".join([f"python -m experiments.{Path(sys.argv[0]).stem}", *sys.argv[1:]])
-        versions = ", ".join(f"{name} {version(name)}" for name in ("urdf-trajopt", "numpy", "casadi"))
-        caption = (
-            f"`{command}`.",
-            f"{date.today()}.",
-            f"{machine()}.",
-            f"Python {platform.python_version()}, {versions}.",
-        )
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("w", newline="", encoding="utf-8") as stream:
-            stream.writelines(f"# {line}\n" for line in caption)
-            csv.writer(stream, lineterminator="\n").writerows(lines)
+        _write_table(file, lines)
     lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n".join(map(_line, lines))
+
+
+def print_table(header: Iterable[str], rows: Iterable[Iterable[str]], file: Path | None = None) -> None:
+    """Print a Markdown table row by row, for slow benchmarks. file: see :func:`markdown`; it is written after the last row."""
+    lines = [list(header)]
+    print(f"{_line(lines[0])}\n{_line(['---'] * len(lines[0]))}", flush=True)
+    for row in rows:
+        lines.append(list(row))
+        print(_line(lines[-1]), flush=True)
+    if file is not None:
+        _write_table(file, lines)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _write_table(file: Path, lines: list[list[str]]) -> None:
+    """Write lines to a CSV file with its caption; see :func:`markdown`."""
+    arguments = sys.argv[1:]
+    if "--out" in arguments:
+        at = arguments.index("--out")
+        del arguments[at : at + 2]
+    command = " ".join([f"python -m experiments.{Path(sys.argv[0]).stem}", *arguments])
+    versions = ", ".join(f"{name} {version(name)}" for name in ("urdf-trajopt", "numpy", "casadi"))
+    caption = (f"`{command}`.", f"{date.today()}.", f"{machine()}.", f"Python {platform.python_version()}, {versions}.")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        stream.writelines(f"# {line}\n" for line in caption)
+        csv.writer(stream, lineterminator="\n").writerows(lines)
 
 
 def write_csv(path: Path, entries: list[Any]) -> None:

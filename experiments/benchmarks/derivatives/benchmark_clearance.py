@@ -1,6 +1,6 @@
 """Cost of distance computations in a compiled stage, by the number of pair slots.
 
-    python -m experiments.benchmark_clearance [--robot erd:panda] [--knots 256] [--repeat 50]
+    python -m experiments.benchmark_clearance [--robot erd:panda] [--knots 256] [--repeat 50] [--out DIR]
 
 Pairs of 9 link capsules and 10 bodies: the nearest body of each capsule, the nearest capsule of each body (the broad
 phase gives slots to near pairs only), and all 90 pairs. Times per knot on one thread are differences to the same stage
@@ -14,6 +14,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--robot", default="erd:panda")
     parser.add_argument("--knots", type=int, default=256)
     parser.add_argument("--repeat", type=int, default=50)
+    parser.add_argument("--out", type=Path, help="folder of table.csv")
     a = parser.parse_args(arguments)
     os.environ["TRAJOPT_THREADS"] = "1"
     model = load_fixed_base(
@@ -102,7 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         times = stage_times(model, pairs, a.knots, a.repeat)
         lines.append([str(pairs), *(f"{1e6 * (t - t0):.2f}" for t, t0 in zip(times, baseline, strict=True))])
     print(f"{model.name}; the stage without distances: {1e6 * baseline[0]:.2f} and {1e6 * baseline[1]:.2f} us per knot")
-    print(markdown(["pairs with a slot", "first order [us per knot]", "with second order [us per knot]"], lines))
+    heads = ["pairs with a slot", "first order [us per knot]", "with second order [us per knot]"]
+    print(markdown(heads, lines, a.out and a.out / "table.csv"))
 
 
 if __name__ == "__main__":

@@ -244,7 +244,8 @@ def main() -> None:
         results.append(e)
         print("  ".join(c for c in cells(e) if c), flush=True)
     how = f"{machine()}\n\n{build_notes('Pinocchio', 'CasADi')}"
-    text = "\n\n".join(["# The compiled engine", how, markdown(HEADER, map(cells, results)) + "\n"])
+    table = markdown(HEADER, map(cells, results), options.out / "table.csv")
+    text = "\n\n".join(["# The compiled engine", how, table + "\n"])
     write_report(options.out, text, report=results)
 
 

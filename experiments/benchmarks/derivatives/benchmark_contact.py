@@ -11,7 +11,6 @@ straight-line code; and processor time on the compiled engine with one thread.
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
@@ -30,6 +29,7 @@ from dynamics_backends.systems.constraints.constraint_projection import closed_s
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
+from experiments.benchmarks.tables import markdown
 from experiments.benchmarks.timing import median_time
 from problems.robots import load_robot
 from trajopt.step.sensitivities import SampledSystem
@@ -176,15 +176,16 @@ def main() -> None:
     parser.add_argument("--engine", default="auto", help="engine of the drift simulation: compiled, numpy or auto")
     parser.add_argument("--out", type=Path, default=Path("out/benchmark_contact"))
     options = parser.parse_args()
-    results = []
-    for result in (*drifts(0.5 if options.quick else DURATION, options.engine), *costs()):
-        results.append(result)
-        figure = "" if result.figure is None else f"   (at most {result.figure:g}{'' if result.holds else ', MISSED'})"
-        print(f"{result.quantity:<70} {result.value:>12.4g}{figure}")
-    options.out.mkdir(parents=True, exist_ok=True)
-    with (options.out / "contact.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([Result._fields, *results])
+    results = [*drifts(0.5 if options.quick else DURATION, options.engine), *costs()]
+    print(
+        markdown(["quantity", "measured", "largest allowed", "held"], map(_cells, results), options.out / "table.csv")
+    )
     raise SystemExit(0 if all(r.holds for r in results) else 1)
+
+
+def _cells(result: Result) -> list[str]:
+    limit = ["", ""] if result.figure is None else [f"{result.figure:g}", "yes" if result.holds else "NO"]
+    return [result.quantity, f"{result.value:.4g}", *limit]
 
 
 if __name__ == "__main__":

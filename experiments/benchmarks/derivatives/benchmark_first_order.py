@@ -193,8 +193,11 @@ def timings(r: Robot, batches: Iterable[int], repetitions: int) -> Iterator[Timi
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def accuracy_table(entries: list[Accuracy]) -> str:
-    """Format errors, one row per quantity and method, one column per robot; a star marks errors above the figure."""
+def accuracy_table(entries: list[Accuracy], file: Path) -> str:
+    """Format errors, one row per quantity and method, one column per robot; a star marks errors above the figure.
+
+    file: CSV file to write the table to.
+    """
 
     def cell(e: Accuracy | None) -> str:
         return "skipped" if e is None else f"{e.error:.1e}{'' if e.holds else ' *'}"
@@ -204,11 +207,11 @@ def accuracy_table(entries: list[Accuracy]) -> str:
     for e in entries:
         lines.setdefault((e.quantity, e.method, e.reference, f"{e.figure:.0e}"), {})[e.robot] = e
     rows = [[*key, *(cell(e.get(r)) for r in robots)] for key, e in lines.items()]
-    return markdown(["quantity", "method", "against", "figure", *robots], rows)
+    return markdown(["quantity", "method", "against", "figure", *robots], rows, file)
 
 
-def timing_table(entries: list[Timing]) -> str:
-    """Format times, one row per robot and batch."""
+def timing_table(entries: list[Timing], file: Path) -> str:
+    """Format times, one row per robot and batch; file: CSV file to write them to."""
     rows = [
         [
             t.robot,
@@ -220,20 +223,22 @@ def timing_table(entries: list[Timing]) -> str:
         ]
         for t in entries
     ]
-    return markdown(["robot", "batch", "numpy [us/knot]", "numpy [ms/batch]", "Pinocchio [us/knot]", "ratio"], rows)
+    return markdown(
+        ["robot", "batch", "numpy [us/knot]", "numpy [ms/batch]", "Pinocchio [us/knot]", "ratio"], rows, file
+    )
 
 
-def import_table(repetitions: int) -> str:
-    """Measure import times in fresh interpreters."""
+def import_table(repetitions: int, file: Path) -> str:
+    """Measure import times in fresh interpreters; file: CSV file to write them to."""
     rows = [
         [f"`{statement}`", f"{import_time(statement, repetitions):.3f}", "" if figure is None else f"{figure:g}"]
         for statement, figure in IMPORTS.items()
     ]
-    return markdown(["import", "time [s]", "figure [s]"], rows)
+    return markdown(["import", "time [s]", "figure [s]"], rows, file)
 
 
-def report(accuracies: list[Accuracy], times: list[Timing], imports: str, n: int) -> str:
-    """Return the report as Markdown."""
+def report(accuracies: list[Accuracy], times: list[Timing], imports: str, n: int, out: Path) -> str:
+    """Return the report as Markdown, and write its tables to CSV files."""
     missed = sum(not e.holds for e in accuracies)
     conclusion = (
         f"{missed} of {len(accuracies)} errors exceed the figure (starred)"
@@ -245,10 +250,10 @@ def report(accuracies: list[Accuracy], times: list[Timing], imports: str, n: int
             "# First-order derivatives",
             f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}, seed {SEED}.",
             f"## Accuracy, {n} samples a robot: {conclusion}",
-            accuracy_table(accuracies),
+            accuracy_table(accuracies, out / "table.csv"),
             "## Analytic derivatives of forward dynamics, engine numpy; Pinocchio called from Python, "
             f"{PEERS['Pinocchio']}",
-            timing_table(times),
+            timing_table(times, out / "times.csv"),
             "## Import",
             imports + "\n",
         ]
@@ -267,7 +272,8 @@ def main() -> None:
     accuracies = [e for r in robots.values() for e in accuracy(r, n)]
     batches = BATCHES[:3] if options.quick else BATCHES
     times = [t for name in TIMED for t in timings(robots[name], batches, repetitions)]
-    text = report(accuracies, times, import_table(repetitions), n)
+    imports = import_table(repetitions, options.out / "imports.csv")
+    text = report(accuracies, times, imports, n, options.out)
     write_report(options.out, text, accuracy=accuracies, timing=times)
 
 

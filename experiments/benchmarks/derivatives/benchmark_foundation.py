@@ -212,21 +212,22 @@ def cell(field: str, value: Any) -> str:
     return format(value, FORMATS.get(field, ".2e")) if isinstance(value, float) else str(value)
 
 
-def section(title: str, entries: list[Any]) -> str:
-    """Return a heading with the number of failed checks, and a table of all fields."""
+def section(title: str, entries: list[Any], file: Path) -> str:
+    """Return a heading with the number of failed checks, and a table of all fields; file: CSV file to write the table to."""
     header = [f.replace("holds", "held").replace("_", " ") for f in entries[0]._fields]
     rows = [[cell(*pair) for pair in e._asdict().items()] for e in entries]
     missed = sum(not e.holds for e in entries)
     conclusion = f"{missed} of {len(entries)} NOT held" if missed else f"all {len(entries)} held"
-    return f"## {title}: {conclusion}\n\n{markdown(header, rows)}"
+    return f"## {title}: {conclusion}\n\n{markdown(header, rows, file)}"
 
 
-def report(results: dict[str, list[Any]], trees: int) -> str:
-    """Return the report as Markdown."""
+def report(results: dict[str, list[Any]], trees: int, out: Path) -> str:
+    """Return the report as Markdown, and write its tables to CSV files."""
     figures = f"gradients <= {GRADIENT:.0e}, cost to {COST:.0e}"
     titles = f"Identities, {trees} random trees", "Orders of the integrators", f"SLQ, UR5 go-to, {figures}"
     machine = f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}."
-    return "\n\n".join(["# Foundation", machine, *map(section, titles, results.values())]) + "\n"
+    files = [out / f"{name}.csv" for name in results]
+    return "\n\n".join(["# Foundation", machine, *map(section, titles, results.values(), files)]) + "\n"
 
 
 def main() -> None:
@@ -239,8 +240,7 @@ def main() -> None:
     engines = ("numpy",) if options.quick else ("numpy", "compiled")
     parts = {"identities": identities(trees), "orders": orders(), "solves": solves(engines)}
     results: dict[str, list[Any]] = {name: list(part) for name, part in parts.items()}
-    text = report(results, trees)
-    write_report(options.out, text, **results)
+    write_report(options.out, report(results, trees, options.out))
 
 
 if __name__ == "__main__":

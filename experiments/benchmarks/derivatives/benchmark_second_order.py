@@ -215,11 +215,12 @@ def main() -> None:
         results.append(line)
         print("  ".join(c for c in line.cells() if c), flush=True)
     errors = [e for n in ((3, 7, 15) if options.full else (3, 7)) for shape in SHAPES for e in accuracy(shape, n)]
-    table = markdown(("what", *errors[0][1]), ([name, *(f"{x:.1e}" for x in e.values())] for name, e in errors))
+    error_rows = ([name, *(f"{x:.1e}" for x in e.values())] for name, e in errors)
+    table = markdown(("robot", *errors[0][1]), error_rows, options.out / "errors.csv")
     parts = [
         "# Second-order derivatives",
         machine(),
-        markdown(HEADER, (line.cells() for line in results)),
+        markdown(HEADER, (line.cells() for line in results), options.out / "table.csv"),
         table + "\n",
     ]
     write_report(options.out, "\n\n".join(parts), report=results)

@@ -1,6 +1,6 @@
 """Step times of to.MPC: a UR5 follows a moving goal.
 
-    python -m experiments.benchmark_mpc [--steps 10000] [--horizon 30]
+    python -m experiments.benchmark_mpc [--steps 10000] [--horizon 30] [--out DIR]
 
 One real-time iteration per step at 100 Hz, with time steps of 20 ms. A step is `mpc.set` and `mpc.step`; the simulation
 of the plant is not timed. The table has wall-clock time and processor time of the thread, which other processes affect
@@ -13,6 +13,7 @@ import argparse
 import gc
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -74,13 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--horizon", type=int, default=30, help="number of knots")
+    parser.add_argument("--out", type=Path, help="folder of table.csv")
     given = parser.parse_args(arguments)
     seconds, distance, failed = run(given.horizon, given.steps)
     rows = [
         [name, *(f"{1e3 * value:.2f}" for value in (np.median(t), np.percentile(t, 99), t.max()))]
         for name, t in zip(("wall-clock", "processor"), seconds.T, strict=True)
     ]
-    print(markdown(["step [ms]", "median", "p99", "largest"], rows))
+    print(markdown(["step [ms]", "median", "p99", "largest"], rows, given.out and given.out / "table.csv"))
     print(f"\n{given.steps} steps; median distance from the goal {1e3 * distance:.1f} mm; failed plans: {failed}")
 
 

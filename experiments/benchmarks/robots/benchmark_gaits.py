@@ -1,6 +1,6 @@
 """HyQ's trot and gallop on soft ground: final base position, gait, cost and time.
 
-    python -m experiments.benchmark_gaits [--quick] [--methods analytic,central_difference]
+    python -m experiments.benchmark_gaits [--quick] [--methods analytic,central_difference] [--out DIR]
 
 Every task is solved twice after compilation (problems/configs/hyq_*.toml): as published, by SLQ from the motion of a
 joint controller; and to an optimum, from a guess that steps in place. The published trot is also solved with other
@@ -201,6 +201,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="other derivative methods for a few iterations only")
     parser.add_argument("--methods", default="analytic,forward_difference,central_difference")
+    parser.add_argument("--out", type=Path, help="folder of table.csv and derivatives.csv")
     arguments = parser.parse_args()
     rows = []
     for name in GOALS:
@@ -210,10 +211,12 @@ def main() -> None:
         print(f"{name}: {'; '.join(report.sentences())}. {run.solution.status}")
         rows += trot(name, run, report) if name in ("hyq_trot", PUBLISHED) else []
     rows += rigid()
-    print(markdown(["figure", "measured", "required", "held"], rows))
+    out = arguments.out
+    print(markdown(["figure", "measured", "required", "held"], rows, out and out / "table.csv"))
     config = load_config(CONFIGS / f"{PUBLISHED}.toml")
     chosen = methods(config, arguments.methods.split(","), QUICK_ITERATIONS if arguments.quick else None)
-    print(markdown(["derivatives", "iterations", "ms per iteration", "ratio", "cost"], chosen))
+    heads = ["derivatives", "iterations", "ms per iteration", "ratio", "cost"]
+    print(markdown(heads, chosen, out and out / "derivatives.csv"))
 
 
 if __name__ == "__main__":

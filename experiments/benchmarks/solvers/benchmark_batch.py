@@ -1,6 +1,7 @@
 """Throughput of batches: ``solve_batch`` compared with single solves in a loop, and with other libraries, one process per core.
 
-    python -m experiments.benchmark_batch [--n 1000] [--loop 50] [--peers N] [--environment DIR] [--repeats 3] [kinova] [ur5]
+    python -m experiments.benchmark_batch [--n 1000] [--loop 50] [--peers N] [--environment DIR] [--repeats 3] [--out DIR]
+                                        [kinova] [ur5]
 
 kinova   reaches of Crocoddyl's Kinova example (100 knots) with random postures and goals, by DDP and FDDP to a gradient of
          1e-6; Crocoddyl's FDDP solves the same problems from the same guesses with its default tolerance
@@ -29,6 +30,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +44,7 @@ from experiments.benchmarks.generic import COLUMN, GenericProcess, build_notes
 from experiments.benchmarks.solvers.benchmark_dms import CONFIGS, _casadi_program, _compile, _settings, _write_code
 from experiments.benchmarks.solvers.crocoddyl_peer import environment
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, our_problem
+from experiments.benchmarks.tables import print_table
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
 from trajopt.solvers.direct.dms import transcribed
@@ -303,20 +306,17 @@ def casadi_run(batch: to.Batch, guess: to.Guess, config: Any, count: int) -> Run
 # -- the table -----------------------------------------------------------------------------------------------------------
 
 
-def print_rows(name: str, runs: Iterable[Run]) -> None:
-    """Print a row for each run as it finishes; the first run is the reference."""
-    own: Run | None = None
+def table_rows(name: str, runs: Iterable[Run]) -> Iterator[list[str]]:
+    """Yield a table row for each run as it finishes; the first run is the reference."""
+    reference: Run | None = None
     for r in runs:
-        own, k = own or r, len(r.cost)
-        same = np.abs(r.cost - own.cost[:k]) <= SAME * np.abs(own.cost[:k])
+        reference, k = reference or r, len(r.cost)
+        same = np.abs(r.cost - reference.cost[:k]) <= SAME * np.abs(reference.cost[:k])
         speed = k / r.wall
-        times = "" if r is own else f" (1/{len(own.cost) / own.wall / speed:.1f})"
-        solved = f"{np.isfinite(r.cost).sum()} of {k} | {same.sum()} | {r.iterations:.1f}"
+        ratio = "" if r is reference else f" (1/{len(reference.cost) / reference.wall / speed:.1f})"
+        solved = [f"{np.isfinite(r.cost).sum()} of {k}", str(same.sum()), f"{r.iterations:.1f}"]
         generic = "" if np.isnan(r.generic) else f"{r.generic:.1f}"
-        print(
-            f"| {name} | {r.method} | {solved} | {speed:.1f}{times} | {generic} | {1e3 * r.processor / k:.2f} | {r.remarks} |",
-            flush=True,
-        )
+        yield [name, r.method, *solved, f"{speed:.1f}{ratio}", generic, f"{1e3 * r.processor / k:.2f}", r.remarks]
 
 
 def kinova_runs(n: int, loop: int, peers: int, repeats: int, folder: Path, process: GenericProcess) -> Iterator[Run]:
@@ -368,6 +368,7 @@ def main() -> None:
     parser.add_argument("--loop", type=int, default=50, help="number of problems solved one by one")
     parser.add_argument("--peers", type=int, default=200, help="number of problems solved by peers; 0: no peers")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="folder of table.csv")
     parser.add_argument("--environment", type=Path, default=platformdirs.user_cache_path("trajopt") / "crocoddyl")
     arguments = parser.parse_args()
     n, loop, peers = arguments.n, min(arguments.loop, arguments.n), min(arguments.peers, arguments.n)
@@ -375,14 +376,15 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown problem {min(unknown)!r}; expected kinova or ur5")
     print(build_notes(*(("Crocoddyl", "CasADi", "IPOPT") if peers else ())) + "\n")
-    print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
     chosen = arguments.problems or ["kinova", "ur5"]
     given = n, loop, peers, arguments.repeats
     with GenericProcess() as process:
-        if "kinova" in chosen:
-            print_rows("Kinova reaches", kinova_runs(*given, arguments.environment, process))
-        if "ur5" in chosen:
-            print_rows("UR5 around a sphere", ur5_runs(*given, process))
+        rows = {
+            "kinova": table_rows("Kinova reaches", kinova_runs(*given, arguments.environment, process)),
+            "ur5": table_rows("UR5 around a sphere", ur5_runs(*given, process)),
+        }
+        found = chain.from_iterable(rows[name] for name in rows if name in chosen)
+        print_table(COLUMNS, found, arguments.out and arguments.out / "table.csv")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Times of ten calls of `to.solve`, with and without checks; times of `backend.jacobians` and of its kernel.
 
-    python -m experiments.benchmark_calls [--repeats 30] [--environment DIR] [--without-crocoddyl]
+    python -m experiments.benchmark_calls [--repeats 30] [--environment DIR] [--without-crocoddyl] [--out DIR]
 
 A call is `to.solve(ocp, guess, solver=...)` with warm caches: validation, solve, optimality checks, replay, goals.
 Times are medians of processor time over alternating calls. Crocoddyl solves the same problems, if it supports them,
@@ -126,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--environment", type=Path, default=platformdirs.user_cache_path("trajopt") / "crocoddyl")
     parser.add_argument("--without-crocoddyl", action="store_true")
+    parser.add_argument("--out", type=Path, help="folder of table.csv and jacobians.csv")
     given = parser.parse_args(arguments)
     python = None if given.without_crocoddyl else environment(given.environment)
     rows, known = [], dict[str, str]()
@@ -135,11 +136,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows.append([*call_row(case, given.repeats), known.get(case.peer, "")])
         print(", ".join(rows[-1]), flush=True)
     heads = ["problem", "solver", "code", "call", "without checks", "difference", "Crocoddyl"]
-    print(f"\nMilliseconds.\n\n{markdown(heads, rows)}")
-    rows = [jacobians(name, given.repeats) for name in ("erd:ur5", "hyq")]
-    print(
-        f"\nMicroseconds per knot, {KNOTS} knots.\n\n{markdown(['robot', 'backend.jacobians', 'kernel', 'ratio'], rows)}"
+    print(f"\nMilliseconds.\n\n{markdown(heads, rows, given.out and given.out / 'table.csv')}")
+    rows, heads = (
+        [jacobians(name, given.repeats) for name in ("erd:ur5", "hyq")],
+        ["robot", "backend.jacobians", "kernel", "ratio"],
     )
+    table = markdown(heads, rows, given.out and given.out / "jacobians.csv")
+    print(f"\nMicroseconds per knot, {KNOTS} knots.\n\n{table}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """FDDP compared with Crocoddyl's FDDP: identical problems, verified optimum, iterations and times on one thread.
 
-    python -m experiments.benchmark_crocoddyl [--environment DIR] [--repeats 15] [PROBLEM ...]
+    python -m experiments.benchmark_crocoddyl [--environment DIR] [--repeats 15] [--out DIR] [PROBLEM ...]
 
 Crocoddyl is installed in a separate environment with the extra ``bench-crocoddyl`` of pyproject.toml, since its wheel
 needs another version of Pinocchio than the tests. A script with a JSON interface (crocoddyl_side.py) runs it. Timed
@@ -25,6 +25,7 @@ from experiments.benchmarks.generic import COLUMN, GenericProcess, build_notes
 from experiments.benchmarks.solvers import crocoddyl_peer
 from experiments.benchmarks.solvers.crocoddyl_peer import crocoddyl_solve
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, Data, our_guess, our_problem
+from experiments.benchmarks.tables import markdown
 from trajopt.guesses.warm_start import WarmStart
 from trajopt.solvers.registry import SOLVERS, solver_options
 
@@ -36,6 +37,18 @@ LOOSEST, TIGHT = 1.0, 1e-8
 KKT_OFF = 1e-16
 """Tolerance that disables the KKT test, so that only the gradient ends a solve."""
 ROUNDS = 3
+
+COLUMNS = (
+    "problem",
+    "difference of optima",
+    "iterations, Crocoddyl",
+    "iterations, ours",
+    "ms, Crocoddyl",
+    "ms, ours",
+    "times as fast",
+    f"ms, {COLUMN}",
+    "times as fast",
+)
 
 
 class Row(NamedTuple):
@@ -116,19 +129,17 @@ def main() -> int:
     print(build_notes("Crocoddyl"))
     with GenericProcess() as generic:
         rows = [compare(name, python, arguments.repeats, generic) for name in arguments.names]
-    head = f"{'problem':14s} {'optimum':>9s} {'iterations':>16s} {'Crocoddyl':>10s} {'ours':>8s} {'times':>6s}"
-    print(f"\n{head} {COLUMN:>14s} {'times':>6s}")
-    for r in rows:
-        counts = f"{r.their_iterations} / {r.our_iterations}"
-        print(
-            f"{r.problem:14s} {r.difference:9.1e} {counts:>16s} {r.crocoddyl_ms:7.2f} ms"
-            f" {r.our_ms:5.2f} ms {r.crocoddyl_ms / r.our_ms:6.1f}"
-            f" {r.generic:11.2f} ms {r.crocoddyl_ms / r.generic:6.1f}"
-        )
+    print(f"\n{markdown(COLUMNS, map(_cells, rows), arguments.out and arguments.out / 'table.csv')}")
     different = [r.problem for r in rows if not r.difference <= SAME]
     if different:
         print(f"different optima: {', '.join(different)}")
     return 1 if different else 0
+
+
+def _cells(r: Row) -> list[str]:
+    times = r.crocoddyl_ms, r.our_ms, r.crocoddyl_ms / r.our_ms, r.generic, r.crocoddyl_ms / r.generic
+    iterations = str(r.their_iterations), str(r.our_iterations)
+    return [r.problem, f"{r.difference:.1e}", *iterations, *(f"{value:.3g}" for value in times)]
 
 
 if __name__ == "__main__":

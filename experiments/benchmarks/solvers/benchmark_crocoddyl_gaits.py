@@ -1,6 +1,7 @@
 """Crocoddyl's ten gaits with several solvers: HyQ and ANYmal walk, trot, pace, bound and jump.
 
-    python -m experiments.benchmark_crocoddyl_gaits [--environment DIR] [--solvers SOLVER,...] [--iterations 300] [GAIT ...]
+    python -m experiments.benchmark_crocoddyl_gaits [--environment DIR] [--solvers SOLVER,...] [--iterations 300]
+                                                  [--out DIR] [GAIT ...]
 
 GAIT: for example "hyq walk"; default: all. The problems are those of
 :mod:`~experiments.benchmarks.solvers.crocoddyl_gaits`. The guess is a standing robot with its holding torques, which
@@ -71,7 +72,8 @@ def main() -> int:
     print(build_notes("Crocoddyl"))
     with GenericProcess() as generic:
         found = [gait_rows(name, python, solvers, arguments.iterations, generic) for name in arguments.names]
-    print(markdown(COLUMNS, (row for rows in found for row in rows)))
+    file = arguments.out and arguments.out / "table.csv"
+    print(markdown(COLUMNS, (row for rows in found for row in rows), file))
     return 0
 
 

@@ -86,11 +86,11 @@ def entries(name: str, repetitions: int) -> Iterator[Entry]:
         yield entry
 
 
-def report(found: Sequence[Entry]) -> str:
-    """Format the table, and check the limits."""
+def report(found: Sequence[Entry], file: Path | None = None) -> str:
+    """Format the table, and check the limits; file: CSV file to write the table to."""
     rows = [[f"{v:.6g}" if isinstance(v, float) else str(v) for v in e] for e in found]
     header = [field.replace("_", " ") for field in Entry._fields]
-    lines = [f"{platform.machine()}, Python {platform.python_version()}", "", markdown(header, rows), ""]
+    lines = [f"{platform.machine()}, Python {platform.python_version()}", "", markdown(header, rows, file), ""]
     for e in found:
         if e.problem == PROBLEMS[0] and e.variant in LIMITS:
             held = "held" if e.time_ratio <= LIMITS[e.variant] else "NOT held"
@@ -108,7 +108,7 @@ def main() -> None:
     options = parser.parse_args()
     problems = PROBLEMS[:1] if options.quick else PROBLEMS
     found = [entry for name in problems for entry in entries(name, 3 if options.quick else 9)]
-    text = report(found)
+    text = report(found, options.out / "table.csv")
     write_report(options.out, text, ddp=found)
 
 

@@ -1,6 +1,6 @@
 """Direct multiple shooting with IPOPT: time per iteration, compared with CasADi's compiled derivatives on the same program.
 
-    python -m experiments.benchmark_dms [--quick] [--peer] [--repeats 20] [CONFIG ...]
+    python -m experiments.benchmark_dms [--quick] [--peer] [--repeats 20] [--out DIR] [CONFIG ...]
 
 One thread. Complete solves from the configuration's guess are timed; the fastest repeat counts. ``--peer`` also builds
 the first program with CasADi: articulated-body algorithm and constraints as SX functions, RK4 and shots as MX,
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ import numpy as np
 
 from dynamics_backends.compiled.compiler import compiler_command
 from experiments.benchmarks.generic import COLUMN, GenericProcess, build_notes
+from experiments.benchmarks.tables import print_table
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
 from trajopt.problem.ocp import OCP
@@ -275,21 +276,30 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the first configuration only, with shorter time limits")
     parser.add_argument("--peer", action="store_true", help="also measure CasADi on the first configuration")
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--out", type=Path, help="folder of table.csv")
     arguments = parser.parse_args()
     os.environ["TRAJOPT_THREADS"] = "1"
     repeats, patience = arguments.repeats, QUICK_PATIENCE if arguments.quick else PATIENCE
     print(build_notes("CasADi", "IPOPT"))
-    print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
+    names = arguments.configs[:1] if arguments.quick else arguments.configs
     with GenericProcess() as process:
-        for i, name in enumerate(arguments.configs[:1] if arguments.quick else arguments.configs):
-            path = Path(name) if name.endswith(".toml") else CONFIGS / f"{name}.toml"
-            given = load_program(path)
-            rows: Iterable[Row] = [our_row(*given, repeats)._replace(generic=process.call(our_time, path, repeats))]
-            if arguments.peer and i == 0:
-                rows = chain(rows, casadi_rows(*given, max(2, repeats // 10), patience))
-            for row in rows:
-                numbers = " | ".join("" if np.isnan(v) else f"{v:.2f}" for v in row[4:])
-                print(f"| {row.program} | {row.method} | {row.iterations} | {row.cost:.8g} | {numbers} |", flush=True)
+        found = map(_cells, _rows(names, repeats, patience if arguments.peer else None, process))
+        print_table(COLUMNS, found, arguments.out and arguments.out / "table.csv")
+
+
+def _rows(names: Sequence[str], repeats: int, patience: float | None, process: GenericProcess) -> Iterator[Row]:
+    """Yield our row of each configuration, and CasADi's rows of the first one; patience: None: without CasADi."""
+    for i, name in enumerate(names):
+        path = Path(name) if name.endswith(".toml") else CONFIGS / f"{name}.toml"
+        given = load_program(path)
+        yield our_row(*given, repeats)._replace(generic=process.call(our_time, path, repeats))
+        if patience is not None and i == 0:
+            yield from casadi_rows(*given, max(2, repeats // 10), patience)
+
+
+def _cells(row: Row) -> list[str]:
+    numbers = ("" if np.isnan(value) else f"{value:.2f}" for value in row[4:])
+    return [row.program, row.method, str(row.iterations), f"{row.cost:.8g}", *numbers]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The interior-point method compared with IPOPT and SQP: solve times, linear algebra, growth with the horizon.
 
-    python -m experiments.benchmark_ipm [--quick] [--repeats 5] [--growth] [CONFIG ...]
+    python -m experiments.benchmark_ipm [--quick] [--repeats 5] [--growth] [--out DIR] [CONFIG ...]
 
 One thread; processor time [ms] of the fastest of some solves. All solvers start at the configuration's guess with
 default options; the configuration's own solver uses the configuration's options. BASE@SHARE is a configuration with
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.benchmarks.tables import markdown, print_table
 from trajopt import OCP, Guess, solve, state_bounds
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config
@@ -133,23 +134,23 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true", help="growth with the horizon only")
     parser.add_argument("--solvers", default=",".join(SOLVERS))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="folder of table.csv")
     arguments = parser.parse_args()
     os.environ["TRAJOPT_THREADS"] = "1"
+    file = arguments.out and arguments.out / "table.csv"
     if arguments.growth:
-        found = np.array(list(growth(arguments.configs[0])))
-        for shots, ms in found:
-            print(f"{int(shots)} shots: {ms:.3f} ms per iteration", flush=True)
+        found = list(growth(arguments.configs[0]))
+        print(markdown(["shots", "ms per iteration"], ([str(shots), f"{ms:.3f}"] for shots, ms in found), file))
         shots, ms = np.log(found).T
         print(f"exponent {np.polyfit(shots, ms, 1)[0]:.3f}")
         return
-    print("| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|", flush=True)
-    for name in arguments.configs[:1] if arguments.quick else arguments.configs:
-        for row in rows(name, tuple(arguments.solvers.split(",")), arguments.repeats):
-            numbers = " | ".join(f"{v:.2f}" for v in row[5:])
-            print(
-                f"| {row.problem} | {row.solver} | {row.status} | {row.iterations} | {row.cost:.9g} | {numbers} |",
-                flush=True,
-            )
+    names, solvers = arguments.configs[:1] if arguments.quick else arguments.configs, arguments.solvers.split(",")
+    solved = (row for name in names for row in rows(name, tuple(solvers), arguments.repeats))
+    print_table(COLUMNS, map(_cells, solved), file)
+
+
+def _cells(row: Row) -> list[str]:
+    return [*row[:3], str(row.iterations), f"{row.cost:.9g}", *(f"{value:.2f}" for value in row[5:])]
 
 
 if __name__ == "__main__":

@@ -78,8 +78,8 @@ def solves() -> Iterator[Entry]:
             yield Entry(*names, s.iterations, nlp.evaluations, *numbers, holds)
 
 
-def summary(entries: list[Entry]) -> str:
-    """Format the results, one row per setting."""
+def summary(entries: list[Entry], file: Path | None = None) -> str:
+    """Format the results, one row per setting; file: CSV file to write them to."""
     rows = []
     for settings in SETTINGS:
         o = SQPOptions(**settings)
@@ -87,11 +87,11 @@ def summary(entries: list[Entry]) -> str:
         solved, iterations = sum(e.holds for e in own), sum(e.iterations for e in own)
         seconds = sum(e.milliseconds for e in own) / 1e3
         rows.append([o.qp_solver, o.globalization, f"{solved} of {len(own)}", str(iterations), f"{seconds:.2f}"])
-    return markdown(["qp solver", "globalization", "solved", "iterations", "seconds"], rows)
+    return markdown(["qp solver", "globalization", "solved", "iterations", "seconds"], rows, file)
 
 
-def details(entries: list[Entry]) -> str:
-    """Format the results of the first setting, one row per problem."""
+def details(entries: list[Entry], file: Path | None = None) -> str:
+    """Format the results of the first setting, one row per problem; file: CSV file to write them to."""
     first = entries[: len(entries) // len(SETTINGS)]
     header = ["problem", "iterations", "evaluations", "objective", "error", "gradient", "violation", "ms", "solved"]
     rows = [
@@ -106,7 +106,7 @@ def details(entries: list[Entry]) -> str:
         ]
         for e in first
     ]
-    return markdown(header, rows)
+    return markdown(header, rows, file)
 
 
 def main() -> None:
@@ -115,7 +115,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/benchmark_sqp"), help="folder of the results")
     options = parser.parse_args()
     entries = list(solves())
-    text = f"# SQP on textbook problems\n\n{summary(entries)}\n\n{details(entries)}\n"
+    tables = summary(entries, options.out / "table.csv"), details(entries, options.out / "problems.csv")
+    text = "\n\n".join(["# SQP on textbook problems", *tables]) + "\n"
     write_report(options.out, text, sqp=entries)
 
 

@@ -5,16 +5,17 @@
     python -m experiments.benchmark_startup --only ur5_reach,pictures
     python -m experiments.benchmark_startup --baseline DIR --only speed,expansion    compares compiled solves and expansions
 
-Each figure is the wall-clock time of a separate process [s], with its processor time and that of its compilers in
-brackets, which is more reliable under load. ``solve`` stops at the solution, ``first`` after one iteration. ``own`` runs scripts
-with a user's own functions, and gives the times of the import, of the first solve and of the second solve of a process, with
-an empty cache and again. Plots are drawn twice: with meshes from the robot's files, and
-with cached meshes. ``speed`` is the fastest of many solves, ``expansion`` the fastest of many expansions at the guess
-(first order, and Hessian of the cost), in ROUNDS processes each; both also run with old checkouts.
+Each time is the wall-clock time of a separate process [s], with its processor time in brackets, which is more reliable under load.
+Gaits on soft ground and of many stages stop after one iteration, other configurations at the solution. ``own`` runs scripts with
+user-defined functions, with an empty cache and again, and reports the seconds of the import, the first and the second solve. Plots
+are drawn twice: with meshes from the robot's files, and with cached meshes. ``speed`` is the fastest of many solves, ``expansion``
+the fastest of many expansions at the guess (first order, and Hessian of the cost), in ROUNDS processes each; both also run with old
+checkouts. --out writes each table to a CSV file in a folder.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
@@ -26,6 +27,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+
+from experiments.benchmarks.tables import print_table
 
 ROOT = Path(__file__).resolve().parents[3]
 CASES = {
@@ -39,10 +42,21 @@ PICTURES = ("ur5_reach", "hyq_trot_rigid")
 SOLVED = ("ur5_reach", "ur5_obstacle", "hyq_trot_rigid")
 EXPANDED = ("hyq_trot", "hyq_trot_rigid")
 ROUNDS = 3
-STEPS = ("cold", "warm", "term", "number")
+STEPS = {"cold": "empty cache", "warm": "again", "term": "a term added", "number": "a number changed"}
 OWN = Path(__file__).parent / "own_functions"
-"""Folder of scripts with a user's own functions."""
+"""Folder of scripts with user-defined functions."""
 OWN_CASES = ("double_cart_pole", "quadrotor", "arm")
+SCRIPT_HEADER = [
+    "script",
+    "checkout",
+    "cache",
+    "process",
+    "import",
+    "first solve",
+    "second solve",
+    "status",
+    "iterations",
+]
 KINDS = 20
 """Number of different stages in ANYmal's gait: each set of stance feet has its own posture cost."""
 
@@ -157,16 +171,16 @@ print(best, task.ocp.horizon)
 
 
 _OWN = """
-import runpy, sys, time
+import json, runpy, sys, time
 began = time.perf_counter()
 import trajopt as to
-print(f"import {time.perf_counter() - began:.2f} s", end="")
+seconds = [time.perf_counter() - began]
 problem = runpy.run_path(sys.argv[1])["problem"]
-for which in ("first", "second"):
+for _ in range(2):
     began = time.perf_counter()
     solution = to.solve(*problem())
-    print(f", {which} solve {time.perf_counter() - began:.3f} s", end="")
-print(f", {solution.status.code}, {solution.iterations} iterations")
+    seconds.append(time.perf_counter() - began)
+print(json.dumps([*(f"{s:.3f}" for s in seconds), str(solution.status.code), str(solution.iterations)]))
 """
 
 
@@ -177,7 +191,7 @@ class Seconds(NamedTuple):
     cpu: float
 
     def __str__(self) -> str:
-        return f"{self.wall:7.2f} ({self.cpu:6.2f})"
+        return f"{self.wall:.2f} ({self.cpu:.2f})"
 
 
 def run(command: list[str], checkout: Path, cache: Path) -> tuple[Seconds, str]:
@@ -206,14 +220,14 @@ def startup_times(case: str, checkout: Path, folder: Path) -> dict[str, Seconds]
         return {step: run([str(worker), path, until, step, kinds], checkout, Path(cache))[0] for step in STEPS}
 
 
-def script_times(name: str, checkout: Path, folder: Path) -> Iterator[str]:
-    """Yield the times of a script with own functions, with an empty cache and again."""
+def script_times(name: str, checkout: Path, folder: Path) -> Iterator[list[str]]:
+    """Yield the times of a script with user-defined functions, with an empty cache and again; columns: SCRIPT_HEADER."""
     worker = folder / "own.py"
     worker.write_text(_OWN)
     with tempfile.TemporaryDirectory(dir=folder) as cache:
-        for when in ("cold", "warm"):
-            whole, output = run([str(worker), str(OWN / f"{name}.py")], checkout, Path(cache))
-            yield f"{when:>8}{whole!s:>18}  {output.strip()}"
+        for step in ("cold", "warm"):
+            process, output = run([str(worker), str(OWN / f"{name}.py")], checkout, Path(cache))
+            yield [STEPS[step], str(process), *json.loads(output)]
 
 
 def plot_times(config: str, checkout: Path, folder: Path, solution: Path) -> Seconds:
@@ -226,11 +240,11 @@ def plot_times(config: str, checkout: Path, folder: Path, solution: Path) -> Sec
 
 
 class Repeated(NamedTuple):
-    """A repeated measurement: script of its process, configurations, and unit of its second output."""
+    """A repeated measurement: script of its process, configurations, and name of its second output."""
 
     worker: str
     configs: tuple[str, ...]
-    counted: str
+    counts: str
 
 
 REPEATED = {
@@ -239,8 +253,8 @@ REPEATED = {
 }
 
 
-def fastest(what: str, config: str, checkouts: Mapping[str, Path], folder: Path) -> Iterator[str]:
-    """Yield the fastest time of each checkout, its count, and its time relative to the last checkout."""
+def fastest(what: str, config: str, checkouts: Mapping[str, Path], folder: Path) -> Iterator[list[str]]:
+    """Yield the fastest time [ms] of each checkout, its count, and its time relative to the last checkout."""
     worker, found = folder / f"{what}.py", dict.fromkeys(checkouts, (float("inf"), ""))
     worker.write_text(REPEATED[what].worker)
     for _ in range(ROUNDS):
@@ -250,8 +264,7 @@ def fastest(what: str, config: str, checkouts: Mapping[str, Path], folder: Path)
             found[name] = min(found[name], (float(best), count))
     last = found[list(found)[-1]][0]
     for name, (took, count) in found.items():
-        ratio = f"{100.0 * (took / last - 1.0):+8.1f} %"
-        yield f"{f'{what} of {config}':28}{name:10}{1e3 * took:10.3f} ms{count:>6} {REPEATED[what].counted}{ratio}"
+        yield [config, name, f"{1e3 * took:.3f}", count, f"{100.0 * (took / last - 1.0):+.1f} %"]
 
 
 def command_line(checkout: Path) -> str:
@@ -262,37 +275,44 @@ def command_line(checkout: Path) -> str:
 def help_times(checkout: Path, folder: Path) -> Iterator[tuple[str, Seconds]]:
     """Measure the help commands."""
     for words in (["--help"], ["solve", "--help"]):
-        yield f"trajopt {' '.join(words)}", run(["-m", command_line(checkout), *words], checkout, folder)[0]
+        yield f"`trajopt {' '.join(words)}`", run(["-m", command_line(checkout), *words], checkout, folder)[0]
 
 
-def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path) -> Iterator[str]:
-    """Yield the table lines."""
+def plot_rows(config: str, checkouts: Mapping[str, Path], folder: Path) -> Iterator[list[str]]:
+    """Solve a configuration by each checkout, and yield the times of its plots."""
+    for name, checkout in checkouts.items():
+        solve = ["solve", f"problems/configs/{config}.toml", "--set", "output.plots=false", "--out"]
+        run(["-m", command_line(checkout), *solve, str(folder / config)], checkout, folder / "cache")
+        solution = folder / config / "solution.npz"
+        yield [config, name, *(str(plot_times(config, checkout, folder, solution)) for _ in range(2))]
+
+
+def tables(
+    checkouts: Mapping[str, Path], chosen: list[str], folder: Path
+) -> Iterator[tuple[str, list[str], Iterator[list[str]]]]:
+    """Yield name, header and rows of each table; the rows are measured as they are read."""
     for checkout in checkouts.values():
         run(["-m", "compileall", "-q", "dynamics_backends", "trajopt", "problems", "experiments"], checkout, folder)
-    yield f"{'':24}{'':10}" + "".join(f"{step:>18}" for step in STEPS)
-    for case in (case for case in CASES if not chosen or case in chosen):
-        for name, checkout in checkouts.items():
-            found = startup_times(case, checkout, folder)
-            yield f"{case:24}{name:10}" + "".join(f"{found[step]!s:>18}" for step in STEPS)
+    pairs = list(checkouts.items())
+    if cases := [case for case in CASES if not chosen or case in chosen]:
+        found = ((case, name, startup_times(case, at, folder)) for case in cases for name, at in pairs)
+        rows = ([case, name, *(str(times[step]) for step in STEPS)] for case, name, times in found)
+        yield "table", ["configuration", "checkout", *STEPS.values()], rows
     if not chosen or "own" in chosen:
-        for case in OWN_CASES:
-            for name, checkout in checkouts.items():
-                for line in script_times(case, checkout, folder):
-                    yield f"{'own ' + case:24}{name:10}{line}"
+        rows = (
+            [case, name, *row] for case in OWN_CASES for name, at in pairs for row in script_times(case, at, folder)
+        )
+        yield "own", SCRIPT_HEADER, rows
     if not chosen or "help" in chosen:
-        for name, checkout in checkouts.items():
-            for what, seconds in help_times(checkout, folder):
-                yield f"{what:24}{name:10}{seconds!s:>18}"
+        rows = ([words, name, str(seconds)] for name, at in pairs for words, seconds in help_times(at, folder))
+        yield "help", ["command", "checkout", "time"], rows
     if not chosen or "pictures" in chosen:
-        for config in PICTURES:
-            for name, checkout in checkouts.items():
-                solve = ["solve", f"problems/configs/{config}.toml", "--set", "output.plots=false", "--out"]
-                run(["-m", command_line(checkout), *solve, str(folder / config)], checkout, folder / "cache")
-                both = [plot_times(config, checkout, folder, folder / config / "solution.npz") for _ in range(2)]
-                yield f"{'pictures of ' + config:28}{name:6}" + "".join(f"{seconds!s:>18}" for seconds in both)
+        rows = (row for config in PICTURES for row in plot_rows(config, checkouts, folder))
+        yield "pictures", ["configuration", "checkout", "meshes from files", "cached meshes"], rows
     for what, repeated in REPEATED.items():
-        for config in repeated.configs if what in chosen else ():
-            yield from fastest(what, config, checkouts, folder)
+        if what in chosen:
+            header = ["configuration", "checkout", f"{what} [ms]", repeated.counts, "relative to the last checkout"]
+            yield what, header, (row for config in repeated.configs for row in fastest(what, config, checkouts, folder))
 
 
 @click.command()
@@ -304,12 +324,14 @@ def report(checkouts: Mapping[str, Path], chosen: list[str], folder: Path) -> It
     default="",
     help=f"Comma-separated names out of {', '.join([*CASES, 'own', 'help', 'pictures', *REPEATED])}.",
 )
-def main(baseline: str | None, only: str) -> None:
+@click.option("--out", type=click.Path(path_type=Path), help="Folder of the tables as CSV files.")
+def main(baseline: str | None, only: str, out: Path | None) -> None:
     """Measure the time from a command to its first solution."""
     checkouts = {"this": ROOT} | ({} if baseline is None else {"baseline": Path(baseline).resolve()})
     with tempfile.TemporaryDirectory() as folder:
-        for line in report(checkouts, [name for name in only.split(",") if name], Path(folder)):
-            click.echo(line)
+        for name, header, rows in tables(checkouts, [name for name in only.split(",") if name], Path(folder)):
+            print_table(header, rows, out and out / f"{name}.csv")
+            print()
 
 
 if __name__ == "__main__":

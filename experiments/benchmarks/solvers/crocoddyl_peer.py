@@ -55,7 +55,7 @@ def crocoddyl_solve(python: Path, p: Data, repeats: int) -> tuple[dict[str, Any]
 
 
 def parser(description: str | None, kind: str, names: Iterable[str]) -> argparse.ArgumentParser:
-    """Create the argument parser of a comparison with Crocoddyl: names of problems, and the environment."""
+    """Create the argument parser of a comparison with Crocoddyl: names of problems, the environment, and the output folder."""
     argument_parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -65,6 +65,7 @@ def parser(description: str | None, kind: str, names: Iterable[str]) -> argparse
     argument_parser.add_argument(
         "--environment", type=Path, default=platformdirs.user_cache_path("trajopt") / "crocoddyl"
     )
+    argument_parser.add_argument("--out", type=Path, help="folder of table.csv")
     return argument_parser
 
 

@@ -10,7 +10,7 @@ from experiments.benchmarks.derivatives import benchmark_compiled
 from experiments.benchmarks.generic import COLUMN, GENERIC, GenericProcess, build_notes
 from experiments.benchmarks.solvers import benchmark_batch, benchmark_crocoddyl, benchmark_dms
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, our_problem
-from experiments.benchmarks.tables import markdown
+from experiments.benchmarks.tables import markdown, print_table
 from trajopt import solve
 
 
@@ -69,16 +69,15 @@ def test_lines_of_the_compiled_engine_have_the_ratio_of_code_for_any_processor()
     assert COLUMN in benchmark_compiled.HEADER
 
 
-def test_batch_lines_have_as_many_cells_as_the_head(capsys):
+def test_batch_rows_have_as_many_cells_as_the_head():
     runs = [
         benchmark_batch.Run("solve_batch, ddp", np.ones(4), 9.0, 2.0, 1.0, "note", generic=0.5),
         benchmark_batch.Run("Crocoddyl", np.ones(2), 9.0, 2.0, 1.0),
     ]
-    benchmark_batch.print_rows("reaches", runs)
-    own, peer = (line.strip("| \n").split(" | ") for line in capsys.readouterr().out.splitlines())
+    own, peer = benchmark_batch.table_rows("reaches", runs)
     at = benchmark_batch.COLUMNS.index(f"solutions per second, {COLUMN}")
-    assert len(own) == len(benchmark_batch.COLUMNS) and own[at] == "0.5"
-    assert peer[at].strip() == ""
+    assert len(own) == len(peer) == len(benchmark_batch.COLUMNS)
+    assert (own[at], peer[at]) == ("0.5", "")
 
 
 def test_dms_rows_have_as_many_cells_as_the_head():
@@ -87,10 +86,18 @@ def test_dms_rows_have_as_many_cells_as_the_head():
 
 
 def test_a_table_is_written_with_its_command_and_versions(tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["/folder/benchmark_arms.py", "--goals", "2"])
+    monkeypatch.setattr("sys.argv", ["/folder/benchmark_arms.py", "--out", "out", "--goals", "2"])
     shown = markdown(["arm", "mm, 50 %"], [["UR5", "1.2"]], tmp_path / "out" / "table.csv")
     assert shown == "| arm | mm, 50 % |\n| --- | --- |\n| UR5 | 1.2 |"
     lines = (tmp_path / "out" / "table.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "# `python -m experiments.benchmark_arms --goals 2`."
     assert all(line.startswith("# ") for line in lines[:4]) and f"numpy {np.__version__}" in lines[3]
     assert lines[4:] == ['arm,"mm, 50 %"', "UR5,1.2"]
+
+
+def test_a_table_printed_by_rows_equals_one_printed_at_once(tmp_path, capsys):
+    header, rows = ["arm", "mm"], [["UR5", "1.2"], ["Gen3", "3.4"]]
+    shown = markdown(header, rows, tmp_path / "at_once.csv")
+    print_table(header, iter(rows), tmp_path / "by_rows.csv")
+    assert capsys.readouterr().out == shown + "\n"
+    assert (tmp_path / "by_rows.csv").read_bytes() == (tmp_path / "at_once.csv").read_bytes()
