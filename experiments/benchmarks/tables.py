@@ -29,8 +29,8 @@ def status_counts(codes: Iterable[str]) -> list[str]:
 def markdown(header: Iterable[str], rows: Iterable[Iterable[str]], file: Path | None = None) -> str:
     """Format a Markdown table.
 
-    file: CSV file to write the table to, for docs/benchmarks/data. Its first lines, which begin with #, name command (without --out),
-    date, machine and versions; the documentation shows them as the caption.
+    file: CSV file to write the table to, for docs/benchmarks/data. Its first lines, which begin with #, name command (without
+    --out), date, machine and versions; the documentation shows them as the caption.
     """
     lines = [list(header), *(list(row) for row in rows)]
     if file is not None:

@@ -119,7 +119,7 @@ def _remark(rows: list[dict[str, Any]]) -> str:
     found = {(r["function"], r["method"]): r["operations"] for r in rows}
     fractions = ", ".join(f"{kind} {found[kind, CLOSED] / found[kind, 'AD']:.2f}" for kind in KINDS)
     times = "Published times are of an Intel i7-8850H."
-    return f"Operations of the closed form, first derivatives included, by those of AD of AD: {fractions}. {times}"
+    return f"Operations of the closed form, first derivatives included, relative to AD of AD: {fractions}. {times}"
 
 
 def _draw(rows: list[dict[str, Any]], robot: str, path: Path) -> None:

@@ -170,7 +170,7 @@ def _comparisons(rows: list[dict[str, Any]]) -> list[Comparison]:
             theirs = FASTER.get(name, "n/a")
             claims = [Claim(f"{theirs} is the faster mode", better == theirs, only_differs=True)] if measured else []
             ratio = modes["AD, forward"] / modes["AD, reverse"]
-            why = f"forward by reverse {ratio:.2f} in time, {_operations(own):.2f} in operations"
+            why = f"forward / reverse {ratio:.2f} in time, {_operations(own):.2f} in operations"
             lines.append(Comparison(f"{name}: the faster mode", theirs, better, claims, why))
     return lines
 

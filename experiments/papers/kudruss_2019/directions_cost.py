@@ -282,7 +282,7 @@ def _comparisons(costs: dict[str, dict[int, dict[str, float]]], n: int) -> list[
             if "QR" not in name:
                 why += "; L D L' is cheaper than QR: proposition 3 has less to save"
             claim = Claim("AD and ED below a quarter of FD", fraction < QUARTER)
-            what = f"{name}, {n} directions: AD and ED by FD"
+            what = f"{name}, {n} directions: AD and ED / FD"
             lines.append(Comparison(what, "< 0.25", f"{fraction:.2f} ({ours})", [claim], why))
             continue
         why = "operations of scalars: a product costs two products and a sum for each direction"
