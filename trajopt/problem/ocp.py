@@ -138,7 +138,7 @@ QUADRATURES = ("rectangle", "trapezoidal")
 
 def _terms(where: str, parts: Any) -> tuple[CostTerm, ...]:
     """Cost terms as a tuple. Raises TypeError for a constraint among them, and for a single term in place of a list."""
-    terms = _several(where, parts)
+    terms = _as_tuple(where, parts)
     for term in terms:
         if isinstance(term, Constraint):
             raise TypeError(
@@ -149,14 +149,15 @@ def _terms(where: str, parts: Any) -> tuple[CostTerm, ...]:
 
 def _constraints(where: str, parts: Any) -> tuple[Constraint, ...]:
     """Constraints as a tuple. Raises TypeError for a cost term among them, and for a single constraint in place of a list."""
-    constraints = _several(where, parts)
+    constraints = _as_tuple(where, parts)
     for c in constraints:
         if isinstance(c, CostTerm):
             raise TypeError(f"{where}: {c.name!r} is a cost; use trajopt.bounded(...) to make it a constraint")
     return constraints
 
 
-def _several(where: str, parts: Any) -> tuple[Any, ...]:
+def _as_tuple(where: str, parts: Any) -> tuple[Any, ...]:
+    """Cost terms or constraints as a tuple. Raises TypeError for a single one in place of a list."""
     if isinstance(parts, (CostTerm, Constraint)):
         raise TypeError(f"{where}: {parts.name!r} is a single object; pass a list")
     return tuple(parts)

@@ -94,7 +94,7 @@ REST_OF_BATCH = "The other problems of the batch are not affected."
 
 # -- solutions ----------------------------------------------------------------------------------------------------------
 def converged(at: Measured) -> Status:
-    """The convergence tests hold; the message omits tolerances of errors that did not decide."""
+    """Status of a solve that meets its tolerances; the message omits tolerances of errors that did not decide."""
     pairs = zip(at.errors, at.tolerances, strict=True)
     decided = Errors(*(t if e is not None and t is not None and e <= t else None for e, t in pairs))
     message = f"Converged{_after(at.iterations)}: {_numbers(at.errors, decided)}."
@@ -102,7 +102,7 @@ def converged(at: Measured) -> Status:
 
 
 def cost_converged(iterations: int, decrease: float, tolerance: float, kkt: float) -> Status:
-    """The relative decrease of the cost is below its tolerance; success depends on the scaled KKT error."""
+    """Status of a solve that stopped at a small relative decrease of the cost; success depends on the scaled KKT error."""
     numbers = f"relative decrease {decrease:.1e} < cost_tolerance = {tolerance:.1e}"
     message = f"The cost converged{_after(iterations)}: {numbers}, {_numbers(Errors(kkt), Errors(STATIONARY))}."
     status = Status(StatusCode.COST_CONVERGED, message, advice="Lower cost_tolerance to continue.", kkt=kkt)
@@ -110,7 +110,7 @@ def cost_converged(iterations: int, decrease: float, tolerance: float, kkt: floa
 
 
 def precision_limit(at: Measured) -> Status:
-    """Rounding errors prevent further progress; success depends on the scaled KKT error."""
+    """Status of a solve that rounding errors stopped; success depends on the scaled KKT error."""
     result = f"Double precision allows no further progress{_after(at.iterations)}"
     advice = "Increase the tolerances, or scale the cost; finite differences may limit the precision."
     return _without_advice(_ended(StatusCode.PRECISION_LIMIT, result, at, advice))
@@ -120,42 +120,42 @@ def precision_limit(at: Measured) -> Status:
 def max_iterations(
     limit: int, at: Measured, advice: str = MORE_ITERATIONS, *, option: str = "max_iterations"
 ) -> Status:
-    """All iterations are used; option: name of the limit."""
+    """Status of a solve that used all its iterations; option: name of the limit."""
     return _ended(StatusCode.MAX_ITERATIONS, f"Stopped at {option} = {limit}", at, advice)
 
 
 def real_time_iteration() -> Status:
-    """A real-time iteration ended after its single step."""
+    """Status of a real-time iteration, which ends after its single step."""
     return Status(StatusCode.MAX_ITERATIONS, "Stopped after 1 iteration, as a real-time iteration does.")
 
 
 def defects_stay_open(iterations: int, first: float, last: float) -> Status:
-    """A start was stopped because the largest defect of its guess has not decreased enough."""
+    """Status of a start that was stopped because the largest defect of its guess has not decreased enough."""
     message = f"The defects of the guess, {first:.3g}, were still {last:.3g}{_after(iterations)}."
     return Status(StatusCode.MAX_ITERATIONS, message, advice=BETTER_GUESS)
 
 
 def time_limit(limit: float | None, at: Measured) -> Status:
-    """The time limit [s] is reached."""
+    """Status of a solve that reached its time limit [s]."""
     result = f"Stopped at time_limit = {limit} s{_after(at.iterations)}"
     return _ended(StatusCode.TIME_LIMIT, result, at, f"Increase time_limit. {BETTER_GUESS}")
 
 
 def no_time_left(limit: float | None, state: str) -> Status:
-    """Earlier solves of a sequence used the time limit [s]; state: progress of the sequence, without a full stop."""
+    """Status of a sequence whose earlier solves used the time limit [s]; state: progress of the sequence, without a full stop."""
     message = f"Stopped at time_limit = {limit} s, which all solves of a task share: {state}."
     return Status(StatusCode.TIME_LIMIT, message, advice="Increase time_limit.")
 
 
 def interrupted(iterations: int) -> Status:
-    """Ctrl-C stopped the solve; before the first step the result is the initial guess."""
+    """Status of a solve that Ctrl-C stopped; before the first step the result is the initial guess."""
     found = "the best iterate" if iterations else "the initial guess"
     when = _after(iterations) if iterations else " before the first step"
     return Status(StatusCode.INTERRUPTED, f"Interrupted{when}; returning {found}.")
 
 
 def interrupted_at_limit(limit: float, iterations: int) -> Status:
-    """The time limit [s] was reached within an iteration, or before the first one."""
+    """Status of a solve that reached its time limit [s] within an iteration, or before the first one."""
     when = f"within iteration {iterations + 1}; returning the best iterate" if iterations else "before the first step"
     message = f"Stopped at time_limit = {limit} s {when}."
     advice = (
@@ -166,7 +166,7 @@ def interrupted_at_limit(limit: float, iterations: int) -> Status:
 
 
 def unchecked_at_limit(status: Status, limit: float) -> Status:
-    """The time limit [s] was reached before the checks; without checks a success does not count."""
+    """Status of a solve that reached its time limit [s] before the checks; without checks a success does not count."""
     code = StatusCode.TIME_LIMIT if status.success else status.code
     advice = status.advice or "Increase time_limit, which includes the checks after a solve."
     return replace(
@@ -178,7 +178,7 @@ def unchecked_at_limit(status: Status, limit: float) -> Status:
 
 
 def not_started() -> Status:
-    """Ctrl-C stopped a batch before this problem started."""
+    """Status of a problem of a batch that Ctrl-C stopped before the problem started."""
     return Status(StatusCode.INTERRUPTED, "Interrupted before this problem started; it has no trajectory.")
 
 
@@ -192,25 +192,25 @@ def no_step_length(non_finite_trials: int) -> Failure:
 
 
 def no_direction(library: str, code: int) -> Failure:
-    """A library found no step and returned this code."""
+    """Failure of a library that found no step and returned this code."""
     return Failure(f"{library} found no step (code {code})", CHECK_DERIVATIVES)
 
 
 def line_search_failed(failure: Failure, at: Measured) -> Status:
-    """The solver found no further step."""
+    """Status of a solver that found no further step."""
     result = f"{failure.reason}{_after(at.iterations)}"
     return _ended(StatusCode.LINE_SEARCH_FAILED, result, at, failure.advice)
 
 
 def unstable_integration(knot: int, component: str, factor: float) -> Status:
-    """No step length was accepted, because the time step at a knot multiplies a component of the state by -factor."""
+    """Status of a solve without a step length, because the time step at a knot multiplies a state component by -factor."""
     message = f"The integration is unstable: the time step at knot {knot} multiplies {component} by -{factor:.3g}."
     advice = "Reduce dt, increase substeps, or use an integrator with implicit damping."
     return Status(StatusCode.LINE_SEARCH_FAILED, message, knot, component, advice)
 
 
 def max_penalty(code: StatusCode, at: Measured) -> Status:
-    """The penalty of a violated constraint reached its limit, and the last inner solve failed with this code."""
+    """Status of a solve whose penalty reached its limit at a violated constraint; code: of the last inner solve, which failed."""
     result = (
         f"The penalties reached max_constraint_penalty{_after(at.iterations)}, the last inner solve ended with {code}"
     )
@@ -223,7 +223,10 @@ def of_last_inner_solve(status: Status) -> Status:
 
 
 def not_positive_definite(knot: int, mu: float, hessian: str) -> Status:
-    """Quu could not be factorized at a knot; mu: regularization. hessian: Hessian of the cost, "exact" or "gauss_newton"."""
+    """Status of a solve whose Quu could not be factorized at a knot.
+
+    mu: regularization. hessian: Hessian of the cost, "exact" or "gauss_newton".
+    """
     message = f"Quu is not positive definite at knot {knot} with the regularization mu = {mu:.0e}."
     other = ", or use hessian = 'gauss_newton'" if hessian == "exact" else ""
     advice = f"Use a positive weight on every control{other}."
@@ -231,7 +234,7 @@ def not_positive_definite(knot: int, mu: float, hessian: str) -> Status:
 
 
 def non_finite(found: NonFinite, advice: str = BETTER_GUESS) -> Status:
-    """A number is NaN or infinite."""
+    """Status of a solve with a number that is NaN or infinite."""
     name = f"{found.kind} {found.component}".strip()
     where = "" if found.knot is None else f" at knot {found.knot}"
     message = f"NaN or infinity in {name}{where}."
@@ -239,20 +242,20 @@ def non_finite(found: NonFinite, advice: str = BETTER_GUESS) -> Status:
 
 
 def infeasible(bounds: CrossedBounds, advice: str = "Correct the bounds.") -> Status:
-    """No value satisfies the bounds of a component."""
+    """Status of a problem in which no value satisfies the bounds of a component."""
     name, lower, upper = bounds
     message = f"The bounds of {name} contradict each other: lower {lower:.6g} > upper {upper:.6g}."
     return Status(StatusCode.INFEASIBLE, message, component=name, advice=advice)
 
 
 def infeasible_qp() -> Status:
-    """No step satisfies the linearized constraints of a real-time iteration."""
+    """Status of a real-time iteration whose linearized constraints no step satisfies."""
     advice = "Relax the constraints by a penalized slack, or try another qp_solver."
     return Status(StatusCode.INFEASIBLE, "The linearized constraints contradict each other.", advice=advice)
 
 
 def overdetermined(at: Measured) -> Status:
-    """There are more equations than variables; they may still agree."""
+    """Status of a problem with more equations than variables; the equations may still agree."""
     result = f"There are more equations than free variables{_after(at.iterations)}"
     return _ended(StatusCode.STALLED, result, at, "Remove an equality, or free a variable.")
 
@@ -264,7 +267,7 @@ MIN_CERTAIN = 1e-4
 
 
 def violation_remains(at: Measured, *, stationary: bool, in_rollout: bool = False) -> Status:
-    """The violation does not decrease: locally infeasible with a certificate, else stalled. All solvers decide this here.
+    """Status of a solve whose violation does not decrease: locally infeasible with a certificate, else stalled.
 
     at: errors, with the largest violation and the worst constraint. stationary: True if the point is a stationary point of a norm
     of the violation within the bounds. in_rollout: True if the worst constraint is that of the rollout of the controls.
@@ -283,7 +286,7 @@ _IN_ROLLOUT = " in the rollout of the controls (the states have open defects)"
 
 
 def infeasible_nearby(iterations: int, worst: WorstConstraint | None, *, in_rollout: bool = False) -> Status:
-    """The problem is locally infeasible (:func:`violation_remains`); in_rollout: ``worst`` is of the rollout of the controls."""
+    """Status of a locally infeasible problem; worst, in_rollout: see :func:`violation_remains`."""
     where = _largest(worst)
     where += _IN_ROLLOUT if where and in_rollout else ""
     result = f"No feasible point nearby{_after(iterations)}: a stationary point of the constraint violation"
@@ -292,38 +295,38 @@ def infeasible_nearby(iterations: int, worst: WorstConstraint | None, *, in_roll
 
 
 def unrefined(rounds: int, report: str) -> Status:
-    """After repeated solves, the last solution still fails the checks of its task."""
+    """Status of repeated solves whose last solution still fails the checks of its task."""
     advice = "Increase the margin or the number of knots, or start from another guess."
     return Status(StatusCode.INFEASIBLE, f"After {rounds} solves: {report}.", advice=advice)
 
 
 def unbounded(iterations: int, objective: float) -> Status:
-    """The objective decreased below any meaningful value at feasible points."""
+    """Status of a solve whose objective decreased below any meaningful value at feasible points."""
     message = f"The objective is unbounded{_after(iterations)}: it decreased to {objective:.1e} along feasible points."
     return Status(StatusCode.UNBOUNDED, message, advice="Add bounds, or a cost that grows far from the solution.")
 
 
 # -- problems of a batch ------------------------------------------------------------------------------------------------
 def non_finite_value(name: str, problem: int, *, may_be_infinite: bool) -> Status:
-    """A value of a problem is NaN, or infinite although it must be finite."""
+    """Status of a problem of a batch with a value that is NaN, or infinite although it must be finite."""
     number = "NaN" if may_be_infinite else "NaN or infinity"
     advice = f"Set finite numbers. {REST_OF_BATCH}"
     return Status(StatusCode.NON_FINITE, f"{number} in {name} of problem {problem}.", component=name, advice=advice)
 
 
 def invalid(problem: int, mistakes: str, *, contradictory: bool) -> Status:
-    """The problem is invalid; contradictory: True if its bounds contradict each other."""
+    """Status of an invalid problem of a batch; contradictory: True if its bounds contradict each other."""
     code = StatusCode.INFEASIBLE if contradictory else StatusCode.ERROR
     return Status(code, f"Problem {problem} is invalid: {mistakes}.", advice=REST_OF_BATCH)
 
 
 def error(raised: Exception) -> Status:
-    """The solve raised an exception."""
+    """Status of a solve that raised an exception."""
     return Status(StatusCode.ERROR, f"{type(raised).__name__}: {raised}")
 
 
 def process_died() -> Status:
-    """The process of the solve ended without a result."""
+    """Status of a solve whose process ended without a result."""
     return Status(StatusCode.ERROR, "The process of this problem died: out of memory, or an error in compiled code.")
 
 

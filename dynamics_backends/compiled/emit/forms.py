@@ -47,7 +47,7 @@ class Forms:
         return [0.0 if zero else x for zero, x in zip(zeros, values, strict=True)]
 
     def note(self, p: Pass, outputs: Iterable[str], rooted: Trace) -> None:
-        """Record the vanishing outputs of a pass over DoFs, traced in the rooted form."""
+        """Record the outputs of a pass over DoFs that vanish at a root. rooted: its trace in the rooted form."""
         for output, operands in zip(outputs, rooted.outputs, strict=True):
             self.vanishing[output] = [isinstance(x, float) and x == 0.0 for x in operands]
 

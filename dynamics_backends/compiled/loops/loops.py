@@ -67,7 +67,7 @@ class LoopKernel:
 
 
 def loop_kernel(program: Program, joint_types: Sequence[str]) -> LoopKernel:
-    """Emit a program for models made of these joint types."""
+    """Generate the C loops of a program for models with these joint types."""
     return _Writer(program, sorted(joint_types)).kernel()
 
 

@@ -31,7 +31,7 @@ def TURN_FORCE(joint, pitch, v, carried):
 
 @body("unit", "lever", "tau_turn", "turn_v")
 def TURN(joint, pitch, v, carried):
-    """Same as TURN_FORCE, with e, the linear part of l, and the derivative e_d x* h + S v x* l_d."""
+    """Columns e of S, linear parts of the momenta l, joint force of TURN_FORCE, and derivatives e_d x* h + S v x* l_d."""
     units = joint.units(pitch)
     if not joint.turns_axes:
         return units, [_ZERO] * joint.nv, [0.0] * joint.nv, [Force(_ZERO, _ZERO)] * joint.nv

@@ -42,7 +42,10 @@ def PROJECT(S, f_b, tau_turn, armature, a):
 
 @dof("v_above", "q_own", "q_above", "BtS")
 def COLUMNS(S, psid, psidd, rate, I_b, B_b, f_b):
-    """Vectors of each deep DoF whose products with its ancestors are the entries, besides its momentum I S."""
+    """Columns of a DoF whose products with the columns of its ancestors are the entries of d tau / dq and d tau / dv.
+
+    The products also need the momentum I S of the DoF.
+    """
     own = B_b * psid + I_b * psidd
     return B_b * S + I_b * rate, own, own + S.cross_force(f_b), B_b.transpose_times(S)
 

@@ -86,6 +86,7 @@ class Reader:
     def _add(
         self, builder: ModelBuilder, body: int, joint: JointSpec, p, R, parent: str | None = None, anchor=(0, 0, 0)
     ):
+        """Add a body with its inertia at a pose (p, R) in its parent. parent: default: that of the file."""
         m, names = self.m, self.names
         above = int(m.body_parentid[body])
         turn = rotation(m.body_iquat[body])

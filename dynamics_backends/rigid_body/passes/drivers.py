@@ -144,6 +144,7 @@ class _Rows:
         return take(self.fields[base], index[name[-1]])
 
     def whole(self, p: Pass) -> None:
+        """Run a pass on all rows of its fields at once."""
         self._put(p, p.results(*(self.layout.model if n == "model" else self.fields[n] for n in p.inputs)))
 
     # -- access to rows ---------------------------------------------------------------------------------------------

@@ -300,7 +300,7 @@ class SteppedContact(WholeMap, ActuatedBody):
     ) -> Linear:
         """Linear equations with second derivatives, from the fields of CONTACT_SECOND and psid of V."""
         n, zero = self.model.nv, 0.0 * v[0]
-        g, contacts = (Second.from_fields(given, n, 0, zero) for given in (fields, _nothing(n)))
+        g, contacts = (Second.from_fields(given, n, 0, zero) for given in (fields, _zero_fields(n)))
         bends = []
         for c, slope in zip(touches, slopes, strict=True):
             second = m.law.bends(c.surface.gap, c.surface.normal, c.motion.velocity, weight_of(c, fields), m.p)
@@ -318,7 +318,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         return linear._replace(g=g, bends=bends)
 
 
-def _nothing(n: int) -> dict[str, list[list[float]]]:
+def _zero_fields(n: int) -> dict[str, list[list[float]]]:
     return {name: [[0.0] * n] * n for name in ("G_qq", "G_qv", "G_vv", "G_qa")}
 
 

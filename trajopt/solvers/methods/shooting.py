@@ -230,7 +230,7 @@ class ShootingMethod:
             return None
         if chosen.found.long_and_good:
             self.regularization = self.regularization.lowered()
-        return (yield from self._left(chosen, new))
+        return (yield from self._move_to(chosen, new))
 
     def _note_best(self, chosen: TrialStep) -> None:
         """Mark the iterate as the best, unless gradients decide and it is hardly better; idle counts iterations since."""
@@ -251,7 +251,7 @@ class ShootingMethod:
             and abs(chosen.found.expected) <= sqrt(tolerance) * abs(self.at.cost)
         )
 
-    def _left(self, chosen: TrialStep, new: Point) -> Generator[Request, Any, End | None]:
+    def _move_to(self, chosen: TrialStep, new: Point) -> Generator[Request, Any, End | None]:
         """Move to the next iterate; return CHEAPER if the cost hardly changed.
 
         In that case the solve moves only if the next iterate is nearly stationary.

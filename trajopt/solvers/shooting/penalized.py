@@ -146,7 +146,7 @@ class Imposed:
         return (self.lower == self.upper).all(axis=-2)
 
     def term(self, ocp: OCP) -> CostTerm:
-        """Return the cost term of the first problem."""
+        """Return the cost term of the augmented Lagrangian for the first problem."""
         c, own, weight = self.place(ocp), {key: value[0] for key, value in self.parameters.items()}, self.weight[0]
         if self.place.phase is None:
             own, weight = {key: value[0] for key, value in own.items()}, weight[0]

@@ -199,6 +199,7 @@ class _Writer:
         return _item("function", *self._all(f.__code__), *parts, *cells, *self._globals(f, f.__code__))
 
     def _cell(self, f: types.FunctionType, cell: Any) -> bytes:
+        """Form of the content of a closure cell, which may be empty."""
         try:
             return self.written(cell.cell_contents)
         except ValueError:
