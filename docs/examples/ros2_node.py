@@ -48,7 +48,7 @@ class MPCNode(Node):
         self.timer = self.create_timer(1.0 / rate, self.tick)
 
     def take(self, message: JointState) -> None:
-        """A measured state; messages that lack a joint are left aside."""
+        """A measured state; messages that lack a joint are ignored."""
         positions, velocities = (dict(zip(message.name, v, strict=False)) for v in (message.position, message.velocity))
         if all(name in positions and name in velocities for name in self.joints):
             self.x = np.array([values[name] for values in (positions, velocities) for name in self.joints])

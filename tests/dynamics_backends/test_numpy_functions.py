@@ -467,7 +467,7 @@ def test_hills_by_functions_of_numpy():
         slope = (0.3 * np.cos(3 * x) * np.cos(2 * y), -0.2 * np.sin(3 * x) * np.sin(2 * y)) if hilly else (0.0, -0.05)
         assert float(s.gap) == pytest.approx(gap)
         assert (float(s.gradient.x), float(s.gradient.y)) == pytest.approx((-slope[0], -slope[1]))
-        assert float(s.bend.gap2.a.x) == pytest.approx(0.9 * np.sin(3 * x) * np.cos(2 * y) if hilly else 0.0)
+        assert float(s.curvature.gap2.a.x) == pytest.approx(0.9 * np.sin(3 * x) * np.cos(2 * y) if hilly else 0.0)
 
 
 def test_functions_without_a_rule_are_reported():

@@ -87,7 +87,7 @@ class Body:
         object.__setattr__(self, "p", p)
 
     def places(self, t: Array) -> Array:
-        """Its origin (..., 3) [m] in the world at times (...) [s]."""
+        """Origin of the body (..., 3) [m] in the world at times (...) [s]."""
         t = np.asarray(t, float)
         return np.broadcast_to(self.p, (*t.shape, 3)) if self.path is None else self.p + self.path.at(t)
 

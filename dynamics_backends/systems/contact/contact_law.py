@@ -67,7 +67,9 @@ class ContactLaw(Protocol):
         """First derivatives of the force."""
         ...
 
-    def bends(self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]) -> tuple[Derivatives, SecondDerivatives]:
+    def second_derivatives(
+        self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
+    ) -> tuple[Derivatives, SecondDerivatives]:
         """First and second derivatives of s . force for a fixed s."""
         ...
 
@@ -91,7 +93,9 @@ class StepLaw(Protocol):
         """Equivalent law for steps that are shorter by ``time`` [s], and its parameters, from the current ones p."""
         ...
 
-    def bends(self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]) -> tuple[Derivatives, SecondDerivatives]:
+    def second_derivatives(
+        self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
+    ) -> tuple[Derivatives, SecondDerivatives]:
         """First and second derivatives of s . force for a fixed s."""
         ...
 

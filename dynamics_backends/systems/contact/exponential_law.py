@@ -88,7 +88,9 @@ class SoftContactLaw:
             in_w = in_w + diagonal(E) - n.outer(n * E) + wt.outer(wt * (2.0 * EX))
         return Derivatives(in_g, in_n, in_w)
 
-    def bends(self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]) -> tuple[Derivatives, SecondDerivatives]:
+    def second_derivatives(
+        self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
+    ) -> tuple[Derivatives, SecondDerivatives]:
         """First and second derivatives of s . force for a fixed s."""
         (N, N1, N2), (D, D1, D2) = self._spring(g, p), self._damper(g, p)
         sn, sw = s.dot(n), s.dot(w)

@@ -23,7 +23,7 @@ from dynamics_backends.scalars.taylor import Taylor, inverse_root
 from dynamics_backends.systems.contact.contact_law import Derivatives, SecondDerivatives, parameter, scaled
 
 
-class Bend(NamedTuple):
+class Curvature(NamedTuple):
     """Curvature of the ground: dn/dp by columns, d^2 g / dp^2, and d^2 n_i / dp^2 for i = x, y, z."""
 
     normal: Mat
@@ -37,7 +37,7 @@ class Surface(NamedTuple):
     gap: Scalar
     gradient: Vec
     normal: Vec
-    bend: Bend | None
+    curvature: Curvature | None
 
 
 class Ground(Protocol):
@@ -90,9 +90,9 @@ class Terrain:
         size = inverse_root(hx * hx + hy * hy + 1.0)
         n = (-hx * size, -hy * size, size)
         columns = [Vec(*(c.c[k] for c in n)) for k in (1, 2)]
-        bend = Bend(Mat(*columns, Vec(0.0, 0.0, 0.0)), -_curvature(h), tuple(_curvature(c) for c in n))  # type: ignore[arg-type]
+        curvature = Curvature(Mat(*columns, Vec(0.0, 0.0, 0.0)), -_curvature(h), tuple(_curvature(c) for c in n))  # type: ignore[arg-type]
         gap = p.z - parameter(parameters, "ground_height", self.height) - h.c[0]
-        return Surface(gap, Vec(-h.c[1], -h.c[2], 1.0), Vec(*(c.c[0] for c in n)), bend)
+        return Surface(gap, Vec(-h.c[1], -h.c[2], 1.0), Vec(*(c.c[0] for c in n)), curvature)
 
 
 def _curvature(t: Taylor) -> Mat:
@@ -104,17 +104,17 @@ def _curvature(t: Taylor) -> Mat:
 def in_position(d: Derivatives, s: Surface) -> Mat:
     """Derivative d force / dp."""
     M = d.g.outer(s.gradient)
-    return M if s.bend is None else M + d.n @ s.bend.normal
+    return M if s.curvature is None else M + d.n @ s.curvature.normal
 
 
-def bends_in_position(d: Derivatives, b: SecondDerivatives, s: Surface) -> tuple[Mat, Mat]:
+def second_derivatives_in_position(d: Derivatives, b: SecondDerivatives, s: Surface) -> tuple[Mat, Mat]:
     """Second derivatives of one number in (p, p) and (p, w), rows p, from those in (g, n, w)."""
     pp, pw = s.gradient.outer(s.gradient * b.gg), s.gradient.outer(b.gw)
-    if s.bend is None:
+    if s.curvature is None:
         return pp, pw
-    turn = s.bend.normal
+    turn = s.curvature.normal
     cross = turn.transpose_times(b.gn).outer(s.gradient)
-    pp = pp + cross + cross.transpose() + turn.transpose() @ (b.nn @ turn) + scaled(s.bend.gap2, d.g)
-    for weight, curvature in zip((d.n.x, d.n.y, d.n.z), s.bend.normal2, strict=True):
-        pp = pp + scaled(curvature, weight)
+    pp = pp + cross + cross.transpose() + turn.transpose() @ (b.nn @ turn) + scaled(s.curvature.gap2, d.g)
+    for weight, hessian in zip((d.n.x, d.n.y, d.n.z), s.curvature.normal2, strict=True):
+        pp = pp + scaled(hessian, weight)
     return pp, pw + turn.transpose() @ b.nw

@@ -83,7 +83,9 @@ class HuntCrossley:
             along * N.g, scaled(turned, N.N) + along.outer(w * N.c), scaled(slid, N.N) + along.outer(n * N.c)
         )
 
-    def bends(self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]) -> tuple[Derivatives, SecondDerivatives]:
+    def second_derivatives(
+        self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
+    ) -> tuple[Derivatives, SecondDerivatives]:
         """See :class:`~dynamics_backends.systems.contact.contact_law.ContactLaw`; derivatives of N Q with Q = s.n - mu phi y."""
         c = n.dot(w)
         wt, slip = w - n * c, Slip.at_velocity(n, w, s)

@@ -18,11 +18,11 @@ LawFactory = Callable[..., ContactLaw | StepLaw]
 
 def _law(name: str, law: Any) -> LawFactory:
     """Return a law's dataclass. Raises TypeError for other objects."""
-    soft, stepped = (hasattr(law, "slopes") and hasattr(law, "bends")), hasattr(law, "slower")
+    soft, stepped = (hasattr(law, "slopes") and hasattr(law, "second_derivatives")), hasattr(law, "slower")
     if not (isinstance(law, type) and is_dataclass(law) and hasattr(law, "force") and (soft or stepped)):
         raise TypeError(
-            f"contact law {name!r}: expected a frozen dataclass with force, slopes and bends (trajopt.ContactLaw), or a "
-            f"trajopt.StepLaw, got {law!r}"
+            f"contact law {name!r}: expected a frozen dataclass with force, slopes and second_derivatives (trajopt.ContactLaw), "
+            f"or a trajopt.StepLaw, got {law!r}"
         )
     return cast(LawFactory, law)
 

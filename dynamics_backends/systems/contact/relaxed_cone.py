@@ -76,7 +76,9 @@ class RelaxedCone:
         in_w = along.outer(along * (fall * T)) + n.outer(n * grip) + slip.outer(slip * grip)
         return along * N, Derivatives(along * fall, in_n, in_w + scaled(diagonal(grip), -1.0))
 
-    def bends(self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]) -> tuple[Derivatives, SecondDerivatives]:
+    def second_derivatives(
+        self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
+    ) -> tuple[Derivatives, SecondDerivatives]:
         """See :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`; derivatives of N Q with Q = s.n - mu (s.w_t) /
         eta.
         """

@@ -196,12 +196,12 @@ class SoftContact(WholeMap, ActuatedBody):
     def _add_second(self, g: Second, c: Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> None:
         """Add the second derivatives of one contact to g."""
         m, slopes = c.motion, self._slopes(c, fields, p)
-        bends = self.law.bends(c.surface.gap, c.surface.normal, m.velocity, weight_of(c, fields), p)
-        bend = subtract_second(g, c, slopes, bends, fields, self.model.dof_body.tolist())
+        second = self.law.second_derivatives(c.surface.gap, c.surface.normal, m.velocity, weight_of(c, fields), p)
+        hessian = subtract_second(g, c, slopes, second, fields, self.model.dof_body.tolist())
         for j, column in m.J.items():
-            product = bend @ column
+            curved = hessian @ column
             for k, J in m.J.items():
-                g.vv[k][j] = g.vv[k][j] - J.dot(product)
+                g.vv[k][j] = g.vv[k][j] - J.dot(curved)
 
 
 def _on_bodies(touches: Sequence[Touch]) -> list[tuple[int, Force]]:

@@ -94,14 +94,14 @@ class Start(NamedTuple):
 class Linear(NamedTuple):
     """Equations H da = top: the factor of H, and the right-hand sides for the derivatives in (q, v, u) by rows.
 
-    g: with lam, second derivatives of mu' (ID - tau - J'F) in (q, v, a) without those in (V, V), for which bends contains -H_ww by
-    contact.
+    g: with lam, second derivatives of mu' (ID - tau - J'F) in (q, v, a), without those in (V, V). hessians: -H_ww of each contact,
+    for the derivatives in (V, V).
     """
 
     factor: ltl.Factor
     top: list[Rows]
     g: Second | None = None
-    bends: Sequence[Mat] = ()
+    hessians: Sequence[Mat] = ()
 
 
 class SteppedContact(WholeMap, ActuatedBody):
@@ -226,7 +226,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         assert linear.g is not None
         found = self._directions(a, linear)
         second = curvature_of(self, u, linear.g, found.through)
-        for c, bend in zip(s.motions, linear.bends, strict=True):
+        for c, bend in zip(s.motions, linear.hessians, strict=True):
             second = _with_bend(second, _arriving(c.J, found.dx, s.problem.step), bend)
         return self._first(x, u, a, found), second
 
@@ -301,10 +301,12 @@ class SteppedContact(WholeMap, ActuatedBody):
         """Linear equations with second derivatives, from the fields of CONTACT_SECOND and psid of V."""
         n, zero = self.model.nv, 0.0 * v[0]
         g, contacts = (Second.from_fields(given, n, 0, zero) for given in (fields, _zero_fields(n)))
-        bends = []
+        hessians = []
         for c, slope in zip(touches, slopes, strict=True):
-            second = m.law.bends(c.surface.gap, c.surface.normal, c.motion.velocity, weight_of(c, fields), m.p)
-            bends.append(
+            second = m.law.second_derivatives(
+                c.surface.gap, c.surface.normal, c.motion.velocity, weight_of(c, fields), m.p
+            )
+            hessians.append(
                 scaled(subtract_second(contacts, c, slope, second, fields, self.model.dof_body.tolist()), -1.0)
             )
         _, friction = self._resistance(v)
@@ -315,7 +317,7 @@ class SteppedContact(WholeMap, ActuatedBody):
                 g.qq[i][j] = g.qq[i][j] + contacts.qq[i][j]
                 g.qv[i][j] = g.qv[i][j] + contacts.qv[i][j]
                 g.qa[i][j] = g.qa[i][j] + m.step * contacts.qv[i][j]
-        return linear._replace(g=g, bends=bends)
+        return linear._replace(g=g, hessians=hessians)
 
 
 def _zero_fields(n: int) -> dict[str, list[list[float]]]:

@@ -23,7 +23,7 @@ from dynamics_backends.rigid_body.contact.contact_points import Columns, PointMo
 from dynamics_backends.rigid_body.passes.field_access import row
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.systems.contact.contact_law import Derivatives, SecondDerivatives
-from dynamics_backends.systems.contact.ground_surface import Surface, bends_in_position, in_position
+from dynamics_backends.systems.contact.ground_surface import Surface, in_position, second_derivatives_in_position
 
 
 class Touch(NamedTuple):
@@ -68,19 +68,19 @@ def subtract_second(
     g: Second,
     c: Touch,
     slopes: Slopes,
-    bends: tuple[Derivatives, SecondDerivatives],
+    second: tuple[Derivatives, SecondDerivatives],
     fields: Mapping[str, Any],
     body_of: Sequence[int],
 ) -> Mat:
     """Subtract C_qq and C_qV from g; returns H_ww.
 
-    bends: of the law, for s of :func:`weight_of`; fields: psid of V, w and chi of mu; body_of: the bodies of the DoFs.
+    second: derivatives by the law, for s of :func:`weight_of`; fields: psid of V, w and chi of mu; body_of: the bodies of the DoFs.
     """
     m, F, path = c.motion, c.force, list(c.motion.J)
     psid, chi = rows_of_dofs(fields["psid"], path), rows_of_dofs(fields["chi"], path)
-    s, (d, b) = weight_of(c, fields), bends
+    s, (d, b) = weight_of(c, fields), second
     dw, ds = slopes.velocity, slopes_in_q(m, s, m.axes, chi)
-    pp, pw = bends_in_position(d, b, c.surface)
+    pp, pw = second_derivatives_in_position(d, b, c.surface)
     pi, rho = slopes.in_p.transpose_times(s), slopes.in_w.transpose_times(s)
     for j in path:
         J, axis = m.J[j], m.axes[j]

@@ -87,7 +87,9 @@ def test_the_spring_beyond_its_limit_is_a_parabola_that_continues_it():
     law = SoftContactLaw()
     edge = law.offset - LIMIT / law.spring_sharpness
     h = 1e-9
-    inside, outside = (law.bends(np.array([edge + s * h]), Vec(0.0, 0.0, 1.0), *_still(), {}) for s in (1, -1))
+    inside, outside = (
+        law.second_derivatives(np.array([edge + s * h]), Vec(0.0, 0.0, 1.0), *_still(), {}) for s in (1, -1)
+    )
     assert inside[0].g == pytest.approx(outside[0].g, rel=1e-6)
     assert inside[1].gg == pytest.approx(outside[1].gg, rel=1e-6)
     assert force(law, edge - 0.2, np.zeros(3))[2] == pytest.approx(5000.0 * np.exp(LIMIT) * (1 + 20 + 200), rel=1e-12)
@@ -139,7 +141,7 @@ def test_derivatives_of_the_law_by_complex_step(law):
 
     def weighted(z):
         g, n, w = np.asarray(z[0])[None], Vec(*z[1:4, None]), Vec(*z[4:, None])
-        f, d = law.force(g, n, w, {}), law.bends(g, n, w, Vec(*s), {})[0]
+        f, d = law.force(g, n, w, {}), law.second_derivatives(g, n, w, Vec(*s), {})[0]
         value = s[0] * f.x + s[1] * f.y + s[2] * f.z
         return np.concatenate([value, *(np.atleast_1d(c + 0 * value) for c in _components(d))])
 
@@ -148,7 +150,7 @@ def test_derivatives_of_the_law_by_complex_step(law):
     steps = np.array([weighted(z + 1e-30j * e).imag / 1e-30 for e in np.eye(7)])
     own = weighted(z + 0j).real[1:]
     np.testing.assert_allclose(own[along], steps[along, 0], rtol=1e-12, atol=1e-9)
-    _, b = law.bends(np.asarray(z[0])[None], Vec(*z[1:4, None]), Vec(*z[4:, None]), Vec(*s), {})
+    _, b = law.second_derivatives(np.asarray(z[0])[None], Vec(*z[1:4, None]), Vec(*z[4:, None]), Vec(*s), {})
     full = np.zeros((7, 7))
     full[0, 0] = b.gg[0]
     for block, row, column in ((b.nn, 1, 1), (b.nw, 1, 4), (b.ww, 4, 4)):

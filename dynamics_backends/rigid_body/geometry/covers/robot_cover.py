@@ -56,7 +56,7 @@ class RobotCover:
 
     @cached_property
     def coarse(self) -> RobotCover:
-        """The same robot with a single capsule for each moving body."""
+        """Cover of the robot with a single capsule for each moving body."""
         moving = [b for b in self.carried if b >= 0]
         corners = tuple(np.concatenate([self.corners[i] for i in np.flatnonzero(self.bodies == b)]) for b in moving)
         fitted = cached_capsules(corners)
