@@ -782,8 +782,8 @@ def test_pictures_are_drawn_in_the_background_at_a_terminal_but_not_in_a_noteboo
 def test_pictures_are_drawn_by_the_plotting_process(config, out, monkeypatch):
     """The process draws the same plots; if it fails, the parent process draws them."""
     here = []
-    draw = saving._drawn_here
-    monkeypatch.setattr(saving, "_drawn_here", lambda *given: here.append(1) or draw(*given))
+    draw = saving._draw_in_process
+    monkeypatch.setattr(saving, "_draw_in_process", lambda *given: here.append(1) or draw(*given))
     first = run("solve", config, "--out", out)
     drawn = {path.name: path.read_bytes() for path in out.glob("*.png")}
     assert first.exit_code == SOLVED and drawn and not here
