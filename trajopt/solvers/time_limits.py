@@ -72,7 +72,10 @@ def remaining(limit: float | None, began: float) -> float | None:
 
 
 class Watchdog:
-    """Interrupts the thread that makes it, after a time and again after another [s]; ``expired``: whether it has."""
+    """Timer that raises KeyboardInterrupt in the creating thread after ``seconds``, then every ``again`` [s].
+
+    expired: True after the first interrupt.
+    """
 
     def __init__(self, seconds: float, again: float) -> None:
         self.expired, self._again = False, again
@@ -92,7 +95,7 @@ class Watchdog:
                 self._start(self._again)
 
     def stop(self) -> None:
-        """Stop interrupting. If an interrupt arrives while this waits for the lock, call it again."""
+        """Stop the timer. If an interrupt arrives while this call waits for the lock, repeat the call."""
         self._active = False
         with self._lock:
             self._timer.cancel()

@@ -22,7 +22,7 @@ JOBS_PER_WORKER = 2
 
 
 class Pool(Protocol):
-    """Pool of workers. max_jobs: maximum number of unfinished jobs."""
+    """Pool of workers. max_jobs: maximum number of unfinished jobs. submit: starts a job, and returns its future."""
 
     @property
     def max_jobs(self) -> int: ...

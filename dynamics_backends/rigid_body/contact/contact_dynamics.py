@@ -61,13 +61,13 @@ CONTACT_START = Program("contact_start", _START, list(dict.fromkeys(_USED)))
 
 
 def started(model: Model, q: Rows, v: Rows, driver: Driver = run) -> dict[str, Any]:
-    """Fields of CONTACT_START on rows q (nq, N), v (nv, N)."""
+    """Run CONTACT_START on rows q (nq, N), v (nv, N); returns its fields."""
     return driver(CONTACT_START, model, {"q": at_base(model, q), "v": v})
 
 
 def finished(
     program: Program, model: Model, fields: Mapping[str, Any], driver: Driver = run, **arguments: Any
 ) -> dict[str, Any]:
-    """Fields of a second part, from those of the first."""
+    """Fields of a program that continues CONTACT_START, together with the fields of the latter."""
     carried = {k: x for k, x in fields.items() if k not in TABLES and k != "factor"}
     return {**carried, **driver(program, model, {**carried, **arguments})}

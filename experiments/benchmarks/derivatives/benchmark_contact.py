@@ -58,6 +58,7 @@ class Result(NamedTuple):
 
     @property
     def holds(self) -> bool:
+        """True if the value is at most its figure, or has none."""
         return self.figure is None or bool(self.value <= self.figure)
 
 

@@ -71,6 +71,7 @@ class Accuracy(NamedTuple):
 
     @property
     def holds(self) -> bool:
+        """True if the error is at most its figure."""
         return self.error <= self.figure
 
 

@@ -80,6 +80,7 @@ class Line(NamedTuple):
 
     @property
     def holds(self) -> bool | None:
+        """True if the value is at most the largest allowed one; None without one."""
         return None if self.figure is None else self.ours <= self.figure
 
     def cells(self) -> list[str]:

@@ -121,6 +121,7 @@ def compare(name: str, python: Path, repeats: int, generic: GenericProcess) -> R
 
 
 def main() -> int:
+    """Run the benchmark and print the table; return 1 if optima differ."""
     parser = crocoddyl_peer.parser(__doc__, "problem", PROBLEMS)
     parser.add_argument("--repeats", type=int, default=15, help="solves by each library in each of three rounds")
     arguments, python = crocoddyl_peer.read(parser, "problem", PROBLEMS)

@@ -62,6 +62,7 @@ def gait_rows(name: str, python: Path, solvers: list[str], iterations: int, gene
 
 
 def main() -> int:
+    """Run the benchmark and print the table."""
     parser = crocoddyl_peer.parser(__doc__, "gait", NAMES)
     parser.add_argument("--solvers", default="fddp,slq,ddp,ilqr")
     parser.add_argument("--iterations", type=int, default=300, help="maximum number of iterations of a solve")

@@ -32,7 +32,10 @@ def in_rounds(
     gains: bool,
     on_finished: ProgressCallback,
 ) -> BatchSolution:
-    """Solve a batch with constraints; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: solves unconstrained batches."""
+    """Solve a batch with constraints by rounds of the augmented Lagrangian.
+
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: solves unconstrained batches.
+    """
     began, rounds, first = time.perf_counter(), Rounds(batch, guess, options), dict[str, Any]()
 
     def answer(numbers: list[int], requests: list[Inner], report: ProgressCallback) -> Answers:
