@@ -61,14 +61,14 @@ class TruePieces:
 
     def distance(self, knot: int, piece: int, core: int) -> float:
         """Return the distance of the true shapes of a piece and a core [m]; negative: depth."""
-        pairs, a = self.pairs, self._at(self._carriers[piece], knot)
+        pairs, a = self.pairs, self._body_pose(self._carriers[piece], knot)
         count = len(pairs.cores)
         if core < count:
             number = pairs.cores[core][0]
             other, pose = pairs.true_bodies[number], pairs.resting[number] or self._body(number, knot)
         else:
             second = pairs.self_pieces[core - count]
-            other, pose = self._hulls[second], self._at(self._carriers[second], knot)
+            other, pose = self._hulls[second], self._body_pose(self._carriers[second], knot)
         self._result.clear()
         return float(self._coal.distance(self._hulls[piece], a, other, pose, self._request, self._result))
 
@@ -80,7 +80,7 @@ class TruePieces:
             most += float(robot.excess[self.pairs.self_pieces[core - count]])
         return min(max(self.distance(knot, piece, core) - gap, 0.0), most)
 
-    def _at(self, body: int, knot: int) -> Any:
+    def _body_pose(self, body: int, knot: int) -> Any:
         """Return the coal pose of a body of the robot; cached."""
         if (body, knot) not in self._placed:
             R, p = self._poses[body]

@@ -140,13 +140,13 @@ class SweepSettings(Checked):
             except (TypeError, ValueError) as error:
                 failed[f"vary.{key}"] = str(error)
                 continue
-            if wrong := _not_of_a_row(key) or _unknown_choice(key, variation):
+            if wrong := _row_key_error(key) or _unknown_choice(key, variation):
                 failed[f"vary.{key}"] = wrong
         if failed:
             raise SettingsError(failed)
 
 
-def _not_of_a_row(key: str) -> str:
+def _row_key_error(key: str) -> str:
     """Return the error of a key that a study cannot vary, or "" for a valid key."""
     table = key.partition(".")[0]
     if table in ROW:

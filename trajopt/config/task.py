@@ -67,12 +67,12 @@ def empty_nearness(xs: Array) -> Nearness:
 
 
 def no_fall(xs: Array, times: Array) -> Sequence[str]:
-    """Return no sentences, for robots that cannot fall."""
+    """Return no sentences about a fall: the default of ``fallen``, for robots that cannot fall."""
     return ()
 
 
 def nothing_missed(xs: Array) -> Sequence[str]:
-    """Return no sentences: the motion has no goal that it could miss."""
+    """Return no sentences about a missed goal: the default of ``missed``, for motions without a goal."""
     return ()
 
 
@@ -88,12 +88,12 @@ def _state_missed(goal: Goal, xs: Array) -> Sequence[str]:
 
 
 def no_commands(xs: Array, times: Array) -> Sequence[str]:
-    """Return no sentences, for tasks without commanded speeds or distances."""
+    """Return no sentences about commanded speeds or distances: the default of ``commands``."""
     return ()
 
 
 def no_outcome(x: Array) -> list[str]:
-    """Return no sentences about the final state."""
+    """Return no sentences about the final state: the default of ``outcome``."""
     return []
 
 

@@ -109,20 +109,20 @@ class Variation:
         """Draw a value: a number, a string or a list of them."""
         if self.kind in LISTS:
             return self.arguments[int(rng.integers(len(self.arguments)))]
-        ends = (int_ends if self.kind == "integers" else float_ends)(self.arguments)
-        return _plain(_RANGES[self.kind](rng, *ends))
+        arguments = (int_arguments if self.kind == "integers" else float_arguments)(self.arguments)
+        return _plain(_RANGES[self.kind](rng, *arguments))
 
     def __str__(self) -> str:
         return f"{self.kind}({', '.join(map(_text, self.arguments))})"
 
 
-def float_ends(arguments: tuple[Any, ...]) -> list[Any]:
-    """Convert the arguments of a range to float arrays."""
+def float_arguments(arguments: tuple[Any, ...]) -> list[Any]:
+    """Convert the arguments of a distribution to float arrays."""
     return [np.asarray(a, dtype=float) for a in arguments]
 
 
-def int_ends(arguments: tuple[Any, ...]) -> list[Any]:
-    """Convert the arguments of a range to integer arrays."""
+def int_arguments(arguments: tuple[Any, ...]) -> list[Any]:
+    """Convert the arguments of a distribution to integer arrays."""
     return [np.asarray(a).astype(np.int64) for a in arguments]
 
 

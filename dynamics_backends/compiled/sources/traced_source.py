@@ -180,12 +180,12 @@ def by_rows(M: Sequence[Any]) -> Any:
 
 
 def short_enough(what: str, t: Trace) -> Trace:
-    """Return the trace. Raises TooLong."""
+    """Return the trace. Raises TooLong if it has more operations than OPERATIONS_LIMIT."""
     require_short(what, len(t.operations))
     return t
 
 
 def require_short(what: str, operations: int) -> None:
-    """Raise TooLong for more operations than OPERATIONS_LIMIT."""
+    """Raise TooLong for more operations than OPERATIONS_LIMIT; what: a description of the traced function."""
     if operations > OPERATIONS_LIMIT:
         raise TooLong(f"{what} takes {operations} operations; the limit is {OPERATIONS_LIMIT}")

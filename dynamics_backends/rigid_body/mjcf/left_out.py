@@ -40,8 +40,8 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-def _some(what: str, names: Iterable[str]) -> list[str]:
-    """One sentence with the names; none without names."""
+def _sentence(what: str, names: Iterable[str]) -> list[str]:
+    """List of one sentence with the names; empty without names."""
     names = list(names)
     return [f"{what}: {_listed(names)}"] if names else []
 
@@ -53,20 +53,20 @@ def _joints(m: Any, names: Names) -> list[str]:
     spring = enabled(m, "PASSIVE", "SPRING")
     named = names.joints.__getitem__
     return [
-        *_some(
+        *_sentence(
             "springs of ball and free joints are ignored",
             map(named, [j for j in several if m.jnt_stiffness[j] and spring]),
         ),
-        *_some("limits of ball joints are ignored", map(named, [j for j in several if m.jnt_limited[j]])),
-        *_some("damping is linear in the velocity here", sorted({named(int(m.dof_jntid[d])) for d in poly})),
-        *_some("springs are linear here", map(named, stiff)),
+        *_sentence("limits of ball joints are ignored", map(named, [j for j in several if m.jnt_limited[j]])),
+        *_sentence("damping is linear in the velocity here", sorted({named(int(m.dof_jntid[d])) for d in poly})),
+        *_sentence("springs are linear here", map(named, stiff)),
     ]
 
 
 def _dry_friction(m: Any, names: Names) -> list[str]:
     rubbing: list[int] = np.flatnonzero(m.dof_frictionloss).tolist() if enabled(m, "FRICTIONLOSS") else []
     joints = dict.fromkeys(names.joints[m.dof_jntid[d]] for d in rubbing)
-    return _some("dry friction counts only with friction_velocity", joints)
+    return _sentence("dry friction counts only with friction_velocity", joints)
 
 
 def _nonzero_rows(m: Any, field: str) -> list[int]:
@@ -90,12 +90,12 @@ def _tendons(m: Any) -> list[str]:
         or m.tendon_limited[i]
         or armature[i]
     ]
-    return _some("springs, damping, friction, limits and inertia of tendons are ignored", acting)
+    return _sentence("springs, damping, friction, limits and inertia of tendons are ignored", acting)
 
 
 def _bodies(m: Any, names: Names) -> list[str]:
     carried = [names.bodies[b] for b in np.flatnonzero(m.body_gravcomp)]
-    return _some("gravity compensation is ignored; joint forces carry the weight", carried)
+    return _sentence("gravity compensation is ignored; joint forces carry the weight", carried)
 
 
 def _unsupported_options(m: Any) -> list[str]:
@@ -117,7 +117,7 @@ def _equalities(m: Any, names: Names, followed: Collection[str]) -> list[str]:
     free = [f"{one.name} ({one.kind})" for one in found if one.name not in followed]
     return [
         *left,
-        *_some(
+        *_sentence(
             "equalities are not part of the free dynamics; mjcf_constraints makes constraints of Holonomic from them",
             free,
         ),
@@ -125,7 +125,7 @@ def _equalities(m: Any, names: Names, followed: Collection[str]) -> list[str]:
 
 
 def _actuators(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
-    notes = _some(
+    notes = _sentence(
         "controls are joint forces here; actuators that drive no single joint are ignored",
         [f"{a.name} ({a.target})" for a in found if not a.joint],
     )
@@ -136,15 +136,15 @@ def _actuators(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
     notes += [
         f"controls are joint forces here; in the file joints are driven by {k}: {_listed(v)}" for k, v in kinds.items()
     ]
-    notes += _some("no actuator drives a joint, yet it has a control here", undriven(m, names, found))
+    notes += _sentence("no actuator drives a joint, yet it has a control here", undriven(m, names, found))
     limits = effort_limits(m, names, found).items()
     uneven = [name for name, limit in limits if abs(limit[0]) != abs(limit[1]) and not one_sided(limit)]
-    return [*notes, *_some("effort limits differ by direction; the smaller one applies here", uneven)]
+    return [*notes, *_sentence("effort limits differ by direction; the smaller one applies here", uneven)]
 
 
 def _one_sided(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
     pulled = [name for name, limit in effort_limits(m, names, found).items() if one_sided(limit) and any(limit)]
-    return _some("forces have one direction only in the file; here the larger limit applies in both", pulled)
+    return _sentence("forces have one direction only in the file; here the larger limit applies in both", pulled)
 
 
 def _described(a: Actuator) -> str:
@@ -156,4 +156,4 @@ def _described(a: Actuator) -> str:
 def _things(m: Any) -> list[str]:
     counts = {"sensors": m.nsensor, "cameras": m.ncam, "lights": m.nlight, "skins": m.nskin, "mocap bodies": m.nmocap}
     there = [f"{count} {what}" for what, count in counts.items() if count]
-    return _some("not used", there)
+    return _sentence("not used", there)

@@ -189,6 +189,7 @@ class InteriorPoint:
         return None
 
     def _measure(self, sums: Sequence[float]) -> None:
+        """Set the optimality errors of the iterate from the ten numbers of :func:`optimality`."""
         self.now = optimality(sums, self.at.largest)
 
     # -- an iteration ---------------------------------------------------------------------------------------------------------
