@@ -65,17 +65,14 @@ def so3_exp(w: Components) -> Components:
 
 
 def so3_log(q: Components) -> Components:
-    """Rotation vector of a unit quaternion, of length at most pi."""
+    """Rotation vector, of length at most pi, of a quaternion of any length.
+
+    It is theta/n (x, y, z) with n = |(x, y, z)| and theta/4 = atan(n / (|q| + |w|)), whose argument is at most 1.
+    """
     sign = sm.select(q[3], 1.0, -1.0)
-    w = sign * q[3]
     n2 = _norm2(q[:3])
-    # theta/2 = atan2(n, w).  If n is small relative to w: atanc(n^2/w^2)/w; otherwise by atan2, away from n = 0.
-    near = 0.25 * w * w - n2
-    w_safe = sm.select(near, w, 1.0)
-    n2_safe = sm.select(near, 1.0, n2)
-    n = sm.sqrt(n2_safe)
-    ratio = sm.select(near, n2, 0.0) / (w_safe * w_safe)
-    factor = 2.0 * sign * sm.select(near, sm.atanc(ratio) / w_safe, sm.atan2(n, w) / n)
+    sum_ = sm.sqrt(n2 + q[3] * q[3]) + sign * q[3]
+    factor = 4.0 * sign * sm.atanc(n2 / (sum_ * sum_)) / sum_
     return [factor * x for x in q[:3]]
 
 

@@ -238,8 +238,7 @@ def _switch(t2: Scalar, series: Sequence[float], closed_form: Callable[[Scalar, 
         return closed_form(t2, sqrt(t2)) if t2 > SERIES_BELOW else _power_series(series, t2)
     large = t2 - SERIES_BELOW
     safe = select(large, t2, 4.0)
-    small = select(large, 0.0, t2)
-    return select(large, closed_form(safe, sqrt(safe)), _power_series(series, small))
+    return select(large, closed_form(safe, sqrt(safe)), _power_series(series, t2))
 
 
 def cos_root(t2: Scalar) -> Scalar:
@@ -301,6 +300,5 @@ def atanc(t2: Scalar) -> Scalar:
     """atan(t) / t as a function of t^2, for t^2 >= 0."""
     large = t2 - _ATAN_SERIES_BELOW
     safe = select(large, t2, 1.0)
-    small = select(large, 0.0, t2)
     root = sqrt(safe)
-    return select(large, atan2(root, 1.0 + 0.0 * root) / root, _power_series(_ATAN, small))
+    return select(large, atan2(root, 1.0 + 0.0 * root) / root, _power_series(_ATAN, t2))
