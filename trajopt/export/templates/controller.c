@@ -33,7 +33,7 @@ void prefix_linearize(const double *x, const double *u, double dt, double *x_nex
 {
     double w[DYNAMICS_WORKSPACE + 1], own[step_workspace(S)], G[ND * NW], memory[linearize_workspace(S)], t = 0.0;
     const ctx_t c = {.w = w};
-    linearize(S, c, (start_t){SUBSTEPS, 1, 0, x, u, x, &t, &dt, own, NULL}, x_next, G, memory);
+    linearize(S, c, (start_t){SUBSTEPS, 1, 0, x, u, x, &t, &dt, own, NULL}, x_next, G, memory, NULL, NULL);
     for (int i = 0; i < ND; i++) {
         memcpy(A + i * ND, G + i * NW, sizeof(double) * ND);
         memcpy(B + i * NU, G + i * NW + ND, sizeof(double) * NU);

@@ -1,25 +1,7 @@
 /* Second derivatives of lam' (x_next (-) node) in w = (dx, u), in SIMD lanes: the counterpart of trajopt/step/step_curvature.py.
 
-   Include sensitivities.h before this file.  A forward sweep over the substeps stores the stages and the sensitivities at the start of
-   each.  The adjoint sweep backward computes the multiplier of every operation, and adds its curvature, chained with the sensitivities of
-   its arguments, to the upper triangle of H (NW x NW). */
-
-/* Stored substep: workspaces of its stages, its increment, sensitivities at its start, the contact forces, and matrices of the groups. */
-typedef struct {
-    V *stages, *delta, *G, *forces, *transport, *dexp;
-} substep_t;
-
-ALWAYS_INLINE long substep_size(const structure_t *S) { return STAGES * stage_size(S) + ND + ND * NW + FORCES_WORKSPACE + 2 * LIE_WORKSPACE; }
-
-/* Substep i in a workspace of substep_size vectors each. */
-ALWAYS_INLINE substep_t substep_at(const structure_t *S, V *substeps, long i)
-{
-    V *w = substeps + i * substep_size(S);
-    substep_t b;
-    b.stages = carved(&w, STAGES * stage_size(S)), b.delta = carved(&w, ND), b.G = carved(&w, ND * NW);
-    b.forces = carved(&w, FORCES_WORKSPACE), b.transport = carved(&w, LIE_WORKSPACE), b.dexp = carved(&w, LIE_WORKSPACE);
-    return b;
-}
+   Include sensitivities.h before this file.  linearize stores the stages of each substep and the sensitivities at its start.  An adjoint sweep backward computes the multiplier of every operation; a second one adds the curvature of the operations, chained with
+   the sensitivities of their arguments, to the upper triangle of H (NW x NW). */
 
 /* Hessian in the tangent vector of the state and all controls of the problem. */
 typedef struct {
@@ -46,25 +28,51 @@ ALWAYS_INLINE contraction_t contracted_at(const structure_t *S, V *w)
     return a;
 }
 
+/* Arguments and results of dynamics_contracted at a stage.  inputs: controls with the offset, then parameters with the implicit step. */
 typedef struct {
-    V *x, *u, *p, *lam, *G, *H, *T, *columns;
+    V *x, *inputs, *t, *lam, *phi;
+    contraction_t at;
+} evaluation_t;
+
+ALWAYS_INLINE long evaluation_size(const structure_t *S)
+{
+    return NX + ME + 1 + NP + 1 + 1 + ND + FORCES_BENT + 1 + contracted_size(S);
+}
+
+/* Evaluation j in a workspace of evaluation_size vectors each. */
+ALWAYS_INLINE evaluation_t evaluation_at(const structure_t *S, V *evaluations, int j)
+{
+    V *w = evaluations + j * evaluation_size(S);
+    evaluation_t e;
+    e.x = carved(&w, NX), e.inputs = carved(&w, ME + 1 + NP + 1), e.t = carved(&w, 1), e.lam = carved(&w, ND), e.phi = carved(&w, FORCES_BENT + 1);
+    e.at = contracted_at(S, w);
+    return e;
+}
+
+/* Stages that are evaluated together: one, or several if dynamics_contracted takes several blocks. */
+#define MOST_EVALUATIONS 4
+#define EVALUATIONS (S->functions->dynamics_contracted.run_blocks ? MOST_EVALUATIONS : 1)
+
+typedef struct {
+    V *x, *lam, *G, *H, *T, *columns, *evaluations;
     contraction_t at;
     hessian_t out;
 } curvature_t;
 
 ALWAYS_INLINE long curvature_size(const structure_t *S)
 {
-    return NX + MU + NP + ND + ND * NW + NW * NW + (ND + ME) * NW + contracted_size(S) + hessian_size(S) + (STAGES + 1) * columns_size(S);
+    return NX + ND + ND * NW + NW * NW + (ND + ME) * NW + contracted_size(S) + hessian_size(S) + EVALUATIONS * evaluation_size(S)
+        + (STAGES + 1) * columns_size(S);
 }
 
 /* Workspace of curvature_size vectors. */
 ALWAYS_INLINE curvature_t curvature_at(const structure_t *S, V *w)
 {
     curvature_t a;
-    a.x = carved(&w, NX), a.u = carved(&w, MU), a.p = carved(&w, NP), a.lam = carved(&w, ND);
+    a.x = carved(&w, NX), a.lam = carved(&w, ND);
     a.G = carved(&w, ND * NW), a.H = carved(&w, NW * NW), a.T = carved(&w, (ND + ME) * NW);
     a.at = contracted_at(S, carved(&w, contracted_size(S))), a.out = hessian_at(S, carved(&w, hessian_size(S)));
-    a.columns = w;
+    a.evaluations = carved(&w, EVALUATIONS * evaluation_size(S)), a.columns = w;
     return a;
 }
 
@@ -140,21 +148,34 @@ static void call_contracted(const structure_t *S, ctx_t c, const V *x, const V *
     call(S->functions->dynamics_contracted, IN(x, u, t, p, lam, phi ? phi : none), OUT(to.f, to.fx, to.fu, to.xx, to.ux, to.uu), c.w);
 }
 
-/* Evaluate dynamics_contracted at a stage, whose state is x. */
-static void contract_stage(const structure_t *S, ctx_t c, const curvature_t *a, const stage_t *s, const V *x, V t, const V *lam)
+/* Evaluate dynamics_contracted at `count` stages, from the last stage of the last of the substeps backward: those before stage number `end`. */
+static void contract_stages(const structure_t *S, ctx_t c, start_t at, V *substeps, int end, int count, V *evaluations)
 {
-    V inputs[INPUTS_WORKSPACE];
-    if (S->implicit) extend_inputs(S, a->u, a->p, s->e, *s->step, inputs);
-    call_contracted(S, c, x, S->implicit ? inputs : a->u, &t, S->implicit ? inputs + ME + 1 : a->p, lam, c.phi, a->at);
+    const V h = step_of(S, at, 0);
+    for (int j = 0; j < count; j++) {
+        const int n = end - 1 - j, s = n % STAGES;
+        const substep_t b = substep_at(S, substeps, n / STAGES);
+        const stage_t stage = stage_at(S, b.stages + s * stage_size(S));
+        const evaluation_t e = evaluation_at(S, evaluations, j);
+        copy(e.x, stage.at, NX), copy(e.lam, b.on_f + s * ND, ND);
+        *e.t = *at.t + (double)(n / STAGES) * h + S->C[s] * h;
+        extend_inputs(S, at.u, at.p, stage.e, *stage.step, e.inputs);
+        if (!n && c.phi) copy(e.phi, c.phi, FORCES_BENT);
+        else clear(e.phi, FORCES_BENT);
+    }
+    const evaluation_t e = evaluation_at(S, evaluations, 0);
+    V *const out[] = {e.at.f, e.at.fx, e.at.fu, e.at.xx, e.at.ux, e.at.uu};
+    call_blocks(S->functions->dynamics_contracted, 6, 6, IN(e.x, e.inputs, e.t, e.inputs + ME + 1, e.lam, e.phi), out, c.w, count,
+                evaluation_size(S));
 }
 
 /* H += [X; 0 1; E]' F [X; 0 1; E] with F = (xx, ux, uu), the Hessian of lam' f at a stage; upper triangle only.  E: NULL for zero, without
    an offset.  With an offset, the dynamics are affine in the offset and the controls. */
-static void add_field(const structure_t *S, const curvature_t *a, const V *restrict X, const V *restrict E)
+static void add_field(const structure_t *S, const curvature_t *a, const contraction_t *F, const V *restrict X, const V *restrict E)
 {
     V *H = a->H;
     const int panel = PANEL;
-#define QUADRATIC(w) quadratic_panel(S, &a->at, X, E, a->T, H, first, w)
+#define QUADRATIC(w) quadratic_panel(S, F, X, E, a->T, H, first, w)
     for (int first = 0; first < NW; first += panel)
         switch (NW - first < panel ? NW - first : panel) { EACH_WIDTH(QUADRATIC) }
 #undef QUADRATIC
@@ -162,7 +183,7 @@ static void add_field(const structure_t *S, const curvature_t *a, const V *restr
         const V *row = a->T + (ND + j) * NW;
         for (int c = 0; c <= ND + j; c++) H[c * NW + ND + j] += row[c];
         for (int c = ND + j; c < NW; c++) H[(ND + j) * NW + c] += row[c];
-        for (int i = 0; i <= j; i++) H[(ND + i) * NW + ND + j] += a->at.uu[i * ME + j];
+        for (int i = 0; i <= j; i++) H[(ND + i) * NW + ND + j] += F->uu[i * ME + j];
     }
 }
 
@@ -219,97 +240,80 @@ static void stage_multipliers(const structure_t *S, V h, const V *restrict incre
     }
 }
 
-/* Adjoint sweep through one substep: adds its curvature to H, and replaces lam, the multiplier at its end, by that at its start.
-   phi: multipliers of the forces at its start. */
-static void back(const structure_t *S, ctx_t c, const curvature_t *a, substep_t b, V t, V h, const V *phi)
+/* Store the multipliers of a substep, and replace lam, the multiplier at its end, by that at its start. */
+static void adjoint_substep(const structure_t *S, substep_t b, V h, V *restrict lam)
 {
-    const int lie = LIE_GROUPS > 0;
-    V slope[STAGES * ND], increment[ND], start[ND], first[LIE_WORKSPACE + 1], second[LIE_WORKSPACE + 1], at_f[ND], more[ND];
-    if (lie) {
-        manifold_integrate_bend(S, b.delta, a->lam, first, second);
-        add_bend(S, second, first, columns_at(S, a->columns + STAGES * columns_size(S)).D, b.G, 0, a->H);
-        blocks_adjoint(S, b.dexp, a->lam, increment);
-        blocks_adjoint(S, b.transport, a->lam, start);
-    } else {
-        copy(increment, a->lam, ND);
-        copy(start, a->lam, ND);
+    V increment[ND], along[ND];
+    copy(b.end, lam, ND), copy(increment, lam, ND);
+    if (LIE_GROUPS) {
+        blocks_adjoint(S, b.dexp, b.end, increment);
+        blocks_adjoint(S, b.transport, b.end, lam);
     }
-    stage_multipliers(S, h, increment, slope);
+    stage_multipliers(S, h, increment, b.slope);
     for (int s = STAGES - 1; s >= 0; s--) {
         const stage_t stage = stage_at(S, b.stages + s * stage_size(S));
-        const columns_t columns = columns_at(S, a->columns + s * columns_size(S));
-        V *l = slope + s * ND, at[ND], at_offset[NE + 1];
-        if (lie && s) {
-            manifold_dexp_inv_bend(S, stage.delta, stage.f, l, first, second);
-            add_bend(S, second, first, columns.D, columns.K, 1, a->H);
-            clear(more, ND);
-            blocks_adjoint(S, stage.along, l, more);
-            blocks_adjoint(S, stage.inverse, l, at_f);
-            l = at_f;
-        }
-        c.phi = s ? NULL : phi;
-        contract_stage(S, c, a, &stage, stage.at, t + S->C[s] * h, l);
-        add_field(S, a, columns.X, NE && s ? columns.E : NULL);
-        for (int j = 0; j < ND; j++) at[j] = NF == ND || j < NF ? ZERO : l[j - NF];
+        const int curved = LIE_GROUPS && s;
+        V *slope = b.slope + s * ND, *f = b.on_f + s * ND, *x = b.on_x + s * ND, at_offset[NE + 1], start[ND];
+        if (curved) blocks_adjoint(S, stage.inverse, slope, f), blocks_adjoint(S, stage.along, slope, along);
+        else copy(f, slope, ND);
+        for (int j = 0; j < ND; j++) x[j] = NF == ND || j < NF ? ZERO : f[j - NF];
         clear(at_offset, NE);
-        slopes_adjoint(S, &stage, l + ND - NF, at, at_offset);
-        if (lie && s) {
-            V through[ND], on[ND];
-            manifold_integrate_bend(S, stage.delta, at, first, second);
-            add_bend(S, second, first, columns.D, b.G, 0, a->H);
-            blocks_adjoint(S, stage.dexp, at, through);
-            blocks_adjoint(S, stage.transport, at, on);
-            copy(increment, through, ND), copy(at, on, ND);
+        slopes_adjoint(S, &stage, f + ND - NF, x, at_offset);
+        copy(increment, x, ND), copy(start, x, ND);
+        if (curved) {
+            blocks_adjoint(S, stage.dexp, x, increment), blocks_adjoint(S, stage.transport, x, start);
             for (int g = 0; g < LIE_GROUPS; g++)
-                for (int i = S->curved[g].v; i < S->curved[g].v + S->curved[g].nv; i++) increment[i] += more[i];
-        } else copy(increment, at, ND);
+                for (int i = S->curved[g].v; i < S->curved[g].v + S->curved[g].nv; i++) increment[i] += along[i];
+        }
         for (int j = 0; j < s; j++) {
             const double share = S->A[s * STAGES + j];
             if (share != 0.0)
-                for (int i = 0; i < ND; i++) slope[j * ND + i] += share * h * increment[i];
-            for (int i = 0; i < NE; i++) slope[j * ND + NV + i] += (S->AI[s * STAGES + j] - share) * h * at_offset[i];
+                for (int i = 0; i < ND; i++) b.slope[j * ND + i] += share * h * increment[i];
+            for (int i = 0; i < NE; i++) b.slope[j * ND + NV + i] += (S->AI[s * STAGES + j] - share) * h * at_offset[i];
         }
-        for (int i = 0; i < ND; i++) start[i] += at[i];
+        for (int i = 0; i < ND; i++) lam[i] += start[i];
     }
-    copy(a->lam, start, ND);
 }
 
-static void columns_of(const structure_t *S, substep_t b, V h, int fresh, V *restrict G, V *restrict kept)
+/* Add the curvature of the increments of the groups at stage s to H. */
+static void add_stage_bend(const structure_t *S, substep_t b, int s, columns_t columns, V *H)
 {
-    all_through(S, (passage_t){b.stages, b.transport, b.dexp, h, fresh}, G, kept);
+    const stage_t stage = stage_at(S, b.stages + s * stage_size(S));
+    V first[LIE_WORKSPACE], second[LIE_WORKSPACE];
+    manifold_dexp_inv_bend(S, stage.delta, stage.f, b.slope + s * ND, first, second);
+    add_bend(S, second, first, columns.D, columns.K, 1, H);
+    manifold_integrate_bend(S, stage.delta, b.on_x + s * ND, first, second);
+    add_bend(S, second, first, columns.D, b.G, 0, H);
 }
 
-/* Forward sweep over the substeps: x becomes x_next and G its derivative; `substeps` stores the stages, the sensitivities at their start,
-   and the forces of the first substep.  last: if not NULL, receives the columns of the last substep. */
-static void forward(const structure_t *S, ctx_t c, start_t at, V *substeps, V *restrict x, V *restrict G, V *last)
+/* Add the curvature of the increment of a substep to its state to H. */
+static void add_end_bend(const structure_t *S, substep_t b, columns_t columns, V *H)
+{
+    V first[LIE_WORKSPACE], second[LIE_WORKSPACE];
+    manifold_integrate_bend(S, b.delta, b.end, first, second);
+    add_bend(S, second, first, columns.D, b.G, 0, H);
+}
+
+/* Adjoint sweeps over the substeps: add the Hessian of lam' x_next to a->H; a->columns: those of the last substep. */
+static void backward(const structure_t *S, ctx_t c, start_t at, V *substeps, const curvature_t *a)
 {
     const V h = step_of(S, at, 0);
-    V from[NX];
-    copy(x, at.x, NX);
-    for (int i = 0; i < ND; i++)
-        for (int j = 0; j < NW; j++) G[i * NW + j] = splat(i == j);
-    for (int s = 0; s < at.substeps; s++) {
-        const substep_t b = substep_at(S, substeps, s);
-        copy(b.G, G, ND * NW);
-        copy(from, x, NX);
-        increment(S, c, at, s, from, b.stages, b.delta, s ? NULL : b.forces);
-        manifold_transport(S, b.delta, b.transport);
-        manifold_dexp(S, b.delta, b.dexp);
-        columns_of(S, b, h, s == 0, G, s == at.substeps - 1 ? last : NULL);
-        manifold_integrate(S, from, b.delta, x);
-    }
-}
-
-/* Adjoint sweep over the substeps: adds the Hessian of lam' x_next to a->H; a->columns: those of the last substep. */
-static void backward(const structure_t *S, ctx_t c, int count, V t, V h, V *substeps, const curvature_t *a)
-{
-    for (int s = count - 1; s >= 0; s--) {
-        const substep_t b = substep_at(S, substeps, s);
-        if (s < count - 1) {
+    for (int i = at.substeps - 1; i >= 0; i--) adjoint_substep(S, substep_at(S, substeps, i), h, a->lam);
+    for (int i = at.substeps - 1, evaluated = 0, total = at.substeps * STAGES; i >= 0; i--) {
+        const substep_t b = substep_at(S, substeps, i);
+        if (i < at.substeps - 1) {
             copy(a->G, b.G, ND * NW);
-            columns_of(S, b, h, s == 0, a->G, a->columns);
+            all_through(S, passage_of(b, h, i == 0), a->G, a->columns);
         }
-        back(S, c, a, b, t + (double)s * h, h, s ? NULL : c.phi);
+        if (LIE_GROUPS) add_end_bend(S, b, columns_at(S, a->columns + STAGES * columns_size(S)), a->H);
+        for (int s = STAGES - 1; s >= 0; s--, evaluated++) {
+            const columns_t columns = columns_at(S, a->columns + s * columns_size(S));
+            const int j = evaluated % EVALUATIONS, left = total - evaluated;
+            if (!j) contract_stages(S, c, at, substeps, left, left < EVALUATIONS ? left : EVALUATIONS, a->evaluations);
+            const evaluation_t e = evaluation_at(S, a->evaluations, j);
+            add_field(S, a, &e.at, columns.X, NE && s ? columns.E : NULL);
+            if (LIE_GROUPS && s) add_stage_bend(S, b, s, columns, a->H);
+        }
     }
 }
 
@@ -323,28 +327,9 @@ static void contracted_once(const structure_t *S, ctx_t c, start_t at, const V *
     call_contracted(S, c, at.x, S->implicit ? inputs : at.u, at.t, S->implicit ? inputs + ME + 1 : at.p, slope, c.phi, to);
 }
 
-/* Add the Hessian of lam' (x_next (-) node) + phi' forces, for a->lam and the phi of c, to a->H, which must be 0.  Call forward() to a->x,
-   a->G and a->columns before. */
-static void contract_back(const structure_t *S, ctx_t c, start_t at, const V *node, V *substeps, const curvature_t *a)
-{
-    const V h = step_of(S, at, 0);
-    copy(a->u, at.u, MU);
-    copy(a->p, at.p, NP);
-    if (LIE_GROUPS) {
-        V d[ND], blocks[LIE_WORKSPACE], lam[ND];
-        manifold_difference(S, node, a->x, d);
-        manifold_difference_bend(S, d, a->lam, blocks);
-        add_bend(S, blocks, NULL, a->G, NULL, 0, a->H);
-        manifold_dexp_inv(S, d, blocks);
-        copy(lam, a->lam, ND);
-        blocks_adjoint(S, blocks, lam, a->lam);
-    }
-    backward(S, c, at.substeps, *at.t, h, substeps, a);
-}
-
-/* a->H <- the Hessian of lam' (x_next (-) node) + phi' forces, for a->lam and the phi of c.  kept: substeps stored by forward() at the same
-   point; NULL: compute them first, in `own`. */
-static void contract(const structure_t *S, ctx_t c, start_t at, const V *node, V *kept, V *own, const curvature_t *a)
+/* a->H <- the Hessian of lam' (x_next (-) node) + phi' forces, for a->lam and the phi of c.  kept: substeps stored by linearize at the same
+   point; NULL: compute them first, in `own`.  w: workspace of linearize. */
+static void contract(const structure_t *S, ctx_t c, start_t at, const V *node, V *kept, V *own, const curvature_t *a, V *w)
 {
     const V h = step_of(S, at, 0);
     clear(a->H, NW * NW);
@@ -361,10 +346,19 @@ static void contract(const structure_t *S, ctx_t c, start_t at, const V *node, V
     if (kept) {
         const substep_t last = substep_at(S, kept, at.substeps - 1);
         copy(a->G, last.G, ND * NW);
-        columns_of(S, last, h, at.substeps == 1, a->G, a->columns);
+        all_through(S, passage_of(last, h, at.substeps == 1), a->G, a->columns);
         manifold_integrate(S, stage_at(S, last.stages).at, last.delta, a->x);
     } else {
-        forward(S, c, at, own, a->x, a->G, a->columns);
+        linearize(S, c, at, a->x, a->G, w, own, a->columns);
     }
-    contract_back(S, c, at, node, kept ? kept : own, a);
+    if (LIE_GROUPS) {
+        V d[ND], blocks[LIE_WORKSPACE], lam[ND];
+        manifold_difference(S, node, a->x, d);
+        manifold_difference_bend(S, d, a->lam, blocks);
+        add_bend(S, blocks, NULL, a->G, NULL, 0, a->H);
+        manifold_dexp_inv(S, d, blocks);
+        copy(lam, a->lam, ND);
+        blocks_adjoint(S, blocks, lam, a->lam);
+    }
+    backward(S, c, at, kept ? kept : own, a);
 }

@@ -54,7 +54,7 @@ EXPORT void stage_first_in_lanes(const seen_t *of, long origin, long n, long rea
     const knot_t k = carved_knots(S, &w);
     const ctx_t c = context(of->stages, w);
     load_in_lanes(S, of, origin, n, &k);
-    linearize(S, c, start_of(of->stages, &k), k.next, k.G, k.scratch);
+    linearize(S, c, start_of(of->stages, &k), k.next, k.G, k.scratch, NULL, NULL);
     put_step(S, &k, out);
     put_running(S, &k, k.forces, out, w);
     fix_unread_controls(S, read, (V *)out->R);

@@ -180,22 +180,52 @@ static void sensitivities_at_once(const structure_t *S, V h, const V *restrict f
     for (int i = 0; i < ND; i++) G[i * NW + i] += 1.0;
 }
 
+/* Stored substep: workspaces of its stages, its increment, sensitivities at its start, the contact forces, matrices of the groups, and
+   multipliers: of x at its end; of each stage's derivative of the increment (slope), of f (on_f), and of the stage's state (on_x). */
+typedef struct {
+    V *stages, *delta, *G, *forces, *transport, *dexp, *end, *slope, *on_f, *on_x;
+} substep_t;
+
+ALWAYS_INLINE long substep_size(const structure_t *S)
+{
+    return STAGES * (stage_size(S) + 3 * ND) + 2 * ND + ND * NW + FORCES_WORKSPACE + 2 * LIE_WORKSPACE;
+}
+
+/* Substep i in a workspace of substep_size vectors each. */
+ALWAYS_INLINE substep_t substep_at(const structure_t *S, V *substeps, long i)
+{
+    V *w = substeps + i * substep_size(S);
+    substep_t b;
+    b.stages = carved(&w, STAGES * stage_size(S)), b.delta = carved(&w, ND), b.G = carved(&w, ND * NW);
+    b.forces = carved(&w, FORCES_WORKSPACE), b.transport = carved(&w, LIE_WORKSPACE), b.dexp = carved(&w, LIE_WORKSPACE);
+    b.end = carved(&w, ND), b.slope = carved(&w, STAGES * ND), b.on_f = carved(&w, STAGES * ND), b.on_x = w;
+    return b;
+}
+
+ALWAYS_INLINE passage_t passage_of(substep_t b, V h, int fresh) { return (passage_t){b.stages, b.transport, b.dexp, h, fresh}; }
+
 /* Workspace of linearize for a block in vectors. */
 ALWAYS_INLINE long linearize_workspace(const structure_t *S) { return STAGES * stage_size(S) + ND * NW + ND + NX; }
 
-/* x_next and its derivative G (ND x NW) in (x, u) in all blocks, chained over the substeps.  w: workspace of linearize_workspace vectors. */
-static void linearize(const structure_t *S, ctx_t c, start_t at, V *x, V *G, V *w)
+/* x_next and its derivative G (ND x NW) in (x, u) in all blocks, chained over the substeps.  w: workspace of linearize_workspace vectors.
+   kept: if not NULL, receives the substeps (at.substeps workspaces of substep_size) of each block.  columns: if not NULL, receives the columns
+   of the last substep of one block. */
+static void linearize(const structure_t *S, ctx_t c, start_t at, V *x, V *G, V *w, V *kept, V *columns)
 {
     const long apart = at.apart;
-    V *stages = carved(&w, STAGES * stage_size(S)), *delta = carved(&w, ND), *from = carved(&w, NX), T[LIE_WORKSPACE + 1], E[LIE_WORKSPACE + 1];
+    V *own = carved(&w, STAGES * stage_size(S)), *delta = carved(&w, ND), *from = carved(&w, NX), T[LIE_WORKSPACE + 1], E[LIE_WORKSPACE + 1];
     for (int j = 0; j < at.count; j++) copy(x + j * apart, at.x + j * apart, NX);
     for (int s = 0; s < at.substeps; s++) {
+        const int last = s == at.substeps - 1;
+        V *stages = kept && at.count == 1 ? substep_at(S, kept, s).stages : own; /* their distance is `apart` only in the workspace */
         for (int j = 0; j < at.count; j++) copy(from + j * apart, x + j * apart, NX);
         increment(S, c, at, s, from, stages, delta, s ? NULL : at.forces);
         for (int j = 0; j < at.count; j++) {
             const long place = j * apart;
             const V h = step_of(S, at, place);
+            passage_t through = {stages + place, T, E, h, s == 0};
             manifold_integrate(S, from + place, delta + place, x + place);
+            if (kept && !s) copy(substep_at(S, kept, j * at.substeps).forces, at.forces + place, FORCES_WORKSPACE);
             if (AT_ONE_POINT && at.substeps == 1) {
                 const stage_t stage = stage_at(S, stages + place);
                 sensitivities_at_once(S, h, stage.fx, stage.fu, w + place, G + place);
@@ -203,7 +233,14 @@ static void linearize(const structure_t *S, ctx_t c, start_t at, V *x, V *G, V *
             }
             manifold_transport(S, delta + place, T);
             manifold_dexp(S, delta + place, E);
-            all_through(S, (passage_t){stages + place, T, E, h, s == 0}, G + place, NULL);
+            if (kept) {
+                const substep_t b = substep_at(S, kept, j * at.substeps + s);
+                if (stages == own) copy(b.stages, stages + place, STAGES * stage_size(S));
+                for (int i = 0; !s && i < ND * NW; i++) G[place + i] = splat(i / NW == i % NW);
+                copy(b.G, G + place, ND * NW), copy(b.delta, delta + place, ND);
+                copy(b.transport, T, LIE_WORKSPACE), copy(b.dexp, E, LIE_WORKSPACE);
+            }
+            all_through(S, through, G + place, last ? columns : NULL);
         }
     }
 }

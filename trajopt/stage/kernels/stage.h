@@ -18,7 +18,7 @@ EXPORT long stage_kept(const structure_t *S) { return substep_size(S); }
 
 EXPORT long stage_second_workspace(const structure_t *S, long substeps)
 {
-    return stage_workspace(S) + curvature_size(S) + substeps * substep_size(S);
+    return stage_workspace(S) + MOST_EVALUATIONS * S->registers + curvature_size(S) + substeps * substep_size(S);
 }
 
 /* Store x_next and the defect d at the node in `values` of lane l. */
@@ -32,6 +32,13 @@ static ctx_t context(const stages_t *s, V *w) { return (ctx_t){.w = w}; }
 static start_t start_of(const stages_t *s, const knot_t *k)
 {
     return (start_t){s->substeps, 1, 0, k->x, k->u, k->p, k->t, k->dt, k->own, k->forces};
+}
+
+/* Stored substeps of the block that begins at knot n, NULL if none are stored. */
+static V *kept_from(const stages_t *s, void *kept, long n)
+{
+    const structure_t *S = s->structure;
+    return kept ? (V *)kept + n / LANES * s->substeps * substep_size(S) : NULL;
 }
 
 /* Time step of `count` blocks. */
@@ -195,7 +202,7 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
     const knot_t front = carved_knots(S, &w);
     const ctx_t c = context(s, w);
     const int most = blocks_together(S), stepped = out->values.x_next || out->values.d, linear = out->A || FORCES_WORKSPACE;
-    const int together = STEPS_TOGETHER && linear && !out->kept;
+    const int together = STEPS_TOGETHER && linear;
     for (long from = first; from < last; from += most * LANES) {
         int blocks = 0;
         for (long n = from; n < last && blocks < most; n += LANES, blocks++) {
@@ -207,15 +214,14 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
             prefetch_rows(out->S ? out->S + n * NU * ND : NULL, (long)count * NU * ND);
             prefetch_rows(out->R ? out->R + n * NU * NU : NULL, (long)count * NU * NU);
             if (together) continue;
-            if (out->kept) {
-                V *kept = (V *)out->kept + n / LANES * s->substeps * substep_size(S);
-                forward(S, c, start_of(s, &k), kept, k.next, k.G, NULL);
-                copy(k.forces, substep_at(S, kept, 0).forces, FORCES_WORKSPACE);
-            } else if (linear) linearize(S, c, start_of(s, &k), k.next, k.G, k.scratch);
+            if (linear) linearize(S, c, start_of(s, &k), k.next, k.G, k.scratch, kept_from(s, out->kept, n), NULL);
             else if (stepped) step(S, c, start_of(s, &k), k.next);
             store_stepped(S, &k, count, n, out);
         }
-        if (together) linearize(S, c, starts_of(s, &front, blocks), front.next, front.G, front.scratch);
+        if (together) {
+            const start_t starts = starts_of(s, &front, blocks);
+            linearize(S, c, starts, front.next, front.G, front.scratch, kept_from(s, out->kept, from), NULL);
+        }
         for (int j = 0; together && j < blocks; j++) {
             const knot_t k = nth_block(S, front, j);
             store_stepped(S, &k, lanes_used(from + j * LANES, last), from + j * LANES, out);
@@ -273,7 +279,7 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
             const int count = load_knots(S, s, at, n, last, &k);
             if (out->y) LOAD(out->y, n, NG, count, k.g)
             if (!costs || !FORCES_WORKSPACE) continue;
-            if (out->kept) copy(k.forces, substep_at(S, out->kept + n / LANES * s->substeps * substep_size(S), 0).forces, FORCES_WORKSPACE);
+            if (out->kept) copy(k.forces, substep_at(S, kept_from(s, out->kept, n), 0).forces, FORCES_WORKSPACE);
             else call(S->functions->dynamics_partials, IN(k.x, k.u, k.t, k.p), OUT(a.at.f, a.at.fx, a.at.fu, k.forces), w);
         }
         k = front;
@@ -282,7 +288,6 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
         for (int j = 0; j < blocks; j++) {
             const long n = from + j * LANES;
             const int count = lanes_used(n, last);
-            V *kept = out->kept ? out->kept + n / LANES * s->substeps * substep_size(S) : NULL;
             k = nth_block(S, front, j);
             if (costs) {
                 if (!out->lam) add_forces_bend(S, c, &k);
@@ -291,7 +296,7 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
             c.phi = FORCES_BENT && costs ? k.phi : NULL;
             if (out->lam) {
                 LOAD(out->lam, n, ND, count, a.lam)
-                contract(S, c, start_of(s, &k), k.node, kept, own, &a);
+                contract(S, c, start_of(s, &k), k.node, kept_from(s, out->kept, n), own, &a, k.scratch);
                 blocks_of(S, a.H, a.out);
             } else {
                 clear(a.out.xx, hessian_size(S));
