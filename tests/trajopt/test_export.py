@@ -36,6 +36,8 @@ CASES = {  # settings that make them short
     "gen3_reach": ["problem.horizon=12", "problem.substeps=2", "problem.weights.control=0.1"],
 }
 HALVINGS, ACCEPT_RATIO = 10, 1e-4  # of export_controller.c
+QUICKLY = "CFLAGS=-std=c99 -pedantic -Wall -Wextra -O0"
+"""The Makefile's flags without optimization, which takes most of the time of a build."""
 WORKSPACE = 1 << 22
 """Bytes, more than any of the small problems needs."""
 
@@ -49,8 +51,8 @@ class Problem(ctypes.Structure):
 class Exported:
     """A built controller: its functions on arrays, and the problem it was written for."""
 
-    def __init__(self, ocp, name, folder):
-        self.ocp, self.name, self.folder = ocp, name, folder
+    def __init__(self, ocp, name, folder, *flags):
+        self.ocp, self.name, self.folder, self.flags = ocp, name, folder, flags
         built = self.make(f"lib{name}.so")
         self.output = built.stdout + built.stderr
         self.library = ctypes.CDLL(str(folder / f"lib{name}.so"))
@@ -58,7 +60,7 @@ class Exported:
         self.workspace = ctypes.create_string_buffer(WORKSPACE)
 
     def make(self, *targets):
-        command = ["make", "-C", str(self.folder), f"CC={' '.join(compiler_command())}", *targets]
+        command = ["make", "-C", str(self.folder), f"CC={' '.join(compiler_command())}", *self.flags, *targets]
         return subprocess.run(command, capture_output=True, text=True, check=True)
 
     def call(self, function, *arguments, shapes=()):
@@ -83,16 +85,16 @@ def _address(a):
     return ctypes.c_void_p(a.ctypes.data)
 
 
-def _built(ocp, name, folder):
+def _built(ocp, name, folder, *flags):
     if shutil.which("make") is None:
         pytest.skip("there is no make")
-    return Exported(ocp, name, folder)
+    return Exported(ocp, name, folder, *flags)
 
 
 def _written(ocp, name, folder):
     for file, text in controller_files(ocp, name).items():
         (folder / file).write_text(text, encoding="utf-8")
-    return _built(ocp, name, folder)
+    return _built(ocp, name, folder, QUICKLY)
 
 
 @pytest.fixture(scope="module", params=CASES)
