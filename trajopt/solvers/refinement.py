@@ -147,7 +147,7 @@ class Margins(_Improving):
 
 
 class Substeps(_Improving):
-    """Check that doubles the substeps if only the replay of a solution fails."""
+    """Check that doubles the substeps while the replay of a solution fails; violations between the knots are left to margins."""
 
     factor = 1
     """Factor on the number of substeps of the best solution."""
@@ -155,7 +155,8 @@ class Substeps(_Improving):
     def __call__(self, solution: Solution) -> Again | None:
         """See :class:`Check`."""
         if solution.status.code is not StatusCode.DOES_NOT_HOLD or LAST_CONTROL in solution.meta:
-            if solution.status.success and self.solves:
+            held = solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS
+            if held and self.solves:
                 self._accept(solution)
                 self.factor = 2**self.solves
                 self.reason = f"Solved with {self.factor} times as many substeps, which the replay confirms."

@@ -1,17 +1,17 @@
 """Success checks of the final trajectory, equal for all solvers and engines.
 
-    (a) feasible     dynamics, bounds and constraints hold to ``FEASIBLE``; between the knots inequalities hold to the tolerance of
-                     :mod:`trajopt.validation.between_knots`
+    (a) feasible     dynamics, bounds and constraints hold to ``FEASIBLE``
     (b) optimal      scaled KKT error <= ``STATIONARY`` and cost sensitivity <= ``SENSITIVE`` (:mod:`trajopt.solvers.measures`)
     (c) holds        the replay stays within the replay tolerance and meets the goals (:mod:`trajopt.validation.replay`)
-    (d) goals        the trajectory meets the goals of the problem (:mod:`trajopt.problem.goals`)
+    (d) between      inequalities hold between the knots, to the tolerance of :mod:`trajopt.validation.between_knots`
+    (e) goals        the trajectory meets the goals of the problem (:mod:`trajopt.problem.goals`)
 
 Larger tolerances in the options of the solver replace the first two. The scaled KKT error is relative to the terms of each control,
 or scaled as in the solver if that has converged (E_0 of IPOPT); the smaller value counts.
 
-``converged`` requires (a) to (d); ``acceptable`` requires (a), (c) and (d). Otherwise the first failed check defines code and
-message. If (a) fails and the solver reported no success, the status of the solver stays. Without checks (``check=False``,
-replanning, batches) (a) and (b) are decided by the numbers of the last iteration of the solver.
+``converged`` requires (a) to (e); ``acceptable`` all but (b). Otherwise the first failed check defines code and message. If (a)
+fails and the solver reported no success, the status of the solver stays. Without checks (``check=False``, replanning, batches) (a)
+and (b) are decided by the numbers of the last iteration of the solver.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ def checked_status(
         message = f"Not feasible: {found.violation.sentence}. {reason.message}"
         return replace(reason, code=StatusCode.NOT_FEASIBLE, message=message, advice=_TIGHTER, kkt=found.kkt)
     for code, title, sentences in (
-        (StatusCode.VIOLATED_BETWEEN_KNOTS, "Feasible at the knots only", violated),
         (StatusCode.DOES_NOT_HOLD, "The motion does not hold", broken),
+        (StatusCode.VIOLATED_BETWEEN_KNOTS, "Feasible at the knots only", violated),
         (StatusCode.GOAL_MISSED, "A goal is missed", missed),
     ):
         if sentences:
