@@ -42,7 +42,14 @@ DEFINITION = [
     "replan.period=0.05",
     "replan.mode='converge'",
 ]
-QUICK = ["problem.horizon=2", "solver.max_iterations=1", "replan.duration=0.06", "replan.charge=0.01"]
+QUICK = [
+    "problem.horizon=2",
+    "problem.substeps=1",
+    "solver.max_iterations=1",
+    "replan.duration=0.024",
+    "replan.lead=0.008",
+    "replan.charge=0.004",
+]
 SCENARIOS, FEWER, START = 20, 5, 0.1
 """Number of scenarios; number with replanning by Num-Diff or with two threads; range of start positions [rad]."""
 UPDATE = 0.050
@@ -53,7 +60,8 @@ MAX_ITERATIONS = 15.0
 def run(quick: bool) -> Outcome:
     """Measure times and iterations of all plans.
 
-    Quick runs: 60 ms of one scenario without the sphere, NumPy, two shots, one iteration; replanning with the closed form only.
+    Quick runs: 24 ms of one scenario without the sphere, NumPy, two shots of one step, one iteration; replanning only with
+    the closed form.
     """
     rows = []
     for method in METHODS:

@@ -33,7 +33,13 @@ DERIVATIVES = {"AD": "forward_ad", "FD": "forward_difference"}
 TOLERANCES = (1e-6, 1e-8)
 """Tolerances of gradient, constraints and scaled KKT error; finite differences stagnate above the second one."""
 DEFINITION = ["problem.knots=25", "problem.substeps=6", "problem.bending=[0.5, 1.5]", "problem.lifting=[0.5, 1.5]"]
-QUICK = ["problem.knots=2", "problem.bending=[0.1, 0.2]", "problem.lifting=[0.1, 0.2]", "solver.max_iterations=1"]
+QUICK = [
+    "problem.knots=2",
+    "problem.substeps=1",
+    "problem.bending=[0.1, 0.2]",
+    "problem.lifting=[0.1, 0.2]",
+    "solver.max_iterations=1",
+]
 
 
 def method(derivatives: str, tolerance: float) -> Method:

@@ -33,7 +33,7 @@ from experiments.papers.study import SINGH, Claim, Comparison, Outcome, times
 
 SOURCE = f"{SINGH}, fig. 7, 8, 16-18, table III"
 SHAPES = {"chain": chain, "binary tree": binary_tree}
-BODIES, QUICK_BODIES = (2, 3, 7, 15, 31, 63, 110), (2, 3, 7)
+BODIES, QUICK_BODIES = (2, 3, 7, 15, 31, 63, 110), (2, 3)
 KNOTS = 8
 MAX_REPEATED = 0.3
 """NumPy calls that take longer than this [s] are timed once."""
@@ -65,7 +65,7 @@ Times = dict[tuple[str, str, str], dict[int, float]]
 
 def run(quick: bool) -> Outcome:
     """Measure all times."""
-    sizes, rounds = (QUICK_BODIES, 3) if quick else (BODIES, 5)
+    sizes, rounds = (QUICK_BODIES, 1) if quick else (BODIES, 5)
     found: Times = {}
     for shape, make in SHAPES.items():
         for n in sizes:

@@ -17,7 +17,7 @@ TIMES = 0.1 * np.arange(6)
 @pytest.fixture(scope="module")
 def standing():
     """Return HyQ's task, and six states in which the robot stands."""
-    task = build_task(load_config("hyq_trot", ["problem.horizon=2", "engine=numpy"]))
+    task = build_task(load_config("hyq_trot", ["problem.horizon=2"]))
     return task, np.tile(task.ocp.x0, (6, 1))
 
 
@@ -80,7 +80,7 @@ def test_an_end_is_missed_by_a_fraction_of_the_path(standing):
 
 def test_the_command_ends_with_1_where_a_gait_does_not_arrive(tmp_path):
     """Two knots are enough for an optimum, but not for 1.5 m."""
-    short = [f"--set={key}" for key in ("problem.horizon=2", "engine=numpy", "output.plots=false", "problem.easier=[]")]
+    short = [f"--set={key}" for key in ("problem.horizon=2", "output.plots=false", "problem.easier=[]")]
     result = CliRunner().invoke(main, ["solve", "hyq_trot_stepped", *short, "--out", str(tmp_path)])
     assert "goal_missed" in result.output and "m from its goal" in result.output
     assert result.exit_code == 1

@@ -18,7 +18,7 @@ CONFIG = Path(__file__).parents[3] / "problems/configs/hyq_free_walk.toml"
 
 
 def task(*overrides):
-    return build_task(load_config(CONFIG, ["engine=numpy", "problem.horizon=2", *overrides]))
+    return build_task(load_config(CONFIG, ["problem.horizon=2", *overrides]))
 
 
 def test_the_guess_rests():

@@ -73,7 +73,7 @@ def test_mistakes():
 def test_a_step_that_keeps_the_cone_at_every_knot():
     overrides = ["problem.cone='constraint'", "problem.swing=0.03", "problem.friction=0.3"]
     config = load_config(CONFIGS / "hyq_trot_rigid.toml", overrides)
-    task = PROBLEMS["scheduled_gait"].build(config.problem, NUMPY)
+    task = PROBLEMS["scheduled_gait"].build(config.problem, make_backend)
     assert {c.name.split(" of ")[0] for c in task.ocp.constraints()} == {"friction cone"}
     solution = solve(
         replace(task.ocp, replay_tolerance=np.inf),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from contact_cases import FEET, STANCE, hyq
@@ -21,7 +19,6 @@ from problems.legged.gaits.gait_settings import FootWeights
 from problems.legged.gaits.scheduled_gait import Settings, build, holding_torques
 from trajopt.config.task import SettingsError, position_of
 
-NUMPY = partial(make_backend, engine="numpy")
 LF, RF, LH, RH = FEET
 TIMES = {"swing": 0.2, "support": 0.1}
 SHORT = {"joints": tuple(STANCE), "swing": 0.04, "support": 0.01, "step_length": 0.02, "step_height": 0.01}
@@ -102,9 +99,9 @@ def test_errors_name_the_mistake():
     with pytest.raises(SettingsError, match="phases"):
         Gait(feet=FEET, phases=(GaitPhase(FEET, 0.0),))
     with pytest.raises(UnknownName, match="did you mean 'lf_foot'"):
-        build(Settings(**SHORT, feet=("lf_fot", RF, LH, RH)), NUMPY)
+        build(Settings(**SHORT, feet=("lf_fot", RF, LH, RH)), make_backend)
     with pytest.raises(UnknownName, match="no foot is named 'lh'"):
-        build(Settings(**SHORT, swings=(("lh",),)), NUMPY)
+        build(Settings(**SHORT, swings=(("lh",),)), make_backend)
     with pytest.raises(SettingsError, match="gait"):
         Settings(gait="canter")
     with pytest.raises(SettingsError, match="swing: expected a positive number, got nan"):
@@ -114,9 +111,9 @@ def test_errors_name_the_mistake():
     with pytest.raises(SettingsError, match=r"contact_parameters: .*; did you mean 'stiffness'\?"):
         Settings(contact="soft", contact_parameters={"stiffnes": 1.0})
     with pytest.raises(ValueError, match="joints has 2 entries"):
-        build(Settings(joints=(0.0, 1.0)), NUMPY)
+        build(Settings(joints=(0.0, 1.0)), make_backend)
     with pytest.raises(ValueError, match="joints contains NaN or infinity at 'lf_hfe_joint'"):
-        build(Settings(joints=(0.0, np.inf, *STANCE[2:])), NUMPY)
+        build(Settings(joints=(0.0, np.inf, *STANCE[2:])), make_backend)
 
 
 # -- the problems -------------------------------------------------------------------------------------------------
@@ -139,7 +136,7 @@ def test_holding_torques_hold():
 
 
 def test_the_rigid_problem_has_phases_and_impacts():
-    task = build(Settings(**SHORT), NUMPY)
+    task = build(Settings(**SHORT), make_backend)
     ocp = task.ocp
     assert to.validate(ocp, task.guess) == []
     knots = [phase.knots for phase in ocp.phases]
@@ -156,7 +153,7 @@ def test_the_rigid_problem_has_phases_and_impacts():
 
 
 def test_the_rigid_problem_is_solved():
-    task = build(Settings(**SHORT, control_weight=1e-3), NUMPY)
+    task = build(Settings(**SHORT, control_weight=1e-3), make_backend)
     solution = to.solve(task.ocp, task.guess, {"max_iterations": 12, "gradient_tolerance": 1e-6}, solver="fddp")
     assert solution.status.success, solution.status
     feet = np.stack([position_of(task.ocp.model, f, solution.xs[:, :19]) for f in FEET], axis=1)
@@ -167,19 +164,19 @@ def test_the_rigid_problem_is_solved():
 
 def test_a_soft_solution_starts_the_rigid_problem():
     short = SHORT | {"swing": 0.01}
-    soft = build(Settings(**short, contact="soft", substeps=14), NUMPY)
+    soft = build(Settings(**short, contact="soft", substeps=14), make_backend)
     assert len(soft.ocp.phases) == 1 and soft.ocp.horizon == 5
     assert not [f for f in to.validate(soft.ocp, soft.guess) if "stable" in f.message]
     solution = to.solve(soft.ocp, soft.guess, {"max_iterations": 1})
     assert solution.history[-1].merit < solution.history[0].merit
-    rigid = build(Settings(**short), NUMPY)
+    rigid = build(Settings(**short), make_backend)
     guess = to.resampled_guess(rigid.ocp, solution)
     assert to.validate(rigid.ocp, guess) == []
     assert guess.xs.shape == (8, 37) and guess.us.shape == (7, 12)
 
 
 def test_friction_is_a_term_of_every_rigid_phase():
-    task = build(Settings(**SHORT, foot_weights=FootWeights(friction=1.0)), NUMPY)
+    task = build(Settings(**SHORT, foot_weights=FootWeights(friction=1.0)), make_backend)
     sizes = [{t.name: t.residual.n_out for t in phase.terms}.get("friction") for phase in task.ocp.phases]
     assert sizes == [8, 4, None, 8, 4, None, 8]
 
@@ -205,7 +202,7 @@ def test_friction_margins_vanish_inside_the_cone_and_grow_outside():
 @pytest.mark.slow
 def test_default_weights_keep_a_robot_upright():
     """A robot's own configuration needs no weights: it reaches the end of its steps at its height, and does not fall."""
-    task = build(Settings(dt=0.05, swing=0.2, support=0.05, step_length=0.1), NUMPY)
+    task = build(Settings(dt=0.05, swing=0.2, support=0.05, step_length=0.1), make_backend)
     solution = to.solve(task.ocp, task.guess, {"max_iterations": 30}, solver="fddp", check=False)
     assert solution.status.code is to.StatusCode.CONVERGED
     assert [s for goal in task.goals for s in goal.missed(solution.xs, task.ocp.times)] == []

@@ -56,13 +56,13 @@ def test_postures_of_the_guess_are_checked_before_it_is_computed(key):
 
 def test_a_guess_that_diverges_is_reported():
     long = ["problem.dt=0.1", "problem.horizon=25", "problem.substeps=1"]
-    task = build_task(load_config("hyq_trot", [*long, "engine=numpy"]))
+    task = build_task(load_config("hyq_trot", [*long]))
     with pytest.raises(ValueError, match=r"diverges at t = .*: reduce problem.dt = 0.1 s, increase"):
         task.guess  # noqa: B018
 
 
 def test_the_joint_controller_gives_the_guess_if_the_robot_stays_upright():
-    task = build_task(load_config("hyq_trot_stepped", ["problem.horizon=20", "engine=numpy"]))
+    task = build_task(load_config("hyq_trot_stepped", ["problem.horizon=20"]))
     first = task.easier[0]
     expected = to.feedback_guess(first, joint_gains(task.ocp.model, 100.0, 1.0))
     np.testing.assert_array_equal(task.guess.xs, expected.xs)
@@ -73,7 +73,7 @@ def test_the_joint_controller_gives_the_guess_if_the_robot_stays_upright():
 @pytest.mark.parametrize("robot", ["erd:go2", "erd:anymal-kinova"])
 def test_the_regulator_gives_the_guess_if_the_robot_tips_over(robot):
     """Go2 turns over within a second, and ANYmal with an arm diverges after ten steps."""
-    task = build_task(load_config("hyq_trot_stepped", [f'problem.robot="{robot}"', "engine=numpy"]))
+    task = build_task(load_config("hyq_trot_stepped", [f'problem.robot="{robot}"']))
     xs, model, feet = task.guess.xs, task.ocp.model, task.feet
     assert falls(model, feet, xs, task.ocp.times) == []
     height = heights(model, feet, xs)

@@ -79,7 +79,7 @@ def test_a_small_copy_trots_as_the_large_one_does(small_hyq, tmp_path):
 @pytest.mark.parametrize("robot", ["erd:solo12", "erd:go2"])
 def test_a_robot_trots_from_its_file_alone(robot):
     """The bundled trot of HyQ, in coarser steps."""
-    coarse = ["problem.dt=0.0125", "problem.swing=0.125", "problem.support=0.025", "engine=numpy"]
+    coarse = ["problem.dt=0.0125", "problem.swing=0.125", "problem.support=0.025"]
     config = load_config(CONFIGS / "hyq_trot_rigid.toml", [*coarse, f"problem.robot={robot}"])
     task = build_task(config)
     solution = solve_task(config, task)
