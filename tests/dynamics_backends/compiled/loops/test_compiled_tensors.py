@@ -118,7 +118,7 @@ def test_derivatives_of_the_tensors(kind):
     """Complex and dual numbers go through a tape as through the row driver."""
     from dynamics_backends.scalars.dual import Dual
 
-    model, driver = MODELS["fixed tree"](), LibraryDriver()
+    model, driver = tree("fixed172", 3), LibraryDriver()
     q, v, a = (x.T for x in state(model, 0, 3))
     step = np.random.default_rng(2).standard_normal(v.shape)
     moved = v + 1e-30j * step if kind is complex else Dual(v, step[..., None])

@@ -105,7 +105,7 @@ def test_with_other_rotors(name, driver):
     assert_same(program, driver(program, model, arguments), rows(program, model, arguments))
 
 
-@each_model
+@pytest.mark.parametrize("name", ["fixed", "floating"])
 @pytest.mark.parametrize("program", [CONTACT_MOTION, CONSTRAINED_FINISH], ids=lambda p: p.name)
 def test_complex_and_dual_numbers(name, program, driver):
     model = MODELS[name]()

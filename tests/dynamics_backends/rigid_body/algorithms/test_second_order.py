@@ -42,20 +42,17 @@ def point(model, count):
     return model.random_configuration(rng, N).T, *rng.standard_normal((count, model.nv, N))
 
 
-def along_q(model, q, c):
-    """q moved by an imaginary step along tangent direction c."""
-    return configuration_manifold(model).integrate(q + 0j, unit(model, c))
-
-
-def unit(model, c):
-    step = np.zeros((model.nv, N), complex)
-    step[c] = 1j * STEP
-    return step
+def steps_along(first, model, q, v, x):
+    """First derivatives (nv, nv, nv N) under an imaginary step along each tangent direction of q, and each entry of v."""
+    steps = 1j * STEP * np.repeat(np.eye(model.nv), N, axis=1)
+    q, v, x = (np.tile(rows, model.nv) + 0j for rows in (q, v, x))
+    return first(model, configuration_manifold(model).integrate(q, steps), v, x), first(model, q, v + steps, x)
 
 
 def contracted(weights, matrix):
-    """d/dc of weights' matrix from an imaginary step: (nv, N) for one direction."""
-    return np.einsum("in,ibn->bn", weights, np.asarray(matrix)).imag / STEP
+    """Derivatives (nv, nv, N) of weights' matrix, whose entry b changes along direction c."""
+    matrix = np.asarray(matrix)
+    return np.einsum("in,ibcn->bcn", weights, matrix.reshape(*matrix.shape[:2], -1, N)).imag / STEP
 
 
 def agree(actual, expected, tolerance):
@@ -68,12 +65,11 @@ def test_inverse_dynamics(name):
     model = model_of(name)
     q, v, a, mu = point(model, 3)
     H = rnea_contracted_hessian(model, q, v, a, mu)
-    in_q = [rnea_derivatives(model, along_q(model, q, c), v + 0j, a + 0j) for c in range(model.nv)]
-    in_v = [rnea_derivatives(model, q + 0j, v + unit(model, c), a + 0j) for c in range(model.nv)]
-    agree(H.qq, np.stack([contracted(mu, d.dq) for d in in_q], axis=1), 1e-11)
-    agree(H.qv, np.stack([contracted(mu, d.dv) for d in in_q]), 1e-11)
-    agree(H.qa, np.stack([contracted(mu, d.M) for d in in_q]), 1e-11)
-    agree(H.vv, np.stack([contracted(mu, d.dv) for d in in_v], axis=1), 1e-11)
+    in_q, in_v = steps_along(rnea_derivatives, model, q, v, a)
+    agree(H.qq, contracted(mu, in_q.dq), 1e-11)
+    agree(H.qv, np.swapaxes(contracted(mu, in_q.dv), 0, 1), 1e-11)
+    agree(H.qa, np.swapaxes(contracted(mu, in_q.M), 0, 1), 1e-11)
+    agree(H.vv, contracted(mu, in_v.dv), 1e-11)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -81,12 +77,11 @@ def test_forward_dynamics(name):
     model = model_of(name)
     q, v, tau, lam = point(model, 3)
     H = fd_second_order(model, q, v, tau, lam)
-    in_q = [fd_derivatives(model, along_q(model, q, c), v + 0j, tau + 0j) for c in range(model.nv)]
-    in_v = [fd_derivatives(model, q + 0j, v + unit(model, c), tau + 0j) for c in range(model.nv)]
-    agree(H.qq, np.stack([contracted(lam, d.dq) for d in in_q], axis=1), 1e-10)
-    agree(H.qv, np.stack([contracted(lam, d.dv) for d in in_q]), 1e-10)
-    agree(H.qtau, np.stack([contracted(lam, d.dtau) for d in in_q]), 1e-10)
-    agree(H.vv, np.stack([contracted(lam, d.dv) for d in in_v], axis=1), 1e-10)
+    in_q, in_v = steps_along(fd_derivatives, model, q, v, tau)
+    agree(H.qq, contracted(lam, in_q.dq), 1e-10)
+    agree(H.qv, np.swapaxes(contracted(lam, in_q.dv), 0, 1), 1e-10)
+    agree(H.qtau, np.swapaxes(contracted(lam, in_q.dtau), 0, 1), 1e-10)
+    agree(H.vv, contracted(lam, in_v.dv), 1e-10)
 
 
 def test_the_hessian_in_v_and_for_single_degrees_of_freedom_in_q_is_symmetric():
