@@ -163,9 +163,9 @@ def test_a_loaded_problem_is_compared_as_by_the_command(tmp_path):
 
     from experiments.cli.main import main
 
-    problem = to.load_problem("cart_pole_swing_up", horizon=40, engine="numpy")
+    problem = to.load_problem("cart_pole_swing_up", horizon=20)
     found = to.compare(problem, backends=["analytic", "complex_step"], solvers=["slq", "ilqr"])
-    chosen = ["--set", "problem.horizon=40", "--set", "engine=numpy", "--backends", "analytic,complex_step"]
+    chosen = ["--set", "problem.horizon=20", "--backends", "analytic,complex_step"]
     done = CliRunner().invoke(
         main, ["compare", "cart_pole_swing_up", *chosen, "--solvers", "slq,ilqr", "--out", str(tmp_path)]
     )

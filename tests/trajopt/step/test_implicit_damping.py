@@ -70,12 +70,18 @@ def test_the_tableau_meets_its_conditions() -> None:
     assert np.abs(R).max() < 1.0
 
 
+@pytest.fixture(scope="module")
+def accurate_step():
+    """State of the damped arm after 0.2 s by 320 substeps: their error is a 64th of that of 80."""
+    body = FreeBody(arm(0.4))
+    return sampled(body, "rk4", 320).step(*points(body, 1), 0.0, 0.2)
+
+
 @pytest.mark.parametrize(("scheme", "order"), [("euler", 1), ("semi_implicit_euler", 1), ("rk4", 3)])
-def test_order(scheme: str, order: int) -> None:
+def test_order(scheme: str, order: int, accurate_step) -> None:
     body = FreeBody(arm(0.4))
     x, u = points(body, 1)
-    exact = sampled(body, "rk4", 800).step(x, u, 0.0, 0.2)
-    errors = [np.abs(sampled(body, scheme, n).step(x, u, 0.0, 0.2) - exact).max() for n in (20, 40, 80)]
+    errors = [np.abs(sampled(body, scheme, n).step(x, u, 0.0, 0.2) - accurate_step).max() for n in (20, 40, 80)]
     slopes = np.log2(np.array(errors[:-1]) / errors[1:])
     assert np.all(np.abs(slopes - order) < 0.35), slopes
 
