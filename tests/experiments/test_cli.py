@@ -28,7 +28,6 @@ from trajopt.comparison.compare import COLUMNS, NOTES
 
 CONFIG = """
 backend = "analytic"
-engine = "numpy"
 [problem]
 name = "arm_go_to"
 robot = "double_pendulum"
