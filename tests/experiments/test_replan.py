@@ -27,7 +27,6 @@ from trajopt.replanning.run_log import EventKind, RunLog
 from trajopt.results.status import Status, StatusCode
 
 CONFIG = """
-engine = "numpy"
 [problem]
 name = "arm_go_to"
 robot = "double_pendulum"

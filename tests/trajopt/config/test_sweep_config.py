@@ -19,7 +19,6 @@ from trajopt.sweeps import rows
 pytest.importorskip("zarr")
 
 CONFIG = """
-engine = "numpy"
 [problem]
 name = "arm_go_to"
 robot = "double_pendulum"

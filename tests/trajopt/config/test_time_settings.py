@@ -26,7 +26,7 @@ REACH = {
 
 
 def config(solver: str = "ddp", **problem):
-    return read_config({"engine": "numpy", "problem": {**REACH, **problem}, "solver": solver})
+    return read_config({"problem": {**REACH, **problem}, "solver": solver})
 
 
 def test_a_free_duration_is_optimal():
@@ -66,7 +66,7 @@ def test_a_duration_at_its_bound_is_reported():
     xs[:, -1] = 0.7
     assert durations_at_bounds(build_task(config(durations=[0.7, 0.7])).ocp, xs) == []
     fixed = {k: REACH[k] for k in ("name", "horizon", "dt", "integrator")}
-    ocp = build_task(read_config({"engine": "numpy", "problem": fixed})).ocp
+    ocp = build_task(read_config({"problem": fixed})).ocp
     assert durations_at_bounds(ocp, np.zeros((ocp.horizon + 1, 4))) == []
     c = config(durations=[0.5, 0.6])
     solution = solve_task(c, build_task(c))
