@@ -287,7 +287,10 @@ def test_derivatives_of_plans_around_an_obstacle_are_a_setting(method):
 
 @pytest.mark.slow
 def test_the_pole_is_balanced_under_pushes():
-    config = load_config(CONFIGS / "cart_pole_balance.toml", ["replan.charge=0.0005"])
+    config = load_config(
+        CONFIGS / "cart_pole_balance.toml",
+        ["replan.charge=0.0005", "replan.tick=0.002", "replan.period=0.002", "replan.lead=0.002"],
+    )
     start = setup(config)
     log = simulate(start)
     assert not log.events and len(log.solves) == len(log.times) - 1

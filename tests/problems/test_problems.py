@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,16 +21,15 @@ from trajopt.config.task import SettingsError, position_of
 CONFIGS = Path(__file__).parents[2] / "problems" / "configs"
 GO_TO = PROBLEMS["arm_go_to"]
 needs_erd = pytest.mark.skipif(not erd_names(), reason=f"{ERD_PACKAGE} is not installed")
-NUMPY = partial(make_backend, engine="numpy")
 REACH = {"robot": "iiwa7", "frame": "iiwa_link_ee", "goal_position": (0.3, 0.4, 0.6), "horizon": 10}
 
 
 def go_to(**settings):
-    return GO_TO.build(GO_TO.Settings(**REACH | settings), NUMPY)
+    return GO_TO.build(GO_TO.Settings(**REACH | settings), make_backend)
 
 
 def solved(name, *overrides):
-    config = load_config(CONFIGS / f"{name}.toml", ["backend.engine=numpy", *overrides])
+    config = load_config(CONFIGS / f"{name}.toml", [*overrides])
     task = build_task(config)
     return task, solve_task(config, task)
 
@@ -43,7 +41,7 @@ SLOW_TO_BUILD = ("panda_bookshelf", "panda_person")  # building these searches f
 @pytest.mark.parametrize("name", sorted({path.stem for path in CONFIGS.glob("*.toml")} - {*SLOW_TO_BUILD}))
 def test_the_problem_of_every_config_can_be_pickled_with_its_goals(name):
     """A pickled copy reports the same about a motion, and has the same costs."""
-    task = build_task(load_config(CONFIGS / f"{name}.toml", ["backend.engine=numpy"]))
+    task = build_task(load_config(CONFIGS / f"{name}.toml"))
     copy, guess = pickle.loads(pickle.dumps(task.ocp)), task.start
     assert [goal.name for goal in copy.goals] == [goal.name for goal in task.goals]
     for ours, theirs in zip(task.goals, copy.goals, strict=True):
@@ -106,7 +104,7 @@ def test_cart_pole_swings_up():
 
 
 def test_double_pendulum_is_a_valid_problem():
-    task = build_task(load_config(CONFIGS / "double_pendulum_swing_up.toml", ["engine=numpy"]))
+    task = build_task(load_config(CONFIGS / "double_pendulum_swing_up.toml"))
     assert validate(task.ocp, task.guess) == []
     assert task.ocp.control_bounds[1].max() == 15.0
 

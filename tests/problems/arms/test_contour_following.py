@@ -27,7 +27,7 @@ TUBE = "tube of EndEffector_Link"
 
 
 def built(form="torque", **settings):
-    return CONTOUR.build(CONTOUR.Settings(form=form, **settings), NUMPY)
+    return CONTOUR.build(CONTOUR.Settings(form=form, **settings), make_backend)
 
 
 def short(form="torque", **settings):

@@ -56,7 +56,7 @@ def test_postures_of_the_guess_are_checked_before_it_is_computed(key):
 
 def test_a_guess_that_diverges_is_reported():
     long = ["problem.dt=0.1", "problem.horizon=25", "problem.substeps=1"]
-    task = build_task(load_config("hyq_trot", [*long]))
+    task = build_task(load_config("hyq_trot", long))
     with pytest.raises(ValueError, match=r"diverges at t = .*: reduce problem.dt = 0.1 s, increase"):
         task.guess  # noqa: B018
 
