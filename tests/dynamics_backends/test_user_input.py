@@ -26,14 +26,14 @@ def test_short_messages_stay_as_they_are():
 
 
 def test_long_quotes_and_words_are_cut_and_the_remedy_stays():
-    value = "x" * 4_000_000
+    value = "x" * 1_000_000
     for text in (f"xyz={value!r} has 1 numbers: give three", f'a "{value}" b: give three', f"{value}: give three"):
         cut = shortened(text)
         assert len(cut) < 3 * LONGEST_QUOTE
         assert shortened(cut) == cut
-        assert "(400000" in cut and cut.endswith("give three")
-    assert len(shortened("ab " * 2_000_000)) < LONGEST_MESSAGE + 100
-    assert len(shortened("'" * 2_000_000)) < LONGEST_MESSAGE + 100
+        assert "(100000" in cut and cut.endswith("give three")
+    assert len(shortened("ab " * 500_000)) < LONGEST_MESSAGE + 100
+    assert len(shortened("'" * 500_000)) < LONGEST_MESSAGE + 100
     assert len(str(InputError(repr(value)))) < 3 * LONGEST_QUOTE
     assert len(str(unknown_name("joint", value, [value + "a", "b"]))) < 1000
 

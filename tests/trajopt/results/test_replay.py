@@ -38,7 +38,7 @@ def plan(scheme: str, engine: str = "numpy"):
 
 
 def accurate(system, us, xs=None, K=None):
-    step, x = to.SampledSystem(make_backend(system, engine="numpy"), "rk4", 16), np.zeros((1, 2))
+    step, x = to.SampledSystem(make_backend(system, engine="numpy"), "rk4", 8), np.zeros((1, 2))
     for k, u in enumerate(us):
         held = u if K is None else u + K[k] @ (x[0] - xs[k])
         x = step.step(x, held[None], 0.0, DT)
