@@ -144,11 +144,14 @@ def attempts(ocp: OCP, *, coarse: bool = True) -> Iterator[Attempt]:
     curved = has_curvature(ocp)
     if has_only_bounds(ocp):
         yield Attempt("ddp" if curved else "slq", ocp.unconstrained(), {}, relaxed=bool(ocp.constraints()))
-    direct = _direct(ocp, curved)
-    yield direct[0]
+    ipm = Attempt("ipm", ocp, {})
+    yield ipm
     if coarse and ocp.in_scaled_time and can_be_regridded(ocp):
-        yield from _coarse_to_fine(direct[0])
-    yield from direct[1:2]
+        yield from _coarse_to_fine(ipm)
+    if find_spec("cyipopt"):
+        yield Attempt("dms", ocp, {} if curved else {"hessian": "gauss_newton"})
+    else:
+        yield Attempt("sqp", ocp, {})
 
 
 def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:
@@ -158,12 +161,6 @@ def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:
     for factor in factors:
         yield attempt._replace(ocp=coarser(attempt.ocp, factor), fine=attempt.ocp)
     yield from [attempt._replace(restart=True)] * len(factors)
-
-
-def _direct(ocp: OCP, curved: bool) -> list[Attempt]:
-    """Return the installed direct methods in order."""
-    ipopt = [Attempt("dms", ocp, {} if curved else {"hessian": "gauss_newton"})] if find_spec("cyipopt") else []
-    return [Attempt("ipm", ocp, {}), *ipopt, Attempt("sqp", ocp, {})]
 
 
 def has_only_bounds(ocp: OCP) -> bool:
