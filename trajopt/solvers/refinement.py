@@ -100,7 +100,7 @@ class _Improving:
         self.best, self.solved = solution, self._next
 
     def result(self, solutions: list[Solution], key: str, count: int) -> Solution:
-        """Return the best solution with the records of all solves; meta[key] is a count."""
+        """Return the best solution with the records of all solves, and the starts of the first one; meta[key] is a count."""
         best, whole = self.best or solutions[0], solutions[0]
         for solution in solutions[1:]:
             whole = replace(solution, **iterations_of(whole, solution))
@@ -109,7 +109,8 @@ class _Improving:
             status = termination.interrupted(whole.iterations)
         if self.reason:
             status = replace(status, message=f"{status.message} {self.reason}")
-        meta = {**best.meta, key: count}
+        starts = {"starts": solutions[0].meta["starts"]} if "starts" in solutions[0].meta else {}
+        meta = {**best.meta, **starts, key: count}
         return replace(best, status=status, iterations=whole.iterations, history=whole.history, meta=meta)
 
 
