@@ -1,5 +1,6 @@
 """Build of the C library with the package; everything else is in pyproject.toml."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from setuptools.command.build_ext import build_ext
 sys.path.insert(0, str(Path(__file__).parent / "tools"))
 
 from build_kernels import build, files
+from wheel_names import NAMES, wheel_name
 
 PACKAGE = "dynamics_backends.machine"
 
@@ -35,7 +37,23 @@ class BuildKernels(build_ext):
 
 
 class PlatformWheel(bdist_wheel):
-    """One wheel serves all versions of Python: the library is loaded, not imported."""
+    """Wheel for all versions of Python, since the library is loaded, not imported; its packages have the names of `wheel_names`."""
+
+    def run(self):
+        project = self.distribution
+        project.package_dir = {name: folder for folder, name in NAMES.items()}
+        project.packages = [wheel_name(package) for package in project.packages]
+        project.package_data = {wheel_name(package): data for package, data in project.package_data.items()}
+        for group, points in project.entry_points.items():
+            pairs = [point.replace(" ", "").split("=") for point in points]
+            project.entry_points[group] = [f"{name} = {wheel_name(value)}" for name, value in pairs]
+        self.dist_info_dir = None  # written before the command was known, with the names of an editable install
+        build = self.get_finalized_command("build")
+        self.reinitialize_command(
+            "egg_info"
+        ).egg_base = build.build_base  # entry points beside the sources would be used there
+        shutil.rmtree(build.build_lib, ignore_errors=True)  # it may hold packages of an earlier build
+        super().run()
 
     def get_tag(self):
         return "py3", "none", super().get_tag()[2]

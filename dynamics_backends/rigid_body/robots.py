@@ -3,8 +3,8 @@
 "erd:NAME" takes a short name (ur5, panda, talos, ...), the name of a URDF file without its suffix, or its
 path below the package's folder of robots.
 
-The bundled files are in problems/robots beside this package, both in a source tree and in an installation. The module locates them
-by path instead of an import, so that another folder named ``problems`` on Python's path cannot hide them.
+The bundled files are in problems/robots beside this package, in an installed wheel in trajopt_problems/robots. The module locates
+them by path instead of an import, so that another folder named ``problems`` on Python's path cannot hide them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from dynamics_backends.rigid_body.urdf.example_robots import ERD_PACKAGE as ERD_
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning, load_urdf
 from dynamics_backends.rigid_body.urdf.srdf import reference_posture
 
-FOLDER = Path(dynamics_backends.__path__[0]).resolve().parent / "problems" / "robots"
+_PACKAGES = Path(dynamics_backends.__path__[0]).resolve().parent
+_IN_WHEEL = _PACKAGES / "trajopt_problems" / "robots"
+FOLDER = _IN_WHEEL if _IN_WHEEL.is_dir() else _PACKAGES / "problems" / "robots"
 ERD_PREFIX = "erd:"
 ROBOT_WARNINGS = (URDFWarning, MJCFWarning)
 """Categories of the warnings about robot files."""

@@ -100,7 +100,7 @@ def load(robot: str, snap: bool = False, base: str | None = None) -> Model:
 
     snap: round rotations near a quarter turn to exact ones. Raises UnknownName, FileNotFoundError, URDFError, MJCFError.
     """
-    from problems.robots import load_robot
+    from dynamics_backends.rigid_body.robots import load_robot
 
     options: dict[str, Any] = {} if base is None else {"base": base}
     return load_robot(robot, **options, **({"snap": True} if snap else {}))

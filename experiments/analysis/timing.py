@@ -20,7 +20,7 @@ from dynamics_backends.machine.library import chosen_instructions, lanes
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.passes import Program
 from dynamics_backends.tape.driver import program_tape
-from experiments.analysis.compiled_code import compiled_library
+from .compiled_code import compiled_library
 
 Array = np.ndarray
 MIN_ROUND_TIME = 0.004

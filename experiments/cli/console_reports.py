@@ -12,9 +12,9 @@ import click
 import numpy as np
 
 from dynamics_backends.names import table_lines
-from experiments.cli.cli_support import ACCEPTABLE, FAILED, warn
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP
+from .cli_support import ACCEPTABLE, FAILED, warn
 
 MAX_LISTED_STARTS = 8
 """Maximum number of starts listed for one optimum."""
@@ -70,8 +70,8 @@ def best_of(problem: LoadedProblem, count: int) -> Solution:
     """Solve from ``count`` starts, print all local optima, and return the best solution."""
     from dataclasses import replace
 
-    from experiments.analysis.starts import guesses
     from trajopt import multi_start
+    from ..analysis.starts import guesses
 
     settings, task = problem.config, problem.task
     if task.easier:

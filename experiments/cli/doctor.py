@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import NamedTuple
 
 import trajopt
-from experiments.cli.trace_cache import contents
+from .trace_cache import contents
 
 CORE = ("numpy", "scipy", "casadi", "osqp", "matplotlib")
 NONE = "not installed"

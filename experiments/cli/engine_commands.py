@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from experiments.cli.cli_support import (
+from .cli_support import (
     command,
     config_argument,
     configured,
@@ -31,7 +31,7 @@ from experiments.cli.cli_support import (
 def ops(robot: str, base: str | None, snap: bool, file: str | None) -> None:
     """Count the operations of the dynamics of ROBOT and their derivatives, compared with published counts."""
     from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS
-    from experiments.analysis.operations import load, operation_counts, table, write_csv
+    from ..analysis.operations import load, operation_counts, table, write_csv
 
     with warnings.catch_warnings(record=True) as caught:
         for category in ROBOT_WARNINGS:
@@ -50,7 +50,7 @@ def ops(robot: str, base: str | None, snap: bool, file: str | None) -> None:
 @command
 def doctor() -> None:
     """Print versions, the C compiler, the cache, and missing packages."""
-    from experiments.cli.doctor import report
+    from .doctor import report
 
     for line in report():
         click.echo(line)
@@ -61,7 +61,7 @@ def doctor() -> None:
 @command
 def cache(clear: bool) -> None:
     """Show the cache of traced functions, or clear it."""
-    from experiments.cli import trace_cache
+    from . import trace_cache
 
     if clear:
         removed = trace_cache.clear()

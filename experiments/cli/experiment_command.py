@@ -6,7 +6,10 @@ from pathlib import Path
 
 import click
 
-from experiments.cli.cli_support import command, results_folder
+from .cli_support import command, results_folder
+
+PAPERS = Path(__file__).parents[1] / "papers"
+"""Package of the experiments; a wheel does not contain it."""
 
 
 @click.command()
@@ -22,8 +25,10 @@ def experiment(name: str, quick: bool, out: str, resume: bool) -> None:
 
     NAME = list prints the names; NAME = all runs every experiment and writes one page of reports.
     """
-    from experiments.papers.registry import STUDIES, study
-    from experiments.papers.report import REPORT, conduct
+    if not PAPERS.is_dir():
+        raise ModuleNotFoundError("the experiments are in the repository only: run this command in a clone of it")
+    from ..papers.registry import STUDIES, study
+    from ..papers.report import REPORT, conduct
 
     if name == "list":
         width = max(map(len, STUDIES))
@@ -42,8 +47,8 @@ def experiment(name: str, quick: bool, out: str, resume: bool) -> None:
 
 def _all(out: Path, quick: bool, resume: bool) -> None:
     """Run every experiment and write one page of reports. Experiments that need a missing extra are skipped with a message."""
-    from experiments.papers.registry import STUDIES, study
-    from experiments.papers.report import PAGE, conduct, is_done, page
+    from ..papers.registry import STUDIES, study
+    from ..papers.report import PAGE, conduct, is_done, page
 
     results_folder(out)
     folders = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.cli.cli_support import command
+from .cli_support import command
 
 if TYPE_CHECKING:
     from trajopt.config.keys import Key

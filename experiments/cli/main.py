@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.cli.cli_support import (
+from .cli_support import (
     ACCEPTABLE,
     BAD_INPUT,
     FAILED,
@@ -26,15 +26,15 @@ from experiments.cli.cli_support import (
     urdf_option,
     warn,
 )
-from experiments.cli.console_reports import INTERRUPTED_STARTS, best_of, exit_code, print_report
-from experiments.cli.engine_commands import COMMANDS
-from experiments.cli.experiment_command import experiment
-from experiments.cli.keys_command import keys
-from experiments.cli.replan_command import replan
-from experiments.cli.saving import CONFIG_FILE, SOLUTION_FILE, draw, drawer_for, save
-from experiments.cli.show_command import robots, show
-from experiments.cli.sweep_command import sweep
-from experiments.cli.view_command import require_video, view
+from .console_reports import INTERRUPTED_STARTS, best_of, exit_code, print_report
+from .engine_commands import COMMANDS
+from .experiment_command import experiment
+from .keys_command import keys
+from .replan_command import replan
+from .saving import CONFIG_FILE, SOLUTION_FILE, draw, drawer_for, save
+from .show_command import robots, show
+from .sweep_command import sweep
+from .view_command import require_video, view
 
 if TYPE_CHECKING:
     from dynamics_backends.derivative_check import DerivativeCheck
@@ -142,8 +142,8 @@ def _solve(
             )
         draw(solution, task, settings, written, animate, drawer)
     if video is not None:
-        from experiments.cli.view_command import write_video
-        from experiments.view.scenes import task_scene
+        from ..view.scenes import task_scene
+        from .view_command import write_video
 
         write_video(Path(video), task_scene(solution, task, settings.as_dict()), "visual")
     if watch is not None:
@@ -153,7 +153,7 @@ def _solve(
 
 
 def _watch(settings: Config, task: Task, guess: Guess | None) -> Watch:
-    from experiments.view.scenes import watch_task
+    from ..view.scenes import watch_task
 
     watch = watch_task(task, task.guess if guess is None else guess, settings.as_dict())
     click.echo(f"iterates: {watch.viewer.url}")
@@ -180,7 +180,7 @@ def _ignore_closed_pipe(callback: Callable[[IterationRecord], None]) -> Callable
 
 def _wait(watch: Watch, solution: Solution, task: Task, settings: Config) -> None:
     """Show the solution instead of the iterates until Ctrl-C."""
-    from experiments.view.scenes import task_scene
+    from ..view.scenes import task_scene
 
     watch.finish(task_scene(solution, task, settings.as_dict()).motions[0])
     click.echo(f"solution: {watch.viewer.url} (stop with Ctrl-C)")
@@ -205,8 +205,8 @@ def _print_findings(problem: LoadedProblem, guess: Guess | None) -> None:
 @command
 def validate(config: str, overrides: tuple[str, ...], urdf: str | None) -> None:
     """Check CONFIG and its problem for mistakes without solving."""
-    from experiments.cli.console_reports import constraint_table
     from trajopt import validate as findings_of
+    from .console_reports import constraint_table
 
     problem = problem_of(configured(config, overrides, urdf=urdf))
     task, ocp = problem.task, problem.ocp

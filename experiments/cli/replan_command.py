@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.cli.cli_support import (
+from .cli_support import (
     FAILED,
     command,
     configured,
@@ -22,10 +22,10 @@ from experiments.cli.cli_support import (
 )
 
 if TYPE_CHECKING:
-    from experiments.replan.run import Setup
-    from experiments.view.live import LiveRun
     from trajopt.config.config import Config
     from trajopt.replanning.run_log import RunLog
+    from ..replan.run import Setup
+    from ..view.live import LiveRun
 
 REFRESH = 0.1
 """Seconds between two updates of the progress bar."""
@@ -78,8 +78,8 @@ def replan(
     if config is None:
         fail("missing argument: a CONFIG with a table [replan], or --replay FOLDER")
     assert config is not None
-    from experiments.cli.view_command import require_video
-    from experiments.replan.run import configured_run
+    from ..replan.run import configured_run
+    from .view_command import require_video
 
     if video is not None:
         require_video(Path(video))
@@ -87,10 +87,10 @@ def replan(
 
 
 def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> None:
-    from experiments.cli.console_reports import print_relaxation_warnings
-    from experiments.replan.run import CONFIG_FILE, FIRST_PLAN_FILE, INSTEAD_OF, is_plan, setup, simulate
     from trajopt.config.toml_text import to_toml
     from trajopt.replanning.run_log import ARRAYS_FILE, RUN_FILE
+    from ..replan.run import CONFIG_FILE, FIRST_PLAN_FILE, INSTEAD_OF, is_plan, setup, simulate
+    from .console_reports import print_relaxation_warnings
 
     folder = results_folder(config.directory, (CONFIG_FILE, FIRST_PLAN_FILE, ARRAYS_FILE, RUN_FILE))
     start = setup(config)
@@ -114,7 +114,7 @@ def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> Non
 
 
 def _live(start: Setup) -> LiveRun:
-    from experiments.view.live import LiveRun
+    from ..view.live import LiveRun
 
     live = LiveRun(start.task, start.first_plan, start.config.as_dict())
     click.echo(f"viewer: {live.url}")
@@ -123,8 +123,8 @@ def _live(start: Setup) -> LiveRun:
 
 def _show(start: Setup, log: RunLog, live: LiveRun | None, video: str | None) -> None:
     """Write a video of the run, and show the run in the browser."""
-    from experiments.cli.view_command import show_in_window, write_video
-    from experiments.view.live import run_scene
+    from ..view.live import run_scene
+    from .view_command import show_in_window, write_video
 
     scene = run_scene(start.task, start.first_plan, log, start.config.as_dict())
     if video is not None:
@@ -136,7 +136,7 @@ def _show(start: Setup, log: RunLog, live: LiveRun | None, video: str | None) ->
 
 
 def _replay(folder: Path, out: str | None) -> None:
-    from experiments.replan.run import replay
+    from ..replan.run import replay
 
     with _progress(None) as on_tick:
         repeated = replay(folder, on_tick)
@@ -158,9 +158,9 @@ RECEDING_GOAL = (
 
 def _finish(start: Setup, log: RunLog, folder: Path, written: list[Path]) -> None:
     """Print the report of a run and write its files; exit with 1 if the run failed."""
-    from experiments.plots.replanning_plots import plot_run
-    from experiments.replan.run import statistics
     from trajopt.replanning.run_log import EventKind
+    from ..plots.replanning_plots import plot_run
+    from ..replan.run import statistics
 
     numbers = statistics(start, log)
     for line in statistics_lines(numbers):
@@ -200,14 +200,14 @@ def run_failures(start: Setup, log: RunLog, numbers: Mapping[str, Any]) -> Itera
 
 def _page(start: Setup, log: RunLog, folder: Path) -> Path:
     """Write the animation page: the robot's shapes if available (extra [view]), else a stick figure."""
-    from experiments.plots.replanning_animation import write_animation
-    from experiments.view.scenes import has_link_shapes
+    from ..plots.replanning_animation import write_animation
+    from ..view.scenes import has_link_shapes
 
     path = folder / "animation.html"
     if not has_link_shapes(start.task.ocp.model):
         return write_animation(path, start, log)
-    from experiments.view.live import run_scene
     from trajopt.view.page import write_page
+    from ..view.live import run_scene
 
     scene = run_scene(start.task, start.first_plan, log, start.config.as_dict())
     notes = [f"{len(log.events)} events", *(f"{e.time:.3f} s: {e.kind}" for e in log.events)] if log.events else []

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.cli.cli_support import warn
+from .cli_support import warn
 
 if TYPE_CHECKING:
-    from experiments.plots.drawer import Drawer
     from trajopt import Solution
     from trajopt.config.config import Config
     from trajopt.config.task import Task
+    from ..plots.drawer import Drawer
 
 SOLUTION_FILE, CONFIG_FILE, DRAWING_LOG = "solution.npz", "config.toml", "drawing.log"
 NOTEBOOK = "JPY_PARENT_PID"
@@ -32,7 +32,7 @@ def drawer_for(task: Task, settings: Config) -> Drawer | None:
     """Start a process that prepares plotting during the solve; None if plots are off or drawn in the background."""
     if not settings.output.plots or draws_in_background(settings):
         return None
-    from experiments.plots.drawer import start_drawer
+    from ..plots.drawer import start_drawer
 
     return start_drawer(task)
 
@@ -68,7 +68,7 @@ def draw(
 
 
 def _draw_in_process(solution: Solution, folder: Path, task: Task) -> list[Path]:
-    from experiments.plots.plotting import plot_solution
+    from ..plots.plotting import plot_solution
 
     return plot_solution(solution, folder, task)
 
@@ -79,7 +79,7 @@ def _draw_in_background(folder: Path) -> None:
         command = [
             sys.executable,
             "-m",
-            "experiments.cli.main",
+            f"{__package__}.main",
             "show",
             str(folder / SOLUTION_FILE),
             "--plot",
@@ -91,8 +91,8 @@ def _draw_in_background(folder: Path) -> None:
 
 def animation(solution: Solution, folder: Path, task: Task) -> Path:
     """Write the animation page: the robot's shapes if available (extra [view]), else a stick figure."""
-    from experiments.plots.animation import FILE, write_animation
-    from experiments.view.scenes import has_link_shapes, task_scene
+    from ..plots.animation import FILE, write_animation
+    from ..view.scenes import has_link_shapes, task_scene
 
     if not has_link_shapes(task.ocp.model):
         return write_animation(folder / FILE, solution, task)

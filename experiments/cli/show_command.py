@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from dynamics_backends.names import table_lines
-from experiments.cli.cli_support import command, content_checked, fail, results_folder, warn
-from experiments.cli.console_reports import print_lines
-from experiments.cli.saving import animation
+from .cli_support import command, content_checked, fail, results_folder, warn
+from .console_reports import print_lines
+from .saving import animation
 
 if TYPE_CHECKING:
     from dynamics_backends.rigid_body.model.model import Frame, Model
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @command
 def robots() -> None:
     """List robots that are available by name."""
-    from problems.robots import ERD_PACKAGE, ERD_PREFIX, erd_names, load_robot, robot_names
+    from dynamics_backends.rigid_body.robots import ERD_PACKAGE, ERD_PREFIX, erd_names, load_robot, robot_names
 
     click.echo(f"{'name':<18}{'nq':>4}{'nv':>4}{'mass [kg]':>12}  base")
     for name in robot_names():
@@ -53,7 +53,7 @@ def robots() -> None:
 def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None:
     """Describe a saved SOLUTION and plot it again; or describe a ROBOT: a name listed by `trajopt robots`, or a URDF or MJCF
     file."""
-    from problems.robots import ERD_PREFIX, FILES, robot_names
+    from dynamics_backends.rigid_body.robots import ERD_PREFIX, FILES, robot_names
     from trajopt import Solution
 
     if solution.endswith(FILES) or solution.startswith(ERD_PREFIX) or solution in robot_names():
@@ -82,7 +82,7 @@ def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None
         print_lines(check_lines(loaded.with_self_collision()))
     if plot is None:
         return
-    from experiments.plots.plotting import plot_solution
+    from ..plots.plotting import plot_solution
 
     folder = results_folder(Path(plot), option="--plot")
     with content_checked(solution):
@@ -93,7 +93,7 @@ def show(solution: str, plot: str | None, animate: bool, geometry: bool) -> None
 
 
 def _draw_geometry(model: Model, folder: Path) -> None:
-    from experiments.plots.robot_picture import draw_shapes
+    from ..plots.robot_picture import draw_shapes
 
     name = re.sub(r"[^\w.-]+", "_", f"{model.name}_geometry.png")  # robot names may contain any characters
     warn(draw_shapes(folder / name, model))
@@ -102,7 +102,7 @@ def _draw_geometry(model: Model, folder: Path) -> None:
 
 def _describe_robot(robot: str) -> Model:
     """Print the bodies, joints and frames of a robot, the notes of its file, and warnings; return the model."""
-    from problems.robots import load_robot
+    from dynamics_backends.rigid_body.robots import load_robot
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments.cli.cli_support import (
+from .cli_support import (
     FAILED,
     backend_option,
     command,
@@ -23,7 +23,7 @@ from experiments.cli.cli_support import (
     urdf_option,
     warn,
 )
-from experiments.cli.saving import SOLUTION_FILE
+from .saving import SOLUTION_FILE
 
 if TYPE_CHECKING:
     from trajopt import Sweep
@@ -66,7 +66,7 @@ def sweep(config: str, overrides: tuple[str, ...], varied: tuple[str, ...], **na
 
     An interrupted study resumes. Failed rows are stored with their reason; the exit code is 1 if no row succeeds.
     """
-    from experiments.sweep.run import with_variations
+    from ..sweep.run import with_variations
 
     study = {key: named.pop(key) for key in ("n", "seed", "gains")}
     own = {key: named.pop(key) for key in ("urdf", "backend", "solver", "out")}
@@ -91,10 +91,10 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _run(config: Config, **options: Any) -> None:
-    from experiments.sweep.run import run
     from trajopt.config.toml_text import to_toml
     from trajopt.sweeps.stored import FOLDER
     from trajopt.validation.validation import require_valid
+    from ..sweep.run import run
 
     assert config.sweep is not None
     task = problem_of(config).task
@@ -124,7 +124,7 @@ def _run(config: Config, **options: Any) -> None:
     for line in summary_lines(found):
         click.echo(line)
     if config.output.plots:
-        from experiments.plots.sweep_plots import plot_sweep
+        from ..plots.sweep_plots import plot_sweep
 
         plot_sweep(found, folder / PICTURE)
     click.echo(f"written to {folder}")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.cli.cli_support import command, content_checked, fail, results_folder, warn
+from .cli_support import command, content_checked, fail, results_folder, warn
 
 if TYPE_CHECKING:
-    from experiments.view.scenes import ViewerScene
     from trajopt import Solution
     from trajopt.view.surfaces import Geometry
+    from ..view.scenes import ViewerScene
 
 
 PICTURES = (".png", ".jpg")
@@ -45,8 +45,8 @@ def view(
     token: str | None,
 ) -> None:
     """Show saved SOLUTIONS in 3D; the second and later ones are transparent."""
-    from experiments.view.scenes import solutions_scene
     from trajopt import Solution
+    from ..view.scenes import solutions_scene
 
     if screenshot is not None:
         require_picture(Path(screenshot))
@@ -59,7 +59,7 @@ def view(
         scene = solutions_scene(loaded, guess)
     warn(scene.warnings)
     if screenshot is not None:
-        from experiments.plots.robot_picture import draw_poses
+        from ..plots.robot_picture import draw_poses
 
         warn(draw_poses(Path(screenshot), scene, geometry))
         click.echo(f"written to {screenshot}")

@@ -17,11 +17,11 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Model
-from experiments.plots.animation_page import PAGE
-from experiments.view.scenes import with_motion_times
-from problems.legged.gaits.gait_analysis import contact_forces, contacts
 from trajopt import Solution
 from trajopt.config.task import Task
+from ..analysis.gait_analysis import contact_forces, contacts
+from ..view.scenes import with_motion_times
+from .animation_page import PAGE
 
 FRAME_RATE = 50.0
 """Maximum frame rate [Hz]; the page holds each knot until the next one."""

@@ -13,9 +13,9 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from experiments.plots.plotting import plot_solution
 from trajopt import Solution
 from trajopt.config.task import Task
+from .plotting import plot_solution
 
 
 class Drawer:

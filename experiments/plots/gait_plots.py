@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.plots.canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, figure, legend, margin_for
-from experiments.plots.sheet import Curve, Graph, draw_sheet
-from experiments.plots.side_by_side import draw
-from problems.legged.gaits.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
 from trajopt import Solution
 from trajopt.config.task import Task
+from ..analysis.gait_analysis import GaitReport, analyze, contact_forces, contacts, foot_positions
+from .canvas import COLORS, GRAY, PANEL_HEIGHT, PANEL_WIDTH, figure, legend, margin_for
+from .sheet import Curve, Graph, draw_sheet
+from .side_by_side import draw
 
 BAR = 0.62
 """Height of the bars of a gait diagram, relative to the distance of two rows."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.plots.canvas import COLORS, LINES, PANEL_HEIGHT, PANEL_WIDTH, figure, legend
+from .canvas import COLORS, LINES, PANEL_HEIGHT, PANEL_WIDTH, figure, legend
 
 FLOOR = 1e-8
 """Smaller values are drawn at this value of the logarithmic axis."""

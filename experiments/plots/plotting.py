@@ -14,7 +14,10 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import inverse_dynamics
-from experiments.plots.canvas import (
+from trajopt import OCP, IterationRecord, Solution
+from trajopt.config.task import Task, position_of
+from ..view.scenes import can_be_drawn, task_scene, with_motion_times
+from .canvas import (
     BLUE,
     BOTTOM,
     COLORS,
@@ -26,13 +29,10 @@ from experiments.plots.canvas import (
     figure,
     legend,
 )
-from experiments.plots.gait_plots import leg_pictures
-from experiments.plots.robot_picture import draw_poses
-from experiments.plots.sheet import Curve, Graph, draw_sheet
-from experiments.plots.side_by_side import draw
-from experiments.view.scenes import can_be_drawn, task_scene, with_motion_times
-from trajopt import OCP, IterationRecord, Solution
-from trajopt.config.task import Task, position_of
+from .gait_plots import leg_pictures
+from .robot_picture import draw_poses
+from .sheet import Curve, Graph, draw_sheet
+from .side_by_side import draw
 
 NEAR = 0.6  # a limit farther from the curve than this fraction of its span is printed, not drawn
 MIN_SPAN = 0.05  # smallest span of a panel's axis, as a fraction of the largest span in the plot

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.plots.animation import DIGITS, FRAME_RATE, positions, skeleton
-from experiments.replan.run import Setup
 from trajopt.config.scenario import path_of
 from trajopt.replanning.run_log import RunLog
+from ..replan.run import Setup
+from .animation import DIGITS, FRAME_RATE, positions, skeleton
 
 
 def write_animation(file: Path, start: Setup, log: RunLog) -> Path:

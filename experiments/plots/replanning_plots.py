@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.plots.canvas import BLUE, COLORS, GRAY, GREEN, ORANGE, RED, figure, legend
-from experiments.plots.plotting import Panel, plot_panels
-from experiments.replan.run import Setup, distances
 from trajopt.config.scenario import path_of
 from trajopt.config.task import Task
 from trajopt.replanning.run_log import EventKind, RunLog
+from ..replan.run import Setup, distances
+from .canvas import BLUE, COLORS, GRAY, GREEN, ORANGE, RED, figure, legend
+from .plotting import Panel, plot_panels
 
 BINS = 40
 NEGLIGIBLE = 0.01

@@ -8,10 +8,10 @@ from typing import Any, get_args
 import numpy as np
 
 from dynamics_backends.rigid_body.model.model import Model
-from experiments.view.scenes import ViewerScene
 from trajopt.view.motion import Motion
 from trajopt.view.picture import Moment, Studio
 from trajopt.view.surfaces import Geometry
+from ..view.scenes import ViewerScene
 
 POSES, BETWEEN = 5, 20
 """Number of poses, and steps of the drawn paths between two poses."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.plots.canvas import (
+from .canvas import (
     BETWEEN_COLUMNS,
     BETWEEN_SHARED_ROWS,
     BOTTOM,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from experiments.plots.canvas import BLUE, GRAY, PANEL_HEIGHT, RED, figure
 from trajopt import Sweep
 from trajopt.sweeps.results import by_entry
+from .canvas import BLUE, GRAY, PANEL_HEIGHT, RED, figure
 
 MAX_PANELS = 12
 """Maximum number of varied keys that are drawn."""

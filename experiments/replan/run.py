@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from problems.replanning.plants import plants_of
 from trajopt import OCP, Solution, solve
 from trajopt.config.build import backend_factory, build_task, over_easier, uncut
 from trajopt.config.config import Config, ConfigError, load_config
@@ -47,6 +46,7 @@ from trajopt.replanning.workers import (
 )
 from trajopt.results.status import StatusCode
 from trajopt.solvers.options import COST_HESSIANS
+from .plants import plants_of
 
 CONFIG_FILE, FIRST_PLAN_FILE = "config.toml", "first_plan.npz"
 INSTEAD_OF = "instead_of"

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from problems.robots import is_path
+from dynamics_backends.rigid_body.robots import is_path
 from trajopt import Sweep, SweepProblem, sweep
 from trajopt.config.build import build_task, solve_task
 from trajopt.config.config import Config, ConfigError, SweepSettings, override_problem, read_config, set_value

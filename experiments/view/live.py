@@ -10,7 +10,6 @@ import numpy as np
 from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath
 from dynamics_backends.rigid_body.geometry.shapes import Sphere
 from dynamics_backends.rigid_body.model.model import Model
-from experiments.view.scenes import ViewerScene, task_scene
 from trajopt import Solution
 from trajopt.config.task import Task
 from trajopt.problem.annotations import Annotations
@@ -20,6 +19,7 @@ from trajopt.view.drawing import GOAL_COLOR, SEEN_THROUGH, SPHERE_COLOR, DrawnAn
 from trajopt.view.motion import Motion
 from trajopt.view.viewer import GOAL_SIZE, HOST, PORT, extent, look_at, server_for, stop
 from trajopt.view.watch import GHOST
+from .scenes import ViewerScene, task_scene
 
 REFRESH = 0.04
 """Minimum time between two frames [s]."""

@@ -13,7 +13,6 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.mjcf.source import is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.xml_source import Element, read_xml
-from problems.legged.gaits.gait_analysis import contact_forces
 from trajopt import Guess, Solution
 from trajopt.config.build import task_of_solution
 from trajopt.config.task import Task
@@ -21,6 +20,7 @@ from trajopt.problem.annotations import Annotations
 from trajopt.view.motion import AnyMotion, Motion
 from trajopt.view.view import motions
 from trajopt.view.watch import Watch
+from ..analysis.gait_analysis import contact_forces
 
 
 class ViewerScene(NamedTuple):

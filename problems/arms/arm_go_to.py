@@ -22,39 +22,6 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.model.joint_properties import PROPERTIES, with_joint_properties
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from problems.arms.arm import Arm, Configuration, holding_forces
-from problems.arms.arm_guess import (
-    GuessName,
-    Sphere,
-    goal_configurations,
-    goal_warnings,
-    guesses_of,
-    reach_notes,
-)
-from problems.arms.arm_limits import (
-    default_limits,
-    degree_warnings,
-    friction_notes,
-    joint_limits,
-    placeholder_warnings,
-    require_goal_within_limits,
-    torque_bounds,
-    weak_joint_warnings,
-)
-from problems.arms.goal_orientation import Orientation, goal_orientation, orientation_check, orientation_warnings
-from problems.arms.goal_report import GoalReport
-from problems.arms.obstacle import Obstacle, Point, places
-from problems.arms.obstacle_report import nearness, nearness_of_bodies
-from problems.arms.scenes.scene_robot import scene_robot
-from problems.arms.scenes.surroundings import (
-    BODIES,
-    PERSON,
-    Surroundings,
-    clearance_constraints,
-    distances_from_person,
-    relaxed,
-)
-from problems.robots.loading import load_fixed_base
 from trajopt.config.task import (
     BackendFactory,
     Checked,
@@ -68,6 +35,39 @@ from trajopt.config.task import (
     position_of,
 )
 from trajopt.problem.residuals import LinkPoint
+from ..robots.loading import load_fixed_base
+from .arm import Arm, Configuration, holding_forces
+from .arm_guess import (
+    GuessName,
+    Sphere,
+    goal_configurations,
+    goal_warnings,
+    guesses_of,
+    reach_notes,
+)
+from .arm_limits import (
+    default_limits,
+    degree_warnings,
+    friction_notes,
+    joint_limits,
+    placeholder_warnings,
+    require_goal_within_limits,
+    torque_bounds,
+    weak_joint_warnings,
+)
+from .goal_orientation import Orientation, goal_orientation, orientation_check, orientation_warnings
+from .goal_report import GoalReport
+from .obstacle import Obstacle, Point, places
+from .obstacle_report import nearness, nearness_of_bodies
+from .scenes.scene_robot import scene_robot
+from .scenes.surroundings import (
+    BODIES,
+    PERSON,
+    Surroundings,
+    clearance_constraints,
+    distances_from_person,
+    relaxed,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,12 +18,12 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import mass_matrix
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from problems.arms.arm import Arm, holding_forces
-from problems.arms.obstacle import Obstacle, Point, around_sphere, places
 from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics
 from trajopt.guesses.minimum_jerk import minimum_jerk_states, tracking_torques
 from trajopt.problem.residuals import LinkPoint
 from trajopt.validation.reach import FrameGoal, reach_warnings
+from .arm import Arm, holding_forces
+from .obstacle import Obstacle, Point, around_sphere, places
 
 GuessName = Literal["auto", "constant", "quasi_static", "interpolated", "around"]
 CANDIDATES = 6

@@ -10,7 +10,7 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
-from problems.arms.arm import Arm
+from .arm import Arm
 
 
 def default_limits(arm: Arm, margin: float) -> dict[str, Any]:

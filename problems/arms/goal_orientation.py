@@ -10,8 +10,8 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.spatial.rotations import rotation_angle, rotation_matrix
-from problems.arms.arm import Arm
-from problems.arms.obstacle import Point
+from .arm import Arm
+from .obstacle import Point
 
 AT_START = "q0"
 Orientation = Literal["q0"] | Point | tuple[float, float, float, float] | tuple[Point, Point, Point]

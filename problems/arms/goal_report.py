@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from problems.arms.arm import Arm
-from problems.arms.arm_guess import minimum_time
-from problems.arms.obstacle import Point
 from trajopt.guesses.inverse_kinematics import IKResult
 from trajopt.problem.goals import FAR, NEAR, NEAR_ANGLE
 from trajopt.validation.reach import FrameGoal, frame_errors, length_text
+from .arm import Arm
+from .arm_guess import minimum_time
+from .obstacle import Point
 
 OTHER_WAYS = (
     "search for another optimum with --starts 6, increase weights.terminal_goal, or make the goal a constraint with "

@@ -33,8 +33,6 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.stretched_map import StretchedMap
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.time_scaled import Durations, time_scaled
-from problems.arms.arm import holding_forces
-from problems.robots.human import HEEL, TOE, sagittal_human
 from trajopt.config.task import (
     MAX_KNOTS,
     BackendFactory,
@@ -47,6 +45,8 @@ from trajopt.config.task import (
     substeps_check,
 )
 from trajopt.problem.impact_stage import ImpactStage
+from ..robots.human import HEEL, TOE, sagittal_human
+from .arm import holding_forces
 
 HANDS = "hands"
 PHASES = ("bending", "lifting")

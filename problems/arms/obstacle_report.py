@@ -18,12 +18,12 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.scene import Body, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Sphere
 from dynamics_backends.rigid_body.model.model import Model
-from problems.arms.obstacle import Obstacle, places
-from problems.arms.scenes.scene_robot import robot_shapes, scene_robot
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.config.task import Nearness
 from trajopt.problem.residuals import LinkPoint
+from .obstacle import Obstacle, places
+from .scenes.scene_robot import robot_shapes, scene_robot
 
 
 class Nearest(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any
 
 from dynamics_backends.rigid_body.mjcf.source import MJCFWarning
 from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
-from problems.robots import is_path, load_robot
+from dynamics_backends.rigid_body.robots import is_path, load_robot
 
 
 def load_fixed_base(

@@ -18,8 +18,8 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import JointRelation
 from dynamics_backends.systems.constraints.holonomic import Holonomic
-from problems.robots.textbook import cart_pendulum
 from trajopt.config.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative, positive
+from ..robots.textbook import cart_pendulum
 
 GAINS = (100.0, 20.0)
 

@@ -12,8 +12,8 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from problems.robots import load_robot
 from trajopt.config.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative, positive
+from ..robots import load_robot
 
 FORCE_JOINT, POLE_TIP = "slider", "tip"
 

@@ -18,8 +18,8 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.constraints.constraint_kinds import PointLoop
 from dynamics_backends.systems.constraints.holonomic import Holonomic
-from problems.robots.textbook import four_bar, four_bar_angles
 from trajopt.config.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative, position_of
+from ..robots.textbook import four_bar, four_bar_angles
 
 LOOP = "pin"
 

@@ -16,8 +16,8 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from problems.robots.textbook import multi_pendulum
 from trajopt.config.task import BackendFactory, Checks, Integrator, Sampling, Task, missing, not_negative
+from ..robots.textbook import multi_pendulum
 
 MAX_BODIES = 1000
 """Maximum number of links; the derivatives of longer pendulums take minutes."""

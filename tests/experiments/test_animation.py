@@ -19,10 +19,10 @@ import trajopt as to
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.soft_contact import SoftContact
+from experiments.analysis.gait_analysis import GaitReport, contact_forces, contacts
 from experiments.plots import robot_picture
 from experiments.plots.animation import positions, skeleton, write_animation
 from experiments.plots.gait_plots import plot_gait, plot_legs
-from problems.legged.gaits.gait_analysis import GaitReport, contact_forces, contacts
 from problems.robots import load_robot
 from trajopt.config.task import Task, position_of
 from trajopt.results.status import Status, StatusCode

@@ -16,8 +16,8 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from experiments.cli.main import main
 from experiments.cli.replan_command import run_failures
+from experiments.replan.plants import plants_of
 from experiments.replan.run import configured_run, distances, setup, simulate, statistics
-from problems.replanning.plants import plants_of
 from problems.robots import erd_names
 from trajopt.config.config import ConfigError, load_config, read_config
 from trajopt.config.scenario import MotionSettings, Settings, objects_of, planned

@@ -1,6 +1,6 @@
 """Contents of a wheel, and protection against user folders with the same names.
 
-The tests copy the packages and data files of pyproject.toml to a folder, like an installed wheel.
+The tests copy the packages and data files of pyproject.toml to a folder under their names in a wheel, like setup.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 
 import pytest
 from packaging.requirements import Requirement
@@ -23,7 +24,10 @@ from dynamics_backends.machine import instruction_sets
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-SHADOWS = ("problems", "experiments")
+sys.path.insert(0, str(ROOT / "tools"))
+from wheel_names import NAMES, wheel_name  # noqa: E402
+
+SHADOWS = (*NAMES, "tests")
 LOADED_LATE = ("casadi", "matplotlib", "scipy", "cyipopt", "pydantic", "osqp", "mujoco", "rich", "click", "loky")
 
 
@@ -34,14 +38,19 @@ def packaged() -> list[str]:
     """The folders of the packages, as setuptools finds them."""
     setuptools = PROJECT["tool"]["setuptools"]
     assert setuptools["packages"]["find"]["namespaces"] is False
-    tops = [name for name in setuptools["packages"]["find"]["include"] if not name.endswith(".*")]
-    found = []
-    for top in tops:
-        for init in (ROOT / top).rglob("__init__.py"):
-            above = [p for p in init.parent.parents if p != ROOT and p.is_relative_to(ROOT / top)]
-            if all((p / "__init__.py").exists() for p in above):
-                found.append(init.parent.relative_to(ROOT).as_posix())
-    return sorted(found)
+    include = setuptools["packages"]["find"]["include"]
+    found: list[str] = []
+    for init in sorted(ROOT.glob("[a-z]*/**/__init__.py"), key=lambda init: init.parts):
+        package = init.parent.relative_to(ROOT)
+        has_parent = package.parent == Path() or package.parent.as_posix() in found
+        if has_parent and any(fnmatchcase(".".join(package.parts), pattern) for pattern in include):
+            found.append(package.as_posix())
+    return found
+
+
+def place(path: PurePosixPath) -> PurePosixPath:
+    """Place of a file of the repository in a wheel."""
+    return PurePosixPath(wheel_name(path.parts[0]), *path.parts[1:])
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +62,21 @@ def installed(tmp_path_factory) -> Path:
     files += [path for package, globs in data.items() for pattern in globs for path in (ROOT / package).glob(pattern)]
     files += [path for path in LIBRARIES if path.is_file()]  # setup.py builds them into the wheel
     for path in files:
-        target = site / path.relative_to(ROOT)
+        target = site / place(path.relative_to(ROOT))
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
+    info = site / "urdf_trajopt-0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: urdf-trajopt\nVersion: 0\n")
+    groups = PROJECT["project"]["entry-points"].items()
+    texts = [f"[{group}]\n" + "".join(f"{k} = {wheel_name(v)}\n" for k, v in each.items()) for group, each in groups]
+    (info / "entry_points.txt").write_text("".join(texts))
     return site
 
 
 @pytest.fixture
 def beside(tmp_path) -> Path:
-    """User folder with packages of the same names, which raise errors on import."""
+    """User folder with packages of the names in the repository, which raise errors on import."""
     for name in SHADOWS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the wrong package is imported')\n")
@@ -85,14 +100,33 @@ def test_the_packages_are_those_of_the_four_layers_without_benchmarks():
     packages = packaged()
     assert {name.split("/")[0] for name in packages} == {"dynamics_backends", "trajopt", "problems", "experiments"}
     assert "experiments/cli" in packages and "dynamics_backends/rigid_body/urdf" in packages
-    assert not [name for name in packages if "benchmarks" in name]
+    assert not [name for name in packages for part in ("benchmarks", "papers", "attacks") if part in name]
+
+
+def test_a_wheel_has_no_generic_names(installed):
+    names = {path.name for path in installed.iterdir() if path.suffix != ".dist-info"}
+    assert names == {"dynamics_backends", "trajopt", "trajopt_problems", "trajopt_experiments"}
+
+
+def test_renamed_packages_import_their_own_modules_relatively(installed):
+    wrong = []
+    for file in installed.glob("trajopt_*/**/*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                found = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+                if not (found / "__init__.py").is_file() and not found.with_suffix(".py").is_file():
+                    wrong.append((file.name, ast.unparse(node)))
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+                wrong += [(file.name, ast.unparse(node)) for module in modules if module.split(".")[0] in SHADOWS]
+    assert {name for name, _ in wrong} <= {"experiment_command.py"}, wrong  # it reports that a wheel has no experiments
 
 
 def test_data_is_there(installed):
-    for file in ("trajopt/py.typed", "dynamics_backends/py.typed", "problems/robots/iiwa7.urdf"):
+    for file in ("trajopt/py.typed", "dynamics_backends/py.typed", "trajopt_problems/robots/iiwa7.urdf"):
         assert (installed / file).exists()
     kernels = {path.relative_to(ROOT).as_posix() for top in packaged() for path in (ROOT / top).rglob("*.h")}
-    assert kernels and all((installed / file).exists() for file in kernels)
+    assert kernels and all((installed / place(PurePosixPath(file))).exists() for file in kernels)
 
 
 def test_a_script_beside_folders_with_our_names(installed, beside):
@@ -112,15 +146,19 @@ def test_a_script_beside_folders_with_our_names(installed, beside):
     assert Path(file).is_relative_to(installed) and success == "True" and "'hyq'" in done.stdout
 
 
-def test_the_command_in_such_a_folder(installed, beside):
-    """Write a script as pip does: sys.path starts with the script's folder."""
-    module, function = PROJECT["project"]["scripts"]["trajopt"].split(":")
-    command = installed.parent / f"{installed.name}-bin" / "trajopt"
-    command.parent.mkdir(exist_ok=True)
-    command.write_text(f"import sys\nfrom {module} import {function}\nsys.exit({function}())\n")
-    done = ran(installed, beside, str(command), "robots")
-    assert done.returncode == 0, done.stderr
-    assert "iiwa7" in done.stdout
+@pytest.mark.parametrize(
+    ("arguments", "code", "printed"),
+    [
+        (["robots"], 0, "iiwa7"),
+        (["solve", "double_pendulum_swing_up", "--set", "output.plots=false", "--out", "out"], 0, "converged"),
+        (["experiment", "list"], 2, "in the repository only"),
+    ],
+)
+def test_the_command_in_such_a_folder(installed, beside, arguments, code, printed):
+    """The command of pip's script; Python's path starts with the user's folder."""
+    module, function = wheel_name(PROJECT["project"]["scripts"]["trajopt"]).split(":")
+    done = ran(installed, beside, "-c", f"from {module} import {function}; {function}()", *arguments)
+    assert done.returncode == code and printed in done.stdout + done.stderr, done.stderr
 
 
 def test_slow_imports_are_deferred(installed, tmp_path):

@@ -21,6 +21,9 @@ from dynamics_backends.protocol import Parameters
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
 
+LOADED = 0.1
+"""Minimum load of a foot in contact, relative to the robot's weight divided by the number of feet."""
+
 
 def in_unit(default: Any, exponents: tuple[float, float, float]) -> Any:
     """Dataclass field of a law with the exponents of kg, m, s of its unit, which scale the law to other robots."""

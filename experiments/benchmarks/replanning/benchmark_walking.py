@@ -30,8 +30,8 @@ import numpy as np
 import problems
 from dynamics_backends.protocol import Array
 from experiments.benchmarks.tables import markdown
+from experiments.replan.plants import plants_of
 from experiments.replan.run import Setup, require_uninterrupted, setup
-from problems.replanning.plants import plants_of
 from trajopt.config.build import backend_factory
 from trajopt.config.config import Config, load_config
 from trajopt.config.scenario import horizon_of, planned, sensor_of

@@ -22,8 +22,8 @@ from dynamics_backends.protocol import unwrapped
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
+from experiments.analysis.gait_analysis import GaitReport, analyze, contacts, diagonal_pairs, foot_positions
 from experiments.benchmarks.tables import markdown
-from problems.legged.gaits.gait_analysis import GaitReport, analyze, contacts, diagonal_pairs, foot_positions
 from trajopt import Solution
 from trajopt.config.build import build_task, make_ready, solve_task
 from trajopt.config.config import Config, load_config

@@ -19,16 +19,6 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model import Model
-from problems.arms.arm import Arm, Configuration
-from problems.arms.arm_limits import friction_notes, missing_limit_warnings, weak_joint_warnings
-from problems.arms.goal_orientation import Orientation, goal_orientation, orientation_check, orientation_warnings
-from problems.arms.scenes.in_scene import Limits, MotionInScene, guess_along_path, step_fractions
-from problems.arms.scenes.path_timing import PathTiming
-from problems.arms.scenes.scene_refinement import MARGIN_FRACTION, PATIENCE, WIDE, Refinement
-from problems.arms.scenes.scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
-from problems.arms.scenes.scene_settings import SceneBody, load_scene
-from problems.arms.scenes.scene_structure import Costs, cached_ends, clearance_name
-from problems.robots.loading import load_fixed_base
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import FreeSpace
 from trajopt.collisions.mesh_check import MeshCheck
@@ -38,6 +28,16 @@ from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 from trajopt.guesses.time_optimal import has_toppra
 from trajopt.problem.constraints import Constraint
+from ...robots.loading import load_fixed_base
+from ..arm import Arm, Configuration
+from ..arm_limits import friction_notes, missing_limit_warnings, weak_joint_warnings
+from ..goal_orientation import Orientation, goal_orientation, orientation_check, orientation_warnings
+from .in_scene import Limits, MotionInScene, guess_along_path, step_fractions
+from .path_timing import PathTiming
+from .scene_refinement import MARGIN_FRACTION, PATIENCE, WIDE, Refinement
+from .scene_robot import Carried, LinkCapsule, SceneRobot, scene_robot
+from .scene_settings import SceneBody, load_scene
+from .scene_structure import Costs, cached_ends, clearance_name
 
 Point = tuple[float, float, float]
 

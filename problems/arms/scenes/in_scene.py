@@ -23,7 +23,14 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from problems.arms.scenes.scene_structure import (
+from trajopt.collisions.broad_phase import CollisionPairs
+from trajopt.collisions.free_space import TruePieces
+from trajopt.config.task import BackendFactory
+from trajopt.guesses.time_optimal import Timing
+from trajopt.guesses.timed_path import Motion, held_accelerations, shortest_times, steps_of_slowest, timed_motion
+from trajopt.problem.along_step import STEP_OFFSET
+from trajopt.problem.constraints import Constraint
+from .scene_structure import (
     STATES,
     TORQUES,
     Costs,
@@ -32,13 +39,6 @@ from problems.arms.scenes.scene_structure import (
     cached_phases,
     clearance_name,
 )
-from trajopt.collisions.broad_phase import CollisionPairs
-from trajopt.collisions.free_space import TruePieces
-from trajopt.config.task import BackendFactory
-from trajopt.guesses.time_optimal import Timing
-from trajopt.guesses.timed_path import Motion, held_accelerations, shortest_times, steps_of_slowest, timed_motion
-from trajopt.problem.along_step import STEP_OFFSET
-from trajopt.problem.constraints import Constraint
 
 NEAR_ENDS = 0.04
 """Fraction of the steps near start and goal in which the margin is limited by the clearance at start and goal."""

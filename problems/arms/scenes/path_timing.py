@@ -14,10 +14,10 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from problems.arms.scenes.in_scene import Limits, motion_at
-from problems.arms.scenes.joint_torques import torques_of
 from trajopt.collisions.mesh_check import MeshCheck
 from trajopt.guesses.time_optimal import PathLimits, Timing, floor_of, on_spline, time_optimal
+from .in_scene import Limits, motion_at
+from .joint_torques import torques_of
 
 SETS = (16, 32, 64, 128, 256)
 """Numbers of spline points on the planner's path, tried until the spline is collision-free."""

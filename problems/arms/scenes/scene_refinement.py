@@ -14,13 +14,13 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS
-from problems.arms.scenes.in_scene import MotionInScene, guess_from_timing, motion_at, with_duration_scaled
-from problems.arms.scenes.joint_torques import torques_of
-from problems.arms.scenes.path_timing import PathTiming
 from trajopt.collisions.mesh_check import RATE, MeshCheck, MinimumDistance
 from trajopt.config.task import Refined
 from trajopt.guesses.time_optimal import Timing
 from trajopt.solvers.feedback import tracking_gains
+from .in_scene import MotionInScene, guess_from_timing, motion_at, with_duration_scaled
+from .joint_torques import torques_of
+from .path_timing import PathTiming
 
 ROUNDS, IMPROVING, FAILED = 10, 1, 3
 """Maximum numbers of solves: in total, after an accepted motion to find a faster one, and of failed solves."""

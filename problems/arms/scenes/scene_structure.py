@@ -22,12 +22,12 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.stretched_map import StretchedMap
 from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
 from dynamics_backends.time_scaled import Durations, time_scaled
-from problems.arms.scenes.joint_torques import Torques
-from problems.arms.scenes.torque_rate import AccelerationHistory, TorqueRate
 from trajopt.config.task import BackendFactory
 from trajopt.problem.along_step import STEP_OFFSET, AlongStep, PositionResidual
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.impact_stage import ImpactStage
+from .joint_torques import Torques
+from .torque_rate import AccelerationHistory, TorqueRate
 
 STATES, TORQUES, RATES = "limits of the motion", "torque limits", "limits of the rates of torques"
 """Names of constraints."""

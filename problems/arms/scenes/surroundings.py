@@ -21,10 +21,10 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import WORLD, Clearances, Slot
 from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
 from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath, Scene
-from problems.arms.scenes.scene_settings import SceneBody
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.config.task import Checked, Checks, not_negative
 from trajopt.problem.constraints import Constraint
+from .scene_settings import SceneBody
 
 BODIES, PERSON = "bodies", "person"
 """Names of the terms or constraints; replanning updates the position in the second (``replan.obstacle.term``)."""

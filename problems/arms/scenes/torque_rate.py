@@ -17,8 +17,8 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Contraction, Matrix, Partials
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
-from problems.arms.scenes.joint_torques import Torques
 from trajopt.problem.along_step import STEP_OFFSET, AlongStep
+from .joint_torques import Torques
 
 
 class AccelerationHistory:

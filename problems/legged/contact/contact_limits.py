@@ -15,9 +15,9 @@ from dynamics_backends.protocol import Array, unwrapped
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
-from problems.legged.robot.soles import Sole
 from trajopt import OCP
 from trajopt.validation.limit_violations import LimitViolation, worst_of
+from ..robot.soles import Sole
 
 NOTICED = 1e-3
 """Tolerance on forces [N]."""

@@ -16,7 +16,7 @@ import numpy as np
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
-from problems.legged.robot.stance import Stance
+from ..robot.stance import Stance
 
 RESTS, HOLD, SETTLE = 0.06, 0.1, 0.5
 STEEPEST = 0.5

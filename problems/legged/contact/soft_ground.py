@@ -21,9 +21,9 @@ from dynamics_backends.systems.contact.registry import (
 )
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
-from problems.legged.robot.similarity import Units, prefixed
-from problems.legged.robot.walker import LeggedRobot
 from trajopt.config.task import Checks, Integrator
+from ..robot.similarity import Units, prefixed
+from ..robot.walker import LeggedRobot
 
 HALVINGS = 60
 DEEPEST = 1.0

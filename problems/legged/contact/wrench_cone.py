@@ -25,7 +25,9 @@ from dynamics_backends.composed_map import ComposedMap, composed
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
-from problems.legged.contact.friction_cone import (
+from trajopt.problem.terms import Values
+from ..robot.soles import Sole
+from .friction_cone import (
     FACETS,
     SMOOTHING,
     first_rows,
@@ -34,8 +36,6 @@ from problems.legged.contact.friction_cone import (
     smooth_hinge,
     weight_per_foot,
 )
-from problems.legged.robot.soles import Sole
-from trajopt.problem.terms import Values
 
 PRESSURE = (
     "pressure before the toe",

@@ -8,8 +8,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from problems.legged.robot.legs import hips
 from trajopt.config.task import position_of
+from ..robot.legs import hips
 
 LOW = 0.4
 """A robot has fallen if the height of its hips above the lowest foot is below this fraction of its initial value; walks and jumps

@@ -21,15 +21,15 @@ import numpy as np
 
 import trajopt as to
 from dynamics_backends.protocol import Array, DynamicsBackend
-from problems.legged.contact.feet_terms import slip_cost
-from problems.legged.contact.soft_ground import SoftGround
-from problems.legged.gaits.commands import RUNNING, distance_sentence, speed_sentence
-from problems.legged.gaits.falls import falls
-from problems.legged.gaits.walking_horizon import FLAT, WalkingHorizon
-from problems.legged.robot.base_state import BaseWeights, base_state_cost
-from problems.legged.robot.joint_limits import REMOVED_BY, EnforcedLimits
-from problems.legged.robot.similarity import LENGTH, SPEED, TIME, TORQUE, Units, prefixed, running_weight
 from trajopt.config.task import BackendFactory, Checks, Sampling, Task, not_negative, one_of_two, positive
+from ..contact.feet_terms import slip_cost
+from ..contact.soft_ground import SoftGround
+from ..robot.base_state import BaseWeights, base_state_cost
+from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
+from ..robot.similarity import LENGTH, SPEED, TIME, TORQUE, Units, prefixed, running_weight
+from .commands import RUNNING, distance_sentence, speed_sentence
+from .falls import falls
+from .walking_horizon import FLAT, WalkingHorizon
 
 VELOCITY = 0.4
 """Default velocity [m/s], for a robot as large as HyQ, if neither a velocity nor a distance is given."""

@@ -11,23 +11,8 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Batch
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.systems.contact.contact_law import LOADED
 from dynamics_backends.systems.contact.soft_contact import SoftContact
-from problems.legged.contact.soft_ground import SoftGround
-from problems.legged.gaits.gait import PATTERNS, STEP_LENGTH, Gait
-from problems.legged.gaits.gait_analysis import LOADED
-from problems.legged.robot.base_state import BaseWeights, Triple
-from problems.legged.robot.similarity import (
-    LENGTH,
-    NONE,
-    RATE,
-    TIME,
-    TORQUE,
-    Unit,
-    Units,
-    prefixed,
-    running_weight,
-    terminal_weight,
-)
 from trajopt.config.task import (
     MAX_KNOTS,
     Checked,
@@ -39,6 +24,21 @@ from trajopt.config.task import (
     positive,
     substeps_check,
 )
+from ..contact.soft_ground import SoftGround
+from ..robot.base_state import BaseWeights, Triple
+from ..robot.similarity import (
+    LENGTH,
+    NONE,
+    RATE,
+    TIME,
+    TORQUE,
+    Unit,
+    Units,
+    prefixed,
+    running_weight,
+    terminal_weight,
+)
+from .gait import PATTERNS, STEP_LENGTH, Gait
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,26 +26,6 @@ from dynamics_backends.systems.contact.registry import CONTACT_LAWS, is_step_law
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
-from problems.legged.contact.soft_ground import SoftGround
-from problems.legged.gaits.commands import END, START, distance_sentence, speed_sentence
-from problems.legged.gaits.falls import TILTED, falls, goal_misses, tilts
-from problems.legged.gaits.free_gait import resting_controls
-from problems.legged.gaits.gait import PATTERNS
-from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
-from problems.legged.robot.joint_limits import REMOVED_BY, EnforcedLimits
-from problems.legged.robot.similarity import (
-    DAMPING,
-    ENERGY,
-    LENGTH,
-    SPEED,
-    TIME,
-    TORQUE,
-    Units,
-    prefixed,
-    running_weight,
-    terminal_weight,
-)
-from problems.legged.robot.walker import StandingPose, joint_gains, posture
 from trajopt.config.task import (
     BackendFactory,
     Checked,
@@ -57,6 +37,26 @@ from trajopt.config.task import (
     one_of_two,
     positive,
 )
+from ..contact.soft_ground import SoftGround
+from ..robot.base_state import BaseWeights, Triple, base_state_cost, euler_xyz, quaternion, rotation
+from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
+from ..robot.similarity import (
+    DAMPING,
+    ENERGY,
+    LENGTH,
+    SPEED,
+    TIME,
+    TORQUE,
+    Units,
+    prefixed,
+    running_weight,
+    terminal_weight,
+)
+from ..robot.walker import StandingPose, joint_gains, posture
+from .commands import END, START, distance_sentence, speed_sentence
+from .falls import TILTED, falls, goal_misses, tilts
+from .free_gait import resting_controls
+from .gait import PATTERNS
 
 BEYOND = 1e6
 """Magnitude of a state entry, in SI units, above which a motion has diverged."""

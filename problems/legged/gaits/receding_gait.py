@@ -19,14 +19,6 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import frame_placement
-from problems.legged.contact.soft_ground import SoftGround
-from problems.legged.gaits.commands import travel_sentences
-from problems.legged.gaits.falls import falls
-from problems.legged.gaits.gait import STEP_LENGTH, Gait
-from problems.legged.robot.base_state import BaseWeights, base_state_cost
-from problems.legged.robot.joint_limits import REMOVED_BY, EnforcedLimits
-from problems.legged.robot.similarity import DAMPING, LENGTH, TIME, TORQUE, Units, prefixed, running_weight
-from problems.legged.robot.walker import StandingPose, joint_gains
 from trajopt.config.task import (
     MAX_KNOTS,
     BackendFactory,
@@ -39,6 +31,14 @@ from trajopt.config.task import (
     one_of_two,
 )
 from trajopt.replanning.plan import with_values
+from ..contact.soft_ground import SoftGround
+from ..robot.base_state import BaseWeights, base_state_cost
+from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
+from ..robot.similarity import DAMPING, LENGTH, TIME, TORQUE, Units, prefixed, running_weight
+from ..robot.walker import StandingPose, joint_gains
+from .commands import travel_sentences
+from .falls import falls
+from .gait import STEP_LENGTH, Gait
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,19 +32,19 @@ from dynamics_backends.systems.constraints.constraint_set import DAMPING, Constr
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.impact import Impact
 from dynamics_backends.systems.contact.soft_contact import SoftContact
-from problems.legged.contact.contact_limits import contact_limits
-from problems.legged.contact.feet_terms import feet_cost
-from problems.legged.contact.friction_cone import friction_constraint, friction_cost
-from problems.legged.contact.wrench_cone import wrench_constraint, wrench_cost
-from problems.legged.gaits.commands import travel_sentences
-from problems.legged.gaits.falls import falls, goal_misses
-from problems.legged.gaits.gait import FootReferences, Gait, Interval
-from problems.legged.gaits.gait_settings import Settings as Settings
-from problems.legged.robot.base_state import BaseWeights, Triple, base_state_cost
-from problems.legged.robot.joint_limits import REMOVED_BY, EnforcedLimits
-from problems.legged.robot.walker import StandingPose
 from trajopt.config.task import BackendFactory, Task, position_of
 from trajopt.problem.impact_stage import ImpactStage
+from ..contact.contact_limits import contact_limits
+from ..contact.feet_terms import feet_cost
+from ..contact.friction_cone import friction_constraint, friction_cost
+from ..contact.wrench_cone import wrench_constraint, wrench_cost
+from ..robot.base_state import BaseWeights, Triple, base_state_cost
+from ..robot.joint_limits import REMOVED_BY, EnforcedLimits
+from ..robot.walker import StandingPose
+from .commands import travel_sentences
+from .falls import falls, goal_misses
+from .gait import FootReferences, Gait, Interval
+from .gait_settings import Settings as Settings
 
 
 class _Walker(NamedTuple):

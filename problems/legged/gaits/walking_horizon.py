@@ -17,10 +17,10 @@ from dataclasses import replace
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from problems.legged.contact.ground_estimate import GroundEstimate
-from problems.legged.robot.base_state import rotation
-from problems.legged.robot.stance import Stance
 from trajopt import OCP
+from ..contact.ground_estimate import GroundEstimate
+from ..robot.base_state import rotation
+from ..robot.stance import Stance
 
 RATE, REACH, EVERY = 0.15, 0.1, 0.07
 FLAT: Mapping[str, Array] = {"ground_height": np.zeros(1), "ground_slope": np.zeros(2)}

@@ -21,8 +21,8 @@ from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
-from problems.legged.robot.similarity import LENGTH, NONE, RATE, SPEED, Unit
 from trajopt.config.task import Checked, Checks, not_negative
+from .similarity import LENGTH, NONE, RATE, SPEED, Unit
 
 Triple = tuple[float, float, float]
 

@@ -11,7 +11,7 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from problems.legged.robot.walker import LeggedRobot
+from .walker import LeggedRobot
 
 REMOVED_BY = {
     "joint limits": "problem.position_limits = false",

@@ -18,7 +18,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.links.urdf_shapes import Purpose
 from dynamics_backends.rigid_body.model.model import Frame, Model
-from problems.legged.robot.legs import Leg, Posed, leg_of, rotate_z
+from .legs import Leg, Posed, leg_of, rotate_z
 
 FLAT = 0.02
 """Maximum height of sole points above the lowest point [leg lengths]."""

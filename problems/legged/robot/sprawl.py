@@ -11,8 +11,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from problems.legged.robot.legs import Leg
 from trajopt.config.task import position_of
+from .legs import Leg
 
 EASE = 1e-4
 """sqrt e."""

@@ -20,10 +20,10 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from dynamics_backends.rigid_body.model.model import Frame, Model
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
-from problems.legged.robot.legs import Leg, heading, leg_of, lowest_ends, rotate_z, trunk
-from problems.legged.robot.soles import Sole, with_soles
-from problems.legged.robot.sprawl import at_height
 from trajopt.config.task import position_of
+from .legs import Leg, heading, leg_of, lowest_ends, rotate_z, trunk
+from .soles import Sole, with_soles
+from .sprawl import at_height
 
 CROUCH, UPRIGHT = 0.75, 0.9
 """Height of the hips above the feet, for robots on point feet and on flat feet [leg lengths]."""

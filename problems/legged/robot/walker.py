@@ -11,10 +11,10 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.robots import named_posture
-from problems.legged.robot.similarity import Change, Scale, Units, scaled_values, value_at, with_values
-from problems.legged.robot.stance import Stance
-from problems.robots.loading import load_floating_base
 from trajopt.config.task import Checked, Checks
+from ...robots.loading import load_floating_base
+from .similarity import Change, Scale, Units, scaled_values, value_at, with_values
+from .stance import Stance
 
 
 class StandingPose(NamedTuple):

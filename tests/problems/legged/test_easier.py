@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import problems
+from experiments.analysis.gait_analysis import LOADED, contact_forces, contacts, foot_positions
 from experiments.cli.console_reports import print_report
 from experiments.replan.run import setup
 from experiments.sweep.run import FromConfig
 from problems.legged.gaits.free_gait import resting_controls
-from problems.legged.gaits.gait_analysis import LOADED, contact_forces, contacts, foot_positions
 from problems.legged.gaits.quadruped_gait import Settings
 from trajopt import Guess, StatusCode, solve
 from trajopt.config.build import build_task, solve_task

@@ -12,9 +12,9 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import forward_dynamics
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
+from experiments.analysis.gait_analysis import analyze, contact_forces, contacts
 from problems.legged.contact.friction_cone import friction_cost
 from problems.legged.gaits.gait import Gait, GaitPhase
-from problems.legged.gaits.gait_analysis import analyze, contact_forces, contacts
 from problems.legged.gaits.gait_settings import FootWeights
 from problems.legged.gaits.scheduled_gait import Settings, build, holding_torques
 from trajopt.config.task import SettingsError, position_of

@@ -10,8 +10,8 @@ from contact_cases import FEET, STANCE
 
 import trajopt as to
 from dynamics_backends.registry import make_backend
+from experiments.analysis.gait_analysis import contact_forces
 from problems.legged.gaits.gait import Gait, GaitPhase
-from problems.legged.gaits.gait_analysis import contact_forces
 from problems.legged.gaits.scheduled_gait import Settings, build
 from trajopt.config.task import SettingsError
 

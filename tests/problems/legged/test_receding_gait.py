@@ -9,9 +9,9 @@ import pytest
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.systems.contact.soft_contact import SoftContact
+from experiments.replan.plants import plants_of
 from experiments.replan.run import setup, simulate
 from problems.legged.gaits.receding_gait import Settings, build
-from problems.replanning.plants import plants_of
 from trajopt.config.config import load_config
 from trajopt.config.scenario import horizon_of
 from trajopt.config.task import SettingsError

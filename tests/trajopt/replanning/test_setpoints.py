@@ -11,7 +11,7 @@ from replanning_cases import TICK, loop
 import trajopt as to
 from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
-from problems.legged.gaits.gait_analysis import contact_forces
+from experiments.analysis.gait_analysis import contact_forces
 
 NODE = Path(__file__).resolve().parents[3] / "docs" / "examples" / "ros2_node.py"
 KNOTS, DT = 4, 0.02

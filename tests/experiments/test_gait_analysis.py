@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from problems.legged.gaits.gait_analysis import analyze, diagonal_pairs, duty_factors
+from experiments.analysis.gait_analysis import analyze, diagonal_pairs, duty_factors
 
 FEET = ("lf", "rf", "lh", "rh")
 STEP = 0.01

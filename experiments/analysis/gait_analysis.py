@@ -19,16 +19,15 @@ import numpy as np
 
 from dynamics_backends.protocol import IMPLICIT_STEP, Array, Batch, HasOutputs, NeedsScheme, unwrapped
 from dynamics_backends.rigid_body.spatial.spatial import Vec
+from dynamics_backends.systems.contact.contact_law import LOADED as LOADED
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from trajopt import OCP
 from trajopt.config.task import position_of
 
 GROUND = 0.03
 """Foot height below which a foot counts as in contact if forces are unknown [m]."""
-LOADED = 0.1
-"""Minimum load of a foot in contact, relative to the robot's weight divided by the number of feet."""
 HALF = 0.5
-"""Load from which on a foot is in contact in any case, in the same unit."""
+"""Load from which on a foot is in contact in any case, in the unit of LOADED."""
 MIN_OVERLAP = 0.5
 """Minimum overlap of shifted signals, as a fraction of the time; a period must fit twice."""
 

@@ -13,12 +13,12 @@ from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array, unwrapped
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.robots import is_path, robot_path
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.along_path import AlongPath, DoubleIntegrator
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
-from problems.robots import is_path, robot_path
 from trajopt import OCP, SampledSystem
 from trajopt.config.scenario import PlantSettings, Settings
 from trajopt.config.task import BackendFactory, Task

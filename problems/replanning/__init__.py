@@ -1,1 +1,0 @@
-"""Plants of replanning runs."""
