@@ -27,7 +27,7 @@ help:
 	@echo 'make kernels build the C library again, after a change of its sources'
 	@echo 'make clean   remove build products, caches and $(DEMO_OUT), but not $(VENV)'
 
-venv: $(STAMP)
+venv: $(VENV)/.traces
 	@echo '$(VENV) is ready'
 
 $(STAMP): pyproject.toml setup.py constraints.txt tools/install_cyipopt.py
@@ -55,6 +55,11 @@ $(STAMP): pyproject.toml setup.py constraints.txt tools/install_cyipopt.py
 	@$(BIN)/python tools/install_cyipopt.py </dev/null
 	@$(INSTALL) '.[scene]' </dev/null || \
 	  echo 'warning: without the extra scene, motions among obstacles are checked with capsules only, and no paths around them are planned' >&2
+	@touch $@
+
+$(VENV)/.traces: $(STAMP) tools/build_traces.py
+	@echo 'Tracing the bundled problems that take longest (once) ...'
+	@$(BIN)/python tools/build_traces.py </dev/null
 	@touch $@
 
 kernels: $(STAMP)

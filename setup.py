@@ -1,4 +1,4 @@
-"""Build of the C library with the package; everything else is in pyproject.toml."""
+"""Build of the C library and of traces with the package, and names in a wheel; everything else is in pyproject.toml."""
 
 import shutil
 import sys
@@ -10,6 +10,7 @@ from setuptools.command.build_ext import build_ext
 
 sys.path.insert(0, str(Path(__file__).parent / "tools"))
 
+import build_traces
 from build_kernels import build, files
 from wheel_names import NAMES, wheel_name
 
@@ -17,10 +18,12 @@ PACKAGE = "dynamics_backends.machine"
 
 
 class BuildKernels(build_ext):
-    """Builds the libraries of all instruction sets: beside the sources for editable installs, else into the wheel."""
+    """Builds the libraries of all instruction sets: beside the sources for editable installs, else into the wheel, with traces."""
 
     def run(self):
         build(Path(self._folder()))
+        if not (self.inplace or self.editable_mode):
+            print(build_traces.build(Path(self.build_lib).resolve()))
 
     def _folder(self) -> str:
         inside = PACKAGE.replace(".", "/")

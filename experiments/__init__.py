@@ -1,7 +1,7 @@
 """Command line, plots, viewer scenes, replanning runs, parameter sweeps, paper reproductions, and benchmarks.
 
-Benchmarks are in benchmarks/ and its subfolders. Run one by its module name: `python -m experiments.benchmark_arms`. A wheel contains the
-folders that the command line needs.
+Benchmarks are in benchmarks/ and its subfolders. Run one by its module name: `python -m experiments.benchmark_arms`. A wheel
+contains the folders that the command line needs.
 """
 
 from pathlib import Path

@@ -161,6 +161,19 @@ def test_the_command_in_such_a_folder(installed, beside, arguments, code, printe
     assert done.returncode == code and printed in done.stdout + done.stderr, done.stderr
 
 
+def test_a_solve_uses_the_traces_that_are_built_with_the_package(installed, tmp_path, monkeypatch):
+    config = installed / "trajopt_problems" / "configs" / "cart_pole_swing_up.toml"
+    done = ran(installed, tmp_path, str(ROOT / "tools" / "build_traces.py"), str(config))
+    assert done.returncode == 0, done.stderr
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("TRAJOPT_CACHE_DIR", str(cache))
+    code = "import trajopt as to; print(to.load_problem('{}').solve(report=False).status.success)"
+    for name, expected in (("cart_pole_swing_up", []), ("cart_pole_balance", [".known"])):
+        done = ran(installed, tmp_path, "-c", code.format(name))
+        assert done.stdout.strip() == "True", done.stderr
+        assert sorted({path.suffix for path in cache.glob("*")}) == expected
+
+
 def test_slow_imports_are_deferred(installed, tmp_path):
     code = f"import sys, trajopt; print([name for name in {LOADED_LATE!r} if name in sys.modules])"
     done = ran(installed, tmp_path, "-W", "error", "-c", code)

@@ -1,9 +1,11 @@
 """Cache of traced functions on disk, keyed by the structure of what was traced: a second process need not trace again.
 
 The key hashes everything that the result depends on (:mod:`~dynamics_backends.compiled.runtime.fingerprints.structure`). Results
-are JSON values, such as the data of a tape. Each file begins with the checksum of its content and is replaced as a whole. Damaged
-and foreign files, and those that another user could have written (:mod:`~dynamics_backends.trusted_files`), count as missing. If
-the folder cannot be written, each process traces again.
+are JSON values, such as the data of a tape. The package itself contains traces of bundled problems (tools/build_traces.py).
+
+Each file begins with the checksum of its content and is replaced as a whole. Damaged and foreign files, and those that another user
+could have written (:mod:`~dynamics_backends.trusted_files`), count as missing. If the user's folder cannot be written, each process
+traces again.
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ from typing import Any
 
 from dynamics_backends import environment
 from dynamics_backends.compiled.runtime.fingerprints.structure import Unknown, digest
+from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import installed_versions
+from dynamics_backends.machine.instruction_sets import FOLDER
 from dynamics_backends.trusted_files import content_of, replace, trusted_folder, user_folder
 
 SUFFIX = ".known"
+PACKAGED = FOLDER / "traces"
+"""Folder of traces that were built with the package."""
 _LOG = logging.getLogger(__name__)
 _logged: set[str] = set()
 
@@ -35,7 +41,7 @@ def cache_folder() -> Path:
 def remembered(answer: Callable[[], Any], *question: Any) -> Any:
     """Return the cached JSON value of a question, else compute it by ``answer()`` and cache it."""
     key = _key(*question)
-    known = None if key is None else known_value(f"{key}{SUFFIX}")
+    known = None if key is None else _known_value(key)
     if known is None:
         with _without_collection():
             known = [answer()]
@@ -76,9 +82,16 @@ def read_value(file: Path) -> Any:
     return value if name == file.name else None
 
 
-def known_value(name: str) -> Any:
-    """Value stored under a name in the cache; None if there is none."""
-    return read_value(cache_folder() / name)
+def _known_value(key: str) -> Any:
+    """Value of a key in the package or in the user's cache; None if there is none."""
+    packaged = read_value(_file(PACKAGED, key))
+    return read_value(_file(cache_folder(), key)) if packaged is None else packaged
+
+
+def _file(folder: Path, key: str) -> Path:
+    """File of a key. The package's traces serve all versions of the libraries that trace, those of a user only the present ones."""
+    versions = b"" if folder == PACKAGED else installed_versions()
+    return folder / f"{hashlib.sha256(key.encode() + versions).hexdigest()[: len(key)]}{SUFFIX}"
 
 
 def _checksum(content: bytes) -> bytes:
@@ -100,7 +113,7 @@ def _remember(key: str | None, value: Any) -> None:
         return
     folder = cache_folder()
     try:
-        write_value(trusted_folder(folder) / f"{key}{SUFFIX}", value)
+        write_value(_file(trusted_folder(folder), key), value)
     except OSError as error:
         _log_once(
             f"the cache {folder} cannot be used ({error.strerror or error}), so each process traces its functions again: set "

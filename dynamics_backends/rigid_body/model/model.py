@@ -400,6 +400,9 @@ class Model:
         """SHA-256 of all names and numbers, in hexadecimal: equal for equal models, in any process."""
         return fingerprint(self)
 
+    def __structure__(self) -> tuple[str, tuple[str, ...]]:
+        return self.digest, self.circular  # functions of a robot do not depend on the place of its file
+
     def describe(self) -> str:
         """Return a line of totals, a table of the bodies, one per line, and the notes.
 

@@ -3,8 +3,8 @@
 Everything that can change the generated text is written in one canonical form and hashed, recursively: values by type and content,
 functions by their byte code with constants, defaults, closures and the globals that they read, objects by their class and state.
 Every item carries its kind and its length, so that no two different structures have the same form.  Classes and functions of the
-toolkit are written by name, since its sources are part of :func:`environment`; so are those of NumPy, CasADi and the pure modules
-of the standard library, whose versions are part of it.
+toolkit are written by name, since its sources are part of :func:`digest`; so are those of NumPy, CasADi and the pure modules of the
+standard library.
 
 Objects without an accessible content (a random generator, an open file, compiled code) have no hash: :class:`Unknown` names the
 object and the reason, and code that depends on it is generated in each process.
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import TOOLKIT, environment
+from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import TOOLKIT, toolkit_sources
 
 LIBRARIES: tuple[str, ...] = ("numpy", "casadi", "math", "cmath", "operator", "_operator", "functools", "itertools")
 LIBRARIES += (
@@ -42,7 +42,7 @@ LIBRARIES += (
     "builtins",
     "__future__",
 )
-"""Modules whose functions depend on their arguments alone; their versions are part of every hash."""
+"""Modules whose functions depend on their arguments alone."""
 _IMPURE = ("random", "load", "loadtxt", "fromfile", "genfromtxt", "memmap", "open", "external", "importer")
 """Names in these modules whose results depend on more than their arguments."""
 _BUILTINS = frozenset(
@@ -70,8 +70,8 @@ class Unknown(TypeError):
 
 
 def digest(*values: Any) -> str:
-    """Hash of a structure and of :func:`environment`, 32 hexadecimal digits. Raises Unknown."""
-    return hashlib.sha256(environment() + _Writer().written(values)).hexdigest()[:32]
+    """Hash of a structure and of :func:`toolkit_sources`, 32 hexadecimal digits. Raises Unknown."""
+    return hashlib.sha256(toolkit_sources() + _Writer().written(values)).hexdigest()[:32]
 
 
 class Likeness:

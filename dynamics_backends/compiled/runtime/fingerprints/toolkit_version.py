@@ -1,4 +1,4 @@
-"""Fingerprint of the toolkit, interpreter and libraries that generate code; part of every cache key."""
+"""Fingerprints of the toolkit, and of the interpreter and the libraries that take part in tracing; parts of cache keys."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ TOOLKIT = ("dynamics_backends", "trajopt")
 
 
 @lru_cache(maxsize=1)
-def environment() -> bytes:
-    """Hash of the toolkit's sources, the interpreter and the versions of the libraries that take part in tracing."""
-    content = hashlib.sha256(sys.version.encode())
-    content.update(f"numpy {np.__version__}\n".encode() + _installed("casadi"))
+def toolkit_sources() -> bytes:
+    """Hash of the toolkit's sources and of the format of byte code, the same on all machines."""
+    content = hashlib.sha256(str(sys.implementation.cache_tag).encode())
     for package in TOOLKIT:
         for file in _sources(package):
             content.update(f"{package} {file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     return content.digest()
+
+
+@lru_cache(maxsize=1)
+def installed_versions() -> bytes:
+    """Hash of the interpreter and of the versions of the libraries that take part in tracing."""
+    content = f"{sys.version}\nnumpy {np.__version__}\n".encode() + _installed("casadi")
+    return hashlib.sha256(content).digest()
 
 
 def _installed(package: str) -> bytes:

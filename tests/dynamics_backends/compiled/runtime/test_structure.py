@@ -103,6 +103,7 @@ def test_another_process_finds_the_same_hash():
         (Cart(1.0, np.zeros(2)).motion, Cart(1.0, np.ones(2)).motion),
         (chain(3), chain(4)),
         (FreeBody(chain(3)), FreeBody(chain(3).with_gravity((0.0, 0.0, -1.0)))),
+        (chain(3), chain(3).replace(circular=chain(3).joint_names[:1])),
         (Manifold.vector(3), Manifold.vector(4)),
     ],
 )
@@ -115,6 +116,7 @@ def test_equal_content_has_the_same_hash():
     assert digest(Spring(1.0)) == digest(Spring(1.0))
     assert digest(Cart(1.0, np.ones(2)).motion) == digest(Cart(1.0, np.ones(2)).motion)
     assert digest(FreeBody(chain(3))) == digest(FreeBody(chain(3)))
+    assert digest(chain(3)) == digest(chain(3).replace(source="robot.urdf", package_dirs=("meshes",)))
     shared = (1.0, 2.0)
     assert digest([shared, shared]) == digest([(1.0, 2.0), (1.0, 2.0)])
 
@@ -220,7 +222,7 @@ def test_the_toolkits_sources_are_part_of_every_hash(monkeypatch, tmp_path):
     found = []
     for text in ("a = 1\n", "a = 2\n"):
         (own / "kernel.h").write_text(text)
-        toolkit_version.environment.cache_clear()
-        found.append(toolkit_version.environment())
-    toolkit_version.environment.cache_clear()
+        toolkit_version.toolkit_sources.cache_clear()
+        found.append(toolkit_version.toolkit_sources())
+    toolkit_version.toolkit_sources.cache_clear()
     assert found[0] != found[1]

@@ -62,6 +62,34 @@ def test_damage_costs_time_at_most(damage, folder):
     assert [remembered(again, "seven") for _ in range(2)] == [7, 7] and again.asked == 1
 
 
+@pytest.fixture
+def packaged(folder, tmp_path, monkeypatch):
+    """The package's folder, with the answer 7 to "seven"; the user's cache is empty."""
+    place = tmp_path / "package"
+    monkeypatch.setattr(trace_cache, "PACKAGED", place)
+    with monkeypatch.context() as build:
+        build.setattr(trace_cache, "cache_folder", lambda: place)
+        assert remembered(Answer(7), "seven") == 7
+    return place
+
+
+def test_traces_of_the_package_serve_all_versions_of_the_libraries(folder, packaged, monkeypatch):
+    refused = Answer(8)
+    assert remembered(refused, "seven") == 7 and not folder.exists()
+    assert remembered(refused, "eight") == 8 and refused.asked == 1
+    monkeypatch.setattr(trace_cache, "installed_versions", lambda: b"others")
+    assert remembered(refused, "seven") == 7 and refused.asked == 1
+    assert remembered(refused, "eight") == 8 and refused.asked == 2
+
+
+def test_a_damaged_trace_of_the_package_is_ignored(folder, packaged):
+    [file] = packaged.iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    answer = Answer(7)
+    assert [remembered(answer, "seven") for _ in range(2)] == [7, 7] and answer.asked == 1
+    assert len(list(folder.iterdir())) == 1
+
+
 def test_unknown_dependencies_are_logged_and_computed_each_time(folder, caplog):
     answer = Answer(7)
     with caplog.at_level(logging.WARNING):
