@@ -23,7 +23,7 @@ help:
 	@echo 'make docs-quick  the same with a small gallery, much faster'
 	@echo 'make docs-links  check the links to other sites (needs a network)'
 	@echo 'make pictures  draw the pictures of README.md again'
-	@echo 'make venv    only set up $(VENV) (the other targets do this too)'
+	@echo 'make venv    set up $(VENV), as the other targets do, and trace the bundled problems that take longest'
 	@echo 'make kernels build the C library again, after a change of its sources'
 	@echo 'make clean   remove build products, caches and $(DEMO_OUT), but not $(VENV)'
 
