@@ -81,8 +81,8 @@ class Root(NamedTuple):
         above = s - min_ratio
         safe, below = sm.select(above, s, min_ratio + 0.0 * s), sm.select(above, 0.0 * s, above)
         root = sm.sqrt(safe)
-        slope, bend = 0.5 / root, -0.25 / (root * safe)
-        return cls(root + slope * below + 0.5 * bend * below * below, slope + bend * below, bend)
+        slope, curvature = 0.5 / root, -0.25 / (root * safe)
+        return cls(root + slope * below + 0.5 * curvature * below * below, slope + curvature * below, curvature)
 
 
 class StretchedMap:
@@ -292,11 +292,11 @@ class _WithStepSecond(_WithStepFirst):
 
         by_x = [_dot([H.ux[at + k][j] for k in range(ne)], a) + _dot(pull, slopes(first.fx, j)) for j in range(ndx)]
         by_u = [_dot([H.uu[at + k][j] for k in range(ne)], a) + _dot(pull, slopes(first.fu, j)) for j in range(last)]
-        bend = 2.0 * _dot(pull, [_dot([first.fu[n - ne + k][at + l] for l in range(ne)], a) for k in range(ne)])
-        zero = 0.0 * bend
+        curvature = 2.0 * _dot(pull, [_dot([first.fu[n - ne + k][at + l] for l in range(ne)], a) for k in range(ne)])
+        zero = 0.0 * curvature
         ux = [*(sm.stack([H.ux[i][j] + zero for j in range(ndx)]) for i in range(last)), sm.stack(by_x)]
         uu = [sm.stack([*(H.uu[i][j] + zero for j in range(last)), by_u[i]]) for i in range(last)]
-        return self._partials(first), Contraction(H.xx, ux, [*uu, sm.stack([*by_u, bend])])
+        return self._partials(first), Contraction(H.xx, ux, [*uu, sm.stack([*by_u, curvature])])
 
 
 def widened(states: Manifold, durations: Sequence[str]) -> Manifold:

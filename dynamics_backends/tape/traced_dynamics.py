@@ -36,12 +36,12 @@ class TracedParts(NamedTuple):
 
 
 def traced_dynamics(
-    backend: DynamicsBackend, sizes: Mapping[str, int], *, second: bool, forces: bool, bent: bool
+    backend: DynamicsBackend, sizes: Mapping[str, int], *, second: bool, forces: bool, curved_forces: bool
 ) -> TracedParts:
     """Functions of a backend's map as traces.
 
-    second: with second derivatives. forces: value and partial derivatives have constraint forces as their last result. bent: second
-    derivatives take multipliers of these forces as their last argument. Raises TooLong, TraceError.
+    second: with second derivatives. forces: value and partial derivatives have constraint forces as their last result.
+    curved_forces: second derivatives take multipliers of these forces as their last argument. Raises TooLong, TraceError.
     """
     map, name, differs = unwrapped(backend.map), backend.name, isinstance(backend, FiniteDifference)
     plain, mode = TracedDynamics(map, with_step(map, sizes)), str(getattr(backend, "mode", "auto"))
@@ -54,7 +54,7 @@ def traced_dynamics(
         parts["partials"] = traced_forces.partials_trace(calling) if forces else calling.traced_partials(None)
     elif not differs:
         parts["partials"] = plain.traced_partials(mode)
-    if second and bent:
+    if second and curved_forces:
         parts["contracted"] = traced_forces.contracted_trace(calling)
     elif second:
         exact = calling if isinstance(map, HasContraction) else plain

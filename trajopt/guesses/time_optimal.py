@@ -95,10 +95,10 @@ def _torque_constraint(constraint: Any, limits: PathLimits) -> Any:
             self.identical = True
 
         def compute_constraint_params(self, path: Any, gridpoints: Array, *args: Any, **kwargs: Any) -> tuple:
-            q, slope, bend = (np.asarray(path(gridpoints, order)) for order in range(3))
+            q, slope, second = (np.asarray(path(gridpoints, order)) for order in range(3))
             still, bounded = np.zeros_like(q), np.isfinite(limits.torque)
             c = limits.torques(q, still, still)
-            a, b = limits.torques(q, still, slope) - c, limits.torques(q, slope, bend) - c
+            a, b = limits.torques(q, still, slope) - c, limits.torques(q, slope, second) - c
             sides = np.eye(q.shape[1])[bounded]
             most = limits.torque[bounded]
             return a, b, c, np.concatenate([sides, -sides]), np.concatenate([most, most]), None, None

@@ -82,12 +82,12 @@ def passing_times(q: Array, r: Array, velocity: Array, acceleration: Array) -> A
     step = r[1] - r[0]
     if step == 0.0:
         return np.zeros(len(r))
-    slope, bend = np.abs(np.gradient(q, step, axis=0)), np.zeros_like(q)
-    bend[1:-1] = np.abs(np.diff(q, 2, axis=0)) / step**2
-    slope, bend = np.maximum(slope, 1e-9), np.maximum(bend, 1e-9)
-    y = np.minimum((velocity / slope) ** 2, CURVED * acceleration / bend).min(axis=1)
+    slope, second = np.abs(np.gradient(q, step, axis=0)), np.zeros_like(q)
+    second[1:-1] = np.abs(np.diff(q, 2, axis=0)) / step**2
+    slope, second = np.maximum(slope, 1e-9), np.maximum(second, 1e-9)
+    y = np.minimum((velocity / slope) ** 2, CURVED * acceleration / second).min(axis=1)
     y = np.minimum(y, 1e6)
-    rise = 2.0 * np.minimum(((acceleration - bend * y[:, None]) / slope).min(axis=1), 1e6)
+    rise = 2.0 * np.minimum(((acceleration - second * y[:, None]) / slope).min(axis=1), 1e6)
     total = np.concatenate([[0.0], np.cumsum(0.5 * step * (rise[1:] + rise[:-1]))])
     y[[0, -1]] = 0.0
     y = np.minimum.accumulate(y - total) + total

@@ -185,7 +185,7 @@ class LQSolver:
         N, n, m = data[1].shape
         K, k, Vx, Vxx = np.zeros((N, m, n)), np.zeros((N, m)), np.empty((N + 1, n)), np.empty((N + 1, n, n))
         on_state, on_control = (mu, 0.0) if regularize == "state" else (0.0, mu)
-        _kept, limits = _limits(bounds)
+        _held, limits = _limits(bounds)
         to = _POLICY.pack(*map(address, (K, k, Vx, Vxx)))
         failed = self._riccati(_problem(data), limits, on_state, on_control, changes, to)
         return Policy(K, k, Vx, Vxx, failed_at=None if failed < 0 else int(failed))
@@ -221,7 +221,7 @@ class LQSolver:
         dx, du, change = np.empty(lq.q.shape), np.empty(lq.r.shape), np.empty(2)
         dx[0] = lq.dx0
         data, gains = _contiguous(lq), (np.ascontiguousarray(policy.K), np.ascontiguousarray(policy.k))
-        _kept, limits = _limits(bounds)
+        _held, limits = _limits(bounds)
         along = _POLICY.pack(*map(address, gains), 0, 0)
         self._linear_rollout(_problem(data), limits, along, *map(address, (dx, du, change)))
         return LQStep(dx, du), (float(change[0]), float(change[1]))

@@ -60,10 +60,10 @@ def borrowed(ocp: OCP, cache: SolverCache | None = None) -> Iterator[SolverCache
         yield None
         return
     structure, known = structure_of(ocp), _thread_cache.by_structure
-    kept = known.pop(structure, (ocp, SolverCache()))[1]
-    yield kept
-    if kept.prepared:
-        known[structure] = ocp, kept, numbers
+    cache = known.pop(structure, (ocp, SolverCache()))[1]
+    yield cache
+    if cache.prepared:
+        known[structure] = ocp, cache, numbers
         while len(known) > MAX_STRUCTURES or sum(own for *_, own in known.values()) > MAX_ENTRIES:
             del known[next(iter(known))]
 

@@ -51,21 +51,21 @@ class StageDerivatives(NamedTuple):
 class Direction(NamedTuple):
     """Search direction: dx (N + 1, ndx), du (N, nu), gains K (N, nu, ndx), gaps d (N, ndx) that a full step closes.
 
-    bend: (ddx, ddu) of a parabolic path, which replaces dx by dx + alpha/2 ddx and du by du + alpha/2 ddu; None: a straight line.
+    parabola: (ddx, ddu) of a parabolic path, with dx + alpha/2 ddx and du + alpha/2 ddu for dx and du; None: a straight line.
     """
 
     dx: Array
     du: Array
     K: Array
     gaps: Array
-    bend: tuple[Array, Array] | None = None
+    parabola: tuple[Array, Array] | None = None
 
     def chord(self, alphas: Array) -> tuple[Array, Array]:
         """Secants dx (L or 1, N + 1, ndx), du (L or 1, N, nu) to the points at step lengths alphas (L,)."""
-        if self.bend is None:
+        if self.parabola is None:
             return self.dx[None], self.du[None]
         halves = 0.5 * alphas[:, None, None]
-        return self.dx + halves * self.bend[0], self.du + halves * self.bend[1]
+        return self.dx + halves * self.parabola[0], self.du + halves * self.parabola[1]
 
 
 class Candidates(NamedTuple):

@@ -138,5 +138,5 @@ def _dexp_inv_hessian(manifold: Manifold, stage: Stage, lam: Array) -> Array:
     assert stage.delta is not None and stage.delta_w is not None
     D = stage.delta_w.transpose(0, 2, 1)
     cross = D @ slope(manifold, "dexp_inv", stage.delta, lam) @ stage.k_w
-    bend = dexp_inv_curvature(manifold, stage.delta, stage.k, lam)
-    return D @ bend @ stage.delta_w + cross + cross.transpose(0, 2, 1)
+    curvature = dexp_inv_curvature(manifold, stage.delta, stage.k, lam)
+    return D @ curvature @ stage.delta_w + cross + cross.transpose(0, 2, 1)

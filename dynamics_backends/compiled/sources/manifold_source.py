@@ -22,7 +22,7 @@ GROUPS = SO3, SE2, SE3
 """Groups in which x (+) d is not a sum."""
 _MEMBERS = (
     *("integrate", "difference", "transport", "dexp", "dexp_inv", "d_dexp_inv"),
-    *("integrate_bend", "dexp_inv_bend", "difference_bend"),
+    *("integrate_hessian", "dexp_inv_hessian", "difference_hessian"),
 )
 _LOOKUP = """
 EXPORT const group_t *group_named(const char *name)
@@ -47,7 +47,11 @@ def groups_source(groups: Iterable[LieGroup]) -> list[str]:
     for g in groups:
         tag = _tag(g)
         members = ", ".join(f"{tag}_{name}" for name in _MEMBERS)
-        texts += [*group_source(g), *_bends(g), f'static const group_t {group_table(g)} = {{"{g.name}", {members}}};']
+        texts += [
+            *group_source(g),
+            *_hessians(g),
+            f'static const group_t {group_table(g)} = {{"{g.name}", {members}}};',
+        ]
     return texts
 
 
@@ -74,7 +78,7 @@ def group_source(group: LieGroup) -> list[str]:
     return [_group_function(group, name, inputs, [value]) for name, (inputs, value) in texts.items()]
 
 
-def _bends(group: LieGroup) -> list[str]:
+def _hessians(group: LieGroup) -> list[str]:
     """C functions of the second derivatives of a group's integrate and difference, by rows."""
     d, k, lam = (ca.SX.sym(name, group.nv) for name in ("d", "k", "l"))
     T, E, inverse = (_matrix(group, name, d) for name in ("transport", "dexp", "dexp_inv"))
@@ -84,11 +88,11 @@ def _bends(group: LieGroup) -> list[str]:
 
     at_zero = ca.substitute(slope(E), d, ca.SX.zeros(group.nv))
     along = slope(inverse)
-    bend = ca.hessian(ca.dot(lam, ca.mtimes(inverse, k)), d)[0]
+    curvature = ca.hessian(ca.dot(lam, ca.mtimes(inverse, k)), d)[0]
     texts = {
-        "integrate_bend": ((d, lam), [-ca.mtimes([T.T, at_zero, E]), _symmetric(slope(E))]),
-        "dexp_inv_bend": ((d, k, lam), [along, bend]),
-        "difference_bend": ((d, lam), [_symmetric(ca.mtimes(inverse.T, along))]),
+        "integrate_hessian": ((d, lam), [-ca.mtimes([T.T, at_zero, E]), _symmetric(slope(E))]),
+        "dexp_inv_hessian": ((d, k, lam), [along, curvature]),
+        "difference_hessian": ((d, lam), [_symmetric(ca.mtimes(inverse.T, along))]),
     }
     return [
         _group_function(group, name, inputs, [_by_rows(M) for M in values]) for name, (inputs, values) in texts.items()

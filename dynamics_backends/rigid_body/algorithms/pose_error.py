@@ -86,7 +86,7 @@ class LogDifferential:
         """Product L' n, from the powers (ad_e')^i n of one force n (:meth:`powers`)."""
         return powers[0] + powers[1] * 0.5 + powers[2] * self.c2 + powers[4] * self.c4
 
-    def bend(self, powers: list[Force], z: Motion) -> Force:
+    def derivative(self, powers: list[Force], z: Motion) -> Force:
         """Product D(z)' n: the derivative of L' n along z in e."""
         t = 2.0 * self.e.w.dot(z.w)
         first = _transposed(z, powers[0])
@@ -121,14 +121,14 @@ def add_pose_error_second(
     powers = d.powers(n)
     carried = d.transpose_times(powers)
     moved = {j.dof: d.times(j.S) * j.relative for j in movers}
-    bends = {j.dof: d.bend(powers, moved[j.dof]) for j in movers}
+    derivatives = {j.dof: d.derivative(powers, moved[j.dof]) for j in movers}
     turned = {j.dof: _transposed(j.S, n) for j in movers}
     for j in movers:
         for k in movers:
             if body_of[k.dof] > body_of[j.dof]:
                 continue
             both = float(j.moves_a) + float(j.moves_b)
-            total = 0.5 * (k.relative * k.S.dot(bends[j.dof]) + j.relative * j.S.dot(bends[k.dof]))
+            total = 0.5 * (k.relative * k.S.dot(derivatives[j.dof]) + j.relative * j.S.dot(derivatives[k.dof]))
             if k.moves_a:
                 total = total + slopes[j.dof].dot(turned[k.dof])
             if j.moves_a:

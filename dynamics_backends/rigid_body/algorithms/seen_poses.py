@@ -66,7 +66,7 @@ class SeenPose:
             J[:, d] = ca.vertcat(*(c for v in (m.l, m.w) for c in (v.x, v.y, v.z)))
         return ca.sparsify(J)
 
-    def bend(self, gradient: Any, n: int) -> Any:
+    def curvature(self, gradient: Any, n: int) -> Any:
         """Second derivatives (n, n) of xi, contracted with a gradient (6)."""
         force, moment = _vec(gradient[:3]), _vec(0.5 * gradient[3:])
         H, path = ca.SX(n, n), list(self.motions)
@@ -115,9 +115,9 @@ class SeenPoses:
         """Jacobian d xi / d q of all poses, in n variables of which q comes first."""
         return ca.vertcat(*(p.jacobian(n) for p in self.poses.values()))
 
-    def bend(self, gradient: Any, n: int) -> Any:
+    def curvature(self, gradient: Any, n: int) -> Any:
         """Second derivatives of all poses, contracted with a gradient."""
-        parts = [p.bend(gradient[6 * i : 6 * i + 6], n) for i, p in enumerate(self.poses.values())]
+        parts = [p.curvature(gradient[6 * i : 6 * i + 6], n) for i, p in enumerate(self.poses.values())]
         return sum(parts[1:], parts[0])
 
     def at_q(self, expressions: list[Any]) -> list[Any]:

@@ -111,8 +111,8 @@ def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
         one, zero = 1.0 + 0.0 * rho, 0.0 * rho
         side = sm.select(rho - radius, one, zero)
         cap = sm.select(z * z - half * half, one, zero)
-        bend = sm.select(rho - radius, 1.0 - radius / rho, zero)
-        return (side, Vec(x, y, zero)), (bend, Vec(-y, x, zero)), (cap, Vec(zero, zero, one))
+        curvature = sm.select(rho - radius, 1.0 - radius / rho, zero)
+        return (side, Vec(x, y, zero)), (curvature, Vec(-y, x, zero)), (cap, Vec(zero, zero, one))
 
     def rate(t: Scalar) -> Scalar:
         return sum((w * a.dot(d) * a.dot(d) for w, a in curvature(t)), square)

@@ -158,9 +158,9 @@ class ActuatedBody(MechanicalSystem):
         tau depends on v through damping and friction: their slopes multiply qtau, and the second derivative of friction adds to vv,
         weighted with the derivative of lam' a in tau. It depends on q through springs of constant slope.
         """
-        slope, bend = self._resistance(v)
+        slope, second = self._resistance(v)
         qv = d.qv if slope is None else [a + b * slope for a, b in zip(d.qv, d.qtau, strict=True)]
-        vv = d.vv if bend is None else _with_diagonal(d.vv, _times(d.dtau, lam) * bend)
+        vv = d.vv if second is None else _with_diagonal(d.vv, _times(d.dtau, lam) * second)
         qq = d.qq if self.pull is None else [a - 2.0 * b * self.pull for a, b in zip(d.qq, d.qtau, strict=True)]
         return self.second(u, qq, qv, vv, self.by_control(d.qtau))
 
@@ -170,8 +170,8 @@ class ActuatedBody(MechanicalSystem):
             return (None if self.viscous is None else -self.viscous + 0.0 * v), None
         t = sm.tanh(v / self.friction_velocity)
         slope = -self.coulomb * (1.0 - t * t) / self.friction_velocity
-        bend = 2.0 * self.coulomb * t * (1.0 - t * t) / self.friction_velocity**2
-        return (slope if self.viscous is None else slope - self.viscous), bend
+        second = 2.0 * self.coulomb * t * (1.0 - t * t) / self.friction_velocity**2
+        return (slope if self.viscous is None else slope - self.viscous), second
 
 
 def _times(M: Matrix, weight: Rows) -> Rows:

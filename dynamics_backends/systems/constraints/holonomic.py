@@ -217,8 +217,8 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
             if h.error is not None:
                 h.bound.add_error_second(g.qq, s.fields, q, p, h.select(nu))
         switch_columns(g, s.constraint_states)
-        _, bend = self._resistance(v)
+        _, second = self._resistance(v)
         for i in range(n):
-            if bend is not None:
-                g.vv[i][i] = g.vv[i][i] - mu[i] * bend[i]
+            if second is not None:
+                g.vv[i][i] = g.vv[i][i] - mu[i] * second[i]
         return fields, g

@@ -129,9 +129,9 @@ class SoftContactLaw:
         exponent = -a * (g - self.offset)
         above = exponent - LIMIT
         y = sm.select(above, above, 0.0 * above)
-        bend = parameter(p, "contact_stiffness", self.stiffness) * sm.exp(exponent - y)
-        slope = bend * (1.0 + y)
-        return bend * (1.0 + y * (1.0 + 0.5 * y)), -a * slope, a * a * bend
+        curvature = parameter(p, "contact_stiffness", self.stiffness) * sm.exp(exponent - y)
+        slope = curvature * (1.0 + y)
+        return curvature * (1.0 + y * (1.0 + 0.5 * y)), -a * slope, a * a * curvature
 
     def _damper(self, g: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
         """Damping D and its derivatives D', D'' in g."""
@@ -153,12 +153,12 @@ class SoftContactLaw:
         xi_g, xi_X, xi_gg, xi_gX = 2.0 * r * r1 * X, r * r, 2.0 * (r1 * r1 + r * r2) * X, 2.0 * r * r1
         root = 1.0 / sm.sqrt(1.0 + xi_X * X)
         fall = 0.5 * root * root * root  # -d root / d xi
-        bend = 1.5 * fall * root * root
+        curvature = 1.5 * fall * root * root
         return (
             D * (1.0 - root),
             D1 * (1.0 - root) + D * fall * xi_g,
             D * fall * xi_X,
-            D2 * (1.0 - root) + 2.0 * D1 * fall * xi_g + D * (fall * xi_gg - bend * xi_g * xi_g),
-            D1 * fall * xi_X + D * (fall * xi_gX - bend * xi_g * xi_X),
-            -D * bend * xi_X * xi_X,
+            D2 * (1.0 - root) + 2.0 * D1 * fall * xi_g + D * (fall * xi_gg - curvature * xi_g * xi_g),
+            D1 * fall * xi_X + D * (fall * xi_gX - curvature * xi_g * xi_X),
+            -D * curvature * xi_X * xi_X,
         )

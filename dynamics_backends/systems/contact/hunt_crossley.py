@@ -89,14 +89,14 @@ class HuntCrossley:
         """See :class:`~dynamics_backends.systems.contact.contact_law.ContactLaw`; derivatives of N Q with Q = s.n - mu phi y."""
         c = n.dot(w)
         wt, slip = w - n * c, Slip.at_velocity(n, w, s)
-        N, (grip, fall, bend) = self._normal(g, c, p), self._grip(wt, p)
+        N, (grip, fall, curvature) = self._normal(g, c, p), self._grip(wt, p)
         Q = s.dot(n) - grip * slip.y
         Qn = s - slip.Xn * (fall * slip.y) - slip.yn * grip
         Qw = -(slip.Xw * (fall * slip.y)) - slip.yw * grip
 
         def block(Xa: Vec, Xb: Vec, Xab: Mat, ya: Vec, yb: Vec, yab: Mat | None) -> Mat:
             """Second derivative of -mu phi y in two of n, w."""
-            M = Xa.outer(Xb * (bend * slip.y) + yb * fall) + ya.outer(Xb * fall) + scaled(Xab, fall * slip.y)
+            M = Xa.outer(Xb * (curvature * slip.y) + yb * fall) + ya.outer(Xb * fall) + scaled(Xab, fall * slip.y)
             return scaled(M if yab is None else M + scaled(yab, grip), -1.0)
 
         Qnn = block(slip.Xn, slip.Xn, slip.Xnn, slip.yn, slip.yn, slip.ynn)
@@ -115,11 +115,11 @@ class HuntCrossley:
     def _normal(self, g: Scalar, c: Scalar, p: Mapping[str, Rows]) -> _Normal:
         k = parameter(p, "contact_stiffness", self.stiffness)
         kappa = parameter(p, "contact_dissipation", self.dissipation)
-        depth, slope, bend = _positive(-g, self.smoothing)
+        depth, slope, curvature = _positive(-g, self.smoothing)
         h, h1, h2 = _positive(1.0 - kappa * c, SIGMA)
         root = sm.sqrt(depth)
         S, S1 = k * depth * root, -1.5 * k * root * slope
-        S2 = 1.5 * k * (0.5 * slope * slope / root + root * bend)
+        S2 = 1.5 * k * (0.5 * slope * slope / root + root * curvature)
         return _Normal(S * h, S1 * h, -S * kappa * h1, S2 * h, -S1 * kappa * h1, S * kappa * kappa * h2)
 
     def _grip(self, tangential: Vec, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:

@@ -168,13 +168,13 @@ def _length(m: ContactProblem, w: Sequence[Vec], step: Direction, settled: Any) 
     """Step length of zero slope along the step, by Newton's method with bisection; settled problems keep theirs."""
     length, lower, upper = (np.full(np.shape(step.decrement), x) for x in (1.0, 0.0, 1.0))
     for trial in range(TRIALS):
-        slope, bend = _slope(m, w, step, length)
+        slope, curvature = _slope(m, w, step, length)
         flat = ~(np.abs(slope) > FLAT * step.decrement)
         settled = settled | (flat | (slope <= 0.0) if trial == 0 else flat)
         if settled.all():
             break
         lower, upper = np.where(slope < 0.0, length, lower), np.where(slope < 0.0, upper, length)
-        newton, middle = length - slope / bend, 0.5 * (lower + upper)
+        newton, middle = length - slope / curvature, 0.5 * (lower + upper)
         inside = (newton > lower) & (newton < upper)
         length = np.where(settled, length, np.where(inside, newton, middle))
     return length
@@ -183,11 +183,11 @@ def _length(m: ContactProblem, w: Sequence[Vec], step: Direction, settled: Any) 
 def _slope(m: ContactProblem, w: Sequence[Vec], step: Direction, length: Any) -> tuple[Any, Any]:
     """Derivatives phi'(alpha) and phi''(alpha)."""
     constant, inertia = step.inertial
-    slope, bend = constant + length * inertia, inertia
+    slope, curvature = constant + length * inertia, inertia
     for c, at, along in zip(m.arrivals, w, step.along, strict=True):
         force, d = m.law.slopes(c.gap, c.normal, at + along * length, m.p)
-        slope, bend = slope - m.step * along.dot(force), bend - m.step * along.dot(d.w @ along)
-    return slope, bend
+        slope, curvature = slope - m.step * along.dot(force), curvature - m.step * along.dot(d.w @ along)
+    return slope, curvature
 
 
 def _times(M: Any, above: Sequence[Sequence[int]], x: Sequence[Scalar]) -> list[Scalar]:

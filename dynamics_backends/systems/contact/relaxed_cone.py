@@ -88,7 +88,7 @@ class RelaxedCone:
         size = wt.dot(wt) + eps * eps
         grip = mu / sm.sqrt(size)
         rise, fall = 0.5 * grip, -0.5 * grip / size  # derivatives of mu eta and of mu / eta = grip in X = w_t.w_t
-        bend = -1.5 * fall / size
+        curvature = -1.5 * fall / size
         N, N1, N2 = self._normal(g + T * (c - grip * size + mu * eps), p)
         Q = s.dot(n) - grip * slip.y
         Qn, Qw = s - slip.Xn * (fall * slip.y) - slip.yn * grip, -(slip.Xw * (fall * slip.y)) - slip.yw * grip
@@ -104,7 +104,7 @@ class RelaxedCone:
 
         def slid(Xa: Vec, Xb: Vec, Xab: Mat, ya: Vec, yb: Vec) -> Mat:
             """Second derivative of -mu y / eta, without the term of y's second derivative."""
-            M = Xa.outer(Xb * (bend * slip.y) + yb * fall) + ya.outer(Xb * fall) + scaled(Xab, fall * slip.y)
+            M = Xa.outer(Xb * (curvature * slip.y) + yb * fall) + ya.outer(Xb * fall) + scaled(Xab, fall * slip.y)
             return scaled(M, -1.0)
 
         Ynw = lift(slip.Xn, slip.Xw, slip.Xnw) + diagonal(T)

@@ -186,10 +186,10 @@ class SoftContact(WholeMap, ActuatedBody):
         g = Second.from_fields(fields, n, 0, zero)
         for c in s.touches:
             self._add_second(g, c, {**s.fields, "w": fields["w"], "chi": fields["chi"]}, p)
-        _, bend = self._resistance(v)
+        _, second = self._resistance(v)
         for i in range(n):
-            if bend is not None:
-                g.vv[i][i] = g.vv[i][i] - mu[i] * bend[i]
+            if second is not None:
+                g.vv[i][i] = g.vv[i][i] - mu[i] * second[i]
         da = [sm.concatenate([a, b]) for a, b in zip(first.fx[n:], first.fu[n:], strict=True)]
         return first, curvature(self, u, g, through_solution(g, da, []))
 

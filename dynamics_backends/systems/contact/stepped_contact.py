@@ -226,8 +226,8 @@ class SteppedContact(WholeMap, ActuatedBody):
         assert linear.g is not None
         found = self._directions(a, linear)
         second = curvature_of(self, u, linear.g, found.through)
-        for c, bend in zip(s.motions, linear.hessians, strict=True):
-            second = _with_bend(second, _arriving(c.J, found.dx, s.problem.step), bend)
+        for c, hessian in zip(s.motions, linear.hessians, strict=True):
+            second = _with_hessian(second, _arriving(c.J, found.dx, s.problem.step), hessian)
         return self._first(x, u, a, found), second
 
     def _directions(self, a: Rows, linear: Linear) -> Directions:
@@ -336,10 +336,10 @@ def _arriving(J: Columns, da: Sequence[Rows], step: Scalar) -> Vec:
     return Vec(*map(sm.stack, rows))
 
 
-def _with_bend(second: Contraction, P: Vec, bend: Mat) -> Contraction:
-    """Contraction plus P' bend P, P by components over (q, v, u)."""
+def _with_hessian(second: Contraction, P: Vec, hessian: Mat) -> Contraction:
+    """Contraction plus P' hessian P, P by components over (q, v, u)."""
     ndx, end = len(second.xx), P.x.shape[0]
-    product = bend @ P
+    product = hessian @ P
 
     def rows(M: Matrix, at: int, columns: slice) -> list[Rows]:
         B = Vec(product.x[columns], product.y[columns], product.z[columns])

@@ -97,9 +97,9 @@ def subtract_second(
             if below:
                 continue
             e = ds[k] - m.axes[k].cross(s)
-            bend = m.axes[k].dot(turn) + psid[k].w.dot(J_rho) + e.dot(lag)
-            bend = bend + m.J[k].dot(to_p) + dw[k].dot(to_w) + ds[k].dot(slopes.force_q[j])
-            g.qq[k][j] = g.qq[k][j] - bend
+            entry = m.axes[k].dot(turn) + psid[k].w.dot(J_rho) + e.dot(lag)
+            entry = entry + m.J[k].dot(to_p) + dw[k].dot(to_w) + ds[k].dot(slopes.force_q[j])
+            g.qq[k][j] = g.qq[k][j] - entry
             if not within:
-                g.qq[j][k] = g.qq[j][k] - bend
+                g.qq[j][k] = g.qq[j][k] - entry
     return b.ww

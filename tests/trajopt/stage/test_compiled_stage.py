@@ -130,7 +130,7 @@ def test_a_rollout_that_bends_follows_its_chords(kind, make):
     xs, us = trajectory(ocp)
     straight, rng, evaluator = _direction(ocp, xs, us), np.random.default_rng(3), make(ocp)
     ddx, ddu = 0.3 * rng.standard_normal(xs.shape), rng.standard_normal(us.shape)
-    curved = evaluator.rollout(xs, us, straight._replace(bend=(ddx, ddu)), alphas, SHOOTING[kind])
+    curved = evaluator.rollout(xs, us, straight._replace(parabola=(ddx, ddu)), alphas, SHOOTING[kind])
     for i, alpha in enumerate(alphas):
         chord = straight._replace(dx=straight.dx + 0.5 * alpha * ddx, du=straight.du + 0.5 * alpha * ddu)
         for a, e in zip(curved, evaluator.rollout(xs, us, chord, np.array([alpha]), SHOOTING[kind]), strict=True):

@@ -21,15 +21,15 @@ ALWAYS_INLINE truth shortened(const num *restrict H, const num *gradient, const 
 {
     truth found = NOT(ALL);
     for (double alpha = 1.0; alpha > SHORTEST && ANY(wanted); alpha *= SHORTEN) {
-        num slope = number(0.0), bend = number(0.0), tried[M_], move[M_];
+        num slope = number(0.0), curvature = number(0.0), tried[M_], move[M_];
         for (int i = 0; i < M_; i++) {
             tried[i] = between(x[i] + alpha * direction[i], lower[i], upper[i]);
             move[i] = tried[i] - x[i];
             slope += gradient[i] * move[i];
         }
         for (int i = 0; i < M_; i++)
-            for (int j = 0; j < M_; j++) bend += 0.5 * move[i] * H[i * M_ + j] * move[j];
-        const truth good = wanted & (-(slope + bend) >= -ARMIJO * slope) & (slope < 0.0);
+            for (int j = 0; j < M_; j++) curvature += 0.5 * move[i] * H[i * M_ + j] * move[j];
+        const truth good = wanted & (-(slope + curvature) >= -ARMIJO * slope) & (slope < 0.0);
         for (int i = 0; i < M_; i++) moved[i] = CHOSEN(good, tried[i], moved[i]);
         found |= good;
         wanted &= NOT(good);

@@ -14,9 +14,9 @@ typedef struct {
     num *lambda[2], *g, *size, *most;
 } costates_t;
 
-/* The workspace; kept: of the first knot.  unseen: for rows that nobody reads. */
+/* The workspace; stored: of the first knot.  unseen: for rows that nobody reads. */
 typedef struct {
-    num *S, *R, *r, *cost, *g, *Vx[2], *Vxx[2], *lambda[2], *K, *kept;
+    num *S, *R, *r, *cost, *g, *Vx[2], *Vxx[2], *lambda[2], *K, *stored;
     costates_t held, under;
     double *unseen;
 } directions_t;
@@ -29,9 +29,9 @@ static void take_costates(costates_t *h, num **end, lq_size dims)
 
 static long stored_size(lq_size dims) { return N_ * (N_ + M_ + 1) + M_ * (N_ + 1); }
 
-ALWAYS_INLINE stored_t stored_at(num *kept, long i, lq_size dims)
+ALWAYS_INLINE stored_t stored_at(num *stored, long i, lq_size dims)
 {
-    num *A = kept + i * stored_size(dims), *B = A + N_ * N_, *d = B + N_ * M_, *K = d + N_;
+    num *A = stored + i * stored_size(dims), *B = A + N_ * N_, *d = B + N_ * M_, *K = d + N_;
     return (stored_t){A, B, d, K, K + M_ * N_};
 }
 
@@ -45,7 +45,7 @@ static long take_directions(directions_t *w, num *at, long N, lq_size dims)
     w->K = taken(&end, m * n);
     take_costates(&w->held, &end, dims), take_costates(&w->under, &end, dims);
     w->unseen = (double *)taken(&end, n + m);
-    w->kept = taken(&end, N * stored_size(dims));
+    w->stored = taken(&end, N * stored_size(dims));
     return end - at;
 }
 
@@ -108,7 +108,7 @@ static num relative(const costates_t *h, lq_size dims)
     return kkt;
 }
 
-static void forward_steps(const lq_direction *lane, long N, num *kept, lq_size dims)
+static void forward_steps(const lq_direction *lane, long N, num *stored, lq_size dims)
 {
     num x[2][N_], u[M_];
     for (int a = 0; a < N_; a++) x[0][a] = number(0.0);
@@ -117,7 +117,7 @@ static void forward_steps(const lq_direction *lane, long N, num *kept, lq_size d
         num *next = x[!(i & 1)];
         SCATTER(own, dx, N_)
         if (i == N) break;
-        const stored_t p = stored_at(kept, i, dims);
+        const stored_t p = stored_at(stored, i, dims);
         SUM_PRODUCT(u, p.k, p.K, own, M_, N_, 1);
         SCATTER(u, du, M_)
         SUM_PRODUCT(next, p.d, p.A, own, N_, N_, 1);
@@ -150,7 +150,7 @@ EXPORT void lq_directions(lq_direction *lane, lq_size dims, long N, void (*expan
     SCATTER(w->lambda[N & 1], lambda, N_)
     if (under) SCATTER_ASKED(w->lambda[N & 1], held_lambda, N_)
     for (i = N - 1; i >= 0; i--) {
-        const stored_t at = stored_at(w->kept, forward ? i : 0, dims), *p = &at;
+        const stored_t at = stored_at(w->stored, forward ? i : 0, dims), *p = &at;
         const int own = i & 1, next = !own;
         expand(of, i, &(lq_vectors){p->A, p->B, p->d, w->Vxx[own], w->Vx[own], w->S, w->R, w->r, w->cost});
         SCATTER(w->cost, costs, 1)
@@ -186,7 +186,7 @@ EXPORT void lq_directions(lq_direction *lane, lq_size dims, long N, void (*expan
     }
     for (int a = 0; a < N_; a++) whole += w->lambda[0][a] * 0.0;
     const num kkt = relative(&w->held, dims), kkt_under = under ? relative(&w->under, dims) : kkt;
-    if (forward) forward_steps(lane, N, w->kept, dims);
+    if (forward) forward_steps(lane, N, w->stored, dims);
     for (int l = 0; l < LANES; l++) {
         lane[l].found = HOLDS(found, l) && OF(whole, l) == 0.0;
         lane[l].change = OF(change, l), lane[l].slope = OF(slope, l), lane[l].defect = OF(defect, l);

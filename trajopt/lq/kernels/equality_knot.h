@@ -111,9 +111,9 @@ static long eliminate(double *restrict W, double *restrict T, long *restrict pla
     }
 }
 
-/* Eliminate the equations W (rows, m + n), which is overwritten; at_end: no controls.  pivots: number of pivots on controls; kept: number of
-   equations passed to the previous knot. */
-static void turn(double *restrict W, long rows, int at_end, turned_t to, long *pivots, long *kept, lq_size dims)
+/* Eliminate the equations W (rows, m + n), which is overwritten; at_end: no controls.  pivots: number of pivots on controls;
+   passed: number of equations passed to the previous knot. */
+static void turn(double *restrict W, long rows, int at_end, turned_t to, long *pivots, long *passed, lq_size dims)
 {
     const long w = M_ + N_;
     double T[rows * rows];
@@ -127,11 +127,11 @@ static void turn(double *restrict W, long rows, int at_end, turned_t to, long *p
         T[i * rows + i] = scale, place[i] = -1;
     }
     *pivots = at_end ? 0 : eliminate(W, T, place, rows, 0, M_, dims);
-    *kept = eliminate(W, T, place, rows, M_, w, dims);
+    *passed = eliminate(W, T, place, rows, M_, w, dims);
     memset(to.T, 0, sizeof(double) * M_ * rows);
     memset(to.E, 0, sizeof(double) * M_ * M_);
     memset(to.X, 0, sizeof(double) * M_ * N_);
-    const long zero = M_ + *kept;
+    const long zero = M_ + *passed;
     for (long i = 0, next = zero; i < rows; i++) {
         const long at = place[i] < 0 ? next++ : place[i];
         memcpy(to.T + at * rows, T + i * rows, sizeof(double) * rows);

@@ -41,13 +41,13 @@ static void turn_at(const elq_matrices *p, const elq_factors *f, long k)
     const lq_size dims = p->size;
     elq_counts *q = f->counts + k;
     const int at_end = k == p->N;
-    const long own = p->row[k + 1] - p->row[k], carried = at_end ? 0 : q[1].kept;
-    q->rows = carried + own, q->pivots = q->kept = 0;
+    const long own = p->row[k + 1] - p->row[k], carried = at_end ? 0 : q[1].passed;
+    q->rows = carried + own, q->pivots = q->passed = 0;
     if (!q->rows) return;
     double W[q->rows * (M_ + N_)];
     const double *A = p->A + k * N_ * N_, *B = p->B + k * N_ * M_, *C = p->C + p->row[k] * N_, *D = p->D + p->row[k] * M_;
     joined(W, carried ? turned_at(f, k + 1, dims).H : NULL, carried, A, B, C, at_end ? NULL : D, own, dims);
-    turn(W, q->rows, at_end, turned_at(f, k, dims), &q->pivots, &q->kept, dims);
+    turn(W, q->rows, at_end, turned_at(f, k, dims), &q->pivots, &q->passed, dims);
 }
 
 /* Backward sweep of the matrices from knot `first` to 0, with the later knots known.  Returns the knot where Quu is not positive definite on
@@ -92,7 +92,7 @@ static void turned_sides(const elq_matrices *p, const elq_vectors *v, const elq_
 {
     const lq_size dims = p->size;
     const elq_counts *q = f->counts + k;
-    const long rows = q->rows, carried = k < p->N ? q[1].kept : 0;
+    const long rows = q->rows, carried = k < p->N ? q[1].passed : 0;
     double side[rows];
     for (long i = 0; i < carried; i++) side[i] = h_next[i] + dot(turned_at(f, k + 1, dims).H + i * N_, v->d + k * N_, N_);
     for (long i = carried; i < rows; i++) side[i] = v->e[p->row[k] + i - carried];
@@ -134,7 +134,7 @@ EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_f
         const backward_t a = backward_at(f, to, k, dims);
         if (c->rows) {
             turned_sides(p, v, f, k, k < N ? backward_at(f, to, k + 1, dims).sides + M_ : NULL, a.sides);
-            for (long i = c->kept; i < c->rows - c->pivots; i++) update_max(&contradiction, a.sides[M_ + i]);
+            for (long i = c->passed; i < c->rows - c->pivots; i++) update_max(&contradiction, a.sides[M_ + i]);
         }
         if (k == N) continue;
         memcpy(Vx + k * N_, next, sizeof next);
@@ -167,7 +167,7 @@ EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_f
         PRODUCT(next, a.ff, q.ux, 1, M_, N_, 1);
     }
     double nu[f->most + 1], eta[f->most + 1];
-    for (long i = 0; i < f->counts[0].kept; i++) /* remaining equations on the initial state, which is fixed */
+    for (long i = 0; i < f->counts[0].passed; i++) /* remaining equations on the initial state, which is fixed */
         update_max(&contradiction, backward_at(f, to, 0, dims).sides[M_ + i] + dot(turned_at(f, 0, dims).H + i * N_, x, N_));
     memset(nu, 0, sizeof nu);
     for (long k = 0; k <= N; k++, x += N_) {
@@ -175,7 +175,7 @@ EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_f
         const elq_knot q = knot_at(f, k, dims);
         const backward_t a = backward_at(f, to, k, dims);
         double *u = to->du + k * M_, *lambda = to->lambda + k * N_, g[M_];
-        memcpy(eta, nu, sizeof(double) * c->kept); /* multipliers of the passed equations, from the previous knot */
+        memcpy(eta, nu, sizeof(double) * c->passed); /* multipliers of the passed equations, from the previous knot */
         if (k < N) {
             double *next_x = x + N_;
             memcpy(u, a.ff, sizeof(double) * M_);
@@ -192,7 +192,7 @@ EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_f
         }
         if (!c->rows) continue;
         const double *T = turned_at(f, k, dims).T;
-        const long rows = c->rows, carried = k < N ? c[1].kept : 0;
+        const long rows = c->rows, carried = k < N ? c[1].passed : 0;
         memset(nu, 0, sizeof(double) * rows);
         if (c->pivots) { /* multipliers of rows with a pivot on a control are -(Qu + Qux dx + Quu du) */
             memcpy(g, a.Qu, sizeof g);
@@ -201,7 +201,7 @@ EXPORT double elq_solve(const elq_matrices *p, const elq_vectors *v, const elq_f
             for (int i = 0; i < M_; i++)
                 for (long j = 0; j < rows; j++) nu[j] -= T[i * rows + j] * g[i];
         }
-        for (long i = 0; i < c->kept; i++)
+        for (long i = 0; i < c->passed; i++)
             for (long j = 0; j < rows; j++) nu[j] += T[(M_ + i) * rows + j] * eta[i];
         memcpy(to->y + p->row[k], nu + carried, sizeof(double) * (rows - carried));
         for (long i = 0; i < carried; i++)

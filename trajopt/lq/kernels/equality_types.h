@@ -22,17 +22,17 @@ typedef struct {
 
    `rows` counts the equations: those of the next knot with the dynamics substituted, then those of this knot.  T (m + rows - pivots, rows)
    eliminates them to: a row E du + X dx for each control, zero for free controls, where E is one on the `pivots` controls with a pivot;
-   `kept` rows H dx in the state, which are passed to the previous knot; and zero rows. */
+   `passed` rows H dx in the state, which are passed to the previous knot; and zero rows. */
 typedef struct {
     double *P, *K, *ux, *uu, *G;
 } elq_knot;
 
 typedef struct {
-    long rows, pivots, kept;
+    long rows, pivots, passed;
 } elq_counts;
 
 /* Factors of all knots: first: arrays of the first knot, with those of the others behind them; counts (N + 1); turned: T, E (m, m), X (m, n) and
-   H (kept, n) of each knot, in memory for `most` rows; F = (1 + s P_next)^-1 (N, n, n) with soft dynamics, else NULL. */
+   H (passed, n) of each knot, in memory for `most` rows; F = (1 + s P_next)^-1 (N, n, n) with soft dynamics, else NULL. */
 typedef struct {
     elq_knot first;
     elq_counts *counts;

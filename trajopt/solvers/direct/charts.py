@@ -37,6 +37,6 @@ class Charts:
         """Return the Jacobians E (K, ndx, ndx) at delta (K, ndx), or None if all are the identity."""
         return None if self.flat or not delta.any() else self.manifold.d_integrate(delta)[1]
 
-    def bend(self, delta: Array, gradient: Array) -> Array:
+    def curvature(self, delta: Array, gradient: Array) -> Array:
         """Return the second derivatives of the charts contracted with gradients f_x (K, ndx), (K, ndx, ndx)."""
         return integrate_curvature(self.manifold, delta, gradient).ee

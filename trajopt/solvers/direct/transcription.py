@@ -255,7 +255,7 @@ class Transcription:
         if first is not None:
             slope = sigma * first.lx + (y[:, None] @ first.gx)[:, 0]
             slope = slope if lam is None else slope + (lam[:, None] @ first.A)[:, 0]
-            xx = xx + self.charts.bend(delta, slope)
+            xx = xx + self.charts.curvature(delta, slope)
         return Hessians(xx, ux, uu)
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:

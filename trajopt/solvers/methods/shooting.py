@@ -69,7 +69,7 @@ NEARLY = 100.0
 """The scaled KKT error is computed if that of the last iterate was below this multiple of its tolerance."""
 SHORT_STEP = 0.25
 """Step length at or below which the steps of other models are tried too, because second derivatives may be misleading."""
-BENT = 4
+CURVED_LENGTHS = 4
 """Number of lengths 1, 1/2, ... tried along a parabola; at shorter lengths the parabola is nearly straight."""
 STRETCHED = 2
 """Number of doublings of the straight step, tried in addition to parabolas."""
@@ -466,7 +466,7 @@ class ShootingMethod:
         best, number, parabolic, stored = None, 0, False, False
         for first, past, curved in (
             (-STRETCHED, o.max_backtracks + 1, False),
-            (0, min(BENT, o.max_backtracks + 1), True),
+            (0, min(CURVED_LENGTHS, o.max_backtracks + 1), True),
         ):
             while first < past:
                 trials = yield Roll(place, first, past - first, curved)

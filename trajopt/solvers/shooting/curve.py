@@ -27,7 +27,7 @@ PROBE = 0.1
 """Step length of the finite difference for the second derivative (Transtrum & Sethna, arXiv:1201.5885, section 3)."""
 
 
-def bend_of(at: Iterate, step: Step, lq: LQProblem, evaluator: Evaluator) -> LQStep | None:
+def parabola_of(at: Iterate, step: Step, lq: LQProblem, evaluator: Evaluator) -> LQStep | None:
     """Return the geodesic acceleration of a step that solves lq; None if it is not finite or has no solution."""
     d = at.expansion.lq.d
     probe = Direction(PROBE * step.linear.dx, PROBE * step.linear.du, step.policy.K, d)

@@ -48,14 +48,14 @@ class Iterate(NamedTuple):
 class Step(NamedTuple):
     """A policy, its linear trajectory, and the predicted cost change alpha D1 + alpha^2/2 D2.
 
-    bend: second derivative of the parabola along the step (:mod:`trajopt.solvers.shooting.curve`), or None.
+    parabola: second derivative of the parabola along the step (:mod:`trajopt.solvers.shooting.curve`), or None.
     """
 
     policy: Policy
     linear: LQStep
     D1: float
     D2: float
-    bend: LQStep | None = None
+    parabola: LQStep | None = None
 
 
 def measured(

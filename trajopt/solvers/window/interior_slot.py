@@ -101,7 +101,7 @@ def reused_sizes(program: StageProgram) -> list[int]:
     sizes = []
     for s, order in zip(cast(Any, program.stages[:-1]), program.orders, strict=False):
         blocks = -(-len(s.plain.t) // s.library.lanes) if order == EXACT else 0
-        sizes.append(blocks * s.library.kept * s.data.substeps * s.library.lanes if blocks else 0)
+        sizes.append(blocks * s.library.stored * s.data.substeps * s.library.lanes if blocks else 0)
     return sizes
 
 
@@ -149,10 +149,10 @@ class InteriorSlot(Slot):
         """Write the addresses of the stage functions and their workspace to the struct."""
         d, program, (*stages, end) = self.data, self.program, self._stages
         for i in range(len(self.points)):
-            kept = [aligned(size) if size else None for size in reused_sizes(program)]
-            table = (ctypes.c_void_p * len(kept))(*[None if a is None else address(a) for a in kept])
-            setattr(d, f"places_{i}_kept", ctypes.addressof(table))
-            self._alive += [kept, table]
+            stored = [aligned(size) if size else None for size in reused_sizes(program)]
+            table = (ctypes.c_void_p * len(stored))(*[None if a is None else address(a) for a in stored])
+            setattr(d, f"places_{i}_stored", ctypes.addressof(table))
+            self._alive += [stored, table]
         self.parts = (PartData * len(stages))(*(self._part(i) for i in range(len(stages))))
         _, rows, count = program.parts[-1]
         exact = program.orders[-1] == EXACT

@@ -35,7 +35,7 @@ from trajopt.solvers.methods.shooting_requests import (
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import Trial
 from trajopt.solvers.shooting import iterate
-from trajopt.solvers.shooting.curve import bend_of
+from trajopt.solvers.shooting.curve import parabola_of
 from trajopt.solvers.shooting.ddp_model import Damping, Model, Problem
 from trajopt.solvers.shooting.iterate import Iterate, measured, rolled_out, second_order, slope, step_of, violation
 from trajopt.solvers.shooting.optimality import optimality
@@ -57,7 +57,7 @@ class _Place:
 class ShootingNumpy(Answering):
     """Slot of one problem, evaluated by NumPy. models: LQ models that yield the directions. journal: times the work.
 
-    curved: add a bend to each step, the second derivative of a parabola that starts along the step.
+    curved: extend each step to a parabola that starts along the step.
     """
 
     def __init__(
@@ -193,8 +193,8 @@ class ShootingNumpy(Answering):
         with self.journal.timed("backward"):
             place.step = step_of(at, policy, linear, D2)
             if self._curved:
-                bend = bend_of(at, place.step, problem.lq, self._evaluator)
-                place.step = place.step._replace(bend=bend)
+                parabola = parabola_of(at, place.step, problem.lq, self._evaluator)
+                place.step = place.step._replace(parabola=parabola)
         if len(self._models) == 1:
             self._policy = policy
         size = max(float(np.abs(part).max(initial=0.0)) for part in linear)
@@ -214,10 +214,10 @@ class ShootingNumpy(Answering):
     def _choose(self, r: Choose) -> None:
         self._chosen, self._policy = r.place, self._places[r.place].step.policy
 
-    def _rolled(self, place: _Place, step: iterate.Step, alphas: Array, bend: LQStep | None = None) -> list[Trial]:
+    def _rolled(self, place: _Place, step: iterate.Step, alphas: Array, parabola: LQStep | None = None) -> list[Trial]:
         at = self.at
         with self.journal.timed("rollout"):
-            along = Along(*step.linear, step.policy.K, at.expansion.lq.d, bend)
+            along = Along(*step.linear, step.policy.K, at.expansion.lq.d, parabola)
             place.trials = tried = self._evaluator.rollout(at.xs, at.us, along, alphas, self._shooting)
         finite = np.isfinite(tried.xs).all(axis=(1, 2))
         gaps = np.where(finite, np.abs(tried.defects).sum(axis=(1, 2)), np.inf)
@@ -225,10 +225,10 @@ class ShootingNumpy(Answering):
 
     def _roll(self, r: Roll) -> list[Trial]:
         place = self._places[r.place]
-        bend = place.step.bend if r.parabolic else None
-        if r.parabolic and bend is None:
+        parabola = place.step.parabola if r.parabolic else None
+        if r.parabolic and parabola is None:
             return []
-        return self._rolled(place, place.step, 0.5 ** np.arange(r.first, r.first + r.count, dtype=float), bend)
+        return self._rolled(place, place.step, 0.5 ** np.arange(r.first, r.first + r.count, dtype=float), parabola)
 
     def _correct(self, r: Correct) -> Trial:
         place = self._places[r.place]

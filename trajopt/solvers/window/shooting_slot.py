@@ -126,7 +126,7 @@ def layout(s: Sizes) -> Layout:
     shapes |= {f"policy_{k}": v for k, v in policy.items()} | {f"spare_{k}": policy[k] for k in ("K", "k")}
     shapes |= {f"{of}_{k}": v for of in ("step", "current", "extra") for k, v in step.items()}
     if windowed:
-        shapes |= {f"ahead_to_{k}": v for k, v in step.items()}
+        shapes |= {f"early_to_{k}": v for k, v in step.items()}
     shapes |= {"X": (L, N + 1, nx), "U": (L, N, m), "D": (L, N, n), "cost": (L,), "part_cost": (L * N + L,)}
     shapes |= dict.fromkeys(("start", "stop", "trial"), (L * N,))
     shapes |= {"size": (m,), "bounded_k": (N, m), "bounded_lambda": (N + 1, n), "bounded_g": (N, m)}
@@ -205,9 +205,9 @@ class ShootingSlot(ArraySlot):
         parts = 1 if d.nonlinear else len(shooting.nodes) + 1
         d.together = SIDE_BY_SIDE if self.sizes.windowed else trials_together(parts, lanes)
         d.in_lanes = max(1, min(d.together, -(-parts // lanes) * lanes // parts))
-        d.ahead_nearly = NEARLY * o.kkt_tolerance
+        d.early_nearly = NEARLY * o.kkt_tolerance
         if self.sizes.windowed and not reads_linear_steps(ocp, o):
-            d.ahead_to_dx = d.ahead_to_du = None
+            d.early_to_dx = d.early_to_du = None
         self._options, self._arrays = o, (node, alphas)
 
     # -- a problem ----------------------------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ class CompiledStages:
         if not self.library.shape.second:
             return None
         blocks = -(-len(self._values[0]) // self.library.lanes)
-        return aligned(blocks * self.library.kept * self._n_substeps * self.library.lanes)
+        return aligned(blocks * self.library.stored * self._n_substeps * self.library.lanes)
 
     # -- second order ---------------------------------------------------------------------------------------------------
     def second(
@@ -272,9 +272,9 @@ class CompiledStages:
         last = first + len(self._values[0])
         start, stop, trial = _tasks(trials.shooting, first, last, count)
         cost, node = np.empty(len(start)), node_flags(trials.shooting.nodes, N)
-        *straight, bend = trials.direction
+        *straight, parabola = trials.direction
         inputs = [np.ascontiguousarray(a, float) for a in (trials.xs, trials.us, *straight)]
-        bent = [np.ascontiguousarray(a, float) for a in bend or ()]
+        terms = [np.ascontiguousarray(a, float) for a in parabola or ()]
         limits = [] if trials.bounds is None else [np.ascontiguousarray(b, float) for b in trials.bounds]
         alphas = np.ascontiguousarray(trials.alphas, float)
         arrays = [
@@ -284,7 +284,7 @@ class CompiledStages:
             address(node),
         ]
         filled = map(address, (trials.X, trials.U, trials.D))
-        all_of = TrialsData(N, trials.shooting.gaps == "nonlinear", *arrays, *filled, *map(address, bent))
+        all_of = TrialsData(N, trials.shooting.gaps == "nonlinear", *arrays, *filled, *map(address, terms))
         parts = PartsData(first, *map(address, (start, stop, trial, cost)))
         head = [ctypes.byref(s) for s in (self.data, all_of, parts)]
 

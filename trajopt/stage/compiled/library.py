@@ -83,7 +83,7 @@ class Library:
         value = functions.dynamics_value_run, functions.dynamics_value_self, functions.dynamics_value_run_blocks
         registers = taped.registers
         if taped.forces_cost is not None:
-            functions.forces, functions.bent, needed = taped.forces_cost.numbers
+            functions.forces, functions.curved_forces, needed = taped.forces_cost.numbers
             workspace = max(workspace, needed + registers)
         differences = differences_of(backend, value, dict(shape.parameters), functions.rows, self.lanes)
         if differences is not None:
@@ -108,7 +108,7 @@ class Library:
             self.second = bound(stages, "stage_second", "pp ll pp")
             self.end_second = bound(stages, "end_second", "ppd ppp")
             self.knot_second = code_of(stages.stage_knot_second)
-            self.kept = int(bound(stages, "stage_kept", "p", ctypes.c_long)(at))
+            self.stored = int(bound(stages, "stage_stored", "p", ctypes.c_long)(at))
             self._second_workspace = bound(stages, "stage_second_workspace", "pl", ctypes.c_long)
             self._second_workspaces: dict[int, Workspaces] = {}
 

@@ -48,17 +48,17 @@ ALONG = "dynamics_along"
 class ForcesCost:
     """Running cost with terms of the contact forces of the time step: kernels/forces_cost.h.
 
-    value, expand: tapes. rows, columns: of the derivative of the forces. bent: the step's second derivatives receive the gradient
-    in the forces. ndx, nu: sizes of the tangent vector and of the controls.
+    value, expand: tapes. rows, columns: of the derivative of the forces. curved_forces: the step's second derivatives receive
+    the gradient in the forces. ndx, nu: sizes of the tangent vector and of the controls.
     """
 
     def __init__(self, value: Tape, expand: Tape, sizes: tuple[int, int, int], ndx: int, nu: int) -> None:
-        rows, columns, bent = sizes
+        rows, columns, curved_forces = sizes
         self._tapes = value, expand
-        self.data = _ForcesCostData(*value.function, *expand.function, rows, columns, ndx, nu, bent)
+        self.data = _ForcesCostData(*value.function, *expand.function, rows, columns, ndx, nu, curved_forces)
         self.registers = max(value.registers, expand.registers)
         workspace = bound(kernels(), "forces_cost_workspace", "p", ctypes.c_long)(ctypes.addressof(self.data))
-        self.numbers = rows * (1 + columns), rows * bent, int(workspace)
+        self.numbers = rows * (1 + columns), rows * curved_forces, int(workspace)
         """Entries of the forces and their derivatives, forces whose multipliers are returned, and workspace in vectors."""
 
     def members(self, lanes: int) -> dict[str, tuple[int | None, int, int | None]]:
@@ -106,22 +106,28 @@ def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions:
     if forces is not None:
         value, expand = running.pop("running_value"), running.pop("running_expand")
         cost = ForcesCost(value, expand, forces, manifold.ndx, shape.nu)
-    own, rows, step = _dynamics(backend, shape, forces=forces is not None, bent=forces is not None and bool(forces[2]))
+    own, rows, step = _dynamics(
+        backend, shape, forces=forces is not None, curved_forces=forces is not None and bool(forces[2])
+    )
     directions = DirectionsData(n=manifold.ndx, m=map.nu, rows=rows, step=step) if ALONG in own else None
     return TapedFunctions(own | running | terms, rows, directions, cost)
 
 
-def _dynamics(backend: Any, shape: StageShape, *, forces: bool, bent: bool) -> tuple[dict[str, Tape], int, float]:
+def _dynamics(
+    backend: Any, shape: StageShape, *, forces: bool, curved_forces: bool
+) -> tuple[dict[str, Tape], int, float]:
     """Tapes of the dynamics that are not in the package's library, computed rows of xdot, and size of a perturbation.
 
-    forces, bent: see :func:`traced_dynamics`.
+    forces, curved_forces: see :func:`traced_dynamics`.
     """
     if dynamics_in_library(backend):
         return {}, unwrapped(backend.map).manifold.ndx // 2, 0.0
 
     def traced() -> list[Any]:
         with tracing:
-            parts = traced_dynamics(backend, dict(shape.parameters), second=shape.second, forces=forces, bent=bent)
+            parts = traced_dynamics(
+                backend, dict(shape.parameters), second=shape.second, forces=forces, curved_forces=curved_forces
+            )
         in_library = {"contracted"} if contraction_in_library(backend) else set()
         return [
             _encoded([f for order, f in parts.functions.items() if order not in in_library]),
@@ -130,7 +136,7 @@ def _dynamics(backend: Any, shape: StageShape, *, forces: bool, bent: bool) -> t
         ]
 
     known = remembered(
-        traced, "dynamics tapes", shape.second, forces, bent, *question_of(backend, dict(shape.parameters))
+        traced, "dynamics tapes", shape.second, forces, curved_forces, *question_of(backend, dict(shape.parameters))
     )
     return _decoded(known[0]), known[1], known[2]
 
@@ -138,7 +144,7 @@ def _dynamics(backend: Any, shape: StageShape, *, forces: bool, bent: bool) -> t
 def _running(
     moving: Map | None, manifold: Manifold, shape: StageShape
 ) -> tuple[dict[str, Tape], tuple[int, int, int] | None]:
-    """Tapes of the running cost, and rows, columns and bent of :class:`ForcesCost` if it reads contact forces.
+    """Tapes of the running cost, and rows, columns and curved_forces of :class:`ForcesCost` if it reads contact forces.
 
     moving: system whose time step provides its contact forces.
     """

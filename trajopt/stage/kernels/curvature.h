@@ -36,7 +36,7 @@ typedef struct {
 
 ALWAYS_INLINE long evaluation_size(const structure_t *S)
 {
-    return NX + ME + 1 + NP + 1 + 1 + ND + FORCES_BENT + 1 + contracted_size(S);
+    return NX + ME + 1 + NP + 1 + 1 + ND + CURVED_FORCES + 1 + contracted_size(S);
 }
 
 /* Evaluation j in a workspace of evaluation_size vectors each. */
@@ -44,7 +44,8 @@ ALWAYS_INLINE evaluation_t evaluation_at(const structure_t *S, V *evaluations, i
 {
     V *w = evaluations + j * evaluation_size(S);
     evaluation_t e;
-    e.x = carved(&w, NX), e.inputs = carved(&w, ME + 1 + NP + 1), e.t = carved(&w, 1), e.lam = carved(&w, ND), e.phi = carved(&w, FORCES_BENT + 1);
+    e.x = carved(&w, NX), e.inputs = carved(&w, ME + 1 + NP + 1), e.t = carved(&w, 1), e.lam = carved(&w, ND);
+    e.phi = carved(&w, CURVED_FORCES + 1);
     e.at = contracted_at(S, w);
     return e;
 }
@@ -143,8 +144,8 @@ ALWAYS_INLINE void quadratic_panel(const structure_t *S, const contraction_t *F,
 /* Evaluate dynamics_contracted at x, u, t, p with multipliers lam of f, and phi of the forces, NULL for none. */
 static void call_contracted(const structure_t *S, ctx_t c, const V *x, const V *u, const V *t, const V *p, const V *lam, const V *phi, contraction_t to)
 {
-    V none[FORCES_BENT + 1];
-    if (!phi) clear(none, FORCES_BENT);
+    V none[CURVED_FORCES + 1];
+    if (!phi) clear(none, CURVED_FORCES);
     call(S->functions->dynamics_contracted, IN(x, u, t, p, lam, phi ? phi : none), OUT(to.f, to.fx, to.fu, to.xx, to.ux, to.uu), c.w);
 }
 
@@ -160,8 +161,8 @@ static void contract_stages(const structure_t *S, ctx_t c, start_t at, V *subste
         copy(e.x, stage.at, NX), copy(e.lam, b.on_f + s * ND, ND);
         *e.t = *at.t + (double)(n / STAGES) * h + S->C[s] * h;
         extend_inputs(S, at.u, at.p, stage.e, *stage.step, e.inputs);
-        if (!n && c.phi) copy(e.phi, c.phi, FORCES_BENT);
-        else clear(e.phi, FORCES_BENT);
+        if (!n && c.phi) copy(e.phi, c.phi, CURVED_FORCES);
+        else clear(e.phi, CURVED_FORCES);
     }
     const evaluation_t e = evaluation_at(S, evaluations, 0);
     V *const out[] = {e.at.f, e.at.fx, e.at.fu, e.at.xx, e.at.ux, e.at.uu};
@@ -188,7 +189,8 @@ static void add_field(const structure_t *S, const curvature_t *a, const contract
 }
 
 /* H += Y' (M / 2 Y + N' Z) and its transpose, on the rows of the groups; M, N as blocks, M symmetric, N: NULL for zero; turned: use N for N' */
-static void add_bend(const structure_t *S, const V *restrict M, const V *restrict N, const V *restrict Y, const V *restrict Z, int turned, V *restrict H)
+static void add_group_curvature(const structure_t *S, const V *restrict M, const V *restrict N, const V *restrict Y, const V *restrict Z,
+                                int turned, V *restrict H)
 {
     const int nw = NW;
     for (int g = 0; g < LIE_GROUPS; g++) {
@@ -276,22 +278,22 @@ static void adjoint_substep(const structure_t *S, substep_t b, V h, V *restrict 
 }
 
 /* Add the curvature of the increments of the groups at stage s to H. */
-static void add_stage_bend(const structure_t *S, substep_t b, int s, columns_t columns, V *H)
+static void add_stage_curvature(const structure_t *S, substep_t b, int s, columns_t columns, V *H)
 {
     const stage_t stage = stage_at(S, b.stages + s * stage_size(S));
     V first[LIE_WORKSPACE], second[LIE_WORKSPACE];
-    manifold_dexp_inv_bend(S, stage.delta, stage.f, b.slope + s * ND, first, second);
-    add_bend(S, second, first, columns.D, columns.K, 1, H);
-    manifold_integrate_bend(S, stage.delta, b.on_x + s * ND, first, second);
-    add_bend(S, second, first, columns.D, b.G, 0, H);
+    manifold_dexp_inv_hessian(S, stage.delta, stage.f, b.slope + s * ND, first, second);
+    add_group_curvature(S, second, first, columns.D, columns.K, 1, H);
+    manifold_integrate_hessian(S, stage.delta, b.on_x + s * ND, first, second);
+    add_group_curvature(S, second, first, columns.D, b.G, 0, H);
 }
 
 /* Add the curvature of the increment of a substep to its state to H. */
-static void add_end_bend(const structure_t *S, substep_t b, columns_t columns, V *H)
+static void add_end_curvature(const structure_t *S, substep_t b, columns_t columns, V *H)
 {
     V first[LIE_WORKSPACE], second[LIE_WORKSPACE];
-    manifold_integrate_bend(S, b.delta, b.end, first, second);
-    add_bend(S, second, first, columns.D, b.G, 0, H);
+    manifold_integrate_hessian(S, b.delta, b.end, first, second);
+    add_group_curvature(S, second, first, columns.D, b.G, 0, H);
 }
 
 /* Adjoint sweeps over the substeps: add the Hessian of lam' x_next to a->H; a->columns: those of the last substep. */
@@ -305,14 +307,14 @@ static void backward(const structure_t *S, ctx_t c, start_t at, V *substeps, con
             copy(a->G, b.G, ND * NW);
             all_through(S, passage_of(b, h, i == 0), a->G, a->columns);
         }
-        if (LIE_GROUPS) add_end_bend(S, b, columns_at(S, a->columns + STAGES * columns_size(S)), a->H);
+        if (LIE_GROUPS) add_end_curvature(S, b, columns_at(S, a->columns + STAGES * columns_size(S)), a->H);
         for (int s = STAGES - 1; s >= 0; s--, evaluated++) {
             const columns_t columns = columns_at(S, a->columns + s * columns_size(S));
             const int j = evaluated % EVALUATIONS, left = total - evaluated;
             if (!j) contract_stages(S, c, at, substeps, left, left < EVALUATIONS ? left : EVALUATIONS, a->evaluations);
             const evaluation_t e = evaluation_at(S, a->evaluations, j);
             add_field(S, a, &e.at, columns.X, NE && s ? columns.E : NULL);
-            if (LIE_GROUPS && s) add_stage_bend(S, b, s, columns, a->H);
+            if (LIE_GROUPS && s) add_stage_curvature(S, b, s, columns, a->H);
         }
     }
 }
@@ -327,9 +329,9 @@ static void contracted_once(const structure_t *S, ctx_t c, start_t at, const V *
     call_contracted(S, c, at.x, S->implicit ? inputs : at.u, at.t, S->implicit ? inputs + ME + 1 : at.p, slope, c.phi, to);
 }
 
-/* a->H <- the Hessian of lam' (x_next (-) node) + phi' forces, for a->lam and the phi of c.  kept: substeps stored by linearize at the same
-   point; NULL: compute them first, in `own`.  w: workspace of linearize. */
-static void contract(const structure_t *S, ctx_t c, start_t at, const V *node, V *kept, V *own, const curvature_t *a, V *w)
+/* a->H <- the Hessian of lam' (x_next (-) node) + phi' forces, for a->lam and the phi of c.  stored: substeps of linearize at the same point;
+   NULL: compute them first, in `own`.  w: workspace of linearize. */
+static void contract(const structure_t *S, ctx_t c, start_t at, const V *node, V *stored, V *own, const curvature_t *a, V *w)
 {
     const V h = step_of(S, at, 0);
     clear(a->H, NW * NW);
@@ -343,8 +345,8 @@ static void contract(const structure_t *S, ctx_t c, start_t at, const V *node, V
         }
         return;
     }
-    if (kept) {
-        const substep_t last = substep_at(S, kept, at.substeps - 1);
+    if (stored) {
+        const substep_t last = substep_at(S, stored, at.substeps - 1);
         copy(a->G, last.G, ND * NW);
         all_through(S, passage_of(last, h, at.substeps == 1), a->G, a->columns);
         manifold_integrate(S, stage_at(S, last.stages).at, last.delta, a->x);
@@ -354,11 +356,11 @@ static void contract(const structure_t *S, ctx_t c, start_t at, const V *node, V
     if (LIE_GROUPS) {
         V d[ND], blocks[LIE_WORKSPACE], lam[ND];
         manifold_difference(S, node, a->x, d);
-        manifold_difference_bend(S, d, a->lam, blocks);
-        add_bend(S, blocks, NULL, a->G, NULL, 0, a->H);
+        manifold_difference_hessian(S, d, a->lam, blocks);
+        add_group_curvature(S, blocks, NULL, a->G, NULL, 0, a->H);
         manifold_dexp_inv(S, d, blocks);
         copy(lam, a->lam, ND);
         blocks_adjoint(S, blocks, lam, a->lam);
     }
-    backward(S, c, at, kept ? kept : own, a);
+    backward(S, c, at, stored ? stored : own, a);
 }

@@ -2,7 +2,7 @@
    NULL if they are not needed.  Include a prelude and function.h before this file.
 
    rows: computed rows of xdot, all or those below qdot = v.  forces: entries of the contact forces and of their derivatives that running
-   terms read.  bent: number of forces whose multipliers phi running_expand returns in place of (phi' forces)_xx. */
+   terms read.  curved_forces: number of forces whose multipliers phi running_expand returns in place of (phi' forces)_xx. */
 typedef struct {
     function_t dynamics_value;     /* x, u, t, p -> f, forces; forces: if rows of the cost read them */
     function_t dynamics_partials;  /* x, u, t, p -> f, fx, fu, forces; forces with their derivatives in (q, v, u) behind them */
@@ -17,5 +17,5 @@ typedef struct {
     function_t final_value;        /* x, t, pg -> g */
     function_t final_first;        /* x, t, pg -> g, gx */
     function_t final_second;       /* x, t, pg, y -> hxx */
-    int rows, forces, bent;
+    int rows, forces, curved_forces;
 } functions_t;

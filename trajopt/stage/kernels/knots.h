@@ -23,7 +23,7 @@ static void carve_knot(const structure_t *S, V **w, knot_t *k)
     k->x = carved(w, NX), k->node = carved(w, NX), k->u = carved(w, NU), k->p = carved(w, NP), k->theta = carved(w, LARGER(NT, NTT));
     k->pg = carved(w, LARGER(NPG, NPGT)), k->t = carved(w, 1), k->dt = carved(w, 1), k->forces = carved(w, FORCES_WORKSPACE);
     k->l = carved(w, 1), k->lx = carved(w, ND), k->lu = carved(w, NU), k->lxx = carved(w, ND * ND), k->lux = carved(w, NU * ND);
-    k->luu = carved(w, NU * NU), k->phi = carved(w, FORCES_BENT), k->g = carved(w, rows), k->gx = carved(w, rows * ND);
+    k->luu = carved(w, NU * NU), k->phi = carved(w, CURVED_FORCES), k->g = carved(w, rows), k->gx = carved(w, rows * ND);
     k->gu = carved(w, NG * NU), k->hxx = carved(w, curved * ND * ND), k->hux = carved(w, curved * NU * ND);
     k->huu = carved(w, curved * NU * NU);
     if (STEPS_TOGETHER) carve_step(S, w, k);

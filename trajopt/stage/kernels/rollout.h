@@ -41,9 +41,9 @@ static void along(const structure_t *S, V alpha, const lanes_t *at, V *restrict 
     OF_TRIALS(xs, NX, from)
     OF_TRIALS(dx, ND, move)
     if (at->of[0].trials->ddx) {
-        V bend[ND];
-        OF_TRIALS(ddx, ND, bend)
-        for (int i = 0; i < ND; i++) move[i] += 0.5 * alpha * bend[i];
+        V parabola[ND];
+        OF_TRIALS(ddx, ND, parabola)
+        for (int i = 0; i < ND; i++) move[i] += 0.5 * alpha * parabola[i];
     }
     for (int i = 0; i < ND; i++) move[i] = alpha * move[i];
     manifold_integrate(S, from, move, y);
@@ -75,12 +75,12 @@ static int enter(const structure_t *S, const lanes_t *at, const V *ahead, V *res
     for (int l = 0; l < at->count; l++) {
         const trials_t *r = at->of[l].trials;
         const long n = at->n[l];
-        double *kept = r->X + (at->trial[l] * (r->N + 1) + n) * NX;
+        double *state = r->X + (at->trial[l] * (r->N + 1) + n) * NX;
         const int fresh = n == 0 || (r->node[n] && !r->nonlinear);
         found |= !fresh;
         for (int i = 0; i < NX; i++)
-            if (fresh) kept[i] = LANE(x[i], l);
-            else LANE(x[i], l) = kept[i];
+            if (fresh) state[i] = LANE(x[i], l);
+            else LANE(x[i], l) = state[i];
     }
     return found;
 }
@@ -92,9 +92,9 @@ static void controls(const structure_t *S, V alpha, const lanes_t *at, const V *
     OF_TRIALS(us, NU, u)
     OF_TRIALS(du, NU, step)
     if (at->of[0].trials->ddu) {
-        V bend[NU + 1];
-        OF_TRIALS(ddu, NU, bend)
-        for (int i = 0; i < NU; i++) step[i] += 0.5 * alpha * bend[i];
+        V parabola[NU + 1];
+        OF_TRIALS(ddu, NU, parabola)
+        for (int i = 0; i < NU; i++) step[i] += 0.5 * alpha * parabola[i];
     }
     for (int i = 0; i < NU; i++) u[i] += alpha * step[i];
     if (e) {
@@ -139,11 +139,11 @@ static void store_step(const structure_t *S, const lanes_t *at, long j, const V 
     for (int l = 0; l < LANES; l++) {
         const trials_t *r = at->of[l].trials;
         const long trial = at->trial[l], n = at->n[l], N = r->N;
-        const int kept = l < at->count && j < at->steps[l];
-        us[l] = kept ? r->U + (trial * N + n) * NU : unseen;
-        gaps[l] = kept ? r->D + (trial * N + n) * ND : unseen;
+        const int in_use = l < at->count && j < at->steps[l];
+        us[l] = in_use ? r->U + (trial * N + n) * NU : unseen;
+        gaps[l] = in_use ? r->D + (trial * N + n) * ND : unseen;
         const int begun = n + 1 < N && r->node[n + 1] && !r->nonlinear; /* stored by the segment that starts there */
-        xs[l] = kept && !begun ? r->X + (trial * (N + 1) + n + 1) * NX : unseen;
+        xs[l] = in_use && !begun ? r->X + (trial * (N + 1) + n + 1) * NX : unseen;
     }
     unpack_rows(u, NU, us);
     unpack_rows(e, ND, gaps);

@@ -103,9 +103,9 @@ typedef struct {
     int fresh;
 } passage_t;
 
-/* Propagate columns first .. first + w of G (ND x NW) = d x / d w through one step; before a fresh step G is [1 0].  kept (STAGES + 1
+/* Propagate columns first .. first + w of G (ND x NW) = d x / d w through one step; before a fresh step G is [1 0].  stored (STAGES + 1
    workspaces of columns, the last for the whole increment): if not NULL, receives the derivatives of the stages. */
-ALWAYS_INLINE void through_step(const structure_t *S, passage_t step, V *restrict G, V *restrict kept, int first, const int w)
+ALWAYS_INLINE void through_step(const structure_t *S, passage_t step, V *restrict G, V *restrict stored, int first, const int w)
 {
     stage_t a = stage_at(S, step.stages);
     const V *T = step.T, *E = step.E, h = step.h;
@@ -114,21 +114,21 @@ ALWAYS_INLINE void through_step(const structure_t *S, passage_t step, V *restric
     for (int i = 0; i < ND; i++)
         for (int c = 0; c < w; c++) P[i * w + c] = fresh ? splat(i == first + c) : G[i * NW + first + c];
     slopes(S, &a, P, NULL, K, fresh, first, w);
-    if (kept) store_columns(S, P, columns_at(S, kept).X, first, w);
+    if (stored) store_columns(S, P, columns_at(S, stored).X, first, w);
     for (int s = 1; s < STAGES; s++) {
         a = stage_at(S, step.stages + s * stage_size(S));
-        const columns_t columns = columns_at(S, kept ? kept + s * columns_size(S) : P);
+        const columns_t columns = columns_at(S, stored ? stored + s * columns_size(S) : P);
         moved_to_stage(S, s, &a, h, P, K, D, X, w);
         const V *e = NULL;
         if (NE) {
             lagged(S, s, h, K, offset, w);
             e = offset;
-            if (kept)
+            if (stored)
                 for (int i = 0; i < NE; i++)
                     for (int j = 0; j < w; j++) columns.E[i * NW + first + j] = offset[i * w + j];
         }
         slopes(S, &a, X, e, K + s * ND * w, 0, first, w);
-        if (kept) {
+        if (stored) {
             store_columns(S, X, columns.X, first, w);
             store_groups(S, D, columns.D, first, w);
             store_groups(S, K + s * ND * w, columns.K, first, w);
@@ -140,15 +140,15 @@ ALWAYS_INLINE void through_step(const structure_t *S, passage_t step, V *restric
     }
     increments(S, h, K, D, w);
     moved(S, T, E, P, D, X, w);
-    if (kept) store_groups(S, D, columns_at(S, kept + STAGES * columns_size(S)).D, first, w);
+    if (stored) store_groups(S, D, columns_at(S, stored + STAGES * columns_size(S)).D, first, w);
     store_columns(S, X, G, first, w);
 }
 
 /* Propagate all columns of G through one step. */
-static void all_through(const structure_t *S, passage_t step, V *restrict G, V *restrict kept)
+static void all_through(const structure_t *S, passage_t step, V *restrict G, V *restrict stored)
 {
     const int panel = PANEL;
-#define THROUGH(w) through_step(S, step, G, kept, first, w)
+#define THROUGH(w) through_step(S, step, G, stored, first, w)
     for (int first = 0; first < NW; first += panel)
         switch (NW - first < panel ? NW - first : panel) { EACH_WIDTH(THROUGH) }
 #undef THROUGH
@@ -208,16 +208,16 @@ ALWAYS_INLINE passage_t passage_of(substep_t b, V h, int fresh) { return (passag
 ALWAYS_INLINE long linearize_workspace(const structure_t *S) { return STAGES * stage_size(S) + ND * NW + ND + NX; }
 
 /* x_next and its derivative G (ND x NW) in (x, u) in all blocks, chained over the substeps.  w: workspace of linearize_workspace vectors.
-   kept: if not NULL, receives the substeps (at.substeps workspaces of substep_size) of each block.  columns: if not NULL, receives the columns
+   stored: if not NULL, receives the substeps (at.substeps workspaces of substep_size) of each block.  columns: if not NULL, receives the columns
    of the last substep of one block. */
-static void linearize(const structure_t *S, ctx_t c, start_t at, V *x, V *G, V *w, V *kept, V *columns)
+static void linearize(const structure_t *S, ctx_t c, start_t at, V *x, V *G, V *w, V *stored, V *columns)
 {
     const long apart = at.apart;
     V *own = carved(&w, STAGES * stage_size(S)), *delta = carved(&w, ND), *from = carved(&w, NX), T[LIE_WORKSPACE + 1], E[LIE_WORKSPACE + 1];
     for (int j = 0; j < at.count; j++) copy(x + j * apart, at.x + j * apart, NX);
     for (int s = 0; s < at.substeps; s++) {
         const int last = s == at.substeps - 1;
-        V *stages = kept && at.count == 1 ? substep_at(S, kept, s).stages : own; /* their distance is `apart` only in the workspace */
+        V *stages = stored && at.count == 1 ? substep_at(S, stored, s).stages : own; /* their distance is `apart` only in the workspace */
         for (int j = 0; j < at.count; j++) copy(from + j * apart, x + j * apart, NX);
         increment(S, c, at, s, from, stages, delta, s ? NULL : at.forces);
         for (int j = 0; j < at.count; j++) {
@@ -225,7 +225,7 @@ static void linearize(const structure_t *S, ctx_t c, start_t at, V *x, V *G, V *
             const V h = step_of(S, at, place);
             passage_t through = {stages + place, T, E, h, s == 0};
             manifold_integrate(S, from + place, delta + place, x + place);
-            if (kept && !s) copy(substep_at(S, kept, j * at.substeps).forces, at.forces + place, FORCES_WORKSPACE);
+            if (stored && !s) copy(substep_at(S, stored, j * at.substeps).forces, at.forces + place, FORCES_WORKSPACE);
             if (AT_ONE_POINT && at.substeps == 1) {
                 const stage_t stage = stage_at(S, stages + place);
                 sensitivities_at_once(S, h, stage.fx, stage.fu, w + place, G + place);
@@ -233,8 +233,8 @@ static void linearize(const structure_t *S, ctx_t c, start_t at, V *x, V *G, V *
             }
             manifold_transport(S, delta + place, T);
             manifold_dexp(S, delta + place, E);
-            if (kept) {
-                const substep_t b = substep_at(S, kept, j * at.substeps + s);
+            if (stored) {
+                const substep_t b = substep_at(S, stored, j * at.substeps + s);
                 if (stages == own) copy(b.stages, stages + place, STAGES * stage_size(S));
                 for (int i = 0; !s && i < ND * NW; i++) G[place + i] = splat(i / NW == i % NW);
                 copy(b.G, G + place, ND * NW), copy(b.delta, delta + place, ND);

@@ -11,10 +11,10 @@
 /* Workspaces in vectors. */
 EXPORT long stage_workspace(const structure_t *S)
 {
-    return knots_workspace(S) + LARGER(S->workspace, blocks_together(S) * S->registers) + (FORCES_BENT ? contracted_size(S) : 0);
+    return knots_workspace(S) + LARGER(S->workspace, blocks_together(S) * S->registers) + (CURVED_FORCES ? contracted_size(S) : 0);
 }
 
-EXPORT long stage_kept(const structure_t *S) { return substep_size(S); }
+EXPORT long stage_stored(const structure_t *S) { return substep_size(S); }
 
 EXPORT long stage_second_workspace(const structure_t *S, long substeps)
 {
@@ -35,10 +35,10 @@ static start_t start_of(const stages_t *s, const knot_t *k)
 }
 
 /* Stored substeps of the block that begins at knot n, NULL if none are stored. */
-static V *kept_from(const stages_t *s, void *kept, long n)
+static V *stored_from(const stages_t *s, void *stored, long n)
 {
     const structure_t *S = s->structure;
-    return kept ? (V *)kept + n / LANES * s->substeps * substep_size(S) : NULL;
+    return stored ? (V *)stored + n / LANES * s->substeps * substep_size(S) : NULL;
 }
 
 /* Time step of `count` blocks. */
@@ -68,9 +68,9 @@ static void add_to(V *restrict to, const V *restrict from, long count)
 }
 
 /* Add (phi' forces)_xx to lxx and lux; the forces are linear in u. */
-static void add_forces_bend(const structure_t *S, ctx_t c, const knot_t *k)
+static void add_forces_curvature(const structure_t *S, ctx_t c, const knot_t *k)
 {
-    if (!FORCES_BENT) return;
+    if (!CURVED_FORCES) return;
     const contraction_t at = contracted_at(S, carved(&c.w, contracted_size(S)));
     V none[ND];
     clear(none, ND);
@@ -214,13 +214,13 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
             prefetch_rows(out->S ? out->S + n * NU * ND : NULL, (long)count * NU * ND);
             prefetch_rows(out->R ? out->R + n * NU * NU : NULL, (long)count * NU * NU);
             if (together) continue;
-            if (linear) linearize(S, c, start_of(s, &k), k.next, k.G, k.scratch, kept_from(s, out->kept, n), NULL);
+            if (linear) linearize(S, c, start_of(s, &k), k.next, k.G, k.scratch, stored_from(s, out->stored, n), NULL);
             else if (stepped) step(S, c, start_of(s, &k), k.next);
             store_stepped(S, &k, count, n, out);
         }
         if (together) {
             const start_t starts = starts_of(s, &front, blocks);
-            linearize(S, c, starts, front.next, front.G, front.scratch, kept_from(s, out->kept, from), NULL);
+            linearize(S, c, starts, front.next, front.G, front.scratch, stored_from(s, out->stored, from), NULL);
         }
         for (int j = 0; together && j < blocks; j++) {
             const knot_t k = nth_block(S, front, j);
@@ -233,7 +233,7 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
             const long n = from + j * LANES;
             const int count = lanes_used(n, last);
             k = nth_block(S, front, j);
-            if (out->Q) add_forces_bend(S, context(s, w), &k);
+            if (out->Q) add_forces_curvature(S, context(s, w), &k);
             STORE(k.l, 1, count, n, out->values.cost)
             STORE(k.lx, ND, count, n, out->lx)
             STORE(k.lu, NU, count, n, out->lu)
@@ -247,11 +247,11 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
     }
 }
 
-/* sigma; lam and y, NULL for none; kept: substeps stored by stage_first at the same point, or NULL. */
+/* sigma; lam and y, NULL for none; stored: substeps stored by stage_first at the same point, or NULL. */
 typedef struct {
     double sigma;
     const double *lam, *y;
-    V *kept;
+    V *stored;
     double *xx, *ux, *uu;
 } second_t;
 
@@ -279,7 +279,7 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
             const int count = load_knots(S, s, at, n, last, &k);
             if (out->y) LOAD(out->y, n, NG, count, k.g)
             if (!costs || !FORCES_WORKSPACE) continue;
-            if (out->kept) copy(k.forces, substep_at(S, kept_from(s, out->kept, n), 0).forces, FORCES_WORKSPACE);
+            if (out->stored) copy(k.forces, substep_at(S, stored_from(s, out->stored, n), 0).forces, FORCES_WORKSPACE);
             else call(S->functions->dynamics_partials, IN(k.x, k.u, k.t, k.p), OUT(a.at.f, a.at.fx, a.at.fu, k.forces), w);
         }
         k = front;
@@ -290,13 +290,13 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
             const int count = lanes_used(n, last);
             k = nth_block(S, front, j);
             if (costs) {
-                if (!out->lam) add_forces_bend(S, c, &k);
-                for (int i = 0; i < FORCES_BENT; i++) k.phi[i] *= sigma;
+                if (!out->lam) add_forces_curvature(S, c, &k);
+                for (int i = 0; i < CURVED_FORCES; i++) k.phi[i] *= sigma;
             }
-            c.phi = FORCES_BENT && costs ? k.phi : NULL;
+            c.phi = CURVED_FORCES && costs ? k.phi : NULL;
             if (out->lam) {
                 LOAD(out->lam, n, ND, count, a.lam)
-                contract(S, c, start_of(s, &k), k.node, kept_from(s, out->kept, n), own, &a, k.scratch);
+                contract(S, c, start_of(s, &k), k.node, stored_from(s, out->stored, n), own, &a, k.scratch);
                 blocks_of(S, a.H, a.out);
             } else {
                 clear(a.out.xx, hessian_size(S));

@@ -17,11 +17,11 @@ typedef struct {
     double *x_next, *d, *cost, *g;
 } values_t;
 
-/* A and B: derivatives of d.  kept: receives the substeps, for second derivatives at the same point. */
+/* A and B: derivatives of d.  stored: receives the substeps, for second derivatives at the same point. */
 typedef struct {
     values_t values;
     double *A, *B, *lx, *lu, *gx, *gu, *Q, *S, *R;
-    void *kept;
+    void *stored;
 } first_t;
 
 /* Data of the final knot: the structure of a phase, and values that may change between solves. */

@@ -30,7 +30,7 @@ typedef struct {
 #define NG (S->ng)
 #define NGT (S->ngt)
 #define FORCES_WORKSPACE (S->functions->forces)
-#define FORCES_BENT (S->functions->bent)
+#define CURVED_FORCES (S->functions->curved_forces)
 #define LIE_GROUPS (S->groups)
 #define LIE_WORKSPACE (S->matrices)
 #define STAGES (S->stages)
@@ -83,14 +83,17 @@ static void manifold_dexp_inv(const structure_t *S, const V *d, V *M) { EACH_GRO
 
 static void manifold_d_dexp_inv(const structure_t *S, const V *d, const V *k, V *M) { EACH_GROUP(d_dexp_inv(d + f.v, k + f.v, M + f.block)) }
 
-static void manifold_integrate_bend(const structure_t *S, const V *d, const V *l, V *ye, V *ee)
+static void manifold_integrate_hessian(const structure_t *S, const V *d, const V *l, V *ye, V *ee)
 {
-    EACH_GROUP(integrate_bend(d + f.v, l + f.v, ye + f.block, ee + f.block))
+    EACH_GROUP(integrate_hessian(d + f.v, l + f.v, ye + f.block, ee + f.block))
 }
 
-static void manifold_dexp_inv_bend(const structure_t *S, const V *d, const V *k, const V *l, V *dk, V *dd)
+static void manifold_dexp_inv_hessian(const structure_t *S, const V *d, const V *k, const V *l, V *dk, V *dd)
 {
-    EACH_GROUP(dexp_inv_bend(d + f.v, k + f.v, l + f.v, dk + f.block, dd + f.block))
+    EACH_GROUP(dexp_inv_hessian(d + f.v, k + f.v, l + f.v, dk + f.block, dd + f.block))
 }
 
-static void manifold_difference_bend(const structure_t *S, const V *d, const V *l, V *M) { EACH_GROUP(difference_bend(d + f.v, l + f.v, M + f.block)) }
+static void manifold_difference_hessian(const structure_t *S, const V *d, const V *l, V *M)
+{
+    EACH_GROUP(difference_hessian(d + f.v, l + f.v, M + f.block))
+}

@@ -212,7 +212,7 @@ def _derivatives(term, weight, at, w, manifold, *, exact):
     if exact:
         own = _hessian(residual, _sum(term, weight, r), both)
         slope = ca.mtimes(first[:, n:].T, _slope(term, weight, r))
-        result.append(ca.mtimes(through.T, ca.mtimes(own, through)) + seen.bend(slope, n))
+        result.append(ca.mtimes(through.T, ca.mtimes(own, through)) + seen.curvature(slope, n))
     r, J, *H = seen.at_q(result)
     return r, J, H[0] if exact else None
 

@@ -87,7 +87,7 @@ static void stepped_direction(stepped_t *s, const V *delta)
 }
 
 /* First and second derivative of phi at a step length */
-static void stepped_slope(const stepped_t *s, V length, V *slope, V *bend)
+static void stepped_slope(const stepped_t *s, V length, V *slope, V *curvature)
 {
     const int c = s->c;
     V by_force = ZERO, by_slope = ZERO;
@@ -100,22 +100,22 @@ static void stepped_slope(const stepped_t *s, V length, V *slope, V *bend)
             for (int j = 0; j < 3; j++) by_slope += e * s->slope[(3 * i + j) * c + k] * s->along[j * c + k];
         }
     *slope = s->constant + length * s->inertia - s->h * by_force;
-    *bend = s->inertia - s->h * by_slope;
+    *curvature = s->inertia - s->h * by_slope;
 }
 
 static V stepped_length(const stepped_t *s, V settled)
 {
     V length = splat(1.0), lower = ZERO, upper = length;
     for (int trial = 0; trial < s->trials; trial++) {
-        V slope, bend;
-        stepped_slope(s, length, &slope, &bend);
+        V slope, curvature;
+        stepped_slope(s, length, &slope, &curvature);
         settled = v_or(settled, v_not(v_lt(s->flat * s->decrement, v_fabs(slope))));
         if (trial == 0) settled = v_or(settled, v_le(slope, ZERO));
         if (stepped_all(settled)) break;
         const V below = v_lt(slope, ZERO);
         lower = stepped_either(below, length, lower);
         upper = stepped_either(below, upper, length);
-        const V newton = length - slope / bend, inside = v_and(v_lt(lower, newton), v_lt(newton, upper));
+        const V newton = length - slope / curvature, inside = v_and(v_lt(lower, newton), v_lt(newton, upper));
         length = stepped_either(settled, length, stepped_either(inside, newton, 0.5 * (lower + upper)));
     }
     return length;

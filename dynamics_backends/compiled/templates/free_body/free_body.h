@@ -16,9 +16,9 @@ typedef struct {
     long nv, nq, nu, step, floating;
 } free_body_t;
 
-/* Workspaces of the kernels, shared by the functions below: tau, rotors, slope and bend (nv), q about a floating base. */
+/* Workspaces of the kernels, shared by the functions below: tau, rotors, slope and second (nv), q about a floating base. */
 typedef struct {
-    V *tau, *rotors, *slope, *bend, *q;
+    V *tau, *rotors, *slope, *second, *q;
 } free_inputs_t;
 
 #define FREE_INPUTS_WORKSPACE(nv, nq) (4 * (nv) + (nq))
@@ -34,12 +34,12 @@ static free_inputs_t free_inputs(const free_body_t *s, const V *x, const V *u, c
     for (int i = 0; i < nu; i++) to.tau[s->driven[i]] += s->share[i] * u[i];
     for (int d = 0; d < nv; d++) {
         to.tau[d] -= s->viscous[d] * v[d];
-        to.slope[d] = splat(-s->viscous[d]), to.bend[d] = ZERO;
+        to.slope[d] = splat(-s->viscous[d]), to.second[d] = ZERO;
         if (s->coulomb[d] != 0.0) {
             const V t = v_tanh(v[d] / s->slip), rise = s->coulomb[d] * (1.0 - t * t) / s->slip;
             to.tau[d] -= s->coulomb[d] * t;
             to.slope[d] -= rise;
-            to.bend[d] += 2.0 * t * rise / s->slip;
+            to.second[d] += 2.0 * t * rise / s->slip;
         }
         if (s->stiffness[d] != 0.0) to.tau[d] -= s->stiffness[d] * (x[s->place[d]] - s->rest[d]);
         to.rotors[d] = s->rotor[d] + h * s->damped[d];
@@ -103,7 +103,7 @@ static void free_body_contracted(const void *self, const V *const *in, V *const 
             xx[(nv + j) * 2 * nv + i] = cross;
             xx[(nv + i) * 2 * nv + nv + j] = vv[i * nv + j];
         }
-        xx[(nv + i) * 2 * nv + nv + i] += weight * a.bend[i];
+        xx[(nv + i) * 2 * nv + nv + i] += weight * a.second[i];
         for (int j = 0; j < nu; j++) {
             ux[j * 2 * nv + i] = s->share[j] * qtau[i * nv + s->driven[j]];
             ux[j * 2 * nv + nv + i] = ZERO;

@@ -9,9 +9,9 @@ typedef struct {
     void (*dexp)(const V *d, V *M);
     void (*dexp_inv)(const V *d, V *M);
     void (*d_dexp_inv)(const V *d, const V *k, V *M);
-    void (*integrate_bend)(const V *d, const V *l, V *ye, V *ee);
-    void (*dexp_inv_bend)(const V *d, const V *k, const V *l, V *dk, V *dd);
-    void (*difference_bend)(const V *d, const V *l, V *M);
+    void (*integrate_hessian)(const V *d, const V *l, V *ye, V *ee);
+    void (*dexp_inv_hessian)(const V *d, const V *k, const V *l, V *dk, V *dd);
+    void (*difference_hessian)(const V *d, const V *l, V *M);
 } group_t;
 
 /* Factor of a manifold: its positions in a state (q) and in a tangent vector (v), its sizes nq and nv there, and the position `block` of its

@@ -32,7 +32,7 @@ def test_derivatives_are_those_of_the_recursion(joints, seed):
     through = ca.vertcat(ca.SX.eye(n), seen.jacobian(n))
     first = ca.jacobian(r, both)
     own = ca.hessian(0.5 * ca.dot(w, r * r), both)[0]
-    H = ca.mtimes(through.T, ca.mtimes(own, through)) + seen.bend(ca.mtimes(first[:, n:].T, w * r), n)
+    H = ca.mtimes(through.T, ca.mtimes(own, through)) + seen.curvature(ca.mtimes(first[:, n:].T, w * r), n)
     found = ca.Function("found", [q], seen.at_q([r, ca.mtimes(first, through), H]))
     expected = ca.Function("expected", [q], [plain, ca.jacobian(plain, q), ca.hessian(value, q)[0]])
     at = 0.7 * np.random.default_rng(seed + 10).standard_normal(n)

@@ -13,7 +13,7 @@ from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, control_cost, solver_options, state_cost
 from trajopt.results.records import Journal
 from trajopt.solvers.shooting import curve
-from trajopt.solvers.shooting.curve import bend_of
+from trajopt.solvers.shooting.curve import parabola_of
 from trajopt.solvers.shooting.ddp_model import MixedModel
 from trajopt.solvers.shooting.iterate import measured, rolled_out, step_of
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
@@ -60,7 +60,7 @@ def test_the_bend_is_that_of_least_squares_in_the_controls():
         W += J[k].T @ lq.Q[k] @ J[k]
         force += J[k].T @ lq.Q[k] @ second[k]
     W += np.diag(lq.R[:, 0, 0])
-    bend = bend_of(at, step, lq, evaluator)
+    bend = parabola_of(at, step, lq, evaluator)
     ddu = -np.linalg.solve(W, force)
     assert np.abs(ddu).max() > 0.01
     np.testing.assert_allclose(bend.du[:, 0], ddu, rtol=0.05, atol=0.02 * np.abs(ddu).max())
@@ -72,7 +72,7 @@ def test_the_parabola_leaves_gaps_of_the_third_order(probe, orders, monkeypatch)
     """Twice the length, eight times the gaps; on the straight line four times. A longer probe adds a little of the second order."""
     monkeypatch.setattr(curve, "PROBE", probe)
     at, step, evaluator = stepped(pendulum())
-    bend = bend_of(at, step, at.expansion.lq, evaluator)
+    bend = parabola_of(at, step, at.expansion.lq, evaluator)
     everywhere = Shooting.every("all", at.us.shape[0], "linear")
 
     def gaps(bend, alpha):

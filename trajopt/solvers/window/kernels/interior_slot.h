@@ -135,10 +135,10 @@ static void estimate(interior_t *o, double scale)
     ipm_factor_damped(o->system, 0.0, 0.0);
     ipm_solve(o->system, &at, z, o->system->rows, 1.0, o->steps[0]);
     const double most = largest(found->f, s->fixes, largest(found->y, s->rows, largest(found->lambda, s->N * N_, 0.0)));
-    const int kept = most <= LARGEST_ESTIMATE;
-    for (long i = 0; i < s->N * N_; i++) z->lambda[i] = kept ? found->lambda[i] : 0.0;
-    for (long i = 0; i < s->rows; i++) z->y[i] = kept ? found->y[i] : 0.0;
-    for (long i = 0; i < s->fixes; i++) z->f[i] = kept ? found->f[i] : 0.0;
+    const int bounded = most <= LARGEST_ESTIMATE;
+    for (long i = 0; i < s->N * N_; i++) z->lambda[i] = bounded ? found->lambda[i] : 0.0;
+    for (long i = 0; i < s->rows; i++) z->y[i] = bounded ? found->y[i] : 0.0;
+    for (long i = 0; i < s->fixes; i++) z->f[i] = bounded ? found->f[i] : 0.0;
 }
 
 /* Initial multiplier of a bound at a distance; known: value of a warm start. */
@@ -230,12 +230,12 @@ EXPORT void interior_newton(interior_t *o)
     if (interior_solve(o)) try_length(o, o->system->alpha, r->differentiate != 0.0, o->answer + TRIAL);
 }
 
-/* answer, from index `at` on: objective and violation at the trial point (ahead), or at the current iterate. */
-EXPORT void interior_tell(interior_t *o, double objective, int at, int ahead)
+/* answer, from index `at` on: objective and violation at the trial point (at_trial), or at the current iterate. */
+EXPORT void interior_tell(interior_t *o, double objective, int at, int at_trial)
 {
     o->since = now();
     o->answer[at] = objective;
-    tell_violation(o, ahead ? there(o) : here(o), o->answer + at + 1);
+    tell_violation(o, at_trial ? there(o) : here(o), o->answer + at + 1);
     lap(o, ROLLOUT);
 }
 

@@ -24,12 +24,12 @@ typedef struct {
     double *v, *d, *g, *A, *B, *lx, *lu, *gx, *gu, *Q, *S, *R;
 } filled_t;
 
-/* Point with its costs by knot, next states, and states xs (in a vector space those of v); kept: by phase, intermediate values of first
+/* Point with its costs by knot, next states, and states xs (in a vector space those of v); stored: by phase, intermediate values of first
    derivatives that second derivatives reuse. */
 typedef struct {
     filled_t own;
     double *cost, *x_next, *xs;
-    void **kept;
+    void **stored;
 } place_t;
 
 /* Data of a problem: of its phases and of its final knot. */
@@ -116,7 +116,7 @@ static double find_first(const program_t *w, const ipm_structure *s, const probl
         const long k = part->first, r = part->row;
         const point_t at = seen_by(w, s, p, part);
         first_t out = {values_at(w, p, part, dims), to->A + k * N_ * N_, to->B + k * N_ * M_, to->lx + k * N_,
-                       to->lu + k * M_, to->gx + r * N_, to->gu + r * M_, NULL, NULL, NULL, p->kept[i]};
+                       to->lu + k * M_, to->gx + r * N_, to->gu + r * M_, NULL, NULL, NULL, p->stored[i]};
         if (!part->exact) out.Q = to->Q + k * N_ * N_, out.S = to->S + k * M_ * N_, out.R = to->R + k * M_ * M_;
         part->expand(m->stages + i, &at, 0, part->last - k, &out, part->workspace);
     }
@@ -147,7 +147,7 @@ static void find_second(const program_t *w, const ipm_structure *s, const proble
             continue;
         }
         const point_t at = seen_by(w, s, p, part);
-        const curved_t out = {scale, z->lambda + k * N_, part->count ? z->y + part->row : NULL, p->kept[i], Q, S, R};
+        const curved_t out = {scale, z->lambda + k * N_, part->count ? z->y + part->row : NULL, p->stored[i], Q, S, R};
         part->curve(m->stages + i, &at, 0, count, &out, part->curve_workspace);
     }
     if (w->end.exact) w->end.curve(m->end, p->xs + N * w->nx, scale, w->end.count ? z->y + w->end.row : NULL, end, w->end.workspace);

@@ -13,7 +13,7 @@ typedef struct {
     lq_direction to;
     const iterate_t *of;
     double mu, nearly;
-} ahead_t;
+} early_direction_t;
 
 /* Problem: data of the phases and of the final knot (NULL: those of the slot), guess, bounds on us (NULL for none), and arrays of the solution;
    to_K, to_k: NULL without gains. */
@@ -56,7 +56,7 @@ typedef struct {
     const shooting_problem_t *problem;
     long at, fresh, best;
     double kkt;
-    ahead_t ahead;
+    early_direction_t early;
     rolling_t rolling;
     long request, rolled, waits;
     double mu;
@@ -180,8 +180,8 @@ static double inward(const shooting_t *s, const iterate_t *e, long i)
 static double kkt(shooting_t *s, iterate_t *e)
 {
     const long N = s->N, n = s->dims.n, m = s->dims.m;
-    const ahead_t *ahead = &s->ahead;
-    if (ahead->of == e && ahead->to.found && ahead->to.under == s->policy.K) return fmax(largest(e->d, N * n), ahead->to.kkt_under);
+    const early_direction_t *early = &s->early;
+    if (early->of == e && early->to.found && early->to.under == s->policy.K) return fmax(largest(e->d, N * n), early->to.kkt_under);
     recall(s, e);
     const lq_problem lq = lq_of(e, s->dims, N);
     const double *K = free_gains(s, e);
@@ -295,7 +295,7 @@ static void take(shooting_t *s, const shooting_problem_t *p)
     s->problem = p, s->lower = p->lower, s->upper = p->upper;
     for (long i = 0; p->stages && i < s->count; i++) s->phases[i].stages = p->stages + i;
     if (p->end) s->end.end = p->end;
-    s->at = 0, s->fresh = 1, s->best = s->holder = NONE, s->kkt = HUGE_VAL, s->ahead.of = NULL;
+    s->at = 0, s->fresh = 1, s->best = s->holder = NONE, s->kkt = HUGE_VAL, s->early.of = NULL;
     iterate_t *e = here(s);
     copy(e->xs, p->xs, (N + 1) * s->nx);
     copy(e->xs, p->x0, s->nx);
@@ -360,7 +360,7 @@ static void direction_begin(shooting_t *s, double mu)
     const lq_policy to = {s->spare_K, s->spare_k, s->policy.Vx, s->policy.Vxx};
     const double on_state = s->on_state ? mu : 0.0;
     recall(s, at);
-    s->ahead.of = NULL;
+    s->early.of = NULL;
     memset(s->step.dx, 0, sizeof(double) * s->dims.n); /* trajectories begin at x0 */
     if (s->lower) {
         bounded_begin(s->dims, lq_of(at, s->dims, s->N), workspace_for(s, at), on_state, mu - on_state, w, to);
@@ -452,7 +452,7 @@ static void take_row(shooting_t *s, long row)
     copy(e->xs, s->X + (s->row + row) * x, x);
     copy(e->us, s->U + (s->row + row) * u, u);
     if (s->holder == s->fresh) s->holder = NONE;
-    if (s->ahead.of == e) s->ahead.of = NULL;
+    if (s->early.of == e) s->early.of = NULL;
 }
 
 /* -- requests --------------------------------------------------------------------------------------------------------------- */

@@ -27,7 +27,7 @@ typedef struct {
 /* Wait for the expansion of an iterate with its direction for the damping mu; gaps: defects of its trajectory. */
 static long wait_for_look(shooting_t *s, iterate_t *e, const double *gaps, double mu)
 {
-    ahead_t *a = &s->ahead;
+    early_direction_t *a = &s->early;
     lq_direction *to = &a->to;
     a->of = e, a->mu = mu;
     to->on_state = s->on_state ? mu : 0.0, to->on_control = mu - to->on_state;
@@ -80,7 +80,7 @@ static long directed(const shooting_window_t *w, shooting_t *s)
 static void take_look(shooting_t *s)
 {
     const long N = s->N, n = s->dims.n, m = s->dims.m;
-    ahead_t *a = &s->ahead;
+    early_direction_t *a = &s->early;
     const lq_step left = s->step;
     take_policy(s);
     if (a->to.dx) {
@@ -96,7 +96,7 @@ static void take_look(shooting_t *s)
 
 static long direct(const shooting_window_t *w, shooting_t *s)
 {
-    const ahead_t *a = &s->ahead;
+    const early_direction_t *a = &s->early;
     if (a->of == here(s) && a->to.found && a->mu == s->mu) {
         take_look(s);
         return directed(w, s);
@@ -117,7 +117,7 @@ EXPORT long shooting_window_direction(const shooting_window_t *w, shooting_t *s,
 {
     go(s, going);
     s->request = DIRECTION_ASKED, s->mu = mu, s->rolled = rolled;
-    const int known = s->holder == s->at || (s->ahead.of == here(s) && s->ahead.mu == mu);
+    const int known = s->holder == s->at || (s->early.of == here(s) && s->early.mu == mu);
     if (!s->lower && !known && w->active > LANES / 2) return wait_for_look(s, here(s), here(s)->d, mu);
     return direct(w, s);
 }
@@ -185,7 +185,7 @@ static void expand_lanes(void *of, long i, const lq_vectors *to)
 /* Store the results of an expansion with direction in its iterate; returns 0 if they are not finite or Quu is not positive definite. */
 static int note_look(shooting_t *s, iterate_t *e)
 {
-    lq_direction *to = &s->ahead.to;
+    lq_direction *to = &s->early.to;
     if (!to->found) return 0;
     e->cost = 0.0;
     for (long i = 0; i <= s->N; i++) e->cost += e->costs[i];
@@ -214,12 +214,12 @@ static void serve_looks(const shooting_window_t *w, shooting_t *const *slots, lo
     lq_direction lanes[LANES];
     for (int l = 0; l < LANES; l++) {
         const shooting_t *s = SLOT_OF(l, slots, count);
-        at.lanes[l] = (seen_t){NULL, s->end.end, s->ahead.of->xs, s->ahead.of->us};
-        lanes[l] = s->ahead.to;
+        at.lanes[l] = (seen_t){NULL, s->end.end, s->early.of->xs, s->early.of->us};
+        lanes[l] = s->early.to;
     }
     lq_directions(lanes, slots[0]->dims, slots[0]->N, expand_lanes, &at, w->directions_workspace);
     for (int l = 0; l < count; l++) {
-        slots[l]->ahead.to = lanes[l];
+        slots[l]->early.to = lanes[l];
         looked(w, slots[l]);
     }
 }

@@ -14,6 +14,6 @@ static double now(void)
 typedef struct {
     double sigma;
     const double *lam, *y;
-    void *kept;
+    void *stored;
     double *xx, *ux, *uu;
 } curved_t;
