@@ -71,8 +71,8 @@ def so3_log(q: Components) -> Components:
     """
     sign = sm.select(q[3], 1.0, -1.0)
     n2 = _norm2(q[:3])
-    sum_ = sm.sqrt(n2 + q[3] * q[3]) + sign * q[3]
-    factor = 4.0 * sign * sm.atanc(n2 / (sum_ * sum_)) / sum_
+    denominator = sm.sqrt(n2 + q[3] * q[3]) + sign * q[3]
+    factor = 4.0 * sign * sm.atanc(n2 / (denominator * denominator)) / denominator
     return [factor * x for x in q[:3]]
 
 

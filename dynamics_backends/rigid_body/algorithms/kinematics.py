@@ -336,8 +336,8 @@ def _parallel_quaternion(R: list[list[Scalar]]) -> tuple[list[Scalar], Scalar]:
         [xz, yz, 1.0 - xx - yy + zz, wz],
         [wx, wy, wz, 1.0 + trace],
     ]
-    quaternion = [sum(row[k] * chosen[k] for k in range(1, 4)) + row[0] * chosen[0] for row in rows]
-    return quaternion, sum(quaternion[k] * chosen[k] for k in range(1, 4)) + quaternion[0] * chosen[0]
+    quaternion = [sum(row[k] * chosen[k] for k in range(4)) for row in rows]
+    return quaternion, sum(quaternion[k] * chosen[k] for k in range(4))
 
 
 def __dir__() -> list[str]:

@@ -6,3 +6,12 @@ DERIVATIVES = {
     "closed form": "analytic",
 }
 """The paper's names of derivative methods -> backends of this library."""
+QUICK_REPLANNING = [
+    "problem.horizon=2",
+    "problem.substeps=1",
+    "solver.max_iterations=1",
+    "replan.duration=0.024",
+    "replan.lead=0.008",
+    "replan.charge=0.004",
+]
+"""Settings of a quick run of replanning with the avoiding arm."""

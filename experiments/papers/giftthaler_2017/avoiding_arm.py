@@ -15,6 +15,7 @@ import problems
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath
 from dynamics_backends.rigid_body.geometry.shapes import Sphere
+from experiments.papers.giftthaler_2017 import QUICK_REPLANNING
 from experiments.papers.method import Method, ran
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome
 from experiments.replan.run import Setup, require_uninterrupted, setup, simulate
@@ -47,19 +48,11 @@ FREE = 0.25
 PICTURES = 6
 WIDTH, CAPTION = 480, 28
 """Width of an image, and height of the caption above it [pixels]."""
-QUICK = [
-    "problem.horizon=2",
-    "problem.substeps=1",
-    "solver.max_iterations=1",
-    "replan.duration=0.024",
-    "replan.lead=0.008",
-    "replan.charge=0.004",
-]
 
 
 def run(quick: bool) -> Outcome:
     """Run the replanning loop. Quick runs: 24 ms, NumPy, two shots of one step, one iteration."""
-    config = load_config(CONFIG, [*METHOD.overrides(), *DEFINITION, *(QUICK if quick else [])])
+    config = load_config(CONFIG, [*METHOD.overrides(), *DEFINITION, *(QUICK_REPLANNING if quick else [])])
     start = setup(config.with_engine("numpy") if quick else config)
     METHOD.require(start.first_plan)
     log = require_uninterrupted(simulate(start))

@@ -22,7 +22,7 @@ import numpy as np
 
 import problems
 from experiments.analysis.environment import with_variable
-from experiments.papers.giftthaler_2017 import DERIVATIVES
+from experiments.papers.giftthaler_2017 import DERIVATIVES, QUICK_REPLANNING
 from experiments.papers.method import Method, ran
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome, times
 from experiments.replan.run import require_uninterrupted, setup, simulate
@@ -41,14 +41,6 @@ DEFINITION = [
     "replan.duration=5.0",
     "replan.period=0.05",
     "replan.mode='converge'",
-]
-QUICK = [
-    "problem.horizon=2",
-    "problem.substeps=1",
-    "solver.max_iterations=1",
-    "replan.duration=0.024",
-    "replan.lead=0.008",
-    "replan.charge=0.004",
 ]
 SCENARIOS, FEWER, START = 20, 5, 0.1
 """Number of scenarios; number with replanning by Num-Diff or with two threads; range of start positions [rad]."""
@@ -78,7 +70,7 @@ def run(quick: bool) -> Outcome:
 
 def scenario(method: str, obstacle: bool, seed: int, quick: bool) -> Config:
     """Return the configuration of a run."""
-    overrides = [*METHODS[method].overrides(), *DEFINITION, f"replan.seed={seed}", *(QUICK if quick else [])]
+    overrides = [*METHODS[method].overrides(), *DEFINITION, f"replan.seed={seed}", *(QUICK_REPLANNING if quick else [])]
     config = load_config(CONFIG, overrides)
     moved = np.random.default_rng(seed).uniform(-START, START, len(config.problem.q0))
     problem = replace(config.problem, q0=tuple((np.array(config.problem.q0) + moved).tolist()))

@@ -101,7 +101,7 @@ def reused_sizes(program: StageProgram) -> list[int]:
     sizes = []
     for s, order in zip(cast(Any, program.stages[:-1]), program.orders, strict=False):
         blocks = -(-len(s.plain.t) // s.library.lanes) if order == EXACT else 0
-        sizes.append(blocks * s.library.stored * s.data.substeps * s.library.lanes if blocks else 0)
+        sizes.append(blocks * s.library.stored_size * s.data.substeps * s.library.lanes if blocks else 0)
     return sizes
 
 

@@ -168,7 +168,7 @@ class CompiledStages:
         if not self.library.shape.second:
             return None
         blocks = -(-len(self._values[0]) // self.library.lanes)
-        return aligned(blocks * self.library.stored * self._n_substeps * self.library.lanes)
+        return aligned(blocks * self.library.stored_size * self._n_substeps * self.library.lanes)
 
     # -- second order ---------------------------------------------------------------------------------------------------
     def second(

@@ -108,7 +108,7 @@ class Library:
             self.second = bound(stages, "stage_second", "pp ll pp")
             self.end_second = bound(stages, "end_second", "ppd ppp")
             self.knot_second = code_of(stages.stage_knot_second)
-            self.stored = int(bound(stages, "stage_stored", "p", ctypes.c_long)(at))
+            self.stored_size = int(bound(stages, "stage_stored_size", "p", ctypes.c_long)(at))
             self._second_workspace = bound(stages, "stage_second_workspace", "pl", ctypes.c_long)
             self._second_workspaces: dict[int, Workspaces] = {}
 

@@ -14,7 +14,7 @@ EXPORT long stage_workspace(const structure_t *S)
     return knots_workspace(S) + LARGER(S->workspace, blocks_together(S) * S->registers) + (CURVED_FORCES ? contracted_size(S) : 0);
 }
 
-EXPORT long stage_stored(const structure_t *S) { return substep_size(S); }
+EXPORT long stage_stored_size(const structure_t *S) { return substep_size(S); }
 
 EXPORT long stage_second_workspace(const structure_t *S, long substeps)
 {
