@@ -261,10 +261,10 @@ void tape_run(const tape_t *tape, const V *const *in, V *const *out, V *workspac
 /* A tape as function_t, with the tape as self. */
 EXPORT void tape_function(const void *self, const V *const *in, V *const *out, V *w) { tape_run(self, in, out, w, 1, (places_t){1, 0}); }
 
-/* run_blocks of function.h.  3, 6 and 7 blocks are rounded up to 4 and 8, which is faster: their memory must exist. */
+/* run_blocks of function.h.  3 and 5 to 7 blocks are rounded up to 4 and 8, which is faster: their memory must exist. */
 EXPORT void tape_blocks(const void *self, const V *const *in, V *const *out, V *w, int blocks, long apart)
 {
-    tape_run(self, in, out, w, blocks == 3 ? 4 : blocks == 6 || blocks == 7 ? 8 : blocks, (places_t){1, apart});
+    tape_run(self, in, out, w, blocks == 3 ? 4 : blocks > 4 && blocks < 8 ? 8 : blocks, (places_t){1, apart});
 }
 
 /* -- rows ---------------------------------------------------------------------------------------------------------------- */

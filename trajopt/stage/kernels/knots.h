@@ -1,11 +1,12 @@
 /* A block of knots in the lanes: knots n, n + 1, .. of one problem, whose rows are contiguous.  Include sensitivities.h before this file. */
 
-/* Inputs and results of a block of knots.  hxx, hux, huu: second derivatives of the path constraints.  The last row of members is shared by
-   all blocks: the defect and a workspace, and the time step with its sensitivities, unless the dynamics take several blocks. */
+/* Inputs and results of a block of knots.  next, d: state after the time step, and its difference from the node.  hxx, hux, huu: second
+   derivatives of the path constraints.  The last row of members is shared by all blocks: a workspace, and unless the dynamics take several
+   blocks, the sensitivities of the time step and its workspaces. */
 typedef struct {
-    V *x, *node, *u, *p, *theta, *pg, *t, *dt, *forces;
+    V *x, *node, *u, *p, *theta, *pg, *t, *dt, *forces, *next, *d;
     V *l, *lx, *lu, *lxx, *lux, *luu, *phi, *g, *gx, *gu, *hxx, *hux, *huu;
-    V *d, *block, *next, *G, *own, *scratch;
+    V *block, *G, *own, *scratch;
 } knot_t;
 
 /* 1 if the dynamics are evaluated for several blocks together. */
@@ -13,7 +14,7 @@ typedef struct {
 
 static void carve_step(const structure_t *S, V **w, knot_t *k)
 {
-    k->next = carved(w, NX), k->G = carved(w, ND * NW), k->own = carved(w, step_workspace(S)), k->scratch = carved(w, linearize_workspace(S));
+    k->G = carved(w, ND * NW), k->own = carved(w, step_workspace(S)), k->scratch = carved(w, linearize_workspace(S));
 }
 
 /* Members of one block in the workspace *w, which then continues behind them. */
@@ -22,6 +23,7 @@ static void carve_knot(const structure_t *S, V **w, knot_t *k)
     const int rows = LARGER(NG, NGT), curved = S->functions->path_second.run != NULL;
     k->x = carved(w, NX), k->node = carved(w, NX), k->u = carved(w, NU), k->p = carved(w, NP), k->theta = carved(w, LARGER(NT, NTT));
     k->pg = carved(w, LARGER(NPG, NPGT)), k->t = carved(w, 1), k->dt = carved(w, 1), k->forces = carved(w, FORCES_WORKSPACE);
+    k->next = carved(w, NX), k->d = carved(w, ND);
     k->l = carved(w, 1), k->lx = carved(w, ND), k->lu = carved(w, NU), k->lxx = carved(w, ND * ND), k->lux = carved(w, NU * ND);
     k->luu = carved(w, NU * NU), k->phi = carved(w, CURVED_FORCES), k->g = carved(w, rows), k->gx = carved(w, rows * ND);
     k->gu = carved(w, NG * NU), k->hxx = carved(w, curved * ND * ND), k->hux = carved(w, curved * NU * ND);
@@ -55,7 +57,7 @@ static knot_t carved_knots(const structure_t *S, V **w)
 {
     const int most = LARGER(ND, NU);
     knot_t k;
-    k.d = carved(w, ND), k.block = carved(w, most * most);
+    k.block = carved(w, most * most);
     if (!STEPS_TOGETHER) carve_step(S, w, &k);
     carve_knot(S, w, &k);
     carved(w, (blocks_together(S) - 1) * knot_size(S));

@@ -150,56 +150,86 @@ static void store_step(const structure_t *S, const lanes_t *at, long j, const V 
     unpack_rows(x, NX, xs);
 }
 
-/* Roll out `count` segments, at most one per lane; segments of one problem are contiguous. */
+/* Segments in the lanes of a block: their knots, step lengths and running costs so far; the states to which they move, and their gaps. */
+typedef struct {
+    lanes_t at;
+    V alpha, total, *ahead, *e;
+    int away; /* 1 if a state may differ from `ahead` */
+} rolling_t;
+
+/* Load the inputs of one step of the segments. */
+static void load_step(const structure_t *S, const rolling_t *g, const knot_t *k)
+{
+    const lanes_t *at = &g->at;
+    if (g->away) manifold_difference(S, g->ahead, k->x, g->e);
+    controls(S, g->alpha, at, g->away ? g->e : NULL, k->u);
+    OF_STAGES(p, NP, k->p)
+    OF_STAGES(theta, NT, k->theta)
+    OF_STAGES(t, 1, k->t)
+    OF_STAGES(dt, 1, k->dt)
+}
+
+/* Go on to the knots after the j-th step, whose controls and next states k holds; x: states there. */
+static void end_step(const structure_t *S, rolling_t *g, long j, const knot_t *k, V *restrict x)
+{
+    lanes_t *at = &g->at, next;
+    memcpy(next.of, at->of, sizeof(next.of));
+    for (int l = 0; l < LANES; l++) next.n[l] = at->n[l] + 1;
+    next.same = at->same;
+    along(S, g->alpha, &next, g->ahead);
+    close_gaps(S, g->alpha, at, &next, g->ahead, k->next, x, g->e);
+    store_step(S, at, j, k->u, g->e, x);
+    for (int l = 0; l < LANES; l++) /* a segment that has ended repeats its last knot, without storing it */
+        if (j + 1 < at->steps[l]) at->n[l] = next.n[l];
+    update_same(at);
+    g->away = 1;
+}
+
+/* Roll out `count` segments, at most one for each lane of blocks_together(S) blocks; segments of one problem are contiguous.  Several
+   steps are collected before the running cost is evaluated: step j of group g of lanes is in block (j mod deep) groups + g. */
 static void roll_block(const rolled_t *of, int count, V *workspace)
 {
     const structure_t *S = of->stages->structure;
     V *w = workspace;
     const knot_t front = carved_knots(S, &w);
-    const int most = blocks_together(S);
+    const int groups = (count + LANES - 1) / LANES, deep = blocks_together(S) / groups;
     knot_t block[MAX_BLOCKS];
-    for (int b = 0; b < most; b++) block[b] = nth_block(S, front, b);
-    V *ahead = front.node, *e = front.d, alpha = ZERO, total = ZERO;
-    lanes_t lanes, *const at = &lanes, next;
-    const long steps = begin(of, count, at, &alpha);
-    next = lanes;
-    along(S, alpha, at, ahead);
-    int away = enter(S, at, ahead, front.x), blocks = 0;
-    for (long j = 0; j < steps; j++, away = 1) {
-        const knot_t k = block[blocks++];
-        V *x = block[blocks % most].x; /* after the step */
-        if (away) manifold_difference(S, ahead, k.x, e);
-        controls(S, alpha, at, away ? e : NULL, k.u);
-        OF_STAGES(p, NP, k.p)
-        OF_STAGES(theta, NT, k.theta)
-        OF_STAGES(t, 1, k.t)
-        OF_STAGES(dt, 1, k.dt)
-        step(S, context(of->stages, w), start_of(of->stages, &k), k.next);
-        if (blocks == most || j + 1 == steps) {
-            evaluate_running(S, front, blocks, w);
-            for (int b = 0; b < blocks; b++)
-                for (int l = 0; l < count; l++)
-                    if (j + 1 - blocks + b < at->steps[l]) LANE(total, l) += LANE(*block[b].l, l);
-            blocks = 0;
-        }
-        for (int l = 0; l < LANES; l++) next.n[l] = at->n[l] + 1;
-        next.same = at->same;
-        along(S, alpha, &next, ahead);
-        close_gaps(S, alpha, at, &next, ahead, k.next, x, e);
-        store_step(S, at, j, k.u, e, x);
-        for (int l = 0; l < LANES; l++) /* a segment that has ended repeats its last knot, without storing it */
-            if (j + 1 < at->steps[l]) at->n[l] = next.n[l];
-        update_same(at);
+    rolling_t rolling[MAX_BLOCKS];
+    long steps = 0;
+    for (int b = 0; b < groups * deep; b++) block[b] = nth_block(S, front, b);
+    for (int i = 0; i < groups; i++) {
+        rolling_t *const g = rolling + i;
+        const long longest = begin(of + i * LANES, lanes_used(i * LANES, count), &g->at, &g->alpha);
+        if (longest > steps) steps = longest;
+        g->ahead = block[i].node, g->e = block[i].d, g->total = ZERO;
+        along(S, g->alpha, &g->at, g->ahead);
+        g->away = enter(S, &g->at, g->ahead, block[i].x);
     }
-    for (int l = 0; l < count; l++) of[l].parts->cost[of[l].part] = LANE(total, l);
+    for (long j = 0; j < steps; j++) {
+        const int filled = j % deep + 1;
+        const knot_t *k = block + (filled - 1) * groups, *to = block + filled % deep * groups;
+        for (int i = 0; i < groups; i++) load_step(S, rolling + i, k + i);
+        step_blocks(of->stages, *k, groups, w);
+        if (filled == deep || j + 1 == steps) {
+            evaluate_running(S, front, filled * groups, w);
+            for (int b = 0; b < filled * groups; b++) {
+                rolling_t *const g = rolling + b % groups;
+                for (int l = 0; l < g->at.count; l++)
+                    if (j + 1 - filled + b / groups < g->at.steps[l]) LANE(g->total, l) += LANE(*block[b].l, l);
+            }
+        }
+        for (int i = 0; i < groups; i++) end_step(S, rolling + i, j, k + i, to[i].x);
+    }
+    for (int n = 0; n < count; n++) of[n].parts->cost[of[n].part] = LANE(rolling[n / LANES].total, n % LANES);
 }
 
 /* Roll out segments first .. last of a problem. */
 EXPORT void stage_rollout(const stages_t *s, const trials_t *r, const parts_t *p, long first, long last, V *workspace)
 {
-    rolled_t of[LANES];
-    for (long part = first; part < last; part += LANES) {
-        const int count = last - part < LANES ? last - part : LANES;
+    rolled_t of[MAX_BLOCKS * LANES];
+    const int most = blocks_together(s->structure) * LANES;
+    for (long part = first; part < last; part += most) {
+        const int count = last - part < most ? last - part : most;
         for (int l = 0; l < count; l++) of[l].stages = s, of[l].trials = r, of[l].parts = p, of[l].part = part + l;
         roll_block(of, count, workspace);
     }
@@ -209,5 +239,6 @@ EXPORT void stage_rollout(const stages_t *s, const trials_t *r, const parts_t *p
    either all have bounds, or none. */
 EXPORT void stage_rollout_in_lanes(const rolled_t *of, long count, V *workspace)
 {
-    for (long n = 0; n < count; n += LANES) roll_block(of + n, count - n < LANES ? count - n : LANES, workspace);
+    const int most = blocks_together(of->stages->structure) * LANES;
+    for (long n = 0; n < count; n += most) roll_block(of + n, count - n < most ? count - n : most, workspace);
 }

@@ -21,11 +21,14 @@ EXPORT long stage_second_workspace(const structure_t *S, long substeps)
     return stage_workspace(S) + MOST_EVALUATIONS * S->registers + curvature_size(S) + substeps * substep_size(S);
 }
 
-/* Store x_next and the defect d at the node in `values` of lane l. */
-#define STORE_STEP(values)                                  \
-    STORE(k.next, NX, count, n, (values).x_next)            \
-    manifold_difference(S, k.node, k.next, k.d);            \
-    STORE(k.d, ND, count, n, (values).d)
+/* Store x_next and the defect d at the node of the block that begins at knot n, as far as they are requested. */
+static void store_next(const structure_t *S, const knot_t *k, int count, long n, const values_t *out)
+{
+    if (!out->x_next && !out->d) return;
+    STORE(k->next, NX, count, n, out->x_next)
+    manifold_difference(S, k->node, k->next, k->d);
+    STORE(k->d, ND, count, n, out->d)
+}
 
 static ctx_t context(const stages_t *s, V *w) { return (ctx_t){.w = w}; }
 
@@ -47,6 +50,21 @@ static start_t starts_of(const stages_t *s, const knot_t *k, int count)
     start_t at = start_of(s, k);
     at.count = count, at.apart = knot_size(s->structure);
     return at;
+}
+
+/* Set k.next in `count` blocks. */
+static void step_blocks(const stages_t *s, knot_t k, int count, V *w)
+{
+    const structure_t *S = s->structure;
+    const ctx_t c = context(s, w);
+    if (STEPS_TOGETHER) {
+        step(S, c, starts_of(s, &k, count), k.next);
+        return;
+    }
+    for (int j = 0; j < count; j++) {
+        const knot_t own = nth_block(S, k, j);
+        step(S, c, start_of(s, &own), own.next);
+    }
 }
 
 /* Evaluate the running cost in `count` blocks. */
@@ -122,10 +140,9 @@ EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long 
         int blocks = 0;
         for (long n = from; n < last && blocks < most; n += LANES, blocks++) {
             const knot_t k = nth_block(S, front, blocks);
-            const int count = load_knots(S, s, at, n, last, &k);
-            step(S, context(s, w), start_of(s, &k), k.next);
-            STORE_STEP(*out)
+            load_knots(S, s, at, n, last, &k);
         }
+        step_blocks(s, front, blocks, w);
         knot_t k = front;
         evaluate_running(S, k, blocks, w);
         CALL_BLOCKS(S->functions->path_value, blocks, (k.x, k.u, k.t, k.pg), (k.g));
@@ -133,6 +150,7 @@ EXPORT void stage_values(const stages_t *s, const point_t *at, long first, long 
             const long n = from + j * LANES;
             const int count = lanes_used(n, last);
             k = nth_block(S, front, j);
+            store_next(S, &k, count, n, out);
             STORE(k.l, 1, count, n, out->cost)
             STORE(k.g, NG, count, n, out->g)
         }
@@ -186,11 +204,7 @@ static inline void prefetch_rows(const double *rows, long numbers)
 /* Store the time step of the block that begins at knot n, as far as it is requested. */
 static void store_stepped(const structure_t *S, const knot_t *k, int count, long n, const first_t *out)
 {
-    if (out->values.x_next || out->values.d) {
-        STORE(k->next, NX, count, n, out->values.x_next)
-        manifold_difference(S, k->node, k->next, k->d);
-        STORE(k->d, ND, count, n, out->values.d)
-    }
+    store_next(S, k, count, n, &out->values);
     if (out->A) store_sensitivities(S, k, count, n, out);
 }
 

@@ -220,14 +220,17 @@ static void increment(const structure_t *S, ctx_t c, start_t at, int substep, co
     }
 }
 
-/* x <- x_next of one block */
-static void step(const structure_t *S, ctx_t c, start_t at, V *restrict x)
+/* x <- x_next in all blocks */
+static void step(const structure_t *S, ctx_t c, start_t at, V *x)
 {
-    V delta[ND], from[NX];
-    copy(x, at.x, NX);
+    V *const delta = own_at(S, at.own).delta, from[NX];
+    for (int j = 0; j < at.count; j++) copy(x + j * at.apart, at.x + j * at.apart, NX);
     for (int s = 0; s < at.substeps; s++) {
         increment(S, c, at, s, x, NULL, delta, s ? NULL : at.forces);
-        copy(from, x, NX);
-        manifold_integrate(S, from, delta, x);
+        for (int j = 0; j < at.count; j++) {
+            V *const to = x + j * at.apart;
+            copy(from, to, NX);
+            manifold_integrate(S, from, delta + j * at.apart, to);
+        }
     }
 }
