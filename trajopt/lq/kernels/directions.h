@@ -1,5 +1,5 @@
-/* Search directions of several problems, one in each lane; the backward sweep expands the problems knot by knot.  The blocks of a knot stay in
-   cache, except A, B, the gaps and the gains, which a forward sweep reads.  Include riccati.h with IN_LANES before this file.
+/* Search directions of several problems, one in each lane; the backward sweep expands the problems a few knots at a time.  The blocks of a knot stay
+   in cache, except A, B, the gaps and the gains, which a forward sweep reads.  Include riccati.h with IN_LANES before this file.
 
    The backward sweep computes gains and value function (riccati.h), costates and gradient, lambda = q + A' lambda', g = r + B' lambda', and
    costates and gradient under the feedback K (stationarity of lq.py), or under other gains for problems that provide some.  The optional
@@ -14,9 +14,9 @@ typedef struct {
     num *lambda[2], *g, *size, *most;
 } costates_t;
 
-/* The workspace; stored: of the first knot.  unseen: for rows that nobody reads. */
+/* The workspace; Vx, Vxx: those of the knot after the last expansion; stored: of the first knot.  unseen: for rows that nobody reads. */
 typedef struct {
-    num *S, *R, *r, *cost, *g, *Vx[2], *Vxx[2], *lambda[2], *K, *stored;
+    num *g, *Vx, *Vxx, *lambda[2], *K, *stored;
     costates_t held, under;
     double *unseen;
 } directions_t;
@@ -35,25 +35,28 @@ ALWAYS_INLINE stored_t stored_at(num *stored, long i, lq_size dims)
     return (stored_t){A, B, d, K, K + M_ * N_};
 }
 
-/* Find the places of a workspace for N knots that begins at `at`; its length, in vectors. */
-static long take_directions(directions_t *w, num *at, long N, lq_size dims)
+/* Knots with stored blocks: all of N, or without a forward sweep those of an expansion. */
+static long stored_knots(long N, int forward) { return forward ? N : EXPANDED; }
+
+/* Find the places of a workspace for `knots` stored knots that begins at `at`; its length, in vectors. */
+static long take_directions(directions_t *w, num *at, long knots, lq_size dims)
 {
     const long n = N_, m = M_;
     num *end = at;
-    w->S = taken(&end, m * n), w->R = taken(&end, m * m), w->r = taken(&end, m), w->cost = taken(&end, 1), w->g = taken(&end, m);
-    for (int i = 0; i < 2; i++) w->Vx[i] = taken(&end, n), w->Vxx[i] = taken(&end, n * n), w->lambda[i] = taken(&end, n);
+    w->g = taken(&end, m), w->Vx = taken(&end, n), w->Vxx = taken(&end, n * n);
+    for (int i = 0; i < 2; i++) w->lambda[i] = taken(&end, n);
     w->K = taken(&end, m * n);
     take_costates(&w->held, &end, dims), take_costates(&w->under, &end, dims);
     w->unseen = (double *)taken(&end, n + m);
-    w->stored = taken(&end, N * stored_size(dims));
+    w->stored = taken(&end, knots * stored_size(dims));
     return end - at;
 }
 
-/* Workspace in doubles for N knots; without linear steps, N = 1 suffices. */
-EXPORT long lq_directions_workspace(int n, int m, long N)
+/* Workspace in doubles for N knots; forward: 1 with linear steps. */
+EXPORT long lq_directions_workspace(int n, int m, long N, long forward)
 {
     directions_t w;
-    return LANES * take_directions(&w, NULL, N, (lq_size){n, m});
+    return LANES * take_directions(&w, NULL, stored_knots(N, forward), (lq_size){n, m});
 }
 
 /* Row i of `width` numbers of an array of each lane's problem <- x */
@@ -125,9 +128,8 @@ static void forward_steps(const lq_direction *lane, long N, num *stored, lq_size
     }
 }
 
-/* Directions of a problem of N steps in each lane, without bounds.  expand: computes the blocks of knot i, and q, Q and the cost of knot N; workspace: the
-   workspace. */
-EXPORT void lq_directions(lq_direction *lane, lq_size dims, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, num *workspace)
+/* Directions of a problem of N steps in each lane, without bounds. */
+EXPORT void lq_directions(lq_direction *lane, lq_size dims, long N, lq_expand *expand, void *of, num *workspace)
 {
     directions_t arrays, *w = &arrays;
     const int forward = lane->dx != NULL;
@@ -135,48 +137,63 @@ EXPORT void lq_directions(lq_direction *lane, lq_size dims, long N, void (*expan
     damping_t by;
     num change = number(0.0), slope = number(0.0), defect = number(0.0), whole = number(0.0);
     truth closed, found = ALL;
-    long i = N;
-    take_directions(w, workspace, forward ? N : 1, dims);
+    lq_vectors expanded[EXPANDED];
+    take_directions(w, workspace, stored_knots(N, forward), dims);
     for (int l = 0; l < LANES; l++) {
         by.on_state[l] = lane[l].on_state, by.on_control[l] = lane[l].on_control;
         closed[l] = lane[l].closed ? -1 : 0;
         if (lane[l].under) under = lane[l].under;
     }
-    expand(of, N, &(lq_vectors){NULL, NULL, NULL, w->Vxx[N & 1], w->Vx[N & 1], NULL, NULL, NULL, w->cost});
-    memcpy(w->lambda[N & 1], w->Vx[N & 1], sizeof(num) * N_);
-    start_costates(&w->held, w->Vx[N & 1], N & 1, dims);
-    start_costates(&w->under, w->Vx[N & 1], N & 1, dims);
-    SCATTER(w->cost, costs, 1)
-    SCATTER(w->lambda[N & 1], lambda, N_)
-    if (under) SCATTER_ASKED(w->lambda[N & 1], held_lambda, N_)
-    for (i = N - 1; i >= 0; i--) {
-        const stored_t at = stored_at(w->stored, forward ? i : 0, dims), *p = &at;
+    expand(of, N + 1, expanded);
+    gains_t ahead = {NULL, NULL, expanded[N % EXPANDED].q, expanded[N % EXPANDED].Q};
+    memcpy(w->lambda[N & 1], ahead.Vx, sizeof(num) * N_);
+    start_costates(&w->held, ahead.Vx, N & 1, dims);
+    start_costates(&w->under, ahead.Vx, N & 1, dims);
+    for (long i = N, first = N; i >= 0; i--) {
         const int own = i & 1, next = !own;
-        expand(of, i, &(lq_vectors){p->A, p->B, p->d, w->Vxx[own], w->Vx[own], w->S, w->R, w->r, w->cost});
-        SCATTER(w->cost, costs, 1)
+        if (i == N) {
+            SCATTER(expanded[i % EXPANDED].cost, costs, 1)
+            SCATTER(w->lambda[own], lambda, N_)
+            if (under) SCATTER_ASKED(w->lambda[own], held_lambda, N_)
+            continue;
+        }
+        if (i < first) {
+            memcpy(w->Vx, ahead.Vx, sizeof(num) * N_), memcpy(w->Vxx, ahead.Vxx, sizeof(num) * N_ * N_);
+            ahead.Vx = w->Vx, ahead.Vxx = w->Vxx;
+            for (long k = i; k >= 0 && k > i - EXPANDED; k--) {
+                const stored_t p = stored_at(w->stored, forward ? k : k % EXPANDED, dims);
+                expanded[k % EXPANDED] = (lq_vectors){p.A, p.B, p.d};
+            }
+            first = expand(of, i + 1, expanded);
+        }
+        const stored_t at = stored_at(w->stored, forward ? i : i % EXPANDED, dims), *p = &at;
+        const lq_vectors knot = expanded[i % EXPANDED];
+        const num *q = knot.q, *r = knot.r;
+        SCATTER(knot.cost, costs, 1)
         SCATTER(p->d, d, N_)
         for (int a = 0; a < N_; a++) {
             defect = CHOSEN(size_of(p->d[a]) <= defect, defect, size_of(p->d[a]));
             p->d[a] = CHOSEN(closed, number(0.0), p->d[a]);
             whole += p->d[a] * 0.0;
         }
-        SUM_PRODUCT(w->g, w->r, w->lambda[next], p->B, 1, N_, M_);
-        SUM_PRODUCT(w->lambda[own], w->Vx[own], w->lambda[next], p->A, 1, N_, N_);
+        SUM_PRODUCT(w->g, r, w->lambda[next], p->B, 1, N_, M_);
+        SUM_PRODUCT(w->lambda[own], q, w->lambda[next], p->A, 1, N_, N_);
         SCATTER(w->g, g, M_)
         SCATTER(w->lambda[own], lambda, N_)
-        step_costates(&w->held, p->A, p->B, w->Vx[own], w->r, own, dims);
+        step_costates(&w->held, p->A, p->B, q, r, own, dims);
         if (under) {
             const double *rows[LANES];
             for (int l = 0; l < LANES; l++) rows[l] = (lane[l].under ? lane[l].under : under) + i * M_ * N_;
             pack_rows(rows, M_ * N_, w->K);
-            step_costates(&w->under, p->A, p->B, w->Vx[own], w->r, own, dims);
+            step_costates(&w->under, p->A, p->B, q, r, own, dims);
             PRODUCT(w->under.lambda[own], w->under.g, w->K, 1, M_, N_, 1);
             SCATTER_ASKED(w->under.g, held_g, M_)
             SCATTER_ASKED(w->under.lambda[own], held_lambda, N_)
         }
-        const blocks_t blocks = {p->A, p->B, p->d, w->Vxx[own], w->Vx[own], w->S, w->R, w->r, NULL, NULL};
-        const gains_t ahead = {NULL, NULL, w->Vx[next], w->Vxx[next]}, to = {p->K, p->k, w->Vx[own], w->Vxx[own]};
+        const blocks_t blocks = {p->A, p->B, p->d, knot.Q, q, knot.S, knot.R, r, NULL, NULL};
+        const gains_t to = {p->K, p->k, knot.q, knot.Q};
         found &= swept(blocks, by, NULL, i, ahead, to, &change, dims);
+        ahead = to;
         SCATTER(p->K, K, M_ * N_)
         SCATTER(p->k, k, M_)
         PRODUCT(w->held.lambda[own], w->held.g, p->K, 1, M_, N_, 1);

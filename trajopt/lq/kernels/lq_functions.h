@@ -9,4 +9,4 @@ void lq_rollout(const lq_problem *p, const lq_bounds *bounds, const lq_policy *p
 
 /* With a problem in each lane. */
 void lq_riccati_in_lanes(lq_lane *lanes, void *workspace);
-void lq_directions(lq_direction *lanes, lq_size dims, long N, void (*expand)(void *of, long i, const lq_vectors *to), void *of, void *workspace);
+void lq_directions(lq_direction *lanes, lq_size dims, long N, lq_expand *expand, void *of, void *workspace);

@@ -56,6 +56,13 @@ typedef struct {
     void *A, *B, *d, *Q, *q, *S, *R, *r, *cost;
 } lq_vectors;
 
+/* Most knots of an expansion. */
+#define EXPANDED 8
+
+/* Expand knots before knot `last`, at least knot last - 1; returns the first of them.  to[i % EXPANDED]: blocks of knot i; those of the dynamics are
+   written to the given A, B and d, the addresses of the others are returned.  Of the final knot, Q, q and the cost. */
+typedef long lq_expand(void *of, long last, lq_vectors *to);
+
 /* 1 if all `count` numbers are finite: infinity and NaN times zero are NaN. */
 static int all_finite(const double *x, long count)
 {

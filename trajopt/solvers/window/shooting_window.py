@@ -152,6 +152,5 @@ _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
 
 def directions_doubles(ocp: OCP, options: SLQOptions) -> int:
     """Return the workspace size, in doubles, of directions for several problems in lanes."""
-    doubles = bound(kernels(lanes_in_use()), "lq_directions_workspace", "iil", ctypes.c_long)
-    knots = ocp.horizon if reads_linear_steps(ocp, options) else 1
-    return int(doubles(ocp.manifold.ndx, ocp.nu, knots))
+    doubles = bound(kernels(lanes_in_use()), "lq_directions_workspace", "iill", ctypes.c_long)
+    return int(doubles(ocp.manifold.ndx, ocp.nu, ocp.horizon, reads_linear_steps(ocp, options)))

@@ -101,7 +101,7 @@ class Library:
         self.end_values = bound(stages, "end_values", "pp ll ppp")
         self.end_first = bound(stages, "end_first", "pppp")
         self.rollout_in_lanes = bound(stages, "stage_rollout_in_lanes", "plp")
-        self.first_in_lanes = bound(stages, "stage_first_in_lanes", "p lll pp")
+        self.first_in_lanes = bound(stages, "stage_first_in_lanes", "p lll i pp", ctypes.c_long)
         self.end_first_in_lanes = bound(stages, "end_first_in_lanes", "pl pp")
         self.workspaces = Workspaces(int(bound(stages, "stage_workspace", "p", ctypes.c_long)(at)) * self.lanes)
         if shape.second:

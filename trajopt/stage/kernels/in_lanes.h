@@ -1,4 +1,4 @@
-/* First derivatives at one knot of several problems of the same structure, one problem in each lane.  Results stay SIMD vectors, as the LQ
+/* First derivatives at knots of several problems of the same structure, one problem in each lane.  Results stay SIMD vectors, as the LQ
    sweeps in lanes read them.  Include stage.h and rows.h before this file. */
 
 /* y <- a row of `width` numbers for each lane l */
@@ -25,18 +25,11 @@ static void load_in_lanes(const structure_t *S, const seen_t *of, long origin, l
 /* Store the defect of the time step to k->next, and A and B from its sensitivities k->G. */
 static void put_step(const structure_t *S, const knot_t *k, const first_t *out)
 {
-    manifold_difference(S, k->node, k->next, k->d);
-    copy((V *)out->values.d, k->d, ND);
+    manifold_difference(S, k->node, k->next, (V *)out->values.d);
+    copy(k->d, (V *)out->values.d, ND);
     carry_sensitivities(S, k);
     state_sensitivities(S, k, (V *)out->A);
     control_sensitivities(S, k, (V *)out->B);
-}
-
-/* Expand the running cost into the arrays of `out`. */
-static void put_running(const structure_t *S, const knot_t *k, const V *forces, const first_t *out, V *w)
-{
-    V *const to[] = {(V *)out->values.cost, (V *)out->lx, (V *)out->lu, (V *)out->Q, (V *)out->S, (V *)out->R, k->phi};
-    call(S->functions->running_expand, IN(k->x, k->u, k->t, k->dt, k->theta, forces), to, w);
 }
 
 /* Set the diagonal of R to 1 for controls that nothing reads, those from number `read` on, so that they keep their values. */
@@ -45,23 +38,39 @@ static void fix_unread_controls(const structure_t *S, long read, V *restrict R)
     for (long a = read; a < NU; a++) R[a * NU + a] = splat(1.0);
 }
 
-/* Values and first derivatives at knot n of the horizon, in a phase that begins at knot `origin` and reads the first `read` controls.  Results
-   are SIMD vectors. */
-EXPORT void stage_first_in_lanes(const seen_t *of, long origin, long n, long read, const first_t *out, V *workspace)
+/* Values and first derivatives at up to `most` knots before knot `last` of the horizon, in a phase that begins at knot `origin` and reads the first
+   `read` controls; returns the first of these knots.  Results are SIMD vectors; out[i % most]: of knot i.  Those of the terms are in
+   the workspace, and `out` receives their addresses. */
+EXPORT long stage_first_in_lanes(const seen_t *of, long origin, long last, long read, int most, first_t *out, V *workspace)
 {
     const structure_t *S = of->stages->structure;
     V *w = workspace;
-    const knot_t k = carved_knots(S, &w);
+    const knot_t front = carved_knots(S, &w);
     const ctx_t c = context(of->stages, w);
-    load_in_lanes(S, of, origin, n, &k);
-    linearize(S, c, start_of(of->stages, &k), k.next, k.G, k.scratch, NULL, NULL);
-    put_step(S, &k, out);
-    put_running(S, &k, k.forces, out, w);
-    fix_unread_controls(S, read, (V *)out->R);
+    const int room = blocks_together(S) < most ? blocks_together(S) : most, count = last - origin < room ? last - origin : room;
+    const long first = last - count;
+    for (int j = 0; j < count; j++) {
+        const knot_t k = nth_block(S, front, j);
+        load_in_lanes(S, of, origin, first + j, &k);
+        if (STEPS_TOGETHER) continue;
+        linearize(S, c, start_of(of->stages, &k), k.next, k.G, k.scratch, NULL, NULL);
+        put_step(S, &k, out + (first + j) % most);
+    }
+    if (STEPS_TOGETHER) linearize(S, c, starts_of(of->stages, &front, count), front.next, front.G, front.scratch, NULL, NULL);
+    expand_running(S, front, count, w);
+    for (int j = 0; j < count; j++) {
+        const knot_t k = nth_block(S, front, j);
+        first_t *const to = out + (first + j) % most;
+        if (STEPS_TOGETHER) put_step(S, &k, to);
+        fix_unread_controls(S, read, k.luu);
+        to->values.cost = (double *)k.l, to->lx = (double *)k.lx, to->lu = (double *)k.lu;
+        to->Q = (double *)k.lxx, to->S = (double *)k.lux, to->R = (double *)k.luu;
+    }
+    return first;
 }
 
-/* First derivatives and Hessian of the terminal cost, at the final knot n. */
-EXPORT void end_first_in_lanes(const seen_t *of, long n, const end_first_t *out, V *workspace)
+/* First derivatives and Hessian of the terminal cost, at the final knot n; `out` receives their addresses in the workspace. */
+EXPORT void end_first_in_lanes(const seen_t *of, long n, end_first_t *out, V *workspace)
 {
     const structure_t *S = of->end->structure;
     V *w = workspace;
@@ -69,5 +78,6 @@ EXPORT void end_first_in_lanes(const seen_t *of, long n, const end_first_t *out,
     ROW_OF_EACH(of[l].xs + n * NX, NX, k.x)
     ROW_OF_EACH(of[l].end->theta, NTT, k.theta)
     ROW_OF_EACH(of[l].end->t, 1, k.t)
-    call(S->functions->terminal_expand, IN(k.x, k.t, k.theta), OUT((V *)out->cost, (V *)out->lx, (V *)out->Q), w);
+    call(S->functions->terminal_expand, IN(k.x, k.t, k.theta), OUT(k.l, k.lx, k.lxx), w);
+    *out = (end_first_t){(double *)k.l, NULL, (double *)k.lx, NULL, (double *)k.lxx};
 }

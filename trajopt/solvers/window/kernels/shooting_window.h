@@ -10,14 +10,14 @@ enum { START_ASKED, DIRECTION_ASKED, TRIALS_ASKED, POINT_ASKED, GAINS_ASKED };
 
 /* Functions of a phase for several problems: expansion and rollout. */
 typedef struct {
-    void (*first)(const seen_t *of, long origin, long knot, long read, const first_t *out, void *workspace);
+    long (*first)(const seen_t *of, long origin, long last, long read, int most, first_t *out, void *workspace);
     void (*rolled)(const rolled_t *of, long count, void *workspace);
 } window_phase_t;
 
 /* Window.  active: number of running problems; if they leave lanes empty, at the end of a batch, the knots of one problem fill lanes better. */
 typedef struct {
     const window_phase_t *phases;
-    void (*end_first)(const seen_t *of, long knot, const end_first_t *out, void *workspace);
+    void (*end_first)(const seen_t *of, long knot, end_first_t *out, void *workspace);
     void *workspace, *sweep_workspace, *directions_workspace;
     long active;
 } shooting_window_t;
@@ -163,23 +163,31 @@ typedef struct {
     seen_t lanes[LANES];
 } looking_t;
 
-static void expand_lanes(void *of, long i, const lq_vectors *to)
+static long expand_lanes(void *of, long last, lq_vectors *to)
 {
     looking_t *at = of;
     const shooting_window_t *w = at->w;
     const phase_t *phases = at->slots[0]->phases;
-    if (i == at->slots[0]->N) {
-        const end_first_t out = {to->cost, NULL, to->q, NULL, to->Q};
-        w->end_first(at->lanes, i, &out, w->workspace);
-        return;
+    const long N = at->slots[0]->N;
+    if (last > N) {
+        end_first_t out;
+        w->end_first(at->lanes, N, &out, w->workspace);
+        to[N % EXPANDED] = (lq_vectors){.Q = out.Q, .q = out.lx, .cost = out.cost};
+        return N;
     }
-    if (at->phase == NONE || i < phases[at->phase].first || i >= phases[at->phase].last) {
-        for (at->phase = 0; i >= phases[at->phase].last; at->phase++) {}
+    if (at->phase == NONE || last <= phases[at->phase].first || last > phases[at->phase].last) {
+        for (at->phase = 0; last > phases[at->phase].last; at->phase++) {}
         for (int l = 0; l < LANES; l++) at->lanes[l].stages = SLOT_OF(l, at->slots, at->count)->phases[at->phase].stages;
     }
     const phase_t *own = phases + at->phase;
-    const first_t out = {{NULL, to->d, to->cost, NULL}, to->A, to->B, to->q, to->r, NULL, NULL, to->Q, to->S, to->R, NULL};
-    w->phases[at->phase].first(at->lanes, own->first, i, own->read, &out, w->workspace);
+    first_t out[EXPANDED];
+    for (int i = 0; i < EXPANDED; i++) out[i] = (first_t){.values.d = to[i].d, .A = to[i].A, .B = to[i].B};
+    const long first = w->phases[at->phase].first(at->lanes, own->first, last, own->read, EXPANDED, out, w->workspace);
+    for (long n = first; n < last; n++) {
+        const first_t *e = out + n % EXPANDED;
+        to[n % EXPANDED] = (lq_vectors){e->A, e->B, e->values.d, e->Q, e->lx, e->S, e->R, e->lu, e->values.cost};
+    }
+    return first;
 }
 
 /* Store the results of an expansion with direction in its iterate; returns 0 if they are not finite or Quu is not positive definite. */
