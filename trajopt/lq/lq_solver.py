@@ -8,6 +8,16 @@ solved by projected Newton: variables at a bound whose gradient points outwards 
 projected on the box, with an Armijo line search. (Y. Tassa, N. Mansard, E. Todorov, Control-Limited Differential Dynamic
 Programming, ICRA 2014, section III-B; D. Bertsekas, Projected Newton methods, SIAM J. Control Optim. 20, 1982.)
 
+A bounded sweep chooses the clamped controls at dx = 0. The choice is correct for a trajectory without gaps, and wrong if large gaps
+move the trajectory. So a solve within bounds (:meth:`LQSolver.solve_bounded`) first closes the gaps: a few policies are rolled out with
+controls clipped to the bounds, and the cheapest trajectory is used. Then the problem is re-centered on this trajectory, where it has no
+gaps,
+
+    q <- q + Q dx + S'du,   r <- r + S dx + R du,   d <- 0,   bounds <- bounds - du,
+
+and bounded sweeps reduce its cost until its projected gradient is small. The problem is convex, so every shortened step that stays
+within the bounds and lowers the cost is progress (projected Newton, Bertsekas 1982).
+
 An indefinite Quu = X diag(s) X' is made positive definite by reflecting its negative eigenvalues, which, unlike clamping, keeps
 the magnitude of the curvature: the shift X diag(max(|s|, FLOOR max|s|) - s) X' is added to R.
 """
@@ -48,7 +58,16 @@ FLOOR = 1e-6
 """Smallest reflected eigenvalue, relative to the largest absolute one."""
 MARGIN = 1e-4
 """Eigenvalues below MARGIN times the floor count as not positive."""
+MAX_SWEEPS = 8
+"""Maximum number of sweeps about trajectories within bounds."""
+ENOUGH = 1e-2
+"""Tolerance on the projected gradient of a problem with bounds, relative to its size at du = 0."""
+LENGTHS = 8
+"""Number of step lengths 1, 1/2, ... that are tried after such a sweep."""
 _CONSTANTS = {
+    "MAX_SWEEPS": MAX_SWEEPS,
+    "ENOUGH": ENOUGH,
+    "LENGTHS": LENGTHS,
     "MAX_BOX_ITERATIONS": MAX_BOX_ITERATIONS,
     "ARMIJO": ARMIJO,
     "GRADIENT_TOLERANCE": GRADIENT_TOLERANCE,
@@ -69,7 +88,13 @@ def source(sizes: Sequence[tuple[int, int]] = ()) -> str:
     names = [_table(*size) for size in sizes]
     declared = "".join(f"extern const lq_kernels_t {name};\n" for name in names)
     listed = f"#define KERNELS_BY_SIZE {' '.join(f'&{name},' for name in names)}\n"
-    return _text(*_PRODUCTS, *_RICCATI) + "\n" + declared + listed + kernel_text("trajopt.lq", "lq_dispatch.h")
+    return (
+        _text(*_PRODUCTS, *_RICCATI)
+        + "\n"
+        + declared
+        + listed
+        + kernel_text("trajopt.lq", "lq_dispatch.h", "bounded_lq.h")
+    )
 
 
 def sized_source(n: int, m: int) -> str:
@@ -82,9 +107,10 @@ def _table(n: int, m: int) -> str:
 
 
 def lanes_source() -> str:
-    """C source of the kernels with one problem in each lane: riccati.h and directions.h."""
-    kernels = ("box_qp.h", "riccati.h", "directions.h")
-    return "\n".join([prelude(), template("lanes/rows.h"), "#define IN_LANES", _text(*_PRODUCTS, *kernels)])
+    """C source of the kernels with one problem in each lane: directions.h."""
+    return "\n".join(
+        [prelude(), template("lanes/rows.h"), "#define IN_LANES", _text(*_PRODUCTS, "riccati.h", "directions.h")]
+    )
 
 
 def _text(*names: str) -> str:
@@ -146,6 +172,8 @@ class LQSolver:
         self._stationarity = bound(library, "lq_stationarity", "pppp p")
         self._finite = bound(library, "lq_finite", "p", ctypes.c_int)
         self._linear_rollout = bound(library, "lq_rollout", "ppp ppp")
+        self._bounded = bound(library, "lq_bounded", "pp dd pppp", ctypes.c_long)
+        self._bounded_workspace = bound(library, "lq_bounded_workspace", "iil", ctypes.c_long)
 
     def solve_riccati(
         self, lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None
@@ -155,6 +183,26 @@ class LQSolver:
         ``failed_at`` of the policy reports a failure.
         """
         return self._swept(_contiguous(lq), mu, regularize, bounds)
+
+    def solve_bounded(
+        self, lq: LQProblem, bounds: Bounds, mu: float = 0.0, regularize: str = "control"
+    ) -> tuple[Policy, LQStep]:
+        """Solve within bounds on du, each (N, m), to the tolerance :data:`ENOUGH`.
+
+        Returns the policy, whose gains are zero for the controls that the last sweep clamped, and a trajectory within the bounds; a
+        zero one if ``failed_at`` of the policy reports a failure. Regularization on "control" is part of the problem, mu/2 |du|^2; on
+        "state" it damps one sweep.
+        """
+        data = _contiguous(lq)
+        N, n, m = data[1].shape
+        policy, step = _new_policy(N, n, m), LQStep(np.zeros(lq.q.shape), np.zeros(lq.r.shape))
+        step.dx[0] = lq.dx0
+        workspace = np.empty(int(self._bounded_workspace(n, m, N)))
+        _held, limits = _limits(bounds)
+        to = _POLICY.pack(*map(address, policy[:4]))
+        damping = _damping(mu, regularize)
+        failed = self._bounded(_problem(data), limits, *damping, to, *map(address, (*step, workspace)))
+        return policy._replace(failed_at=None if failed < 0 else int(failed)), step
 
     def convex(
         self,
@@ -182,13 +230,11 @@ class LQSolver:
     def _swept(
         self, data: list[Array], mu: float, regularize: str, bounds: Bounds | None, changes: bytes | None = None
     ) -> Policy:
-        N, n, m = data[1].shape
-        K, k, Vx, Vxx = np.zeros((N, m, n)), np.zeros((N, m)), np.empty((N + 1, n)), np.empty((N + 1, n, n))
-        on_state, on_control = (mu, 0.0) if regularize == "state" else (0.0, mu)
+        policy = _new_policy(*data[1].shape)
         _held, limits = _limits(bounds)
-        to = _POLICY.pack(*map(address, (K, k, Vx, Vxx)))
-        failed = self._riccati(_problem(data), limits, on_state, on_control, changes, to)
-        return Policy(K, k, Vx, Vxx, failed_at=None if failed < 0 else int(failed))
+        to = _POLICY.pack(*map(address, policy[:4]))
+        failed = self._riccati(_problem(data), limits, *_damping(mu, regularize), changes, to)
+        return policy._replace(failed_at=None if failed < 0 else int(failed))
 
     def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:
         """Costates lambda_k = q + A'lambda_(k+1), (N + 1, n), at du = 0, and the reduced gradient r + B'lambda_(k+1), (N, m)."""
@@ -236,6 +282,15 @@ def shared_lq() -> LQSolver:
 def solve_riccati(lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None) -> Policy:
     """Solve an LQ problem by a Riccati sweep; see :meth:`LQSolver.solve_riccati`."""
     return shared_lq().solve_riccati(lq, mu, regularize, bounds)
+
+
+def _new_policy(N: int, n: int, m: int) -> Policy:
+    return Policy(np.zeros((N, m, n)), np.zeros((N, m)), np.empty((N + 1, n)), np.empty((N + 1, n, n)))
+
+
+def _damping(mu: float, regularize: str) -> tuple[float, float]:
+    """Damping of V'xx and of Quu."""
+    return (mu, 0.0) if regularize == "state" else (0.0, mu)
 
 
 def _problem(data: list[Array]) -> bytes:

@@ -25,16 +25,6 @@ typedef struct {
     double *K, *k, *Vx, *Vxx;
 } lq_policy;
 
-/* Problem of a lane; to: receives its gains; on_state, on_control: its damping; failed: receives the knot where Quu was not positive definite, or
-   -1. */
-typedef struct {
-    const lq_problem *p;
-    const lq_bounds *bounds;
-    const lq_policy *to;
-    double on_state, on_control;
-    long failed;
-} lq_lane;
-
 /* Problem of a lane in lq_directions, with its results.  closed: 1 if its gaps are rounding errors, which count as zero.
 
    Expansion: d (N, n), lambda (N + 1, n), g (N, m), costs (N + 1,).  Direction: K (N, m, n), k (N, m), dx (N + 1, n), du (N, m); dx and du are

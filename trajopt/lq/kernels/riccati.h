@@ -1,5 +1,5 @@
 /* LQ problem with defects: the counterpart of trajopt/lq/lq.py.  Matrices are row-major; arrays are contiguous over knots.  Include lq_types.h,
-   numbers.h, small_matrices.h, box_qp.h and, without IN_LANES, definite_shift.h before this file. */
+   numbers.h, small_matrices.h and, without IN_LANES, box_qp.h and definite_shift.h before this file. */
 
 #ifdef IN_LANES
 typedef void lq_changes; /* no changes with IN_LANES */
@@ -40,64 +40,10 @@ ALWAYS_INLINE void add_curvature(const lq_changes *changes, long i, const double
 }
 #endif
 
-/* Blocks of a knot: in the arrays of the problem, or, with IN_LANES, gathered from several problems in workspace_t. */
+/* Blocks of a knot.  lower, upper: bounds on du, NULL for none. */
 typedef struct {
     const num *A, *B, *d, *Q, *q, *S, *R, *r, *lower, *upper;
 } blocks_t;
-
-#ifdef IN_LANES
-/* The workspace of sweeps. */
-typedef struct {
-    num *A, *B, *d, *Q, *q, *S, *R, *r, *lower, *upper, *K, *k, *Vx[2], *Vxx[2];
-} workspace_t;
-
-/* Find the places of a workspace that begins at `at`; its length, in vectors. */
-static long take_workspace(workspace_t *w, num *at, lq_size dims)
-{
-    const long n = N_, m = M_;
-    num *end = at;
-    w->A = taken(&end, n * n), w->B = taken(&end, n * m), w->d = taken(&end, n), w->Q = taken(&end, n * n), w->q = taken(&end, n);
-    w->S = taken(&end, m * n), w->R = taken(&end, m * m), w->r = taken(&end, m), w->lower = taken(&end, m), w->upper = taken(&end, m);
-    w->K = taken(&end, m * n), w->k = taken(&end, m);
-    for (int i = 0; i < 2; i++) w->Vx[i] = taken(&end, n), w->Vxx[i] = taken(&end, n * n);
-    return end - at;
-}
-
-/* to <- row i of `width` numbers of an array of each lane's problem; prefetches the rows before, which are read next. */
-#define GATHER(array, width, to)                                                                                         \
-    {                                                                                                                    \
-        const double *rows[LANES];                                                                                       \
-        for (int l = 0; l < LANES; l++) {                                                                                \
-            rows[l] = lane[l].array + i * (width);                                                                       \
-            for (int j = 8; j < (width) + 8; j += 8) __builtin_prefetch(rows[l] - j);                                    \
-        }                                                                                                                \
-        pack_rows(rows, width, to);                                                                                      \
-    }
-
-static blocks_t blocks_at(const lq_lane *lane, long i, const workspace_t *w, lq_size dims)
-{
-    GATHER(p->A, N_ * N_, w->A)
-    GATHER(p->B, N_ * M_, w->B)
-    GATHER(p->d, N_, w->d)
-    GATHER(p->Q, N_ * N_, w->Q)
-    GATHER(p->q, N_, w->q)
-    GATHER(p->S, M_ * N_, w->S)
-    GATHER(p->R, M_ * M_, w->R)
-    GATHER(p->r, M_, w->r)
-    if (!lane->bounds) return (blocks_t){w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, NULL, NULL};
-    GATHER(bounds->lower, M_, w->lower)
-    GATHER(bounds->upper, M_, w->upper)
-    return (blocks_t){w->A, w->B, w->d, w->Q, w->q, w->S, w->R, w->r, w->lower, w->upper};
-}
-#else
-ALWAYS_INLINE blocks_t blocks_at(const lq_problem *p, const lq_bounds *limits, long i)
-{
-    SIZES(p->size);
-    const double *lower = limits->lower ? limits->lower + i * M_ : NULL, *upper = lower ? limits->upper + i * M_ : NULL;
-    return (blocks_t){p->A + i * N_ * N_, p->B + i * N_ * M_, p->d + i * N_, p->Q + i * N_ * N_, p->q + i * N_, p->S + i * M_ * N_,
-                      p->R + i * M_ * M_, p->r + i * M_, lower, upper};
-}
-#endif
 
 /* Regularization added to V'xx and to Quu. */
 typedef struct {
@@ -187,18 +133,20 @@ ALWAYS_INLINE truth gains_of(const damped_t *s, num *restrict K, num *restrict k
     return definite;
 }
 
-/* Gains with bounds on k: rows of K of clamped controls are zero; false where H is not positive definite on the free controls. */
-ALWAYS_INLINE truth box_gains(const damped_t *s, const num *Qu, const num *lower, const num *upper, num *restrict K, num *restrict k, lq_size dims)
+#ifndef IN_LANES
+/* Gains with bounds on k: rows of K of clamped controls are zero; 0 if H is not positive definite on the free controls. */
+ALWAYS_INLINE int box_gains(const damped_t *s, const double *Qu, const double *lower, const double *upper, double *restrict K, double *restrict k,
+                            lq_size dims)
 {
-    truth free_[M_];
-    num factor[M_ * M_];
-    const truth definite = box_qp(s->H, Qu, lower, upper, k, free_, factor, dims);
-    if (!ANY(definite)) return definite;
+    int free_[M_];
+    double factor[M_ * M_];
+    if (!box_qp(s->H, Qu, lower, upper, k, free_, factor, dims)) return 0;
     for (int a = 0; a < M_; a++)
-        for (int b = 0; b < N_; b++) K[a * N_ + b] = CHOSEN(free_[a], s->X[a * COLUMNS + b], number(0.0));
+        for (int b = 0; b < N_; b++) K[a * N_ + b] = free_[a] ? s->X[a * COLUMNS + b] : 0.0;
     minus_solve(factor, K, N_, M_);
-    return definite;
+    return 1;
 }
+#endif
 
 /* Vxx = Qxx + K'(Quu K + Qux) + Qux'K, Vx = Qx + K'(Quu k + Qu) + Qux'k, which overwrite Qxx and Qx; adds k'Qu + k'Quu k / 2 to `change`, the
    value at dx = 0 (NULL: skip) */
@@ -237,46 +185,24 @@ ALWAYS_INLINE truth swept(blocks_t p, damping_t by, const lq_changes *changes, l
 #ifndef IN_LANES
     if (changes && changes->modify && !convexified(&q, s, changes->R + i * M_ * M_, dims)) return 0;
 #endif
-    const truth definite = p.lower ? box_gains(s, q.u, p.lower, p.upper, to.K, to.k, dims) : gains_of(s, to.K, to.k, dims);
+#ifdef IN_LANES
+    const truth definite = gains_of(s, to.K, to.k, dims);
+#else
+    const int definite = p.lower ? box_gains(s, q.u, p.lower, p.upper, to.K, to.k, dims) : gains_of(s, to.K, to.k, dims);
+#endif
     if (ANY(definite)) value_of(&q, to.K, to.k, to.Vx, to.Vxx, change, dims);
     return definite;
 }
 
-#ifdef IN_LANES
-/* Doubles of the workspace. */
-EXPORT long lq_in_lanes_workspace(int n, int m)
+#ifndef IN_LANES
+ALWAYS_INLINE blocks_t blocks_at(const lq_problem *p, const lq_bounds *limits, long i)
 {
-    workspace_t w;
-    return LANES * take_workspace(&w, NULL, (lq_size){n, m});
+    SIZES(p->size);
+    const double *lower = limits->lower ? limits->lower + i * M_ : NULL, *upper = lower ? limits->upper + i * M_ : NULL;
+    return (blocks_t){p->A + i * N_ * N_, p->B + i * N_ * M_, p->d + i * N_, p->Q + i * N_ * N_, p->q + i * N_, p->S + i * M_ * N_,
+                      p->R + i * M_ * M_, p->r + i * M_, lower, upper};
 }
 
-/* Backward sweeps of a problem in each lane, with the same number of knots, all with bounds or none; Vx and Vxx are not stored. */
-EXPORT void lq_riccati_in_lanes(lq_lane *lane, num *workspace)
-{
-    const lq_size dims = lane->p->size;
-    workspace_t arrays, *w = &arrays;
-    damping_t by;
-    long i = lane->p->N;
-    int left = LANES;
-    take_workspace(w, workspace, dims);
-    for (int l = 0; l < LANES; l++) by.on_state[l] = lane[l].on_state, by.on_control[l] = lane[l].on_control, lane[l].failed = -1;
-    GATHER(p->q, N_, w->Vx[i & 1])
-    GATHER(p->Q, N_ * N_, w->Vxx[i & 1])
-    for (i--; i >= 0 && left; i--) {
-        const int own = i & 1, next = !own;
-        const blocks_t p = blocks_at(lane, i, w, dims);
-        const gains_t ahead = {NULL, NULL, w->Vx[next], w->Vxx[next]}, to = {w->K, w->k, w->Vx[own], w->Vxx[own]};
-        const truth definite = swept(p, by, NULL, i, ahead, to, NULL, dims);
-        double *gains[LANES], *steps[LANES];
-        for (int l = 0; l < LANES; l++) {
-            gains[l] = lane[l].to->K + i * M_ * N_, steps[l] = lane[l].to->k + i * M_;
-            if (!HOLDS(definite, l) && lane[l].failed < 0) lane[l].failed = i, left--;
-        }
-        unpack_rows(w->K, M_ * N_, gains);
-        unpack_rows(w->k, M_, steps);
-    }
-}
-#else
 /* Backward sweep; returns the knot where Quu was not positive definite on the free controls, or -1.  changes: NULL for none. */
 ALWAYS_INLINE long riccati(lq_problem p, lq_bounds limits, double on_state, double on_control, const lq_changes *changes, lq_policy to)
 {

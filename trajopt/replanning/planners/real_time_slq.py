@@ -28,7 +28,6 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
 from trajopt.guesses.warm_start import WarmStart
-from trajopt.lq.bounded_lq import solve_bounded_lq
 from trajopt.lq.lq import Bounds, LQStep, Policy
 from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.ocp import OCP
@@ -66,7 +65,7 @@ class RealTimeSLQ(RealTimePlanner):
     hessian: Hessian of the cost, "gauss_newton" (until steps are shortened), or "exact", without negative eigenvalues.
     regularization: minimum regularization on the diagonal of Quu. search: see the module docstring. curved: use the exact Hessian
     from the first step on, if it is compiled. With finite bounds on controls, the response solves a bounded LQ problem
-    (:mod:`trajopt.lq.bounded_lq`).
+    (:mod:`trajopt.lq.lq_solver`).
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class RealTimeSLQ(RealTimePlanner):
 
         lq = lq._replace(dx0=evaluator.manifold.gap(xs[0], x0))
         if bounds is not None:
-            policy, step = solve_bounded_lq(lq, bounds, self.mu, "control")
+            policy, step = shared_lq().solve_bounded(lq, bounds, self.mu)
         else:
             assert policy is not None
             step = shared_lq().forward(lq, policy)[0]

@@ -8,7 +8,6 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.bounded_lq import solve_bounded_lq
 from trajopt.lq.lq import Bounds, LQStep, Policy, curvature_along
 from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.ocp import OCP
@@ -205,7 +204,7 @@ class ShootingNumpy(Answering):
         """Solve an LQ problem; return the policy, its linear step, and D2. On parabolas, rollouts enforce the control bounds."""
         lq, policy = problem
         if damping.bounds is not None:
-            policy, linear = solve_bounded_lq(lq, damping.bounds, damping.mu, damping.regularize)
+            policy, linear = shared_lq().solve_bounded(lq, damping.bounds, damping.mu, damping.regularize)
             return policy, linear, curvature_along(lq, linear)
         policy = policy or shared_lq().solve_riccati(lq, damping.mu, damping.regularize)
         linear, (_, D2) = shared_lq().forward(lq, policy)

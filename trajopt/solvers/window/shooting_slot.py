@@ -15,6 +15,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import (
     address,
+    bound,
     code_of,
     definitions,
     kernel_text,
@@ -23,7 +24,6 @@ from dynamics_backends.compiled.interface.libraries import (
 )
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.lq import bounded_lq
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.shooting import NEARLY
 from trajopt.solvers.methods.shooting_requests import (
@@ -60,9 +60,6 @@ SIDE_BY_SIDE = 2
 """Step lengths that one problem of a window tries together."""
 _new = tuple.__new__  # creates named tuples in a fifth of the time
 _CONSTANTS = {
-    "MAX_SWEEPS": bounded_lq.MAX_SWEEPS,
-    "ENOUGH": bounded_lq.ENOUGH,
-    "LENGTHS": len(bounded_lq.STEP_LENGTHS),
     "GAP_ROUNDING": iterate.GAP_ROUNDING,
     "FALLEN": iterate.FALLEN,
     "HOLDING": iterate.HOLDING,
@@ -79,7 +76,7 @@ _BLOCKS = ("A", "B", "Q", "q", "S", "R", "r")
 
 def source(*window: str) -> str:
     """Return the C text of the slot, followed by the kernel files of a window."""
-    own = kernel_text(PACKAGE, "bounded_lq.h", "shooting_slot.h", *window)
+    own = kernel_text(PACKAGE, "shooting_slot.h", *window)
     return "\n".join([common_source(), definitions(_CONSTANTS), own])
 
 
@@ -129,13 +126,10 @@ def layout(s: Sizes) -> Layout:
         shapes |= {f"early_to_{k}": v for k, v in step.items()}
     shapes |= {"X": (L, N + 1, nx), "U": (L, N, m), "D": (L, N, n), "cost": (L,), "part_cost": (L * N + L,)}
     shapes |= dict.fromkeys(("start", "stop", "trial"), (L * N,))
-    shapes |= {"size": (m,), "bounded_k": (N, m), "bounded_lambda": (N + 1, n), "bounded_g": (N, m)}
+    shapes |= {"size": (m,), "zero_k": (N, m), "lambda": (N + 1, n), "g": (N, m)}
     if bounded:
-        shapes |= dict.fromkeys(("lower_du", "upper_du", "bounded_lower", "bounded_upper", "bounded_r"), (N, m))
-        shapes |= {"masked": (N, m, n), "bounded_R": (N, m, m), "bounded_q": (N + 1, n), "bounded_zero": (N, n)}
-        shapes |= {f"bounded_about_{k}": v for k, v in policy.items()} | {
-            f"bounded_move_{k}": v for k, v in step.items()
-        }
+        doubles = int(bound(kernels(), "lq_bounded_workspace", "iil", ctypes.c_long)(n, m, N))
+        shapes |= dict.fromkeys(("lower_du", "upper_du"), (N, m)) | {"masked": (N, m, n), "bounded": (doubles,)}
     shared = {f"slots_{i}_{k}": f"slots_0_{k}" for i in range(1, SLOTS) for k in _BLOCKS} if windowed else {}
     return layout_of(SlotData, shapes, shared)
 
@@ -167,8 +161,6 @@ class ShootingSlot(ArraySlot):
         d.count, d.phases = len(phases), ctypes.addressof(phases)
         d.end_expand, d.end_values, d.end_end, d.end_workspace = end
         d.shared = workspace is not None
-        if sizes.bounded:
-            self.view("bounded_zero")[:] = 0.0
         self._bind()
         self._take_options(ocp, options)
 

@@ -23,14 +23,14 @@ from dynamics_backends.compiled.interface.libraries import (
 )
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.driver import WAIT
-from trajopt.solvers.methods.shooting_requests import Correct, Direction, Expand, Gains, Roll, Start
+from trajopt.solvers.methods.shooting_requests import Correct, Direction, Expand, Roll, Start
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.window.memory import PACKAGE
 from trajopt.solvers.window.shooting_slot import ShootingSlot, reads_linear_steps
 from trajopt.solvers.window.slots import functions
 from trajopt.stage.evaluation import StageEvaluator
 
-DONE, ROLLS = 0, 4
+DONE, ROLLS = 0, 2
 """Operation code of a slot whose answer is ready; first operation that is a rollout, of which each phase has two."""
 PATIENCE = 100
 """Scheduler steps after which a waiting operation runs even if more slots wait for another operation."""
@@ -46,15 +46,14 @@ class ShootingWindow:
 
     def __init__(self, ocp: OCP, evaluator: StageEvaluator, options: SLQOptions, count: int) -> None:
         *stages, end = cast(Any, evaluator.stages)
-        library, dims = kernels(lanes_in_use()), (ocp.manifold.ndx, ocp.nu)
+        library = kernels(lanes_in_use())
         workspace = aligned(max(s.library.workspaces.doubles for s in (*stages, end)))
-        sweep_workspace = aligned(bound(library, "lq_in_lanes_workspace", "ii", ctypes.c_long)(*dims))
         directions_workspace = aligned(directions_doubles(ocp, options))
         self.slots = [ShootingSlot(ocp, evaluator, options, workspace=workspace) for _ in range(count)]
         phases = (_Phase * len(stages))()
         for i, s in enumerate(stages):
             phases[i] = _Phase(code_of(s.library.first_in_lanes), code_of(s.library.rollout_in_lanes))
-        workspaces = workspace, sweep_workspace, directions_workspace
+        workspaces = workspace, directions_workspace
         self._data = _Window(
             ctypes.addressof(phases), code_of(end.library.end_first_in_lanes), *map(address, workspaces)
         )
@@ -70,7 +69,7 @@ class ShootingWindow:
     def _bind(self, library: ctypes.CDLL) -> None:
         at = ctypes.addressof(self._data)
         function = functions(library, "shooting_window", ctypes.c_long)
-        start, direction, gains = function("start", "pppd"), function("direction", "ppdll"), function("gains", "pd")
+        start, direction = function("start", "pppd"), function("direction", "ppdll")
         roll, correct, expand = function("roll", "ppll"), function("correct", "ppl"), function("expand", "ppld")
         serve = function("serve", "ppll", None)
         self._asks: dict[type, Callable[[ShootingSlot, Any], int]] = {
@@ -79,7 +78,6 @@ class ShootingWindow:
             Roll: lambda s, r: roll(at, s.address, r.first, r[2]),
             Correct: lambda s, r: correct(at, s.address, r.again),
             Expand: lambda s, r: expand(at, s.address, r.row, r.mu),
-            Gains: lambda s, r: gains(s.address, r.mu),
         }
         self._serve = lambda kind, count: serve(at, self._group_address, count, kind)
 
@@ -146,7 +144,6 @@ _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
     Direction: ShootingSlot.step,
     Roll: lambda slot: slot.trials(slot.data.rolling_count),
     Correct: lambda slot: slot.trials(1)[0],
-    Gains: lambda _: None,
 }
 
 

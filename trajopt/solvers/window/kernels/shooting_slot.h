@@ -1,5 +1,5 @@
 /* Slot of shooting methods: memory of one problem, and the kernels that answer its requests (trajopt/solvers/methods/shooting_requests.py), with
-   the knots of the problem in lanes.  The method that decides is trajopt/solvers/methods/shooting.py.  Requires bounded_lq.h and the constants
+   the knots of the problem in lanes.  The method that decides is trajopt/solvers/methods/shooting.py.  Requires knots.h and the constants
    of shooting_slot.py.
 
    A slot has three iterates (the current, the next and the best one), the last step and the last trial trajectories.  In a window
@@ -49,8 +49,7 @@ typedef struct {
     lq_policy policy;
     double *spare_K, *spare_k;
     lq_step step, current, extra;
-    double *lower_du, *upper_du, *masked, *size;
-    bounded_workspace bounded;
+    double *lower_du, *upper_du, *masked, *size, *lambda, *g, *zero_k, *bounded;
     double *X, *U, *D, *cost, *part_cost;
     long *start, *stop, *trial;
     const shooting_problem_t *problem;
@@ -160,22 +159,22 @@ static double slope(const shooting_t *s, const iterate_t *e, const double *gaps,
 {
     const long n = s->dims.n, m = s->dims.m;
     const double *K = free_gains(s, e);
-    double sum = share * dot(s->bounded.lambda + n, gaps, s->N * n);
+    double sum = share * dot(s->lambda + n, gaps, s->N * n);
     for (long i = 0; i < s->N; i++)
-        for (long a = i * m; a < (i + 1) * m; a++) sum += s->bounded.g[a] * (s->step.du[a] - dot(K + a * n, s->step.dx + i * n, n));
+        for (long a = i * m; a < (i + 1) * m; a++) sum += s->g[a] * (s->step.du[a] - dot(K + a * n, s->step.dx + i * n, n));
     return sum;
 }
 
 /* Gradient of control number i (of N m) under the gains of the policy; zero if it pushes against a bound. */
 static double inward(const shooting_t *s, const iterate_t *e, long i)
 {
-    double g = s->bounded.g[i];
+    double g = s->g[i];
     if (s->lower && e->us[i] <= s->lower[i]) g = fmin(g, 0.0);
     if (s->lower && e->us[i] >= s->upper[i]) g = fmax(g, 0.0);
     return g;
 }
 
-/* Scaled KKT error under the gains of the policy: see optimality.py.  A window may have found it with the direction.  `bounded.g` then holds the
+/* Scaled KKT error under the gains of the policy: see optimality.py.  A window may have found it with the direction.  `g` then holds the
    gradient under these gains. */
 static double kkt(shooting_t *s, iterate_t *e)
 {
@@ -186,7 +185,7 @@ static double kkt(shooting_t *s, iterate_t *e)
     const lq_problem lq = lq_of(e, s->dims, N);
     const double *K = free_gains(s, e);
     double most = largest(e->d, N * n);
-    lq_stationarity(&lq, K, s->bounded.lambda, s->bounded.g, s->size);
+    lq_stationarity(&lq, K, s->lambda, s->g, s->size);
     for (long i = 0; i < N * m; i++) {
         const double size = s->size[i % m];
         if (size > 0.0) most = fmax(most, fabs(inward(s, e, i)) / size);
@@ -323,7 +322,7 @@ static void start_from(shooting_t *s)
 /* -- steps ------------------------------------------------------------------------------------------------------------------ */
 
 /* Bounds on du at an iterate. */
-static lq_bounds workspace_for(const shooting_t *s, const iterate_t *e)
+static lq_bounds bounds_at(const shooting_t *s, const iterate_t *e)
 {
     for (long i = 0; i < s->N * s->dims.m; i++)
         s->lower_du[i] = s->lower[i] - e->us[i], s->upper_du[i] = s->upper[i] - e->us[i];
@@ -352,24 +351,6 @@ static void take_policy(shooting_t *s)
     s->spare_K = K, s->spare_k = k;
 }
 
-/* Start a direction; `bounded.sweep` is the first sweep. */
-static void direction_begin(shooting_t *s, double mu)
-{
-    iterate_t *at = here(s);
-    bounded_workspace *w = &s->bounded;
-    const lq_policy to = {s->spare_K, s->spare_k, s->policy.Vx, s->policy.Vxx};
-    const double on_state = s->on_state ? mu : 0.0;
-    recall(s, at);
-    s->early.of = NULL;
-    memset(s->step.dx, 0, sizeof(double) * s->dims.n); /* trajectories begin at x0 */
-    if (s->lower) {
-        bounded_begin(s->dims, lq_of(at, s->dims, s->N), workspace_for(s, at), on_state, mu - on_state, w, to);
-        return;
-    }
-    w->p = lq_of(at, s->dims, s->N), w->policy = to;
-    w->sweep = (lq_lane){&w->p, NULL, &w->policy, on_state, mu - on_state, NONE};
-}
-
 /* Answer a Step; failed: knot where the sweep failed, or NONE. */
 static void answer_direction(shooting_t *s, long failed, double D2)
 {
@@ -383,33 +364,27 @@ static void answer_direction(shooting_t *s, long failed, double D2)
     to[3] = fmax(largest(s->step.dx, (s->N + 1) * s->dims.n), largest(s->step.du, s->N * s->dims.m));
 }
 
-/* Continue a direction after a sweep; returns 1 if another sweep is needed, else 0 with the direction answered. */
-static int direction_next(shooting_t *s)
-{
-    bounded_workspace *w = &s->bounded;
-    if (s->lower) {
-        if (bounded_next(s->dims, w, s->step)) return 1;
-        answer_direction(s, w->failed, w->failed < 0 ? curvature(s, lq_of(here(s), s->dims, s->N), s->step) : 0.0);
-        return 0;
-    }
-    double change[2] = {0.0, 0.0};
-    if (w->sweep.failed < 0) lq_rollout(&w->p, NULL, &w->policy, s->step.dx, s->step.du, change);
-    answer_direction(s, w->sweep.failed, change[1]);
-    return 0;
-}
-
-static void sweep_alone(const shooting_t *s, lq_lane *of)
-{
-    of->failed = lq_riccati(of->p, of->bounds, of->on_state, of->on_control, NULL, of->to);
-}
-
 /* Solve for the policy and its linear step. */
 static void solve_direction(shooting_t *s, double mu)
 {
-    const double began = now();
-    direction_begin(s, mu);
-    do sweep_alone(s, &s->bounded.sweep);
-    while (direction_next(s));
+    const double began = now(), on_state = s->on_state ? mu : 0.0;
+    iterate_t *at = here(s);
+    recall(s, at);
+    s->early.of = NULL;
+    const lq_problem lq = lq_of(at, s->dims, s->N);
+    const lq_policy to = {s->spare_K, s->spare_k, s->policy.Vx, s->policy.Vxx};
+    double change[2] = {0.0, 0.0};
+    long failed;
+    memset(s->step.dx, 0, sizeof(double) * s->dims.n); /* trajectories begin at x0 */
+    if (s->lower) {
+        const lq_bounds limits = bounds_at(s, at);
+        failed = lq_bounded(&lq, &limits, on_state, mu - on_state, &to, s->step.dx, s->step.du, s->bounded);
+        if (failed < 0) change[1] = curvature(s, lq, s->step);
+    } else {
+        failed = lq_riccati(&lq, NULL, on_state, mu - on_state, NULL, &to);
+        if (failed < 0) lq_rollout(&lq, NULL, &to, s->step.dx, s->step.du, change);
+    }
+    answer_direction(s, failed, change[1]);
     s->seconds[BACKWARD] += now() - began;
 }
 
@@ -431,10 +406,10 @@ static void correct(shooting_t *s, long again)
         copy(current.du, s->step.du, s->N * m);
     }
     lq.d = s->D;
-    memset(s->bounded.k, 0, sizeof(double) * s->N * m);
-    feedback.k = s->bounded.k;
+    memset(s->zero_k, 0, sizeof(double) * s->N * m);
+    feedback.k = s->zero_k;
     if (s->lower) {
-        limits = workspace_for(s, at);
+        limits = bounds_at(s, at);
         for (long i = 0; i < s->N * m; i++) s->lower_du[i] -= current.du[i], s->upper_du[i] -= current.du[i];
     }
     memset(s->extra.dx, 0, sizeof(double) * n);
@@ -532,33 +507,20 @@ EXPORT void shooting_kkt(shooting_t *s)
     s->seconds[BACKWARD] += now() - began;
 }
 
-/* Start the gains about the current iterate; `bounded.sweep` is their sweep. */
-static void gains_begin(shooting_t *s, double mu)
-{
-    bounded_workspace *w = &s->bounded;
-    const shooting_problem_t *p = s->problem;
-    const double on_state = s->on_state ? mu : 0.0;
-    recall(s, here(s));
-    w->p = lq_of(here(s), s->dims, s->N), w->policy = (lq_policy){p->to_K, p->to_k, s->policy.Vx, s->policy.Vxx};
-    if (s->lower) w->limits = workspace_for(s, here(s));
-    w->sweep = (lq_lane){&w->p, s->lower ? &w->limits : NULL, &w->policy, on_state, mu - on_state, NONE};
-}
-
-/* Finish the gains: those of the sweep, or the last ones if the sweep could not factorize Quu. */
-static void gains_end(const shooting_t *s)
-{
-    const long steps = s->N * s->dims.m;
-    const shooting_problem_t *p = s->problem;
-    if (s->bounded.sweep.failed >= 0) copy(p->to_K, s->policy.K, steps * s->dims.n), copy(p->to_k, s->policy.k, steps);
-}
-
+/* Gains about the current iterate, or the last ones if the sweep cannot factorize Quu. */
 EXPORT void shooting_gains(shooting_t *s, double mu)
 {
-    const double began = now();
-    if (!s->problem->to_K) return;
-    gains_begin(s, mu);
-    sweep_alone(s, &s->bounded.sweep);
-    gains_end(s);
+    const double began = now(), on_state = s->on_state ? mu : 0.0;
+    const shooting_problem_t *p = s->problem;
+    const lq_policy to = {p->to_K, p->to_k, s->policy.Vx, s->policy.Vxx};
+    const long steps = s->N * s->dims.m;
+    lq_bounds limits;
+    if (!p->to_K) return;
+    recall(s, here(s));
+    const lq_problem lq = lq_of(here(s), s->dims, s->N);
+    if (s->lower) limits = bounds_at(s, here(s));
+    if (lq_riccati(&lq, s->lower ? &limits : NULL, on_state, mu - on_state, NULL, &to) >= 0)
+        copy(p->to_K, s->policy.K, steps * s->dims.n), copy(p->to_k, s->policy.k, steps);
     s->seconds[BACKWARD] += now() - began;
 }
 

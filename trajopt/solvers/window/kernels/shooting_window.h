@@ -1,12 +1,12 @@
-/* Window of problems in shooting methods, with one problem in each lane: kernels for expansions with their directions, sweeps, and rollouts of up
-   to LANES problems.  Requires shooting_slot.h.
+/* Window of problems in shooting methods, with one problem in each lane: kernels for expansions with their directions, and rollouts of up to
+   LANES problems.  Requires shooting_slot.h.
 
    A request is answered immediately, or waits (`waits`) for one of these kernels; the driver chooses the problems that share a call.  Operations
    whose lanes the knots of one problem fill (an expansion alone, rollouts between many nodes) run immediately, and so do rare requests. */
 
-/* Operations.  LOOKS: expansion with direction; OPEN_SWEEPS: sweeps without bounds; ROLLS + 2 i: rollouts of phase i, + 1 with nonlinear gaps. */
-enum { DONE, LOOKS, SWEEPS, OPEN_SWEEPS, ROLLS };
-enum { START_ASKED, DIRECTION_ASKED, TRIALS_ASKED, POINT_ASKED, GAINS_ASKED };
+/* Operations.  LOOKS: expansion with direction; ROLLS + 2 i: rollouts of phase i, + 1 with nonlinear gaps. */
+enum { DONE, LOOKS, ROLLS };
+enum { START_ASKED, DIRECTION_ASKED, TRIALS_ASKED, POINT_ASKED };
 
 /* Functions of a phase for several problems: expansion and rollout. */
 typedef struct {
@@ -18,7 +18,7 @@ typedef struct {
 typedef struct {
     const window_phase_t *phases;
     void (*end_first)(const seen_t *of, long knot, end_first_t *out, void *workspace);
-    void *workspace, *sweep_workspace, *directions_workspace;
+    void *workspace, *directions_workspace;
     long active;
 } shooting_window_t;
 
@@ -32,7 +32,7 @@ static long wait_for_look(shooting_t *s, iterate_t *e, const double *gaps, doubl
     a->of = e, a->mu = mu;
     to->on_state = s->on_state ? mu : 0.0, to->on_control = mu - to->on_state;
     to->d = e->d, to->lambda = e->lambda, to->g = e->g, to->costs = e->costs, to->K = s->spare_K, to->k = s->spare_k;
-    to->under = s->kkt <= a->nearly ? s->policy.K : NULL, to->held_lambda = s->bounded.lambda, to->held_g = s->bounded.g;
+    to->under = s->kkt <= a->nearly ? s->policy.K : NULL, to->held_lambda = s->lambda, to->held_g = s->g;
     to->closed = largest(gaps, s->N * s->dims.n) <= GAP_ROUNDING * (1.0 + largest(e->xs, (s->N + 1) * s->nx));
     return s->waits = LOOKS;
 }
@@ -44,8 +44,6 @@ static long look(const shooting_window_t *w, shooting_t *s, iterate_t *e, const 
     answer_point(s, e, measure(s, e));
     return s->waits = DONE;
 }
-
-static long wait_for_sweep(shooting_t *s) { return s->waits = s->bounded.sweep.bounds ? SWEEPS : OPEN_SWEEPS; }
 
 static long rolled_out(const shooting_window_t *w, shooting_t *s)
 {
@@ -101,8 +99,8 @@ static long direct(const shooting_window_t *w, shooting_t *s)
         take_look(s);
         return directed(w, s);
     }
-    direction_begin(s, s->mu);
-    return wait_for_sweep(s);
+    solve_direction(s, s->mu);
+    return directed(w, s);
 }
 
 EXPORT long shooting_window_start(const shooting_window_t *w, shooting_t *s, const shooting_problem_t *p, double mu)
@@ -142,14 +140,6 @@ EXPORT long shooting_window_expand(const shooting_window_t *w, shooting_t *s, lo
     s->request = POINT_ASKED, s->mu = mu;
     take_row(s, row);
     return look(w, s, next_of(s), s->D + row * s->N * s->dims.n);
-}
-
-EXPORT long shooting_window_gains(shooting_t *s, double mu)
-{
-    if (!s->problem->to_K) return s->waits = DONE;
-    s->request = GAINS_ASKED;
-    gains_begin(s, mu);
-    return wait_for_sweep(s);
 }
 
 /* -- kernels ------------------------------------------------------------------------------------------------------------------- */
@@ -232,23 +222,6 @@ static void serve_looks(const shooting_window_t *w, shooting_t *const *slots, lo
     }
 }
 
-static void serve_sweeps(const shooting_window_t *w, shooting_t *const *slots, long count)
-{
-    lq_lane lanes[LANES];
-    if (count == 1) sweep_alone(slots[0], &slots[0]->bounded.sweep);
-    else {
-        for (int l = 0; l < LANES; l++) lanes[l] = SLOT_OF(l, slots, count)->bounded.sweep;
-        lq_riccati_in_lanes(lanes, w->sweep_workspace);
-        for (int l = 0; l < count; l++) slots[l]->bounded.sweep.failed = lanes[l].failed;
-    }
-    for (int l = 0; l < count; l++) {
-        shooting_t *s = slots[l];
-        if (s->request == GAINS_ASKED) gains_end(s), s->waits = DONE;
-        else if (direction_next(s)) wait_for_sweep(s);
-        else directed(w, s);
-    }
-}
-
 /* Roll out a phase of several problems, with their parts in lanes; problems whose parts do not fit keep waiting. */
 static void serve_rolls(const shooting_window_t *w, shooting_t *const *slots, long count)
 {
@@ -272,6 +245,5 @@ static void serve_rolls(const shooting_window_t *w, shooting_t *const *slots, lo
 EXPORT void shooting_window_serve(const shooting_window_t *w, shooting_t *const *slots, long count, long kind)
 {
     if (kind == LOOKS) serve_looks(w, slots, count);
-    else if (kind < ROLLS) serve_sweeps(w, slots, count);
     else serve_rolls(w, slots, count);
 }

@@ -1,7 +1,6 @@
-"""Riccati sweeps with one problem per lane, compared with single sweeps: gains, failing knots, and directions."""
+"""Search directions with one problem per lane, compared with the sweeps of each problem."""
 
 import ctypes
-import struct
 
 import numpy as np
 import pytest
@@ -10,19 +9,9 @@ from numpy_lq import NumpyLQ, solve_riccati, stationarity
 from dynamics_backends.compiled.interface.libraries import address, aligned, bound, kernels, lanes_in_use
 from trajopt.lq.lq import LQProblem
 
-STEPS = 9
+STEPS, EXPANDED = 9, 8
 SIZES = [(5, 3), (2, 1), (13, 9), (24, 12)]
 """States and controls: with and without kernels for their number of controls."""
-
-
-class Lane(ctypes.Structure):
-    """lq_lane of riccati.h."""
-
-    _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("p", "bounds", "to")),
-        *((name, ctypes.c_double) for name in ("on_state", "on_control")),
-        ("failed", ctypes.c_long),
-    ]
 
 
 def problem(rng, size, indefinite_at=None):
@@ -36,44 +25,6 @@ def problem(rng, size, indefinite_at=None):
         R[indefinite_at] = -100.0 * np.eye(m)
     S, d = 0.1 * rng.standard_normal((N, m, n)), 0.1 * rng.standard_normal((N, n))
     return LQProblem(A, B, d, Q, rng.standard_normal((N + 1, n)), S, R, rng.standard_normal((N, m)), np.zeros(n))
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("limited", [False, True])
-@pytest.mark.parametrize("regularize", ["control", "state"])
-def test_each_lane_equals_the_single_sweep(size, limited, regularize):
-    """Lanes differ in numbers and damping; in two lanes Quu is indefinite at some knot."""
-    rng, lanes = np.random.default_rng(0), lanes_in_use()
-    library, (n, m) = kernels(lanes), size
-    workspace = aligned(bound(library, "lq_in_lanes_workspace", "ii", ctypes.c_long)(n, m))
-    problems = [problem(rng, size, {0: 4, lanes - 1: 7}.get(i)) for i in range(lanes)]
-    damping = 0.3 * rng.random(lanes)
-    references, asked, found = [], (Lane * lanes)(), []
-    limits = [np.sort(rng.standard_normal((2, STEPS, m)), axis=0) for _ in range(lanes)]
-    for i, lq in enumerate(problems):
-        data = [np.ascontiguousarray(block) for block in lq[:8]]
-        K, k = np.zeros((STEPS, m, n)), np.zeros((STEPS, m))
-        own = [np.ascontiguousarray(limits[i][j]) for j in (0, 1)]
-        texts = [
-            struct.pack("8P l 2i", *map(address, data), STEPS, n, m),
-            struct.pack("4P", address(K), address(k), 0, 0),
-        ]
-        texts.append(struct.pack("2P", *map(address, own)))
-        p, to, bounds = map(ctypes.create_string_buffer, texts)
-        on = (damping[i], 0.0) if regularize == "state" else (0.0, damping[i])
-        asked[i] = Lane(
-            ctypes.addressof(p), ctypes.addressof(bounds) if limited else None, ctypes.addressof(to), *on, 0
-        )
-        references += [data, own, p, to, bounds]
-        found.append((K, k))
-    bound(library, "lq_riccati_in_lanes", "pp")(ctypes.addressof(asked), address(workspace))
-    for i, lq in enumerate(problems):
-        expected = solve_riccati(lq, damping[i], regularize, tuple(limits[i]) if limited else None)
-        assert asked[i].failed == (-1 if expected.failed_at is None else expected.failed_at)
-        first = 0 if expected.failed_at is None else expected.failed_at + 1
-        np.testing.assert_allclose(found[i][0][first:], expected.K[first:], rtol=0, atol=1e-11)
-        np.testing.assert_allclose(found[i][1][first:], expected.k[first:], rtol=0, atol=1e-11)
-    assert asked[0].failed == 4 and asked[lanes - 1].failed == 7
 
 
 _GIVEN = ("d", "lambda", "g", "costs", "K", "k", "dx", "du", "held_lambda", "held_g", "under")
@@ -129,17 +80,26 @@ def test_directions_are_sweep_costates_and_step_of_each_problem(size, regularize
         places = [None if name in left_out else address(found[i][name]) for name in _GIVEN]
         asked[i] = Direction(*on, i == 0, 0, *places, *5 * (0.0,))
 
-    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_long, ctypes.POINTER(Blocks))
-    def expand(_, knot, to):
-        for name in (*LQProblem._fields[:8], "cost"):
-            place = getattr(to.contents, name)
-            if place is None:
-                continue
-            rows = costs[knot] if name == "cost" else np.array([getattr(p, name)[knot].ravel() for p in problems]).T
-            values = np.ascontiguousarray(rows)
-            ctypes.memmove(place, address(values), values.nbytes)
+    alive = {}
 
-    workspace = aligned(bound(library, "lq_directions_workspace", "iil", ctypes.c_long)(n, m, N if with_steps else 1))
+    @ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_long, ctypes.POINTER(Blocks))
+    def expand(_, last, to):
+        first = last - 1 if last > N else max(0, last - 3)
+        for knot in range(first, last):
+            for name in (*LQProblem._fields[:8], "cost"):
+                if knot == N and name not in ("Q", "q", "cost"):
+                    continue
+                rows = costs[knot] if name == "cost" else np.array([getattr(p, name)[knot].ravel() for p in problems]).T
+                values = aligned(rows.size)
+                values[:] = rows.ravel()
+                if name in ("A", "B", "d"):
+                    ctypes.memmove(getattr(to[knot % EXPANDED], name), address(values), values.nbytes)
+                else:
+                    alive[name, knot % 3] = values  # overwritten by later knots, as in the kernels
+                    setattr(to[knot % EXPANDED], name, address(values))
+        return first
+
+    workspace = aligned(bound(library, "lq_directions_workspace", "iill", ctypes.c_long)(n, m, N, with_steps))
     library.lq_directions(
         ctypes.byref(asked), Dims(n, m), ctypes.c_long(N), expand, None, ctypes.c_void_p(address(workspace))
     )
