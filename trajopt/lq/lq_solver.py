@@ -8,10 +8,10 @@ solved by projected Newton: variables at a bound whose gradient points outwards 
 projected on the box, with an Armijo line search. (Y. Tassa, N. Mansard, E. Todorov, Control-Limited Differential Dynamic
 Programming, ICRA 2014, section III-B; D. Bertsekas, Projected Newton methods, SIAM J. Control Optim. 20, 1982.)
 
-A bounded sweep chooses the clamped controls at dx = 0. The choice is correct for a trajectory without gaps, and wrong if large gaps
-move the trajectory. So a solve within bounds (:meth:`LQSolver.solve_bounded`) first closes the gaps: a few policies are rolled out with
-controls clipped to the bounds, and the cheapest trajectory is used. Then the problem is re-centered on this trajectory, where it has no
-gaps,
+A bounded sweep chooses the clamped controls at dx = 0. The choice is correct for a trajectory without gaps, and wrong if large
+gaps move the trajectory. So a solve within bounds (:meth:`LQSolver.solve_bounded`) first closes the gaps: a few policies are
+rolled out with controls clipped to the bounds, and the cheapest trajectory is used. Then the problem is re-centered on this
+trajectory, where it has no gaps,
 
     q <- q + Q dx + S'du,   r <- r + S dx + R du,   d <- 0,   bounds <- bounds - du,
 
@@ -189,9 +189,9 @@ class LQSolver:
     ) -> tuple[Policy, LQStep]:
         """Solve within bounds on du, each (N, m), to the tolerance :data:`ENOUGH`.
 
-        Returns the policy, whose gains are zero for the controls that the last sweep clamped, and a trajectory within the bounds; a
-        zero one if ``failed_at`` of the policy reports a failure. Regularization on "control" is part of the problem, mu/2 |du|^2; on
-        "state" it damps one sweep.
+        Returns the policy, whose gains are zero for the controls that the last sweep clamped, and a trajectory within the bounds,
+        which is zero if ``failed_at`` of the policy reports a failure. Regularization on "control" is part of the problem,
+        mu/2 |du|^2; on "state" it damps one sweep.
         """
         data = _contiguous(lq)
         N, n, m = data[1].shape
