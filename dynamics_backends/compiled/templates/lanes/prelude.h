@@ -62,7 +62,7 @@ static inline void store(V x, double *to, int streamed)
 {
 #if LANES == 8 && defined(__AVX512F__)
     if (streamed) {
-        __builtin_ia32_movntpd512(to, x);
+        __asm__ volatile("vmovntpd %1, %0" : "=m"(*(V *)to) : "v"(x));
         return;
     }
 #endif
