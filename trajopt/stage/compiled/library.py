@@ -22,8 +22,17 @@ from trajopt.stage.compiled.structure import FunctionsData, Structure
 from trajopt.stage.compiled.taped_functions import taped_functions
 from trajopt.stage.source.stage_shape import StageShape
 
-_KERNELS = ("structure.h", "stage_types.h", "step.h", "sensitivities.h", "curvature.h", "knots.h", "stage.h")
-_SEVERAL = ("rollout.h", "in_lanes.h", "inner_maps.h", "forces_cost.h")
+_KERNELS = (
+    "structure.h",
+    "stage_types.h",
+    "step.h",
+    "sensitivities.h",
+    "curvature.h",
+    "knots.h",
+    "inner_maps.h",
+    "stage.h",
+)
+_SEVERAL = ("rollout.h", "in_lanes.h")
 
 
 def stages_source(*more: str) -> str:
@@ -71,6 +80,7 @@ class Library:
         taped = taped_functions(backend, shape)
         self.shape, self.lanes = shape, lanes_in_use()
         functions, workspace = FunctionsData(rows=taped.rows), 0
+        functions.force_rows, functions.force_columns, functions.curved_forces = taped.forces
         members = taped.members(self.lanes)
         in_library = library_functions(backend, dict(shape.parameters), self.lanes)
         if in_library is not None:
@@ -82,9 +92,6 @@ class Library:
                 setattr(functions, f"{name}_{member}", number)
         value = functions.dynamics_value_run, functions.dynamics_value_self, functions.dynamics_value_run_blocks
         registers = taped.registers
-        if taped.forces_cost is not None:
-            functions.forces, functions.curved_forces, needed = taped.forces_cost.numbers
-            workspace = max(workspace, needed + registers)
         differences = differences_of(backend, value, dict(shape.parameters), functions.rows, self.lanes)
         if differences is not None:
             functions.dynamics_partials_run, functions.dynamics_partials_self = differences.function

@@ -12,9 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from dynamics_backends.compiled.interface.libraries import (
-    bound,
     code_of,
-    kernel_text,
     kernels,
     remembered,
     structs_in,
@@ -37,50 +35,22 @@ from trajopt.stage.source.stage_shape import StageShape
 from trajopt.stage.source.term_source import TermSource, term_source
 
 ALONG = "dynamics_along"
-(_ForcesCostData,) = structs_in(
-    "\n".join([template("lanes/function.h"), kernel_text("trajopt.stage", "forces_cost.h")]), "forces_cost_t"
-)
 (DirectionsData,) = structs_in(
     "\n".join(map(template, ("lanes/function.h", "differences/partials_along.h"))), "directions_t"
 )
-
-
-class ForcesCost:
-    """Running cost with terms of the contact forces of the time step: kernels/forces_cost.h.
-
-    value, expand: tapes. rows, columns: of the derivative of the forces. curved_forces: the step's second derivatives receive
-    the gradient in the forces. ndx, nu: sizes of the tangent vector and of the controls.
-    """
-
-    def __init__(self, value: Tape, expand: Tape, sizes: tuple[int, int, int], ndx: int, nu: int) -> None:
-        rows, columns, curved_forces = sizes
-        self._tapes = value, expand
-        self.data = _ForcesCostData(*value.function, *expand.function, rows, columns, ndx, nu, curved_forces)
-        self.registers = max(value.registers, expand.registers)
-        workspace = bound(kernels(), "forces_cost_workspace", "p", ctypes.c_long)(ctypes.addressof(self.data))
-        self.numbers = rows * (1 + columns), rows * curved_forces, int(workspace)
-        """Entries of the forces and their derivatives, forces whose multipliers are returned, and workspace in vectors."""
-
-    def members(self, lanes: int) -> dict[str, tuple[int | None, int, int | None]]:
-        """See :meth:`TapedFunctions.members`."""
-        library, data = kernels(lanes), ctypes.addressof(self.data)
-        return {
-            "running_value": (code_of(library.forces_cost_value), data, None),
-            "running_expand": (code_of(library.forces_cost_expand), data, None),
-        }
 
 
 class TapedFunctions(NamedTuple):
     """Functions of a phase: tapes by their names in functions_t.
 
     rows: computed rows of xdot. directions: struct directions_t of partial derivatives by complex or dual numbers, whose tape is
-    named :data:`ALONG`. forces_cost: running cost with terms of contact forces, None for tapes.
+    named :data:`ALONG`. forces: force_rows, force_columns and curved_forces of functions_t.
     """
 
     tapes: dict[str, Tape]
     rows: int
     directions: Any = None
-    forces_cost: ForcesCost | None = None
+    forces: tuple[int, int, int] = (0, 0, 0)
 
     def members(self, lanes: int) -> dict[str, tuple[int | None, int, int | None]]:
         """Values of run, self and run_blocks of each member of functions_t."""
@@ -88,29 +58,23 @@ class TapedFunctions(NamedTuple):
         if self.directions is not None:
             self.directions.along_run, self.directions.along_self, _ = found.pop(ALONG)
             found["dynamics_partials"] = code_of(kernels(lanes).partials_along), ctypes.addressof(self.directions), None
-        return found if self.forces_cost is None else found | self.forces_cost.members(lanes)
+        return found
 
     @property
     def registers(self) -> int:
         """Workspace of a block in vectors."""
-        own = [] if self.forces_cost is None else [self.forces_cost.registers]
-        return max((*own, *(tape.registers for tape in self.tapes.values())), default=0)
+        return max((tape.registers for tape in self.tapes.values()), default=0)
 
 
 def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions:
     """Tapes of a phase's functions. Raises TooLong, TraceError for functions without a tape."""
     map, sizes = unwrapped(backend.map), dict(shape.parameters)
-    manifold, cost = map.manifold, None
+    manifold = map.manifold
     terms = _other_terms(manifold, shape)
     running, forces = _running(map if forces_beside(backend, sizes) else None, manifold, shape)
-    if forces is not None:
-        value, expand = running.pop("running_value"), running.pop("running_expand")
-        cost = ForcesCost(value, expand, forces, manifold.ndx, shape.nu)
-    own, rows, step = _dynamics(
-        backend, shape, forces=forces is not None, curved_forces=forces is not None and bool(forces[2])
-    )
+    own, rows, step = _dynamics(backend, shape, forces=forces[0] > 0, curved_forces=bool(forces[2]))
     directions = DirectionsData(n=manifold.ndx, m=map.nu, rows=rows, step=step) if ALONG in own else None
-    return TapedFunctions(own | running | terms, rows, directions, cost)
+    return TapedFunctions(own | running | terms, rows, directions, forces)
 
 
 def _dynamics(
@@ -141,10 +105,8 @@ def _dynamics(
     return _decoded(known[0]), known[1], known[2]
 
 
-def _running(
-    moving: Map | None, manifold: Manifold, shape: StageShape
-) -> tuple[dict[str, Tape], tuple[int, int, int] | None]:
-    """Tapes of the running cost, and rows, columns and curved_forces of :class:`ForcesCost` if it reads contact forces.
+def _running(moving: Map | None, manifold: Manifold, shape: StageShape) -> tuple[dict[str, Tape], tuple[int, int, int]]:
+    """Tapes of the running cost, and ``forces`` of :class:`TapedFunctions`.
 
     moving: system whose time step provides its contact forces.
     """
@@ -154,12 +116,13 @@ def _running(
             given = "running", shape.running, manifold, shape.nu
             source = term_source(*given, running=True, hessian=shape.hessian, moving=moving, curved=shape.second)
             forces = source.forces
-            sizes = None if forces is None else [forces.rows, forces.columns, int(forces.exact)]
+            sizes = [0, 0, 0] if forces is None else [forces.rows, forces.columns, int(forces.exact)]
             return [_encoded(source.functions), sizes]
 
     given = shape.running, manifold, shape.nu, shape.hessian, shape.second, moving
     tapes, sizes = remembered(traced, "running tapes", *given, operations_limit())
-    return _decoded(tapes), None if sizes is None else tuple(sizes)
+    rows, columns, curved = sizes
+    return _decoded(tapes), (rows, columns, curved)
 
 
 def _other_terms(manifold: Manifold, shape: StageShape) -> dict[str, Tape]:

@@ -1,11 +1,11 @@
 /* A block of knots in the lanes: knots n, n + 1, .. of one problem, whose rows are contiguous.  Include sensitivities.h before this file. */
 
-/* Inputs and results of a block of knots.  next, d: state after the time step, and its difference from the node.  hxx, hux, huu: second
-   derivatives of the path constraints.  The last row of members is shared by all blocks: a workspace, and unless the dynamics take several
+/* Inputs and results of a block of knots.  next, d: state after the time step, and its difference from the node.  phi, lff: gradient and Hessian of the
+   cost in the contact forces.  hxx, hux, huu: second derivatives of the path constraints.  The last row of members is shared by all blocks: a workspace, and unless the dynamics take several
    blocks, the sensitivities of the time step and its workspaces. */
 typedef struct {
     V *x, *node, *u, *p, *theta, *pg, *t, *dt, *forces, *next, *d;
-    V *l, *lx, *lu, *lxx, *lux, *luu, *phi, *g, *gx, *gu, *hxx, *hux, *huu;
+    V *l, *lx, *lu, *lxx, *lux, *luu, *phi, *lff, *g, *gx, *gu, *hxx, *hux, *huu;
     V *block, *G, *own, *scratch;
 } knot_t;
 
@@ -25,7 +25,8 @@ static void carve_knot(const structure_t *S, V **w, knot_t *k)
     k->pg = carved(w, LARGER(NPG, NPGT)), k->t = carved(w, 1), k->dt = carved(w, 1), k->forces = carved(w, FORCES_WORKSPACE);
     k->next = carved(w, NX), k->d = carved(w, ND);
     k->l = carved(w, 1), k->lx = carved(w, ND), k->lu = carved(w, NU), k->lxx = carved(w, ND * ND), k->lux = carved(w, NU * ND);
-    k->luu = carved(w, NU * NU), k->phi = carved(w, CURVED_FORCES), k->g = carved(w, rows), k->gx = carved(w, rows * ND);
+    k->luu = carved(w, NU * NU), k->phi = carved(w, FORCES), k->lff = carved(w, FORCES * FORCES);
+    k->g = carved(w, rows), k->gx = carved(w, rows * ND);
     k->gu = carved(w, NG * NU), k->hxx = carved(w, curved * ND * ND), k->hux = carved(w, curved * NU * ND);
     k->huu = carved(w, curved * NU * NU);
     if (STEPS_TOGETHER) carve_step(S, w, k);
@@ -57,7 +58,7 @@ static knot_t carved_knots(const structure_t *S, V **w)
 {
     const int most = LARGER(ND, NU);
     knot_t k;
-    k.block = carved(w, most * most);
+    k.block = carved(w, LARGER(most * most, FORCES_WORKSPACE));
     if (!STEPS_TOGETHER) carve_step(S, w, &k);
     carve_knot(S, w, &k);
     carved(w, (blocks_together(S) - 1) * knot_size(S));

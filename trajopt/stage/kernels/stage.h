@@ -76,7 +76,13 @@ static void evaluate_running(const structure_t *S, knot_t k, int count, V *w)
 /* Expand the running cost in `count` blocks. */
 static void expand_running(const structure_t *S, knot_t k, int count, V *w)
 {
-    CALL_BLOCKS(S->functions->running_expand, count, (k.x, k.u, k.t, k.dt, k.theta, k.forces), (k.l, k.lx, k.lu, k.lxx, k.lux, k.luu, k.phi));
+    CALL_BLOCKS(S->functions->running_expand, count, (k.x, k.u, k.t, k.dt, k.theta, k.forces),
+                (k.l, k.lx, k.lu, k.lxx, k.lux, k.luu, k.phi, k.lff));
+    for (int j = 0; FORCES && j < count; j++) {
+        const knot_t own = nth_block(S, k, j);
+        const inner_t forces = {FORCES, S->functions->force_columns, ND, NU, own.phi, own.lff, own.forces + FORCES};
+        add_inner(forces, (expanded_t){own.lx, own.lu, own.lxx, own.lux, own.luu}, own.block);
+    }
 }
 
 /* to += from */
@@ -215,7 +221,7 @@ EXPORT void stage_first(const stages_t *s, const point_t *at, long first, long l
     V *w = workspace;
     const knot_t front = carved_knots(S, &w);
     const ctx_t c = context(s, w);
-    const int most = blocks_together(S), stepped = out->values.x_next || out->values.d, linear = out->A || FORCES_WORKSPACE;
+    const int most = blocks_together(S), stepped = out->values.x_next || out->values.d, linear = out->A || FORCES;
     const int together = STEPS_TOGETHER && linear;
     for (long from = first; from < last; from += most * LANES) {
         int blocks = 0;
@@ -292,7 +298,7 @@ EXPORT void stage_second(const stages_t *s, const point_t *at, long first, long 
             k = nth_block(S, front, blocks);
             const int count = load_knots(S, s, at, n, last, &k);
             if (out->y) LOAD(out->y, n, NG, count, k.g)
-            if (!costs || !FORCES_WORKSPACE) continue;
+            if (!costs || !FORCES) continue;
             if (out->stored) copy(k.forces, substep_at(S, stored_from(s, out->stored, n), 0).forces, FORCES_WORKSPACE);
             else call(S->functions->dynamics_partials, IN(k.x, k.u, k.t, k.p), OUT(a.at.f, a.at.fx, a.at.fu, k.forces), w);
         }

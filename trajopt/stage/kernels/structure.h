@@ -29,8 +29,9 @@ typedef struct {
 #define NPGT (S->npgt)
 #define NG (S->ng)
 #define NGT (S->ngt)
-#define FORCES_WORKSPACE (S->functions->forces)
-#define CURVED_FORCES (S->functions->curved_forces)
+#define FORCES (S->functions->force_rows)
+#define FORCES_WORKSPACE (FORCES * (1 + S->functions->force_columns)) /* the forces, and their derivatives behind them */
+#define CURVED_FORCES (S->functions->curved_forces ? FORCES : 0)
 #define LIE_GROUPS (S->groups)
 #define LIE_WORKSPACE (S->matrices)
 #define STAGES (S->stages)

@@ -4,7 +4,7 @@
 
 A Gauss-Newton Hessian omits the second summand, and the curvature of r in H.
 g and H take few operations and are traced. The time step of the stage computes y and J anyway; the products are loops
-(kernels/forces_cost.h). Second derivatives of the step include (g' y)_xx: g is passed to them as the multipliers of the
+(kernels/inner_maps.h). Second derivatives of the step include (g' y)_xx: g is passed to them as the multipliers of the
 forces. Without them, terms with an exact Hessian are ordinary residuals.
 """
 
