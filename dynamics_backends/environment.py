@@ -35,8 +35,8 @@ def threads() -> int:
 
 
 def compiler() -> tuple[str, ...]:
-    """Return the words of CC, () if it is unset. Raises InputError for a blank text and for unclosed quotes."""
-    text = os.environ.get(COMPILER, "")
+    """Return the words of CC, () if it is unset or blank. Raises InputError for an empty command and for unclosed quotes."""
+    text = os.environ.get(COMPILER, "").strip()
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
@@ -54,9 +54,3 @@ def folder(name: str) -> Path | None:
     """Return the folder that a variable names, None if it is unset or blank."""
     text = os.environ.get(name, "")
     return Path(text) if text.strip() else None
-
-
-def check_environment() -> None:
-    """Check the variables that do not name a folder. Raises InputError for the first wrong one."""
-    threads()
-    compiler()

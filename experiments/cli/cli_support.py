@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dynamics_backends.environment import check_environment
+from dynamics_backends import environment
 from dynamics_backends.names import UnknownName
 from dynamics_backends.user_input import shortened
 
@@ -43,7 +43,7 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(*args: Any, debug: bool, **options: Any) -> Any:
         try:
             with _warnings_as_lines(), _sigterm_as_ctrl_c():
-                check_environment()
+                environment.threads()  # reports a wrong number before the work starts
                 return function(*args, **options)
         except KeyboardInterrupt:
             click.echo(f"interrupted: `trajopt {function.__name__.removesuffix('_config')}` did not finish", err=True)
