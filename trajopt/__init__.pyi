@@ -66,14 +66,13 @@ from dynamics_backends.rigid_body.mjcf.loader import (
     MJCFWarning as MJCFWarning,
     load_mjcf as load_mjcf,
 )
-from dynamics_backends.rigid_body.model.conversions import PinocchioConverter as PinocchioConverter
-from dynamics_backends.rigid_body.model.joint_spec import JointSpec as JointSpec
 from dynamics_backends.rigid_body.model.model import (
     JOINT_TYPES as JOINT_TYPES,
     Frame as Frame,
     Model as Model,
 )
 from dynamics_backends.rigid_body.model.model_builder import (
+    JointSpec as JointSpec,
     ModelBuilder as ModelBuilder,
     lock_joints as lock_joints,
 )
@@ -83,6 +82,7 @@ from dynamics_backends.rigid_body.model.sample_models import (
     four_bar as four_bar,
     random_tree as random_tree,
 )
+from dynamics_backends.rigid_body.model.state import PinocchioConverter as PinocchioConverter
 from dynamics_backends.rigid_body.robots import (
     erd_names as erd_names,
     load_robot as load_robot,

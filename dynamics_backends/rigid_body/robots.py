@@ -10,6 +10,8 @@ them by path instead of an import, so that another folder named ``problems`` on 
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,31 @@ import numpy as np
 
 import dynamics_backends
 from dynamics_backends.names import unknown_name
-from dynamics_backends.rigid_body.mjcf.loader import load_mjcf
-from dynamics_backends.rigid_body.mjcf.postures import mjcf_postures
+from dynamics_backends.rigid_body.mjcf.loader import load_mjcf, mjcf_postures
 from dynamics_backends.rigid_body.mjcf.source import MJCFWarning, is_mjcf
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.urdf.example_robots import ERD_PACKAGE as ERD_PACKAGE, example_robots_folder
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning, load_urdf
 from dynamics_backends.rigid_body.urdf.srdf import reference_posture
+
+ERD_PACKAGE = "example-robot-data"
+
+
+@cache
+def example_robots_folder() -> Path | None:
+    """Return share/example-robot-data/robots of a wheel, or of the prefix (conda), or None; cached for the process."""
+    from importlib import metadata  # slow to import, and rarely needed
+
+    marker = f"share/{ERD_PACKAGE}/robots"
+    with suppress(metadata.PackageNotFoundError):
+        package = metadata.distribution(ERD_PACKAGE)
+        installed = package.read_text("RECORD") or ""  # metadata.files would take 60 ms
+        for line in installed.splitlines():
+            if f"{marker}/" in line:
+                path = Path(str(package.locate_file(line.partition(f"{marker}/")[0]))) / marker
+                return Path(os.path.normpath(path))
+    folder = Path(sys.prefix) / marker
+    return folder if folder.is_dir() else None
+
 
 _PACKAGES = Path(dynamics_backends.__path__[0]).resolve().parent
 _IN_WHEEL = _PACKAGES / "trajopt_problems" / "robots"

@@ -27,7 +27,7 @@ from dynamics_backends.compiled.loops.fields import (
 from dynamics_backends.compiled.loops.library_kernels import library_kernel
 from dynamics_backends.compiled.loops.unrolled import argument_sizes, unrolled_trace
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes import drivers, field_access
+from dynamics_backends.rigid_body.passes import drivers, passes
 from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
 from dynamics_backends.rigid_body.spatial.spatial import Struct, leaves
 from dynamics_backends.scalars.dual import Dual
@@ -114,7 +114,7 @@ def _width(value: Any) -> int:
 def _mapped(value: Any, function: Any) -> Any:
     if not isinstance(value, Struct):
         return function(value)
-    return field_access.mapped(value, function)
+    return passes.mapped(value, function)
 
 
 def _tangent(leaf: Any, directions: int) -> np.ndarray:

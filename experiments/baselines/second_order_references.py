@@ -32,10 +32,9 @@ from dynamics_backends.rigid_body.derivatives.rnea_tensors import (
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.state import configuration_manifold
 from dynamics_backends.rigid_body.passes import drivers
-from dynamics_backends.rigid_body.passes.field_access import take
 from dynamics_backends.rigid_body.passes.ground import at_base
 from dynamics_backends.rigid_body.passes.layout import layout
-from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Program, base_name, entry
+from dynamics_backends.rigid_body.passes.passes import FIELDS, TRIPLES, Axis, Program, base_name, entry, take
 from dynamics_backends.scalar import Rows
 from dynamics_backends.scalars.dual import Dual
 from experiments.baselines.hypercomplex import Bicomplex, HyperDual

@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 
 ANKLE_HEIGHT = 0.1037
 HEEL, TOE = -0.06, 0.20

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 
 CART_BOX = (0.5, 0.2, 0.2)
 """Width, depth and height [m] of the cart."""

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from dynamics_backends.rigid_body.model.conversions import PinocchioConverter
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.sample_models import random_tree
+from dynamics_backends.rigid_body.model.state import PinocchioConverter
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from problems.robots import erd_names, load_robot, robot_path
 

@@ -8,8 +8,8 @@ from mjcf_robots import ARM, quadruped, spider, waisted
 
 import trajopt as to
 from dynamics_backends.names import UnknownName
-from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
-from dynamics_backends.rigid_body.mjcf.postures import mjcf_postures
+from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes
+from dynamics_backends.rigid_body.mjcf.loader import mjcf_postures
 from experiments.cli.main import main
 from problems.arms.arm import Arm
 from problems.arms.scenes.scene_settings import load_scene

@@ -22,7 +22,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import WORLD, Slot
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import Poses, RobotCover, placed_bodies
+from dynamics_backends.rigid_body.geometry.covers import Poses, RobotCover, placed_bodies
 from dynamics_backends.rigid_body.geometry.scene import Core, Scene
 from trajopt.collisions.choice import FAR, chosen_pairs
 from trajopt.collisions.gaps import Cores, capsule_gaps

@@ -13,8 +13,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface.libraries import bound, kernel_text, kernels, prelude, structs_in
 from dynamics_backends.compiled.interface.sources import Argument, chunked_function, trace_expressions
-from dynamics_backends.rigid_body.geometry.distances import box_distance, cylinder_distance
-from dynamics_backends.rigid_body.geometry.triangle_distance import triangle_distance
+from dynamics_backends.rigid_body.geometry.distances import box_distance, cylinder_distance, triangle_distance
 from dynamics_backends.symbols import ca
 
 KINDS = {"box": box_distance, "cylinder": cylinder_distance, "triangle": triangle_distance}

@@ -7,7 +7,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from dynamics_backends.registry import library_driver
 from dynamics_backends.rigid_body.algorithms.kinematics import PLACEMENT
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import Poses
+from dynamics_backends.rigid_body.geometry.covers import Poses
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows
 

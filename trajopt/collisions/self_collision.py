@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.covers.cover_cache import cached_covers
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
-from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
+from dynamics_backends.rigid_body.geometry.covers import RobotCover, cached_covers
+from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model

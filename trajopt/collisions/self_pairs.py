@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
+from dynamics_backends.rigid_body.geometry.covers import RobotCover
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import TruePieces

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.covers.hull import convex_hull
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
+from dynamics_backends.rigid_body.geometry.covers import RobotCover
+from dynamics_backends.rigid_body.geometry.hull import convex_hull
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Shape, Sphere
 
 

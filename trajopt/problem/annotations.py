@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array, FunctionMap
-from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath
-from dynamics_backends.rigid_body.geometry.shape_data import body_from_data, body_to_data
+from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath, body_from_data, body_to_data
 from dynamics_backends.rigid_body.geometry.shapes import Capsule, Cylinder, HalfSpace, Sphere
 from trajopt.problem import residuals
 

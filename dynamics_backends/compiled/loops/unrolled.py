@@ -10,8 +10,8 @@ from typing import Any
 
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.drivers import unroll
 from dynamics_backends.rigid_body.passes.passes import FIELDS, Axis, Program
-from dynamics_backends.rigid_body.passes.unroll import unroll
 from dynamics_backends.rigid_body.spatial.spatial import Struct, build, leaves, size
 from dynamics_backends.symbols import ca
 

@@ -9,7 +9,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
-from dynamics_backends.rigid_body.passes.field_access import row
+from dynamics_backends.rigid_body.passes.passes import row
 from dynamics_backends.rigid_body.spatial.spatial import Force, Transform, Vec, leaves
 from dynamics_backends.scalar import Rows, Scalar
 

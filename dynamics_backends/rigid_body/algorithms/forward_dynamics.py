@@ -16,9 +16,8 @@ from dynamics_backends.rigid_body.algorithms.carried_inertia import TURN_FORCE
 from dynamics_backends.rigid_body.algorithms.crba import ADD_ROTORS, MOMENTUM, OWN_ENTRIES
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
-from dynamics_backends.rigid_body.passes.field_access import as_rows
 from dynamics_backends.rigid_body.passes.ground import PLACE, at_base
-from dynamics_backends.rigid_body.passes.passes import Program, body, dof, down, pair, up_sum, whole
+from dynamics_backends.rigid_body.passes.passes import Program, as_rows, body, dof, down, pair, up_sum, whole
 from dynamics_backends.rigid_body.spatial.spatial import Force, Inertia, point_inertia
 from dynamics_backends.scalar import Rows
 from dynamics_backends.scalars.entries import takes_entries

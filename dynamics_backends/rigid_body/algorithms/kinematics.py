@@ -21,9 +21,8 @@ from dynamics_backends.manifold import so3_log
 from dynamics_backends.rigid_body.algorithms.seen_poses import pose_of
 from dynamics_backends.rigid_body.model.model import Frame, Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
-from dynamics_backends.rigid_body.passes.field_access import row
 from dynamics_backends.rigid_body.passes.ground import INERTIA, PLACE, VELOCITY, at_base
-from dynamics_backends.rigid_body.passes.passes import Program, body
+from dynamics_backends.rigid_body.passes.passes import Program, body, row
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Motion, Transform, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.entries import takes_entries

@@ -19,9 +19,8 @@ from dynamics_backends.rigid_body.algorithms.crba import crba
 from dynamics_backends.rigid_body.model.mass_properties import inertias_about_origin
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
-from dynamics_backends.rigid_body.passes.field_access import row
 from dynamics_backends.rigid_body.passes.ground import ACCELERATION, PLACE, PSI_DOT, VELOCITY, at_base
-from dynamics_backends.rigid_body.passes.passes import Program
+from dynamics_backends.rigid_body.passes.passes import Program, row
 from dynamics_backends.rigid_body.spatial.spatial import Inertia, build
 from dynamics_backends.scalar import Rows, Scalar
 

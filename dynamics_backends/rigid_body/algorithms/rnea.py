@@ -7,8 +7,7 @@ from typing import Any
 from dynamics_backends.rigid_body.algorithms.carried_inertia import TURN_FORCE
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
-from dynamics_backends.rigid_body.passes.field_access import as_rows
-from dynamics_backends.rigid_body.passes.passes import Program, body, dof, down, up
+from dynamics_backends.rigid_body.passes.passes import Program, as_rows, body, dof, down, up
 from dynamics_backends.scalar import Rows
 from dynamics_backends.scalars.entries import takes_entries
 

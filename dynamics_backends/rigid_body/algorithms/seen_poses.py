@@ -21,7 +21,7 @@ from typing import Any
 
 from dynamics_backends.deferred import deferred
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes.field_access import row
+from dynamics_backends.rigid_body.passes.passes import row
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Motion, Transform, Vec
 from dynamics_backends.scalar import rows_of
 

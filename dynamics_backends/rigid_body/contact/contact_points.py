@@ -22,7 +22,7 @@ import numpy as np
 
 from dynamics_backends.rigid_body.algorithms.external_forces import force_field
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes.field_access import row
+from dynamics_backends.rigid_body.passes.passes import row
 from dynamics_backends.rigid_body.spatial.spatial import Force, Motion, Vec
 from dynamics_backends.scalar import Scalar
 

@@ -27,11 +27,10 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Contraction, Partials
 from dynamics_backends.rigid_body.algorithms.kinematics import PLACEMENT
-from dynamics_backends.rigid_body.geometry.distances import Nearest, segment_box, segment_cylinder
-from dynamics_backends.rigid_body.geometry.triangle_distance import segment_triangle
+from dynamics_backends.rigid_body.geometry.distances import Nearest, segment_box, segment_cylinder, segment_triangle
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
-from dynamics_backends.rigid_body.passes.field_access import row
+from dynamics_backends.rigid_body.passes.passes import row
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Motion, Vec, build, leaves
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.called import Straight, called

@@ -1,7 +1,10 @@
 """Shapes of bodies, each in its frame: spheres, boxes, cylinders, capsules, half-spaces, meshes.
 
 A shape gives its surface as triangles: vertices (n, 3) [m] and faces (m, 3) of indices. An inscribed polyhedron approximates a
-round shape.
+round shape. Mass properties of a solid of uniform density follow from the triangles. With the tetrahedra from the origin to the
+triangles (a, b, c), of signed volumes V = det(a, b, c) / 6 and s = a + b + c,
+
+    V_all = sum V,     c = sum V s / (4 V_all),     int x x' = sum V (a a' + b b' + c c' + s s') / 20
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.model.mass_properties import MassProperties
 
 SEGMENTS = 24
 """Number of edges of the polygon that approximates a circle."""
@@ -149,3 +153,23 @@ def _without_degenerate_triangles(surface: Triangles) -> Triangles:
     a, b, c = (surface.vertices[surface.faces[:, i]] for i in range(3))
     size = np.linalg.norm(np.cross(b - a, c - a), axis=1)
     return Triangles(surface.vertices, surface.faces[size > 1e-12 * max(size.max(), 1e-300)])
+
+
+def solid(shape: Shape, mass: float) -> MassProperties:
+    """The mass properties of a shape filled with ``mass`` [kg], in its frame; round shapes are approximated by polyhedra.
+
+    Raises ValueError for a surface that encloses no volume.
+    """
+    vertices, faces = shape.triangles()
+    a, b, c = (vertices[faces[:, i]] for i in range(3))
+    volumes = np.einsum("ni,ni->n", a, np.cross(b, c)) / 6.0
+    total = float(volumes.sum())
+    if mass == 0.0:
+        return MassProperties(0.0, np.zeros(3), np.zeros((3, 3)))
+    if not total > 0.0:
+        raise ValueError(f"a {type(shape).__name__} encloses no volume, so that it cannot have a mass of {mass} kg")
+    s = a + b + c
+    com = volumes @ s / (4.0 * total)
+    second = sum(np.einsum("n,ni,nj->ij", volumes, x, x) for x in (a, b, c, s)) / (20.0 * total)
+    second = second - np.outer(com, com)
+    return MassProperties(mass, com, mass * (np.trace(second) * np.eye(3) - second))

@@ -1,4 +1,4 @@
-"""Construction of a `Model` link by link, from code or from a file.
+"""Construction of a `Model` link by link, from code or from a file, with a specification of each joint.
 
 Fixed joints are merged into the parent body and joint axes rotated to +z only here: the internal frame of a moving body is its
 link's frame rotated by T (T axis = +z) about the same origin. Links merged into a body have a placement in its internal frame,
@@ -7,7 +7,7 @@ which determines frames, inertias and the joints of their children.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -15,10 +15,67 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.names import unknown_name, unmatched_pattern
-from dynamics_backends.rigid_body.model.joint_spec import AXIAL, Q_FIELDS, V_FIELDS, JointSpec
 from dynamics_backends.rigid_body.model.mass_properties import MassProperties, composite
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, STANDARD_GRAVITY, Frame, Model
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix, turn_to_z, z_rotation
+
+Q_FIELDS, V_FIELDS = (
+    ("q_lower", "q_upper"),
+    ("velocity_limit", "effort_limit", "damping", "friction", "armature", "stiffness", "spring_reference"),
+)
+"""Values of a joint for each coordinate, and for each degree of freedom."""
+AXIAL = ("revolute", "prismatic", "helical", "planar")
+"""Joint types with an axis."""
+Values = float | Sequence[float] | np.ndarray
+"""One number, or one for each coordinate or degree of freedom."""
+
+
+@dataclass(frozen=True, eq=False)
+class JointSpec:
+    """Joint of one of JOINT_TYPES, or "fixed".
+
+    name: default that of its link + "_joint", none for a fixed joint.  axis (3,), or the normal of a planar joint, in the link's
+    frame.  pitch [m/rad] of a helical joint.  Units are SI by degree of freedom, with angles in rad: limits of position [m, rad],
+    velocity [m/s, rad/s] and effort [N, N m]; viscous damping [N s/m, N m s/rad]; dry friction [N, N m]; armature, the rotor
+    inertia at the joint [kg, kg m^2]; stiffness [N/m, N m/rad] of a spring with the force -stiffness (q - spring_reference), at
+    joints of one degree of freedom.
+    """
+
+    kind: str = "revolute"
+    name: str | None = None
+    axis: Sequence[float] | np.ndarray = (0.0, 0.0, 1.0)
+    pitch: float = 0.0
+    q_lower: Values = -np.inf
+    q_upper: Values = np.inf
+    velocity_limit: Values = np.inf
+    effort_limit: Values = np.inf
+    damping: Values = 0.0
+    friction: Values = 0.0
+    armature: Values = 0.0
+    stiffness: Values = 0.0
+    spring_reference: Values = 0.0
+
+    def values(self, name: str) -> dict[str, np.ndarray]:
+        """Values of Q_FIELDS (nq,) and V_FIELDS (nv,) of the joint ``name``, repeated for its coordinates and degrees of freedom.
+
+        Raises ValueError for an unknown type, or values that do not fit it.
+        """
+        if self.kind not in JOINT_TYPES:
+            known = ", ".join([*JOINT_TYPES, "fixed"])
+            raise ValueError(f"joint {name!r} has the unknown type {self.kind!r}; known: {known}")
+        nq, nv = JOINT_TYPES[self.kind]
+        spread = {key: self._spread(name, key, nq) for key in Q_FIELDS}
+        spread |= {key: self._spread(name, key, nv) for key in V_FIELDS}
+        if nq > nv and (np.isfinite(spread["q_lower"]).any() or np.isfinite(spread["q_upper"]).any()):
+            raise ValueError(f"joint {name!r}: a {self.kind} joint takes no position limits (a quaternion has none)")
+        return spread
+
+    def _spread(self, name: str, key: str, size: int) -> np.ndarray:
+        try:
+            return np.broadcast_to(np.asarray(getattr(self, key), dtype=float), (size,))
+        except ValueError:
+            raise ValueError(f"joint {name!r}: {key} needs one number, or {size}") from None
+
 
 SYMMETRY_TOLERANCE = 1e-9
 """Relative asymmetry of an inertia tensor that counts as rounding."""

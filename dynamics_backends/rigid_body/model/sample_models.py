@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
-from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 
 ROD_LENGTH = 0.5  # [m], along x of the link

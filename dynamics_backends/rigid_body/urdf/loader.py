@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from dynamics_backends.names import unknown_name
-from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model, root_joint
-from dynamics_backends.rigid_body.model.model_builder import ModelBuilder, lock_joints
+from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder, lock_joints
 from dynamics_backends.rigid_body.spatial.rotations import SNAP_TOLERANCE
 from dynamics_backends.rigid_body.urdf import checks as urdf_checks
 from dynamics_backends.rigid_body.urdf.elements import Joint, Link, Robot, read_robot

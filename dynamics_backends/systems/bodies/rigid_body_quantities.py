@@ -24,9 +24,8 @@ from dynamics_backends.rigid_body.derivatives.fd_derivatives import fd_derivativ
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import run
-from dynamics_backends.rigid_body.passes.field_access import row
 from dynamics_backends.rigid_body.passes.ground import PLACE, PSI_DOT, VELOCITY, at_base
-from dynamics_backends.rigid_body.passes.passes import Program
+from dynamics_backends.rigid_body.passes.passes import Program, row
 from dynamics_backends.rigid_body.spatial.spatial import Motion, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.rigid_body_map import DriverMixin, RigidBodyMap, columns, dof_names, in_state

@@ -25,16 +25,19 @@ from dynamics_backends.rigid_body.algorithms.pose_error import (
     pose_error,
     pose_error_slopes,
 )
-from dynamics_backends.rigid_body.contact.constraints import FrameSide, PointSide, RelationSide, Side
-from dynamics_backends.rigid_body.contact.contact_points import Point, field_at, point_of_frame
-from dynamics_backends.rigid_body.contact.frame_contact import (
+from dynamics_backends.rigid_body.contact.constraints import (
     FrameContactSide,
+    FrameSide,
+    PointSide,
+    RelationSide,
+    Side,
     add_turned,
     force_about_origin,
     rows_at,
 )
+from dynamics_backends.rigid_body.contact.contact_points import Point, field_at, point_of_frame
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.passes.field_access import row
+from dynamics_backends.rigid_body.passes.passes import row
 from dynamics_backends.rigid_body.spatial.spatial import Force, Motion, Transform, Vec, leaves, rotation_of_quaternion
 from dynamics_backends.scalar import Rows, Scalar
 
@@ -177,7 +180,7 @@ class BoundFrame(BoundConstraint):
 
 @dataclass(frozen=True)
 class BoundFrameContact(BoundFrame):
-    """Frame with a fixed pose in the world and rows at its origin (dynamics_backends.rigid_body.contact.frame_contact)."""
+    """Frame with a fixed pose in the world and rows at its origin (dynamics_backends.rigid_body.contact.constraints)."""
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
         point = Point(self.name, self.a.body, (0.0, 0.0, 0.0))

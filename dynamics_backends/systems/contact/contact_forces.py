@@ -19,7 +19,7 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Contraction, Matrix, Partials
 from dynamics_backends.rigid_body.contact.contact_points import field_at
 from dynamics_backends.rigid_body.passes.drivers import Driver
-from dynamics_backends.rigid_body.passes.field_access import row
+from dynamics_backends.rigid_body.passes.passes import row
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.rigid_body_map import RigidBodyMap

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from dynamics_backends.rigid_body.contact.constraints import Second
 from dynamics_backends.rigid_body.contact.contact_points import Columns, PointMotion, rows_of_dofs, slopes_in_q
-from dynamics_backends.rigid_body.passes.field_access import row
+from dynamics_backends.rigid_body.passes.passes import row
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.systems.contact.contact_law import Derivatives, SecondDerivatives
 from dynamics_backends.systems.contact.ground_surface import Surface, in_position, second_derivatives_in_position

@@ -23,7 +23,7 @@ import numpy as np
 from dynamics_backends.protocol import Jacobians
 from dynamics_backends.registry import backend_names, make_backend
 from dynamics_backends.rigid_body import batched
-from dynamics_backends.rigid_body.model.conversions import PinocchioConverter
+from dynamics_backends.rigid_body.model.state import PinocchioConverter
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from dynamics_backends.systems.bodies.rigid_body_quantities import ForwardDynamics, InverseDynamics
 from experiments.analysis.timing import SEED, samples

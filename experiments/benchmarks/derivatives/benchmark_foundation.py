@@ -23,9 +23,8 @@ from scipy.integrate import solve_ivp
 import problems
 from dynamics_backends.registry import backend_names, make_backend
 from dynamics_backends.rigid_body import batched
-from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 from dynamics_backends.rigid_body.model.sample_models import random_tree
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from experiments.benchmarks.tables import markdown, write_report

@@ -20,8 +20,8 @@ from dynamics_backends.rigid_body.algorithms.aba import ABA, aba
 from dynamics_backends.rigid_body.algorithms.rnea import RNEA, rnea
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
-from dynamics_backends.rigid_body.model.conversions import PinocchioConverter
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.state import PinocchioConverter
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from experiments.analysis.timing import joined_samples, medians, program_call, samples
 from experiments.baselines.generated_code import generated, interpreted_call

@@ -21,8 +21,8 @@ from dynamics_backends.deferred import deferred
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms.aba import aba
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
-from dynamics_backends.rigid_body.model.conversions import PinocchioConverter
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.state import PinocchioConverter
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from dynamics_backends.systems.bodies.rigid_body_quantities import ForwardDynamics
 from experiments.analysis.timing import joined_samples, medians, program_call, samples

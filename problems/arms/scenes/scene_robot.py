@@ -9,14 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dynamics_backends.rigid_body.geometry.covers.capsule_fit import FittedCapsule
-from dynamics_backends.rigid_body.geometry.covers.cover import Piece
-from dynamics_backends.rigid_body.geometry.covers.cover_cache import cached_covers
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
-from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
-from dynamics_backends.rigid_body.geometry.links.urdf_shapes import LinkShapes
-from dynamics_backends.rigid_body.geometry.load import solid, with_load
-from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, PlacedShape
+from dynamics_backends.rigid_body.geometry.capsule_fit import FittedCapsule
+from dynamics_backends.rigid_body.geometry.covers import Piece, RobotCover, cached_covers
+from dynamics_backends.rigid_body.geometry.link_shapes import LinkShapes, link_shapes
+from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, PlacedShape, solid
+from dynamics_backends.rigid_body.model.changes import with_load
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.srdf import load_srdf
 from trajopt.collisions.self_pairs import SelfPairs, pairs_not_disabled, self_pairs

@@ -10,10 +10,8 @@ from typing import Literal
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.links.mjcf_shapes import mjcf_scene
-from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
-from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import cached_mesh
-from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing
+from dynamics_backends.rigid_body.geometry.link_shapes import mjcf_scene, urdf_shapes
+from dynamics_backends.rigid_body.geometry.meshes import MeshMissing, cached_mesh
 from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, Shape, Sphere
 from dynamics_backends.rigid_body.mjcf.source import is_mjcf

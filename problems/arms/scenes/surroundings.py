@@ -19,7 +19,7 @@ import trajopt as to
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import WORLD, Clearances, Slot
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
+from dynamics_backends.rigid_body.geometry.covers import RobotCover
 from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath, Scene
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.config.task import Checked, Checks, not_negative

@@ -15,8 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
-from dynamics_backends.rigid_body.geometry.links.urdf_shapes import Purpose
+from dynamics_backends.rigid_body.geometry.link_shapes import Purpose, link_shapes
 from dynamics_backends.rigid_body.model.model import Frame, Model
 from .legs import Leg, Posed, leg_of, rotate_z
 

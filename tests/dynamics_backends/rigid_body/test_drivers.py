@@ -12,9 +12,8 @@ from dynamics_backends.rigid_body.algorithms.rnea import RNEA, RNEA_EXTERNAL
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA, fd_derivatives
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES
-from dynamics_backends.rigid_body.passes.drivers import rows, run
+from dynamics_backends.rigid_body.passes.drivers import rows, run, unroll
 from dynamics_backends.rigid_body.passes.passes import Pass
-from dynamics_backends.rigid_body.passes.unroll import unroll
 from dynamics_backends.rigid_body.spatial.perturbed_transform import SpatialDual
 from dynamics_backends.rigid_body.spatial.spatial import Force, Vec
 from dynamics_backends.scalars.dual import Dual

@@ -12,11 +12,10 @@ from mjcf_robots import EQUALITIES, TIED, WALKER, tied
 import trajopt as to
 from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.batched import frame_placement
-from dynamics_backends.rigid_body.geometry.links.mjcf_shapes import mjcf_contact_points, mjcf_scene, mjcf_shapes
+from dynamics_backends.rigid_body.geometry.link_shapes import mjcf_contact_points, mjcf_scene, mjcf_shapes
 from dynamics_backends.rigid_body.geometry.shapes import Cylinder, HalfSpace
-from dynamics_backends.rigid_body.mjcf.attribute_checks import attribute_errors
 from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates, quaternion_of
-from dynamics_backends.rigid_body.mjcf.source import Names, is_mjcf
+from dynamics_backends.rigid_body.mjcf.source import Names, attribute_errors, is_mjcf
 from problems.robots import load_robot, robot_path
 from trajopt.replanning.plants.mujoco_urdf import mujoco_urdf
 
@@ -253,14 +252,14 @@ def test_elements_that_change_the_motion_give_a_warning(change, with_, message):
 
 def test_the_comparison_finds_unlisted_differences(monkeypatch):
     """An unreported medium, and an inertia that differs from the file's."""
-    from dynamics_backends.rigid_body.mjcf import comparison, loader
+    from dynamics_backends.rigid_body.mjcf import loader, notes
 
     monkeypatch.setattr(loader, "left_out", lambda *_: ([], []))
     with pytest.warns(to.MJCFWarning, match="passive forces: the difference from MuJoCo's is up to"):
         to.load_mjcf(WALKER.replace("<option", '<option density="1000"', 1))
     model, m, _ = pair(WALKER)
     heavier = model.replace(mass=1.01 * model.mass)
-    found = comparison.differences(heavier, m, Names(m))
+    found = notes.differences(heavier, m, Names(m))
     assert [sentence.split(":")[0] for sentence in found] == ["mass matrix", "bias"]
 
 

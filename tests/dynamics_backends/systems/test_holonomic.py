@@ -23,8 +23,7 @@ from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.algorithms.pose_error import pose_error
-from dynamics_backends.rigid_body.model.joint_spec import JointSpec
-from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 from dynamics_backends.rigid_body.model.sample_models import four_bar
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Transform, Vec, leaves
 from dynamics_backends.systems.constraints.constraint_diagnosis import redundant_constraints, rows_at

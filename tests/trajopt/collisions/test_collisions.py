@@ -11,10 +11,9 @@ from scipy.spatial.transform import Rotation
 
 import trajopt.collisions.block_bounds as block_bounds
 import trajopt.collisions.mesh_motion as mesh_motion
-from dynamics_backends.rigid_body.geometry.covers.cover import covers
-from dynamics_backends.rigid_body.geometry.covers.hull import hull_of
-from dynamics_backends.rigid_body.geometry.covers.robot_cover import RobotCover
-from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
+from dynamics_backends.rigid_body.geometry.covers import RobotCover, covers
+from dynamics_backends.rigid_body.geometry.hull import hull_of
+from dynamics_backends.rigid_body.geometry.link_shapes import urdf_shapes
 from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Mesh, Sphere
 from dynamics_backends.rigid_body.urdf.loader import load_urdf

@@ -8,8 +8,7 @@ from kinematics_oracle import frame_matrices
 
 import trajopt as to
 from dynamics_backends.names import UnknownName
-from dynamics_backends.rigid_body.model.joint_spec import JointSpec
-from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 from problems.robots import load_robot
 
 LENGTHS = 0.7, 0.5

@@ -8,8 +8,7 @@ import pytest
 import trajopt as to
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
-from dynamics_backends.rigid_body.model.joint_spec import JointSpec
-from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt.step.integrators import SCHEMES
 from trajopt.validation.stability import Linearization, amplification, stability_warnings

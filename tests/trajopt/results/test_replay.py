@@ -11,8 +11,7 @@ from scipy.integrate import solve_ivp
 import trajopt as to
 from dynamics_backends.protocol import IMPLICIT_STEP
 from dynamics_backends.registry import make_backend
-from dynamics_backends.rigid_body.model.joint_spec import JointSpec
-from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone

@@ -7,9 +7,8 @@ import pytest
 
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import energy, inverse_dynamics, mass_matrix
-from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
+from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from dynamics_backends.systems.bodies.coupled_body import CoupledBody
 from dynamics_backends.systems.bodies.free_body import FreeBody

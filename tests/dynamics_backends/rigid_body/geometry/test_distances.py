@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
-from dynamics_backends.rigid_body.geometry.distances import CONTACT, ROUND, segment_box, segment_cylinder
-from dynamics_backends.rigid_body.geometry.triangle_distance import segment_triangle
+from dynamics_backends.rigid_body.geometry.distances import (
+    CONTACT,
+    ROUND,
+    segment_box,
+    segment_cylinder,
+    segment_triangle,
+)
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 
 HALF = np.array([0.3, 0.05, 0.2])

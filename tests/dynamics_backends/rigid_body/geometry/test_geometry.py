@@ -5,13 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dynamics_backends.rigid_body.geometry.covers.capsule_fit import distances_to_segment, fit_capsule
-from dynamics_backends.rigid_body.geometry.covers.cover_cache import cached_capsules, cached_covers
-from dynamics_backends.rigid_body.geometry.links.link_shapes import link_shapes
-from dynamics_backends.rigid_body.geometry.links.urdf_shapes import urdf_shapes
-from dynamics_backends.rigid_body.geometry.meshes import meshes
-from dynamics_backends.rigid_body.geometry.meshes.mesh_cache import _cached_mesh, cached_mesh, simplified_mesh
-from dynamics_backends.rigid_body.geometry.meshes.meshes import MeshMissing, find_mesh, load_mesh, simplified, welded
+from dynamics_backends.rigid_body.geometry import meshes
+from dynamics_backends.rigid_body.geometry.capsule_fit import distances_to_segment, fit_capsule
+from dynamics_backends.rigid_body.geometry.covers import cached_capsules, cached_covers
+from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes, urdf_shapes
+from dynamics_backends.rigid_body.geometry.meshes import (
+    MeshMissing,
+    _cached_mesh,
+    cached_mesh,
+    find_mesh,
+    load_mesh,
+    simplified,
+    simplified_mesh,
+    welded,
+)
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, PlacedShape, Sphere
 from dynamics_backends.rigid_body.model.model_builder import lock_joints
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
@@ -123,9 +130,7 @@ def test_meshes_are_cached_until_the_file_changes(tmp_path, monkeypatch):
     path.write_text(TETRAHEDRON)
     first, whole = simplified_mesh(path, 300), cached_mesh(path)
     _cached_mesh.cache_clear()
-    monkeypatch.setattr(
-        "dynamics_backends.rigid_body.geometry.meshes.mesh_cache.load_mesh", lambda _: pytest.fail("read anew")
-    )
+    monkeypatch.setattr("dynamics_backends.rigid_body.geometry.meshes.load_mesh", lambda _: pytest.fail("read anew"))
     np.testing.assert_array_equal(simplified_mesh(path, 300)[0].vertices, first[0].vertices)
     (again,) = cached_mesh(path)
     np.testing.assert_array_equal(again.vertices, whole[0].vertices)
@@ -144,7 +149,7 @@ def test_capsules_are_cached_and_computed_again_for_another_shape(tmp_path, monk
     first, coarse = cached_covers([bar, ball], 0.03, 3), cached_capsules([np.eye(3), np.arange(12.0).reshape(4, 3)])
     for what in ("covers", "fit_capsule"):
         monkeypatch.setattr(
-            f"dynamics_backends.rigid_body.geometry.covers.cover_cache.{what}", lambda *_: pytest.fail("searched anew")
+            f"dynamics_backends.rigid_body.geometry.covers.{what}", lambda *_: pytest.fail("searched anew")
         )
     again = cached_covers([bar, ball], 0.03, 3)
     assert [piece.link for piece in again] == [piece.link for piece in first] and len(first) > 2

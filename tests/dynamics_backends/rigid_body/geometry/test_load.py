@@ -5,8 +5,8 @@ import pytest
 
 from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.batched import inverse_dynamics
-from dynamics_backends.rigid_body.geometry.load import solid, with_load
-from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Mesh, Sphere
+from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Mesh, Sphere, solid
+from dynamics_backends.rigid_body.model.changes import with_load
 from dynamics_backends.rigid_body.model.mass_properties import MassProperties
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 

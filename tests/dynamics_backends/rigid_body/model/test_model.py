@@ -13,10 +13,9 @@ from scipy.spatial.transform import Rotation
 from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.model.coupling import Coupling
-from dynamics_backends.rigid_body.model.joint_spec import JointSpec
 from dynamics_backends.rigid_body.model.mass_properties import MassProperties, composite
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Frame, Model, UnknownName
-from dynamics_backends.rigid_body.model.model_builder import ModelBuilder, lock_joints
+from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder, lock_joints
 from dynamics_backends.rigid_body.model.sample_models import chain, random_tree
 from dynamics_backends.rigid_body.robots import load_robot
 from dynamics_backends.rigid_body.spatial.rotations import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from kinematics_oracle import frame_matrices
 
-from dynamics_backends.rigid_body.model.conversions import PinocchioConverter
+from dynamics_backends.rigid_body.model.state import PinocchioConverter
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from problems.robots import erd_names, load_robot, robot_path
 

@@ -8,7 +8,7 @@ from kinematics_oracle import frame_matrices, world_inertias
 
 from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body import robots
-from dynamics_backends.rigid_body.model.conversions import PinocchioConverter
+from dynamics_backends.rigid_body.model.state import PinocchioConverter
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
 from problems.robots import erd_names, load_robot, robot_names, robot_path
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.triangle_distance import triangle_distance
+from dynamics_backends.rigid_body.geometry.distances import triangle_distance
 
 CONVEX = 1e-4
 """A mesh is convex if its corners and the centers of its triangles are within this fraction of its size from its hull."""

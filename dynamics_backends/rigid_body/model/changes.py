@@ -1,4 +1,4 @@
-"""Inertia, damping, friction and springs of joints, set for a whole robot or joint by joint.
+"""Changed copies of a model: other properties of its joints, or a load on one of its frames.
 
 armature a_r [kg m^2, kg]     rotor inertia at the joint, added to the diagonal of the mass matrix
 damping d [N m s, N s]        -d v
@@ -9,11 +9,14 @@ stiffness k [N m, N/m]        -k (q - spring_reference) of a spring
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from dynamics_backends.names import unknown_name
-from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.model.mass_properties import MassProperties, composite
+from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Frame, Model
 
 PROPERTIES = ("armature", "damping", "friction", "stiffness", "spring_reference")
 Values = float | Mapping[str, float] | None
@@ -46,3 +49,25 @@ def _values_by_dof(model: Model, key: str, value_or_values: float | Mapping[str,
             raise ValueError(f"the {key} of joint {name!r} is {value}: give a finite number, not negative")
         array[list(model.dofs(model.joint_id(name)))] = value
     return array
+
+
+def with_load(model: Model, name: str, frame: str, R: Array, p: Array, load: MassProperties) -> Model:
+    """Return a model with a load whose frame ``name`` is placed at R (3, 3), p (3) [m] in a frame of the model.
+
+    load: mass properties in the load's frame. Raises UnknownName for an unknown frame, ValueError for a frame fixed to the ground,
+    or an existing name.
+    """
+    at = model.frames[model.frame_id(frame)]
+    if at.body < 0:
+        raise ValueError(
+            f"{frame!r} is fixed to the ground and cannot carry {name!r}: name a frame of a link that moves"
+        )
+    if name in {known.name for known in model.frames}:
+        raise ValueError(f"{model.name} has a frame named {name!r} already: choose another name for the load")
+    placed_R, placed_p = at.R @ R, at.R @ p + at.p
+    mass, com, inertia = (np.array(values) for values in (model.mass, model.com, model.inertia))
+    b = at.body
+    whole = composite([MassProperties(float(mass[b]), com[b], inertia[b]), load.moved(placed_R, placed_p)])
+    mass[b], com[b], inertia[b] = whole
+    frames = (*model.frames, Frame(name, b, placed_R, placed_p))
+    return replace(model, mass=mass, com=com, inertia=inertia, frames=frames)

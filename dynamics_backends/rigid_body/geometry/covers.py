@@ -1,0 +1,275 @@
+"""Capsules that cover the links of a robot: the cuts of a link, a disk cache of covers, and their places in the world.
+
+The algorithm repeatedly cuts the surface of a shape in two, at the piece whose capsule protrudes most. The plane of the cut is
+normal to a principal axis; the chosen axis gives the rough capsules of both halves the smallest volume. The last pieces get fitted
+capsules. Triangles that cross a plane are cut too, so that the capsules also cover the surface between the vertices.
+
+The search takes seconds for a robot, reading its result milliseconds. The name of an entry of the cache depends on every point of
+the shapes, on the tolerance, and on the version of the search, so that a changed shape gets a new entry. Entries are written
+atomically. A read-only folder costs only time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.geometry.capsule_fit import FittedCapsule, fit_capsule, rough_capsule
+from dynamics_backends.rigid_body.geometry.meshes import UNREADABLE, cache_entry, read_entry, write_entry
+from dynamics_backends.rigid_body.geometry.shapes import Capsule, Mesh, PlacedShape, Sphere, Triangles
+from dynamics_backends.rigid_body.model.model import Model
+
+SAMPLES = 64
+"""Number of points on the surface of a capsule that measure its protrusion."""
+
+
+class Piece(NamedTuple):
+    """A part of a link: corners of triangles (m, 3, 3) [m] in the link's frame, the capsule that covers them, and its largest
+    protrusion from their convex hull [m].
+    """
+
+    link: str
+    triangles: Array
+    capsule: FittedCapsule
+    excess: float
+
+
+def covers(shapes: Iterable[PlacedShape], tolerance: float = 0.01, max_pieces: int = 8) -> tuple[Piece, ...]:
+    """Cut shapes into pieces until each capsule protrudes by at most ``tolerance`` [m], or until there are ``max_pieces`` pieces.
+
+    Raises ValueError for a tolerance that is not positive, and for ``max_pieces`` below 1.
+    """
+    if not tolerance > 0 or max_pieces < 1:
+        raise ValueError(
+            f"tolerance = {tolerance}, max_pieces = {max_pieces}; expected a positive length [m], and at least 1"
+        )
+    return tuple(piece for shape in shapes for piece in _cover(shape, tolerance, max_pieces))
+
+
+def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece]:
+    shape = placed.shape
+    if isinstance(shape, (Sphere, Capsule)):
+        half = 0.5 * shape.length if isinstance(shape, Capsule) else 0.0
+        ends = [placed.p + sign * half * placed.R[:, 2] for sign in (-1.0, 1.0)]
+        triangles = _corners(placed.triangles())
+        return [Piece(placed.link, triangles, FittedCapsule(ends[0], ends[1], shape.radius), 0.0)]
+    pieces = [_piece(placed.link, _corners(placed.triangles()))]
+    while len(pieces) < max_pieces:
+        worst = max(range(len(pieces)), key=lambda i: pieces[i].excess)
+        if pieces[worst].excess <= tolerance:
+            break
+        halves = _best_halves(pieces[worst])
+        if halves is None:
+            break
+        pieces[worst : worst + 1] = halves
+    return [_fitted(piece) for piece in pieces]
+
+
+def _fitted(piece: Piece) -> Piece:
+    points = np.unique(piece.triangles.reshape(-1, 3), axis=0)
+    capsule = fit_capsule(points)
+    return piece._replace(capsule=capsule, excess=_excess(points, capsule))
+
+
+def _corners(surface: Triangles) -> Array:
+    """Corners (m, 3, 3) of triangles."""
+    return np.asarray(surface.vertices, float)[surface.faces]
+
+
+def _piece(link: str, triangles: Array) -> Piece:
+    points = np.unique(triangles.reshape(-1, 3), axis=0)
+    capsule = rough_capsule(points)
+    return Piece(link, triangles, capsule, _excess(points, capsule))
+
+
+def _best_halves(piece: Piece) -> list[Piece] | None:
+    """The halves of smallest total volume; None if the piece cannot be cut."""
+    points = piece.triangles.reshape(-1, 3)
+    low, high = points.min(axis=0), points.max(axis=0)
+    axes = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)[2]
+    best: list[Piece] | None = None
+    for axis in axes:
+        along = points @ axis
+        level = 0.5 * (along.min() + along.max())
+        if along.max() - along.min() < 1e-6 * float(np.linalg.norm(high - low)) or along.max() == along.min():
+            continue
+        sides = [_clipped(piece.triangles, sign * axis, sign * level) for sign in (1.0, -1.0)]
+        if any(not len(side) for side in sides):
+            continue
+        halves = [_piece(piece.link, side) for side in sides]
+        if best is None or _volume(halves) < _volume(best):
+            best = halves
+    return best
+
+
+def _volume(pieces: Sequence[Piece]) -> float:
+    return sum(piece.capsule.volume for piece in pieces)
+
+
+def _clipped(triangles: Array, axis: Array, level: float) -> Array:
+    """The parts of triangles (m, 3, 3) with axis . x >= level, as triangles."""
+    height = triangles @ axis - level
+    inside = height >= 0.0
+    count = inside.sum(axis=1)
+    found = [triangles[count == 3]]
+    for corners, h in zip(triangles[(count > 0) & (count < 3)], height[(count > 0) & (count < 3)], strict=True):
+        polygon = []
+        for i in range(3):
+            a, b, ha, hb = corners[i], corners[(i + 1) % 3], h[i], h[(i + 1) % 3]
+            if ha >= 0.0:
+                polygon.append(a)
+            if (ha >= 0.0) != (hb >= 0.0):
+                polygon.append(a + ha / (ha - hb) * (b - a))
+        found.append(np.array([[polygon[0], polygon[i], polygon[i + 1]] for i in range(1, len(polygon) - 1)]))
+    return np.concatenate([part.reshape(-1, 3, 3) for part in found])
+
+
+def _excess(points: Array, capsule: FittedCapsule) -> float:
+    """Largest distance of the capsule's surface from the convex hull of points (n, 3); for flat sets, the radius."""
+    from scipy.spatial import ConvexHull, QhullError
+
+    try:
+        faces = ConvexHull(points).equations
+    except (QhullError, ValueError):
+        return capsule.radius
+    k = np.arange(SAMPLES) + 0.5
+    polar, around = np.arccos(1.0 - 2.0 * k / SAMPLES), np.pi * (1.0 + 5.0**0.5) * k
+    ball = np.stack([np.cos(around) * np.sin(polar), np.sin(around) * np.sin(polar), np.cos(polar)], axis=1)
+    surface = np.concatenate([capsule.a + s * (capsule.b - capsule.a) + capsule.radius * ball for s in (0.0, 0.5, 1.0)])
+    return float((surface @ faces[:, :3].T + faces[:, 3]).max(axis=1).max())
+
+
+VERSION = 1
+"""Version of the search; entries of other versions are ignored."""
+
+
+def cached_covers(shapes: Iterable[PlacedShape], tolerance: float, max_pieces: int) -> tuple[Piece, ...]:
+    """:func:`~dynamics_backends.rigid_body.geometry.covers.covers` with a disk cache; raises the same ValueError."""
+    placed = tuple(shapes)
+    key = [part for shape in placed for part in _key_parts(shape)]
+    entry = cache_entry("covers", f"{VERSION} {tolerance!r} {max_pieces}".encode(), *key)
+    with contextlib.suppress(*UNREADABLE):
+        return _read_pieces(entry)
+    pieces = covers(placed, tolerance, max_pieces)
+    sizes, links = [len(piece.triangles) for piece in pieces], [piece.link for piece in pieces]
+    triangles = np.concatenate([np.zeros((0, 3, 3)), *(piece.triangles for piece in pieces)])
+    write_entry(
+        entry,
+        capsules=_rows(piece.capsule for piece in pieces),
+        excess=np.array([piece.excess for piece in pieces]),
+        triangles=triangles,
+        sizes=np.array(sizes, dtype=int),
+        links=np.array(links, dtype=str),
+    )
+    return pieces
+
+
+def cached_capsules(points: Sequence[Array]) -> list[FittedCapsule]:
+    """:func:`~dynamics_backends.rigid_body.geometry.capsule_fit.fit_capsule` of sets of points (n, 3), with a disk cache."""
+    entry = cache_entry("covers", f"{VERSION} capsules".encode(), *(_bytes(own) for own in points))
+    with contextlib.suppress(*UNREADABLE):
+        return [_capsule_of_row(row) for row in read_entry(entry)["capsules"]]
+    fitted = [fit_capsule(own) for own in points]
+    write_entry(entry, capsules=_rows(fitted))
+    return fitted
+
+
+def _key_parts(placed: PlacedShape) -> list[bytes]:
+    """A shape and its placement as bytes, at full precision."""
+    shape = placed.shape
+    own = [_bytes(a) for a in (shape.vertices, shape.faces)] if isinstance(shape, Mesh) else [repr(shape).encode()]
+    return [placed.link.encode(), _bytes(placed.R), _bytes(placed.p), *own]
+
+
+def _bytes(values: Array) -> bytes:
+    return f"{np.shape(values)}".encode() + np.ascontiguousarray(values, float).tobytes()
+
+
+def _read_pieces(entry: Path) -> tuple[Piece, ...]:
+    data = read_entry(entry)
+    triangles = np.split(data["triangles"], np.cumsum(data["sizes"])[:-1])
+    parts = zip(data["links"].tolist(), triangles, data["capsules"], data["excess"].tolist(), strict=True)
+    return tuple(Piece(link, corners, _capsule_of_row(row), excess) for link, corners, row, excess in parts)
+
+
+def _rows(capsules: Iterable[FittedCapsule]) -> Array:
+    """Capsules as rows (n, 7)."""
+    return np.array([[*c.a, *c.b, c.radius] for c in capsules]).reshape(-1, 7)
+
+
+def _capsule_of_row(row: Array) -> FittedCapsule:
+    return FittedCapsule(row[:3], row[3:6], float(row[6]))
+
+
+@dataclass(frozen=True, eq=False)
+class RobotCover:
+    """P capsules. links: their names. bodies (P,): body numbers, -1 for the ground. a, b (P, 3) [m]: the ends of their segments, in
+    the internal frames of the bodies. radii (P,) [m]. excess (P,) [m]: the protrusion of each capsule from the covered shape.
+    corners: the covered points of each capsule in the same frames, (n, 3) each.
+    """
+
+    model: Model
+    links: tuple[str, ...]
+    bodies: Array
+    a: Array
+    b: Array
+    radii: Array
+    excess: Array
+    corners: tuple[Array, ...]
+
+    @classmethod
+    def from_pieces(cls, model: Model, pieces: Sequence[Piece]) -> RobotCover:
+        """The cover made of pieces. Raises UnknownName for a link that the model does not have."""
+        frames = [model.frames[model.frame_id(piece.link)] for piece in pieces]
+        a, b = (
+            np.array([f.R @ end + f.p for f, end in zip(frames, ends, strict=True)]).reshape(-1, 3)
+            for ends in ([piece.capsule.a for piece in pieces], [piece.capsule.b for piece in pieces])
+        )
+        corners = tuple(
+            np.unique(piece.triangles.reshape(-1, 3), axis=0) @ f.R.T + f.p
+            for f, piece in zip(frames, pieces, strict=True)
+        )
+        links = tuple(piece.link for piece in pieces)
+        bodies = np.array([f.body for f in frames], dtype=int)
+        radii, excess = (
+            np.array(values) for values in zip(*((p.capsule.radius, p.excess) for p in pieces), strict=True)
+        )
+        return cls(model, links, bodies, a, b, radii, excess, corners)
+
+    @cached_property
+    def carried(self) -> tuple[int, ...]:
+        """The bodies that carry a capsule."""
+        return tuple(sorted({int(b) for b in self.bodies}))
+
+    @cached_property
+    def coarse(self) -> RobotCover:
+        """Cover of the robot with a single capsule for each moving body."""
+        moving = [b for b in self.carried if b >= 0]
+        corners = tuple(np.concatenate([self.corners[i] for i in np.flatnonzero(self.bodies == b)]) for b in moving)
+        fitted = cached_capsules(corners)
+        a, b = (np.array([getattr(capsule, end) for capsule in fitted]).reshape(-1, 3) for end in ("a", "b"))
+        names, radii = tuple(self.model.body_names[body] for body in moving), np.array([c.radius for c in fitted])
+        return RobotCover(self.model, names, np.array(moving, dtype=int), a, b, radii, np.zeros(len(moving)), corners)
+
+    def ends(self, poses: Poses) -> tuple[Array, Array]:
+        """The ends (M, P, 3) [m] of the segments in the world."""
+        R, p = placed_bodies(poses, self.bodies)
+        return (R @ self.a[:, :, None])[..., 0] + p, (R @ self.b[:, :, None])[..., 0] + p
+
+
+Poses = Mapping[int, tuple[Array, Array]]
+"""Rotation (M, 3, 3) and position (M, 3) [m] of each body of a model in the world; key -1: the ground."""
+
+
+def placed_bodies(poses: Poses, bodies: Array) -> tuple[Array, Array]:
+    """Rotations (M, P, 3, 3) and positions (M, P, 3) [m] of the bodies (P,) of a model."""
+    known, number = np.unique(bodies, return_inverse=True)
+    R, p = (np.stack([poses[b][i] for b in known.tolist()], axis=1) for i in (0, 1))
+    return R[:, number], p[:, number]

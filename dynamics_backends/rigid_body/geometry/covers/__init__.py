@@ -1,1 +1,0 @@
-"""Capsules and spheres that cover links."""

@@ -1,1 +1,0 @@
-"""Readers for the shapes of links in URDF and MJCF files."""

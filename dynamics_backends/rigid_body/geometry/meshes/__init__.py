@@ -1,1 +1,0 @@
-"""Triangle meshes from files."""
