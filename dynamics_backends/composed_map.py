@@ -19,7 +19,7 @@ import numpy as np
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.deferred import deferred
-from dynamics_backends.methods.exact_method import STEP
+from dynamics_backends.methods.exact_methods import STEP
 from dynamics_backends.protocol import (
     Contraction,
     HasContraction,

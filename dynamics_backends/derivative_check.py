@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.methods.exact_method import STEP
+from dynamics_backends.methods.exact_methods import STEP
 from dynamics_backends.methods.finite_difference import EPS
 from dynamics_backends.methods.symbolic_map import TraceError
 from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters

@@ -13,14 +13,12 @@ from typing import Any
 from dynamics_backends.extensions import Registry
 from dynamics_backends.methods.analytic import Analytic, without_partials
 from dynamics_backends.methods.base import Method
-from dynamics_backends.methods.complex_step import ComplexStep
-from dynamics_backends.methods.exact_method import ExactMethod
+from dynamics_backends.methods.exact_methods import ComplexStep, ExactMethod, ForwardAD, StructuredAD
 from dynamics_backends.methods.finite_difference import (
     LARGEST_STEP as LARGEST_STEP,
     CentralDifference,
     FiniteDifference,
 )
-from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import (
     DynamicsBackend,

@@ -37,7 +37,7 @@ from dynamics_backends.compiled.loops.kernel import (  # noqa: E402
 )
 from dynamics_backends.compiled.loops.loops import loop_kernel  # noqa: E402
 from dynamics_backends.compiled.sources import differences, free_body_source, manifold_source  # noqa: E402
-from dynamics_backends.machine.instruction_sets import (  # noqa: E402
+from dynamics_backends.machine.library import (  # noqa: E402
     FOLDER,
     PROCESSOR,
     X86_64,

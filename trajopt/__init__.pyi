@@ -118,13 +118,17 @@ from dynamics_backends.scalar import (
     stack as stack,
     tanh as tanh,
 )
+from dynamics_backends.stretched_map import (
+    Durations as Durations,
+    TimeScaled as TimeScaled,
+    time_scaled as time_scaled,
+)
 from dynamics_backends.systems.bodies.along_path import (
     AlongPath as AlongPath,
     DoubleIntegrator as DoubleIntegrator,
 )
 from dynamics_backends.systems.bodies.coupled_body import CoupledBody as CoupledBody
-from dynamics_backends.systems.bodies.free_body import FreeBody as FreeBody
-from dynamics_backends.systems.bodies.inertial_body import InertialBody as InertialBody
+from dynamics_backends.systems.bodies.free_body import FreeBody as FreeBody, InertialBody as InertialBody
 from dynamics_backends.systems.bodies.rigid_body_quantities import (
     ActuatedInverseDynamics as ActuatedInverseDynamics,
     ForwardDynamics as ForwardDynamics,
@@ -133,8 +137,9 @@ from dynamics_backends.systems.bodies.rigid_body_quantities import (
     MassMatrix as MassMatrix,
     NonlinearEffects as NonlinearEffects,
 )
-from dynamics_backends.systems.constraints.constraint_diagnosis import (
+from dynamics_backends.systems.constraints.consistency import (
     Dependence as Dependence,
+    closed_state as closed_state,
     redundant_constraints as redundant_constraints,
 )
 from dynamics_backends.systems.constraints.constraint_kinds import (
@@ -144,7 +149,6 @@ from dynamics_backends.systems.constraints.constraint_kinds import (
     PointContact as PointContact,
     PointLoop as PointLoop,
 )
-from dynamics_backends.systems.constraints.constraint_projection import closed_state as closed_state
 from dynamics_backends.systems.constraints.holonomic import Holonomic as Holonomic
 from dynamics_backends.systems.constraints.mjcf_constraints import mjcf_constraints as mjcf_constraints
 from dynamics_backends.systems.contact.contact_forces import (
@@ -171,11 +175,6 @@ from dynamics_backends.systems.contact.registry import (
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone as RelaxedCone
 from dynamics_backends.systems.contact.soft_contact import SoftContact as SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact as SteppedContact
-from dynamics_backends.time_scaled import (
-    Durations as Durations,
-    TimeScaled as TimeScaled,
-    time_scaled as time_scaled,
-)
 from trajopt.comparison.check_derivatives import check_derivatives as check_derivatives
 from trajopt.comparison.compare import (
     Comparison as Comparison,

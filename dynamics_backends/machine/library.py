@@ -1,20 +1,39 @@
 """C library of the package, loaded for an instruction set, with the declarations of the headers in the folder include.
 
-The best instruction set of this processor is used; the environment variable TRAJOPT_MARCH selects a smaller one (x86-64,
-x86-64-v3).
+There is a library for each instruction set. The best one of this processor is used; the environment variable TRAJOPT_MARCH selects
+a smaller one (x86-64, x86-64-v3).
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import platform
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from dynamics_backends import environment
-from dynamics_backends.machine.instruction_sets import PROCESSOR, instruction_sets, library_file
 from dynamics_backends.user_input import InputError
+
+X86_64 = ("x86-64", "x86-64-v3", "x86-64-v4")
+"""Instruction sets by -march names: SSE2, AVX2 with FMA, AVX-512, with 2, 4 and 8 doubles in a vector."""
+FOLDER = Path(__file__).parent
+SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
+PROCESSOR = FOLDER / f"processor{SUFFIX}"
+"""Library that detects the best instruction set of this processor."""
+
+
+def instruction_sets() -> tuple[str, ...]:
+    """Instruction sets for this machine architecture; '' for the compiler's default."""
+    return X86_64 if platform.machine().lower() in ("x86_64", "amd64") else ("",)
+
+
+def library_file(instructions: str) -> Path:
+    """Path of the library for an instruction set."""
+    return FOLDER / f"kernels{'-' if instructions else ''}{instructions}{SUFFIX}"
+
 
 FALLBACKS = {"x86-64-v2": "x86-64"}
 """Instruction sets without a library, and the next smaller one."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dynamics_backends.protocol import FunctionMap, Map, innermost
-from dynamics_backends.scalars.complaints import described, user_code_line
+from dynamics_backends.scalars.user_function import described, user_code_line
 from dynamics_backends.symbols import ca
 
 _REMEDY = (

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.scalars.functions import along, exponent_is_constant, is_number, power
-from dynamics_backends.scalars.numpy_protocol import UfuncMixin
+from dynamics_backends.scalars.functions import UfuncMixin, along, exponent_is_constant, is_number, power
 
 Array = np.ndarray
 

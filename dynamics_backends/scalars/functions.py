@@ -3,13 +3,16 @@
 A method of the number type is used if it exists (``sin``, ``exp``, ``arctan``, ...); other functions combine arithmetic, these
 methods and :func:`~dynamics_backends.scalar.select`, and are differentiable wherever the function is.  Comparisons and integer
 functions (``floor``, ``sign``) depend on the real part alone and have zero derivatives.  A truth value is 1.0 or 0.0.
+
+Number types derive from :class:`UfuncMixin`, so that np.sin(x) calls x.sin() or a function of this module. An operator with an
+array on its left (array + x, A @ x) calls the reflected operator of the number.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -291,3 +294,32 @@ _BITWISE = {
 }
 LOGIC |= {bitwise: LOGIC[logical] for bitwise, logical in _BITWISE.items()}
 """Functions of truth values to truth values."""
+
+
+_REFLECTED = {
+    "add": "__radd__",
+    "subtract": "__rsub__",
+    "multiply": "__rmul__",
+    "divide": "__rtruediv__",
+    "true_divide": "__rtruediv__",
+    "power": "__rpow__",
+    "matmul": "__rmatmul__",
+}
+
+
+class UfuncMixin:
+    """Mixin of number types that NumPy's universal functions accept."""
+
+    __slots__ = ()
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        name = ufunc.__name__
+        if method != "__call__" or options:
+            return NotImplemented
+        if name in _REFLECTED and not isinstance(inputs[0], UfuncMixin):
+            reflected = getattr(inputs[1], _REFLECTED[name], None)
+            return NotImplemented if reflected is None else reflected(inputs[0])
+        return FUNCTIONS[name](*inputs) if name in FUNCTIONS else NotImplemented
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot become a NumPy array: use dynamics_backends.scalar.stack")

@@ -12,8 +12,7 @@ from typing import Any
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.scalar import Scalar
-from dynamics_backends.scalars.functions import FUNCTIONS, is_number
-from dynamics_backends.scalars.numpy_protocol import UfuncMixin
+from dynamics_backends.scalars.functions import FUNCTIONS, UfuncMixin, is_number
 
 LARGEST_PRODUCT = 8
 """Largest integer exponent that is computed by products."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.kernel_calls import Kernel, symbolic
+from dynamics_backends.compiled.emit.trace import Kernel, symbolic
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.scalar import Scalar
 from dynamics_backends.symbols import ca

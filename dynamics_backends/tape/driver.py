@@ -15,7 +15,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dynamics_backends.compiled.emit.pairs import ALGEBRAS, on_pairs
-from dynamics_backends.compiled.loops.fields import (
+from dynamics_backends.compiled.loops.kernel import library_kernel
+from dynamics_backends.compiled.loops.kernel_data import (
     algebra_of,
     arrays_of,
     batch_first,
@@ -24,7 +25,6 @@ from dynamics_backends.compiled.loops.fields import (
     shapes_of,
     value_of,
 )
-from dynamics_backends.compiled.loops.library_kernels import library_kernel
 from dynamics_backends.compiled.loops.unrolled import argument_sizes, unrolled_trace
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes import drivers, passes

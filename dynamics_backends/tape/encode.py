@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.kernel_calls import Kernel
-from dynamics_backends.compiled.emit.trace import RESULT, Operand, Trace
+from dynamics_backends.compiled.emit.trace import RESULT, Kernel, Operand, Trace
 from dynamics_backends.machine.library import ffi
 
 TERMS = 24

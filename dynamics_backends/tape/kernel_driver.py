@@ -12,11 +12,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.kernel_calls import Kernel, Tables, symbolic
-from dynamics_backends.compiled.loops.fields import shapes_of
-from dynamics_backends.compiled.loops.library_kernels import is_in_library
+from dynamics_backends.compiled.emit.trace import Kernel, Tables, symbolic
+from dynamics_backends.compiled.loops.kernel import is_in_library
+from dynamics_backends.compiled.loops.kernel_data import double_tables, int_tables, shapes_of
 from dynamics_backends.compiled.loops.sparsity import sparse_outputs
-from dynamics_backends.compiled.loops.tables import double_tables, int_tables
 from dynamics_backends.compiled.loops.unrolled import argument_sizes, column_of
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.model.model import Model

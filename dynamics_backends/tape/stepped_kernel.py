@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.kernel_calls import Kernel, symbolic
-from dynamics_backends.compiled.emit.trace import trace_expressions
-from dynamics_backends.compiled.loops.tables import subtree_ends
+from dynamics_backends.compiled.emit.trace import Kernel, symbolic, trace_expressions
+from dynamics_backends.compiled.loops.kernel_data import subtree_ends
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.spatial.spatial import Vec, leaves
 from dynamics_backends.symbols import ca

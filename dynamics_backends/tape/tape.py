@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.kernel_calls import Kernel
-from dynamics_backends.compiled.emit.trace import Trace
+from dynamics_backends.compiled.emit.trace import Kernel, Trace
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD,
     Workspaces,

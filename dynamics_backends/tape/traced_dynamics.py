@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from dynamics_backends.compiled.emit.emit import TracedFunction
 from dynamics_backends.compiled.sources.dynamics_source import ALGEBRAS, with_step
-from dynamics_backends.compiled.sources.traced_function import TracedFunction
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics
 from dynamics_backends.methods.finite_difference import FiniteDifference
 from dynamics_backends.protocol import DynamicsBackend, HasContraction, HasRecursions, unwrapped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dynamics_backends.compiled.sources.traced_function import TracedFunction
+from dynamics_backends.compiled.emit.emit import TracedFunction
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics, by_rows
 from dynamics_backends.symbols import ca
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature, directions

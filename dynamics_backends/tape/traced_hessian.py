@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class TracedHessian:
-    """Hessian of a map (:class:`~dynamics_backends.methods.exact_method.TracedHessian`); the map is traced at the first call."""
+    """Hessian of a map (:class:`~dynamics_backends.methods.exact_methods.TracedHessian`); the map is traced at the first call."""
 
     def __init__(self, map: Map) -> None:
         self.map = map

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.compiled.compiler import CompilerError
-from dynamics_backends.compiled.loops.fields import shapes_of
-from dynamics_backends.compiled.loops.kernel import Entry, ModelKernel, text_of
-from dynamics_backends.compiled.loops.library_kernels import library_kernel
+from dynamics_backends.compiled.loops.kernel import Entry, ModelKernel, library_kernel, text_of
+from dynamics_backends.compiled.loops.kernel_data import shapes_of
 from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, loop_kernel
 from dynamics_backends.compiled.runtime.memory import bound
 from dynamics_backends.machine.library import chosen_instructions, lanes

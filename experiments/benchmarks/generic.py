@@ -14,8 +14,7 @@ from multiprocessing import get_context
 from typing import Any, TypeVar
 
 from dynamics_backends.environment import MARCH
-from dynamics_backends.machine.instruction_sets import instruction_sets
-from dynamics_backends.machine.library import chosen_instructions, lanes
+from dynamics_backends.machine.library import chosen_instructions, instruction_sets, lanes
 from experiments.analysis.environment import with_variable
 
 Result = TypeVar("Result")

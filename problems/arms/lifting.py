@@ -6,7 +6,7 @@
                hands at the box and at rest between the phases,   hands at the waist and at rest at the end
 
 After M. Kudruss, P. Manns, K. Mombaur 2019 (bending and lifting of an 8-DoF sagittal human, boxes of 0, 5 and 15 kg).  Each
-phase has a grid in its scaled time tau (:mod:`~dynamics_backends.time_scaled`); an instantaneous first stage chooses T_1 and T_2.
+phase has a grid in its scaled time tau (:mod:`~dynamics_backends.stretched_map`); an instantaneous first stage chooses T_1 and T_2.
 The hands grasp at rest, so no velocity jumps.  With vertical ground force F_z and moment M_y about the
 point below the ankle, the center of pressure x_p = -M_y / F_z lies within the foot and F_z >= 0 if (x_p - heel) F_z >= 0 and
 (toe - x_p) F_z >= 0.
@@ -30,9 +30,8 @@ from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.batched import frame_jacobian
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.stretched_map import StretchedMap
+from dynamics_backends.stretched_map import Durations, StretchedMap, time_scaled
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from dynamics_backends.time_scaled import Durations, time_scaled
 from trajopt.config.task import (
     MAX_KNOTS,
     BackendFactory,

@@ -9,7 +9,7 @@ import trajopt as to
 from dynamics_backends import scalar as sm
 from dynamics_backends.composed_map import composed
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.methods.exact_method import contracted_hessian
+from dynamics_backends.methods.exact_methods import contracted_hessian
 from dynamics_backends.protocol import Batch, Contraction, HasContraction, Partials
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, FrameLoop, PointContact

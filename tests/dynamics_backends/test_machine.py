@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import dynamics_backends
-from dynamics_backends.machine import instruction_sets, library
-from dynamics_backends.machine.instruction_sets import X86_64, library_file
+from dynamics_backends.machine import library
+from dynamics_backends.machine.library import X86_64, library_file
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.rigid_body.passes import drivers
@@ -64,7 +64,7 @@ def test_a_damaged_library_names_the_remedy(monkeypatch, tmp_path):
 
 
 def test_files_of_a_set_without_a_name():
-    assert library_file("").stem == "kernels" and instruction_sets.instruction_sets()
+    assert library_file("").stem == "kernels" and library.instruction_sets()
 
 
 @pytest.mark.needs_compiler

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from dynamics_backends.methods.forward_ad import ForwardAD
+from dynamics_backends.methods.exact_methods import ForwardAD
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import backend_names, make_backend
 from dynamics_backends.rigid_body import batched

@@ -8,7 +8,7 @@ from rigid_body_cases import error, state, tree
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import SE3, SO3, Manifold, vector_space
-from dynamics_backends.methods import exact_method
+from dynamics_backends.methods import exact_methods
 from dynamics_backends.protocol import FunctionMap, SecondOrderBackend
 from dynamics_backends.registry import backend_names, make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
@@ -116,7 +116,7 @@ def test_a_function_against_second_differences_of_its_values(method, engine):
 def test_parts_of_a_batch_are_put_together(monkeypatch):
     given = rocket_arguments()
     _, whole = make_backend(rocket(), "forward_ad", engine="numpy").hessian_contraction(*given)
-    monkeypatch.setattr(exact_method, "ENTRIES", 1)
+    monkeypatch.setattr(exact_methods, "ENTRIES", 1)
     _, parts = make_backend(rocket(), "forward_ad", engine="numpy").hessian_contraction(*given)
     for ours, theirs in zip(parts, whole, strict=True):
         np.testing.assert_array_equal(ours, theirs)

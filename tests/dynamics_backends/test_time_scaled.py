@@ -9,11 +9,10 @@ from rigid_body_cases import tree
 import trajopt as to
 from dynamics_backends.protocol import IMPLICIT_STEP
 from dynamics_backends.registry import make_backend
-from dynamics_backends.stretched_map import Root
+from dynamics_backends.stretched_map import Durations, Root, time_scaled
 from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
-from dynamics_backends.time_scaled import Durations, time_scaled
 from problems.robots.textbook import multi_pendulum as chain
 from trajopt.problem.impact_stage import ImpactStage
 

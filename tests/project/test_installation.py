@@ -20,7 +20,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from dynamics_backends.machine import instruction_sets
+from dynamics_backends.machine import library
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -31,7 +31,7 @@ SHADOWS = (*NAMES, "tests")
 LOADED_LATE = ("casadi", "matplotlib", "scipy", "cyipopt", "pydantic", "osqp", "mujoco", "rich", "click", "loky")
 
 
-LIBRARIES = [instruction_sets.PROCESSOR, *map(instruction_sets.library_file, instruction_sets.instruction_sets())]
+LIBRARIES = [library.PROCESSOR, *map(library.library_file, library.instruction_sets())]
 
 
 def packaged() -> list[str]:

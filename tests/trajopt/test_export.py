@@ -17,7 +17,7 @@ from stage_cases import pendulum, problem
 
 from dynamics_backends.compiled.compiler import compiler_command
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.methods.forward_ad import ForwardAD
+from dynamics_backends.methods.exact_methods import ForwardAD
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody

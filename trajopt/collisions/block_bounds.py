@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address
+from dynamics_backends.compiled.interface import address
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from trajopt.collisions.library import LONG, BoundsData, collision_kernels

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address
+from dynamics_backends.compiled.interface import address
 from dynamics_backends.protocol import Array
 from trajopt.collisions.library import LONG, ChoiceData, collision_kernels
 

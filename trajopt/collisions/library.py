@@ -11,8 +11,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import bound, kernel_text, kernels, prelude, structs_in
-from dynamics_backends.compiled.interface.sources import Argument, chunked_function, trace_expressions
+from dynamics_backends.compiled.interface import (
+    Argument,
+    bound,
+    chunked_function,
+    kernel_text,
+    kernels,
+    prelude,
+    structs_in,
+    trace_expressions,
+)
 from dynamics_backends.rigid_body.geometry.distances import box_distance, cylinder_distance, triangle_distance
 from dynamics_backends.symbols import ca
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address
+from dynamics_backends.compiled.interface import address
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.sources import TraceError
+from dynamics_backends.compiled.interface import TraceError
 from dynamics_backends.extensions import Registry
 from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import METHODS, engine_in_use

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import template
-from dynamics_backends.compiled.interface.sources import constant, has_source
+from dynamics_backends.compiled.interface import constant, has_source, template
 from dynamics_backends.protocol import Array, NeedsScheme, unwrapped
 from trajopt.export.example import ExampleStart, example_start
 from trajopt.export.functions import FunctionsSource, functions_source

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dynamics_backends.compiled.interface.libraries import kernel_text, template
-from dynamics_backends.compiled.interface.sources import straight_functions
+from dynamics_backends.compiled.interface import kernel_text, straight_functions, template
 from dynamics_backends.protocol import Map
 from trajopt.stage.source.stage_shape import StageShape
 from trajopt.stage.source.term_source import term_source

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import (
+from dynamics_backends.compiled.interface import (
     address,
     aligned,
     bound,

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import (
+from dynamics_backends.compiled.interface import (
     address,
     bound,
     code_of,

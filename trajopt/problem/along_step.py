@@ -2,9 +2,9 @@
 
     r(q_s, v_s, a),     q_s = q + s v + s^2 a / 2,     v_s = v + s a,     s = offset, or offset T
 
-The state is (q, v), or (q, v, T) with a free duration T (:mod:`dynamics_backends.time_scaled`). The controls are the accelerations
-a. The offset is a parameter, in seconds, or as a fraction of T. In this way a constraint between knots is imposed on the exact
-motion of the step; at s = 0 it is a residual of the knot.
+The state is (q, v), or (q, v, T) with a free duration T (:mod:`dynamics_backends.stretched_map`). The controls are the
+accelerations a. The offset is a parameter, in seconds, or as a fraction of T. In this way a constraint between knots is imposed on
+the exact motion of the step; at s = 0 it is a residual of the knot.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ vector space, such as velocities, not the placement of a floating base. There (+
     A = 1 + d jump / d x,   B = d jump / d u,   lam' x_next has the second derivatives of lam' jump.
 
 The phase of an impact has one knot with dt = 0, and an impact has no controls. Other jumps may have controls that set the new state
-(:class:`~dynamics_backends.time_scaled.Durations`). Compiled code treats a jump as an Euler step of length one with the jump in
+(:class:`~dynamics_backends.stretched_map.Durations`). Compiled code treats a jump as an Euler step of length one with the jump in
 place of xdot.
 """
 

@@ -299,7 +299,7 @@ class OCP:
 
     @cached_property
     def in_scaled_time(self) -> bool:
-        """True if phase durations are states (:mod:`dynamics_backends.time_scaled`)."""
+        """True if phase durations are states (:mod:`dynamics_backends.stretched_map`)."""
         return any(isinstance(_system(phase), InScaledTime) for phase in self.phases)
 
     @cached_property

@@ -125,7 +125,7 @@ def by_differences(backend: DynamicsBackend) -> MissingCapability:
 
 def report_not_compiled(ocp: OCP, phase: int, reason: Exception, what: str = "") -> None:
     """Report that a phase, or its part ``what``, is not compiled: once per solve, or once per text outside of solves."""
-    from dynamics_backends.compiled.interface.sources import TraceError
+    from dynamics_backends.compiled.interface import TraceError
 
     report, work = explanation(ocp, phase, reason, what), _work.get()
     if work is None:
@@ -153,7 +153,7 @@ def explanation(ocp: OCP, phase: int, reason: Exception, what: str = "") -> NotC
 
 def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
     """True if the code of the derivatives in this number of variables may be too long to compile."""
-    from dynamics_backends.compiled.interface.sources import TooLong, require_short
+    from dynamics_backends.compiled.interface import TooLong, require_short
 
     try:
         require_short("", variables * sum(map(operations, parts)))
@@ -197,7 +197,7 @@ def _count(residual: Any, sizes: tuple[tuple[str, int], ...]) -> int | None:
     """Number of scalar operations of a residual, cached because phases may share it; None if it cannot be traced."""
     import casadi as ca
 
-    from dynamics_backends.compiled.interface.sources import Symbols, TraceError, symbolic_value
+    from dynamics_backends.compiled.interface import Symbols, TraceError, symbolic_value
 
     symbols = Symbols.of(residual, dict(sizes))
     try:

@@ -41,7 +41,7 @@ class Pool:
         work, self._work = self._work, []
         if not work:
             return
-        from dynamics_backends.compiled.interface.libraries import over_threads
+        from dynamics_backends.compiled.interface import over_threads
 
         ends = np.cumsum([-(-w.knots // w.lanes) for w in work]).tolist()
 
@@ -62,7 +62,7 @@ def numbers_filled(n: int, m: int) -> int:
 
 def worth_sharing(blocks: int, lanes: int, numbers: int) -> bool:
     """True if this many blocks of lanes, with this many numbers written per knot, are divided among threads."""
-    from dynamics_backends.compiled.interface.libraries import default_threads
+    from dynamics_backends.compiled.interface import default_threads
 
     return blocks >= 2 * _min_blocks(lanes, numbers) and default_threads() > 1
 
@@ -74,6 +74,6 @@ def _min_blocks(lanes: int, numbers: int) -> int:
 
 @lru_cache(maxsize=16)
 def _workspaces(doubles: int) -> Any:
-    from dynamics_backends.compiled.interface.libraries import Workspaces
+    from dynamics_backends.compiled.interface import Workspaces
 
     return Workspaces(doubles)

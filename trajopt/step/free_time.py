@@ -5,7 +5,7 @@
 
 T0_i is the duration of phase i on the fixed grid. The grid and its time t are unchanged, so functions of t are stretched with the
 phase. The durations are appended to the state, and an additional first stage without duration sets them as controls
-(:mod:`dynamics_backends.time_scaled`). Jumps of the state, such as impacts, are unchanged.
+(:mod:`dynamics_backends.stretched_map`). Jumps of the state, such as impacts, are unchanged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import numpy as np
 from dynamics_backends.protocol import Array, Map, MissingCapability, unwrapped
 from dynamics_backends.registry import same_method
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.stretched_map import MIN_RATIO, Root, StretchedMap, widened
-from dynamics_backends.time_scaled import Durations, time_scaled
+from dynamics_backends.stretched_map import MIN_RATIO, Durations, Root, StretchedMap, time_scaled, widened
 from trajopt.problem.constraints import Constraint, chosen_coordinates, state_bounds
 from trajopt.problem.guess import Guess, Motion, as_guess
 from trajopt.problem.impact_stage import ImpactStage

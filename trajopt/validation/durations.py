@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.protocol import Array, unwrapped
-from dynamics_backends.time_scaled import Durations
+from dynamics_backends.stretched_map import Durations
 from trajopt.problem.ocp import OCP
 
 AT_BOUND = 1e-3

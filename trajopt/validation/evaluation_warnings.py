@@ -43,7 +43,7 @@ def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
 
 def hessian_warnings(ocp: OCP) -> Iterator[str]:
     """Yield warnings about time steps without second derivatives, and about second derivatives by differences in NumPy."""
-    from dynamics_backends.compiled.interface.sources import has_contraction
+    from dynamics_backends.compiled.interface import has_contraction
     from trajopt.stage.not_compiled import SECOND, by_differences, explanation
 
     if (reason := missing_curvature(ocp)) is not None:
@@ -60,7 +60,7 @@ def length_warnings(ocp: OCP) -> Iterator[str]:
 
     A group is traced only if its number of operations times its number of variables exceeds the limit on derivative code.
     """
-    from dynamics_backends.compiled.interface.sources import TooLong, TraceError
+    from dynamics_backends.compiled.interface import TooLong, TraceError
     from trajopt.stage.not_compiled import explanation
 
     too_long: dict[Any, TooLong | None] = {}  # by structure; the phases of a gait share a few structures

@@ -1,8 +1,8 @@
-"""Emission of C from a trace.  A value is a vector V over lanes, or a double if it is equal in all lanes.
+"""Emission of C from a trace, and traces of functions of vectors (:class:`TracedFunction`).
 
-The code has one of two forms: one static function (:func:`step_function`), or straight-line code cut into functions of at most
-CHUNK statements (:func:`chunked_function`). These pass values through a buffer, so that compile time grows linearly with the number
-of statements. Called functions precede their callers.
+A value is a vector V over lanes, or a double if it is equal in all lanes. The code has one of two forms: one static function
+(:func:`step_function`), or straight-line code cut into functions of at most CHUNK statements (:func:`chunked_function`). These pass
+values through a buffer, so that compile time grows linearly with the number of statements. Called functions precede their callers.
 """
 
 from __future__ import annotations
@@ -237,3 +237,27 @@ def _buffer_slots(chunks: Sequence[Sequence[Operation]], home: dict[int, int]) -
                 slots[op.index] = free.pop()
                 expiring.setdefault(last[op.index], []).append(slots[op.index])
     return slots, size
+
+
+@dataclass(frozen=True, eq=False)
+class TracedFunction:
+    """Trace with the names and sizes of its arguments, and the names of its results."""
+
+    name: str
+    trace: Trace
+    arguments: Sequence[Argument]
+    outputs: Sequence[str]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers of components of the arguments."""
+        return [a.size for a in self.arguments]
+
+    @property
+    def operations(self) -> int:
+        """Number of operations, without those of called functions."""
+        return len(self.trace.operations)
+
+    def source(self) -> tuple[str, int]:
+        """C function ``name(arguments..., outputs..., V* w)``, and the length of its workspace w in vectors."""
+        return chunked_function(self.name, self.trace, self.arguments, self.outputs)

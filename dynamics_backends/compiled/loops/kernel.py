@@ -1,6 +1,7 @@
 """Kernels: C source of block functions in a loop over the batch, and calls of the built ones with arrays (N, n).
 
-C code packs public arrays into lane blocks and unpacks them.  A call releases the GIL; large batches are split over threads.
+C code packs public arrays into lane blocks and unpacks them.  A call releases the GIL; large batches are split over threads. One
+kernel of the package's library serves a program for all robots (:func:`library_kernel`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from weakref import ref
 
 import numpy as np
 
+from dynamics_backends.compiled.loops.kernel_data import INT_TABLES, double_tables, int_tables, shapes_of
 from dynamics_backends.compiled.loops.loops import LoopKernel
-from dynamics_backends.compiled.loops.sparsity import Sparse
-from dynamics_backends.compiled.loops.tables import INT_TABLES, double_tables, int_tables
+from dynamics_backends.compiled.loops.sparsity import Sparse, sparse_outputs
 from dynamics_backends.compiled.runtime.memory import Workspaces, address, aligned, over_threads, pointers
+from dynamics_backends.machine import library as machine
+from dynamics_backends.machine.library import ffi
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.passes.passes import Program
 
 
 @lru_cache(maxsize=1)
@@ -237,3 +241,33 @@ class ModelKernel:
             self._padded(n, *shape) if sparse else np.empty((n, *shape))
             for shape, sparse in zip(self.shapes, self._sparse, strict=True)
         ]
+
+
+@lru_cache(maxsize=64)
+def _entry(name: str, instructions: str) -> Entry | None:
+    """Functions of a program in the package's library; None if the program is not in it."""
+    loop = machine.library().loop_named(name.encode())
+    if loop == ffi.NULL:
+        return None
+    cast, function, workspace = ffi.cast, loop.run, loop.workspace
+    kinds = "const int *const *", "const double *const *", "double *const *", "const int *", "void *"
+    integers, numbers, results, head_of, anything = map(ffi.typeof, kinds)
+
+    def run(ti: int, td: int, inputs: int, outputs: int, first: int, last: int, memory: int) -> None:
+        arrays = cast(integers, ti), cast(numbers, td), cast(numbers, inputs), cast(results, outputs)
+        function(*arrays, first, last, cast(anything, memory))
+
+    return Entry(run, lambda head: workspace(cast(head_of, head)), machine.lanes())
+
+
+def is_in_library(name: str) -> bool:
+    """True if the package's library contains the program of this name."""
+    return _entry(name, machine.chosen_instructions()) is not None
+
+
+def library_kernel(program: Program, model: Model) -> ModelKernel | None:
+    """Kernel of a program for a model; None if the program is not in the package's library."""
+    entry = _entry(program.name, machine.chosen_instructions())
+    if entry is None:
+        return None
+    return ModelKernel(entry, model, program.outputs, shapes_of(program, model), sparse_outputs(program))

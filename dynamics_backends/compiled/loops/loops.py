@@ -5,6 +5,7 @@ integer tables and the inertias from double tables at run time.  Consecutive dow
 root.  Passes over paths share a loop with the triples that read their rows, and rows are stored for one path at a time.  Each field
 that a ``x_p`` reads has a row -1 with the ground's values, so that the loop has no branch at the root.  Arguments and results with
 such a row, and arguments that a pass updates, have storage in the workspace and are copied from, or to, the caller's arrays.
+Passes of linear algebra are calls of the C templates (linear_algebra/ltl.h, tensors.h) on whole fields.
 
 Matrix entries whose DoFs lie on no common path are cleared for every block.  Output tensors are compact, see
 :mod:`~dynamics_backends.compiled.loops.sparsity`.  Structural zeros of other tensors are never written, since a workspace begins as
@@ -20,9 +21,8 @@ from itertools import pairwise
 from dynamics_backends.compiled.emit.emit import Argument, step_function
 from dynamics_backends.compiled.emit.forms import Forms
 from dynamics_backends.compiled.emit.trace import Operand, Trace, trace
+from dynamics_backends.compiled.loops.kernel_data import INT_TABLES
 from dynamics_backends.compiled.loops.sparsity import Sparse, compact_positions, compact_size, sparse_outputs
-from dynamics_backends.compiled.loops.tables import INT_TABLES
-from dynamics_backends.compiled.loops.whole_passes import CALLS, IN_PLACE, ON_PATHS
 from dynamics_backends.rigid_body.passes.passes import (
     FIELDS,
     TABLES as DOUBLE_TABLES,
@@ -35,6 +35,36 @@ from dynamics_backends.rigid_body.passes.passes import (
 )
 from dynamics_backends.rigid_body.spatial.joints import JOINTS, Joint
 from dynamics_backends.rigid_body.spatial.spatial import build, leaves, size
+
+CALLS = {
+    "add_to_diagonal": "for (int d = 0; d < nv; d++) M[d * nv + d] += armature[d];",
+    "ltl_factor": "ltl_factor(nv, up, M, factor);",
+    "ltl_solve": "ltl_solve((branches_t){nv, up, end}, factor, tau_net, a, 1, 1.0, 0);",
+    "ltl_solve_once": "ltl_solve_once(nv, up, M, tau_net, a);",
+    "ltl_solve_weight": "ltl_solve((branches_t){nv, up, end}, factor, lam, mu, 1, -1.0, 0);",
+    "fd_contraction": (
+        "fd_contraction(nv, dof_body, parent, stretches, G_qa, (forward_first_t){da_dq, da_dv, M_inverse},\n"
+        "(forward_second_t){L_qq, L_vv, L_qv, L_qtau});"
+    ),
+    "fd_tensors": (
+        "fd_tensors(&(tree_t){{nv, up, end}, dof_body, parent, v_index}, factor,\n"
+        "&(inverse_second_t){tau_qq, tau_vv, tau_qv, M_q}, &(forward_first_t){da_dq, da_dv, M_inverse},\n"
+        "&(forward_second_t){a_qq, a_vv, a_qv, a_qtau});"
+    ),
+    "ltl_inverse": "ltl_inverse((branches_t){nv, up, end}, factor, M_inverse);",
+    "ltl_minus_solve_both": (
+        "ltl_solve((branches_t){nv, up, end}, factor, dtau_dq, da_dq, nv, -1.0, 1); "
+        "ltl_solve((branches_t){nv, up, end}, factor, dtau_dv, da_dv, nv, -1.0, 1);"
+    ),
+}
+"""C call by the name of a pass's template."""
+IN_PLACE = {"fd_contraction": {"G_qq": "L_qq", "G_qv": "L_qv", "G_vv": "L_vv"}}
+"""Fields that a template overwrites with an output, by template: field -> output."""
+
+
+ON_PATHS = {"add_to_diagonal": ("M",), "ltl_factor": ("M",), "ltl_solve_once": ("M",), "fd_contraction": ("G_qa",)}
+"""Matrices that a template reads only at entries whose row and column lie on a common path."""
+
 
 USUAL_JOINTS = ("revolute", "prismatic", "floating")
 """Joint types that every loop kernel supports, so that one kernel per algorithm serves almost all robots."""

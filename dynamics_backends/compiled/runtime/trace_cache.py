@@ -1,6 +1,6 @@
 """Cache of traced functions on disk, keyed by the structure of what was traced: a second process need not trace again.
 
-The key hashes everything that the result depends on (:mod:`~dynamics_backends.compiled.runtime.fingerprints.structure`). Results
+The key hashes everything that the result depends on (:mod:`~dynamics_backends.compiled.runtime.fingerprints`). Results
 are JSON values, such as the data of a tape. The package itself contains traces of bundled problems (tools/build_traces.py).
 
 Each file begins with the checksum of its content and is replaced as a whole. Damaged and foreign files, and those that another user
@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from dynamics_backends import environment
-from dynamics_backends.compiled.runtime.fingerprints.structure import Unknown, digest
-from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import installed_versions
-from dynamics_backends.machine.instruction_sets import FOLDER
+from dynamics_backends.compiled.runtime.fingerprints import Unknown, digest, installed_versions
+from dynamics_backends.machine.library import FOLDER
 from dynamics_backends.trusted_files import content_of, replace, trusted_folder, user_folder
 
 SUFFIX = ".known"

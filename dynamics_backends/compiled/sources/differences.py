@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.compiled.loops.kernel import prelude, template
-from dynamics_backends.compiled.runtime.memory import address, code_of
-from dynamics_backends.compiled.runtime.structs import structs_in
-from dynamics_backends.compiled.sources.factors import factor_array, factors_of
+from dynamics_backends.compiled.runtime.memory import address, code_of, structs_in
+from dynamics_backends.compiled.sources.manifold_source import factor_array, factors_of
 from dynamics_backends.machine import library as machine
 from dynamics_backends.methods.finite_difference import FiniteDifference
 from dynamics_backends.protocol import unwrapped

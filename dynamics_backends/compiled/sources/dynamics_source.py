@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from dynamics_backends.compiled.emit.emit import TracedFunction
 from dynamics_backends.compiled.sources import traced_source
 from dynamics_backends.compiled.sources.differences import Differences
 from dynamics_backends.compiled.sources.free_body_source import ORDERS, FreeBodyFunctions
-from dynamics_backends.compiled.sources.traced_function import TracedFunction
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.finite_difference import FiniteDifference

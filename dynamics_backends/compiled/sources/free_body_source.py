@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.compiled.loops.kernel import template, templates
+from dynamics_backends.compiled.loops.kernel_data import double_tables, int_tables
 from dynamics_backends.compiled.loops.loops import loop_kernel
-from dynamics_backends.compiled.loops.tables import double_tables, int_tables
-from dynamics_backends.compiled.runtime.memory import address, bound, pointers
-from dynamics_backends.compiled.runtime.structs import structs_in
+from dynamics_backends.compiled.runtime.memory import address, bound, pointers, structs_in
 from dynamics_backends.machine import library as machine
 from dynamics_backends.rigid_body.algorithms.forward_dynamics import FORWARD_DYNAMICS
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA

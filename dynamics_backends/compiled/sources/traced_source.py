@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dynamics_backends.compiled.emit.emit import Argument
+from dynamics_backends.compiled.emit.emit import Argument, TracedFunction
 from dynamics_backends.compiled.emit.pairs import ALGEBRAS, replayed
 from dynamics_backends.compiled.emit.trace import Trace, trace_expressions
-from dynamics_backends.compiled.sources.traced_function import TracedFunction
-from dynamics_backends.methods.exact_method import STEP
+from dynamics_backends.methods.exact_methods import STEP
 from dynamics_backends.methods.symbolic_map import Symbols, complaint, description, refusal, symbolic_value
 from dynamics_backends.protocol import HasContraction, Map, Partials, is_second_order
 from dynamics_backends.symbols import ca

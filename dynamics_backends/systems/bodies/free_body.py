@@ -1,14 +1,24 @@
-"""Free rigid bodies: xdot = (v, FD(q, v, tau)) with the joint forces of :mod:`~dynamics_backends.systems.bodies.actuated_body`."""
+"""Free rigid bodies: xdot = (v, FD(q, v, tau)) with the joint forces of :mod:`~dynamics_backends.systems.bodies.actuated_body`.
+
+:class:`InertialBody` has inertial parameters as run-time parameters: for payloads, uncertain robots, or batches of robots.  Each
+body has ten parameters in its own frame about its origin, (m, m c, J_xx, J_xy, J_xz, J_yy, J_yz, J_zz), as in
+:mod:`~dynamics_backends.rigid_body.algorithms.regressor`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Contraction, Partials
 from dynamics_backends.rigid_body.algorithms.aba import aba
+from dynamics_backends.rigid_body.algorithms.regressor import PARAMETERS
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives, fd_derivatives
 from dynamics_backends.rigid_body.derivatives.fd_second_order import fd_second_order
+from dynamics_backends.rigid_body.passes.drivers import Driver, WithInertias
+from dynamics_backends.rigid_body.passes.passes import FIELDS
+from dynamics_backends.rigid_body.spatial.spatial import Struct, build, leaves, point_inertia
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.rigid_body_map import DriverMixin
@@ -38,3 +48,40 @@ class ContactFreeBody(ActuatedBody):
 
 class FreeBody(DriverMixin, ContactFreeBody):
     """System of a robot without contacts; the arguments are those of ActuatedBody."""
+
+
+INERTIA = "inertia"
+"""Name of the parameter vector."""
+
+
+class InertialBody(ContactFreeBody):
+    """:class:`~dynamics_backends.systems.bodies.free_body.FreeBody` with the parameter "inertia" (10 nb,) [kg, kg m, kg m^2].
+
+    The model's values are :func:`~dynamics_backends.rigid_body.algorithms.regressor.inertial_parameters`.
+    """
+
+    def driver_at(self, p: Mapping[str, Rows]) -> Driver:
+        """Driver with these inertias in place of the model's."""
+        return WithInertias(super().driver_at(p), tables(p[INERTIA], self.model.nb))
+
+
+def tables(parameters: Rows, nb: int) -> dict[str, Any]:
+    """Inertia tables of a model from inertial parameters (10 nb, N), as fields of the bodies."""
+    rows: dict[str, list[Any]] = {name: [] for name in ("mass", "com", "central", "I_link")}
+    for b in range(nb):
+        own = [parameters[PARAMETERS * b + i] for i in range(PARAMETERS)]
+        inertia: Any = build(FIELDS["I_link"].kind, iter(own))
+        com: Any = build(FIELDS["com"].kind, iter([h / own[0] for h in own[1:4]]))
+        about_com = zip(own[4:], leaves(point_inertia(com, inertia.h)), strict=True)
+        central: Any = build(FIELDS["central"].kind, iter([J - moved for J, moved in about_com]))
+        for name, value in zip(rows, (own[0], com, central, inertia), strict=True):
+            rows[name].append(value)
+    return {name: _field(values) for name, values in rows.items()}
+
+
+def _field(values: list[Any]) -> Any:
+    """Field of values by body: a list for symbols, else one struct of rows."""
+    if hasattr(leaves(values[0])[0], "is_symbolic"):
+        return values
+    columns = [sm.stack(list(column)) for column in zip(*map(leaves, values), strict=True)]
+    return values[0].build(*columns) if isinstance(values[0], Struct) else columns[0]

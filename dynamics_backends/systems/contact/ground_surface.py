@@ -1,4 +1,4 @@
-"""Ground surface: the gap g(p) and normal n(p) at a point, with first and second derivatives.
+"""Ground surface: the gap g(p) and normal n(p) at a point, with first and second derivatives, and the gaps of contact points.
 
     Plane     g = n . (p - height e_z), n constant
     Terrain   g = p_z - height - h(x, y), n = (-h_x, -h_y, 1) / |.|     for a smooth function h
@@ -10,12 +10,16 @@ along x and y, replaces its normal.  The derivatives of h come from Taylor polyn
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from dynamics_backends import scalar as sm
+from dynamics_backends.protocol import Array, Parameters
+from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
+from dynamics_backends.rigid_body.contact.contact_points import Point
+from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Vec
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.scalars.entries import Entry, unboxed
@@ -118,3 +122,33 @@ def second_derivatives_in_position(d: Derivatives, b: SecondDerivatives, s: Surf
     for weight, hessian in zip((d.n.x, d.n.y, d.n.z), s.curvature.normal2, strict=True):
         pp = pp + scaled(hessian, weight)
     return pp, pw + turn.transpose() @ b.nw
+
+
+MAX_DEPTH, MAX_HEIGHT = 0.02, 0.05
+"""Depth below the ground and height above it [m] from which an initial state causes a warning."""
+
+
+def contact_gaps(model: Model, points: Sequence[Point], ground: Ground, x: Array, p: Parameters) -> dict[str, float]:
+    """Heights [m] of points above the ground at a state x (nx,), by name; p: name -> (n,)."""
+    q = np.asarray(x, dtype=float)[: model.nq, None]
+    places = point_positions(model, q, [(point.body, point.at) for point in points])
+    rows = {name: np.atleast_1d(value)[:, None] for name, value in p.items()}
+    return {
+        point.name: float(np.squeeze(ground.surface(Vec(*place), rows).gap))
+        for point, place in zip(points, places, strict=True)
+    }
+
+
+def gap_warnings(gaps: Mapping[str, float]) -> Iterator[str]:
+    """Warnings about an initial state with these gaps."""
+    lowest = min(gaps, key=lambda name: gaps[name])
+    if gaps[lowest] < -MAX_DEPTH:
+        yield (
+            f"x0 has {lowest} {100 * -gaps[lowest]:.2g} cm below the ground: the contact force will throw the robot up; "
+            "raise its base by this amount"
+        )
+    if gaps[lowest] > MAX_HEIGHT:
+        yield (
+            f"all contact points of x0 are above the ground, the lowest is {lowest} at {100 * gaps[lowest]:.2g} cm: the motion "
+            "starts with a fall; lower the base if the robot should stand"
+        )

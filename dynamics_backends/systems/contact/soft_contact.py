@@ -48,10 +48,9 @@ from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
-from dynamics_backends.systems.contact.contact_gaps import contact_gaps, gap_warnings
 from dynamics_backends.systems.contact.contact_law import ContactLaw
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
-from dynamics_backends.systems.contact.ground_surface import Ground, Plane
+from dynamics_backends.systems.contact.ground_surface import Ground, Plane, contact_gaps, gap_warnings
 from dynamics_backends.systems.contact.touch import Slopes, Touch, subtract_second, weight_of
 
 

@@ -62,9 +62,8 @@ from dynamics_backends.systems.constraints.constrained_derivatives import (
     curvature as curvature_of,
     directions,
 )
-from dynamics_backends.systems.contact.contact_gaps import contact_gaps, gap_warnings
 from dynamics_backends.systems.contact.contact_law import StepLaw, scaled
-from dynamics_backends.systems.contact.ground_surface import Ground, Plane, Surface
+from dynamics_backends.systems.contact.ground_surface import Ground, Plane, Surface, contact_gaps, gap_warnings
 from dynamics_backends.systems.contact.implicit_step import (
     Arrival,
     ContactProblem,

@@ -24,8 +24,8 @@ from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.model.sample_models import four_bar
 from dynamics_backends.systems.bodies.actuated_body import ActuatedBody
 from dynamics_backends.systems.bodies.free_body import FreeBody
+from dynamics_backends.systems.constraints.consistency import closed_state, errors_at
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact, PointLoop
-from dynamics_backends.systems.constraints.constraint_projection import closed_state, errors_at
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact

@@ -21,7 +21,7 @@ import numpy as np
 import platformdirs
 
 import trajopt as to
-from dynamics_backends.compiled.loops.library_kernels import library_kernel
+from dynamics_backends.compiled.loops.kernel import library_kernel
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from experiments.benchmarks.solvers.crocoddyl_peer import crocoddyl_solve, environment
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, Data, our_problem

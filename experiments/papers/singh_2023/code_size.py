@@ -10,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dynamics_backends.compiled.emit.emit import Argument
+from dynamics_backends.compiled.emit.emit import Argument, TracedFunction
 from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, loop_kernel
 from dynamics_backends.compiled.loops.unrolled import argument_sizes, unrolled_trace
-from dynamics_backends.compiled.sources.traced_function import TracedFunction
 from dynamics_backends.rigid_body.derivatives.rnea_tensors import IDSVA_SO
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.sample_models import chain

@@ -19,9 +19,8 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS, Clearances, Slot
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.stretched_map import StretchedMap
+from dynamics_backends.stretched_map import Durations, StretchedMap, time_scaled
 from dynamics_backends.systems.bodies.along_path import DoubleIntegrator
-from dynamics_backends.time_scaled import Durations, time_scaled
 from trajopt.config.task import BackendFactory
 from trajopt.problem.along_step import STEP_OFFSET, AlongStep, PositionResidual
 from trajopt.problem.constraints import Constraint

@@ -26,7 +26,7 @@ from dynamics_backends.rigid_body.batched import center_of_mass, frame_jacobian,
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem
-from dynamics_backends.systems.constraints.constraint_diagnosis import redundant_constraints
+from dynamics_backends.systems.constraints.consistency import redundant_constraints
 from dynamics_backends.systems.constraints.constraint_kinds import FrameContact, PointContact
 from dynamics_backends.systems.constraints.constraint_set import DAMPING, ConstraintSet
 from dynamics_backends.systems.constraints.holonomic import Holonomic

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from dynamics_backends.compiled.interface.libraries import compiler_command
-from dynamics_backends.compiled.runtime.structs import structs_in
+from dynamics_backends.compiled.interface import compiler_command
+from dynamics_backends.compiled.runtime.memory import structs_in
 from trajopt import kernel_sources
 from trajopt.solvers.window import newton_slot, shooting_slot
 

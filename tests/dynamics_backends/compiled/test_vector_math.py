@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from compiled_text import compiled_text
 
-from dynamics_backends.compiled.interface.libraries import CompilerError, address, aligned, bound, prelude
+from dynamics_backends.compiled.interface import CompilerError, address, aligned, bound, prelude
 
 pytestmark = [
     pytest.mark.needs_compiler,

@@ -26,7 +26,7 @@ from dynamics_backends.rigid_body.algorithms.pose_error import pose_error
 from dynamics_backends.rigid_body.model.model_builder import JointSpec, ModelBuilder
 from dynamics_backends.rigid_body.model.sample_models import four_bar
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Transform, Vec, leaves
-from dynamics_backends.systems.constraints.constraint_diagnosis import redundant_constraints, rows_at
+from dynamics_backends.systems.constraints.consistency import closed_state, errors_at, redundant_constraints, rows_at
 from dynamics_backends.systems.constraints.constraint_kinds import (
     FrameContact,
     FrameLoop,
@@ -34,7 +34,6 @@ from dynamics_backends.systems.constraints.constraint_kinds import (
     PointContact,
     PointLoop,
 )
-from dynamics_backends.systems.constraints.constraint_projection import closed_state, errors_at
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from trajopt.step.sensitivities import SampledSystem
 

@@ -11,7 +11,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.model.sample_models import four_bar
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from dynamics_backends.systems.constraints.constraint_diagnosis import rows_at
+from dynamics_backends.systems.constraints.consistency import rows_at
 from dynamics_backends.systems.constraints.constraint_kinds import (
     FrameContact,
     FrameLoop,

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from contact_cases import FEET, hyq, standing_states
 
-from dynamics_backends.compiled.interface.libraries import Likeness
+from dynamics_backends.compiled.interface import Likeness
 from dynamics_backends.registry import make_backend
-from dynamics_backends.systems.constraints import last_solution
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces
@@ -94,7 +93,7 @@ def test_each_driver_has_its_own_cache(solved):
 
 
 def test_other_number_types_and_large_batches_are_not_cached(solved, monkeypatch):
-    monkeypatch.setattr(last_solution, "KNOTS", 3)
+    monkeypatch.setattr("dynamics_backends.systems.constraints.holonomic.KNOTS", 3)
     step, forces = backends(system())
     x, u = knots()
     step.jacobians(x, u), forces.jacobians(x, u)

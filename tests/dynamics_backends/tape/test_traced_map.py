@@ -11,9 +11,8 @@ from rigid_body_cases import tree, worst
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.manifold import SE3, Manifold, vector_space
-from dynamics_backends.methods.complex_step import ComplexStep
+from dynamics_backends.methods.exact_methods import ComplexStep, ForwardAD, StructuredAD
 from dynamics_backends.methods.finite_difference import FiniteDifference
-from dynamics_backends.methods.forward_ad import ForwardAD, StructuredAD
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import ENGINES, make_backend
 from dynamics_backends.rigid_body.model.coupling import Coupling

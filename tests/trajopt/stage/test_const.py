@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from dynamics_backends.compiled.interface.libraries import compiler_command
+from dynamics_backends.compiled.interface import compiler_command
 from trajopt import kernel_sources
 
 pytestmark = pytest.mark.needs_compiler

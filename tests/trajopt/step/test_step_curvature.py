@@ -7,7 +7,7 @@ from rigid_body_cases import tree
 
 from dynamics_backends.manifold import SE2, SE3, SO3, Manifold, vector_space
 from dynamics_backends.manifold_curvature import dexp_inv_curvature, difference_curvature, integrate_curvature
-from dynamics_backends.methods.exact_method import contracted_hessian
+from dynamics_backends.methods.exact_methods import contracted_hessian
 from dynamics_backends.protocol import Batch, FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import (
+from dynamics_backends.compiled.interface import (
     bound,
     definitions,
     kernel_text,

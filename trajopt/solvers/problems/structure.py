@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import Likeness
+from dynamics_backends.compiled.interface import Likeness
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
 from trajopt.validation.validation import structure_errors

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import kernels
+from dynamics_backends.compiled.interface import kernels
 from dynamics_backends.protocol import Array
 from trajopt.results.records import Journal
 from trajopt.solvers.interior.newton import Step as StepArrays

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import (
+from dynamics_backends.compiled.interface import (
     address,
     aligned,
     code_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from dynamics_backends.compiled.interface.libraries import aligned, kernel_text, template
+from dynamics_backends.compiled.interface import aligned, kernel_text, template
 from dynamics_backends.protocol import Array
 
 PACKAGE = "trajopt.solvers.window"

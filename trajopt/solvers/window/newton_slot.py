@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import code_of, definitions, kernel_text, kernels, structs_in
+from dynamics_backends.compiled.interface import code_of, definitions, kernel_text, kernels, structs_in
 from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.methods.method import Size

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.libraries import (
+from dynamics_backends.compiled.interface import (
     address,
     aligned,
     bound,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
-from dynamics_backends.compiled.interface.sources import TooLong, TraceError, has_contraction
+from dynamics_backends.compiled.interface import TooLong, TraceError, has_contraction
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import (
+from dynamics_backends.compiled.interface import (
     KNOTS_PER_THREAD,
     address,
     aligned,

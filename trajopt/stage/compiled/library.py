@@ -5,18 +5,21 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from dynamics_backends.compiled.interface.libraries import (
+from dynamics_backends.compiled.interface import (
+    TooLong,
+    TraceError,
     Workspaces,
     bound,
     code_of,
+    differences_of,
     kernel_text,
     kernels,
     lanes_in_use,
+    library_functions,
     prelude,
     structs_in,
     template,
 )
-from dynamics_backends.compiled.interface.sources import TooLong, TraceError, differences_of, library_functions
 from dynamics_backends.protocol import unwrapped
 from trajopt.stage.compiled.structure import FunctionsData, Structure
 from trajopt.stage.compiled.taped_functions import taped_functions

@@ -7,14 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.libraries import address, bound, kernel_text, kernels, structs_in, template
-from dynamics_backends.compiled.interface.sources import (
+from dynamics_backends.compiled.interface import (
     Factor,
+    address,
+    bound,
     constant,
     factor_array,
     factors_in_c,
     factors_of,
     groups_source,
+    kernel_text,
+    kernels,
+    structs_in,
+    template,
 )
 from dynamics_backends.protocol import Array, Map, damping_offsets
 from trajopt.problem.impact_stage import JUMP

@@ -11,19 +11,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from dynamics_backends.compiled.interface.libraries import (
+from dynamics_backends.compiled.interface import (
+    TracedFunction,
     code_of,
+    contraction_in_library,
+    dynamics_in_library,
     kernels,
+    operations_limit,
+    question_of,
     remembered,
     structs_in,
     template,
-)
-from dynamics_backends.compiled.interface.sources import (
-    TracedFunction,
-    contraction_in_library,
-    dynamics_in_library,
-    operations_limit,
-    question_of,
 )
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Map, unwrapped

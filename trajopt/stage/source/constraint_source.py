@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from dynamics_backends.compiled.interface.sources import (
+from dynamics_backends.compiled.interface import (
     Argument,
     TracedFunction,
     preserved_calls,

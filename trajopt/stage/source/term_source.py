@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface.sources import (
+from dynamics_backends.compiled.interface import (
     Argument,
     TracedFunction,
     by_rows,

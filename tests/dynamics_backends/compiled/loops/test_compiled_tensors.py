@@ -7,8 +7,8 @@ import pytest
 from compiled_text import compiled_kernel
 from rigid_body_cases import foreign, state, tree
 
-from dynamics_backends.compiled.loops.fields import shapes_of
-from dynamics_backends.compiled.loops.library_kernels import library_kernel
+from dynamics_backends.compiled.loops.kernel import library_kernel
+from dynamics_backends.compiled.loops.kernel_data import shapes_of
 from dynamics_backends.compiled.loops.loops import loop_kernel
 from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.derivatives.fd_tensors import FDSVA_SO

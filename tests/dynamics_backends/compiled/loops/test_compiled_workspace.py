@@ -7,8 +7,8 @@ import pytest
 from compiled_text import compiled_kernel
 from rigid_body_cases import state
 
+from dynamics_backends.compiled.loops.kernel_data import INT_TABLES, int_tables
 from dynamics_backends.compiled.loops.loops import LoopKernel, loop_kernel
-from dynamics_backends.compiled.loops.tables import INT_TABLES, int_tables
 from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER

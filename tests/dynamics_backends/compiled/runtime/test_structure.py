@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.compiled.runtime.fingerprints import toolkit_version
-from dynamics_backends.compiled.runtime.fingerprints.structure import Unknown, digest
+from dynamics_backends.compiled.runtime import fingerprints
+from dynamics_backends.compiled.runtime.fingerprints import Unknown, digest
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.rigid_body.model.sample_models import chain
@@ -66,7 +66,7 @@ def test_another_process_finds_the_same_hash():
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import test_structure as t\n"
-        "from dynamics_backends.compiled.runtime.fingerprints.structure import digest\n"
+        "from dynamics_backends.compiled.runtime.fingerprints import digest\n"
         "print(digest(t.plain, t.users(3), t.Spring(1.0), {'b', 'a', 'c'}, t.chain(3)))"
     )
     found = []
@@ -218,11 +218,11 @@ def test_the_toolkits_sources_are_part_of_every_hash(monkeypatch, tmp_path):
     own.mkdir()
     (own / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(toolkit_version, "TOOLKIT", ("toolkit_sources",))
+    monkeypatch.setattr(fingerprints, "TOOLKIT", ("toolkit_sources",))
     found = []
     for text in ("a = 1\n", "a = 2\n"):
         (own / "kernel.h").write_text(text)
-        toolkit_version.toolkit_sources.cache_clear()
-        found.append(toolkit_version.toolkit_sources())
-    toolkit_version.toolkit_sources.cache_clear()
+        fingerprints.toolkit_sources.cache_clear()
+        found.append(fingerprints.toolkit_sources())
+    fingerprints.toolkit_sources.cache_clear()
     assert found[0] != found[1]

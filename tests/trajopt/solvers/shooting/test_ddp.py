@@ -19,7 +19,7 @@ from shooting_cases import (
 from slq_solve import solve
 
 from dynamics_backends.manifold import Manifold
-from dynamics_backends.methods.exact_method import contracted_hessian
+from dynamics_backends.methods.exact_methods import contracted_hessian
 from dynamics_backends.protocol import Batch, FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody

@@ -1,8 +1,11 @@
-"""Base class of methods whose derivatives are exact to rounding, with second derivatives.
+"""Methods whose derivatives are exact to rounding: complex step and forward AD, and second derivatives by both.
 
-Second derivatives contracted with lam are a complex step of the gradient of lam' f by dual numbers: no difference is formed, and no
-digits are lost. One tangent step carries both perturbations, in the exponential chart at x, so the Hessian is symmetric on a Lie
-group too. A tape computes the same Hessian from the trace of the map.
+    complex step   df/dx_k = Im f(x (+) i h e_k) / h (Squire & Trapp 1998); no difference is formed
+    forward AD     dual arrays, all directions in one sweep
+
+A complex step needs a map of analytic operations only, as :mod:`dynamics_backends.scalar` requires. Second derivatives contracted
+with lam are a complex step of the gradient of lam' f by dual numbers. One tangent step carries both perturbations, in the
+exponential chart at x, so the Hessian is symmetric on a Lie group too. A tape computes the same Hessian from the trace of the map.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from typing import Protocol
 
 import numpy as np
 
-from dynamics_backends.methods.base import Method, one_at_a_time
+from dynamics_backends.methods.base import Method, one_at_a_time, perturbed
 from dynamics_backends.protocol import Array, Batch, Hessians, Jacobians, Map, Parameters
+from dynamics_backends.rigid_body.spatial.perturbed_transform import SpatialDual
 from dynamics_backends.scalars.dual import Dual
 
 STEP = 1e-30
@@ -76,3 +80,48 @@ def _seeded_around(map: Map, b: Batch, steps: Array) -> tuple:
     x = map.manifold.integrate(many.x, Dual.seed(steps[:ndx], unit[:ndx]))
     u = Dual.seed(many.u + steps[ndx:], unit[ndx:])
     return x, u, many.t, many.p
+
+
+class ComplexStep(ExactMethod):
+    """Complex-step derivatives of any map."""
+
+    name = "complex_step"
+
+    def _jacobians(self, b: Batch) -> Jacobians:
+        directions = self.map.manifold.ndx + self.map.nu
+        steps = one_at_a_time(self.map, b, np.full((directions, b.size), 1j * STEP))
+        values = self.map(*perturbed(self.map, b, steps)).reshape(self.map.n_out, b.size, directions)
+        return self.split(values[:, :, 0].real if directions else self.map(*b), values.imag / STEP)
+
+
+class ForwardAD(ExactMethod):
+    """Chain rule over every arithmetic operation ("AD" of Kudruss et al.)."""
+
+    name = "forward_ad"
+
+    def _jacobians(self, b: Batch) -> Jacobians:
+        x, u = self.seeded(b)
+        result = self.map(x, u, b.t, b.p)
+        if not isinstance(result, Dual):  # a constant map
+            result = Dual(result, np.zeros((*result.shape, self.map.manifold.ndx + self.map.nu)))
+        return self.split(result.val, result.tan)
+
+    def seeded(self, b: Batch) -> tuple[Dual, Dual]:
+        """State and control as dual rows whose tangents are the ndx + nu unit directions."""
+        ndx, nu = self.map.manifold.ndx, self.map.nu
+        unit = np.eye(ndx + nu)
+        dx = Dual.seed(np.zeros((ndx, b.size)), unit[:ndx])
+        return self.map.manifold.integrate(b.x, dx), Dual.seed(b.u, unit[ndx:])
+
+
+class StructuredAD(ForwardAD):
+    """Chain rule over spatial operations ("ED" of Kudruss et al.): poses are perturbed by twists.
+
+    The derivatives are those of :class:`ForwardAD`; on maps without rigid bodies it is the same method.
+    """
+
+    name = "structured_ad"
+
+    def seeded(self, b: Batch) -> tuple[Dual, Dual]:
+        x, u = super().seeded(b)
+        return SpatialDual(x.val, x.tan), u

@@ -1,13 +1,13 @@
-"""Structural hash of everything that generated code depends on: computed in milliseconds, where tracing takes seconds.
+"""Structural hash of everything that a trace depends on: computed in milliseconds, where tracing takes seconds.
 
-Everything that can change the generated text is written in one canonical form and hashed, recursively: values by type and content,
+Everything that can change a trace is written in one canonical form and hashed, recursively: values by type and content,
 functions by their byte code with constants, defaults, closures and the globals that they read, objects by their class and state.
 Every item carries its kind and its length, so that no two different structures have the same form.  Classes and functions of the
 toolkit are written by name, since its sources are part of :func:`digest`; so are those of NumPy, CasADi and the pure modules of the
 standard library.
 
 Objects without an accessible content (a random generator, an open file, compiled code) have no hash: :class:`Unknown` names the
-object and the reason, and code that depends on it is generated in each process.
+object and the reason, and code that depends on it is traced in each process.
 """
 
 from __future__ import annotations
@@ -23,11 +23,47 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.runtime.fingerprints.toolkit_version import TOOLKIT, toolkit_sources
+TOOLKIT = ("dynamics_backends", "trajopt")
+"""Packages whose sources are part of every hash."""
+
+
+@lru_cache(maxsize=1)
+def toolkit_sources() -> bytes:
+    """Hash of the toolkit's sources and of the format of byte code, the same on all machines."""
+    content = hashlib.sha256(str(sys.implementation.cache_tag).encode())
+    for package in TOOLKIT:
+        for file in _sources(package):
+            content.update(f"{package} {file.name} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return content.digest()
+
+
+@lru_cache(maxsize=1)
+def installed_versions() -> bytes:
+    """Hash of the interpreter and of the versions of the libraries that take part in tracing."""
+    content = f"{sys.version}\nnumpy {np.__version__}\n".encode() + _installed("casadi")
+    return hashlib.sha256(content).digest()
+
+
+def _installed(package: str) -> bytes:
+    """Sizes and times of a package's files, which identify the installed version without importing it."""
+    spec = find_spec(package)
+    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
+    files = [] if folder is None else sorted(file for file in folder.iterdir() if package in file.name)
+    return "".join(f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}\n" for file in files).encode()
+
+
+def _sources(package: str) -> list[Path]:
+    spec = find_spec(package)
+    assert spec is not None and spec.submodule_search_locations
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    return sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".h", ".c") and "__pycache__" not in p.parts)
+
 
 LIBRARIES: tuple[str, ...] = ("numpy", "casadi", "math", "cmath", "operator", "_operator", "functools", "itertools")
 LIBRARIES += (
