@@ -192,11 +192,13 @@ from trajopt.config.task import (
     Task as Task,
 )
 from trajopt.config.tasks import tasks as tasks
-from trajopt.guesses.detours import detour as detour
 from trajopt.guesses.guesses import (
+    WarmStart as WarmStart,
     constant_guess as constant_guess,
+    detour as detour,
     feedback_guess as feedback_guess,
     interpolated_guess as interpolated_guess,
+    minimum_jerk_guess as minimum_jerk_guess,
     quasi_static_guess as quasi_static_guess,
     regulator as regulator,
     resampled_guess as resampled_guess,
@@ -205,13 +207,11 @@ from trajopt.guesses.inverse_kinematics import (
     IKResult as IKResult,
     inverse_kinematics as inverse_kinematics,
 )
-from trajopt.guesses.minimum_jerk import minimum_jerk_guess as minimum_jerk_guess
 from trajopt.guesses.time_grids import refine as refine
-from trajopt.guesses.warm_start import WarmStart as WarmStart
 from trajopt.lq.lq import (
     LQProblem as LQProblem,
+    solve_riccati as solve_riccati,
 )
-from trajopt.lq.lq_solver import solve_riccati as solve_riccati
 from trajopt.problem.annotations import (
     Annotations as Annotations,
     Drawn as Drawn,
@@ -223,6 +223,7 @@ from trajopt.problem.constraints import (
     bounded as bounded,
     joint_limits as joint_limits,
     link_points as link_points,
+    quadratic_barrier as quadratic_barrier,
     residual_constraint as residual_constraint,
     self_collision as self_collision,
     softened as softened,
@@ -250,7 +251,6 @@ from trajopt.problem.ocp import (
     LinearizedStep as LinearizedStep,
     Phase as Phase,
 )
-from trajopt.problem.quadratic_barrier import quadratic_barrier as quadratic_barrier
 from trajopt.problem.residuals import (
     LinkPoint as LinkPoint,
     path_offset as path_offset,
@@ -269,6 +269,7 @@ from trajopt.problem.terms import (
     residual_cost as residual_cost,
     state_cost as state_cost,
 )
+from trajopt.replanning.converged_planner import ConvergedPlanner as ConvergedPlanner
 from trajopt.replanning.loop import (
     Plant as Plant,
     ReplanningLoop as ReplanningLoop,
@@ -279,6 +280,7 @@ from trajopt.replanning.measurements import (
     Sensor as Sensor,
 )
 from trajopt.replanning.mpc import MPC as MPC
+from trajopt.replanning.mujoco_plant import MujocoPlant as MujocoPlant
 from trajopt.replanning.plan import (
     Plan as Plan,
     RecedingHorizon as RecedingHorizon,
@@ -286,20 +288,17 @@ from trajopt.replanning.plan import (
     ShrinkingHorizon as ShrinkingHorizon,
     warm_start as warm_start,
 )
-from trajopt.replanning.planners.converged_planner import ConvergedPlanner as ConvergedPlanner
-from trajopt.replanning.planners.real_time_slq import RealTimeSLQ as RealTimeSLQ
-from trajopt.replanning.planners.real_time_sqp import RealTimeSQP as RealTimeSQP
 from trajopt.replanning.planning import Planner as Planner
-from trajopt.replanning.plants.mujoco_plant import MujocoPlant as MujocoPlant
-from trajopt.replanning.plants.sampled_plant import (
-    Push as Push,
-    SampledPlant as SampledPlant,
-)
+from trajopt.replanning.real_time import RealTimeSLQ as RealTimeSLQ, RealTimeSQP as RealTimeSQP
 from trajopt.replanning.run_log import (
     Event as Event,
     EventKind as EventKind,
     RunLog as RunLog,
     Solve as Solve,
+)
+from trajopt.replanning.sampled_plant import (
+    Push as Push,
+    SampledPlant as SampledPlant,
 )
 from trajopt.replanning.setpoints import (
     Setpoint as Setpoint,
@@ -307,12 +306,12 @@ from trajopt.replanning.setpoints import (
     setpoints as setpoints,
 )
 from trajopt.replanning.simulator import Simulator as Simulator
-from trajopt.replanning.timing import Timing as Timing
 from trajopt.replanning.workers import (
     ScriptedWorker as ScriptedWorker,
     SimulatedClock as SimulatedClock,
     SimulatedWorker as SimulatedWorker,
     ThreadWorker as ThreadWorker,
+    Timing as Timing,
     WallClock as WallClock,
 )
 from trajopt.results.records import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from trajopt.config.explanations import paragraphs
-from trajopt.config.keys import Table, chapters, keys
+from trajopt.config.keys import Table, chapters, keys, paragraphs
 
 HEAD = """# Configuration files
 

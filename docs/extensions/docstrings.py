@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Collection, Iterable
 
-from trajopt.config.explanations import Entry, entries, paragraphs
+from trajopt.config.keys import Entry, entries, paragraphs
 
 _MARKUP = re.compile(r"(``.+?``|:[a-z:]+:`[^`]+`|`[^`]+`)", re.S)
 _SPECIAL = re.compile(r"([\\*|_`])")

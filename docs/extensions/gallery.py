@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajopt.config.bundled import about
+from trajopt.config.registry import about
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "problems" / "configs"

@@ -1,7 +1,7 @@
 """Initial guesses of a multi-start solve.
 
 The first guess is the task's own. The task's other guesses follow; an arm has one per joint configuration at its goal. Smooth
-random detours from the first guess complete the list (:mod:`trajopt.guesses.detours`).
+random detours from the first guess complete the list (:mod:`trajopt.guesses.guesses`).
 """
 
 from __future__ import annotations

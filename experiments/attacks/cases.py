@@ -11,7 +11,7 @@ from dynamics_backends.rigid_body.robots import FOLDER as ROBOTS
 from experiments.attacks.archives import mutated_solution
 from experiments.attacks.mutations import mutated
 from experiments.attacks.robots import MJCF
-from trajopt.config.bundled import bundled_files, bundled_names
+from trajopt.config.registry import bundled_files, bundled_names
 
 NUMPY = ("--set", "backend.engine=numpy")
 SHORT = (*NUMPY, "--set", "output.plots=false", "--set", "solver.max_iterations=2")

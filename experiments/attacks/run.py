@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.attacks.cases import SHORT, SOLUTIONS, Case
-from trajopt.config.bundled import bundled_files
+from trajopt.config.registry import bundled_files
 
 SECONDS, MEMORY, FILE = 60, 3 << 30, 1 << 30
 """Limits of a case: processor time [s], memory in addition to this process [bytes], file size [bytes]."""

@@ -43,9 +43,8 @@ def keys(name: str | None) -> None:
 
 
 def _names() -> None:
-    from trajopt.config.bundled import bundled_names
     from trajopt.config.keys import OTHERS
-    from trajopt.config.registry import PROBLEMS
+    from trajopt.config.registry import PROBLEMS, bundled_names
     from trajopt.solvers.registry import SOLVERS
 
     sections: dict[str, Iterable[str]] = {

@@ -23,7 +23,7 @@ from trajopt import OCP, SampledSystem
 from trajopt.config.scenario import PlantSettings, Settings
 from trajopt.config.task import BackendFactory, Task
 from trajopt.replanning.loop import Plant
-from trajopt.replanning.plants.sampled_plant import BesidePath, Push, SampledPlant
+from trajopt.replanning.sampled_plant import BesidePath, Push, SampledPlant
 from trajopt.validation.stability import stable_substeps
 
 PlantFactory = Callable[[], Plant]
@@ -87,8 +87,7 @@ def _robot(
             raise ValueError(
                 "the plant 'mujoco' supports free bodies and points that touch the ground; use replan.plant.kind = 'own'"
             )
-        from trajopt.replanning.plants.mujoco_ground import MujocoGround
-        from trajopt.replanning.plants.mujoco_plant import MujocoPlant
+        from trajopt.replanning.mujoco_plant import MujocoGround, MujocoPlant
 
         path = Path(robot).expanduser() if is_path(robot) else robot_path(robot)
         ground = None

@@ -28,12 +28,11 @@ from trajopt.config.scenario import (
     sensor_of,
 )
 from trajopt.config.task import SettingsError, Task
+from trajopt.replanning.converged_planner import ConvergedPlanner, Failing, Slowed
 from trajopt.replanning.loop import Now, Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan, with_values
-from trajopt.replanning.planners.converged_planner import ConvergedPlanner, Failing, Slowed
-from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
-from trajopt.replanning.planners.real_time_sqp import RealTimeSQP
 from trajopt.replanning.planning import Planner
+from trajopt.replanning.real_time import RealTimeSLQ, RealTimeSQP
 from trajopt.replanning.run_log import EventKind, RunLog
 from trajopt.replanning.workers import (
     ScriptedWorker,

@@ -1,7 +1,7 @@
 """Initial guesses of point-to-point motions, and warnings about unreachable goals.
 
 The guess "auto" is the minimum-jerk path in joint space from q0 to a goal configuration, with the torques of this motion
-(:mod:`trajopt.guesses.minimum_jerk`).  A frame goal has several configurations (:mod:`trajopt.guesses.inverse_kinematics`),
+(:mod:`trajopt.guesses.guesses`).  A frame goal has several configurations (:mod:`trajopt.guesses.inverse_kinematics`),
 which lead to different local minima. Of the :data:`CANDIDATES` nearest to q0, the one whose motion costs least is used;
 collision-free motions come first.
 """
@@ -18,8 +18,8 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import mass_matrix
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.systems.bodies.free_body import FreeBody
+from trajopt.guesses.guesses import minimum_jerk_states, tracking_torques
 from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics
-from trajopt.guesses.minimum_jerk import minimum_jerk_states, tracking_torques
 from trajopt.problem.residuals import LinkPoint
 from trajopt.validation.reach import FrameGoal, reach_warnings
 from .arm import Arm, holding_forces

@@ -11,10 +11,9 @@ from dynamics_backends.registry import make_backend
 from trajopt.replanning.loop import ReplanningLoop
 from trajopt.replanning.measurements import MovingObject, Sensor
 from trajopt.replanning.plan import Plan, RecedingHorizon, warm_start
-from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
-from trajopt.replanning.plants.sampled_plant import SampledPlant
-from trajopt.replanning.timing import Timing
-from trajopt.replanning.workers import SimulatedWorker
+from trajopt.replanning.real_time import RealTimeSLQ
+from trajopt.replanning.sampled_plant import SampledPlant
+from trajopt.replanning.workers import SimulatedWorker, Timing
 
 TICK, PERIOD, DT, KNOTS = 0.01, 0.05, 0.05, 20
 LINE = Manifold.vector(1)

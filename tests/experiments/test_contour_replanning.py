@@ -17,7 +17,7 @@ from experiments.replan.plants import plants_of
 from experiments.replan.run import setup, simulate, statistics
 from trajopt.config.config import load_config
 from trajopt.config.scenario import sensor_of
-from trajopt.replanning.plants.sampled_plant import BesidePath
+from trajopt.replanning.sampled_plant import BesidePath
 
 CONFIGS = Path(__file__).parents[2] / "problems" / "configs"
 SHORT = [

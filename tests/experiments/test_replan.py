@@ -22,7 +22,7 @@ from problems.robots import erd_names
 from trajopt.config.config import ConfigError, load_config, read_config
 from trajopt.config.scenario import MotionSettings, Settings, objects_of, planned
 from trajopt.config.task import SettingsError
-from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
+from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.run_log import EventKind, RunLog
 from trajopt.results.status import Status, StatusCode
 
@@ -146,7 +146,7 @@ def test_an_interrupted_first_plan_is_not_executed(monkeypatch, config, tmp_path
 @pytest.mark.parametrize("looked_at", [0, 2, 5])
 def test_ctrl_c_in_the_ticks_before_a_run_ends_it_too(monkeypatch, config, tmp_path, looked_at):
     """Also in the first solve of the run, before anything is saved."""
-    from trajopt.replanning.plants.sampled_plant import SampledPlant
+    from trajopt.replanning.sampled_plant import SampledPlant
 
     state, seen = SampledPlant.state, []
 

@@ -33,8 +33,8 @@ import public_api  # noqa: E402
 import report_columns  # noqa: E402
 import site_check  # noqa: E402
 
-from trajopt.config import explanations, keys  # noqa: E402
-from trajopt.config.bundled import about  # noqa: E402
+from trajopt.config import keys  # noqa: E402
+from trajopt.config.registry import about  # noqa: E402
 
 MADE = ("_build", "generated", "extensions", "pictures")
 PAGES = sorted(p for p in DOCS.rglob("*.md") if not set(MADE) & set(p.relative_to(DOCS).parts))
@@ -207,7 +207,7 @@ def test_all_columns_of_the_table_are_documented():
 
 def test_a_docstring_is_read_by_its_names():
     text = "The grid. horizon: number of steps. dt, lead [s]: their length; at least 0. free: text (a: b)."
-    before, found = explanations.entries(text, {"horizon", "dt", "lead", "a"})
+    before, found = keys.entries(text, {"horizon", "dt", "lead", "a"})
     assert before == "The grid."
     assert [e.names for e in found] == [("horizon",), ("dt", "lead")]
     assert found[1].text == "[s] their length; at least 0. free: text (a: b)."

@@ -24,9 +24,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import WORLD, Slot
 from dynamics_backends.rigid_body.geometry.covers import Poses, RobotCover, placed_bodies
 from dynamics_backends.rigid_body.geometry.scene import Core, Scene
-from trajopt.collisions.choice import FAR, chosen_pairs
-from trajopt.collisions.gaps import Cores, capsule_gaps
-from trajopt.collisions.library import KINDS
+from trajopt.collisions.library import FAR, KINDS, Cores, capsule_gaps, chosen_pairs
 from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import geometry_of, pose
 

@@ -2,17 +2,27 @@
 
 The distances of a segment from cores are traced from :mod:`dynamics_backends.rigid_body.geometry.distances` when the library is
 built.
+
+Gaps (kernels/gaps.h). A pair whose bounding-ball gap exceeds the reach gets this lower bound. A single face of a hull does not show
+which side is inside. For a segment behind all faces of a hull, the face with the shortest separating translation gets the depth,
+even beyond the reach.
+
+Choice of the pairs of capsules and bodies for the slots of a link (kernels/choice.h). Each body gets a slot before any body gets
+two: further capsules of the link near the same body count as farther. If a body is far from the link's coarse capsule, only the
+pair with the coarse capsule counts.
 """
 
 from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from dynamics_backends.compiled.interface import (
     Argument,
+    address,
     bound,
     chunked_function,
     kernel_text,
@@ -21,6 +31,7 @@ from dynamics_backends.compiled.interface import (
     structs_in,
     trace_expressions,
 )
+from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.distances import box_distance, cylinder_distance, triangle_distance
 from dynamics_backends.symbols import ca
 
@@ -61,3 +72,104 @@ def source() -> str:
     ]
     work = max(workspace for _, workspace in traced)
     return "\n".join([prelude(), *(text for text, _ in traced), f"#define WORK {work}", _TEXT])
+
+
+class Cores(NamedTuple):
+    """O cores at M configurations. R (M, O, 3, 3), p (M, O, 3) [m]: poses in the world; size (O, 3), radius (O,) [m]; kind (O,):
+    position in :data:`~trajopt.collisions.library.KINDS`; hull (O,): index of the hull of a face, adjacent for one hull; -1 for
+    cores that are no faces."""
+
+    R: Array
+    p: Array
+    size: Array
+    radius: Array
+    kind: Array
+    hull: Array
+
+
+def capsule_gaps(A: Array, B: Array, radii: Array, cores: Cores, counts: Array, reach: float) -> Array:
+    """Return gaps (M, P, O) [m] between capsules from A to B (M, P, 3) with radii (P,) and cores; infinite for pairs outside the
+    mask ``counts`` (P, O)."""
+    thick = radii[:, None] + cores.radius
+    gaps = _gaps(A, B, thick, cores, counts, reach)
+    _set_depths(gaps, A, B, thick, cores, counts)
+    return gaps
+
+
+def _gaps(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, reach: float) -> Array:
+    """Return gaps (M, P, O) [m] from each core separately; thick (P, O): sums of the radii [m]."""
+    M, P, O = len(A), A.shape[1], len(cores.radius)
+    gaps = np.empty((M, P, O))
+    given = {
+        "ends": np.ascontiguousarray(np.concatenate([A, B], axis=-1)),
+        "cores": np.ascontiguousarray(np.concatenate([cores.R.reshape(M, O, 9), cores.p], axis=-1)),
+        "sizes": np.ascontiguousarray(cores.size, float),
+        "thick": np.ascontiguousarray(thick),
+        "kind": np.ascontiguousarray(cores.kind, np.intc),
+        "counts": np.ascontiguousarray(counts, np.intc),
+    }
+    at = {name: address(array) for name, array in given.items()}
+    data = GapsData(M=M, P=P, O=O, reach=reach, gaps=address(gaps), **at)
+    collision_kernels().capsule_gaps(ctypes.addressof(data))
+    return gaps
+
+
+def _set_depths(gaps: Array, A: Array, B: Array, thick: Array, cores: Cores, counts: Array) -> None:
+    """Set the gaps of segments inside hulls: the largest, over the faces, of the lower endpoint's height above the plane."""
+    faces = np.flatnonzero(cores.hull >= 0)
+    if not len(faces):
+        return
+    starts = np.flatnonzero(np.diff(cores.hull[faces], prepend=-1))
+    normals, hulls = cores.R[..., 2][:, faces], np.split(np.arange(len(faces)), starts[1:])
+    planes = np.einsum("mfi,mfi->mf", normals, cores.p[:, faces])
+    heights = A @ normals.transpose(0, 2, 1)
+    heights -= planes[:, None]
+    k, i, h = np.nonzero((np.maximum.reduceat(heights, starts, axis=2) < 0.0) & counts[:, faces[starts]])
+    for number in np.unique(h):
+        own, m, piece = hulls[number], k[h == number, None], i[h == number, None]
+        at_b = np.einsum("ni,nfi->nf", B[m, piece][:, 0], normals[m, own]) - planes[m, own]
+        lower = np.minimum(heights[m, piece, own], at_b)
+        (within,) = np.nonzero((at_b < 0.0).all(axis=1))
+        best = np.argmax(lower[within], axis=1)
+        m, piece, core = m[within, 0], piece[within, 0], faces[own[best]]
+        gaps[m, piece, core] = lower[within, best] - thick[piece, core]
+
+
+SPREAD, FARTHER = 0.015, 0.5
+"""Penalty on the gap of a link's n-th nearest capsule to a body: n - 1 times SPREAD [m] plus FARTHER times the smallest gap. So
+each body gets a slot first."""
+FAR = 0.05
+"""Gap from the coarse capsule of a link beyond which a body is far from the link [m]."""
+
+
+class Choice(NamedTuple):
+    """Assigned slots, arrays (K,). knot: configuration. slot: slot of the link. piece: position in ``piece``; its length denotes
+    the coarse capsule. core: position in ``core``."""
+
+    knot: Array
+    slot: Array
+    piece: Array
+    core: Array
+
+
+def chosen_pairs(
+    gaps: Array, coarse: Array | None, link: int, piece: Array, core: Array, slots: int, reach: float
+) -> Choice:
+    """Assign pairs to the slots of a link by gaps (M, P, O) [m] between its capsules ``piece`` and the cores ``core``.
+
+    coarse: gaps (M, C, O) of the coarse capsules, or None; ``link`` is the index of the link's coarse capsule. Pairs with gaps
+    above ``reach`` [m] get no slot.
+    """
+    (M, P, O), C = gaps.shape, 0 if coarse is None else coarse.shape[1]
+    found, workspace = np.empty((M, slots), LONG), np.empty((2, len(piece) + 1, len(core)))
+    pieces, cores = (np.ascontiguousarray(numbers, LONG) for numbers in (piece, core))
+    gaps, coarse = np.ascontiguousarray(gaps), None if coarse is None else np.ascontiguousarray(coarse)
+    data = ChoiceData(M=M, P=P, C=C, O=O, link=link, pieces=len(pieces), cores=len(cores), slots=slots)
+    data.gaps, data.coarse = address(gaps), None if coarse is None else address(coarse)
+    data.piece, data.core = address(pieces), address(cores)
+    data.reach, data.far, data.spread, data.farther = reach, FAR, SPREAD, FARTHER
+    data.values, data.costs, data.chosen = address(workspace[0]), address(workspace[1]), address(found)
+    collision_kernels().chosen_pairs(ctypes.addressof(data))
+    knot, slot = np.nonzero(found >= 0)
+    flat = found[knot, slot]
+    return Choice(knot, slot, flat // len(core), flat % len(core))

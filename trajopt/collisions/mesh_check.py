@@ -2,12 +2,23 @@
 
 The smallest distance along a motion is found without computing every distance at every time. For each block of times, the
 distance of bounding boxes in the middle of the block, minus a bound on the motion within the block, is a lower bound. From these
-bounds, a search evaluates few pairs at few times (:mod:`trajopt.collisions.mesh_search`).
+bounds, a search evaluates the pair and time with the smallest bound, until no bound is small enough.
+
+The distance d of convex bodies a and b is that of two parallel planes with normal n, from a to b, which touch them. At another
+time, the distance of the touching planes with the same normal is a lower bound. In the frame of b, if a lies in a box with center
+c and half edges h along axes e_j that turn with it,
+
+    d(t) >= d - n'(c(t) - c) - sum_j h_j |n'(e_j(t) - e_j)|
+
+(directional motion bounds: X. Zhang, M. Lee, Y. J. Kim, Interactive continuous collision detection for non-convex polyhedra, The
+Visual Computer 22, 2006). So a body that slides along another one needs few evaluations. For non-convex bodies, motion in any
+direction counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +27,85 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model
-from trajopt.collisions.block_bounds import BlockBounds
-from trajopt.collisions.mesh_motion import GROUND, Places, parts_of
-from trajopt.collisions.mesh_search import DistanceFunction, minimum_distance, touching
+from trajopt.collisions.mesh_motion import GROUND, BlockBounds, Places, parts_of
 from trajopt.collisions.poses import body_poses
 from trajopt.collisions.true_shapes import geometry_of, hull_around, is_convex, pose, require_coal
+
+AROUND = 240
+"""A distance evaluation updates the bounds at this many times before and after it."""
+
+
+DistanceFunction = Callable[[int, int, slice, float, Array], float]
+"""Distance [m] of a pair at a time: distance_of(pair, time, around, known, lower). It is exact if at most ``known``.
+The call raises the lower bounds ``lower`` (M,) at the times in the slice ``around``."""
+
+
+class SmallestDistance(NamedTuple):
+    """Smallest distance [m], with its pair and its time index; near (M,): distances below the requested one at each time."""
+
+    distance: float
+    pair: int
+    time: int
+    near: Array
+
+
+class Search:
+    """Best-first search on lower bounds of the distances of pairs at ``count`` times.
+
+    bounds (blocks, pairs): lower bounds [m] in blocks of ``block`` times.
+    """
+
+    def __init__(self, bounds: Array, block: int, count: int, distance_of: DistanceFunction) -> None:
+        self.bounds, self.block, self.count, self.distance_of = bounds, block, count, distance_of
+        places = (block * bounds.argmin(axis=0)).tolist()
+        self.pairs = list(zip(bounds.min(axis=0).tolist(), range(bounds.shape[1]), places, strict=True))
+        self.lower: dict[int, Array] = {}
+        heapq.heapify(self.pairs)
+
+    @property
+    def smallest_bound(self) -> float:
+        """Smallest lower bound [m]."""
+        return self.pairs[0][0]
+
+    def evaluate(self, known: float) -> tuple[float, int, int]:
+        """Evaluate the distance with the smallest bound. Returns distance, pair and time index, and raises the nearby bounds.
+
+        Distances above ``known`` may be inexact.
+        """
+        _, pair, k = self.pairs[0]
+        lower = self.lower.get(pair)
+        if lower is None:
+            lower = self.lower[pair] = np.repeat(self.bounds[:, pair], self.block)[: self.count]
+        around = slice(max(k - AROUND, 0), min(k + AROUND + 1, self.count))
+        distance = self.distance_of(pair, k, around, known, lower)
+        lower[k] = np.inf
+        place = int(lower.argmin())
+        heapq.heapreplace(self.pairs, (float(lower[place]), pair, place))
+        return distance, pair, k
+
+
+def minimum_distance(
+    bounds: Array, block: int, count: int, distance_of: DistanceFunction, threshold: float
+) -> SmallestDistance:
+    """Find the smallest distance, and all distances below ``threshold``; see :class:`Search`."""
+    search, near = Search(bounds, block, count, distance_of), np.full(count, np.inf)
+    best = np.inf, -1, -1
+    while search.smallest_bound < max(best[0], threshold):
+        found, pair, k = search.evaluate(max(best[0], threshold))
+        if found < threshold:
+            near[k] = min(near[k], found)
+        best = min(best, (found, pair, k))
+    return SmallestDistance(*best, near)
+
+
+def touching(bounds: Array, block: int, count: int, distance_of: DistanceFunction) -> bool:
+    """True if any distance is at most zero; see :class:`Search`."""
+    search = Search(bounds, block, count, distance_of)
+    while search.smallest_bound <= 0.0:
+        if search.evaluate(0.0)[0] <= 0.0:
+            return True
+    return False
+
 
 RATE = 1000.0
 """Collision checks per second of motion [1/s]."""
@@ -118,7 +203,7 @@ class MeshCheck:
         return not touching(self._bounds(at), BLOCK, len(qs), self._distance_function(at))
 
     def _distance_function(self, at: Places) -> DistanceFunction:
-        """Return a function that evaluates a pair at a time, see :mod:`trajopt.collisions.mesh_search`."""
+        """Return a function that evaluates a pair at a time, see :mod:`trajopt.collisions.mesh_check`."""
         pairs, count = self.pairs.tolist(), len(self.bodies)
 
         def distance_of(pair: int, k: int, around: slice, known: float, lower: Array) -> float:

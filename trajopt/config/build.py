@@ -16,8 +16,7 @@ from trajopt.config.config import Backend, Config, read_config
 from trajopt.config.free_time import with_free_durations
 from trajopt.config.registry import PROBLEMS
 from trajopt.config.task import Refined, Task
-from trajopt.guesses.guesses import resampled_guess
-from trajopt.guesses.warm_start import WarmStart
+from trajopt.guesses.guesses import WarmStart, resampled_guess
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import PHASES, Callback

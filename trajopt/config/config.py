@@ -29,9 +29,8 @@ from dynamics_backends.names import UnknownName, nearest_names
 from dynamics_backends.registry import ENGINES, LARGEST_STEP, METHODS
 from dynamics_backends.rigid_body.robots import ROBOT_WARNINGS, is_path
 from dynamics_backends.user_input import InputError, parse_toml, quoted, read_bounded, shortened
-from trajopt.config.bundled import config_file
 from trajopt.config.free_time import TIME_KEYS, TimeSettings
-from trajopt.config.registry import PROBLEMS
+from trajopt.config.registry import PROBLEMS, config_file
 from trajopt.config.schema import read_table
 from trajopt.config.task import Checked, Checks, SettingsError
 from trajopt.sweeps.variation import LISTS, Variation

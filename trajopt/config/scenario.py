@@ -16,10 +16,9 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import point_positions
 from trajopt.config.task import Checked, Checks, Task, not_negative, position_of, positive
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.measurements import MovingObject, Sensor
+from trajopt.replanning.measurements import MovingObject, Sensor, Wandering
 from trajopt.replanning.plan import Horizon, RecedingHorizon, ResampledHorizon, ShrinkingHorizon
-from trajopt.replanning.timing import SAME_TIME, Timing
-from trajopt.replanning.wandering import Wandering
+from trajopt.replanning.workers import SAME_TIME, Timing
 from trajopt.step.sensitivities import MAX_SUBSTEPS
 
 Window = tuple[float, float]
@@ -122,7 +121,7 @@ class MotionSettings(Checked):
     term: name of the cost terms and constraints that read the point; "" for none. parameter: their parameter for the point.
     center: center of the motion, n numbers [m]. amplitude: amplitude of each coordinate [m]. frequency: frequency of each
     coordinate [Hz]. phase: phase of each coordinate [rad]. jumps: rows (time, change of each coordinate). wander: half sizes
-    (n) of the box around the center in which the point wanders, see :mod:`~trajopt.replanning.wandering`; () for none [m].
+    (n) of the box around the center in which the point wanders, see :mod:`~trajopt.replanning.measurements`; () for none [m].
     wander_speed: maximum speed of wandering [m/s]. period: time between measurements [s]. delay: delay of a measurement [s].
     noise: standard deviation of a measurement [m]. max_speed: a faster motion counts as a jump [m/s]. smoothing: time
     constant of the velocity estimate [s]. predict: extrapolate the point with the estimated velocity. memory: mean time

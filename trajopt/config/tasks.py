@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from dynamics_backends.names import table_lines, unknown_name
-from trajopt.config.bundled import about, bundled_files
 from trajopt.config.config import read_file
 from trajopt.config.free_time import TimeSettings
 from trajopt.config.keys import Table, keys, shown, within
 from trajopt.config.load import LoadedProblem, load_problem
-from trajopt.config.registry import PROBLEMS
+from trajopt.config.registry import PROBLEMS, about, bundled_files
 
 TaskFunction = Callable[..., LoadedProblem]
 

@@ -2,6 +2,9 @@
 
 The code is that of the compiled engine (kernels of trajopt/lq and trajopt/stage, straight-line dynamics and cost terms),
 with a scalar prelude and the files of the folder templates. The result needs libm only and allocates no memory.
+
+The functions of a phase are the table of kernels/functions.h. The derivatives of the dynamics are exact: analytic where the system
+defines them, else CasADi's.
 """
 
 from __future__ import annotations
@@ -9,16 +12,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.interface import constant, has_source, template
-from dynamics_backends.protocol import Array, NeedsScheme, unwrapped
+from dynamics_backends.compiled.interface import constant, has_source, kernel_text, straight_functions, template
+from dynamics_backends.protocol import Array, Map, NeedsScheme, unwrapped
 from trajopt.export.example import ExampleStart, example_start
-from trajopt.export.functions import FunctionsSource, functions_source
 from trajopt.guesses.guesses import Guess
-from trajopt.lq import lq_solver
+from trajopt.lq import lq
 from trajopt.problem.impact_stage import JUMP
 from trajopt.problem.ocp import OCP, Sampling
 from trajopt.problem.terms import CostTerm
@@ -26,7 +28,43 @@ from trajopt.results.solution import Solution
 from trajopt.stage.compiled.library import stages_source
 from trajopt.stage.compiled.structure import Structure
 from trajopt.stage.source.stage_shape import StageShape
-from trajopt.stage.source.term_source import TermShape, theta_of
+from trajopt.stage.source.term_source import TermShape, term_source, theta_of
+
+_ADAPTER = """static void {name}_adapted(const void *self, const V *const *in, V *const *out, V *w)
+{{
+    (void)self;
+    {name}({arguments}, w);
+}}"""
+_TABLE = "CONSTANT functions_t stage_functions = {{ {members}, .rows = {rows} }};"
+
+
+class FunctionsSource(NamedTuple):
+    """C source of the functions, which needs a prelude before it; their workspace in vectors, and the computed rows of xdot."""
+
+    source: str
+    workspace: int
+    rows: int
+
+
+def functions_source(system: Map, shape: StageShape) -> FunctionsSource:
+    """C source of the dynamics and the costs of a phase. Raises TooLong, TraceError."""
+    dynamics, rows = straight_functions(system)
+    given = system.manifold, shape.nu
+    costs = [
+        term_source(name, terms, *given, running=name == "running", hessian=shape.hessian, kernels=False)
+        for name, terms in (("running", shape.running), ("terminal", shape.terminal))
+    ]
+    functions = [*dynamics, *(f for cost in costs for f in cost.functions)]
+    texts, workspaces = zip(*(f.source() for f in functions), strict=True)
+    adapters = []
+    for f in functions:
+        arguments = [f"in[{i}]" for i in range(len(f.arguments))] + [f"out[{i}]" for i in range(len(f.outputs))]
+        adapters.append(_ADAPTER.format(name=f.name, arguments=", ".join(arguments)))
+    members = ", ".join(f".{f.name} = {{{f.name}_adapted, NULL}}" for f in functions)
+    headers = template("lanes/function.h"), template("lanes/context.h"), kernel_text("trajopt.stage", "functions.h")
+    source = "\n".join([*headers, *texts, *adapters, _TABLE.format(members=members, rows=rows)])
+    return FunctionsSource(source, max(workspaces), rows)
+
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _NUMBERS_A_LINE = 6
@@ -208,7 +246,7 @@ def _source(ocp: OCP, sampled: Sampling, stage: FunctionsSource, structure: Stru
         stages_source("rollout.h"),
         f"#define DYNAMICS_WORKSPACE ({stage.workspace})",
         structure.source("0"),
-        lq_solver.source(),
+        lq.source(),
         _template("controller.c"),
     ]
     return "\n".join([*parts, _defaults(ocp)])

@@ -1,20 +1,37 @@
-"""Initial guesses of a solve.
+"""Initial guesses of a solve, and warm starts from the solution of a similar problem.
 
 The states of a guess need not satisfy the dynamics. Its first state is replaced by x0.
+
+A minimum-jerk guess moves a robot from rest to rest, with the torques of that motion,
+
+    q(t) = q0 (+) s(t / T) (q_goal (-) q0),    s(r) = 10 r^3 - 15 r^4 + 6 r^5
+    u_k  = M(q_k) (a_k - a(q_k, v_k, u = 0)),  a_k = (v_(k+1) - v_k) / dt_k
+
+clipped to the bounds on controls. s minimizes the integral of squared jerk between two states of rest (Flash & Hogan 1985). The
+torques follow from the forward dynamics, which are affine in the joint forces, so they include gravity, damping, friction, springs
+and rotor inertias.
+
+Detours are random variations of a guess with the same end states,
+
+    x_k (+) sin^2(pi t_k / T) delta,    delta normal in the first half of the tangent, zero in the second
+
+For a state (q, v), velocities change consistently with the positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq_solver import shared_lq
+from trajopt.lq.lq import shared_lq
 from trajopt.problem.guess import Guess as Guess, Motion as Motion, as_guess as as_guess
 from trajopt.problem.ocp import OCP
 from trajopt.stage.evaluation import Direction, Shooting
 from trajopt.stage.evaluators import evaluator_for
+from trajopt.stage.solver_cache import SolverCache as SolverCache
 
 
 def constant_guess(ocp: OCP, u: Array | float = 0.0) -> Guess:
@@ -151,3 +168,86 @@ def _broadcast(name: str, value: Array | float, expected: str, shape: tuple[int,
         return np.array(np.broadcast_to(array, shape))
     except ValueError:
         raise ValueError(f"{name} has shape {array.shape}; expected {expected}, of {shape}") from None
+
+
+Acceleration = Callable[[Array, Array], Array]
+"""Function from states (M, nx) and controls (M, nu) to joint accelerations (M, nv)."""
+Inertia = Callable[[Array], Array]
+"""Function from states (M, nx) to mass matrices (M, nv, nv)."""
+
+
+def minimum_jerk_states(ocp: OCP, x_goal: Array) -> Array:
+    """States (N + 1, nx) of the minimum-jerk path from x0 to the positions of x_goal, at rest at both ends.
+
+    Raises ValueError if the state is not (q, v) with a vector q.
+    """
+    manifold = ocp.manifold
+    if not manifold.is_flat or manifold.nx % 2:
+        raise ValueError("minimum-jerk paths need states (q, v) without quaternions; use interpolated_guess")
+    n = manifold.nx // 2
+    duration = ocp.times[-1]
+    r = (ocp.times / duration)[:, None]
+    toward = manifold.difference(ocp.x0[:, None], np.asarray(x_goal, dtype=float)[:, None])[:n, 0]
+    fraction, speed = r**3 * (10.0 - 15.0 * r + 6.0 * r**2), 30.0 * r**2 * (1.0 - r) ** 2 / duration
+    return np.concatenate([ocp.x0[:n] + fraction * toward, speed * toward], axis=1)
+
+
+def tracking_torques(ocp: OCP, xs: Array, acceleration: Acceleration, inertia: Inertia) -> Array:
+    """Controls (N, nu), clipped to their bounds, that move a fully actuated robot along states (N + 1, nx)."""
+    n = xs.shape[1] // 2
+    wanted = np.diff(xs[:, n:], axis=0) / ocp.dt[:, None]
+    free = acceleration(xs[:-1], np.zeros((ocp.horizon, ocp.nu)))
+    us = np.einsum("kij,kj->ki", inertia(xs[:-1]), wanted - free)
+    return us if ocp.control_bounds is None else np.clip(us, *ocp.control_bounds)
+
+
+def minimum_jerk_guess(
+    ocp: OCP, x_goal: Array, acceleration: Acceleration, inertia: Inertia, xs: Array | None = None
+) -> Guess:
+    """Minimum-jerk guess to x_goal (nx,), or along given states xs (N + 1, nx), see the module docstring."""
+    path = minimum_jerk_states(ocp, x_goal) if xs is None else np.asarray(xs, dtype=float)
+    return Guess(path, tracking_torques(ocp, path, acceleration, inertia))
+
+
+DETOUR = 0.5
+"""Default standard deviation of a detour [rad, m]."""
+
+
+def detour(ocp: OCP, guess: Guess, rng: np.random.Generator, size: float = DETOUR) -> Guess:
+    """Guess with a random detour of the states between the ends, and the same controls; size: standard deviation [rad, m].
+
+    >>> import numpy as np, trajopt as to
+    >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
+    >>> ocp = to.OCP.single_phase(to.SampledSystem(to.make_backend(cart, "forward_ad"), "euler"), [0.0, 0.0], 20, 0.1)
+    >>> moved = to.detour(ocp, to.constant_guess(ocp), np.random.default_rng(0)).xs
+    >>> bool(abs(moved[[0, -1]]).max() < 1e-12), bool(abs(moved[10, 0]) > 0.01)
+    (True, True)
+    """
+    ndx, half = ocp.manifold.ndx, ocp.manifold.ndx // 2
+    fraction = ocp.times / ocp.times[-1]
+    delta = np.zeros(ndx)
+    delta[:half] = size * rng.standard_normal(half)
+    move = np.sin(np.pi * fraction)[:, None] ** 2 * delta
+    if ocp.model is not None and ndx == 2 * ocp.model.nv:
+        move[:, half:] = np.pi / ocp.times[-1] * np.sin(2.0 * np.pi * fraction)[:, None] * delta[:half]
+    xs = np.asarray(guess.xs, dtype=float)
+    return Guess(np.ascontiguousarray(ocp.manifold.integrate(xs.T, move.T).T), guess.us)
+
+
+@dataclass(frozen=True, eq=False)
+class WarmStart:
+    """Starting point of a solver; each solver uses the fields that it supports.
+
+    guess: states and controls. K: feedback gains (N, nu, ndx) about them, for replanning.
+    multipliers: of dynamics, constraints and bounds, as in a :class:`~trajopt.results.solution.Solution`, one row for each knot;
+    for dms, ipm, sqp and the augmented Lagrangian of the shooting solvers. barrier: initial barrier parameter of dms and ipm, small
+    for a guess near the solution. penalty: initial penalty of the augmented Lagrangian. None: the values of the options. cache:
+    cached workspaces of earlier solves; None: those of this thread (:mod:`trajopt.stage.solver_cache`).
+    """
+
+    guess: Guess
+    K: Array | None = None
+    multipliers: Mapping[str, Array] = field(default_factory=dict)
+    barrier: float | None = None
+    penalty: float | None = None
+    cache: SolverCache | None = None

@@ -6,6 +6,10 @@
 A residual is the same kind of map as in :mod:`trajopt.problem.terms`, and every cost term can be turned into a constraint
 (:func:`bounded`). Bounds and parameters are run-time values, constant or one per knot. A running constraint that reads no
 controls is not imposed on x0, which is fixed. Bounds on controls, such as torque limits, are fields of the OCP.
+
+Bounds can be costs instead. The quadratic barrier 1/2 w |g - P(g)|^2, with P the projection on [lower, upper], is zero within the
+bounds and once differentiable at them (Crocoddyl's ActivationModelQuadraticBarrier). For continuous second derivatives, use
+:func:`softened`, which rounds the corner.
 """
 
 from __future__ import annotations
@@ -17,11 +21,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dynamics_backends import scalar as sm
 from dynamics_backends.composed_map import composed
 from dynamics_backends.manifold import AnyManifold, Manifold, as_manifold
 from dynamics_backends.protocol import Array, FunctionMap, HasPartials, Map
+from dynamics_backends.scalar import Rows, Scalar
 from trajopt.problem import residuals
-from trajopt.problem.residuals import LinkPoint, Path
+from trajopt.problem.residuals import LinkPoint, Path, limit_excess
 from trajopt.problem.terms import (
     CostTerm,
     Residual,
@@ -360,3 +366,33 @@ def _positive(value: float | Array, what: str, where: str) -> Array:
     if not (value > 0).all():
         raise ValueError(f"{what} of {where!r} is {value.min()}; expected a positive length [m]")
     return value
+
+
+def quadratic_barrier(constraint: Constraint, weight: Values = 1.0, name: str | None = None) -> CostTerm:
+    """Cost term for the bounds of a constraint; weight: a number, (nr,) or (N, nr)."""
+    low, high = constraint.lower, constraint.upper
+    present = [np.isfinite(b).reshape(-1, b.shape[-1]).any(axis=0).tolist() for b in (low, high)]
+    finite = tuple(zip(*present, strict=True))
+    bounds = {"lower": np.maximum(low, -UNBOUNDED), "upper": np.minimum(high, UNBOUNDED)}
+    own = constraint.residual
+    residual: Map = (
+        composed(own, partial(_excess_rows, finite)) if isinstance(own, HasPartials) else _Excess(own, finite)
+    )
+    return CostTerm(name or constraint.name, residual, np.asarray(weight), {**constraint.parameters, **bounds})
+
+
+class _Excess:
+    """Map g - P(g) of a map g. finite: flags (lower, upper) of the finite bounds of each output."""
+
+    def __init__(self, g: Map, finite: Sequence[tuple[bool, bool]]) -> None:
+        self.g, self.finite = g, finite
+        self.manifold, self.nu, self.n_out = g.manifold, g.nu, g.n_out
+        self.output_names, self.control_names = g.output_names, g.control_names
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        return sm.stack(_excess_rows(self.finite, self.g(x, u, t, p), p))
+
+
+def _excess_rows(finite: Sequence[tuple[bool, bool]], g: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
+    """Components of g - P(g)."""
+    return limit_excess(range(len(finite)), finite, g, None, None, p)

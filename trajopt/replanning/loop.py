@@ -13,14 +13,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.replanning.control import Control
 from trajopt.replanning.measurements import Estimator, MovingObject, Perception, Sensor
 from trajopt.replanning.plan import Horizon, Plan
-from trajopt.replanning.planning import Planner, Planning
+from trajopt.replanning.planning import Control, Planner, Planning
 from trajopt.replanning.run_log import EventKind, RunLog, RunRecorder, Tick
 from trajopt.replanning.setpoints import Setpoint, setpoint
-from trajopt.replanning.timing import Timing
-from trajopt.replanning.workers import Clock, SimulatedClock, SimulatedWorker, Worker
+from trajopt.replanning.workers import Clock, SimulatedClock, SimulatedWorker, Timing, Worker
 
 MAX_STATE = 1e6
 """Largest entry of a plant state, in SI units; beyond it the simulation counts as diverged."""

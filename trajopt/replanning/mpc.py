@@ -20,16 +20,13 @@ from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import Values
-from trajopt.replanning.control import Control
+from trajopt.replanning.converged_planner import ConvergedPlanner
 from trajopt.replanning.measurements import Measurement
 from trajopt.replanning.plan import Horizon, Plan, RecedingHorizon, fault_of, warm_start, with_values
-from trajopt.replanning.planners.converged_planner import ConvergedPlanner
-from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
-from trajopt.replanning.planners.real_time_sqp import RealTimeSQP
-from trajopt.replanning.planning import Planner, Planning
+from trajopt.replanning.planning import Control, Planner, Planning
+from trajopt.replanning.real_time import RealTimeSLQ, RealTimeSQP
 from trajopt.replanning.run_log import EventKind, RunRecorder, statistics_of
-from trajopt.replanning.timing import SAME_TIME, Timing
-from trajopt.replanning.workers import ImmediateWorker, Worker
+from trajopt.replanning.workers import SAME_TIME, ImmediateWorker, Timing, Worker
 from trajopt.results.solution import Solution
 from trajopt.solvers.registry import solve, solver_names
 

@@ -18,11 +18,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import reached_knots, resampled_guess, times_in
-from trajopt.guesses.warm_start import WarmStart
+from trajopt.guesses.guesses import WarmStart, reached_knots, resampled_guess, times_in
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
-from trajopt.replanning.timing import SAME_TIME
+from trajopt.replanning.workers import SAME_TIME
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 

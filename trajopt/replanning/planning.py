@@ -1,16 +1,15 @@
-"""Periodic replanning while the current plan is executed.
+"""Periodic replanning while the current plan is executed, and control of a plant by successive plans.
 
 At each replanning period, if the planner is idle, a solve starts with
 
     initial state   predicted under the current plan to the start of the new plan, ``lead`` seconds later (or the duration of the
-    last
-                    solve, if that was longer)
+                    last solve, if that was longer)
     problem         of the horizon at that start, with the predicted positions of objects at each knot
     guess           the last plan, shifted in time
 
 The new plan is executed from its start on, or as soon as it is available. With a lead longer than a period, several plans are
 pending; a new plan replaces those that do not begin earlier. After a failed solve, the last plan stays current; late plans may be
-dropped.
+dropped. The replanning loop and :class:`~trajopt.replanning.mpc.MPC` share the control (:class:`Control`).
 """
 
 from __future__ import annotations
@@ -22,14 +21,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.warm_start import WarmStart
+from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.measurements import MovingObject, Prediction
+from trajopt.replanning.measurements import MovingObject, Observer, Prediction
 from trajopt.replanning.plan import Following, Horizon, Plan, fault_of, warm_start, with_values
 from trajopt.replanning.run_log import EventKind, RunRecorder, Solve
 from trajopt.replanning.simulator import Model
-from trajopt.replanning.timing import SAME_TIME, Timing
-from trajopt.replanning.workers import Answer, Worker
+from trajopt.replanning.workers import SAME_TIME, Answer, Timing, Worker
 from trajopt.results.solution import Solution
 
 
@@ -194,3 +192,28 @@ def _answer_fault(answer: Answer) -> str | None:
     if answer.error is not None:
         return f"{type(answer.error).__name__}: {answer.error}"
     return fault_of(answer.value)
+
+
+class Control:
+    """Controls of the current plan from the observed state; a control that is not finite is replaced by the last one.
+
+    x0: (nx,) the state at t = 0. recorder: receives events.
+    """
+
+    def __init__(self, planning: Planning, x0: Array, recorder: RunRecorder) -> None:
+        self.planning, self._recorder = planning, recorder
+        self.observer = Observer(x0, planning.model.step)
+        self._u = np.zeros(planning.model.problem.nu)
+
+    def at(self, k: int, t: float) -> tuple[Array, Array]:
+        """Observed state (nx,) and control (nu,) at tick k and time t [s]; the control is applied until the next tick."""
+        x = self.observer.state(t, self.planning.reference(t))
+        self.planning.tick(k, t, x)
+        u = self.planning.control(t, x)
+        if np.isfinite(u).all():
+            self._u = u
+        else:
+            message = "a control of the plan is not finite; holding the last control"
+            self._recorder.event(t, EventKind.BAD_CONTROL, message)
+        self.observer.applied(t, self._u)
+        return x, self._u

@@ -35,7 +35,7 @@ from dynamics_backends.rigid_body.batched import inverse_dynamics, inverse_dynam
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.replanning.plan import Plan
-from trajopt.replanning.timing import SAME_TIME
+from trajopt.replanning.workers import SAME_TIME
 from trajopt.results.solution import Solution
 
 FORCE, WRENCH = 3, 6

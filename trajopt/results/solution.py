@@ -129,7 +129,7 @@ class Solution:
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: a table, and plots of states, controls and convergence."""
-        from trajopt.results.summary import Panel, as_html
+        from trajopt.results.report import Panel, as_html
 
         meta, nq = self.meta, self.xs.shape[1] if self.model is None else self.model.nq
         names = list(meta.get("state_names") or ()) if self.model is None else list(self.model.q_names)

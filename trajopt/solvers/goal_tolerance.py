@@ -13,8 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess
-from trajopt.guesses.warm_start import WarmStart
+from trajopt.guesses.guesses import Guess, WarmStart
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution

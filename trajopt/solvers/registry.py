@@ -14,8 +14,7 @@ import numpy as np
 from dynamics_backends.extensions import Registry
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
-from trajopt.guesses.warm_start import WarmStart
+from trajopt.guesses.guesses import Guess, Motion, WarmStart, as_guess, constant_guess
 from trajopt.problem.annotations import problem_annotations
 from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback

@@ -7,7 +7,7 @@ from dataclasses import dataclass, is_dataclass
 from functools import partial
 from typing import Any
 
-from trajopt.guesses.warm_start import WarmStart
+from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution

@@ -38,7 +38,7 @@ from trajopt.config.scenario import horizon_of, planned, sensor_of
 from trajopt.config.task import Task
 from trajopt.replanning.loop import Plant, ReplanningLoop
 from trajopt.replanning.plan import Plan
-from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
+from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.run_log import EventKind, RunLog
 from trajopt.replanning.workers import SimulatedWorker
 

@@ -55,7 +55,7 @@ from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.mesh_check import RATE, MeshCheck
 from trajopt.config.build import solve_task
 from trajopt.config.config import Config, read_config
-from trajopt.guesses.time_optimal import has_toppra, time_optimal
+from trajopt.guesses.timed_path import has_toppra, time_optimal
 from trajopt.results.status import StatusCode
 
 PANDA = (15.0, 7.5, 10.0, 12.5, 15.0, 20.0, 20.0)

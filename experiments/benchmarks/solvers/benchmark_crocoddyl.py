@@ -26,7 +26,7 @@ from experiments.benchmarks.solvers import crocoddyl_peer
 from experiments.benchmarks.solvers.crocoddyl_peer import crocoddyl_solve
 from experiments.benchmarks.solvers.crocoddyl_problems import PROBLEMS, Data, our_guess, our_problem
 from experiments.benchmarks.tables import markdown
-from trajopt.guesses.warm_start import WarmStart
+from trajopt.guesses.guesses import WarmStart
 from trajopt.solvers.registry import SOLVERS, solver_options
 
 SOLVER = "fddp"

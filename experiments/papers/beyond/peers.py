@@ -151,7 +151,7 @@ def _mujoco(robot: str, model: Model, quick: bool) -> Peer | None:
         return None
     import mujoco
 
-    from trajopt.replanning.plants.mujoco_plant import load_mujoco
+    from trajopt.replanning.mujoco_plant import load_mujoco
 
     simulated, states = load_mujoco(robot_path(robot), model)
     simulated.dof_damping[:] = 0.0

@@ -26,7 +26,7 @@ from trajopt.collisions.poses import body_poses
 from trajopt.config.task import BackendFactory, Checked, Checks, Task, not_negative, per_dof
 from trajopt.guesses.inverse_kinematics import IKResult, inverse_kinematics
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
-from trajopt.guesses.time_optimal import has_toppra
+from trajopt.guesses.timed_path import has_toppra
 from trajopt.problem.constraints import Constraint
 from ...robots.loading import load_fixed_base
 from ..arm import Arm, Configuration

@@ -26,8 +26,14 @@ from dynamics_backends.rigid_body.model.model import Model
 from trajopt.collisions.broad_phase import CollisionPairs
 from trajopt.collisions.free_space import TruePieces
 from trajopt.config.task import BackendFactory
-from trajopt.guesses.time_optimal import Timing
-from trajopt.guesses.timed_path import Motion, held_accelerations, shortest_times, steps_of_slowest, timed_motion
+from trajopt.guesses.timed_path import (
+    Motion,
+    Timing,
+    held_accelerations,
+    shortest_times,
+    steps_of_slowest,
+    timed_motion,
+)
 from trajopt.problem.along_step import STEP_OFFSET
 from trajopt.problem.constraints import Constraint
 from .scene_structure import (

@@ -1,6 +1,6 @@
 """Time-optimal timing of paths by TOPP-RA: of the planner's path, and of the path of a solution.
 
-A motion that is slower than TOPP-RA (:mod:`trajopt.guesses.time_optimal`) on the planner's path is in a poor local optimum. A
+A motion that is slower than TOPP-RA (:mod:`trajopt.guesses.timed_path`) on the planner's path is in a poor local optimum. A
 motion that is slower than TOPP-RA on its own path is limited by its collision pairs or its tube. In both cases the timing is a
 better guess. Without the package toppra, no timing is available."""
 
@@ -15,7 +15,7 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.collisions.mesh_check import MeshCheck
-from trajopt.guesses.time_optimal import PathLimits, Timing, floor_of, on_spline, time_optimal
+from trajopt.guesses.timed_path import PathLimits, Timing, floor_of, on_spline, time_optimal
 from .in_scene import Limits, motion_at
 from .joint_torques import torques_of
 

@@ -16,7 +16,7 @@ from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.clearance import NUMBERS
 from trajopt.collisions.mesh_check import RATE, MeshCheck, MinimumDistance
 from trajopt.config.task import Refined
-from trajopt.guesses.time_optimal import Timing
+from trajopt.guesses.timed_path import Timing
 from trajopt.solvers.feedback import tracking_gains
 from .in_scene import MotionInScene, guess_from_timing, motion_at, with_duration_scaled
 from .joint_torques import torques_of

@@ -16,7 +16,7 @@ from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, PlacedShape,
 from dynamics_backends.rigid_body.model.changes import with_load
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.urdf.srdf import load_srdf
-from trajopt.collisions.self_pairs import SelfPairs, pairs_not_disabled, self_pairs
+from trajopt.collisions.self_collision import SelfPairs, pairs_not_disabled, self_pairs
 from trajopt.config.task import Checked, Checks, not_negative
 from .scene_settings import Point, SceneBody
 

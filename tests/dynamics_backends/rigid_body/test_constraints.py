@@ -37,12 +37,11 @@ from trajopt import (
     velocity_limits,
 )
 from trajopt.export.controller import ExportError, controller_files
-from trajopt.guesses.guesses import constant_guess
-from trajopt.guesses.warm_start import WarmStart
+from trajopt.guesses.guesses import WarmStart, constant_guess
 from trajopt.problem.constraints import chosen_coordinates
 from trajopt.problem.expansion import contracted_hessian, residual_batch, residual_jacobians
 from trajopt.problem.residuals import LinkPoint
-from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
+from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.solvers.slq import slq
 from trajopt.validation.validation import reject_constraints
 

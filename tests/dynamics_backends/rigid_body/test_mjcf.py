@@ -17,7 +17,7 @@ from dynamics_backends.rigid_body.geometry.shapes import Cylinder, HalfSpace
 from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates, quaternion_of
 from dynamics_backends.rigid_body.mjcf.source import Names, attribute_errors, is_mjcf
 from problems.robots import load_robot, robot_path
-from trajopt.replanning.plants.mujoco_urdf import mujoco_urdf
+from trajopt.replanning.mujoco_plant import mujoco_urdf
 
 mujoco = pytest.importorskip("mujoco")
 

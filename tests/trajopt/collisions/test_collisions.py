@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-import trajopt.collisions.block_bounds as block_bounds
+import trajopt.collisions.mesh_motion as block_bounds
 import trajopt.collisions.mesh_motion as mesh_motion
 from dynamics_backends.rigid_body.geometry.covers import RobotCover, covers
 from dynamics_backends.rigid_body.geometry.hull import hull_of
@@ -17,15 +17,13 @@ from dynamics_backends.rigid_body.geometry.link_shapes import urdf_shapes
 from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Mesh, Sphere
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
-from trajopt.collisions.block_bounds import BlockBounds
 from trajopt.collisions.broad_phase import FACES, CollisionPairs, FilledSlots
-from trajopt.collisions.choice import FAR, FARTHER, SPREAD, chosen_pairs
 from trajopt.collisions.free_space import FreeSpace
-from trajopt.collisions.gaps import Cores, capsule_gaps
+from trajopt.collisions.library import FAR, FARTHER, SPREAD, Cores, capsule_gaps, chosen_pairs
 from trajopt.collisions.mesh_check import MeshCheck
-from trajopt.collisions.mesh_motion import Part, Places
+from trajopt.collisions.mesh_motion import BlockBounds, Part, Places
 from trajopt.collisions.poses import body_poses
-from trajopt.collisions.self_pairs import pairs_not_disabled, self_pairs
+from trajopt.collisions.self_collision import pairs_not_disabled, self_pairs
 from trajopt.collisions.true_shapes import geometry_of, hull_around
 from trajopt.guesses.rrt_connect import rrt_connect, short_cut
 

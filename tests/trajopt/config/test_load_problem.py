@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from trajopt.config.bundled import bundled_names
 from trajopt.config.config import load_config
-from trajopt.config.registry import PROBLEMS
+from trajopt.config.registry import PROBLEMS, bundled_names
 
 QUIET = {"verbosity": 0}
 

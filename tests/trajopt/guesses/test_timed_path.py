@@ -8,8 +8,15 @@ from two_link_arm import two_link_arm
 
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
-from trajopt.guesses.time_optimal import PathLimits, floor_of, on_spline, time_optimal
-from trajopt.guesses.timed_path import held_accelerations, steps_of_slowest, timed_motion
+from trajopt.guesses.timed_path import (
+    PathLimits,
+    floor_of,
+    held_accelerations,
+    on_spline,
+    steps_of_slowest,
+    time_optimal,
+    timed_motion,
+)
 
 VELOCITY, ACCELERATION = np.array([2.0, 1.0, 3.0]), np.array([10.0, 6.0, 8.0])
 CORNERS = np.array([[0.0, 0.0, 0.0], [1.0, 0.5, -0.5], [1.2, -0.4, 0.6], [2.0, 0.0, 0.0]])

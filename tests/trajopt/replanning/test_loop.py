@@ -9,15 +9,14 @@ import pytest
 from replanning_cases import DT, KNOTS, PERIOD, TICK, WatchedPlant, goal_object, loop, problem
 
 import trajopt as to
-from trajopt.guesses.warm_start import WarmStart
+from trajopt.guesses.guesses import WarmStart
+from trajopt.replanning.converged_planner import ConvergedPlanner, Failing, Slowed
 from trajopt.replanning.measurements import Sensor
 from trajopt.replanning.plan import ShrinkingHorizon
-from trajopt.replanning.planners.converged_planner import ConvergedPlanner, Failing, Slowed
-from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
-from trajopt.replanning.plants.sampled_plant import Push
+from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.run_log import EventKind
-from trajopt.replanning.timing import Timing
-from trajopt.replanning.workers import SimulatedWorker
+from trajopt.replanning.sampled_plant import Push
+from trajopt.replanning.workers import SimulatedWorker, Timing
 
 EARLY = Timing(tick=TICK, period=PERIOD, prepare_early=True)
 
@@ -359,7 +358,7 @@ def test_a_plant_rejects_non_finite_controls():
 def test_a_slowed_planner_takes_its_time(monkeypatch):
     slept = []
     seconds = iter([0.0, 0.25])
-    monkeypatch.setattr("trajopt.replanning.planners.converged_planner.time.perf_counter", lambda: next(seconds))
-    monkeypatch.setattr("trajopt.replanning.planners.converged_planner.time.sleep", slept.append)
+    monkeypatch.setattr("trajopt.replanning.converged_planner.time.perf_counter", lambda: next(seconds))
+    monkeypatch.setattr("trajopt.replanning.converged_planner.time.sleep", slept.append)
     planner = Slowed(Counting(type("Still", (), {"respond": lambda self, x0: "plan"})()), 10.0)
     assert planner.respond(np.zeros(2)) == "plan" and slept == [2.25]

@@ -8,8 +8,7 @@ from replanning_cases import TICK, mass
 from textbook_systems import spinning_body
 
 from dynamics_backends.manifold import Manifold
-from trajopt.replanning.measurements import Measurement, MovingObject, Observer, Sensor, Track
-from trajopt.replanning.wandering import Wandering
+from trajopt.replanning.measurements import Measurement, MovingObject, Observer, Sensor, Track, Wandering
 
 LINE = Manifold.vector(1)
 

@@ -10,9 +10,9 @@ import pytest
 from replanning_cases import DT, KNOTS, mass, problem
 
 import trajopt as to
+from trajopt.replanning.converged_planner import Failing
 from trajopt.replanning.plan import ShrinkingHorizon
-from trajopt.replanning.planners.converged_planner import Failing
-from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
+from trajopt.replanning.real_time import RealTimeSLQ
 
 PERIOD = 0.05
 

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from replanning_cases import PERIOD, TICK, goal_object, loop, mass, problem
 
+from trajopt.replanning.converged_planner import Failing
 from trajopt.replanning.measurements import Sensor
-from trajopt.replanning.planners.converged_planner import Failing
-from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
+from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.replanning.run_log import RunLog
-from trajopt.replanning.timing import Timing
-from trajopt.replanning.workers import ScriptedWorker, SimulatedWorker, ThreadWorker, WallClock
+from trajopt.replanning.workers import ScriptedWorker, SimulatedWorker, ThreadWorker, Timing, WallClock
 
 EARLY = Timing(tick=TICK, period=PERIOD, prepare_early=True)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from trajopt.results.summary import HEIGHT, POINTS, WIDTH, Panel, svg
+from trajopt.results.report import HEIGHT, POINTS, WIDTH, Panel, svg
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-/* Choice of the pairs of a link's capsules and of bodies that get a slot, at M configurations: see trajopt/collisions/choice.py. */
+/* Choice of the pairs of a link's capsules and of bodies that get a slot, at M configurations: see trajopt/collisions/library.py. */
 
 typedef struct {
     long M, P, C, O;

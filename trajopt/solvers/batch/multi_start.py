@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.detours import detour
-from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess
+from trajopt.guesses.guesses import Guess, Motion, as_guess, constant_guess, detour
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.solvers.batch.solution import BatchSolution
@@ -72,7 +71,7 @@ def multi_start(
     """Solve a problem from many guesses; other arguments as in :func:`~trajopt.solvers.batch.solve_batch.solve_batch`.
 
     starts: guesses, or their number. With a number, the first start is ``guess`` (default x0 at every knot, zero controls); the
-    others are random detours from it (:func:`~trajopt.guesses.detours.detour`), drawn with ``seed``.
+    others are random detours from it (:func:`~trajopt.guesses.guesses.detour`), drawn with ``seed``.
     Raises ValueError if the number is below 1.
 
     >>> import numpy as np, trajopt as to

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trajopt.lq.lq import LQProblem, LQStep
-from trajopt.lq.lq_solver import shared_lq
+from trajopt.lq.lq import LQProblem, LQStep, shared_lq
 from trajopt.solvers.shooting.iterate import Iterate, Step
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting
 

@@ -22,8 +22,7 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import Bounds, LQProblem, Stationarity
-from trajopt.lq.lq_solver import shared_lq
+from trajopt.lq.lq import Bounds, LQProblem, Stationarity, shared_lq
 
 
 def scaled(found: Stationarity, gradient: Array) -> Array:

@@ -29,7 +29,7 @@ from trajopt.config.build import (
 )
 from trajopt.config.config import read_config
 from trajopt.config.task import Refined, SettingsError
-from trajopt.guesses.time_optimal import Timing
+from trajopt.guesses.timed_path import Timing
 
 needs_coal = pytest.mark.skipif(find_spec("coal") is None, reason="the package coal is not installed")
 ARM = two_link_arm(effort=20, velocity=2)

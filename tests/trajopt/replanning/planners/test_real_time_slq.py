@@ -12,11 +12,10 @@ from textbook_systems import autonomous_pendulum
 import trajopt as to
 from dynamics_backends.registry import make_backend
 from problems.robots import load_robot
-from trajopt.guesses.guesses import Guess
-from trajopt.guesses.warm_start import WarmStart
+from trajopt.guesses.guesses import Guess, WarmStart
+from trajopt.replanning.converged_planner import ConvergedPlanner, feedback_rollout
 from trajopt.replanning.plan import Plan, warm_start, with_values
-from trajopt.replanning.planners.converged_planner import ConvergedPlanner, feedback_rollout
-from trajopt.replanning.planners.real_time_slq import RealTimeSLQ
+from trajopt.replanning.real_time import RealTimeSLQ
 from trajopt.results.status import StatusCode
 
 
@@ -103,10 +102,10 @@ def test_a_motion_on_a_lie_group():
 
 def test_workspaces_are_reused_for_problems_of_the_same_structure(monkeypatch):
     ocp, asked = swing(), []
-    from trajopt.replanning.planners import real_time_slq
+    from trajopt.replanning import real_time
 
-    whole = real_time_slq.evaluator_for
-    monkeypatch.setattr(real_time_slq, "evaluator_for", lambda *a: asked.append(a) or whole(*a))
+    whole = real_time.evaluator_for
+    monkeypatch.setattr(real_time, "evaluator_for", lambda *a: asked.append(a) or whole(*a))
     planner = RealTimeSLQ()
     for k in range(3):
         moved = replace(ocp, x0=np.array([0.1 * k, 0.0]))

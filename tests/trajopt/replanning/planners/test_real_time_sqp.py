@@ -9,10 +9,10 @@ import pytest
 from replanning_cases import KNOTS, WatchedPlant, loop, off_the_optimum, problem, spin
 
 import trajopt as to
-from trajopt.guesses.warm_start import WarmStart
-from trajopt.replanning.planners.converged_planner import ConvergedPlanner
-from trajopt.replanning.planners.real_time_sqp import RealTimeSQP
-from trajopt.replanning.timing import Timing
+from trajopt.guesses.guesses import WarmStart
+from trajopt.replanning.converged_planner import ConvergedPlanner
+from trajopt.replanning.real_time import RealTimeSQP
+from trajopt.replanning.workers import Timing
 from trajopt.results.status import StatusCode
 from trajopt.solvers.feedback import tracking_gains
 from trajopt.solvers.options import SQPOptions

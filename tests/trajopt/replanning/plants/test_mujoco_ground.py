@@ -11,8 +11,7 @@ from problems.robots import robot_path
 
 pytest.importorskip("mujoco")
 
-from trajopt.replanning.plants.mujoco_ground import MujocoGround
-from trajopt.replanning.plants.mujoco_plant import MujocoPlant, load_mujoco
+from trajopt.replanning.mujoco_plant import MujocoGround, MujocoPlant, load_mujoco
 
 FEET = ("lf_foot", "rf_foot", "lh_foot", "rh_foot")
 

@@ -12,11 +12,11 @@ from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from problems.robots import load_robot, robot_path
 from trajopt import SampledSystem
-from trajopt.replanning.plants.sampled_plant import Push, SampledPlant
+from trajopt.replanning.sampled_plant import Push, SampledPlant
 
 pytest.importorskip("mujoco")
 
-from trajopt.replanning.plants.mujoco_plant import MujocoPlant, load_mujoco
+from trajopt.replanning.mujoco_plant import MujocoPlant, load_mujoco
 
 ROBOTS = ("cart_pole", "double_pendulum", "gen3", "iiwa7", "irb4600", "hyq")
 
@@ -165,7 +165,7 @@ def test_links_that_mujoco_rejects_are_converted():
     """A massless root, and a camera with impossible moments of inertia."""
     import mujoco
 
-    from trajopt.replanning.plants.mujoco_urdf import mujoco_urdf
+    from trajopt.replanning.mujoco_plant import mujoco_urdf
 
     with pytest.raises(ValueError, match="inertia"):
         mujoco.MjModel.from_xml_string(mujoco_urdf(MASSLESS, True))

@@ -179,8 +179,7 @@ def test_stages_of_numpy_have_the_linear_algebra_of_the_library():
 
 def test_cached_preparations_serve_only_problems_of_the_same_structure():
     """Solves with a cached workspace equal fresh solves, for other goals, bounds, numbers of rows and terms."""
-    from trajopt.guesses.guesses import constant_guess
-    from trajopt.guesses.warm_start import SolverCache, WarmStart
+    from trajopt.guesses.guesses import SolverCache, WarmStart, constant_guess
 
     ocp, cache = with_engine("compiled"), SolverCache()
     (phase,) = ocp.phases
@@ -205,8 +204,7 @@ def test_cached_preparations_serve_only_problems_of_the_same_structure():
 
 def test_preparations_that_were_interrupted_are_not_taken_up(monkeypatch):
     """After an interrupted preparation for another structure, the next solve creates a new workspace of the right size."""
-    from trajopt.guesses.guesses import constant_guess
-    from trajopt.guesses.warm_start import SolverCache
+    from trajopt.guesses.guesses import SolverCache, constant_guess
     from trajopt.solvers.ipm import ipm
     from trajopt.solvers.window import interior_workspace as workspace
 

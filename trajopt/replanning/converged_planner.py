@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess
-from trajopt.guesses.warm_start import SolverCache, WarmStart
+from trajopt.guesses.guesses import Guess, SolverCache, WarmStart
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.plan import fault_of
 from trajopt.replanning.planning import Planner

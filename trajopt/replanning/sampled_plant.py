@@ -11,7 +11,7 @@ from dynamics_backends.protocol import Array
 from trajopt.problem.ocp import DiscreteMap
 from trajopt.replanning.loop import Plant
 from trajopt.replanning.simulator import Simulator
-from trajopt.replanning.timing import SAME_TIME, steps_of
+from trajopt.replanning.workers import SAME_TIME, steps_of
 
 
 class Push(NamedTuple):

@@ -1,4 +1,11 @@
-"""Real-time iteration by SLQ: one Gauss-Newton step per call about the shifted plan (xs, us).
+"""Real-time iteration: planners that take one step per call about the shifted plan (xs, us), in two parts.
+
+    prepare   all work that does not need the current state
+    respond   the solution from the current state, as fast as possible
+
+A solve is a generator: it prepares, yields to receive the state, and returns the solution from that state.
+
+SLQ, one Gauss-Newton step:
 
     prepare   derivatives and Riccati sweep about the shifted plan, before the state is known
     respond   dx_0 = x0 (-) xs_0, linear rollout (dx, du) of the policy with gains K, and the new plan
@@ -17,30 +24,75 @@ steps overshoot, and gains drive the robot away from its plan. So after MAX_SHOR
 from the exact Hessian of the cost, if that is compiled: the nearest positive semidefinite blocks, without negative eigenvalues (N.
 J. Higham, Linear Algebra Appl. 103, 1988). The unmodified Q may also give a convex problem, but often one whose gains make a robot
 fall. The option ``curved`` selects the exact Hessian from the first step on.
+
+SQP, for problems with constraints, one step of direct multiple shooting:
+
+    prepare   QP about the shifted plan, before the state is known, and feedback gains about that plan
+    respond   solution of the QP with its first state fixed (:mod:`trajopt.solvers.direct.real_time_iteration`); the full step is
+              the plan
+
+Multipliers are passed from one call to the next while the number of knots is constant.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess
-from trajopt.guesses.warm_start import WarmStart
-from trajopt.lq.lq import Bounds, LQStep, Policy
-from trajopt.lq.lq_solver import shared_lq
+from trajopt.guesses.guesses import Guess, WarmStart
+from trajopt.lq.lq import Bounds, LQStep, Policy, shared_lq
 from trajopt.problem.ocp import OCP
-from trajopt.replanning.planners.real_time import RealTimePlanner, SolveGenerator
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
 from trajopt.solvers import termination
-from trajopt.solvers.options import SLQOptions
+from trajopt.solvers.feedback import tracking_gains
+from trajopt.solvers.options import SLQOptions, SQPOptions
+from trajopt.solvers.qp.qp import QPStatus
 from trajopt.solvers.rules.regularization import Regularization
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting, StageEvaluator
 from trajopt.stage.evaluators import evaluator_for
 from trajopt.validation.validation import reject_constraints
+
+if TYPE_CHECKING:
+    from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
+
+
+SolveGenerator = Generator[None, Array, Solution]
+"""Generator that yields once to receive the state (nx,), and returns the solution."""
+
+
+class RealTimePlanner(ABC):
+    """Base of a :class:`~trajopt.replanning.planning.Planner` with one generator for each :meth:`prepare` and :meth:`respond`."""
+
+    _running: SolveGenerator | None = None
+
+    @abstractmethod
+    def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
+        """One solve as a generator: the preparation before ``x0 = yield``, the response after it."""
+
+    def prepare(self, ocp: OCP, warm: WarmStart) -> None:
+        """See :class:`~trajopt.replanning.planning.Planner`. Raises the errors of the preparation."""
+        self._running, running = None, self.solve(ocp, warm)
+        next(running)
+        self._running = running
+
+    def respond(self, x0: Array) -> Solution:
+        """See :class:`~trajopt.replanning.planning.Planner`. Raises RuntimeError before :meth:`prepare`."""
+        if self._running is None:
+            raise RuntimeError("call prepare before respond")
+        running, self._running = self._running, None
+        try:
+            running.send(x0)
+        except StopIteration as ended:
+            solution: Solution = ended.value
+            return solution
+        raise TypeError(f"solve() of {type(self).__name__} yielded twice; it must yield once, for the state")
+
 
 STEP_LENGTHS = np.array([1.0, 0.5, 0.25, 0.125, 0.0])
 MAX_SHORTENED = 2
@@ -114,7 +166,7 @@ class RealTimeSLQ(RealTimePlanner):
             plan = us + step.du if bounds is None else np.clip(us + step.du, us + bounds[0], us + bounds[1])
             moved = np.ascontiguousarray(evaluator.manifold.integrate(xs.T, step.dx.T).T)
             motion = Trajectory(moved, plan, expansion.cost, 1.0, defect)
-        record, status = _record(motion, step, mu, hessian), _status(policy, motion, mu, hessian)
+        record, status = _slq_record(motion, step, mu, hessian), _slq_status(policy, motion, mu, hessian)
         k = np.zeros_like(motion.us)
         return Solution(motion.xs, motion.us, policy.K, k, status, motion.cost, 1, (record,), ocp.times_of(motion.xs))
 
@@ -142,7 +194,7 @@ class RealTimeSLQ(RealTimePlanner):
         return Trajectory(tried.xs[best], tried.us[best], float(tried.cost[best]), float(STEP_LENGTHS[best]), 0.0)
 
 
-def _record(motion: Trajectory, step: LQStep, mu: float, hessian: str) -> IterationRecord:
+def _slq_record(motion: Trajectory, step: LQStep, mu: float, hessian: str) -> IterationRecord:
     unknown = float("nan")
     return IterationRecord(
         iteration=0,
@@ -161,7 +213,7 @@ def _record(motion: Trajectory, step: LQStep, mu: float, hessian: str) -> Iterat
     )
 
 
-def _status(policy: Policy, motion: Trajectory, mu: float, hessian: str) -> Status:
+def _slq_status(policy: Policy, motion: Trajectory, mu: float, hessian: str) -> Status:
     if policy.failed_at is not None:
         return termination.not_positive_definite(policy.failed_at, mu, hessian)
     if not (np.isfinite(motion.xs).all() and np.isfinite(motion.us).all()):
@@ -185,3 +237,63 @@ def _finite_bounds(ocp: OCP, us: Array) -> Bounds | None:
     if not (np.isfinite(lower).any() or np.isfinite(upper).any()):
         return None
     return lower - us, upper - us
+
+
+class RealTimeSQP(RealTimePlanner):
+    """:class:`~trajopt.replanning.planning.Planner` with one SQP step per response; uses options hold, hessian and qp_solver."""
+
+    def __init__(self, options: SQPOptions | None = None) -> None:
+        self.options = options or SQPOptions(hessian="gauss_newton")
+        self._last: RealTimeIteration | None = None
+
+    def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
+        """One step about the guess of a warm start. Raises ValueError if the guess gives NaN."""
+        from trajopt.solvers.direct.direct_sqp import stage_lq_solver, staged_program
+        from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
+
+        program, before = staged_program(ocp, warm.guess, self.options), self._last
+        step = RealTimeIteration(program, self.options, stage_lq_solver(ocp))
+        if before is not None and before.y.shape == step.y.shape and before.z.shape == step.z.shape:
+            step.y, step.z, step.last = before.y, before.z, before.last
+        w = program.variables(*warm.guess)
+        step.prepare(w)
+        self._last, gains = step, tracking_gains(ocp, *warm.guess)
+
+        x0 = yield
+
+        result = step.feedback(x0)
+        xs, us = program.trajectory(result.w)
+        us, (cost, g) = us[: ocp.horizon], program.evaluate(result.w)
+        outside = np.maximum(program.g_lower - g, g - program.g_upper)
+        record = _sqp_record(cost, float(outside.max(initial=0.0)), float(np.abs(result.w - w).max()), self.options)
+        status, k = _sqp_status(result.status, record.constraint_violation, self.options), np.zeros_like(us)
+        multipliers = program.by_name(result.y)
+        return Solution(xs, us, gains, k, status, cost, 1, (record,), ocp.times_of(xs), multipliers=multipliers)
+
+
+def _sqp_status(status: QPStatus, violation: float, options: SQPOptions) -> Status:
+    if status is QPStatus.SOLVED:
+        return termination.real_time_iteration()
+    if status is QPStatus.INFEASIBLE:
+        return termination.infeasible_qp()
+    measured = termination.Measured(1, termination.Errors(violation=violation), options.tolerances)
+    return termination.line_search_failed(termination.UNSOLVED_QP, measured)
+
+
+def _sqp_record(cost: float, violation: float, size: float, options: SQPOptions) -> IterationRecord:
+    unknown = float("nan")
+    return IterationRecord(
+        iteration=0,
+        cost=cost,
+        merit=cost,
+        stop=unknown,
+        gradient=unknown,
+        regularization=0.0,
+        step_norm=size,
+        defect=violation,
+        constraint_violation=violation,
+        expected_decrease=unknown,
+        actual_decrease=unknown,
+        step_length=1.0,
+        hessian=options.hessian,
+    )

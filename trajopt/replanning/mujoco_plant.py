@@ -1,0 +1,307 @@
+"""MuJoCo as a plant: an independent simulator, loaded from the URDF or MJCF of the same robot, with its ground.
+
+The file provides only the kinematic tree, its inertias and its joints; shapes are omitted. Damping, rotor inertia and springs are
+those of the model; joint limits, equalities, actuators and mimic joints are not enforced. Joints are matched by name; for
+conventions see :mod:`~dynamics_backends.rigid_body.mjcf.mujoco_states`.
+
+MuJoCo rejects links with physically impossible inertias, such as massless roots and cameras, although the moving bodies that
+contain them may be valid. For such a robot, the kinematics are MuJoCo's, and each moving body gets the mass and inertia of the
+model, including all links fixed to it. MuJoCo balances inertias that still violate A + B >= C.
+
+The ground is a level or tilted plane, with boxes on it, and balls at the contact points of the robot. MuJoCo's contacts differ from
+those of plans in law, friction and shape, like real contacts. The ground of MuJoCo is lowered by the radius of the balls, so that
+contact points touch the ground at the height of the plan's ground.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates
+from dynamics_backends.rigid_body.mjcf.source import Names, compiled, is_mjcf, source_path
+from dynamics_backends.rigid_body.model.model import Frame, Model, root_joint
+from trajopt.replanning.sampled_plant import Push, pushed
+from trajopt.replanning.workers import steps_of
+
+SHAPES = ("visual", "collision")
+EXTRAS = ("gazebo", "transmission", "material", "mujoco")
+WORLD = "world_of_the_plant"
+
+
+def mujoco_urdf(text: str, floating: bool, *, inertial: bool = True) -> str:
+    """URDF text for MuJoCo, without shapes, and with a floating joint if ``floating``. inertial: keep masses and inertias."""
+    from xml.etree.ElementTree import SubElement, tostring
+
+    from defusedxml.ElementTree import fromstring
+
+    root = fromstring(text)
+    for tag in EXTRAS:
+        for element in root.findall(tag):
+            root.remove(element)
+    dropped = SHAPES if inertial else (*SHAPES, "inertial")
+    for link in root.findall("link"):
+        for element in [e for e in link if e.tag in dropped]:
+            link.remove(element)
+    if floating:
+        joints = root.findall("joint")
+        children = {joint.find("child").get("link") for joint in joints}
+        base = next(link.get("name") for link in root.findall("link") if link.get("name") not in children)
+        if [joint.get("type") for joint in joints if joint.find("parent").get("link") == base] != ["floating"]:
+            name = root_joint([joint.get("name") for joint in joints])
+            SubElement(root, "link", name=WORLD)
+            joint = SubElement(root, "joint", name=name, type="floating")
+            SubElement(joint, "parent", link=WORLD)
+            SubElement(joint, "child", link=base)
+    return tostring(root, encoding="unicode")
+
+
+def urdf_spec(text: str, model: Model) -> Any:
+    """MuJoCo specification (mujoco.MjSpec) of a robot's URDF. Raises ValueError if MuJoCo rejects the robot."""
+    import mujoco
+
+    spec = mujoco.MjSpec.from_string(mujoco_urdf(text, model.floating_base))
+    try:
+        spec.copy().compile()
+        return spec
+    except ValueError as error:
+        if "inertia" not in str(error) and "mass" not in str(error):
+            raise
+    spec = mujoco.MjSpec.from_string(mujoco_urdf(text, model.floating_base, inertial=False))
+    spec.compiler.balanceinertia = True
+    for b, name in enumerate(model.body_names):
+        _set_inertia(spec.body(name), model, b)
+    return spec
+
+
+def link_of(model: Model, body: int) -> Frame:
+    """Frame of the link that a moving body is named after, whose axes MuJoCo uses for the body."""
+    name = model.body_names[body]
+    return next(f for f in model.frames if f.body == body and f.name == name and f.kind == "link")
+
+
+def _set_inertia(target: Any, model: Model, b: int) -> None:
+    """Set mass and inertia of a body of a specification to those of moving body b of the model."""
+    link = link_of(model, b)
+    inertia = link.R.T @ np.asarray(model.inertia[b]) @ link.R
+    target.mass, target.explicitinertial = float(model.mass[b]), True
+    target.ipos, target.iquat = link.R.T @ (model.com[b] - link.p), [1.0, 0.0, 0.0, 0.0]
+    target.fullinertia = [*np.diag(inertia), inertia[0, 1], inertia[0, 2], inertia[1, 2]]
+
+
+ROBOT, GROUND = 1, 2
+"""Contact bits: only feet and ground collide."""
+TORSIONAL, ROLLING = 5e-3, 1e-4
+"""Torsional and rolling friction [m], MuJoCo's defaults."""
+CONTACT_TIME_CONSTANT = 0.005
+"""Time constant [s] of the ground contact; with MuJoCo's default, 0.02, feet penetrate deeply into the side of a box."""
+IMPEDANCE_RATIO = 10.0
+"""Ratio of frictional to normal impedance, which reduces slow slip (MuJoCo's impratio, with the elliptic cone)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MujocoGround:
+    """Ground of a MuJoCo plant.
+
+    feet: frames of the robot that touch the ground. radius: of the balls about them [m]. friction: Coulomb coefficient. slope:
+    upward slope of the ground along x [rad]. boxes: rows (x, y, half size along x, half size along y, height) [m] of boxes on the
+    plane z = 0.
+
+    Raises ValueError for values out of range.
+    """
+
+    feet: tuple[str, ...]
+    radius: float = 0.02
+    friction: float = 0.7
+    slope: float = 0.0
+    boxes: Sequence[tuple[float, float, float, float, float]] = ()
+
+    def __post_init__(self) -> None:
+        if not self.feet:
+            raise ValueError("feet is empty; name the frames that touch the ground")
+        if not (self.radius > 0 and self.friction >= 0 and abs(self.slope) < 0.5 * np.pi):
+            raise ValueError(
+                f"radius = {self.radius}, friction = {self.friction}, slope = {self.slope}: give a positive radius, a friction "
+                "of at least 0 and a slope below a right angle"
+            )
+
+    def add_to(self, spec: Any, model: Model) -> None:
+        """Add ground and feet to a specification (mujoco.MjSpec) of the robot, and disable all other contacts.
+
+        Raises UnknownName for a foot that the robot does not have, ValueError for one that does not move.
+        """
+        import mujoco
+
+        for geom in spec.geoms:
+            geom.contype = geom.conaffinity = 0
+        for pair in list(spec.pairs):
+            spec.delete(pair)
+        kinds, grip = mujoco.mjtGeom, [self.friction, TORSIONAL, ROLLING]
+        for foot in self.feet:
+            body, place = _foot_position(model, foot)
+            common = {"contype": ROBOT, "conaffinity": GROUND, "friction": grip}
+            _body(spec, body, foot).add_geom(
+                type=kinds.mjGEOM_SPHERE, size=[self.radius, 0, 0], pos=place, mass=0.0, **common
+            )
+        common = {"contype": GROUND, "conaffinity": ROBOT, "friction": grip}
+        half = -0.5 * self.slope
+        tilted, upward = (
+            [np.cos(half), 0.0, np.sin(half), 0.0],
+            np.array([-np.sin(self.slope), 0.0, np.cos(self.slope)]),
+        )
+        below = -self.radius * upward
+        spec.worldbody.add_geom(type=kinds.mjGEOM_PLANE, size=[0, 0, 1], pos=below, quat=tilted, **common)
+        for x, y, half_x, half_y, height in self.boxes:
+            size, at = [half_x, half_y, 0.5 * height], [x, y, 0.5 * height - self.radius]
+            spec.worldbody.add_geom(type=kinds.mjGEOM_BOX, size=size, pos=at, **common)
+
+    def configure(self, simulated: Any) -> None:
+        """Enable contacts and set their options in the compiled model (mujoco.MjModel)."""
+        import mujoco
+
+        simulated.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
+        simulated.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET  # diverged states must be reported
+        simulated.opt.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+        simulated.geom_solref[simulated.geom_contype == GROUND, 0] = CONTACT_TIME_CONSTANT
+        simulated.geom_priority[simulated.geom_contype == GROUND] = 1  # use the parameters of the ground, not a mean
+        simulated.opt.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
+        simulated.opt.impratio = IMPEDANCE_RATIO
+
+
+def _foot_position(model: Model, foot: str) -> tuple[str, np.ndarray]:
+    """Name of the body of a frame, and the position of the frame in the axes of that body [m]."""
+    frame = model.frames[model.frame_id(foot)]
+    if frame.body < 0:
+        raise ValueError(
+            f"the foot {foot!r} is fixed to the world and touches no ground; name a frame of a moving body"
+        )
+    link = link_of(model, frame.body)
+    return link.name, link.R.T @ (frame.p - link.p)
+
+
+def _body(spec: Any, name: str, foot: str) -> Any:
+    """Body of a specification by its name in the model; unnamed bodies are found by their number (Names)."""
+    result = spec.body(name)
+    if result is not None:
+        return result
+    names = Names(spec.compile())
+    if name not in names.bodies:
+        raise ValueError(
+            f"the foot {foot!r} is on the body {name!r}, which MuJoCo does not have; name a frame of another body"
+        )
+    number = names.bodies.index(name)
+    return next(body for body in spec.bodies if body.id == number)
+
+
+MISSING = "the plant 'mujoco' needs the package mujoco: pip install 'urdf-trajopt[sim]'"
+
+
+def load_mujoco(
+    source: str | os.PathLike[str], model: Model, ground: MujocoGround | None = None
+) -> tuple[Any, MujocoStates]:
+    """Load a URDF or MJCF, file or text, as a MuJoCo model with the free dynamics of ``model``; returns it with its state
+    conversion.
+
+    ground: ground under the robot, None for none. Raises ModuleNotFoundError without mujoco, ValueError for a robot that MuJoCo
+    rejects or that has other joints.
+    """
+    try:
+        import mujoco
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(MISSING, name="mujoco") from error
+    if is_mjcf(source):
+        simulated = copy(compiled(source).simulated) if ground is None else _grounded(_mjcf_spec(source), model, ground)
+        states = MujocoStates(model, simulated, Names(simulated).joints)
+    else:
+        path = source_path(source)
+        text = Path(path).read_text(encoding="utf-8") if path else str(source)
+        simulated = _grounded(urdf_spec(text, model), model, ground)
+        states = MujocoStates(model, simulated)
+    off = mujoco.mjtDisableBit
+    simulated.opt.disableflags |= off.mjDSBL_LIMIT | off.mjDSBL_FRICTIONLOSS | off.mjDSBL_EQUALITY | off.mjDSBL_CONTACT
+    simulated.opt.disableflags |= off.mjDSBL_ACTUATION
+    simulated.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
+    simulated.opt.gravity[:] = model.gravity
+    states.set_joints(simulated, model)
+    if ground is not None:
+        ground.configure(simulated)
+    return simulated, states
+
+
+def _mjcf_spec(source: str | os.PathLike[str]) -> Any:
+    """MuJoCo specification of an MJCF, a file or a text that starts with "<"."""
+    import mujoco
+
+    return mujoco.MjSpec.from_string(source) if not source_path(source) else mujoco.MjSpec.from_file(str(source))
+
+
+def _grounded(spec: Any, model: Model, ground: MujocoGround | None) -> Any:
+    """Compiled MuJoCo model of a robot, with ground if given."""
+    if ground is not None:
+        ground.add_to(spec, model)
+    return spec.compile()
+
+
+class MujocoPlant:
+    """Robot in MuJoCo with time steps of at most ``step`` [s], integrated by RK4 without ground.
+
+    source: path or text of its URDF or MJCF. forces: (nv, nu) maps the controls u (nu,) of the plan to joint forces (nv,); pushes
+    are added to these. limit: of the controls. mass_factor: multiplies all masses and inertias. ground: ground under the robot, or
+    None.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        model: Model,
+        x0: Array,
+        step: float,
+        *,
+        forces: Array | None = None,
+        pushes: Sequence[Push] = (),
+        limit: Array | float = np.inf,
+        mass_factor: float = 1.0,
+        ground: MujocoGround | None = None,
+    ) -> None:
+        simulated, states = load_mujoco(source, model, ground)
+        import mujoco
+
+        self._mujoco, self._model, self._states = mujoco, simulated, states
+        self._data = mujoco.MjData(simulated)
+        simulated.body_mass *= mass_factor
+        simulated.body_inertia *= mass_factor
+        mujoco.mj_setConst(simulated, self._data)
+        self._forces = np.eye(model.nv) if forces is None else np.asarray(forces, dtype=float)
+        self._step, self._pushes, self._limit = step, tuple(pushes), limit
+        self._data.qpos[:], self._data.qvel[:] = self._states.to_mujoco(np.asarray(x0, dtype=float))
+
+    def state(self) -> Array:
+        """See :class:`~trajopt.replanning.loop.Plant`."""
+        return self._states.from_mujoco(self._data.qpos, self._data.qvel)
+
+    def step(self, u: Array, dt: float) -> None:
+        """See :class:`~trajopt.replanning.loop.Plant`. Raises ValueError for a control that is not finite."""
+        if not np.isfinite(u).all():
+            raise ValueError(f"a control is not finite: {u}")
+        count = steps_of(dt, self._step)
+        self._model.opt.timestep = dt / count
+        force = self._forces @ np.clip(u, -np.asarray(self._limit), self._limit)
+        for _ in range(count):
+            total = force + pushed(self._pushes, self._data.time, len(force))
+            self._data.qfrc_applied[:] = self._states.force_to_mujoco(self.state()[: self._states.nq], total)
+            self._mujoco.mj_step(self._model, self._data)
+
+    def acceleration(self, x: Array, tau: Array) -> Array:
+        """Acceleration (nv,) in the state x (nq + nv,) under joint forces tau (nv,), without changing the state of the plant."""
+        data = self._mujoco.MjData(self._model)
+        data.qpos[:], data.qvel[:] = self._states.to_mujoco(x)
+        data.qfrc_applied[:] = self._states.force_to_mujoco(x[: self._states.nq], tau)
+        self._mujoco.mj_forward(self._model, data)
+        return self._states.acceleration_from_mujoco(x, np.array(data.qacc))

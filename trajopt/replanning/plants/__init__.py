@@ -1,1 +1,0 @@
-"""Simulated plants: dynamics of this project, and MuJoCo."""
