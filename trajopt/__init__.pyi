@@ -345,7 +345,7 @@ from trajopt.solvers.options import (
     SLQOptions as SLQOptions,
     SQPOptions as SQPOptions,
 )
-from trajopt.solvers.problems.batch import Batch as Batch
+from trajopt.solvers.problem_batch import Batch as Batch
 from trajopt.solvers.registry import (
     register_method as register_method,
     solve as solve,

@@ -22,7 +22,7 @@ def draw(folder: Path) -> list[Path]:
     """Solve the configurations and write the images; return their paths."""
     from PIL import Image
 
-    from trajopt.view.video import palette
+    from trajopt.view.files import palette
 
     folder.mkdir(parents=True, exist_ok=True)
     written = []

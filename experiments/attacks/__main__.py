@@ -60,7 +60,7 @@ def _import_all() -> None:
         "trajopt.config.build",
         "experiments.view.scenes",
         "experiments.plots.plotting",
-        "trajopt.view.page",
+        "trajopt.view.files",
     ):
         import_module(name)
 

@@ -206,7 +206,7 @@ def _page(start: Setup, log: RunLog, folder: Path) -> Path:
     path = folder / "animation.html"
     if not has_link_shapes(start.task.ocp.model):
         return write_animation(path, start, log)
-    from trajopt.view.page import write_page
+    from trajopt.view.files import write_page
     from ..view.live import run_scene
 
     scene = run_scene(start.task, start.first_plan, log, start.config.as_dict())

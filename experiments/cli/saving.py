@@ -96,7 +96,7 @@ def animation(solution: Solution, folder: Path, task: Task) -> Path:
 
     if not has_link_shapes(task.ocp.model):
         return write_animation(folder / FILE, solution, task)
-    from trajopt.view.page import write_page
+    from trajopt.view.files import write_page
 
     scene = task_scene(solution, task, solution.meta.get("config"))
     path, missing = write_page(folder / FILE, scene.motions, scene.annotations)

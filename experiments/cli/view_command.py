@@ -64,7 +64,7 @@ def view(
         warn(draw_poses(Path(screenshot), scene, geometry))
         click.echo(f"written to {screenshot}")
     if page is not None:
-        from trajopt.view.page import write_page
+        from trajopt.view.files import write_page
 
         warn(write_page(Path(page), scene.motions, scene.annotations, geometry)[1])
         click.echo(f"written to {page}")
@@ -83,7 +83,7 @@ def require_picture(path: Path) -> None:
 
 def require_video(path: Path) -> None:
     """Exit with code 2 if the path is not a valid video file."""
-    from trajopt.view.video import require_film
+    from trajopt.view.files import require_film
 
     try:
         require_film(path)
@@ -94,7 +94,7 @@ def require_video(path: Path) -> None:
 
 def write_video(path: Path, scene: ViewerScene, geometry: Geometry) -> None:
     """Write a video and print its path."""
-    from trajopt.view.video import write_film
+    from trajopt.view.files import write_film
 
     warn(write_film(path, scene.motions, scene.annotations, geometry)[1])
     click.echo(f"written to {path}")

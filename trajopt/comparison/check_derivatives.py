@@ -39,9 +39,10 @@ from dynamics_backends.protocol import (
 )
 from dynamics_backends.registry import METHODS, make_backend, missing_capability, source_of
 from dynamics_backends.scalar import Rows, Scalar, stack
-from trajopt.guesses.guesses import Guess, constant_guess
+from trajopt.guesses.guesses import constant_guess
 from trajopt.problem.constraints import Constraint
 from trajopt.problem.expansion import quadratize
+from trajopt.problem.guess import Guess
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm

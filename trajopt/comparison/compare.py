@@ -21,8 +21,8 @@ from dynamics_backends.extensions import Registry
 from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import METHODS, engine_in_use
 from trajopt.comparison.derivative_error import REFERENCE, derivative_error
-from trajopt.guesses.guesses import Motion, as_guess, constant_guess
-from trajopt.problem.guess import Guess
+from trajopt.guesses.guesses import constant_guess
+from trajopt.problem.guess import Guess, Motion, as_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import OTHER, PHASES
 from trajopt.results.solution import Solution

@@ -94,6 +94,6 @@ def _outcome(free: FreeTime, outcome: Callable[[Array], list[str]], nx: int, x: 
 
 
 def _durations_text(free: FreeTime, durations: Array) -> str:
-    """Return the duration of each phase with its planned duration; :mod:`trajopt.validation.durations` reports active bounds."""
+    """Return the duration of each phase with its planned duration."""
     rows = zip(free.names, durations, free.nominal, strict=True)
     return ", ".join(f"{name} {T:.3f} s (planned {T0:.3f})" for name, T, T0 in rows)

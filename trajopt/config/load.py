@@ -24,8 +24,7 @@ from trajopt.config.build import (
 from trajopt.config.config import TABLES, Config, changed_config, load_config
 from trajopt.config.task import Task
 from trajopt.config.variants import ConfigVariant, config_variants
-from trajopt.guesses.guesses import Motion, as_guess
-from trajopt.problem.guess import Guess
+from trajopt.problem.guess import Guess, Motion, as_guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.report import ConsoleTable, report_lines

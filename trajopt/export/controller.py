@@ -19,8 +19,8 @@ import numpy as np
 from dynamics_backends.compiled.interface import constant, has_source, kernel_text, straight_functions, template
 from dynamics_backends.protocol import Array, Map, NeedsScheme, unwrapped
 from trajopt.export.example import ExampleStart, example_start
-from trajopt.guesses.guesses import Guess
 from trajopt.lq import lq
+from trajopt.problem.guess import Guess
 from trajopt.problem.impact_stage import JUMP
 from trajopt.problem.ocp import OCP, Sampling
 from trajopt.problem.terms import CostTerm

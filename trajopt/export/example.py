@@ -14,7 +14,7 @@ import numpy as np
 
 from dynamics_backends.compiled.interface import CompilerError, compiler_command
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP, fitting
 from trajopt.results.solution import Solution
 from trajopt.solvers.feedback import tracking_gains

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess, SolverCache, WarmStart
+from trajopt.guesses.guesses import SolverCache, WarmStart
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.replanning.plan import fault_of
 from trajopt.replanning.planning import Planner

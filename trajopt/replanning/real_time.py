@@ -43,8 +43,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess, WarmStart
+from trajopt.guesses.guesses import WarmStart
 from trajopt.lq.lq import Bounds, LQStep, Policy, shared_lq
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import IterationRecord
 from trajopt.results.solution import Solution

@@ -66,7 +66,7 @@ class Status:
     """Status of a solution.
 
     message: one sentence with the decisive numbers. knot, component: location of the failure, if it has one.
-    advice: what to try, empty on success. kkt: final scaled KKT error (:mod:`trajopt.solvers.shooting.optimality`), if the solver
+    advice: what to try, empty on success. kkt: final scaled KKT error (:mod:`trajopt.solvers.shooting.iterate`), if the solver
     has one.
     """
 

@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trajopt.guesses.guesses import Guess
 from trajopt.guesses.time_grids import can_be_regridded, coarser, on_grid_of
 from trajopt.problem.constraints import Constraint, chosen_coordinates
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED, Status, StatusCode

@@ -1,7 +1,7 @@
 """Competing starts: choose the initial guesses of a solve among several, on a coarse time grid.
 
 A solution is a local optimum, and the initial guess decides which one. A guess that stands still does not say which one is meant.
-Then it competes with random motions, the ones that look cheapest first (:mod:`trajopt.solvers.random_motions`).
+Then it competes with random motions, the ones that look cheapest first (:func:`random_motions`).
 
 Each start is solved with FACTOR time steps merged into one, to TOLERANCE and within MAX_ITERATIONS iterations. A solve without
 constraints is stopped when it can no longer become the cheapest one (:class:`Cutoff`). The competition ends when AGREEMENT starts
@@ -14,25 +14,184 @@ in problems that are nearly linear-quadratic, and as the last one if it does not
 
 Local searches that are cut short, of which the best ones go on, and a stopping rule on optima found repeatedly: A. H. G. Rinnooy
 Kan, G. T. Timmer, Stochastic global optimization methods, part II: multi level methods, Mathematical Programming 39, 1987.
+
+Random motions end near a minimum of the terminal cost. With a the displacement of its end in the first half of the tangent, from a
+normal draw with standard deviation SPREAD, and b normal with standard deviation BEND,
+
+    x_k = x0 (+) [t_k / T a + sin(pi t_k / T) b; 0]
+
+Of DRAWN motions the next one is that with the least cost of the direct motion to its end, from rest to rest:
+
+    sum_k l_k(x_k, u_k) + l_N(x_N),   x_k = x0 (+) [s(t_k / T) a; v_k],   s(r) = 10 r^3 - 15 r^4 + 6 r^5,
+    v_(k+1) = (s_(k+1) - s_k) a / dt_k,   u_k = argmin_u |F_k(x_k, u) (-) x_(k+1)|^2, within the bounds
+
+u is one Gauss-Newton step from the controls of the guess. For a robot with a motor in each joint it is the inverse dynamics of a
+minimum-jerk motion (T. Flash, N. Hogan, The coordination of arm movements, J. Neuroscience 5, 1985). States without velocities
+(an odd tangent) move without v.
+
+Their final states (:class:`TerminalStates`) are minima of the terminal cost and the violation of the terminal constraints,
+
+    min_a  l_N(x) + w/2 |g(x) - clip(g(x))|^2,      x = x0 (+) [a; 0],      a in the first half of the tangent
+
+by Levenberg-Marquardt steps from random displacements a. For an arm with a goal for its tool these are solutions of its inverse
+kinematics: steps have the smallest norm, so that the remaining freedom keeps its random values and the starts end in different
+branches. w makes the violation of the terminal constraints, with rows g and their bounds, count more than the cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from trajopt.guesses.guesses import Guess
+from dynamics_backends.protocol import Array
 from trajopt.guesses.time_grids import can_be_regridded, coarser, on_grid_of
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
-from trajopt.solvers.measures import largest_violation
-from trajopt.solvers.random_motions import random_motions
+from trajopt.solvers.direct.program_parts import coordinate_bounds, with_rows
+from trajopt.solvers.measures import evaluated_stages, largest_violation
 from trajopt.stage.engine import is_compiled
 from trajopt.step.sensitivities import SampledSystem
+
+ITERATIONS = 8
+PRECISION = 3e-2
+"""Largest entry of a step that ends the iterations [rad, m]."""
+DAMPING = 1e-3
+"""Damping relative to the largest diagonal entry of the Hessian."""
+LONGEST = 0.5
+"""Largest entry of a step [rad, m]."""
+WEIGHT, LEAST_WEIGHT = 1e3, 1e-3
+"""Weight w of the violation relative to the largest diagonal entry of the Hessian of the cost, and its smallest value."""
+
+
+class TerminalStates:
+    """Search for final states of a problem."""
+
+    def __init__(self, ocp: OCP) -> None:
+        rows = with_rows(ocp)
+        self.ocp, self.half = ocp, (ocp.manifold.ndx + 1) // 2
+        self.end = evaluated_stages(ocp)[-1]
+        bounds = [c.bounds(1) for c in rows[-1]]
+        self.lower, self.upper = (np.concatenate([b[i].ravel() for b in bounds] or [np.zeros(0)]) for i in (0, 1))
+        self.bounds = [
+            (chosen, lower[-1], upper[-1])
+            for _, knots, chosen, lower, upper in coordinate_bounds(ocp)
+            if knots.stop >= ocp.horizon
+        ]
+
+    def near(self, displacements: Array) -> Array:
+        """Return displacements (M, half) of minima near x0 (+) [displacement; 0], for displacements (M, half)."""
+        found, moving = np.array(displacements, dtype=float), np.arange(len(displacements))
+        for _ in range(ITERATIONS):
+            steps = self._steps(found[moving])
+            longest = np.abs(steps).max(axis=1, initial=0.0)
+            usable = np.isfinite(longest)
+            moving, steps, longest = moving[usable], steps[usable], longest[usable]
+            moved = found[moving] + steps * np.minimum(1.0, LONGEST / np.maximum(longest, LONGEST))[:, None]
+            found[moving] = self._clipped(moved)
+            moving = moving[longest >= PRECISION]
+            if not len(moving):
+                break
+        return found
+
+    def _steps(self, a: Array) -> Array:
+        """Return the Levenberg-Marquardt steps (M, half) at displacements a (M, half), NaN where the Hessian is singular."""
+        M, n, manifold = len(a), self.half, self.ocp.manifold
+        x = manifold.integrate(
+            np.repeat(self.ocp.x0[:, None], M, axis=1), np.vstack([a.T, np.zeros((manifold.ndx - n, M))])
+        )
+        H, gradient = np.empty((M, n, n)), np.empty((M, n))
+        for i, row in enumerate(np.ascontiguousarray(x.T)[:, None]):
+            found = self.end.first(row, np.zeros((1, 0)), row[:0])
+            H[i], gradient[i] = found.Q[0, :n, :n], found.lx[0, :n]
+            if not len(self.lower):
+                continue
+            violation = found.values.g[0] - np.clip(found.values.g[0], self.lower, self.upper)
+            if violation.any():
+                G = found.gx[0][violation != 0.0, :n]
+                weight = max(WEIGHT * float(np.diag(H[i]).max(initial=0.0)), LEAST_WEIGHT)
+                H[i] += weight * G.T @ G
+                gradient[i] += weight * G.T @ violation[violation != 0.0]
+        diagonal = np.abs(np.einsum("kii->ki", H)).max(axis=1, initial=0.0)
+        H[:, range(n), range(n)] += (DAMPING * diagonal + np.finfo(float).tiny)[:, None]
+        try:
+            return -np.linalg.solve(H, gradient[:, :, None])[:, :, 0]
+        except np.linalg.LinAlgError:
+            return np.full((M, n), np.nan)
+
+    def _clipped(self, a: Array) -> Array:
+        """Move the states into the bounds on their components; a problem has such bounds on a vector space only."""
+        x0 = self.ocp.x0
+        for chosen, lower, upper in self.bounds:
+            own = [i for i, component in enumerate(chosen) if component < self.half]
+            at = [chosen[i] for i in own]
+            a[:, at] = np.clip(x0[at] + a[:, at], lower[own], upper[own]) - x0[at]
+        return a
+
+
+SPREAD, BEND = 1.2, 0.5
+"""Standard deviations of the ends and of the bends of motions [rad, m]."""
+DRAWN = 16
+"""Number of motions that are ranked together."""
+CONTROL_DAMPING = 1e-9
+"""Damping of the Gauss-Newton step for the controls, relative to the mean diagonal entry of its matrix."""
+
+
+def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator[Guess]:
+    """Yield motions from x0 with the controls of a guess; see the module docstring."""
+    ends, r = TerminalStates(ocp), (ocp.times / ocp.times[-1])[:, None]
+    bow, sizes = np.sin(np.pi * r), (DRAWN, ends.half)
+    while True:
+        away, bend = SPREAD * rng.standard_normal(sizes), BEND * rng.standard_normal(sizes)
+        ends_at = ends.near(away)
+        for i in np.argsort(direct_costs(ocp, guess.us, ends_at), kind="stable"):
+            move = np.zeros((1, len(r), ocp.manifold.ndx))
+            move[0, :, : ends.half] = r * ends_at[i] + bow * bend[i]
+            yield Guess(_moved(ocp, move)[0], guess.us)
+
+
+def direct_costs(ocp: OCP, us: Array, ends: Array) -> Array:
+    """Return the costs (M,) of direct motions with displacements ends (M, half).
+
+    us (N, nu): controls from which the Gauss-Newton step begins.
+    """
+    (M, half), N, r = ends.shape, ocp.horizon, (ocp.times / ocp.times[-1])[:, None]
+    move = np.zeros((M, N + 1, ocp.manifold.ndx))
+    move[:, :, :half] = ends[:, None] * (r**3 * (10.0 - 15.0 * r + 6.0 * r**2))
+    if 2 * half == ocp.manifold.ndx:
+        dt = ocp.dt[:, None]
+        np.divide(np.diff(move[:, :, :half], axis=1), dt, out=move[:, 1:, half:], where=dt > 0.0)
+    xs, total = _moved(ocp, move), np.zeros(M)
+    *phases, end = evaluated_stages(ocp)
+    with np.errstate(all="ignore"):
+        for own, k in zip(phases, ocp.phase_slices, strict=True):
+            after = slice(k.start + 1, k.stop + 1)
+            found = [own.first(x[k], us[k], x[after], quadratic=False) for x in xs]
+            B, d = np.stack([f.B for f in found]), np.stack([f.values.d for f in found])
+            H = B.swapaxes(2, 3) @ B
+            diagonal = np.einsum("...ii->...i", H)
+            diagonal += CONTROL_DAMPING * diagonal.mean(axis=2, keepdims=True) + np.finfo(float).tiny
+            step = np.linalg.solve(H, B.swapaxes(2, 3) @ d[..., None])[..., 0]
+            u = (
+                us[k] - step
+                if ocp.control_bounds is None
+                else np.clip(us[k] - step, *(b[k] for b in ocp.control_bounds))
+            )
+            total += [own.values(x[k], c, x[after]).cost.sum() for x, c in zip(xs, u, strict=True)]
+        total += [end.values(x[-1:], us[:1, :0], x[:0]).cost[0] for x in xs]
+    return total
+
+
+def _moved(ocp: OCP, move: Array) -> Array:
+    """Return the states (M, N + 1, nx) at displacements (M, N + 1, ndx) from x0."""
+    flat = move.reshape(-1, move.shape[-1]).T
+    xs = ocp.manifold.integrate(np.repeat(ocp.x0[:, None], flat.shape[1], axis=1), flat)
+    return np.ascontiguousarray(xs.T).reshape(*move.shape[:2], -1)
+
 
 FACTOR = 4
 MAX_ITERATIONS, ALL_ITERATIONS = 50, 600

@@ -3,8 +3,8 @@
 Each iteration solves the LQ problem of :mod:`trajopt.solvers.shooting.ddp_model` and searches along its solution. Shooting nodes,
 box limits and globalization are those of SLQ. Far from the solution, Gauss-Newton steps are often longer: they are tried first, and
 again if the exact Hessian gives a poor step. Records name the Hessian of each step. With search = "curve", both steps are tried in
-every iteration, also along parabolas (:mod:`trajopt.solvers.shooting.curve`). If linearly closed defects diverge, the problem is
-solved again from the guess with nonlinear closing (:mod:`trajopt.solvers.shooting.restart`); the status reports this.
+every iteration, also along parabolas (:mod:`trajopt.solvers.shooting.iterate`). If linearly closed defects diverge, the problem is
+solved again from the guess with nonlinear closing (:mod:`trajopt.solvers.slq`); the status reports this.
 
 D. Mayne, Int. J. Control 3, 1966; D. Jacobson, D. Mayne, Differential Dynamic Programming, 1970; box limits: Tassa et al.,
 ICRA 2014; on real robots by contraction: J. Nganga, P. Wensing, RA-L 2021.
@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trajopt.guesses.guesses import Guess
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.shooting.ddp_model import MixedModel, Model, NewtonModel, PlainModel, TrueModel
-from trajopt.solvers.shooting.restart import solve_twice
+from trajopt.solvers.slq import solve_twice
 from trajopt.solvers.window.newton import filtered, solve_newton
 from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import StageEvaluator

@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess, WarmStart
+from trajopt.guesses.guesses import WarmStart
 from trajopt.problem.constraints import Constraint
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import STATIONARY, Status, StatusCode

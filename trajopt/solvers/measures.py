@@ -7,7 +7,7 @@ Stationarity: the gradient of the Lagrangian in the controls, with the multiplie
     q_k = l_x + g_x'y + z_x        r_k = l_u + g_u'y + z_u
     lambda_N = q_N,   lambda_k = q_k + A'lambda_(k+1) + K'g_k,   g_k = r_k + B'lambda_(k+1)
 
-with the feedback gains K of the solution (:mod:`trajopt.solvers.shooting.optimality`). Any K certifies a solution; these gains keep
+with the feedback gains K of the solution (:mod:`trajopt.solvers.shooting.iterate`). Any K certifies a solution; these gains keep
 the costates small. The gradient yields two numbers without units:
 
     scaled KKT error    max |g_i| / s_i, s_i the largest sum of the absolute terms of g_i; complementarity |y| dist / max(1, |J|)

@@ -98,7 +98,7 @@ class SLQOptions(CommonOptions):
     (:mod:`trajopt.solvers.methods.newton`). The filter is more robust; regularization, accept_ratio, penalty and nonmonotone
     apply to the merit only. gradient_tolerance: tolerance on the largest entry of the projected reduced gradient.
     defect_tolerance: tolerance on the largest defect. kkt_tolerance: tolerance on the scaled KKT error
-    (:mod:`trajopt.solvers.shooting.optimality`), which stops a solve too. cost_tolerance: the solve stops if the relative
+    (:mod:`trajopt.solvers.shooting.iterate`), which stops a solve too. cost_tolerance: the solve stops if the relative
     decrease of the cost in an accepted step is smaller; 0 disables this test.
 
     regularize: add mu to the diagonal of Quu ("control") or of V'xx ("state"; Tassa 2012, eq. 10). initial_regularization:
@@ -185,7 +185,7 @@ class DDPOptions(SLQOptions):
 
     hessian: second derivatives of the cost, as in SLQ; the default "exact" gives quadratic convergence also for nonzero
     residuals. search: "line", or, with globalization = "merit", "curve" for narrow valleys
-    (:mod:`trajopt.solvers.shooting.curve`): once progress is slower than ``switch``, every iteration tries a Gauss-Newton
+    (:mod:`trajopt.solvers.shooting.iterate`): once progress is slower than ``switch``, every iteration tries a Gauss-Newton
     step and a step with the largest convex curvature fraction, in place of ``curvature`` and ``indefinite``. It
     needs fewer iterations, each at two to three times the cost. curvature: costates in the second derivatives of the
     dynamics: those of an adjoint pass ("newton"), or V'x of the backward pass ("true"). indefinite: treatment of an

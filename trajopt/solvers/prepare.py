@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from trajopt.guesses.guesses import Guess
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.solvers.auto import attempts
 from trajopt.solvers.measures import evaluated_stages

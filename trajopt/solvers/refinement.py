@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array, MeetsInSteps
-from trajopt.guesses.guesses import Guess, WarmStart
+from trajopt.guesses.guesses import WarmStart
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.results.solution import LAST_CONTROL, Solution
 from trajopt.results.status import Status, StatusCode

@@ -14,8 +14,9 @@ import numpy as np
 from dynamics_backends.extensions import Registry
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess, Motion, WarmStart, as_guess, constant_guess
+from trajopt.guesses.guesses import WarmStart, constant_guess
 from trajopt.problem.annotations import problem_annotations
+from trajopt.problem.guess import Guess, Motion, as_guess
 from trajopt.problem.ocp import OCP, Sampling, fitting
 from trajopt.results.records import Callback
 from trajopt.results.solution import LAST_CONTROL, Solution
@@ -42,8 +43,8 @@ from trajopt.stage.solver_cache import SolverCache, borrowed
 from trajopt.step.contraction import missing_curvature
 from trajopt.step.other_backend import BackendChoice, with_backend
 from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be_violated
-from trajopt.validation.durations import durations_at_bounds
-from trajopt.validation.finiteness import explained
+from trajopt.validation.evaluation_warnings import explained
+from trajopt.validation.limit_violations import durations_at_bounds
 from trajopt.validation.validation import ERROR, Finding, InvalidProblem, require_valid, validate as findings_of
 
 if TYPE_CHECKING:
@@ -546,7 +547,7 @@ def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], S
     """
     from trajopt.stage.evaluation import StageEvaluator
     from trajopt.stage.evaluators import cached_evaluator
-    from trajopt.step.library_steps import on_library
+    from trajopt.step.other_backend import on_library
 
     shooting = isinstance(options, SLQOptions)
     kind = options.hessian if shooting and not isinstance(options, DDPOptions) else "gauss_newton"

@@ -1,6 +1,6 @@
 """Sampled dynamics: a time step with its sensitivities A = d x_next / d x, B = d x_next / d u, in the tangent spaces.
 
-See :mod:`trajopt.step.runge_kutta_stages` for the formulas of a step, :mod:`trajopt.step.step_curvature` for its second
+See :mod:`trajopt.step.step_derivatives` for the formulas of a step, :mod:`trajopt.step.step_derivatives` for its second
 derivatives. Substeps are chained. A backend provides the derivatives of f by any method.
 """
 
@@ -28,8 +28,7 @@ from dynamics_backends.protocol import (
 from dynamics_backends.registry import as_backend, same_method
 from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
 from trajopt.step.integrators import SCHEMES, SEMI_IMPLICIT_EULER, stage_map, step_rows
-from trajopt.step.runge_kutta_stages import Substep, chained, substeps_of
-from trajopt.step.step_curvature import step_hessian
+from trajopt.step.step_derivatives import Substep, chained, step_hessian, substeps_of
 
 MAX_SUBSTEPS = 10_000
 """Maximum number of substeps in one time step."""
@@ -84,7 +83,7 @@ class SampledSystem:
 
     @property
     def contract(self) -> StepContraction | None:
-        """Second derivatives from those of f (:mod:`trajopt.step.step_curvature`); None if the backend has none."""
+        """Second derivatives from those of f (:mod:`trajopt.step.step_derivatives`); None if the backend has none."""
         backend = self.stages
         if not isinstance(backend, SecondOrderBackend):
             return None

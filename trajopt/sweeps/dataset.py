@@ -30,11 +30,20 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.results.solution import versions
-from trajopt.sweeps.durable import durable_store, settle
-from trajopt.sweeps.extra import require
-from trajopt.sweeps.marks import digest
 from trajopt.sweeps.rows import SCALARS, Result
-from trajopt.sweeps.stored import FOLDER, FORMAT, FORMAT_VERSION, MARK, ForeignDataset, Stored, finished_rows
+from trajopt.sweeps.stored import (
+    FOLDER,
+    FORMAT,
+    FORMAT_VERSION,
+    MARK,
+    ForeignDataset,
+    Stored,
+    digest,
+    durable_store,
+    finished_rows,
+    require,
+    settle,
+)
 from trajopt.sweeps.variation import LISTS, Variation, Variations
 
 LOCK, VARY, SESSION = "sweep.lock", "vary/", "session"

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.sweeps.extra import require
 from trajopt.sweeps.rows import COLUMNS, SCALARS
-from trajopt.sweeps.stored import Stored, finished_rows
+from trajopt.sweeps.stored import Stored, finished_rows, require
 
 
 class Trajectories(NamedTuple):

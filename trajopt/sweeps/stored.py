@@ -1,10 +1,21 @@
-"""Checked access to the dataset of a study: every value read is the value that the study wrote, or an error."""
+"""Stored data of a study: durable writes, hashes of the rows, and checked access to them.
+
+Every value read is the value that the study wrote, or an error. A file is on disk before its name appears, and its name before the
+next write, so that files survive power cuts.
+
+The hashes show whether a row was written completely, for this study and this row number. Array widths may grow later: trailing
+NaN of a row are not hashed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +23,100 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.user_input import InputError, quoted
-from trajopt.sweeps.durable import durable_store
-from trajopt.sweeps.extra import require
-from trajopt.sweeps.marks import RowHashes, digest
+from trajopt.results.archive import write_atomically
+
+
+def require(package: str) -> Any:
+    """Import a package. Raises ModuleNotFoundError with the command that installs it."""
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package.split(".")[0]:
+            raise
+        message = f"studies need the package {error.name}: pip install 'urdf-trajopt[sweep]'"
+        raise ModuleNotFoundError(message, name=error.name) from error
+
+
+def durable_store(path: Path) -> Any:
+    """Return a zarr store in a folder, for a single writing process. Its durability is that of the file system's fsync."""
+    LocalStore: Any = require("zarr").storage.LocalStore
+
+    class DurableStore(LocalStore):
+        async def set(self, key: str, value: Any) -> None:
+            self._check_writable()
+            target = self.root / key
+            _make(target.parent)
+            write_atomically(target, lambda file: file.write(value.as_buffer_like()))
+            settle(target.parent)
+
+        async def set_if_not_exists(self, key: str, value: Any) -> None:
+            if not (self.root / key).exists():
+                await self.set(key, value)
+
+    return DurableStore(path)
+
+
+def settle(folder: Path) -> None:
+    """Flush the entries of a folder to disk."""
+    with suppress(OSError):  # some systems cannot fsync folders
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _make(folder: Path) -> None:
+    """Create a folder and its parents durably."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        settle(folder.parent)
+
+
+def digest(study: Mapping[str, Any]) -> str:
+    """Return a hash of the definition of a study, equal before and after a JSON round trip."""
+    plain = json.loads(json.dumps(study))
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+class RowHashes:
+    """Hashes of rows, keyed by the digest of a study. arrays: array names, in the order of a row's hashes."""
+
+    def __init__(self, digest: str, arrays: Sequence[str]) -> None:
+        self.column = {name: k for k, name in enumerate(arrays)}
+        self._keys = {name: hashlib.blake2b(f"{digest} {name}".encode(), digest_size=32).digest() for name in arrays}
+
+    def hash_rows(self, name: str, rows: Sequence[int] | Array, values: Array | None) -> Array:
+        """Return the hashes of rows (m,) with these values of an array; None: the array does not exist. A hash is never zero."""
+        contents: Iterable[bytes] = [b""] * len(rows) if values is None else _contents(values)
+        key = self._keys[name]
+        hashed = (
+            hashlib.blake2b(content, digest_size=8, key=key, salt=int(row).to_bytes(16, "little")).digest()
+            for row, content in zip(rows, contents, strict=True)
+        )
+        return np.frombuffer(b"".join(hashed), dtype="<u8").astype(np.uint64) | np.uint64(1)
+
+
+def _contents(values: Array) -> Iterator[bytes]:
+    """Yield the content of each row as bytes."""
+    if values.dtype.kind == "T":
+        yield from (str(text).encode() for text in values)
+        return
+    if values.dtype.kind == "f":
+        values = np.where(np.isnan(values), np.nan, values)  # one bit pattern for NaN
+    values = values.astype(values.dtype.newbyteorder("<"), copy=False)
+    yield from (row.tobytes() if values.ndim == 1 else _trimmed(row) for row in values)
+
+
+def _trimmed(values: Array) -> bytes:
+    """Return shape and entries up to the last non-NaN entry; empty if all are NaN."""
+    there = ~np.isnan(values)
+    if not there.any():
+        return b""
+    ends = np.argwhere(there).max(axis=0) + 1
+    return ends.astype("<i8").tobytes() + values[tuple(map(slice, ends))].tobytes()
+
 
 FOLDER = "sweep.zarr"
 FORMAT, FORMAT_VERSION = "trajopt.sweep", 2

@@ -15,7 +15,7 @@ from concurrent.futures import BrokenExecutor, Future
 from typing import Any, Protocol
 
 from trajopt.solvers.batch.processes import ONE_THREAD
-from trajopt.sweeps.extra import require
+from trajopt.sweeps.stored import require
 
 JOBS_PER_WORKER = 2
 """Jobs queued per worker, so that no worker waits for its next job."""

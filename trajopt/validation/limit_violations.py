@@ -4,6 +4,8 @@ Checked are the constraints and control bounds of the problem, and running state
 enforces them. Further, the robot's limits on joint positions, velocities and driving forces are checked, unless an equal or
 tighter constraint or bound of the problem covers them. Self-collision is checked at the knots if the robot's file has collision
 shapes.
+
+Free durations at a bound may limit the motion (:func:`durations_at_bounds`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array, Batch, HasActuators, unwrapped
+from dynamics_backends.stretched_map import Durations
 from trajopt.collisions.self_collision import SelfCollision, SelfCollisionCheck, check_self_collision
 from trajopt.problem.constraints import Constraint, chosen_coordinates
 from trajopt.problem.ocp import OCP, fitting
@@ -273,3 +276,26 @@ def _held(ocp: OCP, lower: Array, upper: Array) -> Array:
                     own[place] |= below and (np.atleast_2d(c.lower)[:, j] >= lower[place] - NOTICED).all()
         held[i] = own
     return np.array(held.all(axis=0))
+
+
+AT_BOUND = 1e-3
+"""Relative distance from a bound below which a duration counts as being at it."""
+
+
+def durations_at_bounds(ocp: OCP, xs: Array) -> list[str]:
+    """Return warnings about free durations at their bounds in states xs (N + 1, nx); fixed durations are ignored."""
+    sampling = ocp.phases[0].dynamics.sampling
+    chooses = sampling is not None and isinstance(unwrapped(sampling.backend.map), Durations)
+    if not chooses or ocp.control_bounds is None or not np.isfinite(xs[-1]).all():
+        return []
+    count, (lower, upper) = ocp.phases[0].dynamics.nu, ocp.control_bounds
+    names, values = ocp.manifold.tangent_names[-count:], xs[-1, -count:]
+    found = []
+    for name, T, *bounds in zip(names, values, lower[0, :count], upper[0, :count], strict=True):
+        for which, remedy, bound in zip(("shortest", "longest"), ("lower", "raise"), bounds, strict=True):
+            if bounds[0] < bounds[1] and abs(T - bound) <= AT_BOUND * bound:
+                found.append(
+                    f"the {name} is {T:.4g} s, the {which} allowed duration: it may limit the motion; {remedy} this "
+                    f"bound (free_time, problem.durations)"
+                )
+    return found

@@ -36,7 +36,7 @@ from dynamics_backends.registry import same_method
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.evaluation import Direction, Evaluator, Shooting, StageEvaluator
 from trajopt.step.integrators import RUNGE_KUTTA
-from trajopt.step.library_steps import on_library
+from trajopt.step.other_backend import on_library
 from trajopt.step.sensitivities import SampledSystem
 
 FINEST = {1: 64, 4: 2}

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array, Batch, HasWarnings, unwrapped
-from trajopt.guesses.guesses import Guess
 from trajopt.problem.constraints import Constraint
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import QUATERNION_TOLERANCE, CostTerm, quaternion_error, velocities_hint
 from trajopt.stage.solver_cache import borrowed
 from trajopt.validation.evaluation_warnings import (
+    finiteness_warnings,
     function_mistakes,
     function_warnings,
     hessian_warnings,
     length_warnings,
 )
-from trajopt.validation.finiteness import finiteness_warnings
 from trajopt.validation.reach import frame_goals, reach_warnings
 from trajopt.validation.stability import stability_warnings
 

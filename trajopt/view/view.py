@@ -21,14 +21,14 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
-from trajopt.guesses.guesses import Guess, constant_guess
+from trajopt.guesses.guesses import constant_guess
 from trajopt.problem.annotations import Annotations, Drawn, problem_annotations
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
+from trajopt.view.files import write_film, write_page
 from trajopt.view.motion import AnyMotion, Motion, ShapeMotion
-from trajopt.view.page import write_page
 from trajopt.view.surfaces import Geometry
-from trajopt.view.video import write_film
 from trajopt.view.viewer import HOST, PORT, Viewer
 from trajopt.view.watch import GHOST, Watch
 

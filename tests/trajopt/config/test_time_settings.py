@@ -11,8 +11,7 @@ import trajopt as to
 from trajopt.config.build import build_task, solve_task
 from trajopt.config.config import ConfigError, read_config
 from trajopt.config.free_time import TimeSettings, with_free_durations
-from trajopt.validation.durations import durations_at_bounds
-from trajopt.validation.limit_violations import LimitViolation
+from trajopt.validation.limit_violations import LimitViolation, durations_at_bounds
 
 REACH = {
     "name": "cart_pole",

@@ -13,11 +13,13 @@ from trajopt.results.status import Status, StatusCode
 from trajopt.solvers.competing_starts import (
     AGREEMENT,
     ALL_ITERATIONS,
+    DRAWN,
     Cutoff,
     choose_starts,
+    direct_costs,
     may_compete,
+    random_motions,
 )
-from trajopt.solvers.random_motions import DRAWN, direct_costs, random_motions
 from trajopt.solvers.registry import SOLVERS
 
 KNOTS, DT, START, PENALTY, TILT = 40, 0.05, 0.2, 100.0, 0.3

@@ -16,7 +16,7 @@ from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from trajopt import OCP, SampledSystem, control_cost
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
-from trajopt.step.library_steps import on_library
+from trajopt.step.other_backend import on_library
 
 SYSTEMS = {
     "pendulum in time": textbook.pendulum,

@@ -20,7 +20,7 @@ import pytest
 from sweep_cases import VARY, cart, deadly, judged, lasting, limited, refusing, swinging
 
 import trajopt as to
-from trajopt.sweeps import durable, rows, run
+from trajopt.sweeps import rows, run, stored
 from trajopt.sweeps.dataset import Dataset
 from trajopt.sweeps.stored import FOLDER, ForeignDataset
 
@@ -109,14 +109,14 @@ to.sweep(cart, VARY, 10, {str(tmp_path)!r}, seed={SEED}, solver="slq", workers=0
 
 
 def test_a_full_disk_ends_with_the_finished_part_intact(whole, tmp_path, monkeypatch):
-    write_atomically = durable.write_atomically
+    write_atomically = stored.write_atomically
 
     def full(path, write):
         if "/xs/c/1" in path.as_posix():
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         write_atomically(path, write)
 
-    monkeypatch.setattr(durable, "write_atomically", full)
+    monkeypatch.setattr(stored, "write_atomically", full)
     with pytest.raises(OSError, match="No space left .* run the same study again"):
         study(tmp_path)
     monkeypatch.undo()

@@ -145,7 +145,7 @@ def test_a_scene_is_in_the_picture_and_a_floor_is_its_ground(arm):
 def test_a_film_moves(arm, tmp_path):
     from PIL import Image, ImageChops
 
-    from trajopt.view.video import write_film
+    from trajopt.view.files import write_film
 
     path, missing = write_film(tmp_path / "swing.gif", [swing(arm)], width=120)
     with Image.open(path) as film:
@@ -161,7 +161,7 @@ def test_a_goal_that_moves_keeps_its_color_in_a_film(arm, tmp_path):
     """The palette of a GIF includes a color of few pixels among thousands."""
     from PIL import Image
 
-    from trajopt.view.video import write_film
+    from trajopt.view.files import write_film
 
     goal = Body(
         "goal", Sphere(0.01), p=np.array([0.3, -0.3, 0.2]), path=BodyPath((0.0, 1.0), ((0, 0, 0), (0, 0.6, 0.2)))
@@ -179,7 +179,7 @@ def test_a_goal_that_moves_keeps_its_color_in_a_film(arm, tmp_path):
 
 def test_a_film_for_players(arm, tmp_path):
     pytest.importorskip("imageio_ffmpeg")
-    from trajopt.view.video import write_film
+    from trajopt.view.files import write_film
 
     path, _ = write_film(tmp_path / "swing.mp4", [swing(arm)], width=120)
     assert path.read_bytes()[4:8] == b"ftyp"

@@ -15,8 +15,8 @@ from dynamics_backends.rigid_body.batched import frame_placement
 from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath
 from dynamics_backends.rigid_body.geometry.shapes import Box, HalfSpace, Sphere
 from dynamics_backends.rigid_body.model.state import configuration_manifold
+from trajopt.view.files import write_page
 from trajopt.view.motion import Motion, body_poses, with_annotations
-from trajopt.view.page import write_page
 from trajopt.view.surfaces import appearance
 from trajopt.view.viewer import Viewer
 

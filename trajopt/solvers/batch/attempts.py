@@ -18,7 +18,7 @@ from trajopt.solvers.batch.interrupts import interrupted
 from trajopt.solvers.batch.solution import BatchSolution, gathered, renumbered
 from trajopt.solvers.methods.driver import Answers, ProgressCallback, run_together
 from trajopt.solvers.options import AutoOptions
-from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.registry import attempt_options
 
 Run = Callable[[Batch, tuple[Array, Array], str, Any, ProgressCallback], BatchSolution]

@@ -13,8 +13,8 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.batch.solution import BatchSolution
-from trajopt.solvers.problems.batch import DYNAMICS, Batch
-from trajopt.validation.finiteness import explained
+from trajopt.solvers.problem_batch import DYNAMICS, Batch
+from trajopt.validation.evaluation_warnings import explained
 
 UNLIMITED = ("u_lower", "u_upper", "lower", "upper")
 """Names of bounds, which may be infinite."""

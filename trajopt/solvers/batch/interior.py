@@ -26,7 +26,7 @@ from trajopt.solvers.ipm import prepared
 from trajopt.solvers.methods.driver import ProgressCallback
 from trajopt.solvers.methods.interior_point import End, Ended, InteriorPoint
 from trajopt.solvers.options import IPMOptions
-from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.window import interior_status
 from trajopt.solvers.window.interior_slot import InteriorSlot, serves
 

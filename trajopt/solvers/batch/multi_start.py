@@ -14,7 +14,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.solve_batch import BatchCallback, solve_batch
-from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.problem_batch import Batch
 
 SAME_COST, SAME_STATE = 1e-4, 1e-2
 """Relative tolerances: solutions are one optimum if the states agree, and the costs or the controls."""

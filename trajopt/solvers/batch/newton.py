@@ -17,7 +17,7 @@ from trajopt.solvers.methods.method import Size
 from trajopt.solvers.methods.newton import Newton
 from trajopt.solvers.methods.requests import GAUSS_NEWTON
 from trajopt.solvers.options import DDPOptions, MethodOptions
-from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.window.newton_slot import NewtonSlot, serves
 from trajopt.solvers.window.status import FailedExpansion, failed_expansion
 from trajopt.stage.evaluators import evaluator_for

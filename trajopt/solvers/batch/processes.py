@@ -31,7 +31,7 @@ from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.batch.interrupts import raising
 from trajopt.solvers.batch.solution import BatchSolution, gathered
-from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.registry import solve
 
 loky: Any = deferred("loky") if find_spec("loky") else None

@@ -18,7 +18,7 @@ from trajopt.solvers.batch.interrupts import interrupted
 from trajopt.solvers.batch.solution import BatchSolution, gathered
 from trajopt.solvers.methods.driver import Answers, ProgressCallback, run_together
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.shooting.augmented_lagrangian import Inner, Rounds
 from trajopt.solvers.shooting.penalized import Augmented
 

@@ -1,4 +1,4 @@
-"""Restarts, with nonlinear gaps, of batch problems that diverged with linear gaps (:mod:`trajopt.solvers.shooting.restart`)."""
+"""Restarts, with nonlinear gaps, of batch problems that diverged with linear gaps (:mod:`trajopt.solvers.slq`)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from trajopt.solvers.batch.solution import BatchSolution, gathered, rows_of
 from trajopt.solvers.methods.delegation import SolveRequest
 from trajopt.solvers.methods.driver import Answers, ProgressCallback, run_together
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.problems.batch import Batch
-from trajopt.solvers.shooting.restart import with_nonlinear_gaps
+from trajopt.solvers.problem_batch import Batch
+from trajopt.solvers.slq import with_nonlinear_gaps
 
 
 def solve_twice(

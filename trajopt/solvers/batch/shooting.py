@@ -16,7 +16,7 @@ from trajopt.solvers.methods.driver import ProgressCallback, run_window
 from trajopt.solvers.methods.method import Solve
 from trajopt.solvers.methods.shooting import ShootingMethod
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.window.newton import filtered
 from trajopt.solvers.window.shooting import corrects_of, models_of
 from trajopt.solvers.window.shooting_slot import layout, sizes_of

@@ -23,7 +23,7 @@ from trajopt.solvers.batch.solution import BatchSolution
 from trajopt.solvers.batch.threads import ENDED, STOP, Ran, run_workers
 from trajopt.solvers.methods.driver import ProgressCallback, run_alone
 from trajopt.solvers.methods.method import End, Ended, Solve
-from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.window.status import FailedExpansion, status_of
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 

@@ -16,7 +16,7 @@ from trajopt.problem.annotations import Annotations
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
-from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.success import unchecked_status
 
 MEASURES = ("gradient", "defect", "kkt", "violation")

@@ -23,7 +23,7 @@ from trajopt.solvers.batch.solution import BatchSolution, gathered, rows_of, unc
 from trajopt.solvers.batch.validation import invalid_problems, require_structure, solve_valid_problems
 from trajopt.solvers.goal_tolerance import SHARE, by_tolerance, nearly_met, relaxed_goals
 from trajopt.solvers.options import AutoOptions, MethodOptions, SLQOptions
-from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.registry import SOLVERS, attempt_options, chosen_options
 from trajopt.stage.engine import is_compiled
 
@@ -50,7 +50,7 @@ def solve_batch(
 
     Statuses cover feasibility and optimality as the solver measures them. Only single solves check goals and replay solutions.
 
-    ocp: the problem whose values change, a :class:`~trajopt.solvers.problems.batch.Batch`, or a list of problems. batch: the
+    ocp: the problem whose values change, a :class:`~trajopt.solvers.problem_batch.Batch`, or a list of problems. batch: the
     values that differ, as for a Batch. guess: one guess for all problems, stacked arrays (n, N + 1, nx) and (n, N, nu), or a list
     of guesses; default each problem's x0 at every knot, and zero controls. options, solver: as in :func:`trajopt.solve`.
     callback: receives the number of finished problems and of all problems. gains: return K and k. threads: at least 1; default

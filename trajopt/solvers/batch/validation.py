@@ -15,7 +15,7 @@ from trajopt.results.status import Status, StatusCode
 from trajopt.solvers import termination
 from trajopt.solvers.batch.solution import BatchSolution, gathered, renumbered, rows_of
 from trajopt.solvers.methods.driver import ProgressCallback
-from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.shooting.penalized import places
 from trajopt.validation.validation import (
     InvalidProblem,

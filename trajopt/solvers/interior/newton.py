@@ -13,7 +13,7 @@ If the reduced Quu of a knot is not positive definite, the blocks of H from that
 eigenvalues change their sign. Reflection keeps the size of the curvature, and does not change earlier knots. (A shift of all of
 H, algorithm IC of the paper, shortens the steps of all knots because of one.) But reflection can add the curvature of whole
 blocks to a feasible direction with little curvature: near a saddle, steps become short though step lengths are near one.
-:class:`trajopt.solvers.rules.curvature.Curvature` detects this and switches to the shift, which is also the last resort.
+:class:`trajopt.solvers.rules.regularization.Curvature` detects this and switches to the shift, which is also the last resort.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ problem is convex on the linearized dynamics; the Riccati sweep tests this.  Far
 the next steps then start with zero too.  delta shortens rejected steps, in the states as well as in the controls.  This limits
 the defects, which grow with the square of the step in the states.  If most of the cost is the force that holds a weight, defects
 lower the cost far below the optimum; defects are therefore limited to a fraction of the travel of the states, which has the same
-unit. Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.optimality`). Bounds on the controls
+unit. Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.iterate`). Bounds on the controls
 are a barrier (:mod:`trajopt.solvers.window.barrier`), and a filter accepts or rejects steps
 (:mod:`trajopt.solvers.rules.filter`).  If the filter accepts no step, the trajectory is restored by a rollout from x0 under the
 last policy, which has no defects.
@@ -51,7 +51,7 @@ from trajopt.solvers.methods.requests import (
 from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.rules.barrier import first_weight, lowered
 from trajopt.solvers.rules.filter import Filter
-from trajopt.solvers.rules.rounding import RoundingTest
+from trajopt.solvers.rules.line_search import RoundingTest
 from trajopt.solvers.time_limits import start_of_solve
 
 FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0

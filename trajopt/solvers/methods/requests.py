@@ -118,7 +118,7 @@ class Point(NamedTuple):
     """Errors of a point.
 
     gradient: largest entry of the Lagrangian's gradient in the controls; scaled: the same, divided by the size of its terms
-    (:mod:`trajopt.solvers.shooting.optimality`). defect, theta: largest defect of the dynamics, and l1 norm of all defects.
+    (:mod:`trajopt.solvers.shooting.iterate`). defect, theta: largest defect of the dynamics, and l1 norm of all defects.
     travel: l1 norm of the differences between the states of neighboring knots. min_product, max_product: smallest and largest
     product of a bound multiplier and its slack. logs: the barrier with mu = 1. found: see the request. NaN marks values that are
     not finite.

@@ -491,7 +491,7 @@ class ShootingMethod:
     ) -> Generator[Request, Any, tuple[Found, Point | None, float]]:
         """Return the longest of a few steps that reduces the scaled KKT error, or the cost as computed from gradients at both ends.
 
-        Errors are under the policy of the step (:mod:`trajopt.solvers.shooting.optimality`). The trapezoidal rule on the slope of
+        Errors are under the policy of the step (:mod:`trajopt.solvers.shooting.iterate`). The trapezoidal rule on the slope of
         the cost avoids the cancellation in a difference of costs. The cost itself may rise only within rounding error
         (compare the approximate Wolfe conditions of W. Hager, H. Zhang, SIAM J. Optim. 16, 2005, eq. 4.1).
         """

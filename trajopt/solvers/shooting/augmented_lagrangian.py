@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.guesses.guesses import Guess
+from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback, IterationRecord
 from trajopt.results.solution import Solution
@@ -25,7 +25,7 @@ from trajopt.solvers import termination
 from trajopt.solvers.methods.delegation import SolveRequest, at_end
 from trajopt.solvers.methods.driver import run_alone
 from trajopt.solvers.options import SLQOptions
-from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.shooting.penalized import (
     Augmented,
     Imposed,

@@ -108,7 +108,7 @@ class NewtonModel:
 class MixedModel:
     """Model with the largest curvature fraction for which a Riccati sweep finds the LQ problem convex.
 
-    Costates are those under the gains of the previous sweep (:mod:`trajopt.solvers.shooting.optimality`).
+    Costates are those under the gains of the previous sweep (:mod:`trajopt.solvers.shooting.iterate`).
     """
 
     name = "mixed"

@@ -27,7 +27,7 @@ from trajopt.problem.constraints import UNBOUNDED, Constraint
 from trajopt.problem.expansion import residual_batch
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
-from trajopt.solvers.problems.batch import Batch
+from trajopt.solvers.problem_batch import Batch
 from trajopt.solvers.termination import NonFinite, WorstConstraint
 
 SHIFT, LOWER, UPPER = "shift", "lower", "upper"

@@ -42,8 +42,7 @@ from trajopt.solvers.nlp.nlp import NLP, NLPSolution, trajectory_at
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.kkt.riccati_kkt import UnstructuredQP
 from trajopt.solvers.qp.qp import QP, Hessian, make_qp_solver
-from trajopt.solvers.rules.line_search import NEAR_ROUNDING
-from trajopt.solvers.rules.rounding import RoundingTest
+from trajopt.solvers.rules.line_search import NEAR_ROUNDING, RoundingTest
 from trajopt.solvers.sqp.convexify import Convexified, convexified
 from trajopt.solvers.sqp.elastic import elastic_step, feasibility_step
 from trajopt.solvers.sqp.sqp_acceptance import Acceptance, FilterTest, Step, ViolationTest, acceptance, step_of

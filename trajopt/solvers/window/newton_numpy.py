@@ -31,7 +31,7 @@ from trajopt.solvers.methods.requests import (
     Trial,
 )
 from trajopt.solvers.shooting.ddp_model import mixed, with_curvature
-from trajopt.solvers.shooting.optimality import scaled
+from trajopt.solvers.shooting.iterate import scaled
 from trajopt.solvers.window.barrier import Barrier, interior
 from trajopt.solvers.window.slots import Answering
 from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, Expansion, Shooting

@@ -33,10 +33,18 @@ from trajopt.solvers.methods.shooting_requests import (
 from trajopt.solvers.options import SLQOptions
 from trajopt.solvers.rules.line_search import Trial
 from trajopt.solvers.shooting import iterate
-from trajopt.solvers.shooting.curve import parabola_of
 from trajopt.solvers.shooting.ddp_model import Damping, Model, Problem
-from trajopt.solvers.shooting.iterate import Iterate, measured, rolled_out, second_order, slope, step_of, violation
-from trajopt.solvers.shooting.optimality import optimality
+from trajopt.solvers.shooting.iterate import (
+    Iterate,
+    measured,
+    optimality,
+    parabola_of,
+    rolled_out,
+    second_order,
+    slope,
+    step_of,
+    violation,
+)
 from trajopt.solvers.window.slots import Answering
 from trajopt.stage.evaluation import Candidates, Direction as Along, Evaluator, Shooting
 

@@ -12,7 +12,8 @@ from textbook_systems import autonomous_pendulum
 import trajopt as to
 from dynamics_backends.registry import make_backend
 from problems.robots import load_robot
-from trajopt.guesses.guesses import Guess, WarmStart
+from trajopt.guesses.guesses import WarmStart
+from trajopt.problem.guess import Guess
 from trajopt.replanning.converged_planner import ConvergedPlanner, feedback_rollout
 from trajopt.replanning.plan import Plan, warm_start, with_values
 from trajopt.replanning.real_time import RealTimeSLQ

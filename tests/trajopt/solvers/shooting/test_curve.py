@@ -12,10 +12,9 @@ from slq_solve import solve
 from dynamics_backends.registry import make_backend
 from trajopt import OCP, SampledSystem, control_cost, solver_options, state_cost
 from trajopt.results.records import Journal
-from trajopt.solvers.shooting import curve
-from trajopt.solvers.shooting.curve import parabola_of
+from trajopt.solvers.shooting import iterate
 from trajopt.solvers.shooting.ddp_model import MixedModel
-from trajopt.solvers.shooting.iterate import measured, rolled_out, step_of
+from trajopt.solvers.shooting.iterate import measured, parabola_of, rolled_out, step_of
 from trajopt.stage.evaluation import Direction, Shooting, StageEvaluator
 
 CURVE = {"globalization": "merit", "search": "curve"}
@@ -67,10 +66,10 @@ def test_the_bend_is_that_of_least_squares_in_the_controls():
     np.testing.assert_allclose(bend.dx, second + J @ ddu, rtol=0.05, atol=0.02 * np.abs(second).max())
 
 
-@pytest.mark.parametrize(("probe", "orders"), [(1e-3, 3.0), (curve.PROBE, None)])
+@pytest.mark.parametrize(("probe", "orders"), [(1e-3, 3.0), (iterate.PROBE, None)])
 def test_the_parabola_leaves_gaps_of_the_third_order(probe, orders, monkeypatch):
     """Twice the length, eight times the gaps; on the straight line four times. A longer probe adds a little of the second order."""
-    monkeypatch.setattr(curve, "PROBE", probe)
+    monkeypatch.setattr(iterate, "PROBE", probe)
     at, step, evaluator = stepped(pendulum())
     bend = parabola_of(at, step, at.expansion.lq, evaluator)
     everywhere = Shooting.every("all", at.us.shape[0], "linear")

@@ -20,7 +20,7 @@ from trajopt.solvers.methods.requests import FRACTIONS, Direction, Point, Step, 
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.rules.barrier import first_weight
 from trajopt.solvers.rules.filter import Filter
-from trajopt.solvers.shooting.optimality import scaled
+from trajopt.solvers.shooting.iterate import scaled
 from trajopt.solvers.shooting.shooting_diagnosis import no_step
 from trajopt.solvers.termination import Errors, Measured
 from trajopt.solvers.window.barrier import Barrier, interior

@@ -1,1 +1,0 @@
-"""Batches of problems with one structure and different values."""
