@@ -233,8 +233,8 @@ def library_driver() -> Driver:
 def kinematics_of(model: Any, frame: int) -> Callable[[Any], Any]:
     """Function of the placement and the Jacobian of a robot's frame at configurations (nq, N).
 
-    See :mod:`~dynamics_backends.methods.traced_kinematics`.
+    See :mod:`~dynamics_backends.methods.symbolic_map`.
     """
-    from dynamics_backends.methods.traced_kinematics import traced_kinematics
+    from dynamics_backends.methods.symbolic_map import traced_kinematics
 
     return traced_kinematics(model, frame)

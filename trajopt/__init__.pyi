@@ -184,6 +184,7 @@ from trajopt.config.config import ConfigError as ConfigError
 from trajopt.config.load import (
     LoadedProblem as LoadedProblem,
     load_problem as load_problem,
+    tasks as tasks,
 )
 from trajopt.config.registry import register_problem as register_problem
 from trajopt.config.task import (
@@ -191,7 +192,6 @@ from trajopt.config.task import (
     Sampling as Sampling,
     Task as Task,
 )
-from trajopt.config.tasks import tasks as tasks
 from trajopt.guesses.guesses import (
     WarmStart as WarmStart,
     constant_guess as constant_guess,

@@ -70,6 +70,6 @@ from dynamics_backends.methods.symbolic_map import (
     symbolic_value as symbolic_value,
 )
 from dynamics_backends.rigid_body.algorithms.seen_poses import watching as watching
-from dynamics_backends.scalars.called import preserved_calls as preserved_calls
+from dynamics_backends.symbols import preserved_calls as preserved_calls
 
 lanes_in_use = lanes

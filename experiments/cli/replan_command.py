@@ -87,7 +87,7 @@ def replan(
 
 
 def _run(config: Config, realtime: bool, viewed: bool, video: str | None) -> None:
-    from trajopt.config.toml_text import to_toml
+    from trajopt.config.schema import to_toml
     from trajopt.replanning.run_log import ARRAYS_FILE, RUN_FILE
     from ..replan.run import CONFIG_FILE, FIRST_PLAN_FILE, INSTEAD_OF, is_plan, setup, simulate
     from .console_reports import print_relaxation_warnings

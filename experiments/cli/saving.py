@@ -39,7 +39,7 @@ def drawer_for(task: Task, settings: Config) -> Drawer | None:
 
 def save(solution: Solution, task: Task, settings: Config) -> list[Path]:
     """Write a solution and its settings to the output folder; return the paths."""
-    from trajopt.config.toml_text import to_toml
+    from trajopt.config.schema import to_toml
 
     solved, config = settings.directory / SOLUTION_FILE, settings.directory / CONFIG_FILE
     solution.save(solved)

@@ -91,7 +91,7 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _run(config: Config, **options: Any) -> None:
-    from trajopt.config.toml_text import to_toml
+    from trajopt.config.schema import to_toml
     from trajopt.sweeps.stored import FOLDER
     from trajopt.validation.validation import require_valid
     from ..sweep.run import run

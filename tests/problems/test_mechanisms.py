@@ -22,8 +22,8 @@ from problems.robots.textbook import four_bar_angles, multi_pendulum as chain
 from problems.textbook import cart_pendulum, four_bar, multi_pendulum
 from trajopt.config.build import build_task
 from trajopt.config.config import load_config, read_config
+from trajopt.config.schema import to_toml
 from trajopt.config.task import position_of
-from trajopt.config.toml_text import to_toml
 
 CONFIGS = Path(__file__).parents[2] / "problems" / "configs"
 

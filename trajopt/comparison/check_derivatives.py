@@ -6,6 +6,9 @@ use them: lam' f, lam' x_next, the Hessian of each cost term and lam' g of each 
 at the worst of some random points near the guess.
 
 On large robots, part of the comparisons is skipped (:class:`Extent`); a line reports each skipped part.
+
+A comparison of backends needs one number (:func:`derivative_error`): the error of the linearized time steps along a trajectory. Its
+reference applies complex step in NumPy to the source of the dynamics, which is all that it shares with a backend.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from dynamics_backends.derivative_check import (
     Probe,
     first_order,
     second_order,
+    worst_entry,
 )
 from dynamics_backends.protocol import (
     Array,
@@ -46,10 +50,11 @@ from trajopt.problem.guess import Guess
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP
 from trajopt.problem.terms import CostTerm
-from trajopt.step.contraction import contraction_of
+from trajopt.stage.evaluation import StageEvaluator
+from trajopt.stage.numpy_stages import NumpyStages
 from trajopt.step.integrators import step_rows
 from trajopt.step.other_backend import with_backend
-from trajopt.step.sensitivities import SampledSystem
+from trajopt.step.sensitivities import SampledSystem, contraction_of
 
 SPREAD = 0.1
 """Standard deviation of the random points around the guess [rad, m, ...]; for controls, relative to their size."""
@@ -420,3 +425,27 @@ def _weighted_sum(residual: Map, squared: bool, x: Rows, u: Rows, t: Scalar, p: 
     """Return 1/2 sum_i w_i r_i^2, or sum_i w_i f_i, with the weights as a parameter."""
     r, w = residual(x, u, t, {k: v for k, v in p.items() if k != WEIGHT}), p[WEIGHT]
     return stack([sum(w[i] * (0.5 * r[i] * r[i] if squared else r[i]) for i in range(residual.n_out))])
+
+
+KNOTS = 4
+"""Number of evenly spaced knots per phase to compare; the reference at all knots of a humanoid takes minutes."""
+
+
+def derivative_error(evaluator: StageEvaluator, reference: OCP, xs: Array, us: Array) -> float:
+    """Return the largest error of A = dx_next/dx and B = dx_next/du along xs (N + 1, nx), us (N, nu), at KNOTS knots per phase.
+
+    evaluator: linearizes the problem with its backend and engine. reference: the problem with derivatives of :data:`REFERENCE` in
+    NumPy. Errors are relative to the largest entry of the matrix at the same knot.
+    """
+    with np.errstate(all="ignore"):
+        lq, worst = evaluator.expand(xs, us).lq, 0.0
+        for phase, knots in zip(reference.phases, reference.phase_slices, strict=True):
+            at = np.unique(np.linspace(knots.start, knots.stop - 1, KNOTS).round().astype(int))
+            local = at - knots.start
+            p = {key: v[local] if v.ndim == 2 else v for key, v in phase.parameters.items()}
+            given = phase.dynamics, (), (), reference.t[at], phase.dt[local], reference.nu, p
+            exact = NumpyStages(reference.manifold, *given).first(xs[at], us[at], xs[at + 1], quadratic=False)
+            for own, right in ((lq.A[at], exact.A), (lq.B[at], exact.B)):
+                if right.size:
+                    worst = max(worst, worst_entry(own, right)[0])
+    return worst

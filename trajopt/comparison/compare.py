@@ -20,7 +20,7 @@ from dynamics_backends.compiled.interface import TraceError
 from dynamics_backends.extensions import Registry
 from dynamics_backends.names import UnknownName
 from dynamics_backends.registry import METHODS, engine_in_use
-from trajopt.comparison.derivative_error import REFERENCE, derivative_error
+from trajopt.comparison.check_derivatives import REFERENCE, derivative_error
 from trajopt.guesses.guesses import constant_guess
 from trajopt.problem.guess import Guess, Motion, as_guess
 from trajopt.problem.ocp import OCP
@@ -31,8 +31,8 @@ from trajopt.solvers.options import accepts
 from trajopt.solvers.prepare import make_ready
 from trajopt.solvers.registry import chosen_options, solve, solver_options
 from trajopt.stage.evaluators import evaluator_for
-from trajopt.step.contraction import missing_curvature
 from trajopt.step.other_backend import BackendChoice, with_backend
+from trajopt.step.sensitivities import missing_curvature
 from trajopt.validation.validation import InvalidProblem
 
 COLUMNS = (
@@ -131,7 +131,7 @@ class Components:
 
     engine: "compiled", "numpy", or "compiled in part". integrator: scheme, substeps and control hold.
     hessian: see :class:`~trajopt.results.solution.Solution`. solver: name, with the methods that ``auto`` ran.
-    derivative_error: see :mod:`trajopt.comparison.derivative_error`.
+    derivative_error: see :mod:`trajopt.comparison.check_derivatives`.
     """
 
     engine: str

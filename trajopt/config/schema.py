@@ -1,10 +1,12 @@
-"""Read a table of a configuration file into a dataclass: pydantic checks types, the dataclass checks ranges.
+"""Tables of configuration files: read into dataclasses, and written as TOML.
 
-Errors name the key with its table, the expected value and the actual value.
+pydantic checks types, the dataclass checks ranges. Errors name the key with its table, the expected value and the actual value. The
+standard library can only read TOML.
 """
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -17,6 +19,7 @@ from trajopt.config.task import SettingsError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
 
 _WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 _PLURALS = {int: "integers", float: "numbers", str: "strings"}
@@ -205,3 +208,34 @@ def _as_lists(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _as_lists(v) for k, v in value.items()}
     return list(map(_as_lists, value)) if isinstance(value, tuple) else value
+
+
+def to_toml(values: Mapping[str, Any]) -> str:
+    """Format plain values (tables, strings, numbers, booleans, lists) as TOML."""
+    return "\n".join(_toml_lines(values, ())).strip() + "\n"
+
+
+def _toml_lines(values: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    lines = [f"{_toml_key(k)} = {_toml_value(v)}" for k, v in values.items() if not isinstance(v, Mapping)]
+    if lines and path:
+        lines = [f"[{'.'.join(map(_toml_key, path))}]", *lines]
+    for key, table in values.items():
+        if isinstance(table, Mapping):
+            lines += ["", *_toml_lines(table, (*path, key))]
+    return lines
+
+
+def _toml_key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_toml_key(k)} = {_toml_value(v)}' for k, v in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    return repr(value)

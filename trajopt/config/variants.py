@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dynamics_backends.names import UnknownName
+from trajopt.comparison.check_derivatives import REFERENCE
 from trajopt.comparison.compare import PosedProblem, Variant, has_hessian, require_hessians
-from trajopt.comparison.derivative_error import REFERENCE
 from trajopt.config.build import build_task, make_ready, solve_task
 from trajopt.config.config import Config, ConfigError, read_config
 from trajopt.config.other_solver import carried_over

@@ -37,7 +37,7 @@ from trajopt.solvers import termination
 from trajopt.solvers.measures import largest_violation
 from trajopt.solvers.options import AutoOptions
 from trajopt.solvers.time_limits import enough_time, remaining, start_of_solve
-from trajopt.step.contraction import has_curvature
+from trajopt.step.sensitivities import has_curvature
 from trajopt.validation.limit_violations import constraint_violations
 
 ASTRAY = (StatusCode.LINE_SEARCH_FAILED, StatusCode.NOT_POSITIVE_DEFINITE, StatusCode.NON_FINITE, StatusCode.UNBOUNDED)

@@ -27,7 +27,7 @@ from trajopt.solvers.window.shooting import solve_shooting
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.evaluators import cached_evaluator
 from trajopt.stage.solver_cache import SolverCache, borrowed
-from trajopt.step.contraction import missing_curvature
+from trajopt.step.sensitivities import missing_curvature
 from trajopt.validation.validation import ERROR, Finding, InvalidProblem
 
 

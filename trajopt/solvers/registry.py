@@ -40,8 +40,8 @@ from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solv
 from trajopt.solvers.user_solver import user_solver
 from trajopt.stage.not_compiled import gathered
 from trajopt.stage.solver_cache import SolverCache, borrowed
-from trajopt.step.contraction import missing_curvature
 from trajopt.step.other_backend import BackendChoice, with_backend
+from trajopt.step.sensitivities import missing_curvature
 from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be_violated
 from trajopt.validation.evaluation_warnings import explained
 from trajopt.validation.limit_violations import durations_at_bounds

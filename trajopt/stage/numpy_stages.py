@@ -19,7 +19,7 @@ from trajopt.problem.terms import CostTerm
 from trajopt.stage.not_compiled import timed
 from trajopt.stage.pool import Pool
 from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspace_for
-from trajopt.step.contraction import contraction_of
+from trajopt.step.sensitivities import contraction_of
 
 
 @dataclass(eq=False)

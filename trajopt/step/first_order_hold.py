@@ -30,8 +30,7 @@ from dynamics_backends.protocol import (
 )
 from dynamics_backends.scalar import Rows, Scalar
 from trajopt.problem.ocp import LinearizedStep, Sampling, StepContraction
-from trajopt.step.contraction import contraction_of
-from trajopt.step.sensitivities import SampledSystem
+from trajopt.step.sensitivities import SampledSystem, contraction_of
 
 
 class HeldStep:

@@ -31,7 +31,7 @@ from trajopt.problem.impact_stage import next_state_of
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.problem.terms import CostTerm
 from trajopt.results.status import Status, StatusCode
-from trajopt.step.contraction import missing_curvature
+from trajopt.step.sensitivities import missing_curvature
 
 
 def function_warnings(ocp: OCP) -> Iterator[str]:

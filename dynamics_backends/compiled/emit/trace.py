@@ -1,7 +1,7 @@
 """Tracing: a Python function of scalars becomes a list of operations in static single assignment.
 
 The function is evaluated on CasADi SX symbols; CasADi folds constants.  This module does not depend on robots.  A preserved call
-(:mod:`dynamics_backends.scalars.called`) is one operation named after the called function, and one RESULT operation, with the call
+(:mod:`dynamics_backends.symbols`) is one operation named after the called function, and one RESULT operation, with the call
 and a component number, for each component.
 
 Calls of the package's kernels (:class:`Kernel`) are operations too.  Such a call is a CasADi function that is never inlined.  Its

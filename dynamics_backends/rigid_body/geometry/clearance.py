@@ -33,7 +33,7 @@ from dynamics_backends.rigid_body.passes.drivers import run
 from dynamics_backends.rigid_body.passes.passes import row
 from dynamics_backends.rigid_body.spatial.spatial import Mat, Motion, Vec, build, leaves
 from dynamics_backends.scalar import Rows, Scalar
-from dynamics_backends.scalars.called import Straight, called
+from dynamics_backends.symbols import Straight, called
 
 Kind = Literal["box", "cylinder", "triangle"]
 Order = Literal["value", "first", "second"]

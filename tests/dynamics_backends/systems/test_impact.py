@@ -24,8 +24,7 @@ from dynamics_backends.systems.contact.impact import Impact
 from trajopt.problem.impact_stage import ImpactStage
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.evaluation import StageEvaluator
-from trajopt.step.contraction import contraction_of
-from trajopt.step.sensitivities import SampledSystem
+from trajopt.step.sensitivities import SampledSystem, contraction_of
 from trajopt.validation.validation import validate
 
 TWO_FEET = [PointContact("lf_foot"), PointContact("rh_foot")]

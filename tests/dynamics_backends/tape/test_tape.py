@@ -16,7 +16,7 @@ from dynamics_backends.compiled.loops.kernel import header, kernel_text, prelude
 from dynamics_backends.compiled.runtime.memory import address, aligned, bound, pointers
 from dynamics_backends.machine import library
 from dynamics_backends.machine.library import X86_64, library_file
-from dynamics_backends.scalars.called import called, preserved_calls
+from dynamics_backends.symbols import called, preserved_calls
 from dynamics_backends.tape import encode
 from dynamics_backends.tape.encode import UnknownOperation
 from dynamics_backends.tape.tape import Tape

@@ -13,7 +13,7 @@ from problems.legged.robot.similarity import LENGTH, TORQUE, Scale, running_weig
 from problems.robots import ERD_PACKAGE, erd_names
 from trajopt.config.build import build_task, solve_task
 from trajopt.config.config import load_config
-from trajopt.config.toml_text import to_toml
+from trajopt.config.schema import to_toml
 from trajopt.stage.evaluation import StageEvaluator
 
 CONFIGS = Path(__file__).parents[3] / "problems" / "configs"

@@ -10,7 +10,7 @@ import pytest
 from trajopt.config.build import with_iteration_limit
 from trajopt.config.config import ConfigError, load_config, parsed_override, read_config, set_value
 from trajopt.config.registry import PROBLEMS
-from trajopt.config.toml_text import to_toml
+from trajopt.config.schema import to_toml
 from trajopt.solvers.options import AutoOptions, IPMOptions
 
 CONFIGS = sorted((Path(__file__).parents[3] / "problems" / "configs").glob("*.toml"))

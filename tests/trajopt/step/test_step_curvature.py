@@ -12,9 +12,9 @@ from dynamics_backends.protocol import Batch, FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import SCHEMES, SampledSystem
-from trajopt.step.contraction import contraction_of
 from trajopt.step.first_order_hold import HeldStep
 from trajopt.step.integrators import step_rows
+from trajopt.step.sensitivities import contraction_of
 
 N = 4
 GROUPS = Manifold([SE3, vector_space(2), SO3, SE2])

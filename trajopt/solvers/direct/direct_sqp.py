@@ -27,7 +27,7 @@ from trajopt.solvers.qp.blocks.stage_jacobian import RowPlaces, StageJacobian
 from trajopt.solvers.qp.qp import Hessian, Jacobian
 from trajopt.solvers.sqp.sqp import solve_nlp
 from trajopt.stage.engine import is_compiled
-from trajopt.step.contraction import has_curvature
+from trajopt.step.sensitivities import has_curvature
 
 
 class StagedProgram(Transcription):

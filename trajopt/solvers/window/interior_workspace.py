@@ -15,7 +15,7 @@ from trajopt.solvers.window.interior_slot import InteriorSlot, serves
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.stage.evaluators import cached_evaluator
 from trajopt.stage.solver_cache import SolverCache
-from trajopt.step.contraction import missing_curvature
+from trajopt.step.sensitivities import missing_curvature
 
 _NAME = "ipm"
 """Key of the workspace in the solver cache."""

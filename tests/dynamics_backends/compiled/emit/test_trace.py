@@ -8,7 +8,7 @@ import pytest
 from dynamics_backends import scalar as sm
 from dynamics_backends.compiled.emit.emit import CHUNK, Argument, chunked_function
 from dynamics_backends.compiled.emit.trace import RESULT, by_inverses, by_selection, trace
-from dynamics_backends.scalars.called import called, preserved_calls
+from dynamics_backends.symbols import called, preserved_calls
 
 OPERATORS = {
     "ADD": operator.add,
