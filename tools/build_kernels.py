@@ -44,7 +44,7 @@ from dynamics_backends.machine.library import (  # noqa: E402
     instruction_sets,
     library_file,
 )
-from dynamics_backends.rigid_body.algorithms import aba, crba, forward_dynamics, kinematics, regressor, rnea  # noqa: E402
+from dynamics_backends.rigid_body.algorithms import aba, crba, forward_dynamics, kinematics, rnea  # noqa: E402
 from dynamics_backends.rigid_body.contact import contact_dynamics  # noqa: E402
 from dynamics_backends.rigid_body.derivatives import (  # noqa: E402
     fd_derivatives,
@@ -65,7 +65,6 @@ MODULES = (
         crba,
         forward_dynamics,
         kinematics,
-        regressor,
         rnea,
         contact_dynamics,
         fd_derivatives,

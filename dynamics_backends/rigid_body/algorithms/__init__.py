@@ -1,1 +1,1 @@
-"""Recursive algorithms on a model: inverse and forward dynamics, mass matrix, kinematics, regressors."""
+"""Recursive algorithms on a model: inverse and forward dynamics, mass matrix and kinematics."""

@@ -1,8 +1,7 @@
 """Free rigid bodies: xdot = (v, FD(q, v, tau)) with the joint forces of :mod:`~dynamics_backends.systems.bodies.actuated_body`.
 
 :class:`InertialBody` has inertial parameters as run-time parameters: for payloads, uncertain robots, or batches of robots.  Each
-body has ten parameters in its own frame about its origin, (m, m c, J_xx, J_xy, J_xz, J_yy, J_yz, J_zz), as in
-:mod:`~dynamics_backends.rigid_body.algorithms.regressor`.
+body has ten parameters in its own frame about its origin, (m, m c, J_xx, J_xy, J_xz, J_yy, J_yz, J_zz).
 """
 
 from __future__ import annotations
@@ -10,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from dynamics_backends import scalar as sm
-from dynamics_backends.protocol import Contraction, Partials
+from dynamics_backends.protocol import Array, Contraction, Partials
 from dynamics_backends.rigid_body.algorithms.aba import aba
-from dynamics_backends.rigid_body.algorithms.regressor import PARAMETERS
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import ForwardDynamicsDerivatives, fd_derivatives
 from dynamics_backends.rigid_body.derivatives.fd_second_order import fd_second_order
+from dynamics_backends.rigid_body.model.mass_properties import inertias_about_origin
+from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.drivers import Driver, WithInertias
 from dynamics_backends.rigid_body.passes.passes import FIELDS
 from dynamics_backends.rigid_body.spatial.spatial import Struct, build, leaves, point_inertia
@@ -50,6 +52,8 @@ class FreeBody(DriverMixin, ContactFreeBody):
     """System of a robot without contacts; the arguments are those of ActuatedBody."""
 
 
+PARAMETERS = 10
+"""Number of inertial parameters of a body."""
 INERTIA = "inertia"
 """Name of the parameter vector."""
 
@@ -57,12 +61,19 @@ INERTIA = "inertia"
 class InertialBody(ContactFreeBody):
     """:class:`~dynamics_backends.systems.bodies.free_body.FreeBody` with the parameter "inertia" (10 nb,) [kg, kg m, kg m^2].
 
-    The model's values are :func:`~dynamics_backends.rigid_body.algorithms.regressor.inertial_parameters`.
+    The model's values are :func:`inertial_parameters`.
     """
 
     def driver_at(self, p: Mapping[str, Rows]) -> Driver:
         """Driver with these inertias in place of the model's."""
         return WithInertias(super().driver_at(p), tables(p[INERTIA], self.model.nb))
+
+
+def inertial_parameters(model: Model) -> Array:
+    """Inertial parameters pi (10 nb,) of a model [kg, kg m, kg m^2]."""
+    c, m = np.asarray(model.com), np.asarray(model.mass)
+    upper = inertias_about_origin(model.mass, model.com, model.inertia)[:, *np.triu_indices(3)]
+    return np.concatenate([m[:, None], m[:, None] * c, upper], axis=1).ravel()
 
 
 def tables(parameters: Rows, nb: int) -> dict[str, Any]:

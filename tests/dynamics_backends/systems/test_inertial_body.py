@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import trajopt as to
-from dynamics_backends.rigid_body.algorithms.regressor import forward_dynamics_parameters, inertial_parameters
+from dynamics_backends.systems.bodies.free_body import inertial_parameters
 
 KINDS = ("revolute", "prismatic", "spherical")
 
@@ -36,12 +36,3 @@ def test_motion_and_derivatives_are_those_of_the_robot_with_these_inertias(float
         for found, exact in ((first.fx, expected.fx), (first.fu, expected.fu), (second.xx, contraction.xx)):
             scale = np.abs(np.array(exact)).max()
             np.testing.assert_allclose(np.array(found)[..., i], np.array(exact)[..., 0], rtol=0, atol=1e-11 * scale)
-
-
-def test_parameters_act_as_their_derivative_says():
-    model, rng, step = to.chain(3, rng=1), np.random.default_rng(2), 1e-6
-    body, pi = to.InertialBody(model), inertial_parameters(model)
-    x, u, move = rng.standard_normal((6, 1)), rng.standard_normal((3, 1)), rng.standard_normal(len(pi))
-    there, back = (body(x, u, 0.0, {"inertia": (pi + side * step * move)[:, None]})[3:, 0] for side in (1.0, -1.0))
-    slope = forward_dynamics_parameters(model, x[:3], x[3:], u).d_parameters[:, :, 0] @ move
-    np.testing.assert_allclose((there - back) / (2 * step), slope, rtol=1e-6, atol=1e-6 * np.abs(slope).max())

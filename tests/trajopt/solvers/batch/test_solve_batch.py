@@ -18,7 +18,7 @@ from shooting_cases import PROBLEMS, SETTINGS, cart_pole, pendulum_swing_up, sam
 
 import trajopt as to
 from dynamics_backends import scalar as sm
-from dynamics_backends.rigid_body.algorithms.regressor import inertial_parameters
+from dynamics_backends.systems.bodies.free_body import inertial_parameters
 from trajopt import Batch, Guess, StatusCode
 from trajopt.solvers.batch import processes
 from trajopt.solvers.batch.shooting import ShootingBatch
