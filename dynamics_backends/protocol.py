@@ -57,16 +57,9 @@ def is_second_order(map: Map) -> bool:
     return isinstance(map, System) and map.second_order
 
 
-@runtime_checkable
-class Wrapper(Protocol):
-    """Map with the values of another map, computed differently."""
-
-    wrapped: Map
-
-
 def unwrapped(map: Any) -> Any:
-    """Original map of a map that an engine may have wrapped."""
-    return getattr(map, "wrapped", map)  # ten times faster than isinstance(map, Wrapper)
+    """Original map of a map that an engine may have wrapped: its attribute ``wrapped`` has the same values."""
+    return getattr(map, "wrapped", map)
 
 
 def innermost(map: Any) -> Any:

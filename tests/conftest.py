@@ -71,7 +71,9 @@ def pytest_collection_modifyitems(items):
 def pytest_runtest_setup(item):
     registry.DEFAULT_ENGINE = "numpy" if item.get_closest_marker("numpy") else USERS_ENGINE
     if item.get_closest_marker("needs_compiler"):
-        from dynamics_backends.compiled.compiler import has_compiler
+        from dynamics_backends.compiled.compiler import CompilerError, compiler_command
 
-        if not has_compiler():
-            pytest.skip("there is no C compiler")
+        try:
+            compiler_command()
+        except CompilerError as error:
+            pytest.skip(str(error))

@@ -26,11 +26,3 @@ def compiler_command() -> list[str]:
     if not found:
         raise CompilerError(f"no C compiler: none of cc, gcc, clang is on the PATH; {_REMEDY}")
     return found
-
-
-def has_compiler() -> bool:
-    """True if there is a C compiler."""
-    try:
-        return bool(compiler_command())
-    except CompilerError:
-        return False

@@ -33,7 +33,7 @@ from dynamics_backends.rigid_body.geometry.shapes import (
     Sphere,
     Triangles,
 )
-from dynamics_backends.rigid_body.mjcf.contact_points import ContactPoint, body_poses, collides, contact_points
+from dynamics_backends.rigid_body.mjcf.contact_points import body_poses, collides
 from dynamics_backends.rigid_body.mjcf.source import Names, compiled, is_mjcf, moves, rotation
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from dynamics_backends.rigid_body.urdf.xml_source import Element, is_text, read_xml
@@ -197,11 +197,6 @@ def mjcf_scene(source: str | os.PathLike[str]) -> Scene:
             raise ValueError(f"{names.robot}: geom {names.geoms[g]!r} {UNKNOWN.format(kind=_kind(m, g))}: remove it")
         bodies.append(Body(names.geoms[g], shape, R[b] @ rotation(m.geom_quat[g]), R[b] @ m.geom_pos[g] + p[b]))
     return Scene(tuple(bodies), names.robot)
-
-
-def mjcf_contact_points(source: str | os.PathLike[str]) -> tuple[ContactPoint, ...]:
-    """The contact points of an MJCF's moving collision geoms. Raises MJCFError."""
-    return contact_points(*_read(source))
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[Any, Names]:

@@ -12,10 +12,11 @@ from mjcf_robots import EQUALITIES, TIED, WALKER, tied
 import trajopt as to
 from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.batched import frame_placement
-from dynamics_backends.rigid_body.geometry.link_shapes import mjcf_contact_points, mjcf_scene, mjcf_shapes
+from dynamics_backends.rigid_body.geometry.link_shapes import mjcf_scene, mjcf_shapes
 from dynamics_backends.rigid_body.geometry.shapes import Cylinder, HalfSpace
+from dynamics_backends.rigid_body.mjcf.contact_points import contact_points
 from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates, quaternion_of
-from dynamics_backends.rigid_body.mjcf.source import Names, attribute_errors, is_mjcf
+from dynamics_backends.rigid_body.mjcf.source import Names, attribute_errors, compiled, is_mjcf
 from problems.robots import load_robot, robot_path
 from trajopt.replanning.mujoco_plant import mujoco_urdf
 
@@ -522,7 +523,8 @@ def test_the_tip_of_a_foot_is_the_middle_of_its_sole():
 
 
 def test_contact_points_are_the_balls_of_geoms():
-    points = mjcf_contact_points(WALKER)
+    simulated = compiled(WALKER).simulated
+    points = contact_points(simulated, Names(simulated, WALKER))
     foot = [point for point in points if point.geom == "ball"]
     assert (
         len(foot) == 1 and foot[0].frame == "sole" and foot[0].radius == 0.04 and foot[0].friction == (0.8, 0.02, 0.001)
