@@ -6,12 +6,15 @@
 | TRAJOPT_CACHE_DIR | folder of cached traces and meshes | the user's cache folder |
 | TRAJOPT_MARCH | instruction set of the C library, such as x86-64-v3 | the best of this processor |
 | CC | C compiler with its options, as in a shell, for exports and the build of the package | the first of cc, gcc, clang |
+
+The C compiler serves exported controllers and comparisons with generated code; a solve needs none.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import shutil
 from pathlib import Path
 
 from dynamics_backends.user_input import InputError, quoted
@@ -54,3 +57,30 @@ def folder(name: str) -> Path | None:
     """Return the folder that a variable names, None if it is unset or blank."""
     text = os.environ.get(name, "")
     return Path(text) if text.strip() else None
+
+
+def check_environment() -> None:
+    """Check the variables that do not name a folder. Raises InputError for the first wrong one."""
+    threads()
+    compiler()
+
+
+_REMEDY = "install one (Debian, Ubuntu: apt install gcc libc6-dev), or name one in the environment variable CC"
+
+
+class CompilerError(RuntimeError):
+    """Missing compiler or failed compilation; the message contains the compiler's output or the remedy."""
+
+
+def compiler_command() -> list[str]:
+    """Words of the environment variable CC, or the first of cc, gcc, clang on the PATH. Raises CompilerError if there is none."""
+    try:
+        words = list(compiler())
+    except InputError as error:
+        raise CompilerError(f"no C compiler: {error}") from error
+    if words and shutil.which(words[0]) is None:
+        raise CompilerError(f"no C compiler: CC names {words[0]}, which was not found; correct or unset CC")
+    found = words or [path for path in map(shutil.which, ("cc", "gcc", "clang")) if path][:1]
+    if not found:
+        raise CompilerError(f"no C compiler: none of cc, gcc, clang is on the PATH; {_REMEDY}")
+    return found

@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(items):
 def pytest_runtest_setup(item):
     registry.DEFAULT_ENGINE = "numpy" if item.get_closest_marker("numpy") else USERS_ENGINE
     if item.get_closest_marker("needs_compiler"):
-        from dynamics_backends.compiled.compiler import CompilerError, compiler_command
+        from dynamics_backends.environment import CompilerError, compiler_command
 
         try:
             compiler_command()

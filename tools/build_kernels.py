@@ -25,7 +25,6 @@ from cffi import FFI
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from dynamics_backends.compiled.compiler import CompilerError, compiler_command  # noqa: E402
 from dynamics_backends.compiled.loops.kernel import (  # noqa: E402
     header,
     kernel_text,
@@ -37,6 +36,7 @@ from dynamics_backends.compiled.loops.kernel import (  # noqa: E402
 )
 from dynamics_backends.compiled.loops.loops import loop_kernel  # noqa: E402
 from dynamics_backends.compiled.sources import differences, free_body_source, manifold_source  # noqa: E402
+from dynamics_backends.environment import CompilerError, compiler_command  # noqa: E402
 from dynamics_backends.machine.library import (  # noqa: E402
     FOLDER,
     PROCESSOR,

@@ -6,10 +6,6 @@ C library: its kernels, addresses of arrays, workspaces, threads, the cache of t
 
 from __future__ import annotations
 
-from dynamics_backends.compiled.compiler import (
-    CompilerError as CompilerError,
-    compiler_command as compiler_command,
-)
 from dynamics_backends.compiled.emit.emit import (
     Argument as Argument,
     TracedFunction as TracedFunction,
@@ -61,6 +57,10 @@ from dynamics_backends.compiled.sources.traced_source import (
     operations_limit as operations_limit,
     require_short as require_short,
     short_enough as short_enough,
+)
+from dynamics_backends.environment import (
+    CompilerError as CompilerError,
+    compiler_command as compiler_command,
 )
 from dynamics_backends.machine.library import kernels as kernels, lanes
 from dynamics_backends.methods.symbolic_map import (

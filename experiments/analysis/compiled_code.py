@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from dynamics_backends.compiled.compiler import CompilerError, compiler_command
 from dynamics_backends.compiled.runtime.trace_cache import cache_folder, read_value, write_value
+from dynamics_backends.environment import CompilerError, compiler_command
 from dynamics_backends.trusted_files import content_of, replace, trusted_folder
 
 

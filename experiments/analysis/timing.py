@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.compiler import CompilerError
 from dynamics_backends.compiled.loops.kernel import Entry, ModelKernel, library_kernel, text_of
 from dynamics_backends.compiled.loops.kernel_data import shapes_of
 from dynamics_backends.compiled.loops.loops import USUAL_JOINTS, loop_kernel
 from dynamics_backends.compiled.runtime.memory import bound
+from dynamics_backends.environment import CompilerError
 from dynamics_backends.machine.library import chosen_instructions, lanes
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.passes import Program

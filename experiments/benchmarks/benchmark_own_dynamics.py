@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import trajopt as to
-from dynamics_backends.compiled.compiler import compiler_command
+from dynamics_backends.environment import compiler_command
 from experiments.benchmarks.generic import build_notes
 from experiments.benchmarks.own_systems import SYSTEMS, UserSystem
 from experiments.benchmarks.tables import machine, print_table

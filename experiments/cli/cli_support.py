@@ -73,7 +73,7 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 def _is_bad_input(error: Exception) -> bool:
     """True for errors that the user can correct; other errors print their traceback."""
-    from dynamics_backends.compiled.compiler import CompilerError
+    from dynamics_backends.environment import CompilerError
 
     return isinstance(error, (ValueError, UnknownName, OSError, ModuleNotFoundError, CompilerError))
 

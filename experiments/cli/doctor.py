@@ -71,7 +71,7 @@ def versions() -> Iterator[tuple[str, str]]:
 
 def compiler() -> Iterator[tuple[str, str]]:
     """Yield (name, value) of the C compiler: command and purpose."""
-    from dynamics_backends.compiled.compiler import CompilerError, compiler_command
+    from dynamics_backends.environment import CompilerError, compiler_command
 
     try:
         yield "command", shlex.join(compiler_command())

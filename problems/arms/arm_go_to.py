@@ -20,7 +20,7 @@ import numpy as np
 import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.geometry.covers import RobotCover
-from dynamics_backends.rigid_body.model.changes import PROPERTIES, with_joint_properties
+from dynamics_backends.rigid_body.model.model_builder import PROPERTIES, with_joint_properties
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt.config.task import (
     BackendFactory,

@@ -6,9 +6,9 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-from dynamics_backends.compiled.compiler import CompilerError, compiler_command
 from dynamics_backends.compiled.loops.kernel import Entry, ModelKernel, text_of
 from dynamics_backends.compiled.runtime.memory import bound
+from dynamics_backends.environment import CompilerError, compiler_command
 from dynamics_backends.machine.library import chosen_instructions, lanes
 
 FLAGS = ("-O1", "-fno-math-errno", "-fPIC", "-shared", "-std=gnu11", "-w")

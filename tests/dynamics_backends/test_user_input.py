@@ -5,8 +5,8 @@ import tomllib
 import pytest
 
 from dynamics_backends import environment
-from dynamics_backends.compiled.compiler import CompilerError, compiler_command
 from dynamics_backends.compiled.runtime.memory import default_threads, processors
+from dynamics_backends.environment import CompilerError, compiler_command
 from dynamics_backends.names import unknown_name
 from dynamics_backends.user_input import (
     LONGEST_MESSAGE,

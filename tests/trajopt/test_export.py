@@ -15,7 +15,7 @@ from numpy_lq import NumpyLQ, solve_riccati
 from rigid_body_cases import state, tree
 from stage_cases import pendulum, problem
 
-from dynamics_backends.compiled.compiler import compiler_command
+from dynamics_backends.environment import compiler_command
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.methods.exact_methods import ForwardAD
 from dynamics_backends.protocol import FunctionMap

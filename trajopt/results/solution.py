@@ -21,17 +21,19 @@ from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.model_data import model_from_data, model_to_data
 from dynamics_backends.user_input import InputError, parse_json, quoted
 from trajopt.problem.annotations import Annotations, annotations_from_data, annotations_to_data
-from trajopt.results.archive import ForeignFile, read_archive, write_archive
-from trajopt.results.records import NUMBERS, OTHER, PHASES, IterationRecord
-from trajopt.results.solution_checks import (
+from trajopt.results.archive import (
     ARRAYS,
     MULTIPLIER,
+    ForeignFile,
     check_headers,
     check_metadata,
     check_times,
     is_count,
+    read_archive,
     status_from_data,
+    write_archive,
 )
+from trajopt.results.records import NUMBERS, OTHER, PHASES, IterationRecord
 from trajopt.results.status import Status
 
 FORMAT = "trajopt.solution"

@@ -14,6 +14,7 @@ from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.algorithms.kinematics import center_of_mass, point_positions
 from dynamics_backends.rigid_body.model.model import STANDARD_GRAVITY, Model
+from trajopt.collisions.poses import body_poses
 from trajopt.problem.annotations import Annotations, Drawn
 from trajopt.view.surfaces import GRAY, Appearance, Geometry, Surface, appearance
 
@@ -70,7 +71,9 @@ class Motion:
 
     def poses(self) -> Poses:
         """Return the poses of the bodies at each time."""
-        return body_poses(self.model, self.q)
+        poses, (M, nb) = body_poses(self.model, self.q), (len(self.q), self.model.nb)
+        R, p = (np.array([poses[b][i] for b in range(nb)]) for i in (0, 1))
+        return Poses(R.reshape(nb, M, 3, 3).swapaxes(0, 1), p.reshape(nb, M, 3).swapaxes(0, 1))
 
     def points(self) -> Array:
         """Return positions (k, 3) [m] of all joints and frames at all times."""
@@ -202,16 +205,6 @@ class Poses(NamedTuple):
 
     R: Array
     p: Array
-
-
-def body_poses(model: Model, q: Array) -> Poses:
-    """Compute the poses of all bodies at configurations q (M, nq) in one recursion."""
-    corners = [(0.0, 0.0, 0.0), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
-    points = [(body, corner) for body in range(model.nb) for corner in corners]
-    found = np.stack([p.T for p in point_positions(model, np.ascontiguousarray(q.T), points)], axis=1)
-    found = found.reshape(len(q), model.nb, 4, 3)
-    p = found[:, :, 0]
-    return Poses((found[:, :, 1:] - p[:, :, None]).transpose(0, 1, 3, 2), p)
 
 
 def _positions(motion: Motion, names: Sequence[str]) -> dict[str, Array]:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynamics_backends.compiled.compiler import compiler_command
+from dynamics_backends.environment import compiler_command
 from experiments.benchmarks.generic import COLUMN, GenericProcess, build_notes
 from experiments.benchmarks.tables import print_table
 from trajopt.config.build import build_task

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.compiler import compiler_command
+from dynamics_backends.environment import compiler_command
 from dynamics_backends.rigid_body.algorithms.aba import ABA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.sample_models import chain

@@ -13,8 +13,8 @@ from dynamics_backends.rigid_body.geometry.capsule_fit import FittedCapsule
 from dynamics_backends.rigid_body.geometry.covers import Piece, RobotCover, cached_covers
 from dynamics_backends.rigid_body.geometry.link_shapes import LinkShapes, link_shapes
 from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, PlacedShape, solid
-from dynamics_backends.rigid_body.model.changes import with_load
 from dynamics_backends.rigid_body.model.model import Model
+from dynamics_backends.rigid_body.model.model_builder import with_load
 from dynamics_backends.rigid_body.urdf.srdf import load_srdf
 from trajopt.collisions.self_collision import SelfPairs, pairs_not_disabled, self_pairs
 from trajopt.config.task import Checked, Checks, not_negative

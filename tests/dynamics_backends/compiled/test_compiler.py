@@ -2,7 +2,7 @@
 
 import pytest
 
-from dynamics_backends.compiled.compiler import CompilerError, compiler_command
+from dynamics_backends.environment import CompilerError, compiler_command
 
 
 def program(folder, name):

@@ -6,8 +6,8 @@ import pytest
 from dynamics_backends.names import UnknownName
 from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.geometry.shapes import Box, Cylinder, HalfSpace, Mesh, Sphere, solid
-from dynamics_backends.rigid_body.model.changes import with_load
 from dynamics_backends.rigid_body.model.mass_properties import MassProperties
+from dynamics_backends.rigid_body.model.model_builder import with_load
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 
 PENDULUM = """<robot name="pendulum"><link name="ground"/><link name="rod"><inertial><origin xyz="0 0 -0.5"/><mass value="2"/>

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dynamics_backends.names import UnknownName
-from dynamics_backends.rigid_body.model.changes import with_joint_properties
+from dynamics_backends.rigid_body.model.model_builder import with_joint_properties
 from dynamics_backends.rigid_body.urdf.loader import URDFError, load_urdf
 
 LINK = """<link name="{0}"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1"/></inertial></link>"""
