@@ -28,7 +28,7 @@ from trajopt.results.records import OTHER, PHASES
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers.options import accepts
-from trajopt.solvers.prepare import make_ready
+from trajopt.solvers.prepare import prepare
 from trajopt.solvers.registry import chosen_options, solve, solver_options
 from trajopt.stage.evaluators import evaluator_for
 from trajopt.step.other_backend import BackendChoice, with_backend
@@ -117,7 +117,7 @@ class OCPVariant(Variant):
 
     def solved(self, posed: PosedProblem) -> Solution:
         """See :class:`Variant`."""
-        make_ready(posed.ocp, posed.guess, self.options)
+        prepare(posed.ocp, posed.guess, self.options)
         return solve(posed.ocp, posed.guess, self.options, solver=self.solver)
 
     def reference(self) -> OCP:

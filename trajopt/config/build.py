@@ -22,7 +22,7 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.records import PHASES, Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
-from trajopt.solvers import prepare
+from trajopt.solvers.prepare import prepare
 from trajopt.solvers.refinement import Again, consecutive_solves, near
 from trajopt.solvers.registry import checked_afterwards, solve, solve_with_margins, solver_options
 from trajopt.solvers.termination import no_time_left, unrefined
@@ -228,9 +228,9 @@ def with_iteration_limit(options: Any, patience: int | None) -> Any:
     return replace(options, max_iterations=min(most, patience))
 
 
-def make_ready(config: Config, task: Task) -> float:
-    """Trace the functions that a solve of a task calls; see :func:`trajopt.solvers.prepare.make_ready`."""
-    return prepare.make_ready(task.ocp, task.guess, config.solver_options)
+def make_ready(config: Config, task: Task) -> None:
+    """Trace the functions that a solve of a task calls; see :func:`trajopt.solvers.prepare.prepare`."""
+    prepare(task.ocp, task.guess, config.solver_options)
 
 
 def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from trajopt.problem.guess import Guess
@@ -17,25 +16,15 @@ _KINDS: dict[str, Any] = {"ddp": DDPOptions, "slq": SLQOptions, "ipm": IPMOption
 
 
 def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
-    """Prepare a solve by the solver of the options; for ``auto``, its first attempt.
+    """Trace the functions of a solve by the solver of the options, for ``auto`` those of its first attempt; solve nothing.
 
-    Raises the exceptions that the solve would raise before its first iteration.
+    Later solves find them in memory and on disk. Raises the exceptions that the solve would raise before its first iteration.
     """
     if isinstance(options, AutoOptions):
         attempt = next(iter(attempts(ocp)))
         ocp, options = attempt.ocp, _KINDS[attempt.solver](**attempt.needs)
     _PREPARED.get(type(options), _user_method)(ocp, guess, options)
     evaluated_stages(ocp)
-
-
-def make_ready(ocp: OCP, guess: Guess, options: Any) -> float:
-    """Trace the functions of a solve, without solving; return the time [s].
-
-    Later solves find them in memory and on disk. Raises the exceptions that the solve would raise before its first iteration.
-    """
-    began = time.perf_counter()
-    prepare(ocp, guess, options)
-    return time.perf_counter() - began
 
 
 def _prepare_shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:

@@ -2,7 +2,7 @@
 
        segment_box(p, d, size, D, w)     segment_cylinder(p, d, size, D, w)     segment_triangle(p, d, size, D, w)
 
-   traced from dynamics_backends/rigid_body/geometry/distances.py and triangle_distance.py, and WORK, the length of their workspace w. */
+   traced from dynamics_backends/rigid_body/geometry/distances.py, and WORK, the length of their workspace w. */
 
 typedef struct {
     long M, P, O;
