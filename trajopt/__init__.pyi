@@ -348,12 +348,11 @@ from trajopt.solvers.options import (
 from trajopt.solvers.problem_batch import Batch as Batch
 from trajopt.solvers.registry import (
     register_method as register_method,
-    solve as solve,
-    solve_nlp as solve_nlp,
     solver_names as solver_names,
     solver_options as solver_options,
-    validate as validate,
 )
+from trajopt.solvers.solve import solve as solve, validate as validate
+from trajopt.solvers.sqp.sqp import solve_nlp as solve_nlp
 from trajopt.stage.evaluation import (
     Evaluator as Evaluator,
     Shooting as Shooting,

@@ -189,7 +189,7 @@ def _wait(watch: Watch, solution: Solution, task: Task, settings: Config) -> Non
 
 def _print_findings(problem: LoadedProblem, guess: Guess | None) -> None:
     """Print validation warnings before a solve. Raises InvalidProblem if there are errors."""
-    from trajopt.solvers.registry import require_solvable
+    from trajopt.solvers.solve import require_solvable
 
     given = problem.guess if guess is None else guess
     warn(f.message for f in require_solvable(problem.ocp, given, problem.solver, problem.options))

@@ -29,7 +29,8 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers.options import accepts
 from trajopt.solvers.prepare import prepare
-from trajopt.solvers.registry import chosen_options, solve, solver_options
+from trajopt.solvers.registry import chosen_options, solver_options
+from trajopt.solvers.solve import solve
 from trajopt.stage.evaluators import evaluator_for
 from trajopt.step.other_backend import BackendChoice, with_backend
 from trajopt.step.sensitivities import missing_curvature

@@ -16,7 +16,8 @@ from trajopt.replanning.plan import fault_of
 from trajopt.replanning.planning import Planner
 from trajopt.results.solution import Solution
 from trajopt.solvers.feedback import tracking_gains
-from trajopt.solvers.registry import chosen_options, solve
+from trajopt.solvers.registry import chosen_options
+from trajopt.solvers.solve import solve
 from trajopt.stage.evaluation import Direction, Shooting
 from trajopt.stage.evaluators import evaluator_for
 

@@ -28,7 +28,8 @@ from trajopt.replanning.real_time import RealTimeSLQ, RealTimeSQP
 from trajopt.replanning.run_log import EventKind, RunRecorder, statistics_of
 from trajopt.replanning.workers import SAME_TIME, ImmediateWorker, Timing, Worker
 from trajopt.results.solution import Solution
-from trajopt.solvers.registry import solve, solver_names
+from trajopt.solvers.registry import solver_names
+from trajopt.solvers.solve import solve
 
 REAL_TIME = "real_time"
 """Solver name for one iteration per step."""

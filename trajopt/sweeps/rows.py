@@ -21,7 +21,8 @@ from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers.batch.solve_batch import solve_batch, solved_together
-from trajopt.solvers.registry import chosen_options, solve
+from trajopt.solvers.registry import chosen_options
+from trajopt.solvers.solve import solve
 from trajopt.solvers.success import with_goals
 from trajopt.sweeps.variation import Variations
 from trajopt.validation.validation import InvalidProblem, errors_of

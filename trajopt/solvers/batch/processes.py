@@ -32,7 +32,7 @@ from trajopt.solvers import termination
 from trajopt.solvers.batch.interrupts import raising
 from trajopt.solvers.batch.solution import BatchSolution, gathered
 from trajopt.solvers.problem_batch import Batch
-from trajopt.solvers.registry import solve
+from trajopt.solvers.solve import solve
 
 loky: Any = deferred("loky") if find_spec("loky") else None
 WORTH = 3.0

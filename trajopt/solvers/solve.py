@@ -1,0 +1,399 @@
+"""Functions ``solve`` and ``validate``: one solver run with its margins, repetitions and checks.
+
+A solve validates the problem, runs the solver within its time limit, repeats it if goals contradict other constraints by rounding,
+inequalities are violated between the knots, or the replay fails, and decides the status by the checks of
+:mod:`trajopt.solvers.success`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dynamics_backends.protocol import Array
+from trajopt.guesses.guesses import WarmStart, constant_guess
+from trajopt.problem.annotations import problem_annotations
+from trajopt.problem.guess import Guess, Motion, as_guess
+from trajopt.problem.ocp import OCP, Sampling, fitting
+from trajopt.results.records import Callback
+from trajopt.results.solution import LAST_CONTROL, Solution
+from trajopt.results.status import STOPPED, StatusCode
+from trajopt.solvers import termination
+from trajopt.solvers.goal_tolerance import with_goal_tolerance, with_goals_of
+from trajopt.solvers.methods.delegation import Continued
+from trajopt.solvers.options import (
+    AutoOptions,
+    DDPOptions,
+    DMSOptions,
+    IPMOptions,
+    MethodOptions,
+    SLQOptions,
+    SQPOptions,
+)
+from trajopt.solvers.success import FEASIBLE, Tolerances, assessed, solver_measures, unchecked
+from trajopt.solvers.time_limits import enough_time, interrupting, start_of_solve, timed_solve
+from trajopt.stage.not_compiled import gathered
+from trajopt.stage.solver_cache import SolverCache, borrowed
+from trajopt.step.other_backend import BackendChoice, with_backend
+from trajopt.step.sensitivities import missing_curvature
+from trajopt.validation.between_knots import BetweenKnots, between_knots, may_be_violated
+from trajopt.validation.evaluation_warnings import explained
+from trajopt.validation.limit_violations import durations_at_bounds
+from trajopt.validation.validation import ERROR, Finding, InvalidProblem, require_valid, validate as findings_of
+
+if TYPE_CHECKING:
+    from trajopt.stage.evaluation import StageEvaluator
+    from trajopt.validation.replay import Deviation, Replay
+from trajopt.solvers.registry import DEFAULT_SOLVER, SOLVERS, chosen_options, not_begun
+
+
+def solve(
+    ocp: OCP,
+    guess: Motion | tuple[Array, Array] | None = None,
+    options: AutoOptions | SLQOptions | DMSOptions | SQPOptions | Mapping[str, Any] | None = None,
+    callback: Callback | None = None,
+    solver: str | None = None,
+    *,
+    backend: BackendChoice | None = None,
+    warm_start: WarmStart | None = None,
+    check: bool = True,
+) -> Solution:
+    """Solve an optimal control problem.
+
+    guess: states and controls, such as those of a solution; default: that of the warm start, else x0 at every knot and zero
+    controls. Angles on SO(2) are shifted by whole turns, so that they begin near x0 and do not jump.
+    solver: name of a solver; default: "auto", or the solver of the given options. options: of the solver, as its dataclass or a
+    mapping; a name that implies options ("gnms") overrides those of a dataclass.
+    callback: called with an :class:`~trajopt.results.records.IterationRecord` after each iteration.
+    backend: derivative method of all phases, in place of those of the problem: a name, or a mapping with "name", "engine" and
+    options (:mod:`trajopt.step.other_backend`). warm_start: of an earlier solution.
+    check: validate the problem before the solve, and decide the status by all checks of :mod:`trajopt.solvers.success`: feasible,
+    optimal, confirmed by a replay with finer time steps, goals met. Use False in loops that solve one problem repeatedly with other
+    values: the status then covers feasibility and optimality only, by the numbers of the solver. The shapes of x0 and of the guess
+    are always validated.
+
+    Raises UnknownName for a solver or option, :class:`~trajopt.validation.validation.InvalidProblem` with all errors found,
+    ValueError for bad options. Non-convergence is no exception: see ``Solution.status``.
+
+    >>> import trajopt as to
+    >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1, second_order=True)
+    >>> step = to.SampledSystem(to.make_backend(cart, "forward_ad"), "semi_implicit_euler")
+    >>> terminal = [to.state_cost(cart.manifold, [1.0, 0.0], 1e4)]
+    >>> ocp = to.OCP.single_phase(step, [0.0, 0.0], 20, 0.1, [to.control_cost(1)], terminal)
+    >>> solution = to.solve(ocp, solver="slq")
+    >>> solution.status.success, solution.iterations, bool(abs(solution.xs[-1, 0] - 1.0) < 0.01)
+    (True, 1, True)
+    """
+    _require_problem(ocp)
+    ocp = ocp if backend is None else with_backend(ocp, backend)
+    chosen_options(solver, options)  # raises for bad ones before anything else
+    if warm_start is not None and not isinstance(warm_start, WarmStart):
+        raise TypeError(
+            f"warm_start is a {type(warm_start).__name__}; expected trajopt.WarmStart(guess, multipliers=...), or give it as guess"
+        )
+    warm = warm_start or WarmStart(constant_guess(ocp) if guess is None else as_guess(guess))
+    if guess is not None:
+        warm = replace(warm, guess=as_guess(guess))
+    return _solved(ocp, warm, options, callback, solver, check=check, margins=check)[0]
+
+
+def solve_with_margins(
+    ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None = None, solver: str | None = None
+) -> tuple[Solution, OCP]:
+    """Solve without checks, but with margins between the knots if the options request them; return solution and solved problem."""
+    return _solved(ocp, warm, options, callback, solver, check=False, margins=True)
+
+
+def _solved(
+    ocp: OCP,
+    warm: WarmStart,
+    options: Any,
+    callback: Callback | None,
+    solver: str | None,
+    *,
+    check: bool,
+    margins: bool,
+) -> tuple[Solution, OCP]:
+    """Return the solution of :func:`solve` and the solved problem; margins: allow margins between the knots."""
+    solver, chosen = chosen_options(solver, options)
+    if isinstance(chosen, AutoOptions) and not check:
+        chosen = replace(chosen, starts=1)
+    approximated = approximated_hessian(ocp, solver, chosen)
+    with gathered() as slow, timed_solve():
+        if check:
+            warnings = require_solvable(ocp, warm.guess, solver, chosen)
+        else:
+            warnings = []
+            _require_shapes(ocp, warm.guess)
+            _require(requirement_errors(ocp, solver, chosen))
+        warm = replace(warm, guess=warm.guess._replace(xs=ocp.manifold.without_jumps(ocp.x0, warm.guess.xs)))
+        solves = _Solves(SOLVERS[solver][0], chosen, callback, lambda: replace(slow, parts=[*slow.parts]))
+        solution, held = solves.plain(ocp, warm), ocp
+        if solves.has_time():
+            solution, held = with_goal_tolerance(ocp, warm, solution, solves.plain, chosen.goal_tolerance)
+        tight = problem = held
+        if margins:
+            solution, tight = solves.with_margins(held, solution)
+        if check:
+            solution = solves.checked(held, solution, tight)
+        if check and solver == DEFAULT_SOLVER:
+            solution, problem = solves.until_replayed(held, solution)
+        elapsed, slow = solves.seconds, solves.work
+        meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
+        meta["engines"] = slow.engines([s.backend.engine for s in _samplings(ocp)])
+        if ocp.in_scaled_time and np.isfinite(solution.xs).all():
+            solution = replace(solution, times=ocp.times_of(solution.xs))
+            if solution.status.code not in (*STOPPED, StatusCode.MAX_ITERATIONS):
+                meta["findings"] += durations_at_bounds(ocp, solution.xs)
+        if slow.parts:
+            meta["not_compiled"] = slow.sentences(elapsed)
+        if approximated:
+            meta["findings"].append(approximated)
+        annotations = problem_annotations(ocp) if check else ocp.annotations
+        solution = replace(solution, meta=meta, model=ocp.model, annotations=annotations, problem=problem)
+        solution = solution if check else unchecked(solution)
+    status = explained(solution.status, ocp, solution.xs, solution.us)
+    if approximated and status.code is StatusCode.MAX_ITERATIONS:
+        status = replace(status, advice=f"{approximated[0].upper()}{approximated[1:]}.")
+    return replace(solution, status=status), tight
+
+
+class _Solves:
+    """Solves by one solver and options; seconds: their total time without checks; work: state of the engines after the last one."""
+
+    def __init__(self, run: Any, options: Any, callback: Callback | None, work: Callable[[], Any]) -> None:
+        self._run, self._options, self._callback, self._work = run, options, callback, work
+        self._records = 0
+        self.seconds, self.work = 0.0, work()
+
+    def has_time(self) -> bool:
+        """Return True if the time limit allows another solve."""
+        return enough_time(self._options.time_limit, start_of_solve())
+
+    def plain(self, ocp: OCP, warm: WarmStart, options: Any = None) -> Solution:
+        """Solve a problem; the time limit counts from the first solve."""
+        options = options or self._options
+        callback = self._callback
+        if callback is not None and self._records:
+            callback = Continued(callback, self._records)
+        began = time.perf_counter()
+        solution = _within_limit(self._run, ocp, warm, options, callback)
+        self.seconds += time.perf_counter() - began
+        self._records += len(solution.history)
+        self.work = self._work()
+        return solution
+
+    def with_margins(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
+        """Solve again with margins between the knots if the options request it; return the best solution and its problem."""
+        if not self._options.between_knots or not may_be_violated(ocp):
+            return solution, ocp
+        from trajopt.solvers.refinement import Margins, consecutive_solves, near
+
+        margins, options = Margins(ocp, partial(_between_knots, ocp, self._options), self.has_time), near(self._options)
+        solutions = consecutive_solves(solution, margins, lambda again: self.plain(again.ocp, again.warm, options))
+        return margins.result(solutions, "margins", margins.rounds), margins.solved
+
+    def until_replayed(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
+        """Solve again with more substeps while the replay fails; return the best solution and its problem."""
+        from trajopt.solvers.refinement import Again, Substeps, consecutive_solves
+
+        def solve_again(again: Again) -> Solution:
+            found, tight = self.with_margins(again.ocp, self.plain(again.ocp, again.warm))
+            return self.checked(again.ocp, found, tight)
+
+        substeps = Substeps(ocp, self.has_time)
+        solutions = consecutive_solves(solution, substeps, solve_again)
+        if len(solutions) == 1:
+            return solution, ocp
+        return substeps.result(solutions, "substeps", substeps.factor), substeps.solved
+
+    def checked(self, ocp: OCP, solution: Solution, tight: OCP) -> Solution:
+        """Return the solution with the status of the checks, as far as the time limit allows; see :func:`checked`."""
+        found: Any = None
+        limit = self._options.time_limit
+        with interrupting(limit):
+            found = checked(ocp, solution, self._options, tight)
+        if found is not None:
+            return found
+        meta = {**solution.meta, "replay": {"left_out": f"time_limit = {limit:g} s left no time for it"}}
+        return replace(solution, status=termination.unchecked_at_limit(solution.status, limit), meta=meta)
+
+
+def _within_limit(run: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
+    """Solve, interrupted after the time limit; return the guess if no iteration has started by then."""
+    limit, found = options.time_limit, None
+    with interrupting(limit) as watchdog:
+        found = run(ocp, warm, options, callback)
+    found = not_begun(ocp, warm.guess) if found is None else found
+    if watchdog is not None and watchdog.expired and found.status.code is StatusCode.INTERRUPTED:
+        found = replace(found, status=termination.interrupted_at_limit(limit, found.iterations))
+    return found
+
+
+def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:
+    """Return a warning if a solver approximates its Hessian because a time step has no second derivatives, else ""."""
+    kinds = {AutoOptions: "gauss_newton", IPMOptions: "gauss_newton", SQPOptions: "scqp"}
+    if type(options) not in kinds or getattr(options, "hessian", "auto") != "auto":
+        return ""
+    reason, kind = missing_curvature(ocp), kinds[type(options)]
+    return (
+        f"{reason}; until then {solver} uses hessian = {kind!r}, which may take many times the iterations"
+        if reason
+        else ""
+    )
+
+
+def validate(ocp: OCP, guess: Guess | None = None, solver: str | None = None, options: Any = None) -> list[Finding]:
+    """Return all findings about a problem, errors that prevent a solve and warnings.
+
+    guess: validated if given. solver, options: as in :func:`solve`; missing derivatives that this solver needs are errors. Raises
+    UnknownName for an unknown solver or option, ValueError for invalid options.
+    """
+    findings = findings_of(ocp, guess)
+    if any(f.severity == ERROR for f in findings):
+        return findings
+    return [*requirement_errors(ocp, *chosen_options(solver, options)), *findings]
+
+
+def require_solvable(ocp: OCP, guess: Guess | None, solver: str, options: Any) -> list[Finding]:
+    """Return the warnings about a problem. Raises InvalidProblem with all errors, including those of this solver."""
+    warnings = require_valid(ocp, guess)
+    _require(requirement_errors(ocp, solver, options))
+    return warnings
+
+
+def _require(errors: list[Finding]) -> None:
+    if errors:
+        raise InvalidProblem(errors)
+
+
+def _require_problem(given: Any) -> None:
+    """Raise TypeError for objects other than an OCP."""
+    if not isinstance(given, OCP):
+        advice = "; solve its .ocp" if hasattr(given, "ocp") else ""
+        raise TypeError(f"the problem is a {type(given).__name__}, not a trajopt.OCP{advice}")
+
+
+def _require_shapes(ocp: OCP, guess: Guess) -> None:
+    """Raise ValueError for wrong shapes of x0 or the guess, which compiled code does not check."""
+    if np.shape(ocp.x0) != (ocp.manifold.nx,):
+        raise ValueError(f"x0 has shape {np.shape(ocp.x0)}; expected (nx = {ocp.manifold.nx},)")
+    fitting(ocp, guess.xs, guess.us)
+
+
+def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
+    """Return a solution with the status of :mod:`trajopt.solvers.success`.
+
+    options: of its solver. solved: the problem with margins that was solved, if it differs from ``ocp``.
+    """
+    shooting = isinstance(options, (SLQOptions, MethodOptions))  # whose gradient_tolerance is not scaled
+    kkt = options.kkt_tolerance if shooting else getattr(options, "gradient_tolerance", None) or 0.0
+    tolerances = Tolerances(getattr(options, "constraint_tolerance", None) or 0.0, kkt)
+    limit = max(FEASIBLE, tolerances.constraints)
+    found = solver_measures(solution, limit) if LAST_CONTROL in solution.meta else None
+    between = partial(_between_knots, ocp, options, solution)
+    return assessed(ocp, solution, tolerances, partial(_replay, ocp, options, solution), between, found, solved)
+
+
+def checked_afterwards(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
+    """Return a solution of ``check=False`` with the status of the checks and the warnings; see :func:`checked`."""
+    findings = [*(f.message for f in require_valid(ocp)), *solution.meta.get("findings", ())]
+    found = replace(solution, meta={**solution.meta, "findings": findings})
+    return checked(with_goals_of(ocp, solution), found, options, solved)
+
+
+def _replay(ocp: OCP, options: Any, solution: Solution, holds: Callable[[Deviation], bool]) -> Replay | str:
+    """Return the replay of a finite trajectory (:mod:`trajopt.validation.replay`), or the reason why there is none.
+
+    holds: test of a replay run; the first run that passes ends the replay.
+    """
+    from trajopt.validation.replay import replay, replay_first_order_hold
+
+    if LAST_CONTROL in solution.meta:
+        us = np.vstack([solution.us, solution.meta[LAST_CONTROL]])
+        return replay_first_order_hold(ocp, solution.xs, us, solution.K, holds) or INDIVISIBLE
+    with _evaluators(ocp, options) as (served, evaluator):
+        found = replay(served, solution.xs, solution.us, solution.K, evaluator, holds)
+    return INDIVISIBLE if found is None else found
+
+
+def _between_knots(ocp: OCP, options: Any, solution: Solution) -> BetweenKnots | None:
+    """Return the violations of a finite solution between its knots; None if impossible or with interpolated controls."""
+    if LAST_CONTROL in solution.meta or not may_be_violated(ocp):
+        return None
+    with _evaluators(ocp, options) as (served, evaluator):
+        return between_knots(ocp, solution.xs, solution.us, evaluator(served))
+
+
+@contextmanager
+def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], StageEvaluator]]]:
+    """Yield the problem as traced for its solve, and a function that returns an evaluator of such problems.
+
+    The evaluator uses the cached stages of the solve; if these run in NumPy, the package's library evaluates the dynamics.
+    """
+    from trajopt.stage.evaluation import StageEvaluator
+    from trajopt.stage.evaluators import cached_evaluator
+    from trajopt.step.other_backend import on_library
+
+    shooting = isinstance(options, SLQOptions)
+    kind = options.hessian if shooting and not isinstance(options, DDPOptions) else "gauss_newton"
+    if shooting and ocp.constraints():
+        from trajopt.solvers.shooting.penalized import augmented
+
+        ocp = augmented(ocp, options.constraint_penalty)  # as it was traced for the solve
+    with borrowed(ocp) as own:
+
+        def evaluator(other: OCP) -> StageEvaluator:
+            cache = own
+            if own is not None and other is not ocp:  # with slower contacts
+                cache = own.prepared.setdefault("replay", SolverCache())
+            made = cached_evaluator(cache, other, kind)
+            return made if made.compiled else StageEvaluator(on_library(other), kind, "auto")
+
+        yield ocp, evaluator
+
+
+INDIVISIBLE = "its time steps cannot be divided"
+"""Reason why there is no replay of a problem whose dynamics are a discrete map."""
+
+
+def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding]) -> dict[str, Any]:
+    samplings = _samplings(ocp)
+    model = None if ocp.model is None else {"name": ocp.model.name, "digest": ocp.model.digest}
+    return {
+        "problem": ocp.name,
+        "solver": solver,
+        "options": options,
+        "backends": _unique(s.backend.name for s in samplings),
+        "schemes": _unique(s.scheme for s in samplings),
+        "state_names": list(ocp.state_names),
+        "control_names": list(ocp.control_names),
+        "model": model,
+        "findings": [f.message for f in warnings],
+    }
+
+
+def _samplings(ocp: OCP) -> list[Sampling]:
+    return [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
+
+
+def _unique(names: Iterable[str | None]) -> list[str]:
+    return list(dict.fromkeys(name for name in names if name is not None))
+
+
+def requirement_errors(ocp: OCP, solver: str, options: Any) -> list[Finding]:
+    """Errors about second derivatives that a solver needs and a backend of the problem lacks, with the remedy."""
+    exact = getattr(options, "hessian", "") == "exact"
+    sparse = isinstance(options, (DMSOptions, SQPOptions))  # these can differentiate the source itself
+    needed = isinstance(options, DDPOptions) or (exact and (sparse or isinstance(options, (IPMOptions, MethodOptions))))
+    reason = missing_curvature(ocp, from_source=sparse) if needed else None
+    if reason is None:
+        return []
+    who = solver if isinstance(options, DDPOptions) else f"{solver} with hessian = exact"
+    return [Finding(ERROR, f"{who} needs hessian_contraction: {reason}")]
