@@ -19,7 +19,11 @@ from dynamics_backends.compiled.loops.kernel import (
     prelude as prelude,
     template as template,
 )
-from dynamics_backends.compiled.runtime.fingerprints import Likeness as Likeness
+from dynamics_backends.compiled.runtime.fingerprints import (
+    Likeness as Likeness,
+    Unknown as Unknown,
+    source_digest as source_digest,
+)
 from dynamics_backends.compiled.runtime.memory import (
     KNOTS_PER_THREAD as KNOTS_PER_THREAD,
     Workspaces as Workspaces,

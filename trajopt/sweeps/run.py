@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from dynamics_backends.compiled.interface import Unknown, source_digest
 from trajopt.sweeps.dataset import Dataset
-from trajopt.sweeps.identity import identity
 from trajopt.sweeps.results import Sweep
 from trajopt.sweeps.rows import (
     DIED,
@@ -195,6 +195,25 @@ def _is_prepared(study: Study, row: int, errors: list[Exception]) -> bool:
         errors.append(error)
         return False
     return True
+
+
+def identity(make: Callable[..., Any]) -> Any:
+    """Identity of a function that makes problems, as plain values, so that two different studies are never confused.
+
+    It is the attribute ``identity``, or else the name, and a hash of the source and of the carried values: closure variables,
+    argument defaults, arguments of a ``functools.partial``, and the state of a callable object. Global variables are ignored.
+    Raises ValueError if the function carries a value of unknown content.
+    """
+    given = getattr(make, "identity", None)
+    if given is not None:
+        return given
+    try:
+        return {"function": getattr(make, "__qualname__", type(make).__qualname__), "content": source_digest(make)}
+    except Unknown as error:
+        raise ValueError(
+            f"a study cannot identify the function {make!r} ({error}): give it an attribute `identity`, a plain "
+            "value (numbers, strings, lists, dictionaries) that determines its problems"
+        ) from error
 
 
 def described(study: Study) -> dict[str, Any]:

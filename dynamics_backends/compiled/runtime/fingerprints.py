@@ -17,11 +17,13 @@ import dis
 import enum
 import functools
 import hashlib
+import inspect
 import itertools
 import struct
 import sys
 import types
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -110,6 +112,14 @@ def digest(*values: Any) -> str:
     return hashlib.sha256(toolkit_sources() + _Writer().written(values)).hexdigest()[:32]
 
 
+def source_digest(*values: Any) -> str:
+    """Hash of a structure in which functions count by their source text, without the globals that they read. Raises Unknown.
+
+    It is the same for all versions of the toolkit and of Python, if the source of each function is accessible.
+    """
+    return hashlib.sha256(_Writer(by_source=True).written(values)).hexdigest()
+
+
 class Likeness:
     """Equality of two objects by their content, as far as generated code depends on it; a callable of both.
 
@@ -153,9 +163,13 @@ def _part(content: bytes) -> bytes:
 
 
 class _Writer:
-    """Writer of canonical forms; caches finished objects and tracks the enclosing ones, to detect cycles."""
+    """Writer of canonical forms; caches finished objects and tracks the enclosing ones, to detect cycles.
 
-    def __init__(self) -> None:
+    by_source: see :func:`source_digest`.
+    """
+
+    def __init__(self, by_source: bool = False) -> None:
+        self._by_source = by_source
         self._inside: dict[int, int] = {}
         self._finished: dict[int, tuple[Any, bytes]] = {}
         self._reaches = sys.maxsize
@@ -242,12 +256,17 @@ class _Writer:
             return _item("empty")
 
     def _code(self, code: types.CodeType) -> bytes:
+        with suppress(OSError):
+            if self._by_source and code.co_name != "<lambda>":  # a line may contain several lambdas
+                return _item("source", inspect.getsource(code).encode())
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         return _item("code", code.co_code, code.co_exceptiontable, *self._all(counts, names, code.co_consts))
 
     def _globals(self, f: types.FunctionType, code: types.CodeType) -> Iterator[bytes]:
         """Forms of the globals that a code object reads, by name, in the order of reading."""
+        if self._by_source:
+            return
         read, complaint = _reads(code)
         if complaint:
             raise Unknown(f"{_named(f)} {complaint}")

@@ -16,7 +16,7 @@ from dynamics_backends.rigid_body.geometry.scene import Body, BodyPath
 from dynamics_backends.rigid_body.geometry.shapes import Box, HalfSpace, Sphere
 from dynamics_backends.rigid_body.model.state import configuration_manifold
 from trajopt.view.files import write_page
-from trajopt.view.motion import Motion, body_poses, with_annotations
+from trajopt.view.motion import Motion, with_annotations
 from trajopt.view.surfaces import appearance
 from trajopt.view.viewer import Viewer
 
@@ -52,12 +52,13 @@ def test_poses_are_those_of_the_links():
     manifold, rng = configuration_manifold(model), np.random.default_rng(0)
     start = np.repeat(manifold.identity()[:, None], 3, axis=1)
     q = manifold.integrate(start, rng.standard_normal((model.nv, 3))).T
-    poses = body_poses(model, q)
+    poses = Motion("robot", model, np.arange(3.0), q).poses()
     for frame in model.frames:
         if frame.body >= 0:
             R, p = frame_placement(model, q, frame.name)
-            np.testing.assert_allclose(poses.R[:, frame.body] @ frame.R, R, atol=1e-12)
-            np.testing.assert_allclose(poses.p[:, frame.body] + poses.R[:, frame.body] @ frame.p, p, atol=1e-12)
+            body_R, body_p = poses.R[:, frame.body], poses.p[:, frame.body]
+            np.testing.assert_allclose(body_R @ frame.R, R, atol=1e-12)
+            np.testing.assert_allclose(body_p + body_R @ frame.p, p, atol=1e-12)
 
 
 def test_motions_between_their_knots(arm):
