@@ -35,7 +35,7 @@ from dynamics_backends.compiled.loops.kernel import (  # noqa: E402
     text_of,
 )
 from dynamics_backends.compiled.loops.loops import loop_kernel  # noqa: E402
-from dynamics_backends.compiled.sources import differences, free_body_source, manifold_source  # noqa: E402
+from dynamics_backends.compiled.sources import library_dynamics, manifold_source  # noqa: E402
 from dynamics_backends.environment import CompilerError, compiler_command  # noqa: E402
 from dynamics_backends.machine.library import (  # noqa: E402
     FOLDER,
@@ -141,8 +141,8 @@ def sources() -> dict[str, str]:
         **found,
         **kernel_sources.sources(),
         "groups": manifold_source.library_source(),
-        "differences": differences.source(),
-        "free_body": free_body_source.source(),
+        "differences": library_dynamics.differences_source(),
+        "free_body": library_dynamics.free_body_source(),
         "library": "\n".join([lanes, header("loops.h"), _loop_table(found)]),
     }
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends.compiled.runtime.memory import Workspaces, address, bound, over_threads, pointers
-from dynamics_backends.compiled.sources.differences import Differences
+from dynamics_backends.compiled.sources.library_dynamics import Differences
 from dynamics_backends.machine import library as machine
 from dynamics_backends.methods.finite_difference import FiniteDifference
 from dynamics_backends.protocol import Array, Batch, Jacobians

@@ -342,7 +342,7 @@ def _change_solver(values: dict[str, Any], changes: Mapping[str, Any], report: C
     old, new = (t.get("name", DEFAULT_SOLVER) for t in (table, other))
     if old == new or not all(isinstance(name, str) and name in SOLVERS for name in (old, new)):
         return
-    from trajopt.config.other_solver import carried_over
+    from trajopt.solvers.registry import carried_over
 
     accepted, left = carried_over({key: value for key, value in table.items() if key != "name"}, old, new)
     values["solver"] = {"name": new, **accepted}

@@ -12,12 +12,11 @@ from trajopt.comparison.check_derivatives import REFERENCE
 from trajopt.comparison.compare import PosedProblem, Variant, has_hessian, require_hessians
 from trajopt.config.build import build_task, make_ready, solve_task
 from trajopt.config.config import Config, ConfigError, read_config
-from trajopt.config.other_solver import carried_over
 from trajopt.config.task import Task
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.solution import Solution
-from trajopt.solvers.registry import SOLVERS
+from trajopt.solvers.registry import SOLVERS, carried_over
 from trajopt.step.other_backend import BackendChoice
 
 

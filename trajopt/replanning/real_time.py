@@ -167,7 +167,9 @@ class RealTimeSLQ(RealTimePlanner):
             plan = us + step.du if bounds is None else np.clip(us + step.du, us + bounds[0], us + bounds[1])
             moved = np.ascontiguousarray(evaluator.manifold.integrate(xs.T, step.dx.T).T)
             motion = Trajectory(moved, plan, expansion.cost, 1.0, defect)
-        record, status = _slq_record(motion, step, mu, hessian), _slq_status(policy, motion, mu, hessian)
+        size = motion.alpha * max(float(np.abs(part).max(initial=0.0)) for part in step)
+        record = _record(motion.cost, size, motion.defect, hessian, mu=mu, length=motion.alpha)
+        status = _slq_status(policy, motion, mu, hessian)
         k = np.zeros_like(motion.us)
         return Solution(motion.xs, motion.us, policy.K, k, status, motion.cost, 1, (record,), ocp.times_of(motion.xs))
 
@@ -193,25 +195,6 @@ class RealTimeSLQ(RealTimePlanner):
         self._shortened = self._shortened + 1 if best else 0
         self._curved = self._curved or (self._may_curve and (rejected or self._shortened >= MAX_SHORTENED))
         return Trajectory(tried.xs[best], tried.us[best], float(tried.cost[best]), float(STEP_LENGTHS[best]), 0.0)
-
-
-def _slq_record(motion: Trajectory, step: LQStep, mu: float, hessian: str) -> IterationRecord:
-    unknown = float("nan")
-    return IterationRecord(
-        iteration=0,
-        cost=motion.cost,
-        merit=motion.cost,
-        stop=unknown,
-        gradient=unknown,
-        regularization=mu,
-        step_norm=motion.alpha * max(float(np.abs(part).max(initial=0.0)) for part in step),
-        defect=motion.defect,
-        constraint_violation=0.0,
-        expected_decrease=unknown,
-        actual_decrease=unknown,
-        step_length=motion.alpha,
-        hessian=hessian,
-    )
 
 
 def _slq_status(policy: Policy, motion: Trajectory, mu: float, hessian: str) -> Status:
@@ -266,8 +249,9 @@ class RealTimeSQP(RealTimePlanner):
         xs, us = program.trajectory(result.w)
         us, (cost, g) = us[: ocp.horizon], program.evaluate(result.w)
         outside = np.maximum(program.g_lower - g, g - program.g_upper)
-        record = _sqp_record(cost, float(outside.max(initial=0.0)), float(np.abs(result.w - w).max()), self.options)
-        status, k = _sqp_status(result.status, record.constraint_violation, self.options), np.zeros_like(us)
+        violation, size = float(outside.max(initial=0.0)), float(np.abs(result.w - w).max())
+        record = _record(cost, size, violation, self.options.hessian, violation=violation)
+        status, k = _sqp_status(result.status, violation, self.options), np.zeros_like(us)
         multipliers = program.by_name(result.y)
         return Solution(xs, us, gains, k, status, cost, 1, (record,), ocp.times_of(xs), multipliers=multipliers)
 
@@ -281,7 +265,17 @@ def _sqp_status(status: QPStatus, violation: float, options: SQPOptions) -> Stat
     return termination.line_search_failed(termination.UNSOLVED_QP, measured)
 
 
-def _sqp_record(cost: float, violation: float, size: float, options: SQPOptions) -> IterationRecord:
+def _record(
+    cost: float,
+    size: float,
+    defect: float,
+    hessian: str,
+    *,
+    violation: float = 0.0,
+    mu: float = 0.0,
+    length: float = 1.0,
+) -> IterationRecord:
+    """Record of a step of largest entry ``size``, accepted with this length."""
     unknown = float("nan")
     return IterationRecord(
         iteration=0,
@@ -289,12 +283,12 @@ def _sqp_record(cost: float, violation: float, size: float, options: SQPOptions)
         merit=cost,
         stop=unknown,
         gradient=unknown,
-        regularization=0.0,
+        regularization=mu,
         step_norm=size,
-        defect=violation,
+        defect=defect,
         constraint_violation=violation,
         expected_decrease=unknown,
         actual_decrease=unknown,
-        step_length=1.0,
-        hessian=options.hessian,
+        step_length=length,
+        hessian=hessian,
     )

@@ -1,9 +1,9 @@
-"""Registry of solvers by name, loaded at their first call, and their options."""
+"""Registry of solvers by name, loaded at their first call, their options, and methods that users register."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from trajopt.results.solution import Solution
 from trajopt.results.status import STOPPED
 from trajopt.solvers import termination
 from trajopt.solvers.methods.driver import run_alone
-from trajopt.solvers.methods.user_method import MethodFunction
+from trajopt.solvers.methods.user_method import MethodFunction, UserMethod
 from trajopt.solvers.options import (
     AutoOptions,
     DDPOptions,
@@ -28,12 +28,65 @@ from trajopt.solvers.options import (
     MethodOptions,
     SLQOptions,
     SQPOptions,
+    accepts,
 )
 from trajopt.solvers.time_limits import enough_time, start_of_solve
-from trajopt.solvers.user_solver import user_solver
 
 if TYPE_CHECKING:
     from trajopt.solvers.auto import Attempt
+
+
+@dataclass(frozen=True)
+class UserSolver:
+    """Solver function of a user-defined method, for the registry of solvers."""
+
+    name: str
+    method: MethodFunction
+
+    @property
+    def made(self) -> Callable[..., UserMethod]:
+        """Factory of the method: a function of size, options and maximum number of iterations."""
+        return partial(UserMethod, self.method)
+
+    def __call__(self, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
+        """Solve a problem without constraints. Raises InvalidProblem for others."""
+        from trajopt.solvers.ddp import require_contractions
+        from trajopt.solvers.window.newton import solve_newton
+        from trajopt.stage.evaluators import cached_evaluator
+        from trajopt.stage.solver_cache import borrowed
+
+        require_open(ocp, self.name)
+        with borrowed(ocp, warm.cache) as own:
+            evaluator = cached_evaluator(own, ocp)
+            exact = None
+            if options.hessian == "exact":
+                require_contractions(ocp)
+                exact = cached_evaluator(own, ocp, "exact")
+            given = options, callback, evaluator, exact
+            return solve_newton(ocp, warm.guess, *given, cache=own, method=self.made)
+
+
+def user_solver(name: str, given: Any) -> tuple[UserSolver, type[MethodOptions], Mapping[str, Any]]:
+    """Return the registry entry of a method, or of a tuple (method, class of its options).
+
+    Raises TypeError for a method that is not callable, or for options of a wrong class.
+    """
+    method, options = given if isinstance(given, tuple) and len(given) == 2 else (given, MethodOptions)
+    if not callable(method):
+        raise TypeError(f"method is a {type(method).__name__}; expected a generator function of (size, options)")
+    if not (isinstance(options, type) and is_dataclass(options) and issubclass(options, MethodOptions)):
+        raise TypeError(f"options must be a dataclass that extends trajopt.MethodOptions, got {options!r}")
+    return UserSolver(name, method), options, {}
+
+
+def require_open(ocp: OCP, name: str) -> None:
+    """Raise InvalidProblem for constraints, and for control bounds without interior."""
+    from trajopt.validation.validation import ERROR, Finding, InvalidProblem, reject_constraints
+
+    reject_constraints(ocp, f"the method {name!r}")
+    bounds = ocp.control_bounds
+    if bounds is not None and not (bounds[0] < bounds[1]).all():
+        raise InvalidProblem([Finding(ERROR, f"the method {name!r} needs bounds on the controls with lower < upper")])
 
 
 def _slq(ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
@@ -254,3 +307,25 @@ def _named_by(options: Any) -> str:
         return kinds.get(type(options), DEFAULT_SOLVER)
     having = (name for kind, name in kinds.items() if set(options) <= {f.name for f in fields(kind)})
     return next(having, DEFAULT_SOLVER)
+
+
+def carried_over(options: Mapping[str, Any], old: str, new: str) -> tuple[dict[str, Any], list[str]]:
+    """Split the options of one solver into those that another solver takes over, and the names of the rest.
+
+    An option is taken over if it differs from its default and the new solver accepts it. Options that either solver name fixes
+    are dropped. Options unknown to the old solver are passed on, so that the new solver reports them as mistakes.
+    """
+    (_, Old, own), (_, New, preset) = SOLVERS[old], SOLVERS[new]
+    known, defaults = {f.name for f in fields(New)}, Old()
+    accepted: dict[str, Any] = {}
+    left: list[str] = []
+    for key, value in options.items():
+        if not hasattr(defaults, key):
+            accepted[key] = value
+        elif key in preset or key in own or value is None or value == getattr(defaults, key):
+            continue
+        elif key in known and accepts(New, key, value):
+            accepted[key] = value
+        else:
+            left.append(key)
+    return accepted, left

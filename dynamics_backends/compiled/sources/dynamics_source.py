@@ -7,8 +7,8 @@
 f, fx (by rows, in the tangent space) and fu are the last ``rows`` rows of xdot: all of them, or for a second-order system those
 below qdot = v.  ``p`` holds the concatenated parameters.
 
-Free rigid bodies have these functions in the library (:mod:`free_body_source`).  Every other map is traced, with calls of the
-library's kernels (:mod:`dynamics_backends.tape.kernel_driver`).
+Free rigid bodies have these functions in the library (:mod:`dynamics_backends.compiled.sources.library_dynamics`). Every other map
+is traced, with calls of the library's kernels (:mod:`dynamics_backends.tape.kernel_driver`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import cast
 
 from dynamics_backends.compiled.emit.emit import TracedFunction
 from dynamics_backends.compiled.sources import traced_source
-from dynamics_backends.compiled.sources.differences import Differences
-from dynamics_backends.compiled.sources.free_body_source import ORDERS, FreeBodyFunctions
+from dynamics_backends.compiled.sources.library_dynamics import ORDERS, Differences, FreeBodyFunctions
 from dynamics_backends.compiled.sources.traced_source import TracedDynamics
 from dynamics_backends.methods.base import Method
 from dynamics_backends.methods.finite_difference import FiniteDifference

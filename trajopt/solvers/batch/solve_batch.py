@@ -172,7 +172,7 @@ def _solved(
             in_processes(batch, guess, options, solver, **common, on_finished=on_finished) if found is None else found
         )
     if isinstance(options, MethodOptions):
-        from trajopt.solvers.user_solver import require_open
+        from trajopt.solvers.registry import require_open
 
         require_open(batch[0], solver)
         common["threads"] = threads if _fits(batch[0], options) else 1

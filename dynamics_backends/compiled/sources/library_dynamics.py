@@ -1,20 +1,26 @@
-"""Dynamics of free rigid bodies in the package's library: forward dynamics in joint space, FDSVA, and its second order.
+"""Dynamics in the package's library: free rigid bodies, and partial derivatives of any function by finite differences.
 
-One text serves every robot; its data are the struct free_body_t (templates/free_body/free_body.h).
+Free bodies have forward dynamics in joint space, FDSVA, and its second order. One text serves every robot; its data are the struct
+free_body_t (templates/free_body/free_body.h). The kernel of differences (templates/differences/partials_by_differences.h) calls the
+value: a tape, or a function of the library.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dynamics_backends.compiled.loops.kernel import template, templates
+from dynamics_backends.compiled.loops.kernel import prelude, template, templates
 from dynamics_backends.compiled.loops.kernel_data import double_tables, int_tables
 from dynamics_backends.compiled.loops.loops import loop_kernel
-from dynamics_backends.compiled.runtime.memory import address, bound, pointers, structs_in
+from dynamics_backends.compiled.runtime.memory import address, bound, code_of, pointers, structs_in
+from dynamics_backends.compiled.sources.manifold_source import factor_array, factors_of
 from dynamics_backends.machine import library as machine
+from dynamics_backends.methods.finite_difference import FiniteDifference
+from dynamics_backends.protocol import unwrapped
 from dynamics_backends.rigid_body.algorithms.forward_dynamics import FORWARD_DYNAMICS
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.fd_second_order import FD_SECOND_ORDER
@@ -37,11 +43,11 @@ EXPORT long free_body_{order}_workspace(const int *head)
     return FREE_INPUTS_WORKSPACE(nv, nq) + {matrices} * nv * nv + ({workspace});
 }}
 """
-(_Data,) = structs_in(template("free_body/free_body.h"), "free_body_t")
+(_FreeBody,) = structs_in(template("free_body/free_body.h"), "free_body_t")
 
 
-def source() -> str:
-    """C source for the package's library."""
+def free_body_source() -> str:
+    """C source of free bodies for the package's library."""
     kernels = {order: loop_kernel(p.given("armature"), sorted(JOINTS)) for order, p in _PROGRAMS.items()}
     calls, workspaces = [], []
     for order, program in _PROGRAMS.items():
@@ -86,7 +92,7 @@ class FreeBodyFunctions:
         tables = {"ti": ctypes.addressof(ti), "td": ctypes.addressof(td)}
         places = {name: address(values) for name, values in arrays.items()}
         slip = float(system.friction_velocity or 1.0)
-        self.data = _Data(slip=slip, step=step, **tables, **places, **numbers)
+        self.data = _FreeBody(slip=slip, step=step, **tables, **places, **numbers)
         self._memory = integers, doubles, ti, td, arrays
         library, head = machine.kernels(lanes), address(integers[0])
         codes = (ctypes.c_void_p * len(ORDERS)).in_dll(library, "free_body_functions")
@@ -97,3 +103,51 @@ class FreeBodyFunctions:
     def function(self, order: str) -> tuple[Any, int]:
         """Address of a function, one of :data:`ORDERS`, and of its data, the members of function_t."""
         return self.codes[order], ctypes.addressof(self.data)
+
+
+POINTS = 8
+"""Maximum number of points at which a tape is evaluated in one call: DIFFERENCES_POINTS in C."""
+_DIFFERENCES_KERNEL = "differences/partials_by_differences.h"
+_HEADERS = "lanes/function.h", "lanes/groups.h", _DIFFERENCES_KERNEL
+(_Differences,) = structs_in("\n".join(map(template, _HEADERS)), "differences_t")
+
+
+def differences_source() -> str:
+    """C source for the package's library, with the kernel of derivatives by complex and dual numbers."""
+    kernels = *_HEADERS, "differences/rows_by_differences.h", "differences/partials_along.h"
+    return "\n".join([prelude(), *map(template, kernels)])
+
+
+class Differences:
+    """Function of a value and its partial derivatives by differences, without a compiler.
+
+    function: addresses of the derivatives' function and of its data. points: number of points that the value's workspace holds.
+    value: members of function_t: addresses of the function, of its data, and of the function for several blocks. sizes: components
+    of its inputs x, u, ... rows: computed rows. lanes: SIMD lanes of the code that calls the functions.
+    """
+
+    def __init__(
+        self,
+        method: FiniteDifference,
+        value: tuple[int | None, int | None, int | None],
+        sizes: Sequence[int],
+        rows: int,
+        lanes: int,
+    ) -> None:
+        map, library = unwrapped(method.map), machine.kernels(lanes)
+        factors, components = factor_array(factors_of(map.manifold), lanes), np.array(sizes, np.int32)
+        self.data = _Differences(
+            *value,
+            ctypes.addressof(factors),
+            address(components),
+            *_numbers(method, sizes, rows),
+        )
+        self.points = 1 if value[2] is None else POINTS
+        self._memory = factors, components
+        self.function = code_of(library.partials_by_differences), ctypes.addressof(self.data)
+
+
+def _numbers(method: FiniteDifference, sizes: Sequence[int], rows: int) -> tuple[Any, ...]:
+    """Members of differences_t behind its pointers."""
+    map = unwrapped(method.map)
+    return len(sizes), map.manifold.ndx, map.nu, rows, int(method.scheme == "central"), method.step
