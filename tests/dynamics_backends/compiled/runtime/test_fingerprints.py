@@ -65,7 +65,7 @@ class Spring:
 def test_another_process_finds_the_same_hash():
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import test_structure as t\n"
+        "import test_fingerprints as t\n"
         "from dynamics_backends.compiled.runtime.fingerprints import digest\n"
         "print(digest(t.plain, t.users(3), t.Spring(1.0), {'b', 'a', 'c'}, t.chain(3)))"
     )
