@@ -11,6 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
+from dynamics_backends.rigid_body.model.arrays import frozen
+
 
 @dataclass(frozen=True, eq=False)
 class Coupling:
@@ -30,10 +32,9 @@ class Coupling:
     nq: int
 
     def __post_init__(self):
-        for field in ("source", "coordinate"):
-            object.__setattr__(self, field, _read_only(getattr(self, field), np.int64))
-        for field in ("multiplier", "offset"):
-            object.__setattr__(self, field, _read_only(getattr(self, field), np.float64))
+        for field in ("source", "coordinate", "multiplier", "offset"):
+            kind = np.int64 if field in ("source", "coordinate") else np.float64
+            object.__setattr__(self, field, frozen(np.array(getattr(self, field), dtype=kind)))
         n = self.source.size
         if any(getattr(self, key).shape != (n,) for key in ("source", "multiplier", "offset", "coordinate")):
             raise ValueError("the arrays of a Coupling need one entry for each degree of freedom")
@@ -79,9 +80,3 @@ class Coupling:
         follow, lead = self.coordinate[self.followers], self.coordinate[self.source[self.followers]]
         q[..., follow] = self.multiplier[self.followers] * q[..., lead] + self.offset[self.followers]
         return q
-
-
-def _read_only(values, dtype) -> np.ndarray:
-    array = np.array(values, dtype=dtype)
-    array.flags.writeable = False
-    return array
