@@ -56,7 +56,7 @@ from dynamics_backends.rigid_body.derivatives import (  # noqa: E402
 )
 from dynamics_backends.rigid_body.passes.passes import Program  # noqa: E402
 from dynamics_backends.rigid_body.spatial.joints import JOINTS  # noqa: E402
-from dynamics_backends.systems.bodies import rigid_body_quantities  # noqa: E402
+from dynamics_backends.systems.bodies import rigid_body_map  # noqa: E402
 from trajopt import kernel_sources  # noqa: E402
 
 MODULES = (
@@ -71,7 +71,7 @@ MODULES = (
         fd_second_order,
         fd_tensors,
     ),
-    *(rnea_derivatives, rnea_second_order, rnea_tensors, rigid_body_quantities),
+    *(rnea_derivatives, rnea_second_order, rnea_tensors, rigid_body_map),
 )
 """Modules whose programs are built."""
 WITH_ROTORS = {"aba", "aba_external", "fdsva", "fd_second_order", "contact_start"}

@@ -129,7 +129,7 @@ from dynamics_backends.systems.bodies.along_path import (
 )
 from dynamics_backends.systems.bodies.coupled_body import CoupledBody as CoupledBody
 from dynamics_backends.systems.bodies.free_body import FreeBody as FreeBody, InertialBody as InertialBody
-from dynamics_backends.systems.bodies.rigid_body_quantities import (
+from dynamics_backends.systems.bodies.rigid_body_map import (
     ActuatedInverseDynamics as ActuatedInverseDynamics,
     ForwardDynamics as ForwardDynamics,
     FrameMotion as FrameMotion,
@@ -160,7 +160,7 @@ from dynamics_backends.systems.contact.contact_law import (
     StepLaw as StepLaw,
 )
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw as SoftContactLaw
-from dynamics_backends.systems.contact.ground_surface import (
+from dynamics_backends.systems.contact.ground_contact import (
     Ground as Ground,
     Plane as Plane,
     Terrain as Terrain,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dynamics_backends.compiled.emit.forms import FORMS
 from dynamics_backends.compiled.loops.loops import loop_kernel
-from dynamics_backends.compiled.loops.sparsity import below_others
+from dynamics_backends.compiled.loops.sparsity import FORMS, below_others
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.passes.layout import layout
 from dynamics_backends.rigid_body.passes.passes import FIELDS, Program

@@ -14,7 +14,7 @@ from dynamics_backends.manifold import SE3, SO3, Manifold, vector_space
 from dynamics_backends.methods import casadi_ad
 from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
-from dynamics_backends.systems.bodies import rigid_body_quantities as quantities
+from dynamics_backends.systems.bodies import rigid_body_map as quantities
 from dynamics_backends.systems.bodies.free_body import FreeBody
 
 N = 5

@@ -18,7 +18,7 @@ from dynamics_backends.registry import backend_names, make_backend
 from dynamics_backends.rigid_body import batched as rb
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.sample_models import chain, random_tree
-from dynamics_backends.systems.bodies import rigid_body_quantities as quantities
+from dynamics_backends.systems.bodies import rigid_body_map as quantities
 from dynamics_backends.systems.bodies.free_body import FreeBody
 
 N = 2

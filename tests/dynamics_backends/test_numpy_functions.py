@@ -19,7 +19,7 @@ from dynamics_backends.scalars.dual import Dual
 from dynamics_backends.scalars.entries import Entry, NoNumber, from_rows
 from dynamics_backends.scalars.taylor import Taylor
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from dynamics_backends.systems.contact.ground_surface import Terrain
+from dynamics_backends.systems.contact.ground_contact import Terrain
 
 METHODS = [name for name in backend_names() if name != "analytic"]
 ENGINES = ["numpy", "compiled"]

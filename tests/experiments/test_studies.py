@@ -319,7 +319,7 @@ def test_the_pseudo_inverse_formula_is_inverse_dynamics_with_a_free_base():
     import casadi as ca
 
     from dynamics_backends.registry import make_backend
-    from dynamics_backends.systems.bodies.rigid_body_quantities import ActuatedInverseDynamics
+    from dynamics_backends.systems.bodies.rigid_body_map import ActuatedInverseDynamics
 
     model, rng = load_robot("hyq"), np.random.default_rng(7)
     q, v, a = model.random_configuration(rng, 1)[0], rng.standard_normal(model.nv), rng.standard_normal(12)

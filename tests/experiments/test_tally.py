@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dynamics_backends.compiled.emit.forms import FORMS
+from dynamics_backends.compiled.loops.sparsity import FORMS
 from dynamics_backends.rigid_body.algorithms.rnea import RNEA
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from dynamics_backends.rigid_body.geometry.capsule_fit import FittedCapsule, fit_capsule
+from dynamics_backends.rigid_body.geometry.covers import FittedCapsule, fit_capsule
 from dynamics_backends.rigid_body.geometry.link_shapes import Purpose, link_shapes
 from dynamics_backends.rigid_body.geometry.shapes import PlacedShape
 from dynamics_backends.rigid_body.model.model import Model

@@ -19,10 +19,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from dynamics_backends.compiled.emit.emit import Argument, step_function
-from dynamics_backends.compiled.emit.forms import Forms
 from dynamics_backends.compiled.emit.trace import Operand, Trace, trace
 from dynamics_backends.compiled.loops.kernel_data import INT_TABLES
-from dynamics_backends.compiled.loops.sparsity import Sparse, compact_positions, compact_size, sparse_outputs
+from dynamics_backends.compiled.loops.sparsity import Forms, Sparse, compact_positions, compact_size, sparse_outputs
 from dynamics_backends.rigid_body.passes.passes import (
     FIELDS,
     TABLES as DOUBLE_TABLES,

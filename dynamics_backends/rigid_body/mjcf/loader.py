@@ -26,9 +26,16 @@ from typing import Any
 import numpy as np
 
 from dynamics_backends.names import unknown_name
-from dynamics_backends.rigid_body.mjcf.actuators import Actuator, actuators, effort_limit, effort_limits
 from dynamics_backends.rigid_body.mjcf.contact_points import ends, tip
-from dynamics_backends.rigid_body.mjcf.equalities import followers, locked_instead, weld_frames
+from dynamics_backends.rigid_body.mjcf.elements import (
+    Actuator,
+    actuators,
+    effort_limit,
+    effort_limits,
+    followers,
+    locked_instead,
+    weld_frames,
+)
 from dynamics_backends.rigid_body.mjcf.notes import differences, left_out
 from dynamics_backends.rigid_body.mjcf.source import (
     MJCFError,

@@ -12,8 +12,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.batched import mass_matrix, nonlinear_effects
-from dynamics_backends.rigid_body.mjcf.actuators import Actuator, effort_limits, one_sided, undriven
-from dynamics_backends.rigid_body.mjcf.equalities import equalities
+from dynamics_backends.rigid_body.mjcf.elements import Actuator, effort_limits, equalities, one_sided, undriven
 from dynamics_backends.rigid_body.mjcf.mujoco_states import MujocoStates
 from dynamics_backends.rigid_body.mjcf.source import Names, enabled, joint_kind
 from dynamics_backends.rigid_body.model.model import JOINT_TYPES, Model

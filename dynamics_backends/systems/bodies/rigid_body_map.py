@@ -1,4 +1,13 @@
-"""Base classes of maps of a robot: state (q, v), names, and splitting of the state into rows."""
+"""Maps of a robot: base classes with the state (q, v) and its names, and quantities, so that every derivative method applies to
+each.
+
+InverseDynamics       tau = ID(q, v, u)                  u: joint accelerations
+ForwardDynamics       a = FD(q, v, u)                    u: forces of all joints
+NonlinearEffects      C(q, v) v + g(q)
+MassMatrix            M(q), by rows
+FrameMotion           world position of a frame and its velocity (Neunert et al. 2016, eq. 16)
+ActuatedInverseDynamics   forces of the actuated joints for their accelerations, the base free (eq. 12-15 of that paper)
+"""
 
 from __future__ import annotations
 
@@ -6,11 +15,22 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Self
 
+import numpy as np
+
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Contraction, Matrix, Partials
+from dynamics_backends.rigid_body.algorithms import kinematics, ltl
+from dynamics_backends.rigid_body.algorithms.aba import aba
+from dynamics_backends.rigid_body.algorithms.crba import crba
+from dynamics_backends.rigid_body.algorithms.rnea import nonlinear_effects, rnea
+from dynamics_backends.rigid_body.derivatives.fd_derivatives import fd_derivatives
+from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.state import state_manifold
 from dynamics_backends.rigid_body.passes.drivers import Driver, run
+from dynamics_backends.rigid_body.passes.ground import PLACE, PSI_DOT, VELOCITY, at_base
+from dynamics_backends.rigid_body.passes.passes import Program, row
+from dynamics_backends.rigid_body.spatial.spatial import Motion, Vec
 from dynamics_backends.scalar import Rows, Scalar
 
 
@@ -113,3 +133,160 @@ def in_state(value: Rows, dq: Matrix, dv: Matrix, du: Matrix) -> Partials:
 def columns(M: Matrix, selected: Sequence[int]) -> list[Rows]:
     """Selected columns of a matrix."""
     return [row[list(selected)] for row in M]
+
+
+_FRAME_RATES = Program("frame_rates", [PLACE, VELOCITY, PSI_DOT], ["X", "S", "vel", "psid"])
+
+
+class InverseDynamics(DriverMixin, RigidBodyMap):
+    """Joint forces tau (nv) from (q, v) and the joint accelerations u (nv)."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, dof_names("a", model), dof_names("tau", model))
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        return rnea(self.model, *self.split(x), u, driver=self.driver)
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form: IDSVA."""
+        d = rnea_derivatives(self.model, *self.split(x), u, driver=self.driver)
+        return in_state(d.tau, d.dq, d.dv, d.M)
+
+
+class ForwardDynamics(DriverMixin, RigidBodyMap):
+    """Joint accelerations a (nv) from (q, v) and all joint forces u (nv)."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, dof_names("tau", model), dof_names("a", model))
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        return aba(self.model, *self.split(x), u, driver=self.driver)
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form: FDSVA."""
+        return in_state(*fd_derivatives(self.model, *self.split(x), u, driver=self.driver))
+
+
+class NonlinearEffects(DriverMixin, RigidBodyMap):
+    """Coriolis, centrifugal and gravity forces (nv); without control."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__(model, (), dof_names("h", model))
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        return nonlinear_effects(self.model, *self.split(x), driver=self.driver)
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form: IDSVA at zero acceleration."""
+        q, v = self.split(x)
+        d = rnea_derivatives(self.model, q, v, 0.0 * v, driver=self.driver)
+        return in_state(d.tau, d.dq, d.dv, [u] * self.n_out)
+
+
+class MassMatrix(DriverMixin, RigidBodyMap):
+    """Mass matrix M(q) by rows (nv * nv); without control."""
+
+    def __init__(self, model: Model) -> None:
+        names = tuple(f"M[{a}, {b}]" for a in model.dof_names for b in model.dof_names)
+        super().__init__(model, (), names)
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        M = crba(self.model, self.split(x)[0], driver=self.driver)
+        n = self.model.nv
+        zero = 0.0 * x[0]
+        return sm.stack([M[i][j] + zero for i in range(n) for j in range(n)])
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form: M e_k is inverse dynamics at rest without gravity, with acceleration e_k (IDFOZA of Singh et al. 2023)."""
+        q, v = self.split(x)
+        still = 0.0 * v
+        weightless = self.model.with_gravity((0.0, 0.0, 0.0))
+        by_column = [
+            rnea_derivatives(weightless, q, still, unit + still, driver=self.driver)
+            for unit in sm.identity_rows(self.model.nv, v)
+        ]
+        entries = [(d.tau[i], sm.concatenate([d.dq[i], still])) for i in range(self.model.nv) for d in by_column]
+        return Partials(sm.stack([value for value, _ in entries]), [slope for _, slope in entries], [u] * self.n_out)
+
+
+class FrameMotion(RigidBodyMap):
+    """World position (3) [m] and velocity (3) [m/s] of a frame's origin; without control."""
+
+    def __init__(self, model: Model, frame: str) -> None:
+        names = tuple(f"{frame}.{c}" for c in ("x", "y", "z", "vx", "vy", "vz"))
+        super().__init__(model, (), names)
+        self.frame = model.frame_id(frame)
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        q, v = self.split(x)
+        velocity = kinematics.frame_velocity(self.model, q, v, self.frame)
+        return sm.concatenate([kinematics.frame_position(self.model, q, self.frame), velocity[:3]])
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form, with d v_c / d q_j = psidot_j - v_c x S_j, d p / d q_j = J_j and d v_c / d v_j = S_j."""
+        m = self.model
+        q, v = self.split(x)
+        fx = [[0.0 * v[0] for _ in range(2 * m.nv)] for _ in range(6)]
+        body = m.frames[self.frame].body
+        fields = run(_FRAME_RATES, m, {"q": at_base(m, q), "v": v})
+        if body >= 0:
+            velocity = row(fields["vel"], body)
+            at = row(fields["X"], body).point(Vec(*m.frames[self.frame].p.tolist()))
+            for j in m.ancestors(body):
+                S = row(fields["S"], j)
+                J = S.l + S.w.cross(at)
+                twist: Motion = row(fields["psid"], j) - velocity.cross(S)
+                rate = twist.l + twist.w.cross(at) + velocity.w.cross(J)
+                for i, (column, change) in enumerate(zip((J.x, J.y, J.z), (rate.x, rate.y, rate.z), strict=True)):
+                    fx[i][j] = fx[i + 3][m.nv + j] = column
+                    fx[i + 3][j] = change
+        return Partials(self(x, u, t, p), [sm.stack(entries) for entries in fx], [u] * 6)
+
+
+class ActuatedInverseDynamics(DriverMixin, RigidBodyMap):
+    """Forces (nu) of the actuated joints from (q, v) and their accelerations u (nu), with unactuated joints free.
+
+    tau = (S M^-1 S')^-1 u + Sbar' h with the inertia-weighted pseudo-inverse Sbar = M^-1 S' (S M^-1 S')^-1.  Block elimination of
+    the unactuated part b avoids the inverse of M: M_bb a_b = -(h_b + M_ba u), tau = ID_a(q, v, (a_b, u)).
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.driven = [int(d) for d in np.flatnonzero(model.actuated)]
+        self.passive = [int(d) for d in np.flatnonzero(~np.asarray(model.actuated))]
+        names = [model.dof_names[d] for d in self.driven]
+        super().__init__(model, tuple(f"a[{n}]" for n in names), tuple(f"tau[{n}]" for n in names))
+
+    def accelerations(self, x: Rows, u: Rows) -> Rows:
+        """Accelerations (nv, N) of all joints."""
+        q, v = self.split(x)
+        zero = 0.0 * x[0]
+        a: list[Scalar] = [zero] * self.model.nv
+        for i, d in enumerate(self.driven):
+            a[d] = u[i] + zero
+        if self.passive:
+            M = crba(self.model, q, driver=self.driver)
+            bias = rnea(self.model, q, v, sm.stack(a), driver=self.driver)
+            block = [[M[i][j] for j in self.passive] for i in self.passive]
+            for d, value in zip(self.passive, ltl.solve_dense(block, [-bias[d] for d in self.passive]), strict=True):
+                a[d] = value
+        return sm.stack(a)
+
+    def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        tau = rnea(self.model, *self.split(x), self.accelerations(x, u), driver=self.driver)
+        return sm.stack([tau[d] for d in self.driven])
+
+    def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
+        """Closed form: Sbar' d ID at the solved accelerations; Sbar' w = w_a - M_ab M_bb^-1 w_b."""
+        d = rnea_derivatives(self.model, *self.split(x), self.accelerations(x, u), driver=self.driver)
+        whole = [sm.concatenate([d.dq[i], d.dv[i], M_a]) for i, M_a in enumerate(columns(d.M, self.driven))]
+        projected = [whole[i] for i in self.driven]
+        if self.passive:
+            block = [[d.M[i][j] for j in self.passive] for i in self.passive]
+            reaction = ltl.solve_dense(block, [whole[i] for i in self.passive])
+            projected = [
+                row - sum((d.M[i][j] * r for j, r in zip(self.passive, reaction, strict=True)), 0.0 * row)
+                for i, row in zip(self.driven, projected, strict=True)
+            ]
+        n = 2 * self.model.nv
+        tau = sm.stack([d.tau[i] for i in self.driven])
+        return Partials(tau, [row[:n] for row in projected], [row[n:] for row in projected])

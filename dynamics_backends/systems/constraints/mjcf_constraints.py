@@ -1,7 +1,7 @@
 """Equality constraints of an MJCF as holonomic constraints.
 
 connect becomes a point contact or loop, weld a frame contact or loop, joint a relation of joints.  MuJoCo's equalities are soft;
-these are rigid, with MuJoCo's `solref` converted to Baumgarte gains (:mod:`~dynamics_backends.rigid_body.mjcf.equalities`).
+these are rigid, with MuJoCo's `solref` converted to Baumgarte gains (:mod:`~dynamics_backends.rigid_body.mjcf.elements`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.mjcf.contact_points import body_poses
-from dynamics_backends.rigid_body.mjcf.equalities import Equality, Place, equalities, locked_instead
+from dynamics_backends.rigid_body.mjcf.elements import Equality, Place, equalities, locked_instead
 from dynamics_backends.rigid_body.mjcf.mujoco_states import quaternion_of
 from dynamics_backends.rigid_body.mjcf.source import Names, compiled, joint_kind, moves
 from dynamics_backends.rigid_body.model.model import Model

@@ -1,7 +1,7 @@
 """Interface of soft contact laws: the force on a point from its gap and velocity, with derivatives.
 
 A point at the gap g, its height above the ground, moves with the velocity w [m/s]; the ground has the unit normal n.  Derivatives
-are partial in (g, n, w); :mod:`~dynamics_backends.systems.contact.ground_surface` derives g and n from the position.  Laws by name
+are partial in (g, n, w); :mod:`~dynamics_backends.systems.contact.ground_contact` derives g and n from the position.  Laws by name
 are in :mod:`~dynamics_backends.systems.contact.registry`.
 
 Friction laws depend on the slip

@@ -13,7 +13,7 @@ Nothing overflows.  Above ``LIMIT`` the spring's exponential continues as the pa
 y = exponent - LIMIT, which is twice continuously differentiable; that is 15 cm below z_off with the usual parameters,
 at a force of 10^10 N.  The sigmoid is (1 - tanh(alpha g / 2)) / 2.
 
-Derivatives are partial in (g, n, w); :mod:`~dynamics_backends.systems.contact.ground_surface` derives g and n from the
+Derivatives are partial in (g, n, w); :mod:`~dynamics_backends.systems.contact.ground_contact` derives g and n from the
 position.
 """
 

@@ -9,8 +9,9 @@ do not rotate, so that in column j, with F_p, F_w the law's derivatives and S_j.
     d(ID - J'F)/dq_j = IDSVA_j - J' (F_p J_j + F_w dw/dq_j + F x S_j.w),     d(ID - J'F)/dv_j = IDSVA_j - J' F_w J_j.
 
 Second derivatives, contracted with mu = -M^-1 lam, are those of mu' (ID - J'F): the part of body-fixed forces is
-:mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order`, the rest :mod:`~dynamics_backends.systems.contact.touch`.
-They cost O(depth^2) for each contact, in entries that the mass matrix has as well.
+:mod:`~dynamics_backends.rigid_body.derivatives.rnea_second_order`, the rest
+:mod:`~dynamics_backends.systems.contact.ground_contact`. They cost O(depth^2) for each contact, in entries that the mass matrix has
+as well.
 """
 
 from __future__ import annotations
@@ -50,8 +51,16 @@ from dynamics_backends.systems.bodies.rigid_body_map import WholeMap
 from dynamics_backends.systems.constraints.constrained_derivatives import curvature, through_solution
 from dynamics_backends.systems.contact.contact_law import ContactLaw
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
-from dynamics_backends.systems.contact.ground_surface import Ground, Plane, contact_gaps, gap_warnings
-from dynamics_backends.systems.contact.touch import Slopes, Touch, subtract_second, weight_of
+from dynamics_backends.systems.contact.ground_contact import (
+    Ground,
+    Plane,
+    Slopes,
+    Touch,
+    contact_gaps,
+    gap_warnings,
+    subtract_second,
+    weight_of,
+)
 
 
 class _Solved(NamedTuple):

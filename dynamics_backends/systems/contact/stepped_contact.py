@@ -15,7 +15,7 @@ where F depends on (q, v) through the gap, the normal and w at fixed a.  The der
 moves with v + h a.  The joints' damping is implicit, as for all robots: M includes h D.
 
 Second derivatives of lam' a are those of mu' (ID - tau - sum J'F) along da, mu = -H^-1 lam.  With V = v + h a, dV = dv + h da, the
-contributions C of the contacts in (q, V) (:mod:`~dynamics_backends.systems.contact.touch`) subtract
+contributions C of the contacts in (q, V) (:mod:`~dynamics_backends.systems.contact.ground_contact`) subtract
 
     (dq, dV)' [[C_qq, C_qV], [C_qV', C_VV]] (dq, dV),     C_VV = sum_c J_c' H_ww J_c
 
@@ -63,7 +63,17 @@ from dynamics_backends.systems.constraints.constrained_derivatives import (
     directions,
 )
 from dynamics_backends.systems.contact.contact_law import StepLaw, scaled
-from dynamics_backends.systems.contact.ground_surface import Ground, Plane, Surface, contact_gaps, gap_warnings
+from dynamics_backends.systems.contact.ground_contact import (
+    Ground,
+    Plane,
+    Slopes,
+    Surface,
+    Touch,
+    contact_gaps,
+    gap_warnings,
+    subtract_second,
+    weight_of,
+)
 from dynamics_backends.systems.contact.implicit_step import (
     Arrival,
     ContactProblem,
@@ -73,7 +83,6 @@ from dynamics_backends.systems.contact.implicit_step import (
     solved,
 )
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
-from dynamics_backends.systems.contact.touch import Slopes, Touch, subtract_second, weight_of
 
 NOMINAL_STEP = 0.01
 """Default step length [s]."""

@@ -25,7 +25,7 @@ from dynamics_backends.registry import backend_names, make_backend
 from dynamics_backends.rigid_body import batched
 from dynamics_backends.rigid_body.model.state import PinocchioConverter
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
-from dynamics_backends.systems.bodies.rigid_body_quantities import ForwardDynamics, InverseDynamics
+from dynamics_backends.systems.bodies.rigid_body_map import ForwardDynamics, InverseDynamics
 from experiments.analysis.timing import SEED, samples
 from experiments.benchmarks.generic import PEERS
 from experiments.benchmarks.tables import markdown, write_report

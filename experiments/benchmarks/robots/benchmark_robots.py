@@ -26,7 +26,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, SecondOrderBackend
 from dynamics_backends.registry import make_backend
-from dynamics_backends.rigid_body.mjcf.actuators import actuators, undriven
+from dynamics_backends.rigid_body.mjcf.elements import actuators, undriven
 from dynamics_backends.rigid_body.mjcf.notes import largest_difference
 from dynamics_backends.rigid_body.mjcf.source import Names, compiled, is_mjcf
 from dynamics_backends.rigid_body.model.model import Model

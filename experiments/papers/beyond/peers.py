@@ -24,7 +24,7 @@ from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.model.state import PinocchioConverter
 from dynamics_backends.rigid_body.urdf.loader import URDFWarning
-from dynamics_backends.systems.bodies.rigid_body_quantities import ForwardDynamics
+from dynamics_backends.systems.bodies.rigid_body_map import ForwardDynamics
 from experiments.analysis.timing import joined_samples, medians, program_call, samples
 from experiments.baselines.generated_code import generated
 from experiments.papers.beyond.peer_solves import solves

@@ -31,7 +31,7 @@ from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.derivatives.fd_derivatives import FDSVA
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import IDSVA
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.systems.bodies.rigid_body_quantities import ActuatedInverseDynamics
+from dynamics_backends.systems.bodies.rigid_body_map import ActuatedInverseDynamics
 from experiments.analysis.timing import joined_samples, medians, program_call, samples
 from experiments.baselines.generated_code import generated, matrix
 from experiments.papers.study import GIFTTHALER, Claim, Comparison, Outcome, times

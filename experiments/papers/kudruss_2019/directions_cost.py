@@ -33,7 +33,7 @@ from dynamics_backends.rigid_body.algorithms.kinematics import frame_position
 from dynamics_backends.rigid_body.algorithms.rnea import rnea
 from dynamics_backends.rigid_body.derivatives.rnea_derivatives import rnea_derivatives
 from dynamics_backends.rigid_body.model.model import Model
-from dynamics_backends.systems.bodies.rigid_body_quantities import MassMatrix, NonlinearEffects
+from dynamics_backends.systems.bodies.rigid_body_map import MassMatrix, NonlinearEffects
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from experiments.analysis.timing import medians

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dynamics_backends.rigid_body.geometry.capsule_fit import FittedCapsule
-from dynamics_backends.rigid_body.geometry.covers import Piece, RobotCover, cached_covers
+from dynamics_backends.rigid_body.geometry.covers import FittedCapsule, Piece, RobotCover, cached_covers
 from dynamics_backends.rigid_body.geometry.link_shapes import LinkShapes, link_shapes
 from dynamics_backends.rigid_body.geometry.shapes import HalfSpace, PlacedShape, solid
 from dynamics_backends.rigid_body.model.model import Model

@@ -16,7 +16,7 @@ from dynamics_backends.systems.constraints.constraint_kinds import (
 from dynamics_backends.systems.constraints.holonomic import Holonomic
 from dynamics_backends.systems.contact.contact_forces import ConstraintForces, SoftForces
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
-from dynamics_backends.systems.contact.ground_surface import Plane
+from dynamics_backends.systems.contact.ground_contact import Plane
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 
 GAINS = (25.0, 10.0)

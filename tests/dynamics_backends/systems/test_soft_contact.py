@@ -25,7 +25,7 @@ from dynamics_backends.rigid_body.algorithms import kinematics
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalars.taylor import Taylor
 from dynamics_backends.systems.contact.exponential_law import LIMIT, SoftContactLaw
-from dynamics_backends.systems.contact.ground_surface import Plane, Terrain
+from dynamics_backends.systems.contact.ground_contact import Plane, Terrain
 from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley
 from dynamics_backends.systems.contact.registry import contact_law
 from dynamics_backends.systems.contact.soft_contact import SoftContact

@@ -14,7 +14,7 @@ from dynamics_backends.registry import make_backend
 from dynamics_backends.rigid_body.model.model_builder import ModelBuilder
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.symbols import ca
-from dynamics_backends.systems.contact.ground_surface import Plane, Terrain
+from dynamics_backends.systems.contact.ground_contact import Plane, Terrain
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from trajopt import OCP, SampledSystem, control_cost, state_cost

@@ -8,7 +8,7 @@ from textbook_systems import double_integrator
 from dynamics_backends.compiled.sources import traced_source
 from dynamics_backends.protocol import SecondOrderBackend
 from dynamics_backends.registry import make_backend
-from dynamics_backends.systems.bodies.rigid_body_quantities import FrameMotion
+from dynamics_backends.systems.bodies.rigid_body_map import FrameMotion
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.tape.traced_analytic import TracedAnalytic
 

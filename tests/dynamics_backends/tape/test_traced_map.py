@@ -20,7 +20,7 @@ from dynamics_backends.rigid_body.model.sample_models import random_tree
 from dynamics_backends.scalars.dual import Dual
 from dynamics_backends.systems.bodies.coupled_body import CoupledBody
 from dynamics_backends.systems.bodies.free_body import FreeBody
-from dynamics_backends.systems.bodies.rigid_body_quantities import ActuatedInverseDynamics, FrameMotion
+from dynamics_backends.systems.bodies.rigid_body_map import ActuatedInverseDynamics, FrameMotion
 from dynamics_backends.tape import traced_map
 from dynamics_backends.tape.driver import LibraryDriver
 from dynamics_backends.tape.tape import Tape

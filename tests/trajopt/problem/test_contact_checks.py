@@ -8,7 +8,7 @@ from contact_cases import FEET, STANCE, hyq
 
 import trajopt as to
 from dynamics_backends.registry import make_backend
-from dynamics_backends.systems.contact.ground_surface import Plane, Terrain
+from dynamics_backends.systems.contact.ground_contact import Plane, Terrain
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from trajopt.step.integrators import step_rows
 from trajopt.validation.stability import Linearization, largest_stable_step

@@ -11,7 +11,7 @@ from dynamics_backends.rigid_body.model.sample_models import chain
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
 from dynamics_backends.systems.constraints.holonomic import Holonomic
-from dynamics_backends.systems.contact.ground_surface import Plane
+from dynamics_backends.systems.contact.ground_contact import Plane
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from dynamics_backends.systems.contact.stepped_contact import SteppedContact
 from trajopt import OCP, SampledSystem, control_cost

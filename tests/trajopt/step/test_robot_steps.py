@@ -8,7 +8,7 @@ from rigid_body_cases import twin
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.contact.contact_law import ContactLaw
 from dynamics_backends.systems.contact.exponential_law import SoftContactLaw
-from dynamics_backends.systems.contact.ground_surface import Plane
+from dynamics_backends.systems.contact.ground_contact import Plane
 from dynamics_backends.systems.contact.hunt_crossley import HuntCrossley
 from dynamics_backends.systems.contact.soft_contact import SoftContact
 from trajopt.problem.ocp import OCP, LinearizedStep

@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 
 from dynamics_backends.rigid_body.geometry import meshes
-from dynamics_backends.rigid_body.geometry.capsule_fit import distances_to_segment, fit_capsule
-from dynamics_backends.rigid_body.geometry.covers import cached_capsules, cached_covers
+from dynamics_backends.rigid_body.geometry.covers import (
+    cached_capsules,
+    cached_covers,
+    distances_to_segment,
+    fit_capsule,
+)
 from dynamics_backends.rigid_body.geometry.link_shapes import link_shapes, urdf_shapes
 from dynamics_backends.rigid_body.geometry.meshes import (
     MeshMissing,

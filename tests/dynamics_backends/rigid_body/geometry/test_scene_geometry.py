@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.spatial import ConvexHull
 
-from dynamics_backends.rigid_body.geometry.capsule_fit import distances_to_segment
-from dynamics_backends.rigid_body.geometry.covers import covers
+from dynamics_backends.rigid_body.geometry.covers import covers, distances_to_segment
 from dynamics_backends.rigid_body.geometry.hull import hull_of
 from dynamics_backends.rigid_body.geometry.scene import HALF_SPACE_SIZE, Body, BodyPath, Scene
 from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder, HalfSpace, Mesh, PlacedShape, Sphere
