@@ -120,46 +120,44 @@ def within(table: Table) -> Iterator[Table]:
         waiting += [Table(f"{path}.{name}", found) for name, found in inner if found is not None]
 
 
+OTHERS = ("backend", "output", "check", "time", "replan", "sweep")
+"""Names of tables other than those of problems and solvers."""
+
+
+def _others() -> dict[str, list[Table]]:
+    """Tables of :data:`OTHERS`, each with its nested tables."""
+    from trajopt.config.scenario import Settings as Replan
+
+    kinds = dict(zip(OTHERS, (Backend, Output, Check, TimeSettings, Replan, SweepSettings), strict=True))
+    return {name: list(within(Table("problem" if name == "time" else name, kind))) for name, kind in kinds.items()}
+
+
 def chapters() -> dict[str, tuple[str, list[Table]]]:
     """Return the title and the tables of each documentation file, by file name."""
-    from trajopt.config.scenario import Settings as Replan
     from trajopt.solvers.registry import SOLVERS
 
-    found = {
-        "general": (
-            "Derivatives, output and checks",
-            [Table("backend", Backend), Table("output", Output), Table("check", Check)],
-        )
-    }
+    others = _others()
+    general = [*others["backend"], *others["output"], *others["check"]]
+    found = {"general": ("Derivatives, output and checks", general)}
     for name in PROBLEMS:
-        found[f"problem_{name}"] = (f"Problem {name}", list(within(Table("problem", PROBLEMS[name].Settings))))
+        found[f"problem_{name}"] = (f"Problem {name}", tables_of(name))
     kinds: dict[Any, list[str]] = {}
     for name, (_, kind, _) in SOLVERS.items():
         kinds.setdefault(kind, []).append(name)
     for kind, names in kinds.items():
         found[f"solver_{names[0]}"] = (f"Solver {', '.join(names)}", [Table("solver", kind)])
-    found["replan"] = ("Replanning", list(within(Table("replan", Replan))))
-    found["time"] = ("Free durations, of any problem", [Table("problem", TimeSettings)])
-    found["sweep"] = ("Studies", [Table("sweep", SweepSettings)])
-    return found
-
-
-OTHERS = ("backend", "output", "check", "time", "replan", "sweep")
-"""Names of tables other than those of problems and solvers."""
+    titles = {"replan": "Replanning", "time": "Free durations, of any problem", "sweep": "Studies"}
+    return found | {name: (title, others[name]) for name, title in titles.items()}
 
 
 def tables_of(name: str) -> list[Table]:
     """Return the tables of a problem, of a solver, or of an entry of :data:`OTHERS`. Raises UnknownName, with similar names."""
-    from trajopt.config.scenario import Settings as Replan
     from trajopt.solvers.registry import SOLVERS
 
-    others = {"backend": Backend, "output": Output, "check": Check, "replan": Replan, "sweep": SweepSettings}
     if name in PROBLEMS:
         return list(within(Table("problem", PROBLEMS[name].Settings)))
     if name in SOLVERS:
         return [Table("solver", SOLVERS[name][1])]
-    if name == "time":
-        return [Table("problem", TimeSettings)]
-    if name in others:
-        return list(within(Table(name, others[name])))
+    if name in OTHERS:
+        return _others()[name]
     raise unknown_name("problem, solver or table", name, [*PROBLEMS, *SOLVERS, *OTHERS])

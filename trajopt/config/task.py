@@ -22,7 +22,7 @@ from dynamics_backends.rigid_body.geometry.scene import Scene
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.user_input import quoted, shortened
 from trajopt.guesses.guesses import constant_guess
-from trajopt.problem.goals import CachedEvaluation, Goal, state_goal
+from trajopt.problem.goals import CachedEvaluation, Goal, nothing, state_goal
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import MAX_STEPS, OCP
 from trajopt.problem.residuals import LinkPoint
@@ -49,11 +49,6 @@ def no_clock(xs: Array) -> None:
     """Return None: the problem has no free durations, so its knots have fixed times."""
 
 
-def no_contacts(xs: Array, us: Array) -> list[LimitViolation]:
-    """Return no violations, for tasks without rigid contacts."""
-    return []
-
-
 class Nearness(NamedTuple):
     """Sentences about the distance from obstacles. warnings: sentences about unintended penetration of a keep-out region."""
 
@@ -66,16 +61,6 @@ def empty_nearness(xs: Array) -> Nearness:
     return Nearness()
 
 
-def no_fall(xs: Array, times: Array) -> Sequence[str]:
-    """Return no sentences about a fall: the default of ``fallen``, for robots that cannot fall."""
-    return ()
-
-
-def nothing_missed(xs: Array) -> Sequence[str]:
-    """Return no sentences about a missed goal: the default of ``missed``, for motions without a goal."""
-    return ()
-
-
 def missing(
     manifold: Manifold, reference: Array, coordinates: Sequence[str] | None = None
 ) -> Callable[[Array], Sequence[str]]:
@@ -85,16 +70,6 @@ def missing(
 
 def _state_missed(goal: Goal, xs: Array) -> Sequence[str]:
     return goal.missed(xs, np.zeros(len(xs)))
-
-
-def no_commands(xs: Array, times: Array) -> Sequence[str]:
-    """Return no sentences about commanded speeds or distances: the default of ``commands``."""
-    return ()
-
-
-def no_outcome(x: Array) -> list[str]:
-    """Return no sentences about the final state: the default of ``outcome``."""
-    return []
 
 
 class Contour(NamedTuple):
@@ -165,12 +140,12 @@ class Task:
     following: Callable[[OCP], Horizon] | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    contact_limits: Callable[[Array, Array], list[LimitViolation]] = no_contacts
-    outcome: Callable[[Array], list[str]] = no_outcome
-    commands: Callable[[Array, Array], Sequence[str]] = no_commands
+    contact_limits: Callable[[Array, Array], list[LimitViolation]] = nothing
+    outcome: Callable[[Array], list[str]] = nothing
+    commands: Callable[[Array, Array], Sequence[str]] = nothing
     nearness: Callable[[Array], Nearness] = empty_nearness
-    missed: Callable[[Array], Sequence[str]] = nothing_missed
-    fallen: Callable[[Array, Array], Sequence[str]] = no_fall
+    missed: Callable[[Array], Sequence[str]] = nothing
+    fallen: Callable[[Array, Array], Sequence[str]] = nothing
     clock: Callable[[Array], Array | None] = no_clock
     time_key: str = ""
     easier: tuple[OCP, ...] = ()

@@ -42,9 +42,9 @@ class CachedEvaluation:
         return CachedEvaluation, (self.function,)
 
 
-def no_sentences(xs: Array, times: Array) -> Sequence[str]:
-    """Return no sentences."""
-    return ()
+def nothing(*_: Any) -> list[Any]:
+    """Return an empty list: the default of functions that report on a motion."""
+    return []
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +56,8 @@ class Goal:
     """
 
     name: str
-    missed: Sentences = no_sentences
-    report: Sentences = no_sentences
+    missed: Sentences = nothing
+    report: Sentences = nothing
 
 
 def state_goal(
