@@ -1,7 +1,7 @@
 """First and second derivatives of constrained motion, by one linear solution for all directions.
 
 A map solves F(q, v, u, y) = 0 for y = (x; -f).  F is linear in y with the matrix K of
-:mod:`~dynamics_backends.rigid_body.contact.constrained_solve`; x is the second half of the map's output.  The map provides K dy by
+:mod:`~dynamics_backends.rigid_body.contact.contact_dynamics`; x is the second half of the map's output.  The map provides K dy by
 columns (q, v, u), and the second derivatives of g = w' F at fixed y and w, with K w = -(lam; 0).  The rest is common to all maps
 (the identity of Nganga & Wensing, RA-L 2021, with K in place of M), because g_y depends on q alone:
 
@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Contraction, Matrix, Partials
-from dynamics_backends.rigid_body.contact import constrained_solve
-from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
+from dynamics_backends.rigid_body.contact import contact_dynamics
 from dynamics_backends.rigid_body.contact.constraints import Second
+from dynamics_backends.rigid_body.contact.contact_dynamics import ConstrainedFactor
 from dynamics_backends.rigid_body.passes.drivers import Driver
 from dynamics_backends.scalar import Rows, Scalar
 from dynamics_backends.systems.bodies.rigid_body_map import MechanicalSystem
@@ -61,7 +61,7 @@ def directions(parts: DerivativeEquations, driver: Any) -> Directions:
     """Solve the equations in all directions; a driver that is :class:`SolvesDirections` does so itself."""
     if isinstance(driver, SolvesDirections):
         return driver.directions(parts)
-    dx, df = constrained_solve.solve(parts.factor, parts.top, parts.bottom)
+    dx, df = contact_dynamics.solve(parts.factor, parts.top, parts.bottom)
     return Directions(dx, df, [] if parts.g is None else through_solution(parts.g, dx, df))
 
 

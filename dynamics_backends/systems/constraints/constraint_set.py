@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynamics_backends import scalar as sm
-from dynamics_backends.rigid_body.contact import constrained_solve
-from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
+from dynamics_backends.rigid_body.contact import contact_dynamics
 from dynamics_backends.rigid_body.contact.constraints import Second, Side
-from dynamics_backends.rigid_body.contact.contact_dynamics import started
+from dynamics_backends.rigid_body.contact.contact_dynamics import ConstrainedFactor, started
 from dynamics_backends.rigid_body.model.model import Model
 from dynamics_backends.rigid_body.spatial.spatial import Vec
 from dynamics_backends.scalar import Rows, Scalar
@@ -79,7 +78,7 @@ class ConstraintSet:
         """Diagonal of J M^-1 J' in the neutral configuration; at least 1e-3 of its mean, for rows that are zero there."""
         q, v = self.model.neutral()[:, None], np.zeros((self.model.nv, 1))
         fields = started(self.model, q, v)
-        f = constrained_solve.factor(
+        f = contact_dynamics.factor(
             fields["factor"],
             self.columns(self.constraint_states(fields, q, v, {}, with_errors=False)),
             [1.0] * self.rows,
@@ -117,7 +116,7 @@ class ConstraintSet:
             if h.active is not None:
                 for r in h.rows:
                     damping[r] = damping[r] + (1.0 - h.active)
-        return constrained_solve.factor(fields["factor"], self.columns(constraint_states), damping)
+        return contact_dynamics.factor(fields["factor"], self.columns(constraint_states), damping)
 
     def bias(self, fields: Mapping[str, Any], constraint_states: Sequence[ConstraintState]) -> list[Scalar]:
         """Rows of gamma, from the accelerations of the bodies at zero joint accelerations."""

@@ -6,7 +6,7 @@ for the constraints of :mod:`~dynamics_backends.systems.constraints.constraint_k
 :mod:`~dynamics_backends.systems.bodies.actuated_body`; R is a small damping that keeps redundant constraints solvable.
 
 First derivatives (Kudruss et al., Prop. 3, simplified: no dM, no dJ): with K of
-:mod:`~dynamics_backends.rigid_body.contact.constrained_solve`
+:mod:`~dynamics_backends.rigid_body.contact.contact_dynamics`
 
     K (da; -df) = -( d[ID(q, v, a) - J'f - tau]; d[J a + gamma] ) at fixed a, f,
 
@@ -32,12 +32,12 @@ import numpy as np
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Matrix, Partials
 from dynamics_backends.rigid_body.algorithms.forward_dynamics import equations_of_motion
-from dynamics_backends.rigid_body.contact import constrained_solve
-from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
+from dynamics_backends.rigid_body.contact import contact_dynamics
 from dynamics_backends.rigid_body.contact.constraints import Second
 from dynamics_backends.rigid_body.contact.contact_dynamics import (
     CONSTRAINED_FINISH,
     CONSTRAINED_SECOND,
+    ConstrainedFactor,
     finished,
     started,
 )
@@ -179,7 +179,7 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         factor = self.constraints.factor(fields, constraint_states)
         tau = self.joint_forces(q, v, u)
         top = [tau[i] - fields["tau_bias"][i] for i in range(self.model.nv)]
-        a, forces = constrained_solve.solve(factor, top, [-x for x in self.constraints.bias(fields, constraint_states)])
+        a, forces = contact_dynamics.solve(factor, top, [-x for x in self.constraints.bias(fields, constraint_states)])
         return ConstrainedMotion(fields, constraint_states, factor, sm.stack(a), forces)
 
     # -- derivatives ----------------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         """Fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed a, f, mu and nu."""
         n, zero, rows = self.model.nv, 0.0 * v[0], self.constraints.rows
         below = [zero] * rows if in_forces is None else list(in_forces)
-        weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], below)
+        weights, minus_nu = contact_dynamics.solve(s.factor, [-lam[i] for i in range(n)], below)
         mu, nu = sm.stack(weights), [-x for x in minus_nu]
         fields = finished(CONSTRAINED_SECOND, self.model, s.fields, self.driver, a=s.a, mu=mu)
         g = Second.from_fields(fields, n, rows, zero)

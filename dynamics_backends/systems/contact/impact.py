@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import Matrix, Partials
 from dynamics_backends.rigid_body.algorithms.forward_dynamics import equations_of_motion
-from dynamics_backends.rigid_body.contact import constrained_solve
-from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
+from dynamics_backends.rigid_body.contact import contact_dynamics
 from dynamics_backends.rigid_body.contact.constraints import Second
 from dynamics_backends.rigid_body.contact.contact_dynamics import (
     CONSTRAINED_FINISH,
     CONSTRAINED_SECOND,
     RATES_AT,
+    ConstrainedFactor,
     finished,
     started,
 )
@@ -110,7 +110,7 @@ class Impact(WholeMap, ConstrainedDerivatives):
         bounce = self._bounce(p)
         rates = [_sum([J * v[j] for j, J in row.items()]) for row in self.constraints.columns(constraint_states)]
         top = [rest[i] for i in range(self.model.nv)]
-        d, impulses = constrained_solve.solve(factor, top, [-(bounce * rate) for rate in rates])
+        d, impulses = contact_dynamics.solve(factor, top, [-(bounce * rate) for rate in rates])
         jump = sm.stack(d)
         return _Jump(fields, constraint_states, factor, jump, impulses, jump + bounce * v)
 
@@ -158,7 +158,7 @@ class Impact(WholeMap, ConstrainedDerivatives):
     ) -> tuple[dict[str, Any], Second]:
         """Fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed d and impulses; those in (v, v) vanish."""
         n, zero, rows = self.model.nv, 0.0 * s.d[0], self.constraints.rows
-        weights, minus_nu = constrained_solve.solve(s.factor, [-lam[i] for i in range(n)], [zero] * rows)
+        weights, minus_nu = contact_dynamics.solve(s.factor, [-lam[i] for i in range(n)], [zero] * rows)
         fields = finished(CONSTRAINED_SECOND, self._weightless, s.fields, self.driver, a=s.d, mu=sm.stack(weights))
         moved = {**fields, **{k: f for k, f in rates.items() if k in _MOVED}}
         g = Second.from_fields(fields, n, rows, zero)

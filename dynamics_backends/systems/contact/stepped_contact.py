@@ -32,12 +32,12 @@ from dynamics_backends import scalar as sm
 from dynamics_backends.protocol import IMPLICIT_STEP, Array, Contraction, Matrix, Parameters, Partials
 from dynamics_backends.rigid_body.algorithms import ltl
 from dynamics_backends.rigid_body.algorithms.kinematics import base_origin
-from dynamics_backends.rigid_body.contact.constrained_solve import ConstrainedFactor
 from dynamics_backends.rigid_body.contact.constraints import Second
 from dynamics_backends.rigid_body.contact.contact_dynamics import (
     CONTACT_FINISH,
     CONTACT_MOTION,
     CONTACT_SECOND,
+    ConstrainedFactor,
     finished,
     started,
 )

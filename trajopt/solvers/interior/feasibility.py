@@ -23,8 +23,8 @@ from trajopt.solvers.interior.stage_program import Point
 from trajopt.solvers.methods.interior_requests import RestorationEnd, Restore, Restored
 from trajopt.solvers.nlp.nlp_diagnosis import STATIONARY_VIOLATION
 from trajopt.solvers.rules.barrier import KAPPA_SIGMA
-from trajopt.solvers.rules.filter import Filter
 from trajopt.solvers.rules.interior_measures import Violation
+from trajopt.solvers.rules.line_search import Filter
 
 ENOUGH, NEARLY_ALL = 0.9, 1e-3
 """Fractions of the entry violation that end restoration: at points the filter accepts (kappa_resto), and at any point."""

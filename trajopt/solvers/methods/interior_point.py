@@ -45,8 +45,8 @@ from trajopt.solvers.methods.interior_requests import (
 from trajopt.solvers.methods.method import Report
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.rules.barrier import KAPPA_EPS, NEAR, NEAR_PUSH, PUSH, TAU, Barrier
-from trajopt.solvers.rules.filter import LARGE, MARGIN, BarrierFilter
 from trajopt.solvers.rules.interior_measures import Optimality, Violation, optimality
+from trajopt.solvers.rules.line_search import LARGE, MARGIN, BarrierFilter
 from trajopt.solvers.rules.regularization import Curvature
 from trajopt.solvers.termination import UNBOUNDED_BELOW
 from trajopt.solvers.time_limits import start_of_solve

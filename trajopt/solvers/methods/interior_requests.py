@@ -16,8 +16,8 @@ from __future__ import annotations
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
-from trajopt.solvers.rules.filter import Filter
 from trajopt.solvers.rules.interior_measures import Violation
+from trajopt.solvers.rules.line_search import Filter
 
 
 class Start(NamedTuple):

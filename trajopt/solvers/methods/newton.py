@@ -11,8 +11,8 @@ the defects, which grow with the square of the step in the states.  If most of t
 lower the cost far below the optimum; defects are therefore limited to a fraction of the travel of the states, which has the same
 unit. Multipliers of the dynamics are costates under feedback (:mod:`trajopt.solvers.shooting.iterate`). Bounds on the controls
 are a barrier (:mod:`trajopt.solvers.window.barrier`), and a filter accepts or rejects steps
-(:mod:`trajopt.solvers.rules.filter`).  If the filter accepts no step, the trajectory is restored by a rollout from x0 under the
-last policy, which has no defects.
+(:mod:`trajopt.solvers.rules.line_search`). If the filter accepts no step, the trajectory is restored by a rollout from x0 under
+the last policy, which has no defects.
 
 D. Mayne, Int. J. Control 3, 1966; J. F. O. De O. Pantoja, Int. J. Control 47, 1988 (the stagewise Newton step); A. Waechter,
 L. Biegler, Math. Program. 106, 2006 (filter, barrier, inertia correction).
@@ -50,8 +50,7 @@ from trajopt.solvers.methods.requests import (
 )
 from trajopt.solvers.options import MethodOptions, SLQOptions
 from trajopt.solvers.rules.barrier import first_weight, lowered
-from trajopt.solvers.rules.filter import Filter
-from trajopt.solvers.rules.line_search import RoundingTest
+from trajopt.solvers.rules.line_search import Filter, RoundingTest
 from trajopt.solvers.time_limits import start_of_solve
 
 FIRST, LEAP, GROWTH, DECAY = 1e-4, 100.0, 8.0, 1.0 / 3.0

@@ -18,7 +18,7 @@ from trajopt.solvers.interior.newton import NewtonSystem
 from trajopt.solvers.interior.stage_program import Point, StageProgram
 from trajopt.solvers.methods.interior_requests import RestorationEnd, Restore
 from trajopt.solvers.rules.barrier import STUCK, Barrier
-from trajopt.solvers.rules.filter import Filter
+from trajopt.solvers.rules.line_search import Filter
 from trajopt.solvers.rules.regularization import Curvature
 
 

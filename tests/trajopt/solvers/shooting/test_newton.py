@@ -19,7 +19,7 @@ from trajopt.solvers.methods.newton import FAR, FIRST, PLAIN, WIDE, WIDE_SHARE, 
 from trajopt.solvers.methods.requests import FRACTIONS, Direction, Point, Step, Trial
 from trajopt.solvers.options import DDPOptions
 from trajopt.solvers.rules.barrier import first_weight
-from trajopt.solvers.rules.filter import Filter
+from trajopt.solvers.rules.line_search import Filter
 from trajopt.solvers.shooting.iterate import scaled
 from trajopt.solvers.shooting.shooting_diagnosis import no_step
 from trajopt.solvers.termination import Errors, Measured
