@@ -59,12 +59,6 @@ def folder(name: str) -> Path | None:
     return Path(text) if text.strip() else None
 
 
-def check_environment() -> None:
-    """Check the variables that do not name a folder. Raises InputError for the first wrong one."""
-    threads()
-    compiler()
-
-
 _REMEDY = "install one (Debian, Ubuntu: apt install gcc libc6-dev), or name one in the environment variable CC"
 
 

@@ -208,10 +208,8 @@ from trajopt.guesses.inverse_kinematics import (
     inverse_kinematics as inverse_kinematics,
 )
 from trajopt.guesses.time_grids import refine as refine
-from trajopt.lq.lq import (
-    LQProblem as LQProblem,
-    solve_riccati as solve_riccati,
-)
+from trajopt.lq.lq import LQProblem as LQProblem
+from trajopt.lq.lq_solver import solve_riccati as solve_riccati
 from trajopt.problem.annotations import (
     Annotations as Annotations,
     Drawn as Drawn,

@@ -1,7 +1,7 @@
 """The C text of the kernels that serve every problem, for the library of the package (tools/build_kernels.py)."""
 
 from trajopt.collisions import library as collisions
-from trajopt.lq import lq
+from trajopt.lq import lq_solver
 from trajopt.solvers.interior import library
 from trajopt.solvers.window import interior_slot, newton_slot, shooting_slot
 from trajopt.stage.compiled import library as stages
@@ -11,9 +11,9 @@ def sources() -> dict[str, str]:
     """The C text of each object of the library, by name."""
     return {
         "collisions": collisions.source(),
-        "lq": lq.source(lq.SIZES),
-        **{"lq_{}_{}".format(*size): lq.sized_source(*size) for size in lq.SIZES},
-        "lq_in_lanes": lq.lanes_source(),
+        "lq": lq_solver.source(lq_solver.SIZES),
+        **{"lq_{}_{}".format(*size): lq_solver.sized_source(*size) for size in lq_solver.SIZES},
+        "lq_in_lanes": lq_solver.lanes_source(),
         "interior": interior_slot.source(before=library.source()),
         "newton": newton_slot.source(),
         "stages": stages.source(),

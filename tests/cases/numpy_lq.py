@@ -9,21 +9,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.lq.lapack import cholesky, cholesky_solve
-from trajopt.lq.lq import (
-    ARMIJO,
-    FLOOR,
-    GRADIENT_TOLERANCE,
-    MARGIN,
-    MAX_BOX_ITERATIONS,
-    SHORTEN,
-    SHORTEST,
-    Bounds,
-    LQProblem,
-    LQStep,
-    Policy,
-    Stationarity,
-    least_size,
-)
+from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity, least_size
+from trajopt.lq.lq_solver import ARMIJO, FLOOR, GRADIENT_TOLERANCE, MARGIN, MAX_BOX_ITERATIONS, SHORTEN, SHORTEST
 from trajopt.solvers.shooting.ddp_model import Damping
 
 
@@ -243,7 +230,7 @@ def definite_shift(H: Array) -> Array | None:
 
 
 class NumpyLQ:
-    """The functions above with the interface of :class:`~trajopt.lq.lq.LQSolver`."""
+    """The functions above with the interface of :class:`~trajopt.lq.lq_solver.LQSolver`."""
 
     solve_riccati = staticmethod(solve_riccati)
     stationarity = staticmethod(stationarity)

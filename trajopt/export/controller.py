@@ -19,7 +19,7 @@ import numpy as np
 from dynamics_backends.compiled.interface import constant, has_source, kernel_text, straight_functions, template
 from dynamics_backends.protocol import Array, Map, NeedsScheme, unwrapped
 from trajopt.export.example import ExampleStart, example_start
-from trajopt.lq import lq
+from trajopt.lq import lq_solver
 from trajopt.problem.guess import Guess
 from trajopt.problem.impact_stage import JUMP
 from trajopt.problem.ocp import OCP, Sampling
@@ -246,7 +246,7 @@ def _source(ocp: OCP, sampled: Sampling, stage: FunctionsSource, structure: Stru
         stages_source("rollout.h"),
         f"#define DYNAMICS_WORKSPACE ({stage.workspace})",
         structure.source("0"),
-        lq.source(),
+        lq_solver.source(),
         _template("controller.c"),
     ]
     return "\n".join([*parts, _defaults(ocp)])

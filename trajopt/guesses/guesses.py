@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import shared_lq
+from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.guess import Guess as Guess, Motion as Motion, as_guess as as_guess
 from trajopt.problem.ocp import OCP
 from trajopt.stage.evaluation import Direction, Shooting

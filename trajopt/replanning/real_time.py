@@ -44,7 +44,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import WarmStart
-from trajopt.lq.lq import Bounds, LQStep, Policy, shared_lq
+from trajopt.lq.lq import Bounds, LQStep, Policy
+from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.guess import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import IterationRecord

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import shared_lq
+from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.expansion import residual_batch, residual_jacobians
 from trajopt.problem.ocp import OCP, fitting
 from trajopt.stage.evaluation import StageEvaluator

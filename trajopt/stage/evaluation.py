@@ -179,7 +179,7 @@ class StageEvaluator:
             if part is None:
                 return None
             parts.append(part)
-        from trajopt.lq.lq import CurvaturePart, KnotCurvatures
+        from trajopt.lq.lq_solver import CurvaturePart, KnotCurvatures
 
         return KnotCurvatures((CurvaturePart * len(parts))(*[part for part, _ in parts]), parts)
 

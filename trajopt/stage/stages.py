@@ -182,7 +182,7 @@ class SweptStages(Protocol):
     """Stages whose second derivatives a C sweep can evaluate knot by knot."""
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[Any, Any] | None:
-        """Return the :class:`~trajopt.lq.lq.CurvaturePart` for the sweep and the objects that it points to.
+        """Return the :class:`~trajopt.lq.lq_solver.CurvaturePart` for the sweep and the objects that it points to.
 
         None if second derivatives are not compiled.
         """

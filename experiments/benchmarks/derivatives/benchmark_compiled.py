@@ -152,7 +152,8 @@ def growth(rounds: int) -> Iterator[Entry]:
 
 def riccati(rounds: int) -> Iterator[Entry]:
     """Time the Riccati recursion over 100 knots."""
-    from trajopt.lq.lq import LQProblem, solve_riccati
+    from trajopt.lq.lq import LQProblem
+    from trajopt.lq.lq_solver import solve_riccati
 
     rng, N = np.random.default_rng(0), 100
     for n, m, max_value in ((12, 6, 2.5), (36, 12, 22.0)):

@@ -5,7 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from trajopt.lq.lq import LQProblem, solve_riccati
+from trajopt.lq.lq import LQProblem
+from trajopt.lq.lq_solver import solve_riccati
 
 
 def solve_box_qp(H, g, lower, upper):

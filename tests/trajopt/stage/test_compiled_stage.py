@@ -18,7 +18,8 @@ from trajopt import (
     control_cost,
     state_cost,
 )
-from trajopt.lq.lq import LQProblem, LQSolver
+from trajopt.lq.lq import LQProblem
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.stage.compiled import taped_functions
 from trajopt.stage.compiled.compiled_end import CompiledEnd
 from trajopt.stage.compiled.compiled_stages import CompiledStages

@@ -1,4 +1,4 @@
-/* Shift that makes a matrix positive definite: see trajopt/lq/compiled_lq.py.  Include small_matrices.h before this file,
+/* Shift that makes a matrix positive definite: see trajopt/lq/lq_solver.py.  Include small_matrices.h before this file,
    and define the constants FLOOR and MARGIN of that module. */
 
 #define MAX_JACOBI_SWEEPS 50 /* convergence is quadratic: about six suffice */

@@ -17,7 +17,7 @@ typedef struct {
     const double *xx, *ux, *uu;
 } lq_tensors;
 
-/* Changes of the problem during a sweep: see convex of trajopt/lq/compiled_lq.py.  The sweep adds `parts` pieces of curvature to
+/* Changes of the problem during a sweep: see convex of trajopt/lq/lq_solver.py.  The sweep adds `parts` pieces of curvature to
    the problem's arrays Q, S and R and, if `modify`, the shift of R that makes Quu positive definite. */
 typedef struct {
     int modify, parts;

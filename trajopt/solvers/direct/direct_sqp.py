@@ -14,7 +14,7 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq import LQSolver, shared_lq
+from trajopt.lq.lq_solver import LQSolver, shared_lq
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import LQSolver
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.interior_point import InteriorPoint

@@ -9,7 +9,7 @@ import numpy as np
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.lq.lapack import cholesky
-from trajopt.lq.lq import LQSolver
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.kkt.riccati_kkt import RiccatiKKT, by_stages
 from trajopt.solvers.qp.qp import QP
 

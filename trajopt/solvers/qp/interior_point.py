@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import LQSolver, shared_lq
+from trajopt.lq.lq_solver import LQSolver, shared_lq
 from trajopt.solvers.qp.convexity import convex_on_equalities
 from trajopt.solvers.qp.kkt.choice import system_of
 from trajopt.solvers.qp.kkt.kkt_system import KKTSystem

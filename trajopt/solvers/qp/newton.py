@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import LQSolver
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.kkt.choice import system_of
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual, largest
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import LQSolver
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 

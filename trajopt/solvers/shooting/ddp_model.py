@@ -12,7 +12,7 @@ with one of two choices of lam, which agree at the solution:
              Differential Dynamic Programming, 1970), with the gap d before V'x
 
 Curvature may make Quu indefinite.  Then its eigenvalues are replaced by their absolute values, at least
-:data:`~trajopt.lq.lq.FLOOR` of the largest, and the difference is added to R.  The modified problem has a positive
+:data:`~trajopt.lq.lq_solver.FLOOR` of the largest, and the difference is added to R.  The modified problem has a positive
 definite Quu at every knot, hence also positive definite blocks of free controls for any active bounds.  Its solution is a descent
 direction (Nocedal & Wright, section 3.4; absolute values as in Y. Dauphin et al., NeurIPS 2014).
 """
@@ -24,7 +24,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dynamics_backends.protocol import Array, Hessians
-from trajopt.lq.lq import Bounds, LQProblem, Policy, shared_lq, tensor_curvatures
+from trajopt.lq.lq import Bounds, LQProblem, Policy
+from trajopt.lq.lq_solver import shared_lq, tensor_curvatures
 from trajopt.solvers.shooting.iterate import Iterate
 from trajopt.stage.evaluation import Evaluator, StageEvaluator
 

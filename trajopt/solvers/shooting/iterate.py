@@ -38,7 +38,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity, shared_lq
+from trajopt.lq.lq import Bounds, LQProblem, LQStep, Policy, Stationarity
+from trajopt.lq.lq_solver import shared_lq
 from trajopt.results.records import Journal
 from trajopt.stage.evaluation import Candidates, Direction, Evaluator, Expansion, Shooting
 

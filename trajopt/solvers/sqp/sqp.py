@@ -33,7 +33,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import LQSolver
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.results.records import Callback, Journal
 from trajopt.results.status import SOLVED, Status
 from trajopt.solvers import termination

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq import LQSolver
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.active_set import ActiveSet
 from trajopt.solvers.qp.interior_point import InteriorPoint
 from trajopt.solvers.qp.newton import ActiveSetNewton

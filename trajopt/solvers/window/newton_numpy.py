@@ -8,7 +8,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq import LQProblem, LQStep, Policy, Stationarity, shared_lq
+from trajopt.lq.lq import LQProblem, LQStep, Policy, Stationarity
+from trajopt.lq.lq_solver import shared_lq
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.solvers.methods.method import Size

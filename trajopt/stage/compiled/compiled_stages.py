@@ -23,7 +23,7 @@ from dynamics_backends.compiled.interface import (
     over_threads,
 )
 from dynamics_backends.protocol import Array, Hessians
-from trajopt.lq.lq import CurvaturePart
+from trajopt.lq.lq_solver import CurvaturePart
 from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.compiled.compiled_end import shapes_of
 from trajopt.stage.compiled.library import (

@@ -17,7 +17,7 @@ from dynamics_backends.protocol import FunctionMap
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from trajopt import OCP, Phase, SampledSystem, control_cost, frame_position_cost, free_time, state_cost
-from trajopt.lq.lq import LQSolver
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.shooting.ddp_model import Damping
 from trajopt.stage.evaluation import StageEvaluator
 

@@ -6,7 +6,7 @@ QPs use a sparse factorization (:mod:`trajopt.solvers.qp.kkt.sparse_kkt`).
 
 from __future__ import annotations
 
-from trajopt.lq.lq import LQSolver
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.kkt.kkt_system import KKTSystem
 from trajopt.solvers.qp.kkt.riccati_kkt import RiccatiKKT, by_stages
 from trajopt.solvers.qp.kkt.sparse_kkt import SparseKKT

@@ -17,7 +17,8 @@ import numpy as np
 
 from dynamics_backends.protocol import Array
 from trajopt.lq.lapack import cholesky, cholesky_solve
-from trajopt.lq.lq import LQProblem, LQSolver
+from trajopt.lq.lq import LQProblem
+from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import QP, largest
