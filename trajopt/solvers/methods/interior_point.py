@@ -11,6 +11,12 @@ A step that reduces the violation slightly may raise the objective far above the
 reject all but short steps.  If filter pairs, and not the iterate itself, shorten BLOCKED steps in a row, the filter is
 emptied, at most EMPTIED times (as IPOPT does: filter_reset_trigger, max_filter_resets).
 
+The filter also accepts steps that lower the objective and raise the violation far above that of the guess.  There the multipliers
+of shortened steps can grow without bound: second derivatives contain the multipliers, and multipliers of the next step the second
+derivatives.  If the gradient of the Lagrangian exceeds LOST at such an iterate, the solve starts again from the guess, once.
+The filter then keeps theta below CEILING * max(1, theta of the guess) (R. Fletcher, S. Leyffer, User manual for filterSQP, Dundee
+1998: tt), and indefinite Hessians are shifted, not reflected, which shortens the steps.
+
 A. Waechter, L. T. Biegler, On the implementation of an interior-point filter line-search algorithm for large-scale nonlinear
 programming, Math. Program. 106, 2006, to whose sections and equations numbers refer; the structure is used as by C. V. Rao,
 S. J. Wright, J. B. Rawlings, J. Optim. Theory Appl. 99, 1998, and in FATROP (L. Vanroye et al., IROS 2023).
@@ -62,6 +68,8 @@ CREEPING, CREPT, CONVEXIFIED = 20, 1e-2, 1e-3
 if the Hessian was convexified: the modification changes from step to step, which often ends a series of short steps."""
 PARTLY = 1
 """Number of restorations that may end at points acceptable to the filter; later ones continue to a feasible or stationary point."""
+LOST, CEILING = 1e10, 1.25
+"""Largest gradient of the Lagrangian of infeasible iterates; then a restart, with a limit on theta relative to its start value."""
 ACCEPTABLE = 1e-6
 """Below this error, a search without an acceptable step has reached the limit of double precision (acceptable_tol)."""
 
@@ -139,20 +147,27 @@ class InteriorPoint:
 
     report: Report | None = None
     hessian = "exact"
-    monotone_since: int | None = None
+    monotone_since: int | None
 
     def __init__(self, size: Size, options: IPMOptions) -> None:
         self.size, self.options = size, options
-        self.barrier = Barrier(options.barrier, options.gradient_tolerance, options.barrier_strategy == "adaptive")
-        self.curvature, self.filter = Curvature(), BarrierFilter(1.0)
         self.scale, self.objective, self.at, self.now = 1.0, nan, _NOWHERE, _UNKNOWN
+        self.iteration = self.reports = 0
+        self.begun, self.began = False, start_of_solve()
+        self._reset(LARGE)
+
+    def _reset(self, ceiling: float, shifted: float = 0) -> None:
+        """Forget all earlier iterates. ceiling: limit on theta, relative to its value at the guess. shifted: see Curvature."""
+        o = self.options
+        self.barrier = Barrier(o.barrier, o.gradient_tolerance, o.barrier_strategy == "adaptive")
+        self.curvature, self.filter = Curvature(shifted), BarrierFilter(1.0, ceiling)
         self.shift, self.reflected, self.bottom = 0.0, 0.0, -inf
-        self.iteration = self.reports = self.restorations = self.crept = self.blocked = self.emptied = 0
-        self.begun = self.hopeless = self.stationary = self.matched = False
+        self.restorations = self.crept = self.blocked = self.emptied = 0
+        self.hopeless = self.stationary = self.matched = False
+        self.monotone_since = None
         self.hopeful = (
             True  # True if the last full step was accepted: the next trial is then differentiated in the same call
         )
-        self.began = start_of_solve()
 
     def solve(self, *, gains: bool = False) -> Solve:
         """Iterate from the guess until a termination test holds; gains must be False: feedback gains are computed elsewhere."""
@@ -199,6 +214,10 @@ class InteriorPoint:
         if end is not None:
             self._report(0.0, 0.0)
             return end
+        if self._is_lost:
+            self._report(0.0, 0.0)
+            self._reset(CEILING, shifted=inf)
+            return (yield from self._start())
         adaptive = self.barrier.adaptive
         if self.barrier.watch(self.now.error, self.now.mean):
             self._empty_filter()
@@ -228,10 +247,20 @@ class InteriorPoint:
         if now.error <= o.gradient_tolerance and feasible:
             return End.CONVERGED
         if self.iteration >= o.max_iterations or time.perf_counter() > self._deadline:
-            return self._not_feasible if self.hopeless and not feasible else End.STOPPED
+            return self._not_feasible if not feasible and (self.hopeless or self._restarted) else End.STOPPED
         if self.objective < self.bottom and feasible:
             return End.UNBOUNDED
         return None
+
+    @property
+    def _is_lost(self) -> bool:
+        """True if the multipliers have grown without bound, far above the violation of the guess, before a restart."""
+        far = self.at.theta > CEILING * self.filter.scale
+        return far and self.now.gradient > LOST and not self._restarted
+
+    @property
+    def _restarted(self) -> bool:
+        return self.filter.largest == CEILING
 
     @property
     def _deadline(self) -> float:
@@ -391,7 +420,7 @@ class InteriorPoint:
         self.now = _UNKNOWN._replace(violation=found.at.largest)
         if found.end == RestorationEnd.LEAST_VIOLATION:
             return End.LEAST_VIOLATION
-        if found.end == RestorationEnd.LIMIT and self.hopeless:
+        if found.end == RestorationEnd.LIMIT and (self.hopeless or self._restarted):
             return self._not_feasible
         return End.STOPPED if found.end == RestorationEnd.LIMIT else End.NO_STEP
 

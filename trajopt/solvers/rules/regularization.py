@@ -60,10 +60,13 @@ SHIFTED = 5
 
 
 class Curvature:
-    """Counter of slow and short steps that decides when the shift replaces reflections (``shifts``)."""
+    """Counter of slow and short steps that decides when the shift replaces reflections (``shifts``).
 
-    def __init__(self) -> None:
-        self._left, self._spell, self._short = 0, SHIFTED, 0
+    shifted: number of first steps with the shift.
+    """
+
+    def __init__(self, shifted: float = 0) -> None:
+        self._left, self._spell, self._short = shifted, SHIFTED, 0
         self._errors = deque[float](maxlen=SLOW)
 
     @property

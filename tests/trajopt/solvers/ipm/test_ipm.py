@@ -280,6 +280,54 @@ def test_a_step_is_that_of_the_dense_system():
     assert step.alpha == pytest.approx(min(longest), rel=1e-9)
 
 
+# -- far from the guess ---------------------------------------------------------------------------------------------------
+
+
+def euler_rates(x, u):
+    """Quadrotor with Euler angles (phi, theta, psi) and four thrusts: dx/dt for columns x (12, ...), u (4, ...)."""
+    (s1, s2, s3), (c1, c2, c3), w = np.sin(x[3:6]), np.cos(x[3:6]), x[9:12]
+    push, I = (u[0] + u[1] + u[2] + u[3]) / 0.8, (0.01, 0.012, 0.02)
+    yaw = (s1 * w[1] + c1 * w[2]) / c2
+    torque = 0.2 * (u[1] - u[3]), 0.2 * (u[2] - u[0]), 0.05 * (u[0] - u[1] + u[2] - u[3])
+    turn = [(torque[i] + (I[i - 2] - I[i - 1]) * w[i - 2] * w[i - 1]) / I[i] for i in range(3)]
+    lift = [push * (c1 * s2 * c3 + s1 * s3), push * (c1 * s2 * s3 - s1 * c3), push * c1 * c2 - 9.81]
+    return [x[6], x[7], x[8], w[0] + s2 * yaw, c1 * w[1] - s1 * w[2], yaw, *lift, *turn]
+
+
+@pytest.mark.parametrize("seed", [13, 19, 70, 102])
+def test_multipliers_that_grow_without_bound_lead_to_a_restart(seed):
+    """Long steps pass the singularity of the Euler angles.
+
+    At the solution, the gradient of the cost of a rollout in NumPy vanishes; it is found by complex steps.
+    """
+    rng, goal, x0 = np.random.default_rng([7, seed]), np.zeros(12), np.zeros(12)
+    goal[:3] = rng.uniform(-2.0, 2.0, 3)
+    if seed % 2:
+        x0[3:6], x0[6:9] = rng.uniform(-0.6, 0.6, 3), rng.uniform(-1.0, 1.0, 3)
+    weight, N, dt = 10.0 ** rng.uniform(-2.0, 0.0), 60, 0.03
+    system = FunctionMap(lambda x, u, t, p: euler_rates(x, u), 12, 4)
+    manifold = to.Manifold.vector(12)
+    costs = [control_cost(4, weight=weight), state_cost(manifold, goal, 0.1)]
+    s = solve(OCP.single_phase(sampled(system), x0, N, dt, costs, [state_cost(manifold, goal, 100.0)]), check=False)
+    assert s.status.success, s.status
+
+    def cost(us):
+        x, value, f = np.repeat(x0[:, None], us.shape[2], axis=1) + 0j, 0.0, lambda x, u: np.array(euler_rates(x, u))
+        for u in us:
+            error = x - goal[:, None]
+            value = value + 0.5 * dt * (0.1 * (error**2).sum(axis=0) + weight * (u**2).sum(axis=0))
+            a = f(x, u)
+            b = f(x + 0.5 * dt * a, u)
+            c = f(x + 0.5 * dt * b, u)
+            x = x + dt / 6.0 * (a + 2.0 * b + 2.0 * c + f(x + dt * c, u))
+        return value + 50.0 * ((x - goal[:, None]) ** 2).sum(axis=0)
+
+    steps = 1e-20j * np.eye(4 * N).reshape(N, 4, 4 * N)
+    found = cost(s.us[:, :, None] + steps)
+    np.testing.assert_allclose(found[0].real, s.cost, rtol=1e-6)
+    np.testing.assert_allclose(found.imag / 1e-20, 0.0, atol=1e-5)
+
+
 # -- statuses -------------------------------------------------------------------------------------------------------------
 
 
