@@ -233,11 +233,11 @@ class RealTimeSQP(RealTimePlanner):
 
     def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
         """One step about the guess of a warm start. Raises ValueError if the guess gives NaN."""
-        from trajopt.solvers.direct.direct_sqp import stage_lq_solver, staged_program
+        from trajopt.solvers.direct.direct_sqp import staged_program
         from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 
         program, before = staged_program(ocp, warm.guess, self.options), self._last
-        step = RealTimeIteration(program, self.options, stage_lq_solver(ocp))
+        step = RealTimeIteration(program, self.options)
         if before is not None and before.y.shape == step.y.shape and before.z.shape == step.z.shape:
             step.y, step.z, step.last = before.y, before.z, before.last
         w = program.variables(*warm.guess)

@@ -14,7 +14,6 @@ import numpy as np
 
 from dynamics_backends.protocol import Array, Hessians
 from trajopt.guesses.guesses import Guess
-from trajopt.lq.lq_solver import LQSolver, shared_lq
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Callback
 from trajopt.results.solution import Solution
@@ -26,7 +25,6 @@ from trajopt.solvers.qp.blocks.stage_hessian import StageHessian, StagePlaces
 from trajopt.solvers.qp.blocks.stage_jacobian import RowPlaces, StageJacobian
 from trajopt.solvers.qp.qp import Hessian, Jacobian
 from trajopt.solvers.sqp.sqp import solve_nlp
-from trajopt.stage.engine import is_compiled
 from trajopt.step.sensitivities import has_curvature
 
 
@@ -110,8 +108,7 @@ def sqp(
     options = with_selected_hessian(ocp, options or SQPOptions())
     program = staged_program(ocp, guess, options)
     warm = None if multipliers is None else warm_multipliers(program, multipliers)
-    w, lq_solver = program.variables(*guess), stage_lq_solver(ocp)
-    found = solve_nlp(program, w, options, callback, multipliers=warm, lq_solver=lq_solver)
+    found = solve_nlp(program, program.variables(*guess), options, callback, multipliers=warm)
     return trajectory_solution(found.nlp, found, options.hessian)  # type: ignore[arg-type]
 
 
@@ -125,8 +122,3 @@ def with_selected_hessian(ocp: OCP, options: SQPOptions) -> SQPOptions:
 def staged_program(ocp: OCP, guess: Guess, options: SQPOptions) -> StagedProgram:
     """Return the program of the SQP method; hessian = "auto" selects "scqp" here, as in real-time iterations."""
     return StagedProgram(ocp, guess, options.hold, "scqp" if options.hessian == "auto" else options.hessian)
-
-
-def stage_lq_solver(ocp: OCP) -> LQSolver | None:
-    """Return the solver of the LQ problems of QPs, or None for a sparse factorization, which serves problems in NumPy."""
-    return shared_lq() if is_compiled(ocp) else None

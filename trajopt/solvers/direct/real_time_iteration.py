@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.direct.transcription import Transcription
 from trajopt.solvers.options import SQPOptions
 from trajopt.solvers.qp.interior_point import InteriorPoint
@@ -37,19 +36,16 @@ class Feedback(NamedTuple):
 class RealTimeIteration:
     """Real-time iterations of an optimal control problem, whose initial state is measured at each sample.
 
-    options: only hessian and qp_solver are used. lq_solver: solver of the LQ problems of QPs by stages; None: sparse factorization.
-    Each step starts with the multipliers of the previous step.
+    options: only hessian and qp_solver are used. Each step starts with the multipliers of the previous step.
     """
 
-    def __init__(
-        self, program: Transcription, options: SQPOptions | None = None, lq_solver: LQSolver | None = None
-    ) -> None:
+    def __init__(self, program: Transcription, options: SQPOptions | None = None) -> None:
         self.program, self.options = program, settled(options or SQPOptions(), program)
-        self.qp_solver = make_qp_solver(self.options.qp_solver, lq_solver)
+        self.qp_solver = make_qp_solver(self.options.qp_solver)
         self.fallback = InteriorPoint()
         self.y, self.z = np.zeros_like(program.g_lower), np.zeros_like(program.x_lower)
         self.last: QPSolution | None = None
-        self.newton = ActiveSetNewton(lq_solver)
+        self.newton = ActiveSetNewton()
         self._prepared: tuple[Iterate, Convexified] | None = None
 
     def prepare(self, w: Array) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.lq.lapack import cholesky
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.kkt.riccati_kkt import RiccatiKKT, by_stages
 from trajopt.solvers.qp.qp import QP
 
@@ -37,15 +36,15 @@ def positive_definite(M: sp.csc_matrix) -> bool:
     return _negative_pivots(M - shift * sp.identity(M.shape[0], format="csc")) == 0
 
 
-def convex_on_equalities(qp: QP, lq_solver: LQSolver | None = None) -> bool:
+def convex_on_equalities(qp: QP) -> bool:
     """True if H is positive definite on the null space of the equality rows and of the fixed variables.
 
-    A QP in stages is tested by a Riccati recursion if ``lq_solver`` is given. A small QP is tested by a basis of the null space
-    (Nocedal & Wright, eq. 16.18). A large QP is tested by the inertia of [[H, E'], [E, -eps]]: the number of negative eigenvalues
+    A QP in stages is tested by a Riccati recursion; a small one by a basis of the null space
+    (Nocedal & Wright, eq. 16.18); a large one by the inertia of [[H, E'], [E, -eps]]: the number of negative eigenvalues
     equals the number of rows of E if and only if H is positive definite there (theorem 16.3).
     """
-    if lq_solver is not None and by_stages(qp):
-        return RiccatiKKT(qp, lq_solver).factorize(np.where(np.equal(*qp.bounds), np.inf, 0.0))
+    if by_stages(qp):
+        return RiccatiKKT(qp).factorize(np.where(np.equal(*qp.bounds), np.inf, 0.0))
     fixed = sp.identity(len(qp.g), format="csr")[qp.lb == qp.ub]
     E = sp.vstack([qp.sparse_A.tocsr()[qp.l == qp.u], fixed], format="csr")
     H = qp.sparse_H

@@ -24,7 +24,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq_solver import LQSolver, shared_lq
 from trajopt.solvers.qp.convexity import convex_on_equalities
 from trajopt.solvers.qp.kkt.choice import system_of
 from trajopt.solvers.qp.kkt.kkt_system import KKTSystem
@@ -55,27 +54,25 @@ The residual is relative to the size of its terms, and stays constant while both
 class InteriorPoint:
     """Interior-point :class:`~trajopt.solvers.qp.qp.QPSolver`, to TOLERANCE on the residuals relative to the size of their terms.
 
-    lq_solver: solves the linear systems of QPs in stages; None: a sparse factorization unless ``staged``. staged: solve
-    only QPs in stages; others raise UnstructuredQP. H need be positive definite only on the null space of the dynamics and the
-    equalities, and the cost of an iteration grows linearly with the horizon.
+    staged: solve only QPs in stages; others raise UnstructuredQP. In stages, H need be positive definite only on the null space of
+    the dynamics and the equalities, and the cost of an iteration grows linearly with the horizon.
     """
 
-    def __init__(self, lq_solver: LQSolver | None = None, *, staged: bool = False) -> None:
+    def __init__(self, *, staged: bool = False) -> None:
         self.staged = staged
-        self.lq_solver = shared_lq() if staged and lq_solver is None else lq_solver
 
     def is_convex(self, qp: QP) -> bool:
         """True if H is positive definite on the null space of the equalities."""
         if self.staged:
             require_stages(qp)
-        return convex_on_equalities(qp, self.lq_solver)
+        return convex_on_equalities(qp)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
         """See :class:`~trajopt.solvers.qp.qp.QPSolver`; the method ignores ``start``."""
         if self.staged:
             require_stages(qp)
-        found = solve_interior_point(qp, self.lq_solver)
-        return polished(qp, system_of(qp, self.lq_solver), found) if found.status is QPStatus.SOLVED else found
+        found = solve_interior_point(qp)
+        return polished(qp, system_of(qp), found) if found.status is QPStatus.SOLVED else found
 
 
 class _Point(NamedTuple):
@@ -198,14 +195,14 @@ class _Iteration:
         return float(qp.g @ d) < 0.0 and bending and max(largest(outside), largest(crossing)) <= RECESSION
 
 
-def solve_interior_point(qp: QP, lq_solver: LQSolver | None) -> QPSolution:
+def solve_interior_point(qp: QP) -> QPSolution:
     """Solve a QP by the interior-point method above, with the objective scaled to a gradient of at most 1."""
     if np.greater(*qp.bounds).any():
         return qp.without_solution(QPStatus.INFEASIBLE)
     scale = max(1.0, largest(qp.g))
     scaled = replace(qp, H=qp.H / scale, g=qp.g / scale)
     with np.errstate(all="ignore"):
-        iteration = _Iteration(scaled, system_of(scaled, lq_solver))
+        iteration = _Iteration(scaled, system_of(scaled))
         point = iteration.start()
         if point is None:
             return qp.without_solution(QPStatus.FAILED)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.kkt.choice import system_of
 from trajopt.solvers.qp.qp import QP, QPSolution, QPStatus, kkt_residual, largest
 
@@ -26,17 +25,14 @@ TOLERANCE = 1e-10
 
 
 class ActiveSetNewton:
-    """Active-set solver of QPs from a guess of the multipliers; lq_solver: see :func:`~trajopt.solvers.qp.kkt.choice.system_of`."""
-
-    def __init__(self, lq_solver: LQSolver | None = None) -> None:
-        self.lq_solver = lq_solver
+    """Active-set solver of QPs from a guess of the multipliers."""
 
     def solve(self, qp: QP, y: Array, z: Array) -> QPSolution | None:
         """Return the solution, or None if the active set does not converge; the signs of y (m,), z (n,) give the first set."""
         lower, upper = qp.bounds
         if (lower > upper).any():
             return None
-        equal, m, system = lower == upper, len(qp.l), system_of(qp, self.lq_solver)
+        equal, m, system = lower == upper, len(qp.l), system_of(qp)
         side = _sides(np.concatenate([y, z]), lower, upper)
         with np.errstate(all="ignore"):
             for count in range(1, CHANGES + 2):

@@ -24,7 +24,6 @@ import numpy as np
 
 from dynamics_backends.names import unknown_name
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 
@@ -165,14 +164,12 @@ _SOLVERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qrqp": ("trajopt.solvers.qp.active_set", "ActiveSet", {"method": "qrqp"}),
     "riccati": ("trajopt.solvers.qp.interior_point", "InteriorPoint", {"staged": True}),
 }
-_SWEEPING = ("interior_point", "riccati")
 QP_SOLVERS = tuple(_SOLVERS)
 
 
-def make_qp_solver(name: str, lq_solver: LQSolver | None = None) -> QPSolver:
-    """Return a solver by its name in the table above; lq_solver: for solvers with a Riccati recursion. Raises UnknownName."""
+def make_qp_solver(name: str) -> QPSolver:
+    """Return a solver by its name in the table above. Raises UnknownName."""
     if name not in _SOLVERS:
         raise unknown_name("QP solver", name, QP_SOLVERS)
     module, kind, preset = _SOLVERS[name]
-    sweeping = {"lq_solver": lq_solver} if name in _SWEEPING else {}
-    return getattr(import_module(module), kind)(**preset, **sweeping)
+    return getattr(import_module(module), kind)(**preset)

@@ -33,7 +33,6 @@ from collections.abc import Callable
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.results.records import Callback, Journal
 from trajopt.results.status import SOLVED, Status
 from trajopt.solvers import termination
@@ -76,12 +75,10 @@ def solve_nlp(
     callback: Callback | None = None,
     *,
     multipliers: tuple[Array, Array] | None = None,
-    lq_solver: LQSolver | None = None,
 ) -> NLPSolution:
     """Solve a program from the guess w (n,), clipped to its bounds.
 
-    multipliers: a guess of y (m,) and z (n,), for example of an earlier solution; it also defines the first active set. lq_solver:
-    solver of the Riccati recursions of QPs in stages; None: QPs use sparse matrices.
+    multipliers: a guess of y (m,) and z (n,), for example of an earlier solution; it also defines the first active set.
     callback: called with an IterationRecord after each iteration; if it raises KeyboardInterrupt, the solver stops and returns the
     best iterate. Raises ValueError for hessian "gauss_newton" or "scqp" and a program without ``convex_hessian``, and for
     a guess of the wrong size. Non-convergence raises nothing: see ``status``.
@@ -90,20 +87,18 @@ def solve_nlp(
     n = len(nlp.x_lower)
     if np.shape(w) != (n,):
         raise ValueError(f"the guess has shape {np.shape(w)}; this program has {n} variables")
-    return SQPLoop(nlp, options, callback, lq_solver).run(np.array(w, dtype=float), multipliers)
+    return SQPLoop(nlp, options, callback).run(np.array(w, dtype=float), multipliers)
 
 
 class SQPLoop:
     """State of one solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C."""
 
-    def __init__(
-        self, nlp: NLP, options: SQPOptions, callback: Callback | None = None, lq_solver: LQSolver | None = None
-    ) -> None:
+    def __init__(self, nlp: NLP, options: SQPOptions, callback: Callback | None = None) -> None:
         self.nlp, self.options = nlp, options
         self.journal, self.progress, self.damping = Journal(callback), Progress(), Damping()
         self.rounding, self.at_rounding = RoundingTest(), False
         self.contradictions = Contradictions(options.elastic_weight, np.zeros_like(nlp.g_lower))
-        self.qps = Subproblems(make_qp_solver(options.qp_solver, lq_solver), lq_solver)
+        self.qps = Subproblems(make_qp_solver(options.qp_solver))
         self.search = LineSearch(options, self.journal, self.qps.near)
         self.usual_test = acceptance(options)
         self.test: Acceptance = self.usual_test

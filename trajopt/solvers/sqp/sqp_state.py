@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dynamics_backends.protocol import Array
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.active_set import ActiveSet
 from trajopt.solvers.qp.interior_point import InteriorPoint
 from trajopt.solvers.qp.newton import ActiveSetNewton
@@ -116,9 +115,9 @@ class Subproblems:
     set is known.
     """
 
-    def __init__(self, solver: QPSolver, lq_solver: LQSolver | None = None) -> None:
+    def __init__(self, solver: QPSolver) -> None:
         self.solver = solver
-        self.fallback, self.newton = InteriorPoint(), ActiveSetNewton(lq_solver)
+        self.fallback, self.newton = InteriorPoint(), ActiveSetNewton()
         self.multipliers_given: tuple[Array, Array] | None = None
         self.last: QPSolution | None = None
         self.full = False

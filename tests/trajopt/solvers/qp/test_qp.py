@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from numpy_lq import NumpyLQ
 from staged_qps import staged_qp, with_terminal_rows
 
 from trajopt.solvers.qp import interior_point
@@ -202,8 +201,8 @@ def test_convexity_by_a_sweep_is_that_of_the_reduced_hessian(rows):
         Z = np.linalg.svd(E)[2][len(E) :].T
         expected = np.linalg.eigvalsh(Z.T @ matrices.H.toarray() @ Z).min() > 0.0
         seen.add(expected)
-        assert convex_on_equalities(qp, NumpyLQ()) == expected
         assert convex_on_equalities(qp) == expected
+        assert convex_on_equalities(matrices) == expected
         assert _inertia_is_right(matrices.H, sp.csr_matrix(E)) == expected
     assert seen == {True, False}
     assert not positive_definite(matrices.H)
@@ -241,13 +240,13 @@ def test_convexified_problem_has_the_same_solution(name):
 # -- from a neighbor ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sweeper", [None, NumpyLQ()])
+@pytest.mark.parametrize("by_stages", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_newton_on_the_active_set_of_a_neighbor(seed, sweeper):
-    qp = staged_qp(seed)
+def test_newton_on_the_active_set_of_a_neighbor(seed, by_stages):
+    qp = staged_qp(seed) if by_stages else staged_qp(seed).sparse
     first = make_qp_solver("interior_point").solve(qp)
     near = replace(qp, g=qp.g + 1e-2 * np.random.default_rng(seed).standard_normal(len(qp.g)))
-    found = ActiveSetNewton(sweeper).solve(near, first.y, first.z)
+    found = ActiveSetNewton().solve(near, first.y, first.z)
     assert found is not None
     assert found.iterations <= 4
     assert max(kkt_residual(near, found)) < 1e-9
@@ -266,12 +265,12 @@ def test_newton_resolves_controls_that_weigh_far_less_than_states():
     np.testing.assert_allclose(found.w, [x, 0.5 * x - 1.0, 0.5 * x + 1.0], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("sweeper", [None, NumpyLQ()])
-def test_newton_without_a_guess_is_right_or_says_nothing(sweeper):
+@pytest.mark.parametrize("by_stages", [False, True])
+def test_newton_without_a_guess_is_right_or_says_nothing(by_stages):
     answers = 0
     for seed in range(10):
-        qp = staged_qp(seed)
-        found = ActiveSetNewton(sweeper).solve(qp, np.zeros_like(qp.l), np.zeros_like(qp.g))
+        qp = staged_qp(seed) if by_stages else staged_qp(seed).sparse
+        found = ActiveSetNewton().solve(qp, np.zeros_like(qp.l), np.zeros_like(qp.g))
         answers += found is not None
         assert found is None or max(kkt_residual(qp, found)) < 1e-9
     assert answers > 0

@@ -1,18 +1,17 @@
 """Choice of the linear solver for the Newton systems of a QP (:mod:`trajopt.solvers.qp.kkt.kkt_system`).
 
-A QP in stages uses a Riccati recursion (:mod:`trajopt.solvers.qp.kkt.riccati_kkt`) if an LQ solver is given; all other
-QPs use a sparse factorization (:mod:`trajopt.solvers.qp.kkt.sparse_kkt`).
+A QP in stages uses a Riccati recursion (:mod:`trajopt.solvers.qp.kkt.riccati_kkt`); all other QPs use a
+sparse factorization (:mod:`trajopt.solvers.qp.kkt.sparse_kkt`).
 """
 
 from __future__ import annotations
 
-from trajopt.lq.lq_solver import LQSolver
 from trajopt.solvers.qp.kkt.kkt_system import KKTSystem
 from trajopt.solvers.qp.kkt.riccati_kkt import RiccatiKKT, by_stages
 from trajopt.solvers.qp.kkt.sparse_kkt import SparseKKT
 from trajopt.solvers.qp.qp import QP
 
 
-def system_of(qp: QP, lq_solver: LQSolver | None) -> KKTSystem:
-    """Return the Riccati system of a QP in stages if ``lq_solver`` is given, else the sparse system."""
-    return SparseKKT(qp) if lq_solver is None or not by_stages(qp) else RiccatiKKT(qp, lq_solver)
+def system_of(qp: QP) -> KKTSystem:
+    """Return the Riccati system of a QP in stages, else the sparse system."""
+    return RiccatiKKT(qp) if by_stages(qp) else SparseKKT(qp)

@@ -18,7 +18,7 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.lq.lapack import cholesky, cholesky_solve
 from trajopt.lq.lq import LQProblem
-from trajopt.lq.lq_solver import LQSolver
+from trajopt.lq.lq_solver import shared_lq
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
 from trajopt.solvers.qp.qp import QP, largest
@@ -48,10 +48,10 @@ def require_stages(qp: QP) -> None:
 class RiccatiKKT:
     """:class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem` by a Riccati recursion; raises UnstructuredQP."""
 
-    def __init__(self, qp: QP, lq_solver: LQSolver) -> None:
+    def __init__(self, qp: QP) -> None:
         require_stages(qp)
         assert isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian)
-        self.hessian, self.jacobian, self.lq_solver = qp.H, qp.A, lq_solver
+        self.hessian, self.jacobian, self.lq_solver = qp.H, qp.A, shared_lq()
         self.places, self.dynamics = qp.H.places, qp.A.places.dynamics
         self.rows, self.n = len(qp.l), self.places.states.shape[1]
         largest = max(float(np.abs(qp.H.blocks).max(initial=0.0)), np.finfo(float).tiny)
