@@ -32,7 +32,7 @@ from dynamics_backends.deferred import deferred
 from dynamics_backends.protocol import Array
 from trajopt.solvers.qp.blocks.stage_hessian import StageHessian
 from trajopt.solvers.qp.blocks.stage_jacobian import StageJacobian
-from trajopt.solvers.qp.qp import QP, Hessian, QPSolver, square_lengths
+from trajopt.solvers.qp.qp import QP, Hessian, QPSolution, QPSolver, square_lengths
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -65,6 +65,15 @@ class Convexified:
     weights: Array
     upper: Array
     share: float = 1.0
+
+    def unpenalized(self, found: QPSolution) -> QPSolution:
+        """Return the solution d with the multipliers y_i + rho_i (a_i'd - b_i) of the QP without the first term.
+
+        The difference counts for inequalities that are not exactly active at d.
+        """
+        m, goal = len(found.y), np.where(self.upper, *reversed(self.qp.bounds))
+        pull = self.weights * np.where(self.weights > 0.0, self.qp.bounded(found.w) - goal, 0.0)
+        return found._replace(y=found.y + pull[:m], z=found.z + pull[m:])
 
 
 def convexified(

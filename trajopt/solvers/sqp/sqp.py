@@ -275,7 +275,7 @@ class SQPLoop:
         qp, found, state = convex.qp, self.qps.solve(convex.qp, convex.solver), self.contradictions
         if found is not None:
             self.qps.last, state.count = found, 0
-            return step_of(at, qp, found, 0.0)
+            return step_of(at, qp, convex.unpenalized(found), 0.0)
         state.another(at.theta)
         if state.hopeless:
             return termination.violation_remains(self._measured(at), stationary=False)

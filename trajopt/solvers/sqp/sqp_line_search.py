@@ -4,6 +4,10 @@ A rejected full step that raises the violation gets a second-order correction: t
 (Nocedal & Wright, eq. 18.56).  Corrections avoid the Maratos effect: near the solution, second-order terms may raise objective and
 violation of good steps.  Further corrections follow while the violation falls (A. Wächter, L. Biegler,
 Math. Program. 106, 2006, steps A-5.5 to A-5.9).  A correction starts from the active set of the step; if that fails, it is skipped.
+
+Multipliers of shortened steps can grow without bound far from the constraints: the Hessian contains the multipliers, and those of
+the next QP grow with the Hessian.  If the gradient of the Lagrangian far exceeds that of the objective, the multipliers are worse
+than none, and start again at zero; the Hessian is then that of the objective.
 """
 
 from __future__ import annotations
@@ -17,12 +21,14 @@ import numpy as np
 from dynamics_backends.protocol import Array
 from trajopt.results.records import Journal
 from trajopt.solvers.options import SQPOptions
-from trajopt.solvers.qp.qp import QP, QPSolution
+from trajopt.solvers.qp.qp import QP, QPSolution, largest
 from trajopt.solvers.rules.line_search import MAX_CORRECTIONS
 from trajopt.solvers.sqp.convexify import Convexified, penalized
 from trajopt.solvers.sqp.sqp_acceptance import Acceptance, Step
-from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial, iterate_at, qp_about, trial
+from trajopt.solvers.sqp.sqp_iterate import Iterate, Trial, iterate_at, measured, qp_about, trial
 
+LOST = 1e2
+"""Multipliers of an infeasible iterate are dropped if this multiple of the objective's gradient, at least 1, is exceeded."""
 CORRECTION_FALLS = 0.99
 """Largest ratio of a correction's violation to the last one that allows another correction (kappa_soc, Wächter & Biegler 2006)."""
 
@@ -81,10 +87,14 @@ class LineSearch:
         return self._derived(at, step, tried, alpha)
 
     def _derived(self, at: Iterate, step: Step, tried: Trial, alpha: float) -> Iterate | None:
-        """Differentiate at a trial; multipliers use the same step length (Nocedal & Wright, algorithm 18.3)."""
+        """Differentiate at a trial; multipliers use the same step length (Nocedal & Wright, algorithm 18.3), or become zero."""
         y, z = at.y + alpha * (step.y - at.y), at.z + alpha * (step.z - at.z)
         with self.journal.timed("derivatives"):
-            return iterate_at(at.nlp, tried, y, z, self.options)
+            new = iterate_at(at.nlp, tried, y, z, self.options)
+        if new is None or new.violation <= self.options.constraint_tolerance:
+            return new
+        lost = new.gradient > LOST * max(1.0, largest(new.grad))
+        return measured(new._replace(y=0.0 * y, z=0.0 * z), self.options) if lost else new
 
     def _corrected(
         self, at: Iterate, step: Step, convex: Convexified, test: Acceptance, tried: Trial

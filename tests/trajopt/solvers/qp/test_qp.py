@@ -13,7 +13,7 @@ from trajopt.solvers.qp.kkt.riccati_kkt import UnstructuredQP
 from trajopt.solvers.qp.kkt.sparse_kkt import SparseKKT, pattern_of
 from trajopt.solvers.qp.newton import ActiveSetNewton
 from trajopt.solvers.qp.qp import QP, QP_SOLVERS, QPSolution, QPStatus, kkt_residual, make_qp_solver
-from trajopt.solvers.sqp.convexify import convexified
+from trajopt.solvers.sqp.convexify import Convexified, convexified, penalized
 
 GENERAL = ["interior_point", "osqp", "daqp"]
 RESIDUAL = 1e-10
@@ -235,6 +235,25 @@ def test_convexified_problem_has_the_same_solution(name):
     found = solver.solve(convex.qp)
     np.testing.assert_allclose(found.w, exact.w, rtol=0, atol=1e-9)
     np.testing.assert_allclose(found.y, exact.y, rtol=0, atol=1e-8)
+
+
+def test_multipliers_without_the_penalty_satisfy_the_original_stationarity():
+    """One equality, and an inequality that counts as active though the solution is inside: w2 = 0.2 by hand."""
+    H, A, free = (
+        sp.csc_matrix(np.diag([1.0, 5.0])),
+        sp.csc_matrix(np.array([[1.0, 0.0], [0.0, 1.0]])),
+        np.full(2, np.inf),
+    )
+    qp = QP(H, np.array([0.5, -1.0]), A, np.array([2.0, 0.0]), np.array([2.0, np.inf]), -free, free)
+    weights = np.array([3.0, 1e-3, 0.0, 0.0])
+    convex = Convexified(
+        penalized(qp, weights, np.zeros(4) > 0.0), make_qp_solver("daqp"), 0.0, weights, np.zeros(4) > 0.0
+    )
+    found = convex.solver.solve(convex.qp)
+    corrected = convex.unpenalized(found)
+    np.testing.assert_allclose(found.w, [2.0, 1.0 / 5.001], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(corrected.y, [-2.5, 1e-3 / 5.001], rtol=0, atol=1e-8)
+    assert kkt_residual(qp, corrected).stationarity < 1e-9 < 1e-4 < kkt_residual(qp, found).stationarity
 
 
 # -- from a neighbor ---------------------------------------------------------------------------------------------------

@@ -21,10 +21,14 @@ from trajopt import (
     state_cost,
 )
 from trajopt.guesses.guesses import constant_guess
+from trajopt.results.records import Journal
 from trajopt.solvers.direct.direct_sqp import staged_program
 from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 from trajopt.solvers.qp.qp import QPStatus
 from trajopt.solvers.sqp.sqp import solve_nlp
+from trajopt.solvers.sqp.sqp_acceptance import Step
+from trajopt.solvers.sqp.sqp_iterate import iterate_at, trial
+from trajopt.solvers.sqp.sqp_line_search import LineSearch
 
 ACCURACY = 1e-8
 SETTINGS = [
@@ -423,6 +427,22 @@ def test_multipliers_go_as_far_as_the_variables():
     assert alpha == 0.5
     np.testing.assert_allclose(one.w, start + alpha * whole[:2], rtol=1e-7)
     np.testing.assert_allclose(one.multipliers, alpha * whole[2:], rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("size", "start", "kept"), [(1.0, [2.0, 2.0], True), (1e3, [2.0, 2.0], False), (1e3, [1.0, 1.0], True)]
+)
+def test_multipliers_that_are_worse_than_none_start_again_at_zero(size, start, kept):
+    """Only at infeasible points: x1 x2 = 1 with the objective x1^2 + x2^2."""
+    program = Problem("hyperbola", start, lambda x: x[0] * x[0] + x[1] * x[1], 2.0, lambda x: [x[0] * x[1] - 1.0])
+    nlp, options = TextbookNLP(program), SQPOptions(hessian="exact")
+    w, y, z = np.array(start), np.array([size]), np.zeros(2)
+    at = iterate_at(nlp, trial(nlp, w), y, z, options)
+    step = Step(np.zeros(2), y, z, 0.0, 0.0, 0.0)
+    new = LineSearch(options, Journal(None), None)._derived(at, step, trial(nlp, w), 0.5)
+    np.testing.assert_array_equal(new.y, y if kept else [0.0])
+    gradient = 2.0 * w + new.y * w[::-1]
+    assert new.gradient == pytest.approx(np.abs(gradient).max())
 
 
 def _real_time(**options):
