@@ -299,7 +299,7 @@ class HoldsBackend(Protocol):
     """Backend that calls another backend with other arguments."""
 
     def of_stages(self, stages: Callable[[DynamicsBackend], DynamicsBackend]) -> DynamicsBackend:
-        """Copy of this backend around the result of ``stages`` for the inner backend."""
+        """Copy of this backend with the inner backend replaced by ``stages(inner)``."""
         ...
 
 

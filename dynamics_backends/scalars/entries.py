@@ -143,10 +143,10 @@ def _truth(x: Any) -> Scalar:
 def _chosen(condition: Any, a: Any, b: Any) -> Any:
     if not isinstance(condition, Entry):
         return a if condition else b
-    return Entry(choose(_truth(condition), unboxed(a), unboxed(b)), _is_truth(a) and _is_truth(b))
+    return Entry(choose(_truth(condition), unboxed(a), unboxed(b)), _is_boolean(a) and _is_boolean(b))
 
 
-def _is_truth(x: Any) -> bool:
+def _is_boolean(x: Any) -> bool:
     return x.is_truth if isinstance(x, Entry) else isinstance(x, (bool, np.bool_))
 
 

@@ -256,9 +256,9 @@ class MeshCheck:
         apart = self._apart(part.geometry, a, other, b)
         return apart, self._normal(part.geometry, other, apart) if plane else None
 
-    def _normal(self, one: Any, two: Any, apart: float) -> Array | None:
+    def _normal(self, one: Any, two: Any, distance: float) -> Array | None:
         """Return the normal (3,) of the last computed distance, if both shapes are convex and apart."""
-        return np.array(self._result.normal) if apart > 0.0 and is_convex(one) and is_convex(two) else None
+        return np.array(self._result.normal) if distance > 0.0 and is_convex(one) and is_convex(two) else None
 
     def _apart(self, one: Any, a: Any, other: Any, b: Any) -> float:
         self._result.clear()

@@ -140,8 +140,8 @@ class Places:
         return boxes
 
     def moved(self, ball: Ball, block: int, middle: Array) -> Array:
-        """Return bounds (B,) [m] on the displacement of any point of a ball from time ``middle``, in blocks of ``block``
-        times."""
+        """Return bounds (B,) [m] on the distance of any point of a ball from its place at time middle[b], within block b of
+        ``block`` times."""
         R, p = self.poses[ball.body]
         arrays = [np.ascontiguousarray(a, float) for a in (R, p, ball.center)]
         times, moved = np.ascontiguousarray(middle, LONG), np.empty(len(middle))

@@ -256,7 +256,7 @@ class _Comparison:
         self.exact: OCP | None = None
 
     def run(self, number: int, variant: Variant) -> Run:
-        """Run a combination and return its row."""
+        """Solve one variant (problem, backend and solver) and return its row of the table."""
         if variant.reason:
             return Run(number, variant, notes=(variant.reason,))
         try:

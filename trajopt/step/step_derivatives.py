@@ -107,23 +107,23 @@ class Field(NamedTuple):
         return Stage(x, t, u, p, k, np.concatenate([fx, fu[:, :, : self.u.shape[1]]], axis=2), fx)
 
     def at(
-        self, x: Array, t: Array, moves: tuple[Array, Array], lags: tuple[Array, Array] | None, share: float
+        self, x: Array, t: Array, increment: tuple[Array, Array], offset: tuple[Array, Array] | None, share: float
     ) -> Stage:
         """Stage at x (+) delta of a step that starts at x.
 
-        moves: delta and its derivative in w. lags: offset of the stage and its derivative in w, or None for zero. share: fraction
-        of the step length that implicit damping uses.
+        increment: delta and its derivative in w = (x, u) at the start of the step. offset: of the damped velocity at this stage,
+        with its derivative in w, or None for zero. share: fraction of the step length that implicit damping uses.
         """
-        (delta, delta_w), manifold, m = moves, self.backend.map.manifold, self.u.shape[1]
+        (delta, delta_w), manifold, m = increment, self.backend.map.manifold, self.u.shape[1]
         at = manifold.integrate(x.T, delta.T).T
-        u, p = self.arguments(share, None if lags is None else lags[0])
+        u, p = self.arguments(share, None if offset is None else offset[0])
         k, fx, fu = self.backend.jacobians(at, u, t, p)
         moved = moved_by(manifold, delta, delta_w)
         k_w = fx @ moved
         k_w[:, :, manifold.ndx :] += fu[:, :, :m]
-        if not self.offsets or lags is None:
+        if not self.offsets or offset is None:
             return Stage(at, t, u, p, k, k_w, fx, delta, delta_w, moved)
-        return Stage(at, t, u, p, k, k_w + fu[:, :, m:] @ lags[1], fx, delta, delta_w, moved, fu[:, :, m:], lags[1])
+        return Stage(at, t, u, p, k, k_w + fu[:, :, m:] @ offset[1], fx, delta, delta_w, moved, fu[:, :, m:], offset[1])
 
 
 def substeps_of(

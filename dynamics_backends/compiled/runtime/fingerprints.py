@@ -108,7 +108,10 @@ class Unknown(TypeError):
 
 
 def digest(*values: Any) -> str:
-    """Hash of a structure and of :func:`toolkit_sources`, 32 hexadecimal digits. Raises Unknown."""
+    """Hash of a structure and of :func:`toolkit_sources`, 32 hexadecimal digits.
+
+    Raises Unknown for objects without a structural hash.
+    """
     return hashlib.sha256(toolkit_sources() + _Writer().written(values)).hexdigest()[:32]
 
 

@@ -23,7 +23,7 @@ def MOMENTUM(S, I_b):
 
 @pair("M[k,d]", "M[d,k]")
 def ENTRIES(S_k, IS_d):
-    """Matrix entries between joints."""
+    """Entries M_kd = M_dk = S_k' I S_d of the mass matrix for a joint d and a joint k that carries it."""
     entry = S_k.dot(IS_d)
     return entry, entry
 

@@ -76,7 +76,7 @@ def _frame_pose(
 
 
 def base_origin(model: Model, q: Rows, body: int) -> Vec:
-    """Base position that :func:`~.ground.at_base` subtracted, for bodies attached to the floating base; else zero."""
+    """Position to add to those of a body after :func:`~.ground.at_base`: that of the floating base, zero for other bodies."""
     if not (model.floating_base and body >= 0 and 0 in model.ancestors(body)):
         zero = 0.0 * q[0]
         return Vec(zero, zero, zero)

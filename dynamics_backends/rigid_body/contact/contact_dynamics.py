@@ -67,7 +67,7 @@ def factor(mass: ltl.Factor, J: Sequence[Mapping[int, Scalar]], damping: Sequenc
 
 
 def solve(f: ConstrainedFactor, top: Sequence[Any], bottom: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """Solve for x and f as rows, for one or many right-hand sides."""
+    """Solve the factorized system of accelerations x and constraint forces f, by rows, for one or many right-hand sides."""
     t = ltl.solve_upward(f.mass, top)
     rhs = [sum((-(t[k] * w) for k, w in W.items()), b) for W, b in zip(f.W, bottom, strict=True)]
     forces = ltl.solve(f.delassus, rhs)

@@ -50,7 +50,7 @@ def CHI(w_p, S):
 
 @body("h", "z", "Bw")
 def PAIRED(I_own, B_own, w):
-    """Products h = I w, the angular part of z = B' w, and B(I, w), of each body."""
+    """Each body's momentum h = I w, angular part of z = B' w, and Coriolis matrix B(I, w)."""
     momentum = I_own * w
     return momentum, B_own.transpose_times(w), coriolis(I_own, w, momentum.f)
 

@@ -308,7 +308,7 @@ class Program:
 
 
 def base_name(name: str) -> str:
-    """Name of the field that a parameter or an output refers to."""
+    """Name of the field that a parameter or an output of a pass refers to: "vel" for "vel_p" and "vel[...]"."""
     if name in FIELDS:
         return name
     if name.endswith("]"):

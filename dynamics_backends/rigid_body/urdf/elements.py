@@ -201,7 +201,7 @@ def _axis(joint: Element, snap: float | None) -> np.ndarray:
 
 
 def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: list[str]):
-    """Read position limits of revolute and prismatic joints.
+    """Read position limits of revolute and prismatic joints, and the limits of effort and velocity.
 
     An effort or velocity of 0 means "not given", and so do two position limits of 0.
     """

@@ -81,7 +81,7 @@ class AlongPath:
         return self._partials(self.system.partials(x[: self.n], u[: self.nu - 1], t, p), x, u)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Second derivatives of the system, bordered by zeros: s and sdot are linear in (x, u).
+        """Partial derivatives, and second derivatives contracted with lam; those in s and sdot are zero.
 
         Raises AttributeError for a system without second derivatives.
         """

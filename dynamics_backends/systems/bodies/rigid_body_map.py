@@ -131,7 +131,7 @@ def in_state(value: Rows, dq: Matrix, dv: Matrix, du: Matrix) -> Partials:
 
 
 def columns(M: Matrix, selected: Sequence[int]) -> list[Rows]:
-    """Selected columns of a matrix."""
+    """Return the selected columns of a matrix."""
     return [row[list(selected)] for row in M]
 
 
@@ -163,7 +163,7 @@ class ForwardDynamics(DriverMixin, RigidBodyMap):
         return aba(self.model, *self.split(x), u, driver=self.driver)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: FDSVA."""
+        """Analytic partial derivatives of forward dynamics: see :mod:`~dynamics_backends.rigid_body.derivatives.fd_derivatives`."""
         return in_state(*fd_derivatives(self.model, *self.split(x), u, driver=self.driver))
 
 

@@ -93,7 +93,7 @@ class Direction(NamedTuple):
     inertial: tuple[Scalar, Scalar]
 
 
-def arriving(m: ContactProblem, delta: Sequence[Scalar]) -> list[Vec]:
+def velocities_after(m: ContactProblem, delta: Sequence[Scalar]) -> list[Vec]:
     """Velocities [m/s] of the points after a change delta of the joint velocities."""
     return [c.velocity + moved(c.J, delta) for c in m.arrivals]
 
@@ -140,7 +140,7 @@ def solved(m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
     plain = m.real()
     delta = _iterated(plain, [sm.real(x) for x in v])
     for _ in range(max(map(_orders, (*m.drive, *(c.gap for c in m.arrivals), *v)))):
-        w = arriving(m, delta)
+        w = velocities_after(m, delta)
         found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
         step = direction(m, delta, [force for force, _ in found], [slope.w for _, slope in found])
         delta = [x + d for x, d in zip(delta, step.d, strict=True)]
@@ -150,7 +150,7 @@ def solved(m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
 def _iterated(m: ContactProblem, v: Sequence[Any]) -> list[Any]:
     """Solution in real numbers; a converged element of the batch no longer changes."""
     delta = [0.0 * x for x in v]
-    w, limit = arriving(m, delta), ACCURACY**2 * energy(m, v)
+    w, limit = velocities_after(m, delta), ACCURACY**2 * energy(m, v)
     arrived = np.zeros(np.shape(limit), dtype=bool)
     for _ in range(STEPS):
         found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]

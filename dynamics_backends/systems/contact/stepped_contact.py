@@ -78,9 +78,9 @@ from dynamics_backends.systems.contact.implicit_step import (
     Arrival,
     ContactProblem,
     StepSolver,
-    arriving,
     curvature,
     solved,
+    velocities_after,
 )
 from dynamics_backends.systems.contact.relaxed_cone import RelaxedCone
 
@@ -176,7 +176,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         """Mean contact forces (3, N) [N] of the step in world axes, by the names of their points."""
         a, s = self._solved(x, u, p)
         m, zero = s.problem, 0.0 * a[0]
-        w = arriving(m, [m.step * a[i] for i in range(self.model.nv)])
+        w = velocities_after(m, [m.step * a[i] for i in range(self.model.nv)])
         forces = [m.law.force(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
         return {
             point.name: sm.stack([f.x + zero, f.y + zero, f.z + zero])
@@ -253,7 +253,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         q, v = self.split(x)
         m, n, zero = s.problem, self.model.nv, 0.0 * v[0]
         delta = sm.stack([m.step * a[i] for i in range(n)])
-        w = arriving(m, [delta[i] for i in range(n)])
+        w = velocities_after(m, [delta[i] for i in range(n)])
         found = [m.law.slopes(c.gap, c.normal, at, m.p) for c, at in zip(m.arrivals, w, strict=True)]
         factor = curvature(m, [d.w for _, d in found])
         touches = [

@@ -264,10 +264,10 @@ class Newton:
                 if abs(step.slope) <= AT_ROUNDING * abs(self.phi) and self.at.defect <= self.options.defect_tolerance:
                     return None
                 first, past = step.fraction, step.fraction + 1
-            delta = self._raised(delta)
+            delta = self._raised_shift(delta)
         return None
 
-    def _raised(self, delta: float) -> float:
+    def _raised_shift(self, delta: float) -> float:
         if delta == 0.0:
             return max(SMALLEST, DECAY * self.last_delta) if self.last_delta else FIRST
         return delta * (GROWTH if self.last_delta else LEAP)

@@ -228,7 +228,7 @@ class ShootingMethod:
         if new is None:
             self.regularization = self.regularization.raised()
             return None
-        if chosen.found.long_and_good:
+        if chosen.found.allows_lower_mu:
             self.regularization = self.regularization.lowered()
         return (yield from self._move_to(chosen, new))
 
@@ -326,7 +326,7 @@ class ShootingMethod:
                     return TrialStep(
                         place, model, regularization.mu, step, found, False, None, nan, penalty, regularization
                     )
-                mu = regularization.lowered().mu if found.long_and_good and regularization.mu else regularization.mu
+                mu = regularization.lowered().mu if found.allows_lower_mu and regularization.mu else regularization.mu
                 new = yield Expand(place, found.row, self._next(model, found) if self.several else model, mu)
                 new = new if new.finite else None
         polished = found is None or (new is None and promise <= NEAR_ROUNDING)

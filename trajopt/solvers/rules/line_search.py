@@ -64,8 +64,8 @@ class Found(NamedTuple):
         return self.accepted and self.actual >= LOWER_RATIO * self.expected
 
     @property
-    def long_and_good(self) -> bool:
-        """True if the step is long and good enough to lower mu."""
+    def allows_lower_mu(self) -> bool:
+        """True if step length and decrease of the merit are large enough to lower the regularization mu."""
         return self.alpha > LOWER_AT and self.actual >= LOWER_RATIO * self.expected
 
 

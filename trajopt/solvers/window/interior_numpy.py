@@ -41,7 +41,7 @@ class InteriorNumpy(InteriorSlot):
             return super().answer(request)
 
     def note_times(self, journal: Journal) -> None:
-        """No effect: the journal times the work as it runs."""
+        """Do nothing: the journal measures the times during the evaluations."""
 
     def _take_stages(self) -> None:
         """Bind kernels that call no functions of the stages."""

@@ -265,18 +265,18 @@ class ShootingSlot(ArraySlot):
         return _new(Optimality, _PAIR_ANSWER.unpack_from(self.data, _ANSWER))
 
     def point(self) -> Point:
-        """Read the last answer as the errors of a point."""
+        """Return cost, gradient, gaps and violation of an iterate, from the last answer of the kernels."""
         return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
     def step(self) -> Step:
-        """Read the last answer as a step."""
+        """Return the step of a search direction, from the last answer of the kernels."""
         failed, D1, D2, size, kkt, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
         if failed >= 0.0:
             return Step(int(failed), 0.0, 0.0, 0.0, 0.0, REFUSED)
         return _new(Step, (-1, D1, D2, size, kkt, _new(Trial, trial)))
 
     def trials(self, count: int) -> list[Trial]:
-        """Read the last answer as ``count`` trial steps."""
+        """Return ``count`` trial steps, from the last answer of the kernels."""
         numbers = _TRIALS_ANSWER[count].unpack_from(self.data, _ANSWER)
         return [_new(Trial, numbers[2 * i : 2 * i + 2]) for i in range(count)]
 

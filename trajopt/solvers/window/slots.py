@@ -134,7 +134,7 @@ class ArraySlot(Slot, ABC):
 
     @classmethod
     def reused(cls, cache: SolverCache | None, *given: Any, may_follow: bool) -> Self:
-        """Return the cached slot if it serves the given arguments, else a new one. may_follow: later solves may reuse it."""
+        """Return the cached slot if it serves the given arguments, else a new one. may_follow: cache it for later solves."""
         known: Any = None if cache is None else cache.prepared.pop(cls.name, None)
         if known is not None and known.serves(*given):
             known.home = cache
