@@ -41,7 +41,7 @@ ZERO_SCALE = 1e-30
 
 
 def worst_entry(value: Array, exact: Array, floor: Array | float = 0.0) -> tuple[float, tuple[int, ...]]:
-    """Largest error relative to the block at its point (N, ...), or to ``floor``, and its position in the block."""
+    """Largest error, relative to the largest entry of the block at its point (N, ...) or to a larger ``floor``, with its place."""
     axes = tuple(range(1, exact.ndim))
     scale = np.maximum(np.abs(exact).max(axis=axes, keepdims=True), floor)
     error = np.abs(value - exact) / np.where(scale > ZERO_SCALE, scale, 1.0)
@@ -76,7 +76,7 @@ class DerivativeCheck(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """True if the error is within the tolerance."""
+        """True if the error is within the tolerance, or the block was not compared."""
         return self.error is None or self.error <= self.tolerance
 
     @property

@@ -43,7 +43,7 @@ def _numeric(method: Callable[..., DynamicsBackend], map: Map, engine: str, **op
 
 
 def _exact(method: Callable[..., ExactMethod], map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend whose first derivatives are numeric; second derivatives are those of the trace, if the map is traced as a whole."""
+    """Backend of AD or complex steps, whose second derivatives come from the trace if the map is traced as a whole."""
     backend = method(on_engine(map, engine), **options)
     if _is_traced(map, engine):
         from dynamics_backends.tape.traced_hessian import TracedHessian

@@ -155,7 +155,7 @@ class Choice(NamedTuple):
 def chosen_pairs(
     gaps: Array, coarse: Array | None, link: int, piece: Array, core: Array, slots: int, reach: float
 ) -> Choice:
-    """Assign pairs to the slots of a link by gaps (M, P, O) [m] between its capsules ``piece`` and the cores ``core``.
+    """Assign pairs (capsule, core of an obstacle) to a link's slots by gaps (M, P, O) [m]: one for each core before a second one.
 
     coarse: gaps (M, C, O) of the coarse capsules, or None; ``link`` is the index of the link's coarse capsule. Pairs with gaps
     above ``reach`` [m] get no slot.

@@ -67,7 +67,7 @@ def quadratize(
 
 
 def phase_cost(terms: Sequence[CostTerm], x: Array, u: Array, t: Array, scale: Array) -> Array:
-    """Costs (L, K) at the knots of L trajectories x (L, K, nx), u (L, K, nu); scale (K,): dt of each knot."""
+    """Sum (L, K) of the terms at the knots of trajectories x (L, K, nx), u (L, K, nu); scale (K,): dt of running costs, else 1."""
     count = len(x)
     total = np.zeros(x.shape[:2])
     for term in terms:

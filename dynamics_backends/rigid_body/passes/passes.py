@@ -308,7 +308,7 @@ class Program:
 
 
 def base_name(name: str) -> str:
-    """Name of the field that a parameter or an output of a pass refers to: "vel" for "vel_p" and "vel[...]"."""
+    """Array of the recursion to which a parameter or an output of a pass belongs: "v" for "v_p", "M" for "M[k,d]"."""
     if name in FIELDS:
         return name
     if name.endswith("]"):

@@ -112,7 +112,7 @@ class ActuatedBody(MechanicalSystem):
 
     @property
     def shares(self) -> list[tuple[int, float]]:
-        """Degree of freedom and its joint force per unit, for each control and each velocity offset e of implicit damping."""
+        """Degree of freedom and joint force per unit: 1 for each control, minus the damping for each damping offset e."""
         own = [(d, 1.0) for d in self.actuated]
         return own + [(d, -float(self.damping_of_joints[d])) for d in range(self.offsets or 0)]
 

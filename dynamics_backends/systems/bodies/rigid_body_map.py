@@ -131,7 +131,7 @@ def in_state(value: Rows, dq: Matrix, dv: Matrix, du: Matrix) -> Partials:
 
 
 def columns(M: Matrix, selected: Sequence[int]) -> list[Rows]:
-    """Return the selected columns of a matrix."""
+    """Rows of a matrix, with the selected columns only."""
     return [row[list(selected)] for row in M]
 
 

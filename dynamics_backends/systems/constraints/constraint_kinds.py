@@ -77,7 +77,7 @@ class BoundConstraint:
     def add_error_second(
         self, qq: list[list[Scalar]], fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows], weights: list[Scalar]
     ) -> None:
-        """Add second derivatives of weights . kp e(q) to qq, unless :meth:`sides` already contain them."""
+        """Add second derivatives of weights . kp e(q) to qq; no effect if, as for most constraints, :meth:`sides` contain them."""
 
     def reported(self, fields: Mapping[str, Any], force: list[Scalar]) -> list[Scalar]:
         """Constraint force in the form that is reported to the user."""

@@ -17,7 +17,7 @@ LawFactory = Callable[..., ContactLaw | StepLaw]
 
 
 def _law(name: str, law: Any) -> LawFactory:
-    """Return a law's dataclass. Raises TypeError for other objects."""
+    """Return a contact law: a dataclass with the methods of a ContactLaw or a StepLaw. Raises TypeError for other objects."""
     soft, stepped = (hasattr(law, "slopes") and hasattr(law, "second_derivatives")), hasattr(law, "slower")
     if not (isinstance(law, type) and is_dataclass(law) and hasattr(law, "force") and (soft or stepped)):
         raise TypeError(

@@ -126,6 +126,7 @@ def in_processes(
 
 
 def _in_turn(work: Work, numbers: Iterable[int]) -> Iterator[tuple[int, Solution | Status]]:
+    """Solve problems one after the other in this process; raises KeyboardInterrupt after yielding an interrupted solution."""
     for i in numbers:
         solution = work.tried(i)
         yield i, solution

@@ -79,7 +79,7 @@ _new = tuple.__new__  # creates named tuples in a fifth of the time
 
 
 def serves(program: StageProgram, *, alone: bool) -> bool:
-    """True if compiled kernels can answer all requests of the interior-point method: all stages of the program are compiled.
+    """True if compiled kernels can evaluate a program: all stages are compiled, with second derivatives where they are exact.
 
     alone: also requires that one thread suffices for the stages of a problem.
     """
