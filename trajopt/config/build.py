@@ -154,7 +154,11 @@ def with_time_before(solution: Solution, before: Sequence[Solution]) -> Solution
 def solve_with_refinement(
     config: Config, task: Task, start: Guess, callback: Callback | None = None, *, check: bool = True
 ) -> Solution:
-    """Solve a problem, with refinement rounds, until a solution is accepted; a solution that is not accepted is no success."""
+    """Solve a problem again and again, as :attr:`~trajopt.config.task.Task.refined` requests, until it accepts a solution.
+
+    Limits: the rounds of :func:`~trajopt.solvers.refinement.consecutive_solves` and the time limit. A solution that is not accepted
+    is no success. Raises InvalidProblem, if ``check``, for a problem with errors.
+    """
     assert task.refined is not None  # see Task
     errors = errors_of(task.ocp, start) if check else []
     if errors:
@@ -222,7 +226,7 @@ def with_smaller_tolerance(options: Any, used: Any = None) -> Any:
 
 
 def with_iteration_limit(options: Any, patience: int | None) -> Any:
-    """Return options with an iteration limit of ``patience``, unless they set a limit other than the default."""
+    """Return options with at most ``patience`` iterations; unchanged for None, and if they set a limit other than the default."""
     most = getattr(options, "max_iterations", None)
     if patience is None or most is None or most != type(options)().max_iterations:
         return options
@@ -230,7 +234,7 @@ def with_iteration_limit(options: Any, patience: int | None) -> Any:
 
 
 def make_ready(config: Config, task: Task) -> None:
-    """Trace the functions that a solve of a task calls; see :func:`trajopt.solvers.prepare.prepare`."""
+    """Trace the functions that a solve of a task calls, before the solve; see :func:`trajopt.solvers.prepare.prepare`."""
     prepare(task.ocp, task.guess, config.solver_options)
 
 
@@ -256,7 +260,10 @@ def same_robot(task: Task, solution: Solution) -> bool:
 
 
 def task_of_solution(solution: Solution) -> tuple[Task | None, tuple[str, ...]]:
-    """Rebuild the task of a saved solution from the settings in its metadata, or None; also return warnings."""
+    """Rebuild the task of a saved solution from the settings in its metadata; returns it with warnings.
+
+    The task is None, and the warning gives the reason, without settings, if building fails, or if the sizes differ.
+    """
     if "config" not in solution.meta:
         return None, (NO_SETTINGS,)
     try:

@@ -211,11 +211,14 @@ class Config:
 
     @property
     def directory(self) -> Path:
-        """Output folder."""
+        """Output folder: that of the settings, else out/NAME with the name of the configuration file."""
         return Path(self.output.directory or Path("out") / Path(self.source).stem)
 
     def with_backend(self, name: str) -> Config:
-        """Return these settings with another derivative method. Raises ConfigError for an unknown one."""
+        """Return these settings with another derivative method; drops a step, mode and options that belong to the present one.
+
+        Raises ConfigError for an unknown method.
+        """
         if name not in METHODS:
             raise ConfigError(self.source, [f"backend: expected {_one_of(name, METHODS)}, got {name!r}"])
         step = self.backend.step if name.endswith("_difference") else None
@@ -232,11 +235,11 @@ class Config:
         return replace(self, problem=replace(self.problem, **settings))
 
     def _time(self) -> dict[str, Any]:
-        """Return the keys of free durations if they are enabled."""
+        """Return the keys of free durations for the problem's table; empty for fixed durations."""
         return asdict(self.time) if self.time.time == "free" else {}
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all settings, including defaults, as plain values."""
+        """Return all settings, including defaults, as tables of a configuration file: plain values, without those that are None."""
         return _plain(
             {
                 "backend": asdict(self.backend),
@@ -270,7 +273,11 @@ def load_config(
 
 
 def read_file(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the source name for messages and the values of a file, or of the defaults of a named problem."""
+    """Return the name of a configuration for messages, and its values: those of a file, or the defaults of a named problem.
+
+    Relative paths of robots, scenes and packages are taken from the folder of the file. Raises FileNotFoundError, OSError, and
+    ConfigError for a file that is not TOML.
+    """
     try:
         path = config_file(path)
     except FileNotFoundError:
@@ -293,7 +300,7 @@ def changed_config(
     changes: Mapping[str, Any],
     report: Callable[[str], None] = lambda sentence: None,
 ) -> Config:
-    """Apply changes to plain values, in place, and check the result; see :func:`load_config`."""
+    """Apply changes (values by dotted key) to plain values, in place, and return the checked result; see :func:`load_config`."""
     _change_solver(values, changes, report)
     written = deepcopy(values.get("problem"))
     given = override_problem(values, changes, report)
@@ -330,7 +337,10 @@ def override_problem(
 
 
 def _change_solver(values: dict[str, Any], changes: Mapping[str, Any], report: Callable[[str], None]) -> None:
-    """Carry options of the file's solver over to a solver named in changes. An unknown name is left for later checks."""
+    """Carry options of the values' solver over to a solver named in changes, in place; report the options that it does not have.
+
+    An unknown name is left for later checks.
+    """
     from trajopt.solvers.registry import SOLVERS
 
     wanted, table = deepcopy(values), values.get("solver", {})
@@ -390,7 +400,7 @@ def parsed_override(override: str) -> tuple[str, Any]:
 
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set the value at a dotted key; None removes it. Raises ConfigError if a parent of the key is not a table."""
+    """Set the value at a dotted key; None removes it. A backend or solver given by its name becomes a table. Raises ConfigError if a parent of the key is not a table."""
     *tables, last = key.split(".")
     at = values
     for table in tables:
@@ -462,7 +472,11 @@ def read_config(
 def _carried_over(
     problem: Any, written: Mapping[str, Any], given: frozenset[str], issues: list[str]
 ) -> tuple[Any, tuple[str, ...]]:
-    """Return the problem settings scaled to the robot that they name, and sentences about the scaled numbers."""
+    """Return the problem settings with numbers scaled to the robot that they name, and sentences about the scaled numbers.
+
+    written: the table before changes, whose robot the numbers belong to. given: keys that are not scaled. Unchanged for the same
+    robot or a problem without scaling. Mistakes are appended to ``issues``.
+    """
     if not hasattr(problem, "carried_over"):
         return problem, ()
     kind = problem.robot_settings()
@@ -481,13 +495,14 @@ def _carried_over(
 
 
 def _replan(table: Any, issues: list[str]) -> Any:
+    """Read the table [replan]; None after a mistake, which is appended to ``issues``."""
     from trajopt.config.scenario import Settings
 
     return read_table(Settings, table, "replan", issues)
 
 
 def _backend_table(values: Mapping[str, Any], issues: list[str]) -> Any:
-    """Return the table [backend] from either form: a name, or a table."""
+    """Return the table [backend] from either form, a name or a table, with the key ``engine`` of the top level added to it."""
     backend = values.get("backend", {})
     table = {"name": backend} if isinstance(backend, str) else backend
     if "engine" not in values or not isinstance(table, Mapping):
@@ -498,6 +513,7 @@ def _backend_table(values: Mapping[str, Any], issues: list[str]) -> Any:
 
 
 def _read_problem(table: Any, issues: list[str]) -> tuple[str, Any, TimeSettings]:
+    """Return the name, settings and free durations of the table [problem]; mistakes are appended to ``issues``."""
     none = TimeSettings()
     known = ", ".join(PROBLEMS)
     if table is not None and not isinstance(table, Mapping):
@@ -524,6 +540,7 @@ def _read_problem(table: Any, issues: list[str]) -> tuple[str, Any, TimeSettings
 
 
 def _read_solver(table: Any, issues: list[str]) -> tuple[str, Any]:
+    """Return the name and the options of the solver, given as a name or a table; mistakes are appended to ``issues``."""
     from trajopt.solvers.registry import SOLVERS, solver_options
 
     table = {"name": table} if isinstance(table, str) else table
@@ -545,11 +562,13 @@ def _read_solver(table: Any, issues: list[str]) -> tuple[str, Any]:
 
 
 def _unknown(key: str, known: Iterable[str]) -> str:
+    """Return the message for an unknown key, with the most similar known key, or else all of them."""
     near = nearest_names(key, list(known), 1)
     return f"{key}: unknown key" + (f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}")
 
 
 def _one_of(name: object, known: Iterable[str]) -> str:
+    """Return "one of ..." with the known names, and the most similar one if the name is unknown."""
     known = list(known)
     near = nearest_names(str(name), known, 1)
     return f"one of {', '.join(known)}" + (f" (did you mean {near[0]!r}?)" if near and name not in known else "")

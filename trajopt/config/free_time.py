@@ -47,8 +47,8 @@ TIME_KEYS = tuple(f.name for f in fields(TimeSettings))
 def with_free_durations(task: Task, settings: TimeSettings) -> Task:
     """Return the task with free durations if the settings enable them, else the task unchanged.
 
-    Raises ValueError for settings that free_time rejects, for a task with refinement, and for a time weight if the task has its
-    own keys for durations.
+    Raises ValueError for settings that free_time rejects, for a task with refinement or a horizon that follows
+    measurements, and for a time weight if the task has its own keys for durations.
     """
     if settings.time == "fixed":
         return task
@@ -90,6 +90,7 @@ def _contact_limits(free: FreeTime, task: Task, nx: int, nu: int, xs: Array, us:
 
 
 def _outcome(free: FreeTime, outcome: Callable[[Array], list[str]], nx: int, x: Array) -> list[str]:
+    """Return sentences about a final state x, which ends with the durations: the durations first, then the outcome of the task."""
     return [_durations_text(free, x[nx:]), *outcome(x[:nx])]
 
 

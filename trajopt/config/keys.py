@@ -77,13 +77,14 @@ class Key(NamedTuple):
 
 
 def keys(kind: Any) -> list[Key]:
-    """The keys of a table."""
+    """The keys of a table, given by its dataclass: name, type, default and meaning, all as text."""
     hints = get_type_hints(kind)
     names = {f.name for f in fields(kind)}
     return [Key(f.name, describe(hints[f.name]), _default(f), meaning_of(kind, f.name, names)) for f in fields(kind)]
 
 
 def _default(f: Field) -> str:
+    """Default of a field as in a configuration file; "needed" without one, "see below" for a table."""
     if f.default is not MISSING:
         return shown(f.default)
     if f.default_factory is not MISSING:
@@ -93,7 +94,7 @@ def _default(f: Field) -> str:
 
 
 def shown(value: Any) -> str:
-    """Format a value as in a configuration file; "see below" for a table."""
+    """Format a value as in a configuration file; "none" for None, "see below" for a table."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -133,7 +134,7 @@ def _others() -> dict[str, list[Table]]:
 
 
 def chapters() -> dict[str, tuple[str, list[Table]]]:
-    """Return the title and the tables of each documentation file, by file name."""
+    """Return the title and the tables of each page of the documentation of keys, by file name without suffix."""
     from trajopt.solvers.registry import SOLVERS
 
     others = _others()

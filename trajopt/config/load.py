@@ -65,7 +65,7 @@ class LoadedProblem:
 
     @property
     def name(self) -> str:
-        """Name of the task, or of the problem."""
+        """Name of the task: the configuration file without suffix, or the name of the problem."""
         return Path(self.config.source).stem
 
     @property
@@ -75,7 +75,7 @@ class LoadedProblem:
 
     @property
     def guess(self) -> Guess:
-        """Initial states (N + 1, nx) and controls (N, nu)."""
+        """Initial guess: states (N + 1, nx) and controls (N, nu), computed at the first use if that takes long."""
         return self.task.guess
 
     @property
@@ -101,7 +101,10 @@ class LoadedProblem:
         options: Mapping[str, Mapping[str, Any]] | None = None,
         guess: Guess | None = None,
     ) -> list[ConfigVariant]:
-        """The combinations that :func:`trajopt.compare` runs. Raises ConfigError for unknown names and wrong options."""
+        """The combinations that :func:`trajopt.compare` runs, with the same arguments.
+
+        Raises ConfigError for unknown names and wrong options.
+        """
         return config_variants(self.config, backends, solvers, hessians, options, guess)
 
     def starting_at(self, guess: Guess) -> LoadedProblem:
@@ -200,6 +203,7 @@ def _by_key(changes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested tables by dotted key; "engine" becomes "backend.engine"."""
     if key == "engine":
         key = "backend.engine"
     if not isinstance(value, Mapping):
@@ -273,6 +277,11 @@ def _summary(name: str, file: Path | None) -> str:
 
 
 def _task_function(name: str, file: Path | None) -> TaskFunction:
+    """Return the function that loads a task, with the settings of its problem in its signature and docstring.
+
+    file: the task's configuration; None for the defaults of the problem ``name``.
+    """
+
     def task(**changes: Any) -> LoadedProblem:
         return load_problem(name if file is None else file, **changes)
 
@@ -325,6 +334,7 @@ def _lines(kind: Any, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _default(text: str) -> str:
+    """Describe a default, given as by :mod:`trajopt.config.keys`: "required", "optional", a table, or "default ..."."""
     return {"needed": "required", "none": "optional", "see below": "a table, its keys below"}.get(
         text, f"default {text}"
     )

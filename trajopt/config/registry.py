@@ -61,7 +61,10 @@ SUFFIX = ".toml"
 
 
 def bundled_files() -> dict[str, Path]:
-    """Return the bundled configuration files by name, sorted. Of two with one name, the folder registered first wins."""
+    """Return the bundled configuration files by name, without suffix, sorted.
+
+    Of two with one name, the one in the folder registered first is returned.
+    """
     found: dict[str, Path] = {}
     for folder in CONFIG_FOLDERS.values():
         for file in folder.glob(f"*{SUFFIX}"):
@@ -75,7 +78,7 @@ def bundled_names() -> list[str]:
 
 
 def about(file: Path) -> str:
-    """Return the header comment of a configuration file as one line."""
+    """Return the comment at the beginning of a configuration file as one line; "" without one."""
     words: list[str] = []
     for line in file.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -85,9 +88,9 @@ def about(file: Path) -> str:
 
 
 def config_file(path: Path) -> Path:
-    """Return a path if it is a file, else the bundled file of that name.
+    """Return a path if it is a file, else the bundled file of that name, with or without suffix.
 
-    Raises FileNotFoundError with what resembles the name.
+    Raises FileNotFoundError with similar names.
     """
     if path.is_file():
         return path

@@ -31,6 +31,7 @@ MAX_TICKS = 10_000_000
 
 
 def _windows(value: tuple[Window, ...]) -> tuple[bool, str]:
+    """Check for time windows: (True if each begins before it ends, description of acceptable values)."""
     return all(start < end for start, end in value), "pairs [from, to] of increasing times [s]"
 
 
@@ -104,7 +105,7 @@ class SensorSettings(Checked):
     corrupted: tuple[Window, ...] = ()
 
     def unbounded(self) -> tuple[str, ...]:
-        """See :meth:`trajopt.config.task.Checked.unbounded`."""
+        """Return the keys whose numbers may be infinite: the time windows."""
         return ("dropped", "corrupted")
 
     def checks(self) -> Checks:
@@ -146,7 +147,7 @@ class MotionSettings(Checked):
     memory: float = float("inf")
 
     def unbounded(self) -> tuple[str, ...]:
-        """See :meth:`trajopt.config.task.Checked.unbounded`."""
+        """Return the keys whose numbers may be infinite: maximum speed and memory."""
         return ("max_speed", "memory")
 
     def checks(self) -> Checks:
@@ -172,7 +173,7 @@ class MotionSettings(Checked):
         }
 
     def motion(self, seed: int) -> Callable[[float], Array]:
-        """Return the position (n,) as a function of t [s]. The seed determines random positions."""
+        """Return a function from t [s] to the true position (n,), with wandering if set. The seed determines random positions."""
         if not self.wander:
             return self.at
         wandering, center = (
@@ -189,7 +190,7 @@ class MotionSettings(Checked):
 
 
 def _moves(motion: MotionSettings) -> tuple[bool, str]:
-    """Check that a motion other than the default names the term that it moves."""
+    """Check for a motion: (True if it is the default or names the term that it moves, description of acceptable values)."""
     return bool(
         motion.term
     ) or motion == MotionSettings(), "its term, the name of the cost terms or constraints that it moves"
@@ -282,7 +283,7 @@ class Settings(Checked):
 
 
 def rounding(settings: Settings) -> list[str]:
-    """Return sentences about times that are rounded to whole ticks."""
+    """Return sentences about the times of a run (duration, period, lead) that are no whole number of ticks, and so are rounded."""
     tick, found = settings.tick, []
     ticks = settings.duration / tick
     if abs(ticks - round(ticks)) * tick > SAME_TIME:
@@ -304,7 +305,10 @@ def planned(task: Task, settings: Settings) -> OCP:
 
 
 def horizon_of(task: Task, settings: Settings) -> Horizon:
-    """Return the horizon of a replanning run, which yields the problem to solve at each time."""
+    """Return the horizon of a replanning run (receding, shrinking or resampled): a function from time to the problem to solve.
+
+    A receding horizon is that of the task if it adapts to measurements.
+    """
     ocp = planned(task, settings)
     if settings.horizon == "regridded":
         return ResampledHorizon(ocp, settings.min_remaining)
@@ -320,12 +324,13 @@ def objects_of(settings: Settings) -> list[MovingObject]:
 
 
 def _object(m: MotionSettings, seed: int) -> MovingObject:
+    """Return the moving object of a motion, with its sensor."""
     sensor = Sensor(Manifold.vector(len(m.center)), m.period, noise=m.noise, delay=m.delay, seed=seed)
     return MovingObject(m.term, m.parameter, m.motion(seed), sensor, m.max_speed, m.smoothing, m.predict, m.memory)
 
 
 def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
-    """Return the sensor that measures the state."""
+    """Return the sensor that measures the state; path parameters behind (q, v) are measured without noise."""
     s, ndx = settings.sensor, ocp.manifold.ndx
     n = ndx // 2 if ocp.model is None else ocp.model.nv
     noise = np.repeat(
@@ -343,7 +348,7 @@ def sensor_of(ocp: OCP, settings: Settings) -> Sensor:
 
 
 def path_of(task: Task, xs: Array) -> Array | None:
-    """Return the path (M, 3) [m] of the task's frame, or None if the task has no frame."""
+    """Return the positions (M, 3) [m] of the task's frame at states xs (M, nx), or None if the task has no frame or no robot."""
     model = task.ocp.model
     return None if model is None or task.frame is None else position_of(model, task.frame, xs[:, : model.nq])
 
@@ -355,7 +360,10 @@ def contour_error(task: Task, xs: Array) -> Array | None:
 
 
 def clearances_of(task: Task, xs: Array, objects: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the distance (M,) [m] of the robot, or of its nearest link point, from each object (M, 3), by name."""
+    """Return the distance (M,) [m] of the robot from each object with positions (M, 3), by the object's name.
+
+    It is the task's own clearance, or else the distance of the nearest link point; empty if the task has neither.
+    """
     model = task.ocp.model
     if task.clearance is not None:
         return {name: task.clearance(xs, p) for name, p in objects.items() if p.shape[1] == 3}

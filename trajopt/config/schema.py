@@ -41,7 +41,7 @@ def read_table(kind: Any, table: Any, path: str, issues: list[str], extra_known:
 
 
 def _construct(kind: Any, table: Mapping[str, Any], path: str, issues: list[str]) -> Any:
-    """Construct the dataclass, nested tables first. Errors of its own checks are reported under the table's path."""
+    """Construct the dataclass, nested tables first; None after a mistake, which is appended to ``issues`` with the table's path."""
     before = len(issues)
     hints = {k: table_kind(t) for k, t in get_type_hints(kind).items() if k in table}
     nested = {k: t for k, t in hints.items() if t is not None}
@@ -65,6 +65,7 @@ def _construct_nested(kind: Any, value: Any, path: str, issues: list[str]) -> An
 
 
 def _type_issues(kind: Any, table: Mapping[str, Any], path: str, extra_known: tuple[str, ...]) -> list[str]:
+    """Return sentences about keys of the wrong type, unknown and missing keys. Correct tables are accepted without pydantic."""
     if fits(kind, table):
         return []  # skip pydantic: importing it takes longer than many solves
     from pydantic import ValidationError
@@ -101,6 +102,7 @@ def fits(hint: Any, value: Any) -> bool:
 
 
 def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known: tuple[str, ...]) -> str:
+    """Return the sentence for one pydantic error, at the location ``loc`` in a table: unknown key, missing key or wrong type."""
     key, hints = str(loc[0]), get_type_hints(kind)
     if key not in hints:
         near = nearest_names(key, [*hints, *extra_known], 1)
@@ -138,14 +140,17 @@ def table_kind(hint: Any) -> Any:
 
 
 def _takes_lists(hint: Any, inner: Any) -> bool:
+    """True if a type hint also accepts tuples of its dataclass ``inner``, that is, lists of tables."""
     return any(get_origin(a) is tuple and inner in get_args(a) for a in get_args(hint))
 
 
 def _listed(hints: Mapping[str, Any]) -> str:
+    """Return the end of a message with all known keys."""
     return f"; known: {', '.join(hints)}"
 
 
 def _shown(value: Any) -> str:
+    """Return a value for messages, written as in a file."""
     return quoted(_as_lists(value))
 
 
@@ -161,6 +166,7 @@ def schema_of(kind: Any) -> type[BaseModel]:
 
 
 def _field_type(hint: Any) -> Any:
+    """Return the type hint of a field, with dataclasses replaced by their pydantic models."""
     inner = table_kind(hint)
     if inner is None:
         return hint
@@ -170,6 +176,7 @@ def _field_type(hint: Any) -> Any:
 
 
 def _default(f: Any) -> Any:
+    """Return pydantic's mark for a field without default (...), else None: the dataclass sets its own default."""
     return ... if f.default is MISSING and f.default_factory is MISSING else None
 
 
@@ -216,6 +223,7 @@ def to_toml(values: Mapping[str, Any]) -> str:
 
 
 def _toml_lines(values: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    """Return the lines of a table at a path, its values first, then its nested tables."""
     lines = [f"{_toml_key(k)} = {_toml_value(v)}" for k, v in values.items() if not isinstance(v, Mapping)]
     if lines and path:
         lines = [f"[{'.'.join(map(_toml_key, path))}]", *lines]

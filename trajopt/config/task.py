@@ -64,11 +64,15 @@ def empty_nearness(xs: Array) -> Nearness:
 def missing(
     manifold: Manifold, reference: Array, coordinates: Sequence[str] | None = None
 ) -> Callable[[Array], Sequence[str]]:
-    """Return the ``missed`` of a task with a goal state (nx,); see :func:`trajopt.problem.goals.state_goal`."""
+    """Return a function for :attr:`Task.missed`: sentences about a final state that misses the goal state ``reference`` (nx,).
+
+    coordinates: names of the tangent directions to check, and tolerance: as in :func:`trajopt.problem.goals.state_goal`.
+    """
     return partial(_state_missed, state_goal(manifold, reference, coordinates))
 
 
 def _state_missed(goal: Goal, xs: Array) -> Sequence[str]:
+    """Sentences of a state goal that states xs (N + 1, nx) miss; it does not depend on times."""
     return goal.missed(xs, np.zeros(len(xs)))
 
 
@@ -94,7 +98,7 @@ class Refined(NamedTuple):
 
     @property
     def again(self) -> Again | None:
-        """The next solve, or None if no solve follows."""
+        """The next solve; None if no next problem or no next guess is given."""
         if self.ocp is None or self.guess is None:
             return None
         return Again(self.ocp, self.guess, self.multipliers, self.sharp)
@@ -174,12 +178,12 @@ class Task:
 
     @cached_property
     def guess(self) -> Guess:
-        """Initial guess of the solver."""
+        """Initial guess of the solver, computed at the first use if ``initial`` is a function."""
         return self.initial() if callable(self.initial) else self.initial
 
     @property
     def start(self) -> Guess:
-        """The guess if it is already computed; else x0 at all knots, which needs no simulation."""
+        """The guess if ``initial`` is no function; else x0 at all knots, which needs no simulation."""
         return constant_guess(self.ocp) if callable(self.initial) else self.initial
 
 
@@ -187,6 +191,7 @@ class Task:
 
 
 def _end_missed(missed: Callable[[Array], Sequence[str]], xs: Array, times: Array) -> Sequence[str]:
+    """Sentences of ``missed`` about states xs, as of a Goal; times is unused."""
     return missed(xs)
 
 
@@ -196,6 +201,7 @@ def _end_report(
     xs: Array,
     times: Array,
 ) -> list[str]:
+    """Sentences about the final state, then about commanded and achieved motion."""
     return [*outcome(xs[-1]), *commands(xs, times)]
 
 
@@ -210,7 +216,7 @@ def _distances(nearness: Callable[[Array], Nearness], xs: Array, times: Array) -
 
 
 def _all_numbers(value: Any, is_valid: Callable[[float], bool]) -> bool:
-    """True if each float in a setting or in its nested settings is valid."""
+    """True if each float in a setting, also within tables and lists, is valid; other types count as valid."""
     if isinstance(value, (Mapping, tuple, list)):
         return all(_all_numbers(v, is_valid) for v in (value.values() if isinstance(value, Mapping) else value))
     return not isinstance(value, float) or is_valid(value)
@@ -235,11 +241,11 @@ class Checked:
     """
 
     def unbounded(self) -> tuple[str, ...]:
-        """Return the keys whose numbers may be infinite."""
+        """Return the keys whose numbers may be infinite; none by default."""
         return ()
 
     def checks(self) -> Checks:
-        """Return the check of each value, by key."""
+        """Return checks by key: (True if the value is acceptable, description of acceptable values); none by default."""
         return {}
 
     def __post_init__(self) -> None:
@@ -289,24 +295,27 @@ class Sampling(Checked):
 
 
 def substeps_check(substeps: int, steps: float) -> tuple[bool, str]:
-    """Check the number of integrator substeps for a number of time steps (at most MAX_KNOTS)."""
+    """Check for a number of integrator substeps and of time steps: (True if acceptable, description of acceptable values)."""
     limit = int(min(MAX_SUBSTEPS, MAX_STEPS / min(max(1.0, steps), MAX_KNOTS)))
     return 1 <= substeps <= limit, f"at least 1 and, with {min(steps, MAX_KNOTS):.0f} time steps, at most {limit}"
 
 
 def not_negative(value: float | tuple[float, ...]) -> tuple[bool, str]:
-    """Check that a weight, or each of a list of weights, is finite and not negative."""
+    """Check for one or several weights: (True if finite and at least 0, description of acceptable values)."""
     array = np.asarray(value, dtype=float)
     return bool(np.isfinite(array).all() and (array >= 0).all()), "finite numbers of at least 0"
 
 
 def positive(value: float) -> tuple[bool, str]:
-    """Check that a number is positive."""
+    """Check for a number, which may be infinite: (True if positive, description of acceptable values)."""
     return value > 0, "a positive number"
 
 
 def one_of_two(settings: Any, key: str, *others: str) -> tuple[bool, str]:
-    """Check that a number is None, or finite with all alternative settings ``others`` left out."""
+    """Check for a number that excludes other settings: (True if valid, description of acceptable values).
+
+    Valid are None, and a finite number if all alternative settings ``others`` are None.
+    """
     value, beside = getattr(settings, key), [other for other in others if getattr(settings, other) is not None]
     expected = f"a finite number, and {' or '.join(others)} unset: set only one of them"
     return value is None or (bool(np.isfinite(value)) and not beside), expected

@@ -31,24 +31,24 @@ class ConfigVariant(Variant):
     def from_config(
         cls, config: Config, hessian: str = "", reason: str = "", guess: Guess | None = None
     ) -> ConfigVariant:
-        """Return the variant that a configuration describes."""
+        """Return the variant that a configuration describes; hessian, reason: see :class:`~trajopt.comparison.compare.Variant`."""
         backend, name = config.backend, Path(config.source).stem
         names = name, backend.name, backend.engine, config.solver_name, config.solver_options, hessian, reason
         return cls(*names, config=config, guess=guess)
 
     def posed(self) -> Task:
-        """See :class:`~trajopt.comparison.compare.Variant`."""
+        """Build the task of the configuration; a given guess replaces that of the task and its relaxed problems."""
         task = build_task(self.config)
         return task if self.guess is None else replace(task, initial=self.guess, easier=())
 
     def solved(self, posed: PosedProblem) -> Solution:
-        """See :class:`~trajopt.comparison.compare.Variant`."""
+        """Trace or compile the code that the solve needs, then solve the task as ``trajopt solve`` does."""
         assert isinstance(posed, Task)
         make_ready(self.config, posed)
         return solve_task(self.config, posed)
 
     def reference(self) -> OCP:
-        """See :class:`~trajopt.comparison.compare.Variant`."""
+        """Return the problem with derivatives by complex step, in NumPy."""
         return build_task(with_backend(self.config, REFERENCE).with_engine("numpy")).ocp
 
 
@@ -71,13 +71,19 @@ def with_hessian(config: Config, hessian: str) -> Config | None:
 
 
 def with_options(config: Config, solver: str, options: Mapping[str, Any]) -> Config:
-    """Return the configuration with a solver and its options. Raises ConfigError for invalid options."""
+    """Return the configuration with a solver and its options; options that are None are left to their defaults.
+
+    Raises ConfigError for invalid options.
+    """
     given = {key: value for key, value in options.items() if value is not None}
     return read_config(config.as_dict() | {"solver": {**given, "name": solver}}, config.source)
 
 
 def with_backend(config: Config, choice: BackendChoice) -> Config:
-    """Return the configuration with another backend. Raises ConfigError for an unknown backend."""
+    """Return the configuration with another backend: a name, or a mapping with "name", "engine" and options.
+
+    Raises ConfigError for an unknown backend.
+    """
     if isinstance(choice, str):
         return read_config(config.with_backend(choice).as_dict(), config.source)
     known = {"name", "engine", "step", "mode"}
@@ -98,6 +104,7 @@ def config_variants(
 ) -> list[ConfigVariant]:
     """Combine every solver with every Hessian and every backend; an empty list means the one of the configuration.
 
+    options: further options by solver. A solver without a requested Hessian gives a variant with that reason, which is not run.
     Raises ConfigError for an unknown name, and for a Hessian that none of the solvers has.
     """
     chosen: list[tuple[Config, str, str]] = []

@@ -51,12 +51,12 @@ class PositionResidual:
         return self.residual(q, [], t, p)
 
     def first(self, q: Rows, v: Rows, a: Rows, t: Scalar, p: Mapping[str, Rows]) -> First:
-        """See :class:`Clearances`."""
+        """Clearances at q with their derivatives in q; those in v and a are zero (None)."""
         d = self.residual.partials(q, [], t, p)
         return First(d.value, d.fx)
 
     def second(self, q: Rows, v: Rows, a: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[First, Second]:
-        """See :class:`Clearances`."""
+        """Clearances at q with derivatives in q, and second derivatives in q of their sum weighted by lam."""
         d, H = self.residual.contracted(q, [], t, p, lam)
         return First(d.value, d.fx), Second(H.xx)
 
@@ -80,17 +80,18 @@ class AlongStep:
         return self.inner.value(q, v, a, t, p)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and derivatives in x and u by the chain rule."""
+        """Value and derivatives in x and u, from those of ``inner`` in (q_s, v_s, a) by the chain rule."""
         q, v, a, s = self._state_within_step(x, u, p)
         return self._first_partials(self.inner.first(q, v, a, t, p), x, u, p, s)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Derivatives and contracted second derivatives by the chain rule, with the curvature of q_s and v_s in (v, a, T)."""
+        """First and second derivatives of lam' r in x and u by the chain rule, with the curvature of q_s and v_s in (v, a, T)."""
         q, v, a, s = self._state_within_step(x, u, p)
         first, second = self.inner.second(q, v, a, t, p, lam)
         return self._first_partials(first, x, u, p, s), self._second(first, second, x, u, p, s, lam)
 
     def _state_within_step(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Rows, Scalar]:
+        """Positions q_s and velocities v_s at the offset, accelerations a, and the offset s [s]."""
         n, s = self.nu, p[STEP_OFFSET][0]
         s = s + 0.0 * x[0] if self.duration is None else s * x[self.duration]
         q = sm.stack([x[i] + s * (x[n + i] + 0.5 * s * u[i]) for i in range(n)])
@@ -98,11 +99,12 @@ class AlongStep:
         return q, v, sm.stack([u[i] + 0.0 * x[0] for i in range(n)]), s
 
     def _slopes(self, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> tuple[list[Scalar], list[Scalar]]:
-        """Derivatives d q_s / dT and d v_s / dT."""
+        """Derivatives d q_s / dT and d v_s / dT in a free duration T, of which the offset is a fraction."""
         n, fraction = self.nu, p[STEP_OFFSET][0]
         return [fraction * (x[n + i] + s * u[i]) for i in range(n)], [fraction * u[i] for i in range(n)]
 
     def _first_partials(self, d: First, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> Partials:
+        """Derivatives in x and u from the derivatives d in (q_s, v_s, a); s: offset [s]."""
         n, zero, half = self.nu, 0.0 * x[0], 0.5 * s * s
         by_time = None if self.duration is None else self._slopes(x, u, p, s)
         fx, fu = [], []
@@ -120,6 +122,7 @@ class AlongStep:
     def _second(
         self, first: First, d: Second, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar, lam: Rows
     ) -> Contraction:
+        """Second derivatives of lam' r in x and u from first and second derivatives in (q_s, v_s, a); s: offset [s]."""
         n, zero = self.nu, 0.0 * x[0]
         # derivatives of q_s, v_s and a in q, v and a
         parts = {"q": (1.0, None, None), "v": (s, 1.0, None), "a": (0.5 * s * s, s, 1.0)}
@@ -149,7 +152,7 @@ class AlongStep:
         return Contraction([sm.stack(r) for r in xx], [sm.stack(r) for r in ux], [sm.stack(r) for r in uu])
 
     def _duration_second(self, first: First, d: Second, x, u, p, s, lam, xx, ux) -> None:
-        """Write the row and the column of T in xx and ux."""
+        """Write the second derivatives with respect to the free duration T into its row and column of xx and its column of ux."""
         n, T, fraction, half = self.nu, self.duration, p[STEP_OFFSET][0], 0.5 * s * s
         by_q, by_v = self._slopes(x, u, p, s)
         gq = [_sum(lam[r] * first.q[r][j] for r in range(self.n_out)) for j in range(n)]
@@ -175,17 +178,19 @@ class AlongStep:
 
 
 def _times(a: Any, b: Any) -> Any:
-    """Product of two factors; None means zero."""
+    """Product of two factors of the chain rule, where None stands for zero and a float for one."""
     if a is None or b is None:
         return None
     return b if isinstance(a, float) else a if isinstance(b, float) else a * b
 
 
 def _scaled(factor: Any, value: Scalar) -> Scalar:
+    """Product; a factor that is a float stands for one."""
     return value if isinstance(factor, float) else factor * value
 
 
 def _sum(values: Any) -> Scalar:
+    """Sum of at least one scalar, without a zero as its start."""
     first, *rest = values
     for value in rest:
         first = first + value

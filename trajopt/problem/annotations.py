@@ -38,8 +38,8 @@ class Drawn:
     def from_function(cls, draw: Draw, xs: Array) -> Drawn:
         """Evaluate a draw function at states xs (M, nx).
 
-        Raises TypeError if the function returns anything but bodies, ValueError if it returns none, or if names or shapes change
-        between states.
+        Spin of capsules and cylinders about their own axis is removed. Raises TypeError if the function returns anything but bodies,
+        ValueError if it returns none, or if names or shapes change between states.
         """
         frames = [_checked_bodies(draw(np.array(x))) for x in np.asarray(xs, float)]
         first = frames[0]
@@ -78,12 +78,12 @@ class Annotations:
 
     @property
     def floor(self) -> Body | None:
-        """Body that is a level floor, drawn as the grid of the ground; None without one."""
+        """First body that is a level floor (:data:`LEVEL`), drawn as the grid of the ground; None without one."""
         return next((body for body in self.bodies if _is_floor(body)), None)
 
     @property
     def solids(self) -> tuple[Body, ...]:
-        """Bodies other than the floor, drawn as solids."""
+        """Bodies that are not level floors, drawn as solids."""
         return tuple(body for body in self.bodies if not _is_floor(body))
 
     def corners(self) -> Array:
@@ -183,6 +183,7 @@ def _function(residual: Any) -> Any:
 
 
 def _moving(name: str, radius: float, p: Array, times: Array) -> Body:
+    """Ball at the points p (K, 3) [m] at times (K,) [s], as a body with a path; without a path if it does not move."""
     path = (
         BodyPath(tuple(times.tolist()), tuple(map(tuple, (p - p[0]).tolist())))
         if len(p) > 1 and np.ptp(p, 0).any()
@@ -192,10 +193,12 @@ def _moving(name: str, radius: float, p: Array, times: Array) -> Body:
 
 
 def _unique(points: list[Array]) -> list[Array]:
+    """Points without repetitions."""
     return [np.array(p) for p in dict.fromkeys(tuple(point.tolist()) for point in points)]
 
 
 def _unique_spheres(spheres: list[tuple[Array, float]]) -> list[tuple[Array, float]]:
+    """Spheres without repetitions."""
     return [(np.array(c), r) for c, r in dict.fromkeys((tuple(c.tolist()), r) for c, r in spheres)]
 
 
@@ -242,6 +245,7 @@ def annotations_from_data(data: Mapping[str, Any]) -> Annotations:
 
 
 def _point(value: Any) -> Array:
+    """Point (3,) from JSON data. Raises ValueError for another shape."""
     point = np.array(value, float)
     if point.shape != (3,):
         raise ValueError(f"a point has shape {point.shape}; expected (3,)")
@@ -249,6 +253,10 @@ def _point(value: Any) -> Array:
 
 
 def _checked_bodies(bodies: Any) -> tuple[Body, ...]:
+    """Result of a draw function as a tuple of bodies; a single body is accepted.
+
+    Raises TypeError for anything else, ValueError without bodies.
+    """
     bodies = tuple(bodies) if isinstance(bodies, Sequence) else (bodies,)
     if not bodies:
         raise ValueError("draw returns no bodies: return a list of to.Body")
@@ -272,8 +280,10 @@ def _without_spin(R: Array) -> Array:
 
 
 def _equal(a: Any, b: Any) -> bool:
+    """True if two shapes are equal, or else have equal triangles."""
     return a is b or bool(a == b) or all(map(np.array_equal, a.triangles(), b.triangles()))
 
 
 def _is_floor(body: Body) -> bool:
+    """True for a half-space that does not move and whose normal is vertical to within :data:`LEVEL`."""
     return isinstance(body.shape, HalfSpace) and body.path is None and bool(body.R[2, 2] > LEVEL)

@@ -100,7 +100,8 @@ class Constraint:
     def updated(self, *, lower: Values | None = None, upper: Values | None = None, **parameters: Values) -> Constraint:
         """Copy of this constraint with new bounds or new values of parameters.
 
-        A number sets all entries of a parameter. Raises ValueError for an unknown parameter or a wrong size.
+        Values that are not given are unchanged. A number sets all entries of a parameter. Raises ValueError for an unknown
+        parameter or a wrong size.
         """
         low, high = (
             old if new is None else np.asarray(new, dtype=float)
@@ -110,13 +111,13 @@ class Constraint:
         return replace(self, lower=low, upper=high, parameters=changed)
 
     def bounds(self, knots: int) -> tuple[Array, Array]:
-        """Lower and upper bounds, each (knots, nr)."""
+        """Lower and upper bounds, each (knots, nr), with constant bounds repeated for each knot."""
         shape = (knots, self.residual.n_out)
         return np.broadcast_to(self.lower, shape), np.broadcast_to(self.upper, shape)
 
     @property
     def component_names(self) -> tuple[str, ...]:
-        """Name of each component, for messages."""
+        """Name of each row for messages, the constraint's name with that of the residual's output: "joint limits: shoulder"."""
         return tuple(f"{self.name}: {name}" for name in self.residual.output_names)
 
 
@@ -133,9 +134,10 @@ def residual_constraint(
     output_names: tuple[str, ...] | None = None,
     control_names: tuple[str, ...] | None = None,
 ) -> Constraint:
-    """Constraint with a user-defined residual; see :func:`trajopt.problem.terms.residual_cost` for ``function``.
+    """Constraint lower <= function(x, u, t, p) <= upper with a user-defined residual; by default an equality with zero.
 
-    Raises ValueError for a bound that is NaN, and for a parameter that is not finite.
+    function, nu, parameters: as in :func:`trajopt.problem.terms.residual_cost`. Raises ValueError for a bound that is NaN, and for
+    a parameter that is not finite.
     """
     residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names, control_names=control_names)
     values = finite_parameters(f"constraint {name!r}", parameters or {})
@@ -247,7 +249,7 @@ def joint_limits(model, manifold: Manifold, margin: float = 0.0, name: str = "jo
 
 
 def velocity_limits(model, manifold: Manifold, fraction: float = 1.0, name: str = "velocity limits") -> Constraint:
-    """Velocity limits of the model, multiplied by ``fraction``. Raises ValueError if the model has none."""
+    """Velocity limits |v| <= fraction * limit of the model's joints. Raises ValueError if the model has no finite one."""
     free, limit = np.full(model.nq, np.inf), fraction * model.velocity_limit
     names = (*model.q_names, *(f"v[{name}]" for name in model.dof_names))
     return state_bounds(manifold, np.r_[-free, -limit], np.r_[free, limit], name, names)
@@ -277,6 +279,7 @@ def link_points(model, frame: str, spacing: float) -> tuple[LinkPoint, ...]:
 
 
 def _triple(v: Array) -> tuple[float, float, float]:
+    """Vector as a tuple of three floats."""
     x, y, z = v.tolist()
     return x, y, z
 
@@ -315,7 +318,10 @@ def self_collision(
     distance: float | Array,
     name: str = "self-collision",
 ) -> Constraint:
-    """Constraint that keeps the points of each pair at least ``distance`` [m] apart: a number, or one for each pair."""
+    """Constraint that keeps the points of each pair at least ``distance`` [m] apart: a number, or one for each pair.
+
+    Raises ValueError without pairs, and for a distance that is not positive.
+    """
     if not pairs:
         raise ValueError(f"constraint {name!r} has no pairs of points; see link_points")
     distances = np.broadcast_to(_positive(distance, "distance", name), (len(pairs),))
@@ -345,7 +351,8 @@ def tube(
     """Constraint that keeps a frame within ``radius`` [m] of a path.
 
     path: one point (3,) or one per knot (N, 3) [m], stored as the parameter ``path``; or a function ``path(x, u, t, p)`` of three
-    scalars, for example of a path parameter that is part of the state. Raises ValueError for a radius that is not positive.
+    scalars, for example of a path parameter that is part of the state; nu, parameters: number of
+    controls and parameters that it reads. Raises ValueError for a radius that is not positive.
     """
     title = name or f"tube of {frame}"
     values = dict(parameters or {}) | {"radius": _positive(radius, "radius", title)}
@@ -362,6 +369,10 @@ def tube(
 
 
 def _positive(value: float | Array, what: str, where: str) -> Array:
+    """Lengths as an array with at least one axis.
+
+    Raises ValueError if one is not positive; the message names ``what`` of ``where``.
+    """
     value = np.atleast_1d(np.asarray(value, dtype=float))
     if not (value > 0).all():
         raise ValueError(f"{what} of {where!r} is {value.min()}; expected a positive length [m]")
@@ -369,7 +380,10 @@ def _positive(value: float | Array, what: str, where: str) -> Array:
 
 
 def quadratic_barrier(constraint: Constraint, weight: Values = 1.0, name: str | None = None) -> CostTerm:
-    """Cost term for the bounds of a constraint; weight: a number, (nr,) or (N, nr)."""
+    """Cost term 1/2 weight |g - P(g)|^2 of a constraint's residual g, with P(g) its projection on the bounds.
+
+    It is zero within the bounds and once differentiable at them. weight: a number, (nr,) or (N, nr).
+    """
     low, high = constraint.lower, constraint.upper
     present = [np.isfinite(b).reshape(-1, b.shape[-1]).any(axis=0).tolist() for b in (low, high)]
     finite = tuple(zip(*present, strict=True))
@@ -394,5 +408,5 @@ class _Excess:
 
 
 def _excess_rows(finite: Sequence[tuple[bool, bool]], g: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
-    """Components of g - P(g)."""
+    """Components of g - P(g), P the projection on the bounds in p. finite: flags (lower, upper) of the finite bounds of each."""
     return limit_excess(range(len(finite)), finite, g, None, None, p)

@@ -48,7 +48,11 @@ def term_value(term: CostTerm, x: Array, u: Array, t: Array, scale: Array, weigh
 def quadratize(
     term: CostTerm, x: Array, u: Array, t: Array | float, scale: Array | float = 1.0, hessian: str = "gauss_newton"
 ) -> StageExpansion:
-    """Expansion of a term at x (N, nx), u (N, >= nu), t. scale: dt for a running term, 1 for a terminal one."""
+    """Value, gradients and Hessians of a term at x (N, nx), u (N, >= nu), t, with respect to the tangent of x and to u.
+
+    scale: dt for a running term, 1 for a terminal one. hessian: "gauss_newton" or "exact"; a term that is not a square always gets
+    the exact Hessian.
+    """
     b = residual_batch(term.residual, x, u, t, term.parameters)
     r, fx, fu = residual_jacobians(term.residual, b)
     scale = np.broadcast_to(np.asarray(scale, float), (b.size,))
@@ -78,7 +82,7 @@ def phase_cost(terms: Sequence[CostTerm], x: Array, u: Array, t: Array, scale: A
 
 
 def _tiled(term: CostTerm, count: int) -> tuple[Array, Mapping[str, Array]]:
-    """Weight and parameters, repeated for ``count`` concatenated trajectories."""
+    """Weight and parameters of a term, with rows by knot repeated for ``count`` concatenated trajectories."""
 
     def tile(v: Array) -> Array:
         return np.tile(v, (count, 1)) if v.ndim == 2 else v
@@ -97,7 +101,10 @@ def residual_batch(residual: Map, x: Array, u: Array, t: Array | float, p: Param
 
 
 def residual_jacobians(residual: Map, b: Batch) -> Jacobians:
-    """Value (N, nr) and derivatives of a residual, analytic ones if it has them."""
+    """Value (N, nr) and derivatives fx (N, nr, ndx), fu (N, nr, nu) of a residual.
+
+    Derivatives are analytic if the residual has them, else by dual numbers in NumPy.
+    """
     method = "analytic" if isinstance(residual, HasPartials) else "forward_ad"
     return make_backend(residual, method, engine="numpy").jacobians(*_batch_first(b))
 
@@ -114,4 +121,5 @@ def contracted_hessian(map: Map, b: Batch, factors: Array) -> Array:
 
 
 def _batch_first(b: Batch) -> tuple[Array, Array, Array, dict[str, Array]]:
+    """Arguments x, u, t, p of a batch, with the batch axis first, as backends expect them."""
     return b.x.T, b.u.T, b.t, {name: rows.T for name, rows in b.p.items()}

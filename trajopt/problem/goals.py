@@ -33,7 +33,7 @@ class CachedEvaluation:
         self._latest: tuple[Array, Any] | None = None
 
     def __call__(self, xs: Array) -> Any:
-        """Result for these states."""
+        """Result for states xs; the cached one if xs is the very array of the latest call."""
         if self._latest is None or self._latest[0] is not xs:
             self._latest = xs, self.function(xs)
         return self._latest[1]
@@ -79,6 +79,10 @@ def state_goal(
 
 
 def _state_missed(manifold: Manifold, reference: Array, places: Array, xs: Array, times: Array) -> list[str]:
+    """Sentence on the tangent direction that ends farthest from the reference state, if beyond the tolerance of :func:`state_goal`.
+
+    places: indices of the directions to check. Empty list if the goal is met.
+    """
     ends = manifold.difference(np.repeat(reference[:, None], 2, axis=1), xs[[0, -1], : len(reference)].T)[places]
     travel, off = np.abs(ends).T
     worst = int(np.argmax(off))

@@ -30,7 +30,7 @@ class Motion(Protocol):
 
 
 def as_guess(motion: Motion | tuple[Array, Array]) -> Guess:
-    """Convert a solution, any object with xs and us, or a pair (xs, us) to a Guess. Raises TypeError for anything else."""
+    """Convert a pair (xs, us), a solution or another object with xs and us to a Guess. Raises TypeError for anything else."""
     if isinstance(motion, Guess):
         return motion
     if isinstance(motion, tuple) and len(motion) == 2:

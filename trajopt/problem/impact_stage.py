@@ -65,7 +65,7 @@ class ImpactStage:
         return ImpactStage(backend, takes_time=self.takes_time)
 
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
-        """Return x_next (N, nx); reads the first nu columns of u, and not dt."""
+        """Return x_next = x (+) jump(x, u), (N, nx); reads the first nu columns of u, and ignores dt."""
         b = Batch.of(self.backend.map, x, self._first_controls(u), t, p)
         jump = self.backend.f(x, self._first_controls(u), t, p).T
         return np.ascontiguousarray(self.manifold.integrate(b.x, jump).T)
@@ -73,7 +73,7 @@ class ImpactStage:
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
     ) -> LinearizedStep:
-        """Return x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
+        """Return x_next (N, nx), A = d x_next / dx (N, ndx, ndx), B = d x_next / du (N, ndx, nu); dt is ignored."""
         x = np.asarray(x, float)
         j = self.backend.jacobians(x, self._first_controls(u), t, p)
         x_next = np.ascontiguousarray(self.manifold.integrate(x.T, j.value.T).T)
@@ -81,7 +81,7 @@ class ImpactStage:
 
     @property
     def contract(self) -> StepContraction | None:
-        """Second derivatives of lam' x_next for lam (N, ndx); None if the backend has none."""
+        """Function for second derivatives of lam' x_next (:data:`~trajopt.problem.ocp.StepContraction`); None if unavailable."""
         backend = self.backend
         if not isinstance(backend, SecondOrderBackend):
             return None
@@ -124,7 +124,7 @@ def discrete_dynamics(
 
 
 def displacement(next_state: FunctionMap, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
-    """Jump F(x, u, t, p) - x. Raises ValueError for a wrong number of results."""
+    """Jump F(x, u, t, p) - x of a user-defined function F. Raises ValueError if F returns a wrong number of results."""
     moved = next_state.called.counted(rows_of(next_state(x, u, t, p)))
     return [moved[i] - x[i] for i in range(next_state.manifold.nx)]
 

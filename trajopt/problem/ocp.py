@@ -77,16 +77,18 @@ class DiscreteMap(Protocol):
     sampling: Sampling | None
 
     @property
-    def contract(self) -> StepContraction | None: ...
+    def contract(self) -> StepContraction | None:
+        """Function for contracted second derivatives of a step, see :data:`StepContraction`; None if there are none."""
+        ...
 
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
-        """Return x_next (N, nx)."""
+        """Return the next states x_next = F(x, u, t, dt, p), (N, nx)."""
         ...
 
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
     ) -> LinearizedStep:
-        """Return x_next with its sensitivities A and B."""
+        """Return x_next (N, nx) with A = d x_next / dx (N, ndx, ndx), B = d x_next / du (N, ndx, nu), both in tangent spaces."""
         ...
 
 
@@ -128,7 +130,7 @@ class Phase:
 
     @property
     def weights(self) -> Array:
-        """Weights (N,) of the cost at each knot: dt, or 1 at a stage without duration."""
+        """Weights (N,) of the running cost at each knot: dt, or 1 for dynamics without duration, such as an impact."""
         return self.dt if self.dynamics.takes_time else np.ones(self.knots)
 
 
@@ -137,7 +139,10 @@ QUADRATURES = ("rectangle", "trapezoidal")
 
 
 def _terms(where: str, parts: Any) -> tuple[CostTerm, ...]:
-    """Cost terms as a tuple. Raises TypeError for a constraint among them, and for a single term in place of a list."""
+    """Cost terms ``parts`` as a tuple.
+
+    Raises TypeError for a constraint among them, and for a single term in place of a list; ``where`` begins the message.
+    """
     terms = _as_tuple(where, parts)
     for term in terms:
         if isinstance(term, Constraint):
@@ -148,7 +153,10 @@ def _terms(where: str, parts: Any) -> tuple[CostTerm, ...]:
 
 
 def _constraints(where: str, parts: Any) -> tuple[Constraint, ...]:
-    """Constraints as a tuple. Raises TypeError for a cost term among them, and for a single constraint in place of a list."""
+    """Constraints ``parts`` as a tuple.
+
+    Raises TypeError for a cost term among them, and for a single constraint in place of a list; ``where`` begins the message.
+    """
     constraints = _as_tuple(where, parts)
     for c in constraints:
         if isinstance(c, CostTerm):
@@ -157,7 +165,7 @@ def _constraints(where: str, parts: Any) -> tuple[Constraint, ...]:
 
 
 def _as_tuple(where: str, parts: Any) -> tuple[Any, ...]:
-    """Cost terms or constraints as a tuple. Raises TypeError for a single one in place of a list."""
+    """Cost terms or constraints as a tuple. Raises TypeError for a single one in place of a list; ``where`` begins the message."""
     if isinstance(parts, (CostTerm, Constraint)):
         raise TypeError(f"{where}: {parts.name!r} is a single object; pass a list")
     return tuple(parts)
@@ -265,7 +273,7 @@ class OCP:
 
     @cached_property
     def nu(self) -> int:
-        """Number of controls, the largest of all phases."""
+        """Number of controls: the largest of all phases; a phase with fewer controls reads the first ones."""
         return max(phase.dynamics.nu for phase in self.phases)
 
     @property
@@ -291,7 +299,7 @@ class OCP:
         return self.start + self.times
 
     def times_of(self, xs: Array) -> Array:
-        """Times (N + 1,) [s] of states xs (N + 1, nx), with the durations in xs if phase durations are states."""
+        """Times (N + 1,) [s] of the knots, 0 at the first one, with the free phase durations, if any, that states xs contain."""
         steps = [
             phase.dt * _stretch(phase, xs[knots]) for phase, knots in zip(self.phases, self.phase_slices, strict=True)
         ]
@@ -299,12 +307,12 @@ class OCP:
 
     @cached_property
     def in_scaled_time(self) -> bool:
-        """True if phase durations are states (:mod:`dynamics_backends.stretched_map`)."""
+        """True if any phase has a free duration, which is then part of the state (:mod:`dynamics_backends.stretched_map`)."""
         return any(isinstance(_system(phase), InScaledTime) for phase in self.phases)
 
     @cached_property
     def phase_slices(self) -> tuple[slice, ...]:
-        """Slice of knots of each phase."""
+        """Slice of the knots 0 to N - 1 for each phase."""
         ends = np.cumsum([0, *(phase.knots for phase in self.phases)])
         return tuple(slice(int(a), int(b)) for a, b in pairwise(ends))
 
@@ -321,7 +329,7 @@ class OCP:
 
     @cached_property
     def control_bounds(self) -> tuple[Array, Array] | None:
-        """Lower and upper bounds on controls, each (N, nu), or None without bounds."""
+        """Lower and upper bounds on controls, each (N, nu), infinite if only the other one is given; None if neither is given."""
         if self.u_lower is None and self.u_upper is None:
             return None
         shape = (self.horizon, self.nu)
@@ -343,18 +351,18 @@ class OCP:
         return float(total[0]) if one else np.asarray(total)
 
     def terms(self) -> list[CostTerm]:
-        """All cost terms, running ones first."""
+        """All cost terms: the running ones of each phase in turn, then the terminal ones."""
         return [*(term for phase in self.phases for term in phase.terms), *self.terminal]
 
     def unconstrained(self) -> OCP:
-        """Copy of this problem without constraints, but with the bounds on controls."""
+        """This problem without constraints, but with the bounds on controls; the same object if it has no constraints."""
         if not self.constraints():
             return self
         phases = tuple(replace(phase, constraints=()) for phase in self.phases)
         return replace(self, phases=phases, terminal_constraints=())
 
     def constraints(self) -> list[Constraint]:
-        """All constraints except the bounds on controls, running ones first."""
+        """All constraints except the bounds on controls: those of each phase in turn, then the terminal ones."""
         return [*(c for phase in self.phases for c in phase.constraints), *self.terminal_constraints]
 
     def parts_named(self, name: str) -> list[CostTerm | Constraint]:
@@ -402,12 +410,12 @@ def fitting(ocp: OCP, xs: Array, us: Array, several: bool = False) -> tuple[Arra
 
 
 def _system(phase: Phase) -> Any:
-    """Continuous dynamics or jump of a phase; None for a user-defined map."""
+    """Continuous dynamics or jump of a phase, without wrappers; None for a user-defined map."""
     sampling = phase.dynamics.sampling
     return None if sampling is None else unwrapped(sampling.backend.map)
 
 
 def _stretch(phase: Phase, xs: Array) -> Array | float:
-    """Factors (K,) on the time steps of a phase from states (K, nx); 1 for a fixed duration."""
+    """Factors (K,) on a phase's time steps: its free duration in the states xs (K, nx) over the nominal one; 1 if it is fixed."""
     system = _system(phase)
     return xs[:, system.place] / system.nominal if isinstance(system, InScaledTime) else 1.0

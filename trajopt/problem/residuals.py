@@ -46,7 +46,7 @@ def linear(state: int, control: int, x: Rows, u: Rows, t: Scalar, p: Parameters)
 
 
 def scaled(residual: Map, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Residual multiplied by the parameter ``quadrature``."""
+    """Residual multiplied by the parameter ``quadrature``, which the residual itself does not receive."""
     rows = residual(x, u, t, {key: value for key, value in p.items() if key != "quadrature"})
     return [p["quadrature"][0] * rows[i] for i in range(residual.n_out)]
 
@@ -90,7 +90,7 @@ def frame_log(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Paramete
 def frame_velocity(
     model: Model, frame: int, expressed_in: str, x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Velocity of a frame minus the reference."""
+    """Velocity [linear, angular] of a frame, expressed in ``expressed_in``, minus the reference."""
     q, v = x[: model.nq], x[model.nq : model.nq + model.nv]
     velocity = kinematics.frame_velocity(model, q, v, frame, expressed_in)
     return [velocity[i] - p["reference"][i] for i in range(6)]
@@ -105,11 +105,15 @@ def center_of_mass(model: Model, x: Rows, u: Rows, t: Scalar, p: Parameters) -> 
 def limit_excess(
     limited: Sequence[int], finite: Sequence[tuple[bool, bool]], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Violation of limits by the coordinates ``limited``. finite: flags (lower, upper) of the finite limits of each."""
+    """Excess of the coordinates ``limited`` over limits in p: x - upper above (positive), x - lower below (negative), 0 within.
+
+    finite: flags (lower, upper) of the finite limits of each; other limits are ignored.
+    """
     return [_excess(x[i], p["lower"][j], p["upper"][j], *finite[j]) for j, i in enumerate(limited)]
 
 
 def _excess(q: Scalar, lower: Scalar, upper: Scalar, has_lower: bool, has_upper: bool) -> Scalar:
+    """Excess q - upper above, q - lower below, 0 within the limits; a limit without its flag is ignored."""
     over = sm.select(q - upper, q - upper, 0.0 * q) if has_upper else 0.0 * q
     return over + sm.select(lower - q, q - lower, 0.0 * q) if has_lower else over
 
@@ -122,15 +126,15 @@ def rounded_excess_of(
     t: Scalar,
     p: Parameters,
 ) -> list[Scalar]:
-    """Violation of bounds by the values of a function, with max(0, e) rounded to (e + sqrt(e^2 + width^2)) / 2.
+    """Violation max(0, lower - g) + max(0, g - upper) of bounds by the values g of a function, without corners.
 
-    finite: flags (lower, upper) of the finite bounds of each value.
+    Each max(0, e) is rounded to (e + sqrt(e^2 + width^2)) / 2. finite: flags (lower, upper) of the finite bounds of each value.
     """
     return rounded_excess(finite, function(x, u, t, p), p)
 
 
 def rounded_excess(finite: Sequence[tuple[bool, bool]], values: Sequence[Scalar], p: Parameters) -> list[Scalar]:
-    """Rounded violation of bounds by values; see :func:`rounded_excess_of`."""
+    """Rounded violation of the bounds in p by ``values``, summed over both sides; see :func:`rounded_excess_of`."""
     width = p["width"][0]
     return [
         sum(
@@ -147,6 +151,7 @@ def _bound_violations(value: Scalar, lower: Scalar, upper: Scalar, has_lower: bo
 
 
 def _rounded(excess: Scalar, width: Scalar) -> Scalar:
+    """Smooth max(0, excess): (excess + sqrt(excess^2 + width^2)) / 2."""
     return 0.5 * (excess + sm.sqrt(excess * excess + width * width))
 
 
@@ -192,7 +197,7 @@ def depth_in_ball(x: Rows | list[Scalar], u: Rows, t: Scalar, p: Parameters) -> 
 
 
 def path_parameter(x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Path given by the parameter ``path``."""
+    """Point (3) of a path given by the parameter ``path``, as a :data:`Path`."""
     return [p["path"][i] for i in range(3)]
 
 

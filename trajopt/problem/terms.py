@@ -75,7 +75,8 @@ class CostTerm:
     def updated(self, *, weight: Values | None = None, **parameters: Values) -> CostTerm:
         """Copy of this term with a new weight or new values of parameters.
 
-        A number sets all entries of a parameter. Raises ValueError for an unknown parameter or a wrong size.
+        Values that are not given are unchanged. A number sets all entries of a parameter. Raises ValueError for an unknown
+        parameter or a wrong size.
         """
         new_weight = self.weight if weight is None else np.asarray(weight, dtype=float)
         changed = changed_parameters(f"term {self.name!r}", self.parameters, parameters)
@@ -207,7 +208,10 @@ def trapezoidal_factors(dt: Array) -> Array:
 
 
 def _scaled_term(term: CostTerm, factor: Array) -> CostTerm:
-    """Multiply a term on the state by a factor, (1,) or (N, 1), stored as a parameter so that the user's weights are unchanged."""
+    """Copy of a term that reads only the state, times a factor (1,) or (N, 1).
+
+    The factor is a parameter (:data:`QUADRATURE`), so that the user's weights are unchanged.
+    """
     inner = term.residual
     function = partial(residuals.scaled, inner)
     residual = FunctionMap(function, inner.manifold, 0, inner.n_out, output_names=inner.output_names)
@@ -364,7 +368,8 @@ def frame_velocity_cost(
 ) -> CostTerm:
     """Cost of r = velocity of the frame - reference, [linear, angular] (6,) [m/s, rad/s].
 
-    expressed_in: "LOCAL", "WORLD" or "LOCAL_WORLD_ALIGNED".
+    expressed_in: "LOCAL", "WORLD" or "LOCAL_WORLD_ALIGNED". Raises ValueError for another one, UnknownName if the model has no such
+    frame.
     """
 
     frame_id = model.frame_id(frame)
@@ -448,6 +453,7 @@ def changed_parameters(where: str, known: Mapping[str, Array], changes: Mapping[
 
 
 def _finite(bounds: Array) -> Array:
+    """Bounds with 0 in place of infinite entries."""
     return np.where(np.isfinite(bounds), bounds, 0.0)
 
 
@@ -460,7 +466,7 @@ def last_axis(value: Values, size: int, what: str, where: str) -> Array:
 
 
 def velocities_hint(manifold: Manifold, shape: tuple[int, ...]) -> str:
-    """Hint for a state (q, v) whose velocities are missing; "" for other shapes."""
+    """Advice for messages if a ``shape`` fits positions q of a state (q, v) without its velocities; "" for other shapes."""
     nv = manifold.ndx // 2
     if manifold.ndx % 2 or shape != (manifold.nx - nv,):
         return ""
@@ -480,7 +486,7 @@ def quaternion_error(manifold: Manifold, x: Array) -> float:
 
 
 def quaternion_errors(manifold: Manifold, x: Array) -> Array:
-    """Largest | |quaternion| - 1 | (...) of each of the states x (..., nx)."""
+    """Largest | |quaternion| - 1 | of each of the states x (..., nx), an array (...); 0 without quaternions."""
     worst, start = np.zeros(x.shape[:-1]), 0
     for group in manifold.groups:
         offset = _QUATERNION_OFFSET.get(group.name)
