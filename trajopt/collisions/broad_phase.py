@@ -90,7 +90,7 @@ class CollisionPairs:
 
     @cached_property
     def links(self) -> tuple[int, ...]:
-        """Movable bodies of the robot that carry shapes."""
+        """Bodies of the robot that carry shapes, without the fixed base."""
         return tuple(b for b in self.robot.carried if b >= 0)
 
     def slots(self) -> tuple[Slot, ...]:
@@ -131,10 +131,11 @@ class CollisionPairs:
         return self._gaps(*self.robot.ends(poses), others, self.reach if reach is None else reach)
 
     def coarse_gaps(self, qs: Array, times: Array) -> Array:
-        """Return gaps (M, C, O) [m] between the coarse capsules of the movable bodies and the cores of the scene."""
+        """Return gaps (M, C, O) [m] between the coarse capsule of each of the C movable bodies and the O cores of the scene."""
         return self._coarse_gaps(body_poses(self.robot.model, qs), times)
 
     def _coarse_gaps(self, poses: Poses, times: Array) -> Array:
+        """Return the gaps of :meth:`coarse_gaps` at given poses of the robot's bodies."""
         coarse, scene = self.robot.coarse, self._scene_at(times)
         cores = Cores(scene.R, scene.p, scene.size, scene.radius, scene.kind, scene.hull)
         counts = np.ones((len(coarse.radii), len(scene.radius)), dtype=bool)
@@ -200,7 +201,10 @@ class CollisionPairs:
         return tuple(np.concatenate([none, *parts]) for parts in zip((none,) * 4, *found, strict=True))
 
     def smallest_gaps(self, qs: Array, times: Array) -> Array:
-        """Return the smallest gap (M,) [m] between capsules and cores, over all pairs."""
+        """Return the smallest gap (M,) [m] between capsules and cores over all pairs, those of self-collision included.
+
+        Gaps beyond ``reach`` are lower bounds.
+        """
         gaps = self.gaps(qs, times)
         return gaps.reshape(len(qs), -1).min(axis=1)
 
@@ -273,6 +277,7 @@ _FAR = np.concatenate([np.zeros(6), np.eye(3).ravel(), [0.0, 0.0, 1e3], np.zeros
 
 
 def _grouped(slots: Sequence[Slot]) -> dict[Slot, list[int]]:
+    """Return the indices of equal slots (link, base and kind of core)."""
     groups: dict[Slot, list[int]] = {}
     for i, slot in enumerate(slots):
         groups.setdefault(slot, []).append(i)

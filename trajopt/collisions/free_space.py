@@ -26,7 +26,10 @@ class FreeSpace:
         self.exact = find_spec("coal") is not None if exact is None else exact
 
     def touches(self, qs: Array, times: Array | None = None) -> bool:
-        """True if a pair is closer than the margin at any of the configurations (M, nq)."""
+        """True if a pair is closer than the margin at any of the configurations (M, nq).
+
+        times: (M,) [s], of the moving bodies of the scene; default 0.
+        """
         qs = np.atleast_2d(qs)
         times = np.zeros(len(qs)) if times is None else times
         gaps = self.pairs.gaps(qs, times, self.margin)
@@ -60,7 +63,10 @@ class TruePieces:
         self._request, self._result = self._coal.DistanceRequest(), self._coal.DistanceResult()
 
     def distance(self, knot: int, piece: int, core: int) -> float:
-        """Return the distance of the true shapes of a piece and a core [m]; negative: depth."""
+        """Return the distance [m] between the hull of a piece (by its capsule) and the true shape behind a core; negative: depth.
+
+        knot: index of the configuration. core: index of a core of the scene or, beyond these, of a capsule of self-collision pairs.
+        """
         pairs, a = self.pairs, self._body_pose(self._carriers[piece], knot)
         count = len(pairs.cores)
         if core < count:
@@ -88,5 +94,6 @@ class TruePieces:
         return self._placed[body, knot]
 
     def _body(self, number: int, knot: int) -> Any:
+        """Return the coal pose of a body of the scene at the time of a knot."""
         body = self.pairs.scene.bodies[number]
         return pose(body.R, body.places(self._times[knot]))

@@ -57,12 +57,12 @@ class CollisionKernels:
 
 @lru_cache(maxsize=1)
 def collision_kernels() -> CollisionKernels:
-    """Shared kernels, which have no state."""
+    """Kernels of the C library; one object for all calls, since kernels have no state."""
     return CollisionKernels()
 
 
 def source() -> str:
-    """C source of the kernels."""
+    """C source of the kernels, with traced distance functions for each kind of core."""
     p, d, size = (ca.SX.sym(name, 3) for name in ("p", "d", "size"))
     rows = [[s[i] for i in range(3)] for s in (p, d, size)]
     arguments = [Argument(name, 3) for name in ("p", "d", "size")]
@@ -88,8 +88,10 @@ class Cores(NamedTuple):
 
 
 def capsule_gaps(A: Array, B: Array, radii: Array, cores: Cores, counts: Array, reach: float) -> Array:
-    """Return gaps (M, P, O) [m] between capsules from A to B (M, P, 3) with radii (P,) and cores; infinite for pairs outside the
-    mask ``counts`` (P, O)."""
+    """Return gaps (M, P, O) [m] between capsules from A to B (M, P, 3) with radii (P,) and cores.
+
+    Gaps are infinite for pairs outside the mask ``counts`` (P, O), lower bounds beyond ``reach`` [m], and negative for overlap.
+    """
     thick = radii[:, None] + cores.radius
     gaps = _gaps(A, B, thick, cores, counts, reach)
     _set_depths(gaps, A, B, thick, cores, counts)

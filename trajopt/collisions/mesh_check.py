@@ -64,7 +64,7 @@ class Search:
 
     @property
     def smallest_bound(self) -> float:
-        """Smallest lower bound [m]."""
+        """Smallest lower bound on distances that are not evaluated yet [m]."""
         return self.pairs[0][0]
 
     def evaluate(self, known: float) -> tuple[float, int, int]:
@@ -166,7 +166,7 @@ class MeshCheck:
 
     # -- one configuration ----------------------------------------------------------------------------------------------
     def nearest(self, q: Array, time: float = 0.0) -> MinimumDistance:
-        """Return the smallest distance at a configuration (nq,)."""
+        """Return the smallest distance at a configuration (nq,), with the scene at a time [s]."""
         return self.along(np.asarray(q, float)[None], np.array([time]))
 
     # -- a motion -------------------------------------------------------------------------------------------------------
@@ -222,6 +222,7 @@ class MeshCheck:
         return self._places(qs, np.zeros(len(qs)))
 
     def _places(self, qs: Array, times: Array) -> Places:
+        """Return the poses of robot and scene at configurations (M, nq) and times (M,) [s]."""
         bodies = np.array([body.places(times) for body in self.scene.bodies]).reshape(len(self.bodies), len(qs), 3)
         return Places(body_poses(self.model, qs), bodies)
 
@@ -261,5 +262,6 @@ class MeshCheck:
         return np.array(self._result.normal) if distance > 0.0 and is_convex(one) and is_convex(two) else None
 
     def _apart(self, one: Any, a: Any, other: Any, b: Any) -> float:
+        """Return the distance [m] of two coal geometries at poses a and b; negative: depth."""
         self._result.clear()
         return float(self.coal.distance(one, a, other, b, self._request, self._result))

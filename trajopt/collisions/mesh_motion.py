@@ -79,7 +79,7 @@ class Ball(NamedTuple):
 
     @classmethod
     def around(cls, parts: Sequence[Part]) -> Ball:
-        """Return a ball around the parts of one body."""
+        """Return a ball around all parts of one body, centered at the mean of their centers."""
         center = np.mean([part.center for part in parts], axis=0)
         return cls(parts[0].body, center, max(float(lengths(part.center - center)) + part.radius for part in parts))
 
@@ -131,6 +131,7 @@ class Places:
         return self._box_cache[number, base]
 
     def _box_motion(self, part: Part, base: int) -> Array:
+        """Compute the box of :meth:`_boxes`: center, then the three half edges, at each of the M times."""
         (R, p), (R_base, p_base) = self.poses[part.body], self.poses[base]
         columns = np.column_stack([part.center, part.R * part.half])
         given = [R, p, *((None, None) if base == GROUND else (R_base, p_base)), columns.T]
@@ -139,7 +140,7 @@ class Places:
         collision_kernels().box_motion(len(R), *(None if a is None else address(a) for a in arrays), address(boxes))
         return boxes
 
-    def moved(self, ball: Ball, block: int, middle: Array) -> Array:
+    def displacement_bounds(self, ball: Ball, block: int, middle: Array) -> Array:
         """Return bounds (B,) [m] on the distance of any point of a ball from its place at time middle[b], within block b of
         ``block`` times."""
         R, p = self.poses[ball.body]
@@ -235,5 +236,5 @@ class BlockBounds:
                 if body.path is not None:
                     moved[n] = lengths(at.bodies[n][blocks] - at.bodies[n, middle][:, None]).max(axis=1)
         for n, ball in enumerate(self._balls, self.count):
-            moved[n] = at.moved(ball, block, middle)
+            moved[n] = at.displacement_bounds(ball, block, middle)
         return moved

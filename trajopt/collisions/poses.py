@@ -13,7 +13,10 @@ from dynamics_backends.scalar import Rows
 
 
 def body_poses(model: Model, qs: Array) -> Poses:
-    """Return the poses of all bodies at configurations (M, nq), by body. Raises ValueError for a wrong size."""
+    """Return rotation (M, 3, 3) and position (M, 3) [m] of each body at configurations (M, nq), by body index; -1 is the world.
+
+    Raises ValueError for configurations of a wrong size.
+    """
     qs = np.atleast_2d(qs)
     M, nb = len(qs), model.nb
     if qs.shape != (M, model.nq):  # compiled loops would read out of bounds

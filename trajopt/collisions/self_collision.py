@@ -43,7 +43,11 @@ class SelfPairs(NamedTuple):
 
 
 def self_pairs(robot: RobotCover, seed: int = 0) -> SelfPairs:
-    """Find the pairs of a robot by sampling random configurations within its joint limits."""
+    """Find the pairs of bodies on one chain that may collide, from random configurations within joint limits.
+
+    A pair is excluded if its bodies are neighbors, or if they overlap in more than ALWAYS_TOUCHING of the configurations or in
+    none. True shapes count if coal is installed, else capsules.
+    """
     model = robot.model
     candidates = [pair for pair in _on_chains(robot) if not _neighbors(model.parent, pair)]
     neighbors = [pair for pair in _on_chains(robot) if _neighbors(model.parent, pair)]
@@ -74,7 +78,10 @@ def self_pairs(robot: RobotCover, seed: int = 0) -> SelfPairs:
 
 
 def pairs_not_disabled(robot: RobotCover, disabled: Iterable[tuple[str, str, str]]) -> SelfPairs:
-    """Return the pairs of a robot that an SRDF does not disable. disabled: rows (link, link, reason)."""
+    """Return the pairs of bodies on one chain that an SRDF does not disable. disabled: rows (link, link, reason).
+
+    A pair is kept if any two of its links are not disabled.
+    """
     left_out = frozenset(frozenset(pair[:2]) for pair in disabled)
     links: dict[int, set[str]] = {}
     for link, body in zip(robot.links, robot.bodies.tolist(), strict=True):
@@ -101,10 +108,12 @@ def _on_chains(robot: RobotCover) -> list[tuple[int, int]]:
 
 
 def _neighbors(parent: np.ndarray, pair: tuple[int, int]) -> bool:
+    """True if the first body of a pair is the parent of the second one."""
     return int(parent[pair[1]]) == pair[0]
 
 
 def _named(robot: RobotCover, pairs: Iterable[tuple[int, int]]) -> str:
+    """Return the pairs as text, with names of bodies; the ground is named by the links fixed to it."""
     names = robot.model.body_names
     fixed = dict.fromkeys(link for link, body in zip(robot.links, robot.bodies.tolist(), strict=True) if body < 0)
     base = " with ".join(fixed)
@@ -159,7 +168,10 @@ class SelfCollisionCheck(NamedTuple):
 
 
 def check_self_collision(model: Model, qs: Array) -> SelfCollisionCheck:
-    """Check configurations qs (M, nq). The result is unchecked without a robot file, shapes, or the packages that read them."""
+    """Check configurations qs (M, nq), by true shapes where capsules overlap; the latest result is cached.
+
+    The result is unchecked, with the reason, without a robot file, shapes, or the packages that read them.
+    """
     qs = np.ascontiguousarray(qs, float)
     key = (*_identity(model), hash(qs.tobytes()))
     if key not in _CHECKED:
@@ -178,6 +190,7 @@ def _identity(model: Model) -> tuple[str, str, int]:
 
 
 def _run_check(model: Model, qs: Array) -> SelfCollisionCheck:
+    """Check configurations, without the cache of :func:`check_self_collision`."""
     try:
         shapes = _shapes(model)
         robot = _cover(model, shapes)
@@ -223,6 +236,7 @@ def _shapes(model: Model) -> tuple[PlacedShape, ...]:
 
 @lru_cache(maxsize=8)
 def _collision_shapes(source: str, changed: int) -> tuple[PlacedShape, ...]:
+    """Read the collision shapes of a file; cached. changed: modification time, part of the key of the cache."""
     found = link_shapes(source, "collision")
     if found.missing:
         raise ValueError("; ".join(found.missing))
@@ -242,7 +256,10 @@ def _cover(model: Model, shapes: tuple[PlacedShape, ...]) -> RobotCover:
 
 
 def _pairs(model: Model, robot: RobotCover) -> tuple[Pair, ...]:
-    """Return the pairs of bodies with shapes that are not neighbors in the kinematic tree."""
+    """Return the pairs of bodies with shapes that are not neighbors in the kinematic tree.
+
+    The ground is left out if the base floats.
+    """
     bodies = robot.carried
     return tuple(
         (a, b)
@@ -314,6 +331,7 @@ def _touching(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> dict[int
 
 
 def _deepest(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> SelfCollision | None:
+    """Return the deepest overlap of two bodies by true shapes at knots, or None without overlap."""
     touching = _touching(check, pair, knots, qs)
     if not touching:
         return None
@@ -323,4 +341,5 @@ def _deepest(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> SelfColli
 
 
 def _name(robot: RobotCover, body: int) -> str:
+    """Return the name of the first link of a body."""
     return next(link for link, other in zip(robot.links, robot.bodies.tolist(), strict=True) if other == body)

@@ -15,6 +15,7 @@ from dynamics_backends.rigid_body.geometry.shapes import Box, Capsule, Cylinder,
 
 @lru_cache(maxsize=1024)
 def _cached_geometry(shape: Any) -> Any:
+    """Return the coal geometry of a hashable shape, one object for equal shapes."""
     return _create_geometry(shape)
 
 
@@ -76,7 +77,7 @@ def _hull(mesh: Any) -> Any:
 
 
 def is_convex(geometry: Any) -> bool:
-    """True if a coal geometry is known to be convex."""
+    """True if a coal geometry is known to be convex: every shape except a triangle mesh."""
     return not isinstance(geometry, require_coal().BVHModelOBBRSS)
 
 
@@ -100,7 +101,7 @@ def hull_geometry(points: Array) -> Any:
 
 @lru_cache(maxsize=64)
 def hulls_of(robot: RobotCover) -> tuple[Any, ...]:
-    """Return the coal geometries of the convex hulls of the pieces of a robot cover; cached."""
+    """Return the coal geometry of the convex hull of each piece of a robot cover, in the order of its capsules; cached."""
     return tuple(hull_geometry(points) for points in robot.corners)
 
 

@@ -91,7 +91,10 @@ class Extent(NamedTuple):
 
     @classmethod
     def for_problem(cls, ocp: OCP, method: str, whole: bool = False) -> Extent:
-        """Return the extent for the size of a problem. whole: check everything, however long it takes."""
+        """Return the extent of a check with derivatives by ``method``: full below size LARGE, in part from there on.
+
+        whole: check everything, however long it takes.
+        """
         small = ocp.manifold.ndx + ocp.nu < LARGE
         if small or whole:
             methods = tuple(dict.fromkeys((*METHODS.builtin, method)))
@@ -144,7 +147,10 @@ def check_derivatives(
 def random_points(
     ocp: OCP, guess: Guess, knots: slice, dynamics: object, count: int, rng: np.random.Generator
 ) -> Points:
-    """Draw points near the guess at knots of a phase with these dynamics."""
+    """Draw points near the guess at random knots of a phase with these dynamics.
+
+    Points that a time step would move too far (REACH) are drawn closer to the guess, up to HALVINGS times.
+    """
     manifold = ocp.manifold
     chosen = rng.integers(knots.start, knots.stop, count)
     xs, us = np.asarray(guess.xs)[chosen], np.asarray(guess.us)[chosen]
@@ -161,7 +167,7 @@ def random_points(
 
 
 def _out_of_reach(dynamics: object, at: Points, p: Parameters) -> Array:
-    """Return a mask (N,) of the points that a time step moves too far."""
+    """Return a mask (N,) of the points whose time step moves a coordinate farther than REACH; none for user-defined maps."""
     if not isinstance(dynamics, (SampledSystem, ImpactStage)):
         return np.zeros(len(at.x), bool)
     with np.errstate(all="ignore"):
@@ -178,10 +184,13 @@ def _phase_parameters(ocp: OCP, knots: Array) -> dict[str, Array]:
 
 
 def _at(value: Array, knots: Array) -> Array:
+    """Rows of a parameter at some knots; a constant parameter is returned unchanged."""
     return value[knots] if value.ndim == 2 else value
 
 
 class _Check(NamedTuple):
+    """Check of a problem in both orders, at ``points`` random points of each phase."""
+
     ocp: OCP
     guess: Guess
     extent: Extent
@@ -227,6 +236,7 @@ class _Check(NamedTuple):
     def _check_system(
         self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str
     ) -> Iterator[DerivativeCheck]:
+        """Yield results for the continuous dynamics, or for the jump, of a time step: fx, fu, and second derivatives."""
         system, what = source_of(dynamics.backend), f"{_noun(dynamics)}{label}"
         if system is None:
             note = f"only their backend {dynamics.backend.name} can evaluate them"
@@ -266,6 +276,7 @@ class _Check(NamedTuple):
     def _check_step(
         self, dynamics: SampledSystem | ImpactStage, at: Points, p: Parameters, label: str
     ) -> Iterator[DerivativeCheck]:
+        """Yield results for a time step: A, B, and second derivatives of lam' x_next."""
         what, system = f"time step{label}", dynamics.backend.map
         if isinstance(dynamics, SampledSystem) and self.extent.substeps and dynamics.substeps > self.extent.substeps:
             note = f"{dynamics.substeps - self.extent.substeps} of its {dynamics.substeps} substeps"
@@ -320,6 +331,10 @@ class _Check(NamedTuple):
     def _check_residual(
         self, part: CostTerm | Constraint, at: Points, local: Array, label: str, when: str = ""
     ) -> Iterator[DerivativeCheck]:
+        """Yield results for a term or constraint: rx, ru and second derivatives.
+
+        local: indices of the points' knots within the phase. label, when: suffix and prefix of its name.
+        """
         residual, p = part.residual, {k: _at(v, local) for k, v in part.parameters.items()}
         what = f"{when}{'term' if isinstance(part, CostTerm) else 'constraint'} {part.name!r}{label}"
         at = at._replace(x=at.x[:, : residual.manifold.nx], u=at.u[:, : residual.nu])
@@ -369,6 +384,7 @@ class _Check(NamedTuple):
     def _check_contractions(
         self, what: str, map: Map, at: Points, p: Parameters, backends: Mapping[str, Any]
     ) -> Iterator[DerivativeCheck]:
+        """Yield results for second derivatives of lam' f of a map, with random lam."""
         few = at.first(self.extent.points)
         own = {k: _leading_rows(v, len(few.x)) for k, v in p.items()}
         probe = Probe.random(map, len(few.x), DIRECTIONS, self.rng)
@@ -392,15 +408,18 @@ class _Check(NamedTuple):
         return found
 
     def _backend(self, map: Map, method: str) -> DynamicsBackend:
+        """Create a backend; if a large problem is checked in part, methods other than its own run in NumPy."""
         apart = self.extent.part and method != self.extent.method
         return make_backend(map, method, engine="numpy" if apart else self.engine)
 
 
 def _leading_rows(value: Array, count: int) -> Array:
+    """First rows of a parameter with rows by point; a constant parameter is returned unchanged."""
     return value[:count] if value.ndim == 2 else value
 
 
 def _noun(dynamics: SampledSystem | ImpactStage) -> str:
+    """Name of the map of a phase in results."""
     return "impact" if isinstance(dynamics, ImpactStage) else "dynamics"
 
 

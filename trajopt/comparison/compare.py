@@ -91,7 +91,7 @@ class Variant:
 
     @abstractmethod
     def posed(self) -> PosedProblem:
-        """Return the problem with this backend. Raises the errors of its construction."""
+        """Return the problem with this variant's backend. Raises the errors of its construction."""
 
     @abstractmethod
     def solved(self, posed: PosedProblem) -> Solution:
@@ -99,7 +99,7 @@ class Variant:
 
     @abstractmethod
     def reference(self) -> OCP:
-        """Return the problem with the derivatives of :data:`REFERENCE`, in NumPy."""
+        """Return the problem with derivatives by complex step in NumPy, the reference for errors of derivatives."""
 
 
 @dataclass(frozen=True)
@@ -111,18 +111,18 @@ class OCPVariant(Variant):
     backend_choice: BackendChoice | None = field(default=None, kw_only=True)
 
     def posed(self) -> OCPVariant:
-        """See :class:`Variant`."""
+        """Return this variant with its OCP under the chosen backend."""
         if self.backend_choice is None:
             return self
         return replace(self, ocp=with_backend(self.ocp, self.backend_choice), backend_choice=None)
 
     def solved(self, posed: PosedProblem) -> Solution:
-        """See :class:`Variant`."""
+        """Prepare the functions that the solver calls, then solve the problem."""
         prepare(posed.ocp, posed.guess, self.options)
         return solve(posed.ocp, posed.guess, self.options, solver=self.solver)
 
     def reference(self) -> OCP:
-        """See :class:`Variant`."""
+        """Return the problem with derivatives by complex step, in NumPy."""
         return with_backend(self.ocp, {"name": REFERENCE, "engine": "numpy"})
 
 
@@ -227,7 +227,7 @@ def require_hessians(hessians: Sequence[str], requested: Iterable[tuple[str, Any
 
 
 def has_hessian(kind: Any, hessian: str) -> bool:
-    """True if an options class accepts a Hessian."""
+    """True if an options class has an option ``hessian`` that accepts this value."""
     return "hessian" in {f.name for f in fields(kind)} and accepts(kind, "hessian", hessian)
 
 
@@ -278,6 +278,7 @@ class _Comparison:
         return Run(number, variant, solution, facts, comparable, tuple(notes))
 
     def _components(self, variant: Variant, posed: PosedProblem, solution: Solution) -> Components:
+        """Return the engine, integrator, solver and Hessian that ran, with the derivative error."""
         ocp = posed.ocp
         stages = getattr(evaluator_for(ocp), "stages", [])
         steps = [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
@@ -381,6 +382,7 @@ def markdown(runs: Sequence[Run]) -> str:
 
 
 def _cell(value: Any) -> str:
+    """Format a value for a table; NaN becomes empty."""
     if isinstance(value, float):
         return "" if np.isnan(value) else f"{value:.6g}"
     return str(value)
@@ -418,7 +420,7 @@ class Comparison:
         return Path(path)
 
     def plot(self, path: str | Path) -> Path | None:
-        """Plot cost and gradient over iterations and time. Returns None if no row has iterations."""
+        """Write a plot of cost and gradient over iterations and time. Returns its path, or None if no row has iterations."""
         histories = {r.key: r.solution.history for r in self.runs if r.solution is not None and r.solution.history}
         return PLOTS["comparison"](Path(path), histories, self.title) if histories else None
 

@@ -154,10 +154,10 @@ def with_time_before(solution: Solution, before: Sequence[Solution]) -> Solution
 def solve_with_refinement(
     config: Config, task: Task, start: Guess, callback: Callback | None = None, *, check: bool = True
 ) -> Solution:
-    """Solve a problem again and again, as :attr:`~trajopt.config.task.Task.refined` requests, until it accepts a solution.
+    """Solve a task with ``refined``, then each problem that ``refined`` requests, until it requests none or the time limit is over.
 
-    Limits: the rounds of :func:`~trajopt.solvers.refinement.consecutive_solves` and the time limit. A solution that is not accepted
-    is no success. Raises InvalidProblem, if ``check``, for a problem with errors.
+    check: validate the problem first, and check the returned solution. A solution that ``refined`` does not accept is no success.
+    Raises InvalidProblem for a problem with errors.
     """
     assert task.refined is not None  # see Task
     errors = errors_of(task.ocp, start) if check else []

@@ -400,7 +400,10 @@ def parsed_override(override: str) -> tuple[str, Any]:
 
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set the value at a dotted key; None removes it. A backend or solver given by its name becomes a table. Raises ConfigError if a parent of the key is not a table."""
+    """Set the value at a dotted key; None removes it. A backend or solver given by its name alone becomes a table.
+
+    Raises ConfigError if a parent of the key is not a table.
+    """
     *tables, last = key.split(".")
     at = values
     for table in tables:

@@ -164,7 +164,7 @@ class Task:
 
     @property
     def goals(self) -> tuple[Goal, ...]:
-        """Goals of the task: reach the end, keep clear of obstacles, do not fall."""
+        """Goals from functions of the task: reach the end (``missed``), avoid obstacles (``nearness``), no fall (``fallen``)."""
         nearness = CachedEvaluation(self.nearness)
         return (
             Goal("end", partial(_end_missed, self.missed), partial(_end_report, self.outcome, self.commands)),

@@ -189,6 +189,7 @@ def _prefixed(text: str, name: str) -> str:
 
 
 def _header(ocp: OCP, sampled: Sampling, stage: FunctionsSource, structure: Structure) -> str:
+    """Return the text of NAME.h, before prefixing."""
     fills = {
         "SIZES": _sizes(ocp, stage, structure),
         "SCHEME": f"{sampled.scheme}, {sampled.substeps} substep{'s' * (sampled.substeps > 1)}",
@@ -199,6 +200,7 @@ def _header(ocp: OCP, sampled: Sampling, stage: FunctionsSource, structure: Stru
 
 
 def _sizes(ocp: OCP, stage: FunctionsSource, structure: Structure) -> str:
+    """Return the size macros of the header: states, controls, horizon, parameters and workspace."""
     sizes = {
         "NX": ocp.manifold.nx,
         "NDX": ocp.manifold.ndx,
@@ -234,6 +236,7 @@ def _in_comment(name: str) -> str:
 
 
 def _source(ocp: OCP, sampled: Sampling, stage: FunctionsSource, structure: Structure) -> str:
+    """Return the text of NAME.c, before prefixing."""
     prelude = (files("dynamics_backends.compiled") / "templates" / "lanes" / "scalar.h").read_text()
     sizes = f"#define SUBSTEPS {sampled.substeps}\n#define N_ PREFIX_NDX\n#define M_ PREFIX_NU"
     parts = [
@@ -274,6 +277,7 @@ _ALWAYS = ("t", "dt", "theta", "theta_end")
 
 
 def _example(start: ExampleStart) -> str:
+    """Return the text of main.c, which runs SLQ steps from the start."""
     gains = f" = {_braced(start.K)}" if start.K.any() else ""
     return _filled(_template("main.c"), {"STATES": _braced(start.xs), "CONTROLS": _braced(start.us), "GAINS": gains})
 

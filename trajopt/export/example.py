@@ -121,4 +121,5 @@ def run_example(files: Mapping[str, str]) -> list[float] | None:
 
 
 def _call(command: list[str], folder: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder without input; returns its exit code and output."""
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)

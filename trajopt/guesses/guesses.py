@@ -158,6 +158,7 @@ def _geodesic(ocp: OCP, start: Array, goal: Array, fraction: Array) -> Array:
 
 
 def _controls(ocp: OCP, u: Array | float) -> Array:
+    """Controls (N, nu) from u: a number, (nu,) or (N, nu). Raises ValueError for another shape."""
     return _broadcast("u", u, "a number, (nu,) or (N, nu)", (ocp.horizon, ocp.nu))
 
 
@@ -193,7 +194,10 @@ def minimum_jerk_states(ocp: OCP, x_goal: Array) -> Array:
 
 
 def tracking_torques(ocp: OCP, xs: Array, acceleration: Acceleration, inertia: Inertia) -> Array:
-    """Controls (N, nu), clipped to their bounds, that move a fully actuated robot along states (N + 1, nx)."""
+    """Controls (N, nu), clipped to their bounds, that move a fully actuated robot along states xs (N + 1, nx).
+
+    They are joint torques M(q) (a - a(q, v, 0)) for the accelerations a between knots.
+    """
     n = xs.shape[1] // 2
     wanted = np.diff(xs[:, n:], axis=0) / ocp.dt[:, None]
     free = acceleration(xs[:-1], np.zeros((ocp.horizon, ocp.nu)))
@@ -204,7 +208,10 @@ def tracking_torques(ocp: OCP, xs: Array, acceleration: Acceleration, inertia: I
 def minimum_jerk_guess(
     ocp: OCP, x_goal: Array, acceleration: Acceleration, inertia: Inertia, xs: Array | None = None
 ) -> Guess:
-    """Minimum-jerk guess to x_goal (nx,), or along given states xs (N + 1, nx), see the module docstring."""
+    """Guess along the minimum-jerk path from x0 to x_goal (nx,), or along given states xs (N + 1, nx).
+
+    The controls are the torques of that motion (:func:`tracking_torques`).
+    """
     path = minimum_jerk_states(ocp, x_goal) if xs is None else np.asarray(xs, dtype=float)
     return Guess(path, tracking_torques(ocp, path, acceleration, inertia))
 

@@ -90,6 +90,7 @@ class _Goal(NamedTuple):
     axis: Array | None
 
     def repeated(self, count: int) -> _Goal:
+        """Goals with each one repeated ``count`` times, once for each start."""
         p, R = (None if a is None else np.repeat(a, count, axis=0) for a in (self.position, self.rotation))
         return _Goal(p, R, self.axis)
 
@@ -211,7 +212,11 @@ class _Search:
         return q
 
     def run(self, q: Array, starts: int) -> tuple[Array, _Errors]:
-        """Improve the starts; returns their final configurations and errors."""
+        """Improve the starts; returns their final configurations and errors.
+
+        Redundant joints are drawn toward q0 first. The search ends PATIENCE iterations after each goal has a converged start, or
+        after ITERATIONS.
+        """
         left, drawn = ITERATIONS, self.on_path.sum() > self.rows
         errors = self.errors(q)
         while left > 0:
@@ -226,7 +231,10 @@ class _Search:
         return q, self.errors(q)
 
     def accepted(self, q: Array, errors: _Errors, candidates: Array, draws: bool) -> tuple[Array, _Errors]:
-        """Accept the steps that do not increase the error, and raise the damping of the others; with ``draws``, accept all."""
+        """Configurations and errors after steps: those that do not increase the error are taken, the others raise the damping.
+
+        draws: take all steps, as they also move toward q0.
+        """
         result = self.errors(candidates)
         if draws:
             return candidates, result
@@ -279,7 +287,7 @@ class _Search:
         return about * np.arctan2(sine, cosine)[:, None]
 
     def step(self, q: Array, errors: _Errors, draw: float) -> Array:
-        """Configurations after a step within the limits. draw: gain toward q0."""
+        """Configurations after a damped Gauss-Newton step, cut to the joint limits. draw: gain toward q0."""
         free = np.broadcast_to(self.on_path, q.shape).copy()
         toward = draw * (np.clip(self.reference, self.lower, self.upper) - q)
         dq = np.zeros_like(q)
@@ -319,7 +327,10 @@ def reach_of(model: Model, frame: int) -> float:
 def _selected(
     search: _Search, q: Array, errors: _Errors, n: int, clearance: Clearance | None, single: bool
 ) -> IKResult:
-    """Select the best start of each goal, and its distinct solutions."""
+    """Select the best start of each goal, and its distinct solutions.
+
+    Starts are ranked by: goal reached, free of obstacles, then distance from q0, or the error if the goal is not reached.
+    """
     norms = np.linalg.norm(errors.e, axis=1).reshape(n, -1)
     good = norms <= NEAR
     clear = np.ones(len(q), dtype=bool) if clearance is None else clearance(q) >= 0
@@ -344,6 +355,7 @@ def _selected(
 
 
 def _distinct(q: Array) -> Array:
+    """Configurations without repetitions (SAME_SOLUTION), in their order."""
     distinct: list[Array] = []
     for candidate in q:
         if all(np.abs(candidate - k).max() > SAME_SOLUTION for k in distinct):

@@ -87,7 +87,10 @@ def rrt_connect(
 
 
 def short_cut(path: Array, line_touches: LineInCollision, *, seed: int = 0, attempts: int = SHORT_CUTS) -> Array:
-    """Shorten a path with the same ends by random short-cuts; returns its corners."""
+    """Shorten a path of corners (K, nq) by random collision-free short-cuts; returns its new corners, with the same ends.
+
+    attempts: number of short-cuts tried.
+    """
     rng = np.random.default_rng(seed)
     path = np.asarray(path, float)
     if not line_touches(path[0], path[-1], STEP):
@@ -105,6 +108,7 @@ def short_cut(path: Array, line_touches: LineInCollision, *, seed: int = 0, atte
 
 
 def _ompl() -> tuple[Any, Any, Any]:
+    """Import the modules base, geometric and util of ompl. Raises ModuleNotFoundError with the command that installs it."""
     try:
         from ompl import base, geometric, util
     except ModuleNotFoundError as error:

@@ -50,6 +50,7 @@ class _Grid(NamedTuple):
 
 
 def _after(rows: Array) -> Array:
+    """Rows of the next knots; the last row is repeated."""
     return np.vstack([rows[1:], rows[-1:]])
 
 
@@ -82,9 +83,10 @@ def refine(solution: Solution, factor: int = 2, ocp: OCP | None = None) -> tuple
 
 
 def coarser(ocp: OCP, factor: int, substeps: int | None = None) -> OCP:
-    """Problem with ``factor`` time steps of each phase merged into one. Raises MissingCapability like :func:`refine`.
+    """Problem with ``factor`` time steps of each phase merged into one; the last one of a phase may merge fewer.
 
     substeps: factor on the number of substeps of a time step; default ``factor``, which keeps the accuracy of the integration.
+    Raises MissingCapability for dynamics with time steps of fixed length.
     """
 
     def grid(phase: Phase) -> _Grid:
@@ -95,6 +97,7 @@ def coarser(ocp: OCP, factor: int, substeps: int | None = None) -> OCP:
 
 
 def _finer(dt: Array, factor: int) -> _Grid:
+    """Grid with each time step split into ``factor`` equal ones."""
     at = np.repeat(np.arange(len(dt)), factor)
     return _Grid(at, np.tile(np.arange(factor) / factor, len(dt)), dt[at] / factor)
 
@@ -116,6 +119,7 @@ def can_be_regridded(ocp: OCP) -> bool:
 
 
 def _is_divisible(phase: Phase) -> bool:
+    """True if a phase has no duration, or time steps that can be split or merged."""
     d = phase.dynamics
     if not d.takes_time:
         return True
@@ -123,7 +127,10 @@ def _is_divisible(phase: Phase) -> bool:
 
 
 def regridded(ocp: OCP, grid_of: Any, substeps: int = 1) -> OCP:
-    """Problem with other time steps. grid_of: new grid of a phase with duration. substeps: factor on the substeps of each step."""
+    """Problem with other time steps. grid_of: new grid of a phase with duration. substeps: factor on the substeps of each step.
+
+    Raises MissingCapability for dynamics with time steps of fixed length.
+    """
     grids, phases = [], []
     for phase in ocp.phases:
         if not _is_divisible(phase):
@@ -174,6 +181,7 @@ def _quadrature(term: CostTerm, values: dict[str, Array], dt: Array) -> dict[str
 
 
 def _at_end(term: CostTerm, dt: Array) -> CostTerm:
+    """Terminal term on a grid with time steps dt; only the factor of trapezoidal quadrature depends on them."""
     if QUADRATURE not in term.parameters:
         return term
     half = np.array([0.5 * dt[-1]])
@@ -181,6 +189,7 @@ def _at_end(term: CostTerm, dt: Array) -> CostTerm:
 
 
 def _repeated(values: Mapping[str, Array], grid: _Grid) -> dict[str, Array]:
+    """Parameters with rows by knot constant over the old time steps."""
     return {key: grid.repeated(v) if v.ndim == 2 else v for key, v in values.items()}
 
 

@@ -89,7 +89,10 @@ def _mean(q: Array, half: int) -> Array:
 
 
 def passing_times(q: Array, r: Array, velocity: Array, acceleration: Array) -> Array:
-    """Times (M,) [s] at which a motion from rest to rest passes points q (M, n) at path lengths r (M,)."""
+    """Times (M,) [s] at which the fastest motion from rest to rest passes points q (M, n) at path lengths r (M,).
+
+    velocity, acceleration (n,): limits.
+    """
     step = r[1] - r[0]
     if step == 0.0:
         return np.zeros(len(r))
@@ -142,7 +145,7 @@ def _nearest(fractions: tuple[float, ...]) -> Array:
 
 
 def shortest_times(distance: Array, velocity: Array, acceleration: Array) -> tuple[Array, Array]:
-    """Minimum duration (n,) [s] from rest to rest of each coordinate over ``distance`` (n,), and its acceleration time."""
+    """Minimum duration (n,) [s] from rest to rest of each coordinate over ``distance`` (n,), and how long (n,) it accelerates."""
     distance = np.abs(distance)
     with np.errstate(invalid="ignore", divide="ignore"):
         peak = np.minimum(velocity, np.sqrt(distance * acceleration))
@@ -227,11 +230,12 @@ def time_optimal(points: Array, along: Array, limits: PathLimits, grid: int = GR
 
 
 def on_spline(points: Array, along: Array, count: int) -> Array:
-    """Configurations (count, n) on the spline of :func:`time_optimal` through points (K, n)."""
+    """Configurations (count, n) on the spline of :func:`time_optimal` through points (K, n), at equal steps of its parameter."""
     return np.asarray(_toppra()[0].SplineInterpolator(along, points)(np.linspace(along[0], along[-1], count)))
 
 
 def _both(limit: Array) -> Array:
+    """Lower and upper limits (n, 2), -limit and limit, with finite numbers for infinite limits."""
     most = np.minimum(limit, UNBOUNDED)
     return np.stack([-most, most], axis=1)
 
@@ -293,6 +297,7 @@ def _bound_by_pieces(corners: Array, velocity: Array, acceleration: Array) -> fl
 
 
 def _toppra() -> tuple[Any, Any, Any]:
+    """Import toppra and its modules algorithm and constraint. Raises ModuleNotFoundError with the command that installs them."""
     try:
         import toppra
         from toppra import algorithm, constraint

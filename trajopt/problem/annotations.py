@@ -38,8 +38,8 @@ class Drawn:
     def from_function(cls, draw: Draw, xs: Array) -> Drawn:
         """Evaluate a draw function at states xs (M, nx).
 
-        Spin of capsules and cylinders about their own axis is removed. Raises TypeError if the function returns anything but bodies,
-        ValueError if it returns none, or if names or shapes change between states.
+        Spin of capsules and cylinders about their own axis is removed. Raises TypeError if the function returns anything but
+        bodies, ValueError if it returns none, or if names or shapes change between states.
         """
         frames = [_checked_bodies(draw(np.array(x))) for x in np.asarray(xs, float)]
         first = frames[0]
