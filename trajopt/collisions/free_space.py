@@ -79,7 +79,7 @@ class TruePieces:
         return float(self._coal.distance(self._hulls[piece], a, other, pose, self._request, self._result))
 
     def relief(self, knot: int, piece: int, core: int, gap: float) -> float:
-        """Return the distance of the true shapes minus that of the capsules [m], at least 0."""
+        """Return the distance of the true shapes minus the gap of capsule and core [m], between 0 and the capsules' excess."""
         robot, count = self.pairs.robot, len(self.pairs.cores)
         most = float(robot.excess[piece])
         if core >= count:

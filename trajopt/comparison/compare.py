@@ -278,7 +278,7 @@ class _Comparison:
         return Run(number, variant, solution, facts, comparable, tuple(notes))
 
     def _components(self, variant: Variant, posed: PosedProblem, solution: Solution) -> Components:
-        """Return the engine, integrator, solver and Hessian that ran, with the derivative error."""
+        """Return the engine, integrator, solver and Hessian that ran, and the error of the backend's derivatives."""
         ocp = posed.ocp
         stages = getattr(evaluator_for(ocp), "stages", [])
         steps = [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]

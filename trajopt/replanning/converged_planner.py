@@ -44,11 +44,11 @@ class ConvergedPlanner:
         self._cache = SolverCache()
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """See :class:`~trajopt.replanning.planning.Planner`."""
+        """Store the problem and the warm start for :meth:`respond`."""
         self._ocp, self._warm = ocp, warm
 
     def respond(self, x0: Array) -> Solution:
-        """See :class:`~trajopt.replanning.planning.Planner`."""
+        """Solve the stored problem from x0 (nx,) with its warm start; a solution without gains gets tracking gains."""
         ocp, warm = replace(self._ocp, x0=x0), self._warm
         guess, warm_started = feedback_rollout(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)
         multipliers_to_reuse = warm.multipliers if self.solver in REUSE_MULTIPLIERS else {}
@@ -62,7 +62,7 @@ class ConvergedPlanner:
 
 
 def feedback_rollout(ocp: OCP, warm: WarmStart) -> Guess:
-    """Rollout from x0 under the feedback of a warm start."""
+    """Rollout from the problem's x0 under u = us + K (x (-) xs) about the guess of a warm start; K = 0 if it has no gains."""
     (xs, us), N, ndx = warm.guess, ocp.horizon, ocp.manifold.ndx
     off = ocp.manifold.difference(xs[:1].T, ocp.x0[:, None])[:, 0]
     K, start = np.zeros((N, ocp.nu, ndx)) if warm.K is None else warm.K, us.copy()
@@ -81,7 +81,7 @@ class Failing:
         self._count = 0
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """See :class:`~trajopt.replanning.planning.Planner`."""
+        """Prepare the wrapped planner."""
         self.planner.prepare(ocp, warm)
 
     def respond(self, x0: Array) -> Solution:
@@ -102,11 +102,11 @@ class Slowed:
         self.planner, self.factor = planner, factor
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """See :class:`~trajopt.replanning.planning.Planner`."""
+        """Prepare the wrapped planner."""
         self.planner.prepare(ocp, warm)
 
     def respond(self, x0: Array) -> Solution:
-        """See :class:`~trajopt.replanning.planning.Planner`."""
+        """Return the solution of the wrapped planner, after waiting until ``factor`` times its duration has passed."""
         began = time.perf_counter()
         solution = self.planner.respond(x0)
         time.sleep((self.factor - 1.0) * (time.perf_counter() - began))

@@ -117,7 +117,10 @@ class ReplanningLoop:
         return setpoint(self.plan.problem, self.plan, t, feet)
 
     def _move(self, k: int, t: float, lag: float) -> Tick | None:
-        """One control tick; None if the plant has diverged."""
+        """One control tick: measure, compute the control, step the plant; None if the plant has diverged.
+
+        k: number of the tick. lag: delay of the tick [s], for the log.
+        """
         truth = np.array(self._plant.state(), dtype=float)
         if not (np.abs(truth) <= MAX_STATE).all():
             beyond = f"beyond {MAX_STATE:g}" if np.isfinite(truth).all() else "not finite"

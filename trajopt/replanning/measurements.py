@@ -66,7 +66,7 @@ class Sensor:
         self._pending: list[Measurement] = []
 
     def measure(self, t: float, truth: Array) -> Measurement | None:
-        """See :class:`Estimator`."""
+        """Sample the true state if a sample is due; return the newest sample whose delay has passed at t [s], or None."""
         if t >= self._due - SAME_TIME:
             self._due += self.period if self.period else t - self._due
             if not _inside(self.dropped, t):
@@ -76,6 +76,7 @@ class Sensor:
         return known[-1] if known else None
 
     def _sampled(self, t: float, truth: Array) -> Array:
+        """Sample of the true state with noise; NaN in the windows with corrupted measurements."""
         if _inside(self.corrupted, t):
             return np.full(self.manifold.nx, np.nan)
         if not self.noise.any():
@@ -85,6 +86,7 @@ class Sensor:
 
 
 def _inside(windows: Sequence[Window], t: float) -> bool:
+    """True if t is in one of the windows; their ends are excluded."""
     return any(start - SAME_TIME <= t < end - SAME_TIME for start, end in windows)
 
 
@@ -101,7 +103,7 @@ class Track(NamedTuple):
     memory: float = np.inf
 
     def at(self, times: Array) -> Array:
-        """Positions (M, n) at times (M,)."""
+        """Predicted positions (M, n) at times (M,) [s]."""
         elapsed = np.asarray(times)[:, None] - self.time
         lasting = elapsed if np.isinf(self.memory) else -self.memory * np.expm1(-elapsed / self.memory)
         return self.position + lasting * self.velocity
@@ -153,7 +155,7 @@ class MovingObject:
         self.track = Track(0.0, start, np.zeros_like(start), self.memory)
 
     def observe(self, t: float) -> bool:
-        """Update the track with a measurement that arrives at t; returns False if it is not finite."""
+        """Update the track with the measurement that arrives at t [s], if any; returns False if the measurement is not finite."""
         measured = self.sensor.measure(t, np.asarray(self.truth(t), dtype=float))
         if measured is None:
             return True
@@ -163,7 +165,7 @@ class MovingObject:
         return True
 
     def prediction(self) -> Prediction:
-        """Snapshot of the current estimate."""
+        """Prediction from the current estimate; it predicts rest unless ``predict_motion``. Later measurements do not change it."""
         return self.track if self.predict_motion else self.track._replace(velocity=np.zeros_like(self.track.velocity))
 
 
@@ -180,7 +182,7 @@ class Observer:
         self._time, self._state = 0.0, np.array(x0, dtype=float)
 
     def correct(self, measured: Measurement) -> None:
-        """Restart the prediction from a finite measurement, which may be delayed."""
+        """Restart the prediction from a finite measurement, which may be delayed; later controls are applied again."""
         starts = [t for t, _ in self._controls]
         del self._controls[
             : max(bisect_right(starts, measured.time + SAME_TIME) - 1, 0)
@@ -276,4 +278,5 @@ class Wandering:
         return self._places[k] + fraction * fraction * (3.0 - 2.0 * fraction) * (self._places[k + 1] - self._places[k])
 
     def _place(self) -> Array:
+        """Random position in the box."""
         return self._center + self._size * self._random.uniform(-1.0, 1.0, len(self._center))

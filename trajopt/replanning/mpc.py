@@ -102,6 +102,7 @@ class MPC:
         self._latest = -np.inf
 
     def _first_solution(self, solver: str | Planner, options: Any) -> Solution:
+        """Solution from x0, by the named solver or else by the default one. Raises ValueError if it cannot be executed."""
         named = isinstance(solver, str) and solver != REAL_TIME
         result = solve(self._ocp, solver=solver, options=options) if named else solve(self._ocp)  # type: ignore[arg-type]
         fault = fault_of(result)
@@ -130,6 +131,7 @@ class MPC:
         return self._control.at(round(now / self._timing.tick), now)[1].copy()
 
     def _time(self, t: float | None) -> float:
+        """Time of a step [s]: t, or one tick after the last step, 0 at first. Raises ValueError for a time before the last step."""
         if t is None:
             t = 0.0 if self._origin is None else self._latest + self._timing.tick
         if not t >= self._latest - SAME_TIME:
@@ -170,7 +172,7 @@ class MPC:
         self._valued = problem, valued
 
     def _problem(self, t: float) -> OCP | None:
-        """Problem at t [s] after the first step, with the values set by the user."""
+        """Problem of the horizon at t [s] after the first step, with the values set by the user; None after the end."""
         problem = self._horizon(t + (self._origin or 0.0))
         return None if problem is None else self._with_values(problem)
 
@@ -199,7 +201,10 @@ class MPC:
 
 
 def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:
-    """Planner for a solver name, see :class:`MPC`; a planner is returned unchanged. Raises TypeError, UnknownName."""
+    """Planner for a solver name, see :class:`MPC`; a planner is returned unchanged.
+
+    Raises TypeError for another object, UnknownName for an unknown name.
+    """
     if not isinstance(solver, str):
         if not (hasattr(solver, "prepare") and hasattr(solver, "respond")):
             raise TypeError(

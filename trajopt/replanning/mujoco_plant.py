@@ -283,11 +283,14 @@ class MujocoPlant:
         self._data.qpos[:], self._data.qvel[:] = self._states.to_mujoco(np.asarray(x0, dtype=float))
 
     def state(self) -> Array:
-        """See :class:`~trajopt.replanning.loop.Plant`."""
+        """True state (nx,) in the conventions of the model."""
         return self._states.from_mujoco(self._data.qpos, self._data.qvel)
 
     def step(self, u: Array, dt: float) -> None:
-        """See :class:`~trajopt.replanning.loop.Plant`. Raises ValueError for a control that is not finite."""
+        """Advance by dt [s] under the constant control u (nu,), clipped to its limit, and the pushes at each time step.
+
+        Raises ValueError for a control that is not finite.
+        """
         if not np.isfinite(u).all():
             raise ValueError(f"a control is not finite: {u}")
         count = steps_of(dt, self._step)

@@ -70,12 +70,12 @@ class Plan:
         return np.clip(at, *self._controlled_knots)
 
     def knot(self, t: float) -> int:
-        """Knot whose control is applied at t; see :meth:`knots`."""
+        """Knot whose control is applied at t [s], never that of an impact; the first or last one outside of the plan."""
         first, last = self._controlled_knots
         return min(max(self._stage(t), first), last)
 
     def _stage(self, t: float) -> int:
-        """Stage at t, including impacts; after the end, the last one."""
+        """Index of the time step at t [s], impacts included: the first one before the start, the last one after the end."""
         at = int(self.times.searchsorted(t - self.start + SAME_TIME, side="right")) - 1
         return min(max(at, 0), len(self.us) - 1)
 
@@ -95,13 +95,13 @@ class Plan:
         return result
 
     def control(self, t: float, x: Array, manifold: Any) -> Array:
-        """Control (nu,) with feedback at t in the state x (nx,)."""
+        """Control (nu,) with feedback, us + K (x (-) x_ref), at t [s] in the state x (nx,); not clipped to bounds."""
         k = self.knot(t)
         deviation = np.asarray(manifold.difference(self.reference(t, manifold), x))
         return self.us[k] + self.K[k] @ deviation
 
     def bounds(self, t: float) -> tuple[Array, Array] | None:
-        """Bounds on controls, each (nu,), of its problem at t; None without bounds, or if the problem is unknown."""
+        """Bounds on controls, each (nu,), of the plan's problem at t [s]; None without bounds, or if the problem is unknown."""
         if self.problem is None or self.problem.control_bounds is None:
             return None
         lower, upper = self.problem.control_bounds
@@ -124,7 +124,7 @@ ACCEPTED = (
 
 
 def fault_of(solution: Solution) -> str | None:
-    """Reason why a solution must not be executed, or None."""
+    """Reason why a solution must not be executed (numbers that are not finite, a status not in ACCEPTED), or None."""
     for name in ("xs", "us", "K"):
         if not np.isfinite(getattr(solution, name)).all():
             return f"{name} of the solution is not finite"
@@ -159,7 +159,7 @@ class Following(Protocol):
     """Horizon whose problems depend on the estimated state, which it receives at each tick."""
 
     def __call__(self, t: float) -> OCP | None:
-        """See :class:`Horizon`."""
+        """Problem whose first knot is at t [s]; None after the end."""
         ...
 
     def observe(self, t: float, x: Array) -> None:
@@ -243,6 +243,10 @@ def remaining(ocp: OCP, elapsed: float) -> OCP | None:
 
 
 def _remaining_phase(phase: Phase, elapsed: float) -> Phase | None:
+    """Phase without its first ``elapsed`` seconds; None if nothing remains.
+
+    A time step cut to less than MIN_STEP of its length is merged with the next one.
+    """
     if elapsed <= 0.0:
         return phase
     ends = np.cumsum(phase.dt)
@@ -261,13 +265,14 @@ def _remaining_phase(phase: Phase, elapsed: float) -> Phase | None:
 
 
 def _part_at(part: Any, at: Array) -> Any:
-    """Cost term or constraint restricted to the rows of some knots."""
+    """Cost term or constraint with the rows of some knots only; constant weights, bounds and parameters are unchanged."""
     keys = ("weight",) if isinstance(part, CostTerm) else ("lower", "upper")
     own = {key: _rows_at(getattr(part, key), at) for key in keys}
     return replace(part, parameters={k: _rows_at(v, at) for k, v in part.parameters.items()}, **own)
 
 
 def _rows_at(value: Any, at: Array) -> Any:
+    """Rows of a value at some knots; a value that is constant, or None, is returned unchanged."""
     return value[at] if np.ndim(value) == 2 else value
 
 

@@ -35,11 +35,11 @@ class Planner(Protocol):
     """Solver interface of a replanning loop; ``prepare`` and ``respond`` alternate, one pair for each solve."""
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """Prepare the solve of a problem whose x0 is a prediction."""
+        """Do all work that does not need the current state: ``ocp`` has a predicted x0, ``warm`` holds the shifted last plan."""
         ...
 
     def respond(self, x0: Array) -> Solution:
-        """Return the solution from the state x0 (nx,)."""
+        """Return the solution of the prepared problem from the state x0 (nx,)."""
         ...
 
 
@@ -85,7 +85,7 @@ class Planning:
 
     @property
     def plan(self) -> Plan:
-        """Current plan."""
+        """Plan whose start has passed most recently, at the last tick."""
         return self._plans[0]
 
     def reference(self, t: float) -> Array:
@@ -121,6 +121,10 @@ class Planning:
         self._plans = [*(plan for plan in self._plans if plan.start < new.start - SAME_TIME), new]
 
     def _start_solve(self, k: int, t: float, x: Array) -> None:
+        """Start a solve at tick k and t [s] from the state x, for a plan that begins ``lead`` seconds later.
+
+        The problem is prepared first, unless it was prepared after the last solve. After the end of the horizon, planning stops.
+        """
         ready = self._prepared_for is not None and t - SAME_TIME <= self._prepared_for < t + self._lead + SAME_TIME
         valid = self._prepared_for if ready and self._prepared_for is not None else t + self._lead
         problem = self._horizon(valid)
@@ -154,7 +158,7 @@ class Planning:
         self._worker.start(respond, prepare, k)
 
     def _predict(self, x: Array, t: float, until: float) -> Array:
-        """State predicted from x at t to ``until`` under the plans."""
+        """State predicted from x at t to ``until`` [s] under the controls of the plans; the reference state if it is not finite."""
         while until - t > SAME_TIME:
             h = min(self._timing.tick, until - t)
             x = self.model.step(x, self.control(t, x), t, h)
@@ -162,13 +166,14 @@ class Planning:
         return x if np.isfinite(x).all() else self.reference(until)
 
     def _prepare(self, problem: OCP, start: float, last: Plan, known: Sequence[Prediction]) -> None:
+        """Prepare the planner for a problem at ``start`` [s], warm-started by the plan ``last``, with predictions of objects."""
         for item, prediction in zip(self._objects, known, strict=True):
             problem = with_values(problem, item.name, {item.parameter: prediction.at(start + problem.times)})
         warm = warm_start(last, problem, start)
         self._planner.prepare(replace(problem, x0=warm.guess.xs[0]), warm)
 
     def _collect(self, k: int, t: float) -> None:
-        """Collect the answer of the planner, if there is one, and record the solve."""
+        """Add the plan of a finished solve, if any, unless it failed or is late and dropped; record the solve and its faults."""
         answer = self._worker.poll(k)
         if answer is None or self._job is None:
             return
@@ -189,6 +194,7 @@ class Planning:
 
 
 def _answer_fault(answer: Answer) -> str | None:
+    """Reason why the answer of a planner must not be executed, its error or that of :func:`fault_of`; None if there is none."""
     if answer.error is not None:
         return f"{type(answer.error).__name__}: {answer.error}"
     return fault_of(answer.value)
@@ -206,7 +212,10 @@ class Control:
         self._u = np.zeros(planning.model.problem.nu)
 
     def at(self, k: int, t: float) -> tuple[Array, Array]:
-        """Observed state (nx,) and control (nu,) at tick k and time t [s]; the control is applied until the next tick."""
+        """Observed state (nx,) and control (nu,) at tick k and time t [s]; also runs the planning of the tick.
+
+        The control is applied until the next tick.
+        """
         x = self.observer.state(t, self.planning.reference(t))
         self.planning.tick(k, t, x)
         u = self.planning.control(t, x)

@@ -78,7 +78,7 @@ class RealTimePlanner(ABC):
         """One solve as a generator: the preparation before ``x0 = yield``, the response after it."""
 
     def prepare(self, ocp: OCP, warm: WarmStart) -> None:
-        """See :class:`~trajopt.replanning.planning.Planner`. Raises the errors of the preparation."""
+        """Run the preparation of :meth:`solve`, up to its ``yield``. Raises its errors."""
         self._running, running = None, self.solve(ocp, warm)
         next(running)
         self._running = running
@@ -137,7 +137,10 @@ class RealTimeSLQ(RealTimePlanner):
         return max(self.min_regularization, self._regularization.mu)
 
     def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
-        """One iteration about the guess of a warm start. Raises ValueError for constraints other than bounds on controls."""
+        """One SLQ step about the guess of a warm start, as a generator that receives the state x0 after the Riccati sweep.
+
+        Raises ValueError for constraints other than bounds on controls.
+        """
         reject_constraints(ocp, "RealTimeSLQ")
         if not self._started and (self.search or self.curved) and not self._curved:
             self._may_curve = evaluator_for(ocp, "exact").may_follow  # tracing it later would delay a step
@@ -175,14 +178,17 @@ class RealTimeSLQ(RealTimePlanner):
         return Solution(motion.xs, motion.us, policy.K, k, status, motion.cost, 1, (record,), ocp.times_of(motion.xs))
 
     def _evaluator(self, ocp: OCP, hessian: str) -> StageEvaluator:
-        """Cached evaluator with this Hessian of the cost; a new one if the structure has changed."""
+        """Cached evaluator with this Hessian of the cost, set to a new problem; a new one if the structure has changed."""
         made = self._cached.get(hessian)
         if made is None or not made.follow(ocp):
             made = self._cached[hessian] = evaluator_for(ocp, hessian)
         return made
 
     def _searched(self, evaluator: Evaluator, plan: Guess, x0: Array, policy: Policy, step: LQStep) -> Trajectory:
-        """Cheapest rollout from x0; the feedback on dx_0 is applied with every alpha."""
+        """Cheapest rollout from x0 among the step lengths alpha of STEP_LENGTHS; the feedback on dx_0 is applied in full with each.
+
+        Shortened steps raise the regularization, and after several of them the exact Hessian is used.
+        """
         answer = policy.K[0] @ step.dx[0]
         xs, us, dx, du = plan.xs.copy(), plan.us.copy(), step.dx.copy(), step.du.copy()
         xs[0], us[0], dx[0], du[0] = x0, us[0] + answer, 0.0, du[0] - answer
@@ -199,6 +205,7 @@ class RealTimeSLQ(RealTimePlanner):
 
 
 def _slq_status(policy: Policy, motion: Trajectory, mu: float, hessian: str) -> Status:
+    """Status of an SLQ step: completed, Quu not positive definite (with regularization mu), or a motion that is not finite."""
     if policy.failed_at is not None:
         return termination.not_positive_definite(policy.failed_at, mu, hessian)
     if not (np.isfinite(motion.xs).all() and np.isfinite(motion.us).all()):
@@ -215,7 +222,7 @@ def _semidefinite(Q: Array) -> Array:
 
 
 def _finite_bounds(ocp: OCP, us: Array) -> Bounds | None:
-    """Bounds on du, or None without finite bounds."""
+    """Bounds on du = u - us, each (N, nu); None if no bound is finite."""
     if ocp.control_bounds is None:
         return None
     lower, upper = ocp.control_bounds
@@ -232,7 +239,10 @@ class RealTimeSQP(RealTimePlanner):
         self._last: RealTimeIteration | None = None
 
     def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:
-        """One step about the guess of a warm start. Raises ValueError if the guess gives NaN."""
+        """One SQP step about the guess of a warm start, as a generator that receives the state x0 after the preparation of the QP.
+
+        Raises ValueError if the guess gives NaN.
+        """
         from trajopt.solvers.direct.direct_sqp import staged_program
         from trajopt.solvers.direct.real_time_iteration import RealTimeIteration
 
@@ -258,6 +268,7 @@ class RealTimeSQP(RealTimePlanner):
 
 
 def _sqp_status(status: QPStatus, violation: float, options: SQPOptions) -> Status:
+    """Status of an SQP step from that of its QP: completed, infeasible, or not solved."""
     if status is QPStatus.SOLVED:
         return termination.real_time_iteration()
     if status is QPStatus.INFEASIBLE:

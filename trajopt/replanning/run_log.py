@@ -169,6 +169,7 @@ class RunLog:
 
     @classmethod
     def _assemble(cls, record: Mapping[str, Any], arrays: Mapping[str, Array]) -> RunLog:
+        """Log from the record and the arrays of its files. Raises ValueError, KeyError or TypeError if these are inconsistent."""
         _check_shapes(arrays)
         if not isinstance(record["meta"], dict) or not 0.0 < float(record["tick"]) < np.inf:
             raise ValueError("its meta is not a table, or its tick is not a duration")
@@ -247,6 +248,7 @@ def statistics_of(solves: Iterable[Solve], spells: Iterable[Spell], events: Iter
 
 
 def _percentiles(values: Array) -> dict[str, float]:
+    """Percentiles by name (p50, p95, p99, max); empty without values."""
     if not len(values):
         return {}
     names = [f"p{p}" if p < 100 else "max" for p in PERCENTILES]

@@ -23,7 +23,7 @@ class Push(NamedTuple):
 
 
 def pushed(pushes: Sequence[Push], t: float, size: int) -> Array:
-    """Sum (size,) of the forces of pushes at t [s]."""
+    """Sum (size,) of the forces of the pushes that act at t [s]."""
     total = np.zeros(size)
     for push in pushes:
         if push.start <= t + SAME_TIME < push.start + push.duration:
@@ -55,11 +55,14 @@ class SampledPlant:
         self._time = 0.0
 
     def state(self) -> Array:
-        """See :class:`~trajopt.replanning.loop.Plant`."""
+        """True state (nx,)."""
         return self._x
 
     def step(self, u: Array, dt: float) -> None:
-        """See :class:`~trajopt.replanning.loop.Plant`. Raises ValueError for a control that is not finite."""
+        """Advance by dt [s] under the constant control u (nu,), clipped to its limit, and the pushes at each time step.
+
+        Raises ValueError for a control that is not finite.
+        """
         if not np.isfinite(u).all():
             raise ValueError(f"a control is not finite: {u}")
         count = steps_of(dt, self._step)
@@ -80,11 +83,14 @@ class BesidePath:
         self._s, self._speed = map(float, start)
 
     def state(self) -> Array:
-        """See :class:`~trajopt.replanning.loop.Plant`."""
+        """State of the plant with the path parameter and its rate, (x, s, sdot)."""
         return np.append(self._plant.state(), [self._s, self._speed])
 
     def step(self, u: Array, dt: float) -> None:
-        """See :class:`~trajopt.replanning.loop.Plant`. Raises ValueError for a control that is not finite."""
+        """Advance the plant and the path parameter by dt [s] under the constant controls u = (controls of the plant, sddot).
+
+        Raises ValueError for a control that is not finite.
+        """
         if not np.isfinite(u[-1]):
             raise ValueError(f"a control is not finite: {u}")
         self._plant.step(self._inputs(self._plant.state(), u[:-1]), dt)

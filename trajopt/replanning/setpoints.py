@@ -94,12 +94,16 @@ def setpoints(
 
 
 def setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str] = ()) -> Setpoint:
-    """Setpoint of a plan at time t [s]; after its end, the last state. ocp: the problem that the plan solves."""
+    """Setpoint of a plan at time t [s]; after its end, the last state at rest.
+
+    ocp: the problem that the plan solves. feet: frames whose positions and velocities are returned. Raises UnknownName for a foot
+    that the robot does not have.
+    """
     return next(_setpoint_stream(ocp, in_seconds(ocp, plan), np.array([t]), feet))
 
 
 def in_seconds(ocp: OCP, plan: Plan) -> Plan:
-    """Plan with times computed from the phase durations in its states (`OCP.times_of`), if these are free."""
+    """Plan with times that follow from the free phase durations in its states; unchanged if durations are fixed."""
     return replace(plan, times=ocp.times_of(plan.xs)) if ocp.in_scaled_time else plan
 
 

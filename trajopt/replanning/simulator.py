@@ -28,7 +28,7 @@ class _Ready(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _shared(dynamics: DiscreteMap) -> dict[tuple[int, float], _Ready]:
-    """Cache of evaluators of a map by number and length of steps, because creation takes much longer than use."""
+    """Cache of evaluators of a map by number and length of steps, shared by its simulators, because creation takes long."""
     return {}
 
 
@@ -54,6 +54,7 @@ class Simulator:
         return motion.xs[0, -1]
 
     def _evaluator(self, x: Array, n: int, h: float, parameters: Parameters) -> Evaluator:
+        """Cached evaluator of n steps of length h [s]; updated if the parameters differ."""
         known = self._ready.get((n, h))
         if known is not None and _same(known.parameters, parameters):
             return known.evaluator
@@ -78,7 +79,7 @@ class Model:
         self._simulator = Simulator(problem.phases[0].dynamics)
 
     def step(self, x: Array, u: Array, t: float, dt: float) -> Array:
-        """State (nx,) dt [s] after x under the control u (nu,)."""
+        """State (nx,) dt [s] after x under the control u (nu,), with the parameters of the phase's first knot; t is ignored."""
         phase = self.problem.phases[0]
         if self._simulator.dynamics is not phase.dynamics:
             self._simulator = Simulator(phase.dynamics)
@@ -87,4 +88,5 @@ class Model:
 
 
 def _same(one: Parameters, other: Parameters) -> bool:
+    """True if parameters have equal names and values."""
     return one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)

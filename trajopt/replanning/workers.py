@@ -61,7 +61,7 @@ class Timing:
 
     @property
     def limit(self) -> float:
-        """Deadline of a solve, with its default [s]."""
+        """Time limit of a solve from its start [s]: the deadline, or else the lead, or the period if the lead is 0."""
         return self.deadline or self.lead or self.period
 
 
@@ -92,11 +92,11 @@ class Worker(Protocol):
         ...
 
     def poll(self, tick: int) -> Answer | None:
-        """Return the answer once it is available, then None."""
+        """Return the answer of a job at the first call after it is available; otherwise None."""
         ...
 
     def idle(self, tick: int) -> bool:
-        """True if a job can be started."""
+        """True if a job can be started: the last answer has been fetched, and its preparation is done."""
         ...
 
     def spells(self) -> list[Spell]:
@@ -131,7 +131,7 @@ class SimulatedWorker:
         self._answer: Answer | None = None
 
     def start(self, respond: Callable[[], Any], prepare: Callable[[Any], None], tick: int) -> None:
-        """See :class:`Worker`."""
+        """Run a job now; its answer becomes available after the charged time, counted from ``tick``."""
         value, error, first = _timed(respond)
         _, _, second = _timed(lambda: prepare(value))
         known, free = self._ticks(tick, first, second)
@@ -139,23 +139,24 @@ class SimulatedWorker:
         self._spells.append(Spell(tick, known, free, first, second))
 
     def _ticks(self, tick: int, respond: float, prepare: float) -> tuple[int, int]:
+        """Ticks at which the answer is available and the worker is free, from measured seconds of both parts of a job."""
         first, second = self._charge(respond, prepare)
         known = tick + math.ceil(first / self._tick - SAME_TIME)
         return known, max(known, tick + math.ceil((first + second) / self._tick - SAME_TIME))
 
     def poll(self, tick: int) -> Answer | None:
-        """See :class:`Worker`."""
+        """Return the answer of a job at the first call after the charged time; otherwise None."""
         if self._answer is None or tick < self._answer.tick:
             return None
         answer, self._answer = self._answer, None
         return answer
 
     def idle(self, tick: int) -> bool:
-        """See :class:`Worker`."""
+        """True if the last answer has been fetched and the charged time of its preparation is over."""
         return self._answer is None and (not self._spells or tick >= self._spells[-1].free)
 
     def spells(self) -> list[Spell]:
-        """See :class:`Worker`."""
+        """Time spans of the jobs so far."""
         return list(self._spells)
 
 
@@ -180,10 +181,11 @@ class ScriptedWorker(SimulatedWorker):
         self._script = {spell.start: spell for spell in script}
 
     def _ticks(self, tick: int, respond: float, prepare: float) -> tuple[int, int]:
+        """Recorded ticks at which the answer was available and the worker was free."""
         return self._script[tick].known, self._script[tick].free
 
     def idle(self, tick: int) -> bool:
-        """See :class:`Worker`."""
+        """True at the ticks at which the earlier run started a job."""
         return tick in self._script and self._answer is None
 
 
@@ -198,7 +200,7 @@ class ThreadWorker:
         self._spells: list[Spell] = []
 
     def start(self, respond: Callable[[], Any], prepare: Callable[[Any], None], tick: int) -> None:
-        """See :class:`Worker`."""
+        """Start a job in the thread."""
         response: Future = Future()
 
         def work() -> float:
@@ -221,7 +223,7 @@ class ThreadWorker:
         return Answer(value, error, seconds, tick)
 
     def idle(self, tick: int) -> bool:
-        """See :class:`Worker`."""
+        """True if no job runs and the last answer has been fetched."""
         if self._job is None:
             return True
         if self._response is not None or not self._job.done():
@@ -231,7 +233,7 @@ class ThreadWorker:
         return True
 
     def spells(self) -> list[Spell]:
-        """See :class:`Worker`."""
+        """Time spans of the jobs so far."""
         return list(self._spells)
 
     def close(self) -> None:
@@ -251,7 +253,7 @@ class SimulatedClock:
     """Clock of simulated time, which never waits."""
 
     def wait_until(self, t: float) -> float:
-        """See :class:`Clock`."""
+        """Return 0 immediately."""
         return 0.0
 
 

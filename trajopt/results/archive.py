@@ -155,6 +155,7 @@ def _values(archive: zipfile.ZipFile, member: zipfile.ZipInfo, header: Header) -
 
 
 def _write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write and rename as :func:`write_atomically`; errors name the temporary file."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     temporary = Path(name)
     try:
@@ -177,6 +178,7 @@ def _about(path: Path, error: OSError) -> OSError:
 
 
 def _umask() -> int:
+    """Permission mask of this process."""
     current = os.umask(0)
     os.umask(current)
     return current
@@ -225,7 +227,7 @@ Check = Callable[[Any], bool]
 
 
 def is_number(value: Any) -> bool:
-    """True for int and float, not for bool."""
+    """True for int and float, NaN and infinity included, not for bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -255,6 +257,7 @@ def optional(check: Check) -> Check:
 
 
 def _is_times(value: Any) -> bool:
+    """True for a table of seconds by name."""
     return is_table(value) and all(map(is_number, value.values()))
 
 
@@ -294,6 +297,7 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
 
 
 def _check(key: str, value: Any, check: Check, expected: str) -> None:
+    """Raise ValueError if a value of the metadata fails its check; expected: description of valid values."""
     if not check(value):
         raise ValueError(f"{key!r} in its metadata is {quoted(value)}; expected {expected}")
 

@@ -91,7 +91,7 @@ class Journal:
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Add the time of the block to a phase of the current record; a nested phase suspends the outer one."""
+        """Context that adds its duration to a phase of the current record; a nested phase suspends the outer one."""
         outer = self._switch(phase)
         try:
             yield
@@ -116,7 +116,7 @@ class Journal:
         return tuple(self.records)
 
     def spent(self, *seconds: float) -> None:
-        """Add seconds that were measured elsewhere to the phases, in their order."""
+        """Add seconds measured elsewhere to the current record, one number for each of :data:`PHASES` in that order."""
         if not self._clock:
             self._clock = dict(zip(PHASES, seconds, strict=True))
             return
@@ -149,7 +149,7 @@ class Journal:
 
 
 def _record(numbers: dict[str, Any], times: dict[str, float]) -> IterationRecord:
-    """Make a record in a fifth of the time of the constructor, which is as slow as an iteration of a small problem."""
+    """Record from ``numbers``, with defaults for missing fields, and times; five times as fast as the constructor."""
     record = object.__new__(IterationRecord)
     record.__dict__.update(_DEFAULTS, **numbers, times=times)
     assert len(record.__dict__) == _FIELDS, sorted(record.__dict__)
@@ -168,7 +168,10 @@ _DEFAULTS = {own.name: own.default for own in fields(IterationRecord) if own.def
 
 
 def _copied(available: list[Trajectory]) -> tuple[Array, Array]:
-    """Copy the states and controls, while the callback runs; the solver overwrites their memory with the next iterate."""
+    """Copies of states and controls, while the callback runs: the solver overwrites their memory with the next iterate.
+
+    available: the function that returns them; empty after the callback. Then raises RuntimeError.
+    """
     if not available:
         raise RuntimeError(
             "the iterate is no longer available: call record.iterate() while the callback runs, and store its result"

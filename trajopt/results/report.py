@@ -107,7 +107,7 @@ def report_lines(solution: Reported) -> list[Line]:
 
 
 def check_lines(solution: Reported) -> list[Line]:
-    """Part of a report on the motion: results of the checks after the solve, from ``meta``."""
+    """Part of a report on the motion: results of the checks after the solve, from ``meta``; empty if the cost is not finite."""
     meta = solution.meta
     if not math.isfinite(solution.cost):
         return []
@@ -208,7 +208,7 @@ class ConsoleTable:
         self._print(f"{solution.status}\n{cost_and_iterations(solution)}; {times}")
 
     def footer(self) -> None:
-        """Print the meaning of each column, if any row was printed."""
+        """Print the meaning of each column, if any row was printed since the table was created."""
         if self._rows:
             self._print(self.legend())
 
@@ -244,7 +244,7 @@ class Panel(NamedTuple):
 
 
 def as_html(rows: Mapping[str, object], sentence: str, success: bool, panels: Sequence[Panel]) -> str:
-    """HTML with a sentence, a table of ``rows``, and the panels side by side."""
+    """HTML with a sentence, a table of ``rows``, and the panels side by side; panels with fewer than two points are left out."""
     color = COLORS[2] if success else COLORS[3]
     cells = "".join(
         f"<tr><td style='text-align:left'><b>{html.escape(key)}</b></td>"
@@ -257,7 +257,7 @@ def as_html(rows: Mapping[str, object], sentence: str, success: bool, panels: Se
 
 
 def svg(panel: Panel) -> str:
-    """SVG of a panel, with the ends of its axes labeled."""
+    """SVG element of a panel, with curves (M, n) over its axis and numbers at the ends of both axes."""
     axis, curves = _thinned(panel)
     low, high = _range(curves)
     begin, end = float(axis[0]), max(float(axis[-1]), float(axis[0]) + 1e-12)
@@ -288,6 +288,7 @@ def svg(panel: Panel) -> str:
 
 
 def _thinned(panel: Panel) -> tuple[Array, Array]:
+    """Axis and curves (logarithms if requested) at no more than POINTS points."""
     chosen = np.unique(np.linspace(0, len(panel.axis) - 1, POINTS).astype(int))
     curves = np.asarray(panel.curves, dtype=float)[chosen]
     if panel.logarithmic:
@@ -297,6 +298,7 @@ def _thinned(panel: Panel) -> tuple[Array, Array]:
 
 
 def _range(curves: Array) -> tuple[float, float]:
+    """Limits of the vertical axis, with a margin around nearly constant curves; entries that are not finite are ignored."""
     fine = curves[np.isfinite(curves)]
     low, high = (float(fine.min()), float(fine.max())) if fine.size else (0.0, 1.0)
     pad = max(high - low, 1e-3 * max(abs(low), abs(high)), 1e-9)
@@ -304,6 +306,7 @@ def _range(curves: Array) -> tuple[float, float]:
 
 
 def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False, color: str = "#333333") -> str:
+    """SVG element of a text at (x, y) in pixels."""
     weight = ' font-weight="bold"' if bold else ""
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="10" font-family="sans-serif" text-anchor="{anchor}" '
@@ -312,6 +315,7 @@ def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False, col
 
 
 def _legend(panel: Panel) -> str:
+    """SVG elements with the names of the curves; "" without names and for too many curves."""
     if not panel.names or len(panel.names) > NAMED:
         return ""
     return "".join(

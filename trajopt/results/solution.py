@@ -167,6 +167,7 @@ class Solution:
         return path
 
     def _metadata(self) -> dict[str, Any]:
+        """Metadata of a file as JSON values: everything except the arrays."""
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,

@@ -79,7 +79,7 @@ class Status:
 
     @property
     def success(self) -> bool:
-        """True if converged; for the status of a solver before checks, also if it stopped close enough to an optimum.
+        """True if converged, or, for the status of a solver before checks, if it stopped close enough to an optimum.
 
         COST_CONVERGED counts with a scaled KKT error of at most STATIONARY, PRECISION_LIMIT with at most SOLVED.
         """
@@ -87,7 +87,7 @@ class Status:
 
     @property
     def acceptable(self) -> bool:
-        """True if the motion can be used: converged, or ACCEPTABLE (feasible, replayed, goals met, but not optimal)."""
+        """True if the motion can be used: success, or ACCEPTABLE (feasible, replayed, goals met, but not proved optimal)."""
         return self.success or self.code is StatusCode.ACCEPTABLE
 
     def __str__(self) -> str:
