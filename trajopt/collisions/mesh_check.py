@@ -231,7 +231,7 @@ class MeshCheck:
         return self._blocks.bounds(at, BLOCK)
 
     def name(self, o: int) -> str:
-        """Return the name of a body of the scene, or of the link of a part."""
+        """Return the name of ``o``, the second member of a pair: a body of the scene or, numbered after them, a part's link."""
         count = len(self.bodies)
         return self.scene.bodies[o].name if o < count else self.parts[o - count].link
 

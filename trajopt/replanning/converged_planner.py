@@ -85,7 +85,7 @@ class Failing:
         self.planner.prepare(ocp, warm)
 
     def respond(self, x0: Array) -> Solution:
-        """See :class:`~trajopt.replanning.planning.Planner`."""
+        """Return the wrapped planner's solution; every ``every``-th call raises RuntimeError or returns controls that are NaN."""
         self._count += 1
         if self._count % self.every:
             return self.planner.respond(x0)

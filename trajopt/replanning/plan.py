@@ -80,7 +80,7 @@ class Plan:
         return min(max(at, 0), len(self.us) - 1)
 
     def reference(self, t: float, manifold: Any) -> Array:
-        """Reference state (nx,) on the geodesic between the knots around t."""
+        """Reference state (nx,) at t [s], on the geodesic between adjacent knots; outside of the plan, its first or last state."""
         known = self._last.get((t, manifold))
         if known is not None:
             return known

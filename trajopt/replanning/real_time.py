@@ -84,7 +84,10 @@ class RealTimePlanner(ABC):
         self._running = running
 
     def respond(self, x0: Array) -> Solution:
-        """See :class:`~trajopt.replanning.planning.Planner`. Raises RuntimeError before :meth:`prepare`."""
+        """Resume :meth:`solve` with the current state x0 (nx,), and return its solution.
+
+        Raises RuntimeError if :meth:`prepare` was not called before.
+        """
         if self._running is None:
             raise RuntimeError("call prepare before respond")
         running, self._running = self._running, None

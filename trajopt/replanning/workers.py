@@ -212,7 +212,10 @@ class ThreadWorker:
         self._job = self._pool.submit(work)
 
     def poll(self, tick: int) -> Answer | None:
-        """See :class:`Worker`. Raises unexpected errors of a job."""
+        """Return the answer of a job at the first call after its response is done; otherwise None.
+
+        Raises unexpected errors of a job.
+        """
         if self._job is not None and self._job.done():
             self._job.result()
         if self._response is None or not self._response.done():
@@ -267,7 +270,7 @@ class WallClock:
         self._start: float | None = None
 
     def wait_until(self, t: float) -> float:
-        """See :class:`Clock`."""
+        """Sleep until t [s], without delay at the first call; returns the delay [s] if that time has already passed, else 0."""
         if self._start is None:
             self._start = self._now() - t
         left = self._start + t - self._now()

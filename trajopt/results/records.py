@@ -99,7 +99,7 @@ class Journal:
             self._switch(outer)
 
     def _switch(self, phase: str | None) -> str | None:
-        """End the current phase, add its time since the last switch, and begin another phase; returns the ended phase."""
+        """End the timed phase, add its time since the last switch, and begin ``phase`` (None: no phase); returns the ended one."""
         now, ended = time.perf_counter(), self._phase
         if ended is not None:
             self._clock[ended] = self._clock.get(ended, 0.0) + now - self._since

@@ -88,6 +88,7 @@ class Dataset:
             raise
 
     def _open(self, study: dict[str, Any], n: int, shard: int | None) -> Stored:
+        """Open the dataset of a study, or create it if the folder has none or one without finished rows. Raises ForeignDataset."""
         path = self.folder / FOLDER
         head = {"format": FORMAT, "format_version": FORMAT_VERSION, "study": study, "digest": digest(study)}
         head |= {"sessions": [], "shard": shard or shard_size(n), "arrays": _names(study)}
@@ -116,6 +117,7 @@ class Dataset:
         return stored
 
     def _begin(self, head: dict[str, Any]) -> Stored:
+        """Create an empty dataset with these attributes; overwrites an earlier one."""
         store = durable_store(self.folder / FOLDER)
         require("zarr").create_group(store, overwrite=store.root.exists(), attributes=head)
         settle(self.folder)
@@ -138,7 +140,7 @@ class Dataset:
                 settle(folder)
 
     def _begun(self) -> int:
-        """Return the number of this session, and record its package versions."""
+        """Return the number of this session, after recording its package versions if they differ from those of the last session."""
         sessions = self._group.attrs["sessions"]
         made_by = versions() | {"zarr": require("zarr").__version__}
         if not sessions or sessions[-1] != made_by:
@@ -147,7 +149,7 @@ class Dataset:
         return len(sessions) - 1
 
     def missing(self, n: int) -> Iterator[range]:
-        """Yield the missing rows below n, as ranges within a shard."""
+        """Yield the missing rows below n: for each shard the range from its first to its last one, with finished rows between."""
         there = np.zeros(n, dtype=bool)
         there[[row for row in finished_rows(self._stored.marks()) if row < n]] = True
         for first in range(0, n, self.shard):
@@ -167,6 +169,7 @@ class Dataset:
             raise OSError(error.errno, sentence, str(self.folder)) from error
 
     def _write_all(self, results: Sequence[Result]) -> None:
+        """Write the values of consecutive rows array by array, then the marks of the rows."""
         rows = [r.row for r in results]
         at = slice(rows[0], rows[-1] + 1)
         assert rows == list(range(at.start, at.stop))
@@ -180,7 +183,7 @@ class Dataset:
         self._write(MARK, at, marks)
 
     def _values(self, name: str, results: Sequence[Result]) -> Array | None:
-        """Return the entries of an array for these results, or None if all are empty."""
+        """Return the entries of an array for these results; None if no row has one, as for trajectories of failed rows."""
         if name.startswith(VARY):
             key = name.removeprefix(VARY)
             drawn = [self.variations.values(r.row)[key] for r in results]
@@ -200,6 +203,7 @@ class Dataset:
         array[rows] = values
 
     def _create_array(self, name: str, values: Array) -> Any:
+        """Create an array for all rows, with the shape and type of these values."""
         kind, inner = values.dtype.kind, tuple(max(1, size) for size in values.shape[1:])
         whole = {"chunks": (self.shard, *inner)}
         single = {"chunks": (1, *inner), "shards": (self.shard, *inner)}  # each trajectory can be read separately
@@ -267,6 +271,7 @@ def _differences(a: Any, b: Any, path: str = "") -> Iterator[str]:
 
 
 def _locked(folder: Path) -> Any:
+    """Return the acquired lock of a folder. Raises OSError if another process holds it."""
     filelock = require("filelock")
     lock = filelock.FileLock(folder / LOCK)
     try:

@@ -98,7 +98,10 @@ class Sweep:
         return pandas.DataFrame(columns, index=pandas.Index(rows, name="row"))
 
     def trajectories(self, rows: Sequence[int] | None = None, success: bool = True) -> Trajectories:
-        """Return the trajectories of rows; default: all finished rows. success: only rows with success."""
+        """Return the trajectories of rows; default: all finished rows. success: leave out rows without success.
+
+        Empty if no row has one. Raises IndexError for rows that are not finished.
+        """
         marks = self._stored.marks()
         chosen = self._chosen(rows, success, marks)
         found = [self._stored.values(name, chosen, marks) for name in ("times", "xs", "us")]
@@ -111,6 +114,7 @@ class Sweep:
         return Items(self.folder, tuple(map(int, self._chosen(rows, success, self._stored.marks()))))
 
     def _chosen(self, rows: Sequence[int] | None, success: bool, marks: Array) -> Array:
+        """Return the numbers of finished rows among ``rows``. Raises IndexError for rows that are not finished."""
         there = finished_rows(marks)
         if rows is not None:
             missing = np.setdiff1d(rows, there)
@@ -141,6 +145,7 @@ class Items:
         return item | {_column(key): values[i] for key, values in self._varied.items()}
 
     def _value(self, name: str, row: int) -> Any:
+        """Return the checked value of an array in a row."""
         return self._stored.values(name, np.array([row]), self._marks)[0]
 
     @cached_property
@@ -153,6 +158,7 @@ class Items:
 
     @cached_property
     def _varied(self) -> dict[str, Array]:
+        """Numeric varied values of the rows, by key."""
         names = {key: f"vary/{key}" for key in self._stored.group.attrs["study"]["vary"]}
         rows = np.array(self.rows, dtype=int)
         found = {key: self._stored.values(name, rows, self._marks) for key, name in names.items()}
@@ -163,6 +169,7 @@ class Items:
 
 
 def _column(key: str) -> str:
+    """Return the column name of a varied key: vary/KEY if a result has the same name."""
     return f"vary/{key}" if key in COLUMNS else key
 
 

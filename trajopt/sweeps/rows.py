@@ -86,6 +86,7 @@ class Study:
 
 
 def _as_problem(made: Any) -> SweepProblem:
+    """Return what ``make`` returned as a SweepProblem. Raises TypeError unless it is an OCP, (OCP, guess), or a SweepProblem."""
     match made:
         case SweepProblem(ocp=OCP()):
             return made
@@ -100,6 +101,7 @@ def _as_problem(made: Any) -> SweepProblem:
 
 
 def _type_name(made: Any) -> str:
+    """Return the type of an object for messages, with the types of its entries for a tuple."""
     kinds = [type(part).__name__ for part in made] if isinstance(made, tuple) else []
     return f"a {type(made).__name__}" + (f" ({', '.join(kinds)})" if kinds else "")
 
@@ -130,7 +132,7 @@ def solve_rows(study: Study, rows: Sequence[int]) -> list[Result]:
 
 @contextmanager
 def _failing(found: dict[int, Result], row: int) -> Iterator[None]:
-    """Turn an exception into a failed result of a row."""
+    """Context that turns an exception into a failed result of a row in ``found``."""
     began = time.perf_counter()
     try:
         yield
@@ -149,7 +151,8 @@ def check_problem(problem: SweepProblem) -> SweepProblem:
 def can_batch(problem: SweepProblem) -> bool:
     """True if :func:`~trajopt.solvers.batch.solve_batch.solve_batch` solves such problems as a batch.
 
-    A time limit applies to each row, so rows with a time limit are solved one by one.
+    False for a problem with its own ``solve``, for one with a time limit, which applies to each row, and if the batch solver would
+    solve its problems one by one.
     """
     options = chosen_options(problem.solver, problem.options)[1]
     if problem.solve is not None or options.time_limit is not None:
@@ -158,7 +161,7 @@ def can_batch(problem: SweepProblem) -> bool:
 
 
 def _kind(problem: SweepProblem) -> Any:
-    """Return a key that problems of a batch share, as far as it can be computed cheaply."""
+    """Return a key that problems of one batch share; cheap, so problems with equal keys may still differ in structure."""
     ocp = problem.ocp
     shape = ocp.horizon, ocp.manifold.nx, ocp.nu, len(ocp.phases), len(ocp.constraints())
     return problem.solver, repr(problem.options), problem.solve is not None, shape
@@ -167,7 +170,10 @@ def _kind(problem: SweepProblem) -> Any:
 def solve_together(
     members: Sequence[tuple[int, SweepProblem]], gains: bool
 ) -> Iterator[tuple[int, SweepProblem, Solution | None]]:
-    """Yield rows of a kind with their problems and solutions, solved as a batch; solutions are None if no batch is possible."""
+    """Yield rows of a kind with their problems and solutions, solved as a batch; each solution is None if that fails.
+
+    The solve time of the batch is divided equally among its rows.
+    """
     solver, options = members[0][1].solver, members[0][1].options
     guesses = [constant_guess(p.ocp) if p.guess is None else p.guess for _, p in members]
     solutions: Sequence[Solution | None] = [None] * len(members)
@@ -186,7 +192,7 @@ def solve_together(
 
 
 def solve_row(problem: SweepProblem) -> Solution:
-    """Solve the problem of one row."""
+    """Solve the problem of one row, without the checks of :func:`trajopt.solve`; ``problem.solve`` replaces the solver if set."""
     if problem.solve is not None:
         return problem.solve()
     return solve(problem.ocp, problem.guess, problem.options, solver=problem.solver, check=False)
@@ -218,7 +224,7 @@ def result(row: int, solution: Solution, gains: bool) -> Result:
 
 
 def failed(row: int, status: str, reason: str, seconds: float = np.nan) -> Result:
-    """Return the result of a row without a solution."""
+    """Return the result of a row without a solution: its numbers are NaN or 0, except the seconds; it has no arrays."""
     empty = {name: np.nan if kind is float else kind() for name, kind in SCALARS.items()}
     return Result(row, {**empty, "status": status, "reason": reason, "solve_time": seconds})
 

@@ -68,14 +68,17 @@ class InProcess:
     max_jobs = 1
 
     def submit(self, job: Callable[..., Any], *arguments: Any) -> Future:
+        """Run a job now, and return a finished future; its errors are raised here."""
         future: Future = Future()
         future.set_result(job(*arguments))
         return future
 
     def died(self, error: BaseException | None) -> bool:
+        """Return False: a job cannot end without this process."""
         return False
 
     def close(self) -> None:
+        """Do nothing."""
         pass
 
 
@@ -89,12 +92,15 @@ class Processes:
         self._executor = self._started()
 
     def _started(self) -> Any:
+        """Start the worker processes, each with one thread."""
         return self._loky.ProcessPoolExecutor(self._count, initializer=_begin, initargs=(os.getpid(),), env=ONE_THREAD)
 
     def submit(self, job: Callable[..., Any], *arguments: Any) -> Future:
+        """Start a job in a worker process, and return its future."""
         return self._executor.submit(job, *arguments)
 
     def died(self, error: BaseException | None) -> bool:
+        """True if a job failed because a worker process was killed; starts new processes if the pool is broken."""
         if not isinstance(error, BrokenExecutor):
             return False
         if self._executor._flags.broken is not None:
@@ -103,6 +109,7 @@ class Processes:
         return True
 
     def close(self) -> None:
+        """Kill the worker processes, also while they work."""
         self._executor.shutdown(wait=True, kill_workers=True)
 
 
@@ -146,19 +153,24 @@ class Cluster:
         self._died = distributed.KilledWorker
 
     def _workers(self) -> Any:
+        """Return the scheduler's information on each worker, by address."""
         return self._client.scheduler_info(n_workers=-1)["workers"]
 
     @property
     def max_jobs(self) -> int:
+        """Maximum number of unfinished jobs, for the workers that are connected now."""
         return JOBS_PER_WORKER * max(1, len(self._workers()))
 
     def submit(self, job: Callable[..., Any], *arguments: Any) -> Future:
+        """Start a job on a worker of the cluster, and return its future."""
         return self._executor.submit(job, *arguments)
 
     def died(self, error: BaseException | None) -> bool:
+        """True if a job failed because the workers that ran it were killed."""
         return isinstance(error, self._died)
 
     def close(self) -> None:
+        """Stop submitting jobs, and disconnect from a scheduler that was given by its address."""
         if self._executor is not None:
             self._executor.shutdown(wait=False)
         if self._own:
@@ -178,7 +190,10 @@ def _plugin(distributed: Any) -> Any:
 
 
 def pool_of(workers: int | None, scheduler: Any) -> Pool:
-    """Return the pool for these options; 0 workers: this process. Raises ValueError if both options are set."""
+    """Return the pool for these options: the cluster of a scheduler, this process (0 workers), or worker processes.
+
+    workers: number of processes, None for one per processor. Raises ValueError if both options are set.
+    """
     if scheduler is None:
         return InProcess() if workers == 0 else Processes(workers)
     if workers is not None:
@@ -275,6 +290,7 @@ def sweep(
 
 
 def _run(pool: Pool, study: Study, jobs: list[range], dataset: Dataset, n: int, progress: Report | None) -> None:
+    """Solve the missing rows ``jobs``, store each result and report the progress."""
     began, fails = time.perf_counter(), 0
     before = done = n - sum(map(len, jobs))
     report = progress or (lambda _: None)
@@ -287,7 +303,11 @@ def _run(pool: Pool, study: Study, jobs: list[range], dataset: Dataset, n: int, 
 
 
 def run_jobs(pool: Pool, study: Study, jobs: Sequence[range]) -> Iterator[list[Result]]:
-    """Yield the results of each job, or of parts of a job, as they arrive."""
+    """Yield the results of each job, or of parts of a job, as they arrive.
+
+    A job whose worker dies runs again; if its worker dies again, it is halved until a single row is left, which is reported as
+    DIED.
+    """
     waiting, suspects, again = deque(jobs), deque[range](), set[range]()
     running: dict[Future, range] = {}
     while waiting or running:
@@ -337,6 +357,7 @@ def prepare_kinds(study: Study, n: int) -> None:
 
 
 def _is_prepared(study: Study, row: int, errors: list[Exception]) -> bool:
+    """True if the code for a row could be compiled, or its batch solved; an error is appended to ``errors``."""
     from trajopt.guesses.guesses import constant_guess
     from trajopt.solvers.prepare import prepare
     from trajopt.solvers.registry import chosen_options
@@ -372,7 +393,7 @@ def identity(make: Callable[..., Any]) -> Any:
 
 
 def described(study: Study) -> dict[str, Any]:
-    """Return the definition of a study as plain values."""
+    """Return the definition of a study as plain values, without those that are None; its hash identifies the study."""
     options = asdict(study.options) if is_dataclass(study.options) else study.options  # type: ignore[arg-type]
     found = {
         "problem": identity(study.make),

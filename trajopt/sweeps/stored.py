@@ -195,6 +195,7 @@ class Stored:
                 self.values(name, rows, marks)
 
     def _read_rows(self, name: str, rows: Array) -> Array:
+        """Read the entries of some rows, in increasing order. Raises ForeignDataset with the damaged shard if decoding fails."""
         array = self.group[name]
         try:
             if not len(rows):
@@ -218,6 +219,7 @@ class Stored:
                     self._check_array(name, self.group[name])
 
     def _check_array(self, name: str, array: Any) -> None:
+        """Raise ValueError for an array with fewer rows than the marks, or with a shape far larger than its files."""
         shape = getattr(array, "shape", ())
         if not shape or shape[0] < self.n:
             raise ValueError(f"it has shape {quoted(shape)}, and the study {self.n} rows")
@@ -229,7 +231,7 @@ class Stored:
 
     @contextmanager
     def _readable(self, file: str) -> Iterator[None]:
-        """Convert errors in array metadata to ForeignDataset."""
+        """Context that converts errors in array metadata to ForeignDataset, with the name of a file for the message."""
         try:
             yield
         except ForeignDataset:
@@ -240,6 +242,7 @@ class Stored:
             ) from error
 
     def _amiss(self, name: str, row: int, how: str) -> ForeignDataset:
+        """Return the error for a damaged shard of an array: rows, files and remedy. how: the defect in words."""
         number = row // self.shard
         first, last = number * self.shard, min((number + 1) * self.shard, self.n) - 1
         return ForeignDataset(

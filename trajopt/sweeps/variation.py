@@ -71,6 +71,7 @@ class Variation:
             raise ValueError(f"{self.kind}() has no choices; give some values")
 
     def _check_range(self) -> None:
+        """Raise ValueError unless the arguments are two ends, or mean and deviation, that fit the kind."""
         names = "mean and a deviation" if self.kind == "normal" else "low and a high end"
         if len(self.arguments) != 2:
             raise ValueError(f"{self} has {len(self.arguments)} arguments; give a {names}")
@@ -90,7 +91,10 @@ class Variation:
 
     @classmethod
     def parse(cls, text: str) -> Variation:
-        """Parse a variation from text."""
+        """Parse a variation from text; without a kind, the text is a list of choices.
+
+        Raises UnknownName for an unknown kind, ValueError for arguments that do not fit it.
+        """
         call = re.fullmatch(r"\s*([A-Za-z_]+)\s*\((.*)\)\s*", text, re.S)
         begun = re.match(r"\s*([A-Za-z_]+)\s*\(", text)
         if not call and begun and begun[1] in (*_RANGES, *LISTS) and text.count("(") > text.count(")"):
@@ -106,7 +110,7 @@ class Variation:
         return given if isinstance(given, Variation) else cls("choices", tuple(given))
 
     def sample(self, rng: np.random.Generator) -> Any:
-        """Draw a value: a number, a string or a list of them."""
+        """Draw a value: a number, or a list of them, of a distribution; one of the arguments of choices."""
         if self.kind in LISTS:
             return self.arguments[int(rng.integers(len(self.arguments)))]
         arguments = (int_arguments if self.kind == "integers" else float_arguments)(self.arguments)
@@ -138,7 +142,7 @@ class Variations:
         self.combinations = prod(map(len, self.crossed.values()))
 
     def values(self, row: int) -> dict[str, Any]:
-        """Return the value of each key in a row."""
+        """Return the value of each key in a row; independent of other rows and of the order of calls."""
         draw, number = divmod(row, self.combinations)
         values = {}
         for key, variation in self.by_key.items():
@@ -186,7 +190,7 @@ def _value(text: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """The inverse of :func:`_value`."""
+    """Format a value as in a text that :func:`_value` parses."""
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else repr(value)

@@ -1,6 +1,6 @@
 """Violations of inequality constraints between the knots, where solvers do not enforce them.
 
-Within time step k, the motion starts at x_k with held control u_k and is evaluated after the fractions SHARES of the step.
+Within time step k, the motion starts at x_k with held control u_k and is evaluated after the fractions FRACTIONS of the step.
 There the inequalities of the phase are checked, with interpolated parameters and the looser bound of the two knots.  For state
 constraints, violations at either end of the step are subtracted: x0 is given, and after the last knot of a phase other
 constraints apply.  Equality constraints are not checked: between knots they hold up to the accuracy of the time steps.
@@ -20,7 +20,7 @@ from trajopt.problem.ocp import OCP, Phase
 from trajopt.stage.evaluation import StageEvaluator
 from trajopt.step.sensitivities import SampledSystem
 
-SHARES = (0.25, 0.5, 0.75)
+FRACTIONS = (0.25, 0.5, 0.75)
 """Fractions of a time step after which constraints are evaluated."""
 TOLERANCE, OF_BOUND = 1e-3, 5e-3
 """Tolerances on violations between knots: TOLERANCE relative to max(1, largest value of a row), or OF_BOUND relative to the
@@ -52,14 +52,14 @@ class BetweenKnots(NamedTuple):
 
 
 def may_be_violated(ocp: OCP) -> bool:
-    """True if a problem has inequalities that may be violated between its knots."""
+    """True if a problem has inequalities that are checked between its knots, see :func:`_is_watched`."""
     return any(_is_watched(phase, c) for phase in ocp.phases for c in phase.constraints)
 
 
 def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> BetweenKnots:
     """Compute the violations between the knots of a finite plan xs (N + 1, nx), us (N, nu)."""
     excess = [[np.zeros((phase.knots, c.residual.n_out)) for c in phase.constraints] for phase in ocp.phases]
-    states = [evaluator.within_steps(xs, us, fraction) for fraction in SHARES]
+    states = [evaluator.within_steps(xs, us, fraction) for fraction in FRACTIONS]
     times, found = np.asarray(ocp.times_of(xs)), BetweenKnots(())
     for i, (phase, knots) in enumerate(zip(ocp.phases, ocp.phase_slices, strict=True)):
         for j, c in enumerate(phase.constraints):
@@ -70,7 +70,7 @@ def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> 
             before, values = at.excess(xs[knots], 0.0)
             given = 0.0 if c.residual.nu else np.maximum(before, at.excess(xs[ends], 1.0)[0])
             allowed = np.maximum(TOLERANCE * np.maximum(1.0, np.abs(values).max(axis=0)), OF_BOUND * at.limits)
-            for fraction, within in zip(SHARES, states, strict=True):
+            for fraction, within in zip(FRACTIONS, states, strict=True):
                 over = np.maximum(at.excess(within[knots], fraction)[0] - given, 0.0)
                 excess[i][j] = np.maximum(excess[i][j], over)
                 ratio = over / allowed
@@ -126,7 +126,7 @@ def tightened(ocp: OCP, found: BetweenKnots, fraction: float) -> OCP:
 
 
 def _is_watched(phase: Phase, c: Constraint) -> bool:
-    """True if a constraint has inequalities that can be evaluated within the time steps of its phase."""
+    """True if a constraint has inequalities, is to be checked between knots, and its phase's time steps can be evaluated within."""
     d = phase.dynamics
     if not isinstance(d, SampledSystem) or isinstance(d.system, MeetsInSteps):
         return False
@@ -134,4 +134,5 @@ def _is_watched(phase: Phase, c: Constraint) -> bool:
 
 
 def _next(rows: Array) -> Array:
+    """Rows of the next knots; the last row is repeated."""
     return np.vstack([rows[1:], rows[-1:]])

@@ -153,6 +153,7 @@ def _backend_failure(backend: DynamicsBackend, x: Array, u: Array, p: Parameters
 
 
 def _maps(ocp: OCP) -> Iterator[tuple[str, Map, Parameters]]:
+    """Yield dynamics, cost terms and constraints with their role in the problem and their parameters at the first knot."""
     for i, phase in enumerate(ocp.phases):
         if phase.dynamics.sampling is not None:
             map: Any = unwrapped(phase.dynamics.sampling.backend.map)
@@ -163,6 +164,7 @@ def _maps(ocp: OCP) -> Iterator[tuple[str, Map, Parameters]]:
 
 
 def _first_parameters(part: Phase | Any) -> Parameters:
+    """Parameters at the first knot."""
     return {name: v[0] if v.ndim == 2 else v for name, v in part.parameters.items()}
 
 
@@ -178,6 +180,7 @@ def _failure(map: FunctionMap, x: Array, u: Array, p: Parameters) -> str:
 
 
 def _column(x: Array) -> Array:
+    """State or control as a batch of one, (n, 1), copied."""
     return x[:, None].copy()
 
 
@@ -245,10 +248,12 @@ def explained(status: Status, ocp: OCP, xs: Array, us: Array) -> Status:
 
 
 def _capital(sentence: str) -> str:
+    """Sentence with a capital first letter."""
     return sentence[0].upper() + sentence[1:]
 
 
 def _flaws(ocp: OCP, xs: Array, us: Array) -> Iterator[NotFinite]:
+    """Yield the first non-finite knot of each term and constraint that is not finite along a trajectory."""
     last = slice(ocp.horizon, ocp.horizon + 1)
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         for part in list[CostTerm | Constraint]((*phase.terms, *phase.constraints)):
@@ -258,6 +263,10 @@ def _flaws(ocp: OCP, xs: Array, us: Array) -> Iterator[NotFinite]:
 
 
 def _first_non_finite(part: CostTerm | Constraint, first: int, x: Array, u: Array, t: Array) -> Iterator[NotFinite]:
+    """Yield the first knot at which the value or a derivative of a part is not finite, if any.
+
+    first: knot of the first row of x. Errors of user functions are ignored here.
+    """
     p: Parameters = part.parameters
     try:
         j = residual_jacobians(part.residual, residual_batch(part.residual, x, u, t, p))

@@ -87,7 +87,7 @@ class LimitViolation(NamedTuple):
         return f"{what} is exceeded by {amount}{beyond} {where}{', although it is enforced' if self.enforced else ''}{remedy}"
 
     def as_meta(self, settings: Collection[str] | None = None) -> dict[str, Any]:
-        """Return the sentence and ``enforced`` as plain values."""
+        """Return the sentence and ``enforced`` as plain values, by name."""
         return {"sentence": self.sentence(settings), "enforced": self.enforced}
 
 
@@ -128,6 +128,7 @@ def has_links(ocp: OCP) -> bool:
 
 
 def _self_collisions(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
+    """Yield the deepest overlap of each pair of links that collide."""
     check = _self_collision_check(ocp, xs)
     for c in () if check is None else check.collisions:
         time, given = float(ocp.times[c.knot]), bool(c.knot == 0)
@@ -174,6 +175,7 @@ def worst_of(
 
 
 def _controls(ocp: OCP, us: Array) -> Iterator[LimitViolation]:
+    """Yield violations of the bounds on controls."""
     if ocp.control_bounds is None:
         return
     lower, upper = ocp.control_bounds
@@ -207,6 +209,10 @@ def _at_the_end(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
 def _constraint_violation(
     c: Constraint, xs: Array, us: Array, times: Array, count: int, first: int, start: int
 ) -> Iterator[LimitViolation]:
+    """Yield violations of each row of a constraint at some knots of its phase.
+
+    xs, us, times: at these knots. count: number of knots of the phase. first, start: first of these knots, and of the phase.
+    """
     if not len(xs):
         return
     own = slice(first - start, first - start + len(xs))
@@ -227,7 +233,7 @@ def _robot_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation
     lower = np.concatenate([model.q_lower, -model.velocity_limit])
     upper = np.concatenate([model.q_upper, model.velocity_limit])
     x = xs[:, : model.nq + model.nv]
-    excess = np.where(_held(ocp, lower, upper), -np.inf, np.maximum(x - upper, lower - x))
+    excess = np.where(_enforced_entries(ocp, lower, upper), -np.inf, np.maximum(x - upper, lower - x))
     given = excess[0].copy()
     excess[0, : model.nq] = -np.inf  # the motion cannot change x0
     limits: Array = np.where(x > upper, upper, lower)
@@ -264,7 +270,7 @@ def _force(unit: str) -> str:
     return "N" if unit == "m" else "N m"
 
 
-def _held(ocp: OCP, lower: Array, upper: Array) -> Array:
+def _enforced_entries(ocp: OCP, lower: Array, upper: Array) -> Array:
     """Return a mask (nq + nv,) of the state entries that running constraints bound at least as tightly."""
     held = np.ones((len(ocp.phases), len(lower)), dtype=bool)
     for i, phase in enumerate(ocp.phases):

@@ -33,7 +33,10 @@ class FrameGoal(NamedTuple):
 
 
 def frame_goals(ocp: OCP) -> list[FrameGoal]:
-    """Return the frame goals of terminal costs with positive weight that use terms of :mod:`trajopt.problem.terms`."""
+    """Return the frame goals of terminal costs on position, placement or axis of a frame.
+
+    All components of a cost need positive weights; costs of user-defined residuals are ignored.
+    """
     if ocp.model is None:
         return []
     found = (_frame_goal(ocp.model, term) for term in ocp.terminal if term.squared and term.weight.any())
@@ -41,6 +44,7 @@ def frame_goals(ocp: OCP) -> list[FrameGoal]:
 
 
 def _frame_goal(model: Any, term: CostTerm) -> FrameGoal | None:
+    """Return the goal of a frame that a terminal cost sets, or None for another term and for a weight that is partly zero."""
     function = term.residual.function if isinstance(term.residual, FunctionMap) else None
     if not isinstance(function, partial) or len(function.args) < 2 or function.args[0] is not model:
         return None
@@ -56,7 +60,7 @@ def _frame_goal(model: Any, term: CostTerm) -> FrameGoal | None:
 
 
 def goals_of(ocp: OCP) -> tuple[Goal, ...]:
-    """Return the goals of a problem, or else frame goals derived from its terminal costs."""
+    """Return the goals of a problem; if it has none, frame goals derived from its terminal costs (:func:`frame_goals`)."""
     if ocp.goals:
         return ocp.goals
     checks = [FrameCheck(ocp.model, goal) for goal in frame_goals(ocp)]
@@ -93,11 +97,12 @@ class FrameCheck:
 
 
 def too_far(start: tuple[float, float], end: tuple[float, float]) -> tuple[bool, bool]:
-    """True if distance [m] and angle [rad] at the end of a motion miss a goal, given those at its start."""
+    """Two flags, True if the distance [m] and the angle [rad] at the end of a motion miss a goal, given both at its start."""
     return end[0] > max(FAR * start[0], NEAR), end[1] > max(FAR * start[1], NEAR_ANGLE)
 
 
 def _far(errors: tuple[float, float], goal: FrameGoal) -> str:
+    """Format the errors of a frame: distance, and the angle if the goal has a rotation."""
     distance, angle = errors
     length = length_text(distance)
     return length if goal.rotation is None else f"{length} and {np.degrees(angle):.3g} deg"
@@ -136,4 +141,5 @@ def reach_warnings(model: Any, goal: FrameGoal, q0: Array, found: IKResult | Non
 
 
 def _configurations(model: Any, goal: FrameGoal, q0: Array, limits: bool = True) -> IKResult:
+    """Inverse kinematics for a goal from q0, with or without joint limits."""
     return inverse_kinematics(model, goal.frame, goal.position, goal.rotation, q0=q0, limits=limits)

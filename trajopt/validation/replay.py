@@ -260,6 +260,7 @@ def _pieces(dynamics: Any) -> int | None:
 
 
 def _order(dynamics: Any) -> int:
+    """Order of a phase's integration scheme; 1 for maps that are not Runge-Kutta steps."""
     scheme = dynamics.scheme if isinstance(dynamics, SampledSystem) else None
     return RUNGE_KUTTA[scheme].order if scheme in RUNGE_KUTTA else 1
 
@@ -285,7 +286,7 @@ def _with_slower(ocp: OCP, slower: list[float]) -> OCP:
 
 
 def _rolled_out(e: Evaluator, xs: Array, us: Array, K: Array) -> Array:
-    """Return the states (N + 1, nx) of the rollout from x0 with these gains."""
+    """Return the states (N + 1, nx) of the rollout from x0 under us + K (x (-) xs)."""
     n = K.shape[2]
     still = Direction(np.zeros((len(xs), n)), np.zeros_like(us), K, np.zeros((len(us), n)))
     with np.errstate(all="ignore"):

@@ -140,12 +140,16 @@ def _linearize_by(backend: DynamicsBackend, x0: Array, p: Any) -> Linearization:
 
 
 def _jacobians(map: Any, method: str, x0: Array, p: Any) -> Any:
+    """Jacobians of a map at x0 with zero controls, by a derivative method in NumPy."""
     with np.errstate(all="ignore"):  # solvers report non-finite values at x0
         return make_backend(map, method, engine="numpy").jacobians(x0[None], np.zeros((1, map.nu)), 0.0, p)
 
 
 def _stiffest(A: Array, system: Any) -> tuple[float, str]:
-    """Return the largest rate [1/s], and the tangent direction with the largest share in its mode (a velocity, if possible)."""
+    """Return the largest rate |lambda| [1/s] and the tangent direction with the largest entry in its mode.
+
+    For second-order systems it is that of a velocity.
+    """
     rates, modes = np.linalg.eig(A)
     worst = int(np.argmax(np.abs(rates)))
     mode, names = np.abs(modes[:, worst]), system.manifold.tangent_names
@@ -165,7 +169,7 @@ def largest_stable_step(at: Linearization, scheme: str, longest: float) -> float
 
 
 def _rings(at: Linearization, scheme: str, h: float) -> bool:
-    """True if a stiff mode grows although it should not; overflow counts as growth."""
+    """True if a stiff mode grows more in a step h [s] than modes of the continuous system can; overflow counts as growth."""
     with np.errstate(over="ignore"):
         allowed = np.exp(h * max(0.0, float(np.linalg.eigvals(at.total).real.max())))
     try:
@@ -181,7 +185,10 @@ def _rings(at: Linearization, scheme: str, h: float) -> bool:
 
 
 def _rings_explicitly(rates: Array, order: int, h: float) -> bool:
-    """True if a mode is unstable for an explicit scheme: R is the Taylor polynomial of exp up to the order."""
+    """True if a stiff mode that does not grow in continuous time grows in a step h [s] of an explicit scheme.
+
+    rates: eigenvalues. R is the Taylor polynomial of exp up to the order.
+    """
     z = h * rates[rates.real <= GROWTH * np.abs(rates)]
     z = z[np.abs(z) > STIFF]
     R = np.sum([z**k / factorial(k) for k in range(order + 1)], axis=0) if z.size else z
@@ -189,13 +196,13 @@ def _rings_explicitly(rates: Array, order: int, h: float) -> bool:
 
 
 def amplification(at: Linearization, scheme: str, h: float) -> Array:
-    """Return R(h) (ndx, ndx), see the module docstring."""
+    """Return R(h) (ndx, ndx), by which a step h [s] of a scheme multiplies a linear system's state."""
     n = len(at.F)
     L = np.zeros((n, 0)) if at.L is None else at.L
     nv, one = L.shape[1], np.eye(n)
 
     def slope(y: Array, w: Array, fraction: float) -> Array:
-        """k = F y + L (w + share h k_v)."""
+        """Return k = F y + L (w + fraction h k_v), with k_v the velocity rows of k."""
         padded = np.zeros((n, n))
         padded[:, nv : 2 * nv] = fraction * h * L
         return np.linalg.solve(one - padded, at.F @ y + L @ w[nv : 2 * nv])
@@ -212,4 +219,5 @@ def amplification(at: Linearization, scheme: str, h: float) -> Array:
 
 
 def _combined(weights: tuple[float, ...], slopes: list[Array]) -> Any:
+    """Weighted sum of the slopes so far."""
     return sum(weight * own for weight, own in zip(weights, slopes, strict=False))

@@ -49,7 +49,10 @@ class InvalidProblem(ValueError):
 
 
 def validate(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
-    """Return all findings about a problem and, if given, its guess; empty if there are none."""
+    """Return all errors of and warnings about a problem and, if given, its guess; empty if there are none.
+
+    With errors, the expensive warnings (finite values, length of code, Hessians, reachability) are left out.
+    """
     findings = _findings(ocp, guess)
     if any(f.severity == ERROR for f in findings):
         return findings
@@ -85,7 +88,7 @@ def _findings(ocp: OCP, guess: Guess | None, known: _CheckCache | None = None) -
 
 
 def errors_of(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
-    """Return the errors that can be found without evaluating functions."""
+    """Return the errors that can be found without evaluating functions: shapes, and then NaN, time steps, bounds, guess."""
     errors = structure_errors(ocp)
     if not errors:  # shapes are known to agree from here on
         errors = [*_value_problems(ocp), *_guess_errors(ocp, guess)]
@@ -98,7 +101,10 @@ def structure_errors(ocp: OCP) -> list[str]:
 
 
 def require_valid(ocp: OCP, guess: Guess | None = None) -> list[Finding]:
-    """Return the warnings of :func:`validate`. Raises :class:`InvalidProblem` if the problem has errors."""
+    """Return the warnings of the cheap checks of each solve. Raises :class:`InvalidProblem` if the problem has errors.
+
+    Results of checks that depend on the structure alone are reused in later solves.
+    """
     with borrowed(ocp) as own:
         findings = _findings(ocp, guess, None if own is None else own.prepared.setdefault("validated", _CheckCache()))
     errors = [f for f in findings if f.severity == ERROR]
@@ -121,6 +127,7 @@ def reject_constraints(ocp: OCP, who: str) -> None:
 
 
 def _structure_problems(ocp: OCP) -> Iterator[str]:
+    """Yield errors of shapes and sizes of the problem, its phases and its terminal terms."""
     nx, n, nu = ocp.manifold.nx, ocp.horizon, ocp.nu
     if ocp.x0.shape != (nx,):
         yield f"x0 has shape {ocp.x0.shape}; expected (nx = {nx},){velocities_hint(ocp.manifold, ocp.x0.shape)}"
@@ -141,6 +148,7 @@ def _structure_problems(ocp: OCP) -> Iterator[str]:
 
 
 def _phase_structure(ocp: OCP, phase: Phase, where: str) -> Iterator[str]:
+    """Yield errors of shapes and sizes in a phase; ``where`` begins the messages."""
     manifold = phase.dynamics.manifold
     if (manifold.nx, manifold.ndx) != (ocp.manifold.nx, ocp.manifold.ndx):
         yield f"{where} has states on {manifold}, phase 0 on {ocp.manifold}; phases must share the manifold"
@@ -160,6 +168,7 @@ def _phase_structure(ocp: OCP, phase: Phase, where: str) -> Iterator[str]:
 
 
 def _term_structure(ocp: OCP, term: CostTerm | Constraint, knots: int, where: str, nu: int) -> Iterator[str]:
+    """Yield errors of shapes and sizes in a term or constraint. knots: number of its knots. nu: controls that it may read."""
     is_cost = isinstance(term, CostTerm)
     label, residual = f"{where} {'term' if is_cost else 'constraint'} {term.name!r}", term.residual
     if residual.manifold.nx and (residual.manifold.nx, residual.manifold.ndx) != (ocp.manifold.nx, ocp.manifold.ndx):
@@ -174,6 +183,7 @@ def _term_structure(ocp: OCP, term: CostTerm | Constraint, knots: int, where: st
 
 
 def _per_knot(label: str, value: Array, knots: int) -> str:
+    """Message for a value that has neither one row nor a row for each knot."""
     return f"{label} has shape {value.shape}; expected (n,) or one row for each of the {knots} knots"
 
 
@@ -181,6 +191,7 @@ def _per_knot(label: str, value: Array, knots: int) -> str:
 
 
 def _value_problems(ocp: OCP) -> Iterator[str]:
+    """Yield errors of values: NaN and infinity, time steps, and contradictory bounds."""
     yield from _state_errors(ocp, ocp.x0, "x0")
     yield from _time_errors(ocp)
     for kind, parts in (("term", ocp.terms()), ("constraint", ocp.constraints())):
@@ -238,6 +249,7 @@ def _contradictions(c: Constraint) -> Iterator[str]:
 
 
 def _state_errors(ocp: OCP, x: Array, what: str) -> Iterator[str]:
+    """Yield an error for states x, (nx,) or (N + 1, nx), that are not finite or hold a quaternion not of unit length."""
     if not np.isfinite(x).all():
         *knot, i = np.argwhere(~np.isfinite(x))[0].tolist()
         name = ocp.state_names[i] if len(ocp.state_names) == x.shape[-1] else f"entry {i}"
@@ -247,6 +259,7 @@ def _state_errors(ocp: OCP, x: Array, what: str) -> Iterator[str]:
 
 
 def _bound_errors(ocp: OCP, lower: Array, upper: Array) -> Iterator[str]:
+    """Yield errors of bounds on controls that no value satisfies."""
     for bad, problem in contradictions(lower, upper, "control bound"):
         if bad.any():
             knot, i = (int(v) for v in np.argwhere(bad)[0])
@@ -254,6 +267,7 @@ def _bound_errors(ocp: OCP, lower: Array, upper: Array) -> Iterator[str]:
 
 
 def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
+    """Yield errors of shape and value in a guess."""
     if guess is None:
         return
     shapes = {"xs": (ocp.horizon + 1, ocp.manifold.nx), "us": (ocp.horizon, ocp.nu)}
@@ -271,6 +285,7 @@ def _guess_errors(ocp: OCP, guess: Guess | None) -> Iterator[str]:
 
 
 def _state_warnings(ocp: OCP, has_errors: bool, known: _CheckCache) -> Iterator[str]:
+    """Yield the cheap warnings: weights, constraints violated at x0, stability, slow functions, x0 outside of joint limits."""
     if not any(term.weight.any() for term in ocp.terms()):
         yield "no cost term has a positive weight; any trajectory is optimal"
     yield from _spread_weights(ocp)
@@ -323,7 +338,7 @@ def _violated_at_start(ocp: OCP) -> Iterator[str]:
 
 
 def system_warnings(ocp: Any) -> Iterator[str]:
-    """Yield the warnings of a problem's first system about its initial state, if it issues any."""
+    """Yield warnings of the first phase's dynamics about x0, if that system issues any, such as about stiff contacts."""
     phase = ocp.phases[0]
     sampling = phase.dynamics.sampling
     system: Any = None if sampling is None else unwrapped(sampling.backend.map)

@@ -37,6 +37,7 @@ class DrawnRobot:
         self.set_motion(motion)
 
     def _add(self, surface: Surface, name: str) -> None:
+        """Add a surface to the scene, below the frame of its body."""
         opacity = surface.color[3] * self.motion.opacity
         self._scene.add_mesh_simple(
             name,
@@ -74,6 +75,7 @@ class DrawnRobot:
             self._arrow(f"/{self.motion.name}/force at {name}", at[i], along[i])
 
     def _arrow(self, name: str, start: Array, along: Array) -> None:
+        """Draw a force as a line from ``start`` along ``along`` (3,) [m]."""
         points = np.array([[start, start + along]], dtype=np.float32)
         self._scene.add_line_segments(name, points=points, colors=FORCE_COLOR, thickness=4.0, thickness_units="screen")
 
@@ -127,6 +129,7 @@ def draw_ground(scene: Any, annotations: Annotations) -> None:
 
 
 def _add_body(scene: Any, name: str, body: Body, color: tuple[int, int, int], opacity: float | None) -> Any:
+    """Add a body to the scene, at its position at time 0; opacity None: opaque."""
     vertices, faces = body.shape.triangles()
     return scene.add_mesh_simple(
         f"/{name}/{body.name}",
@@ -141,10 +144,12 @@ def _add_body(scene: Any, name: str, body: Body, color: tuple[int, int, int], op
 
 
 def _node(motion: AnyMotion, body: int) -> str:
+    """Node name of a body; "base" for the world."""
     return "base" if body < 0 else motion.body_names[body].replace("/", "_")
 
 
 def _bytes(color: Iterable[float]) -> tuple[int, int, int]:
+    """Color from fractions 0 .. 1 to bytes; an opacity is dropped."""
     r, g, b, *_ = (round(255 * c) for c in color)
     return r, g, b
 

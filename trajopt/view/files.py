@@ -65,6 +65,7 @@ def write_page(
 
 
 def _frames(motions: Sequence[AnyMotion]) -> Array:
+    """Frame times of motions, at most MAX_FRAMES."""
     times = frames(motions)
     return times if len(times) <= MAX_FRAMES else np.linspace(0.0, times[-1], MAX_FRAMES)
 
@@ -130,6 +131,7 @@ def require_film(path: Path) -> None:
 
 
 def _write_gif(path: Path, picture: Callable[[int], Any], count: int, period: float) -> None:
+    """Write frames picture(0) to picture(count - 1), ``period`` [s] apart, as a GIF; the last one is shown for REST."""
     from PIL import Image
 
     colors = palette([picture(i) for i in np.unique(np.linspace(0, count - 1, SAMPLES).round().astype(int))], COLORS)
@@ -153,6 +155,7 @@ def palette(pictures: Sequence[Any], count: int) -> Any:
 
 
 def _write_mp4(path: Path, picture: Callable[[int], Any], count: int, period: float) -> None:
+    """Write frames picture(0) to picture(count - 1), ``period`` [s] apart, as an MP4."""
     import imageio_ffmpeg
 
     first = picture(0)

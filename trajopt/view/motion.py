@@ -85,7 +85,7 @@ class Motion:
         return np.concatenate(found)
 
     def paths(self) -> dict[str, Array]:
-        """Return positions (M, 3) [m] by name: of the center of mass of a floating base, and of the tracked frames."""
+        """Return the paths to draw, positions (M, 3) [m] by name: center of mass of a floating base, and tracked frames."""
         q = np.ascontiguousarray(self.q.T)
         found: dict[str, Array] = {}
         if self.model.floating_base:
@@ -171,7 +171,7 @@ class ShapeMotion:
         return {name: self.drawn.p[:, self.body_names.index(name)] for name in self.tracks}
 
     def force_arrows(self) -> dict[str, tuple[Array, Array]]:
-        """Return no arrows."""
+        """Return no arrows: shapes have no forces."""
         return {}
 
     def at(self, times: Array) -> ShapeMotion:
@@ -195,6 +195,7 @@ class ShapeMotion:
 
 
 def _configurations(model: Model) -> Manifold:
+    """Manifold of the configurations of a robot."""
     from dynamics_backends.rigid_body.model.state import configuration_manifold
 
     return configuration_manifold(model)

@@ -120,6 +120,7 @@ class Studio:
         return self._finished(layer, moments, forces, max(times, default=0.0))
 
     def _robot_solids(self, moments: Sequence[Moment]) -> Iterator[Solid]:
+        """Yield the surfaces of the robots at moments; fixed parts are drawn once, and later moments nearer to the camera."""
         rest: set[int] = set()
         for order, (k, i, strength) in enumerate(moments):
             poses, toward = self._poses[k], LATER * order * self.camera.axes[2]
@@ -136,6 +137,7 @@ class Studio:
             rest.add(k)
 
     def _obstacles(self, t: float) -> Iterator[Solid]:
+        """Yield the spheres and bodies of the annotations at t [s]."""
         for center, radius in self.annotations.spheres:
             yield _placed(Sphere(radius), OBSTACLE, np.eye(3), center)
         for body in self.annotations.solids:
@@ -226,14 +228,17 @@ def round_length(length: float) -> float:
 
 
 def _pose(poses: Poses, i: int, body: int) -> tuple[Array, Array]:
+    """Rotation and position of a body at time index i; the identity for the world."""
     return (np.eye(3), np.zeros(3)) if body < 0 else (poses.R[i, body], poses.p[i, body])
 
 
 def _placed(shape: Shape, color: Sequence[float], R: Array, p: Array) -> Solid:
+    """Solid of a shape at a pose."""
     vertices, faces = shape.triangles()
     return _colored(vertices @ R.T + p, faces, corner_normals(vertices, faces), np.asarray(color), False, R)
 
 
 def _colored(vertices: Array, faces: Array, normals: Array, color: Array, closed: bool, turn: Array) -> Solid:
+    """Solid of triangles in one color; turn: rotation of the normals."""
     colors = np.broadcast_to(color, (len(faces), 3))
     return Solid(vertices, faces, normals, colors, np.broadcast_to(closed, len(faces)), turn)

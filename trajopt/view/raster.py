@@ -151,13 +151,13 @@ def _shaded(camera: Camera, at: Array, which: Array, corners: Array, normals: Ar
     light, gloss = (_with_differences(v.T) for v in brightness(normals))
     for first in range(0, len(at), POINTS):
         place, triangle = at[first : first + POINTS], which[first : first + POINTS]
-        shares = _shares(planes[triangle].T, place % camera.width + 0.5, place // camera.width + 0.5)
+        weights = _barycentric_weights(planes[triangle].T, place % camera.width + 0.5, place // camera.width + 0.5)
         lit = (
-            base[triangle] * _interpolated(light[triangle].T, shares)[:, None]
-            + _interpolated(gloss[triangle].T, shares)[:, None]
+            base[triangle] * _interpolated(light[triangle].T, weights)[:, None]
+            + _interpolated(gloss[triangle].T, weights)[:, None]
         )
         color[place] = np.minimum(lit, 1.0)
-        nearness[place] = _interpolated(depth[triangle].T, shares)
+        nearness[place] = _interpolated(depth[triangle].T, weights)
     shape = (camera.height, camera.width)
     return Layer(color.reshape(*shape, 3), nearness.reshape(shape))
 
@@ -171,14 +171,14 @@ def brightness(normals: Array) -> tuple[Array, Array]:
 
 
 def _planes(corners: Array) -> Array:
-    """Return the data (n, 6) for :func:`_shares` of triangles (3, 3, n): first corner, and sides divided by the doubled area."""
+    """Return the data (n, 6) for :func:`_barycentric_weights` of triangles (3, 3, n): first corner, and sides divided by the doubled area."""
     (x0, x1, x2), (y0, y1, y2) = corners[:2]
     double = (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0)
     sides = ((x1 - x0) / double, (y1 - y0) / double, (x2 - x0) / double, (y2 - y0) / double)
     return np.stack([x0, y0, *sides], axis=1)
 
 
-def _shares(planes: Array, x: Array, y: Array) -> tuple[Array, Array]:
+def _barycentric_weights(planes: Array, x: Array, y: Array) -> tuple[Array, Array]:
     """Return the barycentric weights of the second and third corner of triangles (6, m) at points x, y (m,) [pixels]."""
     left, up, bx, by, cx, cy = planes
     second = np.clip((x - left) * cy - (y - up) * cx, 0.0, 1.0).astype(np.float32)
@@ -192,9 +192,9 @@ def _with_differences(values: Array) -> Array:
     return np.stack([a, b - a, c - a], axis=1)
 
 
-def _interpolated(spread: Array, shares: tuple[Array, Array]) -> Array:
+def _interpolated(spread: Array, weights: tuple[Array, Array]) -> Array:
     """Interpolate corner values, given as by :func:`_with_differences` (3, m), with barycentric weights."""
-    return spread[0] + shares[0] * spread[1] + shares[1] * spread[2]
+    return spread[0] + weights[0] * spread[1] + weights[1] * spread[2]
 
 
 def blend(below: Layer, above: Layer, opacity: float) -> Layer:

@@ -73,13 +73,17 @@ def _from_file(model: Model, geometry: Geometry, triangles: int) -> tuple[list[P
 
 
 def _on_body(model: Model, shape: PlacedShape) -> Surface:
+    """Surface of a link's shape in the frame of its moving body."""
     frame = next(frame for frame in model.frames if frame.kind == "link" and frame.name == shape.link)
     vertices, faces = shape.triangles()
     return Surface(frame.body, vertices @ frame.R.T + frame.p, faces, shape.color or GRAY)
 
 
 def rods(model: Model, drawn: set[int]) -> list[tuple[int, FittedCapsule]]:
-    """Return the rods of bodies without surfaces: (body, capsule in its internal frame)."""
+    """Return rods that stand for the bodies not in ``drawn``: (body, capsule in its internal frame).
+
+    They lead to the joints of its children, or else to its farthest frame.
+    """
     found = []
     for body in range(model.nb):
         if body in drawn:
@@ -95,6 +99,7 @@ def rods(model: Model, drawn: set[int]) -> list[tuple[int, FittedCapsule]]:
 
 
 def _on_body_rod(body: int, rod: FittedCapsule) -> Surface:
+    """Surface of a rod in the frame of its body."""
     placed = rod.placed("")
     vertices, faces = placed.triangles()
     return Surface(body, vertices, faces, GRAY)

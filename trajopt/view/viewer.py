@@ -101,6 +101,7 @@ def _cookie_name(headers: Any) -> str:
 
 
 def _host_name(address: str) -> str | None:
+    """Host name of an address, or None if it is invalid."""
     try:
         return urlsplit(address).hostname
     except ValueError:
@@ -131,6 +132,8 @@ def guarded(host: str, token: str | None) -> Iterator[None]:
 
 
 def _request_check(inner: Check | None, host: str, token: str | None) -> Check:
+    """Return a check of requests: :func:`refusal`, then a cookie for a token in the address, then ``inner``."""
+
     def check(connection: Any, request: Any) -> Any:
         reason = refusal(request.headers, request.path, host, token)
         if reason is not None:
@@ -269,13 +272,13 @@ class Viewer:
                 robot.show(i)
 
     def replace(self, name: str, motion: AnyMotion) -> None:
-        """Replace a motion by another one of the same robot."""
+        """Replace the shown motion of this name by another one of the same robot."""
         with self._lock:
             self.robots[name].set_motion(replace(motion.at(self.times), name=name))
         self.show(float(self._slider.value))
 
     def add_choice(self, title: str, name: str, motions: Sequence[AnyMotion]) -> None:
-        """Add a slider that selects one of several motions to replace a motion; initially the last one."""
+        """Add a slider that selects which of ``motions`` is shown under a name, initially the last; nothing with fewer than two."""
         if len(motions) < 2:
             return
         last = len(motions) - 1
@@ -327,6 +330,7 @@ class Viewer:
         return f'<iframe src="{self.url}" width="100%" height="480" frameborder="0"></iframe>'
 
     def _add_controls(self) -> None:
+        """Add time slider, play, speed and a check box for each robot; with several robots, "side by side"."""
         gui = self.server.gui
         end = float(self.times[-1])
         step = max(end / (len(self.times) - 1), 1e-6) if len(self.times) > 1 else 1.0
@@ -341,6 +345,7 @@ class Viewer:
             beside.on_update(lambda _: self.arrange(bool(beside.value)))
 
     def _visibility(self, gui: Any, name: str, robot: DrawnRobot) -> None:
+        """Add a check box that shows or hides a robot."""
         box = gui.add_checkbox(name, initial_value=True)
 
         def changed(_: Any) -> None:
@@ -363,7 +368,7 @@ def bounds(motions: Sequence[AnyMotion]) -> tuple[Array, Array]:
 
 
 def extent(motions: Sequence[AnyMotion]) -> float:
-    """Return the size of the motions [m]."""
+    """Return the diagonal of the box around the motions over all times [m], at least MIN_EXTENT."""
     low, high = bounds(motions)
     return max(float(np.linalg.norm(high - low)), MIN_EXTENT)
 

@@ -47,7 +47,7 @@ class Watch:
         self._every, self._seen, self._drawn = 1, 0, 0.0
 
     def __call__(self, record: IterationRecord) -> None:
-        """Show the iterate of a record."""
+        """Store the iterate of a record, and show it, at most every REFRESH seconds."""
         if record.iterate is None:
             return
         self._last = motion = self._motion_of(record.iterate()[0])
@@ -60,6 +60,7 @@ class Watch:
             self.viewer.replace(ITERATE, motion)
 
     def _store(self, motion: AnyMotion) -> None:
+        """Store a motion; beyond MAX_ITERATES, every other stored one is dropped, and fewer are stored from then on."""
         self.iterates.append(motion)
         if len(self.iterates) > MAX_ITERATES:
             self.iterates, self._every = self.iterates[::2], 2 * self._every
@@ -80,7 +81,7 @@ class Watch:
         self.close()
 
     def finish(self, last: AnyMotion | None) -> None:
-        """Show the last iterate with a slider over the earlier ones; None: do nothing."""
+        """Show the last iterate with a slider over the stored ones; None: do nothing."""
         self._last = None
         if last is None:
             return
