@@ -258,7 +258,7 @@ class MeshCheck:
         return apart, self._normal(part.geometry, other, apart) if plane else None
 
     def _normal(self, one: Any, two: Any, distance: float) -> Array | None:
-        """Return the normal (3,) of the last computed distance, if both shapes are convex and apart."""
+        """Return the normal (3,) of the last computed distance if both shapes are convex and apart, else None."""
         return np.array(self._result.normal) if distance > 0.0 and is_convex(one) and is_convex(two) else None
 
     def _apart(self, one: Any, a: Any, other: Any, b: Any) -> float:

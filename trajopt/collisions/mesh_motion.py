@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
     @classmethod
     def from_shape(cls, model: Model, placed: PlacedShape) -> Part:
-        """Convert a placed shape to a part."""
+        """Convert a shape of a link to a part of the body that carries the link, with its coal geometry, ball and box."""
         frame = model.frames[model.frame_id(placed.link)]
         R, p = frame.R @ placed.R, frame.R @ placed.p + frame.p
         geometry = geometry_of(placed.shape)

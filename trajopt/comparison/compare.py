@@ -438,7 +438,9 @@ class Comparable(Protocol):
         hessians: Sequence[str],
         options: Mapping[str, Mapping[str, Any]],
         guess: Guess | None,
-    ) -> Sequence[Variant]: ...
+    ) -> Sequence[Variant]:
+        """Return the combinations to run, for the arguments of :func:`compare`."""
+        ...
 
 
 def compare(

@@ -77,6 +77,7 @@ class Backend(Checked):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def checks(self) -> Checks:
+        """Return (True if acceptable, description of acceptable values) for keys with a check."""
         steps, modes = self.name.endswith("_difference"), self.name == "casadi_ad"
         return {
             "name": (self.name in METHODS, _one_of(self.name, METHODS)),
@@ -100,6 +101,7 @@ class Output(Checked):
     verbosity: int = 2
 
     def checks(self) -> Checks:
+        """Return (True if acceptable, description of acceptable values) for keys with a check."""
         return {"verbosity": (self.verbosity in range(4), "0, 1, 2 or 3")}
 
 
@@ -111,6 +113,7 @@ class Check(Checked):
     replay_tolerance: float | None = None
 
     def checks(self) -> Checks:
+        """Return (True if acceptable, description of acceptable values) for keys with a check."""
         given = self.replay_tolerance
         return {"replay_tolerance": (given is None or 0.0 < given < math.inf, "a positive number")}
 
@@ -127,6 +130,7 @@ class SweepSettings(Checked):
     gains: bool = False
 
     def checks(self) -> Checks:
+        """Return (True if acceptable, description of acceptable values) for keys with a check."""
         return {"n": (self.n >= 1, "at least 1"), "seed": (self.seed >= 0, "at least 0")}
 
     def __post_init__(self) -> None:

@@ -32,6 +32,7 @@ class TimeSettings(Checked):
     time_weight: float | tuple[float, ...] = 1.0
 
     def checks(self) -> Checks:
+        """Return (True if acceptable, description of acceptable values) for keys with a check."""
         free = self.time == "free"
         return {
             "durations": (free or self.durations is None, 'time = "free" to be set too'),

@@ -60,6 +60,7 @@ class PlantSettings(Checked):
     pushes: tuple[tuple[float, ...], ...] = ()
 
     def checks(self) -> Checks:
+        """Return (True if acceptable, description of acceptable values) for keys with a check."""
         width, mujoco = 2 + len(self.push_joints), self.kind == "mujoco"
         return {
             "slope": (
@@ -109,6 +110,7 @@ class SensorSettings(Checked):
         return ("dropped", "corrupted")
 
     def checks(self) -> Checks:
+        """Return (True if acceptable, description of acceptable values) for keys with a check."""
         numbers = ("period", "delay", "position_noise", "velocity_noise")
         return {key: not_negative(getattr(self, key)) for key in numbers} | {
             key: _windows(getattr(self, key)) for key in ("dropped", "corrupted")
@@ -151,6 +153,7 @@ class MotionSettings(Checked):
         return ("max_speed", "memory")
 
     def checks(self) -> Checks:
+        """Return (True if acceptable, description of acceptable values) for keys with a check."""
         n = len(self.center)
         vectors = ("amplitude", "frequency", "phase")
         return {
@@ -205,6 +208,7 @@ class Faults(Checked):
     slow_factor: float = 1.0
 
     def checks(self) -> Checks:
+        """Return (True if acceptable, description of acceptable values) for keys with a check."""
         return {
             "fail_every": (self.fail_every >= 0, "a number of at least 0"),
             "slow_factor": (self.slow_factor >= 1.0, "a number of at least 1"),
@@ -250,6 +254,7 @@ class Settings(Checked):
     faults: Faults = field(default_factory=Faults)
 
     def checks(self) -> Checks:
+        """Return (True if acceptable, description of acceptable values) for keys with a check."""
         return {
             "duration": (
                 self.tick <= self.duration and (self.tick <= 0 or self.duration / self.tick <= MAX_TICKS),
@@ -271,7 +276,7 @@ class Settings(Checked):
 
     @property
     def timing(self) -> Timing:
-        """Timing of the control loop."""
+        """Timing of the control loop from these settings; in real-time mode, solves are prepared before their measurement."""
         return Timing(
             tick=self.tick,
             period=self.period,
@@ -318,7 +323,7 @@ def horizon_of(task: Task, settings: Settings) -> Horizon:
 
 
 def objects_of(settings: Settings) -> list[MovingObject]:
-    """Return the moving objects of a run: the goal and the obstacle, if they move."""
+    """Return the moving objects of a run: those of goal and obstacle that name a term."""
     moving = [motion for motion in (settings.goal, settings.obstacle) if motion.term]
     return [_object(motion, settings.seed + 1 + i) for i, motion in enumerate(moving)]
 

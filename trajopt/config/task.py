@@ -279,6 +279,7 @@ class Sampling(Checked):
     substeps: int = 1
 
     def checks(self) -> Checks:
+        """Return (True if acceptable, description of acceptable values) for keys with a check."""
         endless = self.dt * self.horizon == np.inf
         return {
             "horizon": (1 <= self.horizon <= MAX_KNOTS, f"at least 1 and at most {MAX_KNOTS}"),
@@ -322,7 +323,10 @@ def one_of_two(settings: Any, key: str, *others: str) -> tuple[bool, str]:
 
 
 def per_dof(value: float | tuple[float, ...], size: int, key: str) -> Array:
-    """Expand one number, or a list, to an entry for each of ``size`` joints. Raises ValueError for a list of another length."""
+    """Expand one number, or a list, to an array (size,), an entry for each joint.
+
+    Raises ValueError for a list of another length; ``key`` names it in the message.
+    """
     array = np.asarray(value, dtype=float)
     if array.ndim and array.shape != (size,):
         raise ValueError(f"{key} has {array.size} entries; give one number, or one for each of {size} joints")

@@ -47,7 +47,10 @@ class FunctionsSource(NamedTuple):
 
 
 def functions_source(system: Map, shape: StageShape) -> FunctionsSource:
-    """C source of the dynamics and the costs of a phase. Raises TooLong, TraceError."""
+    """C source of the dynamics and the costs of a phase.
+
+    Raises TooLong for more code than a compiler can handle, TraceError for functions that cannot be traced.
+    """
     dynamics, rows = straight_functions(system)
     given = system.manifold, shape.nu
     costs = [

@@ -73,7 +73,10 @@ def _gains(ocp: OCP, guess: Guess | Solution, zero: Array) -> Iterator[Array]:
 
 
 def closed_loop_rollout(ocp: OCP, xs: Array, us: Array, K: Array) -> ExampleStart | None:
-    """Roll out us + K (x (-) xs) from x0, clamped to the control bounds; None if the rollout diverges."""
+    """Roll out us + K (x (-) xs) from x0, clipped to the control bounds.
+
+    Returns None if a state is not finite or the cost exceeds LARGEST_COST.
+    """
     dynamics, bounds, times = ocp.phases[0].dynamics, ocp.control_bounds, ocp.t
     states, controls = np.empty_like(xs), np.empty_like(us)
     states[0] = ocp.x0

@@ -66,7 +66,10 @@ def timed_motion(
 
 
 def rounded(path: Array, velocity: Array) -> tuple[Array, Array]:
-    """Round the corners of a path; returns points (M, n) and their path lengths r (M,) [s]."""
+    """Round the corners of a path; returns points (M, n) at equal path lengths r (M,), and r [s].
+
+    r is the length in coordinates divided by their velocity limits (n,), thus a time; infinite limits count as 1.
+    """
     scale = np.where(np.isfinite(velocity), velocity, 1.0)
     lengths = np.linalg.norm(np.diff(path / scale, axis=0), axis=1)
     path = path[np.r_[True, lengths > 0.0]]

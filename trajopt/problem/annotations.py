@@ -98,7 +98,10 @@ class Annotations:
         return np.concatenate(result)
 
     def drawn(self, xs: Array) -> Drawn | None:
-        """Shapes of the system at states xs (M, nx); None without ``draw``. Raises the errors of :meth:`Drawn.from_function`."""
+        """Shapes of the system at states xs (M, nx); None without ``draw``; poses stored with a loaded solution ignore xs.
+
+        Raises the errors of :meth:`Drawn.from_function`.
+        """
         if self.draw is None or isinstance(self.draw, Drawn):
             return self.draw
         return Drawn.from_function(self.draw, xs)

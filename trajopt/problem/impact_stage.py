@@ -61,7 +61,7 @@ class ImpactStage:
         return f"ImpactStage({self.backend!r}{', takes_time=True' if self.takes_time else ''})"
 
     def under(self, backend: DynamicsBackend) -> ImpactStage:
-        """Copy of the stage with another backend."""
+        """Copy of the stage with another backend of its jump."""
         return ImpactStage(backend, takes_time=self.takes_time)
 
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:

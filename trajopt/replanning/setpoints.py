@@ -94,7 +94,7 @@ def setpoints(
 
 
 def setpoint(ocp: OCP, plan: Plan, t: float, feet: Sequence[str] = ()) -> Setpoint:
-    """Setpoint of a plan at time t [s]; after its end, the last state at rest.
+    """Setpoint of a plan at time t [s]; after its end, its last state with a rate of zero.
 
     ocp: the problem that the plan solves. feet: frames whose positions and velocities are returned. Raises UnknownName for a foot
     that the robot does not have.

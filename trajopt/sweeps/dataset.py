@@ -58,7 +58,7 @@ _AXES = {"times": ("knot",), "xs": ("knot", "state"), "us": ("knot", "control"),
 
 
 def shard_size(n: int) -> int:
-    """Return the number of rows of a shard: enough for a batch, few enough that an interruption costs little."""
+    """Return the default number of rows of a shard: n / 64, at least 8 and at most 256."""
     return int(np.clip(n // 64, 8, 256))
 
 

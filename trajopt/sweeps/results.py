@@ -110,7 +110,10 @@ class Sweep:
         return Trajectories(chosen, *found)
 
     def items(self, rows: Sequence[int] | None = None, success: bool = True) -> Items:
-        """Return rows that are read lazily: a dataset for torch.utils.data.DataLoader."""
+        """Return rows as a dataset for torch.utils.data.DataLoader, each read when accessed.
+
+        rows, success: as in :meth:`trajectories`.
+        """
         return Items(self.folder, tuple(map(int, self._chosen(rows, success, self._stored.marks()))))
 
     def _chosen(self, rows: Sequence[int] | None, success: bool, marks: Array) -> Array:

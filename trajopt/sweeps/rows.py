@@ -78,7 +78,10 @@ class Study:
     gains: bool = False
 
     def problem(self, row: int) -> SweepProblem:
-        """Return the problem of a row. Raises the errors of ``make``; TypeError if it does not return a problem."""
+        """Return the problem of a row; one without solver and options gets those of the study.
+
+        Raises the errors of ``make``; TypeError if it does not return a problem.
+        """
         problem = _as_problem(self.make(**self.variations.values(row)))
         if problem.solver is None and problem.options is None:
             problem = problem._replace(solver=self.solver, options=self.options)
@@ -115,7 +118,10 @@ class Result(NamedTuple):
 
 
 def solve_rows(study: Study, rows: Sequence[int]) -> list[Result]:
-    """Solve rows and return their results in order. Rows of one structure are solved as a batch if that is faster."""
+    """Solve rows and return their results in order; errors become failed results.
+
+    Rows of one structure are solved as a batch if that is faster.
+    """
     found: dict[int, Result] = {}
     alike: dict[Any, list[tuple[int, SweepProblem]]] = {}
     for row in rows:

@@ -49,9 +49,13 @@ class Pool(Protocol):
     """Pool of workers. max_jobs: maximum number of unfinished jobs. submit: starts a job, and returns its future."""
 
     @property
-    def max_jobs(self) -> int: ...
+    def max_jobs(self) -> int:
+        """Maximum number of unfinished jobs."""
+        ...
 
-    def submit(self, job: Callable[..., Any], *arguments: Any) -> Future: ...
+    def submit(self, job: Callable[..., Any], *arguments: Any) -> Future:
+        """Start a job, a function and its arguments, and return its future."""
+        ...
 
     def died(self, error: BaseException | None) -> bool:
         """True if a job failed because a worker was killed; the pool is usable again afterwards."""

@@ -1,6 +1,6 @@
 """Violations of inequality constraints between the knots, where solvers do not enforce them.
 
-Within time step k, the motion starts at x_k with held control u_k and is evaluated after the fractions FRACTIONS of the step.
+Within time step k, the motion starts at x_k with held control u_k and is evaluated after the FRACTIONS of the step.
 There the inequalities of the phase are checked, with interpolated parameters and the looser bound of the two knots.  For state
 constraints, violations at either end of the step are subtracted: x0 is given, and after the last knot of a phase other
 constraints apply.  Equality constraints are not checked: between knots they hold up to the accuracy of the time steps.
@@ -57,7 +57,10 @@ def may_be_violated(ocp: OCP) -> bool:
 
 
 def between_knots(ocp: OCP, xs: Array, us: Array, evaluator: StageEvaluator) -> BetweenKnots:
-    """Compute the violations between the knots of a finite plan xs (N + 1, nx), us (N, nu)."""
+    """Compute the violations between the knots of a finite plan xs (N + 1, nx), us (N, nu), after FRACTIONS of each time step.
+
+    For constraints on the state alone, violations at either end of the step are subtracted. Equations are not checked.
+    """
     excess = [[np.zeros((phase.knots, c.residual.n_out)) for c in phase.constraints] for phase in ocp.phases]
     states = [evaluator.within_steps(xs, us, fraction) for fraction in FRACTIONS]
     times, found = np.asarray(ocp.times_of(xs)), BetweenKnots(())

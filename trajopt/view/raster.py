@@ -171,7 +171,7 @@ def brightness(normals: Array) -> tuple[Array, Array]:
 
 
 def _planes(corners: Array) -> Array:
-    """Return the data (n, 6) for :func:`_barycentric_weights` of triangles (3, 3, n): first corner, and sides divided by the doubled area."""
+    """Return data (n, 6) for :func:`_barycentric_weights` of triangles (3, 3, n): first corner, sides over the doubled area."""
     (x0, x1, x2), (y0, y1, y2) = corners[:2]
     double = (x1 - x0) * (y2 - y0) - (x2 - x0) * (y1 - y0)
     sides = ((x1 - x0) / double, (y1 - y0) / double, (x2 - x0) / double, (y2 - y0) / double)

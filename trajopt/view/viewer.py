@@ -65,7 +65,10 @@ def is_allowed(name: str | None, host: str) -> bool:
 
 
 def refusal(headers: Any, path: str, host: str, token: str | None) -> str | None:
-    """Return the reason to refuse a request, or None. headers: of websockets; host: address that the server listens on."""
+    """Return the reason to refuse a request (wrong token, foreign Host name or Origin), or None to accept it.
+
+    headers: of websockets; host: address that the server listens on.
+    """
     if token is not None:
         given = _request_token(headers, path)
         if given is None or not hmac.compare_digest(given.encode(), token.encode()):
@@ -214,7 +217,7 @@ def _silent() -> Iterator[None]:
 
 
 def frames(motions: Sequence[AnyMotion]) -> Array:
-    """Return the frame times (T,) [s] of simultaneous motions."""
+    """Return the frame times (T,) [s] of simultaneous motions, from 0 to the end of the longest one, at FRAME_RATE."""
     end = max(float(motion.times[-1]) for motion in motions)
     return np.linspace(0.0, end, max(round(end * FRAME_RATE), 1) + 1)
 
@@ -263,7 +266,7 @@ class Viewer:
         return tuple(dict.fromkeys(sentence for robot in self.robots.values() for sentence in robot.missing))
 
     def show(self, t: float) -> None:
-        """Show the scene at a time [s]."""
+        """Show the frame nearest to a time t [s]."""
         i = int(np.argmin(np.abs(self.times - t)))
         with self._lock, self.server.atomic():
             for around in self._around:
@@ -374,7 +377,7 @@ def extent(motions: Sequence[AnyMotion]) -> float:
 
 
 def look_at(server: Any, motions: Sequence[AnyMotion], annotations: Annotations) -> None:
-    """Place the initial camera so that it shows the motions and annotations from the side and above."""
+    """Place the initial camera so that it shows motions and annotations obliquely from above."""
     camera = server.initial_camera
     camera.position, camera.look_at = _camera(*with_annotations(*bounds(motions), annotations, ROUND * extent(motions)))
     camera.up = (0.0, 0.0, 1.0)
