@@ -109,7 +109,10 @@ class CollisionPairs:
 
     @cached_property
     def self_pieces(self) -> tuple[int, ...]:
-        """Capsules appended to the scene's cores: those of the first bodies of the self-collision pairs."""
+        """Capsules of the robot that are obstacles for its other links: those of the first bodies of the self-collision pairs.
+
+        As cores they follow those of the scene.
+        """
         bases = sorted({near for near, _ in self.self_pairs})
         return tuple(int(i) for base in bases for i in np.flatnonzero(self.robot.bodies == base))
 
@@ -120,7 +123,7 @@ class CollisionPairs:
 
     @cached_property
     def resting(self) -> tuple[Any, ...]:
-        """coal poses of the bodies of the scene, None for moving bodies."""
+        """coal poses of the bodies of the scene that do not move; None for moving ones."""
         return tuple(None if body.path is not None else pose(body.R, body.p) for body in self.scene.bodies)
 
     def gaps(self, qs: Array, times: Array, reach: float | None = None) -> Array:

@@ -227,7 +227,7 @@ class MeshCheck:
         return Places(body_poses(self.model, qs), bodies)
 
     def _bounds(self, at: Places) -> Array:
-        """Return lower bounds (blocks, pairs) on the distances in blocks."""
+        """Return lower bounds (blocks, pairs) [m] on the distances within each block of BLOCK times."""
         return self._blocks.bounds(at, BLOCK)
 
     def name(self, o: int) -> str:

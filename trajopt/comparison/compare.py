@@ -157,7 +157,7 @@ class Run:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Solver with its Hessian, and backend."""
+        """Solver with its Hessian, and backend: names of a row in plots."""
         row = self.row()
         return f"{row['solver']} {row['hessian']}".strip(), row["backend"]
 
@@ -190,7 +190,10 @@ def variants_of(
     hessians: Sequence[str],
     options: Mapping[str, Mapping[str, Any]],
 ) -> list[Variant]:
-    """Combine every solver with every Hessian and every backend for an OCP. Raises as :func:`compare`."""
+    """Combine every solver with every Hessian and every backend for an OCP.
+
+    No backends: those of the OCP; no solvers: the default one; no Hessians: those of the solvers. Raises as :func:`compare`.
+    """
     samplings = [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
     own = " + ".join(dict.fromkeys(s.backend.name for s in samplings)) or type(ocp.phases[0].dynamics).__name__
     engine = samplings[0].backend.engine if samplings else "numpy"

@@ -86,7 +86,11 @@ def solve_task(
 
 
 def limits_of(config: Config, task: Task, solution: Solution) -> dict[str, Any]:
-    """Limits that a solution exceeds, including contacts and self-collision, with the problem settings that enforce them."""
+    """Limits that a solution exceeds, including contacts and self-collision, as metadata: "limits" and "self_collision".
+
+    "limits" lists sentences, which name the problem settings that enforce a limit; "self_collision" is a sentence if there is none,
+    or on why it was not checked.
+    """
     ocp = task.ocp if task.latest is None else task.latest()
     settings = [f.name for f in fields(PROBLEMS[config.problem_name].Settings)]
     broken = [
@@ -217,7 +221,8 @@ SHARPER, SHARPEST = 0.01, 1e-8
 def with_smaller_tolerance(options: Any, used: Any = None) -> Any:
     """Return options with smaller tolerances, so that the solution is closer to the optimum and to its bounds.
 
-    used: options of the method that ``auto`` chose; they give the tolerances that ``options`` leaves open (None).
+    Gradient tolerance and barrier, if the solver has them, are multiplied by SHARPER, but not below SHARPEST. used: options of the
+    method that ``auto`` chose; they give the tolerances that ``options`` leaves open (None).
     """
     known = {f.name for f in fields(options)}.intersection(("gradient_tolerance", "barrier"))
     own = {key: getattr(used if getattr(options, key) is None else options, key, None) for key in known}

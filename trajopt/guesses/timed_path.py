@@ -263,7 +263,7 @@ def _torque_constraint(constraint: Any, limits: PathLimits) -> Any:
     return TorqueConstraint()
 
 
-def floor_of(corners: Array, velocity: Array, acceleration: Array) -> float:
+def duration_lower_bound(corners: Array, velocity: Array, acceleration: Array) -> float:
     """Lower bound [s] on the duration of motions from rest to rest through corners (K, n) in order, within limits (n,)."""
     corners = np.asarray(corners, float)
     return max(

@@ -40,7 +40,11 @@ class StageExpansion(NamedTuple):
 
 
 def term_value(term: CostTerm, x: Array, u: Array, t: Array, scale: Array, weight: Array, p: Parameters) -> Array:
-    """Value s/2 sum_i w_i r_i^2, or s sum_i w_i f_i, (N,); weight: (nr,) or (N, nr); p: parameters by name, (n,) or (N, n)."""
+    """Value (N,) of a term: scale/2 sum_i w_i r_i^2 for residuals r, or scale sum_i w_i f_i for objectives f.
+
+    scale (N,): dt for a running term, 1 for a terminal one. weight: w, (nr,) or (N, nr). p: parameters by name, each (n,) or (N,
+    n).
+    """
     r = term.residual(*residual_batch(term.residual, x, u, t, p)).T
     return scale * (weight * (0.5 * r * r if term.squared else r)).sum(axis=1)
 

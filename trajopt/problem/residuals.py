@@ -40,7 +40,10 @@ def control_difference(x: Rows, u: Rows, t: Scalar, p: Parameters) -> Rows:
 
 
 def linear(state: int, control: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Linear function a'x + b'u of the first ``state`` entries of x and the first ``control`` entries of u."""
+    """Linear function a'x + b'u of the first ``state`` entries of x and the first ``control`` entries of u.
+
+    a, b: the parameters ``state`` and ``control``.
+    """
     along = [p["state"][i] * x[i] for i in range(state)]
     return [sum([*along, *(p["control"][i] * u[i] for i in range(control))])]
 

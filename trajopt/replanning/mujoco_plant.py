@@ -64,7 +64,10 @@ def mujoco_urdf(text: str, floating: bool, *, inertial: bool = True) -> str:
 
 
 def urdf_spec(text: str, model: Model) -> Any:
-    """MuJoCo specification (mujoco.MjSpec) of a robot's URDF. Raises ValueError if MuJoCo rejects the robot."""
+    """MuJoCo specification (mujoco.MjSpec) of a robot's URDF. Raises ValueError if MuJoCo rejects the robot.
+
+    If it rejects masses or inertias of the file, those of the model's moving bodies replace them.
+    """
     import mujoco
 
     spec = mujoco.MjSpec.from_string(mujoco_urdf(text, model.floating_base))

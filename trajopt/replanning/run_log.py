@@ -134,7 +134,7 @@ class RunLog:
         return numbers
 
     def save(self, folder: str | os.PathLike[str], statistics: Mapping[str, Any] | None = None) -> list[Path]:
-        """Write the two files to a folder, which is created if needed; returns their paths. Raises OSError."""
+        """Write run.npz and run.json to a folder, which is created if needed; returns their paths. Raises OSError."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {key: getattr(self, key) for key in _ARRAYS}

@@ -146,7 +146,7 @@ _RUNS = {"open": "with its controls held", "gains": "with its feedback gains"}
 
 
 def replayed(solution: Reported) -> list[str]:
-    """Sentences on the replay with finer dynamics: the deviation of each run from the plan."""
+    """Sentences on the replay with finer dynamics: deviations of its runs from the plan, or the reason why there was no replay."""
     runs = solution.meta.get("replay", {})
     if reason := runs.get(LEFT_OUT):
         return [f"not replayed on finer dynamics: {reason}"]

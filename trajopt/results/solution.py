@@ -115,7 +115,10 @@ class Solution:
         return report(self.with_self_collision())
 
     def with_self_collision(self) -> Solution:
-        """Copy with the result of the self-collision check at its knots in ``meta``, if the solve skipped that check."""
+        """Copy with the result of the self-collision check at its knots in ``meta``.
+
+        Unchanged if the solve made that check or no checks at all, and without a robot.
+        """
         from trajopt.collisions.self_collision import NOT_CHECKED, check_self_collision
 
         if self.meta.get("self_collision") != NOT_CHECKED or self.model is None:

@@ -225,7 +225,7 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Rows solved per second."""
+        """Rows finished per second since the start; 0 at the start."""
         return (self.done - self.before) / self.seconds if self.seconds > 0 else 0.0
 
     @property

@@ -104,7 +104,7 @@ class Variation:
 
     @classmethod
     def from_value(cls, given: Variation | str | Sequence[Any]) -> Variation:
-        """Convert to a variation: a text is parsed, a list becomes choices."""
+        """Convert to a variation: a text is parsed, a list becomes choices, a variation is returned unchanged."""
         if isinstance(given, str):
             return cls.parse(given)
         return given if isinstance(given, Variation) else cls("choices", tuple(given))

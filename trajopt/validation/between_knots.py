@@ -97,7 +97,10 @@ class _Inequality:
         self.limits = np.maximum(*bounds)
 
     def excess(self, x: Array, fraction: float) -> tuple[Array, Array]:
-        """Return violations (K, nr) by states x (K, nx) after a fraction of the steps, 0 for equations; and the values."""
+        """Return violations (K, nr) by states x (K, nx) after a fraction of the steps, 0 for equations; and the values (K, nr).
+
+        Parameters are interpolated between the knots of a step; the looser bound of both knots counts.
+        """
         c = self.c
         p = {key: v + fraction * (_next(v) - v) if v.ndim == 2 else v for key, v in c.parameters.items()}
         with np.errstate(all="ignore"):

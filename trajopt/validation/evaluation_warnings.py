@@ -35,14 +35,16 @@ from trajopt.step.sensitivities import missing_curvature
 
 
 def function_warnings(ocp: OCP) -> Iterator[str]:
-    """Yield warnings about user functions that are evaluated knot by knot with finite differences. :func:`function_mistakes`
-    detects them, by calling each function."""
+    """Yield warnings about user functions that are evaluated knot by knot with finite differences.
+
+    These are known after a first call of each function, as in :func:`function_mistakes`.
+    """
     messages = [f"{what}: {map.called.why}" for what, map, _ in _functions(ocp) if map.called.why]
     yield from dict.fromkeys(messages)
 
 
 def function_mistakes(ocp: OCP, guess: Guess | None = None) -> Iterator[str]:
-    """Yield errors of user functions at the first knot of a guess (default: x0, zero controls), with the line and a remedy."""
+    """Yield errors of user functions and backends at the first knot of a guess (default: x0, zero controls), with a remedy."""
     x = ocp.x0 if guess is None else np.asarray(guess.xs[0], float)
     u = np.zeros(ocp.nu) if guess is None else np.asarray(guess.us[0], float)
     messages = [(what, _failure(map, x, u, p)) for what, map, p in _functions(ocp)]

@@ -147,8 +147,10 @@ def _worst(
     first: int = 0,
     at_start: Array | None = None,
 ) -> Iterator[LimitViolation]:
-    """Yield the worst violation of each column of excess (K, n). limits (K, n) or (n,); units: n, or none; at_start (n,): excess of
-    the initial state."""
+    """Yield the worst violation of each column of excess (K, n) that exceeds the tolerance NOTICED.
+
+    limits (K, n) or (n,); units: n, or none; first: knot of the first row; at_start (n,): excess of the initial state.
+    """
     limits = np.broadcast_to(limits, excess.shape)
     noticed = NOTICED * np.maximum(1.0, np.where(np.isfinite(limits), np.abs(limits), 1.0))
     for i in np.flatnonzero((excess > noticed).any(axis=0)).tolist():
@@ -170,7 +172,10 @@ def _worst(
 def worst_of(
     kind: str, names: Sequence[str], excess: Array, times: Array, unit: str, first: int = 0
 ) -> Iterator[LimitViolation]:
-    """Yield the worst violation of each column of excess (K, n); times (K,); first: knot of the first row."""
+    """Yield the worst violation of each column of excess (K, n), if it exceeds NOTICED; the violated bounds are left open (NaN).
+
+    times (K,) [s]. first: knot of the first row.
+    """
     yield from _worst(kind, names, excess, np.full(excess.shape[1:], np.nan), times, [unit] * len(names), first)
 
 

@@ -113,7 +113,9 @@ def replay(
     evaluator: Callable[[OCP], StageEvaluator],
     holds: Callable[[Deviation], bool] = within_tolerance,
 ) -> Replay | None:
-    """Replay a plan xs (N + 1, nx), us (N, nu), K (N, nu, ndx). evaluator: creates the stage evaluator of a problem.
+    """Replay a plan xs (N + 1, nx), us (N, nu), K (N, nu, ndx) with finer time steps: with held controls, then with its gains.
+
+    evaluator: creates the stage evaluator of a problem.
 
     holds: returns True if a run suffices, so that the run with gains is skipped.
     Returns None if no time step can be refined, as for user-defined discrete maps.
@@ -220,7 +222,10 @@ def _interpolated_run(ocp: OCP, xs: Array, us: Array, K: Array, pieces: int) -> 
 
 
 def deviation(ocp: OCP, how: str, xs: Array, run: Array) -> Deviation:
-    """Compute the deviation of a run (N + 1, nx) from a plan xs (N + 1, nx)."""
+    """Deviation of a run (N + 1, nx) from a plan xs (N + 1, nx): its largest entry relative to the tolerances.
+
+    It is infinite if the run is not finite, at the first such knot.
+    """
     limits, units = tolerances(ocp, xs)
     times, names = np.asarray(ocp.times_of(xs)), ocp.manifold.tangent_names
     finite = np.isfinite(run).all(axis=1)

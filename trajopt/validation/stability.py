@@ -116,7 +116,10 @@ def _stability_warning(phase: Any, x0: Array) -> str | None:
 
 
 def stable_substeps(system: HasPartials, scheme: str, x0: Array, step: float) -> int:
-    """Return the number of equal substeps of a step [s] for which a scheme is stable at x0 (nx,) with zero controls."""
+    """Return the smallest number of equal substeps of a step [s] for which a scheme is stable at x0 (nx,) with zero controls.
+
+    1 if the derivatives are not finite.
+    """
     at = _linearization(system, "analytic", x0, {})
     return ceil(step / largest_stable_step(at, scheme, step)) if np.isfinite(at.total).all() else 1
 

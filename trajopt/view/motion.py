@@ -66,7 +66,7 @@ class Motion:
         return id(self.model)
 
     def appearance(self, geometry: Geometry) -> Appearance:
-        """Return the surfaces of the robot."""
+        """Return the surfaces of the robot: visual shapes, collision shapes or capsules."""
         return appearance(self.model, geometry)
 
     def poses(self) -> Poses:
@@ -93,7 +93,10 @@ class Motion:
         return found | _positions(self, self.tracks)
 
     def force_arrows(self) -> dict[str, tuple[Array, Array]]:
-        """Return, by frame name, the points of attack (M, 3) [m] of the forces and their arrows (M, 3) [m]."""
+        """Return, by frame name, the points of attack (M, 3) [m] of the forces and their arrows (M, 3) [m].
+
+        A force equal to the robot's weight has an arrow of length ARROW.
+        """
         at = _positions(self, tuple(self.forces))
         weight = max(self.model.total_mass * float(np.linalg.norm(self.model.gravity)), 1e-9)
         held = {

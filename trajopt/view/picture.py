@@ -144,7 +144,7 @@ class Studio:
             yield _placed(body.shape, OBSTACLE, body.R, body.places(np.array(t)))
 
     def _bounds(self, axes: Array) -> tuple[Array, Array]:
-        """Return the minimum and maximum coordinates (n) [m] of the robots along axes (n, 3)."""
+        """Return the minimum and maximum coordinates (n) [m] of the robots along axes (n, 3), at SAMPLES moments of each motion."""
         found = []
         for motion, parts, poses in zip(self.motions, self._parts, self._poses, strict=True):
             for i in np.unique(np.linspace(0, len(motion.times) - 1, SAMPLES).round().astype(int)):

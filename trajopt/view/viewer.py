@@ -255,7 +255,7 @@ class Viewer:
 
     @property
     def url(self) -> str:
-        """Address of the page, with its token."""
+        """Address of the page, with its token if it has one."""
         return (
             f"http://{self.server.get_host()}:{self.server.get_port()}{f'/?token={self._token}' if self._token else ''}"
         )

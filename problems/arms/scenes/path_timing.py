@@ -15,7 +15,7 @@ import trajopt as to
 from dynamics_backends.protocol import Array
 from dynamics_backends.rigid_body.model.model import Model
 from trajopt.collisions.mesh_check import MeshCheck
-from trajopt.guesses.timed_path import PathLimits, Timing, floor_of, on_spline, time_optimal
+from trajopt.guesses.timed_path import PathLimits, Timing, duration_lower_bound, on_spline, time_optimal
 from .in_scene import Limits, motion_at
 from .joint_torques import torques_of
 
@@ -57,7 +57,7 @@ class PathTiming:
     @cached_property
     def floor(self) -> float:
         """Lower bound [s] on the duration of a motion along the planner's path."""
-        return floor_of(self.path, self.limits.velocity, self.limits.acceleration)
+        return duration_lower_bound(self.path, self.limits.velocity, self.limits.acceleration)
 
     @cached_property
     def planned(self) -> Timing | None:

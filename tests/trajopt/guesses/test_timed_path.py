@@ -10,7 +10,7 @@ from dynamics_backends.rigid_body.batched import inverse_dynamics
 from dynamics_backends.rigid_body.urdf.loader import load_urdf
 from trajopt.guesses.timed_path import (
     PathLimits,
-    floor_of,
+    duration_lower_bound,
     held_accelerations,
     on_spline,
     steps_of_slowest,
@@ -152,21 +152,23 @@ def test_no_motion_along_corners_is_faster_than_the_lower_bound():
     corners = np.array([[0.0, 0.0], [1.0, 0.3], [0.4, 0.6], [0.5, 0.8]])
     velocity, acceleration = np.array([1.0, 2.0]), np.array([5.0, 5.0])
     pieces = sum(way / 1.0 + 1.0 / 5.0 if way > 0.2 else 2.0 * np.sqrt(way / 5.0) for way in (1.0, 0.6, 0.1))
-    floor = floor_of(corners, velocity, acceleration)
+    floor = duration_lower_bound(corners, velocity, acceleration)
     assert floor == pytest.approx(pieces)
     along = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(corners, axis=0), axis=1))])
     assert time_optimal(corners, along, limits(velocity, acceleration)).duration > floor
-    assert floor_of(corners[[0, 0]], velocity, acceleration) == 0.0
+    assert duration_lower_bound(corners[[0, 0]], velocity, acceleration) == 0.0
 
 
 def test_corners_without_reversal_have_a_lower_bound_too():
     """From rest, 1 rad at 1 rad/s with 0.2 s of acceleration; 2 rad of the other coordinate at 2 rad/s; 1 rad to rest."""
     corners = np.array([[0.0, 0.0], [1.0, 0.2], [1.3, 2.2], [2.3, 2.3]])
-    floor = floor_of(corners, np.array([1.0, 2.0]), np.array([5.0, 5.0]))
+    floor = duration_lower_bound(corners, np.array([1.0, 2.0]), np.array([5.0, 5.0]))
     assert floor == pytest.approx((0.2 + 0.9) + 1.0 + (0.2 + 0.9))
-    slow = floor_of(corners, np.array([1.0, 2.0]), np.array([0.1, 5.0]))  # 1 rad from rest at 0.1 rad/s^2, and to rest
+    slow = duration_lower_bound(
+        corners, np.array([1.0, 2.0]), np.array([0.1, 5.0])
+    )  # 1 rad from rest at 0.1 rad/s^2, and to rest
     assert slow == pytest.approx(np.sqrt(2.0 / 0.1) + 1.0 + np.sqrt(2.0 / 0.1))
-    assert floor_of(corners, np.array([1.0, 2.0]), np.full(2, np.inf)) == pytest.approx(3.0)
+    assert duration_lower_bound(corners, np.array([1.0, 2.0]), np.full(2, np.inf)) == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -179,7 +181,7 @@ def test_no_timing_of_toppra_is_below_the_lower_bound(seed):
     s = np.unique(np.concatenate([along, np.linspace(0.0, along[-1], 80)]))
     points = np.stack([np.interp(s, along, column) for column in corners.T], axis=1)
     found = time_optimal(points, s, limits(velocity, acceleration, np.full(3, np.inf)))
-    assert found.duration >= floor_of(corners, velocity, acceleration) * (1.0 - 1e-3)
+    assert found.duration >= duration_lower_bound(corners, velocity, acceleration) * (1.0 - 1e-3)
 
 
 def test_the_spline_that_is_timed_passes_its_points():
