@@ -158,9 +158,11 @@ class CollisionPairs:
         relief: Relief | None = None,
         also: Sequence[Array] = (),
     ) -> SelectedPairs:
-        """Assign pairs to slots at configurations (M, nq) and times (M,) [s]. margin: a number or (M,) [m].
+        """Assign the nearest pairs within reach to the slots of their links, at configurations (M, nq) and times (M,) [s].
 
-        also: further configurations (M, nq) that determine which pairs are near, such as motions that collided.
+        Each core gets a slot of a link before any core gets two. margin: a number or (M,) [m], added to the bounds. relief:
+        subtracted from the bounds of pairs closer than RELIEVED. also: further configurations (M, nq) that determine which pairs
+        are near, such as motions that collided.
         """
         M = len(qs)
         margin = np.broadcast_to(np.asarray(margin, float), (M,))

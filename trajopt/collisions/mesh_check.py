@@ -203,7 +203,7 @@ class MeshCheck:
         return not touching(self._bounds(at), BLOCK, len(qs), self._distance_function(at))
 
     def _distance_function(self, at: Places) -> DistanceFunction:
-        """Return a function that evaluates a pair at a time, see :mod:`trajopt.collisions.mesh_check`."""
+        """Return the function that :class:`Search` needs, for the distance of a pair at a time; it also raises bounds around it."""
         pairs, count = self.pairs.tolist(), len(self.bodies)
 
         def distance_of(pair: int, k: int, around: slice, known: float, lower: Array) -> float:

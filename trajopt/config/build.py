@@ -40,9 +40,10 @@ def backend_factory(settings: Backend) -> Callable[[Map], DynamicsBackend]:
 
 
 def build_task(config: Config) -> Task:
-    """Build the task of a configuration. Warnings about its robot file join the task's warnings; other warnings are re-issued.
+    """Build the task of a configuration, with its free durations, and with its goals and replay tolerance in the problem.
 
-    Raises the errors of the problem: UnknownName, ValueError, URDFError, MJCFError, FileNotFoundError, ModuleNotFoundError.
+    Warnings about its robot file join the task's warnings; other warnings are re-issued. Raises the errors of the problem:
+    UnknownName, ValueError, URDFError, MJCFError, FileNotFoundError, ModuleNotFoundError.
     """
     with warnings.catch_warnings(record=True) as caught:
         for category in ROBOT_WARNINGS:

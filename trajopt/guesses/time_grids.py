@@ -103,7 +103,10 @@ def _finer(dt: Array, factor: int) -> _Grid:
 
 
 def on_grid_of(ocp: OCP, other: OCP, motion: Any) -> Guess:
-    """Resample a motion xs, us of ``other``, for example a solution, to the time grid of ``ocp``."""
+    """Resample a motion xs, us of ``other``, for example a solution, to the time grid of ``ocp``.
+
+    States are interpolated on geodesics. Controls are piecewise constant, or interpolated if the motion's meta has LAST_CONTROL.
+    """
     xs, us = np.asarray(motion.xs), np.asarray(motion.us)
     guess = resampled_at(ocp, ocp.times, other.times, xs, us)
     last = getattr(motion, "meta", {}).get(LAST_CONTROL)
@@ -114,7 +117,7 @@ def on_grid_of(ocp: OCP, other: OCP, motion: Any) -> Guess:
 
 
 def can_be_regridded(ocp: OCP) -> bool:
-    """True if the time steps of a problem can be split or merged."""
+    """True if the time steps of all phases that have a duration can be split or merged."""
     return all(_is_divisible(phase) for phase in ocp.phases)
 
 

@@ -76,6 +76,7 @@ class AlongStep:
         self.control_names = tuple(control_names)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Value of the residual at the offset within the step."""
         q, v, a, _ = self._state_within_step(x, u, p)
         return self.inner.value(q, v, a, t, p)
 

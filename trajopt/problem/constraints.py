@@ -145,7 +145,7 @@ def residual_constraint(
 
 
 def bounded(term: CostTerm, lower: Values = 0.0, upper: Values = 0.0, name: str | None = None) -> Constraint:
-    """Constraint that keeps the residual of a cost term between bounds, by default zero.
+    """Constraint that keeps the residual of a cost term between bounds, by default zero; the weight has no effect.
 
     For example, ``bounded(frame_placement_cost(...))`` fixes a pose, and ``bounded(state_cost(manifold, x_goal))`` a state.
 
@@ -404,6 +404,7 @@ class _Excess:
         self.output_names, self.control_names = g.output_names, g.control_names
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
+        """Components of g - P(g), with P the projection on the bounds in p."""
         return sm.stack(_excess_rows(self.finite, self.g(x, u, t, p), p))
 
 

@@ -229,7 +229,10 @@ class Perception:
         self._last_measurement: float | None = 0.0  # time of the last measurement; None once its absence is recorded
 
     def measure(self, t: float, truth: Array) -> None:
-        """Process the measurements that arrive at t [s]; truth: true state of the plant (nx,)."""
+        """Pass the measurement that arrives at t [s] to the observer, and update the objects.
+
+        Missing measurements, and those that are not finite, become events. truth: true state of the plant (nx,).
+        """
         measured = self._estimator.measure(t, truth)
         if measured is None:
             self._record_missing(t)

@@ -175,6 +175,7 @@ class RecedingHorizon:
     moved: Callable[[OCP, float], OCP] | None = None
 
     def __call__(self, t: float) -> OCP | None:
+        """Problem for a start at t [s], with references updated by ``moved`` if given; never None."""
         return self.ocp if self.moved is None else self.moved(self.ocp, t)
 
 
@@ -187,6 +188,7 @@ class ShrinkingHorizon:
     min_time: float = 0.0
 
     def __call__(self, t: float) -> OCP | None:
+        """Remaining problem at t [s]; None if fewer than ``min_knots`` or ``min_time`` remain."""
         rest = remaining(self.ocp, t)
         return None if rest is None or rest.horizon < self.min_knots or rest.times[-1] < self.min_time else rest
 
@@ -206,6 +208,7 @@ class ResampledHorizon:
             raise ValueError("a problem with several phases cannot be resampled; use a ShrinkingHorizon")
 
     def __call__(self, t: float) -> OCP | None:
+        """Remaining problem at t [s] with the same number of knots; None if less than ``min_time`` remains."""
         ocp, N = self.ocp, self.ocp.horizon
         left = float(ocp.times[-1]) - t
         if t <= 0.0:

@@ -44,7 +44,7 @@ class Simulator:
     def advance(self, x: Array, us: Array, h: float, parameters: Parameters | None = None) -> Array:
         """State (nx,) after n steps of length h [s] from x under the controls us (n, nu).
 
-        parameters: of the map, default those of the constructor.
+        parameters: of the map, default those of the constructor. The state may be NaN or infinite.
         """
         n, m, ndx = len(us), self.dynamics.nu, self.dynamics.manifold.ndx
         evaluator = self._evaluator(x, n, h, self._parameters if parameters is None else parameters)

@@ -200,7 +200,7 @@ class ConsoleTable:
         self._rows += 1
 
     def finish(self, solution: Reported) -> None:
-        """Print the footer, the status of the solve, the final cost, and the time by phase."""
+        """Print the footer, the status of the solve, the final cost, and the time by phase; nothing with verbosity 0."""
         if self.verbosity == 0:
             return
         self.footer()

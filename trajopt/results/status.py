@@ -99,5 +99,5 @@ class Status:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Status:
-        """Inverse of :meth:`to_dict`."""
+        """Inverse of :meth:`to_dict`. Raises KeyError, TypeError or ValueError for other fields."""
         return cls(**(fields | {"code": StatusCode(fields["code"])}))

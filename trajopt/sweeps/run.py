@@ -174,7 +174,7 @@ class Cluster:
         return isinstance(error, self._died)
 
     def close(self) -> None:
-        """Stop submitting jobs, and disconnect from a scheduler that was given by its address."""
+        """Shut down without waiting for jobs, and disconnect from a scheduler that was given by its address."""
         if self._executor is not None:
             self._executor.shutdown(wait=False)
         if self._own:

@@ -195,7 +195,7 @@ class Stored:
                 self.values(name, rows, marks)
 
     def _read_rows(self, name: str, rows: Array) -> Array:
-        """Read the entries of some rows, in increasing order. Raises ForeignDataset with the damaged shard if decoding fails."""
+        """Read the entries of some rows, as stored. Raises ForeignDataset with the damaged shard if decoding fails."""
         array = self.group[name]
         try:
             if not len(rows):

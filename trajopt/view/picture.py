@@ -111,7 +111,10 @@ class Studio:
             self._floor = _floor(np.array([*low[3:5], lowest]), high[3:], level)
 
     def picture(self, moments: Sequence[Moment], forces: bool = False) -> Any:
-        """Render moments to a Pillow image. forces: draw forces as arrows."""
+        """Render moments, all in one picture, to a Pillow image. forces: draw forces as arrows.
+
+        Moving bodies of the annotations are drawn at the latest moment.
+        """
         layer = render(list(self._robot_solids(moments)), self.camera)
         times = [float(self.motions[m.motion].times[m.time]) for m in moments]
         around = list(self._obstacles(max(times, default=0.0)))
@@ -187,7 +190,10 @@ class Studio:
 
 
 def camera_axes(gravity: Array) -> Array:
-    """Return the camera's right, up and backward axes as rows (3, 3); up is opposite to gravity."""
+    """Return the camera's right, up and backward axes as rows (3, 3).
+
+    Up is +z, or opposite to gravity if gravity is mostly horizontal.
+    """
     length = float(np.linalg.norm(gravity))
     up = np.array([0.0, 0.0, 1.0]) if length == 0.0 or abs(gravity[2]) > 0.5 * length else -gravity / length
     to_camera = VIEW / np.linalg.norm(VIEW)

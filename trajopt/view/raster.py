@@ -58,7 +58,7 @@ class Camera(NamedTuple):
     height: int
 
     def projected(self, points: Array) -> Array:
-        """Project points (..., 3) [m] to column, row and nearness [pixels]."""
+        """Project points (..., 3) [m] to column, row and nearness (coordinate toward the camera), all in pixels."""
         at = points @ self.axes.T
         x = (at[..., 0] - self.center[0]) * self.scale + 0.5 * self.width
         y = 0.5 * self.height - (at[..., 1] - self.center[1]) * self.scale

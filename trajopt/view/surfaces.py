@@ -46,7 +46,8 @@ class Appearance(NamedTuple):
 def appearance(model: Model, geometry: Geometry = "visual", triangles: int = TRIANGLES) -> Appearance:
     """Return the surfaces of a robot: visual shapes, collision shapes, or capsules fitted to the collision shapes.
 
-    Raises ValueError for an unknown geometry, URDFError or MJCFError for a file with invalid shapes.
+    Links without these shapes get the other kind, bodies without any shape get rods. Raises ValueError for an unknown geometry,
+    URDFError or MJCFError for a file with invalid shapes.
     """
     if geometry not in ("visual", "collision", "capsules"):
         raise ValueError(f"geometry = {geometry!r}; known: 'visual', 'collision', 'capsules'")
