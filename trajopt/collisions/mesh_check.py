@@ -178,9 +178,10 @@ class MeshCheck:
         return self.below(qs, times, -np.inf)[0]
 
     def below(self, qs: Array, times: Array, threshold: float) -> tuple[MinimumDistance, Array]:
-        """Return the smallest distance along a motion, and distances (M,) at each time, infinite above ``threshold`` [m].
+        """Return the smallest distance along configurations (M, nq) at times (M,) [s], and distances (M,) at each time.
 
-        Raises ValueError for configurations that are not finite.
+        Distances at a time are infinite above ``threshold`` [m]; both are infinite without pairs. Raises ValueError for
+        configurations that are not finite.
         """
         if not len(self.pairs) or not len(qs):
             return MinimumDistance(np.inf, "", "", 0.0), np.full(len(qs), np.inf)

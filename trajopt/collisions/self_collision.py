@@ -170,7 +170,8 @@ class SelfCollisionCheck(NamedTuple):
 def check_self_collision(model: Model, qs: Array) -> SelfCollisionCheck:
     """Check configurations qs (M, nq), by true shapes where capsules overlap; the latest result is cached.
 
-    The result is unchecked, with the reason, without a robot file, shapes, or the packages that read them.
+    Neighbors, pairs that overlap in almost every posture, and overlaps up to TOUCH are ignored. The result is unchecked, with the
+    reason, without a robot file, shapes, or the packages that read them.
     """
     qs = np.ascontiguousarray(qs, float)
     key = (*_identity(model), hash(qs.tobytes()))

@@ -91,7 +91,7 @@ class Extent(NamedTuple):
 
     @classmethod
     def for_problem(cls, ocp: OCP, method: str, whole: bool = False) -> Extent:
-        """Return the extent of a check with derivatives by ``method``: full below size LARGE, in part from there on.
+        """Return the extent of a check of derivatives by ``method``: full for ndx + nu below LARGE, else in part.
 
         whole: check everything, however long it takes.
         """

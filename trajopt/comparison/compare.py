@@ -162,8 +162,10 @@ class Run:
         return f"{row['solver']} {row['hessian']}".strip(), row["backend"]
 
     def row(self) -> dict[str, Any]:
-        """Return the values of :data:`COLUMNS`; times in seconds; gradient of the Lagrangian and violation of the last
-        iterate."""
+        """Return the values of :data:`COLUMNS` by name; NaN for those of a solution if the combination did not run.
+
+        Times are in seconds; gradient (of the Lagrangian) and violation are those of the last iterate.
+        """
         variant, s, facts = self.variant, self.solution, self.facts
         row: dict[str, Any] = dict.fromkeys(COLUMNS, float("nan"))
         row |= {"row": self.number, "problem": variant.problem, "backend": variant.backend}

@@ -266,7 +266,7 @@ def same_robot(task: Task, solution: Solution) -> bool:
 
 
 def task_of_solution(solution: Solution) -> tuple[Task | None, tuple[str, ...]]:
-    """Rebuild the task of a saved solution from the settings in its metadata; returns it with warnings.
+    """Rebuild the task of a saved solution from the settings in its metadata; returns it with warnings, such as of another robot.
 
     The task is None, and the warning gives the reason, without settings, if building fails, or if the sizes differ.
     """

@@ -179,7 +179,10 @@ class MujocoGround:
 
 
 def _foot_position(model: Model, foot: str) -> tuple[str, np.ndarray]:
-    """Name of the body of a frame, and the position of the frame in the axes of that body [m]."""
+    """Name of the body of a frame, and the position of the frame in the axes of that body [m].
+
+    Raises UnknownName for an unknown frame, ValueError for one that is fixed to the world.
+    """
     frame = model.frames[model.frame_id(foot)]
     if frame.body < 0:
         raise ValueError(

@@ -240,7 +240,7 @@ class ThreadWorker:
         return list(self._spells)
 
     def close(self) -> None:
-        """End the thread after its current job."""
+        """Wait for the current job, then end the thread."""
         self._pool.shutdown(wait=True)
 
 

@@ -88,7 +88,10 @@ class Dataset:
             raise
 
     def _open(self, study: dict[str, Any], n: int, shard: int | None) -> Stored:
-        """Open the dataset of a study, or create it if the folder has none or one without finished rows. Raises ForeignDataset."""
+        """Open the dataset of a study, or create it if the folder has none, or one without finished rows.
+
+        Raises ForeignDataset for another study, another version or shard size, and for damaged rows.
+        """
         path = self.folder / FOLDER
         head = {"format": FORMAT, "format_version": FORMAT_VERSION, "study": study, "digest": digest(study)}
         head |= {"sessions": [], "shard": shard or shard_size(n), "arrays": _names(study)}

@@ -123,7 +123,7 @@ def _self_collision_check(ocp: OCP, xs: Array) -> SelfCollisionCheck | None:
 
 
 def has_links(ocp: OCP) -> bool:
-    """True if the problem has a robot with at least two bodies."""
+    """True if the problem has a robot with at least two bodies, and its states begin with the robot's configuration."""
     return ocp.model is not None and ocp.model.nb >= 2 and ocp.manifold.nx >= ocp.model.nq
 
 
@@ -190,7 +190,10 @@ def _controls(ocp: OCP, us: Array) -> Iterator[LimitViolation]:
 
 
 def constraint_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation]:
-    """Yield the constraints that a trajectory violates; constraints on the state alone are not checked at the given x0."""
+    """Yield the worst violation of each constraint row that a trajectory violates by more than NOTICED.
+
+    Constraints on the state alone are not checked at the given x0.
+    """
     t = ocp.t
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         for c in phase.constraints:
@@ -202,7 +205,10 @@ def constraint_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViola
 
 
 def _at_the_end(ocp: OCP, xs: Array) -> Iterator[LimitViolation]:
-    """Yield violations of running state constraints at the last knot, where they are not enforced."""
+    """Yield violations at the last knot of the last phase's running state constraints, which are not enforced there.
+
+    Constraints whose name a terminal constraint has are left out.
+    """
     held = {c.name for c in ocp.terminal_constraints}
     last = ocp.phases[-1]
     for c in last.constraints:
@@ -231,7 +237,10 @@ def _constraint_violation(
 
 
 def _robot_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation]:
-    """Yield violations of joint position, velocity and torque limits that the problem does not enforce."""
+    """Yield violations of the robot's joint position, velocity and torque limits that the problem does not enforce as tightly.
+
+    Positions at x0, which is given, are not checked. States must begin with (q, v), else nothing is checked.
+    """
     model = ocp.model
     if model is None or xs.shape[1] < model.nq + model.nv:
         return
@@ -254,7 +263,10 @@ def _robot_violations(ocp: OCP, xs: Array, us: Array) -> Iterator[LimitViolation
 
 
 def _torques(ocp: OCP, us: Array) -> Iterator[LimitViolation]:
-    """Yield violations of the effort limits of joints driven by controls."""
+    """Yield violations of the effort limits of joints driven by controls, unless bounds on the controls are as tight.
+
+    Only phases whose controls are all joint forces are checked.
+    """
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         sampling = phase.dynamics.sampling
         system = None if sampling is None else unwrapped(sampling.backend.map)

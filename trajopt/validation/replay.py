@@ -193,6 +193,7 @@ def replay_first_order_hold(
 
     Each time step is cut into pieces with the control at their midpoint, which is accurate to second order. With gains,
     K_k (x - xs_k) is added over the whole time step k. Steps are evaluated in NumPy.
+    Returns None if a phase is no SampledSystem.
     """
     if not all(isinstance(phase.dynamics, SampledSystem) for phase in ocp.phases):
         return None

@@ -125,7 +125,7 @@ def stable_substeps(system: HasPartials, scheme: str, x0: Array, step: float) ->
 
 
 def _linearization(system: Any, method: str, x0: Array, p: Any) -> Linearization:
-    """Linearize a system at x0 with zero controls."""
+    """Linearize a system at x0 with zero controls; damping that schemes treat implicitly, if any, becomes L."""
     stage = stage_map(system, "rk4")
     if stage is system:
         return Linearization(_jacobians(system, method, x0, p).fx[0])
@@ -137,7 +137,7 @@ def _linearization(system: Any, method: str, x0: Array, p: Any) -> Linearization
 
 
 def _linearize_by(backend: DynamicsBackend, x0: Array, p: Any) -> Linearization:
-    """Linearize by a backend that is the only one that can differentiate its system."""
+    """Linearize at x0 with zero controls by a backend that alone can differentiate its system; without implicit damping."""
     with np.errstate(all="ignore"):
         return Linearization(backend.jacobians(x0[None], np.zeros((1, backend.map.nu)), 0.0, p).fx[0])
 

@@ -65,9 +65,10 @@ def is_allowed(name: str | None, host: str) -> bool:
 
 
 def refusal(headers: Any, path: str, host: str, token: str | None) -> str | None:
-    """Return the reason to refuse a request (wrong token, foreign Host name or Origin), or None to accept it.
+    """Return the reason to refuse a request, or None to accept it.
 
-    headers: of websockets; host: address that the server listens on.
+    Reasons are a wrong token, the Origin of another page, and, if no token is set, a foreign Host name. headers: of websockets;
+    host: address that the server listens on.
     """
     if token is not None:
         given = _request_token(headers, path)
