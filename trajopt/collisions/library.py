@@ -117,7 +117,10 @@ def _gaps(A: Array, B: Array, thick: Array, cores: Cores, counts: Array, reach: 
 
 
 def _set_depths(gaps: Array, A: Array, B: Array, thick: Array, cores: Cores, counts: Array) -> None:
-    """Set the gaps of segments inside hulls: the largest, over the faces, of the lower endpoint's height above the plane."""
+    """Set the gaps of segments inside hulls, in place, for the face of each hull with the shortest separating translation.
+
+    The gap is the lower endpoint's height above that face, which is negative, minus the sum of the radii ``thick``.
+    """
     faces = np.flatnonzero(cores.hull >= 0)
     if not len(faces):
         return

@@ -318,7 +318,7 @@ def _exact(model: Model, shapes: tuple[PlacedShape, ...]) -> MeshCheck:
 
 
 def _touching(check: MeshCheck, pair: Pair, knots: Array, qs: Array) -> dict[int, tuple[float, str, str]]:
-    """Return depth [m] and links where the true shapes of two bodies overlap, by knot."""
+    """Return depth [m] and links of the deepest overlap of two bodies by true shapes, by knot; knots up to TOUCH are left out."""
     places = check.places(qs[knots])
     parts = [[i for i, part in enumerate(check.parts) if part.body == body] for body in pair]
     found: dict[int, tuple[float, str, str]] = {}

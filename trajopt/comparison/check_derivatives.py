@@ -212,7 +212,10 @@ class _Check(NamedTuple):
     # -- dynamics and time steps -----------------------------------------------------------------------------------
 
     def dynamics(self) -> Iterator[DerivativeCheck]:
-        """Check the dynamics of each phase; shared dynamics are checked once."""
+        """Check the dynamics and time steps of each phase; shared dynamics are checked once, user-defined maps are skipped.
+
+        A check in part covers one dynamics of each kind. Time steps of registered backends are not checked.
+        """
         seen: set[int] = set()
         kinds: set[object] = set()
         for i, phase in enumerate(self.ocp.phases):
@@ -309,7 +312,7 @@ class _Check(NamedTuple):
     # -- cost terms and constraints --------------------------------------------------------------------------------
 
     def residuals(self) -> Iterator[DerivativeCheck]:
-        """Check every residual of a cost term or a constraint, in the first phase that has it."""
+        """Check the residual of each cost term and constraint: running ones in their first phase, then the terminal ones."""
         ocp, seen = self.ocp, set()
         if self.extent.part and self.engine != "numpy":
             yield DerivativeCheck("terms and constraints", "", LEFT_OUT, None, "residuals in C (compared in NumPy)")

@@ -120,8 +120,8 @@ def over_easier(
 ) -> Solution:
     """Solve relaxed problems one after the other, then the actual problem by ``last``; each starts from the solution before it.
 
-    meta["easier"] lists iterations, status and success of each relaxed problem. If Ctrl-C stops a relaxed problem, its solution
-    is returned, with a status that names it.
+    meta["easier"] lists iterations, status and success of each relaxed problem; a failed one does not stop the sequence. If Ctrl-C
+    or the time limit stops at a relaxed problem, its solution is returned, with a status that names it.
     """
     ends: list[dict[str, Any]] = []
     before: list[Solution] = []

@@ -509,7 +509,10 @@ def _replan(table: Any, issues: list[str]) -> Any:
 
 
 def _backend_table(values: Mapping[str, Any], issues: list[str]) -> Any:
-    """Return the table [backend] from either form, a name or a table, with the key ``engine`` of the top level added to it."""
+    """Return the table [backend] from either form, a name or a table, with the key ``engine`` of the top level added to it.
+
+    An engine in both places is a mistake, which is appended to ``issues``.
+    """
     backend = values.get("backend", {})
     table = {"name": backend} if isinstance(backend, str) else backend
     if "engine" not in values or not isinstance(table, Mapping):
@@ -520,7 +523,10 @@ def _backend_table(values: Mapping[str, Any], issues: list[str]) -> Any:
 
 
 def _read_problem(table: Any, issues: list[str]) -> tuple[str, Any, TimeSettings]:
-    """Return the name, settings and free durations of the table [problem]; mistakes are appended to ``issues``."""
+    """Return the name, settings and free durations of the table [problem].
+
+    Mistakes are appended to ``issues``; the settings may then be None, and the name is "" if it is unknown.
+    """
     none = TimeSettings()
     known = ", ".join(PROBLEMS)
     if table is not None and not isinstance(table, Mapping):
@@ -547,7 +553,10 @@ def _read_problem(table: Any, issues: list[str]) -> tuple[str, Any, TimeSettings
 
 
 def _read_solver(table: Any, issues: list[str]) -> tuple[str, Any]:
-    """Return the name and the options of the solver, given as a name or a table; mistakes are appended to ``issues``."""
+    """Return the name and the options of the solver, given as a name or a table.
+
+    Mistakes are appended to ``issues``; the options are then None, and the name is "" if it is unknown.
+    """
     from trajopt.solvers.registry import SOLVERS, solver_options
 
     table = {"name": table} if isinstance(table, str) else table

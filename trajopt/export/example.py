@@ -36,10 +36,11 @@ class ExampleStart(NamedTuple):
 
 
 def example_start(ocp: OCP, guess: Guess | Solution | None = None) -> ExampleStart:
-    """Roll out a guess from x0: open loop, or with feedback gains if that diverges or costs much more than the guess.
+    """Roll out a guess from x0: open loop, or with feedback gains if that diverges or costs more than WORSE times the guess.
 
-    guess: default: x0 at all knots with zero controls. The gains are those of a solution, or else of the linear-quadratic
-    regulator along the guess. Raises ValueError for a guess of wrong shape, and if all rollouts diverge.
+    guess: default: x0 at all knots with zero controls. The gains are those of a solution, which are tried first, or else of the
+    linear-quadratic regulator along the guess. Without a rollout that is cheap enough, returns the cheapest one. Raises ValueError
+    for a guess of wrong shape, and if all rollouts diverge.
     """
     N, n, m = ocp.horizon, ocp.manifold.ndx, ocp.nu
     if guess is None:
@@ -63,7 +64,7 @@ def example_start(ocp: OCP, guess: Guess | Solution | None = None) -> ExampleSta
 
 
 def _gains(ocp: OCP, guess: Guess | Solution, zero: Array) -> Iterator[Array]:
-    """Yield gains to try: those of a solution, zero, and those of the regulator along the guess."""
+    """Yield gains to try: those of a solution if they are finite, zero, and those of the regulator along the guess unless zero."""
     if isinstance(guess, Solution) and np.shape(guess.K) == zero.shape and np.isfinite(guess.K).all():
         yield np.array(guess.K, dtype=float)
     yield zero

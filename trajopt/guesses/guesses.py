@@ -223,6 +223,9 @@ DETOUR = 0.5
 def detour(ocp: OCP, guess: Guess, rng: np.random.Generator, size: float = DETOUR) -> Guess:
     """Guess with a random detour of the states between the ends, and the same controls; size: standard deviation [rad, m].
 
+    A random offset of the first half of the tangent, the positions, grows and vanishes as sin^2(pi t / T). Velocities follow if the
+    state is (q, v) of a robot model.
+
     >>> import numpy as np, trajopt as to
     >>> cart = to.FunctionMap(lambda x, u, t, p: [x[1], u[0]], 2, 1)
     >>> ocp = to.OCP.single_phase(to.SampledSystem(to.make_backend(cart, "forward_ad"), "euler"), [0.0, 0.0], 20, 0.1)

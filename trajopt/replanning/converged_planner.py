@@ -48,7 +48,10 @@ class ConvergedPlanner:
         self._ocp, self._warm = ocp, warm
 
     def respond(self, x0: Array) -> Solution:
-        """Solve the stored problem from x0 (nx,) with its warm start; a solution without gains gets tracking gains."""
+        """Solve the stored problem from x0 (nx,) with its warm start, or with a rollout under the last feedback if ``follow``.
+
+        A solution without gains gets tracking gains.
+        """
         ocp, warm = replace(self._ocp, x0=x0), self._warm
         guess, warm_started = feedback_rollout(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)
         multipliers_to_reuse = warm.multipliers if self.solver in REUSE_MULTIPLIERS else {}

@@ -217,7 +217,7 @@ def _slq_status(policy: Policy, motion: Trajectory, mu: float, hessian: str) -> 
 
 
 def _semidefinite(Q: Array) -> Array:
-    """Nearest positive semidefinite matrices to Q (N + 1, ndx, ndx)."""
+    """Nearest positive semidefinite matrices to Q (N + 1, ndx, ndx); Q itself if it is not finite."""
     if not np.isfinite(Q).all():
         return Q
     values, vectors = np.linalg.eigh(Q)

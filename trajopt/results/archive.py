@@ -93,7 +93,7 @@ def read_archive(path: Path, check: Callable[[Mapping[str, Header]], None] = lam
 
 @contextmanager
 def _damage_reported(path: Path) -> Iterator[None]:
-    """Convert the many exception types that reading a modified zip file may raise to DamagedArchive."""
+    """Context that converts exceptions of reading a modified zip file, of many types, to DamagedArchive; disk errors pass."""
     try:
         yield
     except (ForeignFile, DamagedArchive):

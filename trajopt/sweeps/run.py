@@ -350,9 +350,9 @@ def _submitted(pool: Pool, study: Study, rows: range) -> Future:
 
 
 def prepare_kinds(study: Study, n: int) -> None:
-    """Compile the code that rows call before workers start, for one row of each kind.
+    """Compile the code that rows call before workers start, for the first of up to TRIES rows of each kind for which this works.
 
-    A kind whose rows all fail here is skipped. Raises the first error if all kinds fail.
+    A kind whose tried rows all fail is skipped. Raises the first error if all kinds fail.
     """
     errors: list[Exception] = []
     ready = [any(_is_prepared(study, row, errors) for row in rows[:TRIES]) for rows in kinds(study, n)]

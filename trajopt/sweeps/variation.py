@@ -142,7 +142,7 @@ class Variations:
         self.combinations = prod(map(len, self.crossed.values()))
 
     def values(self, row: int) -> dict[str, Any]:
-        """Return the value of each key in a row; independent of other rows and of the order of calls."""
+        """Return the value of each key in a row; it depends on the row, the seed and the keys crossed by ``each`` alone."""
         draw, number = divmod(row, self.combinations)
         values = {}
         for key, variation in self.by_key.items():

@@ -240,7 +240,10 @@ def deviation(ocp: OCP, how: str, xs: Array, run: Array) -> Deviation:
 
 
 def tolerances(ocp: OCP, xs: Array) -> tuple[Array, tuple[str, ...]]:
-    """Return tolerances and units of the tangent directions that are compared: a robot's positions, or all of another system."""
+    """Return tolerances and units of the tangent directions that are compared: a robot's positions, or all of another system.
+
+    ``OCP.replay_tolerance`` replaces the default tolerances; units of systems without a robot are "".
+    """
     given, model = ocp.replay_tolerance, ocp.model
     if model is not None and ocp.manifold.ndx >= 2 * model.nv:
         kind = TOLERANCES["floating" if model.floating_base else "fixed"]

@@ -319,7 +319,10 @@ def _spread_weights(ocp: OCP) -> Iterator[str]:
 
 
 def _violated_at_start(ocp: OCP) -> Iterator[str]:
-    """Yield warnings about state constraints that x0 violates; they are enforced from the next knot on."""
+    """Yield warnings about state constraints of the first phase that x0 violates by more than START_TOLERANCE.
+
+    These are enforced from the next knot on.
+    """
     phase = ocp.phases[0]
     for c in phase.constraints:
         if c.residual.nu:

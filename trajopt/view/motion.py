@@ -178,7 +178,7 @@ class ShapeMotion:
         return {}
 
     def at(self, times: Array) -> ShapeMotion:
-        """Resample to times (T,) [s]: positions linearly between knots, rotations about a fixed axis."""
+        """Resample to times (T,) [s], constant outside of the motion: positions linearly, rotations about the axis of each step."""
         from scipy.spatial.transform import Rotation, Slerp
 
         R, p = self.drawn.R, self.drawn.p

@@ -58,7 +58,10 @@ def appearance(model: Model, geometry: Geometry = "visual", triangles: int = TRI
 
 
 def _from_file(model: Model, geometry: Geometry, triangles: int) -> tuple[list[PlacedShape], tuple[str, ...]]:
-    """Read the link shapes of the model's file; none without a file."""
+    """Read the link shapes of the model's file, and sentences about missing meshes; none without a file.
+
+    Links without the requested kind (visual or collision) get the other one. Capsules are fitted to collision shapes.
+    """
     if not model.source:
         return [], ()
     names = {frame.name for frame in model.frames if frame.kind == "link"}

@@ -147,7 +147,8 @@ def motions(
 ) -> list[AnyMotion]:
     """Return the motions of solutions and of the guess; all but the first are ghosts.
 
-    annotations: moving shapes for systems without a robot. Raises ValueError without a robot and shapes.
+    forces: of the first motion. annotations: moving shapes for systems without a robot. Raises ValueError without a robot and
+    shapes.
     """
     solutions = [solution] if isinstance(solution, Solution) else list(solution)
     around = task_annotations(solutions, ocp, annotations)
