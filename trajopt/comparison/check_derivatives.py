@@ -199,7 +199,7 @@ class _Check(NamedTuple):
     rng: np.random.Generator
 
     def points_of(self, phase: int) -> Points:
-        """Draw random points of a phase."""
+        """Draw random points near the guess, at knots of a phase."""
         ocp = self.ocp
         return random_points(
             ocp, self.guess, ocp.phase_slices[phase], ocp.phases[phase].dynamics, self.points, self.rng

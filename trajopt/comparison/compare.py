@@ -261,7 +261,10 @@ class _Comparison:
         self.exact: OCP | None = None
 
     def run(self, number: int, variant: Variant) -> Run:
-        """Solve one variant (problem, backend and solver) and return its row of the table."""
+        """Solve one variant (problem, backend and solver) and return its row of the table.
+
+        A variant that cannot run, or raises an exception, gives a row with the reason.
+        """
         if variant.reason:
             return Run(number, variant, notes=(variant.reason,))
         try:
@@ -417,7 +420,7 @@ class Comparison:
         return [run.solution for run in self.runs]
 
     def write_csv(self, path: str | Path) -> Path:
-        """Write the rows as CSV with full precision."""
+        """Write the rows as CSV with full precision; returns the path."""
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, (*COLUMNS, NOTES))
             writer.writeheader()

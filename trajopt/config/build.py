@@ -65,10 +65,10 @@ def solve_task(
     *,
     check: bool = True,
 ) -> Solution:
-    """Solve a task and return its solution, with the resolved settings in its metadata.
+    """Solve a task, with refinement if it has some, and return its solution, with the resolved settings in its metadata.
 
-    guess: default: the guess of the task, improved by its relaxed problems (:func:`over_easier`). check: see
-    :func:`trajopt.solve`; with refinement, only the returned solution is checked.
+    guess: start of the solve, without relaxed problems; default: the guess of the task, improved by its relaxed problems
+    (:func:`over_easier`). check: see :func:`trajopt.solve`; with refinement, only the returned solution is checked.
     """
 
     def last(start: Guess) -> Solution:

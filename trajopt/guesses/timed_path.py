@@ -92,7 +92,7 @@ def _mean(q: Array, half: int) -> Array:
 
 
 def passing_times(q: Array, r: Array, velocity: Array, acceleration: Array) -> Array:
-    """Times (M,) [s] at which the fastest motion from rest to rest passes points q (M, n) at path lengths r (M,).
+    """Times (M,) [s] at which a nearly time-optimal motion from rest to rest passes points q (M, n) at path lengths r (M,).
 
     velocity, acceleration (n,): limits.
     """

@@ -351,8 +351,8 @@ def tube(
     """Constraint that keeps a frame within ``radius`` [m] of a path.
 
     path: one point (3,) or one per knot (N, 3) [m], stored as the parameter ``path``; or a function ``path(x, u, t, p)`` of three
-    scalars, for example of a path parameter that is part of the state; nu, parameters: number of
-    controls and parameters that it reads. Raises ValueError for a radius that is not positive.
+    scalars, for example of a path parameter that is part of the state. nu, parameters: number of controls and parameters that this
+    function reads. Raises UnknownName if the model has no such frame, ValueError for a radius that is not positive.
     """
     title = name or f"tube of {frame}"
     values = dict(parameters or {}) | {"radius": _positive(radius, "radius", title)}

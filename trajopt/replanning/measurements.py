@@ -111,7 +111,8 @@ class Track(NamedTuple):
     def updated(self, measured: Measurement, max_speed: float = np.inf, smoothing: float = 0.0) -> Track:
         """Updated track after a measurement; a motion faster than ``max_speed`` counts as a jump, after which the object rests.
 
-        smoothing: time constant [s] of the running mean of measured velocities.
+        A measurement that is not newer changes only the position. smoothing: time constant [s] of the running mean of measured
+        velocities.
         """
         elapsed = measured.time - self.time
         if elapsed <= SAME_TIME:

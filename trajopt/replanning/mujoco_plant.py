@@ -37,7 +37,10 @@ WORLD = "world_of_the_plant"
 
 
 def mujoco_urdf(text: str, floating: bool, *, inertial: bool = True) -> str:
-    """URDF text for MuJoCo, without shapes, and with a floating joint if ``floating``. inertial: keep masses and inertias."""
+    """URDF text for MuJoCo, without shapes and extensions such as Gazebo's. floating: add a floating joint if the base has none.
+
+    inertial: keep masses and inertias.
+    """
     from xml.etree.ElementTree import SubElement, tostring
 
     from defusedxml.ElementTree import fromstring

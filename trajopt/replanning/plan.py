@@ -132,7 +132,10 @@ def fault_of(solution: Solution) -> str | None:
 
 
 def warm_start(plan: Plan, ocp: OCP, start: float) -> WarmStart:
-    """Warm start from a plan, resampled on the time grid of a problem whose first knot is at ``start`` [s]."""
+    """Warm start from a plan, resampled on the time grid of a problem whose first knot is at ``start`` [s].
+
+    Gains and multipliers are those of the plan's last knot at or before each time.
+    """
     guess = resampled_guess(ocp, plan, start - plan.start)
     t = times_in(ocp, plan.xs) + (start - plan.start)
     at = np.minimum(reached_knots(ocp, t, plan.times)[:-1], len(plan.us) - 1)

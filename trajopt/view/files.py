@@ -141,8 +141,10 @@ def _write_gif(path: Path, picture: Callable[[int], Any], count: int, period: fl
 
 
 def palette(pictures: Sequence[Any], count: int) -> Any:
-    """Return an image with a palette of ``count`` colors for all pictures. It includes the annotations' colors, which cover few
-    pixels."""
+    """Return an image with a palette of ``count`` colors for all pictures.
+
+    It always includes the colors of goals, forces, paths and the background, which may cover few pixels.
+    """
     from PIL import Image
 
     whole = Image.new("RGB", (pictures[0].width, sum(p.height for p in pictures)))
