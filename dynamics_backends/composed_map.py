@@ -55,7 +55,7 @@ class ComposedMap:
         self.output_names, self.n_out = output_names, len(output_names)
 
     def with_recursions(self, driver: Any) -> ComposedMap:
-        """See :class:`~dynamics_backends.protocol.HasRecursions`."""
+        """Copy whose inner map has its recursions evaluated by ``driver``; an inner map without recursions is unchanged."""
         other = copy(self)
         other.inner = self.inner.with_recursions(driver) if isinstance(self.inner, HasRecursions) else self.inner
         return other
@@ -65,7 +65,7 @@ class ComposedMap:
         return sm.stack(list(self.outer(self.inner(x, u, t, self.inner_parameters(p)), p)))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Given) -> Partials:
-        """Closed form: the derivatives of the inner map times those of the outer one."""
+        """Value and derivatives by the chain rule: the analytic ones of the inner map times those of ``outer`` by AD or CasADi."""
         return self._chained(*self._first_derivatives(x, u, t, p), p)
 
     def _first_derivatives(self, x: Rows, u: Rows, t: Scalar, p: Given) -> tuple[Partials, list[dict[int, Scalar]]]:
@@ -75,6 +75,8 @@ class ComposedMap:
         return own._replace(value=y), _slopes(self.outer, y, p)
 
     def _chained(self, own: Partials, slopes: list[dict[int, Scalar]], p: Given) -> Partials:
+        """Value and derivatives of the composed map. own: those of the inner map; slopes: d outer / d y by output and row of y."""
+
         def chained(M: Any) -> list[Rows]:
             if not len(M):  # a map without controls
                 return []
@@ -87,7 +89,8 @@ class CurvedComposedMap(ComposedMap):
     """Composed map whose inner map has second derivatives."""
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Given, lam: Rows) -> tuple[Partials, Contraction]:
-        """Closed form, as in the module docstring."""
+        """First derivatives, and the second derivatives of lam' r: (lam' outer_y) inner_ww + inner_w' (lam' outer_yy) inner_w, w
+        = (x, u)."""
         own, slopes = self._first_derivatives(x, u, t, p)
         zero = 0.0 * own.value[0]
         through = [
@@ -112,7 +115,8 @@ class CurvedComposedMap(ComposedMap):
 
 
 def _weighted(weights: Mapping[int, Mapping[int, Scalar]], rows: Matrix) -> dict[int, Rows]:
-    """Rows of W M, without structurally zero rows."""
+    """Nonzero rows of the product W M, by index; weights: W as row -> column -> entry, rows: those of M. {} for an M without
+    rows."""
     return (
         {j: sum((c * rows[k] for k, c in own.items()), 0.0 * rows[j]) for j, own in weights.items()}
         if len(rows)
@@ -121,12 +125,12 @@ def _weighted(weights: Mapping[int, Mapping[int, Scalar]], rows: Matrix) -> dict
 
 
 def _sum(left: Matrix, right: Mapping[int, Rows], more: Matrix) -> list[Rows]:
-    """Rows of left' right + more."""
+    """Rows of left' right + more, with ``right`` as row index -> row and missing rows zero."""
     return [row + sum((left[j][a] * along for j, along in right.items()), 0.0 * row) for a, row in enumerate(more)]
 
 
 def _slopes(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
-    """Derivatives of a function of rows y (n, N), by output and row, without structural zeros."""
+    """Derivatives of ``outer`` by the rows of y (n, N): for each output, row of y -> derivative, without structural zeros."""
     n = len(y) if isinstance(y, np.ndarray) else y.shape[0]
     if hasattr(y, "is_symbolic"):
         symbol = ca.SX.sym("y", n)
@@ -138,7 +142,7 @@ def _slopes(outer: Outer, y: Rows, p: Given) -> list[dict[int, Scalar]]:
 
 
 def _outer_second_derivatives(outer: Outer, y: Rows, p: Given, lam: Rows) -> dict[int, dict[int, Scalar]]:
-    """Second derivatives of lam' outer by rows of y, without zeros."""
+    """Second derivatives of lam' outer by the rows of y: row -> row -> derivative, without zeros."""
     n = len(y) if isinstance(y, np.ndarray) else y.shape[0]
     if hasattr(y, "is_symbolic"):
         symbol, weights = ca.SX.sym("y", n), ca.SX.sym("lam", lam.shape[0])
@@ -152,7 +156,7 @@ def _outer_second_derivatives(outer: Outer, y: Rows, p: Given, lam: Rows) -> dic
 
 
 def _second_derivatives_along(outer: Outer, y: Any, p: Given, lam: Rows, j: int) -> Any:
-    """Derivatives (N, n) of lam' outer_y in row j, by a complex step over dual numbers."""
+    """Row j (N, n) of the Hessian of lam' outer in y, by a complex step over dual numbers."""
     step = np.zeros(y.shape, complex)
     step[j] = 1j * STEP
     rows = outer(Dual.seed(y + step, np.eye(len(y))), p)

@@ -89,11 +89,12 @@ class DerivativeCheck(NamedTuple):
 
 
 def worst(lines: list[DerivativeCheck]) -> DerivativeCheck | None:
-    """Line with the largest error relative to its tolerance."""
+    """Line with the largest error relative to its tolerance (NaN is the largest); None if no block was compared."""
     return max((line for line in lines if line.error is not None), key=_excess, default=None)
 
 
 def _excess(line: DerivativeCheck) -> float:
+    """Error divided by its tolerance: infinite for NaN, zero if the block was not compared."""
     error = line.error or 0.0
     return np.inf if np.isnan(error) else error / line.tolerance
 
@@ -109,7 +110,11 @@ def first_order(
     p: Parameters,
     by_method: Mapping[str, Callable[[], Jacobians]],
 ) -> Iterator[DerivativeCheck]:
-    """Compare the derivatives of a map in x and in u by several methods; at: points that fit the map."""
+    """Yield the worst entry of fx and of fu by each method, compared with complex steps.
+
+    what: name of the map in reports; blocks: names of its fx and fu; at: points that fit the map; by_method: functions that
+    return the Jacobians at these points. A method that cannot trace the map yields a line without an error.
+    """
     exact = make_backend(map, REFERENCE, engine="numpy").jacobians(at.x, at.u, at.t, p)
     for method, jacobians in by_method.items():
         tolerance = TOLERANCES.get(method, EXACT_TOLERANCE)
@@ -151,7 +156,10 @@ def second_order(
     by_method: Mapping[str, Callable[[], Hessians]],
     parts: Hessians | None = None,
 ) -> Iterator[DerivativeCheck]:
-    """Compare the second derivatives of lam' of a map by several methods; the probe holds lam and the directions.
+    """Yield the largest error of lam' f's second derivatives by each method, compared with complex steps of dual numbers.
+
+    Both are multiplied by the directions of the probe, which also holds lam. by_method: functions that return the second
+    derivatives.
 
     parts: a summand of these derivatives, to which errors are relative if the sum is smaller.
     """

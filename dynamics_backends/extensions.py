@@ -99,9 +99,11 @@ class Registry(MutableMapping[str, T]):
         )
 
     def _points(self) -> Mapping[str, EntryPoint]:
+        """Entry points of this registry's group, by name."""
         return _entry_points().get(self.group, {})
 
     def _load_entry_point(self, point: EntryPoint) -> T:
+        """Load and check the object of an entry point. Raises ExtensionError if either fails."""
         package = "" if point.dist is None else f" of the package {point.dist.name}"
         what = f"the {self.kind} {point.name!r}{package} ({point.value}) cannot be used"
         try:

@@ -34,6 +34,7 @@ def _cross(a: Components, b: Components) -> Components:
 
 
 def _axpy(x: Components, *terms: tuple[Scalar, Components]) -> Components:
+    """Sum of x and of factor * y over the terms (factor, y)."""
     for factor, y in terms:
         x = [xi + factor * yi for xi, yi in zip(x, y, strict=True)]
     return x
@@ -59,6 +60,7 @@ def _conjugate(q: Components) -> Components:
 
 
 def so3_exp(w: Components) -> Components:
+    """Unit quaternion (x, y, z, w) of a rotation vector."""
     quarter = 0.25 * _norm2(w)
     half_sinc = 0.5 * sm.sinc(quarter)
     return [half_sinc * w[0], half_sinc * w[1], half_sinc * w[2], sm.cos_root(quarter)]
@@ -120,7 +122,7 @@ class LieGroup:
         return group_named, (self.name, self.nq)
 
     def dexp(self, d: Components, e: Components) -> Components:
-        """Product dexp(d) e."""
+        """Product dexp(d) e with the right Jacobian of exp at d; e itself for vector spaces and SO(2)."""
         if self.to_se3 is None or self.from_se3 is None:
             return e
         minus_d = [-x for x in self.to_se3(d)]
@@ -130,7 +132,7 @@ class LieGroup:
         return self.from_se3(_ad_polynomial(weights, minus_d, self.to_se3(e)))
 
     def dexp_inv(self, d: Components, e: Components) -> Components:
-        """Product dexp(d)^-1 e."""
+        """Product dexp(d)^-1 e with the inverse of the right Jacobian at d; e itself for vector spaces and SO(2)."""
         if self.to_se3 is None or self.from_se3 is None:
             return e
         minus_d = [-x for x in self.to_se3(d)]
@@ -218,11 +220,12 @@ SE3 = LieGroup(
 
 
 def group_named(name: str, size: int) -> LieGroup:
-    """Group of this name, used to unpickle groups."""
+    """SO(2), SO(3), SE(2) or SE(3) by name; a vector space of dimension ``size`` for other names. Used to unpickle groups."""
     return {"SO(2)": SO2, "SO(3)": SO3, "SE(3)": SE3, "SE(2)": SE2}.get(name) or vector_space(size)
 
 
 def _planar(angle: Scalar, p: Components) -> Components:
+    """Rotate the vector p of the plane by an angle."""
     c, s = sm.cos(angle), sm.sin(angle)
     return [c * p[0] - s * p[1], s * p[0] + c * p[1]]
 
@@ -288,6 +291,7 @@ class Manifold:
         return np.array([value for g in self.groups for value in g.identity])
 
     def _blocks(self) -> list[tuple[LieGroup, slice, slice]]:
+        """Groups with their slices of the state and of a tangent vector."""
         blocks, iq, iv = [], 0, 0
         for g in self.groups:
             blocks.append((g, slice(iq, iq + g.nq), slice(iv, iv + g.nv)))
@@ -314,8 +318,9 @@ class Manifold:
         return x1 - x0 if self.is_flat else self.difference(x0, x1)
 
     def without_jumps(self, x0: Array, xs: Array) -> Array:
-        """Unwrap the SO(2) angles of states xs (..., N + 1, nx) to the turn nearest to the state before; x0 (..., nx) precedes
-        xs.
+        """Unwrap the SO(2) angles of successive states xs (..., N + 1, nx): each to the turn nearest to the state before.
+
+        x0 (..., nx) is the state before the first one. SE(2) angles are unchanged.
         """
         angles = [iq.start for g, iq, _ in self._blocks() if g.name == SO2.name]
         if not angles:
@@ -339,6 +344,7 @@ class Manifold:
         return self._along("transport", dx, e)
 
     def _along(self, which: str, dx: Rows, e: Rows) -> Rows:
+        """Apply the method ``which`` of every group to its parts of dx and e; e itself on a flat manifold."""
         if self.is_flat:
             return e
         ds, es = sm.rows_of(dx), sm.rows_of(e)
@@ -354,6 +360,7 @@ class Manifold:
         return -self._block_matrix("dexp_inv", -dx), self._block_matrix("dexp_inv", dx)
 
     def _block_matrix(self, which: str, dx: Array) -> Array:
+        """Block-diagonal matrices (N, ndx, ndx) of the groups' linear maps ``which`` (such as "dexp") at dx (N, ndx)."""
         n = len(dx)
         result = np.zeros((n, self.ndx, self.ndx))
         for g, _, iv in self._blocks():

@@ -34,7 +34,10 @@ class IntegrateCurvature(NamedTuple):
 
 
 def integrate_curvature(manifold: Manifold, delta: Array, lam: Array) -> IntegrateCurvature:
-    """Second derivatives of x (+) delta about delta (N, ndx), with lam (N, ndx) in the tangent space at x (+) delta."""
+    """Second derivatives, contracted with lam, of x (+) delta in perturbations y of x and e of delta; the block yy is zero.
+
+    delta (N, ndx); lam (N, ndx) in the tangent space at x (+) delta.
+    """
     T, E = manifold.d_integrate(delta)
     at_zero = slope(manifold, "dexp", np.zeros_like(delta), lam)
     return IntegrateCurvature(-T.transpose(0, 2, 1) @ at_zero @ E, _symmetric(slope(manifold, "dexp", delta, lam)))

@@ -71,7 +71,7 @@ def innermost(map: Any) -> Any:
 
 
 def is_generic(map: Map) -> bool:
-    """False for a map with values at float64 only, which no method can differentiate and nothing trace."""
+    """True unless the map has values at float64 only (user-defined backends), so that nothing can trace or differentiate it."""
     return getattr(unwrapped(map), "generic", True)
 
 
@@ -147,7 +147,8 @@ class DampsImplicitly(Protocol):
     """Number of the last controls that are e; None for the original system."""
 
     def implicit(self, *, offset: bool) -> Map:
-        """System with implicit damping, as in the class docstring."""
+        """System (M + h D) a = F - D (v + e) for a step h; its last controls are the velocity offsets e if ``offset``, else e =
+        0."""
         ...
 
 
@@ -171,7 +172,7 @@ class MeetsInSteps(Protocol):
     """System whose contact forces depend on the length of the time step."""
 
     def slower(self, time: float, p: Parameters) -> tuple[Map, Parameters]:
-        """Equivalent system for steps shorter by ``time`` [s], and its parameters of a phase, from the current ones p."""
+        """System with the same forces at the same state in steps shorter by ``time`` [s], and its parameters of a phase, from p."""
         ...
 
 
@@ -184,7 +185,7 @@ class InScaledTime(Protocol):
 
 
 def damping_offsets(map: Map) -> int | None:
-    """Number of the last controls of an implicitly damped system that are e; None for other maps."""
+    """Number of velocity offsets e, the last controls of a system with implicit damping; None for other maps."""
     own = unwrapped(map)
     return own.offsets if isinstance(own, DampsImplicitly) else None
 
@@ -353,7 +354,7 @@ class FunctionMap:
 
     @cached_property
     def called(self) -> UserFunction:
-        """Function that accepts every kind of number."""
+        """User's function, wrapped to accept every kind of scalar."""
         return UserFunction(self.function, self.n_out)
 
 
@@ -404,6 +405,7 @@ class Batch(NamedTuple):
 
 
 def _parameter_rows(name: str, value: Array, n: int) -> Array:
+    """Rows (n, N) of a parameter (n,) or (N, n). Raises ValueError for another batch size."""
     value = np.asarray(value, float)
     if value.ndim <= 1:
         return np.broadcast_to(np.atleast_1d(value)[:, None], (value.size, n))

@@ -53,7 +53,7 @@ def _exact(method: Callable[..., ExactMethod], map: Map, engine: str, **options:
 
 
 def _by_differences(method: Callable[..., FiniteDifference], map: Map, engine: str, **options: Any) -> DynamicsBackend:
-    """Backend of finite differences; a kernel takes those of a map that is traced as a whole."""
+    """Backend of finite differences; compiled code computes them if the engine traces the map as a whole."""
     backend = method(on_engine(map, engine), **options)
     if _is_traced(map, engine):
         from dynamics_backends.tape.traced_differences import TracedDifferences
@@ -72,6 +72,7 @@ def _analytic(map: Map, engine: str, **options: Any) -> DynamicsBackend:
 
 
 def _casadi_ad(map: Map, engine: str, **options: Any) -> DynamicsBackend:
+    """CasADi's derivatives, evaluated by CasADi's virtual machine for the engine numpy, else by the tape of the library."""
     if engine == "numpy":
         from dynamics_backends.methods.casadi_ad import CasadiAD
 
@@ -164,7 +165,7 @@ def engine_in_use(engine: str) -> str:
 
 
 def missing_capability(map: Map, method: str) -> str | None:
-    """Reason why a method cannot differentiate a map, or None.
+    """Reason why a method cannot differentiate a map, or None: "analytic" needs partial derivatives, others need nothing.
 
     Functions that cannot be traced raise TraceError later.
     """
@@ -231,10 +232,7 @@ def library_driver() -> Driver:
 
 
 def kinematics_of(model: Any, frame: int) -> Callable[[Any], Any]:
-    """Function of the placement and the Jacobian of a robot's frame at configurations (nq, N).
-
-    See :mod:`~dynamics_backends.methods.symbolic_map`.
-    """
+    """Return the function q (nq, N) -> placement and Jacobian of a robot's frame, traced once to straight-line code and cached."""
     from dynamics_backends.methods.symbolic_map import traced_kinematics
 
     return traced_kinematics(model, frame)

@@ -197,6 +197,7 @@ def rows_of(x: Rows) -> list[Scalar]:
 
 
 def _alternating(coefficient: Callable[[int], Fraction]) -> list[float]:
+    """Coefficients (-1)^k coefficient(k) of the first _TERMS powers."""
     return [float((-1) ** k * coefficient(k)) for k in range(_TERMS)]
 
 
@@ -213,6 +214,7 @@ def _bernoulli(count: int) -> list[Fraction]:
 
 
 def _power_series(coefficients: Sequence[float], t2: Scalar) -> Scalar:
+    """Value of sum_k coefficients[k] t2^k by Horner's rule."""
     total = coefficients[-1] + 0.0 * t2
     for c in reversed(coefficients[:-1]):
         total = total * t2 + c
@@ -242,7 +244,7 @@ def _switch(t2: Scalar, series: Sequence[float], closed_form: Callable[[Scalar, 
 
 
 def cos_root(t2: Scalar) -> Scalar:
-    """cos(theta)."""
+    """cos(theta) as a function of theta^2."""
     return _switch(t2, _COS, lambda s, th: cos(th))
 
 
@@ -272,6 +274,7 @@ def dexp4(t2: Scalar) -> Scalar:
 
 
 def _half_cot(th: Scalar) -> Scalar:
+    """theta/2 cot(theta/2)."""
     return 0.5 * th * cos(0.5 * th) / sin(0.5 * th)
 
 

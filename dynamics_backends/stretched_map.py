@@ -89,7 +89,7 @@ class Root(NamedTuple):
 
     @classmethod
     def of_ratio(cls, s: Scalar, min_ratio: float = MIN_RATIO) -> Root:
-        """sqrt(s) from ``min_ratio``, below it the second-order expansion there, which is finite for any s."""
+        """sqrt(s) for s >= min_ratio; below, its second-order expansion at min_ratio, which is finite for any s."""
         above = s - min_ratio
         safe, below = sm.select(above, s, min_ratio + 0.0 * s), sm.select(above, 0.0 * s, above)
         root = sm.sqrt(safe)
@@ -153,13 +153,15 @@ class StretchedMap:
         return self.kind == "rate" and not self.stepped and isinstance(own, DampsImplicitly) and own.damps
 
     def implicit(self, *, offset: bool) -> StretchedMap:
-        """See :class:`~dynamics_backends.protocol.DampsImplicitly`."""
+        """This system with damping that is implicit in steps of length s h; its last controls are the velocity offsets e if
+        ``offset``."""
         own = WithStep(self.map.implicit(offset=True))
         place = self.place - self.map.manifold.nx
         return StretchedMap(own, self.durations, place, self.nominal, stepped=True, offset=offset)
 
     # -- arguments, and their derivatives in T -----------------------------------------------------------------------------
     def _arguments(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Scalar, Any]:
+        """Arguments of the inner map; if stepped, its controls end in the offsets e (zero unless ``offset``) and the step s h."""
         x_own = x[: self.map.manifold.nx]
         if not self.stepped:
             return x_own, u[: self.map.nu], t, p
@@ -173,7 +175,7 @@ class StretchedMap:
         return (p[IMPLICIT_STEP][0] if IMPLICIT_STEP in p else 0.0) / self.nominal
 
     def _factors(self, x: Rows, p: Mapping[str, Rows]) -> tuple[Factors, Factors, Factors]:
-        """P and its first and second derivatives in T."""
+        """Scaling P of the map's value for this kind, and the first and second derivatives of P in the duration T."""
         T, per = x[self.place], 1.0 / self.nominal
         s, zero, rate = per * T, 0.0 * T, per + 0.0 * T
         if self.kind == "unscaled":
@@ -187,6 +189,7 @@ class StretchedMap:
         return Factors(s, k * T * s), Factors(rate, 2.0 * k * s), Factors(zero, 2.0 * k * rate)
 
     def _with_zeros(self, value: list[Scalar], x: Rows) -> Rows:
+        """Rows of a value, followed by zeros for the durations if the value is a tangent vector."""
         zero = 0.0 * x[self.place]
         return sm.stack([*(v + zero for v in value), *[zero] * (self.count if self.tangent else 0)])
 
@@ -195,10 +198,11 @@ class StretchedFirst(StretchedMap):
     """Stretched map of a map with partial derivatives."""
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Partial derivatives P fx, P fu, and the column of T."""
+        """Partial derivatives of P f: P fx with a column for the duration T, and P fu."""
         return self._partials(self.map.partials(*self._arguments(x, u, t, p)), x, p)
 
     def _partials(self, own: Partials, x: Rows, p: Mapping[str, Rows]) -> Partials:
+        """Partial derivatives of P f from those of the inner map f."""
         P, along, _ = self._factors(x, p)
         n, nu = self.map.n_out, self.nu
         value, at_T = sm.rows_of(own.value), along.product(sm.rows_of(own.value))
@@ -227,7 +231,7 @@ class StretchedSecond(StretchedFirst):
     """Stretched map of a map with second derivatives."""
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Second derivatives of lam' P(T) f."""
+        """First derivatives, and the second derivatives of lam' P(T) f in (x, T) and u."""
         n, ndx, nu = self.map.n_out, self.map.manifold.ndx, self.nu
         weights, along, curvature = (factors.transposed(lam, n) for factors in self._factors(x, p))
         first, second = self.map.contracted(*self._arguments(x, u, t, p), weights)
@@ -276,7 +280,7 @@ class _WithStepFirst(WithStep):
         return self._partials(self.system.partials(*self._arguments(x, u, t, p)))
 
     def _partials(self, own: Partials) -> Partials:
-        """Partial derivatives with the column f_step = f_e a."""
+        """Partial derivatives with a last control column f_step = f_e a: one unit of step acts as the velocity offset e = a."""
         a, at = self._accelerations(own.value), self._offsets
         steps = [_dot([own.fu[i][at + k] for k in range(self.offsets)], a) for i in range(self.n_out)]
         last = self.nu - 1
@@ -289,6 +293,7 @@ class _WithStepFirst(WithStep):
         return self.nu - 1 - self.offsets
 
     def _accelerations(self, value: Rows) -> list[Scalar]:
+        """Last entries of xdot: the accelerations of the degrees of freedom that have an offset e."""
         return sm.rows_of(value)[self.n_out - self.offsets :]
 
 
@@ -317,6 +322,7 @@ def widened(states: Manifold, durations: Sequence[str]) -> Manifold:
 
 
 def _dot(a: Any, b: Any) -> Scalar:
+    """Sum of a[i] b[i], which needs at least one term."""
     return sum((a[i] * b[i] for i in range(1, len(b))), a[0] * b[0])
 
 

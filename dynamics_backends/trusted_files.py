@@ -92,7 +92,8 @@ def user_folder() -> Path:
 
 @lru_cache(maxsize=32)
 def _problem_on_path(folder: Path, *_: int) -> str:
-    """First problem from the outermost folder inward; for a folder behind links, first on the path of the links.
+    """First problem of a folder or of one on its path, outermost first, with the remedy; '' for none. Links are followed after
+    their path.
 
     The other arguments are the folder's mode and owners; a change of these invalidates the cached result.
     """

@@ -92,6 +92,7 @@ class UserBackend:
         return self._jacobians(self.own.jacobians(*batch_first(b)), b.size, "jacobians")
 
     def _jacobians(self, found: Sequence[Any], n: int, what: str) -> Jacobians:
+        """Jacobians of N = n knots from the user's tuple (value, fx, fu). Raises ValueError for other results or shapes."""
         if not isinstance(found, tuple) or len(found) != 3:
             raise ValueError(f"backend {self.name}: {what} returned {_kind(found)}; expected (value, fx, fu)")
         m = self.map.n_out
@@ -109,7 +110,7 @@ class UserSecondOrderBackend(UserBackend):
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
-        """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
+        """First derivatives, and the second derivatives of lam' f for lam (N, n_out). Raises ValueError for wrong shapes."""
         b = Batch.of(self.map, x, u, t, p)
         first, second = self.own.hessian_contraction(*batch_first(b), np.asarray(lam, float))
         n, ndx, nu = b.size, self.map.manifold.ndx, self.map.nu

@@ -41,6 +41,7 @@ class Analytic(Method):
         return self._batch_first(self._own.partials(*b), b.size)
 
     def _batch_first(self, first: Partials, size: int) -> Jacobians:
+        """Jacobians, batch first, from the partial derivatives by rows."""
         n, ndx, nu = self.map.n_out, self.map.manifold.ndx, self.map.nu
         value = np.ascontiguousarray(np.asarray(first.value).T)
         return Jacobians(value, batch_first(first.fx, n, ndx, size), batch_first(first.fu, n, nu, size))
@@ -60,7 +61,7 @@ class AnalyticSecondOrder(Analytic):
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
-        """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
+        """First derivatives, and the second derivatives of lam' f for lam (N, n_out)."""
         b = Batch.of(self.map, x, u, t, p)
         first, (xx, ux, uu) = self._contracted(*b, np.asarray(lam, float).T)
         ndx, nu = self.map.manifold.ndx, self.map.nu

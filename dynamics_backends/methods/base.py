@@ -53,14 +53,15 @@ class Method:
 
 
 def perturbed(map: Map, b: Batch, steps: Array) -> Batch:
-    """Batch with every knot perturbed in every direction; steps (ndx + nu, N * K) or broadcastable to it."""
+    """Batch of N K points: column i K + k of ``steps`` (ndx + nu, N K) perturbs knot i of a batch of N by a tangent step."""
     ndx = map.manifold.ndx
     many = b.repeated(steps.shape[1] // b.size)
     return many._replace(x=map.manifold.integrate(many.x, steps[:ndx]), u=many.u + steps[ndx:])
 
 
 def one_at_a_time(map: Map, b: Batch, sizes: Array) -> Array:
-    """Steps (K, N * K), each of which changes one direction only, from sizes (K, N)."""
+    """Steps (K, N K) for :func:`perturbed`: column i K + k is sizes[k, i] in direction k and zero in others; sizes (K, N), K =
+    ndx + nu."""
     k, n = sizes.shape
     steps = np.zeros((k, n, k), dtype=sizes.dtype)
     steps[np.arange(k), :, np.arange(k)] = sizes

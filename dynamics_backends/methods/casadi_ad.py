@@ -63,7 +63,7 @@ class CasadiAD(Method):
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
-        """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
+        """First derivatives, and the second derivatives of lam' f for lam (N, n_out)."""
         b = Batch.of(self.map, x, u, t, p)
         evaluate = self._evaluator(b, second=True)
         if isinstance(evaluate, CentralDifference):
@@ -83,6 +83,7 @@ class CasadiAD(Method):
         return Jacobians(value[:, :, 0], both[:, :, :ndx], both[:, :, ndx:])
 
     def _evaluator(self, b: Batch, second: bool) -> Evaluate | CentralDifference:
+        """Cached evaluator for these parameter sizes; central differences, with a logged warning, if the map cannot be traced."""
         sizes = tuple((name, len(rows)) for name, rows in b.p.items())
         if (sizes, second) not in self._evaluators:
             symbols = Symbols.of(self.map, dict(sizes))
@@ -117,6 +118,7 @@ class CasadiAD(Method):
 
     @staticmethod
     def _at_zero(dx: Any, *expressions: Any) -> Any:
+        """Dense expressions at dx = 0, with common subexpressions shared."""
         dense = [ca.densify(e) for e in expressions]
         return ca.cse(ca.substitute(dense, [dx], [ca.SX.zeros(dx.numel())]))
 
@@ -130,7 +132,8 @@ class CasadiAD(Method):
         return self._made("map_casadi_ad_second", [*symbols, lam], outputs)
 
     def _announce(self, symbols: Symbols) -> None:
-        """Warn in advance about a large graph of second derivatives: about the value's operations, once for each direction."""
+        """Log a warning if second derivatives may take minutes to generate: operations of the value times directions >
+        LARGE_GRAPH."""
         moved, dx = self._moved(symbols)
         value = ca.Function("value", [*symbols, dx], [moved]).n_instructions()
         size = value * (dx.numel() + self.map.nu)

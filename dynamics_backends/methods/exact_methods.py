@@ -41,7 +41,7 @@ class ExactMethod(Method):
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
-        """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
+        """First derivatives, and the second derivatives of lam' f for lam (N, n_out); by the trace of the map if it has one."""
         b, n, lam = Batch.of(self.map, x, u, t, p), self.map.manifold.ndx, np.asarray(lam, float)
         H = None if self.traced_hessian is None else self.traced_hessian(b, lam)
         if H is None:
@@ -63,6 +63,7 @@ def contracted_hessian(map: Map, b: Batch, factors: Array) -> Array:
 
 
 def _contracted(map: Map, b: Batch, factors: Array) -> Array:
+    """Weighted Hessians (N, K, K) of a part of the batch, before they are made symmetric."""
     directions = map.manifold.ndx + map.nu
     steps = one_at_a_time(map, b, np.full((directions, b.size), 1j * STEP))
     result = map(*_seeded_around(map, b, steps))
@@ -73,7 +74,7 @@ def _contracted(map: Map, b: Batch, factors: Array) -> Array:
 
 
 def _seeded_around(map: Map, b: Batch, steps: Array) -> tuple:
-    """Dual arguments x (+) (steps + eps e_k), u + ..., with all directions k as tangents."""
+    """Dual arguments x (+) (steps + eps e_k), u + ..., repeated for each step, with all directions k as tangents."""
     ndx, nu = map.manifold.ndx, map.nu
     unit = np.eye(ndx + nu)
     many = b.repeated(steps.shape[1] // b.size)
@@ -123,5 +124,6 @@ class StructuredAD(ForwardAD):
     name = "structured_ad"
 
     def seeded(self, b: Batch) -> tuple[Dual, Dual]:
+        """As for :class:`ForwardAD`, with a state type that lets rigid-body poses be perturbed by twists."""
         x, u = super().seeded(b)
         return SpatialDual(x.val, x.tan), u

@@ -72,11 +72,12 @@ class FiniteDifference(Method):
         return self.split(value, (forward - self._evaluate(b, -steps)) / (2.0 * h.T))
 
     def _evaluate(self, b: Batch, steps: Array) -> Array:
+        """Values (n_out, N, K) at every knot perturbed by K steps."""
         values = self.map(*perturbed(self.map, b, steps))
         return values.reshape(len(values), b.size, -1)
 
     def _step_sizes(self, b: Batch, step: float) -> Array:
-        """Steps (ndx + nu, N), rounded so that x + h - x = h."""
+        """Steps (ndx + nu, N), rounded so that x + h - x = h: ``step`` times max(1, |x_k|), unscaled for quaternions and poses."""
         scales = []
         offset = 0
         for g in self.map.manifold.groups:
@@ -97,7 +98,7 @@ class CentralDifference(FiniteDifference):
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
-        """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
+        """First derivatives, and the second derivatives of lam' f for lam (N, n_out) by differences of differences."""
         b, n = Batch.of(self.map, x, u, t, p), self.map.manifold.ndx
         h = self._step_sizes(b, self.second_step)
         steps = one_at_a_time(self.map, b, h)

@@ -112,6 +112,7 @@ def complaint(error: Exception, map: Map) -> str:
 
 
 def _has_nan(value: Any) -> bool:
+    """True if an expression contains the constant NaN."""
     f = ca.Function("value", [], [value], {"allow_free": True})
     constants = (k for k in range(f.n_instructions()) if f.instruction_id(k) == ca.OP_CONST)
     return any(f.instruction_constant(k) != f.instruction_constant(k) for k in constants)
@@ -123,7 +124,7 @@ CACHE_SIZE = 32
 
 @lru_cache(maxsize=CACHE_SIZE)
 def traced_kinematics(model: Model, frame: int) -> Callable[[Array], FrameKinematics]:
-    """Function of q (nq, N) with the results of :func:`~.kinematics.frame_kinematics`."""
+    """Return the function q (nq, N) -> :class:`FrameKinematics` of a robot's frame, as one traced expression; cached."""
     import casadi as ca
 
     size = 12 + 6 * model.nv
@@ -139,6 +140,7 @@ def traced_kinematics(model: Model, frame: int) -> Callable[[Array], FrameKinema
 
 
 def _rows(model: Model, frame: int, q: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> list[Scalar]:
+    """Rotation (9), position (3) and Jacobian (6 nv) of a frame as one list."""
     at = frame_kinematics(model, q, frame)
     rotation = [component for row in at.rotation for component in row]
     return [*rotation, *(at.position[i] for i in range(3)), *(at.jacobian[i] for i in range(6 * model.nv))]

@@ -101,7 +101,7 @@ def _checked(name: str, value: Array, size: str, expected: int) -> Array:
 
 @_for_numbers("to.InverseDynamics(model)")
 def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
-    """Joint forces (N, nv).
+    """Joint forces (N, nv) [N, N m] for q (N, nq), v and a (N, nv), with external wrenches on frames.
 
     >>> import trajopt as to
     >>> pendulum = to.load_robot("double_pendulum")  # two rods of 1 kg and 1 m, at rest, stretched out to the side
@@ -114,7 +114,7 @@ def inverse_dynamics(model: Model, q: Array, v: Array, a: Array, wrenches: Seque
 
 @_for_numbers("to.FreeBody(model)")
 def forward_dynamics(model: Model, q: Array, v: Array, tau: Array, wrenches: Sequence[FrameWrench] = ()) -> Array:
-    """Joint accelerations (N, nv).
+    """Joint accelerations (N, nv) for q (N, nq), v and joint forces tau (N, nv), with external wrenches on frames.
 
     >>> import numpy as np, trajopt as to
     >>> rods, q, v, tau = to.chain(2), [0.3, -0.1], [1.0, 0.5], [0.2, 0.1]
@@ -128,14 +128,14 @@ def forward_dynamics(model: Model, q: Array, v: Array, tau: Array, wrenches: Seq
 
 @_for_numbers("to.NonlinearEffects(model)")
 def nonlinear_effects(model: Model, q: Array, v: Array) -> Array:
-    """C(q, v) v + g(q), (N, nv)."""
+    """Coriolis, centrifugal and gravity forces C(q, v) v + g(q), (N, nv)."""
     c = _Call(model, q=q, v=v)
     return c.out(nonlinear_effects_rows(model, **c.rows))
 
 
 @_for_numbers("to.MassMatrix(model)")
 def mass_matrix(model: Model, q: Array) -> Array:
-    """M(q), (N, nv, nv)."""
+    """Mass matrix M(q), (N, nv, nv), rotor inertias included."""
     c = _Call(model, q=q)
     return c.out(crba(model, **c.rows))
 
@@ -150,7 +150,7 @@ def solve_mass_matrix(model: Model, q: Array, x: Array) -> Array:
 
 @_for_numbers("to.InverseDynamics(model)")
 def inverse_dynamics_derivatives(model: Model, q: Array, v: Array, a: Array) -> tuple[Array, Array, Array]:
-    """d tau/dq, d tau/dv and d tau/da = M, each (N, nv, nv)."""
+    """Derivatives of the joint forces d tau/dq, d tau/dv and d tau/da = M, each (N, nv, nv)."""
     c = _Call(model, q=q, v=v, a=a)
     d = rnea_derivatives(model, **c.rows)
     return c.out(d.dq), c.out(d.dv), c.out(d.M)
@@ -158,7 +158,7 @@ def inverse_dynamics_derivatives(model: Model, q: Array, v: Array, a: Array) -> 
 
 @_for_numbers("to.FreeBody(model)")
 def forward_dynamics_derivatives(model: Model, q: Array, v: Array, tau: Array) -> tuple[Array, Array, Array]:
-    """d a/dq, d a/dv and d a/dtau = M^-1, each (N, nv, nv)."""
+    """Derivatives of the accelerations d a/dq, d a/dv and d a/dtau = M^-1, each (N, nv, nv)."""
     c = _Call(model, q=q, v=v, tau=tau)
     d = fd_derivatives(model, **c.rows)
     return c.out(d.dq), c.out(d.dv), c.out(d.dtau)
@@ -166,14 +166,14 @@ def forward_dynamics_derivatives(model: Model, q: Array, v: Array, tau: Array) -
 
 @_for_numbers("to.kinematics.center_of_mass")
 def center_of_mass(model: Model, q: Array) -> Array:
-    """World position (N, 3) [m]."""
+    """World position (N, 3) [m] of the center of mass of all moving bodies."""
     c = _Call(model, q=q)
     return c.out(kinematics.center_of_mass(model, **c.rows))
 
 
 @_for_numbers("to.kinematics.kinetic_energy and to.kinematics.potential_energy")
 def energy(model: Model, q: Array, v: Array) -> tuple[Array, Array]:
-    """Kinetic and potential energy (N,) [J]."""
+    """Kinetic energy, rotors included, and potential energy, zero at the world's origin; each (N,) [J]."""
     c = _Call(model, q=q, v=v)
     potential = kinematics.potential_energy(model, c.rows["q"])
     return c.out(kinematics.kinetic_energy(model, **c.rows)), c.out(potential)
@@ -181,7 +181,7 @@ def energy(model: Model, q: Array, v: Array) -> tuple[Array, Array]:
 
 @_for_numbers("to.kinematics.spatial_momentum")
 def spatial_momentum(model: Model, q: Array, v: Array) -> Array:
-    """Linear and angular momentum about the world's origin (N, 6), world axes."""
+    """Linear and angular momentum (N, 6) of all moving bodies about the world's origin, in world axes."""
     c = _Call(model, q=q, v=v)
     return c.out(kinematics.spatial_momentum(model, **c.rows))
 
@@ -203,14 +203,14 @@ def frame_placement(model: Model, q: Array, frame: str) -> tuple[Array, Array]:
 
 @_for_numbers("to.kinematics.frame_velocity")
 def frame_velocity(model: Model, q: Array, v: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED") -> Array:
-    """Velocity (N, 6) = [linear; angular]."""
+    """Velocity (N, 6) = [linear; angular] of a frame; reference: LOCAL, WORLD or LOCAL_WORLD_ALIGNED."""
     c = _Call(model, q=q, v=v)
     return c.out(kinematics.frame_velocity(model, **c.rows, frame=model.frame_id(frame), reference=reference))
 
 
 @_for_numbers("to.kinematics.frame_jacobian")
 def frame_jacobian(model: Model, q: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED") -> Array:
-    """Jacobian (N, 6, nv)."""
+    """Jacobian (N, 6, nv) of the frame's velocity [linear; angular] in v; reference: LOCAL, WORLD or LOCAL_WORLD_ALIGNED."""
     c = _Call(model, q=q)
     entries = kinematics.frame_jacobian(model, c.rows["q"], model.frame_id(frame), reference)
     return c.out(entries.reshape(6, model.nv, -1))
@@ -218,7 +218,7 @@ def frame_jacobian(model: Model, q: Array, frame: str, reference: str = "LOCAL_W
 
 @_for_numbers("to.kinematics.frame_jacobian_rate")
 def frame_jacobian_rate(model: Model, q: Array, v: Array, frame: str, reference: str = "LOCAL_WORLD_ALIGNED") -> Array:
-    """Time derivative (N, 6, nv) of the Jacobian."""
+    """Time derivative (N, 6, nv) of :func:`frame_jacobian` at velocity v."""
     c = _Call(model, q=q, v=v)
     entries = kinematics.frame_jacobian_rate(model, **c.rows, frame=model.frame_id(frame), reference=reference)
     return c.out(entries.reshape(6, model.nv, -1))

@@ -31,7 +31,8 @@ def TURN_FORCE(joint, pitch, v, carried):
 
 @body("unit", "lever", "tau_turn", "turn_v")
 def TURN(joint, pitch, v, carried):
-    """Columns e of S, linear parts of the momenta l, joint force of TURN_FORCE, and derivatives e_d x* h + S v x* l_d."""
+    """Columns e_d of S, linear parts of the momenta l_d, joint force of TURN_FORCE, and its derivatives in the joint's
+    velocities."""
     units = joint.units(pitch)
     if not joint.turns_axes:
         return units, [_ZERO] * joint.nv, [0.0] * joint.nv, [Force(_ZERO, _ZERO)] * joint.nv
@@ -46,7 +47,7 @@ def TURN(joint, pitch, v, carried):
 
 @body("pull")
 def WEIGH_TURN(joint, pitch, unit, mu):
-    """Linear part of m x e_d."""
+    """Linear part of m x e_d for each column e_d of S, with m = S mu."""
     if not joint.turns_axes:
         return [_ZERO] * joint.nv
     weight = joint.motion(mu, pitch)
@@ -59,5 +60,5 @@ def _momentum(joint, pitch, v, carried):
 
 
 def turned_twice(e_i: Motion, e_j: Motion, l_j: Vec, e_k: Motion, l_k: Vec):
-    """Second derivative d2 tau_i / d v_j d v_k."""
+    """Second derivative d2 tau_i / d v_j d v_k of the rotors' joint force, from unit motions e and momenta l."""
     return e_i.dot(e_j.cross_force(Force(_ZERO, l_k)) + e_k.cross_force(Force(_ZERO, l_j)))

@@ -49,6 +49,7 @@ def force_field(total: list[Force], zero: Scalar) -> Force | list[Force]:
 
 
 def _body_force(model: Model, pose: Transform, wrench: Wrench) -> Force:
+    """Force on the frame's body in the body's frame; pose: that of the body in the world."""
     w = wrench.value
     force = Force(Vec(w[3], w[4], w[5]), Vec(w[0], w[1], w[2]))
     frame = kinematics.constant_pose(model.frames[wrench.frame])

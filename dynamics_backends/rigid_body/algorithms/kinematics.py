@@ -64,6 +64,7 @@ class _Posed(NamedTuple):
 def _frame_pose(
     program: Program, model: Model, frame: int | str, arguments: dict[str, Any], driver: Driver = run
 ) -> _Posed:
+    """Run a program and return the frame's pose relative to the base origin. arguments: "q", and "v" if the program needs it."""
     q = arguments["q"]
     fields = driver(program, model, {**arguments, "q": at_base(model, q)})
     zero = 0.0 * q[0]
@@ -214,15 +215,18 @@ def frame_kinematics(model: Model, q: Rows, frame: int | str) -> FrameKinematics
 
 
 def _path(model: Model, posed: _Posed) -> list[int]:
+    """DoFs that move the frame."""
     return model.ancestors(posed.body) if posed.body >= 0 else []
 
 
 def _column(posed: _Posed, d: int) -> Motion:
+    """Motion of the frame's origin and axes at unit rate of DoF d, in world axes."""
     S = row(posed.fields["S"], d)
     return Motion(S.w, S.l + S.w.cross(posed.pose.p))
 
 
 def _matrix_rows(model: Model, columns: dict[int, Motion], zero: Scalar) -> Rows:
+    """Jacobian (6 * nv, N) by rows [linear; angular] from columns by DoF; other columns are zero."""
     entries = [[zero] * model.nv for _ in range(6)]
     for d, m in columns.items():
         for r, c in enumerate((m.l.x, m.l.y, m.l.z, m.w.x, m.w.y, m.w.z)):

@@ -42,7 +42,7 @@ class Mover(NamedTuple):
 
 
 def pose_error(A: Transform, B: Transform) -> Motion:
-    """Error e of two poses about the working origin."""
+    """Error e = X_A log6(B^-1 A) of frame A relative to frame B about the working origin; zero if they coincide."""
     p = B.R.transpose_times(A.p - B.p)
     R = Mat(*(B.R.transpose_times(c) for c in (A.R.a, A.R.b, A.R.c))).transpose()
     quaternion = quaternion_of_rotation([[r.x, r.y, r.z] for r in (R.a, R.b, R.c)])
@@ -103,7 +103,7 @@ def _transposed(m: Motion, n: Force) -> Force:
 
 
 def pose_error_slopes(d: LogDifferential, movers: Sequence[Mover]) -> dict[int, Motion]:
-    """First derivatives e_j by DoF."""
+    """Derivatives of the pose error e in q by DoF, as motions."""
     slopes = {}
     for j in movers:
         slope = j.S.cross(d.e) if j.moves_a else Motion(Vec(0.0, 0.0, 0.0), Vec(0.0, 0.0, 0.0))
@@ -116,7 +116,7 @@ def pose_error_slopes(d: LogDifferential, movers: Sequence[Mover]) -> dict[int, 
 def add_pose_error_second(
     qq: list[list[Scalar]], d: LogDifferential, movers: Sequence[Mover], n: Force, body_of: Sequence[int]
 ) -> None:
-    """Add n . e_jk to qq, with Lie derivatives within a joint."""
+    """Add the second derivatives of n . e in q to qq (Lie derivatives within a joint); body_of: body of each DoF."""
     slopes = pose_error_slopes(d, movers)
     powers = d.powers(n)
     carried = d.transpose_times(powers)

@@ -44,7 +44,7 @@ class SeenPose:
 
     @property
     def moved(self) -> Transform:
-        """Pose as a function of the symbols."""
+        """Pose as an expression of the symbols base and xi."""
         p, columns = self.base[:3], [self.base[3 * i : 3 * i + 3] for i in range(1, 4)]
         rho, omega = self.xi[:3], self.xi[3:]
         turned = []
@@ -67,7 +67,7 @@ class SeenPose:
         return ca.sparsify(J)
 
     def curvature(self, gradient: Any, n: int) -> Any:
-        """Second derivatives (n, n) of xi, contracted with a gradient (6)."""
+        """Second derivatives (n, n) in q of the xi of this pose, contracted with a gradient (6)."""
         force, moment = _vec(gradient[:3]), _vec(0.5 * gradient[3:])
         H, path = ca.SX(n, n), list(self.motions)
         for at, j in enumerate(path):
@@ -116,7 +116,7 @@ class SeenPoses:
         return ca.vertcat(*(p.jacobian(n) for p in self.poses.values()))
 
     def curvature(self, gradient: Any, n: int) -> Any:
-        """Second derivatives of all poses, contracted with a gradient."""
+        """Second derivatives (n, n) in q of the xi of all poses, contracted with a gradient. Needs at least one pose."""
         parts = [p.curvature(gradient[6 * i : 6 * i + 6], n) for i, p in enumerate(self.poses.values())]
         return sum(parts[1:], parts[0])
 

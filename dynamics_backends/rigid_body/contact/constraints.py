@@ -79,7 +79,8 @@ class Side(Protocol):
     J: dict[int, Rows]
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
-        """Rows of the side without kp p, from the field of the bodies' accelerations."""
+        """Contribution to the constraint's rows without the position error: acceleration plus kd times velocity, from the field
+        acc."""
         ...
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:
@@ -87,7 +88,7 @@ class Side(Protocol):
         ...
 
     def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
-        """Derivatives of the rows at fixed accelerations."""
+        """Derivatives in q and v of the side's rows, kp times the error included, at fixed joint accelerations."""
         ...
 
     def add_second(

@@ -57,7 +57,7 @@ class ConstrainedFactor:
 
 
 def factor(mass: ltl.Factor, J: Sequence[Mapping[int, Scalar]], damping: Sequence[Scalar]) -> ConstrainedFactor:
-    """Factorize K, from the factor of M, the rows of J by DoF, and the damping on the diagonal of the Delassus matrix."""
+    """Factorize [[M, J'], [J, -R]] from the factor of M, the rows of J by DoF, and the damping R on the diagonal."""
     Z = [_upward(mass, row) for row in J]
     W = [{k: z * mass.D_inverse[k] for k, z in column.items()} for column in Z]
     S = [[_product(Z[r], W[s]) for s in range(r + 1)] for r in range(len(J))]
@@ -90,6 +90,7 @@ def _upward(mass: ltl.Factor, row: Mapping[int, Scalar]) -> dict[int, Scalar]:
 
 
 def _product(a: Mapping[int, Scalar], b: Mapping[int, Scalar]) -> Scalar:
+    """Dot product of sparse vectors; 0.0 if they have no common entry."""
     terms = [x * b[k] for k, x in a.items() if k in b]
     return sum(terms[1:], terms[0]) if terms else 0.0
 

@@ -76,7 +76,8 @@ def point_motion(model: Model, fields: Mapping[str, Any], point: Point) -> Point
 
 
 def slopes_in_q(m: PointMotion, motion: Vec, turns: Columns, changes: Mapping[int, Motion]) -> Columns:
-    """Derivatives d s / d q_j of the point's velocity ``motion`` = s, with ``changes`` = m_p x S_j for each j above."""
+    """Derivatives in q of the point's velocity ``motion``, by DoF; turns: rotation axes, changes: parent's motion x S_j for each
+    DoF j."""
     return {j: field_at(changes[j], m.p) + turns[j].cross(motion) for j in m.J}
 
 

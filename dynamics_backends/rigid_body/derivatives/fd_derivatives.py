@@ -52,7 +52,7 @@ def ACCELERATION_SHARE(acc_joint_p, S, a):
 
 @body("acc", "f_joint")
 def FORCE_SHARE(I_own, acc, acc_joint):
-    """Accelerations including this contribution, and its contribution to the forces."""
+    """Accelerations with the contribution of the joint accelerations, and the force on each body that this contribution needs."""
     return acc + acc_joint, I_own * acc_joint
 
 

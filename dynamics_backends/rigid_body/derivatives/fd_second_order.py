@@ -38,7 +38,7 @@ def SOLVE_WEIGHT(factor, lam):
 
 @whole("L_qq", "L_qv", "L_vv", "L_qtau", template="fd_contraction")
 def COMBINE(model, factor, G_qq, G_qv, G_vv, G_qa, dtau_dq, dtau_dv):
-    """Four blocks of the module docstring."""
+    """Second derivatives of lambda' FD in (q, q), (q, v), (v, v) and (q, tau), from those of mu' ID and its first derivatives."""
     n, free = len(factor.ancestors), free_dofs(model)
     Y = ltl.solve_upward(factor, [sm.stack([G_qa[i][k] for i in range(n)]) for k in range(n)])
     YD = [y * d for y, d in zip(Y, factor.D_inverse, strict=True)]
@@ -59,7 +59,7 @@ def COMBINE(model, factor, G_qq, G_qv, G_vv, G_qa, dtau_dq, dtau_dv):
 
 
 def _product(factor: ltl.Factor, YD: Sequence[Any], dtau: Any) -> list[Any]:
-    """Rows of Y D^-1 W, W = L'^-1 dtau, from the columns of Y D^-1."""
+    """Rows of Y D^-1 L'^-1 dtau, from the columns YD of Y D^-1."""
     n = len(YD)
     W = ltl.solve_upward(factor, [_row(dtau[k]) for k in range(n)])
     rows = []

@@ -30,7 +30,7 @@ TENSOR_NAMES = ("a_qq", "a_vv", "a_qv", "a_qtau")
 
 @whole(*TENSOR_NAMES, template="fd_tensors")
 def COMBINE(factor, tau_qq, tau_vv, tau_qv, M_q, da_dq, da_dv, M_inverse):
-    """Four tensors of the module docstring, as lists [i][b] of rows c."""
+    """Tensors a_qq, a_vv, a_qv and a_qtau of forward dynamics from those of inverse dynamics, as lists [i][b] of rows c."""
     A_q, A_v, A_tau = (_product(M_q, F, factor) for F in (da_dq, da_dv, M_inverse))
     n = range(len(A_q))
     swapped = [[sm.stack([A_q[i][c][b] for c in n]) for b in n] for i in n]
@@ -41,7 +41,7 @@ def COMBINE(factor, tau_qq, tau_vv, tau_qv, M_q, da_dq, da_dv, M_inverse):
 
 
 def _product(M_q: Any, F: Any, factor: ltl.Factor) -> list[list[Rows]]:
-    """Product A(F) as rows c at [i][b]."""
+    """Product sum_d M_q[i,d,b] F[d,c], as rows c at [i][b]."""
     n = range(len(factor.ancestors))
     on_path = [{*above, i, *(d for d in n if i in factor.ancestors[d])} for i, above in enumerate(factor.ancestors)]
     zero = 0.0 * F[0]

@@ -52,7 +52,7 @@ def COLUMNS(S, psid, psidd, rate, I_b, B_b, f_b):
 
 @pair("dtau_dq[k,d]", "dtau_dq[d,k]", "dtau_dv[k,d]", "dtau_dv[d,k]")
 def BLOCKS(S_k, psid_k, psidd_k, rate_k, IS_d, v_above_d, q_above_d, BtS_d):
-    """Entries between joints, k above d."""
+    """Entries of d tau/dq and d tau/dv between joints, k above d."""
     return (
         S_k.dot(q_above_d),
         psid_k.w.dot(BtS_d) + psidd_k.dot(IS_d),
@@ -63,7 +63,7 @@ def BLOCKS(S_k, psid_k, psidd_k, rate_k, IS_d, v_above_d, q_above_d, BtS_d):
 
 @own_pair("dtau_dq[k,d]", "dtau_dv[k,d]")
 def OWN_BLOCKS(S_k, v_above_d, q_own_d, unit_k, turn_v_d):
-    """Entries within one joint."""
+    """Entries of d tau/dq and d tau/dv within one joint."""
     return S_k.dot(q_own_d), S_k.dot(v_above_d) + unit_k.dot(turn_v_d)
 
 

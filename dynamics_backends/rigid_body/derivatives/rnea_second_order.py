@@ -64,7 +64,7 @@ def COLUMNS(S, psid, chi, I_b, B_b, h_b, z_b, Bw_b):
 
 @pair("G_qq[k,d]", "G_qq[d,k]", "G_vv[k,d]", "G_vv[d,k]", "G_qv[k,d]", "G_qv[d,k]", "G_qa[k,d]", "G_qa[d,k]")
 def BLOCKS(S_k, psid_k, psidd_k, rate_k, chi_k, IS_d, v_above_d, q_above_d, Z_d, H_d, U_d):
-    """Entries between joints, k above d."""
+    """Entries of the second derivatives of mu' ID between joints, k above d."""
     qq = psid_k.w.dot(Z_d) + psidd_k.dot(H_d) + chi_k.dot(q_above_d)
     vv = S_k.w.dot(U_d)
     qv = psid_k.w.dot(U_d) + chi_k.dot(v_above_d)
@@ -96,7 +96,7 @@ def OWN_BLOCKS(
     z_b,
     f_b,
 ):
-    """Entries within one joint, with the commutator terms."""
+    """Entries of the second derivatives of mu' ID within one joint, with the commutator terms of Lie derivatives."""
     sigma = S_d.cross(S_k)
     v_sigma = vel_p.cross(sigma)
     a_sigma = acc_p.cross(sigma) + vel_p.cross(v_sigma)

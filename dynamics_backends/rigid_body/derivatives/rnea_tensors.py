@@ -57,7 +57,7 @@ def CHANGES(S, psid, IS, I_b, B_b):
 
 @path("GS", "ES", "HS", "R", "to_qq", "to_qv", "to_vq")
 def SHARED(S_j, psid_j, psidd_j, rate_j, IS_d, BtS_d, B_v_d, B_q_d, q_above_d, v_above_d):
-    """Vectors g, e, h, r, x, y, z of each pair."""
+    """Vectors of a pair of DoFs (j above d) whose products with the columns of k are the entries of the tensors."""
 
     def L(m):
         return angular(m.cross_force(IS_d), B_v_d.transpose_times(m))

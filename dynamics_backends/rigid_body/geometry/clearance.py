@@ -103,13 +103,13 @@ class Clearances:
         return sm.stack([self._slot_values("value", X, i, p)[0] for i in range(self.n_out)])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """See the module."""
+        """Distances and their derivatives in q: the joint motions S_k times the force f = (C x n, n) at the nearest point C."""
         X, S = self._kinematics(x)
         values = [self._slot_values("first", X, i, p) for i in range(self.n_out)]
         return self._partials(x, S, [(g, _pair(force)) for g, *force in values])
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """See the module."""
+        """First derivatives, and the second derivatives of lam' g, summed over the slots of a link before they act on joints."""
         X, S = self._kinematics(x)
         contacts = [_contact(self._slot_values("second", X, i, p, lam[i])) for i in range(self.n_out)]
         n, zero = self.manifold.ndx, 0.0 * x[0]
@@ -158,6 +158,7 @@ class Clearances:
         return called(_slot_function(slot.kind, order), *numbers, *own[:6], *own[18:], *weight)
 
     def _partials(self, x: Rows, S: list[Motion], values: Sequence[tuple[Scalar, tuple[Vec, Vec]]]) -> Partials:
+        """Partial derivatives of the distances from the slots' values and forces; joint motions S."""
         zero = 0.0 * x[0]
         rows = []
         for slot, (_, force) in zip(self.slots, values, strict=True):
@@ -255,6 +256,7 @@ def _pair(numbers: Sequence[Scalar]) -> tuple[Vec, Vec]:
 
 
 def _along(force: tuple[Vec, Vec], S: Motion) -> Scalar:
+    """Product of a force (moment, force) and a joint motion: the derivative of the distance in that DoF."""
     return force[0].dot(S.w) + force[1].dot(S.l)
 
 

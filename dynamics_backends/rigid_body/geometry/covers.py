@@ -178,6 +178,7 @@ def covers(shapes: Iterable[PlacedShape], tolerance: float = 0.01, max_pieces: i
 
 
 def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece]:
+    """Pieces of one shape; a sphere or capsule is its own cover."""
     shape = placed.shape
     if isinstance(shape, (Sphere, Capsule)):
         half = 0.5 * shape.length if isinstance(shape, Capsule) else 0.0
@@ -197,6 +198,7 @@ def _cover(placed: PlacedShape, tolerance: float, max_pieces: int) -> list[Piece
 
 
 def _fitted(piece: Piece) -> Piece:
+    """Piece with a fitted capsule in place of its rough one."""
     points = np.unique(piece.triangles.reshape(-1, 3), axis=0)
     capsule = fit_capsule(points)
     return piece._replace(capsule=capsule, excess=_excess(points, capsule))
@@ -208,6 +210,7 @@ def _corners(surface: Triangles) -> Array:
 
 
 def _piece(link: str, triangles: Array) -> Piece:
+    """Part of a link with a rough capsule."""
     points = np.unique(triangles.reshape(-1, 3), axis=0)
     capsule = rough_capsule(points)
     return Piece(link, triangles, capsule, _excess(points, capsule))

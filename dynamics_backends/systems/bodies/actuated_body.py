@@ -71,7 +71,10 @@ class ActuatedBody(MechanicalSystem):
         self.offsets: int | None = None
 
     def fully_driven(self, model: Model, friction_velocity: float | None = None) -> Self:
-        """Copy for a model that differs in masses and friction only, with a control for every degree of freedom."""
+        """Copy for a model that differs in masses and friction only, with a control for every degree of freedom.
+
+        friction_velocity replaces the system's value; None (the default) disables dry friction.
+        """
         result = copy(self)
         ActuatedBody.__init__(
             result, model, actuated=model.dof_names, damping=self._damping, friction_velocity=friction_velocity
@@ -92,7 +95,8 @@ class ActuatedBody(MechanicalSystem):
         )
 
     def implicit(self, *, offset: bool) -> Self:
-        """See :class:`~dynamics_backends.protocol.DampsImplicitly`; the damping of a floating base stays explicit."""
+        """System (M + h D) a = ... - D (v + e); its last controls are the velocity offsets e if ``offset``, else e = 0. The
+        damping of a floating base stays explicit."""
         result = copy(self)
         result.offsets = self.model.nv if offset else 0
         result.nu = self.nu + result.offsets
@@ -175,7 +179,7 @@ class ActuatedBody(MechanicalSystem):
 
 
 def _times(M: Matrix, weight: Rows) -> Rows:
-    """Product M weight of a symmetric M."""
+    """Product M weight (N,) of a symmetric M with at least one row."""
     return sum((M[i] * weight[i] for i in range(1, len(M))), M[0] * weight[0])
 
 

@@ -95,10 +95,12 @@ class AlongPath:
         return self._partials(first, x, u), contraction
 
     def _extended(self, value: Rows, x: Rows, u: Rows) -> Rows:
+        """Rows of the extended xdot: the system's value, sdot and w."""
         n, zero = self.n, 0.0 * x[0]
         return sm.stack([*(value[i] for i in range(n)), x[n + 1], u[self.nu - 1] + zero])
 
     def _partials(self, own: Partials, x: Rows, u: Rows) -> Partials:
+        """Partial derivatives of the extended system from those of the original one."""
         n, m, zero = self.n, self.nu - 1, 0.0 * x[0]
         fx = _padded(own.fx, zero, (n, n), (2, 2), (n, n + 1))
         fu = _padded(own.fu, zero, (n, m), (2, 1), (n + 1, m))

@@ -57,7 +57,8 @@ class CoupledBody:
         return bool(np.any(self.damping))
 
     def implicit(self, *, offset: bool) -> Self:
-        """See :class:`~dynamics_backends.protocol.DampsImplicitly`."""
+        """System with G' (M + h D) G and damping on v + G e; its last controls are the offsets e of independent joints if
+        ``offset``."""
         result, n = copy(self), len(self.independent)
         result.offsets = n if offset else 0
         result.nu = self.nu + result.offsets
@@ -86,12 +87,12 @@ class CoupledBody:
         return sm.stack(q), self._spread([x[self.nq + i] for i in range(len(self.independent))])
 
     def _spread(self, reduced: Rows) -> Rows:
-        """Product of G and a vector of the independent DoFs."""
+        """Product G v_r (nv, N): every DoF is its multiplier times the value of its independent DoF."""
         c = self.coupling
         return sm.stack([reduced[self.column[int(s)]] * float(m) for s, m in zip(c.source, c.multiplier, strict=True)])
 
     def _gathered(self, full: Rows) -> list[Scalar]:
-        """Product of G' and a vector of all DoFs."""
+        """Product G' f: for each independent DoF, the sum of the entries of f that follow it, times their multipliers."""
         c = self.coupling
         total: list[Scalar] = [0.0 * full[0] for _ in self.independent]
         for d, (s, m) in enumerate(zip(c.source, c.multiplier, strict=True)):
@@ -103,6 +104,7 @@ class CoupledBody:
         return sm.concatenate([v_reduced, sm.stack(self._accelerations(x, u, p))])
 
     def _accelerations(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
+        """Accelerations a_r of the independent DoFs from the reduced equation of motion."""
         q, v = self.expand(x)
         bias, damped = rnea(self.model, q, v, 0.0 * v), self._damped_velocity(v, u)
         resisting = sm.stack(
@@ -117,7 +119,8 @@ class CoupledBody:
         return ltl.solve_dense(reduced, force)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: IDSVA at the solved accelerations, reduced by G."""
+        """Value and partial derivatives in closed form: inverse-dynamics derivatives (IDSVA) at the solved accelerations,
+        reduced by G."""
         n = len(self.independent)
         q, v = self.expand(x)
         a = sm.stack(self._accelerations(x, u, p))
@@ -140,7 +143,7 @@ class CoupledBody:
         return v + self._spread([u[len(self.driven) + i] for i in range(self.offsets)]) if self.offsets else v
 
     def _pull(self, d: int, q: Rows) -> Scalar:
-        """Spring force, opposite to the joint's displacement."""
+        """Spring term K (q - q_s) of a degree of freedom on the side of the bias forces; 0.0 without a spring."""
         if not self.model.stiffness[d]:
             return 0.0
         return float(self.model.stiffness[d]) * (q[self.coupling.coordinate[d]] - float(self.model.spring_reference[d]))

@@ -40,7 +40,7 @@ class DriverMixin:
     driver: Driver = staticmethod(run)
 
     def with_driver(self, driver: Driver) -> Self:
-        """See :class:`~dynamics_backends.protocol.HasDriver`."""
+        """Copy of this map whose recursions are evaluated by another driver."""
         other = copy(self)
         other.driver = driver
         return other
@@ -52,7 +52,7 @@ class WholeMap:
     driver: Driver = staticmethod(run)
 
     def with_recursions(self, driver: Driver) -> Self:
-        """See :class:`~dynamics_backends.protocol.HasRecursions`."""
+        """Copy of this map whose recursions are evaluated by another driver, in a trace of the whole map."""
         other = copy(self)
         other.driver = driver
         return other
@@ -126,7 +126,7 @@ def dof_names(kind: str, model: Model) -> tuple[str, ...]:
 
 
 def in_state(value: Rows, dq: Matrix, dv: Matrix, du: Matrix) -> Partials:
-    """Partial derivatives from blocks in q, v and u."""
+    """Partial derivatives in x = (q, v) and u, from rows of those in q, v and u."""
     return Partials(value, [sm.concatenate([a, b]) for a, b in zip(dq, dv, strict=True)], du)
 
 
@@ -148,7 +148,7 @@ class InverseDynamics(DriverMixin, RigidBodyMap):
         return rnea(self.model, *self.split(x), u, driver=self.driver)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: IDSVA."""
+        """Value and partial derivatives in closed form (IDSVA)."""
         d = rnea_derivatives(self.model, *self.split(x), u, driver=self.driver)
         return in_state(d.tau, d.dq, d.dv, d.M)
 
@@ -177,7 +177,7 @@ class NonlinearEffects(DriverMixin, RigidBodyMap):
         return nonlinear_effects(self.model, *self.split(x), driver=self.driver)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: IDSVA at zero acceleration."""
+        """Value and partial derivatives in closed form: those of inverse dynamics (IDSVA) at zero acceleration."""
         q, v = self.split(x)
         d = rnea_derivatives(self.model, q, v, 0.0 * v, driver=self.driver)
         return in_state(d.tau, d.dq, d.dv, [u] * self.n_out)
@@ -223,7 +223,7 @@ class FrameMotion(RigidBodyMap):
         return sm.concatenate([kinematics.frame_position(self.model, q, self.frame), velocity[:3]])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form, with d v_c / d q_j = psidot_j - v_c x S_j, d p / d q_j = J_j and d v_c / d v_j = S_j."""
+        """Value and partial derivatives in closed form, with the Jacobian columns of the frame and their rates."""
         m = self.model
         q, v = self.split(x)
         fx = [[0.0 * v[0] for _ in range(2 * m.nv)] for _ in range(6)]
@@ -257,7 +257,7 @@ class ActuatedInverseDynamics(DriverMixin, RigidBodyMap):
         super().__init__(model, tuple(f"a[{n}]" for n in names), tuple(f"tau[{n}]" for n in names))
 
     def accelerations(self, x: Rows, u: Rows) -> Rows:
-        """Accelerations (nv, N) of all joints."""
+        """Accelerations (nv, N) of all joints: u of the actuated ones, and those that the others have without joint force."""
         q, v = self.split(x)
         zero = 0.0 * x[0]
         a: list[Scalar] = [zero] * self.model.nv
@@ -276,7 +276,8 @@ class ActuatedInverseDynamics(DriverMixin, RigidBodyMap):
         return sm.stack([tau[d] for d in self.driven])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: Sbar' d ID at the solved accelerations; Sbar' w = w_a - M_ab M_bb^-1 w_b."""
+        """Value and derivatives: those of inverse dynamics w at the solved accelerations, projected by w_a - M_ab M_bb^-1 w_b
+        (a: actuated, b: other joints)."""
         d = rnea_derivatives(self.model, *self.split(x), self.accelerations(x, u), driver=self.driver)
         whole = [sm.concatenate([d.dq[i], d.dv[i], M_a]) for i, M_a in enumerate(columns(d.M, self.driven))]
         projected = [whole[i] for i in self.driven]

@@ -43,7 +43,11 @@ class Dependence(NamedTuple):
 def redundant_constraints(
     constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None, tolerance: float = TOLERANCE
 ) -> list[Dependence]:
-    """Dependent rows at a state x (nx,), in order; empty if J has full rank.  p: run-time parameters, each (n,)."""
+    """Rows of J at a state x (nx,) that are combinations of earlier rows, in order; empty if J has full rank.
+
+    A row is contradictory if its gamma differs from the same combination of gammas, relative to ``tolerance``. p: run-time
+    parameters, (n,).
+    """
     J, gamma = rows_at(constraints, x, p)
     names = [(c.name, label) for c in constraints.bound for label in c.labels]
     independent: list[int] = []
@@ -65,7 +69,8 @@ def redundant_constraints(
 
 
 def rows_at(constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None) -> tuple[Array, Array]:
-    """Constraint Jacobian J (rows, nv) and gamma (rows,) at a state x (nx,)."""
+    """Constraint Jacobian J (rows, nv) and gamma (rows,) of the equations J a + gamma = 0 for the accelerations, at a state x
+    (nx,)."""
     model = constraints.model
     q, v = np.split(np.asarray(x, float)[:, None], [model.nq])
     fields = started(model, q, v)
@@ -94,7 +99,7 @@ def errors_at(constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | Non
 def closed_state(
     constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None, iterations: int = 50
 ) -> Array:
-    """State (nx,) near x (nx,) that satisfies the constraints in position and velocity.
+    """State (nx,) near x (nx,) that satisfies the constraints: q by Gauss-Newton steps, then v by its projection.
 
     Raises ValueError if the steps do not converge: the constraints contradict each other, or x is too far from them.
     """

@@ -53,12 +53,13 @@ class SolvesDirections(Protocol):
     """Driver that can solve the equations of the derivatives."""
 
     def directions(self, parts: DerivativeEquations) -> Directions:
-        """See :func:`directions`."""
+        """Derivatives of the solution in (q, v, u), as the function :func:`directions` computes them."""
         ...
 
 
 def directions(parts: DerivativeEquations, driver: Any) -> Directions:
-    """Solve the equations in all directions; a driver that is :class:`SolvesDirections` does so itself."""
+    """Derivatives of accelerations and forces in (q, v, u), and their product with g_qy; by the driver if it is
+    :class:`SolvesDirections`."""
     if isinstance(driver, SolvesDirections):
         return driver.directions(parts)
     dx, df = contact_dynamics.solve(parts.factor, parts.top, parts.bottom)
@@ -73,23 +74,24 @@ class ConstrainedDerivatives(MechanicalSystem):
     def derivative_equations(
         self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None
     ) -> DerivativeEquations:
-        """Equations of the derivatives; with second derivatives of lam' x if lam (nv, N) is not None."""
+        """Linear equations of the derivatives of the motion in (q, v, u); if lam (nv, N) is given, with second derivatives for
+        lam' x."""
         raise TypeError(f"{type(self).__name__} is not a complete map")
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form, as in the module docstring."""
+        """Value and partial derivatives, from one linear solution for all directions (q, v, u)."""
         parts = self.derivative_equations(x, u, t, p)
         return self.in_output(x, u, parts.x, directions(parts, self.driver).dx)
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Closed form, as in the module docstring."""
+        """First derivatives, and the second derivatives of lam' times the output, by adjoints of the constrained equations."""
         parts = self.derivative_equations(x, u, t, p, lam[self.model.nv :])
         assert parts.g is not None
         found = directions(parts, self.driver)
         return self.in_output(x, u, parts.x, found.dx), curvature(self, u, parts.g, found.through)
 
     def in_output(self, x: Rows, u: Rows, value: Rows, dx: Matrix) -> Partials:
-        """Derivatives of the map's output from those of its second half in (q, v, u)."""
+        """Derivatives of the map's output (v, x) from the rows dx over (q, v, u) of its second half x."""
         n = self.model.nv
         return self.first(
             self.split(x)[1], u, value, [r[:n] for r in dx], [r[n : 2 * n] for r in dx], [r[2 * n :] for r in dx]
@@ -97,7 +99,8 @@ class ConstrainedDerivatives(MechanicalSystem):
 
 
 def curvature(system: MechanicalSystem, u: Rows, g: Second, through: Sequence[Rows]) -> Contraction:
-    """Second derivatives of lam' x from those of g, and the rows of g_qy dy (2 nv + nu, N)."""
+    """Second derivatives of lam' x for a solution x, from those of g (adjoint times equations) and the rows g_qy dy (2 nv + nu,
+    N)."""
     n = system.model.nv
     qv = [sm.stack([g.qv[i][j] + through[i][n + j] for j in range(n)]) for i in range(n)]
     vv = [sm.stack(g.vv[i]) for i in range(n)]
@@ -105,12 +108,12 @@ def curvature(system: MechanicalSystem, u: Rows, g: Second, through: Sequence[Ro
 
 
 def through_solution(g: Second, dx: Sequence[Rows], df: Sequence[Rows]) -> list[Rows]:
-    """Rows q of g_qy dy, from the derivatives of y = (x; -f) by rows."""
+    """Rows over (q, v, u) of g_qy dy for each q, from the derivatives dx and df of y = (x; -f)."""
     return [_combined([*g.qa[i], *(-w for w in g.q_force[i])], [*dx, *df]) for i in range(len(g.qa))]
 
 
 def symmetric_curvature(g: Second, through: Sequence[Rows]) -> list[Rows]:
-    """Rows of g_qq + g_qy y_q + (g_qy y_q)' with the symmetric part of g_qq; each entry is computed once."""
+    """Block (q, q): the symmetric part of g_qq, plus g_qy y_q and its transpose; each entry is computed once."""
     n = len(g.qq)
     upper = {
         (i, j): 0.5 * (g.qq[i][j] + g.qq[j][i]) + (through[i][j] + through[j][i]) for i in range(n) for j in range(i, n)
@@ -119,7 +122,7 @@ def symmetric_curvature(g: Second, through: Sequence[Rows]) -> list[Rows]:
 
 
 def _combined(weights: Sequence[Scalar], rows: Sequence[Rows]) -> Rows:
-    """Weighted sum sum_k weights_k rows_k."""
+    """Weighted sum sum_k weights_k rows_k of at least one row."""
     total = rows[0] * weights[0]
     for weight, x in zip(weights[1:], rows[1:], strict=True):
         total = total + x * weight

@@ -67,7 +67,7 @@ class BoundConstraint:
     gains: Gains
 
     def sides(self, fields: Mapping[str, Any], v: Rows) -> list[Side]:
-        """Contributions of the constrained bodies, at fields X, S, vel and velocities v (nv, N)."""
+        """Sides, one for each constrained body, from the fields X (poses), S (joint axes), vel (velocities) and v (nv, N)."""
         raise TypeError(f"{type(self).__name__} is not a complete constraint")
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
@@ -80,7 +80,7 @@ class BoundConstraint:
         """Add second derivatives of weights . kp e(q) to qq; no effect if, as for most constraints, :meth:`sides` contain them."""
 
     def reported(self, fields: Mapping[str, Any], force: list[Scalar]) -> list[Scalar]:
-        """Constraint force in the form that is reported to the user."""
+        """Constraint force in the form that is reported to the user; by default as solved."""
         return force
 
     def reference(self, default: tuple[float, ...] | None, p: Mapping[str, Rows]) -> Any:
@@ -166,6 +166,7 @@ class BoundFrame(BoundConstraint):
         add_pose_error_second(qq, d, self._movers(fields), N, self.model.dof_body.tolist())
 
     def _movers(self, fields: Mapping[str, Any]) -> list[Mover]:
+        """DoFs that move at least one of the two frames, with their axes."""
         on_a = self.model.ancestors(self.a.body)
         on_b = [] if self.b is None else self.model.ancestors(self.b.body)
         return [Mover(j, row(fields["S"], j), j in on_a, j in on_b) for j in sorted({*on_a, *on_b})]
@@ -206,6 +207,7 @@ class BoundFrameContact(BoundFrame):
         return force
 
     def _origin(self, fields: Mapping[str, Any]) -> Vec:
+        """Origin of the frame relative to the working origin."""
         return (row(fields["X"], self.a.body).components() @ self.a.pose).p
 
 
@@ -333,6 +335,7 @@ Constraint = PointContact | FrameContact | PointLoop | FrameLoop | JointRelation
 
 
 def _place(model: Model, frame: str) -> Place:
+    """Body and pose of a frame. Raises ValueError for a frame of the world."""
     point_of_frame(model, frame)  # raises for frames of the world
     f = model.frames[model.frame_id(frame)]
     return Place(f.body, kinematics.constant_pose(f))

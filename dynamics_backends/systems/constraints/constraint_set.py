@@ -44,7 +44,7 @@ class ConstraintState(NamedTuple):
         return range(self.first_row, self.first_row + len(self.bound.labels))
 
     def select(self, rows: Sequence[Any]) -> list[Any]:
-        """Entries of this constraint, times its activation."""
+        """Entries of this constraint among the rows of all constraints, times its activation."""
         return [self.switched(rows[r]) for r in self.rows]
 
     def switched(self, x: Any) -> Any:
@@ -90,7 +90,10 @@ class ConstraintSet:
     def constraint_states(
         self, fields: Mapping[str, Any], q: Rows, v: Rows, p: Mapping[str, Rows], *, with_errors: bool = True
     ) -> list[ConstraintState]:
-        """Constraints at the fields of :func:`~.contact_dynamics.started`."""
+        """State of each constraint (sides, error, activation) from the fields of :func:`~.contact_dynamics.started`.
+
+        Errors are computed only for constraints with kp, and not at all if with_errors is False.
+        """
         constraint_states, first = [], 0
         for c in self.bound:
             error = c.error(fields, q, p) if with_errors and c.gains[0] else None
@@ -102,7 +105,7 @@ class ConstraintSet:
         return constraint_states
 
     def columns(self, constraint_states: Sequence[ConstraintState]) -> list[dict[int, Scalar]]:
-        """Rows of J, each by DoF."""
+        """Rows of the constraint Jacobian J times the activations, each as DoF -> entry."""
         rows = []
         for h in constraint_states:
             columns = summed_columns([s.J for s in h.sides])
@@ -110,7 +113,7 @@ class ConstraintSet:
         return rows
 
     def factor(self, fields: Mapping[str, Any], constraint_states: Sequence[ConstraintState]) -> ConstrainedFactor:
-        """Factor of the equations of constrained motion."""
+        """Factor of the equations of constrained motion; an inactive constraint has zero rows of J and the damping 1."""
         damping: list[Scalar] = list(self.regularization)
         for h in constraint_states:
             if h.active is not None:
@@ -119,7 +122,7 @@ class ConstraintSet:
         return contact_dynamics.factor(fields["factor"], self.columns(constraint_states), damping)
 
     def bias(self, fields: Mapping[str, Any], constraint_states: Sequence[ConstraintState]) -> list[Scalar]:
-        """Rows of gamma, from the accelerations of the bodies at zero joint accelerations."""
+        """Rows of gamma in J a + gamma = 0: the bodies' accelerations at zero joint accelerations, and the Baumgarte terms."""
         gravity = Vec(*np.asarray(self.model.gravity).tolist())
         rows: list[Scalar] = []
         for h in constraint_states:
@@ -152,7 +155,7 @@ def summed_columns(parts: Sequence[Mapping[int, list[Scalar]]]) -> dict[int, lis
 
 
 def switch_columns(g: Second, constraint_states: Sequence[ConstraintState]) -> None:
-    """Multiply the derivatives of J mu in q by the activations of their rows."""
+    """Multiply, in place, the derivatives of J mu in q by the activations of their rows."""
     for h in constraint_states:
         for row in g.q_force if h.active is not None else ():
             for r in h.rows:

@@ -107,6 +107,7 @@ class LastSolution:
 
 
 def _same(cached: _Cached, owner: Mapping[str, Any], numbers: Sequence[np.ndarray]) -> bool:
+    """True if the owner's attributes are the same objects and all arguments have the same values as in the cached solution."""
     if cached.owner.keys() != owner.keys() or cached.owner["parameters"] != owner["parameters"]:
         return False
     if not all(cached.owner[name] is value for name, value in owner.items() if name != "parameters"):
@@ -115,6 +116,7 @@ def _same(cached: _Cached, owner: Mapping[str, Any], numbers: Sequence[np.ndarra
 
 
 def _freeze(solution: Any) -> None:
+    """Make the arrays of a solution read-only, also those in lists and tuples."""
     if isinstance(solution, np.ndarray):
         solution.setflags(write=False)
     elif isinstance(solution, (list, tuple)):
@@ -192,7 +194,7 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         lam: Rows | None = None,
         in_forces: Sequence[Scalar] | None = None,
     ) -> DerivativeEquations:
-        """See :class:`~dynamics_backends.systems.constraints.constrained_derivatives.ConstrainedDerivatives`.
+        """Linear equations of the derivatives of a and f in (q, v, u); if lam (nv, N) is given, with second derivatives of lam' a.
 
         in_forces: multipliers of f (rows), whose second derivatives are added to those of lam' a.
         """
@@ -205,12 +207,12 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         return DerivativeEquations(s.a, s.factor, *self._right_hand_sides(v, s, fields), g, s.forces)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form, as in the module docstring."""
+        """Value and partial derivatives in closed form; a time step shares them with friction at the same knots."""
         s, da, _ = self.sensitivities(x, u, p)
         return self.in_output(x, u, s.a, da)
 
     def sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
-        """Solution, and the derivatives of a and of the constraint forces in (q, v, u), by rows."""
+        """Solution, and the derivatives of a and of the constraint forces in (q, v, u), by rows; cached for the last arguments."""
         return self.last.get_or_solve(self._settings(), x, u, p, lambda: self._sensitivities(x, u, p))
 
     def _settings(self) -> dict[str, Any]:
@@ -218,6 +220,7 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         return {name: value for name, value in vars(self).items() if name != "last"}
 
     def _sensitivities(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[ConstrainedMotion, Matrix, Matrix]:
+        """Uncached :meth:`sensitivities`."""
         v, s = self.split(x)[1], self.motion(x, u, p)
         fields = finished(CONSTRAINED_FINISH, self.model, s.fields, self.driver, a=s.a)
         parts = DerivativeEquations(s.a, s.factor, *self._right_hand_sides(v, s, fields), None, s.forces)
@@ -271,7 +274,10 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         lam: Rows,
         in_forces: Sequence[Scalar] | None,
     ) -> tuple[dict[str, Any], Second]:
-        """Fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed a, f, mu and nu."""
+        """Solve for the adjoints (mu, nu) of lam; return the fields of CONSTRAINED_SECOND and the second derivatives of g.
+
+        g = mu' (ID - J'f - tau) + nu' (J a + gamma) at fixed a, f, mu and nu.
+        """
         n, zero, rows = self.model.nv, 0.0 * v[0], self.constraints.rows
         below = [zero] * rows if in_forces is None else list(in_forces)
         weights, minus_nu = contact_dynamics.solve(s.factor, [-lam[i] for i in range(n)], below)

@@ -76,7 +76,8 @@ def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None)
 
 
 def _on(constraint: Constraint, model: Model | None) -> Constraint | None:
-    """Convert a constraint of points or frames of the whole robot to a model; None if it constrains nothing there."""
+    """Constraint of points or frames of the whole robot as one of ``model``, unchanged without a model; None if it constrains
+    nothing there."""
     if model is None:
         return constraint
     frames = {frame.name: frame for frame in model.frames}
@@ -118,6 +119,7 @@ def _relation(equality: Equality, single: list[str], model: Model | None) -> Joi
 
 
 def _fixed(equality: Equality, single: list[str]) -> JointRelation:
+    """Relation that holds a joint at a constant, as zero times another joint. Raises ValueError if there is no other joint."""
     joint, at = equality.joints[0], equality.references[0] + equality.polynomial[0]
     others = [name for name in single if name != joint]
     if not others:

@@ -39,7 +39,7 @@ class _Forces(RigidBodyMap):
     system: Any
 
     def with_recursions(self, driver: Driver) -> Self:
-        """See :class:`~dynamics_backends.protocol.HasRecursions`."""
+        """Copy of this map whose system has its recursions evaluated by ``driver``."""
         other = copy(self)
         other.system = self.system.with_recursions(driver)
         return other
@@ -57,7 +57,7 @@ class SoftForces(_Forces):
         return sm.concatenate(list(self.system.outputs(x, u, t, p).values()))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: the derivatives of the contact law along the point's motion."""
+        """Value and partial derivatives in closed form: those of the contact law along the point's motion."""
         n, zero = self.model.nv, 0.0 * x[0]
         values, fx = [], []
         for force, in_q, in_v in self.system.force_slopes(x, p):
@@ -83,7 +83,8 @@ class ConstraintForces(_Forces):
         return sm.concatenate(list(self.system.outputs(x, u, t, p).values()))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: :meth:`Holonomic.sensitivities`, and the motion of a frame's origin."""
+        """Value and derivatives in closed form, by :meth:`Holonomic.sensitivities`; wrenches of loops are moved to the frame's
+        origin."""
         s, _, df = self.system.sensitivities(x, u, p)
         zero, n = 0.0 * x[0], self.model.nv
         values = list(self.system.constraints.by_name(s.fields, s.constraint_states, s.forces, zero).values())
@@ -108,7 +109,7 @@ def _labels(constraint: Any) -> tuple[str, ...]:
 def _at_frame(
     h: ConstraintState, fields: Mapping[str, Any], force: list[Scalar], df: Matrix, zero: Scalar
 ) -> list[Rows]:
-    """Derivatives of [f; n - p x f] from those of (n; f)."""
+    """Derivatives of a wrench at its frame's origin p, [f; n - p x f], from those of (n; f) about the working origin."""
     bound = h.bound
     assert isinstance(bound, BoundFrame)
     p, f = (row(fields["X"], bound.a.body) @ bound.a.pose).p, Vec(*force[3:])

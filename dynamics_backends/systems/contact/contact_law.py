@@ -93,7 +93,7 @@ class StepLaw(Protocol):
         ...
 
     def slower(self, time: float, p: Parameters) -> tuple[StepLaw, Parameters]:
-        """Equivalent law for steps that are shorter by ``time`` [s], and its parameters, from the current ones p."""
+        """Law with the same force at the same gap and velocity in steps shorter by ``time`` [s], and its parameters, from p."""
         ...
 
     def second_derivatives(
@@ -119,7 +119,7 @@ class Slip(NamedTuple):
 
     @classmethod
     def at_velocity(cls, n: Vec, w: Vec, s: Vec) -> Slip:
-        """Slip at the velocity w, for a fixed s."""
+        """Slip y = s.w_t and derivatives of y and X = w_t.w_t at the velocity w, for a fixed s; w_t = w - (n.w) n."""
         c, sn = n.dot(w), s.dot(n)
         wt, st = w - n * c, s - n * sn
         return cls(
@@ -137,7 +137,7 @@ class Slip(NamedTuple):
 
 
 def require_positive(law: object, *names: str, or_zero: bool = False) -> None:
-    """Raise ValueError for a parameter of a law that is not positive."""
+    """Raise ValueError for a parameter of a law that is not positive; zero is accepted if ``or_zero``."""
     for name in names:
         value = getattr(law, name)
         if not (value >= 0 if or_zero else value > 0):

@@ -83,7 +83,8 @@ class Plane:
         self.normal = Vec(x, y, z)
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
-        """See :class:`Ground`."""
+        """Gap and normal at the world position p [m], without curvature; parameters ground_height and ground_slope replace the
+        plane's."""
         n = self.normal
         if "ground_slope" in parameters:
             rise = parameters["ground_slope"]
@@ -104,7 +105,7 @@ class Terrain:
         self.height = height
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
-        """See :class:`Ground`."""
+        """Gap, normal and curvature at the world position p [m]; the parameter ground_height replaces the terrain's height."""
         h = Taylor.from_value(unboxed(self.h(*map(Entry, Taylor.variables(p.x, p.y)))))
         hx, hy = h.slope_x(), h.slope_y()
         size = inverse_root(hx * hx + hy * hy + 1.0)
@@ -122,7 +123,7 @@ def _curvature(t: Taylor) -> Mat:
 
 
 def in_position(d: Derivatives, s: Surface) -> Mat:
-    """Derivative d force / dp."""
+    """Derivative d force / dp in the point's position, from the law's derivatives in gap and normal."""
     M = d.g.outer(s.gradient)
     return M if s.curvature is None else M + d.n @ s.curvature.normal
 
@@ -156,7 +157,7 @@ def contact_gaps(model: Model, points: Sequence[Point], ground: Ground, x: Array
 
 
 def gap_warnings(gaps: Mapping[str, float]) -> Iterator[str]:
-    """Warnings about an initial state with these gaps."""
+    """Warn if the lowest point is more than MAX_DEPTH below the ground, or more than MAX_HEIGHT above it."""
     lowest = min(gaps, key=lambda name: gaps[name])
     if gaps[lowest] < -MAX_DEPTH:
         yield (
@@ -203,7 +204,7 @@ class Slopes(NamedTuple):
 
 
 def weight_of(c: Touch, fields: Mapping[str, Any]) -> Vec:
-    """Velocity s of the point under the rates mu, from their field w."""
+    """Adjoint velocity s = J mu of the contact point, from the field w of the bodies' motions under the rates mu."""
     field = row(fields["w"], c.motion.point.body)
     return field.l + field.w.cross(c.motion.p)
 
@@ -216,7 +217,7 @@ def subtract_second(
     fields: Mapping[str, Any],
     body_of: Sequence[int],
 ) -> Mat:
-    """Subtract C_qq and C_qV from g; returns H_ww.
+    """Subtract a contact's second derivatives of mu' J'F in (q, q) and (q, V) from g; return the law's Hessian H_ww in w.
 
     second: derivatives by the law, for s of :func:`weight_of`; fields: psid of V, w and chi of mu; body_of: the bodies of the DoFs.
     """

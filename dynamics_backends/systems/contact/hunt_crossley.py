@@ -65,14 +65,14 @@ class HuntCrossley:
         require_positive(self, "dissipation", "friction", or_zero=True)
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
-        """See :class:`~dynamics_backends.systems.contact.contact_law.ContactLaw`."""
+        """Force [N] on the point: spring, damper and friction."""
         c = n.dot(w)
         wt = w - n * c
         grip, _, _ = self._grip(wt, p)
         return (n - wt * grip) * self._normal(g, c, p).N
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Derivatives:
-        """See :class:`~dynamics_backends.systems.contact.contact_law.ContactLaw`."""
+        """First derivatives of the force in (g, n, w)."""
         c = n.dot(w)
         wt = w - n * c
         N, (grip, fall, _) = self._normal(g, c, p), self._grip(wt, p)
@@ -86,7 +86,7 @@ class HuntCrossley:
     def second_derivatives(
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """See :class:`~dynamics_backends.systems.contact.contact_law.ContactLaw`; derivatives of N Q with Q = s.n - mu phi y."""
+        """First and second derivatives of s . force for a fixed s, as those of N Q with Q = s.n - mu phi y."""
         c = n.dot(w)
         wt, slip = w - n * c, Slip.at_velocity(n, w, s)
         N, (grip, fall, curvature) = self._normal(g, c, p), self._grip(wt, p)
@@ -113,6 +113,7 @@ class HuntCrossley:
         )
 
     def _normal(self, g: Scalar, c: Scalar, p: Mapping[str, Rows]) -> _Normal:
+        """Normal force N with its derivatives in the gap g and its rate c."""
         k = parameter(p, "contact_stiffness", self.stiffness)
         kappa = parameter(p, "contact_dissipation", self.dissipation)
         depth, slope, curvature = _positive(-g, self.smoothing)
@@ -131,7 +132,7 @@ class HuntCrossley:
 
 
 def _positive(z: Scalar, s: float) -> tuple[Scalar, Scalar, Scalar]:
-    """P(z; s) without cancellation for negative z, and its derivatives in z."""
+    """Smooth max(z, 0), (z + sqrt(z^2 + s^2)) / 2, without cancellation for negative z, and its two derivatives in z."""
     size = sm.select(z, z, -z)
     r = sm.sqrt(z * z + s * s)
     value = sm.select(z, 0.5 * (size + r), 0.5 * s * s / (size + r))

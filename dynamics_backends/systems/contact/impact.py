@@ -102,7 +102,8 @@ class Impact(WholeMap, ConstrainedDerivatives):
     def _solved(
         self, q: Rows, v: Rows, p: Mapping[str, Rows], equations: Callable[..., dict[str, Any]] = started
     ) -> _Jump:
-        """Jump, with the fields of a recursion."""
+        """Solve for the velocity jump and the impulses. equations: the recursion that computes the fields, of values or of
+        derivatives too."""
         rest = 0.0 * v
         fields = equations(self._weightless, q, rest, self.driver)
         constraint_states = self.constraints.constraint_states(fields, q, rest, p, with_errors=False)
@@ -118,7 +119,8 @@ class Impact(WholeMap, ConstrainedDerivatives):
     def derivative_equations(
         self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None
     ) -> DerivativeEquations:
-        """See :class:`~dynamics_backends.systems.constraints.constrained_derivatives.ConstrainedDerivatives`."""
+        """Linear equations of the derivatives of jump and impulses in (q, v); if lam (nv, N) is given, with second derivatives
+        of lam' d."""
         q, v = self.split(x)
         s = self._solved(q, v, p)
         moved = finished(RATES_AT, self._weightless, s.fields, self.driver, a=s.z)
@@ -156,7 +158,11 @@ class Impact(WholeMap, ConstrainedDerivatives):
     def _curved(
         self, s: _Jump, rates: Mapping[str, Any], p: Mapping[str, Rows], lam: Rows
     ) -> tuple[dict[str, Any], Second]:
-        """Fields of CONSTRAINED_SECOND, and the second derivatives of g at fixed d and impulses; those in (v, v) vanish."""
+        """Solve for the adjoints of lam; return the fields of CONSTRAINED_SECOND and the second derivatives of g (adjoints times
+        equations).
+
+        d and the impulses are fixed; derivatives in (v, v) vanish.
+        """
         n, zero, rows = self.model.nv, 0.0 * s.d[0], self.constraints.rows
         weights, minus_nu = contact_dynamics.solve(s.factor, [-lam[i] for i in range(n)], [zero] * rows)
         fields = finished(CONSTRAINED_SECOND, self._weightless, s.fields, self.driver, a=s.d, mu=sm.stack(weights))
@@ -175,4 +181,5 @@ class Impact(WholeMap, ConstrainedDerivatives):
 
 
 def _sum(terms: Sequence[Scalar]) -> Scalar:
+    """Sum of at least one term."""
     return sum(terms[1:], terms[0])

@@ -80,7 +80,7 @@ class StepSolver(Protocol):
     """Driver that can solve contact problems in place of :func:`solved`."""
 
     def solved_step(self, m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
-        """See :func:`solved`."""
+        """Change of the joint velocities (nv rows), as :func:`solved` computes it."""
         ...
 
 
@@ -104,13 +104,13 @@ def moved(J: Columns, delta: Sequence[Scalar]) -> Vec:
 
 
 def energy(m: ContactProblem, v: Sequence[Scalar]) -> Scalar:
-    """Energy E, the scale of the accuracy, from the velocities at the start."""
+    """Energy E that scales the accuracy: sum of M_ii v_i^2 + (h drive_i)^2 / M_ii, v at the start."""
     terms = [m.M[i][i] * v[i] * v[i] + (m.step * f) * (m.step * f) / m.M[i][i] for i, f in enumerate(m.drive)]
     return sum(terms[1:], terms[0])
 
 
 def curvature(m: ContactProblem, slopes: Sequence[Mat]) -> ltl.Factor:
-    """Factor of H, from the derivatives F_w of the forces."""
+    """Factor of the Newton matrix H = M - h sum J' F_w J, from the derivatives F_w of the forces."""
     H = [{j: m.M[i][j] for j in (i, *above)} for i, above in enumerate(ltl.ancestor_lists(m.parents))]
     for c, slope in zip(m.arrivals, slopes, strict=True):
         weighted = {j: slope @ column * m.step for j, column in c.J.items()}
@@ -122,7 +122,7 @@ def curvature(m: ContactProblem, slopes: Sequence[Mat]) -> ltl.Factor:
 
 
 def direction(m: ContactProblem, delta: Sequence[Scalar], forces: Sequence[Vec], slopes: Sequence[Mat]) -> Direction:
-    """Newton direction at delta, from the forces and their derivatives F_w."""
+    """Newton direction at the velocity change delta, from the forces and their derivatives F_w there."""
     above = ltl.ancestor_lists(m.parents)
     still = [own - m.step * f for own, f in zip(_times(m.M, above, delta), m.drive, strict=True)]
     r = list(still)
@@ -136,7 +136,11 @@ def direction(m: ContactProblem, delta: Sequence[Scalar], forces: Sequence[Vec],
 
 
 def solved(m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
-    """Solve for delta (nv rows); the velocities v (nv rows) at the start scale the accuracy."""
+    """Change delta (nv rows) of the joint velocities in the step, by Newton's method, with derivatives for dual and complex
+    arguments.
+
+    The velocities v (nv rows) at the start scale the accuracy.
+    """
     plain = m.real()
     delta = _iterated(plain, [sm.real(x) for x in v])
     for _ in range(max(map(_orders, (*m.drive, *(c.gap for c in m.arrivals), *v)))):
@@ -181,7 +185,7 @@ def _length(m: ContactProblem, w: Sequence[Vec], step: Direction, settled: Any) 
 
 
 def _slope(m: ContactProblem, w: Sequence[Vec], step: Direction, length: Any) -> tuple[Any, Any]:
-    """Derivatives phi'(alpha) and phi''(alpha)."""
+    """Derivatives phi'(alpha) and phi''(alpha) of the objective along the step."""
     constant, inertia = step.inertial
     slope, curvature = constant + length * inertia, inertia
     for c, at, along in zip(m.arrivals, w, step.along, strict=True):
@@ -191,7 +195,7 @@ def _slope(m: ContactProblem, w: Sequence[Vec], step: Direction, length: Any) ->
 
 
 def _times(M: Any, above: Sequence[Sequence[int]], x: Sequence[Scalar]) -> list[Scalar]:
-    """Product M x."""
+    """Product M x from the lower triangle of M; above: the ancestors of each DoF."""
     y = [M[i][i] * x[i] for i in range(len(x))]
     for i, ancestors in enumerate(above):
         for j in ancestors:
@@ -200,6 +204,7 @@ def _times(M: Any, above: Sequence[Sequence[int]], x: Sequence[Scalar]) -> list[
 
 
 def _dot(a: Sequence[Scalar], b: Sequence[Scalar]) -> Scalar:
+    """Sum of the products of at least one pair of entries."""
     terms = [x * y for x, y in zip(a, b, strict=True)]
     return sum(terms[1:], terms[0])
 

@@ -58,11 +58,11 @@ class RelaxedCone:
         require_positive(self, "dissipation", "friction", or_zero=True)
 
     def force(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> Vec:
-        """See :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`."""
+        """Force [N] on the point during the step."""
         return self.slopes(g, n, w, p)[0]
 
     def slopes(self, g: Scalar, n: Vec, w: Vec, p: Mapping[str, Rows]) -> tuple[Vec, Derivatives]:
-        """See :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`."""
+        """Force and its first derivatives in (g, n, w)."""
         mu, eps = parameter(p, "contact_friction", self.friction), parameter(p, "contact_creep", self.creep)
         T = self._time(p)
         c = n.dot(w)
@@ -79,9 +79,7 @@ class RelaxedCone:
     def second_derivatives(
         self, g: Scalar, n: Vec, w: Vec, s: Vec, p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """See :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`; derivatives of N Q with Q = s.n - mu (s.w_t) /
-        eta.
-        """
+        """First and second derivatives of s . force for a fixed s, as those of N Q with Q = s.n - mu (s.w_t) / eta."""
         mu, eps = parameter(p, "contact_friction", self.friction), parameter(p, "contact_creep", self.creep)
         T, c, slip = self._time(p), n.dot(w), Slip.at_velocity(n, w, s)
         wt = w - n * c
@@ -122,7 +120,8 @@ class RelaxedCone:
         )
 
     def slower(self, time: float, p: Parameters) -> tuple[RelaxedCone, Parameters]:
-        """See :class:`~dynamics_backends.systems.contact.contact_law.StepLaw`: T is constant, as tau compensates h."""
+        """Law with the same forces in steps shorter by ``time`` [s]: its dissipation time grows by as much, in p if it is given
+        there."""
         if _DISSIPATION in p:
             return self, {**p, _DISSIPATION: p[_DISSIPATION] + time}
         return replace(self, dissipation=self.dissipation + time), p
@@ -132,7 +131,7 @@ class RelaxedCone:
         return parameter(p, IMPLICIT_STEP, 0.0) + parameter(p, _DISSIPATION, self.dissipation)
 
     def _normal(self, y: Scalar, p: Mapping[str, Rows]) -> tuple[Scalar, Scalar, Scalar]:
-        """Normal force N without cancellation, and its derivatives in y."""
+        """Normal force N at the relaxed gap y without cancellation, and its two derivatives in y."""
         k = parameter(p, "contact_stiffness", self.stiffness)
         kappa = parameter(p, "contact_relaxation", self.relaxation)
         S = sm.sqrt(y * y + 4.0 * kappa / k)

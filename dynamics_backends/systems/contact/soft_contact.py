@@ -108,7 +108,7 @@ class SoftContact(WholeMap, ActuatedBody):
         return contact_gaps(self.model, self.points, self.ground, x, p or {})
 
     def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
-        """See :class:`~dynamics_backends.protocol.HasWarnings`."""
+        """Warnings about contact points that are deep in the ground, or all far above it, at x (nx,)."""
         return gap_warnings(self.gaps(x, p))
 
     # -- values -------------------------------------------------------------------------------------------------------
@@ -126,6 +126,7 @@ class SoftContact(WholeMap, ActuatedBody):
         return {c.motion.point.name: sm.stack([f + zero for f in (c.force.x, c.force.y, c.force.z)]) for c in touches}
 
     def _touches(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> list[Touch]:
+        """Contacts at all points: motion, ground and force."""
         return [self._touch(point_motion(self.model, fields, point), q, p) for point in self.points]
 
     def _touch(self, m: PointMotion, q: Rows, p: Mapping[str, Rows]) -> Touch:
@@ -141,6 +142,7 @@ class SoftContact(WholeMap, ActuatedBody):
         return self._partials(v, u, self._first_derivatives(s, fields, p))
 
     def _solved(self, q: Rows, v: Rows, u: Rows, p: Mapping[str, Rows]) -> _Solved:
+        """Contacts, accelerations and fields at one state."""
         fields = started(self.model, q, v, self.driver_at(p))
         touches = self._touches(fields, q, p)
         a = self._acceleration(fields, touches, self.joint_forces(q, v, u))
@@ -155,6 +157,7 @@ class SoftContact(WholeMap, ActuatedBody):
     def _first_derivatives(
         self, s: _Solved, fields: Mapping[str, Any], p: Mapping[str, Rows]
     ) -> ForwardDynamicsDerivatives:
+        """Accelerations and their derivatives in q, v and tau."""
         n = self.model.nv
         dq, dv = ([[M[i][j] for j in range(n)] for i in range(n)] for M in (fields["dtau_dq"], fields["dtau_dv"]))
         for c in s.touches:
@@ -171,6 +174,7 @@ class SoftContact(WholeMap, ActuatedBody):
         return ForwardDynamicsDerivatives(s.a, [-r[:n] for r in solved], [-r[n:] for r in solved], inverse)
 
     def _slopes(self, c: Touch, fields: Mapping[str, Any], p: Mapping[str, Rows]) -> Slopes:
+        """Derivatives of one contact by the law, at the fields of velocities."""
         d = self.law.slopes(c.surface.gap, c.surface.normal, c.motion.velocity, p)
         return Slopes.from_law(c, d, fields["psid"])
 
@@ -184,7 +188,7 @@ class SoftContact(WholeMap, ActuatedBody):
 
     # -- second derivatives -------------------------------------------------------------------------------------------
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Closed form, as in the module docstring."""
+        """First derivatives, and the second derivatives of lam' xdot in closed form, with those of the contact law."""
         q, v = self.split(x)
         n, zero = self.model.nv, 0.0 * v[0]
         s = self._solved(q, v, u, p)

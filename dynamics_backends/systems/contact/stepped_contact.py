@@ -157,11 +157,11 @@ class SteppedContact(WholeMap, ActuatedBody):
     stiff = "contacts"
 
     def state_warnings(self, x: Array, p: Parameters) -> Iterator[str]:
-        """See :class:`~dynamics_backends.protocol.HasWarnings`."""
+        """Warnings about contact points that are deep in the ground, or all far above it, at x (nx,)."""
         return gap_warnings(self.gaps(x, p))
 
     def slower(self, time: float, p: Parameters) -> tuple[SteppedContact, Parameters]:
-        """See :class:`~dynamics_backends.protocol.MeetsInSteps`."""
+        """System with the same forces at the same state in steps shorter by ``time`` [s], and its parameters, from p."""
         slow = copy(self)
         slow.law, given = self.law.slower(time, p)
         return slow, given
@@ -208,7 +208,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         return Start(fields, motions, surfaces, problem)
 
     def with_driver(self, driver: Driver) -> SteppedContact:
-        """See :class:`~dynamics_backends.protocol.HasDriver`: itself, since no kernel contains the iterations of a step."""
+        """Return the system itself, since no kernel contains the iterations of a step."""
         return self
 
     def driver_at(self, p: Mapping[str, Rows]) -> Driver:
@@ -221,13 +221,13 @@ class SteppedContact(WholeMap, ActuatedBody):
 
     # -- first derivatives --------------------------------------------------------------------------------------------
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form, as in the module docstring."""
+        """Value and partial derivatives in closed form, by the implicit function theorem at the solved step."""
         a, s = self._solved(x, u, p)
         linear = self.linear(x, u, s, a)
         return self._first(x, u, a, self._directions(a, linear))
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """Closed form, as in the module docstring."""
+        """First derivatives, and the second derivatives of lam' xdot in closed form, by the implicit function theorem."""
         n = self.model.nv
         a, s = self._solved(x, u, p)
         linear = self.linear(x, u, s, a, lam[n:])
@@ -244,6 +244,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         return directions(DerivativeEquations(a, factor, linear.top, [], linear.g, []), self.driver)
 
     def _first(self, x: Rows, u: Rows, a: Rows, found: Directions) -> Partials:
+        """Partial derivatives of xdot = (v, a) from the derivatives of a."""
         n = self.model.nv
         blocks = ([row[i:j] for row in found.dx] for i, j in ((0, n), (n, 2 * n), (2 * n, 2 * n + self.nu)))
         return self.first(self.split(x)[1], u, a, *blocks)
@@ -284,7 +285,7 @@ class SteppedContact(WholeMap, ActuatedBody):
         return self._with_second_derivatives(linear, mu, v, m, touches, slopes, {**fields, "psid": moving["psid"]})
 
     def _top(self, v: Rows, dq: list[list[Scalar]], dv: list[list[Scalar]]) -> list[Rows]:
-        """Right-hand sides including the derivatives of the joint forces."""
+        """Right-hand sides of H da = top as rows over (q, v, u), with the derivatives of the joint forces."""
         slope, _ = self._resistance(v)
         top = []
         for i in range(self.model.nv):
@@ -333,7 +334,7 @@ def _zero_fields(n: int) -> dict[str, list[list[float]]]:
 
 
 def _arriving(J: Columns, da: Sequence[Rows], step: Scalar) -> Vec:
-    """Matrix J_c dV by components, each a row over (q, v, u)."""
+    """Derivatives in (q, v, u) of a point's velocity J_c V, V = v + h a, at fixed J_c; three components, each a row."""
     n = len(da)
     first, *others = [column * (step * da[j]) for j, column in J.items()]
     moved = sum(others, first)
