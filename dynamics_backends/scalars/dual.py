@@ -143,6 +143,7 @@ class Dual(UfuncMixin):
 
     # -- functions --------------------------------------------------------------------------------------------------
     def _chain(self, val: Array, slope: Array) -> Dual:
+        """Dual array with this value, and ``slope`` times the tangents."""
         return Dual(val, slope[..., None] * self.tan)
 
     def sin(self) -> Dual:
@@ -193,6 +194,7 @@ class Dual(UfuncMixin):
 
     @staticmethod
     def atan2(y: Any, x: Any) -> Dual:
+        """Angle of the point (x, y) and its derivatives; either may be a plain array."""
         from dynamics_backends import scalar
 
         y_val, x_val = _value(y), _value(x)
@@ -227,7 +229,7 @@ class Dual(UfuncMixin):
 
     @staticmethod
     def concatenate(parts: Sequence[Any]) -> Dual:
-        """See :func:`dynamics_backends.scalar.concatenate`."""
+        """Concatenate dual rows and arrays (zero tangents) along the first axis."""
         directions = next(x.directions for x in parts if isinstance(x, Dual))
         tangents = [x.tan if isinstance(x, Dual) else np.zeros((*np.shape(x), directions)) for x in parts]
         return Dual(np.concatenate([_value(x) for x in parts]), np.concatenate(tangents))

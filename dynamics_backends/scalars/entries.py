@@ -130,6 +130,7 @@ def _on_entries(rule: Callable[..., Scalar], truth: bool = False) -> Callable[..
 
 
 def _on_truth_values(rule: Callable[..., Scalar]) -> Callable[..., Entry]:
+    """Lift a logical function of 1.0 and 0.0 to entries and plain numbers."""
     return lambda *inputs: Entry(rule(*map(_truth, inputs)), True)
 
 
@@ -141,12 +142,14 @@ def _truth(x: Any) -> Scalar:
 
 
 def _chosen(condition: Any, a: Any, b: Any) -> Any:
+    """a where the condition is true, else b; an entry if the condition is one."""
     if not isinstance(condition, Entry):
         return a if condition else b
     return Entry(choose(_truth(condition), unboxed(a), unboxed(b)), _is_boolean(a) and _is_boolean(b))
 
 
 def _is_boolean(x: Any) -> bool:
+    """True for a result of a comparison or a plain bool."""
     return x.is_truth if isinstance(x, Entry) else isinstance(x, (bool, np.bool_))
 
 
@@ -164,7 +167,7 @@ RULES: dict[str, Callable[..., Any]] = {
 
 
 def apply(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
-    """Apply a universal function to entries; see NEP 13."""
+    """Apply a universal function of NumPy to entries (NEP 13). Raises NoNumber for a function or method without a rule."""
     out = options.pop("out", None)
     name = ufunc.__name__
     if ufunc.signature is not None:  # matmul and similar functions
@@ -217,6 +220,7 @@ def _reduced(
     keepdims: bool = False,
     **options: Any,
 ) -> Any:
+    """Reduce an array of entries over axes by a rule, as ufunc.reduce."""
     x = _objects(x)
     axes = tuple(range(x.ndim)) if axis is None else tuple(a % x.ndim for a in np.atleast_1d(axis))
     remaining = [a for a in range(x.ndim) if a not in axes]
@@ -232,7 +236,7 @@ def _reduced(
 
 
 def call(function: Any, args: tuple, kwargs: dict) -> Any:
-    """Call a NumPy function on entries; see NEP 18."""
+    """Call a NumPy function on entries (NEP 18): its rule in HANDLED, or NumPy's function on arrays of objects."""
     implementation = HANDLED.get(function)
     if implementation is not None:
         return implementation(*args, **kwargs)
@@ -273,6 +277,7 @@ def wrapped(result: Any) -> Any:
 
 
 def _operator(name: str, reflected: bool = False) -> Callable[[Entry, Any], Any]:
+    """Method of Entry for a binary operator, by NumPy's name of the rule."""
     rule = RULES[name]
 
     def method(self: Entry, other: Any) -> Any:
@@ -381,12 +386,14 @@ def _holds_entries(x: Any) -> bool:
 
 
 def _as_rows(x: Any) -> Any:
+    """Rows of entries; other arguments unchanged."""
     if _holds_entries(x):
         return list(map(unboxed, x))
     return to_rows(x) if isinstance(x, (Entry, Entries)) else x
 
 
 def _as_entries(x: Any) -> Any:
+    """Entries of rows, also within lists and tuples."""
     if isinstance(x, (list, tuple)):
         parts = [_as_entries(e) for e in x]
         if isinstance(x, list):

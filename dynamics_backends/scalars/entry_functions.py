@@ -62,6 +62,8 @@ def mean(x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims
 
 
 def _extreme(ufunc: np.ufunc) -> Callable[..., Any]:
+    """Implementation of a NumPy reduction by this universal function."""
+
     def function(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
         return ufunc.reduce(_entries(x), axis=axis, keepdims=keepdims)
 
@@ -112,6 +114,7 @@ def _eliminated(A: Entries, B: Entries) -> tuple[Entries, Any]:
 
 
 def _square(A: Any) -> Entries:
+    """Square matrix of entries. Raises NoNumber for another shape."""
     A = _entries(A)
     if A.ndim != 2 or A.shape[0] != A.shape[1]:
         raise NoNumber(f"linear algebra is supported for one square matrix; this one has shape {A.shape}")

@@ -75,6 +75,7 @@ def is_number(x: Any) -> bool:
 
 
 def _compared(by: Callable[[Any, Any], Any]) -> Callable[[Scalar, Scalar], Scalar]:
+    """Comparison of the real numbers that branches depend on, as 1.0 or 0.0."""
     return lambda a, b: 1.0 * by(decisive(a), decisive(b))
 
 

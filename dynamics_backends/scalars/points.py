@@ -44,7 +44,7 @@ def evaluated_at(
 
 
 def on_numbers(value: Callable[..., Array], n_out: int, given: tuple[Rows, Rows, Scalar, Mapping[str, Rows]]) -> Any:
-    """Evaluate ``value``, a function of float rows, at rows of any number type over arrays."""
+    """Evaluate ``value``, a function of float rows, at rows of any number type, with derivatives by central differences."""
     x, u, t, p = given
     scalars = [*_rows(x), *_rows(u), t, *(r for rows in p.values() for r in _rows(rows))]
     size = max((np.shape(_value(s))[0] for s in scalars if np.ndim(_value(s))), default=1)

@@ -91,6 +91,7 @@ def writes(error: Exception | None) -> bool:
 
 
 def _whole(function: Any) -> Any:
+    """Function without its functools.partial wrappers."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
@@ -160,6 +161,7 @@ class UserFunction:
             raise
 
     def _first_that_works(self, kind: str, given: tuple) -> Any:
+        """Result in the first mode that works for this kind of number; the mode is stored. Raises the last mode's error."""
         complaints: list[Exception] = []
         for mode in self._candidates(kind):
             try:
@@ -195,6 +197,7 @@ class UserFunction:
         return by_entries
 
     def _candidates(self, kind: str) -> list[str]:
+        """Modes to try for a kind of number, best first. Raises NoNumber for symbols if only points work."""
         best = self._modes.get("float", "rows")
         if kind == "symbols":
             if best == "points":
@@ -205,11 +208,13 @@ class UserFunction:
         return {"rows": ["rows", "entries", "points"], "entries": ["entries", "points"], "points": ["points"]}[best]
 
     def _call_in_mode(self, mode: str, given: tuple) -> Any:
+        """Result of the function in a mode: rows, entries or points."""
         if mode == "rows":
             return self._returned(self.function(*given))
         return self._by_entries(given) if mode == "entries" else on_numbers(self._at_points, self.n_out, given)
 
     def _by_entries(self, given: tuple) -> Rows:
+        """Rows of the function's results for arguments as entries."""
         x, u, t, p = given
         known = {name: from_rows(rows) for name, rows in p.items()}
         given = (
@@ -223,6 +228,7 @@ class UserFunction:
         return sm.stack([unboxed(e) + zero for e in results])
 
     def _at_points(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> Array:
+        """Values (n_out, N) of the function called knot by knot with floats."""
         return evaluated_at(self.function, lambda result: self.counted(_components(self._returned(result))), x, u, t, p)
 
     def _returned(self, result: Any) -> Any:
@@ -264,6 +270,8 @@ class UserFunction:
             self._warn(complaint or NoNumber(_UNLIKE))
 
     def _agrees_in_batches(self, x: Array, u: Array, t: Array, p: Mapping[str, Array]) -> bool:
+        """True if a batch of test knots has the same values as its knots one by one."""
+
         def value(part: slice) -> Array:
             known = {k: locked(v[:, part].copy()) for k, v in p.items()}
             rows = self.function(locked(x[:, part].copy()), locked(u[:, part].copy()), locked(t[part].copy()), known)
@@ -294,6 +302,7 @@ class UserFunction:
             return True
 
     def _warn(self, complaint: Exception) -> None:
+        """Store and log the reason for evaluation by points."""
         what = (str(complaint).strip() or type(complaint).__name__).splitlines()[-1].rstrip(".")
         how = "is evaluated knot by knot in Python with finite differences, which may take minutes"
         remedy = _ARRAY if "dtype('O')" in what else _REMEDY  # LAPACK rejects arrays of objects
@@ -313,6 +322,7 @@ def _is_library_function(function: Any) -> bool:
 
 
 def _attempted(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    """Result of a call and None, or None and the exception; a KeyError is raised."""
     try:
         return call(), None
     except KeyError:
@@ -322,6 +332,7 @@ def _attempted(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
 
 
 def _agree(a: Array, b: Array) -> bool:
+    """True if two arrays have one shape and equal values up to AGREES."""
     a, b = np.asarray(a, float), np.asarray(b, float)
     return a.shape == b.shape and np.allclose(a, b, rtol=AGREES, atol=AGREES, equal_nan=True)
 
@@ -344,6 +355,7 @@ def _kind(rows: Sequence[Any]) -> str:
 
 
 def _kind_of(x: Any) -> str:
+    """Number type of one argument: entries, symbols, other, complex or float."""
     x = next(iter(x), 0.0) if isinstance(x, (list, tuple)) else x
     if isinstance(x, (Entry, Entries)):
         return "entries"
@@ -366,6 +378,7 @@ def _numbers(x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> tuple[Array,
 
 
 def _test_values(x: Scalar, rng: np.random.Generator) -> Array:
+    """KNOTS distinct test values near those of a number; random ones for a symbol."""
     noise = rng.uniform(0.1, 0.9, KNOTS)
     if hasattr(x, "is_symbolic"):
         return noise

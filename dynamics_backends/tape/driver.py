@@ -63,6 +63,7 @@ class LibraryDriver:
         return named(program, model, [r.view(complex)[..., 0] for r in results] if algebra == "complex" else results)
 
     def _evaluator(self, program: Program, model: Model, algebra: str) -> Evaluate | None:
+        """Cached kernel or tape of a program for a model and number type; None if neither exists."""
         known, key = self._known.setdefault(model, {}), (program.name, algebra)
         if key not in known:
             kernel = library_kernel(program, model) if algebra == "real" else None
@@ -107,6 +108,7 @@ def _dual(evaluate: Evaluate, program: Program, model: Model, values: list[Any])
 
 
 def _width(value: Any) -> int:
+    """Number of components of an argument at one knot."""
     first = leaves(value)
     return len(first) * first[0].shape[0]
 
@@ -118,4 +120,5 @@ def _mapped(value: Any, function: Any) -> Any:
 
 
 def _tangent(leaf: Any, directions: int) -> np.ndarray:
+    """Tangents of a dual array; zeros for a plain one."""
     return leaf.tan if isinstance(leaf, Dual) else np.zeros((*leaf.shape, directions))

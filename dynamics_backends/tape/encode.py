@@ -116,6 +116,7 @@ class _Values:
         self.outputs = [[self._placed(x, places) for x in output] for output in t.outputs]
 
     def _placed(self, x: Operand, places: Sequence[int]) -> int:
+        """Value of an operand of the trace; places: values of its operations."""
         if isinstance(x, tuple):
             return self._added(_INPUT, x)
         return self.constant(x) if isinstance(x, float) else places[x]
@@ -130,6 +131,7 @@ class _Values:
         return at
 
     def _added(self, name: str, operands: tuple[int, ...]) -> int:
+        """Value of an operation on values; an equal one is used again."""
         key = (name, *(sorted(operands) if name in _COMMUTATIVE else operands))
         at = self._known.setdefault(key, len(self.names))
         if at == len(self.names):
@@ -138,6 +140,7 @@ class _Values:
         return at
 
     def _quotient(self, name: str, operands: list[int]) -> int:
+        """Value of a quotient by a shared divisor: a product with the inverse, or the inverse itself."""
         inverse = self._added("INV", (operands[-1],))
         return inverse if name == "INV" else self._operation("MUL", [operands[0], inverse])
 
@@ -395,6 +398,7 @@ class _Writer:
                 first += len(members)
 
     def _store(self, v: int) -> None:
+        """Write instructions that store a value in its output components, if any."""
         for place in self._stores.get(v, ()):
             self._add("STORE", (), (v,), place)
 
@@ -414,6 +418,7 @@ class _Writer:
         return v
 
     def _write_operation(self, v: int) -> None:
+        """Write the instruction of an operation, with a constant operand in the code."""
         values, name, operands = self.values, self.values.names[v], self.values.operands[v]
         constant = [i for i, x in enumerate(operands) if x in values.numbers]
         if len(constant) == 1 and (name, constant[0]) in _WITH_CONSTANT:
@@ -426,6 +431,7 @@ class _Writer:
             self._add(name, (v,), tuple([self._in_register(x) for x in operands]))
 
     def _write_call(self, v: int) -> None:
+        """Write the call of a subroutine or a kernel."""
         read = tuple([self._in_register(x) for x in self.values.operands[v]])
         results = self._results.get(v, [])
         components = tuple([self.values.operands[w][1] for w in results])
@@ -438,6 +444,7 @@ class _Writer:
             self._store(w)
 
     def _write_sum(self, v: int, terms: Sequence[_Term]) -> None:
+        """Write a sum as a short instruction if one exists, else as SUM."""
         numbers, kinds = self.values.numbers, tuple([kind for kind, _ in terms])
         if kinds in _SHORT_SUMS:
             name, order = _SHORT_SUMS[kinds]

@@ -41,11 +41,11 @@ class _KernelDriver:
         return _called(program, model, arguments)
 
     def solved_step(self, m: ContactProblem, v: Sequence[Any]) -> list[Any]:
-        """See :class:`~dynamics_backends.systems.contact.implicit_step.StepSolver`."""
+        """Symbolic change of the joint velocities (nv rows) in a step with contacts, by a kernel call."""
         return solved_by_kernel(m, v)
 
     def directions(self, parts: DerivativeEquations) -> Directions:
-        """See :class:`~dynamics_backends.systems.constraints.constrained_derivatives.SolvesDirections`."""
+        """Symbolic derivatives of constrained motion in (q, v, u), by a kernel call."""
         return directions_by_kernel(parts)
 
 
@@ -74,6 +74,7 @@ def _scalars(value: Any) -> list[Any]:
 
 
 def _kernel(program: Program, model: Model) -> Kernel:
+    """Kernel of a program with the tables of a model."""
     if model not in _tables:
         _tables[model] = int_tables(model), double_tables(model)
     numbers = sum(int(np.prod(shape)) for shape in shapes_of(program, model))

@@ -83,7 +83,7 @@ class Tape:
 
     @classmethod
     def from_data(cls, data: Sequence[Any]) -> Tape:
-        """Tape of :meth:`data`."""
+        """Tape from its JSON value, the inverse of :meth:`data`."""
         code, constants, sizes, shapes, values, kernels, numbers = data
         arrays = np.frombuffer(b64decode(code), np.int32), np.frombuffer(b64decode(constants), np.float64)
         tables = [([np.array(t, np.int32) for t in ti], [np.array(t, float) for t in td]) for ti, td in numbers]
@@ -132,7 +132,7 @@ class Tape:
 
     @cached_property
     def registers(self) -> int:
-        """Workspace of one vector in vectors."""
+        """Workspace, in vectors, for one block of lanes."""
         return self.values + self._kernel_workspace
 
     @cached_property
@@ -151,6 +151,7 @@ class Tape:
         return [aligned(n * math.prod(shape)).reshape(n, *shape) for shape in self.shapes]
 
     def _check(self, out: Sequence[Array], n: int) -> None:
+        """Raise ValueError for output arrays of another shape, type or layout."""
         expected = [(n, *shape) for shape in self.shapes]
         if [a.shape for a in out] != expected or not all(a.dtype == float and a.flags.c_contiguous for a in out):
             raise ValueError(

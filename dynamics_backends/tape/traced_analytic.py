@@ -43,12 +43,14 @@ class TracedAnalytic(Analytic):
         return super()._jacobians(b) if tape is None else Jacobians(*tape.rows(*b.arrays()))
 
     def _tape(self, b: Batch, *, second: bool) -> Tape | None:
+        """Cached tape of value and derivatives for the batch's parameter sizes; None if the map cannot be traced."""
         key = (second, tuple((name, len(rows)) for name, rows in b.p.items()))
         if key not in self._tapes:
             self._tapes[key] = self._traced(with_kernels(TracedDynamics(self._own, dict(key[1]))), second)
         return self._tapes[key]
 
     def _traced(self, traced: TracedDynamics, second: bool) -> Tape | None:
+        """Tape of value and derivatives; None, with a log message, for a map that is too long or cannot be traced."""
         m, n, nu = self.map.n_out, self.map.manifold.ndx, self.map.nu
         shapes: list[tuple[int, ...]] = [(m,), (m, n), (m, nu), *([(n, n), (nu, n), (nu, nu)] if second else [])]
         try:
@@ -69,7 +71,7 @@ class TracedAnalyticSecondOrder(TracedAnalytic, AnalyticSecondOrder):
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
-        """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
+        """First derivatives, and the second derivatives of lam' f for lam (N, n_out)."""
         b = Batch.of(self.map, x, u, t, p)
         tape = self._tape(b, second=True)
         if tape is None:

@@ -36,7 +36,7 @@ class TracedDifferences:
         return {"_evaluators": {}}  # they belong to a process
 
     def __call__(self, method: FiniteDifference, b: Batch) -> Jacobians | None:
-        """See :class:`~dynamics_backends.methods.finite_difference.DifferencesKernel`."""
+        """Value and differences of a batch; None if the map cannot be traced."""
         sizes = tuple((name, len(rows)) for name, rows in b.p.items())
         if sizes not in self._evaluators:
             self._evaluators[sizes] = _evaluator(method, sizes)

@@ -30,6 +30,7 @@ class TracedHessian:
         return None if tape is None else tape.rows(*b.arrays(), lam)[0]
 
     def _traced(self, sizes: tuple[tuple[str, int], ...]) -> Tape | None:
+        """Tape of the Hessian; None, with a log message, if the trace is impossible or too long."""
         traced, size = TracedDynamics(self.map, dict(sizes)), self.map.manifold.ndx + self.map.nu
         try:
             with tracing:

@@ -64,6 +64,7 @@ class TracedMap:
             return None
 
     def _give_up(self, reason: TraceError) -> None:
+        """Use NumPy from now on, and log the reason once."""
         self._untraced = True
         if not reason.logged:
             _LOG.warning("evaluated by NumPy: %s", reason)
@@ -89,6 +90,7 @@ class TracedMap:
 
     # -- tapes ------------------------------------------------------------------------------------------------------
     def _tape(self, algebra: str, paired: tuple[bool, ...], sizes: Sizes) -> Tape:
+        """Cached tape for a number type, the arguments that are pairs, and parameter sizes."""
         key = (algebra, paired, sizes)
         if key not in self._tapes:
             with tracing:
@@ -96,6 +98,7 @@ class TracedMap:
         return self._tapes[key]
 
     def _traced(self, algebra: str, paired: tuple[bool, ...], sizes: Sizes) -> Tape:
+        """Tape of the map's trace, on pairs for complex and dual numbers. Raises TraceError."""
         symbols = Symbols.of(self.wrapped, dict(sizes))
         if sizes not in self._traces:
             value = symbolic_value(self.wrapped, symbols.x, symbols.u, symbols.t, symbols.p)

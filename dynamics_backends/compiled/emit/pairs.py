@@ -30,6 +30,7 @@ class Pair:
 
     @classmethod
     def of(cls, x: Any) -> Any:
+        """x if it is a pair, else the pair (x, 0)."""
         return x if isinstance(x, cls) else cls(x)
 
     # -- rows -------------------------------------------------------------------------------------------------------
@@ -45,13 +46,13 @@ class Pair:
 
     @classmethod
     def stack(cls, components: Sequence[Any]) -> Self:
-        """See :func:`dynamics_backends.scalar.stack`."""
+        """Column of pairs from pairs and plain numbers."""
         pairs = [cls.of(c) for c in components]
         return cls(ca.vertcat(*[c.first for c in pairs]), ca.vertcat(*[c.second for c in pairs]))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Any]) -> Self:
-        """See :func:`dynamics_backends.scalar.concatenate`."""
+        """Column of pairs from columns and lists, one below the other."""
         return cls.stack([cls.stack(part) if isinstance(part, list) else part for part in parts])
 
     # -- arithmetic -------------------------------------------------------------------------------------------------
@@ -108,12 +109,13 @@ class Pair:
     # -- branches, decided by the first number ------------------------------------------------------------------------
     @classmethod
     def select_by(cls, decider: Any, where_positive: Any, otherwise: Any) -> Self:
-        """See :func:`dynamics_backends.scalar.select`."""
+        """``where_positive`` where the first number of ``decider`` is > 0, else ``otherwise``."""
         a, b, positive = cls.of(where_positive), cls.of(otherwise), cls.of(decider).first > 0
         return cls(ca.if_else(positive, a.first, b.first), ca.if_else(positive, a.second, b.second))
 
 
 def _whole_number(e: Pair) -> int | None:
+    """Exponent as an integer if it is a constant integer of at most 64 in absolute value, else None."""
     if not (e.first.is_constant() and e.second.is_zero() and e.first.is_scalar()):
         return None
     value = float(e.first)
@@ -146,6 +148,7 @@ class DualPair(Pair):
     __slots__ = ()
 
     def _chain(self, value: Any, slope: Any) -> DualPair:
+        """Dual number with this value, and ``slope`` times the tangent."""
         return DualPair(value, slope * self.second)
 
     def sin(self) -> DualPair:
@@ -186,7 +189,7 @@ class DualPair(Pair):
 
     @staticmethod
     def atan2(y: Any, x: Any) -> DualPair:
-        """See :func:`dynamics_backends.scalar.atan2`."""
+        """Angle of the point (x, y) and its derivative along the tangents."""
         y, x = DualPair.of(y), DualPair.of(x)
         r2 = x.first * x.first + y.first * y.first
         return DualPair(ca.atan2(y.first, x.first), (x.first * y.second - y.first * x.second) / r2)
@@ -290,6 +293,7 @@ def _decision(name: str) -> Callable[..., Any]:
 
 
 def _where(condition: Any, a: Any) -> Any:
+    """Pair a where the condition is nonzero, else zero."""
     chosen = [ca.if_else(condition.first, part, 0.0) for part in (a.first, a.second)]
     return type(a)(*chosen)
 

@@ -126,6 +126,7 @@ class _Writer:
         self.copied = [f for f in arguments if f in self.parents or f in updated]
 
     def kernel(self) -> LoopKernel:
+        """Write the C function of all passes; returns it with the sizes of arguments, results and workspace."""
         body: list[str] = [*self._unpack_tables(), *self._storage()]
         for group in self._groups():
             body += self._loop(group)
@@ -143,6 +144,7 @@ class _Writer:
         )
 
     def _sparse(self) -> dict[str, Sparse]:
+        """Outputs with structural zeros; tensors written by entry are compact."""
         sparse = sparse_outputs(self.program)
         for o in self.compact:
             sparse[o] = replace(sparse[o], positions=compact_positions(o, self.slots), scattered=True)
@@ -159,6 +161,7 @@ class _Writer:
 
     # -- declarations -----------------------------------------------------------------------------------------------
     def _unpack_tables(self) -> list[str]:
+        """C declarations of the model's tables and sizes."""
         lines = [f"const int* restrict {n} = ti[{i}];" for i, n in enumerate(INT_TABLES)]
         own = [(i, n) for i, n in enumerate(DOUBLE_TABLES) if n in self.tables]
         lines += [f"const double* restrict {n} = td[{i}];" for i, n in own]
@@ -166,6 +169,7 @@ class _Writer:
         return [*lines, "const int nb = head[0], nv = head[1], nq = head[2];", " ".join(used)]
 
     def _size(self, f: str, *, ground: bool = False) -> str:
+        """C expression for the number of vectors of a field; ground: with the row -1."""
         if f in self.compact:
             return compact_size(f, self.slots)
         kind = FIELDS[f]
@@ -182,6 +186,7 @@ class _Writer:
         return f in self.copied or (f not in self.outputs and f not in self.in_place)
 
     def _storage(self) -> list[str]:
+        """C declarations of the written fields in the workspace, with their initial values."""
         lines = []
         for f in dict.fromkeys((*self.written, *self.copied)):
             if f in self.compact:
@@ -225,6 +230,7 @@ class _Writer:
         return groups
 
     def _loop(self, group: list[tuple[int, Pass]]) -> list[str]:
+        """C loop of passes that share it."""
         kind = group[0][1].kind
         if kind in _FORWARD:
             return self._forward(group)
@@ -233,6 +239,7 @@ class _Writer:
         return self._over_pairs(group) if kind in ("pair", "own_pair") else self._single(*group[0])
 
     def _forward(self, group: list[tuple[int, Pass]]) -> list[str]:
+        """C loop over the bodies from the root, for downward, body and DoF passes."""
         lines = ["for (int b = 0; b < nb; b++) {", "const int p = parent[b]; (void)p;"]
         for number, p in group:
             if p.kind == "dof":
@@ -242,11 +249,14 @@ class _Writer:
         return [*lines, "}"]
 
     def _single(self, number: int, p: Pass) -> list[str]:
+        """C code of a pass of linear algebra or of an upward pass."""
         if p.kind == "whole":
             return [CALLS[p.template]]
         return self._up(number, p)
 
     def _over_pairs(self, group: list[tuple[int, Pass]]) -> list[str]:
+        """C loops over every DoF d and its ancestors k, or over the DoFs of its joint, with forms for root joints."""
+
         def calls(form: str = "") -> str:
             return " ".join(self._call(number, p, form=form) for number, p in group)
 
@@ -290,6 +300,7 @@ class _Writer:
         return [*lines, "}"]
 
     def _up(self, number: int, p: Pass) -> list[str]:
+        """C loop over the bodies from the leaves, which adds results to the parent's rows."""
         given = p.outputs[p.own :]
         lines = ["for (int b = nb - 1; b >= 0; b--) {", "const int p = parent[b];"]
         if p.step is None:
@@ -305,6 +316,7 @@ class _Writer:
 
     # -- calls of step functions ------------------------------------------------------------------------------------
     def _body_call(self, number: int, p: Pass) -> str:
+        """C call of a step for body b, selected by the joint type if the step depends on it."""
         if not p.by_joint:
             return self._call(number, p)
         cases = [
@@ -313,6 +325,7 @@ class _Writer:
         return "switch (type[b]) { " + "\n".join(cases) + " }"
 
     def _call(self, number: int, p: Pass, joint_type: str = "", form: str = "") -> str:
+        """Trace a step, emit its C function, and return the C call."""
         variant = joint_type or form
         function = f"{self.name}_{number}_{variant}" if variant else f"{self.name}_{number}"
         names = [n for n in p.inputs if n != "joint"]
@@ -344,6 +357,7 @@ class _Writer:
         return Trace(t.operations, outputs), dict(zip(joined, map(len, outputs), strict=True))
 
     def _trace(self, p: Pass, names: list[str], joint_type: str = "", form: str = "") -> Trace:
+        """Trace of a step for a joint type, or in a form with known zeros."""
         joint = JOINTS[joint_type] if joint_type else None
         repeats = [self._repeats(n, joint) for n in names]
         kinds = [FIELDS[base_name(n)].kind for n in names]
@@ -360,6 +374,7 @@ class _Writer:
         return trace(step, [self._leaves(base_name(n)) * max(r, 1) for n, r in zip(names, repeats, strict=True)])
 
     def _emit(self, function: str, p: Pass, names: list[str], t: Trace) -> None:
+        """Add the C function of a traced step."""
         inputs = [Argument(f"a{i}", 0, vector=base_name(n) not in self.tables) for i, n in enumerate(names)]
         outputs = [f"r{i}" for i in range(len(t.outputs))]
         self.functions.append(step_function(function, t, inputs, outputs, inline=p.by_entry))
@@ -377,6 +392,7 @@ class _Writer:
         return joint.nq if axis is Axis.Q else joint.nv
 
     def _input(self, name: str, p: Pass) -> str:
+        """C pointer to the row that a parameter of a step reads."""
         base = base_name(name)
         f = FIELDS[base]
         suffix = "" if name == base else name[-2:]
@@ -386,6 +402,7 @@ class _Writer:
         return f"{base} + {self._leaves(base)} * {row}"
 
     def _output(self, name: str, p: Pass) -> str:
+        """C pointer to the row or entry that a step writes."""
         base = base_name(name)
         f = FIELDS[base]
         if p.kind == "up" and base in p.outputs[p.own :]:

@@ -70,6 +70,7 @@ def sparse_outputs(program: Program) -> dict[str, Sparse]:
 
 
 def _in_place(mask: Callable[[Model, int], Array], order: int) -> Callable[[Model], Array]:
+    """Function of the positions of a model's entries, equal to their numbers, and -1 where the mask is False."""
     return lambda model: np.where(
         mask(model, order), np.arange(model.nv**order).reshape((model.nv,) * order), -1
     ).ravel()
@@ -90,6 +91,7 @@ def on_one_path(model: Model, order: int) -> Array:
 
 
 def _in_one_tree(model: Model, order: int) -> Array:
+    """Mask (nv,) * order: entries whose DoFs belong to one tree of the forest."""
     root = [model.ancestors(int(b))[0] for b in model.dof_body]
     same = np.equal.outer(root, root)
     return same if order == 2 else same[:, :, None] & same[:, None, :]
@@ -152,6 +154,7 @@ def compact_size(field: str, slots: Slots) -> str:
 
 
 def _slots_of(field: str, slots: Mapping[str, int]) -> int:
+    """Number of distinct numbers of a field in one triple."""
     return len({slot for o, slot in slots.items() if base_name(o) == field})
 
 
@@ -203,6 +206,8 @@ class Forms:
         return flat
 
     def _at_root(self, p: Pass, name: str, values: list[Any]) -> list[Any]:
+        """Symbols of an argument in the rooted form, with zeros for those of the resting world and vanishing ones of root
+        joints."""
         base = base_name(name)
         ending = name[len(base) :]
         if ending not in _AT_ROOT.get(p.kind, ()):

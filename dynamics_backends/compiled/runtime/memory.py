@@ -44,6 +44,7 @@ def structs_in(text: str, *names: str) -> Iterator[Any]:
 def _members(
     bodies: Mapping[str, str], numbers: Mapping[str, str], struct: str, prefix: str
 ) -> Iterator[tuple[str, Any]]:
+    """Yield names and ctypes of a struct's members, nested ones with composed names."""
     for member in filter(str.strip, bodies[struct].split(";")):
         if function := _FUNCTION.search(member):
             yield prefix + function[1], ctypes.c_void_p

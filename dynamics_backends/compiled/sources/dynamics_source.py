@@ -54,7 +54,7 @@ def has_source(backend: DynamicsBackend) -> bool:
 
 
 def question_of(backend: DynamicsBackend, sizes: Mapping[str, int]) -> tuple:
-    """Everything that the functions of this module depend on, for :mod:`dynamics_backends.compiled.runtime.trace_cache`."""
+    """Key of the trace cache for a backend's functions: method, settings, map, parameter sizes and the operations limit."""
     settings = backend.settings if isinstance(backend, Method) else ()
     return (backend.name, settings, unwrapped(backend.map), tuple(sizes.items()), traced_source.OPERATIONS_LIMIT)
 
@@ -105,7 +105,7 @@ def dynamics_in_library(backend: DynamicsBackend) -> bool:
 
 
 def contraction_in_library(backend: DynamicsBackend) -> bool:
-    """True if second derivatives of a backend's map are in the package's library and faster there than as tapes."""
+    """True if the package's library evaluates second derivatives of a backend's map: a FreeBody with more than FEW_JOINTS DoFs."""
     map = unwrapped(backend.map)
     return isinstance(map, FreeBody) and map.model.nv > FEW_JOINTS
 

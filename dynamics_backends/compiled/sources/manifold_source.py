@@ -104,6 +104,7 @@ def _hessians(group: LieGroup) -> list[str]:
 
 
 def _matrix(group: LieGroup, name: str, d: Any) -> Any:
+    """Matrix of a linear map of the group, such as dexp, at the tangent vector d, by its columns."""
     unit = ca.SX.eye(group.nv)
     columns = [ca.vertcat(*getattr(group, name)(sm.rows_of(d), sm.rows_of(unit[:, j]))) for j in range(group.nv)]
     return ca.horzcat(*columns)

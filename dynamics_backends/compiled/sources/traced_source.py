@@ -89,6 +89,7 @@ class TracedDynamics:
         return [f, *(ca.vec(M.T) for M in (J[:, :n], J[:, n:], H[:n, :n], H[n:, :n], H[n:, n:]))]
 
     def _first_by_ad(self, mode: str) -> list[Any]:
+        """Computed rows of value, fx and fu by CasADi's AD, matrices by rows."""
         from dynamics_backends.methods.casadi_ad import CasadiAD
 
         value, J = CasadiAD(self.map, mode=mode).expressions(self.symbols)
@@ -146,6 +147,7 @@ class TracedDynamics:
         return both, e, STEP if algebra == "complex" else 1.0
 
     def _below(self, M: Any) -> Any:
+        """Last ``rows`` rows: those of xdot that are computed."""
         return M[M.shape[0] - self.rows :, :]
 
     def _below_of(self, first: Sequence[Any]) -> list[Any]:
@@ -167,6 +169,7 @@ def _named(parts: Sequence[Any]) -> dict[str, Any]:
 
 
 def _columns(first: Partials) -> list[Any]:
+    """Value, fx and fu as three columns, matrices by rows."""
     value = ca.vertcat(*first.value) if isinstance(first.value, list) else ca.SX(first.value)
     return [ca.densify(value), by_rows(first.fx), by_rows(first.fu)]
 

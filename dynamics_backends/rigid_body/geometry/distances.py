@@ -134,12 +134,12 @@ def segment_cylinder(p: Vec, d: Vec, radius: Scalar, half: Scalar) -> Nearest:
 
 
 def box_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
-    """The D of :func:`segment_box`, for vectors given by their components."""
+    """Distance D of :func:`segment_box`, for vectors given by their components."""
     return segment_box(Vec(*p), Vec(*d), Vec(*size)).distance
 
 
 def cylinder_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
-    """The D of :func:`segment_cylinder`; size: radius, half length, and an unused number."""
+    """Distance D of :func:`segment_cylinder`; size: radius, half length, and an unused number."""
     return segment_cylinder(Vec(*p), Vec(*d), size[0], size[1]).distance
 
 
@@ -163,7 +163,7 @@ def nearest_result(
     square: Scalar,
     inside: Inside,
 ) -> Nearest:
-    """The result for a segment outside the body, or ``inside``."""
+    """Result from e and the position t of the nearest point; ``inside`` for a segment closer than CONTACT."""
     squared = dot(e, e) - square * t * (1.0 - t)
     out = squared - CONTACT * CONTACT
     D = sm.sqrt(sm.select(out, squared, 1.0 + 0.0 * t))
@@ -228,7 +228,8 @@ def bracket(slope: Callable[[Scalar], Scalar], places: Sequence[Scalar]) -> tupl
 
 
 def ends(at_low: Scalar, at_high: Scalar, low: Scalar, high: Scalar, between: Scalar) -> Scalar:
-    """The root; if the function has one sign in the bracket, an end of the bracket."""
+    """Root of an increasing function in the bracket: ``between``, or the end ``low`` or ``high`` nearest to it if the values
+    have one sign."""
     return sm.select(at_low, low, sm.select(at_high, between, high))
 
 
@@ -251,10 +252,12 @@ def _beyond(x: Scalar, half: Scalar) -> Scalar:
 
 
 def positive(x: Scalar) -> Scalar:
+    """x, or 1 if x is not positive: a safe divisor."""
     return sm.select(x - TINY, x, 1.0 + 0.0 * x)
 
 
 def nonzero(x: Scalar) -> Scalar:
+    """x, or 1e-12 if its absolute value is smaller: a safe divisor."""
     small = 1e-12
     return sm.select(x * x - small * small, x, small + 0.0 * x)
 
@@ -309,7 +312,7 @@ def segment_triangle(p: Vec, d: Vec, size: Vec) -> Nearest:
 
 
 def triangle_distance(p: Sequence[Scalar], d: Sequence[Scalar], size: Sequence[Scalar]) -> Scalar:
-    """The D of :func:`segment_triangle`, for vectors given by their components."""
+    """Distance D of :func:`segment_triangle`, for vectors given by their components."""
     return segment_triangle(Vec(*p), Vec(*d), Vec(*size)).distance
 
 

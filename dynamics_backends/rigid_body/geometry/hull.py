@@ -112,6 +112,7 @@ def _faces(corners: Array) -> tuple[Face, ...]:
 
 
 def _face_of_triangle(corners: Array, normal: Array) -> Face:
+    """Face of a triangle: its frame is at the middle of the longest edge, with z along the normal out of the hull."""
     lengths = np.linalg.norm(corners - np.roll(corners, -1, axis=0), axis=1)
     a, b, c = np.roll(corners, -int(np.argmax(lengths)), axis=0)
     if np.cross(b - a, c - a) @ normal < 0.0:

@@ -211,10 +211,12 @@ def _is_robot_body(m: Any, body: int) -> bool:
 
 
 def _jointed(m: Any) -> Iterator[int]:
+    """Bodies with joints, and bodies rigidly joined to them."""
     return (b for b in range(m.nbody) if moves(m, b))
 
 
 def _serves(m: Any, geom: int, purpose: Purpose) -> bool:
+    """True if a geom collides, or is shown by MuJoCo's viewer, depending on the purpose."""
     if purpose == "collision":
         return collides(m, geom)
     return int(m.geom_group[geom]) in SHOWN_GROUPS and _geom_color(m, geom)[3] > 0.0

@@ -60,6 +60,7 @@ def find_mesh(name: str, folder: Path | None, package_dirs: Sequence[str] = ()) 
 
 
 def _candidate_paths(name: str, folder: Path | None, package_dirs: Sequence[str]) -> Iterator[Path]:
+    """Paths where the file of a name may be, in the order of the search."""
     if name.startswith(PACKAGE):
         package, _, rest = unquote(name.removeprefix(PACKAGE)).partition("/")
         for place in (*map(Path, package_dirs), *_package_places(folder)):
@@ -243,6 +244,7 @@ def _level(sizes: list[int], total: int) -> int:
 
 
 def _entry(path: Path, triangles: int | str) -> Path:
+    """Cache file of a mesh file in its present state, simplified to ``triangles`` ("all": not simplified)."""
     state = path.stat()
     return cache_entry("meshes", f"{VERSION}\0{path}\0{state.st_mtime_ns}\0{state.st_size}\0{triangles}".encode())
 

@@ -45,7 +45,7 @@ class Sphere:
     radius: float
 
     def triangles(self) -> Triangles:
-        """See :class:`Shape`."""
+        """Inscribed polyhedron, in the shape's frame."""
         return Capsule(self.radius, 0.0).triangles()
 
 
@@ -56,7 +56,7 @@ class Box:
     size: tuple[float, float, float]
 
     def triangles(self) -> Triangles:
-        """See :class:`Shape`."""
+        """Surface in the shape's frame, two triangles for each side."""
         corners = np.array([[x, y, z] for x in (-0.5, 0.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
         quads = [(0, 1, 3, 2), (4, 6, 7, 5), (0, 4, 5, 1), (2, 3, 7, 6), (0, 2, 6, 4), (1, 5, 7, 3)]
         faces = [corner for a, b, c, d in quads for corner in ((a, b, c), (a, c, d))]
@@ -71,7 +71,7 @@ class Cylinder:
     length: float
 
     def triangles(self) -> Triangles:
-        """See :class:`Shape`."""
+        """Inscribed polyhedron, in the shape's frame."""
         h = 0.5 * self.length
         return _revolved([(0.0, -h), (self.radius, -h), (self.radius, h), (0.0, h)])
 
@@ -84,7 +84,7 @@ class Capsule:
     length: float
 
     def triangles(self) -> Triangles:
-        """See :class:`Shape`."""
+        """Inscribed polyhedron, in the shape's frame."""
         angles = np.linspace(-0.5 * np.pi, 0.0, SEGMENTS // 4 + 1)
         low = [(self.radius * np.cos(a), self.radius * np.sin(a) - 0.5 * self.length) for a in angles]
         return _revolved([*low, *((r, -z) for r, z in reversed(low))])
@@ -100,7 +100,7 @@ class HalfSpace:
     """All points with z <= 0: a floor, or a wall if it is rotated."""
 
     def triangles(self) -> Triangles:
-        """A square part of the surface; see :class:`Shape`."""
+        """Square part of the surface, with edges of PICTURE_SIZE [m]."""
         h = 0.5 * PICTURE_SIZE
         corners = np.array([[-h, -h, 0.0], [h, -h, 0.0], [h, h, 0.0], [-h, h, 0.0]])
         return Triangles(corners, np.array([[0, 1, 2], [0, 2, 3]]))
@@ -115,7 +115,7 @@ class Mesh:
     file: str = ""
 
     def triangles(self) -> Triangles:
-        """See :class:`Shape`."""
+        """Vertices and faces of the mesh."""
         return Triangles(self.vertices, self.faces)
 
 

@@ -106,7 +106,7 @@ def ends(m: Any) -> list[int]:
 
 
 def tip(m: Any, names: Names, body: int) -> Tip | None:
-    """Tip of a body of :func:`ends`, or None if none of its geoms can collide."""
+    """Expected contact point of a body of :func:`ends`: the middle of its lowest balls; None if none of its geoms can collide."""
     pose, points = body_poses(m), []
     joint = np.array(m.jnt_pos[m.body_jntadr[body]]) if m.body_jntnum[body] else np.zeros(3)
     for geom in range(m.ngeom):

@@ -217,6 +217,7 @@ def equalities(m: Any, names: Names) -> tuple[tuple[Equality, ...], tuple[str, .
 
 
 def _equality(m: Any, names: Names, i: int) -> tuple[Equality | None, str]:
+    """Equality number i, or None and the reason why it is ignored."""
     import mujoco
 
     kind, name = mujoco.mjtEq(int(m.eq_type[i])).name.removeprefix("mjEQ_").lower(), names.equalities[i]
@@ -233,6 +234,7 @@ def _equality(m: Any, names: Names, i: int) -> tuple[Equality | None, str]:
 
 
 def _joint_equality(m: Any, names: Names, i: int, name: str) -> tuple[Equality | None, str]:
+    """Equality of joints number i, or None and the reason why it is ignored."""
     ids = [int(j) for j in (m.eq_obj1id[i], m.eq_obj2id[i]) if j >= 0]
     if any(joint_kind(m, j) not in ("revolute", "prismatic") for j in ids):
         return None, "ties a joint of several degrees of freedom"
@@ -246,6 +248,7 @@ def _joint_equality(m: Any, names: Names, i: int, name: str) -> tuple[Equality |
 
 
 def _coupled_places(m: Any, names: Names, i: int, kind: str) -> tuple[Place, Place]:
+    """Frames that a connect or weld makes coincide."""
     import mujoco
 
     ids, data = (int(m.eq_obj1id[i]), int(m.eq_obj2id[i])), m.eq_data[i]

@@ -67,7 +67,8 @@ class Reader:
         self.bodies: set[int] = set()
 
     def trees(self, which: str) -> frozenset[int]:
-        """Root bodies of the trees that belong to the model."""
+        """Root bodies of the model's trees. which: "all", or "driven": those with an actuator (else the largest) and those
+        without joints."""
         m = self.m
         everything = frozenset(m.body_rootid[1:].tolist())
         if which == "all":
@@ -77,7 +78,7 @@ class Reader:
         return everything - jointed | (driven or {self._root(jointed)})
 
     def without(self, selected: frozenset[int]) -> list[str]:
-        """Note on the trees that are not selected."""
+        """Note, if any, on the trees that are not selected."""
         names = [self.names.bodies[root] for root in sorted(self.trees("all") - selected)]
         return [f"ignored, because no actuator drives them: {', '.join(names)}"] if names else []
 
@@ -106,6 +107,7 @@ class Reader:
         return max(sorted(roots), key=lambda root: counts[root])
 
     def _float(self, builder: ModelBuilder, body: int, joints: list[int]) -> None:
+        """Add the root body with a free joint. Raises MJCFError if the file gives it other joints."""
         if joints:
             moved = ", ".join(self.names.joints[j] for j in joints)
             raise MJCFError(
@@ -316,6 +318,7 @@ def _check_numbers(where: str, simulated: Any, names: Names) -> None:
 
 
 def _warn(where: str, robot: str, sentences: list[str], strict: bool) -> None:
+    """Warn of elements that make the robot move differently in MuJoCo; raises MJCFError instead if ``strict``."""
     message = f"{where}, robot {robot!r}, moves otherwise here than in MuJoCo:" + "".join(f"\n  {s}" for s in sentences)
     if strict:
         raise MJCFError(f"{message}\nCorrect the file, or load it without strict=True")
@@ -323,6 +326,7 @@ def _warn(where: str, robot: str, sentences: list[str], strict: bool) -> None:
 
 
 def _with_armature(model: Model, armature: float | Mapping[str, float] | None) -> Model:
+    """Model with other rotor inertias, for all joints of one degree of freedom or by name; unchanged for None."""
     if armature is None:
         return model
     single = [name for b, name in enumerate(model.joint_names) if len(model.dofs(b)) == 1]
@@ -338,6 +342,7 @@ def _with_armature(model: Model, armature: float | Mapping[str, float] | None) -
 
 
 def _with_mimic_joints(model: Model, tied: Mapping[str, Any], mimic: str) -> Model:
+    """Model whose coupled joints are locked (mimic = "lock") or follow by its coupling ("follow")."""
     if not tied:
         return model
     if mimic == "lock":

@@ -105,12 +105,14 @@ class MujocoStates:
         return turning
 
     def _world(self, q: Array, v: Array) -> Array:
+        """Copy of v with the linear velocities of floating joints turned from body to world axes."""
         v = np.array(v, dtype=float)
         for i, d in self.free:
             v[d : d + 3] = _rotation(q[i + 3 : i + 7]) @ v[d : d + 3]
         return v
 
     def _local(self, q: Array, v: Array) -> Array:
+        """Copy of v with the linear velocities of floating joints turned from world to body axes."""
         v = np.array(v, dtype=float)
         for i, d in self.free:
             v[d : d + 3] = _rotation(q[i + 3 : i + 7]).T @ v[d : d + 3]

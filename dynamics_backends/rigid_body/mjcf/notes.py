@@ -41,6 +41,7 @@ def left_out(
 
 
 def _listed(names: Iterable[str]) -> str:
+    """Names as a text; beyond NAMED, only their number."""
     names = list(names)
     more = f", ... ({len(names)} in all)" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
@@ -160,6 +161,7 @@ def _described(a: Actuator) -> str:
 
 
 def _things(m: Any) -> list[str]:
+    """Note on numbers of elements that the model does not use: sensors, cameras, lights, skins, mocap bodies."""
     counts = {"sensors": m.nsensor, "cameras": m.ncam, "lights": m.nlight, "skins": m.nskin, "mocap bodies": m.nmocap}
     there = [f"{count} {what}" for what, count in counts.items() if count]
     return _sentence("not used", there)

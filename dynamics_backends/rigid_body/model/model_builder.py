@@ -201,6 +201,7 @@ class ModelBuilder:
         )
 
     def _place(self, link: str | None) -> tuple[int, np.ndarray, np.ndarray]:
+        """Body and placement in it (R, p) of a link; None: the world. Raises UnknownName."""
         if link is None:
             return -1, np.eye(3), np.zeros(3)
         if link not in self._links:
@@ -208,6 +209,7 @@ class ModelBuilder:
         return self._links[link]
 
     def _merge(self, link: str, part: MassProperties):
+        """Add mass properties in a link's frame to its body; those of links of the world are ignored."""
         body, R, p = self._links[link]
         if body >= 0:
             self._bodies[body].parts.append(part.moved(R, p))
@@ -310,6 +312,7 @@ def _mass_properties(name: str, mass, com, inertia) -> MassProperties:
 
 
 def _merged(body: _Body) -> MassProperties:
+    """Mass properties of all links merged into a body."""
     try:
         return composite(body.parts)
     except ValueError as error:
@@ -337,6 +340,7 @@ def with_joint_properties(model: Model, **values: PropertyValues) -> Model:
 
 
 def _values_by_dof(model: Model, key: str, value_or_values: float | Mapping[str, float]) -> np.ndarray:
+    """Values (nv,) of a property with those of the given joints, or of all joints of one degree of freedom, replaced."""
     array = getattr(model, key).copy()
     single = [n for n, kind in zip(model.joint_names, model.joint_types, strict=True) if JOINT_TYPES[kind] == (1, 1)]
     named = value_or_values if isinstance(value_or_values, Mapping) else dict.fromkeys(single, value_or_values)

@@ -198,7 +198,7 @@ class WithInertias:
 
 
 def run(program: Program, model: Model, arguments: Mapping[str, Any]) -> Fields:
-    """Evaluate a program with the driver for the arguments' scalar type."""
+    """Evaluate a program by :func:`unroll` if an argument has symbols, else by :func:`rows`."""
     symbolic = any(hasattr(leaf, "is_symbolic") for value in arguments.values() for leaf in _samples(value))
     return unroll(program, model, arguments) if symbolic else rows(program, model, arguments)
 

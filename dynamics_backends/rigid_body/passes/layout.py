@@ -50,10 +50,12 @@ class Layout:
 
     @cached_property
     def _paths(self) -> list[tuple[int, int]]:
+        """Pairs (d, j) of a DoF d and a DoF j at or above it."""
         return [(d, j) for d, above in enumerate(self._above) for j in above]
 
     @cached_property
     def _pairs(self) -> dict[str, dict[str, np.ndarray]]:
+        """DoFs of the passes over paths, over pairs of different joints and over pairs of one joint, by kind of pass."""
         own = [self._joint_shared(d, j) for d, j in self._paths]
         return {
             "path": _columns("dj", self._paths),
@@ -63,6 +65,7 @@ class Layout:
 
     @cached_property
     def _triples(self) -> dict[str, dict[str, np.ndarray]]:
+        """DoFs of the passes over triples and the index of their pair (d, j), by kind of pass."""
         triples: dict[str, list[tuple[int, int, int, int]]] = {kind: [] for kind in TRIPLES.values()}
         for number, (d, j) in enumerate(self._paths):
             lower = self._joint_shared(d, j)

@@ -51,7 +51,7 @@ class PerturbedTransform(Struct):
 
     @classmethod
     def allocate(cls, rows: int, sample: Dual) -> PerturbedTransform:
-        """Storage for the row driver."""
+        """Zero poses of ``rows`` bodies, with the batch size and the number of directions of ``sample``."""
         plain = (rows, sample.shape[-1])
         shapes = [plain] * 12 + [(*plain, sample.directions)] * 6
         return build(cls, iter([np.zeros(s, dtype=sample.val.dtype) for s in shapes]))
@@ -76,22 +76,27 @@ class PerturbedTransform(Struct):
         return PerturbedTransform(*_parts(parent @ self.pose), self.twist)
 
     def point(self, p: Vec) -> Vec:
+        """Coordinates in the parent, with tangents, of a point with coordinates p in the child."""
         change = _tangent(p) + self.twist.w.cross(_wide(_value(p))) + self.twist.l
         return _joined(self.pose.point(_value(p)), _wide(self.R) @ change)
 
     def to_parent(self, m: Motion) -> Motion:
+        """Motion in the parent's coordinates, with tangents."""
         change = _tangent(m) + self.twist.cross(_wide(_value(m)))
         return _joined(self.pose.to_parent(_value(m)), _wide(self.pose).to_parent(change))
 
     def to_child(self, m: Motion) -> Motion:
+        """Motion in the child's coordinates, with tangents."""
         value = self.pose.to_child(_value(m))
         return _joined(value, _wide(self.pose).to_child(_tangent(m)) + _wide(value).cross(self.twist))
 
     def force_to_parent(self, f: Force) -> Force:
+        """Force in the parent's coordinates, with tangents."""
         change = _tangent(f) + self.twist.cross_force(_wide(_value(f)))
         return _joined(self.pose.force_to_parent(_value(f)), _wide(self.pose).force_to_parent(change))
 
     def force_to_child(self, f: Force) -> Force:
+        """Force in the child's coordinates, with tangents."""
         value = self.pose.force_to_child(_value(f))
         change = _wide(self.pose).force_to_child(_tangent(f)) - self.twist.cross_force(_wide(value))
         return _joined(value, change)
@@ -108,6 +113,7 @@ class PerturbedTransform(Struct):
         return Inertia(mass, _joined(value.h, first), _joined(value.J, J))
 
     def articulated_to_parent(self, inertia: ArticulatedInertia) -> ArticulatedInertia:
+        """General inertia in the parent's coordinates, with tangents."""
         value, change = _value(inertia), _tangent(inertia)
         wide, w, l = _wide(value), self.twist.w, self.twist.l
         M, Ht = wide.M.full(), wide.H.transpose()
@@ -151,6 +157,7 @@ def _wide(x: Any) -> Any:
 
 
 def _joined(value: Any, tangent: Any) -> Any:
+    """Struct of duals from a struct of values and one of tangents."""
     pairs = zip(leaves(value), leaves(tangent), strict=True)
     return build(type(value), iter([Dual(*_fitted(np.asarray(v), np.asarray(t))) for v, t in pairs]))
 

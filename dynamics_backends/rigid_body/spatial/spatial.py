@@ -97,7 +97,7 @@ def leaves(x: Any) -> list[Scalar]:
 
 
 def build(kind: type[Struct] | None, values: Iterator[Scalar]) -> Any:
-    """Inverse of :func:`leaves`."""
+    """Struct of this type, or a scalar for None, from the next values: the inverse of :func:`leaves`."""
     return next(values) if kind is None else kind.build(*islice(values, kind.SIZE))
 
 
@@ -164,6 +164,7 @@ class Sym(Struct):
         )
 
     def full(self) -> Mat:
+        """Full 3 x 3 matrix."""
         return Mat(Vec(self.xx, self.xy, self.xz), Vec(self.xy, self.yy, self.yz), Vec(self.xz, self.yz, self.zz))
 
     def turned(self, R: Mat) -> Sym:
@@ -322,17 +323,21 @@ class Transform(Struct):
         return self.R @ p + self.p
 
     def to_parent(self, m: Motion) -> Motion:
+        """Motion in the parent's coordinates."""
         w = self.R @ m.w
         return Motion(w, self.R @ m.l + self.p.cross(w))
 
     def to_child(self, m: Motion) -> Motion:
+        """Motion in the child's coordinates."""
         return Motion(self.R.transpose_times(m.w), self.R.transpose_times(m.l - self.p.cross(m.w)))
 
     def force_to_parent(self, f: Force) -> Force:
+        """Force in the parent's coordinates."""
         force = self.R @ f.f
         return Force(self.R @ f.n + self.p.cross(force), force)
 
     def force_to_child(self, f: Force) -> Force:
+        """Force in the child's coordinates."""
         return Force(self.R.transpose_times(f.n - self.p.cross(f.f)), self.R.transpose_times(f.f))
 
     def inertia_to_parent(self, mass: Scalar, com: Vec, central: Sym) -> Inertia:

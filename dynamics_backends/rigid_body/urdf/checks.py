@@ -184,6 +184,7 @@ def scaled_pivots(model: Model, q: np.ndarray) -> np.ndarray:
 
 
 def _min_eigenvalue(D: np.ndarray, scale: np.ndarray) -> float:
+    """Smallest eigenvalue of D scaled to a unit diagonal of ``scale``; -inf for a negative scale, 0 for a zero one."""
     if scale.min() < 0:
         return -np.inf
     if scale.min() == 0:

@@ -119,6 +119,7 @@ def _check_option(option: str, value: str, known: tuple[str, ...]):
 
 
 def _set_armature(robot: Robot, armature: float | Mapping[str, float] | None):
+    """Set the rotor inertia of all joints but fixed and floating ones, or of named joints; None keeps the file's."""
     moving = {name: joint for name, joint in robot.joints.items() if joint.kind not in ("fixed", "floating")}
     if armature is None:
         return
