@@ -46,7 +46,7 @@ class Method:
         raise TypeError(f"{type(self).__name__} is not a complete derivative method")
 
     def split(self, value: Array, both: Array) -> Jacobians:
-        """Jacobians from the value (n_out, N) and derivatives in all directions (n_out, N, ndx + nu)."""
+        """Jacobians, batch first, from the value (n_out, N) and its derivatives (n_out, N, ndx + nu) in dx and then du."""
         both = both.transpose(1, 0, 2)
         ndx = self.map.manifold.ndx
         return Jacobians(np.ascontiguousarray(value.T), both[:, :, :ndx], both[:, :, ndx:])

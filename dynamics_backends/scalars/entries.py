@@ -68,22 +68,22 @@ class Entry:
     # -- interface of the scalar module -----------------------------------------------------------------------------------
     @staticmethod
     def stack(components: Sequence[Any]) -> Entries:
-        """See :func:`dynamics_backends.scalar.stack`."""
+        """Entries of a list of entries and numbers."""
         return entries(list(components))
 
     @staticmethod
     def concatenate(parts: Sequence[Any]) -> Entries:
-        """See :func:`dynamics_backends.scalar.concatenate`."""
+        """Entries of all components of the parts, in their order."""
         return entries([component for part in parts for component in part])
 
     @staticmethod
     def select_by(decider: Any, where_positive: Any, otherwise: Any) -> Any:
-        """See :func:`dynamics_backends.scalar.select`."""
+        """``where_positive`` where the real part of ``decider`` is > 0, else ``otherwise``; both are evaluated."""
         return _on_entries(sm.select)(decider, where_positive, otherwise)
 
     @staticmethod
     def atan2(y: Any, x: Any) -> Any:
-        """See :func:`dynamics_backends.scalar.atan2`."""
+        """Angle of the point (x, y), element by element."""
         return _each(_on_entries(sm.atan2), (y, x))
 
     @property

@@ -31,7 +31,7 @@ class Taylor(UfuncMixin):
 
     @classmethod
     def variables(cls, x: Scalar, y: Scalar) -> tuple[Taylor, Taylor]:
-        """Both variables at a point."""
+        """Both variables at the point (x, y), as polynomials: x + X and y + Y."""
         return cls([x, 1.0, *[0.0] * 8]), cls([y, 0.0, 1.0, *[0.0] * 7])
 
     @classmethod
@@ -83,6 +83,7 @@ class Taylor(UfuncMixin):
         return self._inverse() * other
 
     def _inverse(self) -> Taylor:
+        """Reciprocal 1 / self."""
         r = 1.0 / self.c[0]
         return self._chain(r, -r * r, 2.0 * r * r * r, -6.0 * r * r * r * r)
 
@@ -108,7 +109,7 @@ class Taylor(UfuncMixin):
 
     @staticmethod
     def select_by(decider: Any, where_positive: Any, otherwise: Any) -> Taylor:
-        """See :func:`dynamics_backends.scalar.select`."""
+        """``where_positive`` where the constant coefficient of ``decider`` is > 0, else ``otherwise``."""
         a, b = Taylor.from_value(where_positive), Taylor.from_value(otherwise)
         value = decider.c[0] if isinstance(decider, Taylor) else decider
         return Taylor([sm.select(value, x, y) for x, y in zip(a.c, b.c, strict=True)])
@@ -183,7 +184,7 @@ class Taylor(UfuncMixin):
 
     @staticmethod
     def atan2(y: Any, x: Any) -> Taylor:
-        """See :func:`dynamics_backends.scalar.atan2`: the angle at the point, and an arctangent about it."""
+        """Angle of the point (x, y): the one at the constant coefficients, plus an arctangent about it."""
         y, x = Taylor.from_value(y), Taylor.from_value(x)
         angle = sm.atan2(y.c[0], x.c[0])
         c, s = sm.cos(angle), sm.sin(angle)

@@ -33,9 +33,7 @@ _functions: WeakKeyDictionary[Model, dict[str, Any]] = WeakKeyDictionary()
 
 
 class _KernelDriver:
-    """See :class:`~dynamics_backends.rigid_body.passes.drivers.Driver` and
-    :class:`~dynamics_backends.systems.contact.implicit_step.StepSolver`.
-    """
+    """Driver that calls kernels on symbols; it also solves time steps and the derivatives of constrained motion."""
 
     def __call__(self, program: Program, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return _called(program, model, arguments)

@@ -124,6 +124,7 @@ def shapes_of(program: Program, model: Model) -> list[tuple[int, ...]]:
 
 
 def _shape(name: str, model: Model) -> tuple[int, ...]:
+    """Shape of a result at one knot; the factor of M has nv (nv + 1) numbers."""
     axis, kind = FIELDS[name].axis, FIELDS[name].kind
     if axis is Axis.WHOLE:
         return (model.nv * (model.nv + 1),)
@@ -132,10 +133,8 @@ def _shape(name: str, model: Model) -> tuple[int, ...]:
 
 
 def algebra_of(program: Program, values: Sequence[Any]) -> str | None:
-    """Number type of the arguments; None if no kernel supports it: symbols, mixtures.
-
-    The C templates of linear algebra are real.
-    """
+    """Number type "real", "complex" or "dual" of the arguments; None without a kernel: symbols, complex duals, real-only
+    programs."""
     parts = [leaf for v in values for leaf in leaves(v)]
     if not all(isinstance(leaf, (np.ndarray, Dual)) for leaf in parts):
         return None

@@ -106,7 +106,7 @@ def pointers(arrays: Sequence[Array]) -> ctypes.Array:
 
 
 def default_threads() -> int:
-    """Return TRAJOPT_THREADS, or the number of processors. Raises InputError for a wrong value of the variable."""
+    """Return TRAJOPT_THREADS, or the number of processors if it is unset or 0. Raises InputError for a wrong value."""
     return environment.threads() or processors()
 
 

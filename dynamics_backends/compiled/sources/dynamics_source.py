@@ -76,7 +76,7 @@ def differences_of(
 
 
 def _input_sizes(backend: DynamicsBackend, sizes: Mapping[str, int]) -> list[int]:
-    """Components of x, u, t and p."""
+    """Components of x, u, t and of all parameters together, a step length included."""
     map = unwrapped(backend.map)
     return [map.manifold.nx, map.nu, 1, sum(with_step(map, sizes).values())]
 

@@ -71,7 +71,7 @@ class FreeBodyFunctions:
         model = system.model
         self.rows = model.nv
         integers, doubles = int_tables(model), double_tables(model)
-        driven, shares = [d for d, _ in system.shares], [share for _, share in system.shares]
+        driven, shares = [d for d, _ in system.input_gains], [share for _, share in system.input_gains]
         none = np.zeros(model.nv)
         place = [int(model.q_index[b]) for b in model.dof_body]
         arrays = {

@@ -54,7 +54,7 @@ def solve(f: Factor, b: Sequence[Any]) -> list[Any]:
 
 
 def solve_upward(f: Factor, b: Sequence[Any]) -> list[Any]:
-    """Solve L' x = b from the leaves to the root, so that b keeps its sparsity along branches."""
+    """Solve L' x = b from the leaves to the root, so that zeros outside of the branches of b stay zeros."""
     x = list(b)
     for k in reversed(range(len(x))):
         for i in f.ancestors[k]:

@@ -75,7 +75,7 @@ class Layout:
 
     @cached_property
     def levels(self) -> list[Group]:
-        """Bodies of equal depth and joint type, from the root to the leaves."""
+        """Groups of bodies of equal depth and joint type, from the root to the leaves."""
         depth = np.asarray(self.model.depth)
         keys = sorted({(int(d), self.joints.index(j)) for d, j in zip(depth, self.joints, strict=True)})
         members = [

@@ -70,7 +70,7 @@ def mapped(x: Any, function: Any) -> Any:
 
 
 def take(x: Any, index: Any) -> Any:
-    """Rows ``index`` of a field; leaves that are plain numbers are equal in every row."""
+    """Rows ``index`` of a field, struct or array; plain numbers, equal in every row, are unchanged."""
     if isinstance(x, Struct):
         return x.build(*[leaf[index] if getattr(leaf, "shape", ()) else leaf for leaf in x.leaves(x)])
     return x[index] if getattr(x, "shape", ()) else x
@@ -266,7 +266,7 @@ class Pass:
         return self.kind in ("pair", "own_pair", *TRIPLES.values())
 
     def results(self, *arguments: Any) -> tuple[Any, ...]:
-        """Results of the step as a tuple with one entry for each output."""
+        """Results of the step for these arguments, as a tuple with one entry for each output."""
         assert self.step is not None
         result = self.step(*arguments)
         return result if len(self.outputs) > 1 else (result,)
@@ -295,7 +295,8 @@ class Program:
             raise ValueError(f"program {name}: no pass writes {sorted(missing)}")
 
     def given(self, table: str) -> Program:
-        """Program with a table of the model as an argument; the program itself if no pass reads the table."""
+        """Program that takes a table of the model ("armature", ...) as an argument; the program itself if no pass reads the
+        table."""
         if table not in {base_name(n) for p in self.passes for n in p.inputs}:
             return self
         if table not in self._given:
@@ -351,5 +352,5 @@ def up(own: Sequence[str], to_parent: Sequence[str]) -> Callable[[Callable[..., 
 
 
 def up_sum(*fields: str) -> Pass:
-    """Pass of subtree sums of fields expressed in one common frame."""
+    """Upward pass that replaces each field by its sum over the subtree; fields are expressed in one common frame."""
     return Pass("up", fields, None)

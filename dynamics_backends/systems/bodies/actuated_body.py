@@ -105,7 +105,7 @@ class ActuatedBody(MechanicalSystem):
         return result
 
     def driver_at(self, p: Mapping[str, Rows]) -> Driver:
-        """Driver of the recursions; with implicit damping its rotor inertias include h D."""
+        """Driver of the recursions for parameters p; with implicit damping its rotor inertias include h D, h in p."""
         own = self.driver if isinstance(self, (DriverMixin, WholeMap)) else run
         return own if self.offsets is None else WithArmature(own, self.rotors(p[IMPLICIT_STEP][0]))
 
@@ -115,8 +115,9 @@ class ActuatedBody(MechanicalSystem):
         return sm.stack([rotor + h * damping for rotor, damping in rows])
 
     @property
-    def shares(self) -> list[tuple[int, float]]:
-        """Degree of freedom and joint force per unit: 1 for each control, minus the damping for each damping offset e."""
+    def input_gains(self) -> list[tuple[int, float]]:
+        """Degree of freedom and joint force per unit of each entry of u: 1 for a control, minus the damping for a damping offset
+        e."""
         own = [(d, 1.0) for d in self.actuated]
         return own + [(d, -float(self.damping_of_joints[d])) for d in range(self.offsets or 0)]
 
@@ -128,7 +129,7 @@ class ActuatedBody(MechanicalSystem):
         """
         zero = 0.0 * v[0]
         tau = [zero] * self.model.nv
-        for i, (d, share) in enumerate(self.shares):
+        for i, (d, share) in enumerate(self.input_gains):
             tau[d] = tau[d] + (u[i] if share == 1.0 else share * u[i])
         for d in range(self.model.nv):
             if self.viscous is not None:
@@ -142,12 +143,12 @@ class ActuatedBody(MechanicalSystem):
 
     def by_control(self, M: Matrix) -> list[Rows]:
         """Rows of M d tau / d u, from the rows of M (nv, N)."""
-        if all(share == 1.0 for _, share in self.shares):
+        if all(share == 1.0 for _, share in self.input_gains):
             return columns(M, self.actuated)
-        return [sm.stack([row[d] * share for d, share in self.shares]) for row in M]
+        return [sm.stack([row[d] * share for d, share in self.input_gains]) for row in M]
 
     def _partials(self, v: Rows, u: Rows, d: ForwardDynamicsDerivatives) -> Partials:
-        """Derivatives of xdot from those of a in q, v and tau."""
+        """Derivatives of xdot from those of a in q, v and tau, with those of damping, friction and springs."""
         slope, _ = self._resistance(v)
         dq, dv = d.dq, d.dv
         if slope is not None:

@@ -197,7 +197,8 @@ class MassMatrix(DriverMixin, RigidBodyMap):
         return sm.stack([M[i][j] + zero for i in range(n) for j in range(n)])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Closed form: M e_k is inverse dynamics at rest without gravity, with acceleration e_k (IDFOZA of Singh et al. 2023)."""
+        """Value and derivatives in closed form: M e_k is inverse dynamics at rest without gravity, with acceleration e_k (IDFOZA
+        of Singh et al. 2023)."""
         q, v = self.split(x)
         still = 0.0 * v
         weightless = self.model.with_gravity((0.0, 0.0, 0.0))

@@ -71,7 +71,7 @@ class BoundConstraint:
         raise TypeError(f"{type(self).__name__} is not a complete constraint")
 
     def error(self, fields: Mapping[str, Any], q: Rows, p: Mapping[str, Rows]) -> Error:
-        """Position error; only used if kp is not zero."""
+        """Position error by rows; only used if kp is not zero. p may contain the reference."""
         raise TypeError(f"{type(self).__name__} is not a complete constraint")
 
     def add_error_second(

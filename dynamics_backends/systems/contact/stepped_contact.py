@@ -293,7 +293,7 @@ class SteppedContact(WholeMap, ActuatedBody):
                 dv[i][i] = dv[i][i] + slope[i]
             if self.model.stiffness[i]:
                 dq[i][i] = dq[i][i] - float(self.model.stiffness[i])
-            driven = [share if d == i else 0.0 for d, share in self.shares]
+            driven = [share if d == i else 0.0 for d, share in self.input_gains]
             top.append(sm.stack([e + 0.0 * v[0] for e in (*dq[i], *dv[i], *driven)]))
         return top
 
