@@ -89,8 +89,10 @@ class CurvedComposedMap(ComposedMap):
     """Composed map whose inner map has second derivatives."""
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Given, lam: Rows) -> tuple[Partials, Contraction]:
-        """First derivatives, and the second derivatives of lam' r: (lam' outer_y) inner_ww + inner_w' (lam' outer_yy) inner_w, w
-        = (x, u)."""
+        """First derivatives, and the second derivatives of lam' r by the chain rule, with w = (x, u):
+
+        (lam' outer_y) inner_ww + inner_w' (lam' outer_yy) inner_w.
+        """
         own, slopes = self._first_derivatives(x, u, t, p)
         zero = 0.0 * own.value[0]
         through = [
@@ -115,8 +117,7 @@ class CurvedComposedMap(ComposedMap):
 
 
 def _weighted(weights: Mapping[int, Mapping[int, Scalar]], rows: Matrix) -> dict[int, Rows]:
-    """Nonzero rows of the product W M, by index; weights: W as row -> column -> entry, rows: those of M. {} for an M without
-    rows."""
+    """Nonzero rows of W M by index; weights: W as row -> column -> entry, rows: those of M. {} if M has none."""
     return (
         {j: sum((c * rows[k] for k, c in own.items()), 0.0 * rows[j]) for j, own in weights.items()}
         if len(rows)

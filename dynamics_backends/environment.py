@@ -25,8 +25,7 @@ MAX_THREADS = 4096
 
 
 def threads() -> int:
-    """Return TRAJOPT_THREADS, 0 (all processors) if unset. Raises InputError for anything but a whole number from 0 to
-    MAX_THREADS."""
+    """Return TRAJOPT_THREADS, 0 (all processors) if unset. Raises InputError unless it is a whole number up to MAX_THREADS."""
     text = os.environ.get(THREADS, "").strip()
     if not text:
         return 0

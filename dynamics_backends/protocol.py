@@ -147,8 +147,7 @@ class DampsImplicitly(Protocol):
     """Number of the last controls that are e; None for the original system."""
 
     def implicit(self, *, offset: bool) -> Map:
-        """System (M + h D) a = F - D (v + e) for a step h; its last controls are the velocity offsets e if ``offset``, else e =
-        0."""
+        """System (M + h D) a = F - D (v + e) for a step h; offset: its last controls are the velocity offsets e, else e = 0."""
         ...
 
 

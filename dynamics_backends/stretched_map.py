@@ -153,8 +153,7 @@ class StretchedMap:
         return self.kind == "rate" and not self.stepped and isinstance(own, DampsImplicitly) and own.damps
 
     def implicit(self, *, offset: bool) -> StretchedMap:
-        """This system with damping that is implicit in steps of length s h; its last controls are the velocity offsets e if
-        ``offset``."""
+        """System with damping that is implicit in steps of length s h; offset: its last controls are the velocity offsets e."""
         own = WithStep(self.map.implicit(offset=True))
         place = self.place - self.map.manifold.nx
         return StretchedMap(own, self.durations, place, self.nominal, stepped=True, offset=offset)

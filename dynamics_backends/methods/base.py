@@ -60,8 +60,7 @@ def perturbed(map: Map, b: Batch, steps: Array) -> Batch:
 
 
 def one_at_a_time(map: Map, b: Batch, sizes: Array) -> Array:
-    """Steps (K, N K) for :func:`perturbed`: column i K + k is sizes[k, i] in direction k and zero in others; sizes (K, N), K =
-    ndx + nu."""
+    """Steps (K, N K) of :func:`perturbed`: column i K + k is sizes[k, i] in direction k; sizes (K, N), K = ndx + nu."""
     k, n = sizes.shape
     steps = np.zeros((k, n, k), dtype=sizes.dtype)
     steps[np.arange(k), :, np.arange(k)] = sizes

@@ -132,8 +132,7 @@ class CasadiAD(Method):
         return self._made("map_casadi_ad_second", [*symbols, lam], outputs)
 
     def _announce(self, symbols: Symbols) -> None:
-        """Log a warning if second derivatives may take minutes to generate: operations of the value times directions >
-        LARGE_GRAPH."""
+        """Log a warning if the value's operations times the directions exceed LARGE_GRAPH, which can take minutes."""
         moved, dx = self._moved(symbols)
         value = ca.Function("value", [*symbols, dx], [moved]).n_instructions()
         size = value * (dx.numel() + self.map.nu)

@@ -61,8 +61,7 @@ def casadi_inverse_dynamics(model: Model, name: str = "inverse_dynamics") -> Any
 def _function_with_jacobian(
     name: str, model: Model, inputs: Sequence[str], output: str, value: Algorithm, derivatives: Algorithm
 ) -> Any:
-    """CasADi function of the inputs, with the Jacobian by ``derivatives``. Raises ValueError for mimic joints that follow
-    others."""
+    """CasADi function of the inputs, with the Jacobian by ``derivatives``. Raises ValueError for coupled mimic joints."""
     import casadi as ca
 
     if model.coupling is not None:

@@ -133,8 +133,7 @@ def _shape(name: str, model: Model) -> tuple[int, ...]:
 
 
 def algebra_of(program: Program, values: Sequence[Any]) -> str | None:
-    """Number type "real", "complex" or "dual" of the arguments; None without a kernel: symbols, complex duals, real-only
-    programs."""
+    """Number type of the arguments: "real", "complex" or "dual"; None for symbols, complex duals and real-only programs."""
     parts = [leaf for v in values for leaf in leaves(v)]
     if not all(isinstance(leaf, (np.ndarray, Dual)) for leaf in parts):
         return None

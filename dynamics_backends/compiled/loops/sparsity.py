@@ -206,8 +206,7 @@ class Forms:
         return flat
 
     def _at_root(self, p: Pass, name: str, values: list[Any]) -> list[Any]:
-        """Symbols of an argument in the rooted form, with zeros for those of the resting world and vanishing ones of root
-        joints."""
+        """Symbols of an argument in the rooted form, with zeros for values that vanish at root joints or in the world."""
         base = base_name(name)
         ending = name[len(base) :]
         if ending not in _AT_ROOT.get(p.kind, ()):

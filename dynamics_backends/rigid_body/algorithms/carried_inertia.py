@@ -31,8 +31,7 @@ def TURN_FORCE(joint, pitch, v, carried):
 
 @body("unit", "lever", "tau_turn", "turn_v")
 def TURN(joint, pitch, v, carried):
-    """Columns e_d of S, linear parts of the momenta l_d, joint force of TURN_FORCE, and its derivatives in the joint's
-    velocities."""
+    """Columns e_d of S, linear parts of the momenta l_d, joint force of TURN_FORCE, and its derivatives in v."""
     units = joint.units(pitch)
     if not joint.turns_axes:
         return units, [_ZERO] * joint.nv, [0.0] * joint.nv, [Force(_ZERO, _ZERO)] * joint.nv

@@ -79,8 +79,7 @@ class Side(Protocol):
     J: dict[int, Rows]
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
-        """Contribution to the constraint's rows without the position error: acceleration plus kd times velocity, from the field
-        acc."""
+        """Acceleration plus kd times velocity: the side's part of the rows, without the error; acc: field of accelerations."""
         ...
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:

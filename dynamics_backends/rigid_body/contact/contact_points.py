@@ -76,8 +76,7 @@ def point_motion(model: Model, fields: Mapping[str, Any], point: Point) -> Point
 
 
 def slopes_in_q(m: PointMotion, motion: Vec, turns: Columns, changes: Mapping[int, Motion]) -> Columns:
-    """Derivatives in q of the point's velocity ``motion``, by DoF; turns: rotation axes, changes: parent's motion x S_j for each
-    DoF j."""
+    """Derivatives in q of the point's velocity ``motion``, by DoF; turns: rotation axes, changes: parent's motion x S_j."""
     return {j: field_at(changes[j], m.p) + turns[j].cross(motion) for j in m.J}
 
 

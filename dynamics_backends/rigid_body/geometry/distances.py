@@ -228,8 +228,7 @@ def bracket(slope: Callable[[Scalar], Scalar], places: Sequence[Scalar]) -> tupl
 
 
 def ends(at_low: Scalar, at_high: Scalar, low: Scalar, high: Scalar, between: Scalar) -> Scalar:
-    """Root of an increasing function in the bracket: ``between``, or the end ``low`` or ``high`` nearest to it if the values
-    have one sign."""
+    """Root of an increasing function: ``between``, or the end of the bracket that is nearest to it if the values have one sign."""
     return sm.select(at_low, low, sm.select(at_high, between, high))
 
 

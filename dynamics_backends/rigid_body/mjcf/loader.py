@@ -67,8 +67,10 @@ class Reader:
         self.bodies: set[int] = set()
 
     def trees(self, which: str) -> frozenset[int]:
-        """Root bodies of the model's trees. which: "all", or "driven": those with an actuator (else the largest) and those
-        without joints."""
+        """Root bodies of the model's trees.
+
+        which: "all", or "driven": those with an actuator (without any: the largest), and those without joints.
+        """
         m = self.m
         everything = frozenset(m.body_rootid[1:].tolist())
         if which == "all":

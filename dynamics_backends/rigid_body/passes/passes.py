@@ -295,8 +295,7 @@ class Program:
             raise ValueError(f"program {name}: no pass writes {sorted(missing)}")
 
     def given(self, table: str) -> Program:
-        """Program that takes a table of the model ("armature", ...) as an argument; the program itself if no pass reads the
-        table."""
+        """Program that takes a table of the model ("armature", ...) as an argument; itself if no pass reads the table."""
         if table not in {base_name(n) for p in self.passes for n in p.inputs}:
             return self
         if table not in self._given:

@@ -95,8 +95,10 @@ class ActuatedBody(MechanicalSystem):
         )
 
     def implicit(self, *, offset: bool) -> Self:
-        """System (M + h D) a = ... - D (v + e); its last controls are the velocity offsets e if ``offset``, else e = 0. The
-        damping of a floating base stays explicit."""
+        """System with implicit damping, (M + h D) a = ... - D (v + e); a floating base's damping stays explicit.
+
+        offset: the last controls are the velocity offsets e; otherwise e = 0.
+        """
         result = copy(self)
         result.offsets = self.model.nv if offset else 0
         result.nu = self.nu + result.offsets
@@ -116,8 +118,7 @@ class ActuatedBody(MechanicalSystem):
 
     @property
     def input_gains(self) -> list[tuple[int, float]]:
-        """Degree of freedom and joint force per unit of each entry of u: 1 for a control, minus the damping for a damping offset
-        e."""
+        """Degree of freedom and joint force per unit of each entry of u: 1 for controls, -D for damping offsets e."""
         own = [(d, 1.0) for d in self.actuated]
         return own + [(d, -float(self.damping_of_joints[d])) for d in range(self.offsets or 0)]
 

@@ -57,8 +57,7 @@ class CoupledBody:
         return bool(np.any(self.damping))
 
     def implicit(self, *, offset: bool) -> Self:
-        """System with G' (M + h D) G and damping on v + G e; its last controls are the offsets e of independent joints if
-        ``offset``."""
+        """System with G' (M + h D) G and damping on v + G e; offset: its last controls are the offsets e of independent joints."""
         result, n = copy(self), len(self.independent)
         result.offsets = n if offset else 0
         result.nu = self.nu + result.offsets
@@ -119,8 +118,7 @@ class CoupledBody:
         return ltl.solve_dense(reduced, force)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and partial derivatives in closed form: inverse-dynamics derivatives (IDSVA) at the solved accelerations,
-        reduced by G."""
+        """Value and partial derivatives in closed form: those of inverse dynamics (IDSVA), reduced by G."""
         n = len(self.independent)
         q, v = self.expand(x)
         a = sm.stack(self._accelerations(x, u, p))

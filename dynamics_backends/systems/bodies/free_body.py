@@ -40,8 +40,7 @@ class ContactFreeBody(ActuatedBody):
         return self._partials(v, u, fd_derivatives(self.model, q, v, tau, driver=driver))
 
     def contracted(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows) -> tuple[Partials, Contraction]:
-        """First derivatives, and the second derivatives of lam' xdot in closed form
-        (:mod:`~dynamics_backends.rigid_body.derivatives.fd_second_order`)."""
+        """First derivatives, and the second derivatives of lam' xdot in closed form."""
         q, v = self.split(x)
         weight = lam[self.model.nv :]
         d = fd_second_order(self.model, q, v, self.joint_forces(q, v, u), weight, driver=self.driver_at(p))
@@ -71,16 +70,14 @@ class InertialBody(ContactFreeBody):
 
 
 def inertial_parameters(model: Model) -> Array:
-    """Inertial parameters pi (10 nb,) of a model: m, m c and the inertia about the body's origin (xx, xy, xz, yy, yz, zz) [kg,
-    kg m, kg m^2]."""
+    """Inertial parameters pi (10 nb,) of a model [kg, kg m, kg m^2]: m, m c, inertia about the body's origin."""
     c, m = np.asarray(model.com), np.asarray(model.mass)
     upper = inertias_about_origin(model.mass, model.com, model.inertia)[:, *np.triu_indices(3)]
     return np.concatenate([m[:, None], m[:, None] * c, upper], axis=1).ravel()
 
 
 def tables(parameters: Rows, nb: int) -> dict[str, Any]:
-    """Fields mass, com, central (inertia about the center of mass) and I_link of all bodies, from inertial parameters (10 nb,
-    N)."""
+    """Fields of all bodies from inertial parameters (10 nb, N): mass, com, central (inertia about the com) and I_link."""
     rows: dict[str, list[Any]] = {name: [] for name in ("mass", "com", "central", "I_link")}
     for b in range(nb):
         own = [parameters[PARAMETERS * b + i] for i in range(PARAMETERS)]

@@ -197,8 +197,10 @@ class MassMatrix(DriverMixin, RigidBodyMap):
         return sm.stack([M[i][j] + zero for i in range(n) for j in range(n)])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and derivatives in closed form: M e_k is inverse dynamics at rest without gravity, with acceleration e_k (IDFOZA
-        of Singh et al. 2023)."""
+        """Value and derivatives in closed form, by columns M e_k (IDFOZA of Singh et al. 2023).
+
+        M e_k is inverse dynamics at rest without gravity, with the acceleration e_k.
+        """
         q, v = self.split(x)
         still = 0.0 * v
         weightless = self.model.with_gravity((0.0, 0.0, 0.0))
@@ -277,8 +279,10 @@ class ActuatedInverseDynamics(DriverMixin, RigidBodyMap):
         return sm.stack([tau[d] for d in self.driven])
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and derivatives: those of inverse dynamics w at the solved accelerations, projected by w_a - M_ab M_bb^-1 w_b
-        (a: actuated, b: other joints)."""
+        """Value and derivatives in closed form: those w of inverse dynamics, projected as w_a - M_ab M_bb^-1 w_b.
+
+        a: actuated joints, b: other joints.
+        """
         d = rnea_derivatives(self.model, *self.split(x), self.accelerations(x, u), driver=self.driver)
         whole = [sm.concatenate([d.dq[i], d.dv[i], M_a]) for i, M_a in enumerate(columns(d.M, self.driven))]
         projected = [whole[i] for i in self.driven]

@@ -69,8 +69,7 @@ def redundant_constraints(
 
 
 def rows_at(constraints: ConstraintSet, x: Array, p: Mapping[str, Array] | None = None) -> tuple[Array, Array]:
-    """Constraint Jacobian J (rows, nv) and gamma (rows,) of the equations J a + gamma = 0 for the accelerations, at a state x
-    (nx,)."""
+    """Jacobian J (rows, nv) and gamma (rows,) of the constraints J a + gamma = 0 on the accelerations, at a state x (nx,)."""
     model = constraints.model
     q, v = np.split(np.asarray(x, float)[:, None], [model.nq])
     fields = started(model, q, v)

@@ -58,8 +58,7 @@ class SolvesDirections(Protocol):
 
 
 def directions(parts: DerivativeEquations, driver: Any) -> Directions:
-    """Derivatives of accelerations and forces in (q, v, u), and their product with g_qy; by the driver if it is
-    :class:`SolvesDirections`."""
+    """Derivatives of accelerations and forces in (q, v, u); a driver that is :class:`SolvesDirections` computes them itself."""
     if isinstance(driver, SolvesDirections):
         return driver.directions(parts)
     dx, df = contact_dynamics.solve(parts.factor, parts.top, parts.bottom)
@@ -74,8 +73,7 @@ class ConstrainedDerivatives(MechanicalSystem):
     def derivative_equations(
         self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None
     ) -> DerivativeEquations:
-        """Linear equations of the derivatives of the motion in (q, v, u); if lam (nv, N) is given, with second derivatives for
-        lam' x."""
+        """Linear equations of the motion's derivatives in (q, v, u); with lam (nv, N), also second derivatives for lam' x."""
         raise TypeError(f"{type(self).__name__} is not a complete map")
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
@@ -99,8 +97,7 @@ class ConstrainedDerivatives(MechanicalSystem):
 
 
 def curvature(system: MechanicalSystem, u: Rows, g: Second, through: Sequence[Rows]) -> Contraction:
-    """Second derivatives of lam' x for a solution x, from those of g (adjoint times equations) and the rows g_qy dy (2 nv + nu,
-    N)."""
+    """Second derivatives of lam' x for a solution x, from those of g (adjoint times equations) and the rows of g_qy dy."""
     n = system.model.nv
     qv = [sm.stack([g.qv[i][j] + through[i][n + j] for j in range(n)]) for i in range(n)]
     vv = [sm.stack(g.vv[i]) for i in range(n)]

@@ -207,7 +207,7 @@ class Holonomic(WholeMap, ConstrainedDerivatives, ActuatedBody):
         return DerivativeEquations(s.a, s.factor, *self._right_hand_sides(v, s, fields), g, s.forces)
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and partial derivatives in closed form; a time step shares them with friction at the same knots."""
+        """Value and partial derivatives in closed form; cached for the last arguments."""
         s, da, _ = self.sensitivities(x, u, p)
         return self.in_output(x, u, s.a, da)
 

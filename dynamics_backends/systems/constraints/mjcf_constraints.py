@@ -76,8 +76,7 @@ def mjcf_constraints(source: str | os.PathLike[str], model: Model | None = None)
 
 
 def _on(constraint: Constraint, model: Model | None) -> Constraint | None:
-    """Constraint of points or frames of the whole robot as one of ``model``, unchanged without a model; None if it constrains
-    nothing there."""
+    """Constraint of the whole robot's points or frames as one of ``model``; None if it constrains nothing there."""
     if model is None:
         return constraint
     frames = {frame.name: frame for frame in model.frames}

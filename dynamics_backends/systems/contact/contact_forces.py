@@ -83,8 +83,7 @@ class ConstraintForces(_Forces):
         return sm.concatenate(list(self.system.outputs(x, u, t, p).values()))
 
     def partials(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Partials:
-        """Value and derivatives in closed form, by :meth:`Holonomic.sensitivities`; wrenches of loops are moved to the frame's
-        origin."""
+        """Value and derivatives in closed form; wrenches of loops are moved to the origin of their frame."""
         s, _, df = self.system.sensitivities(x, u, p)
         zero, n = 0.0 * x[0], self.model.nv
         values = list(self.system.constraints.by_name(s.fields, s.constraint_states, s.forces, zero).values())

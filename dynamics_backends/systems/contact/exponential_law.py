@@ -102,8 +102,7 @@ class SoftContactLaw:
     def _with_excess(
         self, first: Derivatives, second: SecondDerivatives, at: tuple[Scalar, Vec, Vec, Vec], p: Mapping[str, Rows]
     ) -> tuple[Derivatives, SecondDerivatives]:
-        """Add the derivatives of E(g, X) y, the reduction of tangential damping by the friction limit, X = w_t.w_t and y =
-        s.w_t."""
+        """Add the derivatives of E(g, X) y, by which the friction limit reduces damping; X = w_t.w_t, y = s.w_t."""
         g, n, w, s = at
         y, Xn, Xw, yn, yw, Xnn, Xnw, Xww, ynn, ynw = Slip.at_velocity(n, w, s)
         E, Eg, EX, Egg, EgX, EXX = self._excess(g, w - n * n.dot(w), p)
@@ -142,8 +141,7 @@ class SoftContactLaw:
         return 0.5 * d * (1.0 - t), -fall, a * t * fall
 
     def _excess(self, g: Scalar, tangential: Vec, p: Mapping[str, Rows]) -> tuple[Scalar, ...]:
-        """Tangential damping beyond the friction limit, E = D (1 - (1 + r^2 X)^(-1/2)), X = w_t.w_t, and E_g, E_X, E_gg, E_gX,
-        E_XX."""
+        """Damping beyond the friction limit, E = D (1 - (1 + r^2 X)^(-1/2)), X = w_t.w_t, and E_g, E_X, E_gg, E_gX, E_XX."""
         assert self.friction is not None
         mu = parameter(p, "contact_friction", self.friction)
         (N, N1, N2), (D, D1, D2) = self._spring(g, p), self._damper(g, p)

@@ -83,8 +83,7 @@ class Plane:
         self.normal = Vec(x, y, z)
 
     def surface(self, p: Vec, parameters: Mapping[str, Rows]) -> Surface:
-        """Gap and normal at the world position p [m], without curvature; parameters ground_height and ground_slope replace the
-        plane's."""
+        """Gap and normal at the position p [m]; the parameters ground_height and ground_slope replace the plane's."""
         n = self.normal
         if "ground_slope" in parameters:
             rise = parameters["ground_slope"]

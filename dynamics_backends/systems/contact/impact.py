@@ -102,8 +102,7 @@ class Impact(WholeMap, ConstrainedDerivatives):
     def _solved(
         self, q: Rows, v: Rows, p: Mapping[str, Rows], equations: Callable[..., dict[str, Any]] = started
     ) -> _Jump:
-        """Solve for the velocity jump and the impulses. equations: the recursion that computes the fields, of values or of
-        derivatives too."""
+        """Solve for the velocity jump and the impulses. equations: the recursion that computes the fields."""
         rest = 0.0 * v
         fields = equations(self._weightless, q, rest, self.driver)
         constraint_states = self.constraints.constraint_states(fields, q, rest, p, with_errors=False)
@@ -119,8 +118,7 @@ class Impact(WholeMap, ConstrainedDerivatives):
     def derivative_equations(
         self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows], lam: Rows | None = None
     ) -> DerivativeEquations:
-        """Linear equations of the derivatives of jump and impulses in (q, v); if lam (nv, N) is given, with second derivatives
-        of lam' d."""
+        """Linear equations of the derivatives in (q, v) of d and the impulses; with lam (nv, N), also second ones for lam' d."""
         q, v = self.split(x)
         s = self._solved(q, v, p)
         moved = finished(RATES_AT, self._weightless, s.fields, self.driver, a=s.z)
@@ -158,10 +156,9 @@ class Impact(WholeMap, ConstrainedDerivatives):
     def _curved(
         self, s: _Jump, rates: Mapping[str, Any], p: Mapping[str, Rows], lam: Rows
     ) -> tuple[dict[str, Any], Second]:
-        """Solve for the adjoints of lam; return the fields of CONSTRAINED_SECOND and the second derivatives of g (adjoints times
-        equations).
+        """Solve for the adjoints of lam; return fields of CONSTRAINED_SECOND and the second derivatives of g.
 
-        d and the impulses are fixed; derivatives in (v, v) vanish.
+        g is the product of the adjoints and the equations at fixed d and impulses; its derivatives in (v, v) vanish.
         """
         n, zero, rows = self.model.nv, 0.0 * s.d[0], self.constraints.rows
         weights, minus_nu = contact_dynamics.solve(s.factor, [-lam[i] for i in range(n)], [zero] * rows)

@@ -136,10 +136,9 @@ def direction(m: ContactProblem, delta: Sequence[Scalar], forces: Sequence[Vec],
 
 
 def solved(m: ContactProblem, v: Sequence[Scalar]) -> list[Scalar]:
-    """Change delta (nv rows) of the joint velocities in the step, by Newton's method, with derivatives for dual and complex
-    arguments.
+    """Change delta (nv rows) of the joint velocities in the step, by Newton's method.
 
-    The velocities v (nv rows) at the start scale the accuracy.
+    The velocities v (nv rows) at the start scale the accuracy. Dual and complex arguments give the derivatives of delta.
     """
     plain = m.real()
     delta = _iterated(plain, [sm.real(x) for x in v])

@@ -120,8 +120,7 @@ class RelaxedCone:
         )
 
     def slower(self, time: float, p: Parameters) -> tuple[RelaxedCone, Parameters]:
-        """Law with the same forces in steps shorter by ``time`` [s]: its dissipation time grows by as much, in p if it is given
-        there."""
+        """Law with the same forces in steps shorter by ``time`` [s], whose dissipation time is larger by as much; and p."""
         if _DISSIPATION in p:
             return self, {**p, _DISSIPATION: p[_DISSIPATION] + time}
         return replace(self, dissipation=self.dissipation + time), p
