@@ -73,7 +73,7 @@ def preserved_calls() -> Iterator[None]:
 
 
 def called(function: Straight, *arguments: Scalar) -> list[Scalar]:
-    """Evaluate a function of scalars, or emit a call to it if calls are preserved."""
+    """Evaluate a function of scalars; for symbols within :func:`preserved_calls`, emit a call to it instead."""
     if not (_preserved.get() and any(hasattr(a, "is_symbolic") for a in arguments)):
         return list(function(*arguments))
     results = _symbolic(function, len(arguments))(ca.vertcat(*arguments))

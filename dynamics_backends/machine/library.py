@@ -73,6 +73,7 @@ def chosen_instructions() -> str:
 
 @lru_cache(maxsize=4)
 def _chosen(name: str) -> str:
+    """Instruction set of this name, or the best one for a name without a library. Raises InputError if the processor lacks it."""
     known = instruction_sets()
     best = _opened(PROCESSOR).best_instruction_set()
     if name in known[best + 1 :]:
@@ -113,6 +114,7 @@ def kernels(lanes: int | None = None) -> ctypes.CDLL:
 
 @lru_cache(maxsize=8)
 def _kernels(chosen: str, lanes: int | None) -> ctypes.CDLL:
+    """Library for the chosen set, or the first usable one with this number of lanes. Raises InputError if there is none."""
     known = instruction_sets()
     usable = known[: _opened(PROCESSOR).best_instruction_set() + 1]
     for name in (chosen, *usable):

@@ -135,6 +135,7 @@ def erd_names() -> tuple[str, ...]:
 
 
 def _erd_path(name: str) -> Path:
+    """File of "erd:NAME". Raises ModuleNotFoundError without the package, UnknownName."""
     files = _erd_files()
     if not files:
         raise ModuleNotFoundError(

@@ -108,6 +108,7 @@ def power(a: Scalar, b: Scalar) -> Scalar:
 
 
 def _constant_power(a: Scalar, b: float) -> Scalar:
+    """Power with a constant real exponent, as an integer if it is whole; complex numbers to first order in the imaginary part."""
     if b == 0.0:
         return 1.0 + 0.0 * a
     if isinstance(a, _ARRAYS) and np.iscomplexobj(a):

@@ -124,6 +124,7 @@ def _hessians(f: Callable[[Array], Array], z: Array, moved: Array) -> Array:
 
 
 def _shifted(z: Array, by: Mapping[int, Array]) -> Array:
+    """Copy of z (n, N) with rows ``by`` added: row -> (N,)."""
     z = z.copy()
     for i, d in by.items():
         z[i] += d

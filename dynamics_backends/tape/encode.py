@@ -249,6 +249,7 @@ class _Sums:
         return "PLUS_SCALED", (a, b if positive else values.constant(-values.numbers[b]))
 
     def _negated(self, term: _Term) -> _Term:
+        """Term with the opposite sign."""
         kind, operands = term
         if kind in _OPPOSITE:
             return _OPPOSITE[kind], operands

@@ -40,6 +40,7 @@ def step_function(
 
 
 def _function(attribute: str, name: str, t: Trace, inputs: Sequence[Argument], outputs: Sequence[str]) -> str:
+    """C function of a trace with an attribute (inlining), the inputs and the outputs as arguments."""
     body = _Body(inputs)
     lines = [body.statement(op) for op in t.operations]
     for output, operands in zip(outputs, t.outputs, strict=True):
@@ -71,11 +72,13 @@ class _Body:
         self.is_vector: dict[int, bool] = {}
 
     def operand(self, x: Operand) -> str:
+        """C text of an operand: the name of a value, an entry of an input, or a constant."""
         if type(x) is int:
             return f"s{x}"
         return f"{self.inputs[x[0]].name}[{x[1]}]" if isinstance(x, tuple) else constant(x)
 
     def vectorial(self, x: Operand) -> bool:
+        """True if an operand is a vector over lanes, False for a double."""
         if type(x) is int:
             return self.is_vector[x]
         return isinstance(x, tuple) and self.inputs[x[0]].vector
@@ -96,6 +99,7 @@ class _Body:
         return f"v_{op.name.lower()}({', '.join(self.vector(x) for x in op.operands)})", True
 
     def statement(self, op: Operation) -> str:
+        """C statement of an operation; records if its value is a vector."""
         if op.name in self.called:
             return self._call(op)
         text, vector = self.expression(op)
@@ -151,6 +155,7 @@ class _Chunks:
 
     @classmethod
     def of(cls, t: Trace) -> _Chunks:
+        """Cut a trace, and assign buffer positions to values that several functions use."""
         operations = _cut(t.operations)
         home = {op.index: c for c, local in enumerate(operations) for op in local}
         return cls(operations, home, *_buffer_slots(operations, home))

@@ -61,6 +61,7 @@ def _installed(package: str) -> bytes:
 
 
 def _sources(package: str) -> list[Path]:
+    """Python and C files of a package, sorted."""
     spec = find_spec(package)
     assert spec is not None and spec.submodule_search_locations
     folder = Path(next(iter(spec.submodule_search_locations)))
@@ -207,6 +208,7 @@ class _Writer:
         return content
 
     def _content(self, value: Any) -> bytes:
+        """Form of an object by the writer of its kind, else as an instance of a Python class."""
         for kind, write in _KINDS:
             if isinstance(value, kind):
                 return write(self, value)
@@ -241,6 +243,7 @@ class _Writer:
 
     # -- code ---------------------------------------------------------------------------------------------------------
     def _function(self, f: types.FunctionType) -> bytes:
+        """Form of a function: its name if it belongs to the toolkit or a library, else its code, defaults, closure and globals."""
         if _by_name(f) and f.__closure__ is None:
             if f.__name__ in _IMPURE:
                 raise Unknown(f"{f.__module__}.{f.__qualname__} may return a different value each time")
@@ -259,6 +262,7 @@ class _Writer:
             return _item("empty")
 
     def _code(self, code: types.CodeType) -> bytes:
+        """Form of a code object: its byte code, names and constants, or its source text."""
         with suppress(OSError):
             if self._by_source and code.co_name != "<lambda>":  # a line may contain several lambdas
                 return _item("source", inspect.getsource(code).encode())
@@ -280,6 +284,7 @@ class _Writer:
                 yield from self._globals(f, constant)
 
     def _global(self, f: types.FunctionType, name: str, attributes: tuple[str, ...]) -> bytes:
+        """Form of a global that a function reads, through modules and attributes. Raises Unknown for impure ones."""
         if name not in f.__globals__:
             if hasattr(builtins, name) and not _pure_builtin(name):
                 raise Unknown(f"{_named(f)} calls {name}(), which may return a different value each time")
@@ -297,6 +302,7 @@ class _Writer:
         return self.written(value)
 
     def _builtin(self, f: Any) -> bytes:
+        """Form of a function that is not written in Python: its name. Raises Unknown for impure ones and other packages."""
         owner = getattr(f, "__self__", None)
         name = getattr(f, "__qualname__", f.__name__)
         if owner is not None and not isinstance(owner, types.ModuleType):
@@ -320,6 +326,7 @@ class _Writer:
 
     # -- classes and their objects --------------------------------------------------------------------------------------
     def _class(self, cls: type) -> bytes:
+        """Form of a class: its name if it belongs to the toolkit or a library, else its bases and attributes."""
         name = f"{cls.__module__}.{cls.__qualname__}".encode()
         if _by_name(cls) and _resolved(cls) is cls:
             return _item("named", name)
@@ -331,6 +338,7 @@ class _Writer:
         return _item("class", name, *self._all(*cls.__bases__), *entries)
 
     def _instance(self, value: Any) -> bytes:
+        """Form of an object: its class and its state, or the result of its method __structure__."""
         cls = type(value)
         own = getattr(cls, "__structure__", None)
         if own is not None:

@@ -108,9 +108,11 @@ class PointSide:
         self.spin = row(fields["vel"], point.body).w
 
     def _acceleration(self, acc: Any) -> Vec:
+        """Acceleration of the point relative to the base, from the field of the bodies' accelerations."""
         return field_at(row(acc, self.m.point.body), self.m.p) + self.spin.cross(self.m.velocity)
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
+        """Rows sign (acc + kd w) of the point; the field's acceleration against gravity is subtracted."""
         total = self._acceleration(acc) + gravity
         return _signed(total + self.m.velocity * kd if kd else total, self.sign)
 
@@ -186,6 +188,7 @@ class FrameSide:
         self.velocity = row(fields["vel"], point.body)
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
+        """Rows sign (a_c + kd v_c) of the body about the working origin; the acceleration against gravity is subtracted."""
         a = row(acc, self.body)
         total = Motion(a.w, a.l + gravity)
         return _signed(total + self.velocity * kd if kd else total, self.sign)
@@ -284,6 +287,7 @@ class RelationSide:
         """Add nothing: the columns are constant."""
 
     def slopes(self, fields: Mapping[str, Any], kd: float, kp: float) -> Slopes:
+        """Constant derivatives: kp times the columns in q, kd times the columns in v."""
         return Slopes(*({j: [x * gain for x in J] for j, J in self.J.items()} for gain in (kp, kd)))
 
     def add_second(
@@ -313,6 +317,7 @@ class FrameContactSide(FrameSide):
         self.J = {j: rows_at(p, s) for j, s in self.S.items()}
 
     def residual(self, acc: Any, gravity: Vec, kd: float) -> Rows:
+        """Rows at the frame's origin: linear, then angular."""
         return rows_at(self.p, _motion(super().residual(acc, gravity, kd)))
 
     def add_force_slopes(self, tau_q: Entries, force: Rows) -> None:

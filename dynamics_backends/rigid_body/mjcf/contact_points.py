@@ -79,6 +79,7 @@ def balls(m: Any, geom: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _points_and_radius(m: Any, geom: int, kind: str, size: np.ndarray) -> tuple[np.ndarray, float]:
+    """Centers (n, 3) [m] in the geom's frame and the radius [m] of its balls; none for planes and height fields."""
     if kind == "SPHERE":
         return np.zeros((1, 3)), float(size[0])
     if kind == "CAPSULE":

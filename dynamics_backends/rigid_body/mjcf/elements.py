@@ -58,6 +58,7 @@ def actuators(m: Any, names: Names) -> tuple[Actuator, ...]:
 
 
 def _actuator(m: Any, names: Names, i: int) -> Actuator:
+    """Actuator number i."""
     import mujoco
 
     transmission = mujoco.mjtTrn(int(m.actuator_trntype[i])).name.removeprefix("mjTRN_")
@@ -140,6 +141,7 @@ def _force_range(m: Any, i: int, kind: str) -> Range:
 
 
 def _scaled_range(limits: Range, factor: float) -> Range:
+    """Range times a factor, which may be negative; (0, 0) for a factor of 0."""
     if factor == 0.0:
         return 0.0, 0.0
     low, high = (factor * value for value in limits)

@@ -169,6 +169,7 @@ class Reader:
         return a - turn @ a, turn
 
     def _joint_spec(self, j: int) -> JointSpec:
+        """Joint number j with its limits, damping, friction, rotor inertia and spring, those of its actuators included."""
         m, name, kind = self.m, self.names.joints[j], joint_kind(self.m, j)
         d = int(m.jnt_dofadr[j])
         single = kind in ("revolute", "prismatic")
@@ -190,6 +191,7 @@ class Reader:
         )
 
     def _damping(self, d: int, added: list[Actuator]) -> float:
+        """Damping of DoF d and its actuators; 0 if the file disables passive forces or dampers."""
         if not enabled(self.m, "PASSIVE", "DAMPER"):
             return 0.0
         return float(self.m.dof_damping[d]) + sum(a.damping for a in added)
@@ -210,6 +212,7 @@ class Reader:
             self._add_frame(builder, place.name, place.body, place.p, place.R)
 
     def _add_frame(self, builder: ModelBuilder, name: str, body: int, p, R, kind: str = "user") -> None:
+        """Add a frame on a body (0: the world) if the body belongs to the model."""
         if body not in self.bodies:
             return
         parent = self.names.bodies[body] if body else None

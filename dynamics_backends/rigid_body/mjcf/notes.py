@@ -54,6 +54,7 @@ def _sentence(what: str, names: Iterable[str]) -> list[str]:
 
 
 def _joints(m: Any, names: Names) -> list[str]:
+    """Notes on springs and limits of ball and free joints, and on nonlinear damping and springs."""
     several = [j for j in range(m.njnt) if joint_kind(m, j) in ("spherical", "floating")]
     poly = _nonzero_rows(m, "dof_dampingpoly")
     stiff = _nonzero_rows(m, "jnt_stiffnesspoly")
@@ -71,6 +72,7 @@ def _joints(m: Any, names: Names) -> list[str]:
 
 
 def _dry_friction(m: Any, names: Names) -> list[str]:
+    """Note on joints with dry friction, which counts only with friction_velocity."""
     rubbing: list[int] = np.flatnonzero(m.dof_frictionloss).tolist() if enabled(m, "FRICTIONLOSS") else []
     joints = dict.fromkeys(names.joints[m.dof_jntid[d]] for d in rubbing)
     return _sentence("dry friction counts only with friction_velocity", joints)
@@ -87,6 +89,7 @@ def _nonzero_rows(m: Any, field: str) -> list[int]:
 
 
 def _tendons(m: Any) -> list[str]:
+    """Note on tendons with forces or inertia, which are ignored."""
     armature = getattr(m, "tendon_armature", np.zeros(m.ntendon))
     acting = [
         m.tendon(i).name or f"tendon{i}"
@@ -106,6 +109,7 @@ def _bodies(m: Any, names: Names) -> list[str]:
 
 
 def _unsupported_options(m: Any) -> list[str]:
+    """Notes on forces of the medium, flexible bodies and plugins."""
     fluid = m.opt.density or m.opt.viscosity
     flexible = getattr(m, "nflex", 0)
     return [
@@ -120,6 +124,7 @@ def _unsupported_options(m: Any) -> list[str]:
 
 
 def _equalities(m: Any, names: Names, followed: Collection[str]) -> list[str]:
+    """Notes on equalities that are ignored, or not part of the model's coupling."""
     found, left = equalities(m, names)
     free = [f"{one.name} ({one.kind})" for one in found if one.name not in followed]
     return [
@@ -132,6 +137,7 @@ def _equalities(m: Any, names: Names, followed: Collection[str]) -> list[str]:
 
 
 def _actuators(m: Any, names: Names, found: tuple[Actuator, ...]) -> list[str]:
+    """Notes on actuators and their gains, joints without actuators, and uneven effort limits."""
     notes = _sentence(
         "controls are joint forces here; actuators that drive no single joint are ignored",
         [f"{a.name} ({a.target})" for a in found if not a.joint],

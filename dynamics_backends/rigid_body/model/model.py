@@ -169,12 +169,14 @@ class Model:
         return f"Model({self.name!r}: {sizes}, {self.total_mass:.4g} kg, {base} base)"
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Expected shape of each array by name."""
         nb, nq, nv = self.nb, self.nq, self.nv
         bodies = {"placement_R": (nb, 3, 3), "placement_p": (nb, 3), "mass": (nb,), "com": (nb, 3)}
         bodies |= {"inertia": (nb, 3, 3), "pitch": (nb,), "gravity": (3,)}
         return bodies | dict.fromkeys(("q_lower", "q_upper"), (nq,)) | dict.fromkeys(_DOF_FIELDS, (nv,))
 
     def _check_names(self):
+        """Raise ValueError for repeated names and unknown joint types, UnknownName for circular joints that are not revolute."""
         if not len(self.body_names) == len(self.joint_names) == len(self.joint_types):
             raise ValueError("body_names, joint_names and joint_types must have one entry for each body")
         for kind, names in (("bodies", self.body_names), ("joints", self.joint_names)):
@@ -190,6 +192,7 @@ class Model:
                 raise unknown_name("revolute joint", joint, turning)
 
     def _check_and_store_parents(self):
+        """Store the parents read-only. Raises ValueError for parents or frames out of range."""
         parent = np.array(self.parent, dtype=np.int64)
         if parent.shape != (self.nb,):
             raise ValueError(f"Model.parent has shape {parent.shape}, expected ({self.nb},)")
@@ -206,6 +209,7 @@ class Model:
         return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
 
     def _check_joint_forces(self):
+        """Raise ValueError for negative joint properties, and for springs at joints of several degrees of freedom."""
         for key in ("damping", "friction", "armature", "stiffness"):
             value = getattr(self, key)
             if np.any(value < 0):
@@ -304,6 +308,7 @@ class Model:
         return self._coordinate_names(_Q_SUFFIX)
 
     def _coordinate_names(self, suffixes: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+        """Joint names with these suffixes by joint type; base_... for a floating base."""
         names: list[str] = []
         for b, (joint, kind) in enumerate(zip(self.joint_names, self.joint_types, strict=True)):
             stem = "base" if b == 0 and self.floating_base else joint
@@ -414,6 +419,7 @@ class Model:
         return "\n".join([head, *lines, *(f"note: {note}" for note in self.notes)])
 
     def _body_cells(self, b: int) -> list[str]:
+        """Table row of a body; limits only for joints of one degree of freedom."""
         p, q, d = int(self.parent[b]), self.q_index[b], self.v_index[b]
         names = [self.body_names[b], self.joint_names[b], self.joint_types[b]]
         cells = [self.mass[b], self.q_lower[q], self.q_upper[q], self.velocity_limit[d], self.effort_limit[d]]
@@ -427,6 +433,7 @@ _LIMITS = ("q_lower", "q_upper", "velocity_limit", "effort_limit")
 
 
 def _index(kind: str, name: str, names: tuple[str, ...]) -> int:
+    """Index of a name. Raises UnknownName."""
     if name not in names:
         raise unknown_name(kind, name, names)
     return names.index(name)

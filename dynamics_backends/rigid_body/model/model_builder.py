@@ -79,6 +79,7 @@ class JointSpec:
         return spread
 
     def _spread(self, name: str, key: str, size: int) -> np.ndarray:
+        """One value repeated ``size`` times, or ``size`` values. Raises ValueError for another number."""
         try:
             return np.broadcast_to(np.asarray(getattr(self, key), dtype=float), (size,))
         except ValueError:
@@ -302,6 +303,7 @@ def _add_again(builder: ModelBuilder, model: Model, b: int, value: float | None)
 
 
 def _mass_properties(name: str, mass, com, inertia) -> MassProperties:
+    """Mass properties of a link (inertia default zero). Raises ValueError for wrong shapes or an asymmetric tensor."""
     com = np.array(com, dtype=float)
     inertia = np.zeros((3, 3)) if inertia is None else np.array(inertia, dtype=float)
     if com.shape != (3,) or inertia.shape != (3, 3):

@@ -116,6 +116,7 @@ class _Unrolled:
             self._store(p.outputs, p.results(*self._arguments(p, b)), b)
 
     def _arguments(self, p: Pass, b: int) -> list[Any]:
+        """Arguments of a step over bodies at body b."""
         m = self.layout.model
         joint = self.layout.joints[b]
         arguments: list[Any] = []
@@ -143,11 +144,13 @@ class _Unrolled:
         return self.fields[base][{Axis.BODY: body, Axis.PAIR: path}.get(FIELDS[base].axis, dofs.get("d", -1))]
 
     def _allocate(self, names: tuple[str, ...]) -> None:
+        """Empty fields for the outputs of a pass; existing fields are copied."""
         for name in names:
             previous = self.fields.get(name)  # a pass may update a field
             self.fields[name] = list(previous) if previous else [None] * self.count[FIELDS[name].axis]
 
     def _store(self, outputs: tuple[str, ...], results: tuple[Any, ...], b: int) -> None:
+        """Store the results of a step at body b."""
         for name, result in zip(outputs, results, strict=True):
             if FIELDS[name].axis is Axis.BODY:
                 self.fields[name][b] = result
@@ -276,6 +279,7 @@ class _Rows:
         self._put(p, p.results(*(self._entry_argument(n, index) for n in p.inputs)))
 
     def _entry_argument(self, name: str, index: dict[str, np.ndarray]) -> Any:
+        """Rows that a parameter of a pass over pairs or triples reads, for all of them."""
         base = base_name(name)
         if FIELDS[base].axis is Axis.PAIR:
             return take(self.fields[base], index["path"])
@@ -298,6 +302,7 @@ class _Rows:
         return [self._body_argument(n, group) for n in p.inputs]
 
     def _body_argument(self, name: str, group: Group) -> Any:
+        """Rows that a parameter of a pass over bodies reads, for a group of bodies."""
         if name == "joint":
             return group.joint
         base = base_name(name)
@@ -309,6 +314,7 @@ class _Rows:
         return [take(self.fields[base], index) for index in (group.q if axis is Axis.Q else group.dofs)]
 
     def _store(self, outputs: tuple[str, ...], results: tuple[Any, ...], group: Group) -> None:
+        """Store the results of a step for a group of bodies."""
         for name, result in zip(outputs, results, strict=True):
             if FIELDS[name].axis is Axis.BODY:
                 if type(result) is not type(self.fields[name]) and hasattr(result, "allocate"):
@@ -319,6 +325,7 @@ class _Rows:
                     set_rows(self.fields[name], index, value)
 
     def _dof_argument(self, name: str) -> Any:
+        """Rows that a parameter of a pass over DoFs reads, for all DoFs: their own, their body's or its parent's."""
         base = base_name(name)
         if name == base:
             return self.fields[base]
@@ -344,6 +351,7 @@ class _Rows:
         return padded
 
     def _allocate(self, names: tuple[str, ...]) -> None:
+        """Zero fields for the outputs of a pass."""
         m = self.layout.model
         for name in names:
             f = FIELDS[name]

@@ -91,6 +91,7 @@ def rotation_matrix(orientation, what: str = "the orientation") -> np.ndarray:
 
 
 def _nearest_rotations(R: np.ndarray, what: str) -> np.ndarray:
+    """Nearest rotations to (..., 3, 3). Raises ValueError if they are farther than rounding."""
     error = np.abs(np.swapaxes(R, -1, -2) @ R - np.eye(3)).max()
     if error > ROUNDED or np.any(np.linalg.det(R) < 0.0):
         mirrored = ", and it mirrors (determinant -1)" if error <= ROUNDED else ""
@@ -102,6 +103,7 @@ def _nearest_rotations(R: np.ndarray, what: str) -> np.ndarray:
 
 
 def _quaternion_matrices(quaternion: np.ndarray, what: str) -> np.ndarray:
+    """Rotations (..., 3, 3) of quaternions (..., 4). Raises ValueError if their norm is not 1 up to rounding."""
     norm = np.linalg.norm(quaternion, axis=-1, keepdims=True)
     worst = norm.ravel()[np.argmax(np.abs(norm - 1.0))]
     if abs(worst - 1.0) > ROUNDED:

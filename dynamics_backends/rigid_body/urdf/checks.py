@@ -56,6 +56,7 @@ def tree_order(robot: Robot) -> tuple[Link, list[Joint]]:
 
 
 def _check_ends(joint: Joint, robot: Robot):
+    """Raise URDFError if the parent or child link of a joint does not exist."""
     for end, link in (("parent", joint.parent), ("child", joint.child)):
         if link not in robot.links:
             near = nearest_names(link, list(robot.links))
@@ -64,6 +65,7 @@ def _check_ends(joint: Joint, robot: Robot):
 
 
 def _root_link(robot: Robot, above: dict[str, Joint]) -> Link:
+    """Link without a parent joint. Raises URDFError if there is none, or several."""
     roots = [link for name, link in robot.links.items() if name not in above]
     if not roots:
         raise _cycle(robot, above, reached=set())

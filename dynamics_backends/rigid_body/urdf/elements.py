@@ -126,6 +126,7 @@ def _xacro_command(source: str) -> str:
 
 
 def _insert(records: dict, record):
+    """Add a record by its name. Raises URDFError for a repeated name."""
     if record.name in records:
         first = records[record.name].element.line
         raise record.element.error(f"the name {record.name!r} is already used in line {first}: rename one of them")
@@ -228,6 +229,7 @@ def _read_limits(joint: Joint, limit: Element | None, urdf_type: str, warnings: 
 
 
 def _positive(limit: Element, attribute: str) -> float:
+    """Limit of this name; 0 or missing: infinite. Raises URDFError for a negative one."""
     value = limit.number(attribute, 0.0, infinite=True)
     if value < 0:
         raise limit.error(f"{attribute} is {value:g}: give a positive limit, or 0 for none")

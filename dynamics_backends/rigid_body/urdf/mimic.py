@@ -48,6 +48,7 @@ def _hint(robot: Robot, mimic: Mimic) -> str:
 
 
 def _resolved_chain(robot: Robot, joint: Joint, mimic: Mimic) -> Follower:
+    """Relation of a joint to the independent joint at the end of its chain. Raises URDFError for a cycle."""
     multiplier, offset, seen = mimic.multiplier, mimic.offset, [joint.name]
     source = _source_joint(robot, joint, mimic)
     while source.mimic is not None and source.name not in seen:
@@ -62,6 +63,7 @@ def _resolved_chain(robot: Robot, joint: Joint, mimic: Mimic) -> Follower:
 
 
 def _source_joint(robot: Robot, joint: Joint, mimic: Mimic) -> Joint:
+    """Joint that a joint mimics. Raises URDFError if it is unknown, or one of both has not one degree of freedom."""
     element = joint.element.required("mimic")
     if mimic.joint not in robot.joints:
         raise element.error(f"there is no joint named {mimic.joint!r}; {_hint(robot, mimic)}")

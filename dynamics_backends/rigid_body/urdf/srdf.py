@@ -53,6 +53,7 @@ class SRDF:
         return q
 
     def _posture_values(self, joint: str, values: tuple[float, ...], size: int) -> Sequence[float]:
+        """Coordinates of a joint from its values in the file: an angle from cosine and sine, a normalized quaternion."""
         if size == 1 and len(values) == 2:
             return [math.atan2(values[1], values[0])]
         if len(values) != size:

@@ -113,6 +113,7 @@ class Element:
         return self._parse("its text", self.text.strip())
 
     def _parse(self, what: str, word: str, infinite: bool = False, largest: float = LARGEST) -> float:
+        """Number of a word; beyond ``largest`` infinite if allowed. Raises URDFError."""
         if not (
             _NUMBER.fullmatch(word) or _WORDS.fullmatch(word)
         ):  # float() takes 1_000 and digits of other scripts too
@@ -147,6 +148,7 @@ def read_xml(source: str | os.PathLike) -> Element:
 
 
 def _parse_text(content: str | bytes, source: str) -> Element:
+    """Root element of a text; undeclared prefixes are declared if necessary. Raises URDFError."""
     content = _declaration_first(content)
     try:
         return _parse_xml(content, source)
@@ -196,6 +198,7 @@ def _with_prefixes(content: str | bytes) -> bytes:
 
 
 def _parse_xml(content: str | bytes, source: str) -> Element:
+    """Root element of a text. Raises URDFError for malformed XML, entities and external references."""
     target = _Target(source)
     parser = target.parser = DefusedXMLParser(target=target)
     try:

@@ -69,6 +69,7 @@ class CoupledBody:
         return result
 
     def _groups(self) -> list[LieGroup]:
+        """Lie groups of the independent coordinates, and the vector space of their velocities."""
         followers = set(self.coupling.followers.tolist())
         independent = [b for b in range(self.model.nb) if self.model.dofs(b)[0] not in followers]
         groups = [GROUPS.get(self.model.joint_types[b], vector_space(1)) for b in independent]
