@@ -107,7 +107,7 @@ class EqualityLQ:
 
     @property
     def gains(self) -> Array:
-        """Gains K (N, m, n) of the last factorization."""
+        """Gains K (N, m, n) of the last :meth:`factor`."""
         return self.factors["K"][: self.N]
 
     def factor(self, shift: float = 0.0, soft: float = 0.0) -> int | None:
@@ -123,11 +123,14 @@ class EqualityLQ:
         return None if failed < 0 else int(failed)
 
     def soften(self) -> None:
-        """Allocate memory for soft dynamics."""
+        """Allocate memory for soft dynamics, whose defects may be s times their costates; :meth:`factor` calls it for soft > 0."""
         if self._soft is None:
             self._soft = np.zeros((self.N, self.n, self.n))
             self._factors.F = address(self._soft)
 
     def solve(self) -> float:
-        """Solve for the vectors with the last factors from dx[0]; returns the largest violation of dependent equations."""
+        """Solve with the last factors, from the vectors in memory and dx[0]; returns the largest violation of dependent equations.
+
+        Dependent equations are those that earlier ones determine; they hold only if their right sides agree.
+        """
         return float(self._solve(*self.parts))

@@ -74,7 +74,7 @@ class LQStep(NamedTuple):
 
 
 def curvature_along(lq: LQProblem, step: LQStep) -> float:
-    """Second derivative D2 of the cost along alpha (dx, du)."""
+    """Second derivative D2 of the LQ cost along alpha (dx, du)."""
     dx, du = step
     Qdx = (lq.Q @ dx[:, :, None])[:, :, 0]
     cross, Rdu = (lq.S @ dx[:-1, :, None])[:, :, 0], (lq.R @ du[:, :, None])[:, :, 0]

@@ -84,7 +84,7 @@ SIZES = ((2, 1), (4, 1), (4, 2), (6, 3), (8, 4), (10, 5), (12, 6), (14, 7))
 
 
 def source(sizes: Sequence[tuple[int, int]] = ()) -> str:
-    """C source of the kernels for one problem; sizes: those with a :func:`sized_source`."""
+    """C source of the LQ kernels for one problem of any size; sizes: pairs (n, m) for which a :func:`sized_source` is linked."""
     names = [_table(*size) for size in sizes]
     declared = "".join(f"extern const lq_kernels_t {name};\n" for name in names)
     listed = f"#define KERNELS_BY_SIZE {' '.join(f'&{name},' for name in names)}\n"
@@ -98,22 +98,24 @@ def source(sizes: Sequence[tuple[int, int]] = ()) -> str:
 
 
 def sized_source(n: int, m: int) -> str:
-    """C source of the kernels for one problem with n states and m controls."""
+    """C source of the LQ kernels with n states and m controls as compile-time constants."""
     return f"#define SIZED {_table(n, m)}\n{definitions({'N_': n, 'M_': m})}\n{_text(*_PRODUCTS, *_RICCATI)}"
 
 
 def _table(n: int, m: int) -> str:
+    """C name of the table of kernels for these sizes."""
     return f"lq_kernels_{n}_{m}"
 
 
 def lanes_source() -> str:
-    """C source of the kernels with one problem in each lane: directions.h."""
+    """C source of the LQ kernels that solve one problem in each SIMD lane."""
     return "\n".join(
         [prelude(), template("lanes/rows.h"), "#define IN_LANES", _text(*_PRODUCTS, "riccati.h", "directions.h")]
     )
 
 
 def _text(*names: str) -> str:
+    """C source of these files of trajopt/lq/kernels, after the definitions of constants."""
     return "\n".join([definitions(_CONSTANTS), kernel_text("trajopt.lq", *names)])
 
 
@@ -153,7 +155,10 @@ class Tensors(ctypes.Structure):
 
 
 def tensor_curvatures(tensors: Sequence[Array]) -> KnotCurvatures:
-    """Return the second derivatives of N steps from tensors (N, n, n, n), (N, n, m, n) and (N, n, m, m), the entry first."""
+    """Return the second derivatives of N steps from tensors xx (N, n, n, n), ux (N, n, m, n), uu (N, n, m, m).
+
+    The first axis after N is the component of x_next; a sweep contracts it with the gradient of the value function.
+    """
     blocks = [np.ascontiguousarray(block, float) for block in tensors]
     N, n, m, _ = blocks[1].shape
     data = Tensors(n, m, *map(address, blocks))
@@ -178,7 +183,9 @@ class LQSolver:
     def solve_riccati(
         self, lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None
     ) -> Policy:
-        """Backward sweep. mu: regularization on "control" or "state"; bounds on du, each (N, m).
+        """Solve an LQ problem by a backward Riccati sweep; within bounds on du, each (N, m), knots are box-constrained QPs.
+
+        mu: damping, added to Quu for regularize = "control", to V'xx for "state".
 
         ``failed_at`` of the policy reports a failure.
         """
@@ -230,6 +237,7 @@ class LQSolver:
     def _swept(
         self, data: list[Array], mu: float, regularize: str, bounds: Bounds | None, changes: bytes | None = None
     ) -> Policy:
+        """Policy of one sweep over the blocks A .. r; changes: packed struct of the changes to Quu by :meth:`convex`, or None."""
         policy = _new_policy(*data[1].shape)
         _held, limits = _limits(bounds)
         to = _POLICY.pack(*map(address, policy[:4]))
@@ -257,13 +265,13 @@ class LQSolver:
         return result
 
     def is_finite(self, lq: LQProblem) -> bool:
-        """True if all entries of a problem are finite."""
+        """True if all entries of an LQ problem, dx0 included, are finite."""
         return bool(self._finite(_problem(_contiguous(lq))) and np.isfinite(lq.dx0).all())
 
     def forward(
         self, lq: LQProblem, policy: Policy, bounds: Bounds | None = None
     ) -> tuple[LQStep, tuple[float, float]]:
-        """Linear rollout of a policy within bounds on du, and (D1, D2) of its cost change alpha D1 + alpha^2/2 D2."""
+        """Linear rollout of a policy from dx0 within bounds on du, and (D1, D2) of its cost change alpha D1 + alpha^2/2 D2."""
         dx, du, change = np.empty(lq.q.shape), np.empty(lq.r.shape), np.empty(2)
         dx[0] = lq.dx0
         data, gains = _contiguous(lq), (np.ascontiguousarray(policy.K), np.ascontiguousarray(policy.k))
@@ -275,7 +283,7 @@ class LQSolver:
 
 @lru_cache(maxsize=1)
 def shared_lq() -> LQSolver:
-    """Return the shared solver."""
+    """Return the LQ solver that all callers share; it has no state."""
     return LQSolver()
 
 
@@ -285,11 +293,12 @@ def solve_riccati(lq: LQProblem, mu: float = 0.0, regularize: str = "control", b
 
 
 def _new_policy(N: int, n: int, m: int) -> Policy:
+    """Policy with zero gains, and uninitialized value functions, for a sweep to fill."""
     return Policy(np.zeros((N, m, n)), np.zeros((N, m)), np.empty((N + 1, n)), np.empty((N + 1, n, n)))
 
 
 def _damping(mu: float, regularize: str) -> tuple[float, float]:
-    """Damping of V'xx and of Quu."""
+    """Terms (for V'xx, for Quu) that a regularization mu on "state" or "control" adds to the diagonals."""
     return (mu, 0.0) if regularize == "state" else (0.0, mu)
 
 
@@ -299,7 +308,7 @@ def _problem(data: list[Array]) -> bytes:
 
 
 def _limits(bounds: Bounds | None) -> tuple[list[Array], bytes | None]:
-    """Bounds in C order, which the caller keeps alive during the C call, and their lq_bounds; None without bounds."""
+    """Bounds in C order, to be kept alive during the C call, and their packed struct lq_bounds; [] and None without bounds."""
     if bounds is None:
         return [], None
     limits = [np.ascontiguousarray(b, float) for b in bounds]

@@ -45,19 +45,19 @@ class HeldStep:
         self.control_names = self.inner.control_names[: self.nu]
 
     def step(self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None) -> Array:
-        """Return x_next (N, nx)."""
+        """Return x_next (N, nx) from x (N, nx) and controls u = (u_k, u_(k+1)), (N, 2 nu of the system)."""
         return self.inner.step(x, _line(u, t, dt), t, dt, p)
 
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
     ) -> LinearizedStep:
-        """Return x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
+        """Return x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu), with nu controls (u_k, u_(k+1))."""
         x_next, A, B = self.inner.linearize(x, _line(u, t, dt), t, dt, p)
         return LinearizedStep(x_next, A, B[:, :, : self.nu])
 
     @property
     def contract(self) -> StepContraction:
-        """Second derivatives of the step, by forward differentiation if the backend has none."""
+        """Function for the second derivatives of the step, by forward differentiation if the backend has none."""
         contraction, m = contraction_of(self.inner, from_source=True), self.nu
 
         def contracted(x: Array, u: Array, t: Any, dt: Any, p: Parameters | None, lam: Array) -> Hessians:
@@ -83,7 +83,7 @@ class _HeldMap:
         self.second_order = is_second_order(map)
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Evaluate the held map at time t; returns rows (n_out, N)."""
+        """Evaluate the inner map at time t with the interpolated controls; returns rows (n_out, N)."""
         m = self._nu_inner
         s = (t - u[2 * m]) / u[2 * m + 1]
         behind = (u[i] for i in range(2 * m + 2, self.nu))
@@ -96,7 +96,7 @@ class _HeldMap:
         return isinstance(own, DampsImplicitly) and own.damps
 
     def implicit(self, *, offset: bool) -> _HeldMap:
-        """See :class:`~dynamics_backends.protocol.DampsImplicitly`."""
+        """Held map with implicit damping; offset: with controls for the velocity offset at which the damping acts."""
         return _HeldMap(unwrapped(self.held).implicit(offset=offset))
 
 
@@ -114,16 +114,16 @@ class _HeldBackend:
         return _HeldSecondOrder(backend) if isinstance(backend, SecondOrderBackend) else cls(backend)
 
     def f(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Array:
-        """Value of the map (N, n_out)."""
+        """Value (N, n_out) of the held map at controls u (N, nu of the held map)."""
         return self.inner.f(x, self._controls_at(u, t)[0], t, p)
 
     def jacobians(self, x: Array, u: Array, t: Array | float = 0.0, p: Parameters | None = None) -> Jacobians:
-        """Value and partial derivatives of the map."""
+        """Value and Jacobians of the held map in x and in (u_k, u_(k+1), t_k, dt_k, offsets)."""
         now, s = self._controls_at(u, t)
         return _held_jacobians(self.inner.jacobians(x, now, t, p), s, self._m)
 
     def of_stages(self, stages: Callable[[DynamicsBackend], DynamicsBackend]) -> _HeldBackend:
-        """Held backend of ``stages(inner)``, the inner backend as integrator stages evaluate it."""
+        """Held backend of ``stages(inner)``; this one if ``stages`` returns the inner backend unchanged."""
         inner = stages(self.inner)
         return self if inner is self.inner else _HeldBackend.from_backend(inner)
 
@@ -133,7 +133,7 @@ class _HeldBackend:
         return self.inner.map.nu - (damping_offsets(self.map) or 0)
 
     def _controls_at(self, u: Array, t: Array | float) -> tuple[Array, Array]:
-        """Controls (N, nu) at t, followed by offsets, and s (N, 1)."""
+        """Interpolated controls at t, followed by the offsets, (N, nu of the inner map), and the fraction s (N, 1) of the step."""
         m = self._m
         s = ((np.asarray(t) - u[:, 2 * m]) / u[:, 2 * m + 1]).reshape(-1, 1)
         return np.concatenate([u[:, :m] + s * (u[:, m : 2 * m] - u[:, :m]), u[:, 2 * m + 2 :]], axis=1), s
@@ -145,7 +145,7 @@ class _HeldSecondOrder(_HeldBackend):
     def hessian_contraction(
         self, x: Array, u: Array, t: Array | float, p: Parameters | None, lam: Array
     ) -> tuple[Jacobians, Hessians]:
-        """See :class:`~dynamics_backends.protocol.SecondOrderBackend`."""
+        """Jacobians, and second derivatives contracted with lam, of the held map."""
         now, s = self._controls_at(u, t)
         first, (xx, ux, uu) = self.inner.hessian_contraction(x, now, t, p, lam)  # type: ignore[attr-defined]
         Z = _controls_by_line(s, self._m, now.shape[1])
@@ -154,7 +154,7 @@ class _HeldSecondOrder(_HeldBackend):
 
 
 def _controls_by_line(s: Array, m: int, size: int) -> Array:
-    """Derivative (N, size, size + m + 2) of the controls at t and offsets in the controls of the held map."""
+    """Derivative (N, size, size + m + 2) of the ``size`` controls of the inner map in those of the held map; m: without offsets."""
     Z = np.zeros((len(s), size, size + m + 2))
     Z[:, range(m), range(m)], Z[:, range(m), range(m, 2 * m)] = 1.0 - s, s
     Z[:, range(m, size), range(2 * m + 2, size + m + 2)] = 1.0
@@ -162,6 +162,7 @@ def _controls_by_line(s: Array, m: int, size: int) -> Array:
 
 
 def _held_jacobians(first: Jacobians, s: Array, m: int) -> Jacobians:
+    """Jacobians of the held map from those of the inner map, by the chain rule."""
     return Jacobians(first.value, first.fx, first.fu @ _controls_by_line(s, m, first.fu.shape[2]))
 
 

@@ -52,13 +52,13 @@ class FreeTime:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of the durations."""
+        """Names of the durations, as state components: "duration", or "duration of phase i" for several phases that take time."""
         n = len(self.nominal)
         return ("duration",) if n == 1 else tuple(f"duration of phase {i + 1}" for i in range(n))
 
     @cached_property
     def ocp(self) -> OCP:
-        """The problem with free durations."""
+        """The problem with free durations as states; controls of an added instantaneous first phase choose them."""
         ocp, n = self.given, len(self.names)
         manifold = widened(ocp.manifold, self.names)
         phases, timed = [], 0
@@ -115,17 +115,17 @@ class FreeTime:
         return replace(phase, dynamics=dynamics, terms=(*terms, *self._price(place)), constraints=constraints)
 
     def _min_share(self, place: int) -> float:
-        """Lower limit of T / T0 for the residuals of a phase, below the fraction that its duration may have."""
+        """Ratio T / T0 below which sqrt(T / T0) is expanded, to be finite; smaller than the bounds on durations allow."""
         return min(MIN_RATIO, 0.5 * float(self.durations[place, 0] / self.nominal[place]))
 
     def _widened_residual(self, residual: Map) -> Map:
-        """Residual as a function of the state with durations appended."""
+        """Residual of a state with durations appended, which it ignores; its value is not scaled with time."""
         if not residual.manifold.nx:
             return residual
         return StretchedMap(residual, self.names, kind="unscaled", states=self.given.manifold, tangent=False)
 
     def _constraint(self, c: Constraint) -> Constraint:
-        """Constraint as a function of the state with durations appended; state bounds remain state bounds."""
+        """Constraint on the state with durations appended; bounds on state components remain bounds on components."""
         chosen, nx = chosen_coordinates(c), self.given.manifold.nx
         if chosen is None:
             parts = c.composition
@@ -141,6 +141,7 @@ class FreeTime:
         return replace(wide, lower=c.lower[..., order], upper=c.upper[..., order], parameters=c.parameters)
 
     def _price(self, place: int) -> list[CostTerm]:
+        """Cost terms of the price of a duration, price * T: one term, or none for a price of zero."""
         price, manifold = float(self.prices[place]), widened(self.given.manifold, self.names)
         if not price:
             return []
@@ -150,6 +151,7 @@ class FreeTime:
         return [residual_cost(name, root, manifold, 1, 2.0 * price, output_names=("time",))]
 
     def _dynamics(self, phase: Phase, place: int) -> DiscreteMap:
+        """Dynamics of a phase whose time scales with its duration; impacts only get the longer state."""
         sampling = _sampling(phase)
         system, backend = unwrapped(sampling.backend.map), sampling.backend
         if isinstance(phase.dynamics, ImpactStage):
@@ -182,7 +184,7 @@ class FreeTime:
         return Guess(xs[1:, :nx], us[1:, : self.given.nu]), xs[-1, nx:]
 
     def times(self, xs: Array) -> Array:
-        """Times (N + 2,) [s] of the states (N + 2, nx + n)."""
+        """Times (N + 2,) [s] of the states (N + 2, nx + n), by the durations in the last state; the first two are 0."""
         T, steps, timed = xs[-1, self.given.manifold.nx :], [0.0], 0
         for phase in self.given.phases:
             if phase.dynamics.takes_time:
@@ -281,4 +283,5 @@ def _pad_controls(rows: Array, minimum: int, filled: float) -> Array:
 def _root_of_share(
     at: int, nominal: float, minimum: float, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]
 ) -> list[Scalar]:
+    """Residual sqrt(T / T0), whose square is linear in the duration; expanded to second order below the ratio ``minimum``."""
     return [Root.of_ratio(x[at] / nominal, minimum).value]

@@ -55,7 +55,7 @@ class Tableau:
     implicit: tuple[tuple[float, ...], ...]
 
     def lag(self, i: int) -> tuple[float, ...]:
-        """Coefficients ai_ij - a_ij of the offset at stage i, for j < i."""
+        """Coefficients, for j < i, of slopes in the velocity offset e of stage i: implicit tableau minus explicit one."""
         return tuple(own - a for own, a in zip(self.implicit[i][:-1], self.a[i] or (0.0,) * i, strict=True))
 
 
@@ -95,7 +95,7 @@ def weighted_sum(weights: tuple[float, ...], terms: list[Any]) -> Any:
 
 
 def runge_kutta_increment(f: Field, manifold: Manifold, tableau: Tableau, x: Rows, t: Scalar, h: Scalar) -> Rows:
-    """Increment delta, rows (ndx, N), of a Runge-Kutta(-Munthe-Kaas) step."""
+    """Increment delta, rows (ndx, N), of a Runge-Kutta step; on a Lie group of a Runge-Kutta-Munthe-Kaas step."""
     slopes: list[Rows] = []
     for i, (row, c) in enumerate(zip(tableau.a, tableau.c, strict=True)):
         combined, lag, share = weighted_sum(row, slopes), weighted_sum(tableau.lag(i), slopes), tableau.implicit[i][i]
@@ -115,7 +115,10 @@ def semi_implicit_increment(xdot: Rows, h: Scalar) -> Rows:
 
 
 def stage_map(system: Map, scheme: str) -> Map:
-    """System as the stages of a scheme evaluate it: with implicit damping if it has damping."""
+    """System as the stages of a scheme evaluate it: with implicit damping if it has joint damping, else the system itself.
+
+    Schemes with several stages add controls for the velocity offset e at which the damping acts.
+    """
     own = unwrapped(system)
     if damping_offsets(own) is not None or not isinstance(own, DampsImplicitly) or not own.damps:
         return system
@@ -125,7 +128,7 @@ def stage_map(system: Map, scheme: str) -> Map:
 def step_rows(
     system: Map, scheme: str, substeps: int, x: Rows, u: Rows, t: Scalar, dt: Scalar, p: Mapping[str, Rows]
 ) -> Rows:
-    """State x_next, rows (nx, N), after ``substeps`` equal steps over dt; generic in the scalar type."""
+    """State x_next, rows (nx, N), after ``substeps`` equal steps over dt [s]; x, u, p: rows of numbers, symbols or duals."""
     h, system = dt / substeps, stage_map(system, scheme)
     for i in range(substeps):
         x = system.manifold.integrate(x, _increment_rows(system, scheme, x, u, t + i * h, h, p))

@@ -34,6 +34,7 @@ def with_backend(ocp: OCP, backend: BackendChoice) -> OCP:
 
 
 def _phase_with_backend(phase: Phase, i: int, choice: Mapping[str, Any]) -> Phase:
+    """Phase i with the chosen backend. Raises ValueError for time steps that are not a SampledSystem or an impact."""
     dynamics: Any = phase.dynamics
     if dynamics.sampling is None:
         raise ValueError(
@@ -46,7 +47,7 @@ def _phase_with_backend(phase: Phase, i: int, choice: Mapping[str, Any]) -> Phas
 
 
 def _other_backend(backend: DynamicsBackend, i: int, choice: Mapping[str, Any]) -> DynamicsBackend:
-    """Backend ``choice`` for the system of another backend."""
+    """Backend ``choice`` (name, engine, options) for the system of another backend; the same one if nothing differs."""
     name, engine = choice["name"], choice.get("engine", backend.engine)
     options = {key: value for key, value in choice.items() if key not in ("name", "engine")}
     if name == backend.name and not options and engine == backend.engine:
@@ -79,6 +80,7 @@ def on_library(ocp: OCP) -> OCP:
 
 
 def _on_library(dynamics: DiscreteMap) -> DiscreteMap:
+    """Dynamics with compiled values and finite differences; unchanged for user-defined steps and backends."""
     if type(dynamics) is not SampledSystem or not is_generic(dynamics.backend.map):
         return dynamics
     backend = make_backend(unwrapped(dynamics.backend.map), "central_difference", engine="compiled")

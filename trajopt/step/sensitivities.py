@@ -78,7 +78,7 @@ class SampledSystem:
     def linearize(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None = None
     ) -> LinearizedStep:
-        """Return x_next (N, nx), A (N, ndx, ndx), B (N, ndx, nu)."""
+        """Return x_next (N, nx) and its sensitivities A (N, ndx, ndx), B (N, ndx, nu) in the tangent spaces at x and x_next."""
         ndx, total, s = self.manifold.ndx, None, None
         for s in self._substeps(x, u, t, dt, p):
             total = chained(s.moved, total)
@@ -87,7 +87,7 @@ class SampledSystem:
 
     @property
     def contract(self) -> StepContraction | None:
-        """Second derivatives from those of f (:mod:`trajopt.step.step_derivatives`); None if the backend has none."""
+        """Function for the Hessian of lam' x_next, from second derivatives of f; None if the backend has none."""
         backend = self.stages
         if not isinstance(backend, SecondOrderBackend):
             return None
@@ -102,13 +102,17 @@ class SampledSystem:
     def _substeps(
         self, x: Array, u: Array, t: Array | float, dt: Array | float, p: Parameters | None
     ) -> Iterator[Substep]:
+        """Yield the substeps of a step with their derivatives."""
         x, u = np.asarray(x, float), np.asarray(u, float)
         t, dt = (np.broadcast_to(np.asarray(value, float), (len(x),)) for value in (t, dt))
         return substeps_of(self.stages, self.scheme, self.substeps, x, u, t, dt, p or {})
 
 
 def stage_backend(backend: DynamicsBackend, scheme: str) -> DynamicsBackend:
-    """Backend of the stage map of a scheme, by the same method; the given backend if the system has no implicit damping."""
+    """Backend of the system as the stages of a scheme evaluate it, by the same derivative method.
+
+    Returns the given backend unless the system has implicit damping, which adds controls to the map.
+    """
     if isinstance(backend, HoldsBackend):
         return backend.of_stages(lambda inner: stage_backend(inner, scheme))
     map = stage_map(backend.map, scheme)
@@ -121,6 +125,7 @@ def _overridden(kind: type) -> bool:
 
 
 def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:
+    """Raise ValueError, with the remedy, for a scheme or number of substeps that does not suit the system."""
     if scheme not in SCHEMES:
         raise unknown_name("scheme", scheme, SCHEMES)
     if not isinstance(substeps, int) or not 1 <= substeps <= MAX_SUBSTEPS:
@@ -139,7 +144,7 @@ def _check_scheme(backend: DynamicsBackend, scheme: str, substeps: int) -> None:
 
 
 def has_curvature(ocp: OCP) -> bool:
-    """True if all time steps of a problem have second derivatives."""
+    """True if the time steps of all phases have second derivatives."""
     return missing_curvature(ocp) is None
 
 
@@ -153,12 +158,12 @@ def missing_curvature(ocp: OCP, *, from_source: bool = False) -> str | None:
 
 
 def has_source(dynamics: DiscreteMap) -> bool:
-    """True if the dynamics can be differentiated by every method, regardless of their backend."""
+    """True if the dynamics are generic in the scalar type, so that every derivative method applies, whatever their backend is."""
     return dynamics.sampling is not None and is_generic(dynamics.sampling.backend.map)
 
 
 def contraction_of(dynamics: DiscreteMap, *, from_source: bool = False) -> StepContraction:
-    """Second derivatives of a time step, contracted with a multiplier of x_next.
+    """Function for the second derivatives of a time step, contracted with a multiplier lam of x_next.
 
     from_source: for a backend without second derivatives, use a complex step over dual numbers, which is exact and slower. Raises
     MissingCapability, with the remedy, if the step has no second derivatives.
@@ -196,5 +201,5 @@ def _reason(dynamics: DiscreteMap) -> str:
 
 
 def _sampled(sampling: Sampling) -> SampledSystem | ImpactStage:
-    """Time step made of these parts."""
+    """Time step with this backend, scheme and number of substeps: an impact for the scheme "jump", else a SampledSystem."""
     return ImpactStage(sampling.backend) if sampling.scheme == JUMP else SampledSystem(*sampling[:3])

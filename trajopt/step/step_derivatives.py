@@ -90,18 +90,22 @@ class Field(NamedTuple):
 
     @property
     def offsets(self) -> int | None:
-        """Number of controls of the map that are offsets of the damped velocity; None without implicit damping."""
+        """Number of controls of the map that are offsets e of the damped velocity; None without implicit damping."""
         return damping_offsets(self.backend.map)
 
     def arguments(self, share: float, e: Array | None) -> tuple[Array, Parameters]:
-        """Arguments u and p of f at a stage with the implicit step ``share`` h and the offset e (N, offsets), None for zero."""
+        """Arguments u and p of f at a stage; with implicit damping, u is followed by the offset e (N, offsets) and p has the
+        implicit step.
+
+        share: length of the implicit step, as a fraction of h. e: None for zero.
+        """
         if self.offsets is None:
             return self.u, self.p
         behind = np.zeros((len(self.u), self.offsets)) if e is None else e
         return np.concatenate([self.u, behind], axis=1), {**self.p, IMPLICIT_STEP: share * self.h[:, None]}
 
     def at_start(self, x: Array, t: Array, share: float) -> Stage:
-        """Stage at the start of a step."""
+        """Stage at the start of a step, where the increment and the velocity offset are zero; share: see :meth:`arguments`."""
         u, p = self.arguments(share, None)
         k, fx, fu = self.backend.jacobians(x, u, t, p)
         return Stage(x, t, u, p, k, np.concatenate([fx, fu[:, :, : self.u.shape[1]]], axis=2), fx)
@@ -146,6 +150,7 @@ Increment = tuple[Array, Array, tuple[Stage, ...]]
 
 
 def _semi_implicit_step(field: Field, x: Array, t: Array) -> Increment:
+    """Increment h (v + h a, a), its derivative in w = (dx, u), and the single stage."""
     stage, h = field.at_start(x, t, 1.0), field.h
     return _semi_implicit(stage.k, h[:, None]), _semi_implicit(stage.k_w, h[:, None, None]), (stage,)
 
@@ -158,6 +163,7 @@ def _semi_implicit(f: Array, h: Array) -> Array:
 
 
 def _runge_kutta(field: Field, tableau: Tableau, x: Array, t: Array) -> Increment:
+    """Increment of a Runge-Kutta(-Munthe-Kaas) step, its derivative in w = (dx, u), and the stages."""
     manifold, h1, h2 = field.backend.map.manifold, field.h[:, None], field.h[:, None, None]
     nv = field.offsets or 0
     stages: list[Stage] = []
@@ -220,7 +226,7 @@ def step_hessian(
     substeps: Sequence[Substep],
     lam: Array,
 ) -> Hessians:
-    """Blocks of the Hessian, from the substeps of a step and lam (N, ndx) in the tangent space at its end."""
+    """Second derivatives of lam' x_next in (dx, u), from the substeps of a step; lam (N, ndx): in the tangent space at x_next."""
     total: Array | None = None
     before: list[Array | None] = []  # d x / d w at the start of each substep
     for s in substeps:
@@ -234,7 +240,9 @@ def step_hessian(
 
 
 def chain_hessian(H: Array, S: Array | None, E: Array | None = None) -> Array:
-    """Transform a Hessian in (x, u, e) to w: Z' H Z (N, ndx + nu, ndx + nu), Z = [S; 0 I; E], S = d x / d w, E = d e / d w.
+    """Transform a Hessian in (x, u, e) at a stage to w = (dx, u): Z' H Z (N, ndx + nu, ndx + nu), Z = [S; 0 I; E].
+
+    S = d x / d w, E = d e / d w, with the velocity offsets e of implicit damping.
 
     S: None for [I 0]. E: None for zeros or without offsets.
     """
@@ -250,11 +258,12 @@ def chain_hessian(H: Array, S: Array | None, E: Array | None = None) -> Array:
 
 
 def _adjoint(J: Array, lam: Array) -> Array:
-    """Product J' lam (N, n)."""
+    """Product J' lam (N, n) of Jacobians J (N, m, n) and lam (N, m)."""
     return (lam[:, None] @ J)[:, 0]
 
 
 def _substep_hessian(backend: SecondOrderBackend, manifold: Manifold, scheme: str, s: Substep, lam: Array) -> Array:
+    """Hessian of lam' x_next of one substep in w = (dx, u) at its start, by a backward pass over its stages."""
     H = _integrate_hessian(manifold, s.delta, s.delta_w, lam)
     at_delta, h = _delta_adjoint(manifold, s.delta, lam), s.h[:, None]
     if scheme == SEMI_IMPLICIT_EULER:
@@ -306,7 +315,7 @@ def _f_hessian(backend: SecondOrderBackend, stage: Stage, lam: Array) -> Array:
 
 
 def _delta_adjoint(manifold: Manifold, delta: Array, lam: Array) -> Array:
-    """Adjoint of delta from the adjoint of x (+) delta."""
+    """Adjoint of delta, E(delta)' lam, from the adjoint lam of x (+) delta."""
     return lam if manifold.is_flat else _adjoint(manifold.d_integrate(delta)[1], lam)
 
 
