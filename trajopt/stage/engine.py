@@ -36,7 +36,11 @@ class StageOperations(NamedTuple):
 
 
 def stages_of(ocp: OCP, wanted: StageOperations, engine: Engine = "auto") -> list[Stages]:
-    """Return the stages of each phase and of the final knot, on the engine chosen."""
+    """Return the stages of each phase and, last, of the final knot; engine: "auto" uses C code where a backend requests it.
+
+    engine = "numpy": NumPy stages only. engine = "compiled": also for backends on NumPy; raises ValueError if they have no C
+    source.
+    """
     path = wanted.path or [()] * len(ocp.phases)
     *plain, end = _plain(ocp, wanted)
     result: list[Stages] = [*plain, end]
@@ -62,7 +66,7 @@ def may_follow(stages: Sequence[Stages]) -> bool:
 
 
 def follow(stages: Sequence[Stages], previous: OCP, ocp: OCP, wanted: StageOperations) -> bool:
-    """Load the values of ``ocp`` into the stages of ``previous``; return False if the two differ in structure.
+    """Load the values of ``ocp`` into stages made for ``previous``; return False, and load nothing, if the two differ in structure.
 
     stages: stages for which :func:`may_follow` is True. wanted: the operations that they were made for, with the constraints of
     ``ocp``.
@@ -104,7 +108,10 @@ def _plain(ocp: OCP, wanted: StageOperations) -> list[NumpyStages]:
 def _compiled(
     ocp: OCP, i: int, wanted: StageOperations, plain: NumpyStages, end: NumpyStages, engine: Engine
 ) -> CompiledChoice | None:
-    """Choice of the library of a phase; None if its backend is on NumPy or a method that is not traced."""
+    """Choice of compiled code for phase i, or None if NumPy evaluates it: its backend requests NumPy or has no C source.
+
+    Raises ValueError for engine = "compiled" without C source.
+    """
     sampling = ocp.phases[i].dynamics.sampling
     if sampling is None or (engine != "compiled" and sampling.backend.engine != "compiled"):
         return None
@@ -126,6 +133,6 @@ def _compiled(
 
 
 def is_compiled(ocp: OCP) -> bool:
-    """True if the backend of a phase is on the engine "compiled"."""
+    """True if the backend of at least one phase requests the engine "compiled"."""
     samplings = (phase.dynamics.sampling for phase in ocp.phases)
     return any(s is not None and s.backend.engine == "compiled" for s in samplings)

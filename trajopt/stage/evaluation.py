@@ -47,7 +47,7 @@ class Evaluator(Protocol):
     manifold: Manifold
 
     def expand(self, xs: Array, us: Array) -> Expansion:
-        """LQ problem about xs (N + 1, nx), us (N, nu)."""
+        """LQ approximation about xs (N + 1, nx), us (N, nu), with its cost and the next states."""
         ...
 
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
@@ -85,11 +85,13 @@ class StageEvaluator:
 
     @cached_property
     def may_follow(self) -> bool:
-        """True if another problem of the same structure can reuse this evaluator, which needs compiled stages throughout."""
+        """True if the evaluator can take over another problem of the same structure by :meth:`follow`: all stages are compiled."""
         return may_follow(self.stages)
 
     def follow(self, ocp: OCP) -> bool:
-        """Load the values of another problem; return False if its structure differs or a stage is not compiled."""
+        """Load the values of another problem; return False, and change nothing, if its structure differs or a stage is not
+        compiled.
+        """
         if not self.may_follow or not follow(self.stages, self.ocp, ocp, self._wanted):
             return False
         self.ocp = ocp
@@ -103,7 +105,7 @@ class StageEvaluator:
         return result
 
     def within_steps(self, xs: Array, us: Array, share: float) -> Array:
-        """States (N, nx) after the fraction ``share`` of each time step, from xs (N + 1, nx) under us (N, nu)."""
+        """States (N, nx) at the fraction ``share`` in [0, 1] of each time step, from xs (N + 1, nx) under us (N, nu)."""
         result = np.empty((len(us), self.manifold.nx))
         for stages, k in zip(self.stages, self.slices, strict=False):
             result[k] = (
@@ -118,7 +120,7 @@ class StageEvaluator:
 
     @property
     def alone(self) -> bool:
-        """True if all stages are compiled and an expansion is fastest on one thread."""
+        """True if all stages are compiled and the problem is too small to gain from several threads."""
         if not self.may_follow:
             return False
         stages: list[Any] = self.stages[:-1]
@@ -128,7 +130,9 @@ class StageEvaluator:
         return not worth_sharing(blocks, lanes, numbers_filled(n, m))
 
     def expand(self, xs: Array, us: Array) -> Expansion:
-        """See :class:`Evaluator`."""
+        """LQ approximation about xs (N + 1, nx), us (N, nu); controls that nothing reads get R = 1, so that they keep their
+        values.
+        """
         N, n, m, nx = len(us), self.manifold.ndx, self.ocp.nu, self.manifold.nx
         A, B, d, x_next = np.empty((N, n, n)), np.empty((N, n, m)), np.empty((N, n)), np.empty((N, nx))
         Q, q, cost = np.empty((N + 1, n, n)), np.empty((N + 1, n)), np.empty(N + 1)
@@ -147,14 +151,14 @@ class StageEvaluator:
         return Expansion(LQProblem(A, B, d, Q, q, S, R, r, dx0), float(cost.sum()), x_next)
 
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
-        """See :class:`Evaluator`."""
+        """Trajectories along a direction for the step lengths alphas (L,); see :meth:`Evaluator.rollout`."""
         L, N = len(alphas), len(us)
         X, U, D = np.empty((L, *xs.shape)), np.empty((L, *us.shape)), np.empty((L, N, self.manifold.ndx))
         trials = Trials(xs, us, direction, alphas, shooting, self.ocp.control_bounds, X, U, D)
         return Candidates(X, U, D, np.sum([stages.rollout(trials) for stages in self.stages], axis=0))
 
     def curvature(self, xs: Array, us: Array, multipliers: Array, first: int = 0) -> Hessians:
-        """See :class:`Evaluator`."""
+        """Second derivatives of the steps contracted with multipliers; see :meth:`Evaluator.curvature`."""
         M, n, m = len(us), self.manifold.ndx, self.ocp.nu
         out = Hessians(np.empty((M, n, n)), np.empty((M, m, n)), np.empty((M, m, m)))
         for stages, knots in zip(self.stages, self.slices, strict=False):
@@ -166,8 +170,8 @@ class StageEvaluator:
         return out
 
     def knot_curvatures(self, xs: Array, us: Array) -> Any | None:
-        """Second derivatives about xs (N + 1, nx), us (N, nu), evaluated knot by knot by a C sweep; None unless all phases are
-        compiled.
+        """Second derivatives of the steps from xs (N + 1, nx), us (N, nu), for a C sweep to evaluate knot by knot;
+        None unless the second derivatives of all phases are compiled.
         """
         parts: list[Any] = []
         for stages, k in zip(self.stages, self.slices, strict=False):
@@ -189,5 +193,5 @@ class StageEvaluator:
 
 
 def _controls_read(phase: Phase) -> int:
-    """Number of controls that the phase's dynamics or cost read."""
+    """Number of leading controls that the dynamics or cost terms of a phase read."""
     return max([phase.dynamics.nu, *(term.residual.nu for term in phase.terms)])

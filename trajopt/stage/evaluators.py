@@ -8,12 +8,16 @@ from trajopt.stage.solver_cache import SolverCache
 
 
 def evaluator_for(ocp: OCP, hessian: str = "gauss_newton") -> StageEvaluator:
-    """Return an evaluator of a problem; hessian: of the cost."""
+    """Return a new evaluator of a problem on the engines of its backends; hessian: of the cost, "gauss_newton" or "exact"."""
     return StageEvaluator(ocp, hessian, "auto")
 
 
 def cached_evaluator(cache: SolverCache | None, ocp: OCP, hessian: str = "gauss_newton") -> StageEvaluator:
-    """Return the cached evaluator loaded with the values of a problem, or a new one, cached if other problems can reuse it."""
+    """Return the cached evaluator of this Hessian, loaded with the values of a problem, or a new one if there is none of its
+    structure.
+
+    The evaluator is cached again if all its stages are compiled. cache: None to create a new evaluator.
+    """
     known: StageEvaluator | None = None if cache is None else cache.prepared.pop(hessian, None)
     if known is None or not known.follow(ocp):
         known = evaluator_for(ocp, hessian)

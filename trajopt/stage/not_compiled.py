@@ -42,7 +42,7 @@ class NotCompiled(NamedTuple):
         return self.sentence()
 
     def sentence(self, share: str = "") -> str:
-        """One sentence with the part, the reason and the remedy. share: text on the fraction of solve time."""
+        """One sentence with the part, the reason and the remedy; share: text on the fraction of solve time, "" to omit it."""
         end = f"; {self.remedy}" if self.remedy else ""
         took = f" ({share})" if share else ""
         return f"{self.part} runs in NumPy{took}, which may be a hundred times slower: {self.why}{end}"
@@ -68,7 +68,10 @@ class NumpyWork:
         return [NotCompiled(_joined(parts), why, remedy).sentence(took) for (why, remedy), parts in grouped.items()]
 
     def engines(self, requested: Sequence[str]) -> list[str]:
-        """Names of the engines used in the solve. requested: the engine that each phase requested."""
+        """Names of the engines used in the solve: those requested, "numpy" for parts in NumPy, without "compiled" if no phase is.
+
+        requested: the engine that each phase requested.
+        """
         whole = sum(part.part.startswith(WHOLE) for part in self.parts)
         result = dict.fromkeys(requested) | ({"numpy": None} if self.parts else {})
         if whole == len([engine for engine in requested if engine == "compiled"]):
@@ -77,7 +80,7 @@ class NumpyWork:
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """Names of parts as one text; at most the first, the second and the number of the others."""
+    """Names of parts as one text: at most two of them, and the number of the others."""
     first, *others = parts
     if not others:
         return first
@@ -89,7 +92,7 @@ _work: ContextVar[NumpyWork | None] = ContextVar("numpy_work", default=None)
 
 @contextmanager
 def gathered() -> Iterator[NumpyWork]:
-    """Collect the NumPy work of solves inside the block."""
+    """Collect the parts that are not compiled, and the seconds in NumPy, of solves inside the block."""
     result = NumpyWork()
     token = _work.set(result)
     try:
@@ -117,14 +120,14 @@ def timed(evaluation: Callable[P, R]) -> Callable[P, R]:
 
 
 def by_differences(backend: DynamicsBackend) -> MissingCapability:
-    """Reason for a backend whose second derivatives are finite differences, and therefore not compiled."""
+    """Reason for second derivatives in NumPy: the backend takes them by finite differences, which are not compiled."""
     return MissingCapability(
         f"the derivative method {backend.name} takes it by differences; choose backend = 'forward_ad' for an exact and compiled one"
     )
 
 
 def report_not_compiled(ocp: OCP, phase: int, reason: Exception, what: str = "") -> None:
-    """Report that a phase, or its part ``what``, is not compiled: once per solve, or once per text outside of solves."""
+    """Report that a phase, or its part ``what``, is not compiled: to the solve's :func:`gathered` block and the log, once each."""
     from dynamics_backends.compiled.interface import TraceError
 
     report, work = explanation(ocp, phase, reason, what), _work.get()
@@ -146,13 +149,13 @@ def _log_once(text: str) -> None:
 
 
 def explanation(ocp: OCP, phase: int, reason: Exception, what: str = "") -> NotCompiled:
-    """Explain why a phase, or its part ``what``, is not compiled, and name a remedy."""
+    """Report on a phase, or its part ``what``, that is not compiled, with the reason and a remedy."""
     part = f"{what or WHOLE} of phase {phase} of {ocp.name!r}"
     return NotCompiled(part, explained(ocp, phase, reason), _REMEDIES.get(type(reason).__name__, ""))
 
 
 def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
-    """True if the code of the derivatives in this number of variables may be too long to compile."""
+    """True if the derivatives of terms or constraints in this number of variables may exceed the limit on operations of code."""
     from dynamics_backends.compiled.interface import TooLong, require_short
 
     try:
@@ -163,7 +166,7 @@ def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
 
 
 def explained(ocp: OCP, phase: int, reason: Exception) -> str:
-    """Text of the reason, followed by the longest term or constraint of the group that it names."""
+    """Text of the reason; if it names a group of terms or constraints, followed by the member with the most operations."""
     text = str(reason).rstrip(".")
     end, parts = text.startswith(("the terminal", "the final")), ocp.phases[phase]
     groups: dict[str, Sequence[CostTerm | Constraint]] = {
@@ -178,12 +181,12 @@ def explained(ocp: OCP, phase: int, reason: Exception) -> str:
 
 
 def works_on_symbols(part: CostTerm | Constraint) -> bool:
-    """True if the residual of a term or constraint can be traced with symbols."""
+    """True if the residual of a term or constraint can be traced with CasADi symbols."""
     return _operations(part) is not None
 
 
 def operations(part: CostTerm | Constraint) -> int:
-    """Number of scalar operations in a residual's value; 0 if it cannot be traced."""
+    """Number of scalar operations of the value of a part's residual; 0 if it cannot be traced."""
     return _operations(part) or 0
 
 

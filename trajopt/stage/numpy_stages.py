@@ -49,7 +49,7 @@ class NumpyStages:
     # -- values and first order -----------------------------------------------------------------------------------------
     @timed
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Next states, defects, costs and constraints at the knots; the final knot has no next state."""
         cost = phase_cost(self.terms, x[None], u[None], self.t, self._scale)[0]
         batches = (residual_batch(c.residual, x, u, self.t, c.parameters) for c in self.constraints)
         g = [np.asarray(c.residual(*batch)).T for c, batch in zip(self.constraints, batches, strict=True)]
@@ -71,7 +71,9 @@ class NumpyStages:
         out: StageDerivatives | None = None,
         pool: Pool | None = None,
     ) -> StageDerivatives:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Values and first derivatives, with Q, S, R if ``quadratic``; ``pool`` is not used. See
+        :meth:`~trajopt.stage.stages.Stages.first`.
+        """
         if out is None:
             n, size = self.manifold.ndx, sum(c.residual.n_out for c in self.constraints)
             sizes = (self.manifold.nx, n, 0 if self.dynamics is None else n, self.nu, size)
@@ -103,6 +105,7 @@ class NumpyStages:
         out.B[:, :, :m], out.B[:, :, m:] = B, 0.0
 
     def _cost_into(self, x: Array, u: Array, out: StageDerivatives, quadratic: bool) -> None:
+        """Write cost, lx, lu and, if ``quadratic``, Q, S, R: sums over the terms."""
         for block in (out.values.cost, out.lx, out.lu, *((out.Q, out.S, out.R) if quadratic else ())):
             block[:] = 0.0
         for term in self.terms:
@@ -129,7 +132,7 @@ class NumpyStages:
         first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Hessian of sigma l + lam'(x_next (-) node) + y'g; see :meth:`~trajopt.stage.stages.Stages.second`."""
         if len(x) < len(self.t):
             return self._knot_range(first, len(x)).second(x, u, nodes, sigma, lam, y, out=out)
         n = self.manifold.ndx
@@ -156,6 +159,7 @@ class NumpyStages:
         return replace(self, terms=(), constraints=(), t=self.t[knots], dt=self.dt[knots], parameters=p, scale=None)
 
     def _add_constraints(self, H: Array, x: Array, u: Array, y: Array) -> None:
+        """Add the Hessian of y'g to H (N, n + m, n + m)."""
         at, n = 0, self.manifold.ndx
         for c in self.constraints:
             own = y[:, at : (at := at + c.residual.n_out)]
@@ -165,7 +169,7 @@ class NumpyStages:
                 _add(H, n, Hessians(full[:, :k, :k], full[:, k:, :k], full[:, k:, k:]))
 
     def _step_hessian(self, dynamics: DiscreteMap, x: Array, u: Array, nodes: Array, lam: Array) -> Hessians:
-        """Hessian of lam' (x_next (-) node): of the step, and of the gap map chained with it."""
+        """Hessian of lam' (x_next (-) node), of the time step and of (-), which is curved on a Lie group."""
         arguments = (x, u[:, : dynamics.nu], self.t, self.dt, self.parameters)
         contract = contraction_of(dynamics, from_source=True)
         if self.manifold.is_flat:
@@ -181,18 +185,18 @@ class NumpyStages:
 
     # -- rollout --------------------------------------------------------------------------------------------------------
     def finer(self, pieces: int) -> NumpyStages:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Copy with ``pieces`` times as many substeps, for rollouts."""
         dynamics: Any = copy(self.dynamics)
         dynamics.substeps *= pieces
         return replace(self, dynamics=dynamics)
 
     def shortened(self, share: float) -> NumpyStages:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Copy with the time steps multiplied by ``share``."""
         return replace(self, dt=share * self.dt)
 
     @timed
     def rollout(self, trials: Trials, pause: Callable[[float], None] | None = None) -> Array:
-        """See :class:`~trajopt.stage.stages.Stages`; segments between nodes with linear gaps are stepped in one batch.
+        """Fill the trajectories of ``trials`` over these knots; returns their costs (L,). Segments are stepped in one batch.
 
         pause: called after each step with the completed fraction; it may raise to abort the rollout.
         """
@@ -228,14 +232,14 @@ class _Run:
         trials.D[:, first:last] = 0.0
 
     def _along(self, xs: Array, dx: Array, alphas: Array) -> Array:
-        """xs (+) alpha dx, (L, K, nx), of dx (L or 1, K, ndx)."""
+        """States xs (+) alpha dx, (L, K, nx), for dx (L or 1, K, ndx)."""
         shape = (len(alphas), *xs.shape)
         x = np.broadcast_to(xs, shape).reshape(-1, shape[2])
         steps = (alphas[:, None, None] * dx).reshape(-1, dx.shape[2])
         return np.ascontiguousarray(self.manifold.integrate(x.T, steps.T).T).reshape(shape)
 
     def advance(self, knots: Array) -> None:
-        """Take one step from each of these knots, for all step lengths."""
+        """Take one time step from each of these knots, for all step lengths: write controls, next states and defects at nodes."""
         trials, alphas = self.trials, self.trials.alphas
         x, u = trials.X[:, knots], self._controls(knots)
         trials.U[:, knots] = u
@@ -253,7 +257,7 @@ class _Run:
             trials.D[:, ends] = self._difference(self.ahead[:, ends + 1 - self.first], x_next[:, at_node])
 
     def _controls(self, knots: Array) -> Array:
-        """Controls (L, S, nu) at S knots."""
+        """Controls (L, S, nu) at S knots by the policy, clipped to bounds."""
         trials, K = self.trials, self.trials.direction.K
         off_path = self._difference(self.ahead[:, knots - self.first], trials.X[:, knots])
         u = trials.us[knots] + trials.alphas[:, None, None] * self._du[:, knots]

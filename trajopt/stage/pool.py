@@ -37,7 +37,7 @@ class Pool:
         self._work.append(work)
 
     def run(self) -> None:
-        """Run all work added since the last run."""
+        """Run all work added since the last run, on several threads if it is worth it."""
         work, self._work = self._work, []
         if not work:
             return
@@ -56,19 +56,19 @@ class Pool:
 
 
 def numbers_filled(n: int, m: int) -> int:
-    """Count of numbers in the first derivatives of a knot with n = ndx and m controls."""
+    """Number of entries of A, B, Q, S and R of a knot with n = ndx and m controls."""
     return 2 * n * n + 2 * n * m + m * m
 
 
 def worth_sharing(blocks: int, lanes: int, numbers: int) -> bool:
-    """True if this many blocks of lanes, with this many numbers written per knot, are divided among threads."""
+    """True if these blocks of lanes are divided among threads: two threads get enough work, and more than one is available."""
     from dynamics_backends.compiled.interface import default_threads
 
     return blocks >= 2 * _min_blocks(lanes, numbers) and default_threads() > 1
 
 
 def _min_blocks(lanes: int, numbers: int) -> int:
-    """Minimum number of blocks for a thread."""
+    """Minimum number of blocks that a thread must get; numbers: entries written per knot."""
     return -(-NUMBERS_PER_THREAD // (lanes * numbers))
 
 

@@ -45,7 +45,8 @@ _thread_cache = _ThreadCache()
 
 @contextmanager
 def borrowed(ocp: OCP, cache: SolverCache | None = None) -> Iterator[SolverCache | None]:
-    """Lend the cached workspaces of a problem's structure: ``cache``, else those of the thread; None if the problem is too large.
+    """Lend the cached workspaces of a problem's structure: from ``cache``, else the thread's; yields None if the problem is too
+    large.
 
     Inside the block other solves get empty caches. An error in the block drops the workspaces.
     """
@@ -69,7 +70,7 @@ def borrowed(ocp: OCP, cache: SolverCache | None = None) -> Iterator[SolverCache
 
 
 def size(ocp: OCP) -> int:
-    """Number of entries in a block of derivatives: N (ndx + nu)^2."""
+    """Size of a problem, N (ndx + nu)^2: number of entries of the second derivatives at all knots."""
     return int(ocp.horizon * (ocp.manifold.ndx + ocp.nu) ** 2)
 
 
@@ -82,4 +83,5 @@ def structure_of(ocp: OCP) -> Hashable:
 
 
 def _residuals(parts: Any) -> tuple[int, ...]:
+    """Ids of the residuals of terms or constraints."""
     return tuple(id(part.residual) for part in parts)

@@ -61,7 +61,10 @@ class Direction(NamedTuple):
     parabola: tuple[Array, Array] | None = None
 
     def chord(self, alphas: Array) -> tuple[Array, Array]:
-        """Secants dx (L or 1, N + 1, ndx), du (L or 1, N, nu) to the points at step lengths alphas (L,)."""
+        """Displacements dx (L or 1, N + 1, ndx), du (L or 1, N, nu) that, times alpha, lead to the trial points at alphas (L,).
+
+        They are the direction itself for a line search; along a parabola they depend on alpha.
+        """
         if self.parabola is None:
             return self.dx[None], self.du[None]
         halves = 0.5 * alphas[:, None, None]
@@ -92,7 +95,9 @@ class Shooting:
         return cls(tuple(range(spacing, horizon + 1, spacing)), gaps)
 
     def parts(self, first: int, last: int) -> tuple[list[int], list[int]]:
-        """First and end knots of the segments first .. last that are rolled out in parallel, between nodes with linear gaps."""
+        """First and end knots of the segments of [first, last] that are rolled out in parallel; nonlinear gaps have a single
+        segment.
+        """
         inner = [node for node in self.nodes if first < node < last and self.gaps == "linear"]
         return [first, *inner], [*inner, last]
 
@@ -122,7 +127,9 @@ class Stages(Protocol):
     """
 
     @property
-    def compiled(self) -> bool: ...
+    def compiled(self) -> bool:
+        """True if the time steps are evaluated by compiled code."""
+        ...
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """Next states, defects, costs and constraints."""
@@ -165,15 +172,15 @@ class Stages(Protocol):
         ...
 
     def rollout(self, trials: Trials) -> Array:
-        """Continue trajectories over these knots; returns the costs of these knots (L,)."""
+        """Fill X, U and D of ``trials`` over these knots, for all step lengths; returns the costs of these knots (L,)."""
         ...
 
     def finer(self, pieces: int) -> Stages:
-        """Copy with each substep of the dynamics, a SampledSystem, split into ``pieces``, for rollouts."""
+        """Copy whose time steps, of a SampledSystem, have ``pieces`` times as many substeps; for rollouts."""
         ...
 
     def shortened(self, share: float) -> Stages:
-        """Copy with time steps multiplied by ``share``, for values and first derivatives."""
+        """Copy with the time steps multiplied by ``share`` in [0, 1], for values and first derivatives."""
         ...
 
 
@@ -190,7 +197,10 @@ class SweptStages(Protocol):
 
 
 def workspace_for(K: int, sizes: tuple[int, int, int, int, int], quadratic: bool = True) -> StageDerivatives:
-    """Uninitialized arrays for K knots; sizes: nx, ndx, length of d, nu, number of constraints."""
+    """Uninitialized output arrays for K knots; sizes: nx, ndx, length of d (0 at the final knot), nu, number of constraints.
+
+    quadratic: False for empty Q, S and R.
+    """
     nx, n, nd, m, ng = sizes
     values = StageValues(np.empty((K, nx if nd else 0)), np.empty((K, nd)), np.empty(K), np.empty((K, ng)))
     shapes = [(nd, n), (nd, m), (n,), (m,), (n, n), (m, n), (m, m), (ng, n), (ng, m)]

@@ -36,7 +36,7 @@ class BareStages:
         )
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Next states, defects, costs and constraints at the knots."""
         step, cost = self.steps.values(x, u, nodes), self._costs.values(x, u, nodes)
         return StageValues(step.x_next, step.d, step.cost + cost.cost, cost.g)
 
@@ -50,7 +50,7 @@ class BareStages:
         out: StageDerivatives | None = None,
         pool: Pool | None = None,
     ) -> StageDerivatives:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Values and first derivatives, with Q, S, R if ``quadratic``; see :meth:`~trajopt.stage.stages.Stages.first`."""
         nx, n, m, ng = self._sizes
         K, out = len(x), out or workspace_for(len(x), (nx, n, n, m, ng), quadratic)
         none = np.empty((K, 0))
@@ -63,7 +63,7 @@ class BareStages:
         return out
 
     def _sum(self, x: Array, u: Array, nodes: Array, out: StageDerivatives, quadratic: bool) -> StageDerivatives:
-        """Derivatives of the step, and the sum of both costs. Compiled stages write to their own arrays, which they reuse later."""
+        """Write the derivatives of the compiled step, and the sum of the compiled and the NumPy cost, to ``out``."""
         step = self.steps.first(x, u, nodes, quadratic=quadratic)
         own = self._costs.first(x, u, nodes, quadratic=quadratic)
         out.values.x_next[:], out.values.d[:], out.A[:], out.B[:] = step.values.x_next, step.values.d, step.A, step.B
@@ -85,7 +85,7 @@ class BareStages:
         first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Hessian of sigma l + lam'(x_next (-) node) + y'g; see :meth:`~trajopt.stage.stages.Stages.second`."""
         if not sigma and y is None:
             return self.steps.second(x, u, nodes, 0.0, lam, None, first, out)
         result = self._costs.second(x, u, nodes, sigma, None, y, first, out)
@@ -98,19 +98,19 @@ class BareStages:
         return result
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[Any, Any] | None:
-        """See :class:`~trajopt.stage.stages.SweptStages`."""
+        """Second derivatives of the compiled time steps for a C sweep; None if they are not compiled."""
         return self.steps.sweep_part(x, u, nodes)
 
     def finer(self, pieces: int) -> BareStages:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Copy with ``pieces`` times as many substeps, for rollouts."""
         return BareStages(self.steps.finer(pieces), self.plain)
 
     def shortened(self, share: float) -> BareStages:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Copy with the time steps multiplied by ``share``."""
         return BareStages(self.steps.shortened(share), replace(self.plain, dt=share * self.plain.dt))
 
     def rollout(self, trials: Trials) -> Array:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Fill the trajectories of ``trials`` over these knots by compiled code; returns their costs (L,)."""
         compiled, p = self.steps.rollout(trials), self.plain
         knots = slice(p.start, p.start + len(p.t))
         scale = p.dt if p.scale is None else p.scale

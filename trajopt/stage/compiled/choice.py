@@ -55,7 +55,11 @@ class CompiledChoice:
         return StageShape(self.scheme, sizes, self._ocp.nu, running, terminal, path, final, hessian, second)
 
     def stages(self) -> tuple[Stages, Stages] | None:
-        """Stages of the phase and of the final knot; None if NumPy evaluates the time steps, which is reported."""
+        """Stages of the phase and of the final knot, compiled as far as possible; None, with a report, if the time steps are not
+        compiled.
+
+        Raises TooLong, TraceError if compiled code is required and the phase cannot be compiled as a whole.
+        """
         reason: Exception
         for shape in self.shapes:
             try:
@@ -91,7 +95,7 @@ class CompiledChoice:
         return BareStages(self._stages(library, plain), replace(self._plain, terms=others)), self._end
 
     def _first_of(self, shapes: Sequence[StageShape]) -> Library | None:
-        """Library of the first structure that can be made; None if none can."""
+        """Library of the first structure in the list that can be compiled; None if none can."""
         for shape in shapes:
             with suppress(TooLong, TraceError):
                 return library_of(self.backend, shape)
@@ -101,7 +105,7 @@ class CompiledChoice:
         return CompiledStages(library, self._ocp, self._i, plain, self._curved, self._report_second)
 
     def _curved(self) -> Library | None:
-        """Library of second derivatives of the step alone; None if the backend takes them by differences, or they have no code."""
+        """Library of second derivatives of the time step alone; None if they are finite differences or cannot be compiled."""
         if not has_contraction(self.backend):
             return None
         try:
@@ -113,5 +117,5 @@ class CompiledChoice:
             return None
 
     def _report_second(self) -> None:
-        """Report that NumPy evaluates the second derivatives of the phase."""
+        """Report, with the reason, that NumPy evaluates the second derivatives of the phase."""
         report_not_compiled(self._ocp, self._i, self._second_refused or by_differences(self.backend), SECOND)

@@ -22,6 +22,7 @@ def shapes_of(plain: NumpyStages) -> tuple[list[TermShape], list[TermShape]]:
 
 
 def _end_values(plain: NumpyStages) -> tuple[Array, ...]:
+    """Values of a final knot: its time, theta of the cost terms, theta of the constraints."""
     return plain.t, theta_of(plain.terms, 1), constraint_theta(plain.constraints, 1)
 
 
@@ -38,7 +39,7 @@ class CompiledEnd:
         self._ng = sum(c.residual.n_out for c in plain.constraints)
 
     def matches(self, plain: NumpyStages) -> bool:
-        """True if the final knot ``plain`` has the same structure."""
+        """True if the final knot ``plain`` has the same terms and constraints, up to their values."""
         return self._structure == shapes_of(plain)
 
     def load_values(self, plain: NumpyStages) -> None:
@@ -49,12 +50,13 @@ class CompiledEnd:
         constraint_theta(plain.constraints, 1, final)
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Cost and constraints at the final state; no next state and no defects."""
         x, cost, g = np.ascontiguousarray(x), np.empty(1), np.empty((1, self._ng))
         self._values_of(x, 0, cost, g)
         return StageValues(np.zeros((1, 0)), np.zeros((1, 0)), cost, g)
 
     def _values_of(self, x: Array, stride: int, cost: Array, g: Array | None) -> None:
+        """Evaluate costs and, unless None, constraints of len(cost) final states; stride: numbers from a state in x to the next."""
         to = (address(cost), None if g is None else address(g), address(self.library.workspaces[0]))
         self.library.end_values(ctypes.byref(self.data), address(x), stride, len(cost), *to)
 
@@ -68,7 +70,7 @@ class CompiledEnd:
         out: StageDerivatives | None = None,
         pool: Pool | None = None,
     ) -> StageDerivatives:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Cost and constraints with their derivatives in the final state; see :meth:`~trajopt.stage.stages.Stages.first`."""
         x, result = np.ascontiguousarray(x), out or workspace_for(1, (0, self._n, 0, 0, self._ng))
         arrays = (result.values.cost, result.values.g, result.lx, result.gx, result.Q)
         results = EndFirstData(*map(address, arrays))
@@ -88,7 +90,7 @@ class CompiledEnd:
         first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Hessian of sigma l + y'g in the final state; see :meth:`~trajopt.stage.stages.Stages.second`."""
         if not self.library.shape.second:
             if y is not None or self.plain.hessian == "exact":
                 return self.plain.second(x, u, nodes, sigma, lam, y)
@@ -101,15 +103,15 @@ class CompiledEnd:
         return Hessians(xx, np.zeros((1, 0, n)), np.zeros((1, 0, 0)))
 
     def finer(self, pieces: int) -> CompiledEnd:
-        """See :class:`~trajopt.stage.stages.Stages`; the final knot has no time step."""
+        """These stages; the final knot has no time step."""
         return self
 
     def shortened(self, share: float) -> CompiledEnd:
-        """See :class:`~trajopt.stage.stages.Stages`; the final knot has no time step."""
+        """These stages; the final knot has no time step."""
         return self
 
     def rollout(self, trials: Trials) -> Array:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Costs (L,) of the final states of ``trials``."""
         cost, X = np.empty(len(trials.X)), trials.X
         self._values_of(X[0, -1:], X.shape[1] * X.shape[2], cost, None)
         return cost

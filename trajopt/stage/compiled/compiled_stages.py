@@ -79,7 +79,7 @@ class CompiledStages:
         self._last: tuple[bytes, StageDerivatives | None] = b"", None
 
     def matches(self, plain: NumpyStages, phase: Phase) -> bool:
-        """True if ``phase``, with NumPy stages ``plain``, has the same structure."""
+        """True if ``phase``, with NumPy stages ``plain``, has the same structure, so that its values can be loaded."""
         return self._structure == _structure(plain, phase)
 
     def load_values(self, plain: NumpyStages, phase: Phase) -> None:
@@ -98,12 +98,13 @@ class CompiledStages:
         return self._from_knot[library, first]
 
     def _make_data(self, library: Library, first: int) -> ctypes.Structure:
+        """Struct stages_t of a library, whose arrays begin at the knot ``first``."""
         rows = (address(v) + _DOUBLE * first * (v.size // len(v)) for v in self._values)
         return StagesData(library.structure, self._n_substeps, *rows)
 
     # -- values and first order -----------------------------------------------------------------------------------------
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Next states, defects, costs and constraints at the knots."""
         nx, n, _, _, ng = self._sizes
         K, at, references = len(x), *_point(x, u, nodes)
         out = StageValues(np.empty((K, nx)), np.empty((K, n)), np.empty(K), np.empty((K, ng)))
@@ -122,7 +123,10 @@ class CompiledStages:
         out: StageDerivatives | None = None,
         pool: Pool | None = None,
     ) -> StageDerivatives:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Values and first derivatives, with Q, S, R if ``quadratic``; a library with second derivatives also stores its substeps.
+
+        See :meth:`~trajopt.stage.stages.Stages.first`.
+        """
         over = out or workspace_for(len(x), self._sizes, quadratic)
         work, point = self._first_work(x, u, nodes, over, quadratic)
         self._stored_at = b""
@@ -139,6 +143,7 @@ class CompiledStages:
     def _first_work(
         self, x: Array, u: Array, nodes: Array, out: StageDerivatives, quadratic: bool
     ) -> tuple[Work, bytes]:
+        """Work of :meth:`first`, and the bytes of x, u and nodes, which identify the point."""
         at, inputs = _point(x, u, nodes)
         v, substeps = out.values, self._stored_substeps
         cost = (out.Q, out.S, out.R) if quadratic else ()
@@ -182,7 +187,9 @@ class CompiledStages:
         first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Hessian of sigma l + lam'(x_next (-) node) + y'g, in NumPy where the library has none; see
+        :meth:`~trajopt.stage.stages.Stages.second`.
+        """
         alone = not sigma and y is None
         library = self.curved if alone else self.library if self.library.shape.second else None
         if library is None:
@@ -216,24 +223,26 @@ class CompiledStages:
         return self.library.shape.second, self.curved is not None
 
     def _gauss_newton(self, x: Array, u: Array, nodes: Array, sigma: float) -> Hessians:
-        """Hessian of sigma l, taken from first derivatives, which are reused at the same point."""
+        """Hessian of sigma l alone, from the Q, S, R of first derivatives, which are reused at the same point."""
         known = self._last[0] == b"".join(np.ascontiguousarray(a, float).tobytes() for a in (x, u, nodes))
         result = (self._last[1] if known else None) or self.first(x, u, nodes)
         return Hessians(sigma * result.Q, sigma * result.S, sigma * result.R)
 
     @property
     def curved(self) -> Library | None:
-        """Library with second derivatives of the step; None if there is none."""
+        """Library with second derivatives of the time step: that of the stage, or one of the step alone; None if they are not
+        compiled.
+        """
         return self.library if self.library.shape.second else self._curved_alone()
 
     @property
     def curved_data(self) -> ctypes.Structure | None:
-        """Struct stages_t for the library ``curved``."""
+        """Struct stages_t for the library ``curved``; None if there is none."""
         library = self.curved
         return None if library is None else self._at(library, 0)
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[CurvaturePart, Any] | None:
-        """See :class:`~trajopt.stage.stages.SweptStages`."""
+        """Second derivatives of the time steps for a C sweep; None if they are not compiled."""
         library = self.curved
         if library is None:
             return None
@@ -245,14 +254,14 @@ class CompiledStages:
 
     # -- rollout --------------------------------------------------------------------------------------------------------
     def finer(self, pieces: int) -> CompiledStages:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Copy with ``pieces`` times as many substeps, for rollouts."""
         result = self._view()
         result._n_substeps *= pieces
         result.data = result._at(self.library, 0)
         return result
 
     def shortened(self, share: float) -> CompiledStages:
-        """See :class:`~trajopt.stage.stages.Stages`."""
+        """Copy with the time steps multiplied by ``share``; weights of the cost do not change."""
         result = self._view()
         t, weight, *others = self._values
         result._values = [t, share * weight, *others]
@@ -267,7 +276,10 @@ class CompiledStages:
         return result
 
     def rollout(self, trials: Trials) -> Array:
-        """See :class:`~trajopt.stage.stages.Stages`; lanes hold step lengths, and segments between nodes with linear gaps."""
+        """Fill the trajectories of ``trials`` over these knots; returns their costs (L,).
+
+        Each lane holds a step length and a segment; segments lie between nodes with linear gaps.
+        """
         N, count, first = len(trials.us), len(trials.alphas), self._first_knot
         last = first + len(self._values[0])
         start, stop, trial = _tasks(trials.shooting, first, last, count)

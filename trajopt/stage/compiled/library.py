@@ -39,16 +39,17 @@ _SEVERAL = ("rollout.h", "in_lanes.h")
 
 
 def stages_source(*more: str) -> str:
-    """C source of the stages, which follows groups.h and functions.h. more: further kernels."""
+    """C source of the kernels of stages, which needs groups.h and functions.h before it; more: further kernel files."""
     return kernel_text("trajopt.stage", *_KERNELS, *more)
 
 
 def source() -> str:
-    """C source of the stages, for the package's library."""
+    """C source of all stage kernels with their headers, for the package's library."""
     return "\n".join([*_templates(), stages_source(*_SEVERAL)])
 
 
 def _templates() -> list[str]:
+    """Sources of the headers that the kernels need."""
     headers = map(template, ("lanes/rows.h", "lanes/function.h", "lanes/context.h", "lanes/groups.h"))
     return [prelude(), *headers, kernel_text("trajopt.stage", "functions.h")]
 
@@ -136,7 +137,9 @@ _known: dict[tuple[Any, StageShape], Library | Exception] = {}
 
 
 def library_of(backend: Any, shape: StageShape) -> Library:
-    """Library of a structure, shared by problems that differ in values only. Raises TooLong, TraceError."""
+    """Library of a structure, cached for problems that differ in values only. Raises TooLong, TraceError if it cannot be
+    compiled.
+    """
     key = backend, shape
     if key not in _known:
         if len(_known) >= _MOST_LIBRARIES:

@@ -79,7 +79,7 @@ class Structure(NamedTuple):
         return cls(numbers, coefficients, factors, curved)
 
     def data(self, lanes: int | None, functions: int, workspace: int, registers: int) -> StructureMemory:
-        """Struct structure_t.
+        """Struct structure_t, with the memory that it points to; lanes: SIMD width, None for the default.
 
         functions: address of functions_t. workspace, registers: vectors that the functions and a block of their tapes need.
         """
@@ -92,7 +92,7 @@ class Structure(NamedTuple):
         return StructureMemory(data, (factors, curved, self.tableau))
 
     def stage_workspace(self, rows: int) -> int:
-        """Workspace in vectors of the stages, first derivatives included, beside that of their functions.
+        """Workspace of the stages in vectors, with first derivatives but without the workspace of their functions.
 
         rows: computed rows of xdot.
         """
@@ -101,7 +101,9 @@ class Structure(NamedTuple):
         return int(bound(kernels(), "stage_workspace", "p", ctypes.c_long)(ctypes.addressof(own.data)))
 
     def source(self, workspace: str) -> str:
-        """C source of a constant `structure`, which follows the functions of a phase and structure.h."""
+        """C source of the constant ``structure``, to be placed after the functions of a phase and structure.h; workspace: a C
+        expression.
+        """
         groups = [factors_in_c("factors", self.factors), factors_in_c("curved", self.curved)]
         arrays = [f"static const double tableau_{key}[] = {{{_list(values)}}};" for key, values in self.tableau.items()]
         members = {
@@ -116,7 +118,7 @@ class Structure(NamedTuple):
         return "\n".join([*groups, *arrays, f"static const structure_t structure = {{{fields}}};"])
 
     def groups_source(self) -> str:
-        """C source of the groups of the manifold, which precedes the functions and structure.h."""
+        """C source of the Lie groups of the manifold, to be placed before the functions of a phase and structure.h."""
         return "\n".join(groups_source(dict.fromkeys(f.group for f in self.curved)))
 
 
@@ -128,10 +130,12 @@ class StructureMemory(NamedTuple):
 
 
 def _square(rows: Any, n: int) -> Array:
+    """Matrix (n, n) from the rows of a strictly lower triangle, filled with zeros."""
     return np.array([[*row, *[0.0] * (n - len(row))] for row in rows])
 
 
 def _parameters(constraints: Any) -> int:
+    """Number of parameters of all constraints."""
     return sum(size for c in constraints for _, size in c.parameters)
 
 

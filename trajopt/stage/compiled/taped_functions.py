@@ -51,7 +51,7 @@ class TapedFunctions(NamedTuple):
     forces: tuple[int, int, int] = (0, 0, 0)
 
     def members(self, lanes: int) -> dict[str, tuple[int | None, int, int | None]]:
-        """Values of run, self and run_blocks of each member of functions_t."""
+        """Code, data and code for blocks (run, self, run_blocks) of each member of the C struct functions_t, by name."""
         found = {name: tape.function for name, tape in self.tapes.items()}
         if self.directions is not None:
             self.directions.along_run, self.directions.along_self, _ = found.pop(ALONG)
@@ -60,7 +60,7 @@ class TapedFunctions(NamedTuple):
 
     @property
     def registers(self) -> int:
-        """Workspace of a block in vectors."""
+        """Largest workspace of the tapes for a block of knots, in vectors."""
         return max((tape.registers for tape in self.tapes.values()), default=0)
 
 
@@ -151,4 +151,5 @@ def _encoded(functions: Sequence[TracedFunction]) -> list[Any]:
 
 
 def _decoded(known: list[Any]) -> dict[str, Tape]:
+    """Tapes by name from the JSON value of :func:`_encoded`."""
     return {name: Tape.from_data(data) for name, data in known}

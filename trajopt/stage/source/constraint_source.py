@@ -40,7 +40,7 @@ def constraint_source(
     running: bool,
     orders: Sequence[str] = ("value", "first", "second"),
 ) -> TermSource:
-    """The functions above of the stacked constraints, those of ``orders``.
+    """Traced functions of the stacked constraints, their values, first and second derivatives; orders: the functions to trace.
 
     Raises TooLong if the code would take too long to compile, TraceError for a residual that cannot be traced.
     """
@@ -78,7 +78,7 @@ def constraint_source(
 
 
 def _firsts(shapes, x, u, t, w) -> dict[str, Any]:
-    """Stacked values of all residuals, and their derivatives."""
+    """Stacked values g of all residuals, and their Jacobians gx, gu, by name; shapes: (constraint, parameters, value) of each."""
     import casadi as ca
 
     n = w.numel() - u.numel()
@@ -99,6 +99,7 @@ def _parameters(constraints: Sequence[TermShape], theta) -> list[dict[str, Any]]
 
 
 def _value(c: TermShape, x, u, t, p):
+    """Symbolic value of the residual of a constraint, which may read fewer states and controls than the stage has."""
     with _calls(c):
         return symbolic_value(c.residual, x[: c.residual.manifold.nx], u[: c.residual.nu], t, p)
 
@@ -114,12 +115,12 @@ def _first(c: TermShape, x, u, t, p, value, w):
 
 
 def _writes_out(residual: Any) -> bool:
-    """True if a residual defines analytic first and second derivatives."""
+    """True if a residual defines both its first and its second derivatives analytically."""
     return isinstance(residual, HasPartials) and isinstance(residual, HasContraction)
 
 
 def _calls(c: TermShape) -> AbstractContextManager[None]:
-    """Context that traces calls as functions if CasADi does not differentiate the residual."""
+    """Context for tracing a residual: function calls stay calls, not inlined, if CasADi need not differentiate them."""
     return preserved_calls() if _writes_out(c.residual) else nullcontext()
 
 

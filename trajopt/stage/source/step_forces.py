@@ -34,7 +34,11 @@ class StepForces:
 
     @classmethod
     def of(cls, residuals: Iterable[Map], moving: Any, *, exact: bool, curved: bool) -> StepForces | None:
-        """Forces of the system ``moving`` that some of the residuals read; None if none does, or the step cannot serve them.
+        """Forces of the system ``moving`` that some of the residuals read; None if none does.
+
+        moving: None for a system whose step does not provide its forces. exact: with an exact Hessian; None is returned too if
+        that is
+        requested without ``curved``. curved: second derivatives of the step are evaluated too.
 
         moving: None for a system whose step does not provide them. curved: second derivatives of the step are evaluated too.
         """
@@ -47,11 +51,13 @@ class StepForces:
         return None
 
     def serve(self, residual: Map) -> bool:
-        """True if a residual is a function of these forces."""
+        """True if a residual is a function of the contact forces of this system."""
         return _system(residual) is self.system
 
     def add(self, residual: Any, p: dict[str, Any], weight: Any) -> Any:
-        """Return the value of a term, and add its derivatives in y."""
+        """Return the symbolic value of a squared term 1/2 weight'r^2, and add its gradient and Hessian in the forces to the
+        sums.
+        """
         r = ca.vertcat(*residual.outer(self.y, p))
         value = 0.5 * ca.dot(weight, r * r)
         J = ca.jacobian(r, self.y)
@@ -62,6 +68,6 @@ class StepForces:
 
 
 def _system(residual: Map) -> Any:
-    """System whose forces a residual reads; None for other residuals."""
+    """System whose contact forces a residual reads; None for residuals that read no forces."""
     inner: Any = residual.inner if isinstance(residual, ComposedMap) else None
     return inner.system if isinstance(inner, ReportOf) else None

@@ -44,6 +44,7 @@ class TermSource:
 
     @cached_property
     def _written(self) -> tuple[str, str]:
+        """C source of all functions, and the largest workspace among them."""
         texts, lengths = zip(*(f.source() for f in self.functions), strict=True) if self.functions else ((), (0,))
         return "".join(texts), str(max(lengths))
 
@@ -54,7 +55,7 @@ class TermSource:
 
     @property
     def workspace(self) -> str:
-        """Workspace of the C functions in vectors, a C expression."""
+        """Number of vectors of workspace that the C functions need, as a C expression."""
         return self._written[1]
 
 
@@ -70,12 +71,13 @@ class TermShape(NamedTuple):
 
     @classmethod
     def of(cls, term: CostTerm | Constraint) -> TermShape:
+        """Structure of a cost term or constraint; a constraint counts as squared."""
         sizes = tuple([(name, value.shape[-1]) for name, value in term.parameters.items()])
         return cls(term.residual, sizes, isinstance(term, Constraint) or term.squared)
 
     @property
     def theta(self) -> int:
-        """Numbers in theta per knot: one weight for each output of the residual, and the parameters."""
+        """Number of entries of theta per knot: one weight for each output of the residual, and the parameters."""
         return self.residual.n_out + sum(size for _, size in self.parameters)
 
 
@@ -106,7 +108,7 @@ def term_source(
     curved: bool = False,
     kernels: bool = True,
 ) -> TermSource:
-    """Functions of a sum of terms and its quadratic expansion.
+    """Traced functions of a sum of cost terms: its value, and its value with gradient and Hessian.
 
     running: scale terms by dt, and let them read controls. moving: system whose time step provides its contact forces to running
     terms. curved: second derivatives of that step are evaluated too. kernels: recursions of contact forces are calls of the
@@ -181,12 +183,12 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, forces):
 
 
 def _sum(term, weight, r):
-    """Value of a term for the value r of its residual."""
+    """Value of a cost term at the value r of its residual: weight' 1/2 r^2, or weight' r if it is not squared."""
     return ca.dot(weight, 0.5 * r * r if term.squared else r)
 
 
 def _slope(term, weight, r):
-    """Gradient of a term in r."""
+    """Gradient in r of a cost term with residual value r."""
     return weight * r if term.squared else weight
 
 
@@ -218,7 +220,7 @@ def _derivatives(term, weight, at, w, manifold, *, exact):
 
 
 def _closed_hessian(term, weight, at, r, J, ndx):
-    """Hessian of a term in w from the residual's analytic second derivatives."""
+    """Hessian of a term in w = (dx, du) from analytic second derivatives; r, J: value and Jacobian of its residual."""
     x, u, t, p = at
     residual, n = term.residual, J.shape[1]
     _, second = residual.contracted(x[: residual.manifold.nx], u[: residual.nu], t, p, _slope(term, weight, r))
@@ -239,7 +241,7 @@ def in_all(second, residual, n, ndx):
 
 
 def _matrix(M, rows: int, columns: int):
-    """CasADi matrix from its rows."""
+    """Sparse CasADi matrix (rows, columns) from a nested list of its rows."""
     return ca.sparsify(ca.reshape(by_rows(M), columns, rows).T) if rows and columns else ca.SX(rows, columns)
 
 
