@@ -64,7 +64,7 @@ class Attempt(NamedTuple):
 
     @property
     def coarse(self) -> bool:
-        """True if the attempt uses a coarser time grid than the problem."""
+        """True if the attempt solves on a coarser time grid than the problem's, so that its solution serves only as a guess."""
         return self.fine is not None
 
 
@@ -79,7 +79,7 @@ class Try(NamedTuple):
 def in_turn(
     plan: Iterable[Attempt], problem: Callable[[], OCP], guess: Guess, options: AutoOptions
 ) -> Generator[Try, Solution | None, Solution | Status]:
-    """Request attempts in order until one solves the problem; an answer is a solution, or None if the solve was stopped.
+    """Yield attempts in order until one solves the problem; each is answered by its solution, or None if it was stopped.
 
     problem: function that returns the problem. Returns the last solution, or the best one if all failed, with a report on all
     attempts in ``meta``; without an attempt, a status.
@@ -134,13 +134,19 @@ def in_turn(
 
 
 def goes_on(found: Solution, options: AutoOptions, broken: bool, coarse: bool = False) -> bool:
-    """Return True if another attempt follows; broken: True if the solution violates bounds on the state that were omitted."""
+    """Return True if another attempt follows: this one was coarse or failed, with ``fallback``, or violates bounds that it omitted.
+
+    None follows after Ctrl-C or a time limit. broken: True if the solution violates bounds on the state that the attempt omitted.
+    """
     solved = found.status.success and not (broken or coarse)
     return not solved and found.status.code not in STOPPED and (options.fallback or broken)
 
 
 def attempts(ocp: OCP, *, coarse: bool = True) -> Iterator[Attempt]:
-    """Yield the attempts for a problem in order; coarse: include attempts on coarse time grids."""
+    """Yield the attempts for a problem in the order of the module's table: ddp or slq if only states are bounded, ipm, dms or sqp.
+
+    coarse: include attempts of ``ipm`` on coarse time grids, for problems with free durations.
+    """
     curved = has_curvature(ocp)
     if has_only_bounds(ocp):
         yield Attempt("ddp" if curved else "slq", ocp.unconstrained(), {}, relaxed=bool(ocp.constraints()))
@@ -155,7 +161,7 @@ def attempts(ocp: OCP, *, coarse: bool = True) -> Iterator[Attempt]:
 
 
 def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:
-    """Yield an attempt on coarse grids, and then on the grid of the problem from each coarse solution."""
+    """Yield an attempt on each coarse grid with at most half of the knots, then on the problem's grid once for each of them."""
     steps = sum(phase.knots for phase in attempt.ocp.phases if phase.dynamics.takes_time)
     factors = [round(steps / knots) for knots in COARSE if steps >= 2 * knots]
     for factor in factors:
@@ -164,7 +170,7 @@ def _coarse_to_fine(attempt: Attempt) -> Iterator[Attempt]:
 
 
 def has_only_bounds(ocp: OCP) -> bool:
-    """Return True if all constraints are bounds on state components with lower < upper."""
+    """Return True if every constraint bounds state components with lower < upper, or if there is no constraint."""
     return all(_is_bound(c) for c in ocp.constraints())
 
 
@@ -173,18 +179,18 @@ def _is_bound(c: Constraint) -> bool:
 
 
 def start_of_next(found: Solution, guess: Guess) -> Guess:
-    """Return the guess of the next attempt: the last iterate of this one if usable, else the first guess."""
+    """Return the guess of the next attempt: the last iterate of this one if :func:`leaves_a_start`, else the first guess."""
     return Guess(found.xs, found.us) if leaves_a_start(found) else guess
 
 
 def leaves_a_start(found: Solution) -> bool:
-    """Return True if the last iterate of an attempt is usable as a guess."""
+    """Return True if the last iterate of an attempt is finite, and no status in ASTRAY, such as "line_search_failed", ended it."""
     finite = np.isfinite(found.xs).all() and np.isfinite(found.us).all()
     return bool(finite) and found.status.code not in ASTRAY
 
 
 def _entry(attempt: Attempt, found: Solution, seconds: float, broken: bool) -> dict[str, Any]:
-    """Return the report on an attempt; see :func:`goes_on` for ``broken``."""
+    """Return the entry of an attempt in the report; broken: True if the solution violates state bounds that the attempt omitted."""
     return {
         "solver": attempt.solver,
         "without": "bounds on the state" if attempt.relaxed else "",
@@ -208,7 +214,10 @@ def _solved(made: Sequence[Attempt], found: Sequence[Solution], account: Sequenc
 def _best(
     made: Sequence[Attempt], found: Sequence[Solution], account: Sequence[Mapping[str, Any]], problem: Callable[[], OCP]
 ) -> int:
-    """Return the index of the solution to return, on the grid of the problem."""
+    """Return the index of the cheapest solution that solved the problem, else of the cheapest feasible one, else of the last one.
+
+    Solutions on coarse grids do not count; after Ctrl-C or a time limit, feasible ones do not count either.
+    """
 
     def cheapest(numbers: Sequence[int], default: int) -> int:
         return min(numbers, key=lambda i: float(found[i].cost), default=default)
@@ -221,7 +230,10 @@ def _best(
 
 
 def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int, limit: float | None) -> Status:
-    """Return the status with a list of the attempts; limit: time limit [s] that prevented another attempt, else None."""
+    """Return the status of the chosen solution, its message extended by all attempts; number: index of this solution.
+
+    limit: time limit [s] that prevented another attempt, else None.
+    """
     names = [a["solver"] for a in account]
     most = max(a["knots"] for a in account)
     if limit is not None:
@@ -238,7 +250,7 @@ def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int, l
 
 
 def is_feasible(ocp: OCP, s: Solution) -> bool:
-    """Return True if a solution satisfies the dynamics, bounds and constraints of a problem."""
+    """Return True if a solution is finite and satisfies the dynamics, bounds and constraints of a problem to FEASIBLE."""
     if not (np.isfinite(s.cost) and np.isfinite(s.xs).all() and np.isfinite(s.us).all()):
         return False
     worst = largest_violation(ocp, s.xs, s.us, FEASIBLE)
@@ -246,7 +258,7 @@ def is_feasible(ocp: OCP, s: Solution) -> bool:
 
 
 def _end(attempt: Mapping[str, Any], knots: int) -> str:
-    """Return the reason why another attempt followed this one; knots: number of knots of the problem."""
+    """Return a phrase on how an attempt ended, for the list of attempts in a message; knots: number of knots of the problem."""
     on = f" on {attempt['knots']} knots" if attempt["knots"] < knots else ""
     on = " from a coarse solution" if attempt["from_coarse"] else on
     if attempt["breaks them"]:

@@ -84,7 +84,9 @@ class TerminalStates:
         ]
 
     def near(self, displacements: Array) -> Array:
-        """Return displacements (M, half) of minima near x0 (+) [displacement; 0], for displacements (M, half)."""
+        """Return displacements (M, half) of states with small terminal cost and constraint violation, near displacements (M,
+        half).
+        """
         found, moving = np.array(displacements, dtype=float), np.arange(len(displacements))
         for _ in range(ITERATIONS):
             steps = self._steps(found[moving])
@@ -124,7 +126,7 @@ class TerminalStates:
             return np.full((M, n), np.nan)
 
     def _clipped(self, a: Array) -> Array:
-        """Move the states into the bounds on their components; a problem has such bounds on a vector space only."""
+        """Clip displacements a (M, half), in place, so that x0 + a lies in the terminal bounds on state components."""
         x0 = self.ocp.x0
         for chosen, lower, upper in self.bounds:
             own = [i for i, component in enumerate(chosen) if component < self.half]
@@ -142,7 +144,7 @@ CONTROL_DAMPING = 1e-9
 
 
 def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator[Guess]:
-    """Yield motions from x0 with the controls of a guess; see the module docstring."""
+    """Yield random motions from x0 to states of low terminal cost, with the controls of a guess; cheapest of each draw first."""
     ends, r = TerminalStates(ocp), (ocp.times / ocp.times[-1])[:, None]
     bow, sizes = np.sin(np.pi * r), (DRAWN, ends.half)
     while True:
@@ -155,7 +157,7 @@ def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator
 
 
 def direct_costs(ocp: OCP, us: Array, ends: Array) -> Array:
-    """Return the costs (M,) of direct motions with displacements ends (M, half).
+    """Return estimated costs (M,) of smooth motions from x0 to displacements ends (M, half), each after one Gauss-Newton step.
 
     us (N, nu): controls from which the Gauss-Newton step begins.
     """
@@ -229,7 +231,7 @@ class Start(NamedTuple):
 
     @property
     def record(self) -> dict[str, Any]:
-        """The entry of ``meta["starts"]``."""
+        """Name, objective, iterations and status of the start, as in ``meta["starts"]`` of the solution."""
         status = "too expensive" if self.stopped else str(self.found.status.code)
         return {"start": self.name, "objective": self.objective, "iterations": self.found.iterations, "status": status}
 
@@ -255,7 +257,10 @@ class Cutoff:
         self.bound, self.costs, self.stopped = bound, list[float](), False
 
     def __call__(self, record: IterationRecord) -> None:
-        """Raise KeyboardInterrupt, which ends the solve."""
+        """Raise KeyboardInterrupt, which ends the solve, if the cost cannot fall below the bound any more.
+
+        The estimate extrapolates the larger of the last two decreases of the cost by a factor AHEAD.
+        """
         self.costs = [*self.costs[-2:], record.cost] if record.iteration else [record.cost]
         if len(self.costs) < 3 or not record.defect <= CLOSED:
             return
@@ -266,7 +271,7 @@ class Cutoff:
 
 
 def may_compete(ocp: OCP, guess: Guess) -> bool:
-    """True if a guess stands still, and the compiled problem can be solved on a coarser time grid of the same duration."""
+    """True if guess.xs and guess.us are constant, the problem is compiled, and a coarser grid of the same duration is possible."""
     still = bool((guess.xs == guess.xs[:1]).all() and (guess.us == guess.us[:1]).all())
     if not still or ocp.in_scaled_time or not is_compiled(ocp):
         return False
@@ -275,7 +280,7 @@ def may_compete(ocp: OCP, guess: Guess) -> bool:
 
 
 def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Callable[[], bool]) -> Choice:
-    """Choose among at most ``count`` starts.
+    """Solve from the guess and random motions on a coarse grid, and return the best initial guesses on the grid of the problem.
 
     solve: rough solve of the coarse problem. has_time: True while another start may be tried.
     """
@@ -312,7 +317,7 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
 
 
 def _chosen(starts: list[Start]) -> list[Start]:
-    """The starts with objectives near the cheapest one, cheapest first, without equal ones; the guess wins among equals."""
+    """The starts with objectives within a factor NEAR of the cheapest one, sorted; of equal ones the guess, else the cheapest."""
     chosen = list[Start]()
     for start in sorted((s for s in starts if np.isfinite(s.objective)), key=lambda s: (s.objective, s.name)):
         least = chosen[0].objective if chosen else start.objective
@@ -327,6 +332,7 @@ def _chosen(starts: list[Start]) -> list[Start]:
 
 
 def _sentence(starts: list[Start], chosen: Start, knots: int) -> str:
+    """Sentence for the status on the start that was chosen, or "" if that is the user's guess; knots: of the coarse grid."""
     given = starts[0]
     if chosen is given:
         return ""
@@ -338,6 +344,7 @@ def _sentence(starts: list[Start], chosen: Start, knots: int) -> str:
 
 
 def _is_feasible(ocp: OCP, found: Solution) -> bool:
+    """True if a solution on the coarse grid is finite, and either a success or within FEASIBLE of all constraints."""
     if not (np.isfinite(found.cost) and np.isfinite(found.xs).all() and np.isfinite(found.us).all()):
         return False
     if found.status.success:

@@ -68,12 +68,14 @@ def ddp(
 
 
 def by_newton(ocp: OCP, options: DDPOptions) -> bool:
-    """Return True if the options select Newton's method (:mod:`trajopt.solvers.methods.newton`)."""
+    """Return True if the options select Newton's method with a filter: multiple shooting, curvature = "newton", indefinite =
+    "modify".
+    """
     return filtered(ocp, options) and options.curvature == "newton" and options.indefinite == "modify"
 
 
 def require_contractions(ocp: OCP) -> None:
-    """Raise InvalidProblem, with the remedy, if a time step has no second derivatives."""
+    """Raise InvalidProblem, with the remedy, if the dynamics of a phase provide no second derivatives."""
     reason = missing_curvature(ocp)
     if reason is not None:
         raise InvalidProblem([Finding(ERROR, reason)])

@@ -23,7 +23,7 @@ FINAL_WEIGHT = 1e3
 def tracking_gains(
     ocp: OCP, xs: Array, us: Array, final: Array | None = None, evaluator: StageEvaluator | None = None
 ) -> Array:
-    """Return gains K (N, nu, ndx) of u = us + K (x (-) xs); zero if some control has no weight.
+    """Return LQR gains K (N, nu, ndx) of u = us + K (x (-) xs) along a trajectory; all zero if a Quu cannot be factorized.
 
     xs (N + 1, nx), us (N, nu): trajectory. final: sum_i J_i'J_i (ndx, ndx) of the equalities at the final state; default: computed.
     evaluator: evaluates the stages; default: created. Raises ValueError for a trajectory of wrong shapes.

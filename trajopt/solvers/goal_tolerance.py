@@ -47,6 +47,7 @@ def relaxed_goals(ocp: OCP, tolerance: float) -> OCP | None:
 
 
 def _relaxed(c: Constraint, tolerance: float) -> Constraint:
+    """Return a constraint with its equal bounds moved apart by the tolerance on both sides."""
     equal = c.lower == c.upper
     if not np.any(equal):
         return c
@@ -58,7 +59,10 @@ def _relaxed(c: Constraint, tolerance: float) -> Constraint:
 
 
 def nearly_met(ocp: OCP, status: Status, xs: Array, us: Array, tolerance: float) -> bool:
-    """Return True if rounding errors of goals may be the reason of a failed solve."""
+    """Return True if a solve failed with violations small enough to be rounding errors of goals, or because bounds cross.
+
+    A solve that ran out of iterations counts only if its scaled KKT error is small. tolerance: on the constraints of ``ocp``.
+    """
     used = status.code is StatusCode.MAX_ITERATIONS and status.kkt is not None and status.kkt <= STATIONARY
     if status.success or not (used or status.code in _FAILED):
         return False
@@ -93,7 +97,7 @@ def with_goal_tolerance(
 
 
 def with_goals_of(ocp: OCP, solution: Solution) -> OCP:
-    """Return the problem of a solution: with relaxed goals if meta["goal_tolerance"] is set."""
+    """Return the problem that a solution solves: with relaxed goals if meta["goal_tolerance"] is set, else ``ocp``."""
     tolerance = solution.meta.get("goal_tolerance")
     return ocp if tolerance is None else relaxed_goals(ocp, SHARE * tolerance) or ocp
 

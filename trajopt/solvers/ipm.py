@@ -27,7 +27,7 @@ def ipm(
     multipliers: Mapping[str, Array] | None = None,
     cache: SolverCache | None = None,
 ) -> Solution:
-    """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+    """Solve a valid problem by an interior-point method; the states of the guess need not satisfy the dynamics.
 
     multipliers: of an earlier solution of the same structure, for a warm start with a small ``barrier``. cache: cache of
     workspaces; default: the cache of the thread. Raises MissingCapability for hessian = "exact" if a time step

@@ -58,7 +58,9 @@ class Measures(NamedTuple):
 
 
 def measures(ocp: OCP, xs: Array, us: Array, K: Array, multipliers: Mapping[str, Array], tolerance: float) -> Measures:
-    """Return the errors of a finite trajectory xs (N + 1, nx), us (N, nu) with gains K (N, nu, ndx).
+    """Return the largest violation, scaled KKT error and cost sensitivity of a finite trajectory xs (N + 1, nx), us (N, nu).
+
+    K (N, nu, ndx): feedback gains, which stabilize the recursion of the costates.
 
     multipliers: of a solution, by the names that :class:`~trajopt.results.solution.Solution` documents; missing ones are zero.
     tolerance: on defects, bounds and constraint rows, relative to bounds beyond 1.
@@ -74,7 +76,7 @@ def largest_violation(ocp: OCP, xs: Array, us: Array, tolerance: float) -> Viola
 
 
 def evaluated_stages(ocp: OCP) -> list[Stages]:
-    """Return the stages of a problem with all constraints that have rows."""
+    """Return the stages of a problem with all constraints except bounds on state components, which need no rows."""
     rows = with_rows(ocp)
     return stages_of(ocp, StageOperations(path=rows[:-1], final=rows[-1]))
 
@@ -94,6 +96,7 @@ class _Measured:
         self.bounds = [*self._state_bounds(rows)]
 
     def measures(self, K: Array, tolerance: float) -> Measures:
+        """Return the errors of the trajectory under the feedback K; see :func:`measures`."""
         gradient, size, complementarity = self._stationarity(K)
         relative = np.abs(gradient) / size
         scale = max(1.0, abs(self.cost))
@@ -107,10 +110,11 @@ class _Measured:
 
     # -- feasibility ------------------------------------------------------------------------------------------------------
     def violation(self, tolerance: float) -> Violation | None:
-        """See :func:`largest_violation`."""
+        """Return the largest violation relative to its tolerance; see :func:`largest_violation`."""
         return max(self._violations(tolerance), key=lambda v: v.ratio, default=None)
 
     def _violations(self, tolerance: float) -> Iterator[Violation]:
+        """Yield the largest violation of the initial state, and of the dynamics, bounds and each constraint in each phase."""
         ocp = self.ocp
         start = ocp.manifold.gap(self.xs[:1].T, ocp.x0[:, None]).T
         yield from _worst(
@@ -134,7 +138,7 @@ class _Measured:
     def _rows(
         self, knots: slice, group: tuple[Constraint, ...], values: Array
     ) -> Iterator[tuple[Constraint, Array, Array]]:
-        """Yield each constraint with its columns of values (K, ng) and the mask of imposed rows (x0 is given)."""
+        """Yield each constraint with its values (K, nr) and the mask of rows that count, all but those on the given x0 alone."""
         at = 0
         for c in group:
             g = values[:, at : (at := at + c.residual.n_out)]
@@ -151,7 +155,7 @@ class _Measured:
 
     # -- stationarity -----------------------------------------------------------------------------------------------------
     def _stationarity(self, K: Array) -> tuple[Array, Array, float]:
-        """Return the gradient (N, nu), the sizes of its terms (nu,), and the largest complementarity product."""
+        """Return the gradient (N, nu) in the controls, the sizes (nu,) of its terms, and the largest complementarity product."""
         ocp, N, n, m = self.ocp, self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
         q, r, size = np.zeros((N + 1, n)), np.zeros((N, m)), np.zeros((N, m))
         A, B, products = np.zeros((N, n, n)), np.zeros((N, n, m)), [0.0]
@@ -200,7 +204,11 @@ class _Measured:
         return found.gradient, np.maximum(largest, least_size(largest)), max(products)
 
     def _multiplier(self, c: Constraint, knots: slice, taken: dict[str, int]) -> Array:
-        """Return the multipliers (K, nr) of a constraint at the knots of a part; phases with the same name are concatenated."""
+        """Return the multipliers (K, nr) of a constraint at the knots of a phase, zeros if missing or of another shape.
+
+        taken: number of knots read so far by name, because the multipliers of phases with the same constraint name are
+        concatenated.
+        """
         count = knots.stop - knots.start
         name = c.name if knots.start < self.ocp.horizon else f"terminal {c.name}"
         values = np.asarray(self.multipliers.get(name, np.zeros((0, 0))))
@@ -210,11 +218,12 @@ class _Measured:
         return rows if rows.shape == (count, c.residual.n_out) else np.zeros((count, c.residual.n_out))
 
     def _bound_multiplier(self, name: str, shape: tuple[int, int]) -> Array | None:
+        """Return the multipliers of this name, or None if they are missing or of another shape."""
         z = self.multipliers.get(name)
         return z if z is not None and np.shape(z) == shape else None
 
     def _near_bounds(self) -> Array:
-        """Return the mask (N, nu) of controls on a bound, or as close to it as an interior-point method ends."""
+        """Return the mask (N, nu) of controls within NEAR_BOUND of a bound; all False without bounds."""
         bounds = self.ocp.control_bounds
         if bounds is None:
             return np.zeros(self.us.shape, bool)
@@ -222,7 +231,7 @@ class _Measured:
         return np.asarray(near[0] | near[1])
 
     def _bound_distances(self, gradient: Array) -> Array:
-        """Return the distances (N, nu) of controls from the bound that a gradient pushes them against; infinite without a bound."""
+        """Return the distances (N, nu) of controls from the bound in the direction of -gradient; infinite without a bound."""
         if self.ocp.control_bounds is None:
             return np.full(self.us.shape, np.inf)
         lower, upper = self.ocp.control_bounds
@@ -230,7 +239,7 @@ class _Measured:
 
 
 def _imposed(c: Constraint, g: Array, knots: slice) -> Array:
-    """Return the mask of the imposed rows g (K, nr) of a constraint; rows in x0 alone are not imposed."""
+    """Return the mask (K, nr) of imposed rows of a constraint: all but, at knot 0, those that depend on the given x0 alone."""
     imposed = np.ones(g.shape, dtype=bool)
     imposed[0] = knots.start > 0 or c.residual.nu > 0
     return imposed
@@ -239,6 +248,7 @@ def _imposed(c: Constraint, g: Array, knots: slice) -> Array:
 def _constraint_violations(
     c: Constraint, g: Array, imposed: Array, first: int, tolerance: float
 ) -> Iterator[Violation]:
+    """Yield the largest violation among the imposed rows g (K, nr); first: index of their first knot."""
     low, high = c.bounds(len(g))
     excess = np.where(imposed, np.maximum(np.maximum(low - g, g - high), 0.0), 0.0)
     near = np.where(g > high, high, low)
@@ -249,7 +259,7 @@ def _constraint_violations(
 def _worst(
     excess: Array, tolerance: Array | float, names: tuple[str, ...], first: int, text: str
 ) -> Iterator[Violation]:
-    """Yield the largest entry of excess (K, n) relative to its tolerance, with the name of its column."""
+    """Yield the largest entry of excess (K, n) relative to its tolerance, or nothing if all are zero; first: knot of row 0."""
     if not excess.size or not excess.any():
         return
     ratio = excess / tolerance
@@ -258,7 +268,7 @@ def _worst(
 
 
 def _complementarity(values: Array, lower: Array, upper: Array, multipliers: Array) -> float:
-    """Return the largest product of a multiplier and the distance of its value from the bound that it belongs to."""
+    """Return the largest product |multiplier| * distance from its bound, the upper one for positive multipliers."""
     distance = np.where(multipliers > 0.0, upper - values, values - lower)
     products = np.where(multipliers != 0.0, np.abs(multipliers) * np.abs(distance), 0.0)
     return float(np.where(np.isfinite(products), products, 0.0).max(initial=0.0))

@@ -45,7 +45,7 @@ class CommonOptions:
         self._check_shared()
 
     def _check_shared(self, *, max_gradient: float = MAX_TOLERANCE) -> None:
-        """Raise ValueError for a value that its annotation does not list, or for a number out of range."""
+        """Raise ValueError for options outside their Literal values or ranges; tests those options that the class has."""
         own: Any = self
         _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")
         for key, known in _choices(own.__class__).items():
@@ -65,19 +65,20 @@ class CommonOptions:
 
     @property
     def tolerances(self) -> Errors:
-        """Tolerances of the convergence tests."""
+        """Tolerances of the convergence tests; None for those that the class does not have."""
         names = "kkt_tolerance", "gradient_tolerance", "defect_tolerance", "constraint_tolerance"
         return Errors(*(getattr(self, name, None) for name in names))
 
 
 @lru_cache(maxsize=32)
 def _choices(kind: Any) -> dict[str, tuple[Any, ...]]:
-    """Return the allowed values of Literal annotations by key, for options of this module but not user-defined ones."""
+    """Return the allowed values of Literal annotations by name of the option, read from the built-in base of an options class."""
     own = next(base for base in kind.__mro__ if base.__module__ == __name__)
     return {key: get_args(hint) for key, hint in get_type_hints(own).items() if get_origin(hint) is Literal}
 
 
 def _present(options: object, *keys: str) -> list[str]:
+    """Return the keys that the options have."""
     return [key for key in keys if hasattr(options, key)]
 
 
@@ -306,11 +307,12 @@ class IPMOptions(CommonOptions):
 
     @property
     def tolerances(self) -> Errors:
-        """Tolerances of the convergence tests: that of the gradient is one on the scaled KKT error."""
+        """Tolerances of the convergence tests; gradient_tolerance is the tolerance on the scaled KKT error."""
         return Errors(self.gradient_tolerance, violation=self.constraint_tolerance)
 
 
 def _number(value: object) -> bool:
+    """True for a finite int or float; booleans are not numbers."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -322,6 +324,7 @@ def _require(condition: bool, key: str, value: object, expected: str) -> None:
 def _require_counts(
     options: object, *keys: str, minimum: int = 0, maximum: int = MAX_COUNT, or_none: bool = False
 ) -> None:
+    """Raise ValueError unless the options are integers in [minimum, maximum], or None where allowed."""
     expected = f"{'None or ' if or_none else ''}an integer of at least {minimum} and at most {maximum}"
     for key in keys:
         value = getattr(options, key)
@@ -330,6 +333,7 @@ def _require_counts(
 
 
 def _require_positive(options: object, *keys: str, maximum: float = math.inf, or_none: bool = False) -> None:
+    """Raise ValueError unless the options are finite numbers in (0, maximum], or None where allowed."""
     limit = "" if maximum == math.inf else f" of at most {maximum:g}"
     expected = f"{'None or ' if or_none else ''}a positive number{limit}"
     for key in keys:
@@ -376,7 +380,7 @@ class AutoOptions(CommonOptions):
 
 
 def accepts(Options: Any, key: str, value: Any) -> bool:
-    """Return True if the constructor of an options dataclass accepts a value for a key."""
+    """Return True if an options class raises no ValueError for one value and defaults for the rest."""
     try:
         Options(**{key: value})
     except ValueError:

@@ -16,7 +16,7 @@ _KINDS: dict[str, Any] = {"ddp": DDPOptions, "slq": SLQOptions, "ipm": IPMOption
 
 
 def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
-    """Trace the functions of a solve by the solver of the options, for ``auto`` those of its first attempt; solve nothing.
+    """Trace and compile the functions for a solve with these options, for ``auto`` those of its first attempt, without solving.
 
     Later solves find them in memory and on disk. Raises the exceptions that the solve would raise before its first iteration.
     """

@@ -41,7 +41,7 @@ def require_alike(ocps: Sequence[OCP]) -> None:
 
 
 def differences(a: OCP, b: OCP, alike: Likeness | None = None) -> Iterator[str]:
-    """Yield the differences in structure of problem b from problem a; alike: cache of comparisons with a."""
+    """Yield sentences on the differences in structure of problem b from problem a; alike: cache of comparisons with a."""
     alike = alike or Likeness()
     yield from _unequal("states", a.manifold.tangent_names, b.manifold.tangent_names)
     yield from _unequal("controls", a.nu, b.nu)
@@ -86,10 +86,12 @@ def _has_bounds(ocp: OCP) -> bool:
 
 
 def _sizes(parameters: Any) -> list[tuple[str, int]]:
+    """Names of parameters, each with the length of its last axis."""
     return [(name, np.shape(value)[-1]) for name, value in parameters.items()]
 
 
 def _unequal(name: str, a: Any, b: Any) -> Iterator[str]:
+    """Yield a sentence on the two values if they differ."""
     if a != b:
         yield f"{name}: {b} instead of {a}"
 
@@ -156,6 +158,7 @@ class Batch:
         self._check_fields()
 
     def _check_fields(self) -> None:
+        """Raise ValueError for wrong shapes of x0 and of bounds on controls."""
         ocp, n = self.ocp, self._count
         limits: list[tuple[int, ...]] = [(ocp.nu,), (ocp.horizon, ocp.nu)]
         shapes: dict[str, list[tuple[int, ...]]] = {"x0": [(ocp.manifold.nx,)], "u_lower": limits, "u_upper": limits}
@@ -204,7 +207,7 @@ class Batch:
 
     @property
     def bounds_differ(self) -> bool:
-        """True if bounds of constraints may differ between problems."""
+        """True if bounds of constraints may differ between problems: a batch from problems, or one with values of bounds."""
         return self.members is not None or any(key in ("lower", "upper") for _, key in self.values)
 
     def unconstrained(self) -> Batch:
@@ -243,7 +246,7 @@ class Batch:
         return lower, upper
 
     def times(self) -> Array:
-        """Return the times of the knots (n or 1, N + 1) [s]."""
+        """Return the times of the knots (n or 1, N + 1) [s], which begin at 0."""
         return self._each(lambda ocp: ocp.times)
 
     def steps(self, i: int) -> Array:
@@ -251,11 +254,11 @@ class Batch:
         return self._each(lambda ocp: ocp.phases[i].dt)
 
     def t(self) -> Array:
-        """Return the argument t (n or 1, N + 1) of residuals and dynamics."""
+        """Return the times (n or 1, N + 1) [s] that residuals and dynamics read, which begin at the ``start`` of a problem."""
         return self._each(lambda ocp: ocp.t)
 
     def weights(self, i: int) -> Array:
-        """Return the weights (n or 1, K) of phase i, see :attr:`~trajopt.problem.ocp.Phase.weights`."""
+        """Return the weights (n or 1, K) of the running costs of phase i: dt, or 1 for a phase without duration."""
         return self._each(lambda ocp: ocp.phases[i].weights)
 
     def parameters(self, i: int) -> Array:
@@ -267,7 +270,7 @@ class Batch:
         return self._filled(by_knot(own.values(), K), [(DYNAMICS, key, np.shape(v)[-1]) for key, v in own.items()])
 
     def theta(self, terms: Callable[[OCP], Sequence[CostTerm]], K: int) -> Array:
-        """Return weights and parameters (n or 1, K, size) of cost terms on K knots.
+        """Return weights and parameters (n or 1, K, size) of the cost terms that ``terms`` selects from a problem, on K knots.
 
         Their order is that of :func:`~trajopt.stage.source.term_source.theta_of`.
         """
@@ -280,7 +283,7 @@ class Batch:
         return self._filled(theta_of(own, K), parts)
 
     def path(self, constraints: Callable[[OCP], Sequence[Constraint]], K: int) -> Array:
-        """Return parameters (n or 1, K, size) of constraints on K knots."""
+        """Return parameters (n or 1, K, size) of the constraints that a function selects from a problem, on K knots."""
         if self.members is not None:
             return _stacked([constraint_theta(constraints(m), K) for m in self.members])
         own = constraints(self.ocp)
@@ -288,7 +291,7 @@ class Batch:
         return self._filled(constraint_theta(own, K), parts)
 
     def limits(self, constraint_of: Callable[[OCP], Constraint], K: int) -> tuple[Array, Array]:
-        """Return lower and upper bounds, each (n or 1, K, nr), of a constraint on K knots."""
+        """Return lower and upper bounds, each (n or 1, K, nr), of the constraint that a function selects from a problem."""
         if self.members is not None:
             both = [constraint_of(m).bounds(K) for m in self.members]
             return np.array([lower for lower, _ in both]), np.array([upper for _, upper in both])
@@ -298,7 +301,11 @@ class Batch:
         return lower, upper
 
     def _filled(self, base: Array, parts: Sequence[tuple[str, str, int]]) -> Array:
-        """Return the base (K, size) with the columns that differ between problems, (n or 1, K, size)."""
+        """Return the base (K, size) with the columns that the batch varies replaced: (n, K, size), or (1, K, size) if it varies
+        none.
+
+        parts: (owner, parameter, number of columns) of the columns in order.
+        """
         if not any(part[:2] in self.values for part in parts):
             return base[None]
         found, at = np.tile(base, (self._count, 1, 1)), 0
@@ -312,16 +319,21 @@ class Batch:
         return found
 
     def _each(self, read: Callable[[OCP], Array], name: str = "") -> Array:
+        """Return an array (n or 1, ...): stacked over the problems, or the batch's field of this name, or that of the common
+        problem.
+        """
         if self.members is not None:
             return _stacked([read(m) for m in self.members])
         return self.fields.get(name, read(self.ocp)[None])
 
 
 def _stacked(rows: list[Array]) -> Array:
+    """Stack arrays of problems, or return the first one, with a leading axis of 1, if all are the same object."""
     return np.array(rows) if any(row is not rows[0] for row in rows) else np.array(rows[:1])
 
 
 def _moved(phase: Phase, key: str, value: Array) -> Phase:
+    """Return a phase with another value of a parameter of its dynamics; the same phase if it has no such parameter."""
     return replace(phase, parameters={**phase.parameters, key: value}) if key in phase.parameters else phase
 
 
@@ -346,6 +358,7 @@ def _owners(ocp: OCP, name: str) -> list[tuple[str, str, int]]:
 
 
 def _check_weights(term: str, weights: Array) -> None:
+    """Raise ValueError for negative or non-finite weights (n, ...) of a cost term."""
     bad = ~(np.isfinite(weights) & (weights >= 0)).reshape(len(weights), -1).all(axis=1)
     if bad.any():
         raise ValueError(
@@ -358,7 +371,10 @@ BROADCAST = ("weight", "lower", "upper")
 
 
 def _fitted(name: str, rows: Array, size: int) -> Array:
-    """Return values (n, size) or (n, knots, size); one weight or bound per problem is repeated for all components."""
+    """Return values (n, size) or (n, knots, size); a number per problem is repeated for all components of weights and bounds.
+
+    Raises ValueError for other shapes.
+    """
     alone = size == 1 or name.rpartition(".")[2] in BROADCAST
     if rows.ndim == 1 and alone:
         return np.repeat(rows[:, None], size, axis=1)

@@ -55,17 +55,18 @@ class Check(Protocol):
     """A check of the solutions of consecutive solves."""
 
     def __call__(self, solution: Solution) -> Again | None:
-        """Return the next solve, or None to accept the solution or if another solve would not help."""
+        """Return the next solve to run, or None if the solution is accepted or no further solve is worthwhile."""
         ...
 
 
 def consecutive_solves(first: Solution, check: Check, solve: Callable[[Again], Solution]) -> list[Solution]:
-    """Return the first solution and those of the solves that a check requests."""
+    """Return the first solution and those of the solves that a check requests, until it requests none or Ctrl-C stops one."""
     found: list[Solution] = run_alone(_until_accepted(first, check), solve)
     return found
 
 
 def _until_accepted(first: Solution, check: Check) -> Generator[Again, Solution, list[Solution]]:
+    """Yield the solves that a check requests; returns all solutions."""
     solutions = [first]
     while (again := check(solutions[-1])) is not None and solutions[-1].status.code is not StatusCode.INTERRUPTED:
         solutions.append((yield again))
@@ -73,7 +74,7 @@ def _until_accepted(first: Solution, check: Check) -> Generator[Again, Solution,
 
 
 def near(options: Any) -> Any:
-    """The options of a solve that starts near its solution."""
+    """Return the options with their initial barrier parameter lowered to NEAR_BARRIER, unchanged if they have none."""
     known = {f.name for f in fields(options)}
     return replace(options, barrier=min(options.barrier, NEAR_BARRIER)) if "barrier" in known else options
 
@@ -88,7 +89,7 @@ class _Improving:
         self.best: Solution | None = None
 
     def _again(self, solution: Solution, ocp: OCP) -> Again | None:
-        """Store a solution and return the solve of another problem, or None if the time limit leaves no time for it."""
+        """Store a solution as the best one and return the next solve, of ``ocp`` from it; None if the time limit leaves no time."""
         self.best, self.solved = solution, self._next
         if not self._has_time():
             self.reason = "The time limit left no time for another solve."
@@ -97,10 +98,11 @@ class _Improving:
         return Again(ocp, Guess(solution.xs, solution.us), solution.multipliers)
 
     def _accept(self, solution: Solution) -> None:
+        """Store a solution as the best one."""
         self.best, self.solved = solution, self._next
 
     def result(self, solutions: list[Solution], key: str, count: int) -> Solution:
-        """Return the best solution with the records of all solves, and the starts of the first one; meta[key] is a count."""
+        """Return the best solution with the records of all solves and the starts of the first one; meta[key] is ``count``."""
         best, whole = self.best or solutions[0], solutions[0]
         for solution in solutions[1:]:
             whole = replace(solution, **iterations_of(whole, solution))
@@ -126,7 +128,7 @@ class Margins(_Improving):
         """Number of solves with margins of the best solution."""
 
     def __call__(self, solution: Solution) -> Again | None:
-        """See :class:`Check`."""
+        """Return the solve with larger margins, or None if the solution holds between the knots, failed, or margins do not help."""
         if not solution.status.success:
             if self.solves:
                 self.reason = f"A solve with margins for the motion between the knots failed: {solution.status}"
@@ -154,7 +156,7 @@ class Substeps(_Improving):
     """Factor on the number of substeps of the best solution."""
 
     def __call__(self, solution: Solution) -> Again | None:
-        """See :class:`Check`."""
+        """Return the solve with twice as many substeps, or None unless the replay failed and a further doubling is allowed."""
         if solution.status.code is not StatusCode.DOES_NOT_HOLD or LAST_CONTROL in solution.meta:
             held = solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS
             if held and self.solves:

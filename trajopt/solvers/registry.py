@@ -45,7 +45,7 @@ class UserSolver:
 
     @property
     def made(self) -> Callable[..., UserMethod]:
-        """Factory of the method: a function of size, options and maximum number of iterations."""
+        """Factory of the method: a function of its size, options and maximum number of iterations."""
         return partial(UserMethod, self.method)
 
     def __call__(self, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
@@ -146,6 +146,7 @@ def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callb
 
 
 def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
+    """Run ``auto``: from competing starts if the guess stands still and there is no warm start, else from the guess."""
     from trajopt.solvers.competing_starts import may_compete
 
     if options.starts == 1 or warm.multipliers or warm.barrier is not None or not may_compete(ocp, warm.guess):
@@ -156,7 +157,7 @@ def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | 
 def _in_turn(
     ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None, kkt_tolerance: float | None = None
 ) -> Solution:
-    """The attempts of ``auto`` from a guess. kkt_tolerance: of all methods, in place of their own."""
+    """Run the attempts of ``auto`` from a guess until one succeeds; kkt_tolerance: in place of the default on the KKT error."""
     from trajopt.solvers.auto import Try, attempts, in_turn
 
     def answer(request: Try) -> Solution:
@@ -173,7 +174,7 @@ def _in_turn(
 
 
 def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
-    """The attempts of ``auto`` from the best of competing starts, then from the guess if they fail."""
+    """Run ``auto`` from the best of competing starts, the best ones in order until one succeeds, and last from the guess."""
     from trajopt.solvers.competing_starts import MAX_ITERATIONS, TIME_SHARE, TOLERANCE, choose_starts
 
     limit = None if options.time_limit is None else TIME_SHARE * options.time_limit
@@ -213,7 +214,7 @@ def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: 
 
 
 def attempt_options(attempt: Attempt, options: AutoOptions) -> Any:
-    """Return the options of the solver of an attempt: the common options, and those that the attempt needs."""
+    """Return the options of the solver of an attempt: those of ``auto`` that are set and known to it, and the attempt's own."""
     _, kind, preset = SOLVERS[attempt.solver]
     common = {key: getattr(options, key) for key in ("max_iterations", "gradient_tolerance", "constraint_tolerance")}
     known = {f.name for f in fields(kind)}
@@ -256,7 +257,7 @@ def register_method(name: str, method: MethodFunction, options: type[MethodOptio
 
 
 def solver_names() -> tuple[str, ...]:
-    """Return the names accepted by :func:`solve`."""
+    """Return the names of all solvers, built-in and registered, that :func:`trajopt.solve` accepts."""
     return tuple(SOLVERS)
 
 
@@ -277,7 +278,7 @@ def solver_options(solver: str = DEFAULT_SOLVER, **values: Any) -> Any:
 
 
 def not_begun(ocp: OCP, guess: Guess) -> Solution:
-    """Return the guess as the solution of a solve without iterations."""
+    """Return the guess as a solution with status "interrupted", zero gains and cost NaN."""
     N, m, n = ocp.horizon, ocp.nu, ocp.manifold.ndx
     xs, us = np.array(guess.xs), np.array(guess.us)
     gains = np.zeros((N, m, n)), np.zeros((N, m))
@@ -285,7 +286,7 @@ def not_begun(ocp: OCP, guess: Guess) -> Solution:
 
 
 def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
-    """Return the name of a solver, if necessary by its options, and its validated options. Raises as :func:`solve`."""
+    """Return solver name and validated options; without a name, the options decide (by class or keys), else the default solver."""
     solver = _named_by(options) if solver is None else solver
     _, kind, preset = SOLVERS[solver]
     if options is None or isinstance(options, Mapping):
@@ -297,7 +298,7 @@ def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
 
 
 def _named_by(options: Any) -> str:
-    """Return the solver of options, by their class or, for a mapping, by their names; prefers the default solver."""
+    """Return the solver whose options class matches, or whose options include all keys of a mapping; the default solver if none."""
     known = SOLVERS.loaded()
     first = (DEFAULT_SOLVER, *(name for name in known if name != DEFAULT_SOLVER))
     kinds = {

@@ -39,7 +39,7 @@ from trajopt.stage.solver_cache import SolverCache, borrowed
 
 
 def with_nonlinear_gaps(options: SLQOptions, max_iterations: int) -> Generator[SolveRequest, Any, Solution | Status]:
-    """Solve from the guess; if linear gaps prevented progress, solve again with nonlinear gaps."""
+    """Solve from the guess; if linear gaps end in a failed line search or NaN with open defects, solve with nonlinear gaps."""
 
     linear = options.shooting != "single" and options.gaps == "linear"
 
@@ -72,7 +72,7 @@ def slq(
     evaluator: Evaluator | None = None,
     cache: SolverCache | None = None,
 ) -> Solution:
-    """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+    """Solve a valid problem by SLQ; the states of the guess need not satisfy the dynamics.
 
     evaluator: evaluates the stages; default: by the engine of the backends. cache: cache of workspaces; default:
     that of the thread.

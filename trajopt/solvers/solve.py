@@ -120,7 +120,7 @@ def _solved(
     check: bool,
     margins: bool,
 ) -> tuple[Solution, OCP]:
-    """Return the solution of :func:`solve` and the solved problem; margins: allow margins between the knots."""
+    """Return the solution of :func:`solve` and the problem that it solves; margins: allow solves with margins between knots."""
     solver, chosen = chosen_options(solver, options)
     if isinstance(chosen, AutoOptions) and not check:
         chosen = replace(chosen, starts=1)
@@ -177,7 +177,7 @@ class _Solves:
         return enough_time(self._options.time_limit, start_of_solve())
 
     def plain(self, ocp: OCP, warm: WarmStart, options: Any = None) -> Solution:
-        """Solve a problem; the time limit counts from the first solve."""
+        """Run the solver once, within what is left of the time limit of the whole solve; records continue those of earlier runs."""
         options = options or self._options
         callback = self._callback
         if callback is not None and self._records:
@@ -190,7 +190,7 @@ class _Solves:
         return solution
 
     def with_margins(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
-        """Solve again with margins between the knots if the options request it; return the best solution and its problem."""
+        """Solve again with margins between the knots if ``between_knots`` is set; return the best solution and its problem."""
         if not self._options.between_knots or not may_be_violated(ocp):
             return solution, ocp
         from trajopt.solvers.refinement import Margins, consecutive_solves, near
@@ -214,7 +214,9 @@ class _Solves:
         return substeps.result(solutions, "substeps", substeps.factor), substeps.solved
 
     def checked(self, ocp: OCP, solution: Solution, tight: OCP) -> Solution:
-        """Return the solution with the status of the checks, as far as the time limit allows; see :func:`checked`."""
+        """Return the solution with the status of the success checks; if the time limit ends the checks, a success becomes
+        "time_limit".
+        """
         found: Any = None
         limit = self._options.time_limit
         with interrupting(limit):
@@ -226,7 +228,7 @@ class _Solves:
 
 
 def _within_limit(run: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
-    """Solve, interrupted after the time limit; return the guess if no iteration has started by then."""
+    """Run a solver, interrupted after the time limit; return the guess if it was interrupted before its first iteration."""
     limit, found = options.time_limit, None
     with interrupting(limit) as watchdog:
         found = run(ocp, warm, options, callback)
@@ -262,7 +264,7 @@ def validate(ocp: OCP, guess: Guess | None = None, solver: str | None = None, op
 
 
 def require_solvable(ocp: OCP, guess: Guess | None, solver: str, options: Any) -> list[Finding]:
-    """Return the warnings about a problem. Raises InvalidProblem with all errors, including those of this solver."""
+    """Return the warnings about a problem and a guess. Raises InvalidProblem with all errors, including those of this solver."""
     warnings = require_valid(ocp, guess)
     _require(requirement_errors(ocp, solver, options))
     return warnings
@@ -274,7 +276,7 @@ def _require(errors: list[Finding]) -> None:
 
 
 def _require_problem(given: Any) -> None:
-    """Raise TypeError for objects other than an OCP."""
+    """Raise TypeError for objects other than an OCP, with the advice to pass .ocp if they have one."""
     if not isinstance(given, OCP):
         advice = "; solve its .ocp" if hasattr(given, "ocp") else ""
         raise TypeError(f"the problem is a {type(given).__name__}, not a trajopt.OCP{advice}")
@@ -288,7 +290,7 @@ def _require_shapes(ocp: OCP, guess: Guess) -> None:
 
 
 def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
-    """Return a solution with the status of :mod:`trajopt.solvers.success`.
+    """Return a solution with the status of the checks (feasible, optimal, replay, between knots), and their results in meta.
 
     options: of its solver. solved: the problem with margins that was solved, if it differs from ``ocp``.
     """
@@ -302,14 +304,14 @@ def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = Non
 
 
 def checked_afterwards(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
-    """Return a solution of ``check=False`` with the status of the checks and the warnings; see :func:`checked`."""
+    """Return a solution of ``check=False`` with the status of the success checks and the warnings about the problem in meta."""
     findings = [*(f.message for f in require_valid(ocp)), *solution.meta.get("findings", ())]
     found = replace(solution, meta={**solution.meta, "findings": findings})
     return checked(with_goals_of(ocp, solution), found, options, solved)
 
 
 def _replay(ocp: OCP, options: Any, solution: Solution, holds: Callable[[Deviation], bool]) -> Replay | str:
-    """Return the replay of a finite trajectory (:mod:`trajopt.validation.replay`), or the reason why there is none.
+    """Return the replay of a finite trajectory on finer dynamics, or the reason why there is none.
 
     holds: test of a replay run; the first run that passes ends the replay.
     """
@@ -333,7 +335,7 @@ def _between_knots(ocp: OCP, options: Any, solution: Solution) -> BetweenKnots |
 
 @contextmanager
 def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], StageEvaluator]]]:
-    """Yield the problem as traced for its solve, and a function that returns an evaluator of such problems.
+    """Yield the problem as it was traced for its solve, and a function that returns a stage evaluator of such problems.
 
     The evaluator uses the cached stages of the solve; if these run in NumPy, the package's library evaluates the dynamics.
     """
@@ -380,15 +382,17 @@ def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding
 
 
 def _samplings(ocp: OCP) -> list[Sampling]:
+    """Integration methods of the phases; none for user-defined discrete dynamics."""
     return [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
 
 
 def _unique(names: Iterable[str | None]) -> list[str]:
+    """Return the names without duplicates and None, in order."""
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
 def requirement_errors(ocp: OCP, solver: str, options: Any) -> list[Finding]:
-    """Errors about second derivatives that a solver needs and a backend of the problem lacks, with the remedy."""
+    """Errors about second derivatives that a solver with these options needs and a backend lacks, with the remedy; [] if none."""
     exact = getattr(options, "hessian", "") == "exact"
     sparse = isinstance(options, (DMSOptions, SQPOptions))  # these can differentiate the source itself
     needed = isinstance(options, DDPOptions) or (exact and (sparse or isinstance(options, (IPMOptions, MethodOptions))))

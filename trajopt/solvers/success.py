@@ -122,7 +122,9 @@ def checked_status(
     tolerance: float = STATIONARY,
     violated: Sequence[str] = (),
 ) -> Status:
-    """Return the status by the checks of this module.
+    """Return the status by the first check that fails: feasible, replays, between knots, goals, optimal; else "converged".
+
+    The status of a solver that failed stays if the trajectory is infeasible, or NaN, or if Ctrl-C stopped the solve.
 
     reason: status of the solver. found: errors of the trajectory. broken: sentences about replays that deviate or miss goals.
     missed: sentences about goals that the plan misses. tolerance: on the scaled KKT error. violated: sentences about inequalities
@@ -169,7 +171,7 @@ _ADVICE = {
 
 
 def solver_measures(solution: Solution, tolerance: float) -> Measures:
-    """Return the errors of the last iteration of the solver, for controls that are not constant over the time steps."""
+    """Return the errors as the solver reported them in its last record, without evaluating the trajectory."""
     if not solution.history:
         return Measures(Violation(np.inf, "no iteration"), np.inf, np.inf)
     last = solution.history[-1]
@@ -193,13 +195,13 @@ def with_goals(ocp: OCP, solution: Solution) -> Solution:
 
 
 def unchecked(solution: Solution) -> Solution:
-    """Return the solution of a solve without checks, with (a) and (b) by the numbers of its last iteration."""
+    """Return the solution of a solve without checks; "acceptable" if its last record shows too large a cost sensitivity."""
     gradient = solution.history[-1].gradient if solution.history else 0.0
     return replace(solution, status=unchecked_status(solution.status, gradient, solution.us, solution.cost))
 
 
 def unchecked_status(status: Status, gradient: float, us: Array, cost: float) -> Status:
-    """Return the status by (a) and (b) of a solver that stopped at controls us (N, nu) with a gradient and a cost."""
+    """Return "converged", or "acceptable" if the sensitivity |gradient u| / cost is above SENSITIVE; failures are not changed."""
     if not status.success:
         return status
     sensitivity = gradient * float(np.abs(us).max(initial=0.0)) / max(1.0, abs(cost))
@@ -210,6 +212,7 @@ def unchecked_status(status: Status, gradient: float, us: Array, cost: float) ->
 
 
 def _sensitive(sensitivity: float, tolerance: float = SENSITIVE) -> str:
+    """Phrase on a cost sensitivity and its tolerance, in percent."""
     return f"cost sensitivity {100.0 * sensitivity:.2g} %, tolerance {100.0 * tolerance:.2g} %"
 
 
@@ -224,7 +227,7 @@ def _measures_meta(found: Measures) -> dict[str, Any]:
 
 
 def _failures(run: Deviation, goals: Sequence[Goal]) -> list[str]:
-    """Return sentences about a replay run that deviates from the plan, or misses goals that the plan meets."""
+    """Return a sentence if a replay run deviates from the plan beyond its tolerance, else one for each goal that it misses."""
     if not run.ratio <= 1.0:
         return [run.sentence()]
     missed = [s for goal in goals for s in goal.missed(run.xs, run.times)]

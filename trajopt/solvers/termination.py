@@ -102,7 +102,7 @@ def converged(at: Measured) -> Status:
 
 
 def cost_converged(iterations: int, decrease: float, tolerance: float, kkt: float) -> Status:
-    """Status of a solve that stopped at a small relative decrease of the cost; success depends on the scaled KKT error."""
+    """Status of a solve that stopped at a small relative decrease of the cost; a success if the KKT error is small enough."""
     numbers = f"relative decrease {decrease:.1e} < cost_tolerance = {tolerance:.1e}"
     message = f"The cost converged{_after(iterations)}: {numbers}, {_numbers(Errors(kkt), Errors(STATIONARY))}."
     status = Status(StatusCode.COST_CONVERGED, message, advice="Lower cost_tolerance to continue.", kkt=kkt)
@@ -110,7 +110,7 @@ def cost_converged(iterations: int, decrease: float, tolerance: float, kkt: floa
 
 
 def precision_limit(at: Measured) -> Status:
-    """Status of a solve that rounding errors stopped; success depends on the scaled KKT error."""
+    """Status of a solve that rounding errors stopped; a success if its scaled KKT error is small."""
     result = f"Double precision allows no further progress{_after(at.iterations)}"
     advice = "Increase the tolerances, or scale the cost; finite differences may limit the precision."
     return _without_advice(_ended(StatusCode.PRECISION_LIMIT, result, at, advice))
@@ -130,13 +130,13 @@ def real_time_iteration() -> Status:
 
 
 def defects_stay_open(iterations: int, first: float, last: float) -> Status:
-    """Status of a start that was stopped because the largest defect of its guess has not decreased enough."""
+    """Status of a start stopped early because the largest defect, ``first`` in the guess and ``last`` now, hardly decreased."""
     message = f"The defects of the guess, {first:.3g}, were still {last:.3g}{_after(iterations)}."
     return Status(StatusCode.MAX_ITERATIONS, message, advice=BETTER_GUESS)
 
 
 def time_limit(limit: float | None, at: Measured) -> Status:
-    """Status of a solve that reached its time limit [s]."""
+    """Status of a solve that reached its time limit [s] between iterations."""
     result = f"Stopped at time_limit = {limit} s{_after(at.iterations)}"
     return _ended(StatusCode.TIME_LIMIT, result, at, f"Increase time_limit. {BETTER_GUESS}")
 
@@ -155,7 +155,7 @@ def interrupted(iterations: int) -> Status:
 
 
 def interrupted_at_limit(limit: float, iterations: int) -> Status:
-    """Status of a solve that reached its time limit [s] within an iteration, or before the first one."""
+    """Status of a solve that was interrupted at its time limit [s] within an iteration, or before the first one."""
     when = f"within iteration {iterations + 1}; returning the best iterate" if iterations else "before the first step"
     message = f"Stopped at time_limit = {limit} s {when}."
     advice = (
@@ -166,7 +166,7 @@ def interrupted_at_limit(limit: float, iterations: int) -> Status:
 
 
 def unchecked_at_limit(status: Status, limit: float) -> Status:
-    """Status of a solve that reached its time limit [s] before the checks; without checks a success does not count."""
+    """Status of a solve that reached its time limit [s] before the checks: "time_limit" in place of a success; failures stay."""
     code = StatusCode.TIME_LIMIT if status.success else status.code
     advice = status.advice or "Increase time_limit, which includes the checks after a solve."
     return replace(
@@ -184,7 +184,7 @@ def not_started() -> Status:
 
 # -- failures -----------------------------------------------------------------------------------------------------------
 def no_step_length(non_finite_trials: int) -> Failure:
-    """Return NO_STEP_LENGTH with the number of trial points that were NaN or infinite."""
+    """Failure of a line search without an acceptable step; states the number of trial points that were NaN or infinite, if any."""
     if not non_finite_trials:
         return NO_STEP_LENGTH
     points = f"{non_finite_trials} trial points were NaN or infinite"
@@ -339,7 +339,7 @@ def _ended(code: StatusCode, result: str, at: Measured, advice: str) -> Status:
 
 
 def _numbers(errors: Errors, tolerances: Errors) -> str:
-    """Return all errors by name, each with its tolerance if there is one."""
+    """Return all computed errors by name, each compared with its tolerance if there is one."""
     names = "scaled KKT error", "gradient", "defect", "constraint violation"
     return ", ".join(
         f"{name} {error:.1e}" + ("" if limit is None else f" {'<=' if error <= limit else '>'} {limit:.1e}")
@@ -349,6 +349,7 @@ def _numbers(errors: Errors, tolerances: Errors) -> str:
 
 
 def _largest(worst: WorstConstraint | None) -> str:
+    """Clause on the most violated constraint for the end of a message, or ""."""
     return "" if worst is None else f"; largest violation: {worst.name}, {worst.violation:.3g}"
 
 
@@ -357,6 +358,7 @@ def _name(worst: WorstConstraint | None) -> str | None:
 
 
 def _after(iterations: int) -> str:
+    """Phrase " after n iterations"."""
     return f" after {iterations} iteration{'' if iterations == 1 else 's'}"
 
 

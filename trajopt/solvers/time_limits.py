@@ -57,7 +57,7 @@ def start_of_solve() -> float:
 
 
 def enough_time(limit: float | None, began: float) -> bool:
-    """Return True if enough of a time limit [s] that started at ``began`` is left for another solve."""
+    """Return True if at least the fraction ENOUGH_TIME of a limit [s] that started at ``began`` is left, or there is no limit."""
     return limit is None or time.perf_counter() - began <= (1.0 - ENOUGH_TIME) * limit
 
 
@@ -95,7 +95,9 @@ class Watchdog:
                 self._start(self._again)
 
     def stop(self) -> None:
-        """Stop the timer. If an interrupt arrives while this call waits for the lock, repeat the call."""
+        """Stop the timer and cancel an interrupt that was not raised yet. If an interrupt arrives during this call, repeat the
+        call.
+        """
         self._active = False
         with self._lock:
             self._timer.cancel()
