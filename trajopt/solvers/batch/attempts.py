@@ -63,7 +63,7 @@ def in_attempts(
 
 
 def _plans(batch: Batch) -> list[list[Attempt]]:
-    """Return the attempts of each problem, none on a coarser grid; they depend on the problem's bounds."""
+    """Return the attempts of ``auto`` for each problem, without coarse grids; problems differ if some of their bounds are equal."""
     if not batch.bounds_differ or any(chosen_coordinates(c) is None for c in batch.ocp.constraints()):
         return [list(attempts(batch[0], coarse=False))] * len(batch)  # batch[0] includes bounds of members
     open_bounds = [has_only_bounds(batch[i]) for i in range(len(batch))]

@@ -81,6 +81,7 @@ def _bad_rows(name: str, rows: Array) -> Array:
 
 
 def _may_be_infinite(name: str) -> bool:
+    """True for bounds, whose values may be infinite."""
     return name.rpartition(".")[2] in UNLIMITED
 
 

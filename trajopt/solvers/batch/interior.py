@@ -37,6 +37,7 @@ _REFERRED = (End.NOT_FINITE, End.REFERRED)
 
 
 def _still(ocp: OCP) -> Guess:
+    """Guess that stands still at x0 with zero controls."""
     return Guess(np.repeat(ocp.x0[None], ocp.horizon + 1, axis=0), np.zeros((ocp.horizon, ocp.nu)))
 
 
@@ -56,7 +57,7 @@ class InteriorBatch(SlotBatch):
 
     @classmethod
     def fits(cls, ocp: OCP, options: Any) -> bool:
-        """See :class:`SlotBatch`."""
+        """True if compiled kernels answer all requests of the interior-point method with these options for this problem."""
         if type(options) is not IPMOptions:
             return False
         return serves(prepared(ocp, _still(ocp), options).program, alone=False)
@@ -91,7 +92,7 @@ class InteriorBatch(SlotBatch):
         return _with_gains(self.batch, found) if self.gains else found
 
     def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
-        """See :class:`SlotBatch`."""
+        """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
         stages = self.program.stages[:-1]
         return self.solve_one_by_one(lambda: InteriorSlot.for_batch(self.program), stages, on_finished)
 
@@ -161,4 +162,5 @@ class InteriorBatch(SlotBatch):
 
 
 def _path(i: int) -> Callable[[OCP], Any]:
+    """Function that selects the constraints with rows of phase i from a problem; -1: those of the final knot."""
     return lambda ocp: with_rows(ocp)[i]

@@ -73,6 +73,7 @@ def raising() -> Iterator[None]:
 
 @contextmanager
 def _flag_set(name: str) -> Iterator[None]:
+    """Context manager that sets a flag of the innermost state; no effect outside the main thread or without deferred interrupts."""
     if not _in_main() or not _states:
         yield
         return
@@ -86,6 +87,9 @@ def _flag_set(name: str) -> Iterator[None]:
 
 
 def _record_interrupt(number: int, frame: Any) -> None:
+    """Signal handler: set the flag, or raise KeyboardInterrupt while ``raising``, before the first problem, or at a second
+    Ctrl-C.
+    """
     state = _states[-1]
     if state.raising or not (state.running or (state.begun and not state.pressed)):
         signal.default_int_handler(number, frame)

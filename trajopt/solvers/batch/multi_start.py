@@ -117,5 +117,6 @@ def _same(found: BatchSolution, a: int, b: int) -> bool:
 
 
 def _near(values: Array, a: int, b: int, share: float) -> bool:
+    """True if two rows differ by at most ``share``, relative to the largest entry of the first one beyond 1."""
     size = np.abs(values[a]).max(initial=0.0)
     return bool(np.abs(values[a] - values[b]).max(initial=0.0) <= share * max(1.0, size))

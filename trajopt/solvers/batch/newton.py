@@ -38,7 +38,7 @@ class NewtonBatch(SlotBatch):
 
     @classmethod
     def fits(cls, ocp: OCP, options: Any) -> bool:
-        """See :class:`SlotBatch`; also covers registered user-defined methods."""
+        """True if compiled kernels answer all requests: Newton options of DDP or a registered method, and no constraints."""
         if ocp.constraints() or not isinstance(options, (DDPOptions, MethodOptions)):
             return False
         if isinstance(options, DDPOptions) and not by_newton(ocp, options):
@@ -70,7 +70,7 @@ class NewtonBatch(SlotBatch):
         self.rows = self.table([*phases, *ends, batch.x0(), *guess, *bounds, *to])
 
     def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
-        """See :class:`SlotBatch`."""
+        """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
         given = self.ocp, self.plain, self.exact, self.options.max_backtracks + 1
         stages = self.plain.stages[:-1]
         return self.solve_one_by_one(lambda: NewtonSlot(*given, own_workspace=True), stages, on_finished)

@@ -63,6 +63,8 @@ class Work:
             return termination.error(error)
 
     def __call__(self, i: int, stopped: Callable[[], bool] = lambda: False) -> Solution:
+        """Solve problem i without checks; ``stopped``, called after each iteration, stops the solve if it returns True."""
+
         def on_finished(_: Any) -> None:
             if stopped():
                 raise KeyboardInterrupt
@@ -238,6 +240,7 @@ _work: dict[str, Any] = {}
 
 
 def _take_up(sent: bytes, stop: Any) -> None:
+    """Initialize a worker process: ignore Ctrl-C, use one thread, and store the batch and the stop event."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     os.environ.update(ONE_THREAD)
     _work.update(work=pickle.loads(sent), stop=stop)
@@ -248,6 +251,7 @@ def _has_work() -> bool:
 
 
 def _solved(i: int) -> Solution | Status:
+    """Solve problem i in a worker process."""
     found: Solution | Status = _work["work"].tried(i, _work["stop"].is_set)
     return found
 

@@ -37,7 +37,7 @@ class ShootingBatch(SlotBatch):
 
     @classmethod
     def fits(cls, ocp: OCP, options: Any) -> bool:
-        """See :class:`SlotBatch`."""
+        """True for the options of SLQ except Newton's method, if the problem is compiled and has no constraints."""
         if type(options) is not SLQOptions or ocp.constraints() or filtered(ocp, options):
             return False
         return StageEvaluator(ocp, options.hessian, "auto").compiled
@@ -72,6 +72,7 @@ class ShootingBatch(SlotBatch):
         return {"how": "lanes", "lanes": use, **ran.meta}
 
     def _run_window(self, window: Any, stop: Array) -> None:
+        """Solve problems in the slots of one window until none remains or the batch is stopped."""
         running: dict[Any, tuple[int, Any]] = {}
 
         def start(slot: Any) -> Solve | None:

@@ -159,6 +159,7 @@ class SlotBatch(Rows, ABC):
         return {"how": threads, "lanes": {"threads": ran.threads, "expansions": share}, **ran.meta}
 
     def _run(self, work: Callable[[Array], None], on_finished: ProgressCallback, made: list[Any]) -> Ran:
+        """Run ``work`` on threads, and close the workspaces ``made`` at the end."""
         self._turns = itertools.count()
         try:
             return run_workers(work, self.threads, on_finished)
@@ -180,6 +181,7 @@ class SlotBatch(Rows, ABC):
         return solve
 
     def _run_slot(self, slot: Any, stop: Array) -> None:
+        """Solve problems one after the other in a slot until none remains or the batch is stopped."""
         while (own := self._take(slot, stop)) is not None:
             number, method = own
             ended: Any
@@ -193,6 +195,7 @@ class SlotBatch(Rows, ABC):
             self._note(number, method, slot, ended, stop)
 
     def _note_stopped(self, number: int, method: Any, slot: Any) -> None:
+        """Store the current iterate of a stopped solve that has begun."""
         if method.begun:
             ended = run_alone(method.stopped(gains=self.K is not None), slot.answer)
             self._note(number, method, slot, ended, np.zeros(2, np.int64))

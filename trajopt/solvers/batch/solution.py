@@ -102,6 +102,7 @@ class BatchSolution:
 
     @cached_property
     def _solutions(self) -> list[Solution]:
+        """All items, cached for iteration."""
         return [self[i] for i in range(len(self))]
 
     def __iter__(self) -> Iterator[Solution]:

@@ -37,6 +37,7 @@ def constraint_hessians(
 
 
 def _outer(c: Constraint, x: Array, u: Array, t: Array, y: Array) -> Array:
+    """Hessians (K, k + m, k + m) of y'psi(r(x, u)) by the convex outer function psi alone: J'(y psi'')J."""
     assert c.composition is not None
     inner, outer, convex = c.composition
     signed = np.maximum(y, 0.0) if convex else np.minimum(y, 0.0)

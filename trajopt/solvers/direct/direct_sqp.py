@@ -35,7 +35,7 @@ class StagedProgram(Transcription):
     """
 
     def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
-        """See :class:`~trajopt.solvers.nlp.nlp.NLP`; the Jacobian is stored by stages."""
+        """Return the gradient of f (n,) and the Jacobian of g, stored by stages."""
         N, n, places = self.N, self.n, self._row_places
         size, width = self._places.states.shape[1], self._places.index.shape[1]
         gradient, found = self._linearized(w)
@@ -56,11 +56,13 @@ class StagedProgram(Transcription):
         return RowPlaces(self._places, self._defect_rows, within)
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
-        """See :class:`~trajopt.solvers.nlp.nlp.NLP`; the Hessian is stored by stages."""
+        """Return the Hessian of sigma f + multipliers' g of the kind of the program, stored by stages."""
         return self._stage_hessian(self.parts, self._part_hessians(self.parts, w, sigma, multipliers, self.kind))
 
     def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
-        """See :class:`~trajopt.solvers.nlp.nlp.ConvexOverNonlinear`; the Hessian is stored by stages."""
+        """Return the positive semidefinite Gauss-Newton Hessian, with outer functions of constraints for "scqp", stored by
+        stages.
+        """
         kind = "gauss_newton" if self.kind == "exact" else self.kind
         found = self._part_hessians(self.convex_parts, w, sigma, multipliers, kind)
         return self._stage_hessian(self.convex_parts, found)
@@ -85,7 +87,7 @@ class StagedProgram(Transcription):
 
     @cached_property
     def convex_parts(self) -> list[Part]:
-        """Parts whose stages compute convex Hessians."""
+        """Parts whose stages compute Gauss-Newton Hessians of the cost; those of the program unless its Hessian is exact."""
         if self.kind != "exact":
             return self.parts
         return parts_of(self.ocp, self.ix, self.iu, self.hold, "gauss_newton", self.N * self.n, cost_alone=True)
@@ -98,7 +100,7 @@ def sqp(
     callback: Callback | None = None,
     multipliers: Mapping[str, Array] | None = None,
 ) -> Solution:
-    """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+    """Solve a valid problem by SQP with direct multiple shooting; the states of the guess need not satisfy the dynamics.
 
     multipliers: of an earlier solution of the same structure; the first QP starts with their active set.
 

@@ -29,7 +29,7 @@ def dms(
     callback: Callback | None = None,
     multipliers: Mapping[str, Array] | None = None,
 ) -> Solution:
-    """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+    """Solve a valid problem by direct multiple shooting with IPOPT; the states of the guess need not satisfy the dynamics.
 
     multipliers: of an earlier solution of the same structure, for a warm start with a small ``barrier``. Raises MissingIpopt
     without cyipopt.
@@ -52,7 +52,7 @@ def warm_multipliers(program: Transcription, multipliers: Mapping[str, Array]) -
 
 
 def transcribed(ocp: OCP, guess: Guess, options: DMSOptions) -> Transcription:
-    """Return the program for IPOPT."""
+    """Return the program for IPOPT, with an exact Hessian if the options ask for it, else a Gauss-Newton one."""
     kind = "exact" if options.hessian == "exact" else "gauss_newton"
     return Transcription(ocp, guess, options.hold, kind)
 

@@ -87,14 +87,16 @@ class _Watch:
 
     @cached_property
     def rollout(self) -> Guess | None:
-        """Rollout with the controls of the guess, or None if it is not finite."""
+        """Rollout of the controls of the guess from x0, or None if it is not finite."""
         still = np.zeros((self.ocp.nu, self.ocp.manifold.ndx))
         found = feedback_guess(self.ocp, still, self.guess.us)
         return found if np.isfinite(found.xs).all() else None
 
     @property
     def is_open(self) -> bool:
-        """True if the defects of the guess are still open."""
+        """True if the smallest defect so far is above the fraction OPEN of the guess's, and recent defects do not exceed the
+        guess's.
+        """
         tolerance = self.options.constraint_tolerance
         if not self.defects or not self.defects[0] > tolerance:
             return False

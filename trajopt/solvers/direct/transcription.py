@@ -75,7 +75,7 @@ class Transcription:
 
     @cached_property
     def kinds(self) -> Array:
-        """See :class:`~trajopt.solvers.nlp.scaled_kkt.HasKinds`: a kind is a component of the states or of the controls."""
+        """Kind of each variable (n,), for scaling the KKT error: the index of its state component or control."""
         kinds = np.zeros(self.size, dtype=int)
         kinds[self.ix], kinds[self.iu] = np.arange(self.n), self.n + np.arange(self.m)
         return kinds
@@ -149,7 +149,7 @@ class Transcription:
         return hessian.assembly((self.size, self.size))
 
     def patterns(self) -> tuple[Columns, Columns]:
-        """See :class:`~trajopt.solvers.nlp.nlp.Patterned`."""
+        """Return entries with the sparsity patterns of the Jacobian and the Hessian."""
         return self._jacobian.entries(), self._hessian.entries()
 
     # -- the program ----------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class Transcription:
         return _Point(delta, self.charts.states(delta))
 
     def evaluate(self, w: Array) -> tuple[float, Array]:
-        """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
+        """Return the cost f and the constraints g (m,) at w: defects, then rows of constraints."""
         at = self._point(w)
         values = [part.stages.values(*self._stage_arguments(part, w, at)) for part in self.parts]
         return float(sum(v.cost.sum() for v in values)), self._constraint_values(w, values)
@@ -168,12 +168,12 @@ class Transcription:
         return at.xs[part.knots], w[part.iu], self._nodes[part.knots]
 
     def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
-        """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
+        """Return the gradient of f (n,) and the sparse Jacobian of g."""
         gradient, blocks = self._differentiated(w)
         return gradient, self._jacobian(blocks)
 
     def first_entries(self, w: Array) -> tuple[Array, Columns]:
-        """See :class:`~trajopt.solvers.nlp.nlp.Patterned`."""
+        """Return the gradient of f (n,) and the Jacobian of g by its entries."""
         gradient, blocks = self._differentiated(w)
         return gradient, self._jacobian.entries(blocks)
 
@@ -210,11 +210,11 @@ class Transcription:
         return self._last[1]
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
-        """See :class:`~trajopt.solvers.nlp.nlp.NLP`."""
+        """Return the sparse Hessian of sigma f + multipliers' g, of the kind of the program."""
         return self._hessian(_blocks(self._part_hessians(self.parts, w, sigma, multipliers, self.kind)))
 
     def second_entries(self, w: Array, sigma: float, multipliers: Array) -> Array:
-        """See :class:`~trajopt.solvers.nlp.nlp.Patterned`."""
+        """Return the entries of :meth:`hessian` in the order of its pattern."""
         return self._hessian.values(_blocks(self._part_hessians(self.parts, w, sigma, multipliers, self.kind)))
 
     def _part_hessians(
@@ -259,7 +259,7 @@ class Transcription:
         return Hessians(xx, ux, uu)
 
     def recentered(self, w: Array) -> tuple[NLP, Array]:
-        """See :class:`~trajopt.solvers.nlp.nlp.NLP`; the new charts are about the states of w."""
+        """Return the program with charts about the states of w, and w in its coordinates; on a vector space both unchanged."""
         if self.original.manifold.is_flat:
             return self, w
         xs, us = self.trajectory(w)
@@ -307,7 +307,9 @@ class Transcription:
         return found
 
     def from_names(self, named: Mapping[str, Array]) -> Array:
-        """Return the inverse of :meth:`by_name`; zero if a name is missing or a shape differs."""
+        """Return multipliers (m,) from those by name, the inverse of :meth:`by_name`; zero if a name is missing or a shape
+        differs.
+        """
         y, own = np.zeros(self.rows), self.by_name(np.arange(1.0, self.rows + 1))
         for name, rows in own.items():
             values = np.asarray(named.get(name, np.zeros(0)))

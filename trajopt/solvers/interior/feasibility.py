@@ -103,6 +103,7 @@ class Restoration:
         point.v[:], point.xs[:] = self._left
 
     def _max_barrier(self, at: Violation) -> float:
+        """Limit on the barrier parameter, from the squared violation per finite bound."""
         bounds = sum(np.isfinite(own).sum() for own in (self.program.lower, self.program.upper))
         return max(MIN_MU, WEIGHT * at.squares / max(int(bounds), 1))
 
@@ -131,15 +132,18 @@ class Restoration:
         return None, damping
 
     def _promised(self, step: Step, c: Array) -> float:
+        """Directional derivative of the merit along a step; c: residuals."""
         w = np.concatenate([step.z.lam.ravel(), step.z.y, step.z.f])
         return float(c @ (w - c) + step.slope)
 
     def _residuals(self, p: Point) -> Array:
+        """Residuals c of defects, rows and fixed state entries at a point."""
         rows, fixes = np.empty(self.program.rows), np.empty(len(self.program.fixed))
         self.kernels.residuals(self.program.ref, address(p.v), address(p.g), address(rows), address(fixes))
         return np.concatenate([p.d.ravel(), rows, fixes])
 
     def _merit(self, p: Point) -> float:
+        """Merit of the restoration: 1/2 |c|^2 plus the barrier; infinite if not finite."""
         c = self._residuals(p)
         value = 0.5 * float(c @ c) + self.mu * self.system.violation(p).barrier
         return value if np.isfinite(value) else np.inf
@@ -158,6 +162,7 @@ class Restoration:
         z.lam[:], z.y[:], z.f[:] = c[:gaps].reshape(z.lam.shape), c[gaps : gaps + rows], c[gaps + rows :]
 
     def _duals(self, p: Point) -> None:
+        """Set the bound multipliers z = mu / distance to the bound."""
         self.z.zl[:], self.z.zu[:] = self.mu / (p.v - self.program.lower), self.mu / (self.program.upper - p.v)
 
     def _move_duals(self, to: Point, step: Step) -> None:
@@ -166,4 +171,5 @@ class Restoration:
 
 
 def _taken(filter_: Filter, theta: float, merit: float) -> bool:
+    """True if no pair (violation, merit) of a filter dominates the given one."""
     return all(theta <= t or merit <= value for t, value in filter_.pairs)

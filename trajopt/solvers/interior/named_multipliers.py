@@ -41,6 +41,7 @@ def from_names(program: StageProgram, named: Mapping[str, Array], scale: float, 
 
 
 def _numbered(program: StageProgram) -> Multipliers:
+    """Multipliers whose y are the row numbers, to find the place of each named value."""
     z = program.multipliers()
     z.y[:] = np.arange(program.rows)
     return z

@@ -195,7 +195,7 @@ class StageProgram:
             upper[knots, chosen] = np.minimum(upper[knots, chosen], high)
 
     def _fix_states(self) -> None:
-        """AcceptOnBounds state entries with equal bounds into equations."""
+        """Turn state entries with equal bounds into equations, without bounds."""
         size = self.u.start
         fixed = np.flatnonzero(self.lower[:size] == self.upper[:size])
         self.fixed_at = self.lower[fixed]
@@ -252,7 +252,7 @@ class StageProgram:
         to.v += point.v
 
     def values(self, p: Point) -> float:
-        """Fill d, g and cost; returns the objective."""
+        """Evaluate defects d, constraints g and cost at p; returns the objective."""
         for stages, (k, _, _), view in zip(self.stages, self.parts, p.views, strict=True):
             found = stages.values(*self.stage_arguments(p, k))
             view.values.d[:], view.values.cost[:], view.values.g[:] = found.d, found.cost, found.g
@@ -304,7 +304,7 @@ class StageProgram:
         return p.xs[k], p.us[k], p.xs[k.start + 1 : k.stop + 1]
 
     def _silence(self, p: Point) -> None:
-        """Set derivatives with respect to held controls to zero."""
+        """Set derivatives with respect to held controls to zero, where dynamics or constraints read these controls."""
         p.B.transpose(0, 2, 1)[self.still_read] = 0.0
         for k, rows, count in self.parts[:-1]:
             gu = p.gu[rows].reshape(k.stop - k.start, count, self.m)
@@ -317,7 +317,9 @@ def _stage_request(constraints: list[tuple[Constraint, ...]], hessian: str = GAU
 
 
 def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:
-    """Return the kind of Hessian of phase i."""
+    """Return the Hessian of phase i: the given one, or for "auto" "exact", unless only the time step has compiled second
+    derivatives.
+    """
     if hessian != "auto":
         return hessian
     if isinstance(stages, NumpyStages | BareStages):

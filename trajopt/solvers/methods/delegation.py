@@ -24,7 +24,7 @@ class SolveRequest(NamedTuple):
 
     @property
     def limited(self) -> Any:
-        """The options with the limits of the request."""
+        """The options, with max_iterations and time_limit replaced by those of the request."""
         o, limits = self.options, self[1:3]
         same = (o.max_iterations, o.time_limit) == limits
         return o if same else replace(o, max_iterations=limits[0], time_limit=limits[1])

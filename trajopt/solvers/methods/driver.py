@@ -10,7 +10,7 @@ Method = Generator[Any, Any, Any]
 
 
 def never() -> bool:
-    """Return False: default stop condition of a run."""
+    """Return False; the stop condition of a run that nothing stops."""
     return False
 
 

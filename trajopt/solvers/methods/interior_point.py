@@ -240,6 +240,7 @@ class InteriorPoint:
         return None
 
     def _termination(self) -> End | None:
+        """Return the reason if the iterate is optimal, not finite or unbounded, or a limit is reached, else None."""
         o, now = self.options, self.now
         if not isfinite(now.error):
             return End.NOT_FINITE
@@ -260,6 +261,7 @@ class InteriorPoint:
 
     @property
     def _restarted(self) -> bool:
+        """True after the solve has restarted from the guess with a lower limit on the violation."""
         return self.filter.largest == CEILING
 
     @property
@@ -300,6 +302,7 @@ class InteriorPoint:
         return max(TAU, 1.0 - self.barrier.mu)
 
     def _take(self, step: Accepted) -> Generator[Request, Any, None]:
+        """Accept a step: move the point and measure its errors."""
         self.objective, self.at = step.objective, step.at
         self.iteration += 1
         lengths = step.alpha, step.alpha_z
@@ -417,6 +420,7 @@ class InteriorPoint:
         return None
 
     def _not_restored(self, found: Restored) -> End:
+        """Return the reason of a solve whose restoration failed."""
         self.now = _UNKNOWN._replace(violation=found.at.largest)
         if found.end == RestorationEnd.LEAST_VIOLATION:
             return End.LEAST_VIOLATION
@@ -426,6 +430,7 @@ class InteriorPoint:
 
     @property
     def _not_feasible(self) -> End:
+        """Reason of an infeasible end: at a stationary point of the violation, or stalled."""
         return End.LEAST_VIOLATION if self.stationary else End.STALLED
 
     # -- records ----------------------------------------------------------------------------------------------------------------

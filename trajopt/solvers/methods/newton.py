@@ -90,7 +90,7 @@ class Found(NamedTuple):
 
     @property
     def is_short(self) -> bool:
-        """True if the step length is a small share of the longest one within the bounds."""
+        """True if the step length is at most a fraction SHORT of the longest one within the bounds."""
         return self.alpha <= SHORT * self.longest
 
 
@@ -268,6 +268,7 @@ class Newton:
         return None
 
     def _raised_shift(self, delta: float) -> float:
+        """Next larger multiple of the identity that is added to the Hessian after a rejected step."""
         if delta == 0.0:
             return max(SMALLEST, DECAY * self.last_delta) if self.last_delta else FIRST
         return delta * (GROWTH if self.last_delta else LEAP)
@@ -313,11 +314,12 @@ class Newton:
         return None
 
     def _no_progress(self) -> End:
+        """Reason without a further step: ROUNDED if the iterate is nearly optimal, else NO_STEP."""
         near = self.kkt <= NEARLY_SOLVED * SOLVED and self.at.defect <= NEARLY_SOLVED * self.options.defect_tolerance
         return End.ROUNDED if near else End.NO_STEP
 
     def _succeeds(self, end: End) -> bool:
-        """True if the reason counts as success (:class:`trajopt.results.status.Status`)."""
+        """True if the reason counts as success, for some reasons only with a small scaled KKT error."""
         enough = {End.OPTIMAL: inf, End.CHEAPER: STATIONARY, End.ROUNDED: SOLVED}.get(end, -1.0)
         return enough == inf or self.kkt <= enough
 

@@ -107,7 +107,7 @@ class TrialStep(NamedTuple):
 
     @property
     def rejected_or_short(self) -> bool:
-        """True if the step was rejected or short."""
+        """True if the line search rejected the step or shortened it to at most SHORT_STEP."""
         return self.new is None or (not self.polished and self.found.alpha <= SHORT_STEP)
 
 
@@ -364,6 +364,7 @@ class ShootingMethod:
         return len(self.models.names) - 1 if self._is_slow(found) else model
 
     def _is_slow(self, found: Found) -> bool:
+        """True if a step decreased the merit by less than the fraction ``switch``."""
         return found.actual < self.models.switch * abs(self.at.cost + self.penalty * self.at.gap)
 
     # -- searches -----------------------------------------------------------------------------------------------------------

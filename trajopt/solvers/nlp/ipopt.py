@@ -203,9 +203,11 @@ class _Run:
         return _Point(iterate, objective, worst, largest(rows[: self.defects]), dual, kkt)
 
     def _merit(self, p: _Point) -> tuple[float, float]:
+        """Key by which iterates compare: violation beyond the tolerance, then objective."""
         return max(p.violation, self.options.constraint_tolerance), p.objective
 
     def _close_record(self, regularization: float, step: float, alpha: float) -> None:
+        """Append the record of the current iterate with the step from it: regularization, norm and length."""
         p, o = self.point, self.options
         if p is None:
             return

@@ -50,7 +50,7 @@ class ActiveSet:
         return positive_definite(qp.sparse_H)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
-        """See :class:`~trajopt.solvers.qp.qp.QPSolver`."""
+        """Solve a convex QP, from the active set of ``start`` if given; the status is SOLVED only with small KKT residuals."""
         import casadi
 
         qp = qp.sparse

@@ -72,6 +72,7 @@ def _reduced(H: Array, E: Array) -> Array:
 
 
 def _inertia_is_right(H: sp.csc_matrix, E: sp.csr_matrix) -> bool:
+    """True if the KKT matrix [[H, E'], [E, -eps]] has as many negative eigenvalues as E has rows, so that H is convex there."""
     size = float(np.abs(H.data).max(initial=0.0))
     if size == 0.0:
         return False

@@ -68,7 +68,7 @@ class InteriorPoint:
         return convex_on_equalities(qp)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
-        """See :class:`~trajopt.solvers.qp.qp.QPSolver`; the method ignores ``start``."""
+        """Solve a convex QP; ``start`` is ignored. A solution is polished on its active set."""
         if self.staged:
             require_stages(qp)
         found = solve_interior_point(qp)
@@ -84,6 +84,7 @@ class _Point(NamedTuple):
     v: Array
 
     def along(self, step: _Point, alpha: float) -> _Point:
+        """Point at a step length alpha along a step."""
         return _Point(*(p + alpha * d for p, d in zip(self, step, strict=True)))
 
 
@@ -138,6 +139,7 @@ class _Iteration:
         return _Point(w, np.where(self.equal, y, 0.0), np.where(self.sides, t, 1.0), v)
 
     def residuals(self, p: _Point) -> _Residuals:
+        """Residuals of the optimality conditions at a point."""
         qp, products, force = self.qp, self.qp.bounded(p.w), self.transposed(self.multipliers(p))
         Hw = qp.H @ p.w
         dual = Hw + qp.g + force

@@ -55,7 +55,7 @@ class StagePlaces:
         return z
 
     def scattered(self, z: Array) -> Array:
-        """Transpose of :meth:`gathered`: add the entries of each variable."""
+        """Transpose of :meth:`gathered`: sum the entries of each variable over the stages that contain it."""
         if self.carried:
             return np.bincount(self.index.ravel(), z.ravel(), minlength=self.size + 1)[:-1]
         w = np.empty(self.size + 1)
