@@ -124,7 +124,7 @@ def test_rollout_of_an_arm(count):
 
 @pytest.mark.parametrize("make", [compiled_evaluator, StageEvaluator], ids=["compiled", "numpy"])
 @pytest.mark.parametrize("kind", SHOOTING)
-def test_a_rollout_that_bends_follows_its_chords(kind, make):
+def test_a_parabolic_rollout_follows_its_chords(kind, make):
     """Each length is that of a straight step to the same point."""
     ocp, alphas = problem(bounded=True), 0.7 ** np.arange(5)
     xs, us = trajectory(ocp)

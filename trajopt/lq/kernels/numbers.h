@@ -1,7 +1,6 @@
 /* Number type of the LQ kernels: doubles; or, with prelude.h included and IN_LANES defined, SIMD vectors with one problem in each lane.
-   A truth is the result of comparing numbers, with a value for each lane.
-
-   Operations on truths: NOT, & and |; ANY: true in some lane; HOLDS: true in lane l; CHOSEN: select one of two numbers by lane. */
+   A truth is the result of comparing numbers, with a value for each lane.  ANY: true in some lane; with IN_LANES also HOLDS: true in lane l,
+   OF: number of lane l, CHOSEN: select one of two numbers by lane. */
 
 #include <math.h>
 #include <string.h>
@@ -26,11 +25,9 @@
 #endif
 
 #ifdef IN_LANES
-#define WIDTH LANES
 typedef V num;
 typedef VI truth;
 #define ALL ((truth){} == (truth){})
-#define NOT(m) (~(m))
 #define HOLDS(m, l) ((m)[l] != 0)
 #define OF(x, l) ((x)[l])
 ALWAYS_INLINE int ANY(truth m)
@@ -44,17 +41,11 @@ ALWAYS_INLINE num number(double x) { return splat(x); }
 ALWAYS_INLINE num size_of(num x) { return CHOSEN(x < 0.0, -x, x); }
 ALWAYS_INLINE num root(num x) { return v_sqrt(x); }
 #else
-#define WIDTH 1
 typedef double num;
 typedef int truth;
 #define ALL 1
-#define NOT(m) (!(m))
-#define HOLDS(m, l) (m)
-#define OF(x, l) (x)
 #define ANY(m) (m)
-#define CHOSEN(m, a, b) ((m) ? (a) : (b))
 #define number(x) (x)
-#define size_of fabs
 #define root sqrt
 #endif
 

@@ -245,7 +245,7 @@ class InteriorSlot(Slot):
         return self.begun()
 
     def begun(self) -> Begun:
-        """Read the last answer as that of a start."""
+        """Return the answer of the kernels to the start of a solve."""
         objective, *at, steepest = _BEGUN.unpack_from(self.data, _ANSWER)
         return Begun(objective, _new(Violation, at), steepest)
 
@@ -281,7 +281,7 @@ class InteriorSlot(Slot):
         return self.correction()
 
     def correction(self) -> Corrected:
-        """Read the last answer as a corrected step."""
+        """Return a corrected step, from the last answer of the kernels."""
         alpha, alpha_z, size, objective, *at = _CORRECTED.unpack_from(self.data, _ANSWER)
         return Corrected(alpha, alpha_z, size, objective, _new(Violation, at))
 
@@ -299,16 +299,16 @@ class InteriorSlot(Slot):
         return self.go_to(self.point)
 
     def sums(self) -> tuple[float, ...]:
-        """Read the last answer as the sums of the measures."""
+        """Return the sums of the error measures, from the last answer of the kernels."""
         return _SUMS.unpack_from(self.data, _ANSWER)
 
     def direction(self) -> Direction:
-        """Read the last answer as a step."""
+        """Return the search direction, from the last answer of the kernels."""
         numbers = _DIRECTION.unpack_from(self.data, _ANSWER)
         trial = _new(Trial, (numbers[8], _new(Violation, numbers[9:])))
         return _new(Direction, (*numbers[:8], trial))
 
     def trial(self) -> Trial:
-        """Read the last answer as a trial step."""
+        """Return a trial step, from the last answer of the kernels."""
         objective, *at = _TRIAL.unpack_from(self.data, _ANSWER)
         return _new(Trial, (objective, _new(Violation, at)))

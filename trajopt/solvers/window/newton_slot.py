@@ -236,15 +236,15 @@ class NewtonSlot(ArraySlot):
         return self.trials(self._try(self.address, *r))
 
     def point(self) -> Point:
-        """Read the last answer as the errors of a point."""
+        """Return cost and error measures of an iterate, from the last answer of the kernels."""
         return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
     def direction(self) -> Direction | None:
-        """Read the last answer as a step; None if no curvature fraction yields a convex problem."""
+        """Return the step of the last answer of the kernels; None if no curvature fraction yields a convex problem."""
         fraction, slope, longest, size, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
         return None if fraction < 0.0 else _new(Direction, (int(fraction), slope, longest, size, _new(Trial, trial)))
 
     def trials(self, count: int) -> list[Trial]:
-        """Read the last answer as ``count`` trial steps."""
+        """Return ``count`` trial steps, from the last answer of the kernels."""
         numbers = _TRIALS_ANSWER[count].unpack_from(self.data, _ANSWER)
         return [_new(Trial, numbers[3 * i : 3 * i + 3]) for i in range(count)]

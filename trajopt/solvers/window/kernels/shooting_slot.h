@@ -31,13 +31,14 @@ typedef struct {
     long phase, tasks, count;
 } rolling_t;
 
-/* Slot.  alphas: 2^DOUBLINGS, 2^(DOUBLINGS - 1), ..., 1, 1/2, ...; at, fresh, best: indices of the current, the next and the best iterate; spare_K,
-   spare_k: memory for the next gains; X, U, D, cost, part_cost, start, stop, trial: trial trajectories and their parts.  nodes: number of shooting
-   nodes; together: step lengths tried together; in_lanes: step lengths that take no longer than one; on_state: 1 if mu is added to V'xx, else to
-   Quu; shared: 1 if iterates share the memory of their blocks, which then hold those of iterate `holder`; row: row of the first trial in the last
-   answer; known_from, known: rows known_from .. known - 1 are trials of the lengths 2^-row of the last direction; kkt: KKT error answered with the
-   last direction.  request, rolled, mu: current request in a
-   window; waits: operation that it waits for.  answer: last answer; seconds: time in derivatives, sweeps and rollouts. */
+/* Slot.  alphas: 2^DOUBLINGS, 2^(DOUBLINGS - 1), ..., 1, 1/2, ...; at, fresh, best: indices of the current, the next and the best iterate;
+   spare_K, spare_k: memory for the next gains; lower_du, upper_du: bounds on the step, masked: gains without those of controls on a bound,
+   bounded: workspace of lq_bounded; size, lambda, g: of the last call of kkt; zero_k: a feedforward of zero; X, U, D, cost, part_cost, start,
+   stop, trial: trial trajectories and their parts.  nodes: number of shooting nodes; together: step lengths tried together; in_lanes: step lengths
+   that take no longer than one; on_state: 1 if mu is added to V'xx, else to Quu; shared: 1 if iterates share the memory of their blocks, which
+   then hold those of iterate `holder`; row: row of the first trial in the last answer; known_from, known: rows known_from .. known - 1 are trials
+   of the lengths 2^-row of the last direction; kkt: KKT error answered with the last direction.  request, rolled, mu: current request in a window;
+   waits: operation that it waits for.  answer: last answer; seconds: time in derivatives, sweeps and rollouts. */
 typedef struct {
     long N, nx, count, nonlinear, nodes, together, in_lanes, on_state, shared, holder, row, known_from, known;
     phase_t *phases;
