@@ -10,6 +10,7 @@ from stage_cases import SHOOTING
 
 import trajopt as to
 from dynamics_backends import scalar as sm
+from dynamics_backends.manifold import SO3, Manifold
 from dynamics_backends.registry import make_backend
 from dynamics_backends.systems.bodies.free_body import FreeBody
 from dynamics_backends.systems.constraints.constraint_kinds import PointContact
@@ -70,6 +71,30 @@ def test_blocks_of_any_number(horizon):
         found.append([*stages.values(xs[:-1], us, xs[1:]), *first.values, *first[1:], *second, *terms])
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-11)
+
+
+@pytest.mark.parametrize("manifold", [Manifold.vector(6), Manifold([SO3, to.vector_space(3)])], ids=["vector", "group"])
+def test_affine_dynamics_have_no_second_derivatives(manifold):
+    """Angular velocities integrate accelerations: only the charts of rotations are curved."""
+    at = manifold.nx - 3
+    system = to.FunctionMap(lambda x, u, t, p: [*x[at:], *u], manifold, 3, n_out=6)
+    rng, horizon, found = np.random.default_rng(3), 11, []
+    origin = np.repeat(manifold.identity()[:, None], horizon + 1, 1)
+    xs = np.asarray(manifold.integrate(origin, 0.7 * rng.standard_normal((6, horizon + 1)))).T
+    us, lam = rng.standard_normal((horizon, 3)), rng.standard_normal((horizon, 6))
+    for engine in ("compiled", "numpy"):
+        dynamics = to.SampledSystem(make_backend(system, "casadi_ad", engine=engine), "rk4", substeps=2)
+        ocp = to.OCP.single_phase(dynamics, xs[0], horizon, 0.1, [to.control_cost(3)])
+        [stages, _] = stages_of(ocp, StageOperations("exact", second=True))
+        found.append(stages.second(xs[:-1], us, xs[1:], 0.0, lam))
+        if engine == "compiled":
+            assert (
+                "dynamics_contracted"
+                not in taped_functions.taped_functions(dynamics.backend, stages.library.shape).tapes
+            )
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-11)
+    assert np.any(found[0][0]) == (manifold.nx > 6)
 
 
 def numerics_stages(ocp):

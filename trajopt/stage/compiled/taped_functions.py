@@ -90,17 +90,22 @@ def _dynamics(
             parts = traced_dynamics(
                 backend, dict(shape.parameters), second=shape.second, forces=forces, curved_forces=curved_forces
             )
-        in_library = {"contracted"} if contraction_in_library(backend) else set()
-        return [
-            _encoded([f for order, f in parts.functions.items() if order not in in_library]),
-            parts.rows,
-            parts.step,
-        ]
+        functions = dict(parts.functions)
+        if "contracted" in functions and (contraction_in_library(backend) or _affine(functions["contracted"])):
+            del functions["contracted"]
+        return [_encoded(list(functions.values())), parts.rows, parts.step]
 
     known = remembered(
         traced, "dynamics tapes", shape.second, forces, curved_forces, *question_of(backend, dict(shape.parameters))
     )
     return _decoded(known[0]), known[1], known[2]
+
+
+def _affine(contracted: TracedFunction) -> bool:
+    """True if all second derivatives of dynamics_contracted, its results from the fourth on, are structural zeros."""
+    return all(
+        operand == 0.0 and isinstance(operand, float) for part in contracted.trace.outputs[3:] for operand in part
+    )
 
 
 def _running(moving: Map | None, manifold: Manifold, shape: StageShape) -> tuple[dict[str, Tape], tuple[int, int, int]]:

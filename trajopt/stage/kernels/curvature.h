@@ -51,6 +51,9 @@ ALWAYS_INLINE evaluation_t evaluation_at(const structure_t *S, V *evaluations, i
     return e;
 }
 
+/* 1 if second derivatives of f are not all zero. */
+#define CURVED_DYNAMICS (S->functions->dynamics_contracted.run != NULL)
+
 /* Stages that are evaluated together: one, or several if dynamics_contracted takes several blocks. */
 #define MOST_EVALUATIONS 4
 #define EVALUATIONS (S->functions->dynamics_contracted.run_blocks ? MOST_EVALUATIONS : 1)
@@ -311,10 +314,12 @@ static void backward(const structure_t *S, ctx_t c, start_t at, V *substeps, con
         if (LIE_GROUPS) add_end_curvature(S, b, columns_at(S, a->columns + STAGES * columns_size(S)), a->H);
         for (int s = STAGES - 1; s >= 0; s--, evaluated++) {
             const columns_t columns = columns_at(S, a->columns + s * columns_size(S));
-            const int j = evaluated % EVALUATIONS, left = total - evaluated;
-            if (!j) contract_stages(S, c, at, substeps, left, left < EVALUATIONS ? left : EVALUATIONS, a->evaluations);
-            const evaluation_t e = evaluation_at(S, a->evaluations, j);
-            add_field(S, a, &e.at, columns.X, NE && s ? columns.E : NULL);
+            if (CURVED_DYNAMICS) {
+                const int j = evaluated % EVALUATIONS, left = total - evaluated;
+                if (!j) contract_stages(S, c, at, substeps, left, left < EVALUATIONS ? left : EVALUATIONS, a->evaluations);
+                const evaluation_t e = evaluation_at(S, a->evaluations, j);
+                add_field(S, a, &e.at, columns.X, NE && s ? columns.E : NULL);
+            }
             if (LIE_GROUPS && s) add_stage_curvature(S, b, s, columns, a->H);
         }
     }
@@ -336,6 +341,7 @@ static void contract(const structure_t *S, ctx_t c, start_t at, const V *node, V
 {
     const V h = step_of(S, at, 0);
     clear(a->H, NW * NW);
+    if (!CURVED_DYNAMICS && !LIE_GROUPS) return;
     if (AT_ONE_POINT && at.substeps == 1) {
         contracted_once(S, c, at, a->lam, a->at);
         for (int i = 0; i < ND; i++)

@@ -1,5 +1,5 @@
 /* Functions of a phase on vectors over lanes: its dynamics, running and terminal cost, path and final constraints.  Second derivatives are
-   NULL if they are not needed.  Include a prelude and function.h before this file.
+   NULL if they are not needed, those of the dynamics also if all are zero.  Include a prelude and function.h before this file.
 
    rows: computed rows of xdot, all or those below qdot = v.  force_rows: contact forces y of the time step that running terms read; force_columns:
    those of their derivatives, in the state and the first controls.  curved_forces: 1 if second derivatives of the step contain those of
