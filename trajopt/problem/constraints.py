@@ -57,26 +57,29 @@ class Composition(NamedTuple):
 class Constraint:
     """A residual with bounds and parameters.
 
-    name: for reports. residual: map with nr outputs. lower, upper: a number, (nr,) or (N, nr), infinite for no bound. parameters:
-    run-time values by name, each (n,), or (N, n) with one row per knot of the phase. composition: parts of the residual, if it is a
-    convex or concave function of another residual. between_knots: False if the problem checks the motion between knots by other
-    means; True to report violations between knots (:mod:`trajopt.validation.between_knots`).
+    name: for reports. residual: map with nr outputs. lower, upper: a number, (nr,) or (N, nr), infinite for no bound; None:
+    infinite if the other is given, zero (an equality) if neither is. parameters: run-time values by name, each (n,), or (N, n)
+    with one row per knot of the phase. composition: parts of the residual, if it is a convex or concave function of another
+    residual. between_knots: False if the problem checks the motion between knots by other means; True to report violations
+    between knots (:mod:`trajopt.validation.between_knots`).
 
     Raises ValueError for bounds whose shape does not fit the residual.
     """
 
     name: str
     residual: Map
-    lower: Array = 0.0  # type: ignore[assignment]
-    upper: Array = 0.0  # type: ignore[assignment]
+    lower: Array = None  # type: ignore[assignment]
+    upper: Array = None  # type: ignore[assignment]
     parameters: Mapping[str, Array] = field(default_factory=dict)
     composition: Composition | None = None
     between_knots: bool = True
 
     def __post_init__(self) -> None:
         nr = self.residual.n_out
-        for key in ("lower", "upper"):
-            bound = np.array(getattr(self, key), dtype=float)
+        given: dict[str, Values | None] = {"lower": self.lower, "upper": self.upper}
+        equality = all(bound is None for bound in given.values())
+        for (key, value), unbounded in zip(given.items(), (-np.inf, np.inf), strict=True):
+            bound = np.array((0.0 if equality else unbounded) if value is None else value, dtype=float)
             bound = np.full(nr, bound) if bound.ndim == 0 else bound
             if bound.ndim > 2 or bound.shape[-1] != nr:
                 message = f"{key} has shape {bound.shape}; expected (nr = {nr},) or (N, {nr})"
@@ -126,26 +129,32 @@ def residual_constraint(
     function: Residual,
     manifold: AnyManifold,
     n_out: int,
-    lower: Values = 0.0,
-    upper: Values = 0.0,
+    lower: Values | None = None,
+    upper: Values | None = None,
     *,
     nu: int = 0,
     parameters: Mapping[str, Values] | None = None,
     output_names: tuple[str, ...] | None = None,
     control_names: tuple[str, ...] | None = None,
 ) -> Constraint:
-    """Constraint lower <= function(x, u, t, p) <= upper with a user-defined residual; by default an equality with zero.
+    """Constraint lower <= function(x, u, t, p) <= upper with a user-defined residual.
 
+    lower, upper: as in :class:`Constraint`; by default an equality with zero, with one of them no bound on the other side.
     function, nu, parameters: as in :func:`trajopt.problem.terms.residual_cost`. Raises ValueError for a bound that is NaN, and for
     a parameter that is not finite.
     """
     residual = FunctionMap(function, manifold, nu, n_out, output_names=output_names, control_names=control_names)
     values = finite_parameters(f"constraint {name!r}", parameters or {})
-    return _check_nan(Constraint(name, residual, np.asarray(lower), np.asarray(upper), values))
+    return _check_nan(Constraint(name, residual, lower, upper, values))  # type: ignore[arg-type]
 
 
-def bounded(term: CostTerm, lower: Values = 0.0, upper: Values = 0.0, name: str | None = None) -> Constraint:
-    """Constraint that keeps the residual of a cost term between bounds, by default zero; the weight has no effect.
+def bounded(
+    term: CostTerm, lower: Values | None = None, upper: Values | None = None, name: str | None = None
+) -> Constraint:
+    """Constraint that keeps the residual of a cost term between bounds, by default zero.
+
+    lower, upper: as in :class:`Constraint`. Components whose weight is zero have no bounds; other weights have no effect. Raises
+    ValueError if all weights are zero.
 
     For example, ``bounded(frame_placement_cost(...))`` fixes a pose, and ``bounded(state_cost(manifold, x_goal))`` a state.
 
@@ -153,8 +162,16 @@ def bounded(term: CostTerm, lower: Values = 0.0, upper: Values = 0.0, name: str 
     >>> to.bounded(to.state_cost(to.Manifold.vector(2), [1.0, 0.0]), name="goal").upper
     array([0., 0.])
     """
-    made = Constraint(name or term.name, term.residual, np.asarray(lower), np.asarray(upper), term.parameters)
-    return _check_nan(made)
+    name = name or term.name
+    made = _check_nan(Constraint(name, term.residual, lower, upper, term.parameters))  # type: ignore[arg-type]
+    free = np.asarray(term.weight) == 0.0
+    if free.all():
+        raise ValueError(f"constraint {name!r}: all weights of {term.name!r} are zero, which leaves nothing to bound")
+    return (
+        replace(made, lower=np.where(free, -np.inf, made.lower), upper=np.where(free, np.inf, made.upper))
+        if free.any()
+        else made
+    )
 
 
 def _check_nan(constraint: Constraint) -> Constraint:

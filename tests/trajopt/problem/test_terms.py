@@ -15,6 +15,7 @@ from dynamics_backends.rigid_body.model.sample_models import random_tree
 from dynamics_backends.rigid_body.model.state import state_manifold
 from dynamics_backends.rigid_body.spatial.rotations import rpy_matrix
 from trajopt import (
+    bounded,
     center_of_mass_cost,
     control_cost,
     frame_axis_cost,
@@ -266,3 +267,18 @@ def test_a_residual_that_reads_controls_without_nu_is_reported():
     assert any("nu=..." in note for note in error.value.__notes__)
     term = residual_cost("power", lambda x, u, t, p: [u[0] * x[1]], Manifold.vector(2), 1, nu=1)
     assert quadratize(term, np.ones((1, 2)), 3.0 * np.ones((1, 1)), 0.0).value == pytest.approx([4.5])
+
+
+def test_one_bound_leaves_the_other_side_free():
+    flat, row = Manifold.vector(2), lambda x, u, t, p: [x[0]]
+    assert residual_constraint("low", row, flat, 1, lower=0.8).bounds(1) == (0.8, np.inf)
+    assert residual_constraint("high", row, flat, 1, upper=-0.8).bounds(1) == (-np.inf, -0.8)
+    assert residual_constraint("zero", row, flat, 1).bounds(1) == (0.0, 0.0)
+
+
+def test_components_without_weight_are_not_bounded():
+    flat = Manifold.vector(2)
+    goal = bounded(state_cost(flat, [1.0, 2.0], [3.0, 0.0]))
+    np.testing.assert_array_equal(goal.bounds(1), [[[0.0, -np.inf]], [[0.0, np.inf]]])
+    with pytest.raises(ValueError, match="all weights of 'state' are zero"):
+        bounded(state_cost(flat, [1.0, 2.0], 0.0))
