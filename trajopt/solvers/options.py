@@ -33,9 +33,9 @@ class CommonOptions:
     """Common options of all solvers, and their validation.
 
     between_knots: solve again with tighter inequalities if the motion violates them between the knots
-    (:mod:`trajopt.solvers.refinement`); by default such a violation is only reported. Batches and other solves without checks do
-    neither. goal_tolerance: tolerance on equalities at the last knot that contradict other constraints, such as rounded goals
-    (:mod:`trajopt.solvers.goal_tolerance`), in their units [m, rad].
+    (:mod:`trajopt.solvers.refinement`); by default only ``auto`` does, others report such a violation. Batches and other solves
+    without checks do neither. goal_tolerance: tolerance on equalities at the last knot that contradict other constraints, such as
+    rounded goals (:mod:`trajopt.solvers.goal_tolerance`), in their units [m, rad].
     """
 
     between_knots: bool = False

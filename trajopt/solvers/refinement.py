@@ -129,7 +129,7 @@ class Margins(_Improving):
 
     def __call__(self, solution: Solution) -> Again | None:
         """Return the solve with larger margins, or None if the solution holds between the knots, failed, or margins do not help."""
-        if not solution.status.success:
+        if not (solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS):
             if self.solves:
                 self.reason = f"A solve with margins for the motion between the knots failed: {solution.status}"
             return None

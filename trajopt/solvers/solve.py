@@ -143,6 +143,7 @@ def _solved(
         if check:
             solution = solves.checked(held, solution, tight)
         if check and solver == DEFAULT_SOLVER:
+            solution = solves.until_held_between_knots(held, solution)
             solution, problem = solves.until_replayed(held, solution)
         elapsed, slow = solves.seconds, solves.work
         meta = {**solution.meta, **_meta(ocp, solver, dict(vars(chosen)), warnings), "solve_time": elapsed}
@@ -193,11 +194,22 @@ class _Solves:
         """Solve again with margins between the knots if ``between_knots`` is set; return the best solution and its problem."""
         if not self._options.between_knots or not may_be_violated(ocp):
             return solution, ocp
+        return self._with_margins(ocp, solution)
+
+    def _with_margins(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
+        """Solve again with larger and larger margins; return the best solution and its problem."""
         from trajopt.solvers.refinement import Margins, consecutive_solves, near
 
         margins, options = Margins(ocp, partial(_between_knots, ocp, self._options), self.has_time), near(self._options)
         solutions = consecutive_solves(solution, margins, lambda again: self.plain(again.ocp, again.warm, options))
         return margins.result(solutions, "margins", margins.rounds), margins.solved
+
+    def until_held_between_knots(self, ocp: OCP, solution: Solution) -> Solution:
+        """Solve again with margins if a checked solution violates inequalities between the knots only; return the best solution."""
+        if solution.status.code is not StatusCode.VIOLATED_BETWEEN_KNOTS or self._options.between_knots:
+            return solution
+        found, tight = self._with_margins(ocp, solution)
+        return self.checked(ocp, found, tight) if tight is not ocp else found
 
     def until_replayed(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
         """Solve again with more substeps while the replay fails; return the best solution and its problem."""
@@ -205,7 +217,7 @@ class _Solves:
 
         def solve_again(again: Again) -> Solution:
             found, tight = self.with_margins(again.ocp, self.plain(again.ocp, again.warm))
-            return self.checked(again.ocp, found, tight)
+            return self.until_held_between_knots(again.ocp, self.checked(again.ocp, found, tight))
 
         substeps = Substeps(ocp, self.has_time)
         solutions = consecutive_solves(solution, substeps, solve_again)

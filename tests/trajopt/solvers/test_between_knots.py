@@ -49,13 +49,15 @@ def nearest(s: to.Solution) -> float:
 @pytest.mark.parametrize("engine", ["numpy", "compiled"])
 @pytest.mark.parametrize("solver", ["ipm", "sqp", "ddp", "auto"])
 def test_margins_remove_violations_between_the_knots(solver, engine):
+    """``auto`` adds them without being asked."""
     ocp = around(engine)
     assert may_be_violated(ocp)
-    plain = to.solve(ocp, solver=solver)
+    plain = to.solve(ocp, solver="ipm" if solver == "auto" else solver)
     assert plain.status.code == "violated_between_knots" and nearest(plain) < 0.495
     assert "between_knots = true" in plain.status.advice and plain.meta["between_knots"]["ratio"] > 5.0
     calls = []
-    with_margins = to.solve(ocp, None, {"between_knots": True}, calls.append, solver=solver)
+    options = {} if solver == "auto" else {"between_knots": True}
+    with_margins = to.solve(ocp, None, options, calls.append, solver=solver)
     assert with_margins.status.success and with_margins.meta["margins"] >= 1
     assert nearest(with_margins) > 0.5 - 1.5e-3 and with_margins.cost < 1.2 * plain.cost
     assert with_margins.iterations > plain.iterations
