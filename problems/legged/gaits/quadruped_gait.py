@@ -58,6 +58,8 @@ from .falls import TILTED, falls, goal_misses, tilts
 from .free_gait import resting_controls
 from .gait import PATTERNS
 
+STIFFER = 10.0
+"""Factor on the gains of the guess if the robot falls with them."""
 BEYOND = 1e6
 """Magnitude of a state entry, in SI units, above which a motion has diverged."""
 
@@ -313,25 +315,34 @@ def _running(w: _Walker) -> list[to.CostTerm]:
 
 
 def _guess(ocp: to.OCP, w: _Walker, backend: DynamicsBackend, offsets: Array) -> to.Guess:
-    """Roll out the joint controller, or the regulator if the robot tips over with the joint controller.
+    """Roll out the joint controller; if the robot does not stay upright, with STIFFER gains, then the regulator.
 
     offsets (N, nq - 7) [rad]: changes of the held posture. Raises ValueError if the guess diverges.
     """
     s = w.settings
-    guess = _hold_posture(ocp, joint_gains(w.model, *s.guess_gains), np.zeros(ocp.nu), offsets)
-    diverged = _diverged(guess)
-    if len(diverged) or (tilts(guess.xs) > TILTED).any():
-        resting = resting_controls(backend, ocp.x0)
-        with suppress(ValueError):  # steps too long for the ground may have no regulator
-            held = _hold_posture(ocp, to.regulator(ocp, resting), resting, offsets)
-            if not len(_diverged(held)):
-                return held
-    if len(diverged):
+    kp, kd = s.guess_gains
+    guess = _hold_posture(ocp, joint_gains(w.model, kp, kd), np.zeros(ocp.nu), offsets)
+    if _stands(guess):
+        return guess
+    stiffer = _hold_posture(ocp, joint_gains(w.model, STIFFER * kp, STIFFER * kd), np.zeros(ocp.nu), offsets)
+    if _stands(stiffer):
+        return stiffer
+    resting = resting_controls(backend, ocp.x0)
+    with suppress(ValueError):  # steps too long for the ground may have no regulator
+        held = _hold_posture(ocp, to.regulator(ocp, resting), resting, offsets)
+        if not len(_diverged(held)):
+            return held
+    if len(diverged := _diverged(guess)):
         raise ValueError(
             f"the initial guess (motion under a controller that holds the posture) diverges at t = {ocp.times[diverged[0]]:.3g} s: "
             f"reduce problem.dt = {s.dt:g} s, increase problem.substeps = {s.substeps}, or reduce problem.guess_gains"
         )
     return guess
+
+
+def _stands(guess: to.Guess) -> bool:
+    """Return True if the robot neither diverges, tilts by more than TILTED, nor sinks into the ground."""
+    return not len(_diverged(guess)) and bool((tilts(guess.xs) <= TILTED).all() and (guess.xs[:, 2] >= 0.0).all())
 
 
 def _hold_posture(ocp: to.OCP, K: Array, u: Array, offsets: Array) -> to.Guess:
