@@ -23,15 +23,24 @@ from trajopt.stage.evaluation import Evaluator, StageEvaluator
 
 
 def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator]) -> bool:
-    """True if compiled kernels answer all requests: the problem is compiled, and an expansion does not need several threads."""
+    """True if compiled kernels can answer all requests of a solve.
+
+    A phase must request the compiled engine, all evaluators must be plain :class:`StageEvaluator` objects (no subclass), all stages
+    of the first one must be compiled, and the problem must be too small to gain from several threads.
+    """
     first, whole = evaluators[0], all(type(e) is StageEvaluator for e in evaluators)
     return whole and is_compiled(ocp) and bool(first.alone)  # type: ignore[attr-defined]
 
 
 def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[Any], Status]) -> Status:
-    """Run a method on the problem in a slot until it terminates or Ctrl-C; ``status_of`` turns a termination into a status."""
+    """Run a method on the problem in a slot until it terminates or Ctrl-C; record its iterations, and return the status.
+
+    ``status_of`` turns a termination into a status. The journal also gets a record of the final point, or a record of NaN if the
+    start is not finite. After Ctrl-C the status is "interrupted", and the method still requests the feedback gains.
+    """
 
     def report(**numbers: Any) -> None:
+        """Add the kernel times and a record of the current iterate to the journal."""
         slot.note_times(journal)
         journal.add(lambda: slot.trajectory, **numbers)
 
@@ -58,12 +67,14 @@ def solve_alone(
     journal: Journal,
     evaluators: Sequence[Evaluator],
 ) -> Solution:
-    """Run a method on the problem in a slot and close the slot; after Ctrl-C, return the current iterate.
+    """Run a method on the problem in a slot, close the slot and return the solution; after Ctrl-C, the current iterate.
 
-    The evaluators find the culprit of non-finite values or a failed line search.
+    Without a finite start, the solution is the guess with zero gains and cost NaN. The evaluators find the culprit of non-finite
+    values or a failed line search.
     """
 
     def find_culprit() -> FailedExpansion:
+        """Expand about the current iterate, to find the culprit of a failure."""
         xs, us = slot.trajectory
         return failed_expansion(ocp, xs, us, evaluators)
 
@@ -78,7 +89,7 @@ def solve_alone(
 
 
 def _unsolved(ocp: OCP, guess: Guess) -> Solved:
-    """Return the guess as a solution, with zero gains."""
+    """Return a copy of the guess as a solution, with zero gains K and zero feedforward steps k."""
     N, m, n = ocp.horizon, ocp.nu, ocp.manifold.ndx
     xs, us = map(np.array, guess)
     return Solved(xs, us, np.zeros((N, m, n)), np.zeros((N, m)))

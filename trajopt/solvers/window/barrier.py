@@ -41,16 +41,19 @@ class Barrier:
 
     @property
     def width(self) -> Array:
-        """Range w (N, m) of the controls; 1 if a side is free."""
+        """Range upper - lower (N, m) of the controls; 1 where a side is free."""
         width = self.upper - self.lower
         return np.where(np.isfinite(width), width, 1.0)
 
     def slacks(self, us: Array) -> Array:
-        """Return the distances from both bounds, (2, ..., N, m)."""
+        """Return the distances us - lower and upper - us of controls (..., N, m) from their bounds, (2, ..., N, m)."""
         return np.stack([us - self.lower, self.upper - us])
 
     def logs(self, us: Array) -> Array:
-        """Return the barrier term (...) of controls (..., N, m) for mu = 1, infinite outside the interior."""
+        """Return minus the sum of log(slack / range) over both bounds of all controls (..., N, m): the barrier (...) for mu = 1.
+
+        Free sides count 0. The barrier is infinite if a control is on a bound or outside.
+        """
         slacks = self.slacks(us) / self.width
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.where(np.isfinite(slacks), np.log(slacks), 0.0)
@@ -58,7 +61,9 @@ class Barrier:
         return np.where((slacks > 0.0).all(axis=(0, -2, -1)), total, np.inf)
 
     def imposed(self, lq: LQProblem, us: Array) -> LQProblem:
-        """Return the LQ problem plus the gradient and the curvature of the barrier."""
+        """Return the LQ problem plus the barrier at controls us: its gradient -mu / slack (+mu / slack at upper bounds) in r, and
+        its curvature z / slack on the diagonal of R.
+        """
         slacks = self.slacks(us)
         push, curvature = self.mu / slacks, (self.z / slacks).sum(axis=0)
         R, i = lq.R.copy(), np.arange(us.shape[1])
@@ -66,42 +71,53 @@ class Barrier:
         return lq._replace(R=R, r=lq.r - push[0] + push[1])
 
     def force(self) -> Array:
-        """Return the contribution (N, m) of the multipliers to the gradient in the controls."""
+        """Return the bound multipliers' term in the Lagrangian's gradient in the controls, z_upper - z_lower (N, m)."""
         return self.z[1] - self.z[0]
 
     def products(self, us: Array) -> tuple[float, float]:
-        """Return the smallest and largest product of a multiplier and its slack; (inf, -inf) without bounds."""
+        """Return the smallest and largest product of a multiplier and its slack; (inf, -inf) without finite bounds."""
         slacks = self.slacks(us)
         finite = np.isfinite(slacks)
         product = self.z[finite] * slacks[finite]
         return float(product.min(initial=np.inf)), float(product.max(initial=-np.inf))
 
     def longest(self, us: Array, du: Array) -> float:
-        """Return the largest step length that leaves the fraction 1 - TAU of every slack (fraction to the boundary)."""
+        """Return the largest step length, at most 1, that leaves the fraction 1 - TAU of every slack (fraction to the boundary)."""
         return _longest(self.slacks(us), np.stack([du, -du]))
 
     def stepped(self, us: Array, du: Array, new: Array) -> Array:
-        """Return the updated multipliers after a control step du (N, m) from us; ``new``: the accepted controls."""
+        """Return the multipliers (2, N, m) after their Newton step for a control step du (N, m) from us; ``new``: controls there.
+
+        The fraction-to-the-boundary rule shortens the step of the multipliers. The results are clipped to at most KAPPA_SIGMA
+        times, and at least 1 / KAPPA_SIGMA times, mu / slack at ``new``.
+        """
         slacks, moves = self.slacks(us), np.stack([du, -du])
         dz = self.mu / slacks - self.z - self.z / slacks * moves
         ahead = self.mu / self.slacks(new)
         return np.clip(self.z + _longest(self.z, dz) * dz, ahead / KAPPA_SIGMA, ahead * KAPPA_SIGMA)
 
     def snapped(self, us: Array) -> tuple[Array, Array]:
-        """Set controls (N, m) that multipliers hold near a bound to that bound; return the controls and a mask of these."""
+        """Return the controls (N, m) with those at an active bound set to that bound, and a mask (N, m) of these.
+
+        A bound is active if the slack is at most HELD times the range and the multiplier exceeds mu / (HELD range).
+        """
         slacks = self.slacks(us)
         near = (slacks <= HELD * self.width) & (self.z * self.width > self.mu / HELD)
         return np.where(near[0], self.lower, np.where(near[1], self.upper, us)), near.any(axis=0)
 
 
 def interior(us: Array, bounds: tuple[Array, Array]) -> Array:
-    """Return controls (N, m) moved into the interior of their bounds."""
+    """Return controls (N, m) clipped to the interior of their bounds, at least PUSH times the range away from each bound.
+
+    Where a side is free, max(1, |u|) takes the place of the range.
+    """
     lower, upper = bounds
     width = np.where(np.isfinite(upper - lower), upper - lower, np.maximum(1.0, np.abs(us)))
     return np.clip(us, lower + PUSH * width, upper - PUSH * width)
 
 
 def _longest(values: Array, moves: Array) -> float:
+    """Return the largest step length, at most 1, along ``moves`` that leaves the fraction 1 - TAU of positive ``values``."""
     with np.errstate(divide="ignore", invalid="ignore"):
         steps = np.where(moves < 0.0, -TAU * values / moves, 1.0)
     return float(min(1.0, np.nan_to_num(steps, nan=1.0).min(initial=1.0)))

@@ -28,13 +28,18 @@ def solve_interior(
     callback: Callback | None,
     multipliers: Mapping[str, Array] | None,
 ) -> Solution:
-    """Solve the problem of a workspace from a guess, without gains; after Ctrl-C, return the current iterate."""
+    """Solve the problem of a workspace from a guess; the solution has zero gains. After Ctrl-C, return the current iterate.
+
+    multipliers: of an earlier solution by name, to start from. Crossed bounds, or a start that is not finite, end the solve before
+    its first step.
+    """
     journal, program = Journal(callback), workspace.program
     slot = workspace.slot(journal)
     method = InteriorPoint(slot.take(guess, multipliers), options)
     method.hessian = program.hessian
 
     def status_of(ended: Ended) -> Status:
+        """Return the status of a termination; of non-finite values in the guess if the method never started."""
         if not method.begun:
             return interior_status.non_finite(program, guess)
         return interior_status.status_of(ended, options, program, slot.point)
@@ -48,6 +53,10 @@ def solve_interior(
 
 
 def _solution(slot: InteriorSlot, method: InteriorPoint, guess: Guess, status: Status, journal: Journal) -> Solution:
+    """Return the solution at the current point, or at the guess if the objective is not finite; its gains are zero.
+
+    Controls are clipped to the problem's bounds, because the program relaxes bounds; multipliers are by constraint name.
+    """
     program, p, z = slot.program, slot.point, slot.z
     ocp = program.ocp
     xs, us = (p.xs.copy(), p.us.copy()) if np.isfinite(method.objective) else guess
@@ -72,7 +81,10 @@ def _solution(slot: InteriorSlot, method: InteriorPoint, guess: Guess, status: S
 
 
 def _strategy(method: InteriorPoint) -> dict[str, Any]:
-    """Return the final barrier strategy, and the iteration at which an adaptive strategy became monotone."""
+    """Return the final barrier strategy, "adaptive" or "monotone", as metadata of the solution.
+
+    If an adaptive strategy became monotone, its iteration is added as "monotone_since".
+    """
     since = method.monotone_since
     chosen = {"barrier_strategy": "adaptive" if method.barrier.adaptive else "monotone"}
     return chosen if since is None else {**chosen, "monotone_since": since}

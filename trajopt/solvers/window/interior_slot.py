@@ -62,7 +62,7 @@ _KERNELS = "slot.h", "interior_stages.h", "interior_slot.h"
 
 
 def source(before: str = library.TEXT) -> str:
-    """Return the C text of the slot, after ``before`` (the linear algebra)."""
+    """Return the C text of the slot: ``before`` (default: the linear algebra), constants, types and kernels."""
     types = kernel_text("trajopt.lq", "lq_functions.h"), kernel_text("trajopt.stage", "stage_types.h")
     return "\n".join([before, definitions(_CONSTANTS), *types, kernel_text(PACKAGE, *_KERNELS)])
 
@@ -79,9 +79,10 @@ _new = tuple.__new__  # creates named tuples in a fifth of the time
 
 
 def serves(program: StageProgram, *, alone: bool) -> bool:
-    """True if compiled kernels can evaluate a program: all stages are compiled, with second derivatives where they are exact.
+    """True if compiled kernels can evaluate a program: all stages are compiled, with second derivatives where the Hessian is exact.
 
-    alone: also requires that one thread suffices for the stages of a problem.
+    A mixed Hessian, Gauss-Newton plus the curvature of the time steps, excludes them. alone: also requires that no phase is large
+    enough to gain from several threads.
     """
     *stages, end = program.stages
     if MIXED in program.orders or type(end) is not CompiledEnd:
@@ -97,7 +98,10 @@ def serves(program: StageProgram, *, alone: bool) -> bool:
 
 
 def reused_sizes(program: StageProgram) -> list[int]:
-    """Return the size, by phase, of the intermediate values that second derivatives reuse from first derivatives."""
+    """Return for each phase the size, in doubles, of the values of first derivatives that second derivatives reuse.
+
+    It is 0 for phases without exact Hessian.
+    """
     sizes = []
     for s, order in zip(cast(Any, program.stages[:-1]), program.orders, strict=False):
         blocks = -(-len(s.plain.t) // s.library.lanes) if order == EXACT else 0
@@ -140,13 +144,16 @@ class InteriorSlot(Slot):
 
     @classmethod
     def for_batch(cls, program: StageProgram) -> InteriorSlot:
-        """Create a slot with a separate workspace, for the problems of a batch with the structure of a program."""
+        """Create a slot with a separate workspace and a copy of the program's structure, for problems of a batch."""
         slot = cls(program, own_workspace=True)
         slot.copy_structure()
         return slot
 
     def _take_stages(self) -> None:
-        """Write the addresses of the stage functions and their workspace to the struct."""
+        """Write stage functions and their workspaces to the struct, and allocate storage of values that second derivatives reuse.
+
+        On a Lie group, add the functions that move states and transport multipliers.
+        """
         d, program, (*stages, end) = self.data, self.program, self._stages
         for i in range(len(self.points)):
             stored = [aligned(size) if size else None for size in reused_sizes(program)]
@@ -167,6 +174,7 @@ class InteriorSlot(Slot):
             d.program_moved, d.program_carried = map(code_of, (own.moved, own.carried))
 
     def _part(self, i: int) -> Any:
+        """Return the C struct of phase i: knots, rows, functions and workspaces; those of second derivatives if they are exact."""
         stages, (knots, rows, count) = self._stages[i], self.program.parts[i]
         own, exact = stages.library, self.program.orders[i] == EXACT
         curve = code_of(own.second) if exact else None
@@ -176,14 +184,17 @@ class InteriorSlot(Slot):
 
     # -- a problem --------------------------------------------------------------------------------------------------------
     def copy_structure(self) -> None:
-        """Copy the current structure of the program to the struct."""
+        """Copy sizes and array addresses of the program's structure to the struct, with its mask of held controls that are read."""
         d, program = self.data, self.program
         for name in _STRUCTURE:
             setattr(d, f"structure_{name}", getattr(program.structure, name))
         d.program_still = address(program.still_read) if program.any_read else None
 
     def take(self, guess: Guess, multipliers: Mapping[str, Array] | None = None) -> Size:
-        """Load the problem of the program with a guess, and optionally multipliers by constraint name; return its sizes."""
+        """Load the problem of the program with a guess, and optionally multipliers by constraint name; return its sizes.
+
+        The states start at the problem's x0; held controls have their fixed values instead of those of the guess.
+        """
         self.copy_structure()
         program, stages = self.program, self._values_of_stages()
         us = np.where(program.held, program.held_at, guess.us)
@@ -196,7 +207,7 @@ class InteriorSlot(Slot):
         return self.size._replace(given=bool(multipliers))
 
     def _values_of_stages(self) -> tuple[Any, Any]:
-        """Return the problem data that the stage functions read: by phase, and of the final knot."""
+        """Return the problem data that stage functions read: an array over the phases, and the data of the final knot."""
         *stages, end = self._stages
         return (StagesData * len(stages))(*[s.data for s in stages]), end.data
 
@@ -216,13 +227,16 @@ class InteriorSlot(Slot):
         return self.points[1 - self.data.at]
 
     def go_to(self, point: Point) -> Trial:
-        """Make a point that outside code changed the current iterate, and evaluate it."""
+        """Make a point of the slot, changed by outside code, the current iterate; return its objective and violation.
+
+        First derivatives are computed, too.
+        """
         self._go_to(self.address, self.points.index(point))
         return self.trial()
 
     # -- answers ----------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
-        """Bind the functions of the library."""
+        """Bind the kernels, and map each type of request to the method that answers it."""
         function = functions(kernels(), "interior")
         self._start, self._go_to, self._put = function("start", "ppd"), function("go_to", "pi"), function("put", "p")
         self._multipliers, self._measure = function("multipliers", "pidd"), function("measure_again", "pdd")
@@ -241,51 +255,62 @@ class InteriorSlot(Slot):
         }
 
     def _started(self, r: Start) -> Begun:
+        """Load the guess, pushed off its bounds, and differentiate; return objective, violation and largest gradient entry."""
         self._start(self.address, self.problem, r.push)
         return self.begun()
 
     def begun(self) -> Begun:
-        """Return the answer of the kernels to the start of a solve."""
+        """Return objective, violation and largest entry of the cost gradient at the start, from the last answer of the kernels."""
         objective, *at, steepest = _BEGUN.unpack_from(self.data, _ANSWER)
         return Begun(objective, _new(Violation, at), steepest)
 
     def _found_multipliers(self, r: Multipliers) -> tuple[float, ...]:
+        """Initialize the multipliers at the current iterate, for GIVEN from those by name; return the error sums."""
         if r.start is MultiplierStart.GIVEN and self._given is not None:
             from_names(self.program, self._given, r.scale, self.z)
         return self._measured(self._multipliers, r)
 
     def _measured(self, function: Callable[..., None], r: Any) -> tuple[float, ...]:
+        """Call a kernel with the fields of a request; return the sums of the error measures."""
         function(self.address, *r)
         return self.sums()
 
     def hand_over(self, r: Newton | Take) -> None:
-        """Write a request to the memory that kernels read."""
+        """Write the numbers of a request to the struct, where the kernels read them."""
         _REQUESTS[type(r)].pack_into(self.data, _ASKED, *r)
 
     def _solved(self, r: Newton) -> Direction:
+        """Compute a Newton step and evaluate its trial point; return the search direction."""
         self.hand_over(r)
         self._newton(self.address)
         return self.direction()
 
     def _taken(self, r: Take) -> tuple[float, ...]:
+        """Accept the trial as current iterate and update the multipliers; return the sums of the error measures there."""
         self.hand_over(r)
         self._take(self.address)
         return self.sums()
 
     def _tried(self, r: Try) -> Trial:
+        """Evaluate the trial point at a step length; return its objective and violation."""
         self._try(self.address, *r)
         return self.trial()
 
     def _corrected(self, r: Correct) -> Corrected:
+        """Compute a second-order correction and evaluate its trial point; return the corrected step."""
         self._correct(self.address, *r)
         return self.correction()
 
     def correction(self) -> Corrected:
-        """Return a corrected step, from the last answer of the kernels."""
+        """Return step lengths, size, objective and violation of a corrected step, from the last answer of the kernels."""
         alpha, alpha_z, size, objective, *at = _CORRECTED.unpack_from(self.data, _ANSWER)
         return Corrected(alpha, alpha_z, size, objective, _new(Violation, at))
 
     def _restored(self, r: Restore) -> Restored | None:
+        """Run the restoration phase from the current iterate, and make its result the current iterate.
+
+        Returns its result with objective and violation evaluated by the kernels; None if the slot has no restoration.
+        """
         if self.restoration is None:
             return None
         self.point.fresh = self.other.fresh = False  # kernels have moved both points since NumPy evaluated them
@@ -294,21 +319,22 @@ class InteriorSlot(Slot):
         return found._replace(objective=trial.objective, at=trial.at)
 
     def _returned(self) -> Trial:
+        """Return to the point at which the last restoration started, and evaluate it."""
         assert self.restoration is not None
         self.restoration.come_back(self.point)
         return self.go_to(self.point)
 
     def sums(self) -> tuple[float, ...]:
-        """Return the sums of the error measures, from the last answer of the kernels."""
+        """Return the ten sums of the error measures of an iterate, from the last answer of the kernels."""
         return _SUMS.unpack_from(self.data, _ANSWER)
 
     def direction(self) -> Direction:
-        """Return the search direction, from the last answer of the kernels."""
+        """Return the search direction with its evaluated trial point, from the last answer of the kernels."""
         numbers = _DIRECTION.unpack_from(self.data, _ANSWER)
         trial = _new(Trial, (numbers[8], _new(Violation, numbers[9:])))
         return _new(Direction, (*numbers[:8], trial))
 
     def trial(self) -> Trial:
-        """Return a trial step, from the last answer of the kernels."""
+        """Return objective and violation of a trial point, from the last answer of the kernels."""
         objective, *at = _TRIAL.unpack_from(self.data, _ANSWER)
         return _new(Trial, (objective, _new(Violation, at)))

@@ -21,7 +21,11 @@ from trajopt.solvers.termination import Errors, Measured
 
 
 def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Guess) -> Status:
-    """Return the status of a termination at a point."""
+    """Return the status, with errors and tolerances, for the reason why a solve ended; p: its final point.
+
+    KKT error and gradient are omitted if unknown. If constraints stay violated, the status names the worst one of a rollout of the
+    controls, else of the point without its defects. Any reason without a rule here counts as non-finite values.
+    """
     end, n = ended.end, ended.iterations
     known = isfinite(ended.error)  # unknown after feasibility steps
     gradient = ended.gradient / ended.scale if known else None
@@ -47,7 +51,7 @@ def status_of(ended: Ended, o: IPMOptions, program: StageProgram, p: Point | Gue
 
 
 def crossed_bounds(program: StageProgram) -> Status | None:
-    """Return the status of a program with a lower bound above the upper bound; None without such bounds."""
+    """Return the status "infeasible", naming the bounds that cross most, if a lower bound exceeds its upper bound; else None."""
     low, high = program.row_bounds
     if not (low > high).any() and not (program.lower > program.upper).any():
         return None
@@ -56,14 +60,17 @@ def crossed_bounds(program: StageProgram) -> Status | None:
 
 
 def non_finite(program: StageProgram, guess: Guess) -> Status:
-    """Return the status of a point with NaN or infinity, with the first such value."""
+    """Evaluate a guess with NumPy; return the status "non_finite" with the name of the first value that is NaN or infinite."""
     nlp = _named(program, guess)
     w = nlp.variables(*guess)
     return termination.non_finite(nlp_diagnosis.non_finite_number(nlp, w, *nlp.evaluate(w)))
 
 
 def _stopped(at: Measured, o: IPMOptions, program: StageProgram, p: Point | Guess) -> Status:
-    """Return the status of a solve that reached its iteration or time limit."""
+    """Return the status of a solve that reached its iteration limit, else its time limit; p: its final point.
+
+    If the violation exceeds its tolerance, the status names the worst constraint.
+    """
     if (at.errors.violation or 0.0) > o.constraint_tolerance:
         at = at._replace(worst=_worst(program, p))
     if at.iterations >= o.max_iterations:
@@ -72,12 +79,15 @@ def _stopped(at: Measured, o: IPMOptions, program: StageProgram, p: Point | Gues
 
 
 def _named(program: StageProgram, guess: Guess) -> Transcription:
-    """Return a transcription with row names; NumPy evaluates it, so that a status does not wait for a trace."""
+    """Return a transcription of the program's problem, for its constraint names.
+
+    NumPy evaluates it with the Gauss-Newton Hessian, so that a status does not wait for a trace.
+    """
     return Transcription(program.ocp, guess, hessian="gauss_newton", engine="numpy")
 
 
 def _worst(program: StageProgram, p: Point | Guess, *, defects: bool = True) -> termination.WorstConstraint | None:
-    """Return the most violated constraint; defects: include the defects of the dynamics."""
+    """Return the most violated constraint at a point, None if none is violated; defects: include the defects of the dynamics."""
     nlp = _named(program, Guess(p.xs, p.us))
     w = nlp.variables(p.xs, p.us)
     g = nlp.evaluate(w)[1]

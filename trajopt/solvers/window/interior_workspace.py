@@ -30,7 +30,11 @@ class Workspace:
         self._slot: InteriorSlot | None = None
 
     def slot(self, journal: Journal) -> InteriorSlot:
-        """Return the slot of the problem, with zero multipliers. journal: times evaluations by NumPy."""
+        """Return the slot of the problem, with zero multipliers and a restoration phase; reused while its kind is the same.
+
+        Compiled kernels answer if they serve the program on one thread, else NumPy. journal: times restoration and evaluations by
+        NumPy.
+        """
         kind = InteriorSlot if serves(self.program, alone=True) else InteriorNumpy
         if type(self._slot) is not kind:
             self._slot = kind(self.program)
@@ -49,7 +53,7 @@ class Workspace:
         return self._slot.point
 
     def feedback(self) -> StageEvaluator:
-        """Return the evaluator of feedback gains about a trajectory of the problem."""
+        """Return the evaluator for feedback gains; the last one if it can load the problem's values, else a new one."""
         known, ocp = self._feedback, self.program.ocp
         if known is None or not known.follow(ocp):
             self._feedback = known = cached_evaluator(None, ocp)
@@ -57,10 +61,10 @@ class Workspace:
 
 
 def workspace(cache: SolverCache | None, ocp: OCP, us: Array, hessian: str) -> Workspace:
-    """Return the cached workspace if it matches the structure of a problem; else create and cache a new one.
+    """Return the cached workspace if it matches the structure of a problem and the option hessian, else a new one.
 
-    us: controls (N, m) of a guess. hessian: the option of this name. Raises MissingCapability if it is "exact" and a time step has
-    no second derivatives.
+    The workspace is cached again if its program can load other problems. us: controls (N, m) of a guess. hessian: the option of
+    this name. Raises MissingCapability if it is "exact" and a time step has no second derivatives.
     """
     known = (
         None if cache is None else cache.prepared.pop(_NAME, None)
@@ -75,7 +79,10 @@ def workspace(cache: SolverCache | None, ocp: OCP, us: Array, hessian: str) -> W
 
 
 def _hessian(ocp: OCP, hessian: str) -> str:
-    """Return the kind of Hessian. Raises MissingCapability if "exact" is requested and a time step has no second derivatives."""
+    """Return the option hessian, but "gauss_newton" in place of "auto" if a time step has no second derivatives.
+
+    Raises MissingCapability if "exact" is requested and a time step has no second derivatives.
+    """
     reason = None if hessian == "gauss_newton" else missing_curvature(ocp)
     if reason is None:
         return hessian

@@ -18,18 +18,20 @@ TRIALS, BLOCKS = 8, 4
 
 
 def trials_together(parts: int, lanes: int) -> int:
-    """Return the number of step lengths to try together, given the parallel parts of a rollout; more would be wasted work."""
+    """Return the number of step lengths to roll out in one batch, at least 1 and at most TRIALS: so many that, with ``parts``
+    parallel parts in each rollout, they fill BLOCKS blocks of SIMD lanes; more would be wasted work.
+    """
     return min(TRIALS, -(-BLOCKS * lanes // max(parts, 1)))
 
 
 def common_source() -> str:
-    """Return the C text that the kernels of all slots share."""
+    """Return the C text that the kernels of all slots share: SIMD vectors, LQ problems, stage types, slots and knots."""
     lq = kernel_text("trajopt.lq", "lq_types.h", "equality_types.h", "lq_functions.h")
     own = kernel_text(PACKAGE, "slot.h", "knots.h")
     return "\n".join([template("lanes/vectors.h"), lq, kernel_text("trajopt.stage", "stage_types.h"), own])
 
 
-class _Shelf:
+class _MemoryPool:
     """Pool of memory of finished solves, by length; keeps the most recently used lengths."""
 
     def __init__(self) -> None:
@@ -37,6 +39,7 @@ class _Shelf:
         self._held = threading.Lock()
 
     def take(self, doubles: int) -> Array:
+        """Return an array of this length from the pool, with old contents, or a new aligned one if the pool has none."""
         with self._held:
             free = self._free.get(doubles)
             if free:
@@ -44,6 +47,7 @@ class _Shelf:
         return aligned(doubles)
 
     def put_back(self, memory: Array) -> None:
+        """Store an array for reuse; the pool stores at most two of a length, and the LENGTHS lengths stored last."""
         with self._held:
             free = self._free.pop(len(memory), [])
             self._free[len(memory)] = [*free[-1:], memory]
@@ -51,4 +55,4 @@ class _Shelf:
                 del self._free[next(iter(self._free))]
 
 
-shelf = _Shelf()
+memory_pool = _MemoryPool()

@@ -18,7 +18,10 @@ from trajopt.stage.solver_cache import SolverCache
 
 
 def filtered(ocp: OCP, o: SLQOptions) -> bool:
-    """True if the options select Newton's method with a filter, and the control bounds have an interior."""
+    """True if the options select Newton's method with a filter, and the lower control bounds, if any, lie below the upper ones.
+
+    Options: globalization "filter", shooting "all" and gaps "linear".
+    """
     open_bounds = ocp.control_bounds is None or bool((ocp.control_bounds[0] < ocp.control_bounds[1]).all())
     return o.globalization == "filter" and o.shooting == "all" and o.gaps == "linear" and open_bounds
 
@@ -36,9 +39,10 @@ def solve_newton(
 ) -> Solution:
     """Solve from a guess by Newton's method; after Ctrl-C, return the current iterate.
 
-    evaluator: with the Gauss-Newton Hessian of the cost. exact: with the Hessian to which the curvature of the dynamics is added,
-    maybe the same evaluator; None for Gauss-Newton alone. cache: cache of solver workspaces, read and updated.
-    method: constructor of the method from a size, options and a maximum number of iterations.
+    C kernels answer the requests if all stages are compiled and one thread suffices, else NumPy. evaluator: with the Gauss-Newton
+    Hessian of the cost. exact: with the Hessian to which the curvature of the dynamics is added, maybe the same evaluator; None for
+    Gauss-Newton alone. cache: cache of solver workspaces, read and updated. method: constructor of the method from a size, options
+    and a maximum number of iterations.
     """
     journal = Journal(callback)
     slot: Any = NewtonNumpy(ocp, evaluator, exact, journal)

@@ -78,12 +78,12 @@ class NewtonNumpy(Answering):
             Accept: self._accept,
             Restore: self._restore,
             OnBounds: self._on_bounds,
-            AcceptOnBounds: lambda _: self._turn(),
+            AcceptOnBounds: lambda _: self._accept_on_bounds(),
             Gains: self._gains,
         }
 
     def take(self, ocp: OCP, guess: Guess) -> Size:
-        """Load a guess of the problem; return its sizes."""
+        """Load a copy of a guess, and set the gains to zero; return the sizes. The problem is that of the constructor."""
         self._guess = Guess(np.array(guess.xs, dtype=float), np.array(guess.us, dtype=float))
         N, m, n = *guess.us.shape, self.ocp.manifold.ndx
         self.K, self.k = np.zeros((N, m, n)), np.zeros((N, m))
@@ -100,24 +100,29 @@ class NewtonNumpy(Answering):
         return float(self._at.expansion.cost)
 
     def solution(self) -> Solved:
-        """Return the current iterate, with the gains of the last :class:`Gains` request."""
+        """Return the current iterate, with the gains of the last :class:`Gains` request (zero before the first one)."""
         return Solved(*self.trajectory, self.K, self.k)
 
     # -- points -------------------------------------------------------------------------------------------------------------
     @property
-    def _alike(self) -> bool:
-        """True if the Gauss-Newton and the exact evaluator are the same."""
+    def _one_evaluator(self) -> bool:
+        """True if the Gauss-Newton and the exact evaluator are the same, or there is no exact one."""
         return self._exact is None or self._exact is self._evaluator
 
     def _expanded(self, xs: Array, us: Array) -> Expansion:
+        """Return the expansion about a trajectory by the exact evaluator, if there is one, else by the Gauss-Newton one."""
         with self.journal.timed("derivatives"):
             return (self._exact or self._evaluator).expand(xs, us)
 
     def _is_finite(self, lq: LQProblem) -> bool:
+        """True if all numbers of an LQ problem are finite."""
         return shared_lq().is_finite(lq)
 
     def _measured(self, xs: Array, us: Array, expansion: Expansion) -> _At:
-        """Return a trajectory and expansion with costates, computed with the last gains."""
+        """Return a trajectory with its expansion, and costates and gradient of the Lagrangian under the last gains.
+
+        Without gains they are those of the open loop. The gradient includes the multipliers of the bounds.
+        """
         lq = expansion.lq
         if self._barrier is not None:
             lq = lq._replace(r=lq.r + self._barrier.force())
@@ -126,11 +131,13 @@ class NewtonNumpy(Answering):
             return _At(xs, us, expansion, shared_lq().stationarity(lq, K))
 
     def _go(self, at: _At) -> None:
+        """Make a trajectory the current iterate, and drop the cached LQ problems of the last one."""
         self._at = at
         self._curvature: LQProblem | None = None
         self._convex_part: LQProblem | None = None
 
     def _point(self, at: _At, *, found: bool = True) -> Point:
+        """Return the errors of a trajectory; found: the field of that name. The gradients are NaN if a number is not finite."""
         optimality, d = at.optimality, at.expansion.lq.d
         gradient = float(np.abs(optimality.gradient).max(initial=0.0))
         relative = float(np.abs(scaled(optimality, optimality.gradient)).max(initial=0.0))
@@ -144,6 +151,7 @@ class NewtonNumpy(Answering):
         return Point(float(at.expansion.cost), gradient, relative, *gaps, travel, *products, logs, float(found))
 
     def _start(self, _: Start) -> float:
+        """Load the guess, with x0 as its first state and controls moved inside their bounds, expand there, and return the cost."""
         xs, us = self._guess
         xs[0] = self.ocp.x0
         if self.ocp.control_bounds is not None:
@@ -153,6 +161,10 @@ class NewtonNumpy(Answering):
         return float(self._at.expansion.cost)
 
     def _first_gains(self, r: FirstGains) -> Point:
+        """Compute gains of the Gauss-Newton LQ problem with delta I in its Hessian, none for delta None, and measure the guess.
+
+        With bounds and delta = 0, the barrier is created. Returns the errors under these gains; found: True if there are gains.
+        """
         at, bounds = self._at, self.ocp.control_bounds
         if bounds is not None and r.delta == 0.0:
             self._barrier = Barrier.at_controls(bounds, at.us, r.mu)
@@ -165,8 +177,8 @@ class NewtonNumpy(Answering):
 
     # -- LQ problems --------------------------------------------------------------------------------------------------------
     def _gauss_newton(self) -> LQProblem:
-        """Return the expansion with the Gauss-Newton Hessian of the cost."""
-        if self._alike:
+        """Return the LQ problem with the Gauss-Newton Hessian of the cost at the current iterate, computed once per iterate."""
+        if self._one_evaluator:
             return self._at.expansion.lq
         if self._convex_part is None:
             with self.journal.timed("derivatives"):
@@ -174,7 +186,7 @@ class NewtonNumpy(Answering):
         return self._convex_part
 
     def _exact_lq(self) -> LQProblem:
-        """Return the expansion with the exact Hessian of the Lagrangian."""
+        """Return the LQ problem with the exact Hessian of the Lagrangian at the current iterate, computed once per iterate."""
         assert self._exact is not None
         if self._curvature is None:
             at = self._at
@@ -184,19 +196,25 @@ class NewtonNumpy(Answering):
         return self._curvature
 
     def _with_fraction(self, number: int) -> LQProblem:
+        """Return the LQ problem with the curvature fraction of this index: Gauss-Newton for 0, exact for 1, else a blend
+        of both.
+        """
         fraction = FRACTIONS[number]
         if fraction == 0.0:
             return self._gauss_newton()
         return self._exact_lq() if fraction == 1.0 else mixed(self._gauss_newton(), self._exact_lq(), fraction)
 
     def _damped(self, lq: LQProblem, delta: float) -> LQProblem:
-        """Add delta I to Q and R, and the barrier terms."""
+        """Return the LQ problem with delta I added to Q and R, and with the barrier terms if controls have bounds."""
         if delta != 0.0:
             lq = lq._replace(Q=lq.Q + delta * np.eye(lq.Q.shape[1]), R=lq.R + delta * np.eye(lq.R.shape[1]))
         return lq if self._barrier is None else self._barrier.imposed(lq, self._at.us)
 
     def _convex(self, first: int, past: int, delta: float) -> tuple[int, LQProblem, Policy] | None:
-        """Return the first curvature fraction (by index) that yields a convex LQ problem, with the problem and its policy."""
+        """Return index, damped LQ problem and policy of the first curvature fraction that makes the problem convex.
+
+        Tries the indices from ``first`` to before ``past``; returns None if none is convex.
+        """
         for number in range(first, past):
             lq = self._with_fraction(number)
             with self.journal.timed("backward"):
@@ -208,6 +226,10 @@ class NewtonNumpy(Answering):
 
     # -- steps --------------------------------------------------------------------------------------------------------------
     def _step(self, r: Step) -> Direction | None:
+        """Compute a step with the first convex curvature fraction, store it in its place, and roll out its longest length.
+
+        Returns None if no fraction gives a convex LQ problem.
+        """
         self._set_mu(r.mu)
         convex = self._convex(r.first, r.past, r.delta)
         if convex is None:
@@ -218,19 +240,22 @@ class NewtonNumpy(Answering):
         longest = 1.0 if self._barrier is None else self._barrier.longest(self._at.us, linear.du)
         self._steps[r.place] = _Step(policy, linear, longest)
         size = max(float(np.abs(part).max(initial=0.0)) for part in linear)
-        (trial,) = self._tried(self._steps[r.place], np.array([longest]))
+        (trial,) = self._roll_out(self._steps[r.place], np.array([longest]))
         return Direction(number, float(slope), longest, size, trial)
 
     def _set_mu(self, mu: float) -> None:
+        """Set the parameter mu of the barrier; no effect without a barrier."""
         if self._barrier is not None:
             self._barrier.mu = mu
 
     def _roll(self, r: Roll) -> list[Trial]:
+        """Roll out the step in a place with the lengths longest / 2^i, for ``max_trials`` numbers i from ``first`` on."""
         step = self._steps[r.place]
         assert step is not None
-        return self._tried(step, step.longest * 0.5 ** np.arange(r.first, r.first + r.max_trials))
+        return self._roll_out(step, step.longest * 0.5 ** np.arange(r.first, r.first + r.max_trials))
 
-    def _tried(self, step: _Step | None, alphas: Array) -> list[Trial]:
+    def _roll_out(self, step: _Step | None, alphas: Array) -> list[Trial]:
+        """Roll out a step with several step lengths, store the trajectories as last trials, and return their measures."""
         assert step is not None
         at, d = self._at, self._at.expansion.lq.d
         with self.journal.timed("rollout"):
@@ -239,12 +264,14 @@ class NewtonNumpy(Answering):
         return [self._trial(i) for i in range(len(alphas))]
 
     def _trial(self, i: int) -> Trial:
+        """Return cost, barrier with mu = 1, and l1 norm of the defects of trial i; the norm is infinite for infinite states."""
         tried = self._trials
         logs = 0.0 if self._barrier is None else float(self._barrier.logs(tried.us[i]))
         theta = float(np.abs(tried.defects[i]).sum()) if np.isfinite(tried.xs[i]).all() else np.inf
         return Trial(float(tried.cost[i]), logs, theta)
 
     def _accept(self, r: Accept) -> Point:
+        """Make a trial the current iterate: expand there, step the bound multipliers, and make its policy the last one."""
         self._set_mu(r.mu)
         step, xs, us = self._steps[r.place], self._trials.xs[r.row], self._trials.us[r.row]
         assert step is not None
@@ -256,19 +283,25 @@ class NewtonNumpy(Answering):
         return self._point(self._at)
 
     # -- trajectories without defects -------------------------------------------------------------------------------------------
-    def _closed(self, us: Array, K: Array) -> Candidates:
-        """Roll out controls from x0 with feedback gains K about the current trajectory."""
+    def _rollout_under_gains(self, us: Array, K: Array) -> Candidates:
+        """Roll out controls from x0, without defects, under feedback gains K about the current trajectory."""
         lq = self._at.expansion.lq
         still = Along(np.zeros_like(lq.q), np.zeros_like(us), K, lq.d)
         with self.journal.timed("rollout"):
             return self._evaluator.rollout(self._at.xs, us, still, np.zeros(1), Shooting((), "linear"))
 
     def _last_gains(self) -> Array:
+        """Return the gains K of the last policy; zero without one."""
         return np.zeros_like(self.K) if self._policy is None else self._policy.K
 
     def _restore(self, r: Restore) -> Point:
+        """Replace the iterate by a rollout of its controls under the last gains, without defects, controls inside their bounds.
+
+        The bound multipliers become mu / slack. If a number is not finite, the iterate stays, and the returned errors have found
+        False.
+        """
         self._set_mu(r.mu)
-        tried = self._closed(self._at.us, self._last_gains())
+        tried = self._rollout_under_gains(self._at.us, self._last_gains())
         if not (np.isfinite(tried.cost[0]) and np.isfinite(tried.xs[0]).all()):
             return self._point(self._at, found=False)
         us, before = tried.us[0], None if self._barrier is None else self._barrier.z
@@ -285,18 +318,27 @@ class NewtonNumpy(Answering):
         return self._point(self._at, found=False)
 
     def _on_bounds(self, _: OnBounds) -> Point:
+        """Roll out a candidate with controls at active bounds set to these, without defects; return its errors.
+
+        The last gains of these controls become zero; the current iterate stays.
+        """
         assert self._barrier is not None
         us, held = self._barrier.snapped(self._at.us)
         K = np.where(held[:, :, None], 0.0, self._last_gains())
         self._policy = None if self._policy is None else self._policy._replace(K=K)
-        tried = self._closed(us, K)
+        tried = self._rollout_under_gains(us, K)
         self._next = self._measured(tried.xs[0], tried.us[0], self._expanded(tried.xs[0], tried.us[0]))
         return self._point(self._next)
 
-    def _turn(self) -> None:
+    def _accept_on_bounds(self) -> None:
+        """Make the candidate of the last :class:`OnBounds` request the current iterate."""
         self._go(self._next)
 
     def _gains(self, r: Gains) -> None:
+        """Set the gains of the solution: those of the first convex curvature fraction, else those of the last policy.
+
+        Gains of controls at active bounds are zero. Without any policy, the gains stay unchanged.
+        """
         convex = self._convex(r.first, len(FRACTIONS), 0.0)
         policy = self._policy if convex is None else convex[2]
         if policy is None:

@@ -54,7 +54,7 @@ _CONSTANTS = {
 
 
 def source() -> str:
-    """Return the C text of the slot."""
+    """Return the C text of the slot: shared types, constants of the barrier and the curvature fractions, and the kernels."""
     fractions = f"static const double fractions[] = {{{', '.join(map(repr, FRACTIONS))}}};"
     own = kernel_text(PACKAGE, "barrier.h", "newton_slot.h")
     return "\n".join(["#include <float.h>", common_source(), definitions(_CONSTANTS), fractions, own])
@@ -79,7 +79,7 @@ class Sizes(NamedTuple):
 
 @lru_cache(maxsize=64)
 def layout(s: Sizes) -> Layout:
-    """Return the memory layout of the arrays of a slot."""
+    """Return the memory layout of the arrays of a slot of these sizes (cached)."""
     N, nx, n, m, lengths = s
     blocks = {"Q": (N + 1, n, n), "S": (N, m, n), "R": (N, m, m)}
     motion: dict[str, tuple[int, ...]] = {"xs": (N + 1, nx), "us": (N, m)}
@@ -104,11 +104,12 @@ def sizes_of(ocp: OCP, lengths: int) -> Sizes:
 
 
 def serves(evaluators: Sequence[Evaluator], curved: bool) -> bool:
-    """True if all stages of the evaluators are compiled; curved: including second derivatives of the time steps."""
+    """True if all stages of all evaluators are compiled; curved: also requires second derivatives of the time steps."""
     return all(type(e) is StageEvaluator and _is_compiled(e, curved) for e in evaluators)
 
 
 def _is_compiled(evaluator: StageEvaluator, curved: bool) -> bool:
+    """True if the stages of all phases and of the final knot are compiled; curved: also second derivatives of the time steps."""
     *stages, end = evaluator.stages
     whole = all(type(s) is CompiledStages and (not curved or s.second_orders[1]) for s in stages)
     return whole and type(end) is CompiledEnd
@@ -159,13 +160,17 @@ class NewtonSlot(ArraySlot):
         self._bind()
 
     def serves(self, *given: Any) -> bool:
-        """True if the slot was built from these evaluators and has the sizes of the problem."""
+        """True if the slot was built from these two evaluators, and this problem and number of step lengths have its sizes."""
         ocp, plain, exact, lengths = given
         own_plain, own_exact = self._evaluators
         own = own_plain is plain and own_exact is exact
         return own and self.sizes == sizes_of(ocp, lengths)
 
     def _phase(self, curved: Library | None, exact: Any, plain: Any, knots: slice, read: int) -> Any:
+        """Return the C struct of a phase: knots, number of controls read, and functions of the exact and the plain stages.
+
+        curved: library with the second derivatives of the time steps; None without them.
+        """
         words: list[Any] = []
         for stages in (exact, plain):
             own = stages.library
@@ -177,7 +182,7 @@ class NewtonSlot(ArraySlot):
 
     # -- a problem --------------------------------------------------------------------------------------------------------
     def take(self, ocp: OCP, guess: Guess) -> Size:
-        """Load the problem of the evaluators with a guess; return its sizes."""
+        """Load the problem's values, from the stages of the evaluators, with a guess; return its sizes."""
         plain, exact = self._evaluators
         *stages, end = plain.stages
         *of, of_end = (exact or plain).stages
@@ -190,12 +195,13 @@ class NewtonSlot(ArraySlot):
         return Size(int(self.data.widest), guess.us.size, ocp.control_bounds is not None)
 
     @property
-    def _here(self) -> str:
+    def _current(self) -> str:
+        """Prefix of the struct fields of the current iterate: "points_0" or "points_1"."""
         return f"points_{(self.data.at - self.address - SlotData.points_0_xs.offset) // _POINT_SIZE}"
 
     # -- answers ------------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
-        """Bind the functions of the library."""
+        """Bind the kernels, and map each type of request to the function that answers it."""
 
         function = functions(kernels(), "newton")
         self._start = function("start", "pp")
@@ -221,18 +227,22 @@ class NewtonSlot(ArraySlot):
         }
 
     def _call_for_number(self, function: Callable[..., None], *given: Any) -> float:
+        """Call a kernel with the slot and these arguments; return the first number of its answer."""
         function(self.address, *given)
         return float(self.data.answer_0)
 
     def _point(self, function: Callable[..., None], *given: Any) -> Point:
+        """Call a kernel with the slot and these arguments; return its answer, the errors of an iterate."""
         function(self.address, *given)
         return self.point()
 
     def _stepped(self, r: Step) -> Direction | None:
+        """Compute a step and roll out its longest length; None if no curvature fraction gives a convex LQ problem."""
         self._solve_step(self.address, *r)
         return self.direction()
 
     def _rolled(self, r: Roll) -> list[Trial]:
+        """Roll out the step in a place with several step lengths, as many as fit in a batch; return the trials."""
         return self.trials(self._try(self.address, *r))
 
     def point(self) -> Point:
@@ -240,11 +250,14 @@ class NewtonSlot(ArraySlot):
         return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
     def direction(self) -> Direction | None:
-        """Return the step of the last answer of the kernels; None if no curvature fraction yields a convex problem."""
+        """Return the search direction with its trial at the longest step length, from the last answer of the kernels.
+
+        None if no curvature fraction gave a convex LQ problem.
+        """
         fraction, slope, longest, size, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
         return None if fraction < 0.0 else _new(Direction, (int(fraction), slope, longest, size, _new(Trial, trial)))
 
     def trials(self, count: int) -> list[Trial]:
-        """Return ``count`` trial steps, from the last answer of the kernels."""
+        """Return cost, barrier term and defect norm of ``count`` trial trajectories, from the last answer of the kernels."""
         numbers = _TRIALS_ANSWER[count].unpack_from(self.data, _ANSWER)
         return [_new(Trial, numbers[3 * i : 3 * i + 3]) for i in range(count)]

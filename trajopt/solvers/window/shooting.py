@@ -31,8 +31,9 @@ def solve_shooting(
 ) -> Solution:
     """Solve from a guess by a shooting method; after Ctrl-C, return the current iterate.
 
-    models: LQ models that yield the directions, in order of increasing curvature; default the plain expansion alone. cache: cache
-    of solver workspaces, read and updated. Raises InvalidProblem for a problem with constraints.
+    models: LQ models that yield the directions, in order of increasing curvature; default the plain expansion alone. Only without
+    models, C kernels answer the requests if all stages are compiled and one thread suffices; else NumPy does. cache: cache of
+    solver workspaces, read and updated. Raises InvalidProblem for a problem with constraints.
     """
     reject_constraints(ocp, "a shooting method")
     journal = Journal(callback)
@@ -53,7 +54,11 @@ def solve_shooting(
 
 
 def models_of(models: Sequence[Model], o: SLQOptions) -> Models:
-    """Return the properties of models that a shooting method uses."""
+    """Return names and abilities of the models: which of them can make Quu positive definite, and the options of their use.
+
+    These are ``switch``, 0 unless for DDP, and True if DDP searches along curves. Without models: one, with the option hessian as
+    name.
+    """
     if not models:
         return Models((o.hessian,))
     curved = isinstance(o, DDPOptions) and o.search == "curve"
@@ -62,5 +67,5 @@ def models_of(models: Sequence[Model], o: SLQOptions) -> Models:
 
 
 def corrects_of(ocp: OCP, o: SLQOptions) -> bool:
-    """True if the options have shooting nodes whose gaps close linearly."""
+    """True if second-order corrections of steps are used: gaps close linearly, and there is at least one shooting node."""
     return o.gaps == "linear" and len(Shooting.every(o.shooting, ocp.horizon, o.gaps).nodes) > 0

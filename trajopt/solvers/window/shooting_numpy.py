@@ -99,7 +99,7 @@ class ShootingNumpy(Answering):
         }
 
     def take(self, ocp: OCP, guess: Guess) -> None:
-        """Load a guess of the problem."""
+        """Store a guess for the next start. The problem is that of the constructor."""
         self._guess = guess
 
     @property
@@ -119,11 +119,15 @@ class ShootingNumpy(Answering):
         return float(self.at.cost)
 
     def solution(self) -> Solved:
-        """Return the current iterate, with the gains of the last :class:`Gains` request."""
+        """Return a copy of the current iterate, with the gains of the last :class:`Gains` request."""
         return Solved(*map(np.array, (*self.trajectory, self.K, self.k)))
 
     # -- iterates -----------------------------------------------------------------------------------------------------------
     def _start(self) -> Point:
+        """Roll out the guess from x0 and between nodes, with controls clipped to their bounds, and expand there; return its errors.
+
+        If it diverges, feedback may hold it near the guess. Without a finite expansion there is no current iterate.
+        """
         xs, us = np.array(self._guess.xs, dtype=float), np.array(self._guess.us, dtype=float)
         xs[0] = self.ocp.x0
         if self.ocp.control_bounds is not None:
@@ -135,6 +139,7 @@ class ShootingNumpy(Answering):
         return self._point(self._at)
 
     def _first_evaluator(self) -> Evaluator:
+        """Return the evaluator of the first model; of the last one if the option ``switch`` is at least 1."""
         switch = getattr(self.options, "switch", 0.0)
         return self._models[-1 if switch >= 1.0 else 0].evaluator
 
@@ -146,11 +151,13 @@ class ShootingNumpy(Answering):
             return measured(xs, us, expansion, evaluator, self.ocp.control_bounds)
 
     def _point(self, at: Iterate | None) -> Point:
+        """Return the errors of an iterate; for None, NaN and finite = False."""
         if at is None:
             return Point(False, *[np.nan] * 5)
         return Point(True, float(at.cost), at.gradient, at.defect, at.gap, violation(at.us, self.ocp.control_bounds))
 
     def _expand(self, r: Expand) -> Point:
+        """Make a trial of a place its next iterate, expanded with the evaluator of a model; return its errors."""
         place = self._places[r.place]
         row = place.trials.xs[r.row], place.trials.us[r.row]
         place.next = self._expanded(*row, self._models[r.model].evaluator)
@@ -165,14 +172,20 @@ class ShootingNumpy(Answering):
         self._at = self._places[self._chosen].next
 
     def _back(self) -> None:
+        """Return to the best iterate."""
         self._at = self._best
 
     def _optimality(self, at: Iterate, policy: Policy | None) -> Optimality:
+        """Return scaled KKT error and largest gradient entry of an iterate under the gains of a policy; None: zero gains."""
         with self.journal.timed("backward"):
             K = None if policy is None else policy.K
             return Optimality(*optimality(at.expansion.lq, at.us, self.ocp.control_bounds, K))
 
     def _rate(self, r: Rate) -> tuple[float, float]:
+        """Return the scaled KKT error of the next iterate under the policy of the step, and the cost's slope along the step there.
+
+        The slope includes closing the gaps that a step of length alpha leaves open.
+        """
         place, at = self._places[r.place], self.at
         new, step = place.next, place.step
         assert new is not None
@@ -188,6 +201,10 @@ class ShootingNumpy(Answering):
         return None if limits is None else (limits[0] - us, limits[1] - us)
 
     def _direction(self, r: Direction) -> Step:
+        """Move as requested, solve the LQ problem of a model, store its step in a place, and roll out the full step if requested.
+
+        If Quu cannot be factorized at a knot, only that knot is returned, with zeros and an infinite trial.
+        """
         self._go(r.going)
         at, place = self.at, self._places[r.place]
         damping = Damping(r.mu, self.options.regularize, self._bounds())
@@ -209,7 +226,11 @@ class ShootingNumpy(Answering):
         return Step(-1, place.step.D1, float(D2), size, self._optimality(at, policy).kkt, trial)
 
     def _lq_solution(self, problem: Problem, damping: Damping) -> tuple[Policy, LQStep, float]:
-        """Solve an LQ problem; return the policy, its linear step, and D2. On parabolas, rollouts enforce the control bounds."""
+        """Solve an LQ problem, within the bounds on du if there are any; return the policy, its linear step and D2.
+
+        D2 is the second derivative of the LQ cost along the step. Without bounds, a policy that came with the problem is used. On
+        parabolas, rollouts enforce the control bounds.
+        """
         lq, policy = problem
         if damping.bounds is not None:
             policy, linear = shared_lq().solve_bounded(lq, damping.bounds, damping.mu, damping.regularize)
@@ -219,9 +240,14 @@ class ShootingNumpy(Answering):
         return policy, linear, D2
 
     def _choose(self, r: Choose) -> None:
+        """Choose the place whose next iterate GO moves to; its policy becomes the last policy."""
         self._chosen, self._policy = r.place, self._places[r.place].step.policy
 
     def _rolled(self, place: _Place, step: iterate.Step, alphas: Array, parabola: LQStep | None = None) -> list[Trial]:
+        """Roll out a step with several lengths, or along its parabola, store the trajectories in a place, and return the trials.
+
+        A trial is the cost and the l1 norm of the gaps, infinite if states are not finite.
+        """
         at = self.at
         with self.journal.timed("rollout"):
             along = Along(*step.linear, step.policy.K, at.expansion.lq.d, parabola)
@@ -231,6 +257,7 @@ class ShootingNumpy(Answering):
         return [Trial(float(cost), float(gap)) for cost, gap in zip(tried.cost, gaps, strict=True)]
 
     def _roll(self, r: Roll) -> list[Trial]:
+        """Roll out the step in a place, or its parabola, with ``count`` lengths 2^-i from i = first on; [] without a parabola."""
         place = self._places[r.place]
         parabola = place.step.parabola if r.parabolic else None
         if r.parabolic and parabola is None:
@@ -238,6 +265,10 @@ class ShootingNumpy(Answering):
         return self._rolled(place, place.step, 0.5 ** np.arange(r.first, r.first + r.count, dtype=float), parabola)
 
     def _correct(self, r: Correct) -> Trial:
+        """Second-order correction of the step in a place: close the gaps of its last trial too, and roll out the full step.
+
+        If requested, it starts from the last correction instead of the step.
+        """
         place = self._places[r.place]
         last = place.corrected if r.again else place.step
         with self.journal.timed("backward"):
@@ -245,6 +276,10 @@ class ShootingNumpy(Answering):
         return self._rolled(place, place.corrected, np.ones(1))[0]
 
     def _gains(self, r: Gains) -> None:
+        """Set the gains of the solution by a Riccati sweep on the LQ problem of a model.
+
+        If Quu cannot be factorized, they are those of the last policy, if there is one.
+        """
         damping = Damping(r.mu, self.options.regularize, self._bounds())
         with self.journal.timed("backward"):
             lq = self._models[r.model].problem(self.at, damping).lq

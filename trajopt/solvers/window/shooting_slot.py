@@ -75,7 +75,7 @@ _BLOCKS = ("A", "B", "Q", "q", "S", "R", "r")
 
 
 def source(*window: str) -> str:
-    """Return the C text of the slot, followed by the kernel files of a window."""
+    """Return the C text of the slot, followed by the given kernel files of a window."""
     own = kernel_text(PACKAGE, "shooting_slot.h", *window)
     return "\n".join([common_source(), definitions(_CONSTANTS), own])
 
@@ -103,14 +103,17 @@ class Sizes(NamedTuple):
 
 
 def sizes_of(ocp: OCP, *, windowed: bool = False) -> Sizes:
-    """Return the sizes for a problem."""
+    """Return the sizes for a problem; windowed: the slot belongs to a window, which tries fewer step lengths together."""
     manifold, trials = ocp.manifold, SIDE_BY_SIDE if windowed else TRIALS
     return Sizes(ocp.horizon, manifold.nx, manifold.ndx, ocp.nu, trials, ocp.control_bounds is not None, windowed)
 
 
 @lru_cache(maxsize=64)
 def layout(s: Sizes) -> Layout:
-    """Return the memory layout of the arrays of a slot."""
+    """Return the memory layout of the arrays of a slot of these sizes (cached).
+
+    With bounds it has the workspace of box QPs; in a window the iterates share their derivative blocks.
+    """
     N, nx, n, m, L, bounded, windowed = s
     own = {
         "xs": (N + 1, nx), "us": (N, m), "x_next": (N, nx), "costs": (N + 1,), "lambda": (N + 1, n), "g": (N, m),
@@ -165,7 +168,7 @@ class ShootingSlot(ArraySlot):
         self._take_options(ocp, options)
 
     def _stages(self, evaluator: StageEvaluator) -> tuple[list[Any], tuple[Any, ...]]:
-        """Return the structs of the phases, and the functions and data of the final knot."""
+        """Return the structs of the phases, and functions, data and workspace of the final knot."""
         *stages, end = evaluator.stages
         phases = list[Any]()
         for stage, knots, read in zip(stages, evaluator.slices, evaluator.controls_read, strict=False):
@@ -187,6 +190,7 @@ class ShootingSlot(ArraySlot):
         return True
 
     def _take_options(self, ocp: OCP, o: SLQOptions) -> None:
+        """Write options, shooting nodes and step lengths to the struct, unless the options are unchanged."""
         if o == self._options:
             return
         d, shooting = self.data, Shooting.every(o.shooting, ocp.horizon, o.gaps)
@@ -204,17 +208,18 @@ class ShootingSlot(ArraySlot):
 
     # -- a problem ----------------------------------------------------------------------------------------------------------
     def take(self, ocp: OCP, guess: Guess) -> None:
-        """Load the problem of the evaluator with a guess."""
+        """Load the problem's values with a guess."""
         self._problem = ProblemData(None, None, *self._values(ocp, guess))
         self.problem = ctypes.addressof(self._problem)
 
     @property
-    def _here(self) -> str:
+    def _current(self) -> str:
+        """Prefix of the struct fields of the current iterate, "slots_0" to "slots_2"."""
         return f"slots_{self.data.at}"
 
     # -- answers ------------------------------------------------------------------------------------------------------------
     def _bind(self) -> None:
-        """Bind the functions of the library."""
+        """Bind the kernels, and map each type of request to the function that answers it."""
         function = functions(kernels(), "shooting")
         self._start, self._solve = function("start", "pp"), function("direction", "pdll")
         self._try, self._close_gaps = function("roll", "pll", ctypes.c_long), function("correct", "pl")
@@ -237,53 +242,62 @@ class ShootingSlot(ArraySlot):
         }
 
     def _started(self) -> Point:
+        """Load and roll out the guess, and expand there; return its errors."""
         self._start(self.address, self.problem)
         return self.point()
 
     def _directed(self, r: Direction) -> Step:
+        """Move as requested, compute the step, and roll out the full step if requested; return the step."""
         self._solve(self.address, r[3], r[4], r[5])
         return self.step()
 
     def _rolled(self, r: Roll) -> list[Trial]:
+        """Roll out the step with at most ``count`` lengths 2^-i from i = first on, as many as fit in a batch; return the trials."""
         return self.trials(self._try(self.address, r.first, r.count))
 
     def _corrected(self, r: Correct) -> Trial:
-        """Second-order correction: close the gaps of the last trial too."""
+        """Second-order correction: close the gaps of the last trial too; return the trial of the corrected full step."""
         self._close_gaps(self.address, r.again)
         return self.trials(1)[0]
 
     def _expanded(self, r: Expand) -> Point:
+        """Make a trial the next iterate and expand there; return its errors."""
         self._expand(self.address, r[1])
         return self.point()
 
     def _rated(self, r: Rate) -> tuple[float, float]:
+        """Return the scaled KKT error of the next iterate under the step's policy, and the cost's slope along the step there."""
         self._measure(self.address, r.alpha)
         return _PAIR_ANSWER.unpack_from(self.data, _ANSWER)
 
     def _optimality(self) -> Optimality:
+        """Return scaled KKT error and largest gradient entry of the current iterate under the gains of the last policy."""
         self._kkt(self.address)
         return _new(Optimality, _PAIR_ANSWER.unpack_from(self.data, _ANSWER))
 
     def point(self) -> Point:
-        """Return cost, gradient, gaps and violation of an iterate, from the last answer of the kernels."""
+        """Return cost, gradient, gaps and bound violation of an iterate, from the last answer of the kernels."""
         return _new(Point, _POINT_ANSWER.unpack_from(self.data, _ANSWER))
 
     def step(self) -> Step:
-        """Return the step of a search direction, from the last answer of the kernels."""
+        """Return the step of a search direction, from the last answer of the kernels.
+
+        If Quu could not be factorized at a knot, it is that knot, with zeros and an infinite trial.
+        """
         failed, D1, D2, size, kkt, *trial = _STEP_ANSWER.unpack_from(self.data, _ANSWER)
         if failed >= 0.0:
             return Step(int(failed), 0.0, 0.0, 0.0, 0.0, REFUSED)
         return _new(Step, (-1, D1, D2, size, kkt, _new(Trial, trial)))
 
     def trials(self, count: int) -> list[Trial]:
-        """Return ``count`` trial steps, from the last answer of the kernels."""
+        """Return cost and gap norm of ``count`` trial trajectories, from the last answer of the kernels."""
         numbers = _TRIALS_ANSWER[count].unpack_from(self.data, _ANSWER)
         return [_new(Trial, numbers[2 * i : 2 * i + 2]) for i in range(count)]
 
 
 @lru_cache(maxsize=16)
 def lengths(max_backtracks: int) -> Array:
-    """Return the step lengths 2^DOUBLINGS, ..., 1, 1/2, ..., 2^-max(max_backtracks, POLISHED)."""
+    """Return the step lengths 2^DOUBLINGS, ..., 1, 1/2, ..., 2^-max(max_backtracks, POLISHED) (cached; do not change them)."""
     return 0.5 ** np.arange(-DOUBLINGS, max(max_backtracks, POLISHED) + 1.0)
 
 

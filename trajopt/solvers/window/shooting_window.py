@@ -67,6 +67,10 @@ class ShootingWindow:
         self._bind(library)
 
     def _bind(self, library: ctypes.CDLL) -> None:
+        """Bind the kernels, and map request types to functions that start them.
+
+        Each returns the number of the operation that the slot must wait for, or DONE if the answer is ready.
+        """
         at = ctypes.addressof(self._data)
         function = functions(library, "shooting_window", ctypes.c_long)
         start, direction = function("start", "pppd"), function("direction", "ppdll")
@@ -83,7 +87,10 @@ class ShootingWindow:
 
     @property
     def active(self) -> int:
-        """Number of running problems; if they leave lanes empty, the knots of one problem fill the lanes."""
+        """Number of running problems, set by the driver.
+
+        If they are at most half as many as SIMD lanes, an expansion does not wait for other problems: its knots fill the lanes.
+        """
         return int(self._data.active)
 
     @active.setter
@@ -91,7 +98,10 @@ class ShootingWindow:
         self._data.active = count
 
     def ask(self, slot: ShootingSlot, request: Any) -> Any:
-        """Return the answer to the request of a slot, or WAIT; slots answer requests without operations alone."""
+        """Return the answer to the request of a slot, or WAIT if it needs an operation that is shared with other problems.
+
+        A request of a type without such operations is answered by the slot alone.
+        """
         own = self._asks.get(type(request))
         if own is None:
             return slot.answer(request)
@@ -103,7 +113,11 @@ class ShootingWindow:
         return WAIT
 
     def serve(self) -> list[tuple[ShootingSlot, Any]]:
-        """Run the most requested operation for one slot per lane; return the slots with a ready answer, and the answers."""
+        """Run one operation for as many waiting slots as there are SIMD lanes; return pairs of a slot and its answer, where ready.
+
+        It is the operation most slots wait for, or one that has waited too long. The other slots wait for their next operation.
+        Returns [] if no slot waits.
+        """
         kind = self._wanted()
         if kind is None:
             return []
@@ -126,7 +140,10 @@ class ShootingWindow:
         return answered
 
     def _wanted(self) -> int | None:
-        """Return the most requested operation, or one that has waited too long; None if no slot waits."""
+        """Return the number of the operation that most slots wait for, or of one that waits for more than PATIENCE scheduler steps.
+
+        None if no slot waits.
+        """
         waiting = [kind for kind, slots in enumerate(self._waiting) if slots]
         oldest = min(waiting, key=lambda kind: self._waiting[kind][0].since, default=None)
         if oldest is None or self._waiting[oldest][0].since < self._turn - PATIENCE:
@@ -148,6 +165,6 @@ _ANSWERS: dict[type, Callable[[ShootingSlot], Any]] = {
 
 
 def directions_doubles(ocp: OCP, options: SLQOptions) -> int:
-    """Return the workspace size, in doubles, of directions for several problems in lanes."""
+    """Return the workspace size, in doubles, of the kernel that computes search directions of several problems in lanes."""
     doubles = bound(kernels(lanes_in_use()), "lq_directions_workspace", "iill", ctypes.c_long)
     return int(doubles(ocp.manifold.ndx, ocp.nu, ocp.horizon, reads_linear_steps(ocp, options)))

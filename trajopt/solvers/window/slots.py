@@ -18,7 +18,7 @@ from trajopt.guesses.guesses import Guess
 from trajopt.problem.ocp import OCP
 from trajopt.results.records import Journal
 from trajopt.solvers.methods.requests import Solved
-from trajopt.solvers.window.memory import LINE, shelf
+from trajopt.solvers.window.memory import LINE, memory_pool
 from trajopt.stage.solver_cache import SolverCache
 
 Shape = tuple[int, ...]
@@ -39,7 +39,10 @@ class Layout(NamedTuple):
 
 
 def layout_of(struct: Any, shapes: Mapping[str, Shape], shared: Mapping[str, str] | None = None) -> Layout:
-    """Return the layout of the arrays of a struct by field name. shared: fields that alias the array of another field."""
+    """Return the layout of arrays in one block of memory, by field name of the C struct; each array starts on a cache line.
+
+    shared: fields without memory, mapped to the field whose array they use.
+    """
     same = shared or {}
     sizes = [0 if name in same else -(-math.prod(shape) // LINE) * LINE for name, shape in shapes.items()]
     starts = [0, *itertools.accumulate(sizes)]
@@ -50,7 +53,10 @@ def layout_of(struct: Any, shapes: Mapping[str, Shape], shared: Mapping[str, str
 
 
 def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) -> Callable[..., Callable[..., Any]]:
-    """Return a function that binds ``prefix_name`` of a library; ``default``: its return type unless given."""
+    """Return a function(name, arguments, returns) that binds the C function ``prefix_name`` of a library.
+
+    ``default``: return type if ``returns`` is not given.
+    """
 
     def function(name: str, arguments: str, returns: type | None = default) -> Callable[..., Any]:
         return bound(library, f"{prefix}_{name}", arguments, returns)
@@ -64,14 +70,14 @@ class Answering:
     _answers: dict[type, Callable[[Any], Any]]
 
     def answer(self, request: Any) -> Any:
-        """Return the answer to a request of the method."""
+        """Call the function for this type of request; return its answer."""
         return self._answers[type(request)](request)
 
     def note_times(self, journal: Journal) -> None:
-        """Add the seconds since the last call to the current record; no effect if the journal times the work itself."""
+        """Add the seconds since the last call to the journal's current record; here do nothing: the journal times NumPy itself."""
 
     def close(self) -> None:
-        """Release the memory."""
+        """Release the memory; here do nothing."""
 
 
 class Slot(Answering):
@@ -95,7 +101,10 @@ class Slot(Answering):
         self._seconds = type(data).seconds_0.offset
 
     def _workspace(self, pool: Any) -> int:
-        """Return the address of the workspace of the kernels."""
+        """Return the address of the workspace of a kernel, and keep its memory alive.
+
+        It is that of the window, else new memory if the slot has its own workspace, else the first array of the pool.
+        """
         memory = self._window_workspace
         if memory is None:
             memory = aligned(pool.doubles) if self._own_workspace else pool[0]
@@ -103,7 +112,7 @@ class Slot(Answering):
         return address(memory)
 
     def put(self) -> None:
-        """Write the current iterate to the solution arrays of the problem."""
+        """Copy the current iterate, states and controls, to the solution arrays of the problem."""
         self._put(self.address)
 
     @property
@@ -114,7 +123,7 @@ class Slot(Answering):
         return spent
 
     def note_times(self, journal: Journal) -> None:
-        """Add the seconds since the last call to the current record."""
+        """Add the seconds in derivatives, sweeps and rollouts since the last call to the current record."""
         journal.spent(*self.seconds)
 
 
@@ -126,15 +135,19 @@ class ArraySlot(Slot, ABC):
     home: SolverCache | None
 
     def __init__(self, data: Any, layout: Layout, **workspace: Any) -> None:
+        """Take memory from the pool, and write the addresses of the arrays to the struct."""
         super().__init__(data, **workspace)
         self._places, self.home = layout.places, None
-        self._memory = shelf.take(layout.doubles)
+        self._memory = memory_pool.take(layout.doubles)
         words: Any = np.frombuffer(data, np.int64)
         words[layout.fields] = layout.offsets + address(self._memory)
 
     @classmethod
     def reused(cls, cache: SolverCache | None, *given: Any, may_follow: bool) -> Self:
-        """Return the cached slot if it serves the given arguments, else a new one. may_follow: cache it for later solves."""
+        """Take the slot out of the cache and return it if it serves the constructor arguments ``given``; else return a new one.
+
+        When closed, the slot returns to the cache; a new slot does so only if ``may_follow``.
+        """
         known: Any = None if cache is None else cache.prepared.pop(cls.name, None)
         if known is not None and known.serves(*given):
             known.home = cache
@@ -145,12 +158,12 @@ class ArraySlot(Slot, ABC):
 
     @abstractmethod
     def serves(self, *given: Any) -> bool:
-        """True if the slot was built from the given arguments and has the sizes of the problem."""
+        """True if the slot serves these constructor arguments: its own evaluators, and a problem of its sizes."""
 
     def close(self) -> None:
-        """Return the slot to its cache, or its memory to the pool; invalidates all arrays of the slot."""
+        """Return the slot to its cache, or without a cache its memory to the pool; invalidates all arrays of the slot."""
         if self.home is None:
-            shelf.put_back(self._memory)
+            memory_pool.put_back(self._memory)
         else:
             self.home.prepared[self.name], self.home = self, None
 
@@ -160,27 +173,31 @@ class ArraySlot(Slot, ABC):
         return int(self._memory.nbytes)
 
     def view(self, name: str) -> Array:
-        """Return an array of the slot by field name."""
+        """Return an array of the slot by field name, as a view of its memory."""
         at, shape = self._places[name]
         return self._memory[at : at + math.prod(shape)].reshape(shape)
 
     @property
     @abstractmethod
-    def _here(self) -> str:
+    def _current(self) -> str:
         """Prefix of the fields of the current iterate."""
 
     @property
     def trajectory(self) -> tuple[Array, Array]:
         """States and controls of the current iterate, as views."""
-        return self.view(f"{self._here}_xs"), self.view(f"{self._here}_us")
+        return self.view(f"{self._current}_xs"), self.view(f"{self._current}_us")
 
     @property
     def cost(self) -> float:
         """Cost of the current iterate."""
-        return float(getattr(self.data, f"{self._here}_cost"))
+        return float(getattr(self.data, f"{self._current}_cost"))
 
     def _values(self, ocp: OCP, guess: Guess) -> list[int | None]:
-        """Return the addresses of x0, guess xs and us, lower and upper control bounds, and the solution xs, us, K, k."""
+        """Copy the values of a problem and return their addresses, for the struct of a problem.
+
+        In order: x0, guess xs and us, lower and upper control bounds (None without), and the solution xs, us, K, k. The solution
+        uses the arrays of the guess, with zero gains.
+        """
         xs, us = (np.array(rows, dtype=float, order="C") for rows in guess)
         N, m = us.shape
         self._solution = own = Solved(xs, us, np.zeros((N, m, ocp.manifold.ndx)), np.zeros((N, m)))
@@ -191,6 +208,6 @@ class ArraySlot(Slot, ABC):
         return [*map(address, (x0, xs, us)), *bounds, *map(address, own)]
 
     def solution(self) -> Solved:
-        """Return the current iterate, with the gains of the last Gains request."""
+        """Return the current iterate, with the gains of the last Gains request (zero before the first one)."""
         self.put()
         return self._solution

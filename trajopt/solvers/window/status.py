@@ -27,7 +27,10 @@ class FailedExpansion(NamedTuple):
 
 
 def status_of(at: Ended, o: SLQOptions | MethodOptions, find_culprit: Callable[[], FailedExpansion]) -> Status:
-    """Return the status of a termination; ``find_culprit()`` finds the culprit of non-finite values or a failed line search."""
+    """Return the status, with errors and tolerances, for the reason why a solve ended.
+
+    ``find_culprit()`` is called only for non-finite values or a failed line search; it returns the expansion to name their cause.
+    """
     end, n = at.end, at.iterations
     kkt = None if end is End.CONVERGED else at.kkt  # the convergence test does not use it
     measured = termination.Measured(n, termination.Errors(kkt, at.gradient, at.defect), o.tolerances)
@@ -59,11 +62,11 @@ def status_of(at: Ended, o: SLQOptions | MethodOptions, find_culprit: Callable[[
 
 
 def is_finite(e: Expansion) -> bool:
-    """True if all numbers of an expansion are finite."""
+    """True if the cost and the LQ problem of an expansion are finite."""
     return bool(np.isfinite(e.cost)) and shared_lq().is_finite(e.lq)
 
 
 def failed_expansion(ocp: OCP, xs: Array, us: Array, evaluators: Sequence[Evaluator]) -> FailedExpansion:
-    """Return the expansion of the first evaluator that yields non-finite values, else that of the last evaluator."""
+    """Expand about a trajectory with each evaluator; return the first expansion that is not finite, else that of the last one."""
     expansions = [evaluator.expand(xs, us) for evaluator in evaluators]
     return FailedExpansion(ocp, xs, next((e for e in expansions if not is_finite(e)), expansions[-1]))

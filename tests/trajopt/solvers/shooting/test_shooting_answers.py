@@ -14,7 +14,7 @@ from trajopt.guesses.guesses import constant_guess
 from trajopt.solvers.methods.shooting_requests import Direction
 from trajopt.solvers.slq import slq
 from trajopt.solvers.window import shooting
-from trajopt.solvers.window.memory import shelf
+from trajopt.solvers.window.memory import memory_pool
 from trajopt.solvers.window.shooting_slot import ShootingSlot
 
 
@@ -146,9 +146,9 @@ def test_memory_is_put_back():
     ocp = pendulum_swing_up()
     for _ in range(3):
         slq(ocp, constant_guess(ocp), SLQOptions(max_iterations=1))
-    shelves = {doubles: len(free) for doubles, free in shelf._free.items()}
+    pooled = {doubles: len(free) for doubles, free in memory_pool._free.items()}
     slq(ocp, constant_guess(ocp), SLQOptions(max_iterations=2))
-    assert shelves == {doubles: len(free) for doubles, free in shelf._free.items()}
+    assert pooled == {doubles: len(free) for doubles, free in memory_pool._free.items()}
 
 
 def test_times_of_the_parts_are_reported():
