@@ -41,14 +41,15 @@ TINY = 2.2250738585072014e-308
 
 
 def first_weight(cost: float, controls: int) -> float:
-    """Return the first mu from the cost of the guess and its total number of control entries."""
+    """Return the first mu of Newton's method: SHARE times the absolute cost of the guess, per entry of all its controls."""
     return SHARE * max(abs(cost), TINY) / controls
 
 
 def lowered(mu: float, error: float, cost: float) -> float | None:
-    """Return the next mu if the error of the barrier problem, relative to the cost, is at most KAPPA_EPS mu; else None.
+    """Return the next mu of Newton's method, or None if mu must stay: the error is too large, NaN, or mu is the final one.
 
-    Waechter & Biegler 2006, eq. 7, with mu relative to the cost.
+    With mu relative to the cost, and if the error of the barrier problem (relative, too) is at most KAPPA_EPS mu, the next mu is
+    min(KAPPA_MU mu, mu^THETA_MU), at least SMALLEST (Waechter & Biegler 2006, eq. 7).
     """
     relative = mu / cost
     if not error <= KAPPA_EPS * relative or relative <= SMALLEST:  # an error may be NaN
@@ -79,12 +80,18 @@ class Barrier:
         self._errors: deque[float] = deque(maxlen=REMEMBERED)
 
     def lowered(self) -> float:
-        """Return the next mu of monotone steps."""
+        """Return the next mu of monotone steps, min(KAPPA_MU mu, mu^THETA_MU), at least its final value; mu itself stays."""
         fast = self.mu**THETA_MU if self.mu < 1.0 else self.mu
         return max(self.min_mu, min(KAPPA_MU * self.mu, fast))
 
     def watch(self, error: float, mean: float) -> bool:
-        """Choose between free and monotone steps by the error of an iterate; True if this has changed mu."""
+        """Choose between free (adaptive) and monotone steps by the error of an iterate; return True if this has changed mu.
+
+        Free steps continue while the error is at most PROGRESS times the largest of the last REMEMBERED ones. Without this
+        progress, monotone steps start at mu = AFTER times the mean complementarity ``mean``; they last until there is progress
+        again. After STUCK of them at one mu the barrier becomes monotone for good, with a mu that matches the error. No effect on a
+        monotone barrier.
+        """
         if not self.adaptive:
             return False
         self._steps = 0 if self.free or self.mu != self._held else self._steps + 1
@@ -103,7 +110,10 @@ class Barrier:
         return False
 
     def range_of_sigma(self, mean: float) -> tuple[float, float]:
-        """Return the search interval of sigma for a positive mean complementarity."""
+        """Return the interval in which to search sigma = mu / mean, with the positive mean complementarity ``mean``.
+
+        It is SIGMA, cut off so that mu stays between its final value and LARGEST times the mean complementarity of the first call.
+        """
         if not isfinite(self._max_mean):
             self._max_mean = LARGEST * mean
         low, high = max(SIGMA[0], self.min_mu / mean), min(SIGMA[1], self._max_mean / mean)

@@ -60,20 +60,26 @@ class Found(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """True if no shorter step needs a trial."""
+        """True if the trial is accepted with at least LOWER_RATIO of its expected decrease, so that no shorter step needs
+        a trial.
+        """
         return self.accepted and self.actual >= LOWER_RATIO * self.expected
 
     @property
     def allows_lower_mu(self) -> bool:
-        """True if step length and decrease of the merit are large enough to lower the regularization mu."""
+        """True if the regularization mu may fall: the step length exceeds LOWER_AT, and the merit decreased by at least LOWER_RATIO
+        of its expected decrease.
+        """
         return self.alpha > LOWER_AT and self.actual >= LOWER_RATIO * self.expected
 
 
 def adapted(penalty: float, D1: float, D2: float, gap: float) -> float:
-    """Return a penalty for which a step with cost derivatives D1, D2 that closes gaps of l1 norm ``gap`` is a descent direction.
+    """Return the penalty, raised if needed for a step with cost derivatives D1, D2 that closes gaps of l1 norm ``gap`` to be a
+    descent direction of the merit.
 
-    The penalty only rises (Nocedal & Wright, eq. 18.36 and the remark after it). A penalty above the multipliers would also
-    work in theory. With contacts, multipliers are a thousand times larger, and the merit would reject all but the shortest steps.
+    The penalty only rises (Nocedal & Wright, eq. 18.36 and the remark after it), and stays without gaps. A penalty above the
+    multipliers would also work in theory. With contacts, multipliers are a thousand times larger, and the merit would reject all
+    but the shortest steps.
     """
     closed = (1.0 - PENALTY_MARGIN) * gap
     if closed == 0.0:
@@ -83,7 +89,7 @@ def adapted(penalty: float, D1: float, D2: float, gap: float) -> float:
 
 
 def expected_decrease(penalty: float, alpha: float, D1: float, D2: float, gap: float) -> float:
-    """Return the decrease of the merit that the model predicts for alpha times the step."""
+    """Return the predicted decrease of the merit for alpha times the step, -(alpha D1 + alpha^2/2 D2) + alpha penalty gap."""
     return -(alpha * D1 + 0.5 * alpha * alpha * D2) + alpha * penalty * gap
 
 
@@ -97,7 +103,7 @@ class HasMerit(Protocol):
 
 
 def reference(last: Iterable[HasMerit], penalty: float) -> float:
-    """Return the reference merit of a nonmonotone search: the largest merit of the last iterates."""
+    """Return the reference merit of a nonmonotone search: the largest merit, cost + penalty gap, of the last iterates."""
     return max([at.cost + penalty * at.gap for at in last])
 
 
@@ -108,7 +114,7 @@ def decrease(start: float, penalty: float, trial: Trial) -> float:
 
 
 def relative_decrease(decrease: float, merit: float) -> float:
-    """Return the magnitude of a decrease relative to the merit."""
+    """Return the magnitude of a decrease relative to the magnitude of the merit; infinite for a merit of zero."""
     return abs(decrease) / abs(merit) if merit != 0.0 else inf
 
 
@@ -119,7 +125,10 @@ class Drift(NamedTuple):
     gap: float = 0.0
 
     def after(self, alpha: float, gap: float) -> Drift:
-        """Return the count after a step of length alpha (0: rejected) from an iterate with open gaps."""
+        """Return the count after a step of length alpha (0: rejected) from an iterate whose open gaps have this l1 norm.
+
+        A step longer than DRIFTING resets the count to zero. Gaps below CLOSING times those at its start restart it at 1.
+        """
         if alpha > DRIFTING:
             return STEADY
         if self.steps == 0 or gap < CLOSING * self.gap:
@@ -128,7 +137,7 @@ class Drift(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """True if the search has failed."""
+        """True after more than ADRIFT short steps in a row: the search has failed."""
         return self.steps > ADRIFT
 
 
@@ -151,9 +160,11 @@ class RoundingTest:
     idle: int = 0
 
     def exhausted(self, kkt: float, expected: float, size: float) -> bool:
-        """Count an iteration; True after more than STALLED consecutive ones at rounding level.
+        """Count an iteration; True after more than STALLED consecutive ones at rounding level without a smaller KKT error.
 
-        kkt: KKT error after the step. expected: expected decrease of the step. size: absolute value of the cost.
+        An iteration resets the count if its KKT error is below BETTER times the smallest so far, or if its expected decrease
+        exceeds LITTLE times the size of the cost. kkt: KKT error after the step. expected: expected decrease of the step. size:
+        absolute value of the cost.
         """
         better = kkt < BETTER * self.smallest or abs(expected) > LITTLE * size
         self.smallest = min(self.smallest, kkt)
@@ -191,32 +202,43 @@ class Filter:
     pairs: list[tuple[float, float]] = field(default_factory=list)
 
     def accepts(self, at: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
-        """True if the step from ``at`` to ``new``, pairs (theta, phi), is acceptable; expected: slope of phi times step length."""
+        """True if the step from ``at`` to ``new``, pairs (theta, phi), improves on ``at``, and no stored pair dominates ``new``.
+
+        expected: slope of phi times step length.
+        """
         return not self.matched(new) and self.improves(at, new, expected)
 
     def improves(self, at: tuple[float, float], new: tuple[float, float], expected: float) -> bool:
-        """True if ``new`` improves on ``at``, regardless of the stored pairs."""
+        """True if ``new`` improves on ``at``, regardless of the stored pairs.
+
+        Where phi decides, it must satisfy the Armijo condition; else theta must fall by the fraction MARGIN, or phi by MARGIN
+        theta.
+        """
         (theta, phi), (gaps, value) = at, new
         if self.decides_by_cost(at, expected):
             return value <= phi + ARMIJO * min(expected, 0.0) + NOISE * abs(phi)
         return gaps <= (1.0 - MARGIN) * theta or value <= phi - MARGIN * theta
 
     def matched(self, new: tuple[float, float]) -> bool:
-        """True if a stored pair dominates the pair ``new`` (theta, phi), or if its theta is too large."""
+        """True if a stored pair dominates the pair ``new`` (theta, phi), or if its theta exceeds the limit ``largest`` (scaled)."""
         gaps, value = new
         if gaps > self.largest * self.scale:
             return True
         return any(not (gaps <= (1.0 - MARGIN) * t or value <= p - MARGIN * t) for t, p in self.pairs)
 
     def decides_by_cost(self, at: tuple[float, float], expected: float) -> bool:
-        """Switching condition: True if the Armijo condition on phi decides."""
+        """Switching condition: True if the Armijo condition on phi decides, not the decrease of either measure.
+
+        It holds if theta counts as zero, or if theta is small and the expected decrease of phi is large against it:
+        (-expected)^SWITCH_PHI > theta^SWITCH_THETA.
+        """
         theta, promise = at[0], -expected
         if theta <= CLOSED * self.scale:
             return True
         return theta <= SMALL * self.scale and promise > 0.0 and SWITCH_PHI * log(promise) > SWITCH_THETA * log(theta)
 
     def add(self, at: tuple[float, float]) -> None:
-        """Store a pair (theta, phi) and drop the pairs that it dominates."""
+        """Store a pair (theta, phi); drop the pairs that it dominates, and the oldest ones beyond MAX_PAIRS."""
         theta, phi = at
         self.pairs = [(t, p) for t, p in self.pairs if t < theta or p - MARGIN * t < phi - MARGIN * theta][
             -MAX_PAIRS + 1 :
@@ -231,14 +253,20 @@ class BarrierFilter(Filter):
     """
 
     def decides_by_cost(self, at: tuple[float, float], expected: float) -> bool:
-        """Switching condition, eq. 19."""
+        """Switching condition (eq. 19): True if the Armijo condition on phi decides, not the decrease of either measure.
+
+        It holds if theta is small, and phi is expected to fall so that (-expected)^SWITCH_PHI > theta^SWITCH_THETA.
+        """
         theta, promise = at[0], -expected
         if not (theta <= SMALL * self.scale and promise > 0.0):
             return False
         return theta == 0.0 or SWITCH_PHI * log(promise) > SWITCH_THETA * log(theta)
 
     def least_length(self, theta: float, slope: float) -> float:
-        """Return alpha_min of eq. 23, the minimum trial step length, from theta and the slope of phi along the step."""
+        """Return alpha_min of eq. 23, the minimum trial step length, from theta and the slope of phi along the step.
+
+        It is SAFETY MARGIN if phi does not descend along the step, and never below SHORTEST.
+        """
         if not slope < 0.0:
             return SAFETY * MARGIN
         bound = min(MARGIN, MARGIN * (theta / -slope))

@@ -89,10 +89,11 @@ _GOES_ON = (
 def augmented_lagrangian(
     problem: Callable[[], OCP], options: SLQOptions, constraints: int, violation: float
 ) -> Generator[Inner, Moved | None, Ended]:
-    """Run inner solves of a problem until its constraints are satisfied.
+    """Run inner solves of a problem until its constraints are satisfied: yield requests, and return status and last answer.
 
-    problem: returns the problem, called only to name a constraint in a message. constraints: number of constraints. violation:
-    largest constraint violation of the guess. The initial evaluation of each inner solve but the first counts as an iteration.
+    From one inner solve to the next, the gradient tolerance falls, and penalties rise where errors fell too slowly. problem:
+    returns the problem, called only to name a constraint in a message. constraints: number of constraints. violation: largest
+    constraint violation of the guess. The initial evaluation of each inner solve but the first counts as an iteration.
     """
     o, began, made, updates, moved = options, start_of_solve(), 0, 0, None
     slow, last = [False] * constraints, (np.inf,) * constraints
@@ -139,11 +140,12 @@ def augmented_lagrangian(
 
 @lru_cache(maxsize=64)
 def _with_tolerance(options: SLQOptions, tolerance: float) -> SLQOptions:
+    """Return the options with this gradient tolerance (cached)."""
     return replace(options, gradient_tolerance=tolerance)
 
 
 def _measured(moved: Moved, n: int, o: SLQOptions, problem: Callable[[], OCP] | None) -> termination.Measured:
-    """Collect the errors at the end of an inner solve; problem: returns the problem, to name the worst constraint."""
+    """Collect the errors after an inner solve; problem: returns the problem, to name the worst constraint, or None for no name."""
     found, end = moved.solution, at_end(moved.solution)
     errors = termination.Errors(end["kkt"], end["gradient"], end["defect"], moved.violation)
     worst = None if problem is None else worst_violation(problem(), found.xs, found.us)
@@ -151,7 +153,11 @@ def _measured(moved: Moved, n: int, o: SLQOptions, problem: Callable[[], OCP] | 
 
 
 def _final_status(inner: Status, at: termination.Measured, o: SLQOptions) -> Status:
-    """Convert the status of the last inner solve to that of the whole solve."""
+    """Convert the status of the last inner solve to that of the whole solve: every success becomes "converged".
+
+    Limits keep their code, with the errors of the whole solve. Other failures of the inner solve are marked as such or returned as
+    they are.
+    """
     match inner.code:
         case _ if inner.success:
             return termination.converged(at)
@@ -203,7 +209,11 @@ class Rounds:
         requests: Sequence[Inner],
         solve: Callable[[Augmented, tuple[Array, Array], Sequence[Inner]], Iterable[Solution]],
     ) -> list[Moved | None]:
-        """Answer the requests of some problems; solve: solver from the guesses xs (n, N + 1, nx), us (n, N, nu)."""
+        """Raise penalties of slow constraints, solve the penalized problems, update multipliers; return an answer per request.
+
+        numbers: indices of the problems. solve: solver from the guesses xs (n, N + 1, nx), us (n, N, nu), the last trajectories.
+        Penalties rise by GROWTH up to max_constraint_penalty. The answer is None for problems whose solve was not started.
+        """
         chosen = list(numbers)
         for part, slow in zip(self.parts, np.array([r.slow for r in requests], bool).T, strict=True):
             if slow.any():
@@ -221,6 +231,10 @@ class Rounds:
         return [moved.get(j) for j in range(len(numbers))]
 
     def _update_multipliers(self, chosen: list[int], own: Augmented, found: Sequence[Solution]) -> list[Moved]:
+        """Store trajectories, multipliers, violations, penalty terms and times of solved problems; return the answers.
+
+        chosen: indices of the problems. own: their batch with penalty terms. found: their solutions.
+        """
         if not found:
             return []
         xs, us = np.array([s.xs for s in found]), np.array([s.us for s in found])
@@ -238,7 +252,10 @@ class Rounds:
         return [Moved(*row) for row in zip(found, *rows, strict=True)]
 
     def solution(self, i: int, ended: Ended) -> Solution | Status:
-        """Return the solution of problem i without multipliers, or the status if no inner solve was started."""
+        """Return the solution of problem i without multipliers, or the status if no inner solve was started.
+
+        Its cost excludes the penalty terms; it is recomputed if these are much larger than the cost.
+        """
         if ended.moved is None:
             return ended.status
         found, penalty = ended.moved.solution, float(self.penalty[i])
@@ -256,15 +273,21 @@ def solve_constrained(
     solver: Solver,
     multipliers: Mapping[str, Array] | None = None,
 ) -> Solution:
-    """Solve a constrained problem with an unconstrained solver; multipliers: of an earlier solution, by name."""
+    """Solve a constrained problem with an unconstrained solver; multipliers: of an earlier solution, by name.
+
+    The history numbers the records of all inner solves in one sequence, and ends with a record of the solution without penalties.
+    The solution has multipliers by constraint name.
+    """
     rounds = Rounds(Batch.from_problems([ocp]), (guess.xs[None], guess.us[None]), options, multipliers)
     records: list[IterationRecord] = []
 
     def renumbered(record: IterationRecord, number: int) -> IterationRecord:
+        """Return a record with this iteration number, and with the constraint violation after the last inner solve if larger."""
         violation = max(record.constraint_violation, float(rounds.violation[0]))
         return replace(record, iteration=number, constraint_violation=violation)
 
     def solve(own: Augmented, at: tuple[Array, Array], requests: Sequence[Inner]) -> list[Solution]:
+        """Run the inner solve from the last trajectory, and add its records to those of the solve."""
         first = len(records)
         tell = None if callback is None else (lambda r: callback(renumbered(r, first + r.iteration)))
         found = solver(own.ocp, Guess(at[0][0], at[1][0]), requests[0].solve.limited, tell)

@@ -65,7 +65,7 @@ class Model(Protocol):
 
 
 def expanded(at: Iterate, evaluator: Evaluator) -> LQProblem:
-    """Return the expansion about an iterate by an evaluator, cached in the iterate."""
+    """Return the LQ problem about an iterate by an evaluator, with the iterate's defects; cached in the iterate."""
     if at.evaluator is evaluator:
         return at.expansion.lq
     if evaluator not in at.others:
@@ -82,7 +82,7 @@ class PlainModel:
         self.name, self.evaluator = name, evaluator
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
-        """See :class:`Model`."""
+        """Return the LQ problem with the Hessian of the cost alone; damping and ``definite`` have no effect."""
         return Problem(expanded(at, self.evaluator))
 
 
@@ -96,7 +96,10 @@ class NewtonModel:
         self._last: tuple[Iterate, LQProblem] | None = None
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
-        """See :class:`Model`."""
+        """Return the LQ problem with the curvature contracted with open-loop costates, cached for the last iterate.
+
+        definite: make Quu positive definite by absolute eigenvalues, and add the policy of the result.
+        """
         if self._last is None or self._last[0] is not at:
             H = self.dynamics.curvature(at.xs, at.us, at.costates[1:])
             self._last = at, with_curvature(expanded(at, self.evaluator), H)
@@ -121,7 +124,11 @@ class MixedModel:
         self._last: tuple[Iterate, LQProblem, LQProblem] | None = None
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
-        """See :class:`Model`."""
+        """Return the LQ problem with the largest curvature fraction that makes it convex, and its policy.
+
+        If none does, it is that of fraction 0, with a failed policy. The gains are stored for the next costates; ``definite`` has
+        no effect.
+        """
         if self._last is None or self._last[0] is not at:
             exact = expanded(at, self.evaluator)
             costates = shared_lq().stationarity(exact, self._gains).costates
@@ -146,7 +153,10 @@ class TrueModel:
         self.evaluator, self.dynamics, self.modifies = evaluator, dynamics, modifies
 
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
-        """See :class:`Model`."""
+        """Return the LQ problem with the curvature contracted with the value gradient of its backward sweep, and its policy.
+
+        definite: make Quu positive definite by absolute eigenvalues.
+        """
         lq, N, n = expanded(at, self.evaluator), len(at.us), self.dynamics.manifold.ndx
         curvature = self.dynamics.knot_curvatures(at.xs, at.us)
         if curvature is None:  # a phase is not compiled
@@ -156,7 +166,7 @@ class TrueModel:
 
 
 def mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:
-    """Interpolate the Hessian between two LQ problems; share: 0 for ``one``, 1 for ``other``."""
+    """Return LQ problem ``one`` with Q, S and R interpolated toward ``other``; share: 0 for ``one``, 1 for ``other``."""
     if share in (0.0, 1.0):
         return other if share else one
     blocks = {key: getattr(one, key) + share * (getattr(other, key) - getattr(one, key)) for key in ("Q", "S", "R")}
@@ -164,7 +174,7 @@ def mixed(one: LQProblem, other: LQProblem, share: float) -> LQProblem:
 
 
 def with_curvature(lq: LQProblem, H: Hessians) -> LQProblem:
-    """Add the contracted second derivatives H of all knots to the Hessian of an LQ problem."""
+    """Return the LQ problem with the contracted second derivatives H of all knots added to its Hessian."""
     Q = lq.Q.copy()
     Q[:-1] += H.xx
     return lq._replace(Q=Q, S=lq.S + H.ux, R=lq.R + H.uu)

@@ -96,7 +96,10 @@ def measured(
     evaluator: Evaluator,
     bounds: Bounds | None,
 ) -> Iterate | None:
-    """Return the iterate with its error measures, or None if the expansion is not finite; bounds on u."""
+    """Return the iterate with its error measures, or None if cost or LQ problem are not finite; bounds: on u.
+
+    Gaps at rounding level are set to zero.
+    """
     lq = expansion.lq
     if not (np.isfinite(expansion.cost) and shared_lq().is_finite(lq)):
         return None
@@ -110,7 +113,7 @@ def measured(
 
 
 def _projected(us: Array, gradient: Array, bounds: Bounds | None) -> Array:
-    """Projected gradient us - P(us - gradient), with P the projection on the bounds: zero at a constrained minimum."""
+    """Return the projected gradient us - P(us - gradient), P the projection on the bounds: zero at a constrained minimum."""
     if bounds is None:
         return gradient
     lower, upper = bounds
@@ -118,12 +121,12 @@ def _projected(us: Array, gradient: Array, bounds: Bounds | None) -> Array:
 
 
 def violation(us: Array, bounds: Bounds | None) -> float:
-    """Return the largest violation of the bounds by controls us (N, m)."""
+    """Return the largest violation of the bounds by controls us (N, m); 0 if they hold or without bounds."""
     return 0.0 if bounds is None else float(np.maximum(bounds[0] - us, us - bounds[1]).max(initial=0.0))
 
 
 def step_of(iterate: Iterate, policy: Policy, linear: LQStep, D2: float) -> Step:
-    """Return the step along the linear trajectory of a policy, with its slope D1."""
+    """Return the step along the linear trajectory of a policy, with its slope D1 from the iterate; D2: second derivative."""
     lq = iterate.expansion.lq
     return Step(policy, linear, slope(lq, policy.K, linear, lq.d), D2)
 
@@ -140,9 +143,10 @@ def slope(lq: LQProblem, K: Array, linear: LQStep, closed: Array) -> float:
 
 
 def second_order(iterate: Iterate, step: Step, defects: Array, bounds: Bounds | None) -> Step:
-    """Second-order correction: the step that also closes the gaps of ``step``, under its policy (Nocedal & Wright, sec. 18.3).
+    """Second-order correction: the step that also closes ``defects``, the gaps of the trial of ``step``, under its policy.
 
-    It avoids the Maratos effect: the merit rejects good steps because of second-order gaps. bounds: on du.
+    It avoids the Maratos effect: the merit rejects good steps because of second-order gaps (Nocedal & Wright, sec. 18.3). bounds:
+    on du, which the corrected step satisfies. Slope and D2 of the step stay unchanged.
     """
     lq = iterate.expansion.lq._replace(d=defects, dx0=np.zeros_like(step.linear.dx[0]))
     feedback = step.policy._replace(k=np.zeros_like(step.policy.k))
@@ -154,6 +158,7 @@ def second_order(iterate: Iterate, step: Step, defects: Array, bounds: Bounds | 
 def rolled_out(xs: Array, us: Array, nodes: Shooting, evaluator: Evaluator, journal: Journal) -> tuple[Array, Array]:
     """Roll out a guess between its nodes; feedback holds it if the open-loop rollout diverges and feedback costs less.
 
+    It diverges if its cost exceeds FALLEN times that of the guess, at least 1. If every knot is a node, nothing is rolled out.
     journal: times derivatives and sweeps. `hold` of shooting_slot.h is the C equivalent.
     """
     N, nu = us.shape
@@ -179,9 +184,9 @@ def held_rollout(
     evaluator: Evaluator,
     journal: Journal,
 ) -> Candidates | None:
-    """Roll out a guess under the policy of its LQ problem and under its gains alone; return the cheaper rollout.
+    """Roll out a guess under the policy of its LQ problem ``lq``, and under its gains alone; return the cheaper rollout.
 
-    None if the backward pass fails or neither rollout is finite.
+    None if lq is not finite, the backward pass fails, or neither rollout has a finite cost.
     """
     if not shared_lq().is_finite(lq):
         return None
@@ -202,7 +207,10 @@ PROBE = 0.1
 
 
 def parabola_of(at: Iterate, step: Step, lq: LQProblem, evaluator: Evaluator) -> LQStep | None:
-    """Return the geodesic acceleration of a step that solves lq; None if it is not finite or has no solution."""
+    """Return the geodesic acceleration (ddx, ddu) of a step that solves lq; None if it is not finite or has no solution.
+
+    A rollout at PROBE times the step gives the second-order defects; the LQ problem without gradient closes them.
+    """
     d = at.expansion.lq.d
     probe = Direction(PROBE * step.linear.dx, PROBE * step.linear.du, step.policy.K, d)
     left = evaluator.rollout(at.xs, at.us, probe, np.ones(1), Shooting.every("all", lq.horizon, "linear")).defects[0]
@@ -215,14 +223,15 @@ def parabola_of(at: Iterate, step: Step, lq: LQProblem, evaluator: Evaluator) ->
 
 
 def scaled(found: Stationarity, gradient: Array) -> Array:
-    """Divide the entries of a gradient (N, m) by the sizes of their terms; entries of unused controls are zero."""
+    """Return a gradient (N, m) divided by the sizes of its terms, for each control; zero for unused controls (size zero)."""
     return np.divide(gradient, found.size, out=np.zeros_like(gradient), where=found.size > 0.0)
 
 
 def optimality(lq: LQProblem, us: Array, bounds: Bounds | None, K: Array | None = None) -> tuple[float, float]:
     """Return the scaled KKT error and the largest entry of the gradient of controls us (N, m) within bounds, under gains K.
 
-    Controls on a bound have zero gains; the outward part of their gradient is the multiplier of the bound.
+    The error is the larger of the largest scaled gradient and the largest gap. Controls on a bound have zero gains; the outward
+    part of their gradient is the multiplier of the bound, and no error.
     """
     gap = float(np.abs(lq.d).max(initial=0.0))
     if bounds is None or not (held := (us <= bounds[0]) | (us >= bounds[1])).any():

@@ -44,12 +44,15 @@ class PenalizedMap:
         self.output_names, self.control_names = map.output_names, map.control_names
 
     def __call__(self, x: Rows, u: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Return the residual z - P(z), rows (n_out, N)."""
+        """Return the residual z - P(z), rows (n_out, N), for z = g + shift and the projection P on the bounds, all from p."""
         return sm.stack(penalized(self.equal, self.inner(x, u, t, _inner_parameters(p)), p))
 
 
 def penalized(equal: tuple[bool, ...], g: Rows, p: Mapping[str, Rows]) -> list[Scalar]:
-    """Return the components of z - P(z)."""
+    """Return the components of z - P(z), for z = g + shift and the projection P on the bounds of the parameters p.
+
+    equal: True for each equality component, whose value is z - lower.
+    """
     rows = []
     for i, held in enumerate(equal):
         z, lower, upper = g[i] + p[SHIFT][i], p[LOWER][i], p[UPPER][i]
@@ -59,7 +62,7 @@ def penalized(equal: tuple[bool, ...], g: Rows, p: Mapping[str, Rows]) -> list[S
 
 
 def _inner_parameters(p: Mapping[str, Rows]) -> dict[str, Rows]:
-    """Return the parameters of the constraint's map, without the prefix."""
+    """Return the parameters of the constraint's own map, by their names without the prefix."""
     return {key.removeprefix(PREFIX): value for key, value in p.items() if key.startswith(PREFIX)}
 
 
@@ -131,12 +134,12 @@ class Imposed:
 
     @property
     def weight(self) -> Array:
-        """Weight of the cost term, (n, K, nr)."""
+        """Weight of the cost term, (n, K, nr): rho over the weight of the stage cost; zero for components that are not imposed."""
         return np.where(self.active, self.rho[:, None, None] / self.scale[..., None], 0.0)
 
     @property
     def parameters(self) -> dict[str, Array]:
-        """Shift and bounds of the cost term, each (n or 1, K, nr), in the order of its parameters."""
+        """Shift y / rho and bounds of the cost term, each (n or 1, K, nr), in its order; infinite bounds become +-UNBOUNDED."""
         lower, upper = np.maximum(self.lower, -UNBOUNDED), np.minimum(self.upper, UNBOUNDED)
         return {SHIFT: self.y / self.rho[:, None, None], LOWER: lower, UPPER: upper}
 
@@ -146,7 +149,7 @@ class Imposed:
         return (self.lower == self.upper).all(axis=-2)
 
     def term(self, ocp: OCP) -> CostTerm:
-        """Return the cost term of the augmented Lagrangian for the first problem."""
+        """Return the cost term of the augmented Lagrangian for the first problem of the batch."""
         c, own, weight = self.place(ocp), {key: value[0] for key, value in self.parameters.items()}, self.weight[0]
         if self.place.phase is None:
             own, weight = {key: value[0] for key, value in own.items()}, weight[0]
@@ -155,11 +158,14 @@ class Imposed:
         return CostTerm(c.name, made, weight, _named(c.parameters) | own)
 
     def violation(self, g: Array) -> Array:
-        """Return the largest violation of constraint values g (n, K, nr), (n,)."""
+        """Return the largest violation (n,) of the bounds by constraint values g (n, K, nr), for each problem."""
         return np.abs(g - np.clip(g, self.lower, self.upper)).max(axis=(-2, -1), initial=0.0)
 
     def next_multipliers(self, g: Array) -> tuple[Array, Array]:
-        """Return the next multipliers (n, K, nr) and the violation of feasibility and complementarity, |g - P(z)|, (n,)."""
+        """Return the next multipliers rho (z - P(z)), (n, K, nr), and the largest |g - P(z)|, (n,), for constraint values g.
+
+        z = g + y / rho, with P the projection on the bounds: |g - P(z)| is the violation of feasibility and complementarity.
+        """
         rho = self.rho[:, None, None]
         z = g + self.y / rho
         projected = np.clip(z, self.lower, self.upper)
@@ -167,7 +173,10 @@ class Imposed:
 
 
 def imposed(batch: Batch, rho: float, multipliers: Mapping[str, Array] | None = None) -> list[Imposed]:
-    """Return all constraints of a batch with the penalty rho; multipliers by name (:func:`key_of`), else zero."""
+    """Return all constraints of a batch with the penalty rho.
+
+    multipliers: by name (:func:`key_of`), the same for all problems; zero if the name is missing or the shape differs.
+    """
     n, parts = len(batch), []
     for place in places(batch.ocp):
         c, K = place(batch.ocp), place.count
@@ -180,19 +189,19 @@ def imposed(batch: Batch, rho: float, multipliers: Mapping[str, Array] | None = 
 
 
 def key_of(place: Place, constraint: Constraint) -> str:
-    """Return the name of the constraint's multipliers in a solution."""
+    """Return the name of the constraint's multipliers in a solution: its name, after "terminal " for a terminal constraint."""
     return constraint.name if place.phase is not None else f"terminal {constraint.name}"
 
 
 def active_at(place: Place, constraint: Constraint) -> Array:
-    """Mask (K, nr) of the imposed components: x0 is fixed, so that only maps of controls are imposed at the first knot."""
+    """Return the mask (K, nr) of imposed components: all, except maps without controls at the first knot, where x0 is fixed."""
     active = np.ones((place.count, constraint.residual.n_out), dtype=bool)
     active[0] = place.knots.start > 0 or constraint.residual.nu > 0
     return active
 
 
 def _parameters(batch: Batch, place: Place) -> Array:
-    """Return the parameters of a constraint, (n or 1, K, size)."""
+    """Return the parameters of a constraint of all problems, side by side, (n or 1, K, size)."""
     return batch.path(lambda ocp: [place(ocp)], place.count)
 
 
@@ -228,9 +237,12 @@ class Augmented(Batch):
         self.ocp = self._augmented(whole.ocp, self.penalties)
 
     def _terms(self, ocp: OCP, i: int) -> list[CostTerm]:
+        """Return the penalty terms of problem i, made for its OCP."""
         return [(part if len(self) == 1 else part.rows([i])).term(ocp) for part in self.parts]
 
     def _augmented(self, ocp: OCP, penalties: Sequence[CostTerm]) -> OCP:
+        """Return the problem with these penalty terms in place of its constraints."""
+
         def more(phase: int | None) -> list[CostTerm]:
             return [term for part, term in zip(self.parts, penalties, strict=True) if part.place.phase == phase]
 
@@ -240,6 +252,7 @@ class Augmented(Batch):
         return replace(ocp, phases=phases, terminal=(*ocp.terminal, *more(None)), terminal_constraints=())
 
     def __getitem__(self, i: int) -> OCP:
+        """Return problem i with penalty terms in place of its constraints."""
         ocp = self.whole[i]
         return self._augmented(ocp, self._terms(ocp, i))
 
@@ -259,7 +272,7 @@ class Augmented(Batch):
 
 
 def augmented(ocp: OCP, rho: float) -> OCP:
-    """Return the problem with constraints replaced by penalty terms of weight rho."""
+    """Return the problem with constraints replaced by penalty terms of weight rho, with zero multipliers."""
     alone = Batch.from_problems([ocp])
     return Augmented(alone, imposed(alone, rho)).ocp
 
@@ -288,7 +301,7 @@ def worst_violation(ocp: OCP, xs: Array, us: Array) -> WorstConstraint | None:
 
 
 def non_finite_constraint(ocp: OCP, xs: Array, us: Array) -> NonFinite | None:
-    """Return the first constraint with NaN or infinite values along a trajectory, or None."""
+    """Return the first constraint component and knot with a NaN or infinite value along a trajectory, or None."""
     for part, g in _constraint_values(ocp, xs, us):
         if not np.isfinite(g).all():
             k, i = (int(v) for v in np.argwhere(~np.isfinite(g))[0])

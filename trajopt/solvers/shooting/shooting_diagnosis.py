@@ -17,9 +17,10 @@ UNSTABLE = 2.0
 
 
 def unstable_step(ocp: OCP, lq: LQProblem) -> tuple[int, str, float] | None:
-    """Return knot, component and growth factor of the least stable time step by the eigenvalues of A; None if all are stable.
+    """Return knot, component and growth factor of the least stable time step; None if no A has a real eigenvalue below -UNSTABLE.
 
-    If an explicit step is too long for a damping, it reverses and amplifies a velocity: A has an eigenvalue below -1.
+    If an explicit step is too long for a damping, it reverses and amplifies a velocity: A has an eigenvalue below -1. The component
+    is the largest one of the eigenvector.
     """
     finite = np.isfinite(lq.A).all(axis=(1, 2))
     values = np.linalg.eigvals(np.where(finite[:, None, None], lq.A, 0.0))
@@ -41,7 +42,10 @@ def no_step(ocp: OCP, lq: LQProblem, at: termination.Measured) -> Status:
 
 
 def non_finite_entry(ocp: OCP, xs: Array, e: Expansion) -> termination.NonFinite:
-    """Return the first knot and component with NaN or infinity along states xs (N + 1, nx), in evaluation order."""
+    """Return the first knot and component with NaN or infinity along states xs (N + 1, nx), in evaluation order.
+
+    At one knot, states come before steps, derivatives and costs. If all are finite, it is the total cost.
+    """
     states, controls = ocp.state_names, ocp.control_names
     blocks = (
         (xs, "the state {}", (_coordinate_names(ocp.manifold),)),
@@ -62,6 +66,7 @@ def non_finite_entry(ocp: OCP, xs: Array, e: Expansion) -> termination.NonFinite
 
 
 def _first_non_finite(block: Array) -> tuple[int, tuple[int, ...]]:
+    """Return the knot and the other indices of the first entry of a block that is NaN or infinite."""
     knot, *entry = (int(i) for i in np.argwhere(~np.isfinite(block))[0])
     return knot, tuple(entry)
 
