@@ -46,11 +46,14 @@ class ActiveSet:
         self._pattern: tuple[Array, ...] | None = None
 
     def is_convex(self, qp: QP) -> bool:
-        """True if H is positive definite."""
+        """True if H is positive definite on the whole space."""
         return positive_definite(qp.sparse_H)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
-        """Solve a convex QP, from the active set of ``start`` if given; the status is SOLVED only with small KKT residuals."""
+        """Solve a convex QP, from the active set of ``start`` if given; the status is SOLVED only with small KKT residuals.
+
+        Crossed bounds give zeros with the status INFEASIBLE.
+        """
         import casadi
 
         qp = qp.sparse
@@ -82,6 +85,7 @@ class ActiveSet:
 
 
 def _sparsity(M: sp.csc_matrix) -> Any:
+    """Return the sparsity pattern of a matrix as CasADi's type."""
     import casadi
 
     rows, columns = M.shape
@@ -89,7 +93,11 @@ def _sparsity(M: sp.csc_matrix) -> Any:
 
 
 def _judged(qp: QP, solution: QPSolution, stats: dict[str, Any]) -> QPSolution:
-    """Return the solution with its status; SOLVED requires small residuals."""
+    """Return the solution with its status: a code for the solver's failure, else SOLVED or FAILED by its KKT residuals.
+
+    Residuals are relative to the largest number of g and the solution. If they exceed PRECISE, the equations of the active set are
+    solved again; then at most ACCEPTABLE counts as SOLVED.
+    """
     if not stats["success"]:
         return solution._replace(status=_CODES.get(str(stats.get("unified_return_status")), QPStatus.FAILED))
     size = 1.0 + max(float(np.abs(part).max(initial=0.0)) for part in (qp.g, *solution[:3]))

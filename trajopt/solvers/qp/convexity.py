@@ -29,7 +29,10 @@ RANK = 1e-10
 
 
 def positive_definite(M: sp.csc_matrix) -> bool:
-    """True if the smallest eigenvalue of a symmetric sparse matrix is positive beyond rounding errors."""
+    """True if the smallest eigenvalue of a symmetric sparse matrix is positive beyond rounding errors.
+
+    It must exceed MARGIN times the largest diagonal entry. Up to size DENSE a dense factorization tests this.
+    """
     if M.shape[0] <= DENSE:
         return _dense_positive_definite(M.toarray())
     shift = MARGIN * float(np.abs(M.diagonal()).max(initial=0.0))
@@ -60,7 +63,7 @@ def _dense_positive_definite(M: Array, whole: float = 0.0) -> bool:
 
 
 def _reduced(H: Array, E: Array) -> Array:
-    """Return Z'HZ with an orthonormal basis Z of the null space of E."""
+    """Return Z'HZ with an orthonormal basis Z of the null space of E, or H if E has no rows."""
     if not len(E):
         return H
     from scipy.linalg import qr
@@ -72,7 +75,11 @@ def _reduced(H: Array, E: Array) -> Array:
 
 
 def _inertia_is_right(H: sp.csc_matrix, E: sp.csr_matrix) -> bool:
-    """True if the KKT matrix [[H, E'], [E, -eps]] has as many negative eigenvalues as E has rows, so that H is convex there."""
+    """True if H is positive definite on the null space of E, by the inertia of [[H, E'], [E, -eps]]; False if H = 0.
+
+    The matrix must have as many negative eigenvalues as E has rows. Rows of E are normalized, and H is lowered by a margin for
+    rounding errors.
+    """
     size = float(np.abs(H.data).max(initial=0.0))
     if size == 0.0:
         return False
@@ -84,7 +91,10 @@ def _inertia_is_right(H: sp.csc_matrix, E: sp.csr_matrix) -> bool:
 
 
 def _negative_pivots(M: sp.csc_matrix) -> int | None:
-    """Return the number of negative eigenvalues from a factorization with diagonal pivots; None if it fails."""
+    """Return the number of negative eigenvalues of a symmetric matrix, from an LU factorization with diagonal pivots.
+
+    None if the matrix is singular or the factorization had to pivot off the diagonal.
+    """
 
     try:
         factor = sparse_linalg.splu(

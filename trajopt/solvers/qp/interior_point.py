@@ -62,13 +62,19 @@ class InteriorPoint:
         self.staged = staged
 
     def is_convex(self, qp: QP) -> bool:
-        """True if H is positive definite on the null space of the equalities."""
+        """True if H is positive definite on the null space of the equality rows and fixed variables.
+
+        Raises UnstructuredQP for a QP without stages if only QPs in stages are accepted.
+        """
         if self.staged:
             require_stages(qp)
         return convex_on_equalities(qp)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
-        """Solve a convex QP; ``start`` is ignored. A solution is polished on its active set."""
+        """Solve a convex QP; ``start`` is ignored. A solution is polished on its active set.
+
+        Raises UnstructuredQP for a QP without stages if only QPs in stages are accepted.
+        """
         if self.staged:
             require_stages(qp)
         found = solve_interior_point(qp)
@@ -84,7 +90,7 @@ class _Point(NamedTuple):
     v: Array
 
     def along(self, step: _Point, alpha: float) -> _Point:
-        """Point at a step length alpha along a step."""
+        """Return the point at a step length alpha along a step."""
         return _Point(*(p + alpha * d for p, d in zip(self, step, strict=True)))
 
 
@@ -117,13 +123,14 @@ class _Iteration:
         return np.asarray(self.qp.A.T @ values[:m] + values[m:])
 
     def multipliers(self, p: _Point) -> Array:
-        """Return the multipliers (y, z) of rows and bounds, (m + n,)."""
+        """Return the multipliers (y, z) of rows and bounds, (m + n,): y of equations, v_u - v_l of inequalities."""
         return p.y + p.v[1] - p.v[0]
 
     def start(self, centered: bool = False) -> _Point | None:
         """Return the minimizer with unit weights, its slacks pushed inside (Nocedal & Wright, section 16.6, p. 484).
 
-        centered: True to set slacks and multipliers to at least the largest violation, for a second start after a failure.
+        Slacks are at least 1, or a quarter of a smaller range; multipliers are 1. Returns None if the system is singular. centered:
+        True to set slacks and multipliers to at least the largest violation, for a second start after a failure.
         """
         if not self.system.factorize(np.where(self.equal, np.inf, np.where(self.sides.any(axis=0), 1.0, 0.0))):
             return None
@@ -139,7 +146,9 @@ class _Iteration:
         return _Point(w, np.where(self.equal, y, 0.0), np.where(self.sides, t, 1.0), v)
 
     def residuals(self, p: _Point) -> _Residuals:
-        """Residuals of the optimality conditions at a point."""
+        """Return the residuals of the optimality conditions at a point; ``worst`` is in units of TOLERANCE, relative to
+        the terms.
+        """
         qp, products, force = self.qp, self.qp.bounded(p.w), self.transposed(self.multipliers(p))
         Hw = qp.H @ p.w
         dual = Hw + qp.g + force
@@ -152,13 +161,14 @@ class _Iteration:
         return _Residuals(dual, equal, slack, mu, worst / TOLERANCE)
 
     def factorize(self, p: _Point) -> bool:
-        """Factorize the system with the weights D of a point; True if it is regular."""
+        """Factorize the Newton system of a point, with weights v / t of inequalities; True if it is regular."""
         return self.system.factorize(np.where(self.equal, np.inf, (p.v / p.t).sum(axis=0)))
 
     def step(self, p: _Point, r: _Residuals, target: Array) -> _Point:
-        """Return the Newton step on the residuals toward t v = target (2, m + n).
+        """Return the Newton step that removes the residuals toward t v = target (2, m + n); uses the last factorization.
 
-        The multiplier of the nearer bound follows from dC, that of the other bound from its complementarity.
+        dC is the change of v_u - v_l: the multiplier of the nearer bound follows from it, that of the other bound from its
+        complementarity.
         """
         gap = np.where(self.sides, p.t * p.v - target, 0.0)
         weights = (p.v / p.t).sum(axis=0)
@@ -172,20 +182,22 @@ class _Iteration:
         return _Point(dw, np.where(self.equal, both, 0.0), dt, np.where(self.sides, dv, 0.0))
 
     def longest(self, p: _Point, step: _Point) -> float:
-        """Return the longest step length that keeps t and v positive, at most 1."""
+        """Return the longest step length, at most 1, up to the fraction TO_BOUNDARY of the length at which a slack t or a
+        multiplier v becomes zero.
+        """
         falling_t, falling_v = self.sides & (step.t < 0.0), self.sides & (step.v < 0.0)
         to_t = (-p.t[falling_t] / step.t[falling_t]).min(initial=np.inf)
         to_v = (-p.v[falling_v] / step.v[falling_v]).min(initial=np.inf)
         return float(min(1.0, TO_BOUNDARY * to_t, TO_BOUNDARY * to_v))
 
     def infeasible(self, p: _Point, radius: float = FARKAS_RADIUS) -> bool:
-        """True if the multipliers certify that no w within ``radius`` times the size of the current one is feasible."""
+        """True if the multipliers certify that no w up to ``radius`` times the size of the current one, plus 1, is feasible."""
         support = float((p.v[1] * self.bounds[1] - p.v[0] * self.bounds[0] + p.y * self.goal).sum())
         rest = float(np.abs(self.transposed(self.multipliers(p))).sum())
         return support < -rest * radius * (1.0 + largest(p.w))
 
     def unbounded(self, p: _Point) -> bool:
-        """True if w has diverged along a descent direction without curvature and without bounds."""
+        """True if w has diverged along a descent direction without curvature that no bound stops."""
         size = largest(p.w)
         if size * RECESSION <= 1.0:
             return False
@@ -198,7 +210,10 @@ class _Iteration:
 
 
 def solve_interior_point(qp: QP) -> QPSolution:
-    """Solve a QP by the interior-point method above, with the objective scaled to a gradient of at most 1."""
+    """Solve a QP by the interior-point method, with the objective scaled to a gradient of at most 1.
+
+    If the first start fails, a centered one follows. Crossed bounds give INFEASIBLE, a singular first system FAILED, with zeros.
+    """
     if np.greater(*qp.bounds).any():
         return qp.without_solution(QPStatus.INFEASIBLE)
     scale = max(1.0, largest(qp.g))
@@ -215,6 +230,11 @@ def solve_interior_point(qp: QP) -> QPSolution:
 
 
 def _iterate(iteration: _Iteration, p: _Point) -> QPSolution:
+    """Iterate from a point until the residuals meet TOLERANCE; return the solution with status and iteration count.
+
+    Ends early with INFEASIBLE or UNBOUNDED by a certificate, after MAX_ITERATIONS, or without progress; the best point then counts
+    as SOLVED up to ALMOST times the tolerance.
+    """
     best, smallest, least, patience, status = p, np.inf, np.inf, PATIENCE, QPStatus.FAILED
     for count in range(MAX_ITERATIONS + 1):
         r = iteration.residuals(p)
@@ -241,7 +261,10 @@ def _iterate(iteration: _Iteration, p: _Point) -> QPSolution:
 
 
 def _advanced(iteration: _Iteration, p: _Point, r: _Residuals) -> _Point:
-    """Predictor-corrector step with Mehrotra's rule sigma = (mu_affine / mu)^3; centering step if the corrector is too short."""
+    """Return the point after a predictor-corrector step with Mehrotra's rule sigma = (mu_affine / mu)^3.
+
+    If the corrected step is shorter than BLOCKED, a longer step toward t v = CENTERING mu replaces it.
+    """
     predictor = iteration.step(p, r, np.zeros_like(p.t))
     predicted = p.along(predictor, iteration.longest(p, predictor))
     mu_affine = float((predicted.t * predicted.v).sum()) / iteration.count
@@ -256,12 +279,17 @@ def _advanced(iteration: _Iteration, p: _Point, r: _Residuals) -> _Point:
 
 
 def _answer(iteration: _Iteration, p: _Point, status: QPStatus, count: int) -> QPSolution:
+    """Return a point as a solution with multipliers of rows and bounds, this status and number of iterations."""
     m, both = len(iteration.qp.l), iteration.multipliers(p)
     return QPSolution(p.w, both[:m], both[m:], status, count)
 
 
 def polished(qp: QP, system: KKTSystem, found: QPSolution) -> QPSolution:
-    """Solve the QP with its active constraints as equations; return that solution if its residuals are smaller."""
+    """Solve the QP with its active constraints as equations; return that solution if its residuals are smaller, else ``found``.
+
+    Active: equations, and inequalities whose multiplier exceeds the distance to the bound. w is clipped to its bounds; the status
+    stays.
+    """
     values, (lower, upper) = qp.bounded(found.w), qp.bounds
     both = np.concatenate([found.y, found.z])
     goal = np.where(both > 0.0, upper, lower)

@@ -28,7 +28,11 @@ class ActiveSetNewton:
     """Active-set solver of QPs from a guess of the multipliers."""
 
     def solve(self, qp: QP, y: Array, z: Array) -> QPSolution | None:
-        """Return the solution, or None if the active set does not converge; the signs of y (m,), z (n,) give the first set."""
+        """Return the solution, or None if the active set does not converge; the signs of y (m,), z (n,) give the first set.
+
+        None also for crossed bounds, more active constraints than variables, a singular system, or residuals above TOLERANCE. H
+        need not be convex: the solution satisfies the first-order conditions.
+        """
         lower, upper = qp.bounds
         if (lower > upper).any():
             return None
@@ -54,12 +58,15 @@ class ActiveSetNewton:
 
 
 def _sides(multipliers: Array, lower: Array, upper: Array) -> Array:
-    """Return 1 for each active upper bound, -1 for each active lower bound, else 0."""
+    """Return 1 for each finite upper bound with a positive multiplier, -1 for each finite lower bound with a negative one,
+    else 0.
+    """
     size = TOLERANCE * (1.0 + largest(multipliers))
     at_upper, at_lower = (multipliers > size) & np.isfinite(upper), (multipliers < -size) & np.isfinite(lower)
     return at_upper.astype(int) - at_lower
 
 
 def _precise(qp: QP, found: QPSolution) -> bool:
+    """True if the KKT residuals of a solution are at most TOLERANCE, relative to the largest number of g and the solution."""
     size = 1.0 + max(largest(qp.g), largest(found.y), largest(found.z), largest(found.w))
     return max(kkt_residual(qp, found)) <= TOLERANCE * size

@@ -38,11 +38,14 @@ class OSQP:
         self._pattern: tuple[Array, ...] | None = None
 
     def is_convex(self, qp: QP) -> bool:
-        """True if H is positive definite."""
+        """True if H is positive definite on the whole space."""
         return positive_definite(qp.sparse_H)
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
-        """See :class:`~trajopt.solvers.qp.qp.QPSolver`."""
+        """Solve a convex QP from ``start``, else from the last solution, and polish the result on its active set.
+
+        Crossed bounds give zeros with the status INFEASIBLE.
+        """
         qp = qp.sparse
         m, (lower, upper) = len(qp.l), qp.bounds
         if (lower > upper).any():
@@ -58,7 +61,7 @@ class OSQP:
         return solution._replace(status=_qp_status(qp, solution, int(result.info.status_val)))
 
     def _load(self, qp: QP, lower: Array, upper: Array) -> None:
-        """Set up the workspace, or update its values if the pattern is the same."""
+        """Load a QP into the workspace: update its values if the sparsity pattern is the same, else set it up anew."""
         import osqp
 
         P = sp.triu(qp.sparse_H, format="csc")
@@ -74,6 +77,10 @@ class OSQP:
 
 
 def _qp_status(qp: QP, solution: QPSolution, code: int) -> QPStatus:
+    """Return the status for OSQP's code: solved, infeasible and unbounded as OSQP reports; else by the residuals.
+
+    Residuals up to ACCEPTABLE relative to g count as SOLVED; otherwise MAX_ITERATIONS if that was the code, else FAILED.
+    """
     from osqp import SolverStatus
 
     if code == SolverStatus.OSQP_SOLVED:

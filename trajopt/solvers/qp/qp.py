@@ -65,12 +65,12 @@ class QP:
 
     @property
     def sparse_H(self) -> sp.csc_matrix:
-        """H as csc; H in stages is assembled at the first call."""
+        """H as csc; H in stages is assembled at the first call and cached."""
         return self.H.assembled if isinstance(self.H, StageHessian) else self.H
 
     @property
     def sparse_A(self) -> sp.csc_matrix:
-        """A as csc; A in stages is assembled at the first call."""
+        """A as csc; A in stages is assembled at the first call and cached."""
         return self.A.assembled if isinstance(self.A, StageJacobian) else self.A
 
     @property
@@ -88,17 +88,17 @@ class QP:
         return np.concatenate([self.A @ w, w])
 
     def value(self, w: Array) -> float:
-        """Return the objective at w."""
+        """Return the objective 1/2 w'Hw + g'w."""
         return float(w @ (0.5 * (self.H @ w) + self.g))
 
     def without_solution(self, status: QPStatus) -> QPSolution:
-        """Return a solution of zeros with a status of failure."""
+        """Return zeros as the solution and multipliers, with this status of failure."""
         m, n = len(self.l), len(self.g)
         return QPSolution(np.zeros(n), np.zeros(m), np.zeros(n), status)
 
 
 def square_lengths(A: Jacobian) -> Array:
-    """Return |a_i|^2 of the rows, (m,)."""
+    """Return the squared lengths |a_i|^2 of the rows of A, (m,)."""
     return A.square_lengths() if isinstance(A, StageJacobian) else np.asarray(A.multiply(A).sum(axis=1)).ravel()
 
 
@@ -116,11 +116,11 @@ class QPSolver(Protocol):
     """Solver of a sequence of QPs with one sparsity pattern of H and A."""
 
     def solve(self, qp: QP, start: QPSolution | None = None) -> QPSolution:
-        """Return the solution; start: a guess with multipliers, which a solver may ignore."""
+        """Return the solution of a convex QP, with its status; start: a guess with multipliers, which a solver may ignore."""
         ...
 
     def is_convex(self, qp: QP) -> bool:
-        """True if H is convex enough for this solver."""
+        """True if H is convex enough for this solver: on the whole space, or on the null space of the equalities."""
         ...
 
 
@@ -147,12 +147,15 @@ def largest(values: Array) -> float:
 
 
 def violation(values: Array, lower: Array, upper: Array) -> Array:
-    """Return the violation of its bounds by each value, 0 if they hold."""
+    """Return the distance of each value outside its bounds, 0 inside."""
     return np.maximum(np.maximum(lower - values, values - upper), 0.0)
 
 
 def complementarity(values: Array, lower: Array, upper: Array, multipliers: Array) -> Array:
-    """Return |multiplier| times the distance to its bound, with distances limited to 1."""
+    """Return |multiplier| times the distance of each value to a bound: upper for positive multipliers, else lower.
+
+    Distances are limited to 1.
+    """
     workspace = np.where(multipliers > 0.0, upper - values, values - lower)
     return np.abs(multipliers) * np.minimum(np.abs(workspace), 1.0)
 
@@ -168,7 +171,7 @@ QP_SOLVERS = tuple(_SOLVERS)
 
 
 def make_qp_solver(name: str) -> QPSolver:
-    """Return a solver by its name in the table above. Raises UnknownName."""
+    """Return a new solver by its name in QP_SOLVERS. Raises UnknownName."""
     if name not in _SOLVERS:
         raise unknown_name("QP solver", name, QP_SOLVERS)
     module, kind, preset = _SOLVERS[name]

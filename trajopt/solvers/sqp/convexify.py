@@ -67,9 +67,10 @@ class Convexified:
     share: float = 1.0
 
     def unpenalized(self, found: QPSolution) -> QPSolution:
-        """Return the solution d with the multipliers y_i + rho_i (a_i'd - b_i) of the QP without the first term.
+        """Return the solution d with multipliers y_i + rho_i (a_i'd - b_i), those of the QP without the penalty terms of active
+        rows.
 
-        The difference counts for inequalities that are not exactly active at d.
+        b_i is the active bound. The difference counts for inequalities that are not exactly active at d.
         """
         m, goal = len(found.y), np.where(self.upper, *reversed(self.qp.bounds))
         pull = self.weights * np.where(self.weights > 0.0, self.qp.bounded(found.w) - goal, 0.0)
@@ -88,9 +89,13 @@ def convexified(
 ) -> Convexified:
     """Make ``qp`` convex for the first of the solvers that accepts it; the last solver accepts any QP with a large delta.
 
-    y (m,), z (n,): multipliers, which identify the active constraints. last_delta: delta of the last QP that needed one.
-    smallest: lower bound of delta. semidefinite: function that returns H_0, or None. last_share: theta of the last QP; the new
-    theta is at most twice as large.
+    Tried in this order: the QP with and without penalties rho_i/2 (a_i'd - b_i)^2 of active rows and bounds, rho growing as
+    WEIGHTS; blends theta H + (1 - theta) H_0, theta falling as SHARES; and a growing delta I. With H_0, only equations are
+    penalized. If last_share is below SHARES[0], blends come first; if H_0 lacks curvature in a direction, it is not used.
+
+    y (m,), z (n,): multipliers, which identify the active constraints. last_delta: delta of the last QP that needed one. smallest:
+    lower bound of delta. semidefinite: function that returns H_0, or None. last_share: theta of the last QP; the new theta is at
+    most twice as large.
     """
     shape, upper = _active(qp, y, z)
     if semidefinite is not None:  # inequalities must be able to leave the active set; H_0 convexifies their directions
@@ -119,13 +124,16 @@ def convexified(
 
 
 def _curved(qp: QP, solvers: Sequence[QPSolver]) -> bool:
-    """True if a semidefinite Hessian has curvature in all directions of the null space that some solver considers."""
+    """True if the semidefinite Hessian of a QP has curvature in all directions of the null space that some solver considers."""
     least = CURVED * float(np.abs(qp.H.data).max(initial=0.0))
     return least > 0.0 and any(solver.is_convex(shifted(qp, -least)) for solver in solvers)
 
 
 def penalized(qp: QP, weights: Array, upper: Array) -> QP:
-    """Return the QP plus the first term of the module docstring; weights rho_i (m + n,), upper (m + n,) bool."""
+    """Return the QP plus rho_i/2 (a_i'd - b_i)^2 for each row and bound, with weights rho_i (m + n,), zero without a term.
+
+    upper (m + n,): True where b_i is the upper bound, else the lower one.
+    """
     if not weights.any():
         return qp
     m = len(qp.l)
@@ -144,7 +152,7 @@ def shifted(qp: QP, delta: float) -> QP:
 
 
 def _with_squares(qp: QP, weights: Array) -> Hessian:
-    """Return H + A'WA + W_z for the weights (W, W_z) (m + n,), which are zero for dynamics."""
+    """Return H + A' diag(W) A + diag(W_z) for the weights (W, W_z) (m + n,) of rows and bounds, which are zero for dynamics."""
     m = len(qp.l)
     if isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian):
         return qp.H.plus(qp.A.squares(weights[:m])).plus_diagonal(weights[m:])
@@ -157,7 +165,11 @@ def _equal(qp: QP) -> Array:
 
 
 def _active(qp: QP, y: Array, z: Array) -> tuple[Array, Array]:
-    """Return rho_i for rho = 1, and True for each active upper bound, both (m + n,)."""
+    """Return rho_i for rho = 1, zero for inactive constraints, and True for each positive multiplier, both (m + n,).
+
+    Active: equations, and inequalities whose multiplier exceeds the fraction ACTIVE of the largest one and the distance to its
+    bound; dynamics of QPs in stages are left out. rho_i is the largest entry of H over |a_i|^2.
+    """
     both = np.concatenate([y, z])
     lower, upper = qp.bounds
     size, workspace = np.abs(both), np.abs(np.where(both > 0.0, upper, lower))

@@ -47,7 +47,7 @@ class ElasticStep(NamedTuple):
 
 
 def elastic(qp: QP, weight: float) -> QP:
-    """Return the elastic QP in (d, p, n), with sparse matrices."""
+    """Return the elastic QP in (d, p, n), with sparse matrices: l <= A d + p - n <= u, slacks p, n >= 0 with cost ``weight``."""
     m = len(qp.l)
     slack = np.zeros(2 * m), np.full(2 * m, np.inf)
     g = np.concatenate([qp.g, np.full(2 * m, weight)])
@@ -66,7 +66,11 @@ class ElasticInteriorPoint(InteriorPoint):
 
 
 def elastic_step(qp: QP, weight: float, largest: float) -> ElasticStep | None:
-    """Return the step for the smallest sufficient weight between ``weight`` and ``largest``; None if the QPs fail."""
+    """Return the step for the smallest sufficient weight between ``weight`` and ``largest``; None if the QPs fail.
+
+    The weight grows by GROWTH until a step reaches SHARE of the attainable decrease of the linearized violation; at ``largest``,
+    any step is returned. If nothing is attainable, the step is stationary. If the rows hold at d = 0, ``largest`` is used at once.
+    """
     solver = ElasticInteriorPoint()
     qp = convexified(qp.sparse, np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,)).qp
     now = _violated(qp, np.zeros(qp.A.shape[1]))
@@ -93,7 +97,7 @@ def elastic_step(qp: QP, weight: float, largest: float) -> ElasticStep | None:
 
 
 def _solved(qp: QP, solver: QPSolver, weight: float) -> QPSolution | None:
-    """Return the solution of the elastic QP without its slacks, or None."""
+    """Return the solution of the elastic QP without its slacks, or None if the solver fails."""
     n = len(qp.g)
     found = solver.solve(elastic(qp, weight))
     if found.status is not QPStatus.SOLVED:
@@ -102,11 +106,15 @@ def _solved(qp: QP, solver: QPSolver, weight: float) -> QPSolution | None:
 
 
 def _violated(qp: QP, d: np.ndarray) -> float:
+    """Return the l1 violation of the rows l <= A d <= u."""
     return float(violation(qp.A @ d, qp.l, qp.u).sum())
 
 
 def feasibility_step(qp: QP, floor: float) -> QPSolution | None:
-    """Return a step that reduces the violation alone; qp: with the Hessian of the violation; floor: least shift of H."""
+    """Return a step that reduces the violation alone, or None if the QP fails.
+
+    qp: with the Hessian of the constraints. floor: lower bound of the shift of H.
+    """
     size = PROXIMITY * max(1.0, float(np.abs(qp.A.data).max(initial=0.0)))
     alone, solver = replace(qp.sparse, g=np.zeros_like(qp.g)), ElasticInteriorPoint()
     convex = convexified(alone, np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,), smallest=max(size, floor)).qp

@@ -104,7 +104,10 @@ class SQPLoop:
         self.test: Acceptance = self.usual_test
 
     def run(self, w: Array, multipliers: tuple[Array, Array] | None = None) -> NLPSolution:
-        """Iterate from a guess until a termination test holds."""
+        """Solve from a guess of w (n,), and of the multipliers (y, z) if given; return the solution, also after Ctrl-C.
+
+        Crossed bounds end it before the first iteration. Raises ValueError for qp_solver = "riccati" and a program without stages.
+        """
         with np.errstate(all="ignore"):  # the status reports non-finite numbers
             try:
                 crossed = nlp_diagnosis.crossed_bounds(self.nlp)
@@ -116,6 +119,10 @@ class SQPLoop:
             return self._solution(status, w)
 
     def _solve(self, w: Array, multipliers: tuple[Array, Array] | None) -> Status:
+        """Iterate from the guess, clipped to its bounds, until a termination test holds; return the status.
+
+        A guess with values or derivatives that are not finite ends the solve at once.
+        """
         nlp, w = self.nlp.recentered(np.clip(w, self.nlp.x_lower, self.nlp.x_upper))
         self.qps.multipliers_given = multipliers
         y, z = multipliers or (np.zeros_like(nlp.g_lower), np.zeros_like(w))
@@ -127,20 +134,23 @@ class SQPLoop:
         if at is None:
             return termination.non_finite(nlp_diagnosis.non_finite_number(nlp, w, start.f, start.g))
         while True:
-            self._remember(at)
+            self._store_best(at)
             status = self._termination(at) or self._advance(at)
             if isinstance(status, Status):
                 self._record(at)
                 return status
             at = status
 
-    def _remember(self, at: Iterate) -> None:
+    def _store_best(self, at: Iterate) -> None:
         """Store the best iterate: the last one, or without a line search the one with the smallest residual."""
         best = self.progress.best
         if best is None or self.options.globalization != "none" or at.stop < best.stop:
             self.progress.best = at
 
     def _termination(self, at: Iterate) -> Status | None:
+        """Return the status if the iterate is a solution, precision, iterations or time are used up, or f is unbounded;
+        else None.
+        """
         o, n = self.options, self.progress.iteration
         if at.is_solution(o):
             return termination.converged(self._measured(at))
@@ -160,7 +170,12 @@ class SQPLoop:
 
     # -- one iteration --------------------------------------------------------------------------------------------------
     def _advance(self, at: Iterate) -> Iterate | Status:
-        """Return the next iterate or the final status; rejected steps are repeated with larger sigma, then regularization."""
+        """Return the next iterate or the final status, and update sigma and the counters of the solve.
+
+        A rejected step is tried with up to SCALINGS values of sigma, then with the first sigma and a growing diagonal shift; steps
+        in elastic mode only with the shift. After the values of sigma, a filter first restores feasibility at infeasible points.
+        Tries end at rounding level.
+        """
         with self.journal.timed("derivatives"):
             H = hessian_at(at, self.options)
         if not np.isfinite(H.data).all():
@@ -190,7 +205,7 @@ class SQPLoop:
         self.qps.full = taken.alpha == 1.0
         if taken.new is None:
             return self._stuck(at, step, taken, promise)
-        self.contradictions.step(at, taken.new)
+        self.contradictions.count_idle(at, taken.new)
         if self.contradictions.still >= STILL_STEPS and taken.new.violation > self.options.constraint_tolerance:
             return termination.violation_remains(self._measured(at), stationary=False)
         damping.learn(
@@ -207,17 +222,25 @@ class SQPLoop:
         Restoring with a filter also adds the current point to the filter.
         """
         if restoring and isinstance(self.usual_test, FilterTest) and at.violation > self.options.constraint_tolerance:
-            self.usual_test.remember()
+            self.usual_test.add_current()
             return ViolationTest()
         return ViolationTest() if np.isinf(step.weight) else self.usual_test
 
     def _directed(self, at: Iterate, H: Hessian, floor: float) -> tuple[Convexified, Step | Status]:
-        """Return the QP step for the Hessian H with a diagonal shift of at least ``floor``, or the final status."""
+        """Return the QP and its step, or the final status, for the Hessian H with a diagonal shift of at least ``floor``.
+
+        First for the active set of the last full step with H unmodified; if that fails, by the convexified QP.
+        """
         with self.journal.timed("backward"):
             return self._newton(at, H, floor) or self._convex_step(at, H, floor)
 
     def _searched(self, at: Iterate, step: Step, convex: Convexified, expected: float, scaling: bool) -> Taken:
-        """Run the line search along a step; scaling: True if a step with larger sigma can follow a failure."""
+        """Run the line search along a step; return its result.
+
+        scaling: True if a step with larger sigma can follow a failure; then at most HALVINGS halvings are tried. Without
+        globalization only the full step is. If all lengths fail at rounding level, the full step is accepted if it reduces the
+        residual.
+        """
         o = self.options
         halvings = 0 if o.globalization == "none" else min(HALVINGS, o.max_backtracks) if scaling else o.max_backtracks
         taken = self.search.along(at, step, convex, self.test, halvings)
@@ -245,18 +268,21 @@ class SQPLoop:
         return convex, self._step(at, convex, floor)
 
     def _is_noise(self, at: Iterate, expected: float) -> bool:
-        """True if the expected change of the merit and the violation are both at rounding level."""
+        """True if the expected change of the merit and the violation are both at rounding level, relative to the merit."""
         return max(expected, at.violation) <= NEAR_ROUNDING * (1.0 + abs(self._value(at)))
 
     def _convex(self, qp: QP, at: Iterate, floor: float) -> Convexified:
-        """Return the convexified QP with a diagonal shift of at least ``floor``."""
+        """Return the convexified QP with a diagonal shift of at least ``floor``, and store its shift and blend.
+
+        A semidefinite Hessian that the first QP solver rejects is shifted. With floor > 0, no inequality counts as active.
+        """
         guess = (at.y, at.z) if floor == 0.0 else (np.zeros_like(at.y), np.zeros_like(at.z))
         damping, solvers = self.damping, self.qps.solvers
         if self.options.hessian != "exact" and not solvers[0].is_convex(qp):
             floor = max(floor, SEMIDEFINITE_SHIFT * max(1.0, float(np.abs(qp.H.data).max(initial=0.0))))
         other = self._timed(semidefinite_at(at, self.options, damping.scale))
         convex = convexified(qp, *guess, solvers, damping.delta, floor, other, damping.share)
-        damping.note(convex, floor)
+        damping.store(convex, floor)
         return convex
 
     def _timed(self, hessian: Callable[[], Hessian] | None) -> Callable[[], Hessian] | None:
@@ -271,12 +297,16 @@ class SQPLoop:
         return timed
 
     def _step(self, at: Iterate, convex: Convexified, floor: float) -> Step | Status:
-        """Solve the QP, in elastic mode if it is infeasible; return the step or the final status."""
+        """Solve the QP, in elastic mode if it is infeasible; return the step or the final status.
+
+        After many infeasible QPs without progress, steps ignore the objective, and then the solve ends. It also ends if no step
+        reduces the linearized violation.
+        """
         qp, found, state = convex.qp, self.qps.solve(convex.qp, convex.solver), self.contradictions
         if found is not None:
             self.qps.last, state.count = found, 0
             return step_of(at, qp, convex.unpenalized(found), 0.0)
-        state.another(at.theta)
+        state.count_infeasible(at.theta)
         if state.hopeless:
             return termination.violation_remains(self._measured(at), stationary=False)
         step = self._feasibility_step(at, floor) if state.leaves_objective else None
@@ -292,7 +322,10 @@ class SQPLoop:
         return step or termination.line_search_failed(termination.UNSOLVED_QP, self._measured(at))
 
     def _feasibility_step(self, at: Iterate, floor: float) -> Step | None:
-        """Return a step that reduces the violation and ignores the objective; the program's multipliers do not change."""
+        """Return a step that reduces the violation and ignores the objective, or None if its QP fails.
+
+        The program's multipliers do not change.
+        """
         with self.journal.timed("derivatives"):
             H = hessian_at(at._replace(y=self.contradictions.toward), self.options, 0.0)
         qp = qp_about(at, H)
@@ -303,7 +336,10 @@ class SQPLoop:
         return step_of(at, qp, found._replace(y=at.y, z=at.z), np.inf)
 
     def _recentered(self, new: Iterate) -> Iterate:
-        """Return the iterate in a chart centered at it, for programs on a manifold."""
+        """Return the iterate in a chart centered at it, for programs on a manifold.
+
+        It stays unchanged on a vector space, and if a derivative there is not finite.
+        """
         nlp, w = new.nlp.recentered(new.w)
         if nlp is new.nlp:
             return new
@@ -312,7 +348,11 @@ class SQPLoop:
         return new if moved is None else moved
 
     def _stuck(self, at: Iterate, step: Step, taken: Taken, expected: float) -> Status:
-        """Return the status after a failed line search: precision limit or failure."""
+        """Return the status after a failed line search.
+
+        Violation remains after a step on the violation alone; precision limit at rounding level or with a small KKT error; else
+        failure.
+        """
         measured, violated = self._measured(at), at.violation > self.options.constraint_tolerance
         if np.isinf(step.weight) and violated:
             return termination.violation_remains(measured, stationary=False)
@@ -322,15 +362,17 @@ class SQPLoop:
 
     # -- records --------------------------------------------------------------------------------------------------------
     def _value(self, at: Iterate) -> float:
+        """Return the merit of an iterate by the current acceptance test; f for a filter."""
         return self.test.value(at.f, at.theta)
 
     def _measured(self, at: Iterate) -> termination.Measured:
+        """Return iteration number, errors and worst constraint of an iterate, for a status."""
         errors = termination.Errors(at.kkt, at.gradient, violation=at.violation)
         worst = nlp_diagnosis.worst_constraint(at.nlp, at.w, at.g)
         return termination.Measured(self.progress.iteration, errors, self.options.tolerances, worst)
 
     def _record(self, at: Iterate, step: Step | None = None, taken: Taken | None = None) -> None:
-        """Record an iterate and the step from it, if any."""
+        """Add a record of an iterate, with the step from it and its line search, to the journal."""
         alpha = 0.0 if taken is None or taken.new is None else taken.alpha
         self.journal.add(
             trajectory_at(at.nlp, at.w),
@@ -351,7 +393,7 @@ class SQPLoop:
         )
 
     def _solution(self, status: Status, w: Array) -> NLPSolution:
-        """Return the best iterate as the solution, or the guess w if no iterate exists."""
+        """Return the best iterate as the solution; without an iterate the guess w, NaN for f and g, and zero multipliers."""
         records, at = self.journal.history(), self.progress.best
         if at is None:
             m, n = len(self.nlp.g_lower), len(w)

@@ -50,7 +50,10 @@ class Step(NamedTuple):
 
 
 def step_of(at: Iterate, qp: QP, found: QPSolution, weight: float) -> Step:
-    """Convert a QP solution to a step of the line search."""
+    """Convert a QP solution to a step of the line search, with its slope, d'Hd and linearized l1 violation of the rows.
+
+    weight: of the violation in an elastic QP, 0 for a plain QP.
+    """
     d = found.w
     left = float(violation(qp.A @ d, qp.l, qp.u).sum())
     return Step(d, found.y, found.z, float(at.grad @ d), float(d @ (qp.H @ d)), left, weight)
@@ -63,11 +66,11 @@ class Acceptance(ABC):
 
     @abstractmethod
     def begin(self, at: Iterate, step: Step) -> None:
-        """Start the search along a new step: update penalty, limits and slope."""
+        """Start the search along a new step from an iterate: update penalty, limits and slope."""
 
     @property
     def corrects(self) -> bool:
-        """True if a second-order correction of the step should be tried."""
+        """True if a second-order correction should be tried when the full step is rejected; True by default."""
         return True
 
     @abstractmethod
@@ -75,12 +78,12 @@ class Acceptance(ABC):
         """True if the trial at alpha d is acceptable; if so, the test updates its state."""
 
     def expected(self, alpha: float) -> float:
-        """Return the decrease of the merit expected from the slope."""
+        """Return the decrease of the value that the slope predicts for the step length alpha, -alpha slope."""
         return -alpha * self.slope
 
     @abstractmethod
     def value(self, f: float, theta: float) -> float:
-        """Return the merit; f for the filter."""
+        """Return the value that the search decreases: the merit, f for the filter, theta for steps on the violation alone."""
 
 
 class MeritTest(Acceptance):
@@ -91,7 +94,11 @@ class MeritTest(Acceptance):
         self.ratio = options.accept_ratio
 
     def begin(self, at: Iterate, step: Step) -> None:
-        """Raise nu above the multipliers and until d is a descent direction (Nocedal & Wright, eq. 18.36), or halve it."""
+        """Set the penalty nu of a step, and the start value and slope of the merit.
+
+        nu exceeds the multipliers, the elastic weight and options.penalty, and makes d a descent direction (Nocedal & Wright, eq.
+        18.36). It is at least half the last penalty.
+        """
         gap = at.theta - step.left
         wanted = max(self.smallest, (1.0 + PENALTY_MARGIN) * max(step.weight, float(np.abs(step.y).max(initial=0.0))))
         if gap > ROUNDING * at.theta:
@@ -101,7 +108,7 @@ class MeritTest(Acceptance):
         self.slope = step.slope - self.penalty * max(gap, 0.0)
 
     def value(self, f: float, theta: float) -> float:
-        """Return phi."""
+        """Return the merit phi = f + nu theta."""
         return f + self.penalty * theta
 
     def accepts(self, alpha: float, new: Trial) -> bool:
@@ -118,40 +125,51 @@ class FilterTest(Acceptance):
         self.largest: float | None = None
 
     def begin(self, at: Iterate, step: Step) -> None:
-        """Set the slope of f, and at the first step the limit on theta."""
+        """Store the iterate and the slope of f; at the first step, set the limit on theta."""
         if self.largest is None:
             self.largest = max(LARGEST_VIOLATION, GROWTH * at.theta)
         self.at, self.slope = at, step.slope
 
     def value(self, f: float, theta: float) -> float:
-        """Return f."""
+        """Return f; theta is ignored."""
         return f
 
     def accepts(self, alpha: float, new: Trial) -> bool:
-        """Test steps 5.3 and 5.4 of algorithm A; the filter grows unless Armijo's rule decided (step 7)."""
+        """True if a trial is acceptable to the filter and improves on the iterate (steps 5.3 and 5.4 of algorithm A).
+
+        Rejected: theta above its limit, or dominated by a pair. If f decides (switching condition), f must satisfy Armijo's rule.
+        Otherwise theta or f must fall sufficiently, and the iterate is added to the filter (step 7).
+        """
         assert self.largest is not None
         at, noise = self.at, ROUNDING * (1.0 + abs(self.at.f))
         if new.theta > self.largest or any(new.theta >= theta and new.f >= f + noise for theta, f in self.entries):
             return False
-        if self._promises(alpha):
+        if self._decides_by_cost(alpha):
             return new.f <= at.f + ETA_F * alpha * self.slope + noise
         closer = new.theta <= (1.0 - GAMMA_THETA) * at.theta
         if not (closer or new.f <= at.f - GAMMA_F * at.theta + noise):
             return False
-        self.remember()
+        self.add_current()
         return True
 
-    def _promises(self, alpha: float) -> bool:
-        """Switching condition: True if the expected decrease of f dominates the violation."""
+    def _decides_by_cost(self, alpha: float) -> bool:
+        """Switching condition: True if f is expected to fall by more than the violation is worth, so that Armijo's rule on f
+        decides.
+
+        alpha (-slope)^S_F > DELTA theta^S_THETA, with a negative slope of f.
+        """
         return self.slope < 0.0 and alpha * (-self.slope) ** S_F > DELTA * self.at.theta**S_THETA
 
     @property
     def corrects(self) -> bool:
-        """True if f must fall; otherwise a shorter step is as good, and corrections of long steps are unreliable."""
-        return self._promises(1.0)
+        """True if f must satisfy Armijo's rule for the full step.
 
-    def remember(self) -> None:
-        """Add the current point to the filter."""
+        Otherwise a shorter step is as good, and corrections of long steps are unreliable.
+        """
+        return self._decides_by_cost(1.0)
+
+    def add_current(self) -> None:
+        """Add the pair (theta, f) of the current iterate to the filter, each lowered by its margin."""
         theta, f = self.at.theta, self.at.f
         self.entries.append(((1.0 - GAMMA_THETA) * theta, f - GAMMA_F * theta))
 
@@ -165,15 +183,15 @@ class ViolationTest(Acceptance):
         return False
 
     def begin(self, at: Iterate, step: Step) -> None:
-        """Set theta and its slope."""
+        """Set the start value theta, and its slope to the linearized change of theta."""
         self.start, self.slope = at.theta, step.left - at.theta
 
     def value(self, f: float, theta: float) -> float:
-        """Return theta."""
+        """Return theta; f is ignored."""
         return theta
 
     def accepts(self, alpha: float, new: Trial) -> bool:
-        """True if Armijo's rule on theta holds."""
+        """True if Armijo's rule on theta holds, and the step was to reduce theta."""
         return new.theta <= self.start + ETA_F * alpha * self.slope and self.slope < 0.0
 
 
@@ -186,6 +204,6 @@ class AnyStep(MeritTest):
 
 
 def acceptance(options: SQPOptions) -> Acceptance:
-    """Return the acceptance test for ``options.globalization``."""
+    """Return the acceptance test for ``options.globalization``: "merit", "filter", or "none" for any finite step."""
     kinds: dict[str, type[MeritTest] | type[FilterTest]] = {"merit": MeritTest, "filter": FilterTest, "none": AnyStep}
     return kinds[options.globalization](options)

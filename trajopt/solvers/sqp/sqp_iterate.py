@@ -59,12 +59,12 @@ class Iterate(NamedTuple):
     kkt: float
 
     def is_solution(self, o: SQPOptions) -> bool:
-        """True if the convergence tests hold."""
+        """True if gradient and violation meet their tolerances, or the scaled KKT error and the violation do."""
         return self.stop <= 1.0 or (self.kkt <= o.kkt_tolerance and self.violation <= o.constraint_tolerance)
 
 
 def trial(nlp: NLP, w: Array) -> Trial:
-    """Evaluate f, g and the violation at w."""
+    """Evaluate f, g and the l1 violation of the bounds on g at w."""
     f, g = nlp.evaluate(w)
     return Trial(w, float(f), g, float(violation(g, nlp.g_lower, nlp.g_upper).sum()))
 
@@ -78,7 +78,7 @@ def iterate_at(nlp: NLP, at: Trial, y: Array, z: Array, o: SQPOptions) -> Iterat
 
 
 def measured(at: Iterate, o: SQPOptions) -> Iterate:
-    """Return the iterate with its optimality errors computed from its multipliers."""
+    """Return the iterate with its optimality errors computed from its derivatives and multipliers."""
     nlp = at.nlp
     outside = violation(at.g, nlp.g_lower, nlp.g_upper)
     worst = max(largest(outside), largest(violation(at.w, nlp.x_lower, nlp.x_upper)))
@@ -94,7 +94,10 @@ def measured(at: Iterate, o: SQPOptions) -> Iterate:
 
 
 def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
-    """Replace hessian = "auto" by the default of the program. Raises ValueError for a Hessian that the program lacks."""
+    """Return the options with hessian = "auto" replaced: "scqp" for a program with ``convex_hessian``, else "exact".
+
+    Raises ValueError for "gauss_newton" or "scqp" and a program without ``convex_hessian``.
+    """
     convex = isinstance(nlp, ConvexOverNonlinear)
     if o.hessian == "auto":
         return replace(o, hessian="scqp" if convex else "exact")
@@ -104,25 +107,35 @@ def settled(o: SQPOptions, nlp: NLP) -> SQPOptions:
 
 
 def hessian_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Hessian:
-    """Return H (n, n) of the kind ``o.hessian``, with the factor sigma on the objective."""
+    """Return H (n, n) of the kind ``o.hessian``, with the factor sigma on the objective.
+
+    "exact": of the Lagrangian. "gauss_newton": J'phi''J of the objective alone. "scqp": the same plus convex terms of constraints.
+    """
     multipliers = np.zeros_like(at.y) if o.hessian == "gauss_newton" else at.y
     return _hessian(at, sigma, multipliers, o.hessian != "exact")
 
 
 def semidefinite_at(at: Iterate, o: SQPOptions, sigma: float = 1.0) -> Callable[[], Hessian] | None:
-    """Return a function for sigma times the Gauss-Newton Hessian; None if the program has none or H already is that."""
+    """Return a function for sigma times the Gauss-Newton Hessian of the objective.
+
+    None unless the option hessian is "exact" and the program has a ``convex_hessian``.
+    """
     if not isinstance(at.nlp, ConvexOverNonlinear) or o.hessian != "exact":
         return None
     return lambda: _hessian(at, sigma, np.zeros_like(at.y), True)
 
 
 def _hessian(at: Iterate, sigma: float, multipliers: Array, convex: bool) -> Hessian:
+    """Return the convex Hessian, or the exact one of the Lagrangian, with factor sigma and these multipliers; convex: which one."""
     own = cast(ConvexOverNonlinear, at.nlp).convex_hessian if convex else at.nlp.hessian
     return own(at.w, sigma, multipliers)
 
 
 def qp_about(at: Iterate, H: Hessian) -> QP:
-    """Return the QP of the module docstring at an iterate."""
+    """Return the QP of a step d from an iterate, with Hessian H and linearized constraints:
+
+    minimize 1/2 d'Hd + grad f'd subject to g_lower <= g + J d <= g_upper, x_lower <= w + d <= x_upper
+    """
     nlp = at.nlp
     rows, bounds = (nlp.g_lower - at.g, nlp.g_upper - at.g), (nlp.x_lower - at.w, nlp.x_upper - at.w)
     return QP(H, at.grad, at.J, *rows, *bounds)

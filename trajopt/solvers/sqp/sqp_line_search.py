@@ -54,7 +54,11 @@ class LineSearch:
         self.options, self.journal, self.solve_near = options, journal, solve_near
 
     def along(self, at: Iterate, step: Step, convex: Convexified, test: Acceptance, halvings: int) -> Taken:
-        """Return the longest accepted step of the lengths 1, 1/2, ..., 2^-halvings; convex: the QP of the step."""
+        """Return the longest accepted step of the lengths 1, 1/2, ..., 2^-halvings; its iterate is None if all are rejected.
+
+        If the full step is rejected and does not reduce the violation, its second-order correction is tried, if options, test and a
+        plain QP allow that. convex: the QP of the step.
+        """
         broken, start = 0, test.value(at.f, at.theta)
         for k in range(halvings + 1):
             alpha = 0.5**k
@@ -77,6 +81,7 @@ class LineSearch:
         return Taken(new, 1.0, 0.0, 0) if new is not None and new.stop < at.stop else None
 
     def _trial(self, at: Iterate, d: Array) -> Trial:
+        """Evaluate f, g and the violation at w + d, clipped to the bounds on w."""
         with self.journal.timed("rollout"):
             return trial(at.nlp, np.clip(at.w + d, at.nlp.x_lower, at.nlp.x_upper))
 
@@ -87,7 +92,11 @@ class LineSearch:
         return self._derived(at, step, tried, alpha)
 
     def _derived(self, at: Iterate, step: Step, tried: Trial, alpha: float) -> Iterate | None:
-        """Differentiate at a trial; multipliers use the same step length (Nocedal & Wright, algorithm 18.3), or become zero."""
+        """Return the iterate at a trial, or None if derivatives are not finite.
+
+        Multipliers move by the same step length (Nocedal & Wright, algorithm 18.3). At an infeasible point they become zero if the
+        gradient of the Lagrangian exceeds LOST times that of the objective, at least LOST.
+        """
         y, z = at.y + alpha * (step.y - at.y), at.z + alpha * (step.z - at.z)
         with self.journal.timed("derivatives"):
             new = iterate_at(at.nlp, tried, y, z, self.options)
@@ -99,7 +108,11 @@ class LineSearch:
     def _corrected(
         self, at: Iterate, step: Step, convex: Convexified, test: Acceptance, tried: Trial
     ) -> Iterate | None:
-        """Return the iterate at the first accepted second-order correction of the full step, or None."""
+        """Return the iterate at the first accepted second-order correction of the full step, or None.
+
+        At most MAX_CORRECTIONS are tried, while each reduces the violation by the factor CORRECTION_FALLS, and only if the trial
+        violates the constraints more than their linearization.
+        """
         for _ in range(MAX_CORRECTIONS):
             if not tried.finite or tried.theta <= step.left:
                 return None
@@ -113,7 +126,7 @@ class LineSearch:
         return None
 
     def _correction(self, at: Iterate, step: Step, convex: Convexified, tried: Trial) -> Array | None:
-        """Solve the QP with g(w + d) - J d in place of g, for the trial step d; None if that fails."""
+        """Return the step of the QP with g(w + d) - J d in place of g, for the trial step d; None if its solution fails."""
         nlp, shift = at.nlp, tried.g - at.J @ (tried.w - at.w)
         qp = replace(qp_about(at, convex.qp.H), l=nlp.g_lower - shift, u=nlp.g_upper - shift)
         if convex.weights.any():

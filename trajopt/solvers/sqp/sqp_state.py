@@ -55,18 +55,24 @@ class Damping:
     used: float = 0.0
 
     def grow(self, first: float, attempt: int) -> None:
-        """Raise sigma for the given attempt (from 1) of an iteration that started with sigma = ``first``."""
+        """Set sigma to ``first`` times SCALE_GROWTH^attempt, at most LARGEST_SCALE.
+
+        first: sigma at the start of the iteration. attempt: from 1.
+        """
         self.scale = min(LARGEST_SCALE, first * SCALE_GROWTH**attempt)
 
     def learn(self, alpha: float, decreased: bool, exact: bool) -> None:
-        """Update sigma after a step of length alpha. decreased: sufficient decrease. exact: the Hessian is exact."""
+        """Update sigma after a step of length alpha: it falls, to 1 at least, after a full step with sufficient decrease.
+
+        Otherwise it rises by 1 / alpha, at most SCALE_RISE, unless the Hessian is exact. decreased: sufficient decrease.
+        """
         if alpha == 1.0 and decreased:
             self.scale = max(1.0, SCALE_DECAY * self.scale)
         elif not exact:  # H lacks the second derivatives that shortened the step
             self.scale = min(LARGEST_SCALE, self.scale * min(1.0 / alpha, SCALE_RISE))
 
-    def note(self, convex: Convexified, floor: float) -> None:
-        """Store delta and theta of a convexified QP whose diagonal shift was at least ``floor``."""
+    def store(self, convex: Convexified, floor: float) -> None:
+        """Store the delta of a convexified QP above ``floor``, if there is any, and its theta; used becomes delta + 1 - theta."""
         self.delta = convex.delta - floor or self.delta
         self.used, self.share = convex.delta + 1.0 - convex.share, convex.share
 
@@ -85,25 +91,25 @@ class Contradictions:
     count: int = 0
     still: int = 0
 
-    def step(self, at: Iterate, new: Iterate) -> None:
-        """Count a step that neither moves nor reduces the violation."""
+    def count_idle(self, at: Iterate, new: Iterate) -> None:
+        """Count a step that neither moves the variables nor reduces the violation; any other step resets the count ``still``."""
         near = largest(new.w - at.w) <= STILL * max(1.0, largest(at.w))
         self.still = self.still + 1 if near and new.violation > FALLING * at.violation else 0
 
-    def another(self, theta: float) -> None:
-        """Count an infeasible QP at a point with violation theta."""
+    def count_infeasible(self, theta: float) -> None:
+        """Count an infeasible QP at a point with l1 violation theta; a theta below FALLING times its minimum restarts at 1."""
         if theta < FALLING * self.smallest:
             self.smallest, self.count = theta, 0
         self.count += 1
 
     @property
     def hopeless(self) -> bool:
-        """True if the solve must end."""
+        """True after more than GIVE_UP infeasible QPs without progress: the solve must end."""
         return self.count > GIVE_UP
 
     @property
     def leaves_objective(self) -> bool:
-        """True if steps must ignore the objective."""
+        """True after more than LEAVE_OBJECTIVE infeasible QPs without progress: steps must ignore the objective."""
         return self.count > LEAVE_OBJECTIVE
 
 
@@ -124,11 +130,14 @@ class Subproblems:
 
     @property
     def solvers(self) -> Sequence[QPSolver]:
-        """Solvers in the order of trials."""
+        """Solvers in the order of trials: that of the options, then the fallback, unless both are interior-point methods."""
         return (self.solver,) if type(self.solver) is InteriorPoint else (self.solver, self.fallback)
 
     def near(self, qp: QP, y: Array, z: Array) -> QPSolution | None:
-        """Solve a QP from the active set of multipliers (y, z); None if this fails. An active-set solver is used directly."""
+        """Solve a QP from the active set of multipliers (y, z); None if this fails or the solution is not finite.
+
+        The solver of the options is used if it is an active-set method, else Newton's active-set method.
+        """
         if isinstance(self.solver, ActiveSet):
             known = self.solver.solve(qp, QPSolution(np.zeros_like(qp.g), y, z, QPStatus.SOLVED))
             return known if known.status is QPStatus.SOLVED and np.isfinite(known.w).all() else None
@@ -136,7 +145,11 @@ class Subproblems:
         return found if found is not None and np.isfinite(found.w).all() else None
 
     def solve(self, qp: QP, solver: QPSolver) -> QPSolution | None:
-        """Solve a QP from the last active set, else by ``solver``, else by the fallback; None if infeasible or not finite."""
+        """Solve a QP from the last active set, else by ``solver``, else by the fallback; None if infeasible or not finite.
+
+        Before the first solution, the active set is that of the multipliers of the guess. The fallback is not used if ``solver``
+        finds the QP infeasible.
+        """
         last = self.last
         none = np.zeros_like(qp.l), np.zeros_like(qp.g)
         near = self.near(qp, *((last.y, last.z) if last is not None else self.multipliers_given or none))

@@ -32,6 +32,7 @@ class Columns(NamedTuple):
         return Columns(self.shape[::-1], self.columns, self.rows, self.data)
 
     def __abs__(self) -> Columns:
+        """Return the matrix of absolute values."""
         return self._replace(data=np.abs(self.data))
 
     def __matmul__(self, vector: Array) -> Array:
@@ -47,13 +48,15 @@ class Entries:
         self._columns: list[Array] = []
 
     def add(self, rows: Array, columns: Array, mask: Array | bool = True) -> None:
-        """Add blocks (..., r, c) at rows (..., r) and columns (..., c); mask: True for entries that can be nonzero."""
+        """Add blocks (..., r, c) at rows (..., r) and columns (..., c) of the matrix; mask: False for entries that are
+        always zero.
+        """
         r, c, m = np.broadcast_arrays(rows[..., :, None], columns[..., None, :], mask)
         self._rows.append(np.where(m, r, -1).ravel())
         self._columns.append(c.ravel())
 
     def assembly(self, shape: tuple[int, int]) -> Assembly:
-        """Return the assembly of the added blocks, in their order."""
+        """Return the assembly that sums the added blocks, in their order, into a matrix of this shape."""
         return Assembly(shape, self._rows, self._columns)
 
 
@@ -79,18 +82,18 @@ class Assembly:
         return sp.csc_matrix((np.ones(len(self.indices)), self.indices, indptr), shape=self.shape)
 
     def __call__(self, blocks: Sequence[Array]) -> sp.csc_matrix:
-        """Return the matrix with the values of blocks, in the order of the added ones."""
+        """Return the matrix with the values of blocks, given in the order in which they were added."""
         matrix = copy(self.pattern)  # a copy skips the checks of SciPy's constructor
         matrix.data = self.values(blocks)
         return matrix
 
     def entries(self, blocks: Sequence[Array] | None = None) -> Columns:
-        """Return the matrix as entries with the values of blocks, or ones without blocks."""
+        """Return the matrix as entries in column order, with the values of blocks; ones without blocks."""
         data = np.ones(len(self.indices)) if blocks is None else self.values(blocks)
         return Columns(self.shape, self.indices, self.columns, data)
 
     def values(self, blocks: Sequence[Array]) -> Array:
-        """Return the values of the entries (e,)."""
+        """Return the values (e,) of the entries in column order, from blocks in the order in which they were added."""
         values = np.concatenate([*(block.ravel() for block in blocks), np.zeros(0)])
         if self._source is not None:
             return values.take(self._source)

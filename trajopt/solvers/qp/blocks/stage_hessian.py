@@ -45,17 +45,20 @@ class StagePlaces:
         self.stage[self.index[self.present]], self.place[self.index[self.present]] = knots, places
 
     def gathered(self, w: Array) -> Array:
-        """Return (x, u) of the stages, (N + 1, n + m), from w (n_w,); zero for missing controls."""
+        """Return the entries (x, u) of the stages, (N + 1, n + m), of a vector w (n_w,); zero for missing controls."""
         return np.append(w, 0.0)[self.index]
 
     def shared_out(self, w: Array) -> Array:
-        """Return a linear form w (n_w,) in stages, (N + 1, n + m), each entry at (stage, place) of its variable."""
+        """Return a linear form w (n_w,) by stages, (N + 1, n + m): each coefficient at one entry of its variable, zeros elsewhere.
+
+        For a carried control, that is its entry among the states.
+        """
         z = np.zeros(self.index.shape)
         z[self.stage, self.place] = w
         return z
 
     def scattered(self, z: Array) -> Array:
-        """Transpose of :meth:`gathered`: sum the entries of each variable over the stages that contain it."""
+        """Return z (N + 1, n + m) as a vector (n_w,), the transpose of :meth:`gathered`: entries of one variable are summed."""
         if self.carried:
             return np.bincount(self.index.ravel(), z.ravel(), minlength=self.size + 1)[:-1]
         w = np.empty(self.size + 1)
@@ -87,19 +90,23 @@ class StageHessian:
 
     @cached_property
     def assembled(self) -> sp.csc_matrix:
-        """Sparse matrix (n_w, n_w), with the pattern of full blocks."""
+        """Sparse matrix (n_w, n_w) with the pattern of full blocks; assembled once and cached."""
         return self.places.assembly([self.blocks])
 
     def __matmul__(self, w: Array) -> Array:
+        """Return the product with a vector w (n_w,)."""
         return self.places.scattered((self.blocks @ self.places.gathered(w)[:, :, None])[:, :, 0])
 
     def __rmul__(self, factor: float) -> StageHessian:
+        """Return the Hessian times a number."""
         return replace(self, blocks=factor * self.blocks)
 
     def __truediv__(self, divisor: float) -> StageHessian:
+        """Return the Hessian divided by a number."""
         return replace(self, blocks=self.blocks / divisor)
 
     def __add__(self, other: StageHessian) -> StageHessian:
+        """Return the sum of two Hessians of the same stages."""
         return replace(self, blocks=self.blocks + other.blocks)
 
     def plus_diagonal(self, values: Array) -> StageHessian:

@@ -63,16 +63,17 @@ class StageJacobian:
 
     @property
     def data(self) -> Array:
-        """All entries except the constant ones, like ``data`` of a sparse matrix."""
+        """All entries of A, B and G, like ``data`` of a sparse matrix; without the constant -1 of the dynamics."""
         return np.concatenate([self.A.ravel(), self.B.ravel(), self.G.ravel()])
 
     @cached_property
     def assembled(self) -> sp.csc_matrix:
-        """Sparse matrix, with the pattern of full blocks."""
+        """Sparse matrix (m, n_w) with the pattern of full blocks; assembled once and cached."""
         N, r = self.A.shape[:2]
         return self.places.assembly([np.broadcast_to(-np.eye(r), (N, r, r)), self.A, self.B, self.G])
 
     def __matmul__(self, w: Array) -> Array:
+        """Return the product with a vector w (n_w,), (m,)."""
         places, (r, n) = self.places, self.A.shape[1:]
         z = places.stages.gathered(w)[:, :, None]
         rows = np.empty(places.count + 1)
@@ -94,6 +95,9 @@ class StageJacobian:
         return self._into_stages(np.abs(self.A), np.abs(self.B), np.abs(self.G), 1.0, y)
 
     def _into_stages(self, A: Array, B: Array, G: Array, sign: float, y: Array) -> Array:
+        """Return the product (n_w,) of the transpose of the rows with blocks A, B, G and ``sign`` times the identity, with
+        y (m,).
+        """
         places, (r, n) = self.places, A.shape[1:]
         y = np.append(y, 0.0)
         lam = y[places.dynamics]
@@ -104,12 +108,15 @@ class StageJacobian:
         return places.stages.scattered(z)
 
     def squares(self, weights: Array) -> Array:
-        """Return sum_i rho_i a_i a_i' of the rows within stages, as blocks (N + 1, n + m, n + m); weights rho (m,)."""
+        """Return sum_i rho_i a_i a_i' of the rows a_i within stages, as blocks (N + 1, n + m, n + m); weights: rho (m,).
+
+        Weights of the dynamics have no effect.
+        """
         rho = np.append(weights, 0.0)[self.places.within]
         return self.G.transpose(0, 2, 1) @ (rho[:, :, None] * self.G)
 
     def square_lengths(self) -> Array:
-        """Return |a_i|^2 of the rows, (m,)."""
+        """Return the squared lengths |a_i|^2 of all rows, dynamics included, (m,)."""
         rows = np.empty(self.places.count + 1)
         rows[self.places.within] = (self.G * self.G).sum(axis=2)
         rows[self.places.dynamics] = 1.0 + (self.A * self.A).sum(axis=2) + (self.B * self.B).sum(axis=2)
@@ -121,4 +128,5 @@ class _Transposed:
     jacobian: StageJacobian
 
     def __matmul__(self, y: Array) -> Array:
+        """Return J'y for y (m,)."""
         return self.jacobian.transposed_product(y)

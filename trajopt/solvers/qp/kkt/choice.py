@@ -13,5 +13,5 @@ from trajopt.solvers.qp.qp import QP
 
 
 def system_of(qp: QP) -> KKTSystem:
-    """Return the Riccati system of a QP in stages, else the sparse system."""
+    """Return the linear solver of a QP's Newton systems: by a Riccati recursion for a QP in stages, else by sparse LU."""
     return RiccatiKKT(qp) if by_stages(qp) else SparseKKT(qp)

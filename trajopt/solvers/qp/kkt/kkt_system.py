@@ -14,9 +14,19 @@ class KKTSystem(Protocol):
     """Linear system of a Newton iteration; rows and bounds are stacked (m + n,), as in (A w, w)."""
 
     def factorize(self, weights: Array) -> bool:
-        """Factorize with D (m + n,): infinite for the rows E, zero without a bound. Returns False if this fails."""
+        """Factorize the system with weights D (m + n,) of rows and bounds; return False if this fails.
+
+        Infinite weights mark equations (rows of E), zero those without bound; the others, D = v / t, belong to inequalities (rows
+        of C).
+        """
         ...
 
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """Return dw (n,), and dE and dC stacked (m + n,), from a (n,) and b (m + n,); b is ignored where D = 0."""
+        """Return dw (n,), and dE and dC stacked (m + n,), by the last factorization, for the right-hand sides a (n,) and b (m +
+        n,):
+
+        H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C
+
+        b is ignored where D = 0.
+        """
         ...

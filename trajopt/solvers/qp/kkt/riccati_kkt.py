@@ -35,7 +35,7 @@ class UnstructuredQP(ValueError):
 
 
 def by_stages(qp: QP) -> bool:
-    """True if the matrices of a QP are blocks of stages."""
+    """True if both matrices H and A of a QP are blocks of stages."""
     return isinstance(qp.H, StageHessian) and isinstance(qp.A, StageJacobian)
 
 
@@ -60,7 +60,11 @@ class RiccatiKKT:
 
     # -- the linear system ----------------------------------------------------------------------------------------------
     def factorize(self, weights: Array) -> bool:
-        """See :class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem`."""
+        """Set up the LQ problem for weights D (m + n,) of rows and bounds; return True if H is positive definite where required.
+
+        That is on the null space of the dynamics and of the equations, which have infinite weights; zero weights mark missing
+        bounds. Fixed controls and first states are substituted; other equations get a large finite weight.
+        """
         m, places, held = self.rows, self.places, np.isinf(weights)
         self.counts = weights > 0.0
         self.compliance = np.where(self.counts, 1.0 / np.where(self.counts, weights, 1.0), 0.0)
@@ -90,11 +94,15 @@ class RiccatiKKT:
         return policy.failed_at is None and self._first_state_is_determined(policy.Vxx[0])
 
     def _first_state_is_determined(self, V: Array) -> bool:
+        """True if the Hessian V (n, n) of the first value function is positive definite in the free entries of the first state."""
         free = ~self.held_x0
         return not free.any() or bool(cholesky(V[np.ix_(free, free)])[1] == 0)
 
     def _linear(self, a: Array, b: Array) -> LQProblem:
-        """Return the LQ problem whose solution is dw, with the fixed entries of its first state; a (n_w,) includes C'D b."""
+        """Return the LQ problem whose solution is dw, for right-hand sides a (n_w,), which includes C'D b, and b (m + n,).
+
+        Fixed controls and fixed entries of the first state take their values from b.
+        """
         places, lq, full = self.places, self.lq, self.full
         z, bounds = -places.shared_out(a), b[self.rows :]
         q, r, d = z[:, : self.n], z[:-1, self.n :], np.zeros_like(full.d)
@@ -107,7 +115,7 @@ class RiccatiKKT:
         return lq._replace(d=d, q=q, r=r, dx0=np.where(self.held_x0, bounds[places.states[0]], 0.0))
 
     def _once(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """Return dw and (dE, dC) by one sweep, without refinement."""
+        """Return dw (n_w,) and (dE, dC) (m + n,) by one Riccati sweep for the right-hand sides a and b, without refinement."""
         m, finite = self.rows, self.finite
         pushed = finite * b
         lq = self._linear(a + self.jacobian.T @ pushed[:m] + pushed[m:], b)
@@ -125,7 +133,12 @@ class RiccatiKKT:
         return dw, both
 
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """See :class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem`."""
+        """Return dw (n,), and dE and dC stacked (m + n,), by the last factorization, with iterative refinement:
+
+        H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C
+
+        b is ignored where D = 0. At most REFINEMENTS passes follow, while each halves the residual.
+        """
         m = self.rows
         b = np.where(self.counts, b, 0.0)
         (dw, both), last = self._once(a, b), np.inf
@@ -143,7 +156,7 @@ class RiccatiKKT:
 
 
 def _first_state(v: Array, V: Array, given: Array, free: Array) -> Array:
-    """Minimize 1/2 x'Vx + v'x over the free entries of x (n,); the other entries are those of ``given``."""
+    """Return the first state x (n,) that minimizes 1/2 x'Vx + v'x over its free entries; the others are those of ``given``."""
     x = given.copy()
     factor = cholesky(V[np.ix_(free, free)])[0]
     x[free] = cholesky_solve(factor, -(v + V @ given)[free])

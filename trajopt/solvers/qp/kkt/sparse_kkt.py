@@ -58,12 +58,15 @@ class KKTPattern:
         self.assembly = Assembly(shape, rows, [self.order[columns]])
 
     def matrix(self, qp: QP, diagonal: Array) -> sp.csc_matrix:
-        """Return the matrix with columns in the elimination order and ``diagonal`` (size,) added."""
+        """Return the KKT matrix of a QP with columns in the elimination order, and with ``diagonal`` (size,) added."""
         return self.assembly([qp.sparse_H.data, qp.sparse_A.data, qp.sparse_A.data, self.ones, diagonal])
 
 
 def pattern_of(qp: QP) -> KKTPattern:
-    """Return the analyzed pattern of a QP, from a cache if possible."""
+    """Return the analyzed sparsity pattern of a QP's KKT matrix, from a cache if it was analyzed before.
+
+    A variable with a finite bound has a row of its own.
+    """
     has_row = np.concatenate([np.ones(len(qp.l), dtype=bool), np.isfinite(qp.lb) | np.isfinite(qp.ub)])
     H, A = qp.sparse_H, qp.sparse_A
     places = (H.indptr, H.indices, A.indptr, A.indices)
@@ -72,6 +75,7 @@ def pattern_of(qp: QP) -> KKTPattern:
 
 @lru_cache(maxsize=16)
 def _analyzed(*key: bytes) -> KKTPattern:
+    """Return the pattern for the index arrays of H and A (csc) and the mask of rows, all as bytes; cached."""
     H_starts, H_rows, A_starts, A_rows = (np.frombuffer(part, dtype=np.int32) for part in key[:4])
     n = len(H_starts) - 1
     H, A = ((i, np.repeat(np.arange(n), np.diff(starts))) for i, starts in ((H_rows, H_starts), (A_rows, A_starts)))
@@ -91,7 +95,11 @@ class SparseKKT:
         self.shift = REGULARIZATION * np.concatenate([own, np.full(self.pattern.size - self.n, -1.0)])
 
     def factorize(self, weights: Array) -> bool:
-        """See :class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem`."""
+        """Factorize the KKT matrix with weights D (m + n,) of rows and bounds: -1 / D and a small shift on its diagonal.
+
+        Infinite weights mark equations, zero (raised to SMALLEST_WEIGHT) those without bound. Returns False if the matrix is
+        exactly singular.
+        """
         inverse = 1.0 / np.maximum(weights[self.rows], SMALLEST_WEIGHT)
         self.matrix = self.pattern.matrix(self.qp, self.shift - np.concatenate([np.zeros(self.n), inverse]))
         try:
@@ -101,7 +109,12 @@ class SparseKKT:
         return True
 
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """See :class:`~trajopt.solvers.qp.kkt.kkt_system.KKTSystem`."""
+        """Return dw (n,), and dE and dC stacked (m + n,), by the last factorization, with iterative refinement:
+
+        H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C
+
+        Entries of variables without bounds are zero, and b is ignored there.
+        """
         found = self._refined(np.concatenate([a, b[self.rows]]))[self.pattern.order]
         dC = np.zeros(len(b))
         dC[self.rows] = found[self.n :]
@@ -112,7 +125,10 @@ class SparseKKT:
         return goal - self.matrix @ found + self.shift * found[self.pattern.order]
 
     def _refined(self, goal: Array) -> Array:
-        """Return the solution after iterative refinement, in the elimination order."""
+        """Return the solution for the right-hand side ``goal`` after iterative refinement, in the elimination order.
+
+        At most REFINEMENTS passes follow, while each halves the residual of the system without the shift.
+        """
         found = self.factor.solve(goal)
         rest = self._rest(goal, found)
         error = largest(rest)
