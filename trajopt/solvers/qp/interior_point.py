@@ -146,9 +146,7 @@ class _Iteration:
         return _Point(w, np.where(self.equal, y, 0.0), np.where(self.sides, t, 1.0), v)
 
     def residuals(self, p: _Point) -> _Residuals:
-        """Return the residuals of the optimality conditions at a point; ``worst`` is in units of TOLERANCE, relative to
-        the terms.
-        """
+        """Return the residuals of the optimality conditions at a point; ``worst``: relative, in units of TOLERANCE."""
         qp, products, force = self.qp, self.qp.bounded(p.w), self.transposed(self.multipliers(p))
         Hw = qp.H @ p.w
         dual = Hw + qp.g + force
@@ -182,9 +180,7 @@ class _Iteration:
         return _Point(dw, np.where(self.equal, both, 0.0), dt, np.where(self.sides, dv, 0.0))
 
     def longest(self, p: _Point, step: _Point) -> float:
-        """Return the longest step length, at most 1, up to the fraction TO_BOUNDARY of the length at which a slack t or a
-        multiplier v becomes zero.
-        """
+        """Return the longest step length, at most 1, that uses the fraction TO_BOUNDARY of the distance to t = 0 or v = 0."""
         falling_t, falling_v = self.sides & (step.t < 0.0), self.sides & (step.v < 0.0)
         to_t = (-p.t[falling_t] / step.t[falling_t]).min(initial=np.inf)
         to_v = (-p.v[falling_v] / step.v[falling_v]).min(initial=np.inf)

@@ -58,9 +58,7 @@ class ActiveSetNewton:
 
 
 def _sides(multipliers: Array, lower: Array, upper: Array) -> Array:
-    """Return 1 for each finite upper bound with a positive multiplier, -1 for each finite lower bound with a negative one,
-    else 0.
-    """
+    """Return 1 for finite upper bounds with a positive multiplier, -1 for finite lower ones with a negative one, else 0."""
     size = TOLERANCE * (1.0 + largest(multipliers))
     at_upper, at_lower = (multipliers > size) & np.isfinite(upper), (multipliers < -size) & np.isfinite(lower)
     return at_upper.astype(int) - at_lower

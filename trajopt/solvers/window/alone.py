@@ -36,7 +36,8 @@ def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[An
     """Run a method on the problem in a slot until it terminates or Ctrl-C; record its iterations, and return the status.
 
     ``status_of`` turns a termination into a status. The journal also gets a record of the final point, or a record of NaN if the
-    start is not finite. After Ctrl-C the status is "interrupted", and the method still requests the feedback gains.
+    start is not finite. After Ctrl-C the status is "interrupted"; if there is a point, the method still requests its feedback
+    gains.
     """
 
     def report(**numbers: Any) -> None:

@@ -55,7 +55,8 @@ def solve_interior(
 def _solution(slot: InteriorSlot, method: InteriorPoint, guess: Guess, status: Status, journal: Journal) -> Solution:
     """Return the solution at the current point, or at the guess if the objective is not finite; its gains are zero.
 
-    Controls are clipped to the problem's bounds, because the program relaxes bounds; multipliers are by constraint name.
+    Controls are clipped to the problem's bounds, because the program relaxes bounds; held controls are not. Multipliers are by
+    constraint name; at the first knot, those of bounds on x are the multiplier of the given initial state.
     """
     program, p, z = slot.program, slot.point, slot.z
     ocp = program.ocp

@@ -60,8 +60,7 @@ class InteriorNumpy(InteriorSlot):
             return self.program.first(p)
 
     def _try_step(self, step: StepArrays, alpha: float, differentiate: bool, at: int) -> None:
-        """Move the trial point to alpha times a step from the current iterate, and evaluate it, with first derivatives if
-        requested.
+        """Move the trial point to alpha times a step from the current iterate, and evaluate it; differentiate: with derivatives.
 
         Objective and violation are written into the answer from index ``at`` on.
         """
@@ -99,7 +98,7 @@ class InteriorNumpy(InteriorSlot):
     def _taken(self, r: Take) -> tuple[float, ...]:
         """Accept the trial as current iterate, differentiate there if not yet done, and update the multipliers.
 
-        Returns the sums of the error measures there.
+        On a Lie group, the multipliers of the defects are transported, too. Returns the sums of the error measures there.
         """
         self.hand_over(r)
         self.data.at = 1 - self.data.at

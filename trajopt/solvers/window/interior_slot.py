@@ -265,7 +265,7 @@ class InteriorSlot(Slot):
         return Begun(objective, _new(Violation, at), steepest)
 
     def _found_multipliers(self, r: Multipliers) -> tuple[float, ...]:
-        """Initialize the multipliers at the current iterate, for GIVEN from those by name; return the error sums."""
+        """Initialize the multipliers at the current iterate, with start GIVEN from those by name; return the error sums."""
         if r.start is MultiplierStart.GIVEN and self._given is not None:
             from_names(self.program, self._given, r.scale, self.z)
         return self._measured(self._multipliers, r)

@@ -130,7 +130,7 @@ class NewtonNumpy(Answering):
             K = None if self._policy is None else self._policy.K
             return _At(xs, us, expansion, shared_lq().stationarity(lq, K))
 
-    def _go(self, at: _At) -> None:
+    def _set_current(self, at: _At) -> None:
         """Make a trajectory the current iterate, and drop the cached LQ problems of the last one."""
         self._at = at
         self._curvature: LQProblem | None = None
@@ -157,13 +157,14 @@ class NewtonNumpy(Answering):
         if self.ocp.control_bounds is not None:
             us = interior(us, self.ocp.control_bounds)
         zero = Stationarity(np.zeros_like(xs[:, :0]), np.zeros_like(us), np.zeros(us.shape[1]))
-        self._go(_At(xs, us, self._expanded(xs, us), zero))
+        self._set_current(_At(xs, us, self._expanded(xs, us), zero))
         return float(self._at.expansion.cost)
 
     def _first_gains(self, r: FirstGains) -> Point:
-        """Compute gains of the Gauss-Newton LQ problem with delta I in its Hessian, none for delta None, and measure the guess.
+        """Compute gains of the Gauss-Newton LQ problem with delta I in its Hessian, no new ones for delta None; measure the guess.
 
-        With bounds and delta = 0, the barrier is created. Returns the errors under these gains; found: True if there are gains.
+        With bounds and delta = 0, the barrier is created first. Returns the errors under these gains; found: True if there are
+        gains. If the LQ problem is not convex there are none.
         """
         at, bounds = self._at, self.ocp.control_bounds
         if bounds is not None and r.delta == 0.0:
@@ -196,9 +197,7 @@ class NewtonNumpy(Answering):
         return self._curvature
 
     def _with_fraction(self, number: int) -> LQProblem:
-        """Return the LQ problem with the curvature fraction of this index: Gauss-Newton for 0, exact for 1, else a blend
-        of both.
-        """
+        """Return the LQ problem with the curvature fraction of an index: Gauss-Newton for 0, exact for 1, else their blend."""
         fraction = FRACTIONS[number]
         if fraction == 0.0:
             return self._gauss_newton()
@@ -264,7 +263,7 @@ class NewtonNumpy(Answering):
         return [self._trial(i) for i in range(len(alphas))]
 
     def _trial(self, i: int) -> Trial:
-        """Return cost, barrier with mu = 1, and l1 norm of the defects of trial i; the norm is infinite for infinite states."""
+        """Return cost, barrier (mu = 1) and l1 norm of the defects of trial i; the norm is infinite if a state is not finite."""
         tried = self._trials
         logs = 0.0 if self._barrier is None else float(self._barrier.logs(tried.us[i]))
         theta = float(np.abs(tried.defects[i]).sum()) if np.isfinite(tried.xs[i]).all() else np.inf
@@ -279,7 +278,7 @@ class NewtonNumpy(Answering):
         if self._barrier is not None:
             self._barrier.z = self._barrier.stepped(self._at.us, step.linear.du, us)
         self._policy = step.policy
-        self._go(self._measured(xs, us, expansion))
+        self._set_current(self._measured(xs, us, expansion))
         return self._point(self._at)
 
     # -- trajectories without defects -------------------------------------------------------------------------------------------
@@ -311,7 +310,7 @@ class NewtonNumpy(Answering):
         new = self._measured(tried.xs[0], us, self._expanded(tried.xs[0], us))
         found = self._point(new)
         if np.isfinite(found.gradient):
-            self._go(new)
+            self._set_current(new)
             return found
         if self._barrier is not None and before is not None:
             self._barrier.z = before
@@ -332,7 +331,7 @@ class NewtonNumpy(Answering):
 
     def _accept_on_bounds(self) -> None:
         """Make the candidate of the last :class:`OnBounds` request the current iterate."""
-        self._go(self._next)
+        self._set_current(self._next)
 
     def _gains(self, r: Gains) -> None:
         """Set the gains of the solution: those of the first convex curvature fraction, else those of the last policy.

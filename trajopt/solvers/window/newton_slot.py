@@ -182,7 +182,10 @@ class NewtonSlot(ArraySlot):
 
     # -- a problem --------------------------------------------------------------------------------------------------------
     def take(self, ocp: OCP, guess: Guess) -> Size:
-        """Load the problem's values, from the stages of the evaluators, with a guess; return its sizes."""
+        """Load the problem's values, from the stages of the evaluators, with a guess.
+
+        Returns the index of the largest curvature fraction, the number of control entries, and True if controls have bounds.
+        """
         plain, exact = self._evaluators
         *stages, end = plain.stages
         *of, of_end = (exact or plain).stages

@@ -203,7 +203,9 @@ class ShootingNumpy(Answering):
     def _direction(self, r: Direction) -> Step:
         """Move as requested, solve the LQ problem of a model, store its step in a place, and roll out the full step if requested.
 
-        If Quu cannot be factorized at a knot, only that knot is returned, with zeros and an infinite trial.
+        Returns D1, D2, size and KKT error of the step, with its trial. If Quu cannot be factorized at a knot, only that knot is
+        returned, with zeros and an infinite trial. In a curved search, the step gets a parabola. A single model's policy becomes
+        the last policy.
         """
         self._go(r.going)
         at, place = self.at, self._places[r.place]

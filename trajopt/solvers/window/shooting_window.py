@@ -95,6 +95,7 @@ class ShootingWindow:
 
     @active.setter
     def active(self, count: int) -> None:
+        """Set the number of running problems."""
         self._data.active = count
 
     def ask(self, slot: ShootingSlot, request: Any) -> Any:
@@ -115,8 +116,8 @@ class ShootingWindow:
     def serve(self) -> list[tuple[ShootingSlot, Any]]:
         """Run one operation for as many waiting slots as there are SIMD lanes; return pairs of a slot and its answer, where ready.
 
-        It is the operation most slots wait for, or one that has waited too long. The other slots wait for their next operation.
-        Returns [] if no slot waits.
+        It is the operation most slots wait for, or one that has waited too long; slots that wait longest come first. The other
+        slots wait for their next operation. Returns [] if no slot waits.
         """
         kind = self._wanted()
         if kind is None:

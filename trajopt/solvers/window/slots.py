@@ -59,6 +59,7 @@ def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) ->
     """
 
     def function(name: str, arguments: str, returns: type | None = default) -> Callable[..., Any]:
+        """Bind a function by its name without the prefix, codes of its arguments, and return type."""
         return bound(library, f"{prefix}_{name}", arguments, returns)
 
     return function
@@ -74,10 +75,10 @@ class Answering:
         return self._answers[type(request)](request)
 
     def note_times(self, journal: Journal) -> None:
-        """Add the seconds since the last call to the journal's current record; here do nothing: the journal times NumPy itself."""
+        """Do nothing, as the journal times NumPy itself; slots of kernels add the seconds since the last call to its record."""
 
     def close(self) -> None:
-        """Release the memory; here do nothing."""
+        """Do nothing; slots with memory of the pool release it."""
 
 
 class Slot(Answering):
@@ -180,7 +181,7 @@ class ArraySlot(Slot, ABC):
     @property
     @abstractmethod
     def _current(self) -> str:
-        """Prefix of the fields of the current iterate."""
+        """Prefix of the struct fields of the current iterate, such as "points_0"."""
 
     @property
     def trajectory(self) -> tuple[Array, Array]:
@@ -193,7 +194,7 @@ class ArraySlot(Slot, ABC):
         return float(getattr(self.data, f"{self._current}_cost"))
 
     def _values(self, ocp: OCP, guess: Guess) -> list[int | None]:
-        """Copy the values of a problem and return their addresses, for the struct of a problem.
+        """Return the addresses of a problem's values, for its struct; the slot keeps the arrays, of which the guess is a copy.
 
         In order: x0, guess xs and us, lower and upper control bounds (None without), and the solution xs, us, K, k. The solution
         uses the arrays of the guess, with zero gains.

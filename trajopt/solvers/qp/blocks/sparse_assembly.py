@@ -48,9 +48,7 @@ class Entries:
         self._columns: list[Array] = []
 
     def add(self, rows: Array, columns: Array, mask: Array | bool = True) -> None:
-        """Add blocks (..., r, c) at rows (..., r) and columns (..., c) of the matrix; mask: False for entries that are
-        always zero.
-        """
+        """Add blocks (..., r, c) at rows (..., r) and columns (..., c) of the matrix; mask: False for entries always zero."""
         r, c, m = np.broadcast_arrays(rows[..., :, None], columns[..., None, :], mask)
         self._rows.append(np.where(m, r, -1).ravel())
         self._columns.append(c.ravel())

@@ -95,9 +95,7 @@ class StageJacobian:
         return self._into_stages(np.abs(self.A), np.abs(self.B), np.abs(self.G), 1.0, y)
 
     def _into_stages(self, A: Array, B: Array, G: Array, sign: float, y: Array) -> Array:
-        """Return the product (n_w,) of the transpose of the rows with blocks A, B, G and ``sign`` times the identity, with
-        y (m,).
-        """
+        """Return the product (n_w,) of y (m,) with the transpose of the rows A, B, G, with ``sign`` I at the next states."""
         places, (r, n) = self.places, A.shape[1:]
         y = np.append(y, 0.0)
         lam = y[places.dynamics]

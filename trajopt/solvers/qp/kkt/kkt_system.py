@@ -22,11 +22,8 @@ class KKTSystem(Protocol):
         ...
 
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """Return dw (n,), and dE and dC stacked (m + n,), by the last factorization, for the right-hand sides a (n,) and b (m +
-        n,):
+        """Return dw (n,), and dE and dC stacked (m + n,), by the last factorization, from a (n,) and b (m + n,).
 
-        H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C
-
-        b is ignored where D = 0.
+        They solve H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C; b is ignored where D = 0.
         """
         ...

@@ -133,11 +133,10 @@ class RiccatiKKT:
         return dw, both
 
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """Return dw (n,), and dE and dC stacked (m + n,), by the last factorization, with iterative refinement:
+        """Return dw (n,), and dE and dC stacked (m + n,), by the last factorization, from a (n,) and b (m + n,).
 
-        H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C
-
-        b is ignored where D = 0. At most REFINEMENTS passes follow, while each halves the residual.
+        They solve H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C, with iterative refinement: at most REFINEMENTS passes,
+        while each halves the residual. b is ignored where D = 0.
         """
         m = self.rows
         b = np.where(self.counts, b, 0.0)
