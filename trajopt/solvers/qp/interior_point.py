@@ -123,7 +123,7 @@ class _Iteration:
         return np.asarray(self.qp.A.T @ values[:m] + values[m:])
 
     def multipliers(self, p: _Point) -> Array:
-        """Return the multipliers (y, z) of rows and bounds, (m + n,): y of equations, v_u - v_l of inequalities."""
+        """Return the multipliers (y, z) of rows and bounds, (m + n,); for inequalities, upper minus lower multiplier."""
         return p.y + p.v[1] - p.v[0]
 
     def start(self, centered: bool = False) -> _Point | None:
@@ -159,14 +159,14 @@ class _Iteration:
         return _Residuals(dual, equal, slack, mu, worst / TOLERANCE)
 
     def factorize(self, p: _Point) -> bool:
-        """Factorize the Newton system of a point, with weights v / t of inequalities; True if it is regular."""
+        """Factorize the Newton system of a point, with weights multiplier / slack of inequalities; True if it is regular."""
         return self.system.factorize(np.where(self.equal, np.inf, (p.v / p.t).sum(axis=0)))
 
     def step(self, p: _Point, r: _Residuals, target: Array) -> _Point:
-        """Return the Newton step that removes the residuals toward t v = target (2, m + n); uses the last factorization.
+        """Return the Newton step that removes the residuals, toward multiplier times slack = target (2, m + n).
 
-        dC is the change of v_u - v_l: the multiplier of the nearer bound follows from it, that of the other bound from its
-        complementarity.
+        It uses the last factorization. The system yields the change of the difference of both multipliers: that of the nearer bound
+        follows from it, that of the other bound from its complementarity.
         """
         gap = np.where(self.sides, p.t * p.v - target, 0.0)
         weights = (p.v / p.t).sum(axis=0)
@@ -180,7 +180,7 @@ class _Iteration:
         return _Point(dw, np.where(self.equal, both, 0.0), dt, np.where(self.sides, dv, 0.0))
 
     def longest(self, p: _Point, step: _Point) -> float:
-        """Return the longest step length, at most 1, that uses the fraction TO_BOUNDARY of the distance to t = 0 or v = 0."""
+        """Return the longest step length, at most 1, that uses the fraction TO_BOUNDARY of each slack and multiplier."""
         falling_t, falling_v = self.sides & (step.t < 0.0), self.sides & (step.v < 0.0)
         to_t = (-p.t[falling_t] / step.t[falling_t]).min(initial=np.inf)
         to_v = (-p.v[falling_v] / step.v[falling_v]).min(initial=np.inf)
@@ -259,7 +259,7 @@ def _iterate(iteration: _Iteration, p: _Point) -> QPSolution:
 def _advanced(iteration: _Iteration, p: _Point, r: _Residuals) -> _Point:
     """Return the point after a predictor-corrector step with Mehrotra's rule sigma = (mu_affine / mu)^3.
 
-    If the corrected step is shorter than BLOCKED, a longer step toward t v = CENTERING mu replaces it.
+    If the corrected step is shorter than BLOCKED, a longer step toward multiplier times slack = CENTERING mu replaces it.
     """
     predictor = iteration.step(p, r, np.zeros_like(p.t))
     predicted = p.along(predictor, iteration.longest(p, predictor))

@@ -60,16 +60,12 @@ class Found(NamedTuple):
 
     @property
     def good(self) -> bool:
-        """True if the trial is accepted with at least LOWER_RATIO of its expected decrease, so that no shorter step needs
-        a trial.
-        """
+        """True if the trial is accepted with at least LOWER_RATIO of its expected decrease, so that none shorter is needed."""
         return self.accepted and self.actual >= LOWER_RATIO * self.expected
 
     @property
     def allows_lower_mu(self) -> bool:
-        """True if the regularization mu may fall: the step length exceeds LOWER_AT, and the merit decreased by at least LOWER_RATIO
-        of its expected decrease.
-        """
+        """True if the regularization may fall: step length above LOWER_AT, and at least LOWER_RATIO of the expected decrease."""
         return self.alpha > LOWER_AT and self.actual >= LOWER_RATIO * self.expected
 
 
@@ -89,7 +85,9 @@ def adapted(penalty: float, D1: float, D2: float, gap: float) -> float:
 
 
 def expected_decrease(penalty: float, alpha: float, D1: float, D2: float, gap: float) -> float:
-    """Return the predicted decrease of the merit for alpha times the step, -(alpha D1 + alpha^2/2 D2) + alpha penalty gap."""
+    """Return the predicted decrease of the merit for alpha times a step that closes the gaps: -(alpha D1 + alpha^2/2 D2) + alpha
+    penalty gap.
+    """
     return -(alpha * D1 + 0.5 * alpha * alpha * D2) + alpha * penalty * gap
 
 
@@ -192,7 +190,7 @@ MAX_PAIRS = 1 << 16
 
 @dataclass
 class Filter:
-    """Pairs (theta, phi) of earlier iterates, none of which dominates another.
+    """Filter: pairs (theta, phi) of violation and barrier objective of earlier iterates, none of which dominates another.
 
     scale: max(1, theta at the start). largest: limit on theta / scale. pairs: the stored pairs, oldest first.
     """

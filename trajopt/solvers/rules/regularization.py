@@ -29,17 +29,17 @@ class Regularization(NamedTuple):
 
     @classmethod
     def from_options(cls, options: SLQOptions) -> Regularization:
-        """Return the initial state of the schedule."""
+        """Return the initial state of the schedule from the options: initial mu, delta = 1, factor and limits."""
         factor, limits = options.regularization_factor, (options.min_regularization, options.max_regularization)
         return cls(options.initial_regularization, 1.0, factor, *limits)
 
     def raised(self) -> Regularization:
-        """Increase: delta <- max(delta_0, delta delta_0), mu <- max(mu_min, mu delta), at most mu_max."""
+        """Return the state after an increase: delta = max(factor, delta factor), mu = mu delta within smallest and largest."""
         delta = max(self.factor, self.delta * self.factor)
         return self._replace(delta=delta, mu=min(max(self.smallest, self.mu * delta), self.largest))
 
     def lowered(self) -> Regularization:
-        """Decrease: delta <- min(1/delta_0, delta/delta_0), mu <- mu delta, or 0 below mu_min."""
+        """Return the state after a decrease: delta = min(1 / factor, delta / factor), mu = mu delta, or 0 below smallest."""
         mu, delta, factor, smallest, largest = self
         delta = min(1.0 / factor, delta / factor)
         mu *= delta
@@ -75,7 +75,12 @@ class Curvature:
         return self._left > 0
 
     def watch(self, error: float, alpha: float, changed: bool) -> None:
-        """Record a step of length alpha from an iterate with the given error; changed: True if its Hessian was convexified."""
+        """Record a step of length alpha from an iterate with this error; changed: True if its Hessian was convexified.
+
+        Reflections fail after SLOW such steps in a row that leave more than the fraction LITTLE of the error, after two in a row
+        below SHORT, or one below TINY. The shift then replaces them for SHIFTED steps, twice as many each time; a step with the
+        shift only counts down.
+        """
         if self._left:
             self._left -= 1
             return

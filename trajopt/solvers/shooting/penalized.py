@@ -127,7 +127,7 @@ class Imposed:
     active: Array
 
     def rows(self, chosen: Sequence[int]) -> Imposed:
-        """Return the constraint for a selection of problems."""
+        """Return the constraint for the problems with these indices."""
         whole = (self.y, self.rho, self.scale, self.lower, self.upper)
         y, rho, scale, lower, upper = (a[chosen] if len(a) == len(self.y) else a for a in whole)
         return Imposed(self.place, y, rho, scale, lower, upper, self.active)
@@ -212,6 +212,7 @@ def values(batch: Batch, parts: Sequence[Imposed], xs: Array, us: Array) -> list
         c, knots, K = part.place(batch.ocp), part.place.knots, part.place.count
 
         def flat(a: Array, K: int = K) -> Array:
+            """Broadcast values to all problems, and merge problems and knots into rows."""
             return (a if len(a) == n else np.broadcast_to(a, (n, *a.shape[1:]))).reshape(n * K, *a.shape[2:])
 
         p = {}
@@ -244,6 +245,7 @@ class Augmented(Batch):
         """Return the problem with these penalty terms in place of its constraints."""
 
         def more(phase: int | None) -> list[CostTerm]:
+            """Return the penalty terms of a phase; None: of the final knot."""
             return [term for part, term in zip(self.parts, penalties, strict=True) if part.place.phase == phase]
 
         phases = tuple(
@@ -257,7 +259,7 @@ class Augmented(Batch):
         return self._augmented(ocp, self._terms(ocp, i))
 
     def subset(self, indices: Sequence[int]) -> Augmented:
-        """Return the batch of a selection of problems."""
+        """Return the batch of the problems with these indices, with their multipliers and penalties."""
         chosen = list(indices)
         return Augmented(self.whole.subset(chosen), [part.rows(chosen) for part in self.parts])
 

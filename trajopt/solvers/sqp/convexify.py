@@ -53,10 +53,10 @@ ACTIVE = 1e-6
 
 @dataclass(frozen=True)
 class Convexified:
-    """A convex QP, a solver that accepts it, its delta, and its rho_i (for QPs with other right-hand sides).
+    """A convex QP, a solver that accepts it, its diagonal shift delta, and the penalty weights rho_i of its active constraints.
 
-    weights: rho_i of the rows and the bounds (m + n,), zero if inactive. upper (m + n,): True if the upper bound is active.
-    share: theta, 1 if H is unchanged.
+    weights: rho_i of the rows and the bounds (m + n,), zero if inactive; also for QPs with other right-hand sides. upper (m + n,):
+    True if the upper bound is active. share: theta, 1 if H is unchanged.
     """
 
     qp: QP
@@ -67,8 +67,7 @@ class Convexified:
     share: float = 1.0
 
     def unpenalized(self, found: QPSolution) -> QPSolution:
-        """Return the solution d with multipliers y_i + rho_i (a_i'd - b_i), those of the QP without the penalty terms of active
-        rows.
+        """Return the solution d with multipliers y_i + rho_i (a_i'd - b_i): those of the QP without its penalty terms.
 
         b_i is the active bound. The difference counts for inequalities that are not exactly active at d.
         """
@@ -90,8 +89,9 @@ def convexified(
     """Make ``qp`` convex for the first of the solvers that accepts it; the last solver accepts any QP with a large delta.
 
     Tried in this order: the QP with and without penalties rho_i/2 (a_i'd - b_i)^2 of active rows and bounds, rho growing as
-    WEIGHTS; blends theta H + (1 - theta) H_0, theta falling as SHARES; and a growing delta I. With H_0, only equations are
-    penalized. If last_share is below SHARES[0], blends come first; if H_0 lacks curvature in a direction, it is not used.
+    WEIGHTS; blends theta H + (1 - theta) H_0 with a semidefinite Hessian H_0, theta falling as SHARES; and a growing delta I. With
+    H_0, only equations are penalized. If last_share is below SHARES[0], blends come first; if H_0 lacks curvature in a direction,
+    it is not used.
 
     y (m,), z (n,): multipliers, which identify the active constraints. last_delta: delta of the last QP that needed one. smallest:
     lower bound of delta. semidefinite: function that returns H_0, or None. last_share: theta of the last QP; the new theta is at

@@ -148,9 +148,7 @@ class SQPLoop:
             self.progress.best = at
 
     def _termination(self, at: Iterate) -> Status | None:
-        """Return the status if the iterate is a solution, precision, iterations or time are used up, or f is unbounded;
-        else None.
-        """
+        """Return the status if the iterate is a solution, f is unbounded, or precision, iterations or time end; else None."""
         o, n = self.options, self.progress.iteration
         if at.is_solution(o):
             return termination.converged(self._measured(at))
@@ -170,7 +168,7 @@ class SQPLoop:
 
     # -- one iteration --------------------------------------------------------------------------------------------------
     def _advance(self, at: Iterate) -> Iterate | Status:
-        """Return the next iterate or the final status, and update sigma and the counters of the solve.
+        """Return the next iterate or the final status, and update the multiple sigma of the Hessian and the counters of the solve.
 
         A rejected step is tried with up to SCALINGS values of sigma, then with the first sigma and a growing diagonal shift; steps
         in elastic mode only with the shift. After the values of sigma, a filter first restores feasibility at infeasible points.
@@ -217,9 +215,9 @@ class SQPLoop:
         return new
 
     def _test_of(self, at: Iterate, step: Step, restoring: bool) -> Acceptance:
-        """Return the acceptance test of a step: on the violation alone for steps that ignore the objective, or to restore.
+        """Return the acceptance test of a step: that of the options; for steps that ignore the objective, on the violation alone.
 
-        Restoring with a filter also adds the current point to the filter.
+        restoring: also on the violation alone with a filter at an infeasible point, which is added to the filter.
         """
         if restoring and isinstance(self.usual_test, FilterTest) and at.violation > self.options.constraint_tolerance:
             self.usual_test.add_current()
@@ -238,8 +236,8 @@ class SQPLoop:
         """Run the line search along a step; return its result.
 
         scaling: True if a step with larger sigma can follow a failure; then at most HALVINGS halvings are tried. Without
-        globalization only the full step is. If all lengths fail at rounding level, the full step is accepted if it reduces the
-        residual.
+        globalization, only the full step is tried. If all lengths fail at rounding level, the full step is accepted if it reduces
+        the residual.
         """
         o = self.options
         halvings = 0 if o.globalization == "none" else min(HALVINGS, o.max_backtracks) if scaling else o.max_backtracks
@@ -286,7 +284,7 @@ class SQPLoop:
         return convex
 
     def _timed(self, hessian: Callable[[], Hessian] | None) -> Callable[[], Hessian] | None:
-        """Wrap a function to record its time as that of derivatives."""
+        """Return a function that calls ``hessian`` and records its time as that of derivatives; None for None."""
         if hessian is None:
             return None
 
@@ -350,8 +348,8 @@ class SQPLoop:
     def _stuck(self, at: Iterate, step: Step, taken: Taken, expected: float) -> Status:
         """Return the status after a failed line search.
 
-        Violation remains after a step on the violation alone; precision limit at rounding level or with a small KKT error; else
-        failure.
+        The violation remains after a step on the violation alone; the precision limit is reached at rounding level or with a small
+        KKT error; otherwise the line search failed.
         """
         measured, violated = self._measured(at), at.violation > self.options.constraint_tolerance
         if np.isinf(step.weight) and violated:

@@ -83,11 +83,11 @@ class Acceptance(ABC):
 
     @abstractmethod
     def value(self, f: float, theta: float) -> float:
-        """Return the value that the search decreases: the merit, f for the filter, theta for steps on the violation alone."""
+        """Return the value that the search decreases, from objective f and l1 violation theta: merit, f or theta."""
 
 
 class MeritTest(Acceptance):
-    """Armijo's rule on the l1 merit, with the penalty of each step."""
+    """Armijo's rule on the merit f + nu theta, theta the l1 violation, with the penalty nu of each step."""
 
     def __init__(self, options: SQPOptions) -> None:
         self.smallest = self.penalty = options.penalty
@@ -118,7 +118,7 @@ class MeritTest(Acceptance):
 
 
 class FilterTest(Acceptance):
-    """Filter: stores pairs (theta, f) and rejects points that a pair dominates."""
+    """Filter: stores pairs (theta, f) of l1 violation and objective, and rejects points that a pair dominates."""
 
     def __init__(self, options: SQPOptions) -> None:
         self.entries: list[tuple[float, float]] = []
@@ -153,8 +153,7 @@ class FilterTest(Acceptance):
         return True
 
     def _decides_by_cost(self, alpha: float) -> bool:
-        """Switching condition: True if f is expected to fall by more than the violation is worth, so that Armijo's rule on f
-        decides.
+        """Switching condition: True if the expected decrease of f dominates the violation, so that Armijo's rule on f decides.
 
         alpha (-slope)^S_F > DELTA theta^S_THETA, with a negative slope of f.
         """
@@ -175,7 +174,7 @@ class FilterTest(Acceptance):
 
 
 class ViolationTest(Acceptance):
-    """Armijo's rule on theta alone, for steps that ignore the objective."""
+    """Armijo's rule on the l1 violation theta alone, for steps that ignore the objective."""
 
     @property
     def corrects(self) -> bool:
@@ -199,7 +198,7 @@ class AnyStep(MeritTest):
     """Accepts every finite step; the merit is that of :class:`MeritTest`, for the record."""
 
     def accepts(self, alpha: float, new: Trial) -> bool:
-        """Return True."""
+        """Return True; the line search rejects trials that are not finite before."""
         return True
 
 

@@ -47,7 +47,10 @@ class Progress:
 
 @dataclass
 class Damping:
-    """Damping of steps. scale: sigma. delta, share: last delta, theta of :mod:`trajopt.solvers.sqp.convexify`. used: in records."""
+    """Damping of steps by a multiple sigma of the Hessian (``scale``), and by the convexification of the last QP.
+
+    delta, share: diagonal shift and blend theta of :mod:`trajopt.solvers.sqp.convexify`. used: number in records.
+    """
 
     scale: float = 1.0
     delta: float = 0.0
@@ -55,16 +58,17 @@ class Damping:
     used: float = 0.0
 
     def grow(self, first: float, attempt: int) -> None:
-        """Set sigma to ``first`` times SCALE_GROWTH^attempt, at most LARGEST_SCALE.
+        """Set the multiple sigma of the Hessian to ``first`` times SCALE_GROWTH^attempt, at most LARGEST_SCALE.
 
         first: sigma at the start of the iteration. attempt: from 1.
         """
         self.scale = min(LARGEST_SCALE, first * SCALE_GROWTH**attempt)
 
     def learn(self, alpha: float, decreased: bool, exact: bool) -> None:
-        """Update sigma after a step of length alpha: it falls, to 1 at least, after a full step with sufficient decrease.
+        """Update the multiple sigma of the Hessian after a step of length alpha.
 
-        Otherwise it rises by 1 / alpha, at most SCALE_RISE, unless the Hessian is exact. decreased: sufficient decrease.
+        It falls by the factor SCALE_DECAY, to at least 1, after a full step with sufficient decrease (``decreased``). Otherwise it
+        rises by 1 / alpha, at most SCALE_RISE, unless the Hessian is exact.
         """
         if alpha == 1.0 and decreased:
             self.scale = max(1.0, SCALE_DECAY * self.scale)

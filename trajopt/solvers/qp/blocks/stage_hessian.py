@@ -51,7 +51,7 @@ class StagePlaces:
     def shared_out(self, w: Array) -> Array:
         """Return a linear form w (n_w,) by stages, (N + 1, n + m): each coefficient at one entry of its variable, zeros elsewhere.
 
-        For a carried control, that is its entry among the states.
+        For a control that is also an entry of the next state, that is the entry of the state.
         """
         z = np.zeros(self.index.shape)
         z[self.stage, self.place] = w

@@ -47,7 +47,10 @@ class RowPlaces:
 
 @dataclass(frozen=True, eq=False)
 class StageJacobian:
-    """Jacobian blocks A (N, r, n), B (N, r, m), G (N + 1, c, n + m) as above; G is zero for unused rows and missing controls."""
+    """Jacobian of dynamics A x + B u - x_next and of rows G (x, u) within stages, as blocks of stages.
+
+    A (N, r, n), B (N, r, m), G (N + 1, c, n + m), zero for unused rows and missing controls.
+    """
 
     A: Array
     B: Array
@@ -123,6 +126,8 @@ class StageJacobian:
 
 @dataclass(frozen=True, eq=False)
 class _Transposed:
+    """Transpose of a Jacobian in stages, for products with vectors."""
+
     jacobian: StageJacobian
 
     def __matmul__(self, y: Array) -> Array:

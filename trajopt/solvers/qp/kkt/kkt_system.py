@@ -16,14 +16,14 @@ class KKTSystem(Protocol):
     def factorize(self, weights: Array) -> bool:
         """Factorize the system with weights D (m + n,) of rows and bounds; return False if this fails.
 
-        Infinite weights mark equations (rows of E), zero those without bound; the others, D = v / t, belong to inequalities (rows
-        of C).
+        Infinite weights mark equations, zero those without bound; the others, multiplier over slack, belong to inequalities.
         """
         ...
 
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
         """Return dw (n,), and dE and dC stacked (m + n,), by the last factorization, from a (n,) and b (m + n,).
 
-        They solve H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C; b is ignored where D = 0.
+        With the Hessian H, equations E and inequalities C they solve H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C; b is
+        ignored where D = 0.
         """
         ...

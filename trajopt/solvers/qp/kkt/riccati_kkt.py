@@ -115,7 +115,7 @@ class RiccatiKKT:
         return lq._replace(d=d, q=q, r=r, dx0=np.where(self.held_x0, bounds[places.states[0]], 0.0))
 
     def _once(self, a: Array, b: Array) -> tuple[Array, Array]:
-        """Return dw (n_w,) and (dE, dC) (m + n,) by one Riccati sweep for the right-hand sides a and b, without refinement."""
+        """Return dw (n_w,), and the multipliers dE and dC (m + n,), by one Riccati sweep for a and b, without refinement."""
         m, finite = self.rows, self.finite
         pushed = finite * b
         lq = self._linear(a + self.jacobian.T @ pushed[:m] + pushed[m:], b)
@@ -135,8 +135,8 @@ class RiccatiKKT:
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
         """Return dw (n,), and dE and dC stacked (m + n,), by the last factorization, from a (n,) and b (m + n,).
 
-        They solve H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C, with iterative refinement: at most REFINEMENTS passes,
-        while each halves the residual. b is ignored where D = 0.
+        With the Hessian H, equations E and inequalities C they solve H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C, with
+        iterative refinement: at most REFINEMENTS passes, while each halves the residual. b is ignored where D = 0.
         """
         m = self.rows
         b = np.where(self.counts, b, 0.0)

@@ -111,8 +111,8 @@ class SparseKKT:
     def solve(self, a: Array, b: Array) -> tuple[Array, Array]:
         """Return dw (n,), and dE and dC stacked (m + n,), by the last factorization, from a (n,) and b (m + n,).
 
-        They solve H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C, with iterative refinement. For variables without bounds,
-        dC is zero and b is ignored.
+        With the Hessian H, equations E and inequalities C they solve H dw + E'dE + C'dC = a, E dw = b_E, C dw - dC / D = b_C, with
+        iterative refinement. For variables without bounds, dC is zero and b is ignored.
         """
         found = self._refined(np.concatenate([a, b[self.rows]]))[self.pattern.order]
         dC = np.zeros(len(b))
