@@ -19,7 +19,7 @@ from trajopt.solvers.options import SLQOptions
 
 
 class Regularization(NamedTuple):
-    """Regularization mu and its rate of change delta; factor: delta_0; smallest, largest: range of nonzero mu."""
+    """Schedule of the regularization mu, with its rate of change delta; factor: delta_0; smallest, largest: range of nonzero mu."""
 
     mu: float
     delta: float

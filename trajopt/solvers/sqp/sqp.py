@@ -91,7 +91,7 @@ def solve_nlp(
 
 
 class SQPLoop:
-    """State of one solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C."""
+    """State of one SQP solve. ``run`` may be called once; it always returns a solution, also after Ctrl-C."""
 
     def __init__(self, nlp: NLP, options: SQPOptions, callback: Callback | None = None) -> None:
         self.nlp, self.options = nlp, options

@@ -83,8 +83,9 @@ class Damping:
 
 @dataclass
 class Contradictions:
-    """State of elastic mode. weight: weight of the violation. toward: multipliers (m,) of the last step on the violation alone.
+    """State of elastic mode, and counts of infeasible QPs and idle steps.
 
+    weight: of the violation. toward: multipliers (m,) of the last step on the violation alone.
     count: number of infeasible QPs since the violation last fell below FALLING times its minimum. still: number of steps in a row
     that change nothing; solutions of QPs may violate their rows by the tolerance of the QP solver.
     """

@@ -25,7 +25,7 @@ HELD = 1e-7
 
 @dataclass
 class Barrier:
-    """Barrier with bounds lower, upper (N, m), infinite for a free side, parameter mu, and multipliers z (2, N, m)."""
+    """Primal-dual barrier of control bounds lower, upper (N, m), infinite for a free side, with mu and multipliers z (2, N, m)."""
 
     lower: Array
     upper: Array

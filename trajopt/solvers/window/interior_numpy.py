@@ -31,7 +31,7 @@ TRIAL, CORRECTED = 8, 3
 
 
 class InteriorNumpy(InteriorSlot):
-    """Slot that evaluates its program with NumPy. journal: times the evaluations."""
+    """Slot of the interior-point method that evaluates the stages with NumPy. journal: times the evaluations."""
 
     journal: Journal
 

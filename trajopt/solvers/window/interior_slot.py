@@ -110,7 +110,7 @@ def reused_sizes(program: StageProgram) -> list[int]:
 
 
 class InteriorSlot(Slot):
-    """interior_t with its memory; answers the requests for problems of one structure, one after the other.
+    """Points, multipliers and steps of the interior-point method (C struct interior_t), with the kernels that answer its requests.
 
     own_workspace: see :class:`~trajopt.solvers.window.slots.Slot`. restoration: answers :class:`Restore` and :class:`Return`; None
     if no restoration is available.

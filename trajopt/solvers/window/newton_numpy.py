@@ -56,7 +56,7 @@ class _Step(NamedTuple):
 
 
 class NewtonNumpy(Answering):
-    """Slot of one problem, evaluated by NumPy.
+    """Iterates and steps of Newton's method for one problem; NumPy answers its requests.
 
     evaluator: with the Gauss-Newton Hessian of the cost. exact: with the Hessian to which the curvature of the dynamics is added;
     None for Gauss-Newton alone. journal: times the work.

@@ -116,7 +116,7 @@ def _is_compiled(evaluator: StageEvaluator, curved: bool) -> bool:
 
 
 class NewtonSlot(ArraySlot):
-    """newton_t with its memory; answers the requests for problems of one structure, one after the other.
+    """Iterates and steps of Newton's method (C struct newton_t), with the kernels that answer its requests, for one problem at a time.
 
     plain: evaluator with the Gauss-Newton Hessian of the cost. exact: evaluator with the Hessian to which the curvature is added,
     maybe the same, or None. lengths: maximum number of step lengths. own_workspace: see

@@ -53,7 +53,7 @@ REFUSED = Trial(np.inf, np.inf)
 
 
 class _Place:
-    """Step, corrected step, last trial trajectories, and next iterate."""
+    """Storage of a step, its correction, its last trial trajectories, and the next iterate."""
 
     step: iterate.Step
     corrected: iterate.Step
@@ -62,9 +62,9 @@ class _Place:
 
 
 class ShootingNumpy(Answering):
-    """Slot of one problem, evaluated by NumPy. models: LQ models that yield the directions. journal: times the work.
+    """Iterates and steps of a shooting method for one problem; NumPy answers its requests.
 
-    curved: extend each step to a parabola that starts along the step.
+    models: LQ models that yield the directions. journal: times the work. curved: extend each step to a parabola that starts along the step.
     """
 
     def __init__(

@@ -138,7 +138,7 @@ def layout(s: Sizes) -> Layout:
 
 
 class ShootingSlot(ArraySlot):
-    """shooting_t with its memory; answers the requests for problems of one structure, one after the other.
+    """Iterates and steps of a shooting method (C struct shooting_t), with the kernels that answer its requests, for a problem at a time.
 
     workspace: see :class:`~trajopt.solvers.window.slots.Slot`.
     """

@@ -39,7 +39,7 @@ _Window, _Phase = structs_in(kernel_text(PACKAGE, "shooting_window.h"), "shootin
 
 
 class ShootingWindow:
-    """Window of ``count`` slots for problems of one structure.
+    """Window of ``count`` slots of shooting methods, for problems of one structure; answers their requests together, in SIMD lanes.
 
     busy, all: busy lanes and all lanes, by direction (0 backward, 1 forward), summed over calls.
     """

@@ -66,7 +66,7 @@ def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) ->
 
 
 class Answering:
-    """Base class of slots: answers each type of request of a method with a function."""
+    """Base class of slots, which store the iterates of one problem and answer each type of request of its method with a function."""
 
     _answers: dict[type, Callable[[Any], Any]]
 
@@ -82,7 +82,7 @@ class Answering:
 
 
 class Slot(Answering):
-    """C struct of a problem with its kernels.
+    """Slot: C struct with the iterates and steps of a problem, and the kernels that answer the requests of a method.
 
     own_workspace: give the kernels a separate workspace, as needed if another thread calls them. workspace: that of the window
     to which the slot belongs, which replaces any other. data: the struct. problem: address of the problem. request, since: pending
