@@ -110,10 +110,10 @@ def reused_sizes(program: StageProgram) -> list[int]:
 
 
 class InteriorSlot(Slot):
-    """Points, multipliers and steps of the interior-point method (C struct interior_t), with the kernels that answer its requests.
+    """Points, multipliers and steps of the interior-point method (C struct interior_t), with kernels that answer its requests.
 
-    own_workspace: see :class:`~trajopt.solvers.window.slots.Slot`. restoration: answers :class:`Restore` and :class:`Return`; None
-    if no restoration is available.
+    It serves problems of one structure, one after the other. own_workspace: see :class:`~trajopt.solvers.window.slots.Slot`.
+    restoration: answers :class:`Restore` and :class:`Return`; None if no restoration is available.
     """
 
     restoration: Restoration | None = None

@@ -116,11 +116,11 @@ def _is_compiled(evaluator: StageEvaluator, curved: bool) -> bool:
 
 
 class NewtonSlot(ArraySlot):
-    """Iterates and steps of Newton's method (C struct newton_t), with the kernels that answer its requests, for one problem at a time.
+    """Iterates and steps of Newton's method (C struct newton_t), with the kernels that answer its requests.
 
-    plain: evaluator with the Gauss-Newton Hessian of the cost. exact: evaluator with the Hessian to which the curvature is added,
-    maybe the same, or None. lengths: maximum number of step lengths. own_workspace: see
-    :class:`~trajopt.solvers.window.slots.Slot`.
+    It serves problems of one structure, one after the other. plain: evaluator with the Gauss-Newton Hessian of the cost. exact:
+    evaluator with the Hessian to which the curvature is added, maybe the same, or None. lengths: maximum number of step lengths.
+    own_workspace: see :class:`~trajopt.solvers.window.slots.Slot`.
     """
 
     name = "newton"

@@ -64,7 +64,8 @@ class _Place:
 class ShootingNumpy(Answering):
     """Iterates and steps of a shooting method for one problem; NumPy answers its requests.
 
-    models: LQ models that yield the directions. journal: times the work. curved: extend each step to a parabola that starts along the step.
+    models: LQ models that yield the directions. journal: times the work. curved: extend each step to a parabola that starts along
+    the step.
     """
 
     def __init__(

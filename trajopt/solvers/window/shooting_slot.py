@@ -138,9 +138,9 @@ def layout(s: Sizes) -> Layout:
 
 
 class ShootingSlot(ArraySlot):
-    """Iterates and steps of a shooting method (C struct shooting_t), with the kernels that answer its requests, for a problem at a time.
+    """Iterates and steps of a shooting method (C struct shooting_t), with the kernels that answer its requests.
 
-    workspace: see :class:`~trajopt.solvers.window.slots.Slot`.
+    It serves problems of one structure, one after the other. workspace: see :class:`~trajopt.solvers.window.slots.Slot`.
     """
 
     name = "shooting"

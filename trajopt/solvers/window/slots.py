@@ -66,7 +66,7 @@ def functions(library: ctypes.CDLL, prefix: str, default: type | None = None) ->
 
 
 class Answering:
-    """Base class of slots, which store the iterates of one problem and answer each type of request of its method with a function."""
+    """Base class of slots: stores the iterates of a problem, and answers each type of request of a method with a function."""
 
     _answers: dict[type, Callable[[Any], Any]]
 
