@@ -98,7 +98,7 @@ class NewtonModel:
     def problem(self, at: Iterate, damping: Damping, definite: bool = False) -> Problem:
         """Return the LQ problem with the curvature contracted with open-loop costates, cached for the last iterate.
 
-        definite: make Quu positive definite by absolute eigenvalues, and add the policy of the result.
+        definite: make Quu positive definite by absolute eigenvalues, with the damping, and return the policy of the result, too.
         """
         if self._last is None or self._last[0] is not at:
             H = self.dynamics.curvature(at.xs, at.us, at.costates[1:])

@@ -68,8 +68,9 @@ class ElasticInteriorPoint(InteriorPoint):
 def elastic_step(qp: QP, weight: float, largest: float) -> ElasticStep | None:
     """Return the step for the smallest sufficient weight between ``weight`` and ``largest``; None if the QPs fail.
 
-    The weight grows by GROWTH until a step reaches SHARE of the attainable decrease of the linearized violation; at ``largest``,
-    any step is returned. If nothing is attainable, the step is stationary. If the rows hold at d = 0, ``largest`` is used at once.
+    The weight grows by GROWTH until a step reaches SHARE of the attainable decrease of the linearized violation. At ``largest``,
+    any step is returned; if its QP fails, that which ignores the objective. If nothing is attainable, the step is stationary. If
+    the rows hold at d = 0, ``largest`` is used at once.
     """
     solver = ElasticInteriorPoint()
     qp = convexified(qp.sparse, np.zeros_like(qp.l), np.zeros_like(qp.g), (solver,)).qp

@@ -59,7 +59,9 @@ class Iterate(NamedTuple):
     kkt: float
 
     def is_solution(self, o: SQPOptions) -> bool:
-        """True if gradient and violation meet their tolerances, or the scaled KKT error and the violation do."""
+        """True if violation and gradient (relative to large multipliers) meet their tolerances, or violation and scaled
+        KKT error.
+        """
         return self.stop <= 1.0 or (self.kkt <= o.kkt_tolerance and self.violation <= o.constraint_tolerance)
 
 

@@ -35,13 +35,13 @@ def kernels_serve(ocp: OCP, evaluators: Sequence[Evaluator]) -> bool:
 def run_to_end(method: Any, slot: Any, journal: Journal, status_of: Callable[[Any], Status]) -> Status:
     """Run a method on the problem in a slot until it terminates or Ctrl-C; record its iterations, and return the status.
 
-    ``status_of`` turns a termination into a status. The journal also gets a record of the final point, or a record of NaN if the
-    start is not finite. After Ctrl-C the status is "interrupted"; if there is a point, the method still requests its feedback
-    gains.
+    ``status_of`` turns a termination into a status. The journal, the history of the solve, also gets a record of the final iterate,
+    or one of NaN if the start is not finite. After Ctrl-C the status is "interrupted"; if there is an iterate, the method still
+    requests its feedback gains.
     """
 
     def report(**numbers: Any) -> None:
-        """Add the kernel times and a record of the current iterate to the journal."""
+        """Add the times of the kernels and a record of the current iterate to the history."""
         slot.note_times(journal)
         journal.add(lambda: slot.trajectory, **numbers)
 

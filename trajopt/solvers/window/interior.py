@@ -28,10 +28,10 @@ def solve_interior(
     callback: Callback | None,
     multipliers: Mapping[str, Array] | None,
 ) -> Solution:
-    """Solve the problem of a workspace from a guess; the solution has zero gains. After Ctrl-C, return the current iterate.
+    """Solve the problem of a workspace from a guess by the interior-point method; the solution has zero gains.
 
     multipliers: of an earlier solution by name, to start from. Crossed bounds, or a start that is not finite, end the solve before
-    its first step.
+    its first step. After Ctrl-C, the solution is the current iterate.
     """
     journal, program = Journal(callback), workspace.program
     slot = workspace.slot(journal)

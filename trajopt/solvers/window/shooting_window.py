@@ -99,7 +99,7 @@ class ShootingWindow:
         self._data.active = count
 
     def ask(self, slot: ShootingSlot, request: Any) -> Any:
-        """Return the answer to the request of a slot, or WAIT if it needs an operation that is shared with other problems.
+        """Return the answer to the request of a slot; or queue it for an operation shared with other problems and return WAIT.
 
         A request of a type without such operations is answered by the slot alone.
         """
@@ -117,7 +117,7 @@ class ShootingWindow:
         """Run one operation for as many waiting slots as there are SIMD lanes; return pairs of a slot and its answer, where ready.
 
         It is the operation most slots wait for, or one that has waited too long; slots that wait longest come first. The other
-        slots wait for their next operation. Returns [] if no slot waits.
+        slots wait for their next operation. Returns [] if no slot waits. Busy lanes are counted.
         """
         kind = self._wanted()
         if kind is None:

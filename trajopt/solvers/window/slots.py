@@ -124,7 +124,7 @@ class Slot(Answering):
         return spent
 
     def note_times(self, journal: Journal) -> None:
-        """Add the seconds in derivatives, sweeps and rollouts since the last call to the current record."""
+        """Add the seconds in derivatives, sweeps and rollouts since the last call to the current record of the history."""
         journal.spent(*self.seconds)
 
 
