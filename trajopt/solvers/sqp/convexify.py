@@ -124,7 +124,10 @@ def convexified(
 
 
 def _curved(qp: QP, solvers: Sequence[QPSolver]) -> bool:
-    """True if the semidefinite Hessian of a QP has curvature in all directions of the null space that some solver considers."""
+    """True if the semidefinite Hessian of a QP has curvature in all directions of the null space that some solver considers.
+
+    The curvature must exceed CURVED times the largest entry.
+    """
     least = CURVED * float(np.abs(qp.H.data).max(initial=0.0))
     return least > 0.0 and any(solver.is_convex(shifted(qp, -least)) for solver in solvers)
 

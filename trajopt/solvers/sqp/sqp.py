@@ -322,7 +322,8 @@ class SQPLoop:
     def _feasibility_step(self, at: Iterate, floor: float) -> Step | None:
         """Return a step that reduces the violation and ignores the objective, or None if its QP fails.
 
-        The program's multipliers do not change.
+        H is that of the constraints, with the multipliers of the last such step, which are updated. The program's multipliers do
+        not change.
         """
         with self.journal.timed("derivatives"):
             H = hessian_at(at._replace(y=self.contradictions.toward), self.options, 0.0)

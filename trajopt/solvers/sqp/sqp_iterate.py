@@ -80,7 +80,10 @@ def iterate_at(nlp: NLP, at: Trial, y: Array, z: Array, o: SQPOptions) -> Iterat
 
 
 def measured(at: Iterate, o: SQPOptions) -> Iterate:
-    """Return the iterate with its optimality errors computed from its derivatives and multipliers."""
+    """Return the iterate with its optimality errors computed from its derivatives and multipliers.
+
+    In ``stop``, the tolerance on the gradient grows with the mean multiplier above MULTIPLIER_SCALE.
+    """
     nlp = at.nlp
     outside = violation(at.g, nlp.g_lower, nlp.g_upper)
     worst = max(largest(outside), largest(violation(at.w, nlp.x_lower, nlp.x_upper)))

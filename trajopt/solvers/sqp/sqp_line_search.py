@@ -86,7 +86,7 @@ class LineSearch:
             return trial(at.nlp, np.clip(at.w + d, at.nlp.x_lower, at.nlp.x_upper))
 
     def _accepted(self, at: Iterate, step: Step, test: Acceptance, alpha: float, tried: Trial) -> Iterate | None:
-        """Return the iterate at a trial, or None if the test rejects it or derivatives are not finite."""
+        """Return the iterate at a trial, or None if trial or derivatives are not finite or the test rejects the trial."""
         if not tried.finite or not test.accepts(alpha, tried):
             return None
         return self._derived(at, step, tried, alpha)

@@ -137,7 +137,9 @@ class NewtonNumpy(Answering):
         self._convex_part: LQProblem | None = None
 
     def _point(self, at: _At, *, found: bool = True) -> Point:
-        """Return the errors of a trajectory; found: the field of that name. The gradients are NaN if a number is not finite."""
+        """Return the errors of a trajectory; its gradients are NaN if a number is not finite. found: True if the request
+        succeeded.
+        """
         optimality, d = at.optimality, at.expansion.lq.d
         gradient = float(np.abs(optimality.gradient).max(initial=0.0))
         relative = float(np.abs(scaled(optimality, optimality.gradient)).max(initial=0.0))
