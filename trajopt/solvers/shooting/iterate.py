@@ -113,7 +113,10 @@ def measured(
 
 
 def _projected(us: Array, gradient: Array, bounds: Bounds | None) -> Array:
-    """Return the projected gradient us - P(us - gradient), P the projection on the bounds: zero at a constrained minimum."""
+    """Return the projected gradient us - P(us - gradient), P the projection on the bounds: zero at a constrained minimum.
+
+    Without bounds, it is the gradient.
+    """
     if bounds is None:
         return gradient
     lower, upper = bounds

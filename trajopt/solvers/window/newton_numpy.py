@@ -137,9 +137,7 @@ class NewtonNumpy(Answering):
         self._convex_part: LQProblem | None = None
 
     def _point(self, at: _At, *, found: bool = True) -> Point:
-        """Return the errors of a trajectory; its gradients are NaN if a number is not finite. found: True if the request
-        succeeded.
-        """
+        """Return the errors of a trajectory; the gradients are NaN if a number is not finite. found: the request succeeded."""
         optimality, d = at.optimality, at.expansion.lq.d
         gradient = float(np.abs(optimality.gradient).max(initial=0.0))
         relative = float(np.abs(scaled(optimality, optimality.gradient)).max(initial=0.0))
@@ -296,10 +294,10 @@ class NewtonNumpy(Answering):
         return np.zeros_like(self.K) if self._policy is None else self._policy.K
 
     def _restore(self, r: Restore) -> Point:
-        """Replace the iterate by a rollout of its controls under the last gains, without defects, controls inside their bounds.
+        """Replace the iterate by a rollout of its controls under the last gains, without defects; then return its errors.
 
-        The bound multipliers become mu / slack. If a number is not finite, the iterate stays, and the returned errors have found
-        False.
+        With bounds, its controls are moved inside them, and the bound multipliers become mu / slack. If a number is not finite, the
+        iterate stays, and the returned errors have found False.
         """
         self._set_mu(r.mu)
         tried = self._rollout_under_gains(self._at.us, self._last_gains())
