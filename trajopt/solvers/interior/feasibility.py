@@ -53,21 +53,25 @@ class Restoration:
         self.program, self.kernels, self.system, self.journal = system.program, system.kernels, system, journal
 
     def run(self, point: Point, other: Point, r: Restore) -> tuple[Restored, Point]:
-        """Run restoration from a point with first derivatives; return the answer, and the final point with first derivatives.
+        """Take Levenberg-Marquardt steps on the violation from a point with first derivatives.
 
-        other: memory for trial points. The final point is one of the two.
+        Return the result and the final point. Result ACCEPTABLE: the violation is nearly zero or a thousandth of the first one, or
+        it fell by 10 % and the filter of ``r`` accepts the point (not with r.to_feasible). LEAST_VIOLATION: the violation is
+        stationary. NO_STEP: no step reduces the merit elsewhere. NO_PROGRESS: 40 steps reduced |c| by less than 2 %. LIMIT:
+        r.max_steps steps or the deadline. The start is stored for :meth:`restore_start`. other: memory for trial points. The final
+        point has first derivatives and is one of the two.
         """
         self.z, self.step = self.program.multipliers(), self.system.empty_step()
         self._left = point.v.copy(), point.xs.copy()
         at = r.at
         entry, self.mu = at.theta, min(max(r.mu, min(AWAY * at.largest, 1.0)), self._max_barrier(at))
-        self._duals(point)
+        self._reset_bound_multipliers(point)
         damping, objective, end, count = DAMPING, float(point.cost.sum()), RestorationEnd.LIMIT, 0
         sizes = deque[float](maxlen=IDLE)
         while count < r.max_steps:
             count += 1
             with self.journal.timed("backward"):
-                taken, damping = self._stepped(point, other, damping)
+                taken, damping = self._take_step(point, other, damping)
             if taken is None:
                 end = (
                     RestorationEnd.LEAST_VIOLATION
@@ -78,7 +82,7 @@ class Restoration:
             point, other, objective = other, point, taken
             at = self.system.violation(point)
             merit = r.scale * objective + r.mu * at.barrier
-            accepted = not r.to_feasible and at.theta <= ENOUGH * entry and _taken(r.filter, at.theta, merit)
+            accepted = not r.to_feasible and at.theta <= ENOUGH * entry and _is_acceptable(r.filter, at.theta, merit)
             if accepted or at.largest <= FEASIBLE or at.theta <= NEARLY_ALL * entry:
                 end = RestorationEnd.ACCEPTABLE
                 break
@@ -98,25 +102,30 @@ class Restoration:
         slow = len(sizes) == IDLE and (sizes[-1] / sizes[0]) ** (count / (IDLE - 1)) > SLOW
         return Restored(end, count, objective, at, stationary, slow), point
 
-    def come_back(self, point: Point) -> None:
-        """Restore the states and v that a point had before the last run."""
+    def restore_start(self, point: Point) -> None:
+        """Write the v and xs with which the last :meth:`run` started into a point; values and derivatives are not evaluated."""
         point.v[:], point.xs[:] = self._left
 
     def _max_barrier(self, at: Violation) -> float:
-        """Limit on the barrier parameter, from the squared violation per finite bound."""
+        """Return the upper limit of the barrier parameter: a tenth of the squared violation per finite bound of v, at least MIN_MU."""
         bounds = sum(np.isfinite(own).sum() for own in (self.program.lower, self.program.upper))
         return max(MIN_MU, WEIGHT * at.squares / max(int(bounds), 1))
 
-    def _stepped(self, p: Point, to: Point, damping: float) -> tuple[float | None, float]:
-        """Take one step from p to ``to``; return the new objective (None if no step decreases the merit) and the next damping."""
+    def _take_step(self, p: Point, to: Point, damping: float) -> tuple[float | None, float]:
+        """Take one step from p to ``to``; return the new objective (None if no damping gives enough decrease) and the next damping.
+
+        Halves the step length until the merit satisfies the Armijo condition; if none does, raises the damping tenfold and solves
+        again. An accepted step also moves the bound multipliers. The next damping is higher after a poor or shortened step, lower
+        after a good one.
+        """
         value, c = self._merit(p), self._residuals(p)
-        self._by_name(c)
+        self._set_multipliers(c)
         with self.journal.timed("derivatives"):
             self.program.second(p, 0.0, self.z)
         while damping <= MAX_DAMPING:
             step = self.system.toward_feasibility(p, self.z, self.mu, damping, self.step)
             if step is not None and np.isfinite(step.v).all():
-                slope = self._promised(step, c)
+                slope = self._predicted_slope(step, c)
                 alpha = step.alpha
                 while alpha >= SHORTEST and slope < 0.0:
                     self.program.move(p, alpha, step.v, to)
@@ -124,52 +133,57 @@ class Restoration:
                         objective = self.program.first(to)
                     gain = (self._merit(to) - value) / (alpha * (1.0 - 0.5 * alpha) * slope)
                     if gain >= ARMIJO:
-                        self._move_duals(to, step)
+                        self._move_bound_multipliers(to, step)
                         factor = RAISE if gain < POOR or alpha < step.alpha else LOWER if gain > GOOD else 1.0
                         return objective, max(MIN_DAMPING, damping * factor)
                     alpha *= 0.5
             damping *= 10.0
         return None, damping
 
-    def _promised(self, step: Step, c: Array) -> float:
-        """Directional derivative of the merit along a step; c: residuals."""
+    def _predicted_slope(self, step: Step, c: Array) -> float:
+        """Return the predicted slope of the merit along a step, c'J dv plus the slope of the barrier; c: residuals at the start."""
         w = np.concatenate([step.z.lam.ravel(), step.z.y, step.z.f])
         return float(c @ (w - c) + step.slope)
 
     def _residuals(self, p: Point) -> Array:
-        """Residuals c of defects, rows and fixed state entries at a point."""
+        """Return the residuals c at a point in one vector: defects of the dynamics, constraint rows, fixed state entries."""
         rows, fixes = np.empty(self.program.rows), np.empty(len(self.program.fixed))
         self.kernels.residuals(self.program.ref, address(p.v), address(p.g), address(rows), address(fixes))
         return np.concatenate([p.d.ravel(), rows, fixes])
 
     def _merit(self, p: Point) -> float:
-        """Merit of the restoration: 1/2 |c|^2 plus the barrier; infinite if not finite."""
+        """Return 1/2 |c|^2 plus mu times the log barrier of the bounds at a point; infinity if it is not finite."""
         c = self._residuals(p)
         value = 0.5 * float(c @ c) + self.mu * self.system.violation(p).barrier
         return value if np.isfinite(value) else np.inf
 
     def _norm(self, p: Point) -> float:
+        """Return the Euclidean norm |c| of the residuals at a point."""
         return float(np.linalg.norm(self._residuals(p)))
 
     def _slope(self, p: Point) -> float:
-        """Return the largest absolute entry of J'c + zu - zl."""
-        self._by_name(self._residuals(p))
+        """Return the largest absolute entry of J'c + zu - zl at a point; overwrites the multipliers lam, y, f of self.z with c."""
+        self._set_multipliers(self._residuals(p))
         return self.system.slope(p, self.z)
 
-    def _by_name(self, c: Array) -> None:
-        """Write the residuals c into the multipliers, so that J'c replaces J' times multipliers."""
+    def _set_multipliers(self, c: Array) -> None:
+        """Store the residuals c as the multipliers lam, y, f of self.z, so that J' times multipliers gives J'c."""
         z, gaps, rows = self.z, self.program.N * self.program.n, self.program.rows
         z.lam[:], z.y[:], z.f[:] = c[:gaps].reshape(z.lam.shape), c[gaps : gaps + rows], c[gaps + rows :]
 
-    def _duals(self, p: Point) -> None:
-        """Set the bound multipliers z = mu / distance to the bound."""
+    def _reset_bound_multipliers(self, p: Point) -> None:
+        """Set the bound multipliers of self.z to mu / distance to the bound at a point."""
         self.z.zl[:], self.z.zu[:] = self.mu / (p.v - self.program.lower), self.mu / (self.program.upper - p.v)
 
-    def _move_duals(self, to: Point, step: Step) -> None:
+    def _move_bound_multipliers(self, to: Point, step: Step) -> None:
+        """Add a step to the bound multipliers of self.z.
+
+        Limits them to a factor KAPPA_SIGMA around mu / distance at the new point ``to``.
+        """
         moved = (self.program.ref, address(to.v), step.z.ref, step.alpha_z, self.mu, KAPPA_SIGMA, self.z.ref)
         self.kernels.move_duals(*moved)
 
 
-def _taken(filter_: Filter, theta: float, merit: float) -> bool:
-    """True if no pair (violation, merit) of a filter dominates the given one."""
+def _is_acceptable(filter_: Filter, theta: float, merit: float) -> bool:
+    """True if every stored pair of the filter has a larger or equal violation or merit than the pair (theta, merit); no margin."""
     return all(theta <= t or merit <= value for t, value in filter_.pairs)

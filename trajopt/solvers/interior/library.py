@@ -61,7 +61,7 @@ class Kernels:
 
 
 def source() -> str:
-    """C source of the kernels."""
+    """Return the C source of the interior-point kernels, with their constants, lane helpers and the equality-constrained LQ solver."""
     own = kernel_text(_PACKAGE, "interior_point.h", "reflection.h", "centering.h", "newton.h")
     lanes = ["#include <stdlib.h>", prelude(), template("lanes/rows.h")]
     return "\n".join([definitions(_CONSTANTS), *lanes, equality_lq.source(), own])

@@ -13,7 +13,11 @@ from trajopt.solvers.interior.stage_program import Point, StageProgram
 
 
 def by_name(program: StageProgram, z: Multipliers, scale: float) -> dict[str, Array]:
-    """Return multipliers by name, as :func:`trajopt.solvers.direct.dms.multipliers_by_name`; scale: that of the objective."""
+    """Return the multipliers z divided by ``scale``, the factor of the objective, in a dictionary of arrays.
+
+    Keys: "dynamics" (N, n); each constraint (knots, rows), "terminal NAME" at the final knot; "bounds on x" (N + 1, n), "bounds on
+    u" (N, m): upper minus lower multiplier. Fixed state entries get the multiplier of their equation.
+    """
     found = {"dynamics": z.lam / scale}
     for (k, constraints), (_, rows, count) in zip(program.groups, program.parts, strict=True):
         values = z.y[rows].reshape(k.stop - k.start, count) / scale
@@ -24,15 +28,18 @@ def by_name(program: StageProgram, z: Multipliers, scale: float) -> dict[str, Ar
     return found | {"bounds on x": on_x, "bounds on u": bounds[program.u].reshape(program.N, program.m)}
 
 
-def of_start(program: StageProgram, p: Point, z: Multipliers, scale: float) -> Array:
-    """Return the multiplier (n,) of the given initial state, which makes the Lagrangian stationary in x_0."""
+def initial_state_multiplier(program: StageProgram, p: Point, z: Multipliers, scale: float) -> Array:
+    """Return the multiplier (n,) of the given initial state, which makes the Lagrangian with unscaled objective stationary in x_0."""
     own = slice(program.row[0], program.row[1])
     return -(p.lx[0] + (p.A[0].T @ z.lam[0] + p.gx[own].T @ z.y[own]) / scale)
 
 
 def from_names(program: StageProgram, named: Mapping[str, Array], scale: float, z: Multipliers) -> None:
-    """Write multipliers by name into z, the inverse of :func:`by_name`; skips names that are missing or have another shape."""
-    own = by_name(program, _numbered(program), 1.0)
+    """Write multipliers by name, times ``scale``, into z; the inverse of :func:`by_name`.
+
+    Skips names that are missing or differ in shape.
+    """
+    own = by_name(program, _row_numbers(program), 1.0)
     for name, places in own.items():
         values = np.asarray(named.get(name, np.zeros(0)))
         if values.shape != places.shape:
@@ -40,14 +47,19 @@ def from_names(program: StageProgram, named: Mapping[str, Array], scale: float, 
         _write_multipliers(program, name, places, scale * values, z)
 
 
-def _numbered(program: StageProgram) -> Multipliers:
-    """Multipliers whose y are the row numbers, to find the place of each named value."""
+def _row_numbers(program: StageProgram) -> Multipliers:
+    """Allocate multipliers whose y are the row numbers 0, 1, ..., so that :func:`by_name` returns the rows of each constraint."""
     z = program.multipliers()
     z.y[:] = np.arange(program.rows)
     return z
 
 
 def _write_multipliers(program: StageProgram, name: str, places: Array, values: Array, z: Multipliers) -> None:
+    """Write the values of one name into z in place; places: row numbers of a constraint, ignored for "dynamics" and bounds.
+
+    Values of bounds are split by sign into zu and zl; those of fixed state entries also go to f. Inequality rows also set zu, zl of
+    their slacks; absent rows get 0.
+    """
     if name == "dynamics":
         z.lam[:] = values
     elif name in ("bounds on x", "bounds on u"):

@@ -80,12 +80,18 @@ class NewtonSystem:
 
     # -- measures -------------------------------------------------------------------------------------------------------
     def violation(self, p: Point) -> Violation:
-        """Return the filter measures at a point with values; NaN if the values are not finite."""
+        """Return l1 and maximum norms of the residuals, barrier sum and sum of squares at a point with values.
+
+        NaN if not finite.
+        """
         self.kernels.values(self.program.ref, p.data.v, p.data.d, p.data.g, self._measured_at)
         return Violation(*self._measured[:5].tolist())
 
     def slope(self, p: Point, z: Multipliers) -> float:
-        """Return the largest entry of the gradient of the Lagrangian without the objective, at a point with derivatives."""
+        """Return the largest absolute entry of J'(lam, y, f) + zu - zl, the Lagrangian's gradient without the objective.
+
+        Needs first derivatives.
+        """
         self.kernels.measure(self.program.ref, p.ref, z.ref, 0.0, 0.0, self._measured_at)
         return float(self._measured[0])
 
@@ -93,30 +99,44 @@ class NewtonSystem:
     def condense(
         self, p: Point, z: Multipliers, mu: float, scale: float, mode: int = NEWTON, soft: float = 0.0
     ) -> None:
-        """Build the condensed system at a point. scale: that of the objective. soft: regularization of the equations."""
+        """Build the linear system at a point in this object's memory, with slack steps eliminated; nothing is factored.
+
+        mode: NEWTON, FEASIBILITY or ESTIMATE, the purpose of the system. scale: factor of the objective. soft: regularization of
+        the equations.
+        """
         o = self.data
         o.settings_mu, o.settings_scale, o.settings_soft, o.settings_weight = mu, scale, soft, 1.0
         o.settings_mode = mode
         self.kernels.build(self._ref, p.ref, z.ref)
 
     def factor(self, *, reflect: bool = True) -> bool:
-        """Factor the system; reflections, or only a shift, make it positive definite. Returns False if both fail."""
+        """Factor the condensed system, modified if its reduced Hessian is not positive definite.
+
+        Returns False if no modification helps. With ``reflect``, negative eigenvalues of Hessian blocks change their sign;
+        otherwise, and as last resort, a growing shift is added to the diagonal.
+        """
         return bool(self.kernels.factor(self._ref, reflect))
 
     def solve(self, p: Point, z: Multipliers, tau: float, to: Step) -> Step:
-        """Solve for the step, in the arrays of ``to``. tau: fraction-to-the-boundary parameter of the step lengths."""
+        """Solve the factored system for the step, written into the arrays of ``to``; returns it with its step lengths and slope.
+
+        tau: fraction-to-the-boundary parameter of the step lengths.
+        """
         self.kernels.solve(self._ref, p.ref, z.ref, self._rows, tau, to.ref)
         found = self.data
         return Step(to.v, to.z, found.alpha, found.alpha_z, found.slope, to.ref, to.data)
 
     def empty_step(self) -> Step:
-        """Allocate a zero step."""
+        """Allocate a zero step, as memory for :meth:`solve`."""
         v, z = np.zeros(self.program.numbers), self.program.multipliers()
         data = StepData(address(v), *z.addresses)
         return Step(v, z, 0.0, 0.0, 0.0, ctypes.addressof(data), data)
 
     def toward_feasibility(self, p: Point, z: Multipliers, mu: float, damping: float, step: Step) -> Step | None:
-        """Return the Levenberg-Marquardt step of 1/2 |residuals|^2 plus the barrier; None if the factorization fails."""
+        """Return the Levenberg-Marquardt step of 1/2 |residuals|^2 plus the barrier, in the memory of ``step``.
+
+        None if the factorization fails.
+        """
         self.lq.soften()
         self.condense(p, z, mu, 0.0, FEASIBILITY, 1.0)
         if self.kernels.factor_damped(self._ref, damping, 1.0) >= 0:

@@ -57,7 +57,10 @@ class Point:
         self.views = [self._view(part) for part in program.parts]
 
     def _view(self, part: tuple[slice, slice, int]) -> StageDerivatives:
-        """Return views of the memory of one phase, or of the final knot, for its stages to fill."""
+        """Return views of this point's memory for one phase or the final knot, into which its stages write values and derivatives.
+
+        part: knots, constraint rows, and rows per knot.
+        """
         k, rows, count = part
         K, end = k.stop - k.start, k.start == len(self.A)
         g = self.g[rows].reshape(K, count)
@@ -103,13 +106,13 @@ class StageProgram:
 
     @property
     def may_follow(self) -> bool:
-        """True if another problem can reuse the program: all stages are compiled, with Hessians of one kind."""
+        """True if another problem can reuse the program: all phases use the same kind of Hessian, and all stages are compiled."""
         return len(set(self.orders)) == 1 and may_follow(self.stages)
 
     def follow(self, ocp: OCP, us: Array) -> bool:
-        """Switch to another problem of the same structure, which reuses points and systems.
+        """Switch this program in place to another problem of the same structure, so that points and systems can be reused.
 
-        Returns False if the structure differs or the stages cannot be reused; the program is then unusable.
+        Returns False if the structure or sizes differ or the stages cannot be reused; the program is then unusable.
         """
         constraints = with_rows(ocp)
         if not self.may_follow or not follow(self.stages, self.ocp, ocp, _stage_request(constraints, self.orders[0])):
@@ -120,7 +123,7 @@ class StageProgram:
 
     # -- structure ------------------------------------------------------------------------------------------------------
     def _lay_out(self, constraints: list[tuple[Constraint, ...]], us: Array) -> None:
-        """Set up rows, bounds, fixed states and held controls."""
+        """Set all that depends on bounds: constraint rows, bounds, fixed state entries, held controls (at us of a guess), C struct."""
         ocp = self.ocp
         self.groups = list(zip([*ocp.phase_slices, slice(self.N, self.N + 1)], constraints, strict=True))
         self._lay_out_rows()
@@ -130,7 +133,10 @@ class StageProgram:
         self._relax_and_bind()
 
     def rebound(self, ocp: OCP, us: Array) -> StageProgram:
-        """Return a program with the bounds and targets of another problem, which shares the stages of this one."""
+        """Return a copy of the program with bounds, targets and held controls of another problem and guess us.
+
+        Shares the stages of this one.
+        """
         other = copy(self)
         other.ocp, other.structure = ocp, StructureData()
         other.ref = ctypes.addressof(other.structure)
@@ -138,7 +144,10 @@ class StageProgram:
         return other
 
     def alike(self, other: StageProgram) -> bool:
-        """True if two programs have the same row kinds, fixed state entries and held controls."""
+        """True if both programs have equal row kinds and offsets, fixed state entries and held controls.
+
+        Values of bounds may differ.
+        """
         own, its = ((p.kind, p.row, p.fixed, p.fix, p.held) for p in (self, other))
         return all(np.array_equal(a, b) for a, b in zip(own, its, strict=True))
 
@@ -173,6 +182,10 @@ class StageProgram:
         self.row_bounds = np.concatenate(lower), np.concatenate(upper)
 
     def _bounds(self) -> None:
+        """Set bounds of v from control bounds, inequality rows (bounds of their slacks) and state bounds.
+
+        Set targets of equality rows.
+        """
         N, n, m = self.N, self.n, self.m
         self.numbers = (N + 1) * n + N * m + self.rows
         self.lower, self.upper = np.full(self.numbers, -np.inf), np.full(self.numbers, np.inf)
@@ -188,6 +201,7 @@ class StageProgram:
         self._bound_states()
 
     def _bound_states(self) -> None:
+        """Tighten the bounds of the states in v by constraints on single state entries, from knot 1 on; none on a Lie group."""
         shape = (self.N + 1, self.n)
         lower, upper = (b[: self.u.start].reshape(shape) for b in (self.lower, self.upper))
         for _, knots, chosen, low, high in coordinate_bounds(self.ocp):
@@ -195,7 +209,7 @@ class StageProgram:
             upper[knots, chosen] = np.minimum(upper[knots, chosen], high)
 
     def _fix_states(self) -> None:
-        """Turn state entries with equal bounds into equations, without bounds."""
+        """Turn state entries with equal bounds into equations: store their indices and values, and remove their bounds."""
         size = self.u.start
         fixed = np.flatnonzero(self.lower[:size] == self.upper[:size])
         self.fixed_at = self.lower[fixed]
@@ -205,7 +219,10 @@ class StageProgram:
         self.fix = np.searchsorted(fixed, self.n * np.arange(self.N + 2)).astype(LONG)
 
     def _hold_controls(self, us: Array) -> None:
-        """Hold controls with equal bounds, and controls that no dynamics, term or constraint reads."""
+        """Hold controls with equal bounds at that value, and controls that no dynamics, term or constraint reads at their guess us.
+
+        Removes their bounds; ``still_read`` marks those that functions read.
+        """
         N, m = self.N, self.m
         lower, upper = (b[self.u].reshape(N, m) for b in (self.lower, self.upper))
         held = lower == upper
@@ -220,6 +237,7 @@ class StageProgram:
         self.any_read = bool(self.still_read.any())
 
     def _relax_and_bind(self) -> None:
+        """Widen finite bounds by the relative tolerance RELAXED, fill the C struct with addresses, and count the equations by knot."""
         for own, way in ((self.lower, -1.0), (self.upper, 1.0)):
             bounded = np.isfinite(own)
             own[bounded] += way * RELAXED * np.maximum(1.0, np.abs(own[bounded]))
@@ -238,12 +256,12 @@ class StageProgram:
 
     # -- evaluation -----------------------------------------------------------------------------------------------------
     def place(self, point: Point, xs: Array, us: Array) -> None:
-        """Write a trajectory to a point, with x_0 and held controls in place of its own."""
+        """Write a trajectory into a point; x_0 of the problem and the values of held controls replace those of the trajectory."""
         point.xs[:], point.us[:] = xs, np.where(self.held, self.held_at, us)
         point.xs[0] = self.ocp.x0
 
     def move(self, point: Point, alpha: float, step: Array, to: Point) -> None:
-        """Set to = point (+) alpha step, step (numbers,)."""
+        """Set to = point (+) alpha step, step (numbers,); on a Lie group the states move by the retraction."""
         np.multiply(step, alpha, out=to.v)
         if not self.flat:
             dx = to.v[: self.u.start].reshape(self.N + 1, self.n)
@@ -252,23 +270,30 @@ class StageProgram:
         to.v += point.v
 
     def values(self, p: Point) -> float:
-        """Evaluate defects d, constraints g and cost at p; returns the objective."""
+        """Evaluate defects d, constraint rows g and cost at p, without derivatives; returns the objective."""
         for stages, (k, _, _), view in zip(self.stages, self.parts, p.views, strict=True):
             found = stages.values(*self.stage_arguments(p, k))
             view.values.d[:], view.values.cost[:], view.values.g[:] = found.d, found.cost, found.g
         return float(p.cost.sum())
 
     def first(self, p: Point) -> float:
-        """Fill values and first derivatives; returns the objective."""
+        """Write values and first derivatives to p; returns the objective.
+
+        Phases with a non-exact Hessian also fill Q, S, R (Gauss-Newton). Derivatives with respect to held controls become zero.
+        """
         for stages, (k, _, _), view, order in zip(self.stages, self.parts, p.views, self.orders, strict=True):
             stages.first(*self.stage_arguments(p, k), quadratic=order != EXACT, out=view)
         if self.any_read:
-            self._silence(p)
+            self._clear_held_controls(p)
         p.fresh = True
         return float(p.cost.sum())
 
     def second(self, p: Point, scale: float, z: Multipliers) -> None:
-        """Fill Q, S and R with the Hessian of scale f + lam'd + y'g at a point with first derivatives."""
+        """Write Q, S and R of scale f + lam'd + y'g to p, which has first derivatives; a repeated call first evaluates these again.
+
+        Exact phases use the full Hessian; Gauss-Newton phases that of the cost alone, in mixed mode plus the curvature of the
+        dynamics.
+        """
         if not p.fresh:  # the blocks hold a Hessian for other multipliers
             self.first(p)
         p.fresh = False
@@ -289,7 +314,7 @@ class StageProgram:
                     block += found
 
     def final_equalities(self, p: Point) -> Array:
-        """Return sum_i J_i'J_i (n, n) over the equalities of the final state."""
+        """Return J'J (n, n) of all equations of the final state: equality rows, and fixed entries, which add ones on the diagonal."""
         _, rows, _ = self.parts[-1]
         J = p.gx[rows][self.kind[rows] == EQUALITY]
         fixed = self.fixed[self.fix[self.N] :]
@@ -298,13 +323,13 @@ class StageProgram:
         return np.asarray(total)
 
     def stage_arguments(self, p: Point, k: slice) -> tuple[Array, Array, Array]:
-        """Return states, controls and next states of the knots k."""
+        """Return views of the states, controls and next states of knots k; the final knot has no controls and no next state."""
         if k.start == self.N:
             return p.xs[k], p.us[:1, :0], p.xs[:0]
         return p.xs[k], p.us[k], p.xs[k.start + 1 : k.stop + 1]
 
-    def _silence(self, p: Point) -> None:
-        """Set derivatives with respect to held controls to zero, where dynamics or constraints read these controls."""
+    def _clear_held_controls(self, p: Point) -> None:
+        """Set derivatives of dynamics and constraints by held controls to zero, in place, where functions read these controls."""
         p.B.transpose(0, 2, 1)[self.still_read] = 0.0
         for k, rows, count in self.parts[:-1]:
             gu = p.gu[rows].reshape(k.stop - k.start, count, self.m)
@@ -312,13 +337,15 @@ class StageProgram:
 
 
 def _stage_request(constraints: list[tuple[Constraint, ...]], hessian: str = GAUSS_NEWTON) -> StageOperations:
-    """Return the evaluations that stages with these constraints must provide."""
+    """Return the evaluations that stages with these constraints must provide; second derivatives only for the exact Hessian."""
     return StageOperations(hessian, second=hessian == EXACT, path=constraints[:-1], final=constraints[-1])
 
 
 def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:
-    """Return the Hessian of phase i: the given one, or for "auto" "exact", unless only the time step has compiled second
-    derivatives.
+    """Return the kind of Hessian of phase i: the given one.
+
+    For "auto" exact, or mixed if only the time step has compiled second derivatives. Mixed means Gauss-Newton of the cost plus the
+    curvature of the time step.
     """
     if hessian != "auto":
         return hessian

@@ -12,7 +12,7 @@ from trajopt.guesses.guesses import Guess
 from trajopt.results.records import Callback, Journal
 from trajopt.results.solution import Solution
 from trajopt.results.status import Status
-from trajopt.solvers.interior.named_multipliers import by_name, of_start
+from trajopt.solvers.interior.named_multipliers import by_name, initial_state_multiplier
 from trajopt.solvers.methods.interior_point import Ended, InteriorPoint
 from trajopt.solvers.options import IPMOptions
 from trajopt.solvers.window import interior_status
@@ -65,7 +65,7 @@ def _solution(slot: InteriorSlot, method: InteriorPoint, guess: Guess, status: S
     if ocp.control_bounds is not None:  # bounds of the program are relaxed
         us = np.where(program.held, us, np.clip(us, *ocp.control_bounds))
     multipliers = by_name(program, z, method.scale)
-    multipliers["bounds on x"][0] = of_start(program, p, z, method.scale)
+    multipliers["bounds on x"][0] = initial_state_multiplier(program, p, z, method.scale)
     return Solution(
         xs,
         us,

@@ -321,7 +321,7 @@ class InteriorSlot(Slot):
     def _returned(self) -> Trial:
         """Return to the point at which the last restoration started, and evaluate it."""
         assert self.restoration is not None
-        self.restoration.come_back(self.point)
+        self.restoration.restore_start(self.point)
         return self.go_to(self.point)
 
     def sums(self) -> tuple[float, ...]:
