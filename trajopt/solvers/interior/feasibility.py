@@ -107,7 +107,7 @@ class Restoration:
         point.v[:], point.xs[:] = self._left
 
     def _max_barrier(self, at: Violation) -> float:
-        """Return the upper limit of the barrier parameter: a tenth of the squared violation per finite bound of v, at least MIN_MU."""
+        """Return the limit of the initial barrier parameter: a tenth of the squared violation per finite bound, at least MIN_MU."""
         bounds = sum(np.isfinite(own).sum() for own in (self.program.lower, self.program.upper))
         return max(MIN_MU, WEIGHT * at.squares / max(int(bounds), 1))
 

@@ -61,7 +61,7 @@ class Kernels:
 
 
 def source() -> str:
-    """Return the C source of the interior-point kernels, with their constants, lane helpers and the equality-constrained LQ solver."""
+    """Return the C source of the interior-point kernels, with their constants, lane helpers and the equality-constrained LQ."""
     own = kernel_text(_PACKAGE, "interior_point.h", "reflection.h", "centering.h", "newton.h")
     lanes = ["#include <stdlib.h>", prelude(), template("lanes/rows.h")]
     return "\n".join([definitions(_CONSTANTS), *lanes, equality_lq.source(), own])

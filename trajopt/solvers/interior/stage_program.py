@@ -123,7 +123,7 @@ class StageProgram:
 
     # -- structure ------------------------------------------------------------------------------------------------------
     def _lay_out(self, constraints: list[tuple[Constraint, ...]], us: Array) -> None:
-        """Set all that depends on bounds: constraint rows, bounds, fixed state entries, held controls (at us of a guess), C struct."""
+        """Set all that depends on bounds: constraint rows, bounds, fixed state entries, controls held at us, C struct."""
         ocp = self.ocp
         self.groups = list(zip([*ocp.phase_slices, slice(self.N, self.N + 1)], constraints, strict=True))
         self._lay_out_rows()
@@ -237,7 +237,7 @@ class StageProgram:
         self.any_read = bool(self.still_read.any())
 
     def _relax_and_bind(self) -> None:
-        """Widen finite bounds by the relative tolerance RELAXED, fill the C struct with addresses, and count the equations by knot."""
+        """Widen finite bounds by the relative tolerance RELAXED, fill the C struct with addresses, count equations by knot."""
         for own, way in ((self.lower, -1.0), (self.upper, 1.0)):
             bounded = np.isfinite(own)
             own[bounded] += way * RELAXED * np.maximum(1.0, np.abs(own[bounded]))
@@ -314,7 +314,7 @@ class StageProgram:
                     block += found
 
     def final_equalities(self, p: Point) -> Array:
-        """Return J'J (n, n) of all equations of the final state: equality rows, and fixed entries, which add ones on the diagonal."""
+        """Return J'J (n, n) of all equations of the final state: equality rows and fixed entries (ones on the diagonal)."""
         _, rows, _ = self.parts[-1]
         J = p.gx[rows][self.kind[rows] == EQUALITY]
         fixed = self.fixed[self.fix[self.N] :]
