@@ -24,14 +24,14 @@ class SolveRequest(NamedTuple):
 
     @property
     def limited(self) -> Any:
-        """The options, with max_iterations and time_limit replaced by those of the request."""
+        """The options with the iteration and time limits of the request; the same object if they already agree."""
         o, limits = self.options, self[1:3]
         same = (o.max_iterations, o.time_limit) == limits
         return o if same else replace(o, max_iterations=limits[0], time_limit=limits[1])
 
 
 def at_end(found: Solution) -> Mapping[str, Any]:
-    """Return the final error measures of a solve by name: "gradient", "defect", "kkt"."""
+    """Return a mapping with the final "gradient", "defect" and "kkt" of a solve: the fields of its last record, else its meta."""
     return vars(found.history[-1]) if found.history else found.meta
 
 
@@ -42,7 +42,7 @@ class Continued:
         self.callback, self.count = callback, count
 
     def __call__(self, record: IterationRecord) -> None:
-        """Renumber a record and pass it to the callback."""
+        """Pass a record to the callback, with the running count as its iteration number, and increment the count."""
         record = record if record.iteration == self.count else replace(record, iteration=self.count)
         self.count += 1
         self.callback(record)
@@ -60,9 +60,11 @@ class Second(NamedTuple):
 def started_twice(
     options: Any, max_iterations: int, second: Callable[[Solution], Second | None]
 ) -> Generator[SolveRequest, Any, Solution | Status]:
-    """Solve, then solve again from the start that ``second`` returns, within the remaining iterations and time.
+    """Solve, then solve again from the start that ``second`` returns for the first solution; limits hold for both together.
 
-    Answers are solutions, or None if the solve was stopped before it began. Returns a solution, or a status if nothing was solved.
+    Answers are solutions, or None if the solve was stopped before it began. Without a second start (None, or no iterations left),
+    or if it was stopped, returns the first solution, else both merged (:func:`merged_solution`). Returns a status if nothing was
+    solved.
     """
     began = start_of_solve()
     found = yield SolveRequest(options, max_iterations, options.time_limit)
@@ -78,11 +80,11 @@ def started_twice(
 
 
 def merged_solution(found: Solution, second: Solution, again: Second) -> Solution:
-    """Merge two solutions: return the second if it succeeded, else the first, with the records of both.
+    """Merge two solutions: return the second if it succeeded, else the first, with the records, iterations and solve times of both.
 
-    If both failed, the advice comes from the second solve, because the first would advise the start that the second used. The
-    advice of the first is used if its status names a knot. If the user or the time limit stopped the second solve, the status says
-    so and the trajectory is that of the first.
+    The status message describes both starts. If both failed, the advice comes from the second solve, because the first would advise
+    the start that the second used. The advice of the first is used if its status names a knot. If the user or the time limit
+    stopped the second solve, the status says so and the trajectory is that of the first.
     """
     best = second if second.status.success else found
     how = "converged" if second.status.success else f"ended with {second.status.code}"

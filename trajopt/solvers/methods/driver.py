@@ -10,14 +10,14 @@ Method = Generator[Any, Any, Any]
 
 
 def never() -> bool:
-    """Return False; the stop condition of a run that nothing stops."""
+    """Return False: the default stop condition, which never stops a run."""
     return False
 
 
 def run_alone(method: Method, answer: Callable[[Any], Any], stopped: Callable[[], bool] = never) -> Any:
     """Run a method on one problem and answer its requests with ``answer``.
 
-    Returns the result of the method, or None if ``stopped`` returned True.
+    ``stopped`` is checked before each request. Returns the result of the method, or None if ``stopped`` returned True.
     """
     reply = None
     try:
@@ -57,12 +57,13 @@ def run_window(
     """Run methods on problems, one per slot at a time, until all have ended or the run is stopped.
 
     start: loads the next problem into a slot and returns its method, or None if no problem remains. end: called with the slot and
-    the result of its method.
+    the result of its method, or the exception that it raised; not called for methods that still run when ``stopped`` returns True.
     """
     running: dict[Any, Method] = {}
     ready: deque[tuple[Any, Any]] = deque()
 
     def begin(slot: Any) -> None:
+        """Start the next problem in a slot and mark the slot as ready; does nothing if no problem remains."""
         method = start(slot)
         if method is not None:
             running[slot] = method
@@ -106,7 +107,7 @@ def run_together(
     on_finished: ProgressCallback,
     interrupted: Callable[[], bool] = never,
 ) -> tuple[list[Any], bool]:
-    """Run methods until all have ended, and answer requests of the same kind together.
+    """Run methods until all have ended, and answer requests of the same kind together, the kind with the fewest requests first.
 
     Returns the results of the methods, and True if Ctrl-C was pressed. After Ctrl-C every request is answered with None; before the
     first answer Ctrl-C raises KeyboardInterrupt.
@@ -120,6 +121,7 @@ def run_together(
     begun = stopped = False
 
     def advance(i: int, reply: Any) -> None:
+        """Send an answer to method i, and store its next request, or its result if it ended."""
         try:
             waiting[i] = methods[i].send(reply)
         except StopIteration as ended:
@@ -127,6 +129,10 @@ def run_together(
             waiting.pop(i, None)
 
     def answered(numbers: list[int]) -> Answers:
+        """Return the answers of the pending requests of methods ``numbers``.
+
+        None for each if Ctrl-C interrupts after the first call. Other exceptions are raised.
+        """
         ended = len(results)
         report = None if on_finished is None else lambda done: on_finished(ended + done)
         try:

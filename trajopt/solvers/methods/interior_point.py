@@ -137,7 +137,7 @@ _UNKNOWN = Optimality(nan, nan, nan, nan, nan, 0.0, nan, 0, nan)
 
 
 class InteriorPoint:
-    """State of one solve: ``solve`` is the method; the attributes hold the current iterate, also after an interruption.
+    """Interior-point method on one problem: ``solve`` yields requests; attributes hold the iterate, also after an interruption.
 
     objective, at, now: objective, violation and optimality errors of the iterate. scale: factor of the objective. begun: True once
     an iterate exists. iteration: number of steps. reports: number of records. hessian: name of the problem's Hessian in records.
@@ -191,7 +191,10 @@ class InteriorPoint:
 
     # -- the start ----------------------------------------------------------------------------------------------------------
     def _start(self) -> Generator[Request, Any, End | None]:
-        """Move the guess into its bounds and initialize the multipliers (section 3.6)."""
+        """Move the guess into its bounds, set the objective's scale and initialize the multipliers (section 3.6).
+
+        Returns NOT_FINITE if objective or violation is not finite, else None.
+        """
         near = self.options.barrier < NEAR
         self.objective, self.at, steepest = yield Start(NEAR_PUSH if near else PUSH)
         if not isfinite(self.objective + self.at.theta):
@@ -204,12 +207,17 @@ class InteriorPoint:
         return None
 
     def _measure(self, sums: Sequence[float]) -> None:
-        """Set the optimality errors of the iterate from the ten numbers of :func:`optimality`."""
+        """Set ``now``, the optimality errors of the iterate, from the ten sums that the engine returned; see :func:`optimality`."""
         self.now = optimality(sums, self.at.largest)
 
     # -- an iteration ---------------------------------------------------------------------------------------------------------
     def _iterate(self) -> Generator[Request, Any, End | None]:
-        """Run one iteration; return the reason if it is the last, else None."""
+        """Run one iteration: termination test, barrier update, Newton step, line search.
+
+        Return the reason if it is the last, else None. If multipliers have grown without bound, restarts from the guess instead.
+        Restoration follows if no step is accepted, or after a series of very short steps; without an accepted step at an error of
+        at most ACCEPTABLE the solve ends with PRECISION.
+        """
         end = self._termination()
         if end is not None:
             self._report(0.0, 0.0)
@@ -240,7 +248,10 @@ class InteriorPoint:
         return None
 
     def _termination(self) -> End | None:
-        """Return the reason if the iterate is optimal, not finite or unbounded, or a limit is reached, else None."""
+        """Return the reason if the iterate is optimal, not finite or unbounded, or an iteration or time limit is reached, else None.
+
+        At a limit the reason is STOPPED, or LEAST_VIOLATION or STALLED if the problem seems infeasible.
+        """
         o, now = self.options, self.now
         if not isfinite(now.error):
             return End.NOT_FINITE
@@ -255,7 +266,7 @@ class InteriorPoint:
 
     @property
     def _is_lost(self) -> bool:
-        """True if the multipliers have grown without bound, far above the violation of the guess, before a restart."""
+        """True once, before a restart: theta is far above that of the guess, and the Lagrangian's gradient exceeds LOST."""
         far = self.at.theta > CEILING * self.filter.scale
         return far and self.now.gradient > LOST and not self._restarted
 
@@ -266,11 +277,15 @@ class InteriorPoint:
 
     @property
     def _deadline(self) -> float:
+        """End of the time limit on the clock of time.perf_counter() [s]; infinite without a limit."""
         limit = self.options.time_limit
         return inf if limit is None else self.began + limit
 
     def _lower_barrier(self) -> Generator[Request, Any, None]:
-        """Lower mu while the error of the barrier problem is small enough for its mu (eq. 7)."""
+        """Lower mu, down to its minimum, while the error of the barrier problem is small enough for mu (eq. 7).
+
+        Each reduction empties the filter and measures the iterate again.
+        """
         barrier = self.barrier
         while self.now.barrier_error <= KAPPA_EPS * barrier.mu and barrier.lowered() < barrier.mu:
             barrier.mu = barrier.lowered()
@@ -278,7 +293,10 @@ class InteriorPoint:
             self._measure((yield Measure(barrier.mu, self.scale)))
 
     def _direction(self) -> Generator[Request, Any, Direction | None]:
-        """Compute the Newton step; a free barrier parameter is chosen from the step for mu = 0. None if no step exists."""
+        """Compute the Newton step and store its mu; a free mu is chosen with the step by a quality function.
+
+        None if no step exists. The filter is emptied if mu changes.
+        """
         barrier, now, reflect = self.barrier, self.now, not self.curvature.shifts
         if barrier.free and now.products > 0 and now.mean > 0.0:
             low, high = barrier.range_of_sigma(now.mean)
@@ -302,14 +320,17 @@ class InteriorPoint:
         return max(TAU, 1.0 - self.barrier.mu)
 
     def _take(self, step: Accepted) -> Generator[Request, Any, None]:
-        """Accept a step: move the point and measure its errors."""
+        """Accept a step: move the point, measure its errors and count the iteration."""
         self.objective, self.at = step.objective, step.at
         self.iteration += 1
         lengths = step.alpha, step.alpha_z
         self._measure((yield Take(step.corrected, *lengths, step.known, self.barrier.mu, self.scale)))
 
     def _creeps(self, alpha: float) -> bool:
-        """True after CREEPING consecutive short steps from infeasible iterates; the last step is then discarded."""
+        """Count consecutive short steps from infeasible iterates; True, with a new count, if this is number CREEPING.
+
+        Short: below CREPT, or below CONVEXIFIED if the Hessian was modified. Any other step ends the series.
+        """
         length = CONVEXIFIED if self.reflected > 0 or self.shift > 0.0 else CREPT
         self.crept = self.crept + 1 if alpha < length and self.now.violation > self.options.constraint_tolerance else 0
         if self.crept < CREEPING:
@@ -323,11 +344,14 @@ class InteriorPoint:
         self.filter.pairs = []
 
     def _merit(self, objective: float, at: Violation) -> float:
-        """Objective phi of the barrier problem."""
+        """Return the barrier objective phi: scaled objective plus mu times the log barrier."""
         return self.scale * objective + self.barrier.mu * at.barrier
 
     def _search(self, step: Direction) -> Generator[Request, Any, Accepted | None]:
-        """Backtracking line search: return the first trial step that the filter accepts, or None."""
+        """Backtracking line search by halving: the first trial step that the filter accepts, or None below the minimum length.
+
+        If the full step is rejected and does not reduce the violation, second-order corrections are tried first.
+        """
         self._reset_blocked_filter()
         start = self.at.theta, self._merit(self.objective, self.at)
         alpha, trial, known, self.hopeful = step.alpha, step.trial, self.hopeful, True
@@ -346,7 +370,7 @@ class InteriorPoint:
         return None
 
     def _reset_blocked_filter(self) -> None:
-        """Empty the filter if its pairs shortened the last BLOCKED steps."""
+        """Count steps shortened by filter pairs; after BLOCKED in a row empty the filter, at most EMPTIED times in a solve."""
         self.blocked = self.blocked + 1 if self.matched else 0
         self.matched = False
         if self.blocked >= BLOCKED and self.emptied < EMPTIED:
@@ -354,7 +378,10 @@ class InteriorPoint:
             self._empty_filter()
 
     def _takes(self, start: tuple[float, float], trial: Trial | Corrected, expected: float) -> bool:
-        """True if a step is accepted; adds the current iterate to the filter unless the objective decided (eq. 22)."""
+        """True if a finite trial is accepted by the filter; then adds the current iterate to the filter unless phi decided (eq.
+
+        22). ``matched`` becomes True if a stored pair, or the limit on theta, rejects a trial.
+        """
         theta, merit = trial.at.theta, self._merit(trial.objective, trial.at)
         finite, new = isfinite(theta + merit), (theta, merit)
         matched = finite and self.filter.matched(new)
@@ -366,9 +393,10 @@ class InteriorPoint:
         return True
 
     def _corrected(self, start: tuple[float, float], step: Direction) -> Generator[Request, Any, Accepted | None]:
-        """Second-order corrections of a full step (section 2.4).
+        """Return the first accepted of up to CORRECTIONS second-order corrections of a rejected full step (section 2.4), or None.
 
-        Each solves the same linear system for the violation at the last trial, while that violation decreases.
+        Each solves the same linear system for the violation at the last trial, and only while that violation decreases. None also
+        if the violation of the full step is not finite or very large.
         """
         alpha, last = step.alpha, step.trial.at.theta
         if not isfinite(last) or last > LARGE * self.filter.scale:
@@ -387,8 +415,9 @@ class InteriorPoint:
     def _restore(self, *, crept: bool) -> Generator[Request, Any, End | None]:
         """Run the restoration phase; return None if the solve continues, else the reason of its end.
 
-        If ``crept`` and restoration cannot succeed, the solve continues from the iterate before it. The final status then reports
-        that the problem seems infeasible.
+        A successful restoration sets the iterate and new multipliers. REFERRED: the engine has no restoration. If ``crept`` (after
+        short steps, not a failed search) and restoration cannot succeed, the solve continues from the iterate before it. The final
+        status then reports that the problem seems infeasible.
         """
         measure = Measure(self.barrier.mu, self.scale)
         if crept and self.hopeless:
@@ -420,7 +449,11 @@ class InteriorPoint:
         return None
 
     def _not_restored(self, found: Restored) -> End:
-        """Return the reason of a solve whose restoration failed."""
+        """Return the reason of the end after a failed restoration, and set all errors except the violation to NaN.
+
+        LEAST_VIOLATION at a stationary point of the violation; STOPPED at a limit, or an infeasible end if the problem seems
+        infeasible; else NO_STEP.
+        """
         self.now = _UNKNOWN._replace(violation=found.at.largest)
         if found.end == RestorationEnd.LEAST_VIOLATION:
             return End.LEAST_VIOLATION
@@ -435,6 +468,7 @@ class InteriorPoint:
 
     # -- records ----------------------------------------------------------------------------------------------------------------
     def _report(self, alpha: float, size: float) -> None:
+        """Call ``report``, if set, with the errors of the iterate and a step of length alpha and largest entry ``size``."""
         if self.report is None:
             return
         o, now, at = self.options, self.now, self.at

@@ -76,13 +76,16 @@ class Method(Protocol):
         ...
 
     def stopped(self, *, gains: bool = True) -> Solve:
-        """Finish a solve interrupted by the caller: yield the last requests, such as gains, and return the result."""
+        """Finish a solve interrupted by the caller: yield the last requests, among them that for gains if ``gains``.
+
+        Return the result.
+        """
         ...
 
     def ended(self, end: End) -> Ended:
-        """Return the result at the current point for the given reason."""
+        """Return the result: the given reason, with iterations and errors of the current point."""
         ...
 
     def report_end(self) -> None:
-        """Report the solution, without a step."""
+        """Report the solution as a record without a step, unless the method has already reported it."""
         ...

@@ -95,7 +95,7 @@ class Found(NamedTuple):
 
 
 class Newton:
-    """State of one solve: ``solve`` is the method; the attributes hold the current point, also after an interruption.
+    """Newton's method on one problem: ``solve`` yields requests; attributes hold the point, also after an interruption.
 
     bottom: cost below which the problem is unbounded. at, kkt, stop: the point and its errors, see _arrive. begun: True once a
     point exists. iteration: number of steps. change: relative cost decrease of the last step.
@@ -117,7 +117,10 @@ class Newton:
         self.began = start_of_solve()
 
     def solve(self, *, gains: bool = True) -> Solve:
-        """Iterate from the guess until a termination test holds; gains: True to compute feedback gains of the solution."""
+        """Iterate from the guess until a termination test holds, then request feedback gains if ``gains``; returns the result.
+
+        After a success, controls move onto their active bounds.
+        """
         end = yield from self._start()
         while end is None:
             end = self._termination()
@@ -140,19 +143,23 @@ class Newton:
         return ended
 
     def stopped(self, *, gains: bool = True) -> Solve:
-        """Compute gains at the current point if requested, and return the result of an interrupted solve."""
+        """Finish a solve interrupted by the caller: request gains at the current point if ``gains``, and return the result."""
         if gains:
             yield Gains(self.size.widest)
         return self.ended(End.INTERRUPTED)
 
     def ended(self, end: End) -> Ended:
-        """Return the result at the current point for the given reason."""
+        """Return the result: the given reason, with iterations, cost and errors of the current point."""
         at = self.at
         return Ended(end, self.iteration, at.gradient, at.defect, self.kkt, self.change, cost=at.cost)
 
     # -- the start ----------------------------------------------------------------------------------------------------------
     def _start(self) -> Generator[Request, Any, End | None]:
-        """Compute the first gains and costates at the guess; return the reason if the guess is not finite."""
+        """Load the guess, set the first barrier parameter, and compute first gains and costates.
+
+        NOT_FINITE if these are not finite. The first LQ problem is Gauss-Newton, with a growing shift until it is convex; gains are
+        zero if it never is.
+        """
         cost = yield Start()
         if self.size.bounded:
             self.mu = first_weight(cost, self.size.controls)
@@ -173,9 +180,9 @@ class Newton:
 
     # -- points ----------------------------------------------------------------------------------------------------------
     def _arrive(self, at: Point) -> None:
-        """Make a point the current one and compute its scaled KKT error.
+        """Make a point the current one; set ``kkt``, ``stop`` and, after the start, the filter's limit on defects.
 
-        stop: the largest of gradient, complementarity and defect, each divided by its tolerance; NaN if they are not finite.
+        stop: the largest of gradient, complementarity and defect, each divided by its tolerance; NaN if the gradient is NaN.
         """
         o, product = self.options, at.complementarity()
         self.at = at
@@ -193,6 +200,10 @@ class Newton:
         return self.at.cost + self.mu * self.at.logs if self.size.bounded else self.at.cost
 
     def _termination(self) -> End | None:
+        """Return OPTIMAL, UNBOUNDED or the reason of an exhausted limit at the current point, else None.
+
+        OPTIMAL: gradient and defect, or scaled KKT error and defect, are within tolerance.
+        """
         o = self.options
         if self.stop <= 1.0 or (self.kkt <= o.kkt_tolerance and self.at.defect <= o.defect_tolerance):
             return End.OPTIMAL
@@ -201,19 +212,23 @@ class Newton:
         return self._limit()
 
     def _limit(self) -> End | None:
-        """Return the reason if iterations or time are used up, else None."""
+        """Return the reason if the maximum of iterations or the time limit is reached, else None."""
         if self.iteration >= self.max_iterations:
             return End.MOST_ITERATIONS
         limit = self.options.time_limit
         return End.OUT_OF_TIME if limit is not None and time.perf_counter() - self.began > limit else None
 
     def _lower_barrier(self) -> None:
+        """Lower mu while its barrier problem is solved accurately enough, and empty the filter each time.
+
+        Nothing without bounds.
+        """
         at = self.at
         while self.size.bounded and (mu := lowered(self.mu, at.kkt(self.mu), size_of(at.cost))) is not None:
             self.mu, self.filter.pairs = mu, []
 
     def _leave(self, step: Found, expected: float) -> None:
-        """Add the point to the filter unless the cost decided the step, and report the step."""
+        """Add the point to the filter unless the cost decided the step; report the step and store its curvature fraction."""
         start = self.at.theta, self.phi
         if not self.filter.decides_by_cost(start, expected):
             self.filter.add(start)
@@ -222,7 +237,10 @@ class Newton:
         self.fraction = step.fraction
 
     def _judge(self, left: Point, expected: float) -> End | None:
-        """Return CHEAPER if the cost changed by less than its tolerance, ROUNDED if rounding limits progress, else None."""
+        """Return CHEAPER if cost change and defect are within tolerance, ROUNDED if rounding limits progress, else None.
+
+        CHEAPER also stores the relative change.
+        """
         o, at, kkt = self.options, self.at, self.kkt
         change = abs(left.cost - at.cost)
         if change < o.cost_tolerance * abs(at.cost) and at.defect <= o.defect_tolerance:
@@ -232,14 +250,20 @@ class Newton:
 
     # -- steps ------------------------------------------------------------------------------------------------------------------
     def _fractions(self) -> int:
-        """Return the curvature fractions that the next step may use, as bits; only the largest if the last step used it."""
+        """Return the curvature fractions that the next step may use, as bits, bit i for FRACTIONS[i].
+
+        All up to the largest available; only that one if the last step used it; only the Gauss-Newton one while it is preferred.
+        """
         first = len(FRACTIONS) - 1 if self.plain > 0 else self.size.widest
         if first == self.size.widest == self.fraction:
             return 1 << first
         return (1 << len(FRACTIONS)) - (1 << first)
 
     def _step(self) -> Generator[Request, Any, Found | None]:
-        """Return a step that the filter accepts, or None."""
+        """Return a step that the filter accepts, or None; the largest curvature fraction with a convex LQ problem is used.
+
+        After a Gauss-Newton step, the next PLAIN steps try fraction 0 first, unless a step is short or the gradient is small.
+        """
         widest, past = self.size.widest, len(FRACTIONS)
         found = None
         if widest < past - 1 and self.plain > 0 and self.at.scaled > FAR:
@@ -253,7 +277,10 @@ class Newton:
         return found
 
     def _damped_step(self, place: int, first: int, past: int, delta: float) -> Generator[Request, Any, Found | None]:
-        """Increase the damping from ``delta`` until the filter accepts a step; None if no step is accepted."""
+        """Increase the damping from ``delta`` until the filter accepts a step; None at the largest damping.
+
+        None also if the slope is at rounding level and defects are closed. first, past: range of indices of curvature fractions.
+        """
         while delta < LARGEST:
             step = yield Step(place, first, past, delta, self.mu)
             if step is not None:
@@ -268,13 +295,16 @@ class Newton:
         return None
 
     def _raised_shift(self, delta: float) -> float:
-        """Next larger multiple of the identity that is added to the Hessian after a rejected step."""
+        """Return the next larger multiple of the identity for the Hessian, after a rejected step.
+
+        From 0: a third of the last accepted shift, or FIRST if there was none.
+        """
         if delta == 0.0:
             return max(SMALLEST, DECAY * self.last_delta) if self.last_delta else FIRST
         return delta * (GROWTH if self.last_delta else LEAP)
 
     def _searched(self, place: int, step: Direction, delta: float) -> Generator[Request, Any, Found | None]:
-        """Backtracking line search: the first of the lengths longest / 2^i that the filter accepts, or None."""
+        """Backtracking line search: the first of longest / 2^i, i <= max_backtracks, that the filter accepts, or None."""
         trials, first, count = [step.trial], 0, self.options.max_backtracks + 1
         while True:
             for row, trial in enumerate(trials):
@@ -289,7 +319,7 @@ class Newton:
     def _accepted(
         self, place: int, row: int, step: Direction, delta: float, alpha: float, trial: Trial
     ) -> Found | None:
-        """Return the trial as a step if the filter accepts it, else None."""
+        """Return the trial of length alpha as an accepted step if it is finite and the filter accepts it, else None."""
         theta, phi = trial.theta, trial.cost + self.mu * trial.logs if self.size.bounded else trial.cost
         start = self.at.theta, self.phi
         if isfinite(theta) and isfinite(phi) and self.filter.accepts(start, (theta, phi), step.slope * alpha):
@@ -298,7 +328,10 @@ class Newton:
 
     # -- restoration and termination -----------------------------------------------------------------------------------
     def _restore(self) -> Generator[Request, Any, End | None]:
-        """Continue from a rollout of the last policy, which has no defects; return the reason if the solve ends instead."""
+        """Continue from a rollout of the last policy, which has no defects; return the reason if the solve ends instead.
+
+        It ends if the point is nearly optimal or has no defects, after MAX_RESTORED restorations, or if the rollout is not finite.
+        """
         at = self.at
         if self.kkt <= SOLVED or at.theta == 0.0 or self.restored >= MAX_RESTORED:
             return self._no_progress()
@@ -319,12 +352,12 @@ class Newton:
         return End.ROUNDED if near else End.NO_STEP
 
     def _succeeds(self, end: End) -> bool:
-        """True if the reason counts as success, for some reasons only with a small scaled KKT error."""
+        """True for OPTIMAL, for CHEAPER with a scaled KKT error of at most STATIONARY, and for ROUNDED with at most SOLVED."""
         enough = {End.OPTIMAL: inf, End.CHEAPER: STATIONARY, End.ROUNDED: SOLVED}.get(end, -1.0)
         return enough == inf or self.kkt <= enough
 
     def _put_on_bounds(self) -> Generator[Request, Any, None]:
-        """Put controls exactly on their active bounds, unless this worsens the cost or the scaled KKT error."""
+        """Put controls exactly on their active bounds, unless this changes the cost noticeably or raises the scaled KKT error."""
         new = yield OnBounds()
         spoiled = not abs(new.cost - self.at.cost) <= SOLVED * abs(self.at.cost)
         if not spoiled and new.kkt() <= max(SOLVED, self.kkt):
@@ -333,6 +366,7 @@ class Newton:
 
     # -- records -------------------------------------------------------------------------------------------------------
     def _report(self, step: Found | None) -> None:
+        """Call ``report`` with the errors of the current point and the step from it; None: no step."""
         assert self.report is not None
         at, phi, self.reported = self.at, self.phi, self.iteration
         taken: dict[str, Any] = {"hessian": hessian_name(None)}
@@ -349,6 +383,6 @@ class Newton:
         self.report(iteration=self.iteration, cost=at.cost, merit=phi, **errors, **taken)
 
     def report_end(self) -> None:
-        """Report the solution without a step, unless a failed restoration has reported it."""
+        """Report the solution without a step, unless its iterate has been reported already or nothing is to be reported to."""
         if self.report is not None and self.reported < self.iteration:
             self._report(None)

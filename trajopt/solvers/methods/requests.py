@@ -140,7 +140,10 @@ class Point(NamedTuple):
         return max(self.max_product - mu, mu - self.min_product, 0.0)
 
     def kkt(self, mu: float = 0.0) -> float:
-        """Scaled KKT error, with complementarity for mu; NaN if values are not finite."""
+        """Scaled KKT error: the largest of scaled gradient, complementarity for mu relative to the cost, and defect.
+
+        NaN if not finite.
+        """
         rest = max(self.complementarity(mu) / size_of(self.cost), self.defect)
         return rest if self.scaled <= rest else self.scaled
 
@@ -171,7 +174,7 @@ class Direction(NamedTuple):
 
 
 def hessian_name(fraction: float | None) -> str:
-    """Return the name of a curvature fraction in records; None: no step was taken."""
+    """Return the name in records of a curvature fraction: "newton" for 1 and None (no step), "gauss_newton" for 0, else "mixed"."""
     if fraction is None or fraction == 1.0:
         return "newton"
     return "gauss_newton" if fraction == 0.0 else "mixed"

@@ -107,12 +107,12 @@ class TrialStep(NamedTuple):
 
     @property
     def rejected_or_short(self) -> bool:
-        """True if the line search rejected the step or shortened it to at most SHORT_STEP."""
+        """True if the step was rejected, or shortened to at most SHORT_STEP by a search on the merit (not on gradients)."""
         return self.new is None or (not self.polished and self.found.alpha <= SHORT_STEP)
 
 
 class ShootingMethod:
-    """State of one solve: ``solve`` is the method; the attributes hold the current iterate, also after an interruption.
+    """Shooting method on one problem: ``solve`` yields requests; attributes hold the iterate, also after an interruption.
 
     at: the iterate. stop: the larger of its gradient and its defect, each divided by its tolerance. begun: True once an iterate
     exists. kkt: scaled KKT error under the last policy, NaN if not computed. going: move that the slot still has to make to reach
@@ -139,7 +139,10 @@ class ShootingMethod:
         self.began = start_of_solve()
 
     def solve(self, *, gains: bool = True) -> Solve:
-        """Iterate from the guess until a termination test holds; gains: True to compute feedback gains of the solution."""
+        """Iterate from the guess until a termination test holds, then request feedback gains if ``gains``; returns the result.
+
+        NOT_FINITE if the guess has no finite expansion.
+        """
         at = yield Start(self.regularization.mu)
         if not at.finite:
             return self.ended(End.NOT_FINITE)
@@ -167,22 +170,27 @@ class ShootingMethod:
         return self.ended(End.INTERRUPTED)
 
     def ended(self, end: End) -> Ended:
-        """Return the result at the current iterate for the given reason."""
+        """Return the result: the given reason, with iterations, cost and errors of the current iterate."""
         at = self.at
         return Ended(end, self.iteration, at.gradient, at.defect, self.kkt, self.change, self.failed_at, at.cost)
 
     def _gains(self) -> Gains:
+        """Return the request for feedback gains with the present regularization.
+
+        They come from the last model; from model 0 if parabolas are searched and progress has not been slow.
+        """
         return Gains(len(self.models.names) - 1 if self.slow or not self.models.curved else 0, self.regularization.mu)
 
     # -- iterates -----------------------------------------------------------------------------------------------------------
     def _arrive(self, at: Point) -> None:
+        """Make an iterate the current one: set ``at`` and ``stop``, and append it to the last iterates (nonmonotone search)."""
         o = self.options
         gradient, defect = at.gradient / o.gradient_tolerance, at.defect / o.defect_tolerance
         self.at, self.stop = at, defect if defect > gradient else gradient
         self.last.append(at)
 
     def _measured(self) -> Generator[Request, Any, float]:
-        """Move the slot to the iterate; return its scaled KKT error under the last policy."""
+        """Make the slot's pending move to the iterate; return its scaled KKT error under the last policy, computed if unknown."""
         if self.going:
             going, self.going = self.going, STAY
             yield Go(going)
@@ -191,6 +199,10 @@ class ShootingMethod:
         return self.kkt
 
     def _termination(self) -> Generator[Request, Any, End | None]:
+        """Return the reason if the iterate is stationary (CONVERGED), optimal or unbounded, or a limit is reached, else None.
+
+        The scaled KKT error is computed for OPTIMAL only if ``nearly`` is set and the defect is small.
+        """
         o = self.options
         if self.stop <= 1.0:
             return End.CONVERGED
@@ -206,7 +218,11 @@ class ShootingMethod:
 
     # -- an iteration -------------------------------------------------------------------------------------------------------
     def _advance(self) -> Generator[Request, Any, End | None]:
-        """Run one iteration: direction, line search, next iterate. Return the reason if the solve ends, else None."""
+        """Run one iteration: direction, line search, next iterate. Return the reason if the solve ends, else None.
+
+        A rejected step raises the regularization, a good one lowers it. The search ends at the largest regularization, after many
+        iterations without progress, or if gaps stay open.
+        """
         chosen = yield from (self._best_step() if self.several else self._trial_step(0, 0, False, None))
         if chosen is None:
             return End.NOT_POSITIVE_DEFINITE
@@ -214,14 +230,14 @@ class ShootingMethod:
             yield Choose(chosen.place)
         at, new = self.at, chosen.new
         self.penalty, self.regularization, self.kkt = chosen.penalty, chosen.regularization, chosen.step.kkt
-        self._note_best(chosen)
+        self._update_best(chosen)
         open_gaps = self.corrects and at.defect > self.options.defect_tolerance
         alpha = 0.0 if new is None else chosen.found.alpha
         self.drift = self.drift.after(alpha, at.gap) if open_gaps else STEADY
         given_up = self.idle > MAX_IDLE or self.drift.over or (new is None and self.regularization.saturated)
         if self.report is not None:
             self._report(chosen)
-        self._note_promise(chosen, alpha)
+        self._update_nearly(chosen, alpha)
         self.iteration += 1
         if given_up:
             return (yield from self._settled())
@@ -232,13 +248,16 @@ class ShootingMethod:
             self.regularization = self.regularization.lowered()
         return (yield from self._move_to(chosen, new))
 
-    def _note_best(self, chosen: TrialStep) -> None:
-        """Mark the iterate as the best, unless gradients decide and it is hardly better; idle counts iterations since."""
+    def _update_best(self, chosen: TrialStep) -> None:
+        """Mark the iterate as the best and reset ``idle``, unless gradients decided and it is hardly better.
+
+        Then count one iteration.
+        """
         if not chosen.polished or self.stop < PROGRESS * self.best_stop:
             self.best, self.best_stop, self.is_best, self.idle = self.at, self.stop, True, 0
         self.idle += 1
 
-    def _note_promise(self, chosen: TrialStep, alpha: float) -> None:
+    def _update_nearly(self, chosen: TrialStep, alpha: float) -> None:
         """Set ``nearly``: True if the scaled KKT error of the next iterate should be computed.
 
         This needs a small error of the current iterate and a small expected decrease. The second condition matters on unstable
@@ -252,9 +271,10 @@ class ShootingMethod:
         )
 
     def _move_to(self, chosen: TrialStep, new: Point) -> Generator[Request, Any, End | None]:
-        """Move to the next iterate; return CHEAPER if the cost hardly changed.
+        """Move to the next iterate.
 
-        In that case the solve moves only if the next iterate is nearly stationary.
+        Return CHEAPER if the change of the cost is within its tolerance and gaps are closed, else None. With CHEAPER the solve
+        moves only if the next iterate is nearly stationary.
         """
         o, change = self.options, abs(self.at.cost - new.cost)
         end, kkt = None, chosen.kkt
@@ -269,7 +289,11 @@ class ShootingMethod:
         return end
 
     def _settled(self) -> Generator[Request, Any, End]:
-        """Return the reason after an unsuccessful search: ROUNDED if the undamped full step promises a negligible decrease."""
+        """Return to the best iterate, and return the reason after an unsuccessful search.
+
+        ROUNDED if the scaled KKT error is small or the undamped full step promises a negligible decrease; NOT_POSITIVE_DEFINITE
+        without such a step; GAPS_OPEN if only short steps were accepted; else NO_STEP.
+        """
         if not self.is_best:
             yield Back()
             self.kkt = nan
@@ -290,9 +314,10 @@ class ShootingMethod:
 
     # -- steps ------------------------------------------------------------------------------------------------------------------
     def _direction(self, place: int, model: int, definite: bool) -> Generator[Request, Any, Step | None]:
-        """Solve a model's LQ problem, raising the regularization until Quu can be factorized; None if it cannot.
+        """Solve a model's LQ problem, raising the regularization until Quu can be factorized; None at the largest regularization.
 
-        A model that can make Quu positive definite returns at the first failure, because other models are tried first.
+        A model that can make Quu positive definite returns None at the first failure, because other models are tried first.
+        ``failed_at`` stores the knot of a failure.
         """
         rolled = not self.models.curved
         while True:
@@ -308,7 +333,11 @@ class ShootingMethod:
     def _trial_step(
         self, place: int, model: int, definite: bool, best: TrialStep | None
     ) -> Generator[Request, Any, TrialStep | None]:
-        """Compute the step of a model and search along it; a step worse than ``best`` is not expanded. None without a step."""
+        """Compute the step of a model, raise the penalty as needed, and search along it; None if the LQ problem has no solution.
+
+        An accepted trial no better than ``best`` is not expanded. If the expected decrease is at rounding level, gradients decide
+        instead of the merit.
+        """
         step = yield from self._direction(place, model, definite)
         if step is None:
             return None
@@ -360,11 +389,11 @@ class ShootingMethod:
         return best
 
     def _next(self, model: int, found: Found) -> int:
-        """Return the model to prefer next: the last one after a slow step, else the same."""
+        """Return the index of the model to prefer next: the last one after a slow step, else the given one."""
         return len(self.models.names) - 1 if self._is_slow(found) else model
 
     def _is_slow(self, found: Found) -> bool:
-        """True if a step decreased the merit by less than the fraction ``switch``."""
+        """True if a step decreased the merit by less than the fraction ``switch`` of its magnitude."""
         return found.actual < self.models.switch * abs(self.at.cost + self.penalty * self.at.gap)
 
     # -- searches -----------------------------------------------------------------------------------------------------------
@@ -391,7 +420,7 @@ class ShootingMethod:
         return (yield from self._shortened(place, step, best, start))
 
     def _stretched(self, place: int, full: Found, start: float) -> Generator[Request, Any, Found]:
-        """Return the step with the lowest merit among the full and the longer steps."""
+        """Return the step with the lowest merit among the full step and those of length 2, 4 and 8; the shortest of equal ones."""
         best, first = full, -DOUBLINGS
         while first <= 0:
             trials = yield Roll(place, first, 1 - first, False)
@@ -408,12 +437,19 @@ class ShootingMethod:
     def _rolled_again(
         self, place: int, number: int, found: Found, curved: bool = False
     ) -> Generator[Request, Any, Found]:
-        """Roll out the step of length 2^-number again into row 0."""
+        """Roll out the step of length 2^-number again, into row 0, because later trials have overwritten it.
+
+        Return it with row 0.
+        """
         yield Roll(place, number, 1, curved)
         return found._replace(row=0)
 
     def _corrected(self, place: int, full: Found, start: float) -> Generator[Request, Any, Found]:
-        """Return the first accepted second-order correction of a rejected full step, else the one with the lowest merit."""
+        """Return the first accepted second-order correction of a rejected full step.
+
+        If none, the best of full step and corrections. Stops after MAX_CORRECTIONS, or once a correction raises the merit; a
+        non-finite full step is not corrected.
+        """
         ratio, best = self.options.accept_ratio, full
         for number in range(MAX_CORRECTIONS):
             if full.actual == -inf:
@@ -459,7 +495,7 @@ class ShootingMethod:
         return best
 
     def _curve_search(self, place: int, step: Step, start: float, expected: float) -> Generator[Request, Any, Found]:
-        """Return the step with the lowest merit along the line and the parabola.
+        """Return the step with the lowest merit along the line (lengths 4, 2, 1, 1/2, ...) and the parabola (1 to 1/8).
 
         It is accepted if it realizes the fraction ``accept_ratio`` of the decrease expected for its length.
         """
@@ -492,9 +528,10 @@ class ShootingMethod:
     ) -> Generator[Request, Any, tuple[Found, Point | None, float]]:
         """Return the longest of a few steps that reduces the scaled KKT error, or the cost as computed from gradients at both ends.
 
-        Errors are under the policy of the step (:mod:`trajopt.solvers.shooting.iterate`). The trapezoidal rule on the slope of
-        the cost avoids the cancellation in a difference of costs. The cost itself may rise only within rounding error
-        (compare the approximate Wolfe conditions of W. Hager, H. Zhang, SIAM J. Optim. 16, 2005, eq. 4.1).
+        Without such a step returns the last trial, None and NaN; else the trial, its iterate and its KKT error. Errors are under
+        the policy of the step (:mod:`trajopt.solvers.shooting.iterate`). The trapezoidal rule on the slope of the cost avoids the
+        cancellation in a difference of costs. The cost itself may rise only within rounding error (compare the approximate Wolfe
+        conditions of W. Hager, H. Zhang, SIAM J. Optim. 16, 2005, eq. 4.1).
         """
         o, at, penalty = self.options, self.at, self.penalty
         first, trials = 0, list[Trial]()
@@ -519,6 +556,7 @@ class ShootingMethod:
 
     # -- records -------------------------------------------------------------------------------------------------------
     def _report(self, chosen: TrialStep | None) -> None:
+        """Call ``report`` with the errors of the iterate and the chosen step from it; step length 0 if it was rejected or None."""
         assert self.report is not None
         at, alpha, expected, actual, size = self.at, 0.0, 0.0, 0.0, 0.0
         mu, name = self.regularization.mu, self.models.names[self.preferred if chosen is None else chosen.model]
@@ -545,13 +583,13 @@ class ShootingMethod:
         )
 
     def report_end(self) -> None:
-        """Report the solution, without a step."""
+        """Report the solution as a record without a step; does nothing without ``report``."""
         if self.report is not None:
             self._report(None)
 
 
 def is_no_better(trial: Trial, penalty: float, by: TrialStep) -> bool:
-    """True if the trial step ``by`` has a merit no larger than that of the trial, both with the larger of the two penalties."""
+    """True if the trial step ``by`` was not rejected and its merit is at most that of the trial, both with the larger penalty."""
     if by.new is None:
         return False
     penalty, own = max(by.penalty, penalty), by.found.trial
@@ -559,7 +597,7 @@ def is_no_better(trial: Trial, penalty: float, by: TrialStep) -> bool:
 
 
 def better(one: TrialStep | None, other: TrialStep | None) -> TrialStep | None:
-    """Return the trial step that reduces the merit more; the first if the second is rejected or no better."""
+    """Return the trial step that reduces the merit more; the first if the second is rejected or no better. None is ignored."""
     if other is None or one is None:
         return other or one
     return one if other.new is None or is_no_better(other.found.trial, other.penalty, one) else other

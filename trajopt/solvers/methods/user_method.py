@@ -30,7 +30,7 @@ class UserMethod(Newton):
         self._first = 0
 
     def solve(self, *, gains: bool = True) -> Solve:
-        """Forward the requests of the method until it returns an end or a limit is reached."""
+        """Forward the requests of the method until it returns an end or a limit is reached; then request gains if ``gains``."""
         end = yield from self._forward_requests()
         ended = self.ended(end)
         if gains and self.begun:
@@ -38,6 +38,10 @@ class UserMethod(Newton):
         return ended
 
     def _forward_requests(self) -> OwnSolve:
+        """Yield the method's requests and send it the answers; return its End, or that of a limit, checked before each Step.
+
+        Accepted steps are reported. Raises TypeError if the method yields no request or returns no End.
+        """
         method, reply = self.method(self.size, self.options), None
         while True:
             try:
@@ -56,10 +60,13 @@ class UserMethod(Newton):
             if isinstance(request, Accept) and self.report is not None:
                 self._report_step(request)
             reply = yield request
-            self._note(request, reply)
+            self._record_answer(request, reply)
 
-    def _note(self, request: Request, reply: Any) -> None:
-        """Update the state of the solve from an answer."""
+    def _record_answer(self, request: Request, reply: Any) -> None:
+        """Update the last step, iteration count, relative cost change and current point from the answer to a request.
+
+        After the first point, points that were not found are ignored.
+        """
         if isinstance(request, Step):
             self._last, self._first = (None if reply is None else (request, reply)), 0
         elif isinstance(request, Roll):
@@ -72,7 +79,7 @@ class UserMethod(Newton):
             self.begun = True
 
     def _report_step(self, request: Accept) -> None:
-        """Report the step to the trial in a row."""
+        """Report the accepted trial with the numbers of the last Step request; the point alone if that request had no answer."""
         if self._last is None:
             self._report(None)
             return
