@@ -35,11 +35,11 @@ def in_attempts(
     *,
     gains: bool,
 ) -> BatchSolution | None:
-    """Solve a batch with the attempts of each problem; guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu).
+    """Solve a batch by the sequence of solvers ("attempts") of ``auto``: each runs once, on all problems that still need it.
 
-    ``fits(ocp, options)`` is true if the solver of these options solves many problems together; ``on_finished`` receives the
-    finished count. Returns None if no first attempt fits, or if the options have a time limit, which all attempts of a problem
-    share.
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: solves a batch with a named solver. ``fits(ocp, options)`` is true if
+    the solver of these options solves many problems together; ``on_finished`` receives the finished count. Returns None if no first
+    attempt fits, or if the options have a time limit, which all attempts of a problem share.
     """
     began, n, plans, answers = time.perf_counter(), len(batch), _plans(batch), list[tuple[list[int], BatchSolution]]()
     firsts = {id(plan[0]): plan[0] for plan in plans}.values()
@@ -47,6 +47,7 @@ def in_attempts(
         return None
 
     def answer(numbers: list[int], requests: list[Try], report: ProgressCallback) -> Answers:
+        """Solve the problems ``numbers`` by the attempt that all of them request, without state bounds if it is relaxed."""
         attempt, own = requests[0].attempt, batch.subset(numbers)
         starts = np.array([r.guess.xs for r in requests]), np.array([r.guess.us for r in requests])
         limits = own.unconstrained() if attempt.relaxed else own
@@ -63,7 +64,11 @@ def in_attempts(
 
 
 def _plans(batch: Batch) -> list[list[Attempt]]:
-    """Return the attempts of ``auto`` for each problem, without coarse grids; problems differ if some of their bounds are equal."""
+    """Return the attempts of ``auto`` for each problem, without coarse grids.
+
+    All problems share one list, unless every constraint bounds state components and these bounds may differ: a problem with equal
+    lower and upper bounds then has other attempts.
+    """
     if not batch.bounds_differ or any(chosen_coordinates(c) is None for c in batch.ocp.constraints()):
         return [list(attempts(batch[0], coarse=False))] * len(batch)  # batch[0] includes bounds of members
     open_bounds = [has_only_bounds(batch[i]) for i in range(len(batch))]

@@ -21,9 +21,10 @@ UNLIMITED = ("u_lower", "u_upper", "lower", "upper")
 
 
 def invalid_values(batch: Batch, guess: tuple[Array, Array]) -> dict[int, Status]:
-    """Return the status of each problem with invalid values, by its number.
+    """Return the error status of each problem with NaN, a forbidden infinity, or crossed control bounds, by its number.
 
-    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu).
+    Crossed bounds are reported only for problems without the other errors. guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu); a
+    guess shared by all problems is not checked.
     """
     found = {
         i: termination.non_finite_value(name, i, may_be_infinite=_may_be_infinite(name))
@@ -35,7 +36,7 @@ def invalid_values(batch: Batch, guess: tuple[Array, Array]) -> dict[int, Status
 
 
 def _crossed(batch: Batch) -> Iterator[tuple[int, termination.CrossedBounds]]:
-    """Yield each problem with a lower control bound above the upper bound, and its first such control."""
+    """Yield the number of each problem with a lower control bound above the upper one, and its first such control."""
     bounds = batch.bounds()
     if bounds is None:
         return
@@ -47,7 +48,7 @@ def _crossed(batch: Batch) -> Iterator[tuple[int, termination.CrossedBounds]]:
 
 
 def _not_numbers(batch: Batch, guess: tuple[Array, Array]) -> dict[int, str]:
-    """Return the name of the first value or guess with a NaN or a forbidden infinity, by problem number."""
+    """Return the name of the first value with a NaN or a forbidden infinity, by problem number; a shared guess is not checked."""
     found: dict[int, str] = {}
     for name, rows in _named(batch):
         for i in _bad_rows(name, rows):
@@ -64,7 +65,10 @@ def _not_numbers(batch: Batch, guess: tuple[Array, Array]) -> dict[int, str]:
 
 
 def with_culprits(batch: Batch, found: BatchSolution, flaws: Mapping[int, Status]) -> BatchSolution:
-    """Name the terms that produced NaN or infinity in each non-finite status; problems in ``flaws`` keep their status."""
+    """Name the terms that produced NaN or infinity in each non-finite status, except those of problems in ``flaws``.
+
+    The time of the diagnosis is added to meta["seconds"].
+    """
     began = time.perf_counter()
     status = tuple(
         explained(s, batch[i], found.xs[i], found.us[i]) if s.code is StatusCode.NON_FINITE and i not in flaws else s
@@ -81,7 +85,7 @@ def _bad_rows(name: str, rows: Array) -> Array:
 
 
 def _may_be_infinite(name: str) -> bool:
-    """True for bounds, whose values may be infinite."""
+    """True for the name of a bound, as the part after the last dot: u_lower, u_upper, lower or upper."""
     return name.rpartition(".")[2] in UNLIMITED
 
 
@@ -92,7 +96,7 @@ def _named(batch: Batch) -> Iterator[tuple[str, Array]]:
 
 
 def _values(ocp: OCP) -> Iterator[tuple[str, Array]]:
-    """Yield the values of one problem by name; used for batches that were built from a list of problems."""
+    """Yield the name and value of x0, start, time steps, bounds and parameters of one problem."""
     yield "x0", ocp.x0
     yield "start", np.asarray(ocp.start, float)
     yield from (("dt", phase.dt) for phase in ocp.phases)

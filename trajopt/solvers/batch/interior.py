@@ -37,12 +37,12 @@ _REFERRED = (End.NOT_FINITE, End.REFERRED)
 
 
 def _still(ocp: OCP) -> Guess:
-    """Guess that stands still at x0 with zero controls."""
+    """Return a guess with x0 at every knot and zero controls."""
     return Guess(np.repeat(ocp.x0[None], ocp.horizon + 1, axis=0), np.zeros((ocp.horizon, ocp.nu)))
 
 
 def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
-    """Add feedback gains about each trajectory, computed as in a single solve."""
+    """Add LQR feedback gains K about each trajectory with a finite cost; zero gains for others, zero feed-forward k for all."""
     n, N, m = found.us.shape
     K = np.zeros((n, N, m, batch.ocp.manifold.ndx))
     for i in np.flatnonzero(np.isfinite(found.cost)):
@@ -57,7 +57,7 @@ class InteriorBatch(SlotBatch):
 
     @classmethod
     def fits(cls, ocp: OCP, options: Any) -> bool:
-        """True if compiled kernels answer all requests of the interior-point method with these options for this problem."""
+        """True for IPMOptions themselves, if compiled kernels answer all requests of the interior-point method for this problem."""
         if type(options) is not IPMOptions:
             return False
         return serves(prepared(ocp, _still(ocp), options).program, alone=False)
@@ -82,7 +82,11 @@ class InteriorBatch(SlotBatch):
         self.threads = min(self.threads, max(1, len(self.order)))
 
     def solution(self, began: float, meta: dict[str, Any]) -> BatchSolution:
-        """Return the solutions; ``meta["referred"]`` lists the problems that need a single solve."""
+        """Return the solutions, with controls clipped to their bounds and gains if requested.
+
+        ``meta["referred"]`` lists the problems that need a single solve: other row structure, restoration, or non-finite values. It
+        is missing if Ctrl-C stopped the batch.
+        """
         found, limits, chosen = super().solution(began, meta), self.batch.bounds(), set(self.order)
         if limits is not None:  # bounds of the programs are relaxed
             found = replace(found, us=np.where(self.program.held, found.us, np.clip(found.us, *limits)))
@@ -97,9 +101,11 @@ class InteriorBatch(SlotBatch):
         return self.solve_one_by_one(lambda: InteriorSlot.for_batch(self.program), stages, on_finished)
 
     def _method(self, number: int, slot: Any) -> InteriorPoint:
+        """Return the interior-point method for the problem in a slot; number: unused."""
         return InteriorPoint(slot.size, self.options)
 
     def _cost(self, slot: Any, ended: Ended) -> float:
+        """Return the objective at the end of a solve."""
         return ended.objective
 
     # -- programs -----------------------------------------------------------------------------------------------------------
@@ -107,12 +113,14 @@ class InteriorBatch(SlotBatch):
     def _structured(self, count: int) -> tuple[StageProgram, Array, list[Array]]:
         """Return the program of a template problem, a mask of the problems that fit it, and the values from :meth:`_numbers`.
 
-        A problem fits if its bounds are on the same rows as those of the template and do not contradict each other.
+        A problem fits if its bounds are on the same rows as those of the template and do not contradict each other. Of up to TRIES
+        candidates, the template is the first that shares its structure with half of the problems, else the one that most problems
+        fit.
         """
         tries: list[tuple[int, StageProgram, Array, list[Array]]] = []
         at = 0
         for _ in range(TRIES):
-            at, program = self._from(at)
+            at, program = self._next_template(at)
             alike, valid, numbers = self._numbers(program, count)
             tries.append((at, program, alike & valid, numbers))
             if 2 * alike.sum() >= count:
@@ -139,10 +147,14 @@ class InteriorBatch(SlotBatch):
         return alike, valid, numbers
 
     def _guess(self, i: int) -> Guess:
+        """Return the guess of problem i."""
         return Guess(*(rows[i if len(rows) == self.count else 0] for rows in self.guess))
 
-    def _from(self, start: int) -> tuple[int, StageProgram]:
-        """Return the first problem from ``start`` on without NaN bounds, and its program; problem ``start`` if none exists."""
+    def _next_template(self, start: int) -> tuple[int, StageProgram]:
+        """Return the first problem from ``start`` on without NaN in its row bounds, and its program.
+
+        Problem ``start`` if there is none.
+        """
         for i in range(start, self.count):
             found = self._program(i)
             if not np.isnan(found.row_bounds).any():
@@ -150,10 +162,11 @@ class InteriorBatch(SlotBatch):
         return start, self._program(start)
 
     def _program(self, i: int) -> StageProgram:
+        """Return the program of problem i as in a single solve."""
         return prepared(self.batch[i], self._guess(i), self.options).program
 
     def status(self, i: int) -> Status:
-        """Return the status of problem i, equal to that of a single solve."""
+        """Return the status of problem i, equal to that of a single solve; "interrupted" if it was not solved here."""
         ended: Ended | None = self.ended[i]
         if ended is None or ended.end in _REFERRED:
             return termination.not_started()
@@ -162,5 +175,5 @@ class InteriorBatch(SlotBatch):
 
 
 def _path(i: int) -> Callable[[OCP], Any]:
-    """Function that selects the constraints with rows of phase i from a problem; -1: those of the final knot."""
+    """Return a function that selects from a problem the constraints with rows of phase i; -1: those of the final knot."""
     return lambda ocp: with_rows(ocp)[i]

@@ -29,13 +29,13 @@ _states: list[_State] = []
 
 
 def interrupted() -> bool:
-    """True in the main thread after Ctrl-C was recorded."""
+    """True in the main thread if :func:`deferred_interrupts` is active there and has recorded a Ctrl-C."""
     return _in_main() and bool(_states) and _states[-1].pressed
 
 
 @contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Context manager: Ctrl-C sets a flag instead of raising, from the first :func:`running` on.
+    """Context manager: Ctrl-C (or SIGTERM with Python's handler) sets a flag instead of raising, once the first problem has begun.
 
     No effect outside the main thread, or if Ctrl-C has a handler other than Python's default.
     """
@@ -57,14 +57,14 @@ def deferred_interrupts() -> Iterator[None]:
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Context manager for threads that run C code: Ctrl-C never raises inside."""
+    """Context manager for threads that run C code: Ctrl-C never raises inside, not even a second one; marks the batch as begun."""
     with _flag_set("running"):
         yield
 
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """Context manager: Ctrl-C raises KeyboardInterrupt immediately; an earlier recorded Ctrl-C raises it on entry."""
+    """Context manager: Ctrl-C raises KeyboardInterrupt immediately, also one recorded before; marks the batch as begun."""
     with _flag_set("raising"):
         if interrupted():
             raise KeyboardInterrupt
@@ -73,7 +73,10 @@ def raising() -> Iterator[None]:
 
 @contextmanager
 def _flag_set(name: str) -> Iterator[None]:
-    """Context manager that sets a flag of the innermost state; no effect outside the main thread or without deferred interrupts."""
+    """Context manager that sets a flag of the innermost state, marks it as begun, and restores the flag at the end.
+
+    No effect outside the main thread or without deferred interrupts.
+    """
     if not _in_main() or not _states:
         yield
         return
@@ -97,4 +100,5 @@ def _record_interrupt(number: int, frame: Any) -> None:
 
 
 def _in_main() -> bool:
+    """True in the main thread."""
     return threading.current_thread() is threading.main_thread()

@@ -98,7 +98,7 @@ def multi_start(
 
 
 def optima(found: BatchSolution) -> tuple[Optimum, ...]:
-    """Return the distinct optima of converged solutions, cheapest first."""
+    """Return the distinct optima among converged solutions, cheapest first; each is the cheapest solution of its starts."""
     solved = np.flatnonzero(found.success)
     distinct: list[tuple[int, list[int]]] = []
     for i in solved[np.argsort(found.cost[solved], kind="stable")]:
@@ -111,12 +111,12 @@ def optima(found: BatchSolution) -> tuple[Optimum, ...]:
 
 
 def _same(found: BatchSolution, a: int, b: int) -> bool:
-    """True if the states agree, and the costs or the controls; costs near zero differ by rounding errors alone."""
+    """True if the states of two solutions agree, and in addition their costs or their controls."""
     near = abs(found.cost[a] - found.cost[b]) <= SAME_COST * max(abs(found.cost[a]), abs(found.cost[b]))
     return _near(found.xs, a, b, SAME_STATE) and (bool(near) or _near(found.us, a, b, SAME_COST))
 
 
 def _near(values: Array, a: int, b: int, share: float) -> bool:
-    """True if two rows differ by at most ``share``, relative to the largest entry of the first one beyond 1."""
+    """True if rows a and b differ by at most ``share``, relative to the largest entry of row a, or absolutely if that is below 1."""
     size = np.abs(values[a]).max(initial=0.0)
     return bool(np.abs(values[a] - values[b]).max(initial=0.0) <= share * max(1.0, size))

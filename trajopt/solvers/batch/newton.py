@@ -38,7 +38,7 @@ class NewtonBatch(SlotBatch):
 
     @classmethod
     def fits(cls, ocp: OCP, options: Any) -> bool:
-        """True if compiled kernels answer all requests: Newton options of DDP or a registered method, and no constraints."""
+        """True if kernels answer all requests: no constraints, and options of a registered method, or of DDP by Newton's method."""
         if ocp.constraints() or not isinstance(options, (DDPOptions, MethodOptions)):
             return False
         if isinstance(options, DDPOptions) and not by_newton(ocp, options):
@@ -76,12 +76,14 @@ class NewtonBatch(SlotBatch):
         return self.solve_one_by_one(lambda: NewtonSlot(*given, own_workspace=True), stages, on_finished)
 
     def _method(self, number: int, slot: Any) -> Any:
+        """Return the method for problem ``number``, with its iteration limit; slot: unused."""
         return self.method(self.size, self.options, int(self.limits[number]))
 
     def status(self, i: int) -> Status:
         """Return the status of problem i, equal to that of a single solve."""
 
         def find_culprit(xs: Array, us: Array) -> FailedExpansion:
+            """Return the expansion of problem i about a trajectory, to find what is not finite."""
             ocp = self.batch[i]
             return failed_expansion(ocp, xs, us, _evaluators(ocp, self.options))
 

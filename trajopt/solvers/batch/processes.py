@@ -55,7 +55,10 @@ class Work:
         return self.__dict__ | {"batch": _without_goals(self.batch), "error": None}
 
     def tried(self, i: int, stopped: Callable[[], bool] = lambda: False) -> Solution | Status:
-        """Solve problem i; return its solution, or an error status if an exception was raised."""
+        """Solve problem i; return its solution, or an error status if an exception was raised, which is stored in ``error``.
+
+        stopped: called after each iteration; stops the solve if it returns True.
+        """
         try:
             return self(i, stopped)
         except Exception as error:
@@ -63,7 +66,10 @@ class Work:
             return termination.error(error)
 
     def __call__(self, i: int, stopped: Callable[[], bool] = lambda: False) -> Solution:
-        """Solve problem i without checks; ``stopped``, called after each iteration, stops the solve if it returns True."""
+        """Solve problem i without checks; return the solution without history, model and annotations.
+
+        ``stopped``, called after each iteration, stops the solve if it returns True.
+        """
 
         def on_finished(_: Any) -> None:
             if stopped():
@@ -96,7 +102,11 @@ def in_processes(
     on_finished: Callable[[int], None] | None,
     max_iterations: Array | None = None,
 ) -> BatchSolution:
-    """Solve a batch by single solves, in processes where that pays; max_iterations (n,) overrides the limit of the options."""
+    """Solve a batch by single solves: the first here, the rest in worker processes if that saves time and they can be pickled.
+
+    Processes start if the rest takes more than WORTH seconds. max_iterations (n,) overrides the limit of the options. Ctrl-C
+    returns the finished solutions, with meta["stopped"] = True. Raises the last exception if every problem raised one.
+    """
     work, n, began = Work(batch, guess, solver, options, max_iterations), len(batch), time.perf_counter()
     found: dict[int, Solution | Status] = {}
     report = on_finished or (lambda done: None)
@@ -128,7 +138,10 @@ def in_processes(
 
 
 def _in_turn(work: Work, numbers: Iterable[int]) -> Iterator[tuple[int, Solution | Status]]:
-    """Solve problems one after the other in this process; raises KeyboardInterrupt after yielding an interrupted solution."""
+    """Solve problems one after the other in this process, and yield number and solution, or error status.
+
+    Raises KeyboardInterrupt after yielding an interrupted solution.
+    """
     for i in numbers:
         solution = work.tried(i)
         yield i, solution
@@ -137,6 +150,7 @@ def _in_turn(work: Work, numbers: Iterable[int]) -> Iterator[tuple[int, Solution
 
 
 def _seconds(solution: Solution | Status) -> float:
+    """Return the solve time of a solution [s]; 0 for a status."""
     return float(solution.meta["solve_time"]) if isinstance(solution, Solution) else 0.0
 
 
@@ -182,6 +196,7 @@ class _Pool:
         return self
 
     def _start_workers(self) -> None:
+        """Start the executor, by loky if it is installed, else with spawned processes, each on one thread, and its stop event."""
         with _environment(ONE_THREAD):
             if loky is None:
                 context = multiprocessing.get_context("spawn")
@@ -190,14 +205,19 @@ class _Pool:
                 kind: Any = ProcessPoolExecutor
             else:
                 self._stop, given, kind = loky.backend.get_context("loky").Event(), {}, loky.ProcessPoolExecutor
-            self._pool = kind(self._workers, initializer=_take_up, initargs=(self._sent, self._stop), **given)
+            self._pool = kind(self._workers, initializer=_initialize_worker, initargs=(self._sent, self._stop), **given)
 
     def _end(self) -> None:
+        """Shut the executor down, if there is one, and wait for its processes."""
         if self._pool is not None:
             self._pool.shutdown(wait=True)
 
     def solved(self, numbers: Iterable[int]) -> Iterator[tuple[int, Solution | Status]]:
-        """Yield solutions in the order of completion; Ctrl-C stops running solves after their current iteration."""
+        """Yield problem numbers with solutions or error statuses, in the order of completion.
+
+        Problems that ran when a process died are repeated alone; one that then kills its process gets an error status. Ctrl-C stops
+        running solves after their current iteration and is raised.
+        """
         left, suspects = deque(numbers), deque[int]()
         running: dict[Future, int] = {}
         try:
@@ -239,7 +259,7 @@ _work: dict[str, Any] = {}
 """The work and the stop event, in a process of the pool."""
 
 
-def _take_up(sent: bytes, stop: Any) -> None:
+def _initialize_worker(sent: bytes, stop: Any) -> None:
     """Initialize a worker process: ignore Ctrl-C, use one thread, and store the batch and the stop event."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     os.environ.update(ONE_THREAD)
@@ -247,17 +267,18 @@ def _take_up(sent: bytes, stop: Any) -> None:
 
 
 def _has_work() -> bool:
+    """True in a worker process whose initialization has stored the work."""
     return "work" in _work
 
 
 def _solved(i: int) -> Solution | Status:
-    """Solve problem i in a worker process."""
+    """Solve problem i in a worker process, until the stop event is set; returns an error status after an exception."""
     found: Solution | Status = _work["work"].tried(i, _work["stop"].is_set)
     return found
 
 
 def _dumps(work: Work) -> bytes:
-    """Pickle the work; with loky, cloudpickle also pickles functions and classes of scripts."""
+    """Pickle the work; with loky by cloudpickle, which also pickles functions and classes of scripts."""
     if loky is None:
         return pickle.dumps(work)
     sent: bytes = importlib.import_module("cloudpickle").dumps(work)
@@ -266,7 +287,7 @@ def _dumps(work: Work) -> bytes:
 
 @contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Context manager that sets environment variables for processes started inside."""
+    """Context manager that sets environment variables for processes started inside, and restores them at the end."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:

@@ -32,16 +32,19 @@ def in_rounds(
     gains: bool,
     on_finished: ProgressCallback,
 ) -> BatchSolution:
-    """Solve a batch with constraints by rounds of the augmented Lagrangian.
+    """Solve a batch with constraints by the augmented Lagrangian: in each round, inner solves without constraints run together.
 
-    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). run: solves unconstrained batches.
+    A round contains problems with the same options and the same rows with equal bounds. guess: xs (n or 1, N + 1, nx), us (n or 1,
+    N, nu). run: solves unconstrained batches.
     """
     began, rounds, first = time.perf_counter(), Rounds(batch, guess, options), dict[str, Any]()
 
     def answer(numbers: list[int], requests: list[Inner], report: ProgressCallback) -> Answers:
+        """Run one round for the problems ``numbers`` and return the answers to their requests."""
         stopped = False
 
         def solve(own: Augmented, at: tuple[Array, Array], requests: Sequence[Inner]) -> BatchSolution:
+            """Solve the unconstrained problems of a round from given trajectories, each with its own iteration limit."""
             nonlocal stopped
             limits = np.array([r.solve.max_iterations for r in requests])
             still = None if report is None else lambda _: report(0)

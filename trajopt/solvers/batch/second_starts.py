@@ -29,16 +29,18 @@ def solve_twice(
     max_iterations: Array | None = None,
     **rest: Any,
 ) -> BatchSolution:
-    """Solve a batch; solve a problem again with nonlinear gaps if it diverged with linear gaps.
+    """Solve a batch; solve a problem again with nonlinear gaps if linear gaps ended in a failed line search or NaN.
 
-    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). ``run`` solves a batch in which either all or no problems have a control
-    with equal bounds. max_iterations (n,): limit of each problem; None for that of the options.
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). ``run`` solves a batch in which either all or no problems have a control with
+    equal bounds. max_iterations (n,): limit of each problem over both solves; None for that of the options. meta["second_starts"]
+    lists the problems that were solved again.
     """
     began, n, found, starts = time.perf_counter(), len(batch), list[BatchSolution](), list[list[int]]()
     limits = np.full(n, options.max_iterations) if max_iterations is None else max_iterations
-    closed, referred = _without_interior(batch), set[int]()
+    closed, referred = _has_equal_bounds(batch), set[int]()
 
     def answer(numbers: list[int], requests: Sequence[SolveRequest], report: ProgressCallback) -> Answers:
+        """Solve the problems ``numbers`` with the options that all of them request, and record which need a single solve."""
         inner, own = requests[0].options, batch if len(numbers) == n else batch.subset(numbers)
         if inner.time_limit is not None:  # the limit covers all problems of a call
             inner = replace(inner, time_limit=max(r.time_limit or 0.0 for r in requests))
@@ -59,8 +61,8 @@ def solve_twice(
     return gathered(batch, dict(enumerate(solutions)), gains=rest["gains"], meta=meta)
 
 
-def _without_interior(batch: Batch) -> list[bool]:
-    """Return True for each problem with a control whose bounds are equal; Newton's method does not cover these problems."""
+def _has_equal_bounds(batch: Batch) -> list[bool]:
+    """Return True for each problem with a control whose bounds are equal, unless any of its bounds cross."""
     bounds = batch.bounds()
     if bounds is None:
         return [False] * len(batch)

@@ -37,7 +37,7 @@ class ShootingBatch(SlotBatch):
 
     @classmethod
     def fits(cls, ocp: OCP, options: Any) -> bool:
-        """True for the options of SLQ except Newton's method, if the problem is compiled and has no constraints."""
+        """True for SLQOptions themselves that do not select Newton's method, without constraints and with all stages compiled."""
         if type(options) is not SLQOptions or ocp.constraints() or filtered(ocp, options):
             return False
         return StageEvaluator(ocp, options.hessian, "auto").compiled
@@ -55,7 +55,10 @@ class ShootingBatch(SlotBatch):
         self.models, self.corrects = models_of((), options), corrects_of(self.ocp, options)
 
     def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
-        """Solve all problems in windows, one window on each thread; return metadata on how threads and lanes shared the work."""
+        """Solve all problems in windows of several slots, one window on each thread; return metadata on threads and lanes.
+
+        Problems share the wall time of their window equally.
+        """
         each, shared = layout(sizes_of(self.ocp, windowed=True)).doubles, directions_doubles(self.ocp, self.options)
         memory = (MEMORY // self.threads - 8 * shared) // (8 * each)
         count = max(1, min(SLOTS * lanes_in_use(), -(-self.count // self.threads), memory))
@@ -76,6 +79,7 @@ class ShootingBatch(SlotBatch):
         running: dict[Any, tuple[int, Any]] = {}
 
         def start(slot: Any) -> Solve | None:
+            """Load the next problem into a slot and return its method; None if none remains."""
             own = self._take(slot, stop)
             if own is None:
                 return None
@@ -84,20 +88,23 @@ class ShootingBatch(SlotBatch):
             return self._solve(own[1])
 
         def end(slot: Any, ended: Any) -> None:
-            self._note(*running.pop(slot), slot, ended, stop)
+            """Store the result of a slot's problem."""
+            self._store_result(*running.pop(slot), slot, ended, stop)
             window.active = len(running)
 
         run_window(window, window.slots, start, end, lambda: bool(stop[STOP]))
         for slot, (number, method) in running.items():  # only after a stop
-            self._note_stopped(number, method, slot)
+            self._store_stopped(number, method, slot)
 
     def _method(self, number: int, slot: Any) -> ShootingMethod:
+        """Return the shooting method for problem ``number``, with its iteration limit; slot: unused."""
         return ShootingMethod(self.models, self.options, self.corrects, int(self.limits[number]))
 
     def status(self, i: int) -> Status:
         """Return the status of problem i, equal to that of a single solve."""
 
         def find_culprit(xs: Array, us: Array) -> FailedExpansion:
+            """Return the expansion of problem i about a trajectory, to find what is not finite."""
             ocp = self.batch[i]
             return FailedExpansion(ocp, xs, evaluator_for(ocp, self.options.hessian).expand(xs, us))
 

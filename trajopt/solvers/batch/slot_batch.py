@@ -35,11 +35,17 @@ class Rows:
         self.count, self._arrays = count, list[Array]()
 
     def table(self, columns: Sequence[Array | None]) -> Array:
-        """Return addresses (n, columns) of the row of each problem in arrays with n rows or one shared row; 0 for None."""
+        """Return a contiguous table (n, columns) of addresses: of the row of each problem in arrays with n rows or one shared row.
+
+        0 for None.
+        """
         return np.ascontiguousarray(np.stack([self.addresses(column) for column in columns], axis=1))
 
     def addresses(self, array: Array | None) -> Array:
-        """Return one column (n,) of the table: the address of the row of each problem in an array; 0 for None."""
+        """Return one column (n,) of the table: the address of the row of each problem in an array; 0 for None.
+
+        An array whose length is not n is shared: all problems get the address of its first row. The array is kept alive.
+        """
         if array is None:
             return np.zeros(self.count, np.int64)
         array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
@@ -120,7 +126,10 @@ class SlotBatch(Rows, ABC):
     def solved(
         cls, batch: Batch, guess: tuple[Array, Array], options: Any, *, on_finished: ProgressCallback, **rest: Any
     ) -> BatchSolution:
-        """Solve a batch; arguments as in the class. ``on_finished`` is called with the number of finished problems."""
+        """Solve a batch and return its solutions; arguments as in the class.
+
+        ``on_finished`` is called with the number of finished problems.
+        """
         began = time.perf_counter()
         problems = cls(batch, guess, options, **rest)
         meta = problems.solve(on_finished)
@@ -159,7 +168,7 @@ class SlotBatch(Rows, ABC):
         return {"how": threads, "lanes": {"threads": ran.threads, "expansions": share}, **ran.meta}
 
     def _run(self, work: Callable[[Array], None], on_finished: ProgressCallback, made: list[Any]) -> Ran:
-        """Run ``work`` on threads, and close the workspaces ``made`` at the end."""
+        """Run ``work`` on threads, counting problems from the first in :attr:`order`; finally close all workspaces in ``made``."""
         self._turns = itertools.count()
         try:
             return run_workers(work, self.threads, on_finished)
@@ -177,11 +186,12 @@ class SlotBatch(Rows, ABC):
         return number, self._method(number, slot)
 
     def _solve(self, method: Any) -> Solve:
+        """Return the generator of a solve by a method, with feedback gains if the batch returns them."""
         solve: Solve = method.solve(gains=self.K is not None)
         return solve
 
     def _run_slot(self, slot: Any, stop: Array) -> None:
-        """Solve problems one after the other in a slot until none remains or the batch is stopped."""
+        """Solve problems one after the other in a slot until none remains or the batch is stopped; store results and exceptions."""
         while (own := self._take(slot, stop)) is not None:
             number, method = own
             ended: Any
@@ -190,18 +200,21 @@ class SlotBatch(Rows, ABC):
             except Exception as error:  # raised by user code
                 ended = error
             if ended is None:
-                self._note_stopped(number, method, slot)
+                self._store_stopped(number, method, slot)
                 return
-            self._note(number, method, slot, ended, stop)
+            self._store_result(number, method, slot, ended, stop)
 
-    def _note_stopped(self, number: int, method: Any, slot: Any) -> None:
-        """Store the current iterate of a stopped solve that has begun."""
+    def _store_stopped(self, number: int, method: Any, slot: Any) -> None:
+        """Store the current iterate of a stopped solve as interrupted, if the solve has an iterate."""
         if method.begun:
             ended = run_alone(method.stopped(gains=self.K is not None), slot.answer)
-            self._note(number, method, slot, ended, np.zeros(2, np.int64))
+            self._store_result(number, method, slot, ended, np.zeros(2, np.int64))
 
-    def _note(self, number: int, method: Any, slot: Any, ended: Any, stop: Array) -> None:
-        """Store the result of a solve; after an exception, the current iterate with End.NO_STEP."""
+    def _store_result(self, number: int, method: Any, slot: Any, ended: Any, stop: Array) -> None:
+        """Store the result of a solve: trajectory, termination, cost and time; and count it as finished.
+
+        ended: a termination, or an exception, which is stored in :attr:`errors` with the current iterate and End.NO_STEP.
+        """
         slot.put()
         if isinstance(ended, Exception):
             self.errors[number], ended = ended, method.ended(End.NO_STEP)
@@ -210,12 +223,15 @@ class SlotBatch(Rows, ABC):
         stop[ENDED] += 1
 
     def _cost(self, slot: Any, ended: Any) -> float:
-        """Return the cost of the final iterate."""
+        """Return the cost of the final iterate in a slot."""
         return float(slot.cost)
 
     # -- results ----------------------------------------------------------------------------------------------------------
     def solution(self, began: float, meta: dict[str, Any]) -> BatchSolution:
-        """Return the solutions of a batch that started at time ``began``. Raises the first exception if all methods raised one."""
+        """Return the solutions of a batch that started at time ``began`` [s]; meta: further metadata.
+
+        Raises the first exception if all methods raised one.
+        """
         if len(self.errors) == self.count:
             raise next(iter(self.errors.values()))
         status = tuple(self.status(i) for i in range(self.count))
@@ -226,9 +242,10 @@ class SlotBatch(Rows, ABC):
         return BatchSolution(*arrays, status, self.batch.times(), self.K, self.k, meta)
 
     def _status(self, i: int, find_culprit: Callable[[Array, Array], FailedExpansion]) -> Status:
-        """Return the status of problem i without constraints. After a non-finite start, the trajectory is the guess.
+        """Return the status of problem i of a batch without constraints, as in a single solve.
 
-        ``find_culprit`` returns the culprit of a failure, from the expansion about a trajectory.
+        After a non-finite start, the guess becomes the trajectory and the cost NaN. ``find_culprit`` returns the culprit of a
+        failure, from the expansion about a trajectory.
         """
         ended: Ended | None = self.ended[i]
         if ended is None:

@@ -29,7 +29,10 @@ _ONE = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {
 
 
 def unchecked_statuses(found: BatchSolution) -> tuple[Status, ...]:
-    """Return the statuses of a batch from solver values alone; see :func:`trajopt.solvers.success.unchecked_status`."""
+    """Return the statuses of a batch by the numbers of the solver: a success with too large a cost sensitivity is "acceptable".
+
+    See :func:`trajopt.solvers.success.unchecked_status`.
+    """
     gradients = found.meta.get("gradients", [0.0] * len(found))
     rows = zip(found.status, gradients, found.us, found.cost, strict=True)
     return tuple(unchecked_status(s, float(g) if np.isfinite(g) else 0.0, us, float(c)) for s, g, us, c in rows)
@@ -114,13 +117,19 @@ class BatchSolution:
 
 
 def rows_of(guess: tuple[Array, Array], numbers: list[int], n: int) -> tuple[Array, Array]:
-    """Return the guesses of the problems in ``numbers``, out of n; a guess shared by all problems stays one row."""
+    """Return the guesses of the problems in ``numbers``, out of n; a guess shared by all problems stays one row.
+
+    If ``numbers`` has all n problems, the guess is returned unchanged.
+    """
     xs, us = (rows[numbers] if len(rows) == n and len(numbers) < n else rows for rows in guess)
     return xs, us
 
 
 def renumbered(meta: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any]:
-    """Convert problem indices in the metadata of a sub-batch to indices of the whole batch."""
+    """Convert problem indices in the lists "referred" and "second_starts" of a sub-batch to indices of the whole batch.
+
+    numbers: indices of the sub-batch's problems.
+    """
     lists = ("referred", "second_starts")
     return {key: [numbers[j] for j in value] if key in lists else value for key, value in meta.items()}
 
@@ -128,7 +137,10 @@ def renumbered(meta: Mapping[str, Any], numbers: Sequence[int]) -> dict[str, Any
 def gathered(
     batch: Batch, found: Mapping[int, Solution | Status], *, gains: bool, meta: Mapping[str, Any]
 ) -> BatchSolution:
-    """Stack solutions into a BatchSolution; a problem may have only a status; a missing problem was not started."""
+    """Stack solutions into a BatchSolution; a problem may have only a status; a missing problem was not started.
+
+    Trajectory and cost of a problem without a solution are NaN, its gains zero. gains: include K and k.
+    """
     ocp, n = batch.ocp, len(batch)
     N, nx, nu, ndx = ocp.horizon, ocp.manifold.nx, ocp.nu, ocp.manifold.ndx
     xs, us, cost = np.full((n, N + 1, nx), np.nan), np.full((n, N, nu), np.nan), np.full(n, np.nan)

@@ -99,6 +99,7 @@ def solve_batch(
     on_finished = None if callback is None else (lambda done: callback(done, len(problems)))
 
     def run(valid: Batch, own: tuple[Array, Array], report: Callable[[int], None] | None) -> BatchSolution:
+        """Solve the valid problems, and failed ones again with relaxed goals."""
         found = _solved(valid, own, name, chosen, report, gains=gains, threads=threads)
         return _with_goal_tolerance(valid, own, found, name, chosen, gains=gains, threads=threads)
 
@@ -115,7 +116,11 @@ def solve_batch(
 def _with_goal_tolerance(
     batch: Batch, guess: tuple[Array, Array], found: BatchSolution, solver: str, options: Any, **rest: Any
 ) -> BatchSolution:
-    """Solve failed problems that nearly meet their goals again, with relaxed goals (:mod:`trajopt.solvers.goal_tolerance`)."""
+    """Solve failed problems that nearly meet their goals again, with relaxed goals (:mod:`trajopt.solvers.goal_tolerance`).
+
+    They start from their last iterate, or from the guess if it is not finite or had no iteration. Only second solutions that
+    succeed replace the first ones.
+    """
     tolerance, relaxed = options.goal_tolerance, dict[int, OCP]()
     for i, status in enumerate(found.status):
         if interrupted() or status.success or not nearly_met(batch[i], status, found.xs[i], found.us[i], tolerance):
@@ -144,6 +149,7 @@ def _with_goal_tolerance(
 
 
 def _require_threads(threads: Any) -> None:
+    """Raise ValueError unless threads is None or an integer of at least 1."""
     if threads is not None and not (isinstance(threads, (int, np.integer)) and threads >= 1):
         raise ValueError(
             f"threads = {threads!r}; expected a number of at least 1, or None for the number of processors"
@@ -160,7 +166,11 @@ def _solved(
     gains: bool,
     threads: int | None,
 ) -> BatchSolution:
-    """Solve a batch with a named solver; ``meta["how"]`` describes how processes, threads or lanes shared the work."""
+    """Solve a batch with a named solver: in lanes, by rounds, by attempts of ``auto``, or by single solves where kernels lack.
+
+    ``meta["how"]`` describes how processes, threads or lanes shared the work. Registered methods without kernels run on one thread.
+    Raises InvalidProblem if a registered method gets constraints or control bounds without interior.
+    """
     from trajopt.solvers.batch.processes import in_processes
 
     common: dict[str, Any] = {"gains": gains, "threads": threads}
@@ -190,7 +200,10 @@ def _solved(
 
 
 def _solved_once(batch: Batch, guess: tuple[Array, Array], options: Any, *, solver: str, **rest: Any) -> BatchSolution:
-    """Solve a batch in windows, and the problems that windows cannot solve by single solves, listed in ``meta["referred"]``."""
+    """Solve a batch by compiled kernels, and the problems that they refer back by single solves, listed in ``meta["referred"]``.
+
+    Without kernels for the problem, all problems are solved singly.
+    """
     from trajopt.solvers.batch.processes import in_processes
 
     windows, n = _windows_for(batch[0], options), len(batch)
@@ -216,7 +229,7 @@ def _solved_once(batch: Batch, guess: tuple[Array, Array], options: Any, *, solv
 
 
 def solved_together(ocp: OCP, options: Any) -> bool:
-    """True if :func:`solve_batch` solves problems of this structure together, False if one by one."""
+    """True if :func:`solve_batch` solves problems of this structure together, False if one by one; "auto": by its first attempt."""
     if not isinstance(options, AutoOptions):
         return _fits(ocp, options)
     first = next(iter(attempts(ocp)))
@@ -224,7 +237,10 @@ def solved_together(ocp: OCP, options: Any) -> bool:
 
 
 def _fits(ocp: OCP, options: Any) -> bool:
-    """True if windows solve problems of this structure together, or the inner solves of their augmented Lagrangians."""
+    """True if kernels solve problems of this structure together, or, for SLQ and DDP with constraints, their inner solves.
+
+    These need options without a time limit.
+    """
     if isinstance(options, SLQOptions) and ocp.constraints() and is_compiled(ocp):
         from trajopt.solvers.shooting.penalized import augmented
 
@@ -235,7 +251,10 @@ def _fits(ocp: OCP, options: Any) -> bool:
 
 
 def _windows_for(ocp: OCP, options: Any) -> Any:
-    """Return the window class for problems of this structure; None if the kernels lack an operation of the solver."""
+    """Return the batch class whose kernels solve problems of this structure.
+
+    None if there is none, or if a part is not compiled.
+    """
     if not is_compiled(ocp):
         return None
     from trajopt.solvers.batch import interior, newton, shooting
@@ -245,6 +264,10 @@ def _windows_for(ocp: OCP, options: Any) -> Any:
 
 
 def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None) -> Batch:
+    """Return the batch of a problem and its values, of a list of problems, or the given batch.
+
+    Raises ValueError for a problem without values, and for values with several problems.
+    """
     if isinstance(ocp, OCP):
         if values is None:
             raise ValueError(
@@ -257,7 +280,10 @@ def _batch_of(ocp: OCP | Batch | Sequence[OCP], values: Mapping[str, Any] | None
 
 
 def _guesses_of(batch: Batch, guess: Motion | Sequence[Motion] | None) -> tuple[Array, Array]:
-    """Return the guess as arrays xs (n or 1, N + 1, nx), us (n or 1, N, nu); raises ValueError for other shapes."""
+    """Return the guess as arrays xs (n or 1, N + 1, nx), us (n or 1, N, nu), with SO(2) angles unwrapped from x0.
+
+    None: x0 of each problem at every knot, zero controls. Raises ValueError for other shapes or numbers of guesses.
+    """
     ocp, n = batch.ocp, len(batch)
     guess = guess if guess is None or isinstance(guess, Sequence) else as_guess(guess)
     if guess is None:

@@ -24,7 +24,7 @@ class Ran(NamedTuple):
 
     @property
     def meta(self) -> dict[str, bool]:
-        """Metadata of a batch: "stopped" after a stop."""
+        """Metadata of a batch: "stopped": True after a stop, else empty."""
         return {"stopped": True} if self.stopped else {}
 
 
@@ -33,7 +33,11 @@ ENDED, STOP = range(2)
 
 
 def run_workers(work: Callable[[Array], None], threads: int, on_finished: ProgressCallback) -> Ran:
-    """Run ``work(shared)`` on each thread, where ``shared`` holds the integers of ``ENDED`` and ``STOP``; reports progress."""
+    """Run ``work(shared)`` on each of ``threads`` threads, and report progress; Ctrl-C sets the stop flag.
+
+    shared: integers at the indices ENDED (number of finished problems) and STOP. An exception also sets the stop flag; it is raised
+    after all threads have finished.
+    """
     shared = np.zeros(2, np.int64)
     with running(), ThreadPoolExecutor(threads, thread_name_prefix="batch") as pool:
         try:
@@ -45,7 +49,11 @@ def run_workers(work: Callable[[Array], None], threads: int, on_finished: Progre
 
 
 def wait_for(futures: list[Any], shared: Array, on_finished: ProgressCallback) -> None:
-    """Wait for all futures; Ctrl-C, also if raised by ``on_finished``, sets the stop flag, so that running iterations finish."""
+    """Wait for all futures, and report shared[ENDED] to ``on_finished``; raises the exception of a future.
+
+    Ctrl-C, also if raised by ``on_finished``, sets the stop flag, so that running iterations finish. Any other exception of
+    ``on_finished`` also sets it and is raised.
+    """
     while True:
         try:
             unfinished = wait(futures, timeout=POLL).not_done

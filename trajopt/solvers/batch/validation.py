@@ -28,7 +28,7 @@ from trajopt.validation.validation import (
 
 
 def require_structure(batch: Batch) -> None:
-    """Raise InvalidProblem for wrong shapes or sizes, which all problems of a batch share."""
+    """Raise InvalidProblem, with all errors of the first problem, if its shapes or sizes are wrong; all problems share these."""
     if structure_errors(batch[0]):
         raise InvalidProblem(errors_of(batch[0]))
 
@@ -36,8 +36,8 @@ def require_structure(batch: Batch) -> None:
 def invalid_problems(batch: Batch, guess: tuple[Array, Array], flaws: Mapping[int, Status]) -> dict[int, Status]:
     """Return the status of each invalid problem by its number, except problems in ``flaws``.
 
-    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). flaws: result of :func:`~trajopt.solvers.batch.finite.invalid_values`.
-    Raises InvalidProblem if all problems have the same errors.
+    guess: xs (n or 1, N + 1, nx), us (n or 1, N, nu). flaws: result of :func:`~trajopt.solvers.batch.finite.invalid_values`. Raises
+    InvalidProblem if all problems have the same errors, or if the first problem without a status has an error.
     """
     contradictory = _marked_problems(len(batch), _contradictory(batch))
     wrong = contradictory | _marked_problems(len(batch), _wrong(batch, guess[0]))
@@ -56,6 +56,7 @@ def invalid_problems(batch: Batch, guess: tuple[Array, Array], flaws: Mapping[in
 
 
 def _guess_of_problem(batch: Batch, guess: tuple[Array, Array], i: int) -> Guess:
+    """Return the guess of problem i; a guess with one row is shared."""
     return Guess(*(rows[i if len(rows) == len(batch) else 0] for rows in guess))
 
 
@@ -66,14 +67,14 @@ def _marked_problems(n: int, found: Iterator[Array]) -> set[int]:
 
 
 def _contradictory(batch: Batch) -> Iterator[Array]:
-    """Yield masks of the bounds that no value satisfies."""
+    """Yield masks (n or 1, ...) of the control bounds, and of constraint bounds that may differ, that no value satisfies."""
     limits = [batch.limits(place, place.count) for place in places(batch.ocp)] if batch.bounds_differ else []
     for lower, upper in [*([bounds] if (bounds := batch.bounds()) is not None else []), *limits]:
         yield from (bad for bad, _ in contradictions(lower, upper))
 
 
 def _wrong(batch: Batch, xs: Array) -> Iterator[Array]:
-    """Yield masks of invalid quaternions in x0 and in the guess ``xs``, and of invalid time steps."""
+    """Yield masks (n or 1, ...) of invalid quaternions in x0 and in the guess ``xs``, and of invalid time steps of each phase."""
     for x in (batch.x0(), xs):
         yield quaternion_errors(batch.ocp.manifold, x) > QUATERNION_TOLERANCE
     yield from (wrong_steps(phase, batch.steps(i)) for i, phase in enumerate(batch.ocp.phases))

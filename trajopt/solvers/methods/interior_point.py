@@ -248,7 +248,7 @@ class InteriorPoint:
         return None
 
     def _termination(self) -> End | None:
-        """Return the reason if the iterate is optimal, not finite or unbounded, or an iteration or time limit is reached, else None.
+        """Return the reason if the iterate is optimal, not finite or unbounded, or if iterations or time are used up; else None.
 
         At a limit the reason is STOPPED, or LEAST_VIOLATION or STALLED if the problem seems infeasible.
         """
