@@ -117,6 +117,6 @@ def _same(found: BatchSolution, a: int, b: int) -> bool:
 
 
 def _near(values: Array, a: int, b: int, share: float) -> bool:
-    """True if rows a and b differ by at most ``share``, relative to the largest entry of row a, or absolutely if that is below 1."""
+    """True if rows a and b differ by at most ``share``, relative to the largest entry of row a, or absolute if that is below 1."""
     size = np.abs(values[a]).max(initial=0.0)
     return bool(np.abs(values[a] - values[b]).max(initial=0.0) <= share * max(1.0, size))

@@ -22,19 +22,22 @@ class Charts:
         self.reference = np.zeros_like(reference) if self.flat else reference
 
     def states(self, delta: Array) -> Array:
-        """Return the states x (K, nx) of coordinates delta (K, ndx)."""
+        """Return the states x (K, nx) of coordinates delta (K, ndx); on a vector space delta itself."""
         if self.flat:
             return delta
         return np.ascontiguousarray(self.manifold.integrate(self.reference.T, delta.T).T)
 
     def coordinates(self, xs: Array) -> Array:
-        """Return the coordinates delta (K, ndx) of states xs (K, nx)."""
+        """Return the coordinates delta (K, ndx) of states xs (K, nx); on a vector space the states themselves."""
         return (
             np.asarray(xs) if self.flat else np.asarray(self.manifold.difference(self.reference.T, np.asarray(xs).T).T)
         )
 
     def slopes(self, delta: Array) -> Array | None:
-        """Return the Jacobians E (K, ndx, ndx) at delta (K, ndx), or None if all are the identity."""
+        """Return the Jacobians E = dx / d delta (K, ndx, ndx) at delta (K, ndx).
+
+        None if all are the identity: flat, or delta = 0.
+        """
         return None if self.flat or not delta.any() else self.manifold.d_integrate(delta)[1]
 
     def curvature(self, delta: Array, gradient: Array) -> Array:

@@ -22,10 +22,11 @@ from trajopt.problem.expansion import contracted_hessian, residual_batch, residu
 def constraint_hessians(
     constraints: Sequence[Constraint], x: Array, u: Array, t: Array, y: Array
 ) -> Iterator[tuple[int, int, Array]]:
-    """Yield (k, m, Hessian (K, k + m, k + m)) for each constraint with an outer function and a nonzero multiplier.
+    """Yield (k, m, Hessian (K, k + m, k + m)) for each constraint psi(r(x, u)) with an outer function and a nonzero multiplier.
 
-    The constraint reads k states and m controls. x (K, nx), u (K, m), t (K,), y (K, ng): states, controls, times, multipliers.
-    Constraints without an outer function yield nothing.
+    The Hessian is J'(y psi'')J, J = dr/d(x, u), restricted to multipliers y of the sign that makes it semidefinite. The constraint
+    reads k states and m controls. x (K, nx), u (K, m), t (K,), y (K, ng): states, controls, times, multipliers. Constraints without
+    an outer function, or on a Lie group, yield nothing.
     """
     at = 0
     for c in constraints:
@@ -37,7 +38,10 @@ def constraint_hessians(
 
 
 def _outer(c: Constraint, x: Array, u: Array, t: Array, y: Array) -> Array:
-    """Hessians (K, k + m, k + m) of y'psi(r(x, u)) by the convex outer function psi alone: J'(y psi'')J."""
+    """Return the Hessians (K, k + m, k + m) of y'psi(r(x, u)) by the outer function psi alone: J'(y psi'')J.
+
+    Multipliers y of the sign that makes them indefinite (negative for convex, positive for concave psi) count as zero.
+    """
     assert c.composition is not None
     inner, outer, convex = c.composition
     signed = np.maximum(y, 0.0) if convex else np.minimum(y, 0.0)
@@ -65,7 +69,10 @@ def jacobian_pattern(constraints: Sequence[Constraint], n: int, m: int) -> Array
 
 @lru_cache(maxsize=256)
 def _structure(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
-    """Return the mask (nr, ndx + nu) of one residual; full if the residual cannot be traced."""
+    """Return the mask (nr, ndx + nu) of the Jacobian of one residual, cached; all True if the residual cannot be traced.
+
+    sizes: names and sizes of its parameters.
+    """
 
     def found() -> list[list[bool]]:
         return _traced(residual, sizes).tolist()
@@ -75,6 +82,7 @@ def _structure(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
 
 
 def _traced(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
+    """Trace a residual and return the sparsity mask (nr, ndx + nu) of its Jacobian; all True if it cannot be traced."""
     import casadi as ca
 
     from dynamics_backends.compiled.interface import Symbols, TraceError, symbolic_value

@@ -50,24 +50,27 @@ class StagedProgram(Transcription):
 
     @cached_property
     def _row_places(self) -> RowPlaces:
+        """Row numbers of the defects, and those of the constraints by knot (N + 1, most rows of a knot), -1 for none."""
         within = np.full((self.N + 1, max(part.rows.shape[1] for part in self.parts)), -1)
         for part in self.parts:
             within[part.knots, : part.rows.shape[1]] = part.rows
         return RowPlaces(self._places, self._defect_rows, within)
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
-        """Return the Hessian of sigma f + multipliers' g of the kind of the program, stored by stages."""
+        """Return the Hessian of sigma f + multipliers' g, stored by stages: exact, Gauss-Newton or "scqp", as set for the program."""
         return self._stage_hessian(self.parts, self._part_hessians(self.parts, w, sigma, multipliers, self.kind))
 
     def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
-        """Return the positive semidefinite Gauss-Newton Hessian, with outer functions of constraints for "scqp", stored by
-        stages.
+        """Return the positive semidefinite Gauss-Newton Hessian of sigma f, stored by stages.
+
+        A program of kind "scqp" adds the convex outer functions of constraints, with their multipliers.
         """
         kind = "gauss_newton" if self.kind == "exact" else self.kind
         found = self._part_hessians(self.convex_parts, w, sigma, multipliers, kind)
         return self._stage_hessian(self.convex_parts, found)
 
     def _stage_hessian(self, parts: Sequence[Part], found: Sequence[Hessians]) -> StageHessian:
+        """Sum the Hessians of parts into blocks by knot of the variables (x, u) of a stage."""
         n = self.n
         width = self._places.index.shape[1]
         blocks = np.zeros((self.N + 1, width, width))
@@ -81,13 +84,20 @@ class StagedProgram(Transcription):
 
     @cached_property
     def _places(self) -> StagePlaces:
+        """Indices in w of the states and controls of each stage.
+
+        With a first-order hold the state is (x_k, u_k), the control u_(k+1).
+        """
         if self.hold == "zero_order":
             return StagePlaces(self.ix, self.iu)
         return StagePlaces(np.hstack([self.ix, self.iu]), self.iu[1:])
 
     @cached_property
     def convex_parts(self) -> list[Part]:
-        """Parts whose stages compute Gauss-Newton Hessians of the cost; those of the program unless its Hessian is exact."""
+        """Parts (knots with their stages) that compute Gauss-Newton Hessians of the cost.
+
+        Those of the program unless its kind is "exact".
+        """
         if self.kind != "exact":
             return self.parts
         return parts_of(self.ocp, self.ix, self.iu, self.hold, "gauss_newton", self.N * self.n, cost_alone=True)
@@ -106,6 +116,7 @@ def sqp(
 
     hessian = "auto", the default, selects "exact" if all time steps have second derivatives, else "scqp". The latter includes the
     outer functions of constraints with a :class:`~trajopt.problem.constraints.Composition`; without any it equals "gauss_newton".
+    Feedback gains are those of an LQR along the solution.
     """
     options = with_selected_hessian(ocp, options or SQPOptions())
     program = staged_program(ocp, guess, options)
@@ -115,7 +126,7 @@ def sqp(
 
 
 def with_selected_hessian(ocp: OCP, options: SQPOptions) -> SQPOptions:
-    """Return the options with "auto" replaced by the Hessian that it selects."""
+    """Return the options with hessian = "auto" replaced: "exact" if all time steps have second derivatives, else "scqp"."""
     if options.hessian != "auto":
         return options
     return replace(options, hessian="exact" if has_curvature(ocp) else "scqp")

@@ -31,8 +31,8 @@ def dms(
 ) -> Solution:
     """Solve a valid problem by direct multiple shooting with IPOPT; the states of the guess need not satisfy the dynamics.
 
-    multipliers: of an earlier solution of the same structure, for a warm start with a small ``barrier``. Raises MissingIpopt
-    without cyipopt.
+    multipliers: of an earlier solution of the same structure, for a warm start with a small ``barrier``. Feedback gains are those
+    of an LQR along the solution. Raises MissingIpopt without cyipopt.
     """
     options = options or DMSOptions()
     program = transcribed(ocp, guess, options)
@@ -58,9 +58,10 @@ def transcribed(ocp: OCP, guess: Guess, options: DMSOptions) -> Transcription:
 
 
 def trajectory_solution(program: Transcription, found: NLPSolution, hessian: str) -> Solution:
-    """Convert the solution of a transcription to a solution of the problem, with gains by :mod:`trajopt.solvers.feedback`.
+    """Convert the solution of a transcription to a solution of the problem, with LQR gains (:mod:`trajopt.solvers.feedback`).
 
-    hessian: the kind of the Hessian, for ``meta``.
+    A locally infeasible status names the constraint that the rollout of the controls violates most, if any. With a first-order hold
+    the last control goes to ``meta``. hessian: the kind of the Hessian, for ``meta``.
     """
     ocp = program.original
     xs, us = program.trajectory(found.w)
@@ -88,7 +89,7 @@ def trajectory_solution(program: Transcription, found: NLPSolution, hessian: str
 
 
 def multipliers_by_name(program: Transcription, found: NLPSolution) -> dict[str, Array]:
-    """Return the multipliers of dynamics, constraints, and bounds on states and controls, by name."""
+    """Return the multipliers by name: "dynamics", constraints, "bounds on x" (N + 1, n), "bounds on u" (N or N + 1, m)."""
     z = found.bound_multipliers
     named = program.by_name(found.multipliers)
     return named | {"bounds on x": z[program.ix], "bounds on u": z[program.iu]}

@@ -74,7 +74,10 @@ def parts_of(
 
 
 def with_rows(ocp: OCP) -> list[tuple[Constraint, ...]]:
-    """Return the constraints with rows by phase, terminal ones last; on a vector space the others are bounds on variables."""
+    """Return the constraints that need rows of the program, by phase, the terminal ones last.
+
+    On a vector space these are all but bounds on state components, which become bounds on variables; on a Lie group all.
+    """
     groups = [*(phase.constraints for phase in ocp.phases), ocp.terminal_constraints]
     if not ocp.manifold.is_flat:
         return groups
@@ -82,7 +85,7 @@ def with_rows(ocp: OCP) -> list[tuple[Constraint, ...]]:
 
 
 def coordinate_bounds(ocp: OCP) -> Iterator[tuple[str, slice, list[int], Array, Array]]:
-    """Yield the constraints without rows: name, knots, indices of the bounded states, lower and upper bounds (K, count).
+    """Yield the constraints that bound state components: name, knots, indices of the components, lower and upper bounds (K, count).
 
     Knot 0 is excluded, because x0 is given. On a Lie group there are none.
     """
@@ -100,7 +103,7 @@ def coordinate_bounds(ocp: OCP) -> Iterator[tuple[str, slice, list[int], Array, 
 
 
 def controls_read(phase: Phase) -> int:
-    """Return the number of leading controls that the dynamics, terms and constraints of a phase read."""
+    """Return the number of leading controls that dynamics, terms and constraints of a phase read: the largest of their nu."""
     residuals = [*(term.residual for term in phase.terms), *(c.residual for c in phase.constraints)]
     return max([phase.dynamics.nu, *(residual.nu for residual in residuals)])
 
@@ -116,7 +119,7 @@ def add_by_name(found: dict[str, Array], constraints: Sequence[Constraint], valu
 
 
 def held_problem(ocp: OCP) -> OCP:
-    """Return the problem with time steps that read the controls at both ends.
+    """Return the problem for a first-order hold: its time steps read the controls at both ends, and control bounds are removed.
 
     Raises MissingCapability for a time step that is not a sampled system, or phases with different controls.
     """
@@ -133,7 +136,10 @@ def held_problem(ocp: OCP) -> OCP:
 def _stages(
     ocp: OCP, constraints: Sequence[tuple[Constraint, ...]], kind: str, cost_alone: bool, linear: bool, engine: Engine
 ) -> list[Stages]:
-    """Return the stages of each phase and of the final knot; linear: integrate the cost by the trapezoidal rule."""
+    """Return the stages of each phase and of the final knot; linear: integrate the cost by the trapezoidal rule, NumPy stages only.
+
+    kind, cost_alone, engine: see :func:`parts_of`.
+    """
     exact = kind == "exact"
     wanted = StageOperations(
         "exact" if exact else "gauss_newton", second=exact, path=constraints[:-1], final=constraints[-1]
@@ -151,7 +157,10 @@ def _trapezoid(phase: Phase) -> Array:
 
 
 def _at_end(ocp: OCP, i: int, width: int, kind: str) -> Stages:
-    """Return a stage with the running cost at the end of phase i, with the weights and parameters of its last knot."""
+    """Return a NumPy stage with the running cost at the end of phase i, weighted by half of its last time step.
+
+    Weights and parameters of the terms are those of the last knot of the phase. width: number of controls.
+    """
     phase, stop = ocp.phases[i], ocp.phase_slices[i].stop
 
     def last(term: CostTerm) -> CostTerm:
@@ -164,7 +173,10 @@ def _at_end(ocp: OCP, i: int, width: int, kind: str) -> Stages:
 
 
 def _rows(constraints: Sequence[Constraint], knots: slice, first_row: int) -> Array:
-    """Return row numbers (K, ng), -1 for no row: if no bound is finite, and at x0 for constraints that read no controls."""
+    """Return row numbers (K, ng) from ``first_row`` on, knot by knot; -1 for no row.
+
+    Without row: components without a finite bound, and at knot 0 constraints that read no controls, because x0 is given.
+    """
     count = knots.stop - knots.start
     bounds = [np.isfinite(c.bounds(count)).any(axis=0) for c in constraints]
     present = np.concatenate([np.zeros((count, 0), dtype=bool), *bounds], axis=1)

@@ -49,7 +49,10 @@ class RealTimeIteration:
         self._prepared: tuple[Iterate, Convexified] | None = None
 
     def prepare(self, w: Array) -> None:
-        """Build the QP at w (n,), in the coordinates of the program. Raises ValueError if values there are not finite."""
+        """Evaluate the program at w (n,), and build and convexify the QP there, with the last multipliers.
+
+        Stored for :meth:`feedback`. Raises ValueError if values there are not finite.
+        """
         at = iterate_at(self.program, trial(self.program, w), self.y, self.z, self.options)
         if at is None or not np.isfinite(at.f + at.theta):
             raise ValueError("NaN or infinity along the trajectory passed to prepare; use another trajectory")
@@ -58,7 +61,7 @@ class RealTimeIteration:
         self._prepared = at, convexified(qp, self.y, self.z, solvers, semidefinite=other)
 
     def feedback(self, x0: Array) -> Feedback:
-        """Solve the prepared QP for the state x0 (nx,) of the problem and return the step.
+        """Solve the prepared QP for the state x0 (nx,) of the problem; return w after the full step, unchanged without a solution.
 
         Raises RuntimeError before :meth:`prepare`, ValueError for a state of wrong size or with NaN or infinity.
         """
@@ -75,7 +78,10 @@ class RealTimeIteration:
         return Feedback(at.w + found.w, found.y, found.z, found.status)
 
     def _coordinates(self, x0: Array) -> Array:
-        """Return the coordinates (ndx,) of a state in the program: the state itself, or its chart coordinates on a Lie group."""
+        """Return the coordinates (ndx,) of a state in the program: the state itself, or its chart coordinates on a Lie group.
+
+        Raises ValueError for a state of wrong size or with NaN or infinity.
+        """
         x0, manifold = np.asarray(x0, dtype=float), self.program.original.manifold
         if x0.shape != (manifold.nx,) or not np.isfinite(x0).all():
             raise ValueError(f"x0 = {x0}; expected {manifold.nx} finite numbers, the state of the problem")

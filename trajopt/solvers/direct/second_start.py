@@ -45,17 +45,23 @@ Run = Callable[[Guess, Any, Callback | None], Solution]
 
 
 def solve_twice(run: Run, ocp: OCP, guess: Guess, options: Options, callback: Callback | None) -> Solution:
-    """Solve from a guess; if its defects stay open, solve again from the rollout of its controls, if that is finite."""
+    """Solve from a guess; if its defects stay open, solve again from the rollout of its controls, if that is finite.
+
+    The first solve is stopped for this after half of its iterations, at least PATIENCE. No second start after a success, Ctrl-C, a
+    time limit or an unbounded problem. Iterations and time limits hold for both together.
+    """
     tell = None if callback is None else Continued(callback)
     watch = _Watch(tell, options, ocp, guess)
 
     def answer(request: SolveRequest) -> Solution:
+        """Run the solver from the guess of a request, or from the first guess while watching its defects."""
         if request.guess is not None:
             return run(request.guess, request.limited, tell)
         found = run(guess, request.limited, watch)
         return replace(found, status=watch.open_defects) if watch.stopped else found
 
     def second(found: Solution) -> Second | None:
+        """Return the second start from the rollout, or None if the first solve needs none or the rollout is not finite."""
         ended = found.status.success or (found.status.code in (*STOPPED, StatusCode.UNBOUNDED))
         if ended or not watch.is_open or watch.rollout is None:
             return None
@@ -87,15 +93,16 @@ class _Watch:
 
     @cached_property
     def rollout(self) -> Guess | None:
-        """Rollout of the controls of the guess from x0, or None if it is not finite."""
+        """Rollout of the controls of the guess from x0 without feedback, or None if it is not finite."""
         still = np.zeros((self.ocp.nu, self.ocp.manifold.ndx))
         found = feedback_guess(self.ocp, still, self.guess.us)
         return found if np.isfinite(found.xs).all() else None
 
     @property
     def is_open(self) -> bool:
-        """True if the smallest defect so far is above the fraction OPEN of the guess's, and recent defects do not exceed the
-        guess's.
+        """True if the smallest defect so far exceeds half of that of the guess, and recent defects do not exceed the guess's.
+
+        Compares the median of the last RECENT defects. False if the defects of the guess are within the constraint tolerance.
         """
         tolerance = self.options.constraint_tolerance
         if not self.defects or not self.defects[0] > tolerance:
@@ -105,5 +112,5 @@ class _Watch:
 
     @property
     def open_defects(self) -> Status:
-        """Status of a first start that was stopped."""
+        """Status of a first start that was stopped because its defects stay open."""
         return termination.defects_stay_open(len(self.defects) - 1, self.defects[0], self.defects[-1])

@@ -94,6 +94,7 @@ class Transcription:
         return Charts(self.original.manifold, self.reference[:1]).coordinates(x0[None])[0]
 
     def _bounds(self, us: Array) -> None:
+        """Set the bounds of variables and rows: fixed x_0, control and state bounds, constraint bounds, zero for defects."""
         self.x_lower, self.x_upper = np.full(self.size, -np.inf), np.full(self.size, np.inf)
         self.x_lower[self.ix[0]] = self.x_upper[self.ix[0]] = self._x0
         if self.original.control_bounds is not None:
@@ -109,14 +110,14 @@ class Transcription:
                 target[part.rows[part.rows >= 0]] = block[part.rows >= 0]
 
     def _hold_unread_controls(self, us: Array) -> None:
-        """Fix controls that are not read at their values in the guess."""
+        """Fix controls that no dynamics, term or constraint of their phase reads at their values us (N, m) in the guess."""
         for phase, knots in zip(self.original.phases, self.original.phase_slices, strict=True):
             read = controls_read(phase)
             for bound in (self.x_lower, self.x_upper):
                 bound[self.iu[knots, read:]] = us[knots, read:]
 
     def _bound_states(self) -> None:
-        """Convert constraints on single components of the state to bounds on the variables from knot 1 on."""
+        """Tighten bounds of variables by constraints on single state components, from knot 1 on, and store the constraint names."""
         self._bounded_by: dict[int, str] = {}
         for name, knots, chosen, low, high in coordinate_bounds(self.ocp):
             places = self.ix[knots][:, chosen]
@@ -127,7 +128,7 @@ class Transcription:
     # -- patterns -------------------------------------------------------------------------------------------------------
     @cached_property
     def _jacobian(self) -> Assembly:
-        """Assembly of the sparse Jacobian from minus the identity and the blocks of the parts."""
+        """Assembly of the sparse Jacobian of g from minus the identity (end states of the defects) and the blocks of the parts."""
         jacobian = Entries()
         jacobian.add(self._defect_rows, self.ix[1:], np.eye(self.n, dtype=bool))
         for part in self.parts:
@@ -149,22 +150,23 @@ class Transcription:
         return hessian.assembly((self.size, self.size))
 
     def patterns(self) -> tuple[Columns, Columns]:
-        """Return entries with the sparsity patterns of the Jacobian and the Hessian."""
+        """Return sparse matrices without meaningful values that have the patterns of the Jacobian (m, n) and the Hessian (n, n)."""
         return self._jacobian.entries(), self._hessian.entries()
 
     # -- the program ----------------------------------------------------------------------------------------------------
     def _point(self, w: Array) -> _Point:
+        """Return the chart coordinates and the states of all knots at w."""
         delta = w[self.ix]
         return _Point(delta, self.charts.states(delta))
 
     def evaluate(self, w: Array) -> tuple[float, Array]:
-        """Return the cost f and the constraints g (m,) at w: defects, then rows of constraints."""
+        """Return the cost f and the constraints g (m,) at w (n,): defects of the dynamics, then the constraint rows."""
         at = self._point(w)
         values = [part.stages.values(*self._stage_arguments(part, w, at)) for part in self.parts]
         return float(sum(v.cost.sum() for v in values)), self._constraint_values(w, values)
 
     def _stage_arguments(self, part: Part, w: Array, at: _Point) -> tuple[Array, Array, Array]:
-        """Return states, controls and end points of the time steps of a part."""
+        """Return states, controls, and reference points of the next knots (origins of the charts of x_(k+1)) of a part."""
         return at.xs[part.knots], w[part.iu], self._nodes[part.knots]
 
     def differentiate(self, w: Array) -> tuple[Array, Jacobian]:
@@ -173,12 +175,12 @@ class Transcription:
         return gradient, self._jacobian(blocks)
 
     def first_entries(self, w: Array) -> tuple[Array, Columns]:
-        """Return the gradient of f (n,) and the Jacobian of g by its entries."""
+        """Return the gradient of f (n,) and the Jacobian of g by its nonzero entries, without building a sparse matrix."""
         gradient, blocks = self._differentiated(w)
         return gradient, self._jacobian.entries(blocks)
 
     def _differentiated(self, w: Array) -> tuple[Array, list[Array]]:
-        """Return the gradient of f (n,) and the blocks of the Jacobian."""
+        """Return the gradient of f (n,) and the blocks of the Jacobian in the order of its assembly: -I, then those of the parts."""
         gradient, found = self._linearized(w)
         blocks = [np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))]
         for part, d in zip(self.parts, found, strict=True):
@@ -186,7 +188,7 @@ class Transcription:
         return gradient, blocks
 
     def _linearized(self, w: Array) -> tuple[Array, list[StageDerivatives]]:
-        """Return the gradient of f (n,) and the derivatives of the parts in the coordinates of the program."""
+        """Return the gradient of f (n,) and the derivatives of each part with respect to chart coordinates and controls."""
         at, gradient, found = self._point(w), np.zeros(self.size), []
         for part, d in zip(self.parts, self._derivatives(w, at), strict=True):
             E = self.charts.slopes(at.delta[part.knots])
@@ -201,7 +203,10 @@ class Transcription:
         return gradient, found
 
     def _derivatives(self, w: Array, at: _Point) -> list[StageDerivatives]:
-        """Return the derivatives of the parts; cached for the chart terms of the Hessian at the same point."""
+        """Return the first derivatives of the parts in the tangent spaces of the states.
+
+        On a Lie group those of the last w are cached.
+        """
         point = b"" if self.charts.flat else w.tobytes()
         if not point or self._last[0] != point:
             quadratic = self.kind != "exact"
@@ -210,11 +215,11 @@ class Transcription:
         return self._last[1]
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
-        """Return the sparse Hessian of sigma f + multipliers' g, of the kind of the program."""
+        """Return the sparse Hessian of sigma f + multipliers' g: exact, Gauss-Newton or "scqp", by the kind of the program."""
         return self._hessian(_blocks(self._part_hessians(self.parts, w, sigma, multipliers, self.kind)))
 
     def second_entries(self, w: Array, sigma: float, multipliers: Array) -> Array:
-        """Return the entries of :meth:`hessian` in the order of its pattern."""
+        """Return the entries of :meth:`hessian` in the order of its pattern, without building a sparse matrix."""
         return self._hessian.values(_blocks(self._part_hessians(self.parts, w, sigma, multipliers, self.kind)))
 
     def _part_hessians(
@@ -238,7 +243,11 @@ class Transcription:
         kind: str,
         first: StageDerivatives | None,
     ) -> Hessians:
-        """Return the Hessian of a part in the coordinates of the program; first: derivatives, if the charts have curvature."""
+        """Return the Hessian of a part in chart coordinates.
+
+        First: its first derivatives, needed only if the charts have curvature. kind: "exact", "gauss_newton" or "scqp", which adds
+        convex outer functions of constraints.
+        """
         given, delta = self._stage_arguments(part, w, at), at.delta[part.knots]
         lam = multipliers[self._defect_rows[part.knots]] if part.stepped else None
         y = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
@@ -269,6 +278,7 @@ class Transcription:
         return new, moved
 
     def _constraint_values(self, w: Array, values: Sequence[StageValues]) -> Array:
+        """Return g (m,) from the values of all parts: defects as step minus coordinates of the next state, then constraint rows."""
         g = np.empty(self.rows)
         for part, v in zip(self.parts, values, strict=True):
             if part.stepped:
@@ -289,7 +299,7 @@ class Transcription:
         return self.charts.states(w[self.ix]), w[self.iu]
 
     def simulated(self, w: Array) -> Array:
-        """Return w with its states replaced by the rollout of its controls from x0."""
+        """Return a copy of w with the states replaced by the rollout of its controls from x0."""
         w = w.copy()
         w[self.ix[0]] = self._x0
         for part in (part for part in self.parts if part.stepped):
@@ -299,7 +309,10 @@ class Transcription:
         return w
 
     def by_name(self, multipliers: Array) -> dict[str, Array]:
-        """Split multipliers (m,) into "dynamics" (N, n) and constraints (K, nr) by name; zero for missing rows."""
+        """Split multipliers (m,) into "dynamics" (N, n) and constraints (K, nr) by name, with zeros for absent rows.
+
+        Final ones are named "terminal NAME"; phases with the same constraint name are concatenated.
+        """
         found = {"dynamics": multipliers[self._defect_rows]}
         for part in self.parts:
             values = np.where(part.rows >= 0, multipliers[part.rows], 0.0)
@@ -320,7 +333,7 @@ class Transcription:
     # -- names ----------------------------------------------------------------------------------------------------------
     @cached_property
     def x_names(self) -> list[str]:
-        """Name of each variable."""
+        """Name of each variable, such as "q at knot 3", with the constraints that bound it in parentheses."""
         names = [""] * self.size
         for places, kinds in ((self.ix, self.original.state_names), (self.iu, self.original.control_names)):
             for k, row in enumerate(places):
@@ -332,7 +345,7 @@ class Transcription:
 
     @cached_property
     def g_names(self) -> list[str]:
-        """Name of each row."""
+        """Name of each row: the state component of a defect, or the constraint component, with its knot."""
         names = [f"dynamics of {name} from knot {k}" for k in range(self.N) for name in self.original.state_names]
         names += [""] * (self.rows - len(names))
         for part in self.parts:
@@ -345,5 +358,5 @@ class Transcription:
 
 
 def _blocks(found: Sequence[Hessians]) -> list[Array]:
-    """Return the blocks of the Hessians of all parts."""
+    """Return the blocks (xx, xu, ux, uu) of the Hessians of all parts, one list in the order of the assembly."""
     return [block for xx, ux, uu in found for block in (xx, ux.transpose(0, 2, 1), ux, uu)]

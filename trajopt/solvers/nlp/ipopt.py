@@ -64,10 +64,11 @@ def solve_ipopt(
     warm: Multipliers | None = None,
     defects: int = 0,
 ) -> NLPSolution:
-    """Find a local minimum from w0 (n,) by IPOPT.
+    """Find a local minimum from w0 (n,), clipped to its bounds, by IPOPT; return the best iterate with status and history.
 
-    warm: multipliers of a warm start. defects: number of leading rows that are defects of a transcription.
-    Raises MissingIpopt without cyipopt, ValueError for an option that IPOPT does not know.
+    Contradictory bounds give the status "infeasible" without a solve. warm: multipliers of a warm start. defects: number of leading
+    rows that are defects of a transcription. Raises MissingIpopt without cyipopt, ValueError for an option that IPOPT does not
+    know.
     """
     options = options or DMSOptions()
     run = _Run(nlp, np.asarray(w0, dtype=float), options, callback, defects)
@@ -114,7 +115,7 @@ class _Run:
 
     # -- the solve ------------------------------------------------------------------------------------------------------
     def solve(self, warm: Multipliers | None) -> NLPSolution:
-        """Run IPOPT until it ends or Ctrl-C interrupts it."""
+        """Run IPOPT until it ends or Ctrl-C interrupts it; return the final iterate after a success, else the best one."""
         require_ipopt()
         start = warm or Multipliers(np.zeros(len(self.nlp.g_lower)), np.zeros(len(self.w0)))
         try:
@@ -129,6 +130,7 @@ class _Run:
         return self.ended(self._status(code))
 
     def _ipopt_problem(self, warm: bool) -> IpoptProblem:
+        """Create the problem of IPOPT with bounds, sparsity patterns and options; warm: True to start from given multipliers."""
         nlp, second = self.nlp, self.options.hessian != "limited_memory"
         bounds = [np.clip(b, -UNBOUNDED, UNBOUNDED) for b in (nlp.x_lower, nlp.x_upper, nlp.g_lower, nlp.g_upper)]
         jacobian, hessian = _evaluated_patterns(nlp, self.w0) if self._entries is None else self._entries.patterns()
@@ -137,13 +139,13 @@ class _Run:
         return problem
 
     def _triangle(self, hessian: Columns | sp.csc_matrix) -> Pattern:
-        """Return the pattern of the lower triangle of the Hessian."""
+        """Return rows and columns of the lower triangle of the Hessian, and store the positions of its entries."""
         rows, columns = _places(hessian)
         self._lower = np.flatnonzero(rows >= columns)
         return rows[self._lower], columns[self._lower]
 
     def ended(self, status: Status) -> NLPSolution:
-        """Return the best iterate, or the guess, with a status."""
+        """Return the best iterate, or the guess if there is none, as solution with the given status and the history."""
         p = self.best
         if p is None:
             objective, g = self.nlp.evaluate(self.w0)
@@ -154,18 +156,18 @@ class _Run:
 
     # -- IPOPT's callbacks ----------------------------------------------------------------------------------------------
     def values(self, w: Array) -> tuple[float, Array]:
-        """Return f and g (m,)."""
+        """Return f and g (m,) at w; the time counts as rollout."""
         with self.journal.timed("rollout"):
             return self.nlp.evaluate(w)
 
     def derivatives(self, w: Array) -> tuple[Array, Array]:
-        """Return the gradient of f (n,) and the entries of the Jacobian of g."""
+        """Return the gradient of f (n,) and the entries of the Jacobian of g at w; the time counts as derivatives."""
         with self.journal.timed("derivatives"):
             gradient, jacobian = self._derivatives_at(w)
             return gradient, jacobian.data
 
     def _derivatives_at(self, w: Array) -> tuple[Array, Columns | sp.csc_matrix]:
-        """Return the gradient of f and the Jacobian of g; the last point is cached."""
+        """Return the gradient of f and the Jacobian of g at w; the results at the last w are cached."""
         point = w.tobytes()
         if self._linearized is None or self._linearized[0] != point:
             found = self.nlp.differentiate(w) if self._entries is None else self._entries.first_entries(w)
@@ -173,14 +175,17 @@ class _Run:
         return self._linearized[1:]
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Array:
-        """Return the entries of the lower triangle of the Hessian."""
+        """Return the entries of the lower triangle of the Hessian of sigma f + multipliers' g."""
         with self.journal.timed("derivatives"):
             if self._entries is None:
                 return self.nlp.hessian(w, sigma, multipliers).data.take(self._lower)
             return self._entries.second_entries(w, sigma, multipliers).take(self._lower)
 
     def intermediate(self, progress: Progress) -> None:
-        """Close the record of the last iterate; IPOPT calls this after each iteration."""
+        """Close the record of the last iterate with the step from it; measure the new one and keep it if it is the best so far.
+
+        IPOPT calls this after each iteration.
+        """
         with self.journal.timed("backward"):  # counts the time in IPOPT until here
             if progress.iteration > 0:
                 self._close_record(progress.regularization, progress.alpha * progress.step, progress.alpha)
@@ -193,6 +198,7 @@ class _Run:
 
     # -- records --------------------------------------------------------------------------------------------------------
     def _measured(self, iterate: Iterate, objective: float, dual: float) -> _Point:
+        """Return an iterate with its violation, defect and scaled KKT error; dual: dual infeasibility as IPOPT reports it."""
         nlp, (w, g, _, _) = self.nlp, iterate
         rows = violation(g, nlp.g_lower, nlp.g_upper)
         worst = max(largest(rows), largest(violation(w, nlp.x_lower, nlp.x_upper)))
@@ -207,7 +213,10 @@ class _Run:
         return max(p.violation, self.options.constraint_tolerance), p.objective
 
     def _close_record(self, regularization: float, step: float, alpha: float) -> None:
-        """Append the record of the current iterate with the step from it: regularization, norm and length."""
+        """Append the record of the current iterate and the step from it (regularization, norm, length).
+
+        Nothing before the first iterate.
+        """
         p, o = self.point, self.options
         if p is None:
             return
@@ -229,6 +238,7 @@ class _Run:
 
     # -- the end --------------------------------------------------------------------------------------------------------
     def _status(self, code: int) -> Status:
+        """Return the status for a return code of IPOPT, with the errors of the best iterate."""
         p, o, n = self.best, self.options, self.iteration
         if p is None or code == _INVALID_NUMBER:
             w = self.w0 if self.point is None else self.point.iterate.w
@@ -257,7 +267,10 @@ class _Run:
 
 
 def _ipopt_options(o: DMSOptions, warm: bool) -> Mapping[str, Any]:
-    """Return the options by their names in IPOPT; ``o.ipopt`` overrides the others."""
+    """Return the options by their names in IPOPT, with the remaining time as its time limit; ``o.ipopt`` overrides the others.
+
+    warm: True for a warm start. A small initial barrier parameter reduces the push of the start off its bounds.
+    """
     approximation = "limited-memory" if o.hessian == "limited_memory" else "exact"
     options: dict[str, Any] = {
         "print_level": 0,
@@ -295,12 +308,12 @@ multipliers of the plan."""
 
 
 def _evaluated_patterns(nlp: NLP, w: Array) -> tuple[sp.csc_matrix, sp.csc_matrix]:
-    """Return Jacobian and Hessian at w, for their patterns."""
+    """Return Jacobian and Hessian evaluated at w, as matrices with the sparsity patterns of the program."""
     return nlp.differentiate(w)[1], nlp.hessian(w, 0.0, np.zeros(len(nlp.g_lower)))
 
 
 def _places(matrix: Columns | sp.csc_matrix) -> Pattern:
-    """Return rows and columns of the entries of a matrix."""
+    """Return row and column of each nonzero entry of a sparse matrix, in the order of its data."""
     if isinstance(matrix, Columns):
         return matrix.rows, matrix.columns
     return matrix.indices, np.repeat(np.arange(matrix.shape[1]), np.diff(matrix.indptr))

@@ -15,7 +15,10 @@ PACKAGE, INTERFACE = "cyipopt", "cyipopt.scipy_interface"
 
 
 def ipopt_library() -> Any:
-    """Return the module cyipopt. Raises ImportError if it is not installed."""
+    """Import and return the module cyipopt without its SciPy interface, which is imported at the first use of its attributes.
+
+    Raises ImportError if cyipopt is not installed.
+    """
     if PACKAGE in sys.modules or INTERFACE in sys.modules:
         return importlib.import_module(PACKAGE)
     sys.modules[INTERFACE] = ModuleType(INTERFACE)
@@ -28,7 +31,10 @@ def ipopt_library() -> Any:
 
 
 def _from_interface(name: str) -> Any:
-    """Return an attribute of cyipopt's SciPy interface, imported at first use. Raises AttributeError."""
+    """Return an attribute of cyipopt's SciPy interface, imported at first use.
+
+    Raises AttributeError for unknown or dunder names.
+    """
     if name.startswith("__"):
         raise AttributeError(name)
     found = getattr(importlib.import_module(INTERFACE), name, None)

@@ -66,7 +66,7 @@ class Callbacks(Protocol):
         ...
 
     def intermediate(self, progress: Progress) -> None:
-        """Receive the numbers of an iteration."""
+        """Receive the numbers of an iteration, after each one; an exception ends the solve."""
         ...
 
 
@@ -101,18 +101,22 @@ class IpoptProblem:
                 raise ValueError(f"ipopt: IPOPT does not accept {key} = {value!r}") from error
 
     def solve(self, w: Array, y: Array, z: Array) -> Ended:
-        """Solve from w (n,), in a warm start with multipliers y (m,), z (n,). Raises exceptions of the callbacks."""
+        """Solve from w (n,); y (m,), z (n,): initial multipliers, used only with warm-start options.
+
+        Raises exceptions of the callbacks.
+        """
         lower, upper = np.maximum(-z, 0.0), np.maximum(z, 0.0)
         w, info = self._problem.solve(w, lagrange=y, zl=lower, zu=upper)
         return Ended(info["status"], info["obj_val"], _iterate(w, info))
 
     def iterate(self) -> Iterate | None:
-        """Return the iterate during a call of ``intermediate``, or None if IPOPT has none."""
+        """Return IPOPT's current iterate; None if it has none. Only valid within a call of ``intermediate``."""
         found = self._problem.get_current_iterate()
         return None if found is None else _iterate(found["x"], found)
 
 
 def _iterate(w: Array, found: Mapping[str, Any]) -> Iterate:
+    """Return w with the constraints and multipliers in IPOPT's results; z is the upper minus the lower bound multiplier."""
     return Iterate(w, found["g"], found["mult_g"], found["mult_x_U"] - found["mult_x_L"])
 
 
@@ -154,6 +158,10 @@ class _ProblemDefinition:
         self._callbacks.intermediate(Progress(iteration, objective, dual, step, regularization, alpha))
 
     def _cached(self, w: Array, kind: str) -> Any:
+        """Return the callback's result ("values" or "derivatives") at w, cached for the last w.
+
+        Raises a stored KeyboardInterrupt again.
+        """
         if self._raised is not None:
             raise self._raised
         point = w.tobytes()
@@ -168,7 +176,10 @@ class _ProblemDefinition:
         return self._found[kind]
 
     def _second(self, count: int, w: Array, multipliers: Array, sigma: float) -> Array:
-        """Return the ``count`` entries of the lower triangle of the Hessian."""
+        """Return the ``count`` entries of the Hessian's lower triangle.
+
+        Zeros after an exception, which the next callback raises.
+        """
         try:
             return self._callbacks.hessian(w, sigma, multipliers)
         except BaseException as error:  # cyipopt drops it; the next callback raises it again

@@ -97,7 +97,7 @@ class HasTrajectory(Protocol):
 
 
 def trajectory_at(nlp: NLP, w: Array) -> Trajectory | None:
-    """Return a function that returns states and controls at w, or None for other programs."""
+    """Return a function without arguments that returns states and controls at w, or None if the program has no trajectory."""
     return (lambda: nlp.trajectory(w)) if isinstance(nlp, HasTrajectory) else None
 
 

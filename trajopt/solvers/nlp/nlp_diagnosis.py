@@ -14,7 +14,7 @@ STATIONARY_VIOLATION = 1e-5
 
 
 def worst_constraint(nlp: NLP, w: Array, g: Array) -> WorstConstraint | None:
-    """Return the most violated of the rows g (m,) and the bounds on w (n,), or None without violation."""
+    """Return the name and amount of the most violated of the rows g (m,) and the bounds on w (n,), or None without violation."""
     amounts = np.concatenate([violation(g, nlp.g_lower, nlp.g_upper), violation(w, nlp.x_lower, nlp.x_upper)])
     if not amounts.any():
         return None
@@ -26,14 +26,15 @@ def worst_constraint(nlp: NLP, w: Array, g: Array) -> WorstConstraint | None:
 def worst_in_rollout(nlp: NLP, w: Array) -> WorstConstraint | None:
     """Return the constraint that the rollout w (n,) of the controls violates most, or None if there is none or it is not finite.
 
-    At a minimizer of the violation, defects carry a part of it and hide its cause; a rollout has no defects.
+    w: variables with states from a rollout. At a minimizer of the violation, defects carry a part of it and hide its cause; a
+    rollout has no defects.
     """
     worst = worst_constraint(nlp, w, nlp.evaluate(w)[1])
     return worst if worst is not None and np.isfinite(worst.violation) else None
 
 
 def crossed_bounds(nlp: NLP) -> CrossedBounds | None:
-    """Return the bounds whose lower value is farthest above the upper one, or None if no bounds cross."""
+    """Return the row or variable whose lower bound is farthest above its upper one, or None if no bounds cross."""
     lower, upper = np.concatenate([nlp.g_lower, nlp.x_lower]), np.concatenate([nlp.g_upper, nlp.x_upper])
     if not (lower > upper).any():
         return None

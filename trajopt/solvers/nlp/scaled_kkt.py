@@ -38,9 +38,11 @@ class HasKinds(Protocol):
 def scaled_kkt(
     nlp: NLP, w: Array, f: float, g: Array, gradient: Array, J: Jacobian | Columns, y: Array, z: Array
 ) -> float:
-    """Return the scaled KKT error at w (n,).
+    """Return the scaled KKT error at w (n,), the largest of three parts.
 
-    f, gradient (n,): objective and its gradient. g (m,), J (m, n): constraints and their Jacobian. y (m,), z (n,): multipliers.
+    Gradient of the Lagrangian, relative to the largest sum of its absolute terms over variables of the same kind; complementarity
+    of rows and bounds, relative to |f|; violation of rows and bounds, unscaled. f, gradient (n,): objective and its gradient. g
+    (m,), J (m, n): constraints and their Jacobian. y (m,), z (n,): multipliers.
     """
     outside = max(largest(violation(g, nlp.g_lower, nlp.g_upper)), largest(violation(w, nlp.x_lower, nlp.x_upper)))
     complementary = max(
@@ -56,7 +58,10 @@ def scaled_kkt(
 
 
 def sizes_of(nlp: NLP, terms: Array) -> Array:
-    """Return, for each variable (n,), the largest of the terms (n,) of its kind, at least :func:`~trajopt.lq.lq.least_size`."""
+    """Return, for each variable (n,), the largest of the terms (n,) over variables of its kind, at least a tiny number.
+
+    All variables of a program without ``kinds`` are of one kind.
+    """
     if not isinstance(nlp, HasKinds):
         return np.full_like(terms, max(terms.max(initial=0.0), least_size(terms)))
     largest = np.zeros(int(nlp.kinds.max(initial=-1)) + 1)
