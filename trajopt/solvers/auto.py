@@ -81,8 +81,10 @@ def in_turn(
 ) -> Generator[Try, Solution | None, Solution | Status]:
     """Yield attempts in order until one solves the problem; each is answered by its solution, or None if it was stopped.
 
-    problem: function that returns the problem. Returns the last solution, or the best one if all failed, with a report on all
-    attempts in ``meta``; without an attempt, a status.
+    problem: function that returns the problem. An attempt starts from the last iterate of the one before, unless that went astray,
+    else from ``guess``. Coarse grids are tried only while no solution is feasible. Ends early after Ctrl-C, at the time limit, for
+    an unbounded problem, or without ``fallback``. Returns the cheapest solution, or if all failed the cheapest feasible or the last
+    one, with iterations and records of all and a report on all attempts in ``meta``; without an attempt, a status.
     """
     began, made, solutions, account = start_of_solve(), list[Attempt](), list[Solution](), list[dict[str, Any]]()
     coarse = list[tuple[OCP, Solution]]()
@@ -143,9 +145,10 @@ def goes_on(found: Solution, options: AutoOptions, broken: bool, coarse: bool = 
 
 
 def attempts(ocp: OCP, *, coarse: bool = True) -> Iterator[Attempt]:
-    """Yield the attempts for a problem in the order of the module's table: ddp or slq if only states are bounded, ipm, dms or sqp.
+    """Yield the attempts for a problem: DDP or SLQ without state bounds, if these are the only constraints; IPM; DMS or SQP.
 
-    coarse: include attempts of ``ipm`` on coarse time grids, for problems with free durations.
+    DDP if all time steps have second derivatives, else SLQ. DMS if IPOPT is installed, else SQP. coarse: include attempts of
+    ``ipm`` on coarse time grids, for problems with free durations.
     """
     curved = has_curvature(ocp)
     if has_only_bounds(ocp):
@@ -175,16 +178,23 @@ def has_only_bounds(ocp: OCP) -> bool:
 
 
 def _is_bound(c: Constraint) -> bool:
+    """True if a constraint bounds state components, with lower < upper for all of them."""
     return chosen_coordinates(c) is not None and bool((c.lower < c.upper).all())
 
 
 def start_of_next(found: Solution, guess: Guess) -> Guess:
-    """Return the guess of the next attempt: the last iterate of this one if :func:`leaves_a_start`, else the first guess."""
+    """Return the guess of the next attempt: the last iterate of this one if it is finite and did not go astray, else ``guess``.
+
+    Astray: failed line search, indefinite Quu, NaN or unbounded objective (:func:`leaves_a_start`).
+    """
     return Guess(found.xs, found.us) if leaves_a_start(found) else guess
 
 
 def leaves_a_start(found: Solution) -> bool:
-    """Return True if the last iterate of an attempt is finite, and no status in ASTRAY, such as "line_search_failed", ended it."""
+    """Return True if the last iterate of an attempt is finite and can start the next one.
+
+    False after a failed line search, an indefinite Quu, NaN or an unbounded objective.
+    """
     finite = np.isfinite(found.xs).all() and np.isfinite(found.us).all()
     return bool(finite) and found.status.code not in ASTRAY
 
@@ -216,10 +226,12 @@ def _best(
 ) -> int:
     """Return the index of the cheapest solution that solved the problem, else of the cheapest feasible one, else of the last one.
 
-    Solutions on coarse grids do not count; after Ctrl-C or a time limit, feasible ones do not count either.
+    Solutions on coarse grids do not count; after Ctrl-C or a time limit, or with a single attempt, feasible ones do not count
+    either.
     """
 
     def cheapest(numbers: Sequence[int], default: int) -> int:
+        """Return the index of the solution with the lowest cost among ``numbers``, or the default if there is none."""
         return min(numbers, key=lambda i: float(found[i].cost), default=default)
 
     whole = [i for i, attempt in enumerate(made) if not attempt.coarse]
@@ -230,7 +242,7 @@ def _best(
 
 
 def _status(status: Status, account: Sequence[Mapping[str, Any]], number: int, limit: float | None) -> Status:
-    """Return the status of the chosen solution, its message extended by all attempts; number: index of this solution.
+    """Return the status of the chosen solution, its message extended by the ends of all attempts; number: index of this solution.
 
     limit: time limit [s] that prevented another attempt, else None.
     """

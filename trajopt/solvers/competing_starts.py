@@ -84,8 +84,10 @@ class TerminalStates:
         ]
 
     def near(self, displacements: Array) -> Array:
-        """Return displacements (M, half) of states with small terminal cost and constraint violation, near displacements (M,
-        half).
+        """Return displacements (M, half) near the given ones, of states with small terminal cost and constraint violation.
+
+        Displacements from x0 in the first half of its tangent. Takes at most ITERATIONS Levenberg-Marquardt steps of limited
+        length, within the terminal bounds on state components.
         """
         found, moving = np.array(displacements, dtype=float), np.arange(len(displacements))
         for _ in range(ITERATIONS):
@@ -101,7 +103,10 @@ class TerminalStates:
         return found
 
     def _steps(self, a: Array) -> Array:
-        """Return the Levenberg-Marquardt steps (M, half) at displacements a (M, half), NaN where the Hessian is singular."""
+        """Return the Levenberg-Marquardt steps (M, half) at displacements a (M, half); all NaN if a matrix is singular.
+
+        They reduce the terminal cost plus a weighted squared violation of the terminal constraints.
+        """
         M, n, manifold = len(a), self.half, self.ocp.manifold
         x = manifold.integrate(
             np.repeat(self.ocp.x0[:, None], M, axis=1), np.vstack([a.T, np.zeros((manifold.ndx - n, M))])
@@ -126,7 +131,7 @@ class TerminalStates:
             return np.full((M, n), np.nan)
 
     def _clipped(self, a: Array) -> Array:
-        """Clip displacements a (M, half), in place, so that x0 + a lies in the terminal bounds on state components."""
+        """Clip displacements a (M, half), in place, so that x0 + a lies in the terminal bounds on state components; return them."""
         x0 = self.ocp.x0
         for chosen, lower, upper in self.bounds:
             own = [i for i, component in enumerate(chosen) if component < self.half]
@@ -144,7 +149,10 @@ CONTROL_DAMPING = 1e-9
 
 
 def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator[Guess]:
-    """Yield random motions from x0 to states of low terminal cost, with the controls of a guess; cheapest of each draw first."""
+    """Yield random motions from x0 to states of low terminal cost, without end, with the controls of a guess.
+
+    Each draw of DRAWN motions is sorted by the estimated cost of reaching its end states (:func:`direct_costs`), cheapest first.
+    """
     ends, r = TerminalStates(ocp), (ocp.times / ocp.times[-1])[:, None]
     bow, sizes = np.sin(np.pi * r), (DRAWN, ends.half)
     while True:
@@ -157,9 +165,10 @@ def random_motions(ocp: OCP, guess: Guess, rng: np.random.Generator) -> Iterator
 
 
 def direct_costs(ocp: OCP, us: Array, ends: Array) -> Array:
-    """Return estimated costs (M,) of smooth motions from x0 to displacements ends (M, half), each after one Gauss-Newton step.
+    """Return estimated costs (M,) of minimum-jerk motions from x0 to displacements ends (M, half), plus terminal costs.
 
-    us (N, nu): controls from which the Gauss-Newton step begins.
+    us (N, nu): controls, from which one Gauss-Newton step on the defects, clipped to the bounds, gives those of each motion.
+    Constraints are ignored.
     """
     (M, half), N, r = ends.shape, ocp.horizon, (ocp.times / ocp.times[-1])[:, None]
     move = np.zeros((M, N + 1, ocp.manifold.ndx))
@@ -257,9 +266,10 @@ class Cutoff:
         self.bound, self.costs, self.stopped = bound, list[float](), False
 
     def __call__(self, record: IterationRecord) -> None:
-        """Raise KeyboardInterrupt, which ends the solve, if the cost cannot fall below the bound any more.
+        """Raise KeyboardInterrupt, which ends the solve, if the cost cannot fall below the bound any more; sets ``stopped``.
 
-        The estimate extrapolates the larger of the last two decreases of the cost by a factor AHEAD.
+        The estimate extrapolates the larger of the last two decreases of the cost by a factor AHEAD. Needs three costs and an
+        iterate with defects of at most CLOSED.
         """
         self.costs = [*self.costs[-2:], record.cost] if record.iteration else [record.cost]
         if len(self.costs) < 3 or not record.defect <= CLOSED:
@@ -271,7 +281,10 @@ class Cutoff:
 
 
 def may_compete(ocp: OCP, guess: Guess) -> bool:
-    """True if guess.xs and guess.us are constant, the problem is compiled, and a coarser grid of the same duration is possible."""
+    """True if the guess stands still, the problem is compiled with fixed durations, and has knots enough for a coarser grid.
+
+    A guess stands still if guess.xs and guess.us are constant.
+    """
     still = bool((guess.xs == guess.xs[:1]).all() and (guess.us == guess.us[:1]).all())
     if not still or ocp.in_scaled_time or not is_compiled(ocp):
         return False
@@ -282,7 +295,9 @@ def may_compete(ocp: OCP, guess: Guess) -> bool:
 def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Callable[[], bool]) -> Choice:
     """Solve from the guess and random motions on a coarse grid, and return the best initial guesses on the grid of the problem.
 
-    solve: rough solve of the coarse problem. has_time: True while another start may be tried.
+    solve: rough solve of the coarse problem. count: maximum number of starts. has_time: True while another start may be tried. Ends
+    early if several starts agree on the cheapest objective, or after ALL_ITERATIONS iterations. Only the guess is returned if its
+    solve takes at most FEW iterations, is unbounded, or is interrupted; it comes last if its coarse motion is infeasible.
     """
     coarse, starts = coarser(ocp, FACTOR, substeps=1), list[Start]()
     start = on_grid_of(coarse, ocp, guess)
@@ -317,7 +332,10 @@ def choose_starts(ocp: OCP, guess: Guess, count: int, solve: Solve, has_time: Ca
 
 
 def _chosen(starts: list[Start]) -> list[Start]:
-    """The starts with objectives within a factor NEAR of the cheapest one, sorted; of equal ones the guess, else the cheapest."""
+    """Return the starts with objectives within a factor NEAR of the cheapest one, sorted.
+
+    Of equal ones the guess, else the cheapest.
+    """
     chosen = list[Start]()
     for start in sorted((s for s in starts if np.isfinite(s.objective)), key=lambda s: (s.objective, s.name)):
         least = chosen[0].objective if chosen else start.objective
@@ -332,7 +350,10 @@ def _chosen(starts: list[Start]) -> list[Start]:
 
 
 def _sentence(starts: list[Start], chosen: Start, knots: int) -> str:
-    """Sentence for the status on the start that was chosen, or "" if that is the user's guess; knots: of the coarse grid."""
+    """Return a sentence for the status on the start that was chosen, or "" if that is the user's guess.
+
+    Knots: of the coarse grid.
+    """
     given = starts[0]
     if chosen is given:
         return ""

@@ -40,10 +40,11 @@ def ddp(
     evaluator: StageEvaluator | None = None,
     cache: SolverCache | None = None,
 ) -> Solution:
-    """Solve a valid problem from a guess, whose states need not satisfy the dynamics.
+    """Solve a valid problem without constraints by DDP from a guess, whose states need not satisfy the dynamics.
 
-    evaluator: evaluates the stages; default: by the engine of the backends. cache: cache of workspaces; default:
-    that of the thread. Raises InvalidProblem if a time step has no second derivatives.
+    A solve whose linearly closed defects diverge is repeated with nonlinear closing. evaluator: evaluates the stages; default: by
+    the engine of the backends. cache: cache of workspaces; default: that of the thread. Raises InvalidProblem if a time step has no
+    second derivatives.
     """
     options = options or DDPOptions()
     with borrowed(ocp, cache) as own:
@@ -54,6 +55,7 @@ def ddp(
         Curved = NewtonModel if options.curvature == "newton" else TrueModel
 
         def run(options: DDPOptions, callback: Callback | None) -> Solution:
+            """Solve once with given options: by Newton's method with a filter if they select it, else by search on a merit."""
             if by_newton(ocp, options):
                 return solve_newton(ocp, guess, options, callback, evaluator, exact, cache=own)
             plain = PlainModel("gauss_newton", evaluator)

@@ -25,7 +25,8 @@ def tracking_gains(
 ) -> Array:
     """Return LQR gains K (N, nu, ndx) of u = us + K (x (-) xs) along a trajectory; all zero if a Quu cannot be factorized.
 
-    xs (N + 1, nx), us (N, nu): trajectory. final: sum_i J_i'J_i (ndx, ndx) of the equalities at the final state; default: computed.
+    The LQR uses the Gauss-Newton cost and a penalty on equalities at the final state; other constraints and bounds are omitted. xs
+    (N + 1, nx), us (N, nu): trajectory. final: sum_i J_i'J_i (ndx, ndx) of the equalities at the final state; default: computed.
     evaluator: evaluates the stages; default: created. Raises ValueError for a trajectory of wrong shapes.
     """
     xs, us = fitting(ocp, xs, us)

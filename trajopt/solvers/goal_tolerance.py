@@ -47,7 +47,7 @@ def relaxed_goals(ocp: OCP, tolerance: float) -> OCP | None:
 
 
 def _relaxed(c: Constraint, tolerance: float) -> Constraint:
-    """Return a constraint with its equal bounds moved apart by the tolerance on both sides."""
+    """Return a constraint with equal bounds moved apart by the tolerance on both sides; the same object if none are equal."""
     equal = c.lower == c.upper
     if not np.any(equal):
         return c
@@ -79,7 +79,8 @@ def with_goal_tolerance(
 ) -> tuple[Solution, OCP]:
     """Solve again with relaxed goals if the first solve failed near its goals; return the solution and its problem.
 
-    If the second solve fails, the first solution and ``ocp`` are returned. meta["goal_tolerance"]: the tolerance, if it was used.
+    The second solve starts from the last iterate of the first, or from ``warm`` if it is not finite or has no iteration. If it
+    fails or is not needed, the first solution and ``ocp`` are returned. meta["goal_tolerance"]: the tolerance, if it was used.
     """
     relaxed = None
     if nearly_met(ocp, first.status, first.xs, first.us, tolerance):
@@ -103,7 +104,10 @@ def with_goals_of(ocp: OCP, solution: Solution) -> OCP:
 
 
 def by_tolerance(status: Status, before: int, tolerance: float) -> Status:
-    """Return the status of a solution with relaxed goals; before: iterations of the solve with exact goals."""
+    """Return the status of a solution with relaxed goals, with a sentence on the tolerance appended to its message.
+
+    before: iterations of the solve with exact goals.
+    """
     reason = (
         f"Goals hold to goal_tolerance = {tolerance:.0e}, because exact goals contradict other constraints; the solve with exact "
         f"goals took {before} iterations."

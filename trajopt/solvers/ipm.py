@@ -29,9 +29,9 @@ def ipm(
 ) -> Solution:
     """Solve a valid problem by an interior-point method; the states of the guess need not satisfy the dynamics.
 
-    multipliers: of an earlier solution of the same structure, for a warm start with a small ``barrier``. cache: cache of
-    workspaces; default: the cache of the thread. Raises MissingCapability for hessian = "exact" if a time step
-    has no second derivatives.
+    Feedback gains are those of an LQR along the solution. multipliers: of an earlier solution of the same structure, for a warm
+    start with a small ``barrier``. cache: cache of workspaces; default: the cache of the thread. Raises MissingCapability for
+    hessian = "exact" if a time step has no second derivatives.
     """
     options = options or IPMOptions()
     with (
@@ -45,5 +45,8 @@ def ipm(
 
 
 def prepared(ocp: OCP, guess: Guess, options: IPMOptions, cache: SolverCache | None = None) -> Workspace:
-    """Return the workspace of a solve, ready for its first iteration."""
+    """Return the memory and compiled stages of a solve, from the cache if its structure fits.
+
+    The guess gives values of unread controls. Raises MissingCapability as :func:`ipm`.
+    """
     return workspace(cache, ocp, np.asarray(guess.us, dtype=float), options.hessian)

@@ -70,13 +70,16 @@ def measures(ocp: OCP, xs: Array, us: Array, K: Array, multipliers: Mapping[str,
 
 
 def largest_violation(ocp: OCP, xs: Array, us: Array, tolerance: float) -> Violation | None:
-    """Return the largest violation of dynamics, control bounds and constraints by a finite trajectory, or None if there is none."""
+    """Return the violation with the largest ratio to its tolerance: of x0, dynamics, control bounds or constraints.
+
+    None without any. tolerance: in their units, relative to bounds beyond 1. xs (N + 1, nx), us (N, nu): a finite trajectory.
+    """
     with np.errstate(all="ignore"):
         return _Measured(ocp, xs, us, {}).violation(tolerance)
 
 
 def evaluated_stages(ocp: OCP) -> list[Stages]:
-    """Return the stages of a problem with all constraints except bounds on state components, which need no rows."""
+    """Return the stage evaluators by phase and of the final knot, with all constraints that need rows (:func:`with_rows`)."""
     rows = with_rows(ocp)
     return stages_of(ocp, StageOperations(path=rows[:-1], final=rows[-1]))
 
@@ -96,7 +99,7 @@ class _Measured:
         self.bounds = [*self._state_bounds(rows)]
 
     def measures(self, K: Array, tolerance: float) -> Measures:
-        """Return the errors of the trajectory under the feedback K; see :func:`measures`."""
+        """Return largest violation, scaled KKT error and cost sensitivity of the trajectory under the feedback K (N, nu, ndx)."""
         gradient, size, complementarity = self._stationarity(K)
         relative = np.abs(gradient) / size
         scale = max(1.0, abs(self.cost))
@@ -110,7 +113,7 @@ class _Measured:
 
     # -- feasibility ------------------------------------------------------------------------------------------------------
     def violation(self, tolerance: float) -> Violation | None:
-        """Return the largest violation relative to its tolerance; see :func:`largest_violation`."""
+        """Return the violation with the largest ratio to its tolerance, or None if there is none."""
         return max(self._violations(tolerance), key=lambda v: v.ratio, default=None)
 
     def _violations(self, tolerance: float) -> Iterator[Violation]:
@@ -155,7 +158,10 @@ class _Measured:
 
     # -- stationarity -----------------------------------------------------------------------------------------------------
     def _stationarity(self, K: Array) -> tuple[Array, Array, float]:
-        """Return the gradient (N, nu) in the controls, the sizes (nu,) of its terms, and the largest complementarity product."""
+        """Return the Lagrangian's gradient (N, nu) in the controls, the sizes (nu,) of its terms, and the largest complementarity.
+
+        Costates follow from the adjoint sweep under the feedback K, which is zero for controls at their bounds.
+        """
         ocp, N, n, m = self.ocp, self.ocp.horizon, self.ocp.manifold.ndx, self.ocp.nu
         q, r, size = np.zeros((N + 1, n)), np.zeros((N, m)), np.zeros((N, m))
         A, B, products = np.zeros((N, n, n)), np.zeros((N, n, m)), [0.0]
@@ -239,7 +245,7 @@ class _Measured:
 
 
 def _imposed(c: Constraint, g: Array, knots: slice) -> Array:
-    """Return the mask (K, nr) of imposed rows of a constraint: all but, at knot 0, those that depend on the given x0 alone."""
+    """Return the mask (K, nr) of rows of a constraint that count: all but, at knot 0, those that depend on the given x0 alone."""
     imposed = np.ones(g.shape, dtype=bool)
     imposed[0] = knots.start > 0 or c.residual.nu > 0
     return imposed

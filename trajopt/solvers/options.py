@@ -45,7 +45,10 @@ class CommonOptions:
         self._check_shared()
 
     def _check_shared(self, *, max_gradient: float = MAX_TOLERANCE) -> None:
-        """Raise ValueError for options outside their Literal values or ranges; tests those options that the class has."""
+        """Raise ValueError for options outside their Literal values or ranges; tests those options that the class has.
+
+        max_gradient: largest allowed gradient_tolerance.
+        """
         own: Any = self
         _require(isinstance(self.between_knots, bool), "between_knots", self.between_knots, "true or false")
         for key, known in _choices(own.__class__).items():
@@ -78,7 +81,7 @@ def _choices(kind: Any) -> dict[str, tuple[Any, ...]]:
 
 
 def _present(options: object, *keys: str) -> list[str]:
-    """Return the keys that the options have."""
+    """Return those of the keys that the options have as attributes."""
     return [key for key in keys if hasattr(options, key)]
 
 
@@ -317,6 +320,7 @@ def _number(value: object) -> bool:
 
 
 def _require(condition: bool, key: str, value: object, expected: str) -> None:
+    """Raise ValueError with name, value and expected range of an option if the condition is False."""
     if not condition:
         raise ValueError(f"{key} = {value!r}; expected {expected}")
 
@@ -324,7 +328,7 @@ def _require(condition: bool, key: str, value: object, expected: str) -> None:
 def _require_counts(
     options: object, *keys: str, minimum: int = 0, maximum: int = MAX_COUNT, or_none: bool = False
 ) -> None:
-    """Raise ValueError unless the options are integers in [minimum, maximum], or None where allowed."""
+    """Raise ValueError unless the named options are integers (not booleans) in [minimum, maximum], or None with ``or_none``."""
     expected = f"{'None or ' if or_none else ''}an integer of at least {minimum} and at most {maximum}"
     for key in keys:
         value = getattr(options, key)
@@ -333,7 +337,7 @@ def _require_counts(
 
 
 def _require_positive(options: object, *keys: str, maximum: float = math.inf, or_none: bool = False) -> None:
-    """Raise ValueError unless the options are finite numbers in (0, maximum], or None where allowed."""
+    """Raise ValueError unless the named options are finite numbers in (0, maximum], or None with ``or_none``."""
     limit = "" if maximum == math.inf else f" of at most {maximum:g}"
     expected = f"{'None or ' if or_none else ''}a positive number{limit}"
     for key in keys:
@@ -342,11 +346,12 @@ def _require_positive(options: object, *keys: str, maximum: float = math.inf, or
 
 
 def _require_tolerances(options: object, *keys: str, maximum: float = MAX_TOLERANCE, or_none: bool = False) -> None:
+    """Raise ValueError unless the named tolerances are in (0, maximum], by default MAX_TOLERANCE, or None with ``or_none``."""
     _require_positive(options, *keys, maximum=maximum, or_none=or_none)
 
 
 def _require_ordered(options: object, low: str, high: str) -> None:
-    """Raise ValueError unless both options are positive and high >= low."""
+    """Raise ValueError unless both named options are finite, positive and high >= low."""
     _require_positive(options, low, high)
     first, last = getattr(options, low), getattr(options, high)
     _require(first <= last, high, last, f"a number of at least {low} = {first:g}")
@@ -380,7 +385,7 @@ class AutoOptions(CommonOptions):
 
 
 def accepts(Options: Any, key: str, value: Any) -> bool:
-    """Return True if an options class raises no ValueError for one value and defaults for the rest."""
+    """Return True if an options class raises no ValueError for this value of one option and defaults for the rest."""
     try:
         Options(**{key: value})
     except ValueError:

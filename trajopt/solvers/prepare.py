@@ -28,6 +28,7 @@ def prepare(ocp: OCP, guess: Guess, options: Any) -> None:
 
 
 def _prepare_shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
+    """Make the evaluators of SLQ or DDP; with constraints, those of the augmented Lagrangian's problem."""
     if ocp.constraints():
         from trajopt.solvers.shooting.penalized import augmented
 
@@ -40,6 +41,7 @@ def _prepare_shooting(ocp: OCP, guess: Guess, options: SLQOptions) -> None:
 
 
 def _dms(ocp: OCP, guess: Guess, options: DMSOptions) -> None:
+    """Make the program for IPOPT and the evaluator of the feedback gains."""
     from trajopt.solvers.direct.dms import transcribed
 
     transcribed(ocp, guess, options)
@@ -47,6 +49,7 @@ def _dms(ocp: OCP, guess: Guess, options: DMSOptions) -> None:
 
 
 def _sqp(ocp: OCP, guess: Guess, options: SQPOptions) -> None:
+    """Make the program of SQP, with the Hessian that "auto" selects, and the evaluator of the feedback gains."""
     from trajopt.solvers.direct.direct_sqp import staged_program, with_selected_hessian
 
     staged_program(ocp, guess, with_selected_hessian(ocp, options))
@@ -54,6 +57,7 @@ def _sqp(ocp: OCP, guess: Guess, options: SQPOptions) -> None:
 
 
 def _ipm(ocp: OCP, guess: Guess, options: IPMOptions) -> None:
+    """Make the workspace of the interior-point method and the evaluator of the feedback gains."""
     from trajopt.solvers.ipm import prepared
 
     prepared(ocp, guess, options)
@@ -61,6 +65,7 @@ def _ipm(ocp: OCP, guess: Guess, options: IPMOptions) -> None:
 
 
 def _user_method(ocp: OCP, guess: Guess, options: Any) -> None:
+    """Make the evaluator of a registered method."""
     evaluator_for(ocp)
 
 

@@ -24,7 +24,10 @@ from trajopt.validation.validation import structure_errors
 
 
 def require_alike(ocps: Sequence[OCP]) -> None:
-    """Raise ValueError if a problem differs in structure from the first one, or if its arrays have wrong shapes."""
+    """Raise ValueError if a problem differs in structure from the first one, or if its arrays have wrong shapes.
+
+    Structure: all but values, see :func:`differences`. Repeated objects are checked once.
+    """
     first, alike, seen = ocps[0], Likeness(), set[int]()
     for i, ocp in enumerate(ocps):
         if id(ocp) in seen:
@@ -41,7 +44,11 @@ def require_alike(ocps: Sequence[OCP]) -> None:
 
 
 def differences(a: OCP, b: OCP, alike: Likeness | None = None) -> Iterator[str]:
-    """Yield sentences on the differences in structure of problem b from problem a; alike: cache of comparisons with a."""
+    """Yield sentences on the differences in structure of problem b from problem a; none if only values differ.
+
+    Structure: states, controls, phases, presence of control bounds, dynamics, integrators, names, functions and parameter sizes of
+    terms and constraints. alike: cache of comparisons with a.
+    """
     alike = alike or Likeness()
     yield from _unequal("states", a.manifold.tangent_names, b.manifold.tangent_names)
     yield from _unequal("controls", a.nu, b.nu)
@@ -54,6 +61,7 @@ def differences(a: OCP, b: OCP, alike: Likeness | None = None) -> Iterator[str]:
 
 
 def _phase_differences(p: Phase, q: Phase, alike: Likeness) -> Iterator[str]:
+    """Yield sentences on differences in knots, dynamics, integration, cost terms and constraints of phase q from phase p."""
     yield from _unequal("knots", p.knots, q.knots)
     yield from _unequal("parameters of the dynamics", _sizes(p.parameters), _sizes(q.parameters))
     if p.dynamics is not q.dynamics:
@@ -72,6 +80,10 @@ def _phase_differences(p: Phase, q: Phase, alike: Likeness) -> Iterator[str]:
 
 
 def _part_differences(kind: str, a: Sequence[Any], b: Sequence[Any], alike: Likeness) -> Iterator[str]:
+    """Yield sentences on differences in names, parameter sizes and residuals of cost terms or constraints b from a.
+
+    Kind: their name.
+    """
     yield from _unequal(kind, [part.name for part in a], [part.name for part in b])
     for p, q in zip(a, b, strict=False):
         yield from _unequal(f"parameters of {p.name!r}", _sizes(p.parameters), _sizes(q.parameters))
@@ -82,16 +94,17 @@ def _part_differences(kind: str, a: Sequence[Any], b: Sequence[Any], alike: Like
 
 
 def _has_bounds(ocp: OCP) -> bool:
+    """True if a problem has lower or upper control bounds."""
     return ocp.u_lower is not None or ocp.u_upper is not None
 
 
 def _sizes(parameters: Any) -> list[tuple[str, int]]:
-    """Names of parameters, each with the length of its last axis."""
+    """Return names of parameters, each with the length of its last axis."""
     return [(name, np.shape(value)[-1]) for name, value in parameters.items()]
 
 
 def _unequal(name: str, a: Any, b: Any) -> Iterator[str]:
-    """Yield a sentence on the two values if they differ."""
+    """Yield the sentence "name: b instead of a" if the two values differ, else nothing."""
     if a != b:
         yield f"{name}: {b} instead of {a}"
 
@@ -190,13 +203,13 @@ class Batch:
         ocp = replace(self.ocp, **{name: rows[i] for name, rows in self.fields.items()})
         for (owner, key), rows in self.values.items():
             if owner == DYNAMICS:
-                ocp = replace(ocp, phases=tuple(_moved(phase, key, rows[i]) for phase in ocp.phases))
+                ocp = replace(ocp, phases=tuple(_with_parameter(phase, key, rows[i]) for phase in ocp.phases))
             else:
                 ocp = ocp.updated(owner, **{key: rows[i]})
         return ocp
 
     def subset(self, indices: Sequence[int]) -> Batch:
-        """Return the problems with these indices."""
+        """Return a batch of the problems with these indices, in their order."""
         chosen = list(indices)
         self_ = Batch.__new__(Batch)
         self_.ocp, self_._count = self.ocp, len(chosen)
@@ -211,7 +224,7 @@ class Batch:
         return self.members is not None or any(key in ("lower", "upper") for _, key in self.values)
 
     def unconstrained(self) -> Batch:
-        """Return the problems without their constraints, but with the bounds on controls."""
+        """Return a batch without constraints and their values, but with the bounds on controls."""
         other = self.subset(range(len(self)))
         names = {c.name for c in self.ocp.constraints()}
         other.ocp = self.ocp.unconstrained()
@@ -225,7 +238,10 @@ class Batch:
         return self._each(lambda ocp: ocp.x0, "x0")
 
     def bounds(self) -> tuple[Array, Array] | None:
-        """Return lower and upper bounds on the controls, both (n, N, nu) or both (1, N, nu), or None."""
+        """Return lower and upper bounds on the controls, both (n, N, nu) or both (1, N, nu); None if the problems have none.
+
+        An absent side is infinite.
+        """
         ocp, shape = self.ocp, (self.ocp.horizon, self.ocp.nu)
         if self.members is None and not self.fields.keys() & set(FIELDS[1:]):
             return None if ocp.control_bounds is None else (ocp.control_bounds[0][None], ocp.control_bounds[1][None])
@@ -272,7 +288,7 @@ class Batch:
     def theta(self, terms: Callable[[OCP], Sequence[CostTerm]], K: int) -> Array:
         """Return weights and parameters (n or 1, K, size) of the cost terms that ``terms`` selects from a problem, on K knots.
 
-        Their order is that of :func:`~trajopt.stage.source.term_source.theta_of`.
+        Columns: for each term its weight, then its parameters in order.
         """
         if self.members is not None:
             return _stacked([theta_of(terms(m), K) for m in self.members])
@@ -301,10 +317,10 @@ class Batch:
         return lower, upper
 
     def _filled(self, base: Array, parts: Sequence[tuple[str, str, int]]) -> Array:
-        """Return the base (K, size) with the columns that the batch varies replaced: (n, K, size), or (1, K, size) if it varies
-        none.
+        """Return base values (K, size) with the columns that the batch varies replaced, (n, K, size); (1, K, size) if none vary.
 
-        parts: (owner, parameter, number of columns) of the columns in order.
+        parts: (owner, parameter, number of columns) of the columns in order. Raises ValueError for values on another number of
+        knots.
         """
         if not any(part[:2] in self.values for part in parts):
             return base[None]
@@ -319,8 +335,9 @@ class Batch:
         return found
 
     def _each(self, read: Callable[[OCP], Array], name: str = "") -> Array:
-        """Return an array (n or 1, ...): stacked over the problems, or the batch's field of this name, or that of the common
-        problem.
+        """Return an array (n or 1, ...): stacked over the members.
+
+        Else the batch's field ``name``, or that of the common problem.
         """
         if self.members is not None:
             return _stacked([read(m) for m in self.members])
@@ -332,13 +349,16 @@ def _stacked(rows: list[Array]) -> Array:
     return np.array(rows) if any(row is not rows[0] for row in rows) else np.array(rows[:1])
 
 
-def _moved(phase: Phase, key: str, value: Array) -> Phase:
+def _with_parameter(phase: Phase, key: str, value: Array) -> Phase:
     """Return a phase with another value of a parameter of its dynamics; the same phase if it has no such parameter."""
     return replace(phase, parameters={**phase.parameters, key: value}) if key in phase.parameters else phase
 
 
 def _owners(ocp: OCP, name: str) -> list[tuple[str, str, int]]:
-    """Return (owner, key, size) of all values that a name of a batch refers to. Raises UnknownName."""
+    """Return (owner, key, size) of all values that a name of a batch refers to, such as "goal.reference" or a bare parameter name.
+
+    A bare "weight" refers to nothing. Raises UnknownName.
+    """
     known: dict[tuple[str, str], int] = {}
     for t in ocp.terms():
         known |= {(t.name, key): np.shape(v)[-1] for key, v in (("weight", t.weight), *t.parameters.items())}

@@ -47,7 +47,7 @@ class Again(NamedTuple):
 
     @property
     def warm(self) -> WarmStart:
-        """Warm start from the guess, near a solution."""
+        """Warm start from the guess and multipliers, with the small barrier parameter NEAR_BARRIER."""
         return WarmStart(self.guess, multipliers=self.multipliers, barrier=NEAR_BARRIER)
 
 
@@ -60,7 +60,10 @@ class Check(Protocol):
 
 
 def consecutive_solves(first: Solution, check: Check, solve: Callable[[Again], Solution]) -> list[Solution]:
-    """Return the first solution and those of the solves that a check requests, until it requests none or Ctrl-C stops one."""
+    """Return the first solution and those of the solves that a check requests, until it requests none or Ctrl-C stops one.
+
+    check: called with each solution. solve: runs a requested solve.
+    """
     found: list[Solution] = run_alone(_until_accepted(first, check), solve)
     return found
 
@@ -73,7 +76,7 @@ def _until_accepted(first: Solution, check: Check) -> Generator[Again, Solution,
     return solutions
 
 
-def near(options: Any) -> Any:
+def with_near_barrier(options: Any) -> Any:
     """Return the options with their initial barrier parameter lowered to NEAR_BARRIER, unchanged if they have none."""
     known = {f.name for f in fields(options)}
     return replace(options, barrier=min(options.barrier, NEAR_BARRIER)) if "barrier" in known else options
@@ -98,11 +101,15 @@ class _Improving:
         return Again(ocp, Guess(solution.xs, solution.us), solution.multipliers)
 
     def _accept(self, solution: Solution) -> None:
-        """Store a solution as the best one."""
+        """Store a solution as the best one, and the problem that it solves."""
         self.best, self.solved = solution, self._next
 
     def result(self, solutions: list[Solution], key: str, count: int) -> Solution:
-        """Return the best solution with the records of all solves and the starts of the first one; meta[key] is ``count``."""
+        """Return the best solution with iterations and records of all solves; meta[key] is ``count``.
+
+        Its status is "interrupted" if Ctrl-C stopped the last solve; the reason why no further solve ran is appended.
+        meta["starts"] comes from the first solution.
+        """
         best, whole = self.best or solutions[0], solutions[0]
         for solution in solutions[1:]:
             whole = replace(solution, **iterations_of(whole, solution))
@@ -128,7 +135,11 @@ class Margins(_Improving):
         """Number of solves with margins of the best solution."""
 
     def __call__(self, solution: Solution) -> Again | None:
-        """Return the solve with larger margins, or None if the solution holds between the knots, failed, or margins do not help."""
+        """Return the solve with larger margins, or None if the solution holds between the knots, failed, or margins do not help.
+
+        Margins do not help after ROUNDS solves, or if the violation is not below PROGRESS times the last one. None also without
+        time left.
+        """
         if not (solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS):
             if self.solves:
                 self.reason = f"A solve with margins for the motion between the knots failed: {solution.status}"
@@ -156,7 +167,10 @@ class Substeps(_Improving):
     """Factor on the number of substeps of the best solution."""
 
     def __call__(self, solution: Solution) -> Again | None:
-        """Return the solve with twice as many substeps, or None unless the replay failed and a further doubling is allowed."""
+        """Return the solve with twice as many substeps, or None unless the replay failed and a further doubling is allowed.
+
+        None also for a first-order hold, for time steps that cannot be divided, and without time left.
+        """
         if solution.status.code is not StatusCode.DOES_NOT_HOLD or LAST_CONTROL in solution.meta:
             held = solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS
             if held and self.solves:
@@ -179,7 +193,7 @@ class Substeps(_Improving):
 
 
 def _with_substeps(ocp: OCP) -> OCP | None:
-    """Return the problem with twice as many substeps, or None if its time steps cannot be divided."""
+    """Return the problem with twice as many substeps, or None if a time step is not a sampled system or must not be divided."""
     phases = []
     for phase in ocp.phases:
         d: Any = phase.dynamics

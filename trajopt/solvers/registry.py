@@ -49,7 +49,10 @@ class UserSolver:
         return partial(UserMethod, self.method)
 
     def __call__(self, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
-        """Solve a problem without constraints. Raises InvalidProblem for others."""
+        """Solve a problem by the method, with exact second derivatives if options.hessian asks for them.
+
+        Raises InvalidProblem for constraints, control bounds without interior, and missing second derivatives.
+        """
         from trajopt.solvers.ddp import require_contractions
         from trajopt.solvers.window.newton import solve_newton
         from trajopt.stage.evaluators import cached_evaluator
@@ -67,7 +70,7 @@ class UserSolver:
 
 
 def user_solver(name: str, given: Any) -> tuple[UserSolver, type[MethodOptions], Mapping[str, Any]]:
-    """Return the registry entry of a method, or of a tuple (method, class of its options).
+    """Return the registry entry (solver, options class, no preset options) of a method, or of a tuple (method, options class).
 
     Raises TypeError for a method that is not callable, or for options of a wrong class.
     """
@@ -80,7 +83,7 @@ def user_solver(name: str, given: Any) -> tuple[UserSolver, type[MethodOptions],
 
 
 def require_open(ocp: OCP, name: str) -> None:
-    """Raise InvalidProblem for constraints, and for control bounds without interior."""
+    """Raise InvalidProblem for constraints, and for control bounds with lower >= upper, naming the method ``name``."""
     from trajopt.validation.validation import ERROR, Finding, InvalidProblem, reject_constraints
 
     reject_constraints(ocp, f"the method {name!r}")
@@ -90,19 +93,21 @@ def require_open(ocp: OCP, name: str) -> None:
 
 
 def _slq(ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
+    """Run SLQ, with an augmented Lagrangian for constraints."""
     from trajopt.solvers.slq import slq
 
     return _with_constraints(partial(slq, cache=warm.cache), ocp, warm, options, callback)
 
 
 def _ddp(ocp: OCP, warm: WarmStart, options: DDPOptions, callback: Callback | None) -> Solution:
+    """Run DDP, with an augmented Lagrangian for constraints."""
     from trajopt.solvers.ddp import ddp
 
     return _with_constraints(partial(ddp, cache=warm.cache), ocp, warm, options, callback)
 
 
 def _with_constraints(run: Any, ocp: OCP, warm: WarmStart, options: SLQOptions, callback: Callback | None) -> Solution:
-    """Run a shooting solver, with an augmented Lagrangian if there are constraints."""
+    """Run a shooting solver; with constraints by an augmented Lagrangian, from the penalty and multipliers of the warm start."""
     if not ocp.constraints():
         return run(ocp, warm.guess, options, callback)
     from trajopt.solvers.shooting.augmented_lagrangian import solve_constrained
@@ -113,6 +118,7 @@ def _with_constraints(run: Any, ocp: OCP, warm: WarmStart, options: SLQOptions, 
 
 
 def _dms(ocp: OCP, warm: WarmStart, options: DMSOptions, callback: Callback | None) -> Solution:
+    """Run DMS, with the barrier parameter of the warm start if it has one, and with a second start if defects stay open."""
     from trajopt.solvers.direct.dms import dms
 
     if warm.barrier is not None:
@@ -121,12 +127,14 @@ def _dms(ocp: OCP, warm: WarmStart, options: DMSOptions, callback: Callback | No
 
 
 def _sqp(ocp: OCP, warm: WarmStart, options: SQPOptions, callback: Callback | None) -> Solution:
+    """Run SQP, with a second start if the defects of the guess stay open."""
     from trajopt.solvers.direct.direct_sqp import sqp
 
     return _twice(sqp, ocp, warm, options, callback)
 
 
 def _ipm(ocp: OCP, warm: WarmStart, options: IPMOptions, callback: Callback | None) -> Solution:
+    """Run IPM, with the barrier parameter of the warm start if it has one, and with a second start if defects stay open."""
     from trajopt.solvers.ipm import ipm
 
     if warm.barrier is not None:
@@ -135,7 +143,7 @@ def _ipm(ocp: OCP, warm: WarmStart, options: IPMOptions, callback: Callback | No
 
 
 def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
-    """Run a direct method, with a second start without multipliers if the defects of its guess stay open."""
+    """Run a direct method from the warm start; if the defects of its guess stay open, again from a rollout, without multipliers."""
     from trajopt.solvers.direct.second_start import solve_twice
 
     def run(guess: Guess, options: Any, callback: Callback | None) -> Solution:
@@ -146,7 +154,11 @@ def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callb
 
 
 def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
-    """Run ``auto``: from competing starts if the guess stands still and there is no warm start, else from the guess."""
+    """Run ``auto``: from competing starts if the guess stands still and nothing else is given, else from the guess.
+
+    It runs from the guess if options.starts is 1, the warm start has multipliers or a barrier, or starts cannot compete
+    (:func:`may_compete`).
+    """
     from trajopt.solvers.competing_starts import may_compete
 
     if options.starts == 1 or warm.multipliers or warm.barrier is not None or not may_compete(ocp, warm.guess):
@@ -157,10 +169,14 @@ def _auto(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | 
 def _in_turn(
     ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None, kkt_tolerance: float | None = None
 ) -> Solution:
-    """Run the attempts of ``auto`` from a guess until one succeeds; kkt_tolerance: in place of the default on the KKT error."""
+    """Run the solvers ("attempts") of ``auto`` from a guess, one after the other, until one succeeds.
+
+    kkt_tolerance: in place of the default on the KKT error.
+    """
     from trajopt.solvers.auto import Try, attempts, in_turn
 
     def answer(request: Try) -> Solution:
+        """Solve by an attempt from the guess and within the time limit of a request."""
         attempt, start, left = request
         chosen = attempt_options(attempt, options)
         chosen = chosen if left is None else replace(chosen, time_limit=left)
@@ -174,7 +190,11 @@ def _in_turn(
 
 
 def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: Callback | None) -> Solution:
-    """Run ``auto`` from the best of competing starts, the best ones in order until one succeeds, and last from the guess."""
+    """Run ``auto`` from each of the best competing starts, and from the guess if all fail and it was not among them.
+
+    Returns the cheapest success, else the last solution, with iterations and records of all; meta["starts"] describes the
+    competition. No further start follows at a time limit or after Ctrl-C.
+    """
     from trajopt.solvers.competing_starts import MAX_ITERATIONS, TIME_SHARE, TOLERANCE, choose_starts
 
     limit = None if options.time_limit is None else TIME_SHARE * options.time_limit
@@ -182,6 +202,7 @@ def _from_best_start(ocp: OCP, warm: WarmStart, options: AutoOptions, callback: 
     rough = replace(options, max_iterations=iterations, time_limit=limit, fallback=False)
 
     def solve_roughly(coarse: OCP, guess: Guess, cutoff: Callback | None) -> Solution:
+        """Run ``auto`` on the coarse problem with few iterations and a large tolerance."""
         return _in_turn(coarse, WarmStart(guess), rough, cutoff, TOLERANCE)
 
     choice = choose_starts(
@@ -286,7 +307,11 @@ def not_begun(ocp: OCP, guess: Guess) -> Solution:
 
 
 def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
-    """Return solver name and validated options; without a name, the options decide (by class or keys), else the default solver."""
+    """Return solver name and validated options; without a name, the options decide (by class or keys), else the default solver.
+
+    options: None, a mapping, or an object of the solver's class, in which options that the name fixes are overridden. Raises
+    TypeError for another class, UnknownName and ValueError as :func:`solver_options`.
+    """
     solver = _named_by(options) if solver is None else solver
     _, kind, preset = SOLVERS[solver]
     if options is None or isinstance(options, Mapping):
@@ -298,7 +323,10 @@ def chosen_options(solver: str | None, options: Any) -> tuple[str, Any]:
 
 
 def _named_by(options: Any) -> str:
-    """Return the solver whose options class matches, or whose options include all keys of a mapping; the default solver if none."""
+    """Return the solver whose options class matches, or whose options include all keys of a mapping; the default solver if none.
+
+    Solvers with preset options (ilqr, gnms, fddp) are not considered; the default one comes first.
+    """
     known = SOLVERS.loaded()
     first = (DEFAULT_SOLVER, *(name for name in known if name != DEFAULT_SOLVER))
     kinds = {

@@ -39,11 +39,16 @@ from trajopt.stage.solver_cache import SolverCache, borrowed
 
 
 def with_nonlinear_gaps(options: SLQOptions, max_iterations: int) -> Generator[SolveRequest, Any, Solution | Status]:
-    """Solve from the guess; if linear gaps end in a failed line search or NaN with open defects, solve with nonlinear gaps."""
+    """Solve from the guess; if linear gaps end in a failed line search or NaN with open defects, solve with nonlinear gaps.
+
+    Yields requests to solve, answered by solutions; both solves share max_iterations. No second solve if the first made no
+    iteration.
+    """
 
     linear = options.shooting != "single" and options.gaps == "linear"
 
     def second(found: Solution) -> Second | None:
+        """Return the second start with nonlinear gaps, or None if the first solve needs none."""
         stuck = found.status.code in (StatusCode.LINE_SEARCH_FAILED, StatusCode.NON_FINITE)
         if not (linear and stuck and found.iterations) or at_end(found)["defect"] <= options.defect_tolerance:
             return None
@@ -56,7 +61,10 @@ def with_nonlinear_gaps(options: SLQOptions, max_iterations: int) -> Generator[S
 def solve_twice(
     run: Callable[[Any, Callback | None], Solution], options: SLQOptions, callback: Callback | None
 ) -> Solution:
-    """Run :func:`with_nonlinear_gaps` on one problem; run: solves it with given options and callback."""
+    """Solve one problem; if its linear gaps diverge, solve it again from the guess with nonlinear gaps.
+
+    run: solves it with given options and callback.
+    """
     tell = None if callback is None else Continued(callback)
     method = with_nonlinear_gaps(options, options.max_iterations)
     found: Solution = run_alone(method, lambda request: run(request.limited, tell))
@@ -72,16 +80,17 @@ def slq(
     evaluator: Evaluator | None = None,
     cache: SolverCache | None = None,
 ) -> Solution:
-    """Solve a valid problem by SLQ; the states of the guess need not satisfy the dynamics.
+    """Solve a valid problem without constraints by SLQ; the states of the guess need not satisfy the dynamics.
 
-    evaluator: evaluates the stages; default: by the engine of the backends. cache: cache of workspaces; default:
-    that of the thread.
+    A solve whose linear gaps diverge is repeated with nonlinear gaps. evaluator: evaluates the stages; default: by the engine of
+    the backends. cache: cache of workspaces; default: that of the thread.
     """
     options = options or SLQOptions()
     with borrowed(ocp, cache) as own:
         evaluator = evaluator or cached_evaluator(own, ocp, options.hessian)
 
         def run(options: SLQOptions, callback: Callback | None) -> Solution:
+            """Solve once with given options: by Newton's method with a filter if they select it, else by search on a merit."""
             if filtered(ocp, options):
                 return solve_newton(ocp, guess, options, callback, evaluator, cache=own)
             return solve_shooting(ocp, guess, options, callback, evaluator, cache=own)

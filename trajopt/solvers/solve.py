@@ -106,7 +106,10 @@ def solve(
 def solve_with_margins(
     ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None = None, solver: str | None = None
 ) -> tuple[Solution, OCP]:
-    """Solve without checks, but with margins between the knots if the options request them; return solution and solved problem."""
+    """Solve without checks, but with margins between the knots if the options request them; return solution and solved problem.
+
+    The solved problem has the margins, that is, tightened inequalities.
+    """
     return _solved(ocp, warm, options, callback, solver, check=False, margins=True)
 
 
@@ -120,7 +123,11 @@ def _solved(
     check: bool,
     margins: bool,
 ) -> tuple[Solution, OCP]:
-    """Return the solution of :func:`solve` and the problem that it solves; margins: allow solves with margins between knots."""
+    """Solve a problem, with repeated solves, checks and metadata; return the solution and the problem with margins that it solves.
+
+    check: validate the problem and check the solution as in :func:`solve`. margins: allow solves with tightened inequalities if the
+    option between_knots is set.
+    """
     solver, chosen = chosen_options(solver, options)
     if isinstance(chosen, AutoOptions) and not check:
         chosen = replace(chosen, starts=1)
@@ -178,7 +185,11 @@ class _Solves:
         return enough_time(self._options.time_limit, start_of_solve())
 
     def plain(self, ocp: OCP, warm: WarmStart, options: Any = None) -> Solution:
-        """Run the solver once, within what is left of the time limit of the whole solve; records continue those of earlier runs."""
+        """Run the solver once, interrupted at the time limit of the whole solve.
+
+        Iteration numbers of records continue earlier runs. Adds to ``seconds`` and updates ``work``. options: default those of the
+        object.
+        """
         options = options or self._options
         callback = self._callback
         if callback is not None and self._records:
@@ -191,16 +202,22 @@ class _Solves:
         return solution
 
     def with_margins(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
-        """Solve again with margins between the knots if ``between_knots`` is set; return the best solution and its problem."""
+        """Solve again with margins between the knots if ``between_knots`` is set; return the best solution and its problem.
+
+        The arguments are returned unchanged if the option is False or no inequality can be violated between knots.
+        """
         if not self._options.between_knots or not may_be_violated(ocp):
             return solution, ocp
         return self._with_margins(ocp, solution)
 
     def _with_margins(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
         """Solve again with larger and larger margins; return the best solution and its problem."""
-        from trajopt.solvers.refinement import Margins, consecutive_solves, near
+        from trajopt.solvers.refinement import Margins, consecutive_solves, with_near_barrier
 
-        margins, options = Margins(ocp, partial(_between_knots, ocp, self._options), self.has_time), near(self._options)
+        margins, options = (
+            Margins(ocp, partial(_between_knots, ocp, self._options), self.has_time),
+            with_near_barrier(self._options),
+        )
         solutions = consecutive_solves(solution, margins, lambda again: self.plain(again.ocp, again.warm, options))
         return margins.result(solutions, "margins", margins.rounds), margins.solved
 
@@ -212,10 +229,11 @@ class _Solves:
         return self.checked(ocp, found, tight) if tight is not ocp else found
 
     def until_replayed(self, ocp: OCP, solution: Solution) -> tuple[Solution, OCP]:
-        """Solve again with more substeps while the replay fails; return the best solution and its problem."""
+        """Solve again with twice the substeps while the replay fails; return the best solution, checked, and its problem."""
         from trajopt.solvers.refinement import Again, Substeps, consecutive_solves
 
         def solve_again(again: Again) -> Solution:
+            """Solve once with margins, and check the solution."""
             found, tight = self.with_margins(again.ocp, self.plain(again.ocp, again.warm))
             return self.until_held_between_knots(again.ocp, self.checked(again.ocp, found, tight))
 
@@ -226,8 +244,9 @@ class _Solves:
         return substeps.result(solutions, "substeps", substeps.factor), substeps.solved
 
     def checked(self, ocp: OCP, solution: Solution, tight: OCP) -> Solution:
-        """Return the solution with the status of the success checks; if the time limit ends the checks, a success becomes
-        "time_limit".
+        """Return the solution with the status of the success checks; if the time limit ends them, a success becomes "time_limit".
+
+        tight: the problem with margins that was solved.
         """
         found: Any = None
         limit = self._options.time_limit
@@ -266,8 +285,8 @@ def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:
 def validate(ocp: OCP, guess: Guess | None = None, solver: str | None = None, options: Any = None) -> list[Finding]:
     """Return all findings about a problem, errors that prevent a solve and warnings.
 
-    guess: validated if given. solver, options: as in :func:`solve`; missing derivatives that this solver needs are errors. Raises
-    UnknownName for an unknown solver or option, ValueError for invalid options.
+    guess: validated if given. solver, options: as in :func:`solve`; missing derivatives that this solver needs are errors, reported
+    only if there is no other error. Raises UnknownName for an unknown solver or option, ValueError for invalid options.
     """
     findings = findings_of(ocp, guess)
     if any(f.severity == ERROR for f in findings):
@@ -283,6 +302,7 @@ def require_solvable(ocp: OCP, guess: Guess | None, solver: str, options: Any) -
 
 
 def _require(errors: list[Finding]) -> None:
+    """Raise InvalidProblem with these errors, if there are any."""
     if errors:
         raise InvalidProblem(errors)
 
@@ -323,7 +343,7 @@ def checked_afterwards(ocp: OCP, solution: Solution, options: Any, solved: OCP |
 
 
 def _replay(ocp: OCP, options: Any, solution: Solution, holds: Callable[[Deviation], bool]) -> Replay | str:
-    """Return the replay of a finite trajectory on finer dynamics, or the reason why there is none.
+    """Return the replay of a finite trajectory on finer dynamics, or the reason why there is none (indivisible time steps).
 
     holds: test of a replay run; the first run that passes ends the replay.
     """
@@ -364,6 +384,7 @@ def _evaluators(ocp: OCP, options: Any) -> Iterator[tuple[OCP, Callable[[OCP], S
     with borrowed(ocp) as own:
 
         def evaluator(other: OCP) -> StageEvaluator:
+            """Return a compiled evaluator of a problem from the cache; by the package's library if its stages run in NumPy."""
             cache = own
             if own is not None and other is not ocp:  # with slower contacts
                 cache = own.prepared.setdefault("replay", SolverCache())
@@ -378,6 +399,7 @@ INDIVISIBLE = "its time steps cannot be divided"
 
 
 def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding]) -> dict[str, Any]:
+    """Return the metadata of a solution: problem, solver, options, backends, schemes, names, model and warnings."""
     samplings = _samplings(ocp)
     model = None if ocp.model is None else {"name": ocp.model.name, "digest": ocp.model.digest}
     return {
@@ -394,7 +416,7 @@ def _meta(ocp: OCP, solver: str, options: dict[str, Any], warnings: list[Finding
 
 
 def _samplings(ocp: OCP) -> list[Sampling]:
-    """Integration methods of the phases; none for user-defined discrete dynamics."""
+    """Return the integration methods of the phases; none for user-defined discrete dynamics."""
     return [s for s in (phase.dynamics.sampling for phase in ocp.phases) if s is not None]
 
 
@@ -404,7 +426,10 @@ def _unique(names: Iterable[str | None]) -> list[str]:
 
 
 def requirement_errors(ocp: OCP, solver: str, options: Any) -> list[Finding]:
-    """Errors about second derivatives that a solver with these options needs and a backend lacks, with the remedy; [] if none."""
+    """Return errors about second derivatives that a solver with these options needs and a backend lacks, with the remedy.
+
+    [] if none.
+    """
     exact = getattr(options, "hessian", "") == "exact"
     sparse = isinstance(options, (DMSOptions, SQPOptions))  # these can differentiate the source itself
     needed = isinstance(options, DDPOptions) or (exact and (sparse or isinstance(options, (IPMOptions, MethodOptions))))

@@ -68,7 +68,7 @@ def assessed(
     found: Measures | None = None,
     solved: OCP | None = None,
 ) -> Solution:
-    """Return the solution with the status of all checks, and their results in ``meta``.
+    """Return the solution with the status of all checks, and their results in ``meta``; a non-finite trajectory is not checked.
 
     tolerances: of the solver, used if larger than the defaults. replayed: replay, called once for a finite trajectory. between:
     returns the violations between the knots, called once for a feasible trajectory. found: errors of the trajectory; default: by
@@ -93,6 +93,7 @@ def assessed(
     broken: list[str] = []
 
     def holds(run: Deviation) -> bool:
+        """True if a replay run stays within its tolerance and meets the goals that the plan meets; stores sentences on failures."""
         broken[:] = _failures(run, () if missed else goals)
         return not broken
 
@@ -124,7 +125,8 @@ def checked_status(
 ) -> Status:
     """Return the status by the first check that fails: feasible, replays, between knots, goals, optimal; else "converged".
 
-    The status of a solver that failed stays if the trajectory is infeasible, or NaN, or if Ctrl-C stopped the solve.
+    A feasible trajectory that passes all but the last is "acceptable". The status of a solver that failed stays if the trajectory
+    is infeasible, or NaN, or if Ctrl-C stopped the solve.
 
     reason: status of the solver. found: errors of the trajectory. broken: sentences about replays that deviate or miss goals.
     missed: sentences about goals that the plan misses. tolerance: on the scaled KKT error. violated: sentences about inequalities
@@ -171,7 +173,10 @@ _ADVICE = {
 
 
 def solver_measures(solution: Solution, tolerance: float) -> Measures:
-    """Return the errors as the solver reported them in its last record, without evaluating the trajectory."""
+    """Return the errors as the solver reported them in its last record, without evaluating the trajectory.
+
+    Infinite without records. tolerance: on the violation.
+    """
     if not solution.history:
         return Measures(Violation(np.inf, "no iteration"), np.inf, np.inf)
     last = solution.history[-1]
@@ -185,7 +190,7 @@ def solver_measures(solution: Solution, tolerance: float) -> Measures:
 
 
 def with_goals(ocp: OCP, solution: Solution) -> Solution:
-    """Return the solution of a solve without checks, with status "goal_missed" if it converged but misses a goal."""
+    """Return the solution of a solve without checks, with status "goal_missed" if it succeeded but misses a goal."""
     if not solution.status.success:
         return solution
     xs, times = solution.xs, np.asarray(ocp.times_of(solution.xs))
@@ -195,13 +200,16 @@ def with_goals(ocp: OCP, solution: Solution) -> Solution:
 
 
 def unchecked(solution: Solution) -> Solution:
-    """Return the solution of a solve without checks; "acceptable" if its last record shows too large a cost sensitivity."""
+    """Return the solution with its status decided by the numbers of its last record; see :func:`unchecked_status`."""
     gradient = solution.history[-1].gradient if solution.history else 0.0
     return replace(solution, status=unchecked_status(solution.status, gradient, solution.us, solution.cost))
 
 
 def unchecked_status(status: Status, gradient: float, us: Array, cost: float) -> Status:
-    """Return "converged", or "acceptable" if the sensitivity |gradient u| / cost is above SENSITIVE; failures are not changed."""
+    """Return a success as "converged", or "acceptable" if the sensitivity |gradient u| / max(1, |cost|) is above SENSITIVE.
+
+    Failures are not changed.
+    """
     if not status.success:
         return status
     sensitivity = gradient * float(np.abs(us).max(initial=0.0)) / max(1.0, abs(cost))
@@ -212,11 +220,12 @@ def unchecked_status(status: Status, gradient: float, us: Array, cost: float) ->
 
 
 def _sensitive(sensitivity: float, tolerance: float = SENSITIVE) -> str:
-    """Phrase on a cost sensitivity and its tolerance, in percent."""
+    """Return a phrase on a cost sensitivity and its tolerance, in percent."""
     return f"cost sensitivity {100.0 * sensitivity:.2g} %, tolerance {100.0 * tolerance:.2g} %"
 
 
 def _measures_meta(found: Measures) -> dict[str, Any]:
+    """Return the entries of meta["measures"]: violation sentence ("" if none) and ratio, kkt and sensitivity."""
     violation = found.violation
     return {
         "violation": "" if violation is None else violation.sentence,

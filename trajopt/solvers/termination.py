@@ -102,7 +102,10 @@ def converged(at: Measured) -> Status:
 
 
 def cost_converged(iterations: int, decrease: float, tolerance: float, kkt: float) -> Status:
-    """Status of a solve that stopped at a small relative decrease of the cost; a success if the KKT error is small enough."""
+    """Status of a solve that stopped at a small relative decrease of the cost, "cost_converged".
+
+    It counts as success for a small KKT error.
+    """
     numbers = f"relative decrease {decrease:.1e} < cost_tolerance = {tolerance:.1e}"
     message = f"The cost converged{_after(iterations)}: {numbers}, {_numbers(Errors(kkt), Errors(STATIONARY))}."
     status = Status(StatusCode.COST_CONVERGED, message, advice="Lower cost_tolerance to continue.", kkt=kkt)
@@ -192,7 +195,7 @@ def no_step_length(non_finite_trials: int) -> Failure:
 
 
 def no_direction(library: str, code: int) -> Failure:
-    """Failure of a library that found no step and returned this code."""
+    """Failure of an external library that found no step and returned this code."""
     return Failure(f"{library} found no step (code {code})", CHECK_DERIVATIVES)
 
 
@@ -217,8 +220,8 @@ def max_penalty(code: StatusCode, at: Measured) -> Status:
     return _ended(code, result, at, "Start from a better guess, or use solver = 'dms'.")
 
 
-def of_last_inner_solve(status: Status) -> Status:
-    """Return the status of the last inner solve, marked as such because its message counts only its own iterations."""
+def last_inner_solve(status: Status) -> Status:
+    """Return the status of the last inner solve, its message prefixed because it counts only the iterations of that solve."""
     return replace(status, message=f"The last inner solve ended: {status.message}")
 
 
@@ -349,16 +352,17 @@ def _numbers(errors: Errors, tolerances: Errors) -> str:
 
 
 def _largest(worst: WorstConstraint | None) -> str:
-    """Clause on the most violated constraint for the end of a message, or ""."""
+    """Return a clause on the most violated constraint for the end of a message, or "" for None."""
     return "" if worst is None else f"; largest violation: {worst.name}, {worst.violation:.3g}"
 
 
 def _name(worst: WorstConstraint | None) -> str | None:
+    """Return the name of the most violated constraint, or None."""
     return None if worst is None else worst.name
 
 
 def _after(iterations: int) -> str:
-    """Phrase " after n iterations"."""
+    """Return the phrase " after n iterations"."""
     return f" after {iterations} iteration{'' if iterations == 1 else 's'}"
 
 

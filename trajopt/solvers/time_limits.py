@@ -39,7 +39,7 @@ def timed_sequence() -> Iterator[float]:
 
 @contextmanager
 def timed_solve() -> Iterator[None]:
-    """Let the time limit of a solve with all its attempts start here, or with its :func:`timed_sequence`."""
+    """Let the time limit of a solve with all its attempts start here, or where the enclosing :func:`timed_sequence` started."""
     start = _sequence.get()
     token = _start.set(time.perf_counter() if start is None else start)
     outside = _sequence.set(None)  # solves in callbacks count from their own start
@@ -83,11 +83,13 @@ class Watchdog:
         self._start(seconds)
 
     def _start(self, seconds: float) -> None:
+        """Start a timer that interrupts after ``seconds``."""
         self._timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), self._interrupt)
         self._timer.daemon = True
         self._timer.start()
 
     def _interrupt(self) -> None:
+        """Raise KeyboardInterrupt in the watched thread and start the timer of the next one; does nothing once stopped."""
         with self._lock:
             if self._active:
                 self.expired = True
@@ -95,8 +97,9 @@ class Watchdog:
                 self._start(self._again)
 
     def stop(self) -> None:
-        """Stop the timer and cancel an interrupt that was not raised yet. If an interrupt arrives during this call, repeat the
-        call.
+        """Stop the timer and cancel an interrupt that was not raised yet.
+
+        If an interrupt arrives during this call, repeat the call.
         """
         self._active = False
         with self._lock:
@@ -107,9 +110,10 @@ class Watchdog:
 
 @contextmanager
 def interrupting(limit: float | None) -> Iterator[Watchdog | None]:
-    """Raise KeyboardInterrupt in the block GRACE seconds after a time limit [s]; the exception ends the block silently.
+    """Raise KeyboardInterrupt in the block GRACE seconds after a time limit [s], and again later; it ends the block silently.
 
-    The limit counts from :func:`start_of_solve`. Yields the watchdog, or None without a limit.
+    The limit counts from :func:`start_of_solve`. Other KeyboardInterrupts (Ctrl-C) are raised. Yields the watchdog, or None without
+    a limit.
     """
     if limit is None:
         yield None

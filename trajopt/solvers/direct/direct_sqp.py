@@ -57,7 +57,7 @@ class StagedProgram(Transcription):
         return RowPlaces(self._places, self._defect_rows, within)
 
     def hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:
-        """Return the Hessian of sigma f + multipliers' g, stored by stages: exact, Gauss-Newton or "scqp", as set for the program."""
+        """Return the Hessian of sigma f + multipliers' g, stored by stages: exact, Gauss-Newton or "scqp", by program kind."""
         return self._stage_hessian(self.parts, self._part_hessians(self.parts, w, sigma, multipliers, self.kind))
 
     def convex_hessian(self, w: Array, sigma: float, multipliers: Array) -> Hessian:

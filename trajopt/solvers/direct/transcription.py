@@ -180,7 +180,7 @@ class Transcription:
         return gradient, self._jacobian.entries(blocks)
 
     def _differentiated(self, w: Array) -> tuple[Array, list[Array]]:
-        """Return the gradient of f (n,) and the blocks of the Jacobian in the order of its assembly: -I, then those of the parts."""
+        """Return the gradient of f (n,) and the blocks of the Jacobian in the order of its assembly: -I, then those of parts."""
         gradient, found = self._linearized(w)
         blocks = [np.broadcast_to(-np.eye(self.n), (self.N, self.n, self.n))]
         for part, d in zip(self.parts, found, strict=True):

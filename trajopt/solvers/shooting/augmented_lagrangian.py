@@ -170,7 +170,7 @@ def _final_status(inner: Status, at: termination.Measured, o: SLQOptions) -> Sta
         case StatusCode.INTERRUPTED:
             return termination.interrupted(at.iterations)
         case StatusCode.LINE_SEARCH_FAILED | StatusCode.COST_CONVERGED:
-            return termination.of_last_inner_solve(inner)
+            return termination.last_inner_solve(inner)
     return inner
 
 
