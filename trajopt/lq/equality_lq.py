@@ -45,7 +45,7 @@ _Matrices, _Vectors, _Factors, _Step = structs_in(TYPES, "elq_matrices", "elq_ve
 
 
 def allotted(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Array], list[int]]:
-    """Zero arrays of these shapes in one block of memory, each aligned to 64 bytes, and their addresses."""
+    """Return zero arrays of these shapes in one block of memory, each aligned to 64 bytes, and their addresses."""
     sizes = [math.prod(shape) for shape in shapes]
     starts = [0, *itertools.accumulate(-(-size // _LINE) * _LINE for size in sizes)]
     block = aligned(starts[-1])
@@ -55,7 +55,7 @@ def allotted(shapes: Sequence[tuple[int, ...]]) -> tuple[list[Array], list[int]]
 
 
 def source() -> str:
-    """C source of the recursion for one problem."""
+    """Return the C source of the Riccati recursion with equality constraints, for one problem at a time, with its types."""
     own = "numbers.h", "small_matrices.h", "equality_knot.h", "equality_riccati.h"
     return "\n".join([TYPES, kernel_text("trajopt.lq", *own)])
 
@@ -107,14 +107,14 @@ class EqualityLQ:
 
     @property
     def gains(self) -> Array:
-        """Gains K (N, m, n) of the last :meth:`factor`."""
+        """Gains K (N, m, n) of the last :meth:`factor`, as a view; without the final knot."""
         return self.factors["K"][: self.N]
 
     def factor(self, shift: float = 0.0, soft: float = 0.0) -> int | None:
-        """Factor the matrices, with ``shift`` added to the diagonals of Q and R.
+        """Factor the matrices in memory by a backward sweep, with ``shift`` added to the diagonals of Q and R.
 
         soft: softness s of the dynamics, 0 for exact; problems with equations need 0. Returns the knot where the reduced Hessian is
-        not positive definite, or None.
+        not positive definite, or None after a success.
         """
         if soft > 0.0:
             self.soften()
@@ -123,14 +123,18 @@ class EqualityLQ:
         return None if failed < 0 else int(failed)
 
     def soften(self) -> None:
-        """Allocate memory for soft dynamics, whose defects may be s times their costates; :meth:`factor` calls it for soft > 0."""
+        """Allocate memory for soft dynamics, whose defects may be s times their costates, once.
+
+        :meth:`factor` calls it for soft > 0.
+        """
         if self._soft is None:
             self._soft = np.zeros((self.N, self.n, self.n))
             self._factors.F = address(self._soft)
 
     def solve(self) -> float:
-        """Solve with the last factors, from the vectors in memory and dx[0]; returns the largest violation of dependent equations.
+        """Solve with the last factors, from the vectors in memory and dx[0]; writes dx, du, lam and y.
 
-        Dependent equations are those that earlier ones determine; they hold only if their right sides agree.
+        Returns the largest right-hand side of linearly dependent equations after elimination: they contradict the others if it is
+        not zero.
         """
         return float(self._solve(*self.parts))

@@ -12,7 +12,7 @@ from dynamics_backends.protocol import Array
 
 @lru_cache(maxsize=1)
 def lapack() -> Any:
-    """SciPy's LAPACK module; call it before a solve to keep its import out of the solve time.
+    """Return SciPy's LAPACK module, cached; call it before a solve to keep its import out of the solve time.
 
     Loads only the extension module of scipy.linalg with LAPACK, or scipy.linalg itself if the extension is not found.
     """
@@ -28,13 +28,13 @@ def lapack() -> Any:
 
 
 def cholesky(M: Array) -> tuple[Array, int]:
-    """Cholesky factor L (n, n) of M = L L' from the lower half of M, zero above the diagonal, and LAPACK's info.
+    """Return the Cholesky factor L (n, n) of M = L L', zero above the diagonal, from the lower half of M, and LAPACK's info.
 
-    info is 0, or the order of the first minor that is not positive.
+    info is 0, or the order of the first minor that is not positive; L is then incomplete.
     """
     return lapack().dpotrf(M, lower=1, clean=1)
 
 
 def cholesky_solve(L: Array, b: Array) -> Array:
-    """Solve M y = b for b (n,) or (n, k), with M = L L'."""
+    """Return the solution y of M y = b for b (n,) or (n, k), from the Cholesky factor L of M = L L'."""
     return lapack().dpotrs(L, b, lower=1)[0]

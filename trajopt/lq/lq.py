@@ -74,7 +74,7 @@ class LQStep(NamedTuple):
 
 
 def curvature_along(lq: LQProblem, step: LQStep) -> float:
-    """Second derivative D2 of the LQ cost along alpha (dx, du)."""
+    """Return the second derivative D2 of the LQ cost along alpha (dx, du): the quadratic form of Q, S and R at the step."""
     dx, du = step
     Qdx = (lq.Q @ dx[:, :, None])[:, :, 0]
     cross, Rdu = (lq.S @ dx[:-1, :, None])[:, :, 0], (lq.R @ du[:, :, None])[:, :, 0]
@@ -94,9 +94,9 @@ class Stationarity(NamedTuple):
 
 
 def least_size(sizes: Array) -> float:
-    """Return the size of terms below which an entry of a gradient counts as a rounding error.
+    """Return the size of terms below which an entry of a gradient counts as a rounding error: 2^-26 times the largest size, or 1.
 
-    Terms of a control with little effect are rounding errors of the other ones; terms far below 1 are rounding errors of states and
-    references of magnitude 1, for example at a cost of zero.
+    sizes: sizes of the terms of each control. Terms of a control with little effect are rounding errors of the other ones; terms
+    far below 1 are rounding errors of states and references of magnitude 1, for example at a cost of zero.
     """
     return float(HALF_OF_DIGITS * max(1.0, sizes.max(initial=0.0)))

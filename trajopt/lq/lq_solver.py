@@ -84,7 +84,10 @@ SIZES = ((2, 1), (4, 1), (4, 2), (6, 3), (8, 4), (10, 5), (12, 6), (14, 7))
 
 
 def source(sizes: Sequence[tuple[int, int]] = ()) -> str:
-    """C source of the LQ kernels for one problem of any size; sizes: pairs (n, m) for which a :func:`sized_source` is linked."""
+    """Return the C source of the LQ kernels for one problem of any size, which choose a kernel by the size.
+
+    sizes: pairs (n, m) for which a :func:`sized_source` is linked.
+    """
     names = [_table(*size) for size in sizes]
     declared = "".join(f"extern const lq_kernels_t {name};\n" for name in names)
     listed = f"#define KERNELS_BY_SIZE {' '.join(f'&{name},' for name in names)}\n"
@@ -98,24 +101,24 @@ def source(sizes: Sequence[tuple[int, int]] = ()) -> str:
 
 
 def sized_source(n: int, m: int) -> str:
-    """C source of the LQ kernels with n states and m controls as compile-time constants."""
+    """Return the C source of the LQ kernels with n states and m controls as compile-time constants."""
     return f"#define SIZED {_table(n, m)}\n{definitions({'N_': n, 'M_': m})}\n{_text(*_PRODUCTS, *_RICCATI)}"
 
 
 def _table(n: int, m: int) -> str:
-    """C name of the table of kernels for these sizes."""
+    """Return the C name of the table of kernels for these sizes, such as lq_kernels_4_1."""
     return f"lq_kernels_{n}_{m}"
 
 
 def lanes_source() -> str:
-    """C source of the LQ kernels that solve one problem in each SIMD lane."""
+    """Return the C source of the LQ kernels that solve one problem in each SIMD lane."""
     return "\n".join(
         [prelude(), template("lanes/rows.h"), "#define IN_LANES", _text(*_PRODUCTS, "riccati.h", "directions.h")]
     )
 
 
 def _text(*names: str) -> str:
-    """C source of these files of trajopt/lq/kernels, after the definitions of constants."""
+    """Return the C source of these files of trajopt/lq/kernels, after the definitions of constants."""
     return "\n".join([definitions(_CONSTANTS), kernel_text("trajopt.lq", *names)])
 
 
@@ -185,9 +188,8 @@ class LQSolver:
     ) -> Policy:
         """Solve an LQ problem by a backward Riccati sweep; within bounds on du, each (N, m), knots are box-constrained QPs.
 
-        mu: damping, added to Quu for regularize = "control", to V'xx for "state".
-
-        ``failed_at`` of the policy reports a failure.
+        mu: damping, added to Quu for regularize = "control", to V'xx for "state". It changes the policy, not the cost that the
+        value function evaluates. ``failed_at`` of the policy: knot where Quu is not positive definite; None after a success.
         """
         return self._swept(_contiguous(lq), mu, regularize, bounds)
 
@@ -220,9 +222,10 @@ class LQSolver:
         curvature: KnotCurvatures | None = None,
         modify: bool = True,
     ) -> tuple[LQProblem, Policy]:
-        """Make Quu positive definite and solve, in one sweep; returns the modified problem and its policy.
+        """Make Quu positive definite by reflecting negative eigenvalues, and solve, in one sweep.
 
-        curvature: second derivatives of the dynamics, contracted with V'x + V'xx d and added during the sweep
+        Return modified problem and policy. The shift that reflects is added to R; Q, S, R are copies. curvature: second derivatives
+        of the dynamics, contracted with V'x + V'xx d and added during the sweep
         (:meth:`~trajopt.stage.evaluation.StageEvaluator.knot_curvatures`, :func:`tensor_curvatures`). modify: False leaves Quu
         unchanged.
         """
@@ -237,7 +240,10 @@ class LQSolver:
     def _swept(
         self, data: list[Array], mu: float, regularize: str, bounds: Bounds | None, changes: bytes | None = None
     ) -> Policy:
-        """Policy of one sweep over the blocks A .. r; changes: packed struct of the changes to Quu by :meth:`convex`, or None."""
+        """Return the policy of one sweep over the blocks A .. r.
+
+        Changes: packed struct of the changes by :meth:`convex`, or None.
+        """
         policy = _new_policy(*data[1].shape)
         _held, limits = _limits(bounds)
         to = _POLICY.pack(*map(address, policy[:4]))
@@ -245,14 +251,14 @@ class LQSolver:
         return policy._replace(failed_at=None if failed < 0 else int(failed))
 
     def adjoint(self, lq: LQProblem) -> tuple[Array, Array]:
-        """Costates lambda_k = q + A'lambda_(k+1), (N + 1, n), at du = 0, and the reduced gradient r + B'lambda_(k+1), (N, m)."""
+        """Return costates lambda_k = q + A'lambda_(k+1), (N + 1, n), at du = 0, and the reduced gradient r + B'lambda_(k+1)."""
         lam, gradient = np.empty(lq.q.shape), np.empty(lq.r.shape)
         data = _contiguous(lq)
         self._adjoint(_problem(data), address(lam), address(gradient))
         return lam, gradient
 
     def stationarity(self, lq: LQProblem, K: Array | None = None) -> Stationarity:
-        """Costates and gradient under the feedback du = K dx, K (N, m, n), None for du = 0, by one sweep:
+        """Return costates, gradient g (N, m) and sizes s (m,) of its terms under du = K dx, K (N, m, n), or du = 0 for None.
 
         lambda_k = q + A'lambda_(k+1) + K'g_k,   g_k = r + B'lambda_(k+1),   s_i = max_k (|r_i| + sum_j |B_ji| |lambda_j|).
 
@@ -271,7 +277,10 @@ class LQSolver:
     def forward(
         self, lq: LQProblem, policy: Policy, bounds: Bounds | None = None
     ) -> tuple[LQStep, tuple[float, float]]:
-        """Linear rollout of a policy from dx0 within bounds on du, and (D1, D2) of its cost change alpha D1 + alpha^2/2 D2."""
+        """Return the linear rollout of a policy from dx0, clipped to the bounds on du, and (D1, D2) of its cost change.
+
+        The change for a fraction alpha of the step is alpha D1 + alpha^2/2 D2.
+        """
         dx, du, change = np.empty(lq.q.shape), np.empty(lq.r.shape), np.empty(2)
         dx[0] = lq.dx0
         data, gains = _contiguous(lq), (np.ascontiguousarray(policy.K), np.ascontiguousarray(policy.k))
@@ -288,17 +297,17 @@ def shared_lq() -> LQSolver:
 
 
 def solve_riccati(lq: LQProblem, mu: float = 0.0, regularize: str = "control", bounds: Bounds | None = None) -> Policy:
-    """Solve an LQ problem by a Riccati sweep; see :meth:`LQSolver.solve_riccati`."""
+    """Solve an LQ problem by a backward Riccati sweep on the shared solver; arguments as in :meth:`LQSolver.solve_riccati`."""
     return shared_lq().solve_riccati(lq, mu, regularize, bounds)
 
 
 def _new_policy(N: int, n: int, m: int) -> Policy:
-    """Policy with zero gains, and uninitialized value functions, for a sweep to fill."""
+    """Return a policy with zero gains and uninitialized value functions, for a sweep to fill."""
     return Policy(np.zeros((N, m, n)), np.zeros((N, m)), np.empty((N + 1, n)), np.empty((N + 1, n, n)))
 
 
 def _damping(mu: float, regularize: str) -> tuple[float, float]:
-    """Terms (for V'xx, for Quu) that a regularization mu on "state" or "control" adds to the diagonals."""
+    """Return what a regularization mu on "state" or "control" adds to the diagonals of (V'xx, Quu): (mu, 0) or (0, mu)."""
     return (mu, 0.0) if regularize == "state" else (0.0, mu)
 
 
@@ -308,7 +317,7 @@ def _problem(data: list[Array]) -> bytes:
 
 
 def _limits(bounds: Bounds | None) -> tuple[list[Array], bytes | None]:
-    """Bounds in C order, to be kept alive during the C call, and their packed struct lq_bounds; [] and None without bounds."""
+    """Return the bounds in C order, to be kept alive during the C call, and their packed struct; [] and None without bounds."""
     if bounds is None:
         return [], None
     limits = [np.ascontiguousarray(b, float) for b in bounds]
@@ -316,5 +325,5 @@ def _limits(bounds: Bounds | None) -> tuple[list[Array], bytes | None]:
 
 
 def _contiguous(lq: LQProblem) -> list[Array]:
-    """Blocks A .. r in C order; the caller keeps them alive while their addresses are used."""
+    """Return the blocks A .. r in C order; the caller keeps them alive while their addresses are used."""
     return [np.ascontiguousarray(block) for block in lq[:8]]

@@ -36,10 +36,11 @@ class StageOperations(NamedTuple):
 
 
 def stages_of(ocp: OCP, wanted: StageOperations, engine: Engine = "auto") -> list[Stages]:
-    """Return the stages of each phase and, last, of the final knot; engine: "auto" uses C code where a backend requests it.
+    """Return the stages (evaluators of knots) of each phase and, last, of the final knot, for the operations ``wanted``.
 
-    engine = "numpy": NumPy stages only. engine = "compiled": also for backends on NumPy; raises ValueError if they have no C
-    source.
+    engine: "auto" uses C code where a phase's backend requests it; parts that cannot be compiled run in NumPy, with a report.
+    "numpy": NumPy stages only. "compiled": C code also for backends on NumPy; raises ValueError if they have no C source. The final
+    knot is compiled with the last compiled phase.
     """
     path = wanted.path or [()] * len(ocp.phases)
     *plain, end = _plain(ocp, wanted)
@@ -55,7 +56,7 @@ def stages_of(ocp: OCP, wanted: StageOperations, engine: Engine = "auto") -> lis
 
 
 def may_follow(stages: Sequence[Stages]) -> bool:
-    """True if the stages can take the values of another problem, which needs all of them fully compiled."""
+    """True if the stages can take the values of another problem: all of them fully compiled, with no term in NumPy."""
     if not all(s.compiled for s in stages):
         return False
     from trajopt.stage.compiled.compiled_end import CompiledEnd
@@ -86,7 +87,7 @@ def follow(stages: Sequence[Stages], previous: OCP, ocp: OCP, wanted: StageOpera
 
 
 def _current_plain(phases: Sequence[Any], end: Any, ocp: OCP) -> list[NumpyStages]:
-    """NumPy stages of the same problem, with its current knot times; arrays of the problem are shared."""
+    """Return the NumPy stages of the same problem, after setting their knot times to its present ones; arrays are shared."""
     result, t = [s.plain for s in (*phases, end)], ocp.t
     for plain, knots in zip(result, (*ocp.phase_slices, slice(-1, None)), strict=True):
         plain.t = t[knots]
@@ -94,7 +95,7 @@ def _current_plain(phases: Sequence[Any], end: Any, ocp: OCP) -> list[NumpyStage
 
 
 def _plain(ocp: OCP, wanted: StageOperations) -> list[NumpyStages]:
-    """NumPy stages of the phases and of the final knot."""
+    """Return the NumPy stages of all phases and of the final knot, with the constraints of ``wanted``."""
     manifold, nu, hessian, t = ocp.manifold, ocp.nu, wanted.hessian, ocp.t
     path = wanted.path or [()] * len(ocp.phases)
     result = []
@@ -108,9 +109,10 @@ def _plain(ocp: OCP, wanted: StageOperations) -> list[NumpyStages]:
 def _compiled(
     ocp: OCP, i: int, wanted: StageOperations, plain: NumpyStages, end: NumpyStages, engine: Engine
 ) -> CompiledChoice | None:
-    """Choice of compiled code for phase i, or None if NumPy evaluates it: its backend requests NumPy or has no C source.
+    """Return the choice of compiled code for phase i, or None if NumPy evaluates it.
 
-    Raises ValueError for engine = "compiled" without C source.
+    That is, if its backend requests NumPy (and engine is not "compiled"), has no C source, which is reported, or it is no sampled
+    system. plain, end: NumPy stages of the phase and of the final knot. Raises ValueError for engine = "compiled" without C source.
     """
     sampling = ocp.phases[i].dynamics.sampling
     if sampling is None or (engine != "compiled" and sampling.backend.engine != "compiled"):

@@ -47,11 +47,11 @@ class Evaluator(Protocol):
     manifold: Manifold
 
     def expand(self, xs: Array, us: Array) -> Expansion:
-        """LQ approximation about xs (N + 1, nx), us (N, nu), with its cost and the next states."""
+        """Return the LQ approximation about xs (N + 1, nx), us (N, nu), with the cost of the trajectory and the next states."""
         ...
 
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
-        """Trajectories along a direction for the step lengths alphas (L,).
+        """Return trajectories (controls, states, defects, costs) along a direction for the step lengths alphas (L,).
 
         Controls are u = us + alpha du + K (x (-) (xs (+) alpha dx)), clipped to the bounds on u. To first order, trajectories equal
         (xs (+) alpha dx, us + alpha du) for every kind of shooting. With linear gaps, segments between nodes are rolled out in
@@ -60,7 +60,7 @@ class Evaluator(Protocol):
         ...
 
     def curvature(self, xs: Array, us: Array, multipliers: Array, first: int = 0) -> Hessians:
-        """Second derivatives of lam_k' (F_k(x_k (+) dx, u_k + du) (-) x_(k+1)) for the M knots k = first, first + 1, ...
+        """Return second derivatives of lam_k' (F_k(x_k (+) dx, u_k + du) (-) x_(k+1)) for the M knots k = first, first + 1, ...
 
         Arguments: xs (M + 1, nx), us (M, nu), multipliers lam (M, ndx) in the tangent spaces at the nodes xs[1:], like A, B and d
         of the LQ problem. Returns xx (M, ndx, ndx), ux (M, nu, ndx), uu (M, nu, nu). The gap map (-) is differentiated too.
@@ -85,12 +85,13 @@ class StageEvaluator:
 
     @cached_property
     def may_follow(self) -> bool:
-        """True if the evaluator can take over another problem of the same structure by :meth:`follow`: all stages are compiled."""
+        """True if the evaluator can take over another problem of the same structure (:meth:`follow`): all stages are compiled."""
         return may_follow(self.stages)
 
     def follow(self, ocp: OCP) -> bool:
-        """Load the values of another problem; return False, and change nothing, if its structure differs or a stage is not
-        compiled.
+        """Load the values of another problem into this evaluator, in place; return False if that is impossible.
+
+        It is if the structure differs or a stage is not compiled; nothing changes then.
         """
         if not self.may_follow or not follow(self.stages, self.ocp, ocp, self._wanted):
             return False
@@ -98,14 +99,17 @@ class StageEvaluator:
         return True
 
     def finer(self, pieces: Sequence[int]) -> StageEvaluator:
-        """Evaluator for rollouts with each substep of phase i split into pieces[i]; it shares memory with this one."""
+        """Return an evaluator for rollouts with each substep of phase i split into pieces[i].
+
+        It shares unchanged stages with this one.
+        """
         result = copy(self)
         phases = [own if n == 1 else own.finer(n) for own, n in zip(self.stages, pieces, strict=False)]
         result.stages = [*phases, self.stages[-1]]
         return result
 
     def within_steps(self, xs: Array, us: Array, share: float) -> Array:
-        """States (N, nx) at the fraction ``share`` in [0, 1] of each time step, from xs (N + 1, nx) under us (N, nu)."""
+        """Return the states (N, nx) at the fraction ``share`` in [0, 1] of each time step, from xs (N + 1, nx) under us (N, nu)."""
         result = np.empty((len(us), self.manifold.nx))
         for stages, k in zip(self.stages, self.slices, strict=False):
             result[k] = (
@@ -130,8 +134,9 @@ class StageEvaluator:
         return not worth_sharing(blocks, lanes, numbers_filled(n, m))
 
     def expand(self, xs: Array, us: Array) -> Expansion:
-        """LQ approximation about xs (N + 1, nx), us (N, nu); controls that nothing reads get R = 1, so that they keep their
-        values.
+        """Return the LQ approximation about xs (N + 1, nx), us (N, nu), with the cost of the trajectory and the next states.
+
+        Controls that nothing reads get R = 1, so that they keep their values.
         """
         N, n, m, nx = len(us), self.manifold.ndx, self.ocp.nu, self.manifold.nx
         A, B, d, x_next = np.empty((N, n, n)), np.empty((N, n, m)), np.empty((N, n)), np.empty((N, nx))
@@ -151,14 +156,20 @@ class StageEvaluator:
         return Expansion(LQProblem(A, B, d, Q, q, S, R, r, dx0), float(cost.sum()), x_next)
 
     def rollout(self, xs: Array, us: Array, direction: Direction, alphas: Array, shooting: Shooting) -> Candidates:
-        """Trajectories along a direction for the step lengths alphas (L,); see :meth:`Evaluator.rollout`."""
+        """Return trajectories of u = us + alpha du + K (x (-) (xs (+) alpha dx)), clipped to bounds, for the lengths alphas (L,).
+
+        See :meth:`Evaluator.rollout`.
+        """
         L, N = len(alphas), len(us)
         X, U, D = np.empty((L, *xs.shape)), np.empty((L, *us.shape)), np.empty((L, N, self.manifold.ndx))
         trials = Trials(xs, us, direction, alphas, shooting, self.ocp.control_bounds, X, U, D)
         return Candidates(X, U, D, np.sum([stages.rollout(trials) for stages in self.stages], axis=0))
 
     def curvature(self, xs: Array, us: Array, multipliers: Array, first: int = 0) -> Hessians:
-        """Second derivatives of the steps contracted with multipliers; see :meth:`Evaluator.curvature`."""
+        """Return second derivatives of the defects of M steps from knot ``first``, contracted with multipliers (M, ndx).
+
+        xs (M + 1, nx), us (M, nu); see :meth:`Evaluator.curvature`.
+        """
         M, n, m = len(us), self.manifold.ndx, self.ocp.nu
         out = Hessians(np.empty((M, n, n)), np.empty((M, m, n)), np.empty((M, m, m)))
         for stages, knots in zip(self.stages, self.slices, strict=False):
@@ -170,7 +181,8 @@ class StageEvaluator:
         return out
 
     def knot_curvatures(self, xs: Array, us: Array) -> Any | None:
-        """Second derivatives of the steps from xs (N + 1, nx), us (N, nu), for a C sweep to evaluate knot by knot;
+        """Return the second derivatives of the steps from xs (N + 1, nx), us (N, nu), for a C sweep to evaluate knot by knot.
+
         None unless the second derivatives of all phases are compiled.
         """
         parts: list[Any] = []
@@ -188,10 +200,10 @@ class StageEvaluator:
         return KnotCurvatures((CurvaturePart * len(parts))(*[part for part, _ in parts]), parts)
 
     def cost(self, xs: Array, us: Array) -> Array:
-        """Costs (L,) of trajectories xs (L, N + 1, nx), us (L, N, nu), in NumPy: :meth:`~trajopt.problem.ocp.OCP.cost`."""
+        """Return the costs (L,) of trajectories xs (L, N + 1, nx), us (L, N, nu), evaluated in NumPy."""
         return np.asarray(self.ocp.cost(xs, us))
 
 
 def _controls_read(phase: Phase) -> int:
-    """Number of leading controls that the dynamics or cost terms of a phase read."""
+    """Return the number of leading controls that the dynamics or cost terms of a phase read."""
     return max([phase.dynamics.nu, *(term.residual.nu for term in phase.terms)])

@@ -13,10 +13,10 @@ def evaluator_for(ocp: OCP, hessian: str = "gauss_newton") -> StageEvaluator:
 
 
 def cached_evaluator(cache: SolverCache | None, ocp: OCP, hessian: str = "gauss_newton") -> StageEvaluator:
-    """Return the cached evaluator of this Hessian, loaded with the values of a problem, or a new one if there is none of its
-    structure.
+    """Return the cached evaluator of this Hessian, loaded with the values of a problem, or a new one if its structure differs.
 
-    The evaluator is cached again if all its stages are compiled. cache: None to create a new evaluator.
+    hessian: of the cost, "gauss_newton" or "exact". The evaluator is stored in the cache if all its stages are compiled. cache:
+    None to create a new evaluator.
     """
     known: StageEvaluator | None = None if cache is None else cache.prepared.pop(hessian, None)
     if known is None or not known.follow(ocp):

@@ -42,7 +42,10 @@ class NotCompiled(NamedTuple):
         return self.sentence()
 
     def sentence(self, share: str = "") -> str:
-        """One sentence with the part, the reason and the remedy; share: text on the fraction of solve time, "" to omit it."""
+        """Return one sentence with the part, the reason and the remedy.
+
+        Share: text on the fraction of solve time, "" to omit it.
+        """
         end = f"; {self.remedy}" if self.remedy else ""
         took = f" ({share})" if share else ""
         return f"{self.part} runs in NumPy{took}, which may be a hundred times slower: {self.why}{end}"
@@ -57,7 +60,10 @@ class NumpyWork:
     running: bool = False
 
     def sentences(self, solve_time: float) -> list[str]:
-        """One sentence for the parts of each reason, with the fraction of the solve time spent in NumPy for all parts."""
+        """Return one sentence for the parts of each reason, with the fraction of the solve time spent in NumPy for all parts.
+
+        solve_time [s].
+        """
         grouped: dict[tuple[str, str], list[str]] = {}
         for part in self.parts:
             grouped.setdefault((part.why, part.remedy), []).append(part.part)
@@ -68,9 +74,9 @@ class NumpyWork:
         return [NotCompiled(_joined(parts), why, remedy).sentence(took) for (why, remedy), parts in grouped.items()]
 
     def engines(self, requested: Sequence[str]) -> list[str]:
-        """Names of the engines used in the solve: those requested, "numpy" for parts in NumPy, without "compiled" if no phase is.
+        """Return the names of the engines used in the solve: those requested, and "numpy" if parts ran in NumPy; no duplicates.
 
-        requested: the engine that each phase requested.
+        "compiled" is left out if every phase that requested it ran in NumPy. requested: the engine that each phase requested.
         """
         whole = sum(part.part.startswith(WHOLE) for part in self.parts)
         result = dict.fromkeys(requested) | ({"numpy": None} if self.parts else {})
@@ -80,7 +86,7 @@ class NumpyWork:
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """Names of parts as one text: at most two of them, and the number of the others."""
+    """Return the names of parts as one text: at most two of them, and the number of the others."""
     first, *others = parts
     if not others:
         return first
@@ -92,7 +98,7 @@ _work: ContextVar[NumpyWork | None] = ContextVar("numpy_work", default=None)
 
 @contextmanager
 def gathered() -> Iterator[NumpyWork]:
-    """Collect the parts that are not compiled, and the seconds in NumPy, of solves inside the block."""
+    """Context manager: collect the parts that are not compiled, and the seconds in NumPy, of solves inside the block."""
     result = NumpyWork()
     token = _work.set(result)
     try:
@@ -102,7 +108,10 @@ def gathered() -> Iterator[NumpyWork]:
 
 
 def timed(evaluation: Callable[P, R]) -> Callable[P, R]:
-    """Decorator that adds the seconds of a NumPy evaluation to the collected :class:`NumpyWork`."""
+    """Decorator that adds the seconds of a NumPy evaluation to the :class:`NumpyWork` of the enclosing :func:`gathered` block.
+
+    Without such a block, or inside another timed evaluation, nothing is added.
+    """
 
     @wraps(evaluation)
     def evaluate(*arguments: P.args, **options: P.kwargs) -> R:
@@ -120,14 +129,17 @@ def timed(evaluation: Callable[P, R]) -> Callable[P, R]:
 
 
 def by_differences(backend: DynamicsBackend) -> MissingCapability:
-    """Reason for second derivatives in NumPy: the backend takes them by finite differences, which are not compiled."""
+    """Return the reason why second derivatives run in NumPy: the backend takes them by finite differences."""
     return MissingCapability(
         f"the derivative method {backend.name} takes it by differences; choose backend = 'forward_ad' for an exact and compiled one"
     )
 
 
 def report_not_compiled(ocp: OCP, phase: int, reason: Exception, what: str = "") -> None:
-    """Report that a phase, or its part ``what``, is not compiled: to the solve's :func:`gathered` block and the log, once each."""
+    """Report that a phase, or its part ``what``, is not compiled: to the solve's :func:`gathered` block and the log, once each.
+
+    Logged as a warning, or as information if the same reason was reported for another part or logged already.
+    """
     from dynamics_backends.compiled.interface import TraceError
 
     report, work = explanation(ocp, phase, reason, what), _work.get()
@@ -145,17 +157,21 @@ def report_not_compiled(ocp: OCP, phase: int, reason: Exception, what: str = "")
 
 @lru_cache(maxsize=64)
 def _log_once(text: str) -> None:
+    """Log a warning, unless the same text was logged before."""
     _LOG.warning("%s", text)
 
 
 def explanation(ocp: OCP, phase: int, reason: Exception, what: str = "") -> NotCompiled:
-    """Report on a phase, or its part ``what``, that is not compiled, with the reason and a remedy."""
+    """Return the report on a phase, or its part ``what``, that is not compiled, with the reason and a remedy ("" if not known)."""
     part = f"{what or WHOLE} of phase {phase} of {ocp.name!r}"
     return NotCompiled(part, explained(ocp, phase, reason), _REMEDIES.get(type(reason).__name__, ""))
 
 
 def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
-    """True if the derivatives of terms or constraints in this number of variables may exceed the limit on operations of code."""
+    """True if the derivatives of terms or constraints in this number of variables may exceed the limit on operations of code.
+
+    The estimate is the operations of all residuals times ``variables``.
+    """
     from dynamics_backends.compiled.interface import TooLong, require_short
 
     try:
@@ -166,7 +182,10 @@ def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
 
 
 def explained(ocp: OCP, phase: int, reason: Exception) -> str:
-    """Text of the reason; if it names a group of terms or constraints, followed by the member with the most operations."""
+    """Return the text of the reason.
+
+    If it names a group of terms or constraints, followed by the member with the most operations.
+    """
     text = str(reason).rstrip(".")
     end, parts = text.startswith(("the terminal", "the final")), ocp.phases[phase]
     groups: dict[str, Sequence[CostTerm | Constraint]] = {
@@ -186,18 +205,25 @@ def works_on_symbols(part: CostTerm | Constraint) -> bool:
 
 
 def operations(part: CostTerm | Constraint) -> int:
-    """Number of scalar operations of the value of a part's residual; 0 if it cannot be traced."""
+    """Return the number of scalar operations of the value of a part's residual; 0 if it cannot be traced."""
     return _operations(part) or 0
 
 
 def _operations(part: CostTerm | Constraint) -> int | None:
+    """Return the number of scalar operations of a part's residual, cached by residual and parameter sizes.
+
+    None if it is not traceable.
+    """
     residual: Any = part.residual
     return _count(residual, tuple((name, value.shape[-1]) for name, value in part.parameters.items()))
 
 
 @lru_cache(maxsize=64)
 def _count(residual: Any, sizes: tuple[tuple[str, int], ...]) -> int | None:
-    """Number of scalar operations of a residual, cached because phases may share it; None if it cannot be traced."""
+    """Return the number of scalar operations of a residual, cached because phases may share it; None if it cannot be traced.
+
+    sizes: names and sizes of its parameters.
+    """
     import casadi as ca
 
     from dynamics_backends.compiled.interface import Symbols, TraceError, symbolic_value

@@ -24,7 +24,7 @@ from trajopt.step.sensitivities import contraction_of
 
 @dataclass(eq=False)
 class NumpyStages:
-    """See :class:`~trajopt.stage.stages.Stages`.
+    """Evaluation of the K knots of a phase, or of the final knot, in NumPy (:class:`~trajopt.stage.stages.Stages`).
 
     dynamics: None for the final knot. t (K,) and dt (K,) [s]. nu: length of u. start: index of the first knot in the horizon.
     hessian: Hessian of the cost, "gauss_newton" or "exact". scale (K,): weights of the cost, default dt.
@@ -49,7 +49,10 @@ class NumpyStages:
     # -- values and first order -----------------------------------------------------------------------------------------
     @timed
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """Next states, defects, costs and constraints at the knots; the final knot has no next state."""
+        """Return next states, defects, weighted costs and constraints at the knots.
+
+        No next states and defects at the final knot.
+        """
         cost = phase_cost(self.terms, x[None], u[None], self.t, self._scale)[0]
         batches = (residual_batch(c.residual, x, u, self.t, c.parameters) for c in self.constraints)
         g = [np.asarray(c.residual(*batch)).T for c, batch in zip(self.constraints, batches, strict=True)]
@@ -71,8 +74,9 @@ class NumpyStages:
         out: StageDerivatives | None = None,
         pool: Pool | None = None,
     ) -> StageDerivatives:
-        """Values and first derivatives, with Q, S, R if ``quadratic``; ``pool`` is not used. See
-        :meth:`~trajopt.stage.stages.Stages.first`.
+        """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``.
+
+        ``pool`` is not used. Derivatives of the defects are in the tangent spaces at the nodes.
         """
         if out is None:
             n, size = self.manifold.ndx, sum(c.residual.n_out for c in self.constraints)
@@ -91,6 +95,7 @@ class NumpyStages:
         return out
 
     def _gap(self, nodes: Array, x_next: Array) -> Array:
+        """Return the defects x_next (-) node (K, n) in the tangent spaces at the nodes, from states (K, nx)."""
         return np.ascontiguousarray(self.manifold.gap(nodes.T, x_next.T).T)
 
     def _step_into(self, dynamics: DiscreteMap, x: Array, u: Array, nodes: Array, out: StageDerivatives) -> None:
@@ -132,7 +137,11 @@ class NumpyStages:
         first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """Hessian of sigma l + lam'(x_next (-) node) + y'g; see :meth:`~trajopt.stage.stages.Stages.second`."""
+        """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g; None for lam or y omits a part.
+
+        first: index of the first knot if x has fewer rows than there are knots; costs and constraints are then omitted. out: output
+        arrays.
+        """
         if len(x) < len(self.t):
             return self._knot_range(first, len(x)).second(x, u, nodes, sigma, lam, y, out=out)
         n = self.manifold.ndx
@@ -153,13 +162,13 @@ class NumpyStages:
         return out
 
     def _knot_range(self, first: int, count: int) -> NumpyStages:
-        """Stages of ``count`` knots from ``first`` on, without costs and constraints."""
+        """Return stages of ``count`` knots from ``first`` on, without costs and constraints."""
         knots = slice(first, first + count)
         p = {key: v[knots] if v.ndim == 2 else v for key, v in self.parameters.items()}
         return replace(self, terms=(), constraints=(), t=self.t[knots], dt=self.dt[knots], parameters=p, scale=None)
 
     def _add_constraints(self, H: Array, x: Array, u: Array, y: Array) -> None:
-        """Add the Hessian of y'g to H (N, n + m, n + m)."""
+        """Add the Hessian of y'g to H (K, n + m, n + m), in place; constraints with zero multipliers are skipped."""
         at, n = 0, self.manifold.ndx
         for c in self.constraints:
             own = y[:, at : (at := at + c.residual.n_out)]
@@ -169,7 +178,7 @@ class NumpyStages:
                 _add(H, n, Hessians(full[:, :k, :k], full[:, k:, :k], full[:, k:, k:]))
 
     def _step_hessian(self, dynamics: DiscreteMap, x: Array, u: Array, nodes: Array, lam: Array) -> Hessians:
-        """Hessian of lam' (x_next (-) node), of the time step and of (-), which is curved on a Lie group."""
+        """Return the Hessian of lam' (x_next (-) node), of the time step and of (-), which is curved on a Lie group."""
         arguments = (x, u[:, : dynamics.nu], self.t, self.dt, self.parameters)
         contract = contraction_of(dynamics, from_source=True)
         if self.manifold.is_flat:
@@ -185,20 +194,21 @@ class NumpyStages:
 
     # -- rollout --------------------------------------------------------------------------------------------------------
     def finer(self, pieces: int) -> NumpyStages:
-        """Copy with ``pieces`` times as many substeps, for rollouts."""
+        """Return a copy with ``pieces`` times as many substeps in each time step, for rollouts."""
         dynamics: Any = copy(self.dynamics)
         dynamics.substeps *= pieces
         return replace(self, dynamics=dynamics)
 
     def shortened(self, share: float) -> NumpyStages:
-        """Copy with the time steps multiplied by ``share``."""
+        """Return a copy with the time steps multiplied by ``share``, and with them default cost weights."""
         return replace(self, dt=share * self.dt)
 
     @timed
     def rollout(self, trials: Trials, pause: Callable[[float], None] | None = None) -> Array:
-        """Fill the trajectories of ``trials`` over these knots; returns their costs (L,). Segments are stepped in one batch.
+        """Write the trajectories of ``trials`` over these knots, in place; returns their costs (L,).
 
-        pause: called after each step with the completed fraction; it may raise to abort the rollout.
+        Segments are stepped in one batch. At the final knot only the costs are computed. pause: called after each step with the
+        completed fraction; it may raise to abort the rollout.
         """
         if self.dynamics is None:
             return phase_cost(self.terms, trials.X[:, -1:], trials.U[:, :1, :0], self.t, self._scale)[:, 0]
@@ -232,14 +242,18 @@ class _Run:
         trials.D[:, first:last] = 0.0
 
     def _along(self, xs: Array, dx: Array, alphas: Array) -> Array:
-        """States xs (+) alpha dx, (L, K, nx), for dx (L or 1, K, ndx)."""
+        """Return the states xs (+) alpha dx, (L, K, nx), for xs (K, nx) and dx (L or 1, K, ndx)."""
         shape = (len(alphas), *xs.shape)
         x = np.broadcast_to(xs, shape).reshape(-1, shape[2])
         steps = (alphas[:, None, None] * dx).reshape(-1, dx.shape[2])
         return np.ascontiguousarray(self.manifold.integrate(x.T, steps.T).T).reshape(shape)
 
     def advance(self, knots: Array) -> None:
-        """Take one time step from each of these knots, for all step lengths: write controls, next states and defects at nodes."""
+        """Take one time step from each of these knots, for all step lengths: write controls, next states and defects at nodes.
+
+        With nonlinear gaps, the state at a node is moved so that the fraction 1 - alpha of its gap remains; with linear gaps,
+        states at nodes stay.
+        """
         trials, alphas = self.trials, self.trials.alphas
         x, u = trials.X[:, knots], self._controls(knots)
         trials.U[:, knots] = u
@@ -257,7 +271,7 @@ class _Run:
             trials.D[:, ends] = self._difference(self.ahead[:, ends + 1 - self.first], x_next[:, at_node])
 
     def _controls(self, knots: Array) -> Array:
-        """Controls (L, S, nu) at S knots by the policy, clipped to bounds."""
+        """Return the controls (L, S, nu) at S knots by the policy, clipped to bounds."""
         trials, K = self.trials, self.trials.direction.K
         off_path = self._difference(self.ahead[:, knots - self.first], trials.X[:, knots])
         u = trials.us[knots] + trials.alphas[:, None, None] * self._du[:, knots]
@@ -265,11 +279,12 @@ class _Run:
         return u if trials.bounds is None else np.clip(u, *(bound[knots] for bound in trials.bounds))
 
     def _difference(self, x0: Array, x1: Array) -> Array:
+        """Return x1 (-) x0 (L, S, ndx) of states (L, S, nx)."""
         d = self.manifold.gap(_flat(x0).T, _flat(x1).T).T
         return d.reshape(*x0.shape[:2], -1)
 
     def _step(self, knots: Array, x: Array, u: Array) -> Array:
-        """Next states (L, S, nx) of S knots."""
+        """Return the next states (L, S, nx) of S knots under controls u (L, S, nu)."""
         s, count, local = self.stages, len(x), knots - self.first
         p = {k: np.tile(v[local], (count, 1)) if v.ndim == 2 else v for k, v in s.parameters.items()}
         t, dt = np.tile(s.t[local], count), np.tile(s.dt[local], count)
@@ -277,12 +292,12 @@ class _Run:
 
 
 def _flat(a: Array) -> Array:
-    """Reshape (L, S, n) to (L * S, n)."""
+    """Reshape an array (L, S, n) to (L * S, n)."""
     return a.reshape(a.shape[0] * a.shape[1], a.shape[2])
 
 
 def _add(H: Array, n: int, part: Hessians) -> None:
-    """Add the blocks of ``part``, for its leading states and controls, to H (N, n + m, n + m)."""
+    """Add Hessian blocks of leading states and controls to H (K, n + m, n + m), in place; n: number of tangent coordinates."""
     k, m = part.xx.shape[1], part.uu.shape[1]
     H[:, :k, :k] += part.xx
     H[:, n : n + m, :k] += part.ux

@@ -37,7 +37,10 @@ class Pool:
         self._work.append(work)
 
     def run(self) -> None:
-        """Run all work added since the last run, on several threads if it is worth it."""
+        """Run all work added since the last run, on several threads if it is worth it, and wait for it.
+
+        Does nothing without work.
+        """
         work, self._work = self._work, []
         if not work:
             return
@@ -46,6 +49,7 @@ class Pool:
         ends = np.cumsum([-(-w.knots // w.lanes) for w in work]).tolist()
 
         def part(first: int, last: int, workspace: np.ndarray) -> None:
+            """Run the blocks of lanes ``first`` to ``last``, counted over all work."""
             for w, begin, end in zip(work, [0, *ends], ends, strict=False):
                 start, stop = max(first, begin) - begin, min(last, end) - begin
                 if start < stop:
@@ -56,24 +60,28 @@ class Pool:
 
 
 def numbers_filled(n: int, m: int) -> int:
-    """Number of entries of A, B, Q, S and R of a knot with n = ndx and m controls."""
+    """Return the number of entries of A, B, Q, S and R of a knot with n = ndx and m controls."""
     return 2 * n * n + 2 * n * m + m * m
 
 
 def worth_sharing(blocks: int, lanes: int, numbers: int) -> bool:
-    """True if these blocks of lanes are divided among threads: two threads get enough work, and more than one is available."""
+    """True if these blocks of knots are divided among threads: two threads get enough work, and more than one is available.
+
+    lanes: knots of a block. numbers: entries written per knot.
+    """
     from dynamics_backends.compiled.interface import default_threads
 
     return blocks >= 2 * _min_blocks(lanes, numbers) and default_threads() > 1
 
 
 def _min_blocks(lanes: int, numbers: int) -> int:
-    """Minimum number of blocks that a thread must get; numbers: entries written per knot."""
+    """Return the minimum number of blocks of ``lanes`` knots that a thread must get; numbers: entries written per knot."""
     return -(-NUMBERS_PER_THREAD // (lanes * numbers))
 
 
 @lru_cache(maxsize=16)
 def _workspaces(doubles: int) -> Any:
+    """Return workspaces of this many doubles, one for each thread; cached by size."""
     from dynamics_backends.compiled.interface import Workspaces
 
     return Workspaces(doubles)

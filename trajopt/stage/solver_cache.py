@@ -45,10 +45,11 @@ _thread_cache = _ThreadCache()
 
 @contextmanager
 def borrowed(ocp: OCP, cache: SolverCache | None = None) -> Iterator[SolverCache | None]:
-    """Lend the cached workspaces of a problem's structure: from ``cache``, else the thread's; yields None if the problem is too
-    large.
+    """Context manager that lends the cached workspaces of a problem's structure, from ``cache``, else from the thread's cache.
 
-    Inside the block other solves get empty caches. An error in the block drops the workspaces.
+    Yields None if the problem is too large for the thread's cache. Contents of ``cache`` from another thread are not used. Inside
+    the block other solves get empty caches. An error in the block drops the workspaces; else they are stored again, and the
+    thread's oldest ones dropped beyond the limits.
     """
     if cache is not None:
         own, thread = SolverCache(), threading.get_ident()
@@ -56,7 +57,7 @@ def borrowed(ocp: OCP, cache: SolverCache | None = None) -> Iterator[SolverCache
         yield own
         cache.prepared, cache.thread = own.prepared, thread
         return
-    numbers = size(ocp)
+    numbers = problem_size(ocp)
     if numbers > MAX_ENTRIES:
         yield None
         return
@@ -69,13 +70,16 @@ def borrowed(ocp: OCP, cache: SolverCache | None = None) -> Iterator[SolverCache
             del known[next(iter(known))]
 
 
-def size(ocp: OCP) -> int:
-    """Size of a problem, N (ndx + nu)^2: number of entries of the second derivatives at all knots."""
+def problem_size(ocp: OCP) -> int:
+    """Return the size of a problem, N (ndx + nu)^2: number of entries of the second derivatives at all knots."""
     return int(ocp.horizon * (ocp.manifold.ndx + ocp.nu) ** 2)
 
 
 def structure_of(ocp: OCP) -> Hashable:
-    """Key of a problem's structure: ids of dynamics and residuals, and knot counts; valid while the problem is alive."""
+    """Return a hashable key of a problem's structure, valid while the problem is alive.
+
+    It holds the ids of dynamics and of the residuals of terms and constraints, and knot counts.
+    """
     groups = [(phase.dynamics, phase.knots, phase.terms, phase.constraints) for phase in ocp.phases]
     ends = ocp.terminal, ocp.terminal_constraints
     phases = ((id(dynamics), knots, *map(_residuals, parts)) for dynamics, knots, *parts in groups)
@@ -83,5 +87,5 @@ def structure_of(ocp: OCP) -> Hashable:
 
 
 def _residuals(parts: Any) -> tuple[int, ...]:
-    """Ids of the residuals of terms or constraints."""
+    """Return the ids of the residuals of terms or constraints."""
     return tuple(id(part.residual) for part in parts)

@@ -61,9 +61,9 @@ class Direction(NamedTuple):
     parabola: tuple[Array, Array] | None = None
 
     def chord(self, alphas: Array) -> tuple[Array, Array]:
-        """Displacements dx (L or 1, N + 1, ndx), du (L or 1, N, nu) that, times alpha, lead to the trial points at alphas (L,).
+        """Return displacements dx (L or 1, N + 1, ndx), du (L or 1, N, nu) that, times alpha, lead to the trial points.
 
-        They are the direction itself for a line search; along a parabola they depend on alpha.
+        alphas (L,): step lengths. Displacements are the direction itself for a line search; along a parabola they depend on alpha.
         """
         if self.parabola is None:
             return self.dx[None], self.du[None]
@@ -89,14 +89,15 @@ class Shooting:
 
     @classmethod
     def every(cls, shooting: int | str, horizon: int, gaps: str) -> Shooting:
-        """Shooting with the nodes of an option: "single", "all" or one every K knots."""
+        """Return the nodes of an option: "single" (none), "all" (each knot), or an integer K (one every K knots)."""
         named = {"single": horizon + 1, "all": 1}
         spacing = named[shooting] if isinstance(shooting, str) else shooting
         return cls(tuple(range(spacing, horizon + 1, spacing)), gaps)
 
     def parts(self, first: int, last: int) -> tuple[list[int], list[int]]:
-        """First and end knots of the segments of [first, last] that are rolled out in parallel; nonlinear gaps have a single
-        segment.
+        """Return the first and the end knots of the segments of [first, last] that are rolled out in parallel.
+
+        Linear gaps separate segments at the nodes; nonlinear gaps have a single segment.
         """
         inner = [node for node in self.nodes if first < node < last and self.gaps == "linear"]
         return [first, *inner], [*inner, last]
@@ -132,7 +133,10 @@ class Stages(Protocol):
         ...
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """Next states, defects, costs and constraints."""
+        """Return next states, defects, costs and constraints at the knots.
+
+        Nodes: next states of the trajectory, or chart origins.
+        """
         ...
 
     def first(
@@ -145,10 +149,10 @@ class Stages(Protocol):
         out: StageDerivatives | None = None,
         pool: Pool | None = None,
     ) -> StageDerivatives:
-        """Values and first derivatives.
+        """Return values and first derivatives of defects, costs and constraints.
 
-        quadratic: compute Q, S and R too. out: contiguous output arrays. pool: if given, the work may be added to it, and the
-        arrays are valid after its run.
+        quadratic: compute Q, S and R of the cost too. out: contiguous output arrays. pool: if given, the work may be added to it,
+        and the arrays are valid after its run.
         """
         ...
 
@@ -163,7 +167,7 @@ class Stages(Protocol):
         first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """Hessian of sigma l + lam'(x_next (-) node) + y'g.
+        """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g at the knots.
 
         lam (K, n): in the tangent spaces at the nodes; y (K, ng); None omits a part. first: index of the first knot when x has
         fewer than K rows, for lam alone. out: contiguous output arrays. Raises TypeError for a time step without second
@@ -172,15 +176,15 @@ class Stages(Protocol):
         ...
 
     def rollout(self, trials: Trials) -> Array:
-        """Fill X, U and D of ``trials`` over these knots, for all step lengths; returns the costs of these knots (L,)."""
+        """Write X, U and D of ``trials`` over these knots, for all step lengths; returns the costs of these knots (L,)."""
         ...
 
     def finer(self, pieces: int) -> Stages:
-        """Copy whose time steps, of a SampledSystem, have ``pieces`` times as many substeps; for rollouts."""
+        """Return a copy whose time steps, of a SampledSystem, have ``pieces`` times as many substeps; for rollouts."""
         ...
 
     def shortened(self, share: float) -> Stages:
-        """Copy with the time steps multiplied by ``share`` in [0, 1], for values and first derivatives."""
+        """Return a copy with the time steps multiplied by ``share`` in [0, 1], for values and first derivatives."""
         ...
 
 
@@ -197,7 +201,7 @@ class SweptStages(Protocol):
 
 
 def workspace_for(K: int, sizes: tuple[int, int, int, int, int], quadratic: bool = True) -> StageDerivatives:
-    """Uninitialized output arrays for K knots; sizes: nx, ndx, length of d (0 at the final knot), nu, number of constraints.
+    """Return uninitialized output arrays for K knots; sizes: nx, ndx, length of d (0 at the final knot), nu, number of constraints.
 
     quadratic: False for empty Q, S and R.
     """

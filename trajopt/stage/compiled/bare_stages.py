@@ -36,7 +36,7 @@ class BareStages:
         )
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """Next states, defects, costs and constraints at the knots."""
+        """Return next states and defects by compiled code, summed costs of compiled and NumPy terms, and constraints in NumPy."""
         step, cost = self.steps.values(x, u, nodes), self._costs.values(x, u, nodes)
         return StageValues(step.x_next, step.d, step.cost + cost.cost, cost.g)
 
@@ -50,7 +50,10 @@ class BareStages:
         out: StageDerivatives | None = None,
         pool: Pool | None = None,
     ) -> StageDerivatives:
-        """Values and first derivatives, with Q, S, R if ``quadratic``; see :meth:`~trajopt.stage.stages.Stages.first`."""
+        """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``.
+
+        ``pool`` is not used.
+        """
         nx, n, m, ng = self._sizes
         K, out = len(x), out or workspace_for(len(x), (nx, n, n, m, ng), quadratic)
         none = np.empty((K, 0))
@@ -63,7 +66,10 @@ class BareStages:
         return out
 
     def _sum(self, x: Array, u: Array, nodes: Array, out: StageDerivatives, quadratic: bool) -> StageDerivatives:
-        """Write the derivatives of the compiled step, and the sum of the compiled and the NumPy cost, to ``out``."""
+        """Write the derivatives of the compiled step, the sum of compiled and NumPy costs, and the constraints to ``out``.
+
+        Return it.
+        """
         step = self.steps.first(x, u, nodes, quadratic=quadratic)
         own = self._costs.first(x, u, nodes, quadratic=quadratic)
         out.values.x_next[:], out.values.d[:], out.A[:], out.B[:] = step.values.x_next, step.values.d, step.A, step.B
@@ -85,7 +91,10 @@ class BareStages:
         first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """Hessian of sigma l + lam'(x_next (-) node) + y'g; see :meth:`~trajopt.stage.stages.Stages.second`."""
+        """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g: steps compiled, NumPy terms and constraints in NumPy.
+
+        lam, y: None omits a part. first: index of the first knot if x has fewer rows than there are knots. out: output arrays.
+        """
         if not sigma and y is None:
             return self.steps.second(x, u, nodes, 0.0, lam, None, first, out)
         result = self._costs.second(x, u, nodes, sigma, None, y, first, out)
@@ -98,19 +107,22 @@ class BareStages:
         return result
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[Any, Any] | None:
-        """Second derivatives of the compiled time steps for a C sweep; None if they are not compiled."""
+        """Return the second derivatives of the compiled time steps for a C sweep; None if they are not compiled."""
         return self.steps.sweep_part(x, u, nodes)
 
     def finer(self, pieces: int) -> BareStages:
-        """Copy with ``pieces`` times as many substeps, for rollouts."""
+        """Return stages with ``pieces`` times as many substeps in each time step, for rollouts."""
         return BareStages(self.steps.finer(pieces), self.plain)
 
     def shortened(self, share: float) -> BareStages:
-        """Copy with the time steps multiplied by ``share``."""
+        """Return stages with the time steps multiplied by ``share``."""
         return BareStages(self.steps.shortened(share), replace(self.plain, dt=share * self.plain.dt))
 
     def rollout(self, trials: Trials) -> Array:
-        """Fill the trajectories of ``trials`` over these knots by compiled code; returns their costs (L,)."""
+        """Write the trajectories of ``trials`` over these knots by compiled code.
+
+        Returns their costs (L,), NumPy terms included.
+        """
         compiled, p = self.steps.rollout(trials), self.plain
         knots = slice(p.start, p.start + len(p.t))
         scale = p.dt if p.scale is None else p.scale

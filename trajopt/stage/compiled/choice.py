@@ -47,7 +47,7 @@ class CompiledChoice:
         self.shapes = [self._shape(second, hessian) for second, hessian in kinds]
 
     def _shape(self, second: bool, hessian: str) -> StageShape:
-        """Structure of the phase. second: with second derivatives. hessian: Hessian of the cost."""
+        """Return the structure of the phase that determines its library; second: with second derivatives; hessian: of the cost."""
         plain, end = self._plain, self._end
         groups: tuple[Any, ...] = (plain.terms, end.terms, plain.constraints, end.constraints)
         running, terminal, path, final = (tuple(TermShape.of(part) for part in group) for group in groups)
@@ -55,10 +55,11 @@ class CompiledChoice:
         return StageShape(self.scheme, sizes, self._ocp.nu, running, terminal, path, final, hessian, second)
 
     def stages(self) -> tuple[Stages, Stages] | None:
-        """Stages of the phase and of the final knot, compiled as far as possible; None, with a report, if the time steps are not
-        compiled.
+        """Return the stages of the phase and of the final knot, compiled as far as possible, by the first usable library.
 
-        Raises TooLong, TraceError if compiled code is required and the phase cannot be compiled as a whole.
+        If terms or constraints cannot be compiled, they and the final knot run in NumPy, with a report; None, also with a report,
+        if the time steps are not compiled. Raises TooLong, TraceError if compiled code is required and the phase cannot be compiled
+        as a whole.
         """
         reason: Exception
         for shape in self.shapes:
@@ -75,9 +76,10 @@ class CompiledChoice:
         return None
 
     def _in_part(self, reason: Exception) -> tuple[Stages, Stages] | None:
-        """Compiled time steps with the terms that can be traced, or with no terms if these are too long.
+        """Return compiled time steps with the terms that can be traced, or with no terms if the code is too long, and the end.
 
-        The other terms, the constraints and the final knot run in NumPy. None if the time steps cannot be compiled.
+        The other terms, the constraints and the final knot run in NumPy. None if the time steps cannot be compiled. Both are
+        reported with the reason.
         """
         long = isinstance(reason, TooLong)
         terms = [] if long else [term for term in self._plain.terms if works_on_symbols(term)]
@@ -95,17 +97,21 @@ class CompiledChoice:
         return BareStages(self._stages(library, plain), replace(self._plain, terms=others)), self._end
 
     def _first_of(self, shapes: Sequence[StageShape]) -> Library | None:
-        """Library of the first structure in the list that can be compiled; None if none can."""
+        """Return the library of the first structure in the list that can be compiled; None if none can."""
         for shape in shapes:
             with suppress(TooLong, TraceError):
                 return library_of(self.backend, shape)
         return None
 
     def _stages(self, library: Library, plain: NumpyStages) -> CompiledStages:
+        """Return the compiled stages of a library; plain: NumPy stages with the terms and constraints that it contains."""
         return CompiledStages(library, self._ocp, self._i, plain, self._curved, self._report_second)
 
     def _curved(self) -> Library | None:
-        """Library of second derivatives of the time step alone; None if they are finite differences or cannot be compiled."""
+        """Return the library of second derivatives of the time step alone.
+
+        None if they are finite differences or cannot be compiled.
+        """
         if not has_contraction(self.backend):
             return None
         try:

@@ -17,17 +17,17 @@ from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspac
 
 
 def shapes_of(plain: NumpyStages) -> tuple[list[TermShape], list[TermShape]]:
-    """Compiled structure of the terms and of the constraints of a stage."""
+    """Return the compiled structure (residual, parameter sizes) of each term and of each constraint of a stage, as two lists."""
     return [*map(TermShape.of, plain.terms)], [*map(TermShape.of, plain.constraints)]
 
 
 def _end_values(plain: NumpyStages) -> tuple[Array, ...]:
-    """Values of a final knot: its time, theta of the cost terms, theta of the constraints."""
+    """Return the values of a final knot: its time, weights and parameters of the cost terms, parameters of the constraints."""
     return plain.t, theta_of(plain.terms, 1), constraint_theta(plain.constraints, 1)
 
 
 class CompiledEnd:
-    """Final knot in the library of a phase: see :class:`~trajopt.stage.stages.Stages`. plain: NumPy stages of the final knot."""
+    """Compiled evaluation of the final knot, in the library of a phase. plain: NumPy stages of the final knot."""
 
     compiled = True
 
@@ -39,24 +39,27 @@ class CompiledEnd:
         self._ng = sum(c.residual.n_out for c in plain.constraints)
 
     def matches(self, plain: NumpyStages) -> bool:
-        """True if the final knot ``plain`` has the same terms and constraints, up to their values."""
+        """True if the final knot ``plain`` has the same residuals and parameter sizes of terms and constraints."""
         return self._structure == shapes_of(plain)
 
     def load_values(self, plain: NumpyStages) -> None:
-        """Load the values of another final knot of the same structure."""
+        """Load time, weights and parameters of another final knot of the same structure, in place."""
         self.plain, (t, theta, final) = plain, self._values
         t[:] = plain.t
         theta_of(plain.terms, 1, theta)
         constraint_theta(plain.constraints, 1, final)
 
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """Cost and constraints at the final state; no next state and no defects."""
+        """Return cost and constraints at the final state x (1, nx); no next state and no defects."""
         x, cost, g = np.ascontiguousarray(x), np.empty(1), np.empty((1, self._ng))
         self._values_of(x, 0, cost, g)
         return StageValues(np.zeros((1, 0)), np.zeros((1, 0)), cost, g)
 
     def _values_of(self, x: Array, stride: int, cost: Array, g: Array | None) -> None:
-        """Evaluate costs and, unless None, constraints of len(cost) final states; stride: numbers from a state in x to the next."""
+        """Evaluate costs and, unless None, constraints of len(cost) final states; writes cost and g.
+
+        stride: numbers from a state in x to the next.
+        """
         to = (address(cost), None if g is None else address(g), address(self.library.workspaces[0]))
         self.library.end_values(ctypes.byref(self.data), address(x), stride, len(cost), *to)
 
@@ -70,7 +73,10 @@ class CompiledEnd:
         out: StageDerivatives | None = None,
         pool: Pool | None = None,
     ) -> StageDerivatives:
-        """Cost and constraints with their derivatives in the final state; see :meth:`~trajopt.stage.stages.Stages.first`."""
+        """Return cost and constraints with their derivatives in the final state, and Q of the cost, in ``out`` if given.
+
+        Q is always computed; ``pool`` is not used.
+        """
         x, result = np.ascontiguousarray(x), out or workspace_for(1, (0, self._n, 0, 0, self._ng))
         arrays = (result.values.cost, result.values.g, result.lx, result.gx, result.Q)
         results = EndFirstData(*map(address, arrays))
@@ -90,7 +96,10 @@ class CompiledEnd:
         first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """Hessian of sigma l + y'g in the final state; see :meth:`~trajopt.stage.stages.Stages.second`."""
+        """Return the Hessian blocks of sigma l + y'g in the final state; those in controls are empty, ``lam`` and ``out`` unused.
+
+        A library without second derivatives gives sigma Q, or NumPy evaluates y and exact Hessians.
+        """
         if not self.library.shape.second:
             if y is not None or self.plain.hessian == "exact":
                 return self.plain.second(x, u, nodes, sigma, lam, y)
@@ -103,15 +112,15 @@ class CompiledEnd:
         return Hessians(xx, np.zeros((1, 0, n)), np.zeros((1, 0, 0)))
 
     def finer(self, pieces: int) -> CompiledEnd:
-        """These stages; the final knot has no time step."""
+        """Return these stages unchanged; the final knot has no time step."""
         return self
 
     def shortened(self, share: float) -> CompiledEnd:
-        """These stages; the final knot has no time step."""
+        """Return these stages unchanged; the final knot has no time step."""
         return self
 
     def rollout(self, trials: Trials) -> Array:
-        """Costs (L,) of the final states of ``trials``."""
+        """Return the costs (L,) of the final states of ``trials``; writes nothing."""
         cost, X = np.empty(len(trials.X)), trials.X
         self._values_of(X[0, -1:], X.shape[1] * X.shape[2], cost, None)
         return cost

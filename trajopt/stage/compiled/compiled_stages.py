@@ -48,7 +48,7 @@ _DOUBLE = 8
 
 
 class CompiledStages:
-    """Compiled stages of a phase: see :class:`~trajopt.stage.stages.Stages`.
+    """Compiled evaluation of the K knots of a phase, see :class:`~trajopt.stage.stages.Stages`.
 
     library: library of the phase's structure. plain: NumPy stages of the phase, with its terms and constraints, for operations that
     the library lacks. curved: returns the library of second derivatives of the step alone, for a library without them. report:
@@ -79,11 +79,14 @@ class CompiledStages:
         self._last: tuple[bytes, StageDerivatives | None] = b"", None
 
     def matches(self, plain: NumpyStages, phase: Phase) -> bool:
-        """True if ``phase``, with NumPy stages ``plain``, has the same structure, so that its values can be loaded."""
+        """True if ``phase``, with NumPy stages ``plain``, has the same structure, so that its values can be loaded.
+
+        Structure: dynamics, knots, parameter sizes, residuals of terms and constraints.
+        """
         return self._structure == _structure(plain, phase)
 
     def load_values(self, plain: NumpyStages, phase: Phase) -> None:
-        """Load the values of another phase of the same structure."""
+        """Load times, weights and parameters of another phase of the same structure, in place; cached derivatives are dropped."""
         self.plain, self._stored_at, self._last = plain, b"", (b"", None)
         t, weight, p, theta, path = self._values
         t[:], weight[:] = plain.t, phase.weights
@@ -92,19 +95,19 @@ class CompiledStages:
         constraint_theta(plain.constraints, len(t), path)
 
     def _at(self, library: Library, first: int) -> ctypes.Structure:
-        """Struct stages_t that begins at the knot ``first``."""
+        """Return the struct stages_t of a library that begins at the knot ``first``; cached."""
         if (library, first) not in self._from_knot:
             self._from_knot[library, first] = self._make_data(library, first)
         return self._from_knot[library, first]
 
     def _make_data(self, library: Library, first: int) -> ctypes.Structure:
-        """Struct stages_t of a library, whose arrays begin at the knot ``first``."""
+        """Create the struct stages_t of a library, whose arrays begin at the knot ``first``."""
         rows = (address(v) + _DOUBLE * first * (v.size // len(v)) for v in self._values)
         return StagesData(library.structure, self._n_substeps, *rows)
 
     # -- values and first order -----------------------------------------------------------------------------------------
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
-        """Next states, defects, costs and constraints at the knots."""
+        """Return next states, defects, costs and constraints at the knots."""
         nx, n, _, _, ng = self._sizes
         K, at, references = len(x), *_point(x, u, nodes)
         out = StageValues(np.empty((K, nx)), np.empty((K, n)), np.empty(K), np.empty((K, ng)))
@@ -123,9 +126,10 @@ class CompiledStages:
         out: StageDerivatives | None = None,
         pool: Pool | None = None,
     ) -> StageDerivatives:
-        """Values and first derivatives, with Q, S, R if ``quadratic``; a library with second derivatives also stores its substeps.
+        """Return values and first derivatives, in ``out`` if given, with Q, S, R of the cost if ``quadratic``.
 
-        See :meth:`~trajopt.stage.stages.Stages.first`.
+        With a pool the work is added to it, and the arrays are valid after its run. A library with second derivatives also stores
+        its substeps for :meth:`second`.
         """
         over = out or workspace_for(len(x), self._sizes, quadratic)
         work, point = self._first_work(x, u, nodes, over, quadratic)
@@ -143,7 +147,7 @@ class CompiledStages:
     def _first_work(
         self, x: Array, u: Array, nodes: Array, out: StageDerivatives, quadratic: bool
     ) -> tuple[Work, bytes]:
-        """Work of :meth:`first`, and the bytes of x, u and nodes, which identify the point."""
+        """Return the work of :meth:`first`, which writes ``out``, and the bytes of x, u and nodes, which identify the point."""
         at, inputs = _point(x, u, nodes)
         v, substeps = out.values, self._stored_substeps
         cost = (out.Q, out.S, out.R) if quadratic else ()
@@ -158,7 +162,7 @@ class CompiledStages:
     def _part(
         self, function: Any, at: ctypes.Structure, results: ctypes.Structure, references: Any = None
     ) -> Callable[[int, int, Array], None]:
-        """Bind a library function to a point and its results, for ranges of knots."""
+        """Return a function of a range of knots that calls a library function at a point; it keeps ``references`` alive."""
         stages, point, out = ctypes.byref(self.data), ctypes.byref(at), ctypes.byref(results)
 
         def part(first: int, last: int, workspace: Array) -> None:
@@ -169,7 +173,7 @@ class CompiledStages:
 
     @cached_property
     def _stored_substeps(self) -> Array | None:
-        """Memory for the substeps of all knots; None for a library without second derivatives."""
+        """Memory for the integrator substeps of all knots; None for a library without second derivatives."""
         if not self.library.shape.second:
             return None
         blocks = -(-len(self._values[0]) // self.library.lanes)
@@ -187,8 +191,11 @@ class CompiledStages:
         first: int = 0,
         out: Hessians | None = None,
     ) -> Hessians:
-        """Hessian of sigma l + lam'(x_next (-) node) + y'g, in NumPy where the library has none; see
-        :meth:`~trajopt.stage.stages.Stages.second`.
+        """Return the Hessian blocks of sigma l + lam'(x_next (-) node) + y'g; lam, y: None omits a part.
+
+        Without compiled second derivatives NumPy evaluates them, with a report, or for the cost alone the Gauss-Newton blocks of
+        first derivatives. Reuses the substeps that :meth:`first` stored at the same point. first: index of the first knot if x has
+        fewer rows than knots.
         """
         alone = not sigma and y is None
         library = self.curved if alone else self.library if self.library.shape.second else None
@@ -219,30 +226,28 @@ class CompiledStages:
 
     @property
     def second_orders(self) -> tuple[bool, bool]:
-        """Two flags: the library has second derivatives of the whole stage; it has those of the time step."""
+        """Two flags: the library has second derivatives of the whole stage; there is a library with those of the time step."""
         return self.library.shape.second, self.curved is not None
 
     def _gauss_newton(self, x: Array, u: Array, nodes: Array, sigma: float) -> Hessians:
-        """Hessian of sigma l alone, from the Q, S, R of first derivatives, which are reused at the same point."""
+        """Return the Hessian of sigma l from the Q, S, R of first derivatives, which are reused at the same point."""
         known = self._last[0] == b"".join(np.ascontiguousarray(a, float).tobytes() for a in (x, u, nodes))
         result = (self._last[1] if known else None) or self.first(x, u, nodes)
         return Hessians(sigma * result.Q, sigma * result.S, sigma * result.R)
 
     @property
     def curved(self) -> Library | None:
-        """Library with second derivatives of the time step: that of the stage, or one of the step alone; None if they are not
-        compiled.
-        """
+        """Library with second derivatives of the time step: that of the stage, or one of the step alone; None if not compiled."""
         return self.library if self.library.shape.second else self._curved_alone()
 
     @property
     def curved_data(self) -> ctypes.Structure | None:
-        """Struct stages_t for the library ``curved``; None if there is none."""
+        """Struct stages_t for the library ``curved``, from the first knot on; None if there is none."""
         library = self.curved
         return None if library is None else self._at(library, 0)
 
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[CurvaturePart, Any] | None:
-        """Second derivatives of the time steps for a C sweep; None if they are not compiled."""
+        """Return the second derivatives of the time steps for a C sweep, and the objects they point to; None if not compiled."""
         library = self.curved
         if library is None:
             return None
@@ -254,14 +259,14 @@ class CompiledStages:
 
     # -- rollout --------------------------------------------------------------------------------------------------------
     def finer(self, pieces: int) -> CompiledStages:
-        """Copy with ``pieces`` times as many substeps, for rollouts."""
+        """Return a copy with ``pieces`` times as many substeps in each time step, for rollouts."""
         result = self._view()
         result._n_substeps *= pieces
         result.data = result._at(self.library, 0)
         return result
 
     def shortened(self, share: float) -> CompiledStages:
-        """Copy with the time steps multiplied by ``share``; weights of the cost do not change."""
+        """Return a copy with the time steps multiplied by ``share``; weights of the cost do not change."""
         result = self._view()
         t, weight, *others = self._values
         result._values = [t, share * weight, *others]
@@ -269,14 +274,14 @@ class CompiledStages:
         return result
 
     def _view(self) -> CompiledStages:
-        """Copy of these stages without cached results."""
+        """Return a copy of these stages without cached results, which shares values and library."""
         result = copy(self)
         result._from_knot, result._stored_at, result._last = {}, b"", (b"", None)
         result.__dict__.pop("_stored_substeps", None)
         return result
 
     def rollout(self, trials: Trials) -> Array:
-        """Fill the trajectories of ``trials`` over these knots; returns their costs (L,).
+        """Write the trajectories of ``trials`` over these knots, in place; returns their costs (L,).
 
         Each lane holds a step length and a segment; segments lie between nodes with linear gaps.
         """
@@ -309,7 +314,10 @@ class CompiledStages:
 
 
 def _values_of(phase: Phase, plain: NumpyStages) -> tuple[Array, ...]:
-    """Values by knot: t, weights, dynamics parameters, theta of the cost, theta of the constraints."""
+    """Return the values of a phase by knot: t, weights, parameters of the dynamics, theta of cost terms, and of constraints.
+
+    theta: weights (of cost terms) and parameters, concatenated.
+    """
     K = phase.knots
     p, theta, path = (
         by_knot(phase.parameters.values(), K),
@@ -320,20 +328,20 @@ def _values_of(phase: Phase, plain: NumpyStages) -> tuple[Array, ...]:
 
 
 def _structure(plain: NumpyStages, phase: Phase) -> tuple[Any, ...]:
-    """Structure of a phase: everything that compiled code and memory addresses depend on."""
+    """Return the structure of a phase: everything that compiled code and memory addresses depend on, for comparison."""
     sizes = [(name, value.shape[-1]) for name, value in phase.parameters.items()]
     return phase.dynamics, phase.dynamics.sampling, phase.knots, sizes, *shapes_of(plain)
 
 
 def _point(x: Array, u: Array, nodes: Array) -> tuple[ctypes.Structure, list[Array]]:
-    """Struct point_t, and the arrays that it points to."""
+    """Return the struct point_t of states, controls and nodes, and the contiguous arrays that it points to."""
     inputs = [np.ascontiguousarray(a, float) for a in (x, u, nodes)]
     return PointData(*map(address, inputs)), inputs
 
 
 @lru_cache(maxsize=32)
 def node_flags(nodes: tuple[int, ...], N: int) -> Array:
-    """Flags (N + 1,): 1 at nodes, 0 elsewhere."""
+    """Return flags (N + 1,), 1 at the shooting nodes and 0 elsewhere; cached, so do not change them."""
     flags = np.zeros(N + 1, np.int8)
     flags[list(nodes)] = 1
     return flags
@@ -341,6 +349,9 @@ def node_flags(nodes: tuple[int, ...], N: int) -> Array:
 
 @lru_cache(maxsize=64)
 def _tasks(shooting: Any, first: int, last: int, trials: int) -> tuple[Array, Array, Array]:
-    """First knot, end knot and trial index of each rollout segment of a phase; trials of a segment are adjacent."""
+    """Return the first knot, end knot and trial index of each rollout task of a phase: one for each segment and trial; cached.
+
+    Trials of a segment are adjacent.
+    """
     starts, stops = (np.array(part, _LONG) for part in shooting.parts(first, last))
     return np.repeat(starts, trials), np.repeat(stops, trials), np.tile(np.arange(trials, dtype=_LONG), len(starts))

@@ -39,17 +39,17 @@ _SEVERAL = ("rollout.h", "in_lanes.h")
 
 
 def stages_source(*more: str) -> str:
-    """C source of the kernels of stages, which needs groups.h and functions.h before it; more: further kernel files."""
+    """Return the C source of the stage kernels, which needs groups.h and functions.h before it; more: further kernel files."""
     return kernel_text("trajopt.stage", *_KERNELS, *more)
 
 
 def source() -> str:
-    """C source of all stage kernels with their headers, for the package's library."""
+    """Return the C source of all stage kernels with their headers, for the package's library."""
     return "\n".join([*_templates(), stages_source(*_SEVERAL)])
 
 
 def _templates() -> list[str]:
-    """Sources of the headers that the kernels need."""
+    """Return the C sources of the headers that the stage kernels need."""
     headers = map(template, ("lanes/rows.h", "lanes/function.h", "lanes/context.h", "lanes/groups.h"))
     return [prelude(), *headers, kernel_text("trajopt.stage", "functions.h")]
 
@@ -124,7 +124,7 @@ class Library:
             self._second_workspaces: dict[int, Workspaces] = {}
 
     def second_workspaces(self, substeps: int) -> Workspaces:
-        """Workspaces of second derivatives, one for each thread."""
+        """Return the workspaces of second derivatives, one for each thread; cached by the number of substeps."""
         if substeps not in self._second_workspaces:
             self._second_workspaces[substeps] = Workspaces(
                 int(self._second_workspace(self.structure, substeps)) * self.lanes
@@ -137,8 +137,9 @@ _known: dict[tuple[Any, StageShape], Library | Exception] = {}
 
 
 def library_of(backend: Any, shape: StageShape) -> Library:
-    """Library of a structure, cached for problems that differ in values only. Raises TooLong, TraceError if it cannot be
-    compiled.
+    """Return the library of a structure, cached for problems that differ in values only, as are failures.
+
+    Raises TooLong, TraceError if it cannot be compiled.
     """
     key = backend, shape
     if key not in _known:

@@ -43,7 +43,7 @@ class Structure(NamedTuple):
 
     @classmethod
     def of(cls, system: Map, shape: StageShape) -> Structure:
-        """Structure of a phase from the system that its steps evaluate and its terms and constraints."""
+        """Return the structure of a phase from the system that its steps evaluate and its terms and constraints."""
         manifold, offsets = system.manifold, damping_offsets(system)
         factors = factors_of(manifold)
         curved = [f for f in factors if f.is_curved]
@@ -79,7 +79,7 @@ class Structure(NamedTuple):
         return cls(numbers, coefficients, factors, curved)
 
     def data(self, lanes: int | None, functions: int, workspace: int, registers: int) -> StructureMemory:
-        """Struct structure_t, with the memory that it points to; lanes: SIMD width, None for the default.
+        """Create the struct structure_t, with the memory that it points to; lanes: SIMD width, None for the default.
 
         functions: address of functions_t. workspace, registers: vectors that the functions and a block of their tapes need.
         """
@@ -92,7 +92,7 @@ class Structure(NamedTuple):
         return StructureMemory(data, (factors, curved, self.tableau))
 
     def stage_workspace(self, rows: int) -> int:
-        """Workspace of the stages in vectors, with first derivatives but without the workspace of their functions.
+        """Return the workspace of the stages in vectors, with first derivatives but without the workspace of their functions.
 
         rows: computed rows of xdot.
         """
@@ -101,8 +101,9 @@ class Structure(NamedTuple):
         return int(bound(kernels(), "stage_workspace", "p", ctypes.c_long)(ctypes.addressof(own.data)))
 
     def source(self, workspace: str) -> str:
-        """C source of the constant ``structure``, to be placed after the functions of a phase and structure.h; workspace: a C
-        expression.
+        """Return the C source of the constant ``structure``, to be placed after the functions of a phase and structure.h.
+
+        workspace: a C expression.
         """
         groups = [factors_in_c("factors", self.factors), factors_in_c("curved", self.curved)]
         arrays = [f"static const double tableau_{key}[] = {{{_list(values)}}};" for key, values in self.tableau.items()]
@@ -118,7 +119,7 @@ class Structure(NamedTuple):
         return "\n".join([*groups, *arrays, f"static const structure_t structure = {{{fields}}};"])
 
     def groups_source(self) -> str:
-        """C source of the Lie groups of the manifold, to be placed before the functions of a phase and structure.h."""
+        """Return the C source of the curved Lie groups of the manifold, to be placed before a phase's functions and structure.h."""
         return "\n".join(groups_source(dict.fromkeys(f.group for f in self.curved)))
 
 
@@ -130,14 +131,15 @@ class StructureMemory(NamedTuple):
 
 
 def _square(rows: Any, n: int) -> Array:
-    """Matrix (n, n) from the rows of a strictly lower triangle, filled with zeros."""
+    """Return the matrix (n, n) of the rows of a strictly lower triangle, with zeros elsewhere."""
     return np.array([[*row, *[0.0] * (n - len(row))] for row in rows])
 
 
 def _parameters(constraints: Any) -> int:
-    """Number of parameters of all constraints."""
+    """Return the number of parameters of all constraints."""
     return sum(size for c in constraints for _, size in c.parameters)
 
 
 def _list(values: Array) -> str:
+    """Return the entries of an array as a comma-separated list of C constants."""
     return ", ".join(constant(x) for x in values.ravel().tolist())

@@ -51,7 +51,11 @@ class TapedFunctions(NamedTuple):
     forces: tuple[int, int, int] = (0, 0, 0)
 
     def members(self, lanes: int) -> dict[str, tuple[int | None, int, int | None]]:
-        """Code, data and code for blocks (run, self, run_blocks) of each member of the C struct functions_t, by name."""
+        """Return code, data and code for blocks (run, self, run_blocks) of each member of the C struct functions_t, by name.
+
+        Partial derivatives by complex or dual numbers refer to the C function that calls the tape :data:`ALONG`; lanes selects its
+        version.
+        """
         found = {name: tape.function for name, tape in self.tapes.items()}
         if self.directions is not None:
             self.directions.along_run, self.directions.along_self, _ = found.pop(ALONG)
@@ -65,7 +69,10 @@ class TapedFunctions(NamedTuple):
 
 
 def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions:
-    """Tapes of a phase's functions. Raises TooLong, TraceError for functions without a tape."""
+    """Return the tapes of a phase's functions: dynamics outside the package's library, costs and constraints.
+
+    Raises TooLong, TraceError for functions without a tape.
+    """
     map, sizes = unwrapped(backend.map), dict(shape.parameters)
     manifold = map.manifold
     terms = _other_terms(manifold, shape)
@@ -78,14 +85,16 @@ def taped_functions(backend: Any, shape: StageShape) -> TapedFunctions:
 def _dynamics(
     backend: Any, shape: StageShape, *, forces: bool, curved_forces: bool
 ) -> tuple[dict[str, Tape], int, float]:
-    """Tapes of the dynamics that are not in the package's library, computed rows of xdot, and size of a perturbation.
+    """Return tapes of the dynamics, the number of computed rows of xdot, and the size of a perturbation; tapes are cached on disk.
 
-    forces, curved_forces: see :func:`traced_dynamics`.
+    No tapes, and half of the tangent's dimension as rows, if the dynamics are in the package's library. forces: contact forces are
+    a result too. curved_forces: second derivatives take multipliers of these forces.
     """
     if dynamics_in_library(backend):
         return {}, unwrapped(backend.map).manifold.ndx // 2, 0.0
 
     def traced() -> list[Any]:
+        """Trace the dynamics; returns tapes as JSON value, rows and perturbation."""
         with tracing:
             parts = traced_dynamics(
                 backend, dict(shape.parameters), second=shape.second, forces=forces, curved_forces=curved_forces
@@ -109,12 +118,13 @@ def _affine(contracted: TracedFunction) -> bool:
 
 
 def _running(moving: Map | None, manifold: Manifold, shape: StageShape) -> tuple[dict[str, Tape], tuple[int, int, int]]:
-    """Tapes of the running cost, and ``forces`` of :class:`TapedFunctions`.
+    """Return the tapes of the running cost, cached on disk, and ``forces`` of :class:`TapedFunctions`.
 
-    moving: system whose time step provides its contact forces.
+    moving: system whose time step provides its contact forces, None for none.
     """
 
     def traced() -> list[Any]:
+        """Trace the running cost; returns tapes as JSON value and sizes of the forces."""
         with tracing:
             given = "running", shape.running, manifold, shape.nu
             source = term_source(*given, running=True, hessian=shape.hessian, moving=moving, curved=shape.second)
@@ -129,7 +139,10 @@ def _running(moving: Map | None, manifold: Manifold, shape: StageShape) -> tuple
 
 
 def _other_terms(manifold: Manifold, shape: StageShape) -> dict[str, Tape]:
-    """Tapes of the terminal cost and the constraints."""
+    """Return the tapes of the terminal cost and the constraints, cached on disk.
+
+    Second derivatives only if the shape asks for them.
+    """
     orders = ["value", "first", *(["second"] if shape.second else [])]
     writers: dict[str, tuple[Callable[..., TermSource], Any, dict[str, Any]]] = {
         "terminal": (term_source, shape.terminal, {"running": False, "hessian": shape.hessian}),
@@ -145,16 +158,16 @@ def _other_terms(manifold: Manifold, shape: StageShape) -> dict[str, Tape]:
 
 
 def _functions(write: Callable[..., TermSource], given: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """JSON value of the tapes of the functions that ``write`` traces. Raises TooLong, TraceError."""
+    """Trace functions by ``write`` and return the JSON value of their tapes. Raises TooLong, TraceError."""
     with tracing:
         return _encoded(write(*given, **options).functions)
 
 
 def _encoded(functions: Sequence[TracedFunction]) -> list[Any]:
-    """JSON value of the tapes of functions that have results."""
+    """Return the JSON value of the tapes of functions: name and data of each that has results."""
     return [[f.name, Tape.of(f.trace, f.sizes).data()] for f in functions if any(f.trace.outputs)]
 
 
 def _decoded(known: list[Any]) -> dict[str, Tape]:
-    """Tapes by name from the JSON value of :func:`_encoded`."""
+    """Return the tapes by name from the JSON value of :func:`_encoded`."""
     return {name: Tape.from_data(data) for name, data in known}

@@ -23,11 +23,11 @@ from dynamics_backends.compiled.interface import (
 from dynamics_backends.manifold import Manifold
 from dynamics_backends.protocol import Array, HasContraction, HasPartials
 from trajopt.problem.constraints import Constraint
-from trajopt.stage.source.term_source import TermShape, TermSource, analytic_partials, by_knot, in_all
+from trajopt.stage.source.term_source import TermShape, TermSource, analytic_partials, by_knot, embed_hessian
 
 
 def constraint_theta(constraints: Sequence[Constraint], knots: int, out: Array | None = None) -> Array:
-    """Vectors theta (knots, size): the parameters of all constraints in order. out: output array."""
+    """Return the parameters of all constraints in order, concatenated at each knot (knots, size), in ``out`` if given."""
     return by_knot([v for c in constraints for v in c.parameters.values()], knots, out)
 
 
@@ -40,9 +40,10 @@ def constraint_source(
     running: bool,
     orders: Sequence[str] = ("value", "first", "second"),
 ) -> TermSource:
-    """Traced functions of the stacked constraints, their values, first and second derivatives; orders: the functions to trace.
+    """Return traced functions of the stacked constraints: values, first and second derivatives; orders: the functions to trace.
 
-    Raises TooLong if the code would take too long to compile, TraceError for a residual that cannot be traced.
+    name: prefix of the function names. running: False for the final knot, without controls. Without constraints there are no
+    functions. Raises TooLong if the code would take too long to compile, TraceError for a residual that cannot be traced.
     """
     import casadi as ca
 
@@ -78,7 +79,10 @@ def constraint_source(
 
 
 def _firsts(shapes, x, u, t, w) -> dict[str, Any]:
-    """Stacked values g of all residuals, and their Jacobians gx, gu, by name; shapes: (constraint, parameters, value) of each."""
+    """Return stacked values g of all residuals, and their Jacobians gx, gu, by name.
+
+    Shapes: (constraint, parameters, value) of each.
+    """
     import casadi as ca
 
     n = w.numel() - u.numel()
@@ -88,7 +92,7 @@ def _firsts(shapes, x, u, t, w) -> dict[str, Any]:
 
 
 def _parameters(constraints: Sequence[TermShape], theta) -> list[dict[str, Any]]:
-    """Parameters of each constraint by name, as slices of theta."""
+    """Return the parameters of each constraint by name, as slices of the symbolic vector theta."""
     result, at = [], 0
     for c in constraints:
         p = {}
@@ -99,13 +103,13 @@ def _parameters(constraints: Sequence[TermShape], theta) -> list[dict[str, Any]]
 
 
 def _value(c: TermShape, x, u, t, p):
-    """Symbolic value of the residual of a constraint, which may read fewer states and controls than the stage has."""
+    """Return the symbolic value of the residual of a constraint, which may read fewer states and controls than the stage has."""
     with _calls(c):
         return symbolic_value(c.residual, x[: c.residual.manifold.nx], u[: c.residual.nu], t, p)
 
 
 def _first(c: TermShape, x, u, t, p, value, w):
-    """Value of a residual and its Jacobian (nr, n + nu): its analytic partials at x, or CasADi's derivatives in w."""
+    """Return the value of a residual and its Jacobian (nr, n + nu): its analytic partials at x, or CasADi's derivatives in w."""
     import casadi as ca
 
     if not isinstance(c.residual, HasPartials):
@@ -120,12 +124,12 @@ def _writes_out(residual: Any) -> bool:
 
 
 def _calls(c: TermShape) -> AbstractContextManager[None]:
-    """Context for tracing a residual: function calls stay calls, not inlined, if CasADi need not differentiate them."""
+    """Return a context for tracing a residual: function calls stay calls, not inlined, if CasADi need not differentiate them."""
     return preserved_calls() if _writes_out(c.residual) else nullcontext()
 
 
 def _hessian(shapes, x, u, t, y, w):
-    """Hessian of y'g in w: analytic contractions where residuals define them, CasADi's for the others."""
+    """Return the Hessian of y'g in w: analytic contractions where residuals define both derivatives, CasADi's for the others."""
     import casadi as ca
 
     n, rest, at = w.numel() - u.numel(), ca.SX(0), 0
@@ -138,5 +142,5 @@ def _hessian(shapes, x, u, t, y, w):
             continue
         with _calls(c):
             _, result = residual.contracted(x[: residual.manifold.nx], u[: residual.nu], t, p, own)
-        H += in_all(result, residual, w.numel(), n)
+        H += embed_hessian(result, residual, w.numel(), n)
     return H + ca.hessian(rest, w)[0]

@@ -34,13 +34,10 @@ class StepForces:
 
     @classmethod
     def of(cls, residuals: Iterable[Map], moving: Any, *, exact: bool, curved: bool) -> StepForces | None:
-        """Forces of the system ``moving`` that some of the residuals read; None if none does.
+        """Return the forces of the system ``moving`` that some of the residuals read; None if none does.
 
-        moving: None for a system whose step does not provide its forces. exact: with an exact Hessian; None is returned too if
-        that is
-        requested without ``curved``. curved: second derivatives of the step are evaluated too.
-
-        moving: None for a system whose step does not provide them. curved: second derivatives of the step are evaluated too.
+        moving: None for a system whose step does not provide its forces; returns None. exact: with an exact Hessian, which needs
+        ``curved``; None without. curved: second derivatives of the step are evaluated too.
         """
         if moving is None or (exact and not curved):
             return None
@@ -55,8 +52,9 @@ class StepForces:
         return _system(residual) is self.system
 
     def add(self, residual: Any, p: dict[str, Any], weight: Any) -> Any:
-        """Return the symbolic value of a squared term 1/2 weight'r^2, and add its gradient and Hessian in the forces to the
-        sums.
+        """Add the gradient and Hessian in the forces of a squared term 1/2 weight'r^2 to the sums, and return its symbolic value.
+
+        p: parameters of the residual.
         """
         r = ca.vertcat(*residual.outer(self.y, p))
         value = 0.5 * ca.dot(weight, r * r)
@@ -68,6 +66,6 @@ class StepForces:
 
 
 def _system(residual: Map) -> Any:
-    """System whose contact forces a residual reads; None for residuals that read no forces."""
+    """Return the system whose contact forces a residual reads; None for residuals that read no forces."""
     inner: Any = residual.inner if isinstance(residual, ComposedMap) else None
     return inner.system if isinstance(inner, ReportOf) else None

@@ -71,7 +71,7 @@ class TermShape(NamedTuple):
 
     @classmethod
     def of(cls, term: CostTerm | Constraint) -> TermShape:
-        """Structure of a cost term or constraint; a constraint counts as squared."""
+        """Return the structure of a cost term or constraint; a constraint counts as squared."""
         sizes = tuple([(name, value.shape[-1]) for name, value in term.parameters.items()])
         return cls(term.residual, sizes, isinstance(term, Constraint) or term.squared)
 
@@ -82,12 +82,12 @@ class TermShape(NamedTuple):
 
 
 def theta_of(terms: Sequence[CostTerm], knots: int, out: Array | None = None) -> Array:
-    """Vectors theta (knots, size) of terms: the weight of each term, then its parameters in order. out: output array."""
+    """Return vectors theta (knots, size) of terms: the weight of each term, then its parameters in order, in ``out`` if given."""
     return by_knot([v for term in terms for v in (term.weight, *term.parameters.values())], knots, out)
 
 
 def by_knot(values: Iterable[Array], knots: int, out: Array | None = None) -> Array:
-    """Concatenate values (n,) or (knots, n) into (knots, sum of n). out: output array."""
+    """Concatenate values (n,), repeated at each knot, or (knots, n) into (knots, sum of n), in ``out`` if given."""
     parts, first = list(values), 0
     result = np.empty((knots, sum(v.shape[-1] for v in parts))) if out is None else out
     for v in parts:
@@ -108,7 +108,7 @@ def term_source(
     curved: bool = False,
     kernels: bool = True,
 ) -> TermSource:
-    """Traced functions of a sum of cost terms: its value, and its value with gradient and Hessian.
+    """Return traced functions of a sum of cost terms: its value, and its value with gradient and Hessian.
 
     running: scale terms by dt, and let them read controls. moving: system whose time step provides its contact forces to running
     terms. curved: second derivatives of that step are evaluated too. kernels: recursions of contact forces are calls of the
@@ -146,15 +146,20 @@ def term_source(
 
 
 def _with_kernels(residual: Map) -> Map:
-    """Residual of contact forces whose recursions become calls of kernels; CasADi does not differentiate these."""
+    """Return a residual whose recursions (of contact forces) are calls of kernels, if it has analytic partials, else itself.
+
+    CasADi does not differentiate such calls.
+    """
     if isinstance(residual, HasRecursions) and isinstance(residual, HasPartials):
         return residual.with_recursions(kernel_driver)
     return residual
 
 
 def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, forces):
-    """Value, gradient and Hessian of the sum of terms at x (+) dx, u + du, in w = (dx, du) at 0; terms of ``forces``
-    contribute to the value alone."""
+    """Return value, gradient and Hessian of the sum of terms at x (+) dx, u + du, in w = (dx, du) at 0.
+
+    Terms of contact forces contribute to the value alone; their derivatives in the forces are added to ``forces``.
+    """
     dx = x if manifold.is_flat else ca.SX.sym("dx", manifold.ndx)
     moved = x if manifold.is_flat else manifold.integrate(x, dx)
     w = ca.vertcat(dx, u)
@@ -172,8 +177,8 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, forces):
             continue
         exact = hessian == "exact" or not term.squared
         r, J, H = _derivatives(term, scale * weight, (x, moved, u, t, p), w, manifold, exact=exact)
-        total += _sum(term, scale * weight, r)
-        gradient += ca.mtimes(J.T, _slope(term, scale * weight, r))
+        total += _term_value(term, scale * weight, r)
+        gradient += ca.mtimes(J.T, _residual_gradient(term, scale * weight, r))
         curvature += H if exact else ca.mtimes(J.T * ca.repmat((scale * weight).T, n, 1), J)
     curvature = ca.triu2symm(ca.triu(curvature))  # only one triangle is computed
     sums = [total, gradient, curvature]
@@ -182,20 +187,21 @@ def _sum_of(terms, manifold, x, u, t, theta, scale, hessian, forces):
     return ca.substitute(sums, [dx], [ca.SX.zeros(manifold.ndx)])
 
 
-def _sum(term, weight, r):
-    """Value of a cost term at the value r of its residual: weight' 1/2 r^2, or weight' r if it is not squared."""
+def _term_value(term, weight, r):
+    """Return the symbolic value of a cost term at the value r of its residual: weight' 1/2 r^2, or weight' r if not squared."""
     return ca.dot(weight, 0.5 * r * r if term.squared else r)
 
 
-def _slope(term, weight, r):
-    """Gradient in r of a cost term with residual value r."""
+def _residual_gradient(term, weight, r):
+    """Return the gradient in r of a cost term with residual value r: weight r, or weight if it is not squared."""
     return weight * r if term.squared else weight
 
 
 def _derivatives(term, weight, at, w, manifold, *, exact):
-    """Residual of a term at (x, moved, u, t, p), its Jacobian in w, and the Hessian of the term, None unless ``exact``.
+    """Return the residual of a term at (x, moved, u, t, p), its Jacobian in w, and the Hessian of the term, None unless ``exact``.
 
-    On vector spaces, body poses that the residual reads are intermediate variables (seen_poses.py), which saves operations.
+    moved: x (+) dx. Analytic derivatives where the residual has those needed, else CasADi's. On vector spaces, body poses that the
+    residual reads are intermediate variables (seen_poses.py), which saves operations.
     """
     residual, (x, moved, u, t, p) = term.residual, at
     closed = isinstance(residual, HasRecursions) and isinstance(residual, HasContraction)
@@ -205,31 +211,36 @@ def _derivatives(term, weight, at, w, manifold, *, exact):
     with watching(x if manifold.is_flat else ca.SX(0, 1)) as seen:
         r = symbolic_value(residual, moved[: residual.manifold.nx], u[: residual.nu], t, p)
     if not seen.poses:
-        return r, ca.jacobian(r, w), _hessian(residual, _sum(term, weight, r), w) if exact else None
+        return r, ca.jacobian(r, w), _hessian(residual, _term_value(term, weight, r), w) if exact else None
     n, xi = w.numel(), seen.xi
     both = ca.vertcat(w, xi)
     first = ca.jacobian(r, both)
     through = ca.vertcat(ca.SX.eye(n), seen.jacobian(n))
     result = [r, ca.mtimes(first, through)]
     if exact:
-        own = _hessian(residual, _sum(term, weight, r), both)
-        slope = ca.mtimes(first[:, n:].T, _slope(term, weight, r))
+        own = _hessian(residual, _term_value(term, weight, r), both)
+        slope = ca.mtimes(first[:, n:].T, _residual_gradient(term, weight, r))
         result.append(ca.mtimes(through.T, ca.mtimes(own, through)) + seen.curvature(slope, n))
     r, J, *H = seen.at_q(result)
     return r, J, H[0] if exact else None
 
 
 def _closed_hessian(term, weight, at, r, J, ndx):
-    """Hessian of a term in w = (dx, du) from analytic second derivatives; r, J: value and Jacobian of its residual."""
+    """Return the Hessian of a term in w = (dx, du) from analytic second derivatives; r, J: value and Jacobian of its residual."""
     x, u, t, p = at
     residual, n = term.residual, J.shape[1]
-    _, second = residual.contracted(x[: residual.manifold.nx], u[: residual.nu], t, p, _slope(term, weight, r))
+    _, second = residual.contracted(
+        x[: residual.manifold.nx], u[: residual.nu], t, p, _residual_gradient(term, weight, r)
+    )
     H = ca.mtimes(J.T * ca.repmat(weight.T, n, 1), J) if term.squared else ca.SX(n, n)
-    return H + in_all(second, residual, n, ndx)
+    return H + embed_hessian(second, residual, n, ndx)
 
 
-def in_all(second, residual, n, ndx):
-    """Second derivatives of a residual by blocks, as a matrix (n, n) in (dx, du) of the problem; ndx: size of dx there."""
+def embed_hessian(second, residual, n, ndx):
+    """Return second derivatives (xx, ux, uu) of a residual as one matrix (n, n) in (dx, du) of the problem; ndx: size of dx there.
+
+    Rows and columns of states and controls that the residual does not read are zero.
+    """
     k, m = residual.manifold.ndx, residual.nu
     xx, ux, uu = (_matrix(M, *shape) for M, shape in zip(second, ((k, k), (m, k), (m, m)), strict=True))
     H = ca.SX(n, n)
@@ -241,14 +252,15 @@ def in_all(second, residual, n, ndx):
 
 
 def _matrix(M, rows: int, columns: int):
-    """Sparse CasADi matrix (rows, columns) from a nested list of its rows."""
+    """Return the sparse CasADi matrix (rows, columns) of a nested list of its rows; entries that are zero are dropped."""
     return ca.sparsify(ca.reshape(by_rows(M), columns, rows).T) if rows and columns else ca.SX(rows, columns)
 
 
 def _hessian(residual, value, w):
-    """CasADi's Hessian of ``value`` in w.
+    """Return CasADi's Hessian of ``value`` in w.
 
     Raises TooLong, without differentiating, if operations of the value times variables that it depends on exceed the limit.
+    residual: named in the error.
     """
     operations = ca.Function("value", [w], [value], {"allow_free": True}).n_instructions()
     require_short(f"the exact Hessian of {description(residual)}", operations * sum(ca.which_depends(value, w)))
@@ -256,7 +268,7 @@ def _hessian(residual, value, w):
 
 
 def analytic_partials(residual, x, u, t, p, ndx):
-    """Value (n_out) of a residual at x, and its analytic Jacobian in (dx, du): (n_out, ndx + nu), structurally sparse."""
+    """Return the value (n_out) of a residual at x, and its analytic Jacobian (n_out, ndx + nu) in (dx, du), structurally sparse."""
     m = residual.manifold
     value, fx, fu = residual.partials(x[: m.nx], u[: residual.nu], t, p)
     J = ca.SX(residual.n_out, ndx + u.numel())
