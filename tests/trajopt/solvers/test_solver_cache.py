@@ -129,10 +129,10 @@ def test_few_structures_are_cached(monkeypatch):
     assert list(solver_cache._thread_cache.by_structure) == [
         solver_cache.structure_of(ocp) for ocp in problems[-solver_cache.MAX_STRUCTURES :]
     ]
-    monkeypatch.setattr(solver_cache, "MAX_ENTRIES", 2 * solver_cache.size(problems[0]))
+    monkeypatch.setattr(solver_cache, "MAX_ENTRIES", 2 * solver_cache.problem_size(problems[0]))
     to.solve(problems[0], solver="fddp", check=False)
     assert list(solver_cache._thread_cache.by_structure) == [solver_cache.structure_of(problems[0])]
-    monkeypatch.setattr(solver_cache, "MAX_ENTRIES", solver_cache.size(problems[0]) - 1)
+    monkeypatch.setattr(solver_cache, "MAX_ENTRIES", solver_cache.problem_size(problems[0]) - 1)
     to.solve(problems[1], solver="fddp", check=False)
     assert solver_cache.structure_of(problems[1]) not in solver_cache._thread_cache.by_structure
 
