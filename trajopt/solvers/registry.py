@@ -147,6 +147,7 @@ def _twice(method: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callb
     from trajopt.solvers.direct.second_start import solve_twice
 
     def run(guess: Guess, options: Any, callback: Callback | None) -> Solution:
+        """Run the method from a guess; multipliers of the warm start only from its own guess."""
         multipliers = warm.multipliers if guess is warm.guess else {}
         return method(ocp, guess, options, callback, multipliers or None)
 

@@ -115,6 +115,7 @@ def timed(evaluation: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(evaluation)
     def evaluate(*arguments: P.args, **options: P.kwargs) -> R:
+        """Run the evaluation and add its seconds to the collected work."""
         work = _work.get()
         if work is None or work.running:
             return evaluation(*arguments, **options)

@@ -72,6 +72,7 @@ class Work:
         """
 
         def on_finished(_: Any) -> None:
+            """Raise KeyboardInterrupt after an iteration if ``stopped`` returns True."""
             if stopped():
                 raise KeyboardInterrupt
 

@@ -65,6 +65,7 @@ class ShootingBatch(SlotBatch):
         windows: list[Any] = []
 
         def work(stop: Array) -> None:
+            """Solve problems in a new window, in one thread."""
             windows.append(ShootingWindow(self.ocp, self.evaluator, self.options, count))
             self._run_window(windows[-1], stop)
 

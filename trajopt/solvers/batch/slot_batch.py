@@ -158,6 +158,7 @@ class SlotBatch(Rows, ABC):
         slots: list[Any] = []
 
         def work(stop: Array) -> None:
+            """Solve problems in a new slot, in one thread."""
             slots.append(make())
             self._run_slot(slots[-1], stop)
 
@@ -258,6 +259,7 @@ class SlotBatch(Rows, ABC):
             self.cost[i] = np.nan
 
         def culprit() -> FailedExpansion:
+            """Return the culprit of the failure, without warnings of NumPy."""
             with np.errstate(all="ignore"):
                 return find_culprit(xs, us)
 

@@ -75,6 +75,7 @@ def _structure(residual: Any, sizes: tuple[tuple[str, int], ...]) -> Array:
     """
 
     def found() -> list[list[bool]]:
+        """Return the mask as nested lists, for the cache on disk."""
         return _traced(residual, sizes).tolist()
 
     width = residual.manifold.ndx + residual.nu

@@ -164,6 +164,7 @@ def _at_end(ocp: OCP, i: int, width: int, kind: str) -> Stages:
     phase, stop = ocp.phases[i], ocp.phase_slices[i].stop
 
     def last(term: CostTerm) -> CostTerm:
+        """Return a cost term with the weight and parameters of its last knot."""
         values = {key: v[-1:] if v.ndim == 2 else v for key, v in term.parameters.items()}
         return replace(term, weight=term.weight[-1:] if term.weight.ndim == 2 else term.weight, parameters=values)
 

@@ -166,6 +166,7 @@ class CompiledStages:
         stages, point, out = ctypes.byref(self.data), ctypes.byref(at), ctypes.byref(results)
 
         def part(first: int, last: int, workspace: Array) -> None:
+            """Evaluate the knots ``first`` to ``last``."""
             function(stages, point, first, last, out, address(workspace))
 
         part.references = (references, at, results)  # type: ignore[attr-defined]
@@ -219,6 +220,7 @@ class CompiledStages:
         function, head = library.second, (ctypes.byref(stages), ctypes.byref(at))
 
         def part(begin: int, end: int, workspace: Array) -> None:
+            """Evaluate the Hessians of the knots ``begin`` to ``end``."""
             function(*head, begin, end, ctypes.byref(results), address(workspace))
 
         over_threads(part, K, library.lanes, library.second_workspaces(self._n_substeps))
@@ -306,6 +308,7 @@ class CompiledStages:
         head = [ctypes.byref(s) for s in (self.data, all_of, parts)]
 
         def part(begin: int, end: int, workspace: Array) -> None:
+            """Roll out the tasks ``begin`` to ``end``."""
             self.library.rollout(*head, begin, end, address(workspace))
 
         knots = max((last - first) * count // len(cost), 1)
