@@ -114,12 +114,12 @@ def in_turn(
         broken = broken and any(constraint_violations(problem(), found.xs, found.us))
         made.append(attempt)
         solutions.append(found)
-        account.append(_entry(attempt, found, found.meta.get("solve_time", time.perf_counter() - at), broken))
+        account.append(_report_entry(attempt, found, found.meta.get("solve_time", time.perf_counter() - at), broken))
         if attempt.coarse and leaves_a_start(found):
             coarse.append((attempt.ocp, found))
         if found.status.code is StatusCode.UNBOUNDED and not (attempt.relaxed or attempt.coarse):
             break
-        if not goes_on(found, options, broken, coarse=attempt.coarse or bool(attempt.restart and coarse)):
+        if not another_follows(found, options, broken, coarse=attempt.coarse or bool(attempt.restart and coarse)):
             break
     if not solutions:
         return termination.not_started()
@@ -135,8 +135,8 @@ def in_turn(
     )
 
 
-def goes_on(found: Solution, options: AutoOptions, broken: bool, coarse: bool = False) -> bool:
-    """Return True if another attempt follows: this one was coarse or failed, with ``fallback``, or violates bounds that it omitted.
+def another_follows(found: Solution, options: AutoOptions, broken: bool, coarse: bool = False) -> bool:
+    """Return True if another attempt follows: this one violates bounds that it omitted, or failed or was coarse, with fallback.
 
     None follows after Ctrl-C or a time limit. broken: True if the solution violates bounds on the state that the attempt omitted.
     """
@@ -199,8 +199,11 @@ def leaves_a_start(found: Solution) -> bool:
     return bool(finite) and found.status.code not in ASTRAY
 
 
-def _entry(attempt: Attempt, found: Solution, seconds: float, broken: bool) -> dict[str, Any]:
-    """Return the entry of an attempt in the report; broken: True if the solution violates state bounds that the attempt omitted."""
+def _report_entry(attempt: Attempt, found: Solution, seconds: float, broken: bool) -> dict[str, Any]:
+    """Return the entry of an attempt in the report: solver, status, cost, iterations, seconds and how it differs from the problem.
+
+    broken: True if the solution violates state bounds that the attempt omitted.
+    """
     return {
         "solver": attempt.solver,
         "without": "bounds on the state" if attempt.relaxed else "",

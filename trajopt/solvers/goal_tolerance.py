@@ -61,7 +61,8 @@ def _relaxed(c: Constraint, tolerance: float) -> Constraint:
 def nearly_met(ocp: OCP, status: Status, xs: Array, us: Array, tolerance: float) -> bool:
     """Return True if a solve failed with violations small enough to be rounding errors of goals, or because bounds cross.
 
-    A solve that ran out of iterations counts only if its scaled KKT error is small. tolerance: on the constraints of ``ocp``.
+    Violations count from MIN_VIOLATION to NEAR times the tolerance. Failures: infeasible, stalled, no step, precision, or out of
+    iterations with a small scaled KKT error. tolerance: on the constraints of ``ocp``.
     """
     used = status.code is StatusCode.MAX_ITERATIONS and status.kkt is not None and status.kkt <= STATIONARY
     if status.success or not (used or status.code in _FAILED):

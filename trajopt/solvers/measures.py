@@ -117,7 +117,10 @@ class _Measured:
         return max(self._violations(tolerance), key=lambda v: v.ratio, default=None)
 
     def _violations(self, tolerance: float) -> Iterator[Violation]:
-        """Yield the largest violation of the initial state, and of the dynamics, bounds and each constraint in each phase."""
+        """Yield the largest violation of the initial state, and of the dynamics, bounds and each constraint in each phase.
+
+        Ratios are to the tolerance, relative to bounds beyond 1; zero violations yield nothing.
+        """
         ocp = self.ocp
         start = ocp.manifold.gap(self.xs[:1].T, ocp.x0[:, None]).T
         yield from _worst(

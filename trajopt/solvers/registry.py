@@ -340,10 +340,10 @@ def _named_by(options: Any) -> str:
 
 
 def carried_over(options: Mapping[str, Any], old: str, new: str) -> tuple[dict[str, Any], list[str]]:
-    """Split the options of one solver into those that another solver takes over, and the names of the rest.
+    """Split the options of one solver into those that another solver takes over, and the names of those it does not accept.
 
-    An option is taken over if it differs from its default and the new solver accepts it. Options that either solver name fixes
-    are dropped. Options unknown to the old solver are passed on, so that the new solver reports them as mistakes.
+    An option is taken over if it differs from its default and the new solver accepts it. Defaults, None, and options that either
+    solver name fixes are dropped. Options unknown to the old solver are passed on, so that the new solver reports them as mistakes.
     """
     (_, Old, own), (_, New, preset) = SOLVERS[old], SOLVERS[new]
     known, defaults = {f.name for f in fields(New)}, Old()

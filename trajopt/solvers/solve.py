@@ -181,7 +181,7 @@ class _Solves:
         self.seconds, self.work = 0.0, work()
 
     def has_time(self) -> bool:
-        """Return True if the time limit allows another solve."""
+        """Return True if there is no time limit, or at least the fraction ENOUGH_TIME of it is left."""
         return enough_time(self._options.time_limit, start_of_solve())
 
     def plain(self, ocp: OCP, warm: WarmStart, options: Any = None) -> Solution:
@@ -259,7 +259,10 @@ class _Solves:
 
 
 def _within_limit(run: Any, ocp: OCP, warm: WarmStart, options: Any, callback: Callback | None) -> Solution:
-    """Run a solver, interrupted after the time limit; return the guess if it was interrupted before its first iteration."""
+    """Run a solver, interrupted after the time limit; return the guess if it was interrupted before its first iteration.
+
+    An interruption at the limit has the status "time_limit".
+    """
     limit, found = options.time_limit, None
     with interrupting(limit) as watchdog:
         found = run(ocp, warm, options, callback)
@@ -270,7 +273,10 @@ def _within_limit(run: Any, ocp: OCP, warm: WarmStart, options: Any, callback: C
 
 
 def approximated_hessian(ocp: OCP, solver: str, options: Any) -> str:
-    """Return a warning if a solver approximates its Hessian because a time step has no second derivatives, else ""."""
+    """Return a warning if "auto", or IPM or SQP with hessian = "auto", approximates its Hessian, else "".
+
+    They do if a time step has no second derivatives.
+    """
     kinds = {AutoOptions: "gauss_newton", IPMOptions: "gauss_newton", SQPOptions: "scqp"}
     if type(options) not in kinds or getattr(options, "hessian", "auto") != "auto":
         return ""
@@ -322,7 +328,7 @@ def _require_shapes(ocp: OCP, guess: Guess) -> None:
 
 
 def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
-    """Return a solution with the status of the checks (feasible, optimal, replay, between knots), and their results in meta.
+    """Return a solution with the status of the checks (feasible, optimal, replay, between knots, goals), and results in meta.
 
     options: of its solver. solved: the problem with margins that was solved, if it differs from ``ocp``.
     """
@@ -336,7 +342,11 @@ def checked(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = Non
 
 
 def checked_afterwards(ocp: OCP, solution: Solution, options: Any, solved: OCP | None = None) -> Solution:
-    """Return a solution of ``check=False`` with the status of the success checks and the warnings about the problem in meta."""
+    """Return a solution of ``check=False`` with the status of the success checks and the warnings about the problem in meta.
+
+    Goals count as relaxed if the solve relaxed them. Raises InvalidProblem if the problem has errors. options, solved: as in
+    :func:`checked`.
+    """
     findings = [*(f.message for f in require_valid(ocp)), *solution.meta.get("findings", ())]
     found = replace(solution, meta={**solution.meta, "findings": findings})
     return checked(with_goals_of(ocp, solution), found, options, solved)
@@ -358,7 +368,10 @@ def _replay(ocp: OCP, options: Any, solution: Solution, holds: Callable[[Deviati
 
 
 def _between_knots(ocp: OCP, options: Any, solution: Solution) -> BetweenKnots | None:
-    """Return the violations of a finite solution between its knots; None if impossible or with interpolated controls."""
+    """Return the violations of a finite solution between its knots.
+
+    None with a first-order hold or without inequalities to check.
+    """
     if LAST_CONTROL in solution.meta or not may_be_violated(ocp):
         return None
     with _evaluators(ocp, options) as (served, evaluator):

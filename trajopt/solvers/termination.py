@@ -113,7 +113,7 @@ def cost_converged(iterations: int, decrease: float, tolerance: float, kkt: floa
 
 
 def precision_limit(at: Measured) -> Status:
-    """Status of a solve that rounding errors stopped; a success if its scaled KKT error is small."""
+    """Status "precision_limit" of a solve that rounding errors stopped; a success if its scaled KKT error is small."""
     result = f"Double precision allows no further progress{_after(at.iterations)}"
     advice = "Increase the tolerances, or scale the cost; finite differences may limit the precision."
     return _without_advice(_ended(StatusCode.PRECISION_LIMIT, result, at, advice))
@@ -128,24 +128,24 @@ def max_iterations(
 
 
 def real_time_iteration() -> Status:
-    """Status of a real-time iteration, which ends after its single step."""
+    """Status "max_iterations" of a real-time iteration, which ends after its single step."""
     return Status(StatusCode.MAX_ITERATIONS, "Stopped after 1 iteration, as a real-time iteration does.")
 
 
 def defects_stay_open(iterations: int, first: float, last: float) -> Status:
-    """Status of a start stopped early because the largest defect, ``first`` in the guess and ``last`` now, hardly decreased."""
+    """Status "max_iterations" of a start stopped early because defects stay open: ``first`` in the guess, ``last`` now."""
     message = f"The defects of the guess, {first:.3g}, were still {last:.3g}{_after(iterations)}."
     return Status(StatusCode.MAX_ITERATIONS, message, advice=BETTER_GUESS)
 
 
 def time_limit(limit: float | None, at: Measured) -> Status:
-    """Status of a solve that reached its time limit [s] between iterations."""
+    """Status of a solve that reached its time limit [s] between iterations; it names the worst violated constraint."""
     result = f"Stopped at time_limit = {limit} s{_after(at.iterations)}"
     return _ended(StatusCode.TIME_LIMIT, result, at, f"Increase time_limit. {BETTER_GUESS}")
 
 
 def no_time_left(limit: float | None, state: str) -> Status:
-    """Status of a sequence whose earlier solves used the time limit [s]; state: progress of the sequence, without a full stop."""
+    """Status "time_limit" of a sequence whose earlier solves used the time limit [s]; state: its progress, without a full stop."""
     message = f"Stopped at time_limit = {limit} s, which all solves of a task share: {state}."
     return Status(StatusCode.TIME_LIMIT, message, advice="Increase time_limit.")
 
@@ -158,7 +158,7 @@ def interrupted(iterations: int) -> Status:
 
 
 def interrupted_at_limit(limit: float, iterations: int) -> Status:
-    """Status of a solve that was interrupted at its time limit [s] within an iteration, or before the first one."""
+    """Status "time_limit" of a solve that was interrupted at its limit [s] within an iteration, or before the first one."""
     when = f"within iteration {iterations + 1}; returning the best iterate" if iterations else "before the first step"
     message = f"Stopped at time_limit = {limit} s {when}."
     advice = (
@@ -181,7 +181,7 @@ def unchecked_at_limit(status: Status, limit: float) -> Status:
 
 
 def not_started() -> Status:
-    """Status of a problem of a batch that Ctrl-C stopped before the problem started."""
+    """Status "interrupted" of a problem that Ctrl-C stopped before its solve started; it has no trajectory."""
     return Status(StatusCode.INTERRUPTED, "Interrupted before this problem started; it has no trajectory.")
 
 
@@ -200,13 +200,13 @@ def no_direction(library: str, code: int) -> Failure:
 
 
 def line_search_failed(failure: Failure, at: Measured) -> Status:
-    """Status of a solver that found no further step."""
+    """Status "line_search_failed" of a solver that found no further step; reason and advice come from the failure."""
     result = f"{failure.reason}{_after(at.iterations)}"
     return _ended(StatusCode.LINE_SEARCH_FAILED, result, at, failure.advice)
 
 
 def unstable_integration(knot: int, component: str, factor: float) -> Status:
-    """Status of a solve without a step length, because the time step at a knot multiplies a state component by -factor."""
+    """Status "line_search_failed": no step length, because the time step at a knot multiplies a state component by -factor."""
     message = f"The integration is unstable: the time step at knot {knot} multiplies {component} by -{factor:.3g}."
     advice = "Reduce dt, increase substeps, or use an integrator with implicit damping."
     return Status(StatusCode.LINE_SEARCH_FAILED, message, knot, component, advice)
@@ -252,13 +252,13 @@ def infeasible(bounds: CrossedBounds, advice: str = "Correct the bounds.") -> St
 
 
 def infeasible_qp() -> Status:
-    """Status of a real-time iteration whose linearized constraints no step satisfies."""
+    """Status "infeasible" of a real-time iteration whose linearized constraints no step satisfies."""
     advice = "Relax the constraints by a penalized slack, or try another qp_solver."
     return Status(StatusCode.INFEASIBLE, "The linearized constraints contradict each other.", advice=advice)
 
 
 def overdetermined(at: Measured) -> Status:
-    """Status of a problem with more equations than variables; the equations may still agree."""
+    """Status "stalled" of a problem with more equations than variables; the equations may still agree."""
     result = f"There are more equations than free variables{_after(at.iterations)}"
     return _ended(StatusCode.STALLED, result, at, "Remove an equality, or free a variable.")
 
@@ -270,10 +270,11 @@ MIN_CERTAIN = 1e-4
 
 
 def violation_remains(at: Measured, *, stationary: bool, in_rollout: bool = False) -> Status:
-    """Status of a solve whose violation does not decrease: locally infeasible with a certificate, else stalled.
+    """Status of a solve whose violation does not decrease: "locally_infeasible" with a certificate, else "stalled".
 
-    at: errors, with the largest violation and the worst constraint. stationary: True if the point is a stationary point of a norm
-    of the violation within the bounds. in_rollout: True if the worst constraint is that of the rollout of the controls.
+    The certificate is a stationary point with a violation above CERTAIN times its tolerance and MIN_CERTAIN. at: errors, with the
+    largest violation and the worst constraint. stationary: True if the point is a stationary point of a norm of the violation
+    within the bounds. in_rollout: True if the worst constraint is that of the rollout of the controls.
     """
     violation, tolerance = at.errors.violation or 0.0, at.tolerances.violation or 0.0
     if stationary and violation > max(CERTAIN * tolerance, MIN_CERTAIN):
@@ -289,7 +290,7 @@ _IN_ROLLOUT = " in the rollout of the controls (the states have open defects)"
 
 
 def infeasible_nearby(iterations: int, worst: WorstConstraint | None, *, in_rollout: bool = False) -> Status:
-    """Status of a locally infeasible problem; worst, in_rollout: see :func:`violation_remains`."""
+    """Status "locally_infeasible"; worst: the most violated constraint; in_rollout: True if it is that of the controls' rollout."""
     where = _largest(worst)
     where += _IN_ROLLOUT if where and in_rollout else ""
     result = f"No feasible point nearby{_after(iterations)}: a stationary point of the constraint violation"
@@ -298,7 +299,7 @@ def infeasible_nearby(iterations: int, worst: WorstConstraint | None, *, in_roll
 
 
 def unrefined(rounds: int, report: str) -> Status:
-    """Status of repeated solves whose last solution still fails the checks of its task."""
+    """Status "infeasible" of repeated solves whose last solution still fails the checks of its task; report: what fails."""
     advice = "Increase the margin or the number of knots, or start from another guess."
     return Status(StatusCode.INFEASIBLE, f"After {rounds} solves: {report}.", advice=advice)
 
@@ -318,7 +319,7 @@ def non_finite_value(name: str, problem: int, *, may_be_infinite: bool) -> Statu
 
 
 def invalid(problem: int, mistakes: str, *, contradictory: bool) -> Status:
-    """Status of an invalid problem of a batch; contradictory: True if its bounds contradict each other."""
+    """Status of an invalid problem of a batch: "infeasible" if its bounds are contradictory, else "error"."""
     code = StatusCode.INFEASIBLE if contradictory else StatusCode.ERROR
     return Status(code, f"Problem {problem} is invalid: {mistakes}.", advice=REST_OF_BATCH)
 

@@ -119,12 +119,12 @@ class StageEvaluator:
 
     @property
     def compiled(self) -> bool:
-        """True if the stages of all phases are compiled."""
+        """True if the time steps of all phases are compiled; cost terms and constraints may run in NumPy."""
         return all(stages.compiled for stages in self.stages[:-1])
 
     @property
     def alone(self) -> bool:
-        """True if all stages are compiled and the problem is too small to gain from several threads."""
+        """True if all stages are compiled and one thread is used, because the problem is small or only one is available."""
         if not self.may_follow:
             return False
         stages: list[Any] = self.stages[:-1]

@@ -99,7 +99,7 @@ class NumpyStages:
         return np.ascontiguousarray(self.manifold.gap(nodes.T, x_next.T).T)
 
     def _step_into(self, dynamics: DiscreteMap, x: Array, u: Array, nodes: Array, out: StageDerivatives) -> None:
-        """Write x_next, d, and A and B transported to the tangent spaces at the nodes."""
+        """Write next states, defects, and their Jacobians A and B in the tangent spaces at the nodes to ``out``."""
         m = dynamics.nu
         x_next, A, B = dynamics.linearize(x, u[:, :m], self.t, self.dt, self.parameters)
         d = self._gap(nodes, x_next)
@@ -110,7 +110,7 @@ class NumpyStages:
         out.B[:, :, :m], out.B[:, :, m:] = B, 0.0
 
     def _cost_into(self, x: Array, u: Array, out: StageDerivatives, quadratic: bool) -> None:
-        """Write cost, lx, lu and, if ``quadratic``, Q, S, R: sums over the terms."""
+        """Write cost, lx, lu and, if ``quadratic``, Q, S, R of the summed terms to ``out``."""
         for block in (out.values.cost, out.lx, out.lu, *((out.Q, out.S, out.R) if quadratic else ())):
             block[:] = 0.0
         for term in self.terms:

@@ -90,7 +90,7 @@ def _may_be_infinite(name: str) -> bool:
 
 
 def _named(batch: Batch) -> Iterator[tuple[str, Array]]:
-    """Yield the stacked values of all problems by name, (n, ...) each."""
+    """Yield the name and the stacked values (n, ...) of each quantity that the batch varies."""
     yield from batch.fields.items()
     yield from ((f"{owner}.{key}", rows) for (owner, key), rows in batch.values.items())
 

@@ -96,7 +96,7 @@ class InteriorBatch(SlotBatch):
         return _with_gains(self.batch, found) if self.gains else found
 
     def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
-        """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
+        """Solve the problems of :attr:`order`, one after the other on each thread; return metadata on threads and lanes."""
         stages = self.program.stages[:-1]
         return self.solve_one_by_one(lambda: InteriorSlot.for_batch(self.program), stages, on_finished)
 
@@ -132,8 +132,8 @@ class InteriorBatch(SlotBatch):
     def _numbers(self, p: StageProgram, count: int) -> tuple[Array, Array, list[Array]]:
         """Return two masks (count,) and the values of each problem; a count of 1 applies to all problems.
 
-        Masks: the bounds are on the rows of program ``p``; the bounds do not contradict each other.
-        Values: lower and upper bounds, targets and fixed variables, (count, ..) each.
+        Masks: the bounds are on the rows of program ``p``; the bounds do not contradict each other. Values: lower and upper bounds,
+        targets and fixed variables, (count, ..) each; uninitialized where the rows differ.
         """
         numbers = [np.empty((count, size)) for size in (p.numbers, p.numbers, p.rows, len(p.fixed))]
         alike, valid = np.zeros(count, bool), np.zeros(count, bool)

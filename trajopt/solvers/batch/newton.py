@@ -24,7 +24,7 @@ from trajopt.stage.evaluators import evaluator_for
 
 
 def _evaluators(ocp: OCP, options: DDPOptions | MethodOptions) -> tuple[Any, Any]:
-    """Return the evaluators of the Gauss-Newton Hessian and of the Hessian of the options; the same object if both agree."""
+    """Return the stage evaluators with the Gauss-Newton Hessian and with the Hessian of the options; one object if both agree."""
     plain = evaluator_for(ocp)
     return plain, plain if options.hessian == "gauss_newton" else evaluator_for(ocp, options.hessian)
 
@@ -70,7 +70,7 @@ class NewtonBatch(SlotBatch):
         self.rows = self.table([*phases, *ends, batch.x0(), *guess, *bounds, *to])
 
     def solve(self, on_finished: ProgressCallback) -> dict[str, Any]:
-        """Solve the problems of :attr:`order` on threads; return metadata on how threads and lanes shared the work."""
+        """Solve the problems of :attr:`order`, one after the other on each thread; return metadata on threads and lanes."""
         given = self.ocp, self.plain, self.exact, self.options.max_backtracks + 1
         stages = self.plain.stages[:-1]
         return self.solve_one_by_one(lambda: NewtonSlot(*given, own_workspace=True), stages, on_finished)

@@ -179,7 +179,7 @@ class _Pool:
 
     @classmethod
     def start(cls, work: Work, workers: int) -> _Pool | None:
-        """Start a pool; return None if its processes cannot start or the problems cannot be pickled."""
+        """Start a pool and test one process; return None if the work cannot be pickled, unpickled or no process can start."""
         try:
             sent = _dumps(work)
         except (pickle.PicklingError, AttributeError, TypeError, ValueError):  # ctypes raises ValueError

@@ -54,9 +54,9 @@ class Rows:
         return address(array) + step * np.arange(self.count, dtype=np.int64)
 
     def stages(self, batch: Batch, i: int, own: Any, path: Array | None = None) -> Array:
-        """Return stages_t of phase i for each problem as 64-bit words (n, 7).
+        """Return the C struct of phase i for each problem as 64-bit words (n, 7): addresses of times, weights and parameters.
 
-        own: stages_t of one problem, for the shared words. path: parameters of its path constraints, by problem; None to share.
+        own: struct of one problem, for the shared words. path: parameters of its path constraints, by problem; None to share.
         """
         knots = batch.ocp.phase_slices[i]
         values = (
@@ -70,7 +70,10 @@ class Rows:
         return np.stack([*fixed, *map(self.addresses, values), last], axis=1)
 
     def end(self, batch: Batch, end: CompiledEnd, path: Array | None = None) -> list[Array]:
-        """Return the columns of end_t for each problem, one 64-bit word each."""
+        """Return the columns of the C struct of the final knot for each problem, one 64-bit word each.
+
+        path: parameters of the final constraints, by problem; None to share those of ``end``.
+        """
         values = batch.t()[:, -1:], batch.theta(lambda ocp: ocp.terminal, 1)
         last = np.full(self.count, end.data.pg, np.int64) if path is None else self.addresses(path)
         return [np.full(self.count, end.data.structure, np.int64), *map(self.addresses, values), last]
@@ -151,9 +154,10 @@ class SlotBatch(Rows, ABC):
     def solve_one_by_one(
         self, make: Callable[[], Any], stages: Sequence[Any], on_finished: ProgressCallback
     ) -> dict[str, Any]:
-        """Solve one problem after the other in the slot of each thread, with the knots of a problem in lanes; see :meth:`solve`.
+        """Solve one problem after the other in a slot on each thread, with the knots of a problem in lanes; return metadata.
 
-        "expansions" of the lanes: fraction of the lanes that hold a knot in the expansions of the phases ``stages``.
+        make: creates a slot. Metadata: number of threads, and "expansions": fraction of the lanes that hold a knot in the
+        expansions of the phases ``stages``.
         """
         slots: list[Any] = []
 
@@ -178,7 +182,7 @@ class SlotBatch(Rows, ABC):
                 own.close()
 
     def _take(self, slot: Any, stop: Array) -> tuple[int, Any] | None:
-        """Load the next problem into a slot and return its number and method; None if none remains or the batch is stopped."""
+        """Point a slot at the next problem of :attr:`order`; return its number and method, None if none remains or after a stop."""
         place = next(self._turns)
         if stop[STOP] or place >= len(self.order):
             return None

@@ -41,5 +41,5 @@ class Charts:
         return None if self.flat or not delta.any() else self.manifold.d_integrate(delta)[1]
 
     def curvature(self, delta: Array, gradient: Array) -> Array:
-        """Return the second derivatives of the charts contracted with gradients f_x (K, ndx), (K, ndx, ndx)."""
+        """Return the second derivatives of the charts at delta (K, ndx), contracted with gradients f_x (K, ndx): (K, ndx, ndx)."""
         return integrate_curvature(self.manifold, delta, gradient).ee

@@ -52,9 +52,9 @@ def _outer(c: Constraint, x: Array, u: Array, t: Array, y: Array) -> Array:
 
 
 def jacobian_pattern(constraints: Sequence[Constraint], n: int, m: int) -> Array:
-    """Return the mask (ng, n + m) of the Jacobian of all constraints in the tangent vector (n) of a state and m controls.
+    """Return the mask (ng, n + m) of structural nonzeros in the stacked constraints' Jacobian, in the tangent of x and m controls.
 
-    The mask holds in every chart.
+    The mask holds in every chart; a residual that cannot be traced counts as full.
     """
     masks = [np.zeros((0, n + m), dtype=bool)]
     for c in constraints:

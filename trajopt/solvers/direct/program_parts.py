@@ -45,10 +45,11 @@ def parts_of(
     cost_alone: bool = False,
     engine: Engine = "auto",
 ) -> list[Part]:
-    """Return the parts of a problem: its phases and the final knot.
+    """Return the parts of a program, knots evaluated together with the indices of their variables and rows: phases and final knot.
 
-    first_row: number of the first row of constraints. kind: kind of the Hessian, see Transcription. cost_alone: compute only the
-    Gauss-Newton Hessian of the cost, as in shooting solvers. engine: engine of the stages.
+    ix, iu: indices of states and controls by knot. first_row: number of the first row of constraints. hold: "zero_order" or
+    "first_order". kind: kind of the Hessian, see Transcription. cost_alone: compute only the Gauss-Newton Hessian of the cost, as
+    in shooting solvers. engine: engine of the stages.
 
     With a first-order hold the trapezoidal rule integrates the running cost, and each phase has another part at its end.
     """
@@ -109,7 +110,10 @@ def controls_read(phase: Phase) -> int:
 
 
 def add_by_name(found: dict[str, Array], constraints: Sequence[Constraint], values: Array, *, terminal: bool) -> None:
-    """Append values (K, ng) of constraint rows to ``found`` by name; values of other phases under the same name come first."""
+    """Add values (K, ng) of constraint rows to ``found`` by constraint name, in place; terminal: prefix names by "terminal ".
+
+    Values under a known name are appended, those of other phases first, or replace them if the numbers of columns differ.
+    """
     at = 0
     for c in constraints:
         name = f"terminal {c.name}" if terminal else c.name
@@ -152,7 +156,7 @@ def _stages(
 
 
 def _trapezoid(phase: Phase) -> Array:
-    """Return the weights (K,) of the trapezoidal rule at the knots of a phase, without its end."""
+    """Return the weights (K,) of the trapezoidal rule at the knots of a phase but its end: half of both adjacent steps."""
     return 0.5 * (phase.dt + np.concatenate([[0.0], phase.dt[:-1]]))
 
 

@@ -82,7 +82,7 @@ class Transcription:
 
     # -- variables and rows ---------------------------------------------------------------------------------------------
     def _index(self, controls: int) -> None:
-        """Set the indices ix (N + 1, n) and iu (controls, m) of states and controls in w."""
+        """Set the size of w and the indices ix (N + 1, n), iu (controls, m) of states and controls in w = (x_0, u_0, x_1, ...)."""
         width = self.n + self.m
         self.size = (self.N + 1) * self.n + controls * self.m
         starts = width * np.arange(self.N + 1)
@@ -90,7 +90,7 @@ class Transcription:
         self.iu = starts[:controls, None] + self.n + np.arange(self.m)
 
     def first_coordinates(self, x0: Array) -> Array:
-        """Return the coordinates (ndx,) of an initial state (nx,)."""
+        """Return the coordinates (ndx,) in w of an initial state (nx,): in its chart on a Lie group, else the state itself."""
         return Charts(self.original.manifold, self.reference[:1]).coordinates(x0[None])[0]
 
     def _bounds(self, us: Array) -> None:
@@ -142,7 +142,7 @@ class Transcription:
 
     @cached_property
     def _hessian(self) -> Assembly:
-        """Assembly of the sparse Hessian from the blocks of the parts."""
+        """Assembly of the sparse Hessian from the blocks xx, xu, ux, uu of the parts."""
         hessian = Entries()
         for part in self.parts:
             for rows, columns in itertools.product((part.ix, part.iu), repeat=2):
@@ -225,7 +225,10 @@ class Transcription:
     def _part_hessians(
         self, parts: Sequence[Part], w: Array, sigma: float, multipliers: Array, kind: str
     ) -> list[Hessians]:
-        """Return the Hessian of each part; kind: "exact", "gauss_newton" or "scqp"."""
+        """Return the Hessian of each part in chart coordinates; kind: "exact", "gauss_newton" or "scqp".
+
+        First derivatives are evaluated only for the exact Hessian of charts away from their origin.
+        """
         at = self._point(w)
         moved = kind == "exact" and not self.charts.flat and at.delta.any()
         found = self._derivatives(w, at) if moved else [None] * len(parts)

@@ -153,11 +153,18 @@ class StageProgram:
 
     @property
     def sizes(self) -> tuple[Any, ...]:
-        """Sizes that determine the memory of points, systems and multipliers."""
+        """Phases with their rows, numbers of rows, fixed state entries and equations, and the most equations of a knot.
+
+        They determine the memory of points, systems and multipliers.
+        """
         return self.parts, self.rows, len(self.fixed), self.equations, self.most_equations
 
     def _lay_out_rows(self) -> None:
-        """Set parts (knots, rows, rows per knot of each phase and of the final knot), row offsets (N + 2), kinds and row bounds."""
+        """Set parts (knots, rows, rows per knot of each phase and of the final knot), row offsets (N + 2), kinds and row bounds.
+
+        Kinds: EQUALITY for equal bounds, INEQUALITY for a finite bound, else ABSENT; also ABSENT at knot 0 if no control is read,
+        because x_0 is given.
+        """
         self.parts: list[tuple[slice, slice, int]] = []
         counts, lower, upper, kinds = [], [], [], []
         at = 0

@@ -157,7 +157,11 @@ class InteriorPoint:
         self._reset(LARGE)
 
     def _reset(self, ceiling: float, shifted: float = 0) -> None:
-        """Forget all earlier iterates. ceiling: limit on theta, relative to its value at the guess. shifted: see Curvature."""
+        """Reset barrier, filter and all counters, for a start or restart from the guess.
+
+        ceiling: limit on theta, relative to its value at the guess. shifted: number of first steps with a shift of the Hessian
+        instead of reflected eigenvalues.
+        """
         o = self.options
         self.barrier = Barrier(o.barrier, o.gradient_tolerance, o.barrier_strategy == "adaptive")
         self.curvature, self.filter = Curvature(shifted), BarrierFilter(1.0, ceiling)
@@ -184,7 +188,7 @@ class InteriorPoint:
         return self.ended(End.INTERRUPTED)
 
     def ended(self, end: End) -> Ended:
-        """Return the result at the current iterate for the given reason."""
+        """Return the result: the given reason, with iterations, objective and errors of the current iterate."""
         now = self.now
         errors = now.gradient, now.violation, now.complementarity, now.error
         return Ended(end, self.iteration, self.objective, *errors, self.scale)
@@ -463,7 +467,7 @@ class InteriorPoint:
 
     @property
     def _not_feasible(self) -> End:
-        """Reason of an infeasible end: at a stationary point of the violation, or stalled."""
+        """Reason of an infeasible end: LEAST_VIOLATION if restoration ended where the violation is stationary, else STALLED."""
         return End.LEAST_VIOLATION if self.stationary else End.STALLED
 
     # -- records ----------------------------------------------------------------------------------------------------------------

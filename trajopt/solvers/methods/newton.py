@@ -196,7 +196,7 @@ class Newton:
 
     @property
     def phi(self) -> float:
-        """Cost plus barrier."""
+        """Cost plus mu times the log barrier of the control bounds; the cost alone without bounds."""
         return self.at.cost + self.mu * self.at.logs if self.size.bounded else self.at.cost
 
     def _termination(self) -> End | None:
@@ -347,7 +347,7 @@ class Newton:
         return None
 
     def _no_progress(self) -> End:
-        """Reason without a further step: ROUNDED if the iterate is nearly optimal, else NO_STEP."""
+        """Return the reason without a further step: ROUNDED if scaled KKT error and defect are nearly small enough, else NO_STEP."""
         near = self.kkt <= NEARLY_SOLVED * SOLVED and self.at.defect <= NEARLY_SOLVED * self.options.defect_tolerance
         return End.ROUNDED if near else End.NO_STEP
 

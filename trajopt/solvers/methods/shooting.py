@@ -260,8 +260,8 @@ class ShootingMethod:
     def _update_nearly(self, chosen: TrialStep, alpha: float) -> None:
         """Set ``nearly``: True if the scaled KKT error of the next iterate should be computed.
 
-        This needs a small error of the current iterate and a small expected decrease. The second condition matters on unstable
-        horizons: costates grow there, and so do the terms that scale the error.
+        This needs an accepted step, a small error of the current iterate and a small expected decrease. The last condition matters
+        on unstable horizons: costates grow there, and so do the terms that scale the error.
         """
         tolerance = self.options.kkt_tolerance
         self.nearly = (
@@ -364,10 +364,10 @@ class ShootingMethod:
         return TrialStep(place, model, regularization.mu, step, found, polished, new, kkt, penalty, regularization)
 
     def _best_step(self) -> Generator[Request, Any, TrialStep | None]:
-        """Return the step of the preferred model, or the best step of all models.
+        """Return the step of the preferred model, or the best step of all models; None if no model has a step.
 
         Other models are tried if the step is rejected or short; with parabolas, if progress has become slow. Models that modify Quu
-        are tried last.
+        are tried last. The winner becomes the preferred model; after a slow step, the last model.
         """
         before, preferred, models = (self.penalty, self.regularization), self.preferred, self.models
         best = yield from self._trial_step(0, preferred, False, None)

@@ -70,5 +70,5 @@ def sizes_of(nlp: NLP, terms: Array) -> Array:
 
 
 def _absolute_product(J: Jacobian | Columns, y: Array) -> Array:
-    """Return |J|'y (n,)."""
+    """Return |J|'y (n,) for a sparse or stagewise Jacobian J (m, n)."""
     return J.absolute_transposed_product(y) if isinstance(J, StageJacobian) else abs(J).T @ y

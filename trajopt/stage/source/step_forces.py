@@ -48,7 +48,7 @@ class StepForces:
         return None
 
     def serve(self, residual: Map) -> bool:
-        """True if a residual is a function of the contact forces of this system."""
+        """True if a residual is a function of the contact forces of this system, so that its derivatives go through the forces."""
         return _system(residual) is self.system
 
     def add(self, residual: Any, p: dict[str, Any], weight: Any) -> Any:
