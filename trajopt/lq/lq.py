@@ -94,7 +94,7 @@ class Stationarity(NamedTuple):
 
 
 def least_size(sizes: Array) -> float:
-    """Return the size of terms below which an entry of a gradient counts as a rounding error: 2^-26 times the largest size, or 1.
+    """Return the size below which an entry of a gradient counts as a rounding error: 2^-26 times the largest of ``sizes`` and 1.
 
     sizes: sizes of the terms of each control. Terms of a control with little effect are rounding errors of the other ones; terms
     far below 1 are rounding errors of states and references of magnitude 1, for example at a cost of zero.

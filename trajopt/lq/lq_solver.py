@@ -242,7 +242,7 @@ class LQSolver:
     ) -> Policy:
         """Return the policy of one sweep over the blocks A .. r.
 
-        Changes: packed struct of the changes by :meth:`convex`, or None.
+        changes: packed struct of the changes by :meth:`convex`, or None.
         """
         policy = _new_policy(*data[1].shape)
         _held, limits = _limits(bounds)

@@ -352,7 +352,7 @@ def _chosen(starts: list[Start]) -> list[Start]:
 def _sentence(starts: list[Start], chosen: Start, knots: int) -> str:
     """Return a sentence for the status on the start that was chosen, or "" if that is the user's guess.
 
-    Knots: of the coarse grid.
+    knots: number of knots of the coarse grid.
     """
     given = starts[0]
     if chosen is given:

@@ -72,7 +72,8 @@ def measures(ocp: OCP, xs: Array, us: Array, K: Array, multipliers: Mapping[str,
 def largest_violation(ocp: OCP, xs: Array, us: Array, tolerance: float) -> Violation | None:
     """Return the violation with the largest ratio to its tolerance: of x0, dynamics, control bounds or constraints.
 
-    None without any. tolerance: in their units, relative to bounds beyond 1. xs (N + 1, nx), us (N, nu): a finite trajectory.
+    Returns None if all hold exactly. tolerance: in their units, relative to bounds beyond 1. xs (N + 1, nx), us (N, nu): a finite
+    trajectory.
     """
     with np.errstate(all="ignore"):
         return _Measured(ocp, xs, us, {}).violation(tolerance)

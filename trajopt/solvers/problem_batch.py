@@ -82,7 +82,7 @@ def _phase_differences(p: Phase, q: Phase, alike: Likeness) -> Iterator[str]:
 def _part_differences(kind: str, a: Sequence[Any], b: Sequence[Any], alike: Likeness) -> Iterator[str]:
     """Yield sentences on differences in names, parameter sizes and residuals of cost terms or constraints b from a.
 
-    Kind: their name.
+    kind: name of the group.
     """
     yield from _unequal(kind, [part.name for part in a], [part.name for part in b])
     for p, q in zip(a, b, strict=False):

@@ -169,7 +169,7 @@ class Substeps(_Improving):
     def __call__(self, solution: Solution) -> Again | None:
         """Return the solve with twice as many substeps, or None unless the replay failed and a further doubling is allowed.
 
-        None also for a first-order hold, for time steps that cannot be divided, and without time left.
+        Returns None also for a first-order hold, for time steps that cannot be divided, and without time left.
         """
         if solution.status.code is not StatusCode.DOES_NOT_HOLD or LAST_CONTROL in solution.meta:
             held = solution.status.success or solution.status.code is StatusCode.VIOLATED_BETWEEN_KNOTS

@@ -370,7 +370,7 @@ def _replay(ocp: OCP, options: Any, solution: Solution, holds: Callable[[Deviati
 def _between_knots(ocp: OCP, options: Any, solution: Solution) -> BetweenKnots | None:
     """Return the violations of a finite solution between its knots.
 
-    None with a first-order hold or without inequalities to check.
+    Returns None with a first-order hold or without inequalities to check.
     """
     if LAST_CONTROL in solution.meta or not may_be_violated(ocp):
         return None
@@ -441,7 +441,7 @@ def _unique(names: Iterable[str | None]) -> list[str]:
 def requirement_errors(ocp: OCP, solver: str, options: Any) -> list[Finding]:
     """Return errors about second derivatives that a solver with these options needs and a backend lacks, with the remedy.
 
-    [] if none.
+    Returns [] if none.
     """
     exact = getattr(options, "hessian", "") == "exact"
     sparse = isinstance(options, (DMSOptions, SQPOptions))  # these can differentiate the source itself

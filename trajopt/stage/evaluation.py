@@ -183,7 +183,7 @@ class StageEvaluator:
     def knot_curvatures(self, xs: Array, us: Array) -> Any | None:
         """Return the second derivatives of the steps from xs (N + 1, nx), us (N, nu), for a C sweep to evaluate knot by knot.
 
-        None unless the second derivatives of all phases are compiled.
+        Returns None unless the second derivatives of all phases are compiled.
         """
         parts: list[Any] = []
         for stages, k in zip(self.stages, self.slices, strict=False):

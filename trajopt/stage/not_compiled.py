@@ -44,7 +44,7 @@ class NotCompiled(NamedTuple):
     def sentence(self, share: str = "") -> str:
         """Return one sentence with the part, the reason and the remedy.
 
-        Share: text on the fraction of solve time, "" to omit it.
+        share: text on the fraction of solve time, "" to omit it.
         """
         end = f"; {self.remedy}" if self.remedy else ""
         took = f" ({share})" if share else ""
@@ -183,10 +183,7 @@ def may_be_long(parts: Sequence[CostTerm | Constraint], variables: int) -> bool:
 
 
 def explained(ocp: OCP, phase: int, reason: Exception) -> str:
-    """Return the text of the reason.
-
-    If it names a group of terms or constraints, followed by the member with the most operations.
-    """
+    """Return the text of the reason; one that names a group of terms or constraints also gets the member with most operations."""
     text = str(reason).rstrip(".")
     end, parts = text.startswith(("the terminal", "the final")), ocp.phases[phase]
     groups: dict[str, Sequence[CostTerm | Constraint]] = {
@@ -213,7 +210,7 @@ def operations(part: CostTerm | Constraint) -> int:
 def _operations(part: CostTerm | Constraint) -> int | None:
     """Return the number of scalar operations of a part's residual, cached by residual and parameter sizes.
 
-    None if it is not traceable.
+    Returns None if it is not traceable.
     """
     residual: Any = part.residual
     return _count(residual, tuple((name, value.shape[-1]) for name, value in part.parameters.items()))

@@ -135,7 +135,7 @@ class Stages(Protocol):
     def values(self, x: Array, u: Array, nodes: Array) -> StageValues:
         """Return next states, defects, costs and constraints at the knots.
 
-        Nodes: next states of the trajectory, or chart origins.
+        nodes: states from which defects are measured: next states of the trajectory, or chart origins.
         """
         ...
 
@@ -195,7 +195,7 @@ class SweptStages(Protocol):
     def sweep_part(self, x: Array, u: Array, nodes: Array) -> tuple[Any, Any] | None:
         """Return the :class:`~trajopt.lq.lq_solver.CurvaturePart` for the sweep and the objects that it points to.
 
-        None if second derivatives are not compiled.
+        Returns None if second derivatives are not compiled.
         """
         ...
 

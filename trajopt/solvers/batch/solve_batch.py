@@ -253,7 +253,7 @@ def _fits(ocp: OCP, options: Any) -> bool:
 def _windows_for(ocp: OCP, options: Any) -> Any:
     """Return the batch class whose kernels solve problems of this structure.
 
-    None if there is none, or if a part is not compiled.
+    Returns None if there is none, or if a part is not compiled.
     """
     if not is_compiled(ocp):
         return None

@@ -36,7 +36,7 @@ class Charts:
     def slopes(self, delta: Array) -> Array | None:
         """Return the Jacobians E = dx / d delta (K, ndx, ndx) at delta (K, ndx).
 
-        None if all are the identity: flat, or delta = 0.
+        Returns None if all are the identity: flat, or delta = 0.
         """
         return None if self.flat or not delta.any() else self.manifold.d_integrate(delta)[1]
 

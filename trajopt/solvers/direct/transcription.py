@@ -248,7 +248,7 @@ class Transcription:
     ) -> Hessians:
         """Return the Hessian of a part in chart coordinates.
 
-        First: its first derivatives, needed only if the charts have curvature. kind: "exact", "gauss_newton" or "scqp", which adds
+        first: its first derivatives, needed only if the charts have curvature. kind: "exact", "gauss_newton" or "scqp", which adds
         convex outer functions of constraints.
         """
         given, delta = self._stage_arguments(part, w, at), at.delta[part.knots]

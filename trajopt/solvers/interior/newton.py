@@ -82,7 +82,7 @@ class NewtonSystem:
     def violation(self, p: Point) -> Violation:
         """Return l1 and maximum norms of the residuals, barrier sum and sum of squares at a point with values.
 
-        NaN if not finite.
+        Returns NaN if not finite.
         """
         self.kernels.values(self.program.ref, p.data.v, p.data.d, p.data.g, self._measured_at)
         return Violation(*self._measured[:5].tolist())
@@ -135,7 +135,7 @@ class NewtonSystem:
     def toward_feasibility(self, p: Point, z: Multipliers, mu: float, damping: float, step: Step) -> Step | None:
         """Return the Levenberg-Marquardt step of 1/2 |residuals|^2 plus the barrier, in the memory of ``step``.
 
-        None if the factorization fails.
+        Returns None if the factorization fails.
         """
         self.lq.soften()
         self.condense(p, z, mu, 0.0, FEASIBILITY, 1.0)

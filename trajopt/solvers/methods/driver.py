@@ -131,7 +131,7 @@ def run_together(
     def answered(numbers: list[int]) -> Answers:
         """Return the answers of the pending requests of methods ``numbers``.
 
-        None for each if Ctrl-C interrupts after the first call. Other exceptions are raised.
+        Returns None for each if Ctrl-C interrupts after the first call. Other exceptions are raised.
         """
         ended = len(results)
         report = None if on_finished is None else lambda done: on_finished(ended + done)

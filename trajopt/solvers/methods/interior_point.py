@@ -299,7 +299,7 @@ class InteriorPoint:
     def _direction(self) -> Generator[Request, Any, Direction | None]:
         """Compute the Newton step and store its mu; a free mu is chosen with the step by a quality function.
 
-        None if no step exists. The filter is emptied if mu changes.
+        Returns None if no step exists. The filter is emptied if mu changes.
         """
         barrier, now, reflect = self.barrier, self.now, not self.curvature.shifts
         if barrier.free and now.products > 0 and now.mean > 0.0:
@@ -382,9 +382,9 @@ class InteriorPoint:
             self._empty_filter()
 
     def _takes(self, start: tuple[float, float], trial: Trial | Corrected, expected: float) -> bool:
-        """True if a finite trial is accepted by the filter; then adds the current iterate to the filter unless phi decided (eq.
+        """True if a finite trial is accepted by the filter, which then gets the current iterate unless phi decided (see eq. 22).
 
-        22). ``matched`` becomes True if a stored pair, or the limit on theta, rejects a trial.
+        ``matched`` becomes True if a stored pair, or the limit on theta, rejects a trial.
         """
         theta, merit = trial.at.theta, self._merit(trial.objective, trial.at)
         finite, new = isfinite(theta + merit), (theta, merit)

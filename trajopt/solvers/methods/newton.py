@@ -347,7 +347,7 @@ class Newton:
         return None
 
     def _no_progress(self) -> End:
-        """Return the reason without a further step: ROUNDED if scaled KKT error and defect are nearly small enough, else NO_STEP."""
+        """Return the reason without a further step: ROUNDED if scaled KKT error and defect are nearly small, else NO_STEP."""
         near = self.kkt <= NEARLY_SOLVED * SOLVED and self.at.defect <= NEARLY_SOLVED * self.options.defect_tolerance
         return End.ROUNDED if near else End.NO_STEP
 

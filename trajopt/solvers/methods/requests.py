@@ -142,7 +142,7 @@ class Point(NamedTuple):
     def kkt(self, mu: float = 0.0) -> float:
         """Scaled KKT error: the largest of scaled gradient, complementarity for mu relative to the cost, and defect.
 
-        NaN if not finite.
+        Returns NaN if not finite.
         """
         rest = max(self.complementarity(mu) / size_of(self.cost), self.defect)
         return rest if self.scaled <= rest else self.scaled

@@ -178,7 +178,7 @@ class _ProblemDefinition:
     def _second(self, count: int, w: Array, multipliers: Array, sigma: float) -> Array:
         """Return the ``count`` entries of the Hessian's lower triangle.
 
-        Zeros after an exception, which the next callback raises.
+        Returns zeros after an exception, which the next callback raises.
         """
         try:
             return self._callbacks.hessian(w, sigma, multipliers)

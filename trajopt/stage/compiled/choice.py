@@ -110,7 +110,7 @@ class CompiledChoice:
     def _curved(self) -> Library | None:
         """Return the library of second derivatives of the time step alone.
 
-        None if they are finite differences or cannot be compiled.
+        Returns None if they are finite differences or cannot be compiled.
         """
         if not has_contraction(self.backend):
             return None

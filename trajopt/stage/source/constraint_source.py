@@ -81,7 +81,7 @@ def constraint_source(
 def _firsts(shapes, x, u, t, w) -> dict[str, Any]:
     """Return stacked values g of all residuals, and their Jacobians gx, gu, by name.
 
-    Shapes: (constraint, parameters, value) of each.
+    shapes: (constraint, parameters, value) of each.
     """
     import casadi as ca
 
