@@ -61,14 +61,13 @@ def source() -> str:
 
 
 class EqualityLQ:
-    """Solver and memory for a problem of N steps, n = ndx states, m = nu controls, with at most ``max_equations`` equations at a
-    knot.
+    """Riccati solver and memory of an LQ problem with equations at knots: N steps, n = ndx states, m = nu controls.
 
-    Inputs, filled by the caller: A (N, n, n), B (N, n, m), Q (N + 1, n, n), S (N, m, n), R (N, m, m), row (N + 2) offsets of the
-    equations by knot, C (rows, n), D (rows, m); d (N, n), q (N + 1, n), r (N, m), e (rows). Results of :meth:`solve`:
-    dx (N + 1, n), du (N, m), multipliers lam (N, n) of the dynamics and y (rows). ``factors``: arrays of the struct elq_knot
-    (equality_types.h) by name. ``parts``: addresses of elq_matrices, elq_vectors, elq_factors and elq_step; ``addresses``: of Q, S,
-    R, q, r, d, C, D, e and row.
+    max_equations: maximum number of equations at a knot. Inputs, filled by the caller: A (N, n, n), B (N, n, m), Q (N + 1, n, n), S
+    (N, m, n), R (N, m, m), row (N + 2) offsets of the equations by knot, C (rows, n), D (rows, m); d (N, n), q (N + 1, n), r (N,
+    m), e (rows). Results of :meth:`solve`: dx (N + 1, n), du (N, m), multipliers lam (N, n) of the dynamics and y (rows).
+    ``factors``: arrays of the struct elq_knot (equality_types.h) by name. ``parts``: addresses of elq_matrices, elq_vectors,
+    elq_factors and elq_step; ``addresses``: of Q, S, R, q, r, d, C, D, e and row.
     """
 
     def __init__(self, ndx: int, nu: int, horizon: int, rows: int, max_equations: int) -> None:

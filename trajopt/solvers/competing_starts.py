@@ -69,7 +69,7 @@ WEIGHT, LEAST_WEIGHT = 1e3, 1e-3
 
 
 class TerminalStates:
-    """Search for final states of a problem."""
+    """Search for final states of small terminal cost and constraint violation."""
 
     def __init__(self, ocp: OCP) -> None:
         rows = with_rows(ocp)

@@ -86,7 +86,7 @@ def evaluated_stages(ocp: OCP) -> list[Stages]:
 
 
 class _Measured:
-    """Derivatives of the stages along a trajectory, with its multipliers."""
+    """Derivatives along a trajectory with given multipliers, from which its violation and optimality error are computed."""
 
     def __init__(self, ocp: OCP, xs: Array, us: Array, multipliers: Mapping[str, Array]) -> None:
         self.ocp, self.xs, self.us, self.multipliers = ocp, xs, us, multipliers

@@ -69,7 +69,7 @@ class Evaluator(Protocol):
 
 
 class StageEvaluator:
-    """Evaluator of an OCP.
+    """Evaluator of an OCP for shooting solvers, composed of the stages (evaluators of knots) of its phases.
 
     hessian: Hessian of the cost, "gauss_newton" or "exact". engine: see :mod:`trajopt.stage.engine`. Compiled and NumPy phases may
     be mixed.

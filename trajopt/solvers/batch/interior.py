@@ -51,7 +51,7 @@ def _with_gains(batch: Batch, found: BatchSolution) -> BatchSolution:
 
 
 class InteriorBatch(SlotBatch):
-    """Batch of interior_problem_t (interior_slot.h). ``program``: that of the template problem."""
+    """Batch solved by compiled kernels of the interior-point method (interior_slot.h). ``program``: of the template problem."""
 
     measures: ClassVar = {"gradient": "gradient", "kkt": "error", "violation": "violation"}
 

@@ -30,7 +30,7 @@ def _evaluators(ocp: OCP, options: DDPOptions | MethodOptions) -> tuple[Any, Any
 
 
 class NewtonBatch(SlotBatch):
-    """newton_problem_t of newton_slot.h for each problem.
+    """Batch solved by compiled kernels of Newton's method or a registered method (newton_slot.h).
 
     method: makes the method of a size, options and a maximum number of iterations. An error that it raises ends its problem;
     one that it raises for every problem is raised.

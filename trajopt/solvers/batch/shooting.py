@@ -33,7 +33,7 @@ MEMORY = 1 << 30
 
 
 class ShootingBatch(SlotBatch):
-    """Batch of shooting_problem_t (shooting_slot.h). Raises ValueError if the problem is not compiled."""
+    """Batch solved by compiled kernels of SLQ (shooting_slot.h). Raises ValueError if the problem is not compiled."""
 
     @classmethod
     def fits(cls, ocp: OCP, options: Any) -> bool:

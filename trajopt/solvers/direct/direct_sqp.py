@@ -29,7 +29,7 @@ from trajopt.step.sensitivities import has_curvature
 
 
 class StagedProgram(Transcription):
-    """Transcription with derivatives by stages and a Gauss-Newton Hessian.
+    """Multiple-shooting program with derivatives by stages and a Gauss-Newton Hessian.
 
     With a first-order hold, a stage has the state (x_k, u_k) and the controls u_(k+1), which become part of the next state.
     """

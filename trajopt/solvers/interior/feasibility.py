@@ -47,7 +47,7 @@ A larger barrier parameter would push iterates to the middle of the bounds rathe
 
 
 class Restoration:
-    """Feasibility restoration for the program of a Newton system. journal: times derivatives and linear algebra."""
+    """Feasibility restoration: minimizes 1/2 |c|^2 of the residuals c of a program within its bounds. journal: times the work."""
 
     def __init__(self, system: NewtonSystem, journal: Journal) -> None:
         self.program, self.kernels, self.system, self.journal = system.program, system.kernels, system, journal

@@ -62,7 +62,7 @@ LARGEST_ESTIMATE = 1e3
 
 
 class NewtonSystem:
-    """Newton system of a program, with its workspace: condense, factor, solve."""
+    """Newton system of a program's barrier problem in v = (x, u, slacks), with its workspace: condense, factor, solve."""
 
     def __init__(self, program: StageProgram) -> None:
         p = self.program = program

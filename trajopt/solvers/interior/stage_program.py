@@ -78,7 +78,7 @@ class Point:
 
 
 class StageProgram:
-    """Structure of an optimal control problem, and its evaluation at points.
+    """Optimal control problem as a program in v = (x, u, slacks s) with constraint rows and bounds, evaluated by stages.
 
     hessian: "exact", of the Lagrangian; "gauss_newton", of the cost alone; "auto", exact, except for phases where only the
     curvature of the time steps is compiled: Gauss-Newton plus that curvature.

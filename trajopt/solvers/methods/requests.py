@@ -115,7 +115,7 @@ class Gains(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Errors of a point.
+    """Errors of a point: cost, gradient, defects and products of bound multipliers and slacks.
 
     gradient: largest entry of the Lagrangian's gradient in the controls; scaled: the same, divided by the size of its terms
     (:mod:`trajopt.solvers.shooting.iterate`). defect, theta: largest defect of the dynamics, and l1 norm of all defects.

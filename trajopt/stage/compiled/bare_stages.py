@@ -18,7 +18,7 @@ from trajopt.stage.stages import StageDerivatives, StageValues, Trials, workspac
 
 
 class BareStages:
-    """Compiled time steps with NumPy terms: see :class:`~trajopt.stage.stages.Stages`.
+    """Evaluation of the K knots of a phase by compiled time steps, and terms and constraints in NumPy.
 
     steps: time steps and the compiled cost terms, without constraints. plain: the remaining terms and all constraints, in NumPy.
     """

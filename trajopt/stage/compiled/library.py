@@ -74,7 +74,7 @@ StagesData, PointData, ValuesData, FirstData, SecondData, SweepData, TrialsData,
 
 
 class Library:
-    """Functions of a phase's structure, and the stages that call them.
+    """Compiled functions of a phase's structure, and the C kernels of the stages that call them.
 
     Every phase contains the functions of the final knot. Functions named ``..._in_lanes`` take arrays of structs, one for the
     problem in each lane. Raises TooLong, TraceError for functions without a tape.
