@@ -23,7 +23,7 @@ from trajopt.results.records import PHASES, Callback
 from trajopt.results.solution import Solution
 from trajopt.results.status import StatusCode
 from trajopt.solvers.prepare import prepare
-from trajopt.solvers.refinement import Again, consecutive_solves, near
+from trajopt.solvers.refinement import Again, consecutive_solves, with_near_barrier
 from trajopt.solvers.registry import solver_options
 from trajopt.solvers.solve import checked_afterwards, solve, solve_with_margins
 from trajopt.solvers.termination import no_time_left, unrefined
@@ -174,7 +174,7 @@ def solve_with_refinement(
     problems, results = dict[int, OCP | None](), list[Refined]()
 
     def answer(again: Again) -> Solution:
-        closer = with_smaller_tolerance(near(options), used) if again.sharp else near(options)
+        closer = with_smaller_tolerance(with_near_barrier(options), used) if again.sharp else near(options)
         solution, margined = solved(again.ocp, WarmStart(again.guess, multipliers=again.multipliers), closer)
         problems[id(solution)] = margined
         return solution
