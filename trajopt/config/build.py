@@ -174,7 +174,7 @@ def solve_with_refinement(
     problems, results = dict[int, OCP | None](), list[Refined]()
 
     def answer(again: Again) -> Solution:
-        closer = with_smaller_tolerance(with_near_barrier(options), used) if again.sharp else near(options)
+        closer = with_smaller_tolerance(with_near_barrier(options), used) if again.sharp else with_near_barrier(options)
         solution, margined = solved(again.ocp, WarmStart(again.guess, multipliers=again.multipliers), closer)
         problems[id(solution)] = margined
         return solution
