@@ -349,10 +349,10 @@ def _stage_request(constraints: list[tuple[Constraint, ...]], hessian: str = GAU
 
 
 def _order(ocp: OCP, i: int, stages: Stages, hessian: str) -> str:
-    """Return the kind of Hessian of phase i: the given one.
+    """Return the kind of Hessian of phase i: ``hessian``, or for "auto" exact or mixed.
 
-    For "auto" exact, or mixed if only the time step has compiled second derivatives. Mixed means Gauss-Newton of the cost plus the
-    curvature of the time step.
+    Mixed means Gauss-Newton of the cost plus the curvature of the time step: used if the step has compiled (or, on the compiled
+    engine, analytic) second derivatives, and cost and constraints have not.
     """
     if hessian != "auto":
         return hessian
