@@ -126,7 +126,7 @@ def checked_status(
     """Return the status by the first check that fails: feasible, replays, between knots, goals, optimal; else "converged".
 
     A feasible trajectory that passes all but the last is "acceptable". The status of a solver that failed stays if the trajectory
-    is infeasible, or NaN, or if Ctrl-C stopped the solve.
+    is infeasible. Statuses of Ctrl-C, NaN, unbounded objectives, contradictory bounds and errors always stay.
 
     reason: status of the solver. found: errors of the trajectory. broken: sentences about replays that deviate or miss goals.
     missed: sentences about goals that the plan misses. tolerance: on the scaled KKT error. violated: sentences about inequalities

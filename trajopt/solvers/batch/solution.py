@@ -29,9 +29,9 @@ _ONE = {f"{name}s": name for name in ("solve_time", *MEASURES)} | {
 
 
 def unchecked_statuses(found: BatchSolution) -> tuple[Status, ...]:
-    """Return the statuses of a batch by the numbers of the solver: a success with too large a cost sensitivity is "acceptable".
+    """Return the statuses of a batch by the numbers of the solver: successes become "converged", failures stay.
 
-    See :func:`trajopt.solvers.success.unchecked_status`.
+    A success with a cost sensitivity above its tolerance becomes "acceptable" (:func:`trajopt.solvers.success.unchecked_status`).
     """
     gradients = found.meta.get("gradients", [0.0] * len(found))
     rows = zip(found.status, gradients, found.us, found.cost, strict=True)
