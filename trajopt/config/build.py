@@ -33,7 +33,7 @@ from trajopt.validation.validation import InvalidProblem, errors_of
 
 
 def backend_factory(settings: Backend) -> Callable[[Map], DynamicsBackend]:
-    """Return a function that creates the backend of a system with these settings."""
+    """Return a function that creates the backend of a system with these settings; a step or mode of None is left to the method."""
     given: dict[str, Any] = {"step": settings.step, "mode": settings.mode}
     options = {key: value for key, value in given.items() if value is not None} | dict(settings.options)
     return lambda system: make_backend(system, settings.name, engine=settings.engine, **options)
@@ -147,7 +147,10 @@ def over_easier(
 
 
 def with_time_before(solution: Solution, before: Sequence[Solution]) -> Solution:
-    """Add the time of earlier solves to a solution: to meta["solve_time"], and by phase to meta["times_before"]."""
+    """Add the time of earlier solves to a solution: to meta["solve_time"], and by phase to meta["times_before"].
+
+    Returns the solution unchanged without earlier solves.
+    """
     if not before:
         return solution
     spent, known = [s.time_total for s in before], solution.meta.get("times_before", {})
@@ -161,7 +164,9 @@ def solve_with_refinement(
 ) -> Solution:
     """Solve a task with ``refined``, then each problem that ``refined`` requests, until it requests none or the time limit is over.
 
-    check: validate the problem first, and check the returned solution. A solution that ``refined`` does not accept is no success.
+    Each solve has at most ``task.patience`` iterations, unless the options set a limit. The best solution that ``refined`` names is
+    returned, else the last one, with the sentence of ``refined`` in meta["check"] and the number of solves in meta["rounds"]. A
+    solution that ``refined`` does not accept is no success. check: validate the problem first, and check the returned solution.
     Raises InvalidProblem for a problem with errors.
     """
     assert task.refined is not None  # see Task
@@ -260,7 +265,9 @@ def warm_start(task: Task, path: str | Path) -> tuple[Guess, list[str]]:
 
 
 def same_robot(task: Task, solution: Solution) -> bool:
-    """True if a solution belongs to the robot of a task, or if one of them does not identify its robot."""
+    """True if a solution's robot model has the digest of the task's; also if the task has no model or the solution stores no
+    digest.
+    """
     saved = (solution.meta.get("model") or {}).get("digest")
     return task.ocp.model is None or saved in (None, task.ocp.model.digest)
 

@@ -77,7 +77,12 @@ class Backend(Checked):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def checks(self) -> Checks:
-        """Return (True if acceptable, description of acceptable values) for keys with a check."""
+        """Checks by key, (True if acceptable, acceptable values): known name and engine, and options that belong to the method.
+
+        A step is positive, at most LARGEST_STEP, and only for finite differences; a mode only for casadi_ad; options only for a
+        registered
+        backend.
+        """
         steps, modes = self.name.endswith("_difference"), self.name == "casadi_ad"
         return {
             "name": (self.name in METHODS, _one_of(self.name, METHODS)),
@@ -101,7 +106,7 @@ class Output(Checked):
     verbosity: int = 2
 
     def checks(self) -> Checks:
-        """Return (True if acceptable, description of acceptable values) for keys with a check."""
+        """Check of the verbosity, 0 to 3: (True if acceptable, description of acceptable values) by key."""
         return {"verbosity": (self.verbosity in range(4), "0, 1, 2 or 3")}
 
 
@@ -113,7 +118,9 @@ class Check(Checked):
     replay_tolerance: float | None = None
 
     def checks(self) -> Checks:
-        """Return (True if acceptable, description of acceptable values) for keys with a check."""
+        """Check of the replay tolerance, None or positive and finite: (True if acceptable, description of acceptable values) by
+        key.
+        """
         given = self.replay_tolerance
         return {"replay_tolerance": (given is None or 0.0 < given < math.inf, "a positive number")}
 
@@ -130,7 +137,7 @@ class SweepSettings(Checked):
     gains: bool = False
 
     def checks(self) -> Checks:
-        """Return (True if acceptable, description of acceptable values) for keys with a check."""
+        """Checks by key, (True if acceptable, description of acceptable values): n >= 1, seed >= 0."""
         return {"n": (self.n >= 1, "at least 1"), "seed": (self.seed >= 0, "at least 0")}
 
     def __post_init__(self) -> None:
@@ -162,7 +169,10 @@ def _row_key_error(key: str) -> str:
 
 
 def _unknown_choice(key: str, variation: Variation) -> str:
-    """Return the error of a variation that includes an unknown name, or "" for a valid one."""
+    """Return the error of a variation of names (problem, solver, backend, engine), or "" for a valid one and for other keys.
+
+    An error is an unknown name, or a variation that samples numbers.
+    """
     from trajopt.solvers.registry import SOLVERS
 
     names: dict[str, Iterable[str]] = {
@@ -231,7 +241,7 @@ class Config:
         return replace(self, backend=replace(self.backend, name=name, step=step, mode=mode, options=options))
 
     def with_engine(self, name: str) -> Config:
-        """Return these settings with another engine."""
+        """Return these settings with another engine, which is not checked."""
         return replace(self, backend=replace(self.backend, engine=name))
 
     def resolved(self, settings: Mapping[str, Any]) -> Config:
@@ -239,7 +249,7 @@ class Config:
         return replace(self, problem=replace(self.problem, **settings))
 
     def _time(self) -> dict[str, Any]:
-        """Return the keys of free durations for the problem's table; empty for fixed durations."""
+        """Return the free-time keys ``time``, ``durations``, ``time_weight`` for the table [problem]; empty for fixed durations."""
         return asdict(self.time) if self.time.time == "free" else {}
 
     def as_dict(self) -> dict[str, Any]:
@@ -323,7 +333,7 @@ def override_problem(
 ) -> frozenset[str]:
     """Return the problem keys that overrides (values by dotted key) set, such as "running.attitude".
 
-    For alternative settings, such as a distance and a velocity, an override removes the file's alternative from ``values``.
+    For alternative settings, such as a distance and a velocity, an override of only one removes the other from ``values``.
     report: called with a sentence about each removed setting.
     """
     head = "problem."
@@ -341,9 +351,9 @@ def override_problem(
 
 
 def _change_solver(values: dict[str, Any], changes: Mapping[str, Any], report: Callable[[str], None]) -> None:
-    """Carry options of the values' solver over to a solver named in changes, in place; report the options that it does not have.
+    """If changes name another solver, replace that of the values by it, with the options that it has; report the other options.
 
-    An unknown name is left for later checks.
+    Works in place. Nothing changes if either solver is unknown; later checks find that.
     """
     from trajopt.solvers.registry import SOLVERS
 
@@ -404,8 +414,10 @@ def parsed_override(override: str) -> tuple[str, Any]:
 
 
 def set_value(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set the value at a dotted key; None removes it. A backend or solver given by its name alone becomes a table.
+    """Set the value at a dotted key, in place; None removes it.
 
+    A backend or solver given by its name alone becomes a table; a name for a backend or solver that is a table changes only its
+    name.
     Raises ConfigError if a parent of the key is not a table.
     """
     *tables, last = key.split(".")

@@ -32,7 +32,10 @@ class TimeSettings(Checked):
     time_weight: float | tuple[float, ...] = 1.0
 
     def checks(self) -> Checks:
-        """Return (True if acceptable, description of acceptable values) for keys with a check."""
+        """Checks by key, (True if acceptable, acceptable values): durations and a time weight other than 1 need ``time = "free"``.
+
+        A time weight is finite and at least 0.
+        """
         free = self.time == "free"
         return {
             "durations": (free or self.durations is None, 'time = "free" to be set too'),
@@ -46,10 +49,13 @@ TIME_KEYS = tuple(f.name for f in fields(TimeSettings))
 
 
 def with_free_durations(task: Task, settings: TimeSettings) -> Task:
-    """Return the task with free durations if the settings enable them, else the task unchanged.
+    """Return the task with free durations for ``time = "free"``, else the task unchanged.
 
-    Raises ValueError for settings that free_time rejects, for a task with refinement or a horizon that follows
-    measurements, and for a time weight if the task has its own keys for durations.
+    A task that has free durations already is unchanged too, if the settings give neither durations nor a time weight. Raises
+    ValueError
+    for settings that free_time rejects, for a task with refinement, with keys of its own for durations, or with a horizon that
+    follows
+    measurements.
     """
     if settings.time == "fixed":
         return task

@@ -107,7 +107,7 @@ def shown(value: Any) -> str:
 
 
 def within(table: Table) -> Iterator[Table]:
-    """Yield the table and its nested tables. Nested tables of a repeated dataclass are listed once."""
+    """Yield the table, then its nested tables, breadth first. Nested tables of a repeated dataclass are listed once."""
     seen: set[Any] = set()
     waiting = [table]
     while waiting:

@@ -189,7 +189,7 @@ def _problem_of_solution(solution: Solution, changes: Mapping[str, Any]) -> Load
 
 
 def _warn(sentence: str) -> None:
-    """Issue a warning attributed to the calling script's line."""
+    """Issue a warning attributed to the first caller outside of trajopt."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("trajopt."):
         level, frame = level + 1, frame.f_back
@@ -305,7 +305,10 @@ _END = (
 
 
 def _parameters(kind: Any, values: Mapping[str, Any]) -> Iterator[inspect.Parameter]:
-    """Yield the settings of a problem and of free durations as parameters, with a file's values as defaults."""
+    """Yield the settings of a problem, then those of free durations, as keyword parameters, with a file's values as defaults.
+
+    Settings of free durations that the problem has itself are yielded once.
+    """
     for table in (kind, TimeSettings):
         hints = get_type_hints(table)
         for f in fields(table):

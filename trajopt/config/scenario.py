@@ -60,7 +60,10 @@ class PlantSettings(Checked):
     pushes: tuple[tuple[float, ...], ...] = ()
 
     def checks(self) -> Checks:
-        """Return (True if acceptable, description of acceptable values) for keys with a check."""
+        """Checks by key, (True if acceptable, acceptable values): positive sizes and steps, and keys that ``kind`` supports.
+
+        slope, boxes and contact_friction need "mujoco", friction needs "own"; pushes have a force for each of push_joints.
+        """
         width, mujoco = 2 + len(self.push_joints), self.kind == "mujoco"
         return {
             "slope": (
@@ -110,7 +113,9 @@ class SensorSettings(Checked):
         return ("dropped", "corrupted")
 
     def checks(self) -> Checks:
-        """Return (True if acceptable, description of acceptable values) for keys with a check."""
+        """Checks by key, (True if acceptable, acceptable values): period, delay and noise at least 0, windows with increasing
+        times.
+        """
         numbers = ("period", "delay", "position_noise", "velocity_noise")
         return {key: not_negative(getattr(self, key)) for key in numbers} | {
             key: _windows(getattr(self, key)) for key in ("dropped", "corrupted")
@@ -153,7 +158,10 @@ class MotionSettings(Checked):
         return ("max_speed", "memory")
 
     def checks(self) -> Checks:
-        """Return (True if acceptable, description of acceptable values) for keys with a check."""
+        """Checks by key, (True if acceptable, acceptable values): vectors of the length of center, times and noise at least 0.
+
+        Speeds and memory are positive, and wander_speed is at most QUICKEST times the largest half size of the box per second.
+        """
         n = len(self.center)
         vectors = ("amplitude", "frequency", "phase")
         return {
@@ -186,7 +194,7 @@ class MotionSettings(Checked):
         return lambda t: self.at(t) + wandering(t) - center
 
     def at(self, t: float) -> Array:
-        """Return the position (n,) at t [s], without wandering."""
+        """Return the position (n,) at t [s]: center, oscillation and all jumps up to t, without wandering."""
         angle = 2.0 * np.pi * np.array(self.frequency) * t + np.array(self.phase)
         jumped = sum((np.array(jump[1:]) for jump in self.jumps if jump[0] <= t), np.zeros(len(self.center)))
         return np.array(self.center) + np.array(self.amplitude) * np.sin(angle) + jumped
@@ -208,7 +216,7 @@ class Faults(Checked):
     slow_factor: float = 1.0
 
     def checks(self) -> Checks:
-        """Return (True if acceptable, description of acceptable values) for keys with a check."""
+        """Checks by key, (True if acceptable, description of acceptable values): fail_every >= 0, slow_factor >= 1."""
         return {
             "fail_every": (self.fail_every >= 0, "a number of at least 0"),
             "slow_factor": (self.slow_factor >= 1.0, "a number of at least 1"),
@@ -254,7 +262,12 @@ class Settings(Checked):
     faults: Faults = field(default_factory=Faults)
 
     def checks(self) -> Checks:
-        """Return (True if acceptable, description of acceptable values) for keys with a check."""
+        """Checks by key, (True if acceptable, acceptable values): consistent times, seed at least 0, motions with the term that
+        they move.
+
+        duration: at least a tick, at most MAX_TICKS ticks. tick: at most MAX_SUBSTEPS steps of the plant. period: at least the
+        tick.
+        """
         return {
             "duration": (
                 self.tick <= self.duration and (self.tick <= 0 or self.duration / self.tick <= MAX_TICKS),
@@ -312,7 +325,8 @@ def planned(task: Task, settings: Settings) -> OCP:
 def horizon_of(task: Task, settings: Settings) -> Horizon:
     """Return the horizon of a replanning run (receding, shrinking or resampled): a function from time to the problem to solve.
 
-    A receding horizon is that of the task if it adapts to measurements.
+    A receding horizon is ``task.following``, which adapts to measurements, if the task has it; else ``task.moved`` shifts
+    references.
     """
     ocp = planned(task, settings)
     if settings.horizon == "regridded":
@@ -323,7 +337,7 @@ def horizon_of(task: Task, settings: Settings) -> Horizon:
 
 
 def objects_of(settings: Settings) -> list[MovingObject]:
-    """Return the moving objects of a run: those of goal and obstacle that name a term."""
+    """Return the moving objects of a run: those of goal and obstacle that name a term, with seeds that follow that of the run."""
     moving = [motion for motion in (settings.goal, settings.obstacle) if motion.term]
     return [_object(motion, settings.seed + 1 + i) for i, motion in enumerate(moving)]
 
@@ -367,7 +381,9 @@ def contour_error(task: Task, xs: Array) -> Array | None:
 def clearances_of(task: Task, xs: Array, objects: Mapping[str, Array]) -> dict[str, Array]:
     """Return the distance (M,) [m] of the robot from each object with positions (M, 3), by the object's name.
 
-    It is the task's own clearance, or else the distance of the nearest link point; empty if the task has neither.
+    It is ``task.clearance``, or else the distance of the nearest of ``task.points``; empty if the task has neither. Objects that
+    are not
+    points in space are omitted.
     """
     model = task.ocp.model
     if task.clearance is not None:

@@ -58,7 +58,9 @@ def _construct(kind: Any, table: Mapping[str, Any], path: str, issues: list[str]
 
 
 def _construct_nested(kind: Any, value: Any, path: str, issues: list[str]) -> Any:
-    """Construct the dataclass of a nested table, or a tuple of dataclasses for a list of tables."""
+    """Construct the dataclass of a nested table, or a tuple of dataclasses for a list of tables; None in place of one with a
+    mistake.
+    """
     if isinstance(value, tuple):
         return tuple(_construct(kind, v, f"{path}[{i}]", issues) for i, v in enumerate(value))
     return _construct(kind, value, path, issues)
@@ -127,7 +129,7 @@ def _issue(kind: Any, table: Any, path: str, loc: tuple, error: str, extra_known
 
 
 def _is_member(part: Any, inner: Any) -> bool:
-    """True if a part of an error location names a member of a union."""
+    """True if a part of an error location names a member of a union of the dataclass ``inner``; False if ``inner`` is None."""
     return inner is not None and isinstance(part, str) and (part == inner.__name__ or part.startswith("tuple["))
 
 
@@ -181,7 +183,7 @@ def _default(f: Any) -> Any:
 
 
 def describe(hint: Any) -> str:
-    """Describe a type in words, singular."""
+    """Describe a type in words, singular: "an integer", "a list of 3 numbers"; None in a union is omitted."""
     origin, arguments = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
         return "a table"
@@ -200,18 +202,20 @@ def describe(hint: Any) -> str:
 
 
 def _describe_plural(hint: Any) -> str:
-    """Describe the values of a type in words, plural."""
+    """Describe the values of a type in words, plural: "numbers", "lists of integers"; "values" for an unknown type."""
     lists = get_origin(hint) is tuple
     return f"lists of {_describe_plural(get_args(hint)[0])}" if lists else _PLURALS.get(hint, "values")
 
 
 def _as_tuples(value: Any) -> Any:
+    """Value with lists, also nested and in tables, converted to tuples."""
     if isinstance(value, Mapping):
         return {k: _as_tuples(v) for k, v in value.items()}
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _as_lists(value: Any) -> Any:
+    """Value with tuples, also nested and in tables, converted to lists."""
     if isinstance(value, Mapping):
         return {k: _as_lists(v) for k, v in value.items()}
     return list(map(_as_lists, value)) if isinstance(value, tuple) else value
@@ -234,10 +238,12 @@ def _toml_lines(values: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
 
 
 def _toml_key(key: str) -> str:
+    """Key as in TOML, quoted unless it has only ASCII letters, digits, "_" and "-"."""
     return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
 
 
 def _toml_value(value: Any) -> str:
+    """Value on one line of TOML; a mapping becomes an inline table."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -191,7 +191,7 @@ class Task:
 
 
 def _end_missed(missed: Callable[[Array], Sequence[str]], xs: Array, times: Array) -> Sequence[str]:
-    """Sentences of ``missed`` about states xs, as of a Goal; times is unused."""
+    """Sentences of ``missed`` about states xs, with the signature of :attr:`Goal.missed`; times is unused."""
     return missed(xs)
 
 
@@ -206,12 +206,12 @@ def _end_report(
 
 
 def _penetrations(nearness: Callable[[Array], Nearness], xs: Array, times: Array) -> Sequence[str]:
-    """Return sentences about penetrated obstacles; times is unused."""
+    """Return the warnings of ``nearness``, sentences about penetrated obstacles; times is unused."""
     return nearness(xs).warnings
 
 
 def _distances(nearness: Callable[[Array], Nearness], xs: Array, times: Array) -> Sequence[str]:
-    """Return sentences about distances from obstacles; times is unused."""
+    """Return the sentences of ``nearness`` about distances from obstacles; times is unused."""
     return nearness(xs).sentences
 
 
@@ -279,7 +279,9 @@ class Sampling(Checked):
     substeps: int = 1
 
     def checks(self) -> Checks:
-        """Return (True if acceptable, description of acceptable values) for keys with a check."""
+        """Checks by key, (True if acceptable, acceptable values): horizon from 1 to MAX_KNOTS, positive dt, substeps
+        (:func:`substeps_check`).
+        """
         endless = self.dt * self.horizon == np.inf
         return {
             "horizon": (1 <= self.horizon <= MAX_KNOTS, f"at least 1 and at most {MAX_KNOTS}"),
@@ -296,7 +298,10 @@ class Sampling(Checked):
 
 
 def substeps_check(substeps: int, steps: float) -> tuple[bool, str]:
-    """Check for a number of integrator substeps and of time steps: (True if acceptable, description of acceptable values)."""
+    """Check for a number of substeps per time step: (True if from 1 to the maximum for this number of steps, acceptable values).
+
+    The maximum is MAX_SUBSTEPS, and less if all steps together would exceed MAX_STEPS.
+    """
     limit = int(min(MAX_SUBSTEPS, MAX_STEPS / min(max(1.0, steps), MAX_KNOTS)))
     return 1 <= substeps <= limit, f"at least 1 and, with {min(steps, MAX_KNOTS):.0f} time steps, at most {limit}"
 

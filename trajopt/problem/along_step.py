@@ -47,7 +47,7 @@ class PositionResidual:
         self.residual, self.n_out, self.output_names = residual, residual.n_out, residual.output_names
 
     def value(self, q: Rows, v: Rows, a: Rows, t: Scalar, p: Mapping[str, Rows]) -> Rows:
-        """Clearances at q."""
+        """Clearances at positions q; v and a are ignored."""
         return self.residual(q, [], t, p)
 
     def first(self, q: Rows, v: Rows, a: Rows, t: Scalar, p: Mapping[str, Rows]) -> First:
@@ -92,7 +92,9 @@ class AlongStep:
         return self._first_partials(first, x, u, p, s), self._second(first, second, x, u, p, s, lam)
 
     def _state_within_step(self, x: Rows, u: Rows, p: Mapping[str, Rows]) -> tuple[Rows, Rows, Rows, Scalar]:
-        """Positions q_s and velocities v_s at the offset, accelerations a, and the offset s [s]."""
+        """Return q_s, v_s, the accelerations a, and the offset s [s], from the parameter ``step_offset``, times T if the duration
+        is free.
+        """
         n, s = self.nu, p[STEP_OFFSET][0]
         s = s + 0.0 * x[0] if self.duration is None else s * x[self.duration]
         q = sm.stack([x[i] + s * (x[n + i] + 0.5 * s * u[i]) for i in range(n)])
@@ -100,12 +102,14 @@ class AlongStep:
         return q, v, sm.stack([u[i] + 0.0 * x[0] for i in range(n)]), s
 
     def _slopes(self, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> tuple[list[Scalar], list[Scalar]]:
-        """Derivatives d q_s / dT and d v_s / dT in a free duration T, of which the offset is a fraction."""
+        """Return d q_s / dT and d v_s / dT for a free duration T, with s = fraction T, where the parameter is the fraction."""
         n, fraction = self.nu, p[STEP_OFFSET][0]
         return [fraction * (x[n + i] + s * u[i]) for i in range(n)], [fraction * u[i] for i in range(n)]
 
     def _first_partials(self, d: First, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar) -> Partials:
-        """Derivatives in x and u from the derivatives d in (q_s, v_s, a); s: offset [s]."""
+        """Derivatives in x and u from the derivatives d in (q_s, v_s, a); s: offset [s]. Zero for x behind (q, v), except a free
+        duration T.
+        """
         n, zero, half = self.nu, 0.0 * x[0], 0.5 * s * s
         by_time = None if self.duration is None else self._slopes(x, u, p, s)
         fx, fu = [], []
@@ -123,12 +127,16 @@ class AlongStep:
     def _second(
         self, first: First, d: Second, x: Rows, u: Rows, p: Mapping[str, Rows], s: Scalar, lam: Rows
     ) -> Contraction:
-        """Second derivatives of lam' r in x and u from first and second derivatives in (q_s, v_s, a); s: offset [s]."""
+        """Second derivatives of lam' r in x and u from first and second derivatives in (q_s, v_s, a); s: offset [s].
+
+        They include a free duration T; other entries of x behind (q, v) get zero.
+        """
         n, zero = self.nu, 0.0 * x[0]
         # derivatives of q_s, v_s and a in q, v and a
         parts = {"q": (1.0, None, None), "v": (s, 1.0, None), "a": (0.5 * s * s, s, 1.0)}
 
         def block(of: str, by: str) -> list[list[Scalar]]:
+            """Block (n, n) of second derivatives, rows ``of`` and columns ``by``, each "q", "v" or "a"."""
             (cq, cv, ca), (eq, ev, ea) = parts[of], parts[by]
             terms = [(_times(cq, eq), d.qq, False), (_times(cq, ev), d.qv, False), (_times(cv, eq), d.qv, True)]
             terms += [(_times(cv, ev), d.vv, False), (_times(cq, ea), d.qa, False), (_times(ca, eq), d.qa, True)]
@@ -160,6 +168,7 @@ class AlongStep:
         gv = None if first.v is None else [_sum(lam[r] * first.v[r][j] for r in range(self.n_out)) for j in range(n)]
 
         def applied(M: Square | None, y: Sequence[Scalar], turned: bool = False) -> list[Scalar]:
+            """Product M y, or M' y if ``turned``; zero if M is None."""
             if M is None:
                 return [0.0 * y[0]] * n
             return [_sum((M[j][i] if turned else M[i][j]) * y[j] for j in range(n)) for i in range(n)]
@@ -179,7 +188,7 @@ class AlongStep:
 
 
 def _times(a: Any, b: Any) -> Any:
-    """Product of two factors of the chain rule, where None stands for zero and a float for one."""
+    """Product of two factors of the chain rule: None (zero) if either is None; a float stands for one and returns the other factor."""
     if a is None or b is None:
         return None
     return b if isinstance(a, float) else a if isinstance(b, float) else a * b

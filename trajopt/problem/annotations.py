@@ -78,7 +78,7 @@ class Annotations:
 
     @property
     def floor(self) -> Body | None:
-        """First body that is a level floor (:data:`LEVEL`), drawn as the grid of the ground; None without one."""
+        """First static half-space that is a level floor (:data:`LEVEL`), drawn as the grid of the ground; None without one."""
         return next((body for body in self.bodies if _is_floor(body)), None)
 
     @property
@@ -87,7 +87,10 @@ class Annotations:
         return tuple(body for body in self.bodies if not _is_floor(body))
 
     def corners(self) -> Array:
-        """Points (k, 3) [m] whose convex hull contains goals, curves, spheres and bodies in all positions, without half-spaces."""
+        """Points (k, 3) [m] whose convex hull contains goals, curves, spheres, bodies and targets, without half-spaces.
+
+        A moving body appears at the corners of the box that contains its path offsets.
+        """
         result = [np.zeros((0, 3)), *(np.reshape(goal, (1, 3)) for goal in self.goals), *self.curves.values()]
         result += [Sphere(r).triangles()[0] + c for c, r in self.spheres]
         for body in (*self.solids, *self.targets):
@@ -137,9 +140,11 @@ _GOALS = {
 
 
 def problem_annotations(ocp: Any) -> Annotations:
-    """Annotations of a problem, completed by goals and spheres of its cost terms and constraints if the annotations have none.
+    """Annotations of a problem, with goals and obstacles of its cost terms and constraints where the annotations have none.
 
-    ocp: an :class:`~trajopt.OCP`. Goals given by knot become moving targets over the times of the knots.
+    ocp: an :class:`~trajopt.OCP`. Goals of frames and centers of mass are added if the annotations have neither goals nor targets,
+    spheres of :func:`~trajopt.sphere_obstacle` if they have neither spheres nor bodies. Terms of weight zero are ignored. Goals and
+    centers given by knot become moving targets and bodies over the times of the knots.
     """
     annotations = Annotations() if ocp.annotations is None else ocp.annotations
     goals, targets, spheres, moving = [], [], [], []
@@ -171,7 +176,9 @@ def problem_annotations(ocp: Any) -> Annotations:
 
 
 def _parts(ocp: Any) -> Iterator[tuple[Any, Array]]:
-    """Yield cost terms and constraints, each with the times [s] of its knots."""
+    """Yield cost terms and constraints: those of each phase with the times [s] of its knots, then terminal ones with the final
+    time.
+    """
     for phase, knots in zip(ocp.phases, ocp.phase_slices, strict=True):
         yield from ((part, ocp.times[knots]) for part in (*phase.terms, *phase.constraints))
     yield from ((part, ocp.times[-1:]) for part in (*ocp.terminal, *ocp.terminal_constraints))
@@ -270,7 +277,11 @@ def _checked_bodies(bodies: Any) -> tuple[Body, ...]:
 
 
 def _without_spin(R: Array) -> Array:
-    """Rotations (M, 3, 3) with the same z axes and no spin about them, for shapes that are symmetric about z."""
+    """Rotations (M, 3, 3) with the same z axes, each turned from the previous one by the smallest rotation, for shapes symmetric
+    about z.
+
+    The first rotation is unchanged, and one whose axis is opposite to the previous axis.
+    """
     result = R.copy()
     for k in range(1, len(R)):
         a, b = result[k - 1, :, 2], R[k, :, 2]
@@ -288,5 +299,5 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _is_floor(body: Body) -> bool:
-    """True for a half-space that does not move and whose normal is vertical to within :data:`LEVEL`."""
+    """True for a half-space that does not move and whose normal points up to within :data:`LEVEL`."""
     return isinstance(body.shape, HalfSpace) and body.path is None and bool(body.R[2, 2] > LEVEL)

@@ -114,9 +114,9 @@ def residual_jacobians(residual: Map, b: Batch) -> Jacobians:
 
 
 def contracted_hessian(map: Map, b: Batch, factors: Array) -> Array:
-    """Contraction sum_i factors_i H_i (N, K, K), K = ndx + nu, with H_i the Hessian of (dx, du) -> f_i(x (+) dx, u + du).
+    """Contraction sum_i factors_i H_i (N, K, K), K = ndx + nu, with H_i the Hessian of (dx, du) -> f_i(x (+) dx, u + du) at 0.
 
-    factors: (N, n_out).
+    factors: (N, n_out). Derivatives are analytic if the map has first and second ones, else by AD in NumPy.
     """
     own = isinstance(map, HasPartials) and isinstance(map, HasContraction)
     backend: Any = make_backend(map, "analytic" if own else "forward_ad", engine="numpy")

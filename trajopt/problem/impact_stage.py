@@ -92,6 +92,7 @@ class ImpactStage:
         return contracted
 
     def _first_controls(self, u: Array) -> Array:
+        """First nu columns of controls u (N, >= nu), as floats."""
         return np.asarray(u, float)[:, : self.nu]
 
 

@@ -242,7 +242,7 @@ class OCP:
 
         quadrature: rule for the running costs, "rectangle", with the value at the beginning of each time step, or "trapezoidal", of
         second order in dt, for terms that read only the state (:func:`~trajopt.problem.terms.trapezoidal`).
-        Raises ValueError for another quadrature, and for a dt of another length.
+        Raises TypeError for a horizon that is not an integer, ValueError for another quadrature, and for a dt of another length.
 
         >>> import trajopt as to
         >>> robot = to.FreeBody(to.chain(2))

@@ -30,12 +30,12 @@ class LinkPoint(NamedTuple):
 
 
 def state_difference(manifold: Manifold, x: Rows, u: Rows, t: Scalar, p: Parameters) -> Rows:
-    """State difference x (-) reference."""
+    """State difference x (-) reference in the tangent space; ``reference`` is a parameter in p."""
     return manifold.difference(p["reference"], x)
 
 
 def control_difference(x: Rows, u: Rows, t: Scalar, p: Parameters) -> Rows:
-    """Control difference u - reference."""
+    """Control difference u - reference; ``reference`` is a parameter in p."""
     return u - p["reference"]
 
 
@@ -55,13 +55,16 @@ def scaled(residual: Map, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Sc
 
 
 def frame_position(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Position of a frame minus the goal."""
+    """Position of a frame minus the parameter ``goal``, (3) in the world [m]."""
     position = kinematics.frame_position(model, x[: model.nq], frame)
     return [position[i] - p["goal"][i] for i in range(3)]
 
 
 def frame_placement(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Placement error (R_goal' (position - p_goal), log(R_goal' R))."""
+    """Placement error (R_goal' (position - p_goal), log(R_goal' R)) of a frame, (6) [m, rad].
+
+    Parameters: ``position``, p_goal, and ``rotation``, R_goal row by row (9).
+    """
     q, goal = x[: model.nq], p["rotation"]
     at, R = kinematics.frame_position(model, q, frame), kinematics.frame_rotation(model, q, frame)
     offset = [at[i] - p["position"][i] for i in range(3)]
@@ -74,7 +77,11 @@ def frame_placement(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Pa
 def frame_axis(
     model: Model, frame: int, axis: Sequence[float], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Error (position - p_goal, s_1'R axis, s_2'R axis), with s_1 and s_2 perpendicular to the goal direction of the axis."""
+    """Error (position - p_goal, s_1'R axis, s_2'R axis) of a frame, with s_1 and s_2 perpendicular to the goal direction of the
+    axis.
+
+    Parameters: ``position``, p_goal, and ``across``, s_1 and s_2 (6).
+    """
     q, across = x[: model.nq], p["across"]
     at, R = kinematics.frame_position(model, q, frame), kinematics.frame_rotation(model, q, frame)
     turned = [_dot([R[i][j] for j in range(3)], list(axis)) for i in range(3)]
@@ -85,7 +92,7 @@ def frame_axis(
 
 
 def frame_log(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Placement error log6(M_goal^-1 M): [linear, angular]."""
+    """Placement error log6(M_goal^-1 M) of a frame, [linear, angular] (6), with the parameters of :func:`frame_placement`."""
     six = frame_placement(model, frame, x, u, t, p)
     return [*v_inverse_times(six[3:], six[:3]), *six[3:]]
 
@@ -93,14 +100,14 @@ def frame_log(model: Model, frame: int, x: Rows, u: Rows, t: Scalar, p: Paramete
 def frame_velocity(
     model: Model, frame: int, expressed_in: str, x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Velocity [linear, angular] of a frame, expressed in ``expressed_in``, minus the reference."""
+    """Velocity [linear, angular] (6) of a frame, expressed in ``expressed_in``, minus the parameter ``reference``."""
     q, v = x[: model.nq], x[model.nq : model.nq + model.nv]
     velocity = kinematics.frame_velocity(model, q, v, frame, expressed_in)
     return [velocity[i] - p["reference"][i] for i in range(6)]
 
 
 def center_of_mass(model: Model, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Center of mass minus the goal."""
+    """Center of mass minus the parameter ``goal``, (3) in the world [m]."""
     center = kinematics.center_of_mass(model, x[: model.nq])
     return [center[i] - p["goal"][i] for i in range(3)]
 
@@ -108,7 +115,7 @@ def center_of_mass(model: Model, x: Rows, u: Rows, t: Scalar, p: Parameters) -> 
 def limit_excess(
     limited: Sequence[int], finite: Sequence[tuple[bool, bool]], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Excess of the coordinates ``limited`` over limits in p: x - upper above (positive), x - lower below (negative), 0 within.
+    """Excess of the state entries ``limited`` over limits in p: x - upper above (positive), x - lower below (negative), 0 within.
 
     finite: flags (lower, upper) of the finite limits of each; other limits are ignored.
     """
@@ -166,7 +173,10 @@ def coordinates(chosen: Sequence[int], x: Rows, u: Rows, t: Scalar, p: Parameter
 def sphere_clearance(
     model: Model, points: Sequence[LinkPoint], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Clearance (distance^2 - radius^2) / (2 radius) of each point; near the sphere's surface, the distance from it."""
+    """Clearance (distance^2 - radius^2) / (2 radius) of each point from a sphere; near its surface, the distance from it.
+
+    distance: from the point to ``center``, a parameter like ``radius``.
+    """
     at = kinematics.point_positions(model, x[: model.nq], [(point.body, point.offset) for point in points])
     return [_clearance([a[i] - p["center"][i] for i in range(3)], p["radius"][0]) for a in at]
 
@@ -174,7 +184,9 @@ def sphere_clearance(
 def pair_clearance(
     model: Model, pairs: Sequence[tuple[LinkPoint, LinkPoint]], x: Rows, u: Rows, t: Scalar, p: Parameters
 ) -> list[Scalar]:
-    """Clearance (d^2 - distance^2) / (2 distance) of each pair of points at distance d; positive if d > ``distance``."""
+    """Clearance (d^2 - distance^2) / (2 distance) of each pair of points, d apart; positive if d > ``distance``, the pair's
+    parameter.
+    """
     places = list(dict.fromkeys(point for pair in pairs for point in pair))
     at = kinematics.point_positions(model, x[: model.nq], [(point.body, point.offset) for point in places])
     where = dict(zip(places, at, strict=True))
@@ -184,7 +196,7 @@ def pair_clearance(
 
 
 def tube_clearance(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Depth (radius^2 - d^2) / (2 radius) of a frame at distance d from a path; positive inside the tube."""
+    """Depth (radius^2 - d^2) / (2 radius) of a frame at distance d from the point of a path; positive inside the tube."""
     return depth_in_ball(path_offset(model, frame, path, x, u, t, p), u, t, p)
 
 
@@ -195,7 +207,9 @@ def path_offset(model: Model, frame: int, path: Path, x: Rows, u: Rows, t: Scala
 
 
 def depth_in_ball(x: Rows | list[Scalar], u: Rows, t: Scalar, p: Parameters) -> list[Scalar]:
-    """Depth (radius^2 - |x|^2) / (2 radius) of an offset x in a ball; a concave function, positive inside."""
+    """Depth (radius^2 - |x|^2) / (2 radius) of an offset x (3) in a ball of the parameter ``radius``; a concave function, positive
+    inside.
+    """
     return [-_clearance([x[i] for i in range(3)], p["radius"][0])]
 
 
@@ -210,4 +224,5 @@ def _clearance(offset: list[Scalar], radius: Scalar) -> Scalar:
 
 
 def _dot(a: list[Scalar], b: list[Scalar]) -> Scalar:
+    """Dot product of two vectors (3)."""
     return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]

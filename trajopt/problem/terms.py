@@ -208,9 +208,9 @@ def trapezoidal_factors(dt: Array) -> Array:
 
 
 def _scaled_term(term: CostTerm, factor: Array) -> CostTerm:
-    """Copy of a term that reads only the state, times a factor (1,) or (N, 1).
+    """Copy of a term that reads only the state, with its cost multiplied by a factor (1,) or (N, 1).
 
-    The factor is a parameter (:data:`QUADRATURE`), so that the user's weights are unchanged.
+    The factor (its square root for a squared term) is a parameter (:data:`QUADRATURE`), so that the user's weights are unchanged.
     """
     inner = term.residual
     function = partial(residuals.scaled, inner)
@@ -250,7 +250,9 @@ def control_cost(
     name: str = "control",
     names: tuple[str, ...] | None = None,
 ) -> CostTerm:
-    """Cost of r = u - reference, (nu,). reference: a number, (nu,) or (N, nu). names: names of the controls, for reports."""
+    """Cost of r = u - reference, (nu,). reference: a number, (nu,) or (N, nu), else ValueError. names: of the controls, for
+    reports.
+    """
     reference = np.asarray(reference, dtype=float)
     reference = np.full(nu, reference) if reference.ndim == 0 else reference
     if reference.shape[-1:] != (nu,):
@@ -277,7 +279,7 @@ def frame_position_cost(
 ) -> CostTerm:
     """Cost of r = position of the frame - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3).
 
-    Raises UnknownName if the model has no such frame.
+    Raises UnknownName if the model has no such frame, ValueError for a goal of another shape or that is not finite.
     """
 
     frame_id = model.frame_id(frame)
@@ -368,8 +370,9 @@ def frame_velocity_cost(
 ) -> CostTerm:
     """Cost of r = velocity of the frame - reference, [linear, angular] (6,) [m/s, rad/s].
 
-    expressed_in: "LOCAL", "WORLD" or "LOCAL_WORLD_ALIGNED". Raises ValueError for another one, UnknownName if the model has no such
-    frame.
+    reference: (6,) or (N, 6); default: zero. expressed_in: "LOCAL", "WORLD" or "LOCAL_WORLD_ALIGNED". Raises ValueError for another
+    one
+    or another reference, UnknownName if the model has no such frame.
     """
 
     frame_id = model.frame_id(frame)
@@ -386,7 +389,9 @@ def frame_velocity_cost(
 def center_of_mass_cost(
     model, manifold: Manifold, goal: Values, weight: Values = 1.0, name: str = "center of mass"
 ) -> CostTerm:
-    """Cost of r = center of mass - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3)."""
+    """Cost of r = center of mass - goal, WORLD, (3,) [m]; goal: (3,) or (N, 3). Raises ValueError for another goal, or one not
+    finite.
+    """
 
     goal = last_axis(goal, 3, "goal", name)
     names = tuple(f"com.{axis}" for axis in _LINEAR)
