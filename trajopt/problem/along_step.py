@@ -188,7 +188,7 @@ class AlongStep:
 
 
 def _times(a: Any, b: Any) -> Any:
-    """Product of two factors of the chain rule: None (zero) if either is None; a float stands for one and returns the other factor."""
+    """Product of two factors of the chain rule: None (zero) if either is None; a float stands for one."""
     if a is None or b is None:
         return None
     return b if isinstance(a, float) else a if isinstance(b, float) else a * b

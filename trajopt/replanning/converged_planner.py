@@ -50,7 +50,9 @@ class ConvergedPlanner:
     def respond(self, x0: Array) -> Solution:
         """Solve the stored problem from x0 (nx,) with its warm start, or with a rollout under the last feedback if ``follow``.
 
-        A solution without gains gets tracking gains.
+        The problem is checked only if the warm start has no multipliers. A solution that can be executed but has no gains gets
+        tracking
+        gains.
         """
         ocp, warm = replace(self._ocp, x0=x0), self._warm
         guess, warm_started = feedback_rollout(ocp, warm) if self.follow else warm.guess, bool(warm.multipliers)

@@ -66,7 +66,10 @@ class Sensor:
         self._pending: list[Measurement] = []
 
     def measure(self, t: float, truth: Array) -> Measurement | None:
-        """Sample the true state if a sample is due; return the newest sample whose delay has passed at t [s], or None."""
+        """Sample the true state if a sample is due; return the newest sample whose delay has passed at t [s], or None.
+
+        Each sample is returned at most once; no sample is taken within ``dropped``.
+        """
         if t >= self._due - SAME_TIME:
             self._due += self.period if self.period else t - self._due
             if not _inside(self.dropped, t):
@@ -191,11 +194,15 @@ class Observer:
         self._time, self._state, self._at = measured.time, np.array(measured.value, dtype=float), 0
 
     def applied(self, t: float, u: Array) -> None:
-        """Record the control (nu,) applied from t [s] until the next one."""
+        """Record the control u (nu,), which is applied from t [s] until the time of the next recorded control."""
         self._controls.append((t, u))
 
     def state(self, t: float, fallback: Array) -> Array:
-        """Predicted state (nx,) at t [s], constant before the first control; ``fallback`` if the prediction is not finite."""
+        """Predict the state (nx,) at t [s] and store it; constant before the first control. Returns ``fallback`` if it is not
+        finite.
+
+        A fallback also replaces the stored state.
+        """
         while self._at < len(self._controls):
             begun, u = self._controls[self._at]
             last = self._at + 1 == len(self._controls)

@@ -131,7 +131,9 @@ class MPC:
         return self._control.at(round(now / self._timing.tick), now)[1].copy()
 
     def _time(self, t: float | None) -> float:
-        """Time of a step [s]: t, or one tick after the last step, 0 at first. Raises ValueError for a time before the last step."""
+        """Time of a step [s], which is stored: t, or one tick after the last step, 0 at first. Raises ValueError before the last
+        step.
+        """
         if t is None:
             t = 0.0 if self._origin is None else self._latest + self._timing.tick
         if not t >= self._latest - SAME_TIME:
@@ -140,7 +142,10 @@ class MPC:
         return self._latest
 
     def _started(self, x: Array | None, t: float) -> float:
-        """Time of the first step, the origin of internal times; initializes the control at the first call."""
+        """Time of the first step, the origin of internal times; at the first call, it is t, and the control is created.
+
+        x: measured state at t, from which the control starts; x0 of the problem for None or NaN.
+        """
         if self._origin is None:
             self._origin = t
             first = replace(self._first_plan, start=self._delay)
@@ -155,7 +160,7 @@ class MPC:
 
         values: of their only parameter, such as a goal. changes: parameters by name, ``weight`` of a term, ``lower`` and ``upper``
         of a constraint. Each is one row (n,), or rows (N, n) by knot, or (N + 1, n) with the final knot. Raises ValueError for an
-        unknown name or parameter, or a wrong shape.
+        unknown name or parameter, a wrong shape, and numbers that are not finite, except infinite bounds.
 
             mpc.set("goal", [0.4, 0.1, 0.5])
             mpc.set("velocity", weight=0.2)
@@ -203,7 +208,8 @@ class MPC:
 def planner_of(ocp: OCP, solver: str | Planner, options: Any = None) -> Planner:
     """Planner for a solver name, see :class:`MPC`; a planner is returned unchanged.
 
-    Raises TypeError for another object, UnknownName for an unknown name.
+    "real_time" gives a :class:`RealTimeSQP` for a problem with constraints, else a :class:`RealTimeSLQ`; other names give a
+    :class:`ConvergedPlanner`. Raises TypeError for another object, UnknownName for an unknown name.
     """
     if not isinstance(solver, str):
         if not (hasattr(solver, "prepare") and hasattr(solver, "respond")):

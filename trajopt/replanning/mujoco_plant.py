@@ -196,7 +196,10 @@ def _foot_position(model: Model, foot: str) -> tuple[str, np.ndarray]:
 
 
 def _body(spec: Any, name: str, foot: str) -> Any:
-    """Body of a specification by its name in the model; unnamed bodies are found by their number (Names)."""
+    """Body of a specification by its name in the model; unnamed bodies are found by their number (Names).
+
+    Raises ValueError for a body that MuJoCo does not have; ``foot`` is for the message.
+    """
     result = spec.body(name)
     if result is not None:
         return result

@@ -211,7 +211,9 @@ class ResampledHorizon:
             raise ValueError("a problem with several phases cannot be resampled; use a ShrinkingHorizon")
 
     def __call__(self, t: float) -> OCP | None:
-        """Remaining problem at t [s] with the same number of knots; None if less than ``min_time`` remains."""
+        """Remaining problem at t [s] with the same number of knots; the problem itself for t <= 0; None if less than ``min_time``
+        remains.
+        """
         ocp, N = self.ocp, self.ocp.horizon
         left = float(ocp.times[-1]) - t
         if t <= 0.0:
@@ -229,7 +231,7 @@ class ResampledHorizon:
 
 
 def remaining(ocp: OCP, elapsed: float) -> OCP | None:
-    """Problem without its first ``elapsed`` seconds; None if nothing remains.
+    """Problem without its first ``elapsed`` seconds; None if nothing remains; the problem itself for ``elapsed`` <= 0.
 
     The current time step is shortened, or merged with the next one of its phase if little of it remains. The time t that residuals
     and dynamics read continues.

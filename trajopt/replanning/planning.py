@@ -99,7 +99,12 @@ class Planning:
         return u if bounds is None else np.clip(u, *bounds)
 
     def tick(self, k: int, t: float, x: Array) -> None:
-        """Collect a finished plan, and start the next solve if it is due, from the state x (nx,) at tick k."""
+        """Add the plan of a finished solve, and start the next solve if it is due, from the state x (nx,) at tick k.
+
+        A horizon that follows the state receives it first. If the planner is still running, the due solve is skipped, which becomes
+        an
+        event. Plans before the one valid at t [s] are dropped.
+        """
         if isinstance(self._horizon, Following):
             self._horizon.observe(t, x)
         self._collect(k, t)
@@ -113,7 +118,7 @@ class Planning:
         self._plans = self._plans[self._plans.index(self._plan_at(t)) :]
 
     def _plan_at(self, t: float) -> Plan:
-        """Plan that is valid at t [s], among the plans known now."""
+        """Plan that is valid at t [s]: of the known plans that start by then, the last one; else the current plan."""
         return next((plan for plan in reversed(self._plans) if plan.start <= t + SAME_TIME), self.plan)
 
     def _add_plan(self, new: Plan) -> None:
@@ -123,7 +128,9 @@ class Planning:
     def _start_solve(self, k: int, t: float, x: Array) -> None:
         """Start a solve at tick k and t [s] from the state x, for a plan that begins ``lead`` seconds later.
 
-        The problem is prepared first, unless it was prepared after the last solve. After the end of the horizon, planning stops.
+        Its initial state is predicted under the current plans. The problem is prepared first, unless it was prepared after the last
+        solve.
+        After the end of the horizon, planning stops, which becomes an event.
         """
         ready = self._prepared_for is not None and t - SAME_TIME <= self._prepared_for < t + self._lead + SAME_TIME
         valid = self._prepared_for if ready and self._prepared_for is not None else t + self._lead
@@ -141,11 +148,16 @@ class Planning:
         self._prepared_for, self._job = None, _Job(k, valid, problem)
 
         def respond() -> Solution:
+            """Return the planner's solution from x0; prepares the problem first unless it is ready."""
             if not ready:
                 self._prepare(problem, valid, last, known)
             return self._planner.respond(x0)
 
         def prepare(solution: Solution | None) -> None:
+            """Prepare the problem one period later, warm-started by the solution if it can be executed, else by the last plan.
+
+            Does nothing unless ``timing.prepare_early``, and after the end of the horizon.
+            """
             after = valid + self._timing.period
             following = self._horizon(after) if self._timing.prepare_early else None
             if following is not None:
@@ -158,7 +170,9 @@ class Planning:
         self._worker.start(respond, prepare, k)
 
     def _predict(self, x: Array, t: float, until: float) -> Array:
-        """State predicted from x at t to ``until`` [s] under the controls of the plans; the reference state if it is not finite."""
+        """State predicted from x at t to ``until`` [s] under the plans' controls, tick by tick; the reference state if it is not
+        finite.
+        """
         while until - t > SAME_TIME:
             h = min(self._timing.tick, until - t)
             x = self.model.step(x, self.control(t, x), t, h)

@@ -136,7 +136,7 @@ class RealTimeSLQ(RealTimePlanner):
 
     @property
     def mu(self) -> float:
-        """Regularization of the next sweep."""
+        """Regularization of the next sweep: the adapted one, but at least ``regularization`` of the constructor."""
         return max(self.min_regularization, self._regularization.mu)
 
     def solve(self, ocp: OCP, warm: WarmStart) -> SolveGenerator:

@@ -110,9 +110,11 @@ class RunLog:
     def statistics(
         self, manifold: Manifold | None = None, distances: Mapping[str, Array] | None = None
     ) -> dict[str, Any]:
-        """Statistics of the run. distances: arrays (M,) by name, reported by minimum, last value, median and rms.
+        """Statistics of the run: solves, tracking errors, lag of ticks, events, and clearances by minimum and last value.
 
-        manifold: of the states, default that of the log, or a vector space if the log has none.
+        distances: arrays (M,) by name, reported by minimum, last value, median and rms. manifold: of the states, default that of
+        the log,
+        or a vector space if the log has none.
         """
         manifold = manifold or self.manifold or Manifold.vector(self.xs.shape[1])
         planning = statistics_of(self.solves, self.spells, self.events)

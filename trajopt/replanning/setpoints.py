@@ -152,11 +152,15 @@ def _accelerates(ocp: OCP, k: int) -> bool:
 
 
 def _accelerated(model: Model, plan: Plan, k: int, times: Array, xs: Array) -> Array:
-    """States xs (M, nx) after knot k with (q, v) replaced by the motion with constant accelerations us[k, :n]."""
+    """States xs (M, nx) after knot k with (q, v) replaced by the motion with constant accelerations us[k, :n].
+
+    A correction proportional to the time since the knot makes the motion end in the state of the next knot.
+    """
     n, h = model.nv, plan.times[k + 1] - plan.times[k]
     q, v, a = plan.xs[k, :n], plan.xs[k, n : 2 * n], plan.us[k, :n]
 
     def moved(s: Array) -> Array:
+        """Positions and velocities (M, 2 n) at times s (M, 1) [s] after the knot."""
         return np.hstack([q + s * (v + 0.5 * s * a), v + s * a])
 
     s = np.clip(times - plan.start - plan.times[k], 0.0, h)[:, None]
@@ -166,7 +170,7 @@ def _accelerated(model: Model, plan: Plan, k: int, times: Array, xs: Array) -> A
 
 
 def _driving_forces(model: Model, x: Array, u: Array, K: Array) -> tuple[Array, Array]:
-    """Convert u and K from joint accelerations to joint forces, in a state x that begins with (q, v)."""
+    """Convert u and K from joint accelerations to joint forces by inverse dynamics and its derivatives, in a state x = (q, v, ...)."""
     n = model.nv
     q, v, a = x[:n], x[n : 2 * n], u[:n]
     (by_q, by_v, M), gains = inverse_dynamics_derivatives(model, q, v, a), K.copy()
@@ -214,7 +218,10 @@ def _at(phase: Phase, rows: Array) -> dict[str, Array]:
 
 
 def _outputs(ocp: OCP, plan: Plan, system: Any, p: dict[str, Array], ks: Array, xs: Array) -> dict[str, Array]:
-    """Contact forces (3 or 6, M) of a system at states xs (M, nx) after knots ks; forces of whole steps are those of the knots."""
+    """Contact forces (3 or 6, M) by name of a system at states xs (M, nx) after knots ks; p: parameters of the phase.
+
+    Systems with forces of whole steps use the states of the knots. Outputs with other numbers of rows are omitted.
+    """
     if isinstance(system, NeedsScheme):
         xs, p = plan.xs[ks], {**p, IMPLICIT_STEP: ocp.dt[ks][:, None]}
     outputs = system.outputs(*Batch.of(system, xs, plan.us[ks, : system.nu], ocp.t[ks], p))
@@ -222,7 +229,7 @@ def _outputs(ocp: OCP, plan: Plan, system: Any, p: dict[str, Array], ks: Array, 
 
 
 def _feet(model: Model | None, feet: Sequence[str], xs: Array) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Positions and velocities (M, 3) of frames in the world, by frame."""
+    """Positions and velocities (M, 3) of frames in the world, by frame; empty without frames. Raises ValueError without a model."""
     if not feet:
         return {}, {}
     if model is None:

@@ -27,7 +27,7 @@ SAME_TIME = 1e-9
 
 
 def steps_of(duration: float, step: float) -> int:
-    """Number of equal steps, none longer than ``step``, in a duration."""
+    """Number of equal steps, none longer than ``step``, in a duration; at least one."""
     return max(1, math.ceil(duration / step - SAME_TIME))
 
 
@@ -88,7 +88,12 @@ class Worker(Protocol):
     """Runs one job at a time."""
 
     def start(self, respond: Callable[[], Any], prepare: Callable[[Any], None], tick: int) -> None:
-        """Start a job. ``prepare`` is called with the response, or with None after an error; errors of ``prepare`` are ignored."""
+        """Start a job.
+
+        ``prepare`` is called with the response, or with None after an error. EXPECTED_ERRORS of ``respond`` become the answer,
+        those of
+        ``prepare`` are ignored.
+        """
         ...
 
     def poll(self, tick: int) -> Answer | None:
@@ -109,7 +114,9 @@ EXPECTED_ERRORS = (ArithmeticError, ValueError, RuntimeError)
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, Exception | None, float]:
-    """Call a function; returns its result or expected error, and the seconds."""
+    """Call a function; returns its result or None, its error of EXPECTED_ERRORS or None, and the seconds. Other errors are passed
+    on.
+    """
     began, value, error = time.perf_counter(), None, None
     try:
         value = work()
@@ -226,7 +233,10 @@ class ThreadWorker:
         return Answer(value, error, seconds, tick)
 
     def idle(self, tick: int) -> bool:
-        """True if no job runs and the last answer has been fetched."""
+        """True if no job runs and the last answer has been fetched; then also completes the last job's time span.
+
+        Raises unexpected errors of a job.
+        """
         if self._job is None:
             return True
         if self._response is not None or not self._job.done():

@@ -51,7 +51,10 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
 
 
 def write_archive(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write arrays of numbers and texts. Raises OSError if writing fails, ValueError for arrays of other objects."""
+    """Write arrays of numbers and texts to a compressed archive, atomically.
+
+    Raises OSError if writing fails, ValueError for arrays of other objects.
+    """
     strange = [name for name, values in arrays.items() if values.dtype.hasobject]
     if strange:
         raise ValueError(f"arrays {strange} hold objects; give numbers or texts")
@@ -109,7 +112,11 @@ def _damage_reported(path: Path) -> Iterator[None]:
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Members of an archive by array name. Raises ForeignFile, and DamagedArchive for sizes beyond the limits."""
+    """Members of an archive by array name, without ".npy".
+
+    Raises ForeignFile for members of another suffix, DamagedArchive for repeated names, unknown compression, and sizes beyond the
+    limits.
+    """
     members = archive.infolist()
     members_by_name = {member.filename.removesuffix(".npy"): member for member in members}
     if not all(member.filename.endswith(".npy") for member in members):
@@ -125,7 +132,9 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
 
 
 def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Header:
-    """Header of an array. Raises DamagedArchive if its size differs from that of the member."""
+    """Header of an array. Raises DamagedArchive for an unknown format or a size other than that of the member, ForeignFile for
+    objects.
+    """
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         if version not in _READ_HEADER:
@@ -190,7 +199,10 @@ ARRAYS = ("xs", "us", "K", "k", "times")
 
 
 def check_headers(headers: Mapping[str, Header]) -> None:
-    """Check the shapes and types of all arrays before their content is read. Raises ValueError."""
+    """Check that a solution's arrays are all present, with consistent shapes and numeric types, before their content is read.
+
+    Raises ValueError.
+    """
     missing = [name for name in (*ARRAYS, "cost", "history", "metadata") if name not in headers]
     if missing:
         raise ValueError(f"it has no array {missing[0]!r}")
@@ -257,7 +269,7 @@ def optional(check: Check) -> Check:
 
 
 def _is_times(value: Any) -> bool:
-    """True for a table of seconds by name."""
+    """True for a table whose values are all numbers, such as seconds by name."""
     return is_table(value) and all(map(is_number, value.values()))
 
 
@@ -313,7 +325,10 @@ _KINDS: dict[Any, Check] = {
 
 
 def status_from_data(values: Mapping[str, Any]) -> Status:
-    """Status from the metadata of a file. Raises ValueError for a missing or unknown field, and for a value of the wrong type."""
+    """Status from the metadata of a file; the field "asked" of version 0.1 is ignored.
+
+    Raises ValueError for a missing or unknown field, and for a value of the wrong type.
+    """
     hints, known = get_type_hints(Status), {field.name for field in fields(Status)}
     values = {key: value for key, value in values.items() if key != "asked"}  # a field of version 0.1
     for key, value in values.items():

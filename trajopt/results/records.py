@@ -107,7 +107,7 @@ class Journal:
         return ended
 
     def history(self) -> tuple[IterationRecord, ...]:
-        """Return the records; time of phases after the last record is added to it."""
+        """Return the records; time measured after the last record is added to it, once."""
         if self.records:
             times = self.records[-1].times
             for phase, seconds in self._clock.items():

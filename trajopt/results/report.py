@@ -81,7 +81,10 @@ class Line(NamedTuple):
 
 
 def report_lines(solution: Reported) -> list[Line]:
-    """Report of a solution: status, cost and time, then its checks, warnings last."""
+    """Report of a solution: status, cost and time, relaxed problems and attempts with other solvers, then :func:`check_lines`.
+
+    A relaxed problem that was not solved gives a warning.
+    """
     meta = solution.meta
     times = ", ".join(f"{name} {value:.3f} s" for name, value in solution.time_total.items())
     total = f", {meta['solve_time']:.3f} s ({times})" if "solve_time" in meta else ""
@@ -132,7 +135,11 @@ def report(solution: Reported) -> str:
 
 
 def _limits(limits: Sequence[Mapping[str, Any]], self_collision: str, usable: bool) -> list[Line]:
-    """Lines on exceeded limits; limits that the problem does not enforce are warnings."""
+    """Lines on exceeded limits; limits that the problem does not enforce are warnings. One line that all are satisfied if there are
+    none.
+
+    self_collision: sentence to include, or "". usable: False adds that the motion is no solution.
+    """
     if not limits:
         iterate = "" if usable else " (by an iterate that is not a solution)"
         return [Line(f"all limits are satisfied{iterate}{f'; {self_collision}' if self_collision else ''}")]
@@ -167,7 +174,7 @@ def replayed(solution: Reported) -> list[str]:
 
 
 def _level(key: str) -> int:
-    """Minimum verbosity at which a column is shown."""
+    """Minimum verbosity at which a column is shown: 1 for the main ones, 3 for the Hessian, else 2."""
     return 1 if key in _SHORT else 3 if key in _LONG else 2
 
 
@@ -188,7 +195,7 @@ class ConsoleTable:
         self._rows = 0
 
     def __call__(self, record: IterationRecord) -> None:
-        """Print a record."""
+        """Print a record as one row, after the column titles every HEADER_EVERY rows; nothing with verbosity 0."""
         if self.verbosity == 0:
             return
         if self._rows % HEADER_EVERY == 0:
@@ -217,6 +224,7 @@ class ConsoleTable:
         return "\n".join(f"{title:>10}  {meaning}" for title, _, _, _, meaning in self.columns)
 
     def _print(self, line: str) -> None:
+        """Print a line to the stream, or to the present standard output without one, and flush it."""
         print(line, file=self.stream or sys.stdout, flush=True)
 
 
@@ -257,7 +265,10 @@ def as_html(rows: Mapping[str, object], sentence: str, success: bool, panels: Se
 
 
 def svg(panel: Panel) -> str:
-    """SVG element of a panel, with curves (M, n) over its axis and numbers at the ends of both axes."""
+    """SVG element of a panel, with curves (M, n) over its axis and numbers at the ends of both axes.
+
+    Curves have at most POINTS points; points that are not finite are omitted.
+    """
     axis, curves = _thinned(panel)
     low, high = _range(curves)
     begin, end = float(axis[0]), max(float(axis[-1]), float(axis[0]) + 1e-12)

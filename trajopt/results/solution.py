@@ -155,7 +155,7 @@ class Solution:
         return as_html({k: v for k, v in rows.items() if v != ""}, str(self.status), self.status.success, panels)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the solution file atomically.
+        """Write the solution file atomically, and return its path.
 
         Raises OSError if it cannot be written, TypeError if ``meta`` contains values that JSON and NumPy cannot represent.
         """
@@ -187,7 +187,7 @@ class Solution:
         }
 
     def _annotations_data(self) -> dict[str, Any] | None:
-        """Annotations for a file; without shapes, and with a warning, if ``draw`` fails."""
+        """Annotations for a file, or None without any; without shapes, and with a warning, if ``draw`` fails."""
         if self.annotations is None:
             return None
         try:
